@@ -10,11 +10,16 @@ import { IsStream } from "./routePolicy.ts"
 /** Query of the event streams (decisions, section 6); `topics` comma-separated, `server_id` repeatable. */
 export const EventQuery = {
   cursor: many(
-    "Replays what came after this cursor first; 0: all that is kept. Events then have an `id`, messages a `Cursor`. `Last-Event-ID` goes before it."
+    "Replays the events after this cursor first; 0: all retained events; `now`: none. Events then have an `id`, messages a `Cursor`. `Last-Event-ID` takes precedence."
   ),
-  topics: many("Only these topics, comma-separated: `status`, `crash`, `deleted`."),
+  topics: many(
+    "Only these topics, comma-separated: `status`, `crash`, `deleted`, `install`. Default: all but `install`."
+  ),
   server_id: many("Only events of this server; may be given more than once."),
   blueprint_id: many("Only events of servers of this blueprint; may be given more than once."),
+  include: many(
+    "Further fields of `Data`, comma-separated: `server` (its summary; null: it was deleted too long ago) and `time` (of the commit, RFC 3339 in UTC)."
+  ),
   ticket: text("A ticket in place of the `Authorization` header; opens one stream.")
 }
 

@@ -4,7 +4,10 @@ import type { Migration } from "./Migration.ts"
 import type { Crash } from "./ServerEvent.ts"
 import type { ServerStatus } from "./ServerStatus.ts"
 
-/** A committed change of a server. Topics without a `:` are public events (contract 6.2); the others are internal. */
+/**
+ * A committed change of a server. Topics without a `:` are public events (contract 6.2). The others are internal;
+ * `server:install` is also the opt-in topic `install` of streams.
+ */
 export type ServerChange = { readonly server_id: string } & (
   | { readonly topic: "status"; readonly payload: ServerStatus }
   | { readonly topic: "crash"; readonly payload: Crash }

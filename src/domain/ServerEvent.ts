@@ -1,10 +1,20 @@
 import { Schema } from "effect"
+import { InstallPhase } from "./InstallState.ts"
 import { ExitCode, NodeText } from "./NodeText.ts"
+import { Server } from "./Server.ts"
 import { ServerStatus } from "./ServerStatus.ts"
 
-/** Names of the three public topics (contract 6.2). */
-export const Topic = Schema.Literals(["status", "crash", "deleted"])
+/** The topics of every stream (contract 6.2). */
+const DefaultTopic = Schema.Literals(["status", "crash", "deleted"])
+/** The topics that a stream has only if `topics` names them (life, "Installations"). */
+const OptInTopic = Schema.Literals(["install"])
+
+/** Names of the public topics. */
+export const Topic = Schema.Literals([...DefaultTopic.literals, ...OptInTopic.literals])
 export type Topic = typeof Topic.Type
+
+/** Whether a stream has the topic only if `topics` names it. */
+export const isOptIn = (topic: Topic): boolean => OptInTopic.literals.some((optIn) => optIn === topic)
 
 /** Payload of a `crash` event; `timestamp` is RFC 3339 in UTC with milliseconds. */
 export const Crash = Schema.Struct({
@@ -14,24 +24,41 @@ export const Crash = Schema.Struct({
 }).annotate({ identifier: "Crash" })
 export type Crash = typeof Crash.Type
 
-const data = <S extends Schema.Top>(payload: S) => Schema.Struct({ server_id: Schema.String, payload })
+/** Payload of an `install` event; `reason` says why the installation failed, `progress` is from 0 to 1. */
+export const InstallProgress = Schema.Struct({
+  phase: InstallPhase,
+  step: Schema.optionalKey(Schema.String),
+  progress: Schema.optionalKey(Schema.Finite),
+  reason: Schema.optionalKey(NodeText)
+}).annotate({ identifier: "InstallProgress" })
+export type InstallProgress = typeof InstallProgress.Type
 
-/** Message shape of both streams (contract 6.1); `Cursor` only if the caller asked to resume. */
-export const ServerEvent = Schema.Union([
+const message = <T extends Topic, S extends Schema.Top>(topic: T, payload: S) =>
   Schema.Struct({
-    Topic: Schema.Literal("status"),
-    Data: data(ServerStatus),
-    Cursor: Schema.optionalKey(Schema.Int)
-  }),
-  Schema.Struct({
-    Topic: Schema.Literal("crash"),
-    Data: data(Crash),
-    Cursor: Schema.optionalKey(Schema.Int)
-  }),
-  Schema.Struct({
-    Topic: Schema.Literal("deleted"),
-    Data: data(Schema.Null),
+    Topic: Schema.Literal(topic),
+    Data: Schema.Struct({
+      server_id: Schema.String,
+      payload,
+      server: Schema.optionalKey(
+        Schema.NullOr(Server).annotate({
+          description: "With `include=server`: the server; null: it was deleted too long ago."
+        })
+      ),
+      time: Schema.optionalKey(
+        Schema.String.annotate({ description: "With `include=time`: commit time, RFC 3339 in UTC." })
+      )
+    }),
     Cursor: Schema.optionalKey(Schema.Int)
   })
+
+/**
+ * Message shape of both streams (contract 6.1). `Cursor` is present only if the stream resumes; `server` and `time` are
+ * present only with `include`.
+ */
+export const ServerEvent = Schema.Union([
+  message("status", ServerStatus),
+  message("crash", Crash),
+  message("deleted", Schema.Null),
+  message("install", InstallProgress)
 ]).annotate({ identifier: "ServerEvent" })
 export type ServerEvent = typeof ServerEvent.Type

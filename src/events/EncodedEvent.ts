@@ -7,10 +7,16 @@ export interface EventFilter {
   readonly blueprintIds?: ReadonlySet<string>
 }
 
+/** The fields that `include` adds to `Data` (life, "Streams"). */
+export const includable = ["server", "time"] as const
+export type EventInclude = ReadonlySet<(typeof includable)[number]>
+
 /** One public event, encoded once for all subscribers. */
 export interface EncodedEvent {
   readonly cursor: number
   readonly topic: Topic
+  /** Whether only subscribers that name the topic receive the event. */
+  readonly isOptIn: boolean
   readonly server_id: string
   readonly blueprint_id: string
   /** SSE event without and with its `id:` line. */
@@ -22,10 +28,12 @@ export interface EncodedEvent {
   /** The same two messages as UTF-8. */
   readonly frame: Uint8Array
   readonly frameWithCursor: Uint8Array
+  /** Returns the event with further fields in `Data`; each variant is encoded once, too. */
+  including(include: EventInclude): EncodedEvent
 }
 
 /** Whether `filter` lets an event through. */
 export const passes = (filter: EventFilter, event: EncodedEvent): boolean =>
-  (filter.topics === undefined || filter.topics.has(event.topic)) &&
+  (filter.topics === undefined ? !event.isOptIn : filter.topics.has(event.topic)) &&
   (filter.serverIds === undefined || filter.serverIds.has(event.server_id)) &&
   (filter.blueprintIds === undefined || filter.blueprintIds.has(event.blueprint_id))

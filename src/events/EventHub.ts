@@ -1,13 +1,27 @@
-import { Array as Arr, Context, Effect, Layer, PubSub, type Scope, type Stream } from "effect"
+import { Array as Arr, Context, Effect, Layer, PubSub, type Scope, Stream } from "effect"
 import { CursorExpired, type Unavailable } from "../domain/errors.ts"
-import type { JournalEntry } from "../domain/Journal.ts"
+import { type JournalEntry, serverOf } from "../domain/Journal.ts"
+import { isOptIn } from "../domain/ServerEvent.ts"
 import { Journal } from "../store/journal/Journal.ts"
-import { type EncodedEvent, type EventFilter, passes } from "./EncodedEvent.ts"
+import { type EncodedEvent, type EventFilter, type EventInclude, passes } from "./EncodedEvent.ts"
 import { encode } from "./encode.ts"
 import { Outbox, type SubscriberTooSlow } from "./Outbox.ts"
 import { replayThenLive } from "./replay.ts"
+import { ServerSummaries } from "./ServerSummaries.ts"
+
+/** The cursor of a subscription: that of an event, or the current position. */
+export type StartCursor = number | "now"
+
+export interface SubscribeOptions {
+  readonly filter: EventFilter
+  readonly include?: EventInclude
+  readonly cursor?: StartCursor
+  readonly until?: Effect.Effect<void>
+}
 
 export interface Subscription {
+  /** Cursor after which the events begin. */
+  readonly start: number
   /** The events, to be run once; each chunk holds all events that wait. */
   readonly events: Stream.Stream<EncodedEvent, SubscriberTooSlow | Unavailable>
   /** Waits until the subscriber is cut off, also while it is busy with a chunk. */
@@ -16,11 +30,14 @@ export interface Subscription {
 
 interface Subscriber {
   readonly filter: EventFilter
+  readonly include: EventInclude
   readonly outbox: Outbox<EncodedEvent>
   readonly withCursor: boolean
   /** False while the subscriber reads the journal. */
   live: boolean
 }
+
+const nothing: EventInclude = new Set()
 
 /** Entries published before other fibres run, so that a large commit cuts off no subscriber that keeps up. */
 const SLICE = 256
@@ -33,17 +50,17 @@ export class EventHub extends Context.Service<
   EventHub,
   {
     /**
-     * Subscribes before the effect returns: the stream misses no later event. With `cursor` the stream first replays
-     * the events after it; 0 requests all retained events. The stream fails with `SubscriberTooSlow` if the subscriber
-     * is cut off. It ends when the scope closes, and after the events that wait once `until` completes.
+     * Subscribes before the effect returns: the stream misses no later event. With a number as `cursor` the stream
+     * first replays the events after it; 0 requests all retained events. The stream fails with `SubscriberTooSlow` if
+     * the subscriber is cut off. It ends when the scope closes, and after the events that wait once `until` completes.
      *
      * @error CursorExpired `cursor` is no longer retained, or the journal never issued it
      */
-    subscribe(options: {
-      readonly filter: EventFilter
-      readonly cursor?: number
-      readonly until?: Effect.Effect<void>
-    }): Effect.Effect<Subscription, CursorExpired | Unavailable, Scope.Scope>
+    subscribe(
+      options: SubscribeOptions
+    ): Effect.Effect<Subscription, CursorExpired | Unavailable, Scope.Scope>
+    /** Cursor of the last published entry: where a subscription of now begins. */
+    readonly position: Effect.Effect<number>
     readonly subscribers: Effect.Effect<number>
   }
 >()("muster/events/EventHub") {
@@ -53,25 +70,44 @@ export class EventHub extends Context.Service<
    */
   static layer(
     options: { readonly bufferBytes?: number; readonly replayPage?: number } = {}
-  ): Layer.Layer<EventHub, never, Journal> {
+  ): Layer.Layer<EventHub, Unavailable, Journal | ServerSummaries> {
     return Layer.effect(EventHub, make(options.bufferBytes ?? 1024 * 1024, options.replayPage ?? 512))
   }
 }
 
 const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: number) {
   const journal = yield* Journal
+  const summaries = yield* ServerSummaries
   const subscribers = new Set<Subscriber>()
   const published = yield* PubSub.unbounded<ReadonlyArray<EncodedEvent>>()
   yield* Effect.addFinalizer(() => PubSub.shutdown(published))
   /** Cursor of the last published entry. */
   let newest = 0
+  /** Subscribers that named an opt-in topic, and those that include `server`. */
+  const demand = { optIn: 0, server: 0 }
+
+  const count = ({ filter, include }: Subscriber, by: 1 | -1) => {
+    if ([...(filter.topics ?? [])].some(isOptIn)) demand.optIn += by
+    if (include.has("server")) demand.server += by
+  }
+
+  const summaryFor = ({ change }: JournalEntry) => {
+    const id = serverOf(change)
+    return id === undefined ? null : (summaries.find(id) ?? null)
+  }
+
+  const toEvent = (entry: JournalEntry) => {
+    if (subscribers.size === 0) return undefined
+    if (entry.change.topic === "server:install" && demand.optIn === 0) return undefined
+    return encode(entry, demand.server === 0 ? null : summaryFor(entry))
+  }
 
   const publish = (entries: ReadonlyArray<JournalEntry>) => {
     const events: Array<EncodedEvent> = []
     for (const entry of entries) {
       if (entry.cursor <= newest) continue
       newest = entry.cursor
-      const event = subscribers.size === 0 ? undefined : encode(entry)
+      const event = toEvent(entry)
       if (event !== undefined) events.push(event)
     }
     if (events.length > 0) PubSub.publishUnsafe(published, events)
@@ -83,9 +119,10 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
    */
   const drain = (subscriber: Subscriber, subscription: PubSub.Subscription<ReadonlyArray<EncodedEvent>>) =>
     Effect.flatMap(PubSub.takeAll(subscription), (batches) => {
-      const { filter, live, outbox, withCursor } = subscriber
-      const wanted = live && outbox.isOpen ? batches.flat().filter((event) => passes(filter, event)) : []
-      if (wanted.length === 0) return Effect.void
+      const { filter, include, live, outbox, withCursor } = subscriber
+      const passed = live && outbox.isOpen ? batches.flat().filter((event) => passes(filter, event)) : []
+      if (passed.length === 0) return Effect.void
+      const wanted = include.size === 0 ? passed : passed.map((event) => event.including(include))
       outbox.offerAllUnsafe(
         wanted,
         wanted.reduce((bytes, event) => bytes + (withCursor ? event.sseWithId : event.sse).length, 0)
@@ -105,6 +142,9 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
     return Effect.uninterruptible(Effect.forEach(slices, each, { discard: true }))
   })
 
+  // After the registration: no entry is then missing in between.
+  newest = Math.max(newest, (yield* journal.bounds).newest)
+
   /** Returns the cursor after which a replay begins. */
   const replayStart = Effect.fnUntraced(function* (cursor: number) {
     const { oldest, newest } = yield* journal.bounds
@@ -122,56 +162,64 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
     return cursor
   })
 
-  const subscribe = Effect.fn("EventHub.subscribe")(function* (wanted: {
-    readonly filter: EventFilter
-    readonly cursor?: number
-    readonly until?: Effect.Effect<void>
-  }) {
-    const { cursor, filter, until } = wanted
-    const from = cursor === undefined ? undefined : yield* replayStart(cursor)
+  const subscribe = Effect.fn("EventHub.subscribe")(function* (wanted: SubscribeOptions) {
+    const { cursor, filter, include = nothing, until } = wanted
+    const from = typeof cursor === "number" ? yield* replayStart(cursor) : undefined
     const outbox = new Outbox<EncodedEvent>(bufferBytes)
-    const subscription = yield* PubSub.subscribe(published)
     const subscriber = yield* Effect.acquireRelease(
       Effect.sync(() => {
         const made: Subscriber = {
           filter,
+          include,
           outbox,
           withCursor: cursor !== undefined,
-          live: from === undefined
+          live: false
         }
         subscribers.add(made)
+        count(made, 1)
         return made
       }),
       (made) =>
         Effect.sync(() => {
           subscribers.delete(made)
+          count(made, -1)
           outbox.endUnsafe()
         })
     )
+    const subscription = yield* PubSub.subscribe(published)
+    const goLive = () => {
+      subscriber.live = true
+      return newest
+    }
+    const start = from ?? goLive()
     yield* Effect.forkScoped(drain(subscriber, subscription))
     if (until !== undefined) {
       yield* until.pipe(Effect.andThen(Effect.sync(() => outbox.endUnsafe())), Effect.forkScoped)
     }
     const events =
       from === undefined
-        ? outbox.stream
+        ? // Events that were published during the subscription are not after its start.
+          cursor === "now"
+          ? Stream.dropWhile(outbox.stream, (event) => event.cursor <= start)
+          : outbox.stream
         : replayThenLive({
             journal,
             from,
             page: replayPage,
             outbox,
             select: (entry) => {
-              const event = encode(entry)
-              return event !== undefined && passes(filter, event) ? event : undefined
+              const event = encode(entry, include.has("server") ? summaryFor(entry) : null)
+              return event !== undefined && passes(filter, event) ? event.including(include) : undefined
             },
-            goLive: () => {
-              subscriber.live = true
-              return newest
-            },
+            goLive,
             gapAllowed: cursor === 0
           })
-    return { events, cutOff: outbox.cutOff } satisfies Subscription
+    return { start, events, cutOff: outbox.cutOff } satisfies Subscription
   })
 
-  return EventHub.of({ subscribe, subscribers: Effect.sync(() => subscribers.size) })
+  return EventHub.of({
+    subscribe,
+    position: Effect.sync(() => newest),
+    subscribers: Effect.sync(() => subscribers.size)
+  })
 })

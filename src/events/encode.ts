@@ -1,7 +1,8 @@
-import type { JournalEntry, PublicChange } from "../domain/Journal.ts"
+import type { JournalEntry } from "../domain/Journal.ts"
 import { cleanText } from "../domain/NodeText.ts"
-import type { Topic } from "../domain/ServerEvent.ts"
-import type { EncodedEvent } from "./EncodedEvent.ts"
+import type { Server } from "../domain/Server.ts"
+import { type InstallProgress, isOptIn, type Topic } from "../domain/ServerEvent.ts"
+import type { EncodedEvent, EventInclude } from "./EncodedEvent.ts"
 
 const textEncoder = new TextEncoder()
 
@@ -14,13 +15,29 @@ const once = <A>(make: () => A): (() => A) => {
   }
 }
 
+/** The content of a message. */
+interface Content {
+  readonly entry: JournalEntry
+  readonly topic: Topic
+  readonly server_id: string
+  readonly payload: unknown
+  readonly server: Server | null
+}
+
+/** The fields that `include` adds, in their order. */
+interface Extra {
+  readonly server?: Server | null
+  readonly time?: string
+}
+
 /**
  * The forms of one event (contract, 6.1 to 6.4). Each is made on its first use and then shared by all subscribers. Keys
- * are in the order of the contract, with `Cursor` last.
+ * are in the order of the contract, with those of `include` and `Cursor` last.
  */
 class Encoded implements EncodedEvent {
   readonly cursor: number
   readonly topic: Topic
+  readonly isOptIn: boolean
   readonly server_id: string
   readonly blueprint_id: string
   readonly text: string
@@ -28,12 +45,18 @@ class Encoded implements EncodedEvent {
   private readonly withId: () => Uint8Array
   private readonly withCursor: () => string
   private readonly bytesWithCursor: () => Uint8Array
+  private readonly content: Content
+  private readonly variants: Array<EncodedEvent> = []
 
-  constructor(entry: JournalEntry, { server_id, topic }: PublicChange, payload: unknown) {
-    const { cursor, blueprint_id } = entry
-    const message = { Topic: topic, Data: { server_id, payload } }
+  constructor(content: Content, extra?: Extra) {
+    const { payload, server_id, topic } = content
+    const { cursor, blueprint_id } = content.entry
+    const Data = extra === undefined ? { server_id, payload } : { server_id, payload, ...extra }
+    const message = { Topic: topic, Data }
+    this.content = content
     this.cursor = cursor
     this.topic = topic
+    this.isOptIn = isOptIn(topic)
     this.server_id = server_id
     this.blueprint_id = blueprint_id
     this.text = JSON.stringify(message)
@@ -42,6 +65,20 @@ class Encoded implements EncodedEvent {
     this.withId = once(() => textEncoder.encode(`id: ${cursor}\n${lines}`))
     this.withCursor = once(() => JSON.stringify({ ...message, Cursor: cursor }))
     this.bytesWithCursor = once(() => textEncoder.encode(this.withCursor()))
+  }
+
+  including(include: EventInclude): EncodedEvent {
+    const variant = (include.has("server") ? 1 : 0) + (include.has("time") ? 2 : 0)
+    if (variant === 0) return this
+    const known = this.variants[variant]
+    if (known !== undefined) return known
+    const { entry, server } = this.content
+    const made = new Encoded(this.content, {
+      ...(include.has("server") && { server }),
+      ...(include.has("time") && { time: new Date(entry.at).toISOString() })
+    })
+    this.variants[variant] = made
+    return made
   }
 
   get sseWithId() {
@@ -59,28 +96,41 @@ class Encoded implements EncodedEvent {
   }
 }
 
-/** Longest event in any of its forms, in bytes: each text of a node in an event is at most 1,024 characters. */
+/**
+ * Longest event in any of its forms without `server`, in bytes: each text of a node in an event is at most 1,024
+ * characters.
+ */
 export const MAX_EVENT_BYTES = 64 * 1024
 
 /**
  * Returns the public event of an entry; undefined: the change is internal. Entries of earlier versions may have
  * unbounded texts of nodes, which are bounded here.
+ *
+ * @param server the server for `include=server`; null: not known, or no subscriber includes it
  */
-export const encode = (entry: JournalEntry): EncodedEvent | undefined => {
+export const encode = (entry: JournalEntry, server: Server | null = null): EncodedEvent | undefined => {
   const { change } = entry
+  const encoded = (topic: Topic, server_id: string, payload: unknown) =>
+    new Encoded({ entry, topic, server_id, payload, server })
   switch (change.topic) {
     case "status":
-      return new Encoded(entry, change, change.payload)
+      return encoded("status", change.server_id, change.payload)
     case "crash": {
       const { reason, exit_code, timestamp } = change.payload
-      return new Encoded(entry, change, {
+      return encoded("crash", change.server_id, {
         reason: cleanText(reason),
         exit_code,
         timestamp: cleanText(timestamp)
       })
     }
     case "deleted":
-      return new Encoded(entry, change, null)
+      return encoded("deleted", change.server_id, null)
+    case "server:install": {
+      const { phase, failure_reason } = change.payload
+      const progress: InstallProgress =
+        failure_reason === undefined ? { phase } : { phase, reason: cleanText(failure_reason) }
+      return encoded("install", change.server_id, progress)
+    }
     default:
       return undefined
   }

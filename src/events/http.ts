@@ -30,7 +30,11 @@ export const makeServeEvents = Effect.gen(function* () {
         serverId === undefined ? query.filter : { ...query.filter, serverIds: new Set([serverId]) }
       const shutdown = Effect.raceFirst(begun, keyEnds(yield* CurrentPrincipal))
       const subscription = yield* hub.subscribe({ ...query, filter, until: shutdown })
-      return yield* sseResponse(subscription, { withIds: query.cursor !== undefined, shutdown })
+      return yield* sseResponse(subscription, {
+        withIds: query.cursor !== undefined,
+        withStart: query.cursor === "now",
+        shutdown
+      })
     },
     Effect.catchTag("LimitReached", limitResponse)
   )

@@ -7,6 +7,8 @@ import type { Subscription } from "./EventHub.ts"
 export interface SseOptions {
   /** Whether each event has an `id:` line; the caller resumes. */
   readonly withIds: boolean
+  /** Whether an `id:` line alone precedes the events, so that a client resumes there before it has an event. */
+  readonly withStart?: boolean
   /** Time between two comments that keep the connection alive (15 s). */
   readonly heartbeat?: Duration.Input
   /** Time in which a peer reads the rest of a stream that ends (5 s). */
@@ -22,7 +24,8 @@ const headers = {
 }
 
 const encoder = new TextEncoder()
-const connected = encoder.encode(": connected\n\n")
+const opening = ": connected\n\n"
+const connected = encoder.encode(opening)
 const ping = encoder.encode(": ping\n\n")
 
 /**
@@ -31,7 +34,7 @@ const ping = encoder.encode(": ping\n\n")
  * that of the request, so that a client that disconnects unsubscribes at once.
  */
 export const sseResponse = Effect.fn("sseResponse")(function* (
-  { cutOff, events }: Subscription,
+  { cutOff, events, start }: Subscription,
   options: SseOptions
 ): Effect.fn.Return<
   HttpServerResponse.HttpServerResponse,
@@ -65,7 +68,8 @@ export const sseResponse = Effect.fn("sseResponse")(function* (
         Stream.fromEffectDrain(Effect.logWarning(`event replay stopped: ${error.detail}`))
     })
   )
-  return HttpServerResponse.stream(Stream.concat(Stream.succeed<Uint8Array>(connected), chunks), {
+  const head = options.withStart === true ? encoder.encode(`${opening}id: ${start}\n\n`) : connected
+  return HttpServerResponse.stream(Stream.concat(Stream.succeed<Uint8Array>(head), chunks), {
     contentType: "text/event-stream",
     headers
   })

@@ -1,5 +1,6 @@
 import type { Duration } from "effect"
-import { Layer } from "effect"
+import { Effect, Layer } from "effect"
+import { ServerSummaries } from "../events/ServerSummaries.ts"
 import { NodeDrainer } from "./controllers/NodeDrainer.ts"
 import { NodeReconciler } from "./controllers/NodeReconciler.ts"
 import { Provisioner } from "./controllers/Provisioner.ts"
@@ -23,9 +24,14 @@ export interface ServersOptions {
   readonly migrationPause?: Duration.Input
 }
 
+const summaries = Layer.effect(
+  ServerSummaries,
+  Effect.map(ServerIndex, ({ latest }) => ServerSummaries.of({ find: latest }))
+)
+
 /**
- * The servers: `ServerManager`, `NodeGateway` with the `ControlPlane` of the embedded daemon, and the controllers. Build
- * it before requests are accepted: it first restores the reservations of existing servers.
+ * The servers: `ServerManager`, `NodeGateway` with the `ControlPlane` of the embedded daemon, the controllers, and the
+ * summaries in events. Build it before requests are accepted: it first restores the reservations of existing servers.
  */
 export const layerServers = (options: ServersOptions = {}) => {
   const retry = { retryFrom: options.retryFrom ?? "200 millis", retryCap: options.retryCap ?? "30 seconds" }
@@ -33,7 +39,7 @@ export const layerServers = (options: ServersOptions = {}) => {
     migrationsPerNode: options.migrationsPerNode ?? 2,
     pause: options.migrationPause ?? "2 seconds"
   }
-  return Layer.mergeAll(ControlPlaneLive, NodeDrainer(moving)).pipe(
+  return Layer.mergeAll(ControlPlaneLive, NodeDrainer(moving), summaries).pipe(
     Layer.provideMerge(NodeGateway.layer),
     Layer.provideMerge(NodeReconciler.layer),
     Layer.provideMerge(ServerManager.layer),

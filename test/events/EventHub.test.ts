@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Exit, Fiber, Layer, type Pull, Scope, Stream } from "effect"
+import { Context, Effect, Exit, Fiber, Layer, type Pull, Scope, Stream } from "effect"
 import fc from "fast-check"
+import type { Server } from "../../src/domain/Server.ts"
 import type { EncodedEvent } from "../../src/events/EncodedEvent.ts"
 import { EventHub, type Subscription } from "../../src/events/EventHub.ts"
 import { internal, MemoryJournal, status, statuses } from "./MemoryJournal.ts"
@@ -262,4 +263,100 @@ describe("EventHub: subscriptions", () => {
       assert.isFalse(yield* isCutOff(subscription))
     }).pipe(Effect.provide(hub()))
   )
+})
+
+describe("life, Streams: cursor=now", () => {
+  it.effect("the stream begins at the current position and misses no later event", () =>
+    Effect.gen(function* () {
+      const { position, subscribe } = yield* EventHub
+      const journal = yield* MemoryJournal
+      yield* journal.append(statuses(3))
+      // Commits while the stream opens.
+      const writer = yield* Effect.forkChild(
+        Effect.forEach(statuses(50, 4), (change) => journal.append([change]), { discard: true }),
+        { startImmediately: true }
+      )
+      const subscription = yield* subscribe({ filter: {}, cursor: "now" })
+      yield* Fiber.join(writer)
+      assert.isAtLeast(subscription.start, 3)
+      assert.strictEqual(yield* position, 53)
+      assert.deepStrictEqual(
+        yield* collect(subscription, 53 - subscription.start),
+        range(subscription.start + 1, 53)
+      )
+    }).pipe(Effect.scoped, Effect.provide(hub()))
+  )
+
+  it.effect("a hub that has published nothing yet begins at the newest entry of the journal", () =>
+    Effect.gen(function* () {
+      const journal = yield* MemoryJournal
+      yield* journal.append(statuses(5))
+      const { subscribe } = Context.get(yield* Layer.build(Layer.fresh(EventHub.layer())), EventHub)
+      const subscription = yield* subscribe({ filter: {}, cursor: "now" })
+      assert.strictEqual(subscription.start, 5)
+      yield* journal.append([status("s6")])
+      assert.deepStrictEqual(yield* collect(subscription, 1), [6])
+    }).pipe(Effect.scoped, Effect.provide(MemoryJournal.layer))
+  )
+})
+
+describe("life, Streams: include and opt-in topics", () => {
+  const install = { topic: "server:install", server_id: "a", payload: { phase: "installing" } } as const
+  const texts = (subscription: Subscription, count: number) =>
+    Effect.map(Stream.runCollect(Stream.take(subscription.events, count)), (events) =>
+      events.map((event) => JSON.parse(event.text))
+    )
+
+  it.effect("an opt-in topic is present only if topics names it, live and in the replay", () =>
+    Effect.gen(function* () {
+      const { subscribe } = yield* EventHub
+      const journal = yield* MemoryJournal
+      const topics = new Set(["install" as const, "status" as const])
+      const plain = yield* subscribe({ filter: {} })
+      const named = yield* subscribe({ filter: { topics } })
+      yield* journal.append([install, status("a"), install, status("b")])
+      for (const [subscription, expected] of [
+        [plain, [2, 4]],
+        [named, [1, 2, 3, 4]],
+        [yield* subscribe({ filter: {}, cursor: 0 }), [2, 4]],
+        [yield* subscribe({ filter: { topics }, cursor: 0 }), [1, 2, 3, 4]]
+      ] as const) {
+        assert.deepStrictEqual(yield* collect(subscription, expected.length), [...expected])
+      }
+    }).pipe(Effect.scoped, Effect.provide(hub()))
+  )
+
+  it.effect("server is the summary at the event, also if the server changes before it is sent", () =>
+    Effect.gen(function* () {
+      const { subscribe } = yield* EventHub
+      const journal = yield* MemoryJournal
+      const subscription = yield* subscribe({ filter: {}, include: new Set(["server"]) })
+      journal.summaries.set("a", summary("a", "n1"))
+      yield* journal.append([status("a")])
+      journal.summaries.set("a", summary("a", "n2"))
+      yield* journal.append([status("a"), status("unknown")])
+      const events = yield* texts(subscription, 3)
+      assert.deepStrictEqual(
+        events.map(({ Data }) => Data.server?.node_id ?? null),
+        ["n1", "n2", null]
+      )
+      const replayed = yield* texts(
+        yield* subscribe({ filter: {}, include: new Set(["server"]), cursor: 0 }),
+        3
+      )
+      // A replay shows the present state.
+      assert.deepStrictEqual(
+        replayed.map(({ Data }) => Data.server?.node_id ?? null),
+        ["n2", "n2", null]
+      )
+    }).pipe(Effect.scoped, Effect.provide(hub()))
+  )
+})
+
+const summary = (id: string, node_id: string): Server => ({
+  id,
+  blueprint_id: "bp",
+  node_name: node_id,
+  node_id,
+  allocations: { force_outgoing_ip: false, default: { ip: "127.0.0.1", port: 1 }, alias: "", mappings: {} }
 })

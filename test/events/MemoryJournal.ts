@@ -1,5 +1,7 @@
 import { Array as Arr, Context, Effect, Layer, Option, Semaphore, Stream } from "effect"
 import type { Change, JournalEntry } from "../../src/domain/Journal.ts"
+import type { Server } from "../../src/domain/Server.ts"
+import { ServerSummaries } from "../../src/events/ServerSummaries.ts"
 import { Journal } from "../../src/store/journal/Journal.ts"
 
 const PAGE = 100
@@ -12,6 +14,8 @@ export class MemoryJournal extends Context.Service<
     append(changes: ReadonlyArray<Change>, blueprint_id?: string): Effect.Effect<void>
     /** Removes entries before `oldest`. */
     prune(oldest: number): Effect.Effect<void>
+    /** The summaries of servers for `include=server`. */
+    readonly summaries: Map<string, Server>
   }
 >()("test/MemoryJournal") {
   static readonly layer = Layer.effectContext(
@@ -53,12 +57,16 @@ export class MemoryJournal extends Context.Service<
             yield* Effect.yieldNow
             for (const follower of followers) yield* follower(batch)
           }).pipe(lock.withPermits(1)),
+        summaries: new Map(),
         prune: (oldest) =>
           Effect.sync(() => {
             entries = entries.filter((entry) => entry.cursor >= oldest)
           })
       })
-      return Context.make(Journal, journal).pipe(Context.add(MemoryJournal, memory))
+      return Context.make(Journal, journal).pipe(
+        Context.add(MemoryJournal, memory),
+        Context.add(ServerSummaries, { find: (id) => memory.summaries.get(id) })
+      )
     })
   )
 }

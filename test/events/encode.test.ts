@@ -4,12 +4,13 @@ import fc from "fast-check"
 import { serverId } from "../../src/domain/Id.ts"
 import type { Change, PublicChange } from "../../src/domain/Journal.ts"
 import { cleanText } from "../../src/domain/NodeText.ts"
+import type { Server } from "../../src/domain/Server.ts"
 import { ServerEvent } from "../../src/domain/ServerEvent.ts"
 import { ServerStatus } from "../../src/domain/ServerStatus.ts"
 import { encode, MAX_EVENT_BYTES } from "../../src/events/encode.ts"
 
-const encoded = (change: Change, cursor = 7) => {
-  const event = encode({ cursor, at: 0, blueprint_id: "bp", change })
+const encoded = (change: Change, cursor = 7, server: Server | null = null) => {
+  const event = encode({ cursor, at: 1_767_323_045_678, blueprint_id: "bp", change }, server)
   if (event === undefined) return assert.fail("not public")
   return event
 }
@@ -46,7 +47,6 @@ describe("contract 6.1 and 6.2: message shape", () => {
   it("an internal change is not encoded as an event", () => {
     for (const change of [
       { topic: "server:created", server_id: "s", payload: null },
-      { topic: "server:install", server_id: "s", payload: { phase: "ready" } },
       { topic: "server:start-pending", server_id: "s", payload: true },
       { topic: "key:changed" },
       { topic: "definitions:reloaded", folder: "software", origin: "o" },
@@ -68,6 +68,76 @@ describe("decisions 6: resume", () => {
       event.textWithCursor,
       '{"Topic":"deleted","Data":{"server_id":"srv_1","payload":null},"Cursor":42}'
     )
+  })
+})
+
+describe("life, Streams: include and opt-in topics", () => {
+  const summary: Server = {
+    id: "srv_1",
+    blueprint_id: "bp",
+    node_name: "Node",
+    node_id: "n1",
+    allocations: {
+      force_outgoing_ip: false,
+      default: { ip: "10.0.0.1", port: 1 },
+      alias: "",
+      mappings: { "10.0.0.1": [1] }
+    }
+  }
+  const offline = { topic: "status", server_id: "srv_1", payload: "offline" } as const
+
+  it("server and time follow the fields of the contract; Cursor stays last; the SSE id stays first", () => {
+    const event = encoded(offline, 7, summary)
+    const data = '"server_id":"srv_1","payload":"offline"'
+    const server = `"server":${JSON.stringify(summary)}`
+    const time = '"time":"2026-01-02T03:04:05.678Z"'
+    for (const [include, added] of [
+      [["server"], `,${server}`],
+      [["time"], `,${time}`],
+      [["server", "time"], `,${server},${time}`],
+      [["time", "server"], `,${server},${time}`],
+      [[], ""]
+    ] as const) {
+      const variant = event.including(new Set(include))
+      assert.strictEqual(variant.text, `{"Topic":"status","Data":{${data}${added}}}`)
+      assert.strictEqual(variant.textWithCursor, `{"Topic":"status","Data":{${data}${added}},"Cursor":7}`)
+      assert.strictEqual(text(variant.sseWithId), `id: 7\nevent: status\ndata: ${variant.text}\n\n`)
+      assert.strictEqual(text(variant.frame), variant.text)
+      Schema.decodeUnknownSync(ServerEvent)(JSON.parse(variant.textWithCursor))
+    }
+  })
+
+  it("a server that is not known is null", () => {
+    const event = encoded({ topic: "deleted", server_id: "srv_1", payload: null })
+    assert.strictEqual(
+      event.including(new Set(["server"])).text,
+      '{"Topic":"deleted","Data":{"server_id":"srv_1","payload":null,"server":null}}'
+    )
+  })
+
+  it("each variant is encoded once and leaves the plain form as it was", () => {
+    const event = encoded(offline, 7, summary)
+    const plain = event.text
+    const one = event.including(new Set(["server", "time"]))
+    assert.strictEqual(event.including(new Set(["time", "server"])), one)
+    assert.strictEqual(one.sseWithId, one.sseWithId)
+    assert.strictEqual(event.including(new Set()), event)
+    assert.strictEqual(event.text, plain)
+  })
+
+  it("install is an opt-in topic with the phase and, after a failure, the reason", () => {
+    const event = encoded({
+      topic: "server:install",
+      server_id: "srv_1",
+      payload: { phase: "failed", failure_reason: "exit\tcode 1", exit_code: 1 }
+    })
+    assert.strictEqual(
+      event.text,
+      '{"Topic":"install","Data":{"server_id":"srv_1","payload":{"phase":"failed","reason":"exit code 1"}}}'
+    )
+    assert.isTrue(event.isOptIn)
+    assert.isFalse(encoded(offline).isOptIn)
+    Schema.decodeUnknownSync(ServerEvent)(JSON.parse(event.text))
   })
 })
 

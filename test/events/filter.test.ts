@@ -39,7 +39,7 @@ describe("decisions 6: filters", () => {
       assert.strictEqual(error._tag, "InvalidRequest")
       assert.strictEqual(
         error.detail,
-        'query field topics: expected status, crash, deleted, got "server:created"'
+        'query field topics: expected status, crash, deleted, install, got "server:created"'
       )
     })
   )
@@ -59,7 +59,7 @@ describe("decisions 6: resume", () => {
     Effect.gen(function* () {
       for (const cursor of ["-1", "1.5", "1e3", "abc", "0x10", "%201", "99999999999999999999"]) {
         const error = yield* Effect.flip(parse(`cursor=${cursor}`))
-        assert.strictEqual(error.detail, "cursor: expected a whole number of at least 0")
+        assert.strictEqual(error.detail, "cursor: expected a whole number of at least 0, or now")
       }
       const error = yield* Effect.flip(parse("cursor=1", "x"))
       assert.strictEqual(error.detail, "Last-Event-ID: expected a whole number of at least 0")
@@ -67,6 +67,36 @@ describe("decisions 6: resume", () => {
         (yield* Effect.flip(parse("cursor=1&cursor=2"))).detail,
         "cursor: given more than once"
       )
+    })
+  )
+})
+
+describe("life, Streams: cursor=now, include and opt-in topics", () => {
+  it.effect("cursor=now is the current position; Last-Event-ID takes precedence and is a number", () =>
+    Effect.gen(function* () {
+      assert.strictEqual((yield* parse("cursor=now")).cursor, "now")
+      assert.strictEqual((yield* parse("cursor=now", "18")).cursor, 18)
+      const error = yield* Effect.flip(parse("", "now"))
+      assert.strictEqual(error.detail, "Last-Event-ID: expected a whole number of at least 0")
+    })
+  )
+
+  it.effect("include is comma-separated and may be repeated; an unknown field is refused by name", () =>
+    Effect.gen(function* () {
+      const both = new Set(["server", "time"] as const)
+      assert.deepStrictEqual((yield* parse("include=server,%20time")).include, both)
+      assert.deepStrictEqual((yield* parse("include=server&include=time,")).include, both)
+      assert.isUndefined((yield* parse("include=")).include)
+      const error = yield* Effect.flip(parse("include=server,status"))
+      assert.strictEqual(error._tag, "InvalidRequest")
+      assert.strictEqual(error.detail, 'query field include: expected server, time, got "status"')
+    })
+  )
+
+  it.effect("topics may name an opt-in topic", () =>
+    Effect.gen(function* () {
+      const { filter } = yield* parse("topics=install,crash")
+      assert.deepStrictEqual(filter, { topics: new Set(["install", "crash"] as const) })
     })
   )
 })

@@ -1,10 +1,9 @@
-import { request } from "node:http"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { eventsAre, subscribe } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
-import { requestTo, type Service } from "../support/Service.ts"
+import { requestTo } from "../support/Service.ts"
 import { becomes, create, expectStatus, powered, running } from "../support/servers.ts"
 import {
   assertError,
@@ -17,43 +16,7 @@ import {
   service,
   socket
 } from "./support/http.ts"
-
-/** The head of a stream and its body so far. */
-const open = (api: Service, path: string, headers: Record<string, string> = bearer(api)) =>
-  Effect.gen(function* () {
-    const sent = request(`${api.url}${path}`, { headers, agent: false }).end()
-    yield* Effect.addFinalizer(() => Effect.sync(() => sent.destroy()))
-    return yield* Effect.callback<{
-      readonly status: number | undefined
-      readonly headers: NodeJS.Dict<string | Array<string>>
-      readonly text: () => string
-    }>((resume) => {
-      sent.on("error", () => {})
-      sent.once("response", (response) => {
-        let text = ""
-        response.setEncoding("utf8")
-        response.on("error", () => {})
-        response.on("data", (chunk: string) => {
-          text += chunk
-        })
-        resume(Effect.succeed({ status: response.statusCode, headers: response.headers, text: () => text }))
-      })
-    })
-  })
-
-const seen = (text: () => string, part: string) => eventually(Effect.sync(text), (all) => all.includes(part))
-
-const ticketOf = Effect.fnUntraced(function* (api: Service) {
-  const answer = yield* expectStatus(api, 201, "POST", "/api/events/tickets")
-  assert.deepStrictEqual(keysOf(answer.json), ["expires_at", "ticket"])
-  assert.match(answer.json.expires_at, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
-  return String(answer.json.ticket)
-})
-
-const newest = (api: Service) =>
-  Effect.map(expectStatus(api, 200, "GET", "/metrics"), ({ text }) =>
-    Number(/^muster_journal_newest_cursor (\d+)/m.exec(text)?.[1])
-  )
+import { newest, open, seen, ticketOf } from "./support/streams.ts"
 
 layer(service(), options)("events", (it) => {
   describe("contract 6.4: SSE", () => {

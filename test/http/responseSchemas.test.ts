@@ -122,11 +122,12 @@ layer(Muster.layer(definitions), options)("contract: responses match the declare
     Effect.gen(function* () {
       const api = yield* Muster
       const id = yield* create(api, "kept")
+      const extended = "cursor=now&include=server,time&topics=status,crash,deleted,install"
       const paths = streams.map((path) => path.replace(":server", id))
-      const targets = paths.flatMap((path) => [path, `${path}?cursor=0`])
+      const targets = paths.flatMap((path) => [path, `${path}?cursor=0`, `${path}?${extended}`])
       const sse = yield* Effect.forEach(targets, (target) => subscribe(api, target))
-      const sockets = yield* Effect.forEach(["/api/events/ws", "/api/events/ws?cursor=0"], (target) =>
-        socket(api, target)
+      const sockets = yield* Effect.forEach(["", "?cursor=0", `?${extended}`], (query) =>
+        socket(api, `/api/events/ws${query}`)
       )
       yield* becomes(api, id, "offline")
       yield* powered(api, id, "start")

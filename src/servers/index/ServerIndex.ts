@@ -3,7 +3,7 @@ import type { SqlError } from "effect/sql"
 import type { Unavailable } from "../../domain/errors.ts"
 import { type JournalEntry, serverOf } from "../../domain/Journal.ts"
 import type { Migration } from "../../domain/Migration.ts"
-import type { ServerRecord } from "../../domain/Server.ts"
+import type { Server, ServerRecord } from "../../domain/Server.ts"
 import type { Crash } from "../../domain/ServerEvent.ts"
 import type { ServerStatus } from "../../domain/ServerStatus.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
@@ -46,6 +46,8 @@ export class ServerIndex extends Context.Service<
     withPrefix(prefix: string, limit: number): Effect.Effect<ReadonlyArray<string>>
     /** JSON of one summary. */
     summary(id: string, include: Include): Effect.Effect<Option.Option<Read>>
+    /** The plain summary of a server, or the last one of a server that was recently here. */
+    latest(id: string): Server | undefined
     /** Returns a latch that each change of a server opens. */
     changeOf(id: string): Effect.Effect<Latch.Latch, never, Scope.Scope>
     /** The last crash of a server since the start of this process. */
@@ -203,6 +205,7 @@ export class ServerIndex extends Context.Service<
         withPrefix: (prefix, limit) => Effect.sync(() => table.withPrefix(prefix, limit)),
         summary: (id, include) =>
           Effect.sync(() => Option.map(Option.fromUndefinedOr(table.summary(id, include)), readOf)),
+        latest: (id) => table.latest(id),
         lastCrash: (id) => Effect.sync(() => crashes.get(id)),
         changeOf: (id) =>
           Effect.acquireRelease(

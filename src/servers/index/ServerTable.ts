@@ -1,12 +1,12 @@
-import type { ServerRecord } from "../../domain/Server.ts"
+import type { Server, ServerRecord } from "../../domain/Server.ts"
 import { ServerStatus } from "../../domain/ServerStatus.ts"
 import { everyServer, matches, type ServerFilter } from "./ServerFilter.ts"
 import { Encoded, SummaryCache, type Variant } from "./SummaryCache.ts"
-import { encodeSummary, type Include, shows } from "./summary.ts"
+import { encodeSummary, type Include, plain, shows, summaryOf } from "./summary.ts"
 
 const encoder = new TextEncoder()
 const [open, comma, close] = [0x5b, 0x2c, 0x5d]
-/** Deleted servers whose place in the order is kept, for a caller that pages on from one of them. */
+/** Deleted servers that are kept: their places for a caller that pages on from one, their summaries for events. */
 const MAX_DELETED = 10_000
 
 /** The place of a server in lists. */
@@ -42,7 +42,7 @@ export class ServerTable {
   readonly #counts = new Map<ServerStatus, number>(ServerStatus.literals.map((status) => [status, 0]))
   readonly #nameOf: (node_id: string) => string
   readonly #sorted: Array<Place> = []
-  readonly #deleted = new Map<string, Place>()
+  readonly #deleted = new Map<string, Place & { readonly summary: Server }>()
   readonly #cache = new SummaryCache()
   #ids: ReadonlyArray<string> | undefined
 
@@ -122,6 +122,7 @@ export class ServerTable {
     const record = this.#records.get(id)
     if (record === undefined) return
     const { created_at, node_id, status } = record
+    const summary = this.#summaryOf(record)
     this.#records.delete(id)
     this.#sorted.splice(this.#position(record), 1)
     const onNode = this.#nodes.get(node_id)
@@ -133,7 +134,7 @@ export class ServerTable {
     this.#count(status, -1)
     this.#ids = undefined
     this.#cache.forget([id])
-    this.#deleted.set(id, { id, created_at })
+    this.#deleted.set(id, { id, created_at, summary })
     const oldest = this.#deleted.keys().next()
     if (this.#deleted.size > MAX_DELETED && oldest.done !== true) this.#deleted.delete(oldest.value)
   }
@@ -150,6 +151,12 @@ export class ServerTable {
   summary(id: string, include: Include): Encoded | undefined {
     const record = this.#records.get(id)
     return record === undefined ? undefined : this.#piece(this.#cache.of(include), record)
+  }
+
+  /** Returns the plain summary of a server, or the last one of a server that was recently here. */
+  latest(id: string): Server | undefined {
+    const record = this.#records.get(id)
+    return record === undefined ? this.#deleted.get(id)?.summary : this.#summaryOf(record)
   }
 
   /** JSON array of all summaries. */
@@ -193,11 +200,18 @@ export class ServerTable {
     return new Encoded(list)
   }
 
+  #summaryOf(record: ServerRecord): Server {
+    return summaryOf(record, this.#nodeName(record), plain)
+  }
+
+  #nodeName({ node_id }: ServerRecord): string {
+    return this.#names.get(node_id) ?? this.#nameOf(node_id)
+  }
+
   #piece(variant: Variant, record: ServerRecord): Encoded {
     const known = variant.pieces.get(record.id)
     if (known !== undefined) return known
-    const name = this.#names.get(record.node_id) ?? this.#nameOf(record.node_id)
-    const piece = new Encoded(encoder.encode(encodeSummary(record, name, variant.include)))
+    const piece = new Encoded(encoder.encode(encodeSummary(record, this.#nodeName(record), variant.include)))
     variant.pieces.set(record.id, piece)
     return piece
   }

@@ -1,0 +1,11 @@
+import { Context } from "effect"
+import type { Server } from "../domain/Server.ts"
+
+/** The summaries of servers (contract 2.3) for events; the read model of the servers implements it. */
+export class ServerSummaries extends Context.Service<
+  ServerSummaries,
+  {
+    /** Returns the summary of a server, or the last one of a server that was recently here. */
+    find(server_id: string): Server | undefined
+  }
+>()("muster/events/ServerSummaries") {}

@@ -1,0 +1,182 @@
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { eventsAre, subscribe } from "../support/events.ts"
+import { eventually } from "../support/eventually.ts"
+import { Muster } from "../support/Muster.ts"
+import type { Service } from "../support/Service.ts"
+import { becomes, create, expectStatus } from "../support/servers.ts"
+import { assertError, bearer, keysOf, options, service, socket } from "./support/http.ts"
+import { newest, open, seen } from "./support/streams.ts"
+
+const remove = (api: Service, id: string) => expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
+
+/** Creates a server, waits for its installation and deletes it. */
+const passing = Effect.fnUntraced(function* (api: Service) {
+  const id = yield* create(api, "kept")
+  yield* becomes(api, id, "offline")
+  yield* remove(api, id)
+  return id
+})
+
+const rfc3339 = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
+
+layer(service(), options)("streams", (it) => {
+  describe("life, Streams: cursor=now", () => {
+    it.effect("an SSE stream begins with the current position as its id, and each event has an id", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        yield* passing(api)
+        const position = yield* newest(api)
+        const stream = yield* open(api, "/api/events?cursor=now")
+        const start = `: connected\n\nid: ${position}\n\n`
+        yield* seen(stream.text, start)
+        assert.strictEqual(stream.text(), start)
+        const id = yield* passing(api)
+        yield* seen(stream.text, '"Topic":"deleted"')
+        const blocks = stream.text().slice(start.length).trimEnd().split("\n\n")
+        const cursors = blocks.map((block) => Number(/^id: (\d+)\nevent: /.exec(block)?.[1]))
+        assert.strictEqual(blocks.length, 3)
+        assert.isTrue(cursors.every((cursor, i) => cursor > (cursors[i - 1] ?? position)))
+        // A client that has only the first id misses no event.
+        const again = yield* subscribe(api, `/api/events?cursor=${position}`)
+        yield* eventsAre(again, id, ["installing", "offline", "deleted"])
+      })
+    )
+
+    it.effect("each WebSocket message has a Cursor, and no earlier event is replayed", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        yield* passing(api)
+        const position = yield* newest(api)
+        const { messages } = yield* socket(api, "/api/events/ws?cursor=now")
+        const id = yield* passing(api)
+        const all = yield* eventually(Effect.sync(messages), (some) => some.length === 3)
+        for (const message of all.map((text) => JSON.parse(text))) {
+          assert.deepStrictEqual(keysOf(message), ["Cursor", "Data", "Topic"])
+          assert.strictEqual(message.Data.server_id, id)
+          assert.isAbove(message.Cursor, position)
+        }
+      })
+    )
+
+    it.effect("the stream of one server accepts it, too; Last-Event-ID takes precedence", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const position = yield* newest(api)
+        const id = yield* create(api, "kept")
+        yield* becomes(api, id, "offline")
+        const path = `/api/servers/${id}/events?cursor=now`
+        const stream = yield* subscribe(api, path)
+        const resumed = yield* open(api, path, { ...bearer(api), "last-event-id": String(position) })
+        yield* seen(resumed.text, '"payload":"offline"')
+        assert.match(resumed.text(), /^: connected\n\nid: \d+\nevent: status\n.*"installing"/)
+        yield* remove(api, id)
+        yield* eventsAre(stream, id, ["deleted"])
+        assert.isNumber(stream.events()[0]?.Cursor)
+      })
+    )
+  })
+
+  describe("life, Streams: include=server,time", () => {
+    it.effect("Data also has the summary of the server and the time of the commit, on all three routes", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const from = yield* newest(api)
+        const query = `cursor=${from}&include=server,time`
+        const began = Date.now()
+        const sse = yield* subscribe(api, `/api/events?${query}`)
+        const { messages } = yield* socket(api, `/api/events/ws?${query}`)
+        const id = yield* create(api, "kept", { overrides: { limits: { memory_limit: 321 } } })
+        const own = yield* subscribe(api, `/api/servers/${id}/events?${query}`)
+        yield* becomes(api, id, "offline")
+        const { json: summary } = yield* expectStatus(api, 200, "GET", `/api/servers/${id}`)
+        assert.deepStrictEqual(summary.overrides, { limits: { memory_limit: 321 } })
+        yield* remove(api, id)
+        for (const stream of [sse, own]) yield* eventsAre(stream, id, ["installing", "offline", "deleted"])
+        yield* eventually(Effect.sync(messages), (all) => all.length === 3)
+        for (const lines of [sse.text().split("\n"), own.text().split("\n"), messages()]) {
+          for (const { Data } of lines.map((line) => JSON.parse(line))) {
+            assert.deepStrictEqual(Object.keys(Data), ["server_id", "payload", "server", "time"])
+            assert.deepStrictEqual(Data.server, summary)
+            assert.match(Data.time, rfc3339)
+            assert.isAtLeast(Date.parse(Data.time), began)
+            assert.isAtMost(Date.parse(Data.time), Date.now())
+          }
+        }
+      })
+    )
+
+    it.effect("a replay has the last summary of a server that was deleted a short time ago", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const from = yield* newest(api)
+        const id = yield* passing(api)
+        const stream = yield* subscribe(api, `/api/events?cursor=${from}&include=server`)
+        yield* eventsAre(stream, id, ["installing", "offline", "deleted"])
+        for (const { Data } of stream.events()) {
+          assert.strictEqual(Data.server?.id, id)
+          assert.isUndefined(Data.time)
+        }
+      })
+    )
+
+    it.effect(
+      "without include, the messages beside such a stream are those of the contract, byte for byte",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const plain = yield* open(api, "/api/events")
+          const both = yield* subscribe(api, "/api/events?include=time,server&topics=install,status,deleted")
+          yield* seen(plain.text, ": connected\n\n")
+          const id = yield* passing(api)
+          yield* eventually(Effect.sync(both.text), (text) => text.includes('"Topic":"deleted"'))
+          yield* seen(plain.text, '"Topic":"deleted"')
+          const event = (topic: string, payload: string) =>
+            `event: ${topic}\ndata: {"Topic":"${topic}","Data":{"server_id":"${id}","payload":${payload}}}\n\n`
+          assert.strictEqual(
+            plain.text(),
+            `: connected\n\n${event("status", '"installing"')}${event("status", '"offline"')}${event("deleted", "null")}`
+          )
+        })
+    )
+
+    it.effect("an unknown field is 422 that names the allowed ones", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* create(api, "kept")
+        for (const path of ["/api/events", "/api/events/ws", `/api/servers/${id}/events`]) {
+          assertError(
+            yield* api.request("GET", `${path}?include=server,status`),
+            422,
+            'query field include: expected server, time, got "status"'
+          )
+        }
+        yield* remove(api, id)
+      })
+    )
+  })
+
+  describe("life, Installations: the opt-in topic install", () => {
+    it.effect("the stream has the phases of an installation only if topics names install", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const from = yield* newest(api)
+        const named = yield* subscribe(api, "/api/events?topics=install,deleted")
+        const { messages } = yield* socket(api, "/api/events/ws?topics=install")
+        const others = yield* subscribe(api, "/api/events")
+        const id = yield* passing(api)
+        yield* eventsAre(named, id, ["install installing", "install ready", "deleted"])
+        yield* eventsAre(others, id, ["installing", "offline", "deleted"])
+        yield* eventually(Effect.sync(messages), (all) => all.length === 2)
+        assert.strictEqual(
+          messages()[1],
+          `{"Topic":"install","Data":{"server_id":"${id}","payload":{"phase":"ready"}}}`
+        )
+        const replayed = yield* subscribe(api, `/api/events?cursor=${from}&topics=install`)
+        yield* eventsAre(replayed, id, ["install installing", "install ready"])
+        const all = yield* subscribe(api, `/api/events?cursor=${from}`)
+        yield* eventsAre(all, id, ["installing", "offline", "deleted"])
+      })
+    )
+  })
+})
