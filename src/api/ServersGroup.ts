@@ -9,7 +9,7 @@ import {
   Unavailable,
   UpgradeRequired
 } from "../domain/errors.ts"
-import { ExpiresIn, Labels, ServerName } from "../domain/Labels.ts"
+import { ExpiresIn, LabelKey, Labels, LabelValue, ServerName } from "../domain/Labels.ts"
 import { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import { Overrides } from "../domain/Overrides.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
@@ -23,6 +23,7 @@ import { serverExample } from "./examples.ts"
 import { Writes } from "./Failures.ts"
 import { flag, linePage, many, numberBetween, oneOf, text, wholeNumber } from "./query.ts"
 import { IsStream, LongestWait } from "./routePolicy.ts"
+import { BulkOutcomes, Selector } from "./selector.ts"
 
 const params = { server: Schema.String }
 const include = text(
@@ -56,8 +57,14 @@ export const CreateServer = Schema.Struct({
   )
 }).annotate({ identifier: "CreateServer" })
 
-/** Body of `POST /api/servers/:server/power`. */
-export const PowerRequest = Schema.Struct({
+/** Body of `PATCH /api/servers/:server`; null removes (life.md, "Changing"). */
+export const PatchServer = Schema.Struct({
+  name: Schema.optionalKey(Schema.NullOr(ServerName)),
+  labels: Schema.optionalKey(Schema.Record(LabelKey, Schema.NullOr(LabelValue))),
+  expires_in: Schema.optionalKey(Schema.NullOr(ExpiresIn))
+}).annotate({ identifier: "PatchServer" })
+
+const power = {
   action: PowerAction,
   wait_seconds: optionalInput(
     Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 300 })).annotate({
@@ -65,7 +72,19 @@ export const PowerRequest = Schema.Struct({
         "Of stop and restart: seconds after which the server is killed if it still runs; default 30."
     })
   )
-}).annotate({ identifier: "PowerRequest" })
+}
+
+/** Body of `POST /api/servers/:server/power`. */
+export const PowerRequest = Schema.Struct(power).annotate({ identifier: "PowerRequest" })
+
+/** Body of `POST /api/servers/power`. */
+export const BulkPower = Schema.Struct({ selector: Selector, ...power }).annotate({ identifier: "BulkPower" })
+
+/** Body of `DELETE /api/servers`. */
+export const BulkRemoval = Schema.Struct({
+  selector: Selector,
+  force: optionalInput(Schema.Boolean)
+}).annotate({ identifier: "BulkRemoval" })
 
 const CommandLine = Schema.String.check(
   Schema.isMaxLength(4096),
@@ -126,6 +145,30 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       error: [NotFound, Conflict]
     })
       .annotateMerge(summary("One server, by its id or the beginning of it"))
+      .annotate(LongestWait, 60),
+    HttpApiEndpoint.patch("patch", "/servers/:server", {
+      params,
+      payload: PatchServer,
+      success: ServerBody,
+      error: [NotFound, Conflict]
+    })
+      .middleware(Writes)
+      .annotateMerge(summary("Change name, labels and expiry")),
+    HttpApiEndpoint.post("powerMany", "/servers/power", {
+      payload: BulkPower,
+      success: BulkOutcomes,
+      error: InvalidRequest
+    })
+      .middleware(Writes)
+      .annotateMerge(summary("Start, stop, restart, kill, pause or unpause all selected servers"))
+      .annotate(LongestWait, 60),
+    HttpApiEndpoint.delete("removeMany", "/servers", {
+      payload: BulkRemoval,
+      success: BulkOutcomes,
+      error: InvalidRequest
+    })
+      .middleware(Writes)
+      .annotateMerge(summary("Delete all selected servers"))
       .annotate(LongestWait, 60),
     HttpApiEndpoint.delete("remove", "/servers/:server", {
       params,

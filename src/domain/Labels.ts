@@ -1,7 +1,7 @@
 /** Labels and names of servers (life.md, "Creation" and "Reading"). */
 import { Record, Schema } from "effect"
 
-const MAX_LABELS = 32
+export const MAX_LABELS = 32
 
 export const LabelKey = Schema.String.check(
   Schema.isPattern(/^[a-z0-9][a-z0-9._/-]{0,62}$/, { expected: "a label key ([a-z0-9]([a-z0-9._/-]{0,62}))" })
@@ -27,6 +27,19 @@ export const ServerName = Schema.String.check(
 
 /** Seconds until a server expires. */
 export const ExpiresIn = Schema.Finite.check(Schema.isBetween({ minimum: 10, maximum: 31_536_000 }))
+
+/** A change of what a caller says about a server; null removes it. */
+export interface ServerPatch {
+  readonly name?: string | null
+  /** Merged; null removes a label. */
+  readonly labels?: Readonly<Record<string, string | null>>
+  /** RFC 3339; null: never. */
+  readonly expires_at?: string | null
+}
+
+/** Returns labels with a change merged in. */
+export const mergeLabels = (labels: Labels, change: NonNullable<ServerPatch["labels"]>): Labels =>
+  Record.filter({ ...labels, ...change }, (value) => value !== null)
 
 /** A condition on the labels of a server. */
 export type LabelCondition =

@@ -62,6 +62,10 @@ export const ServerRecord = Schema.Struct({
 })
 export type ServerRecord = typeof ServerRecord.Type
 
+/** @param now milliseconds since the epoch */
+export const hasExpired = ({ expires_at }: Pick<ServerRecord, "expires_at">, now: number): boolean =>
+  expires_at !== undefined && Date.parse(expires_at) <= now
+
 /** Live figures of one server (decisions, `GET .../stats`). Percentages are of one thread; `uptime` in ms. */
 export const ServerStats = Schema.Struct({
   memory_bytes: NodeCount,

@@ -1,6 +1,7 @@
 import { Context, Effect, Layer, Option, type Scope, type Stream } from "effect"
 import type { LinesRequest } from "../api/Daemon.ts"
-import { Conflict, InvalidRequest, type NodeFailure, NotFound, type Unavailable } from "../domain/errors.ts"
+import { Conflict, InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
+import type { ServerPatch } from "../domain/Labels.ts"
 import type { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import type { Page } from "../domain/Pagination.ts"
 import type { ServerStats } from "../domain/Server.ts"
@@ -12,11 +13,10 @@ import { type Read, ServerIndex, type ServerPage } from "./index/ServerIndex.ts"
 import type { ListRequest } from "./index/ServerTable.ts"
 import type { Include } from "./index/summary.ts"
 import { makeManagement } from "./management.ts"
-import { makeRemove } from "./removal.ts"
+import type { NodeCallError } from "./records/nodeErrors.ts"
+import { makeRemove } from "./records/removal.ts"
+import { ServerLifecycle } from "./records/ServerLifecycle.ts"
 import { makeWaitFor, type WaitTarget } from "./waiting.ts"
-
-/** Errors of routes that ask the server's node. */
-export type NodeCallError = NotFound | Conflict | InvalidRequest | NodeFailure | Unavailable
 
 /** Ids that an error names. */
 const MOST_IDS = 10
@@ -62,6 +62,16 @@ export class ServerManager extends Context.Service<
       { readonly id: string; readonly body: string },
       NotFound | InvalidRequest | Conflict | Unavailable
     >
+    /**
+     * Changes name, labels and expiry of a server (life.md, "Changing").
+     *
+     * @error Conflict       the server is being deleted
+     * @error InvalidRequest too many labels
+     */
+    patch(
+      id: string,
+      change: ServerPatch
+    ): Effect.Effect<void, NotFound | Conflict | InvalidRequest | Unavailable>
     remove(id: string, options: { readonly force: boolean }): Effect.Effect<void, NodeCallError>
     power(id: string, action: PowerAction, wait_seconds: number): Effect.Effect<void, NodeCallError>
     status(id: string): Effect.Effect<ServerStatus, NotFound | Unavailable>
@@ -85,6 +95,7 @@ export class ServerManager extends Context.Service<
     Effect.gen(function* () {
       const index = yield* ServerIndex
       yield* followReservations
+      const lifecycle = yield* ServerLifecycle
       const create = yield* makeCreate
       const remove = yield* makeRemove
       const management = yield* makeManagement
@@ -125,6 +136,7 @@ export class ServerManager extends Context.Service<
           return summary ?? (yield* NotFound.server(id))
         }),
         create,
+        patch: lifecycle.patch,
         remove,
         ...management
       })

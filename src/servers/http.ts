@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto"
-import { Duration, Effect, Option, Result, Schema } from "effect"
+import { Clock, Duration, Effect, Option, Result, Schema } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
@@ -12,7 +12,9 @@ import { makeServeEvents } from "../events/http.ts"
 import { OpenStreams } from "../events/OpenStreams.ts"
 import { StreamShutdown } from "../events/StreamShutdown.ts"
 import { serveConsole } from "../events/websocket.ts"
+import { makeBulk } from "./bulk.ts"
 import { wholeList } from "./index/ServerTable.ts"
+import { includeOf } from "./index/summary.ts"
 import { parseInclude, parseListQuery } from "./listQuery.ts"
 import { ServerManager } from "./ServerManager.ts"
 
@@ -24,6 +26,9 @@ const nextPage = (url: string, after: string): string => {
   parameters.set("after", after)
   return `<${path}?${parameters}>; rel="next"`
 }
+
+/** The fields that the response to a change has. */
+const patched = includeOf(["labels", "name", "expires_at"])
 
 const LONGEST_WAIT_SECONDS = 60
 
@@ -59,6 +64,7 @@ export const ServersHandlers = HttpApiBuilder.group(
   "servers",
   Effect.fn(function* (handlers) {
     const servers = yield* ServerManager
+    const bulk = yield* makeBulk
     const serveEvents = yield* makeServeEvents
     const { begun } = yield* StreamShutdown
     const keyEnds = yield* KeyEnds
@@ -72,7 +78,7 @@ export const ServersHandlers = HttpApiBuilder.group(
             return yield* conditional(yield* servers.list(include))
           const page = yield* servers.select(asked ?? wholeList)
           return yield* conditional(
-            query.ids_only === "true" ? page.encodeIds : page.encode(include),
+            query.ids_only === "true" ? page.encodeIds() : page.encode(include),
             page.next === undefined ? {} : { link: nextPage(request.url, page.next) }
           )
         }),
@@ -134,6 +140,21 @@ export const ServersHandlers = HttpApiBuilder.group(
             waited !== undefined && Option.isNone(waited) ? { "x-muster-timed-out": "true" } : {}
           )
         }),
+        patch: Effect.fnUntraced(function* ({ params, payload }) {
+          const { expires_in, ...change } = payload
+          const now = yield* Clock.currentTimeMillis
+          const expires_at =
+            typeof expires_in === "number" ? new Date(now + expires_in * 1000).toISOString() : null
+          yield* servers.patch(params.server, {
+            ...change,
+            ...(expires_in === undefined ? {} : { expires_at })
+          })
+          return yield* conditional(yield* servers.get(params.server, patched))
+        }),
+        powerMany: ({ payload: { action, selector, wait_seconds = DEFAULT_WAIT_SECONDS } }) =>
+          bulk(selector, (id) => servers.power(id, action, wait_seconds)),
+        removeMany: ({ payload: { force = false, selector } }) =>
+          bulk(selector, (id) => servers.remove(id, { force })),
         remove: ({ params, query }) => servers.remove(params.server, { force: query.force === "true" }),
         power: ({ params, payload }) =>
           servers.power(params.server, payload.action, payload.wait_seconds ?? DEFAULT_WAIT_SECONDS),

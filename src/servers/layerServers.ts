@@ -1,6 +1,7 @@
 import type { Duration } from "effect"
 import { Effect, Layer } from "effect"
 import { ServerSummaries } from "../events/ServerSummaries.ts"
+import { ServerExpiry } from "./controllers/Expiry.ts"
 import { NodeDrainer } from "./controllers/NodeDrainer.ts"
 import { NodeReconciler } from "./controllers/NodeReconciler.ts"
 import { Provisioner } from "./controllers/Provisioner.ts"
@@ -39,7 +40,7 @@ export const layerServers = (options: ServersOptions = {}) => {
     migrationsPerNode: options.migrationsPerNode ?? 2,
     pause: options.migrationPause ?? "2 seconds"
   }
-  return Layer.mergeAll(ControlPlaneLive, NodeDrainer(moving), summaries).pipe(
+  return Layer.mergeAll(ControlPlaneLive, NodeDrainer(moving), ServerExpiry, summaries).pipe(
     Layer.provideMerge(NodeGateway.layer),
     Layer.provideMerge(NodeReconciler.layer),
     Layer.provideMerge(ServerManager.layer),

@@ -24,6 +24,20 @@ export const parseInclude = Effect.fnUntraced(function* (
   return includeOf(names)
 })
 
+/** Reads conditions on labels. */
+export const parseConditions = (
+  texts: ReadonlyArray<string>,
+  field: string
+): Effect.Effect<ReadonlyArray<LabelCondition>, InvalidRequest> =>
+  Effect.forEach(texts, (text) => {
+    const condition = labelCondition(text)
+    return condition === undefined
+      ? new InvalidRequest({
+          detail: `${field}: expected k=v, k!=v, k or !k, got ${JSON.stringify(text.slice(0, 200))}`
+        })
+      : Effect.succeed(condition)
+  })
+
 interface ListQuery {
   readonly blueprint_id?: string
   readonly node_id?: string
@@ -41,17 +55,10 @@ export const parseListQuery = Effect.fnUntraced(function* (
   query: ListQuery
 ): Effect.fn.Return<ListRequest | undefined, InvalidRequest> {
   const { after, blueprint_id, limit, node_id, q, status } = query
-  const labels: Array<LabelCondition> = []
-  for (const text of [query.label ?? []].flat()) {
-    if (text === "") continue
-    const condition = labelCondition(text)
-    if (condition === undefined) {
-      return yield* new InvalidRequest({
-        detail: `query field label: expected k=v, k!=v, k or !k, got ${JSON.stringify(text.slice(0, 200))}`
-      })
-    }
-    labels.push(condition)
-  }
+  const labels = yield* parseConditions(
+    [query.label ?? []].flat().filter((text) => text !== ""),
+    "query field label"
+  )
   const request: ListRequest = {
     filter: {
       labels,

@@ -54,7 +54,13 @@ const requests: Record<string, ReadonlyArray<{ readonly query?: string; readonly
     { body: { blueprint_id: "kept" } },
     { body: { blueprint_id: "kept", overrides: { limits: { memory_limit: 80 }, env: { A: "b" } } } }
   ],
-  "servers.get": [{}, { query: "?include=status,limits,software" }],
+  "servers.get": [
+    {},
+    { query: "?include=status,limits,software,labels,name,install,ports,expires_at,updated_at" }
+  ],
+  "servers.patch": [{ body: { name: "one", labels: { a: "b" }, expires_in: 3600 } }],
+  "servers.powerMany": [{ body: { selector: { ids: ["nothing"] }, action: "stop" } }],
+  "servers.removeMany": [{ body: { selector: { ids: ["nothing"] } } }],
   "servers.status": [{}],
   "servers.stats": [{}, { query: "?update_disk_usage=true" }],
   "servers.logs": [{}, { query: "?size=1" }],

@@ -8,6 +8,7 @@ export interface ServerFilter {
   readonly node_id?: string
   readonly status?: ServerStatus
   readonly labels: ReadonlyArray<LabelCondition>
+  readonly ids?: ReadonlySet<string>
   /** The beginning of an id, or a part of a name in either case. */
   readonly q?: string
 }
@@ -15,11 +16,12 @@ export interface ServerFilter {
 export const everyServer: ServerFilter = { labels: [] }
 
 export const matches = (filter: ServerFilter, record: ServerRecord): boolean => {
-  const { blueprint_id, labels, node_id, q, status } = filter
+  const { blueprint_id, ids, labels, node_id, q, status } = filter
   return (
     (blueprint_id === undefined || record.blueprint_id === blueprint_id) &&
     (node_id === undefined || record.node_id === node_id) &&
     (status === undefined || record.status === status) &&
+    (ids === undefined || ids.has(record.id)) &&
     labels.every((condition) => meets(record.labels, condition)) &&
     (q === undefined ||
       record.id.startsWith(q) ||

@@ -23,9 +23,10 @@ export interface Read extends Pick<Encoded, "body" | "etag"> {
 
 /** A page of servers; `next`: the last of its ids, if there are more servers. */
 export interface ServerPage {
+  readonly ids: ReadonlyArray<string>
   readonly next: string | undefined
   /** JSON array of the ids. */
-  readonly encodeIds: Read
+  readonly encodeIds: () => Read
   /** JSON array of the summaries. */
   encode(include: Include): Read
 }
@@ -194,10 +195,11 @@ export class ServerIndex extends Context.Service<
             const selection = table.select(request)
             if (selection === undefined) return undefined
             const { next, records } = selection
-            const ids = JSON.stringify(records.map(({ id }) => id))
+            const ids = records.map(({ id }) => id)
             return {
+              ids,
               next,
-              encodeIds: readOf(new Encoded(new TextEncoder().encode(ids))),
+              encodeIds: () => readOf(new Encoded(new TextEncoder().encode(JSON.stringify(ids)))),
               encode: (include) => readOf(table.encode(records, include))
             }
           }),

@@ -1,5 +1,6 @@
 import { Context, Effect, Layer, type Option } from "effect"
-import type { Conflict, NotFound, Unavailable } from "../../domain/errors.ts"
+import type { Conflict, InvalidRequest, NotFound, Unavailable } from "../../domain/errors.ts"
+import type { ServerPatch } from "../../domain/Labels.ts"
 import type { DaemonServer, Report } from "../../domain/NodeMessages.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { makeRecordChanges } from "./recordChanges.ts"
@@ -41,8 +42,21 @@ export class ServerLifecycle extends Context.Service<
     reinstall(id: string): Effect.Effect<ServerRecord, NotFound | Conflict | Unavailable>
     /** Undoes {@link reinstall}, unless the node has reported an installation since. */
     undoReinstall(before: ServerRecord): Effect.Effect<void, Unavailable>
+    /**
+     * Changes name, labels and expiry.
+     *
+     * @error Conflict       the server is being deleted
+     * @error InvalidRequest too many labels
+     */
+    patch(
+      id: string,
+      change: ServerPatch
+    ): Effect.Effect<void, NotFound | Conflict | InvalidRequest | Unavailable>
     /** Records that a removal begins, so that it continues after a crash; returns the record. */
-    beginRemoval(id: string): Effect.Effect<Option.Option<ServerRecord>, Unavailable>
+    beginRemoval(
+      id: string,
+      onlyIf?: (record: ServerRecord) => boolean
+    ): Effect.Effect<Option.Option<ServerRecord>, Unavailable>
     /** Records that the node has refused a removal. */
     giveUpRemoval(id: string): Effect.Effect<void, Unavailable>
     /**

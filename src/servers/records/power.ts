@@ -41,6 +41,13 @@ export const isMoving = (id: string): Conflict =>
     hint: "Wait until the server has arrived; GET /api/nodes/:node of its old node has the progress."
   })
 
+/** 409: the server is being deleted. */
+export const isBeingDeleted = (id: string): Conflict =>
+  new Conflict({
+    detail: `server is being deleted: ${id}`,
+    hint: "Create another server: the deletion cannot be cancelled."
+  })
+
 /** 409: the server to reinstall is not offline. */
 export const notOffline = (record: ServerRecord): Conflict =>
   record.status === "installing"

@@ -1,13 +1,14 @@
 import { Clock, Effect, Option } from "effect"
-import { NotFound } from "../../domain/errors.ts"
+import { InvalidRequest, NotFound } from "../../domain/errors.ts"
 import { pendingInstall } from "../../domain/InstallState.ts"
+import { MAX_LABELS, mergeLabels, type ServerPatch } from "../../domain/Labels.ts"
 import { isUnderway } from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
-import { Store } from "../../store/Store.ts"
+import { Store, Transaction } from "../../store/Store.ts"
 import { makeMigrationRecords } from "./migrationRecords.ts"
-import { isMoving, notOffline } from "./power.ts"
+import { isBeingDeleted, isMoving, notOffline } from "./power.ts"
 import type { RecordChanges } from "./recordChanges.ts"
 import { isFinished, onInstallRefused } from "./transitions.ts"
 
@@ -51,10 +52,28 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
         : {}
     )
 
-  const beginRemoval = Effect.fnUntraced(function* (id: string) {
-    const record = yield* servers.lock(id)
+  const beginRemoval = Effect.fnUntraced(function* (
+    id: string,
+    onlyIf: (record: ServerRecord) => boolean = () => true
+  ) {
+    const record = Option.filter(yield* servers.lock(id), onlyIf)
     if (Option.isSome(record)) yield* servers.setRemoving(id, true)
     return record
+  })
+
+  const patch = Effect.fnUntraced(function* (id: string, { labels, ...same }: ServerPatch) {
+    const record = Option.getOrUndefined(yield* servers.lock(id))
+    if (record === undefined) return yield* NotFound.server(id)
+    if (yield* servers.isRemoving(id)) return yield* isBeingDeleted(id)
+    const merged = labels === undefined ? undefined : mergeLabels(record.labels, labels)
+    if (merged !== undefined && Object.keys(merged).length > MAX_LABELS) {
+      return yield* new InvalidRequest({
+        detail: `body field labels: the server would have ${Object.keys(merged).length} labels, at most ${MAX_LABELS} are allowed`
+      })
+    }
+    yield* servers.set(id, { ...same, ...(merged === undefined ? {} : { labels: merged }) })
+    const { append } = yield* Transaction
+    yield* append({ topic: "server:changed", server_id: record.id, payload: null }, record.blueprint_id)
   })
 
   return {
@@ -62,7 +81,8 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
     forgetStart: (id: string) => write(forgetStart(id)),
     reinstall: (id: string) => write(reinstall(id)),
     undoReinstall: (before: ServerRecord) => Effect.asVoid(write(undoReinstall(before))),
-    beginRemoval: (id: string) => write(beginRemoval(id)),
+    beginRemoval: (id: string, onlyIf?: (record: ServerRecord) => boolean) => write(beginRemoval(id, onlyIf)),
+    patch: (id: string, change: ServerPatch) => write(patch(id, change)),
     giveUpRemoval: (id: string) => write(servers.setRemoving(id, false)),
     remove: (id: string, from?: string) =>
       Effect.map(write(change(id, () => ({ destroys: true }), from)), (changed) => changed !== undefined)

@@ -5,7 +5,7 @@ import { readRows } from "../sql/rows.ts"
 import { isUniqueViolation } from "../sql/sqlErrors.ts"
 import type { Transaction } from "../write/Transaction.ts"
 import { deleteReservations, holdingRow, insertReservations } from "./reservationRows.ts"
-import { encodeInstall, encodeServer, portsOf, readServer, readServers } from "./serverRows.ts"
+import { encodeInstall, encodeLabels, encodeServer, portsOf, readServer, readServers } from "./serverRows.ts"
 
 const readIds = readRows(Schema.Struct({ server_id: Schema.String }))
 
@@ -16,8 +16,12 @@ export type InsertOutcome = "inserted" | "port-taken"
 
 /** The changing fields of a record while it is on its node. */
 export type ServerFields = Partial<
-  Pick<ServerRecord, "status" | "install" | "start_pending" | "last_sequence">
->
+  Pick<ServerRecord, "status" | "install" | "start_pending" | "last_sequence" | "labels">
+> & {
+  /** Null removes it. */
+  readonly name?: string | null
+  readonly expires_at?: string | null
+}
 
 /** Records of servers and their ports. Rows that do not decode are defects. */
 export class ServerRepo extends Context.Service<
@@ -35,6 +39,7 @@ export class ServerRepo extends Context.Service<
     set(id: string, fields: ServerFields): Write<void>
     /** Records whether the removal of a server has begun, for a continuation after a crash. */
     setRemoving(id: string, removing: boolean): Write<void>
+    isRemoving(id: string): Write<boolean>
     /** Ids of the servers whose removal has begun. */
     readonly removing: Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
     /** Records whether the node must be asked for a server; false: there is no such record. */
@@ -114,10 +119,11 @@ export class ServerRepo extends Context.Service<
         lock,
         lockAll: (ids) =>
           Effect.map(find(ids), (found) => new Map(found.map((record) => [record.id, record]))),
-        set: Effect.fnUntraced(function* (id, { install, start_pending, ...same }) {
+        set: Effect.fnUntraced(function* (id, { install, labels, start_pending, ...same }) {
           const values = {
             ...same,
             ...(install === undefined ? {} : { install: yield* encodeInstall(install) }),
+            ...(labels === undefined ? {} : { labels: yield* encodeLabels(labels) }),
             ...(start_pending === undefined ? {} : { start_pending: start_pending ? 1 : 0 })
           }
           if (Object.keys(values).length === 0) return
@@ -130,6 +136,8 @@ export class ServerRepo extends Context.Service<
               ? sql`INSERT INTO removals ${sql.insert({ server_id: id })} ON CONFLICT DO NOTHING`
               : sql`DELETE FROM removals WHERE server_id = ${id}`
           ),
+        isRemoving: (id) =>
+          Effect.map(sql`SELECT server_id FROM removals WHERE server_id = ${id}`, (rows) => rows.length > 0),
         removing: Effect.map(readIds(sql`SELECT server_id FROM removals ORDER BY server_id`), (rows) =>
           rows.map(({ server_id }) => server_id)
         ),

@@ -31,6 +31,8 @@ export const encodeServer = (record: ServerRecord) =>
     expires_at: record.expires_at ?? null
   })
 
+export const encodeLabels = writeRow(JsonColumn(Labels))
+
 export const encodeInstall = writeRow(JsonColumn(InstallState))
 
 const toRecord = ({ expires_at, name, overrides, ...row }: typeof ServerRow.Type): ServerRecord => ({

@@ -1,8 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Latch } from "effect"
-import { DaemonRefused } from "../../src/api/Daemon.ts"
-import { until } from "../support/eventually.ts"
-import { makeHarness, request, runHarness } from "./support/harness.ts"
+import { DaemonRefused } from "../../../src/api/Daemon.ts"
+import { until } from "../../support/eventually.ts"
+import { makeHarness, request, runHarness } from "../support/harness.ts"
 
 const makeInstalled = Effect.fnUntraced(function* (blueprint_id = "survival") {
   const harness = yield* makeHarness()

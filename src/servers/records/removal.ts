@@ -1,16 +1,23 @@
 import { Effect, Option } from "effect"
-import { DatabaseFull, NotFound, Unavailable } from "../domain/errors.ts"
-import { DaemonClient } from "../nodes/DaemonClient.ts"
-import { mayUseReserve } from "../store/disk/DatabaseDisk.ts"
-import { ServerIndex } from "./index/ServerIndex.ts"
+import { DatabaseFull, NotFound, Unavailable } from "../../domain/errors.ts"
+import type { ServerRecord } from "../../domain/Server.ts"
+import { DaemonClient } from "../../nodes/DaemonClient.ts"
+import { mayUseReserve } from "../../store/disk/DatabaseDisk.ts"
+import { ServerIndex } from "../index/ServerIndex.ts"
 import { makeNodeErrors } from "./nodeErrors.ts"
-import { ServerLifecycle } from "./records/ServerLifecycle.ts"
-import { ServerLocks } from "./records/ServerLocks.ts"
+import { ServerLifecycle } from "./ServerLifecycle.ts"
+import { ServerLocks } from "./ServerLocks.ts"
 
 /** The error of a failed write during a removal, which continues later. */
 const continuesLater = Effect.mapError((error: Unavailable) =>
   error instanceof DatabaseFull ? DatabaseFull.removalBegun() : Unavailable.removalBegun()
 )
+
+export interface RemoveOptions {
+  readonly force: boolean
+  /** A condition on the stored record; if it does not hold, nothing is removed: NotFound. */
+  readonly onlyIf?: (record: ServerRecord) => boolean
+}
 
 /**
  * Removes servers: first on the node, which may be called twice, then the record and its ports, in one write with the
@@ -24,9 +31,9 @@ export const makeRemove = Effect.gen(function* () {
   const locks = yield* ServerLocks
   const { failWith } = yield* makeNodeErrors
 
-  const remove = Effect.fnUntraced(function* (id: string, options: { readonly force: boolean }) {
+  const remove = Effect.fnUntraced(function* (id: string, options: RemoveOptions) {
     if (Option.isNone(yield* index.lookUp(id))) return yield* Effect.fail(NotFound.server(id))
-    const record = Option.getOrUndefined(yield* lifecycle.beginRemoval(id))
+    const record = Option.getOrUndefined(yield* lifecycle.beginRemoval(id, options.onlyIf))
     if (record === undefined) return yield* Effect.fail(NotFound.server(id))
     const from = yield* daemons.of(record.node_id).pipe(
       Effect.flatMap((daemon) => daemon.remove(id)),
@@ -40,7 +47,7 @@ export const makeRemove = Effect.gen(function* () {
     yield* continuesLater(lifecycle.remove(id, from))
   }, Effect.uninterruptible)
 
-  return Effect.fn("ServerManager.remove")((id: string, options: { readonly force: boolean }) =>
+  return Effect.fn("ServerManager.remove")((id: string, options: RemoveOptions) =>
     locks.withLock(id)(mayUseReserve(remove(id, options)))
   )
 })

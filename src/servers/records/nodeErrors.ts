@@ -1,11 +1,20 @@
 /** Errors of daemons as errors of the application API (decisions, "Management routes"). */
 import { Effect } from "effect"
-import type { DaemonError, DaemonRefused } from "../api/Daemon.ts"
-import { Conflict, InvalidRequest, NodeFailure, type Unavailable } from "../domain/errors.ts"
-import type { ServerRecord } from "../domain/Server.ts"
-import { makeNodeAvailability } from "../nodes/nodeAvailability.ts"
-import { wrongStatus } from "./records/power.ts"
-import { isFinished } from "./records/transitions.ts"
+import type { DaemonError, DaemonRefused } from "../../api/Daemon.ts"
+import {
+  Conflict,
+  InvalidRequest,
+  NodeFailure,
+  type NotFound,
+  type Unavailable
+} from "../../domain/errors.ts"
+import type { ServerRecord } from "../../domain/Server.ts"
+import { makeNodeAvailability } from "../../nodes/nodeAvailability.ts"
+import { wrongStatus } from "./power.ts"
+import { isFinished } from "./transitions.ts"
+
+/** Errors of routes that ask the server's node. */
+export type NodeCallError = NotFound | Conflict | InvalidRequest | NodeFailure | Unavailable
 
 /** Whether the node does not have a server that is installed on it. */
 export const isLoss = (record: ServerRecord, error: DaemonError): boolean =>

@@ -1,0 +1,43 @@
+import { Schema } from "effect"
+import { reasonPhrases } from "../domain/ApiError.ts"
+import { LabelKey, LabelValue } from "../domain/Labels.ts"
+import { optionalInput } from "../domain/optionalInput.ts"
+import { ServerStatus } from "../domain/ServerStatus.ts"
+
+const MAX_IDS = 10_000
+
+/** The servers of a bulk action: all conditions must hold, and there is at least one (life.md, "Changing"). */
+export const Selector = Schema.Struct({
+  blueprint_id: optionalInput(Schema.String),
+  node_id: optionalInput(Schema.String),
+  status: optionalInput(ServerStatus),
+  labels: optionalInput(
+    Schema.Union([Schema.Record(LabelKey, LabelValue), Schema.Array(Schema.String)]).annotate({
+      description: "Labels and their values, or conditions `k=v`, `k!=v`, `k`, `!k`."
+    })
+  ),
+  ids: optionalInput(Schema.Array(Schema.String).check(Schema.isMaxLength(MAX_IDS)))
+})
+  .check(
+    Schema.makeFilter((selector) => Object.keys(selector).length > 0, {
+      expected: "at least one of blueprint_id, node_id, status, labels, ids"
+    })
+  )
+  .annotate({ identifier: "Selector" })
+export type Selector = typeof Selector.Type
+
+/** The outcome of a bulk action, by id: the status of success, or the error body of that server. */
+export const BulkOutcomes = Schema.Record(
+  Schema.String,
+  Schema.Union([
+    Schema.Struct({ status: Schema.Literal(200) }),
+    Schema.Struct({
+      code: Schema.String,
+      status: Schema.Literals(Object.values(reasonPhrases)),
+      detail: Schema.String,
+      hint: Schema.String,
+      request_id: Schema.String
+    })
+  ])
+).annotate({ identifier: "BulkOutcomes" })
+export type BulkOutcomes = typeof BulkOutcomes.Type
