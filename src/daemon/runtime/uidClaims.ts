@@ -50,7 +50,7 @@ export const openUidClaims = Effect.fnUntraced(function* (node: string, dataDir:
   )
   const pathOf = (uid: number) => join(claimsDir, String(uid))
 
-  /** Returns the claim on a uid: undefined if there is none, "unreadable" if a daemon was killed while it wrote. */
+  /** Returns the claim on a uid; undefined: there is none. */
   const read = (uid: number) =>
     Effect.map(readText(pathOf(uid)).pipe(orMissing(undefined)), (text) =>
       text === undefined ? undefined : Option.getOrElse(decodeClaim(text), () => "unreadable" as const)
@@ -58,10 +58,10 @@ export const openUidClaims = Effect.fnUntraced(function* (node: string, dataDir:
   type Found = Effect.Success<ReturnType<typeof read>>
 
   const isOwn = (found: Found) => typeof found === "object" && found.node === node
-  /** Whether a claim is of another node, whose data folder exists. */
+  /** Whether another node has a claim: its data folder exists, or a daemon of an older version is writing the claim. */
   const isForeign = (found: Found): Effect.Effect<boolean, IoError> =>
     typeof found !== "object" || isOwn(found)
-      ? Effect.succeed(false)
+      ? Effect.succeed(found === "unreadable")
       : Effect.map(lstat(found.data_dir), (folder) => folder !== undefined)
 
   /** Puts a complete claim in place by `put`, because another daemon may read it at any time. */

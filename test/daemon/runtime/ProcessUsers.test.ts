@@ -148,7 +148,7 @@ describe("decisions 3, isolation: uids of servers", () => {
       const claimsDir = join(root, "claims")
       const wide = { first: 70000, last: 70199 }
       mkdirSync(claimsDir)
-      // Claims of nodes that are gone, and one that its node did not finish.
+      // Claims of nodes that are gone, and one that a daemon of an older version is writing.
       for (let uid = 70000; uid < 70100; uid += 2) {
         const claim = { node: "gone", data_dir: join(root, "gone"), name: "server" }
         writeFileSync(join(claimsDir, String(uid)), uid === 70000 ? "" : JSON.stringify(claim))
@@ -166,6 +166,7 @@ describe("decisions 3, isolation: uids of servers", () => {
         { concurrency: "unbounded" }
       )
       assert.strictEqual(new Set(given.flat()).size, 160)
+      assert.notInclude(given.flat(), 70000)
     }).pipe(Effect.scoped)
   )
 })
