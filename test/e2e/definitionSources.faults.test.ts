@@ -79,7 +79,7 @@ describe("sources: POST /api/blueprints/reload", () => {
       assert.deepStrictEqual(yield* idsOf(api), ["a", "own"])
       assert.strictEqual((yield* sources)[0].commit, first)
 
-      repository.commit({ "b.yml": blueprintFile("b", "nope", { rest: { sourceSetup: {} } }) })
+      repository.commit({ "b.yml": blueprintFile("b", "nope", { rest: { world: {} } }) })
       const done = yield* reload
       assert.deepStrictEqual([done.status, done.text], [200, ""])
       assert.deepStrictEqual(yield* idsOf(api), ["b", "own"])

@@ -111,7 +111,7 @@ describe("mutual TLS: a stolen token alone calls no daemon", () => {
           ({ json }) => json?.unreachable?.includes("MUSTER_NODE_CLIENT_CERT") === true
         )
         assert.isFalse(seen.json.connected)
-        assert.include(api.output(), "node mutual cannot be called")
+        assert.include(api.output(), "node unreachable")
         assert.include(node.output(), "connections refused: the client certificate")
       }
     }).pipe(Effect.scoped)
