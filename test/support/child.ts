@@ -1,5 +1,6 @@
 /** A program that a test starts, feeds and stops. */
 import { spawn } from "node:child_process"
+import { existsSync } from "node:fs"
 import { Effect, type Scope } from "effect"
 import { eventually } from "./eventually.ts"
 import { ServiceFailed } from "./Service.ts"
@@ -48,15 +49,17 @@ export const startChild = (
     })
     const { pid } = child
     if (pid === undefined) return yield* new ServiceFailed({ message: `cannot start ${program}` })
-    const signalTo = (target: number) => (signal: NodeJS.Signals) =>
+    const hasEnded = () => child.exitCode !== null || child.signalCode !== null
+    const signalAll = (signal: NodeJS.Signals) =>
       Effect.sync(() => {
+        // The pid of an ended program may be that of another process now, with a group of its own.
+        if (hasEnded() && existsSync(`/proc/${pid}`)) return
         try {
-          process.kill(target, signal)
+          process.kill(-pid, signal)
         } catch {
-          // it has ended
+          // The group has ended.
         }
       })
-    const signalAll = signalTo(-pid)
     yield* Effect.addFinalizer(() => signalAll("SIGKILL"))
 
     let output = ""
@@ -84,7 +87,7 @@ export const startChild = (
       stdout: () => stdout,
       write: (text) => Effect.sync(() => child.stdin.write(text)),
       endInput: Effect.sync(() => child.stdin.end()),
-      signal: signalTo(pid),
+      signal: (signal) => Effect.sync(() => child.kill(signal)),
       signalAll,
       exited: (within) =>
         eventually(

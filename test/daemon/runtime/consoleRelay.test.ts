@@ -126,7 +126,8 @@ describe("process runtime, console without the daemon", () => {
       const { child, over, write } = yield* relayIn(folder)
       write("one\n")
       yield* until("one", () => sizeOf(log) > 0)
-      const [copier = 0] = childrenOf(child.pid ?? 0)
+      const [copier] = childrenOf(child.pid ?? 0)
+      if (copier === undefined) return yield* Effect.die("unreachable: a copier waits for output")
       process.kill(copier, "SIGKILL")
       yield* until("two", () => {
         write("two\n")

@@ -8,6 +8,8 @@ const fixtures = resolve(import.meta.dirname, "../fixtures")
 export const startChild = (fixture: string, ...args: ReadonlyArray<string>) =>
   ChildProcess.make(process.execPath, [resolve(fixtures, fixture), ...args], {
     stdin: "ignore",
+    // A group would be killed after its end, too, when its number may be that of another group.
+    detached: false,
     killSignal: "SIGKILL"
   })
 
