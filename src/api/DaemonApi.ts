@@ -77,7 +77,7 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
       params,
       success: HttpApiSchema.Empty(202),
       error: refusals
-    }).annotateMerge(summary("Put the files back to what the blueprint says")),
+    }).annotateMerge(summary("Reset the files to those of the blueprint")),
     HttpApiEndpoint.post("reinstall", "/servers/:id/reinstall", {
       params,
       success: HttpApiSchema.Empty(202),

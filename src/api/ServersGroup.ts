@@ -224,7 +224,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       error: nodeErrors
     })
       .middleware(Writes)
-      .annotateMerge(summary("Stop it and put its files back to what the blueprint says")),
+      .annotateMerge(summary("Stop the server and reset its files to those of the blueprint")),
     HttpApiEndpoint.post("reinstall", "/servers/:server/reinstall", {
       params,
       success: HttpApiSchema.Empty(202),

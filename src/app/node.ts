@@ -89,11 +89,12 @@ export const runNode = Effect.fnUntraced(function* (settings: NodeSettings) {
       })
     })
   )
+  const log = (event: string) => Effect.annotateLogs(Effect.logInfo(event), { node_id })
   // Starts last, and stops first.
   const listed = Layer.effectDiscard(
     Effect.gen(function* () {
       const fate = settings.onShutdown === "stop" ? "its servers are stopped" : "its servers run on"
-      yield* Effect.addFinalizer(() => Effect.logInfo(`node ${node_id} ends: ${fate}`))
+      yield* Effect.addFinalizer(() => log(`shutting down: ${fate}`))
       const served = yield* ServedDaemon
       const instances = yield* Instances
       yield* served.provideServers(instances.list)
@@ -121,5 +122,5 @@ export const runNode = Effect.fnUntraced(function* (settings: NodeSettings) {
     Layer.provide(Layer.mergeAll(NodeToken.layer, ServedDaemon.layer)),
     Layer.provide(NodeServices.layer)
   )
-  return yield* Layer.launch(app).pipe(Effect.onInterrupt(() => Effect.logInfo(`node ${node_id} has ended`)))
+  return yield* Layer.launch(app).pipe(Effect.onInterrupt(() => log("the daemon has ended")))
 }, Effect.scoped)

@@ -23,7 +23,7 @@ import { liveCa, liveTls } from "./tls.ts"
 import { warnOfUnknownSettings } from "./unknownSettings.ts"
 import { version } from "./version.ts"
 
-/** Says what to do if there is no blueprint to create a server from. */
+/** Logs the next step if there are no blueprints. */
 const explainEmpty = Effect.fnUntraced(function* ({ blueprintsDir }: ServiceSettings) {
   const { list } = yield* BlueprintStore
   if ((yield* list).length > 0) return

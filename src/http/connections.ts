@@ -27,7 +27,7 @@ export const connectionsOf = (server: Server): Connections => {
   const sockets = new Set<Socket>()
   /** Connections with at least one request. */
   const used = new WeakSet<Socket>()
-  const answers = new Set<ServerResponse>()
+  const responses = new Set<ServerResponse>()
   const waiting = new Set<() => void>()
   let lettingGo = false
 
@@ -44,15 +44,15 @@ export const connectionsOf = (server: Server): Connections => {
     server.prependListener(event, (request: IncomingMessage, response: ServerResponse) => {
       used.add(request.socket)
       if (lettingGo) response.shouldKeepAlive = false
-      answers.add(response)
-      response.once("close", () => answers.delete(response))
+      responses.add(response)
+      response.once("close", () => responses.delete(response))
     })
   }
 
   return {
     closeIdle: Effect.sync(() => {
       lettingGo = true
-      for (const response of answers) response.shouldKeepAlive = false
+      for (const response of responses) response.shouldKeepAlive = false
     }),
     // The server's own `close` would end idle connections at once, although a request may be in transit on them.
     stopListening: Effect.sync(() => void NetServer.prototype.close.call(server)),

@@ -20,7 +20,7 @@ export type FirstKey =
   | { readonly _tag: "NotNeeded"; readonly path?: string }
   | { readonly _tag: "Made" | "Adopted"; readonly path: string; readonly message: string }
 
-/** The first key cannot be written or read; `message` says what to do. */
+/** The first key cannot be written or read; `message` has the next step. */
 export class FirstKeyError extends Data.TaggedError("FirstKeyError")<{
   readonly message: string
   readonly cause?: unknown

@@ -401,11 +401,13 @@ layer(Control.layer, options)("node", (it) => {
         yield* daemon.kill("SIGTERM")
         assert.strictEqual(daemon.process.exitCode, 0)
         const leavingLines = [
-          ...daemon.output().matchAll(/node leaving (ends: its servers are stopped|has ended)/g)
+          ...daemon
+            .output()
+            .matchAll(/(shutting down: its servers are stopped|the daemon has ended) node_id=leaving/g)
         ]
         assert.deepStrictEqual(
           leavingLines.map(([, what]) => what),
-          ["ends: its servers are stopped", "has ended"]
+          ["shutting down: its servers are stopped", "the daemon has ended"]
         )
         yield* eventsAre(stream, id, [...up, "stopping", "offline", "deleted"])
         assert.deepStrictEqual(serverProcesses(daemon.dataDir), [])

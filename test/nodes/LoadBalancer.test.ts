@@ -179,7 +179,7 @@ describe("node-protocol, Placement and ports: unreachable nodes", () => {
       yield* called("a", "ECONNREFUSED. Check it")
       assert.strictEqual(
         yield* hintOf("s1"),
-        "1 node: 1 unreachable. Make room or add a node. `muster nodes list` says why one is unreachable."
+        "1 node: 1 unreachable. Make room or add a node. `muster nodes list` has the reason."
       )
       const named = yield* Effect.flip(place("s1", { node_id: "a" }))
       assert.strictEqual(named.detail, "node is not connected: a")

@@ -112,7 +112,7 @@ export const git = Effect.fnUntraced(function* (
     readonly grows?: boolean
   } = {}
 ) {
-  const { maxBytes = 64 * 1024, tooMuch = "git says more than expected" } = options
+  const { maxBytes = 64 * 1024, tooMuch = "the output of git is too long" } = options
   const handle = yield* ChildProcess.make("git", args, {
     cwd: context.directory,
     env: environmentOf(context),

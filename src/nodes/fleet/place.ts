@@ -95,6 +95,6 @@ export const summarize = (reasons: ReadonlyArray<string>): string => {
   const advice = counts.has("drained")
     ? "Make room, add a node, or put a drained one back (PATCH /api/nodes/:node/drained)."
     : "Make room or add a node."
-  const unreachable = counts.has("unreachable") ? " `muster nodes list` says why one is unreachable." : ""
+  const unreachable = counts.has("unreachable") ? " `muster nodes list` has the reason." : ""
   return `${nodes}: ${parts.join(", ")}. ${advice}${unreachable}`
 }

@@ -37,7 +37,7 @@ const refuses = (networks: NodeNetworks | undefined, [options, done]: Connect<Ht
   return refused !== undefined
 }
 
-class ImpatientHttpAgent extends HttpAgent {
+class ConnectTimeoutHttpAgent extends HttpAgent {
   private readonly networks: NodeNetworks | undefined
   constructor(options: AgentOptions, networks: NodeNetworks | undefined) {
     super(options)
@@ -48,7 +48,7 @@ class ImpatientHttpAgent extends HttpAgent {
   }
 }
 
-class ImpatientHttpsAgent extends HttpsAgent {
+class ConnectTimeoutHttpsAgent extends HttpsAgent {
   private readonly networks: NodeNetworks | undefined
   constructor(options: AgentOptions, networks: NodeNetworks | undefined) {
     super(options)
@@ -106,7 +106,7 @@ export const connectTimeoutClient = (
     ...tlsNow(options)
   }
   const https = () => {
-    const made = new ImpatientHttpsAgent(settings, networks)
+    const made = new ConnectTimeoutHttpsAgent(settings, networks)
     const apply = () => void Object.assign(made.options, tlsNow(options))
     ca?.onChange(apply)
     certificate?.onChange(apply)
@@ -118,7 +118,7 @@ export const connectTimeoutClient = (
       Layer.effect(
         NodeHttpClient.HttpAgent,
         Effect.all({
-          http: agent(() => new ImpatientHttpAgent(settings, networks)),
+          http: agent(() => new ConnectTimeoutHttpAgent(settings, networks)),
           https: agent(https)
         })
       )

@@ -15,15 +15,15 @@ const GRACE = 1000
 /** A node that no call has reached for this long, give or take a fifth, is called, in ms: a firewall may block it. */
 const QUIET = 30_000
 /**
- * A node that refuses its token for this long must register again, in ms: the answer to its last registration may have
+ * A node that refuses its token for this long must register again, in ms: the response to its last registration may have
  * been lost. After some such registrations the time doubles up to the longest: another daemon may have its address.
  */
-const TOKEN_PATIENCE = 1500
-const TIMES_AT_ONCE = 3
-const LONGEST_PATIENCE = 300_000
+const TOKEN_TIMEOUT = 1500
+const SHORT_TIMEOUTS = 3
+const LONGEST_TIMEOUT = 300_000
 
-const patienceAfter = (refusals: number) =>
-  Math.min(TOKEN_PATIENCE * 2 ** Math.max(0, refusals + 1 - TIMES_AT_ONCE), LONGEST_PATIENCE)
+const timeoutAfter = (refusals: number) =>
+  Math.min(TOKEN_TIMEOUT * 2 ** Math.max(0, refusals + 1 - SHORT_TIMEOUTS), LONGEST_TIMEOUT)
 
 /** Finds out, by calls, whether nodes on other machines are reachable. */
 export interface ReachabilityProbe {
@@ -154,12 +154,12 @@ export const makeReachabilityProbe: Effect.Effect<
     const reason = reasonOf(answer.failure)
     const elapsed = (yield* elapsedMillis) - first.at
     const isRefused = reason === TOKEN_REFUSED
-    if (reason !== undefined && elapsed >= (isRefused ? TOKEN_PATIENCE : GRACE)) {
+    if (reason !== undefined && elapsed >= (isRefused ? TOKEN_TIMEOUT : GRACE)) {
       yield* settle(node, token, `${record.url}: ${reason}${isRefused ? sameAddress(node) : ""}`)
       probe.isReported = true
     }
     // The answer to the last registration was lost, or the one to an earlier registration arrived after it.
-    if (isRefused && !probe.isStale && elapsed >= patienceAfter(reach.refusals)) {
+    if (isRefused && !probe.isStale && elapsed >= timeoutAfter(reach.refusals)) {
       probe.isStale = true
       reach.refusals += 1
       reach.stale = { token, isReported: false }

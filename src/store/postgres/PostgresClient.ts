@@ -67,9 +67,9 @@ export const PostgresClient = {
     ).pipe(Layer.provide(Reactivity.layer))
 }
 
-const make = Effect.fnUntraced(function* (url: PostgresUrl, size: number, patience: Timeouts) {
+const make = Effect.fnUntraced(function* (url: PostgresUrl, size: number, timeouts: Timeouts) {
   const availability = new Availability()
-  const pool = yield* makeSessionPool({ url, size, patience, availability })
+  const pool = yield* makeSessionPool({ url, size, timeouts, availability })
   // The first connection shows whether the database is there, and stays for the first statement.
   yield* Effect.acquireUseRelease(pool.take, () => Effect.void, pool.giveBack).pipe(
     // The service and the server may start at the same time.

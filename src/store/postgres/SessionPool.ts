@@ -24,10 +24,10 @@ export interface SessionPool {
 export const makeSessionPool = Effect.fnUntraced(function* (options: {
   readonly url: PostgresUrl
   readonly size: number
-  readonly patience: Timeouts
+  readonly timeouts: Timeouts
   readonly availability: Availability
 }): Effect.fn.Return<SessionPool, never, Scope.Scope> {
-  const { availability, patience, url } = options
+  const { availability, timeouts, url } = options
   const scope = yield* Scope.Scope
   const places = yield* Semaphore.make(options.size)
   const idle: Array<Pooled> = []
@@ -38,7 +38,7 @@ export const makeSessionPool = Effect.fnUntraced(function* (options: {
     })
   )
 
-  const open = openSession(url, patience).pipe(
+  const open = openSession(url, timeouts).pipe(
     Effect.tap(() => availability.found),
     Effect.tapError((error) => (isUnreachable(error) ? availability.lost(error.message) : Effect.void))
   )
@@ -63,7 +63,7 @@ export const makeSessionPool = Effect.fnUntraced(function* (options: {
     Effect.gen(function* () {
       yield* availability.check
       yield* restore(places.take(1))
-      // The borrowers' answers are bounded by the watchdog, which wakes all waiting callers.
+      // The watchdog bounds the responses to borrowers, which wakes all waiting callers.
       return yield* Effect.andThen(availability.check, any).pipe(Effect.onError(() => places.release(1)))
     })
   )

@@ -7,7 +7,7 @@ import type { PostgresUrl } from "../sql/DatabaseUrl.ts"
 import { connectionError, explained } from "./errors.ts"
 import { Watchdog } from "./Watchdog.ts"
 
-/** Bounds of the database's answers. */
+/** Bounds of the database's responses. */
 export interface Timeouts {
   /** Milliseconds without a byte on a connection that owes an answer; infinite: no bound. */
   readonly answerMillis: number
@@ -65,7 +65,7 @@ const certificates = (url: PostgresUrl) =>
 /** Opens one connection, closed with the scope. */
 export const openSession = Effect.fnUntraced(function* (
   url: PostgresUrl,
-  patience: Timeouts
+  timeouts: Timeouts
 ): Effect.fn.Return<Session, SqlError.SqlError, Scope.Scope> {
   const ssl = yield* certificates(url)
   const dial = () =>
@@ -78,7 +78,7 @@ export const openSession = Effect.fnUntraced(function* (
           keepAlive: true,
           keepAliveInitialDelay: KEEP_ALIVE_MILLIS
         })
-  const connectMillis = Math.min(patience.answerMillis, CONNECT_MILLIS)
+  const connectMillis = Math.min(timeouts.answerMillis, CONNECT_MILLIS)
   let socket: Socket | undefined
   let watchdog: Watchdog | undefined
   // The connection has sent its end. A peer that does not answer it must not keep the process alive.
@@ -100,9 +100,9 @@ export const openSession = Effect.fnUntraced(function* (
     startupParameters: {
       // Only write transactions can change anything.
       default_transaction_read_only: "on",
-      lock_timeout: String(patience.lockMillis),
+      lock_timeout: String(timeouts.lockMillis),
       idle_in_transaction_session_timeout: String(
-        Number.isFinite(patience.answerMillis) ? IDLE_IN_TRANSACTION_MILLIS : 0
+        Number.isFinite(timeouts.answerMillis) ? IDLE_IN_TRANSACTION_MILLIS : 0
       )
     },
     stream: () => {
@@ -125,20 +125,20 @@ export const openSession = Effect.fnUntraced(function* (
   line.once("close", () => {
     open = false
   })
-  const answers = new Watchdog(line, patience.answerMillis)
+  const responses = new Watchdog(line, timeouts.answerMillis)
   /** The number of statements without an answer. */
   let due = 0
   const run: Session["run"] = (statement) =>
     Effect.suspend(() => {
       due += 1
-      answers.start()
+      responses.start()
       return Effect.mapError(statement, explained)
     }).pipe(
       Effect.onExit(() =>
         Effect.sync(() => {
           due -= 1
-          if (due === 0) answers.stop()
-          else answers.start()
+          if (due === 0) responses.stop()
+          else responses.start()
         })
       ),
       Effect.uninterruptible

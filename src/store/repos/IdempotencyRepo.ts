@@ -47,7 +47,7 @@ export class IdempotencyRepo extends Context.Service<
         notBefore: number
       ) {
         if (keys.length === 0) return new Map<string, IdempotentAnswer>()
-        const rows = yield* readAnswers(
+        const rows = yield* readResponses(
           sql`SELECT key, body_hash, response, created_at FROM idempotency
               WHERE ${sql.in("key", keys)} AND created_at >= ${notBefore}`
         )
@@ -76,7 +76,7 @@ export class IdempotencyRepo extends Context.Service<
 /** Rows of one INSERT: below the parameter limits of both databases. */
 const INSERT_ROWS = 500
 
-const readAnswers = readRows(
+const readResponses = readRows(
   Schema.Struct({
     key: Schema.String,
     body_hash: Schema.String,
