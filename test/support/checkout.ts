@@ -14,10 +14,11 @@ const root = resolve(import.meta.dirname, "../..")
 /** Copies what a clone has after `npm ci`, without its history and tests; removed with the scope. */
 export const checkout = Effect.gen(function* () {
   const folder = yield* temporaryFolder
-  for (const name of ["package.json", "src", "blueprints", "software"]) {
+  for (const name of ["package.json", "blueprints", "software"]) {
     cpSync(join(root, name), join(folder, name), { recursive: true })
   }
-  symlinkSync(join(root, "node_modules"), join(folder, "node_modules"))
+  // A copy of the sources would not be in the compile cache.
+  for (const name of ["src", "node_modules"]) symlinkSync(join(root, name), join(folder, name))
   return folder
 })
 
