@@ -37,7 +37,9 @@ const connected = (server: Server) =>
 const received = (socket: Socket) =>
   Effect.promise(async () => {
     const chunks: Array<Buffer> = []
-    for await (const chunk of socket) chunks.push(chunk)
+    socket.on("data", (chunk: Buffer) => chunks.push(chunk))
+    // The server resets a connection to which the client still writes after the last response.
+    await new Promise((ended) => socket.once("end", ended).once("close", ended))
     return Buffer.concat(chunks).toString()
   })
 
