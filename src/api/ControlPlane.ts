@@ -1,4 +1,5 @@
 import { Context, Data, type Effect, type Scope, type Stream } from "effect"
+import type { NodeId, ServerId } from "../domain/Id.ts"
 import type { Heartbeat, Registration, RegistrationAnswer, Report } from "../domain/NodeMessages.ts"
 
 /**
@@ -14,7 +15,7 @@ export class ControlPlaneUnavailable extends Data.TaggedError("ControlPlaneUnava
 
 /** The control plane does not know this node or this boot of it; the daemon registers again. */
 export class RegistrationRequired extends Data.TaggedError("RegistrationRequired")<{
-  readonly node_id: string
+  readonly node_id: NodeId
 }> {}
 
 export type ControlPlaneError = ControlPlaneUnavailable | RegistrationRequired
@@ -24,21 +25,21 @@ export class ControlPlane extends Context.Service<
   ControlPlane,
   {
     register(registration: Registration): Effect.Effect<RegistrationAnswer, ControlPlaneUnavailable>
-    heartbeat(node_id: string, heartbeat: Heartbeat): Effect.Effect<void, ControlPlaneError>
+    heartbeat(node_id: NodeId, heartbeat: Heartbeat): Effect.Effect<void, ControlPlaneError>
     /** Deregisters the node. */
-    disconnect(node_id: string, boot_id: string): Effect.Effect<void, ControlPlaneError>
+    disconnect(node_id: NodeId, boot_id: string): Effect.Effect<void, ControlPlaneError>
     /**
      * Succeeds once the report is durable, or is a repetition, or its server is deleted. A report of an unknown server
      * makes the node register; the answer says what to do with the server.
      */
-    report(node_id: string, boot_id: string, report: Report): Effect.Effect<void, ControlPlaneError>
+    report(node_id: NodeId, boot_id: string, report: Report): Effect.Effect<void, ControlPlaneError>
     /**
      * The files of a server that migrates to this node (`Daemon.files` of the source node). An incomplete transfer ends
      * with a failure. Fails at once while the source node is not connected, and for other servers.
      */
     files(
-      node_id: string,
-      server_id: string
+      node_id: NodeId,
+      server_id: ServerId
     ): Effect.Effect<Stream.Stream<Uint8Array, ControlPlaneUnavailable>, ControlPlaneError, Scope.Scope>
   }
 >()("muster/api/ControlPlane") {}

@@ -1,4 +1,5 @@
 import { Data, type Effect, type Scope, type Stream } from "effect"
+import type { NodeId, ServerId } from "../domain/Id.ts"
 import type {
   DaemonServer,
   HeldServer,
@@ -13,7 +14,7 @@ import type { SystemInfo } from "../domain/SystemInfo.ts"
 
 /** The node is not connected, or did not answer in time. `reason`: the failure of the call. */
 export class NodeUnreachable extends Data.TaggedError("NodeUnreachable")<{
-  readonly node_id: string
+  readonly node_id: NodeId
   readonly reason?: string
 }> {}
 
@@ -46,31 +47,34 @@ export interface Daemon {
    * Ends the process and removes the files. Idempotent: an unknown id is no error. `moved`: the server was migrated to
    * another node, and its remains are removed; files that were not handed over with {@link hold} are kept aside.
    */
-  remove(id: string, options?: { readonly moved: boolean }): Effect.Effect<void, DaemonError>
+  remove(id: ServerId, options?: { readonly moved: boolean }): Effect.Effect<void, DaemonError>
   /** Returns once the action is accepted; `wait_seconds`: the time until a stop becomes a kill. */
-  power(id: string, action: PowerAction, wait_seconds: number): Effect.Effect<void, DaemonError>
-  commands(id: string, lines: ReadonlyArray<string>): Effect.Effect<void, DaemonError>
+  power(id: ServerId, action: PowerAction, wait_seconds: number): Effect.Effect<void, DaemonError>
+  commands(id: ServerId, lines: ReadonlyArray<string>): Effect.Effect<void, DaemonError>
   /** Stops the server if necessary, then makes the instance again from base, volumes and copies. */
-  reset(id: string): Effect.Effect<void, DaemonError>
+  reset(id: ServerId): Effect.Effect<void, DaemonError>
   /** Runs the install script again; only while offline. */
-  reinstall(id: string): Effect.Effect<void, DaemonError>
+  reinstall(id: ServerId): Effect.Effect<void, DaemonError>
   /**
    * With `held`, the server is not started, reset or reinstalled until the hold is released, also after a restart of
    * the daemon; its files do not change once it is offline. 409 while the daemon works on its files.
    */
-  hold(id: string, held: boolean): Effect.Effect<HeldServer, DaemonError>
+  hold(id: ServerId, held: boolean): Effect.Effect<HeldServer, DaemonError>
   /**
    * The files of a held server that is offline, as an archive without volumes and mounts. An incomplete archive ends
    * with a failure. There is no deadline, but the stream fails if no bytes arrive.
    */
-  files(id: string): Effect.Effect<Stream.Stream<Uint8Array, DaemonError>, DaemonError, Scope.Scope>
-  status(id: string): Effect.Effect<ServerStatus, DaemonError>
-  stats(id: string, options: { readonly update_disk_usage: boolean }): Effect.Effect<ServerStats, DaemonError>
-  logs(id: string, request: LinesRequest): Effect.Effect<Page<string>, DaemonError>
-  install(id: string): Effect.Effect<InstallReport, DaemonError>
-  installLogs(id: string, request: LinesRequest): Effect.Effect<Page<string>, DaemonError>
+  files(id: ServerId): Effect.Effect<Stream.Stream<Uint8Array, DaemonError>, DaemonError, Scope.Scope>
+  status(id: ServerId): Effect.Effect<ServerStatus, DaemonError>
+  stats(
+    id: ServerId,
+    options: { readonly update_disk_usage: boolean }
+  ): Effect.Effect<ServerStats, DaemonError>
+  logs(id: ServerId, request: LinesRequest): Effect.Effect<Page<string>, DaemonError>
+  install(id: ServerId): Effect.Effect<InstallReport, DaemonError>
+  installLogs(id: ServerId, request: LinesRequest): Effect.Effect<Page<string>, DaemonError>
   /**
    * The console lines from now on, subscribed before the effect returns. The stream ends when the server is removed.
    */
-  console(id: string): Effect.Effect<Stream.Stream<string>, DaemonError, Scope.Scope>
+  console(id: ServerId): Effect.Effect<Stream.Stream<string>, DaemonError, Scope.Scope>
 }

@@ -9,6 +9,7 @@ import {
   OpenApi
 } from "effect/http-api"
 import { Conflict, NotFound, Unauthorized, UpgradeRequired } from "../domain/errors.ts"
+import { ServerId } from "../domain/Id.ts"
 import { DaemonServer, HeldServer, InstallReport, PowerAction, ServerSpec } from "../domain/NodeMessages.ts"
 import { Paginated } from "../domain/Pagination.ts"
 import { ServerStats } from "../domain/Server.ts"
@@ -23,7 +24,7 @@ export class DaemonAuthorization extends HttpApiMiddleware.Service<DaemonAuthori
   { security: { bearer: HttpApiSecurity.bearer }, error: Unauthorized }
 ) {}
 
-const params = { id: Schema.String }
+const params = { id: ServerId }
 const text = Schema.optionalKey(Schema.String)
 const lines = { page: text, per_page: text }
 const refusals = [NotFound, Conflict] as const

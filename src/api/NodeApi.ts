@@ -9,6 +9,7 @@ import {
   OpenApi
 } from "effect/http-api"
 import { Conflict, Forbidden, NotFound, TooManyRequests, Unauthorized } from "../domain/errors.ts"
+import { NodeId } from "../domain/Id.ts"
 import { InstallState } from "../domain/InstallState.ts"
 import {
   Heartbeat,
@@ -17,7 +18,7 @@ import {
   RegistrationAnswer,
   ServerSpec
 } from "../domain/NodeMessages.ts"
-import { NodeCount, NodeKey } from "../domain/NodeText.ts"
+import { NodeCount, NodeKey, ServerKey } from "../domain/NodeText.ts"
 import { Paginated } from "../domain/Pagination.ts"
 import { Crash } from "../domain/ServerEvent.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
@@ -37,8 +38,8 @@ export class NodeAuthorization extends HttpApiMiddleware.Service<NodeAuthorizati
 }
 
 const text = Schema.optionalKey(Schema.String)
-const node = { node: Schema.String }
-const server = { node: Schema.String, server: NodeKey }
+const node = { node: NodeId }
+const server = { ...node, server: ServerKey }
 const summary = (summary: string) => OpenApi.annotations({ summary })
 
 const reported = { boot_id: NodeKey, sequence: NodeCount }

@@ -1,6 +1,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Conflict, NotFound } from "../domain/errors.ts"
+import { NodeId } from "../domain/Id.ts"
 import { Node, NodeDetail } from "../domain/Node.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
 import { HostInfo, SystemInfo } from "../domain/SystemInfo.ts"
@@ -9,7 +10,7 @@ import { nodeExample, systemExample } from "./examples.ts"
 import { Writes } from "./Failures.ts"
 import { flag, text } from "./query.ts"
 
-const params = { node: Schema.String }
+const params = { node: NodeId }
 
 /** Nodes and the system they run on (contract 4.2, 4.3; decisions, section 2). */
 export class NodesGroup extends HttpApiGroup.make("nodes")
@@ -18,7 +19,7 @@ export class NodesGroup extends HttpApiGroup.make("nodes")
       query: { ids_only: text("`true`: ids only; anything else: whole nodes.") },
       success: Schema.Union([
         Schema.Array(Node).annotate({ examples: [[nodeExample]] }),
-        Schema.Array(Schema.String)
+        Schema.Array(NodeId)
       ])
     }).annotateMerge(OpenApi.annotations({ summary: "List nodes; with ids_only=true their ids only" })),
     HttpApiEndpoint.get("get", "/nodes/:node", {

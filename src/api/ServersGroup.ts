@@ -9,6 +9,7 @@ import {
   Unavailable,
   UpgradeRequired
 } from "../domain/errors.ts"
+import { NodeId, ServerId } from "../domain/Id.ts"
 import { ExpiresIn, LabelKey, Labels, LabelValue, ServerName } from "../domain/Labels.ts"
 import { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import { Overrides } from "../domain/Overrides.ts"
@@ -25,7 +26,7 @@ import { flag, linePage, many, numberBetween, oneOf, text, wholeNumber } from ".
 import { IsStream, LongestWait } from "./routePolicy.ts"
 import { BulkOutcomes, Selector } from "./selector.ts"
 
-const params = { server: Schema.String }
+const params = { server: ServerId }
 const include = text(
   "Further fields, comma-separated: `status`, `limits`, `software`, `labels`, `name`, `install`, `ports`, `expires_at`, `updated_at`."
 )
@@ -47,7 +48,7 @@ const ServerBody = Server.annotate({ examples: [serverExample] })
 /** Body of `POST /api/servers`; `node_id: ""` counts as absent. */
 export const CreateServer = Schema.Struct({
   blueprint_id: Schema.String,
-  node_id: optionalInput(Schema.String),
+  node_id: optionalInput(NodeId),
   overrides: optionalInput(Overrides),
   start: optionalInput(Schema.Boolean),
   name: optionalInput(ServerName),
@@ -108,7 +109,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
   .add(
     HttpApiEndpoint.get("list", "/servers", {
       query: { ids_only: text("`true`: ids only; anything else: whole servers."), include, ...filters },
-      success: Schema.Union([Schema.Array(ServerBody), Schema.Array(Schema.String)]),
+      success: Schema.Union([Schema.Array(ServerBody), Schema.Array(ServerId)]),
       error: InvalidRequest
     }).annotateMerge(summary("List servers; with ids_only=true their ids only")),
     HttpApiEndpoint.post("create", "/servers", {

@@ -1,10 +1,11 @@
 /** Examples for the OpenAPI document. */
+import { NodeId, ServerId } from "../domain/Id.ts"
 
 export const serverExample = {
-  id: "k7f3m9q2x8ab",
+  id: ServerId.make("k7f3m9q2x8ab"),
   blueprint_id: "survival",
   node_name: "Node 1",
-  node_id: "node-1",
+  node_id: NodeId.make("node-1"),
   allocations: {
     force_outgoing_ip: false,
     default: { ip: "203.0.113.7", port: 25565 },
@@ -15,7 +16,7 @@ export const serverExample = {
 } as const
 
 export const nodeExample = {
-  id: "node-1",
+  id: NodeId.make("node-1"),
   name: "Node 1",
   location: "eu-west",
   url: "https://node-1.example.com:5585",

@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { reasonPhrases } from "../domain/ApiError.ts"
+import { NodeId, ServerId } from "../domain/Id.ts"
 import { LabelKey, LabelValue } from "../domain/Labels.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
@@ -9,14 +10,14 @@ const MAX_IDS = 10_000
 /** The servers of a bulk action: all conditions must hold, and there is at least one (life.md, "Changing"). */
 export const Selector = Schema.Struct({
   blueprint_id: optionalInput(Schema.String),
-  node_id: optionalInput(Schema.String),
+  node_id: optionalInput(NodeId),
   status: optionalInput(ServerStatus),
   labels: optionalInput(
     Schema.Union([Schema.Record(LabelKey, LabelValue), Schema.Array(Schema.String)]).annotate({
       description: "Labels and their values, or conditions `k=v`, `k!=v`, `k`, `!k`."
     })
   ),
-  ids: optionalInput(Schema.Array(Schema.String).check(Schema.isMaxLength(MAX_IDS)))
+  ids: optionalInput(Schema.Array(ServerId).check(Schema.isMaxLength(MAX_IDS)))
 })
   .check(
     Schema.makeFilter((selector) => Object.keys(selector).length > 0, {

@@ -6,6 +6,7 @@ import type { ServiceSettings } from "../config/service.ts"
 import { claimDataFolder } from "../daemon/host/dataFolder.ts"
 import type { NodeDaemonOptions } from "../daemon/NodeDaemon.ts"
 import type { NodeAllocation } from "../domain/Allocation.ts"
+import { NodeId } from "../domain/Id.ts"
 import { nodeIdentity } from "./nodeIdentity.ts"
 import { version } from "./version.ts"
 
@@ -34,7 +35,7 @@ const nodeFolder = (dataDir: string) => join(dataDir, "node")
  */
 export const claimNode = Effect.fnUntraced(function* (dataDir: string, id = "") {
   yield* claimDataFolder(nodeFolder(dataDir))
-  return id === "" ? yield* nodeIdentity(dataDir) : id
+  return NodeId.make(id === "" ? yield* nodeIdentity(dataDir) : id)
 })
 
 /** A missing folder may be a mistake, or a mount that comes later. */

@@ -1,6 +1,7 @@
 import { Effect, Layer, Schedule } from "effect"
 import type { ServiceSettings } from "../config/service.ts"
 import { NodeDaemon } from "../daemon/NodeDaemon.ts"
+import type { NodeId } from "../domain/Id.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { Fleet } from "../nodes/fleet/Fleet.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
@@ -14,7 +15,7 @@ const HEARTBEAT = 10
  * Waits until the node is connected, so that servers can be created as soon as the service listens. The wait is
  * bounded: a service whose node cannot register logs it and serves the other routes.
  */
-const connected = (node_id: string) =>
+const connected = (node_id: NodeId) =>
   Effect.flatMap(NodeRegistry, (registry) =>
     Effect.sync(() => registry.isConnected(node_id)).pipe(
       Effect.repeat({ until: (there) => there, schedule: Schedule.spaced("5 millis") }),
@@ -23,7 +24,7 @@ const connected = (node_id: string) =>
   )
 
 /** Clears the registration of a process that ended without deregistering. */
-const unavailable = Effect.fnUntraced(function* (node_id: string) {
+const unavailable = Effect.fnUntraced(function* (node_id: NodeId) {
   const fleet = yield* Fleet
   const registry = yield* NodeRegistry
   const node = fleet.get(node_id)
@@ -34,7 +35,7 @@ const unavailable = Effect.fnUntraced(function* (node_id: string) {
 })
 
 /** Deregisters the node, so that other services do not count it as connected. */
-const deregister = (node_id: string) =>
+const deregister = (node_id: NodeId) =>
   Layer.effectDiscard(
     Effect.gen(function* () {
       const fleet = yield* Fleet

@@ -5,6 +5,7 @@ import { Context, Effect, Layer, Random, type Scope } from "effect"
 import { ControlPlane, type ControlPlaneError } from "../api/ControlPlane.ts"
 import type { Daemon } from "../api/Daemon.ts"
 import type { NodeAllocation } from "../domain/Allocation.ts"
+import type { NodeId, ServerId } from "../domain/Id.ts"
 import type { Capacity } from "../domain/Node.ts"
 import type { UnknownServer } from "../domain/NodeMessages.ts"
 import { makeUplink } from "./controlPlane/uplink.ts"
@@ -26,7 +27,7 @@ import { Runtime } from "./runtime/Runtime.ts"
 
 /** The options of a node's daemon. */
 export interface NodeDaemonOptions {
-  readonly node_id: string
+  readonly node_id: NodeId
   readonly name: string
   readonly location: string
   /** The address at which the control plane calls the daemon; any text for an embedded one. */
@@ -56,7 +57,7 @@ export interface NodeDaemonOptions {
   /** The Docker engine for servers with images. Default: plain processes only. */
   readonly docker?: Omit<DockerRuntimeOptions, "node" | "env">
   /** Runs before the first registration, so that the control plane can call an embedded daemon from then on. */
-  readonly attach?: (node_id: string, daemon: Daemon) => Effect.Effect<void, never, Scope.Scope>
+  readonly attach?: (node_id: NodeId, daemon: Daemon) => Effect.Effect<void, never, Scope.Scope>
   /** Default 10. */
   readonly heartbeatSeconds?: number
   /** The fate of servers on shutdown: `stop` them, or `keep` them for the next start. */
@@ -74,7 +75,7 @@ const LAST_REPORTS = 2000
 export class NodeDaemon extends Context.Service<
   NodeDaemon,
   {
-    readonly node_id: string
+    readonly node_id: NodeId
     /** Identifies this start of the daemon; reports of an earlier start are refused. */
     readonly boot_id: string
     readonly daemon: Daemon
@@ -106,7 +107,7 @@ export class NodeDaemon extends Context.Service<
         })
         let offered = yield* offer
         /** The migrations by which the servers of the last registration arrived. */
-        let arrivals: ReadonlyMap<string, string | undefined> = new Map()
+        let arrivals: ReadonlyMap<ServerId, string | undefined> = new Map()
         const registration = Effect.gen(function* () {
           const capacity = yield* capacityOf(dataDir, options.capacity ?? {})
           offered = yield* offer
@@ -127,7 +128,7 @@ export class NodeDaemon extends Context.Service<
             servers
           }
         })
-        const removeServer = (id: string, departure?: Departure) =>
+        const removeServer = (id: ServerId, departure?: Departure) =>
           Effect.suspend(() => {
             // The server was migrated back in the meantime.
             if (instances.arrivalOf(id) !== arrivals.get(id)) return Effect.void

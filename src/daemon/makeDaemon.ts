@@ -1,5 +1,6 @@
 import { Effect } from "effect"
 import { type Daemon, DaemonRefused, type LinesRequest } from "../api/Daemon.ts"
+import type { NodeId } from "../domain/Id.ts"
 import type { HostInfo } from "../domain/SystemInfo.ts"
 import { makeLineIndex, pageBounds } from "./console/LineIndex.ts"
 import { stripAnsi } from "./console/lines.ts"
@@ -30,7 +31,7 @@ const notRunning = new DaemonRefused({
 })
 
 /** After its start, the daemon looks for earlier processes, and waits for an engine that is down. */
-const notAdopted = (node_id: string) =>
+const notAdopted = (node_id: NodeId) =>
   new DaemonRefused({
     status: 500,
     detail: "the process of the server is not adopted yet",

@@ -8,6 +8,14 @@ export const DefinitionId = Schema.String.check(
   Schema.isPattern(definitionIdPattern, { expected: "an id such as survival_1 ([a-z0-9][a-z0-9_-]{0,62})" })
 )
 
+/** The id of a server. The brand keeps it apart from ids of nodes; every text decodes, an unknown one is 404 later. */
+export const ServerId = Schema.String.pipe(Schema.brand("ServerId"))
+export type ServerId = typeof ServerId.Type
+
+/** The id of a node; see {@link ServerId}. */
+export const NodeId = Schema.String.pipe(Schema.brand("NodeId"))
+export type NodeId = typeof NodeId.Type
+
 const LETTERS = 26n
 const TAIL_DIGITS = 11
 const TAILS = 36n ** BigInt(TAIL_DIGITS)
@@ -17,10 +25,10 @@ const TAILS = 36n ** BigInt(TAIL_DIGITS)
  *
  * @param random 16 random bytes
  */
-export const serverId = (random: Uint8Array): string => {
+export const serverId = (random: Uint8Array): ServerId => {
   const number = random.reduce((sum, byte) => sum * 256n + BigInt(byte), 0n) % (LETTERS * TAILS)
   const letter = String.fromCharCode("a".charCodeAt(0) + Number(number / TAILS))
-  return letter + (number % TAILS).toString(36).padStart(TAIL_DIGITS, "0")
+  return ServerId.make(letter + (number % TAILS).toString(36).padStart(TAIL_DIGITS, "0"))
 }
 
 /** Form of a server id; versions before 0.2 made the longer one. */

@@ -1,4 +1,5 @@
 import type { Allocations } from "./Allocation.ts"
+import type { NodeId, ServerId } from "./Id.ts"
 import type { InstallState } from "./InstallState.ts"
 import type { Migration } from "./Migration.ts"
 import type { Crash } from "./ServerEvent.ts"
@@ -8,7 +9,7 @@ import type { ServerStatus } from "./ServerStatus.ts"
  * A committed change of a server. Topics without a `:` are public events (contract 6.2). The others are internal;
  * `server:install` is also the opt-in topic `install` of streams.
  */
-export type ServerChange = { readonly server_id: string } & (
+export type ServerChange = { readonly server_id: ServerId } & (
   | { readonly topic: "status"; readonly payload: ServerStatus }
   | { readonly topic: "crash"; readonly payload: Crash }
   | { readonly topic: "deleted"; readonly payload: null }
@@ -19,11 +20,11 @@ export type ServerChange = { readonly server_id: string } & (
   | { readonly topic: "server:start-pending"; readonly payload: boolean }
   | {
       readonly topic: "server:placed"
-      readonly payload: { readonly node_id: string; readonly allocations: Allocations }
+      readonly payload: { readonly node_id: NodeId; readonly allocations: Allocations }
     }
   | { readonly topic: "server:move"; readonly payload: Migration | null }
   /** The node with this id has files of the server that it must delete. */
-  | { readonly topic: "server:left"; readonly payload: string }
+  | { readonly topic: "server:left"; readonly payload: NodeId }
   /** The node may have lost the server: the leader verifies it. */
   | { readonly topic: "server:suspect"; readonly payload: null }
 )
@@ -38,7 +39,7 @@ export type NodeRecordChangeKind =
   | "removed"
 
 /** A committed change of a node. */
-export type NodeRecordChange = { readonly node_id: string } & (
+export type NodeRecordChange = { readonly node_id: NodeId } & (
   | { readonly topic: "node:changed"; readonly kind: NodeRecordChangeKind }
   /** The node became reachable or unreachable. */
   | { readonly topic: "node:reach" }
@@ -78,7 +79,7 @@ export interface JournalEntry {
 }
 
 /** Returns the id of the server that a change is about. */
-export const serverOf = (change: Change): string | undefined =>
+export const serverOf = (change: Change): ServerId | undefined =>
   "server_id" in change ? change.server_id : undefined
 
 /** A change that is published as an event (contract 6.2). */

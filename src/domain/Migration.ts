@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { Allocations } from "./Allocation.ts"
+import { NodeId, ServerId } from "./Id.ts"
 import { InstallState } from "./InstallState.ts"
 
 /**
@@ -23,9 +24,9 @@ export type Origin = typeof Origin.Type
 
 /** The migration of one server. */
 export const Migration = Schema.Struct({
-  server_id: Schema.String,
+  server_id: ServerId,
   /** The source node. */
-  from_node: Schema.String,
+  from_node: NodeId,
   phase: MigrationPhase,
   /** Identifies the migration, so that the new node does not take files of an earlier one. */
   arrival: Schema.String,
@@ -44,10 +45,10 @@ export const isUnderway = (move: Migration | undefined): move is Migration =>
 
 /** A server that must leave a node, as the detail of the node shows it. */
 export const MigratingServer = Schema.Struct({
-  server_id: Schema.String,
+  server_id: ServerId,
   state: Schema.Literals(["waiting", "stopping", "transferring", "returning", "blocked"]),
   /** The destination; only during the transfer. */
-  to: Schema.optionalKey(Schema.String),
+  to: Schema.optionalKey(NodeId),
   /** Why the server waits or cannot migrate. */
   reason: Schema.optionalKey(Schema.String)
 }).annotate({ identifier: "MovingServer" })

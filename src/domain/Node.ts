@@ -1,9 +1,10 @@
 import { Schema } from "effect"
+import { NodeId } from "./Id.ts"
 import { MigrationProgress } from "./Migration.ts"
 
 /** A node in a list (contract 2.1). */
 export const Node = Schema.Struct({
-  id: Schema.String,
+  id: NodeId,
   name: Schema.String,
   location: Schema.String,
   url: Schema.String,

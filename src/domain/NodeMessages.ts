@@ -1,9 +1,11 @@
 /** Messages between daemons and the control plane (node-protocol.md). Sizes in bytes, times RFC 3339 UTC. */
+
 import { Schema } from "effect"
 import { Allocations, NodeAllocation } from "./Allocation.ts"
+import { NodeId, ServerId } from "./Id.ts"
 import { InstallState } from "./InstallState.ts"
 import { Capacity, RuntimeKind } from "./Node.ts"
-import { NodeCount, NodeKey, NodeShare } from "./NodeText.ts"
+import { NodeCount, NodeKey, NodeShare, ServerKey } from "./NodeText.ts"
 import { ServerDefinition } from "./ServerDefinition.ts"
 import { Crash } from "./ServerEvent.ts"
 import { ServerStatus } from "./ServerStatus.ts"
@@ -11,7 +13,7 @@ import { HostInfo } from "./SystemInfo.ts"
 
 /** The full configuration of one server, for its daemon. */
 export const ServerSpec = Schema.Struct({
-  id: Schema.String,
+  id: ServerId,
   definition: ServerDefinition,
   allocations: Allocations,
   /**
@@ -29,7 +31,7 @@ export type ServerSpec = typeof ServerSpec.Type
 
 /** The state of one server on its node. */
 export const DaemonServer = Schema.Struct({
-  id: NodeKey,
+  id: ServerKey,
   status: ServerStatus,
   install: InstallState,
   /**
@@ -59,7 +61,7 @@ const MAX_RUNTIMES = 8
  * to correct.
  */
 export const Registration = Schema.Struct({
-  id: Schema.String,
+  id: NodeId,
   name: Schema.String,
   location: Schema.String,
   url: Schema.String,
@@ -77,9 +79,9 @@ export type Registration = typeof Registration.Type
 
 /** A server of a node that was never deleted and has no record on that node. */
 export const UnknownServer = Schema.Struct({
-  id: Schema.String,
+  id: ServerId,
   /** The node of its record; absent: there is no record. */
-  node_id: Schema.optionalKey(Schema.String)
+  node_id: Schema.optionalKey(NodeId)
 }).annotate({ identifier: "UnknownServer" })
 export type UnknownServer = typeof UnknownServer.Type
 
@@ -90,7 +92,7 @@ export type UnknownServer = typeof UnknownServer.Type
  */
 export const RegistrationAnswer = Schema.Struct({
   token: Schema.String,
-  delete: Schema.Array(Schema.String),
+  delete: Schema.Array(ServerId),
   unknown: Schema.optionalKey(Schema.Array(UnknownServer))
 }).annotate({ identifier: "RegistrationAnswer" })
 export type RegistrationAnswer = typeof RegistrationAnswer.Type
@@ -112,7 +114,7 @@ export const HeartbeatAnswer = Schema.Struct({
 export type HeartbeatAnswer = typeof HeartbeatAnswer.Type
 
 const reportFields = {
-  server_id: NodeKey,
+  server_id: ServerKey,
   /** Grows with every report of a server, across restarts of its daemon. A repetition has the same number. */
   sequence: NodeCount
 }

@@ -52,6 +52,9 @@ export const NodeKey = Schema.String.check(
   Schema.isPattern(nodeKeyPattern, { expected: "1-128 visible ASCII characters" })
 )
 
+/** The id of a server in a node's message. */
+export const ServerKey = NodeKey.pipe(Schema.brand("ServerId"))
+
 /** A count or a number of bytes. */
 export const NodeCount = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 

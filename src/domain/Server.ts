@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { Allocations } from "./Allocation.ts"
+import { NodeId, ServerId } from "./Id.ts"
 import { InstallPhase, InstallState } from "./InstallState.ts"
 import { Labels } from "./Labels.ts"
 import { Limits } from "./Limits.ts"
@@ -13,10 +14,10 @@ const NamedPort = Schema.Struct({ ip: Schema.String, port: Schema.Int })
 
 /** Server summary (contract 2.3); the fields from `status` on only with `include=` (life.md, "Reading"). */
 export const Server = Schema.Struct({
-  id: Schema.String,
+  id: ServerId,
   blueprint_id: Schema.String,
   node_name: Schema.String,
-  node_id: Schema.String,
+  node_id: NodeId,
   allocations: Allocations,
   overrides: Schema.optionalKey(Schema.toType(Overrides)),
   status: Schema.optionalKey(ServerStatus),
@@ -39,9 +40,9 @@ export type Server = typeof Server.Type
 
 /** The record of a server in the control plane. */
 export const ServerRecord = Schema.Struct({
-  id: Schema.String,
+  id: ServerId,
   blueprint_id: Schema.String,
-  node_id: Schema.String,
+  node_id: NodeId,
   allocations: Allocations,
   overrides: Schema.optionalKey(Schema.toType(Overrides)),
   definition: ServerDefinition,

@@ -1,9 +1,10 @@
+import type { ServerId } from "../domain/Id.ts"
 import type { Topic } from "../domain/ServerEvent.ts"
 
 /** The events that a subscriber receives; an absent field filters nothing (decisions, section 6). */
 export interface EventFilter {
   readonly topics?: ReadonlySet<Topic>
-  readonly serverIds?: ReadonlySet<string>
+  readonly serverIds?: ReadonlySet<ServerId>
   readonly blueprintIds?: ReadonlySet<string>
 }
 
@@ -17,7 +18,7 @@ export interface EncodedEvent {
   readonly topic: Topic
   /** Whether only subscribers that name the topic receive the event. */
   readonly isOptIn: boolean
-  readonly server_id: string
+  readonly server_id: ServerId
   readonly blueprint_id: string
   /** SSE event without and with its `id:` line. */
   readonly sse: Uint8Array

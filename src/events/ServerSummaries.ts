@@ -1,4 +1,5 @@
 import { Context } from "effect"
+import type { ServerId } from "../domain/Id.ts"
 import type { Server } from "../domain/Server.ts"
 
 /** The summaries of servers (contract 2.3) for events; the read model of the servers implements it. */
@@ -6,6 +7,6 @@ export class ServerSummaries extends Context.Service<
   ServerSummaries,
   {
     /** Returns the summary of a server, or the last one of a server that was recently here. */
-    find(server_id: string): Server | undefined
+    find(server_id: ServerId): Server | undefined
   }
 >()("muster/events/ServerSummaries") {}

@@ -1,3 +1,4 @@
+import type { ServerId } from "../domain/Id.ts"
 import type { JournalEntry } from "../domain/Journal.ts"
 import { cleanText } from "../domain/NodeText.ts"
 import type { Server } from "../domain/Server.ts"
@@ -19,7 +20,7 @@ const once = <A>(make: () => A): (() => A) => {
 interface Content {
   readonly entry: JournalEntry
   readonly topic: Topic
-  readonly server_id: string
+  readonly server_id: ServerId
   readonly payload: unknown
   readonly server: Server | null
 }
@@ -38,7 +39,7 @@ class Encoded implements EncodedEvent {
   readonly cursor: number
   readonly topic: Topic
   readonly isOptIn: boolean
-  readonly server_id: string
+  readonly server_id: ServerId
   readonly blueprint_id: string
   readonly text: string
   readonly sse: Uint8Array
@@ -110,7 +111,7 @@ export const MAX_EVENT_BYTES = 64 * 1024
  */
 export const encode = (entry: JournalEntry, server: Server | null = null): EncodedEvent | undefined => {
   const { change } = entry
-  const encoded = (topic: Topic, server_id: string, payload: unknown) =>
+  const encoded = (topic: Topic, server_id: ServerId, payload: unknown) =>
     new Encoded({ entry, topic, server_id, payload, server })
   switch (change.topic) {
     case "status":

@@ -1,6 +1,7 @@
 import { Effect } from "effect"
 import type { HttpServerRequest } from "effect/http"
 import { InvalidRequest } from "../domain/errors.ts"
+import { ServerId } from "../domain/Id.ts"
 import { Topic } from "../domain/ServerEvent.ts"
 import { type EventFilter, type EventInclude, includable } from "./EncodedEvent.ts"
 import type { StartCursor } from "./EventHub.ts"
@@ -54,7 +55,7 @@ export const parseEventQuery = Effect.fnUntraced(function* (
   const given = (name: string) => query.getAll(name).filter((value) => value !== "")
   const topics = yield* parseNames("topics", given("topics"), Topic.literals)
   const include = yield* parseNames("include", given("include"), includable)
-  const serverIds = new Set(given("server_id"))
+  const serverIds = new Set(given("server_id").map((id) => ServerId.make(id)))
   const blueprintIds = new Set(given("blueprint_id"))
   const filter: EventFilter = {
     ...(topics.size > 0 && { topics }),

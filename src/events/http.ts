@@ -5,6 +5,7 @@ import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { CurrentPrincipal, KeyEnds } from "../api/Principal.ts"
 import { limitResponse } from "../api/rateLimit.ts"
 import { Unauthorized } from "../domain/errors.ts"
+import type { ServerId } from "../domain/Id.ts"
 import { EventHub } from "./EventHub.ts"
 import { eventQueryOf } from "./filter.ts"
 import { OpenStreams } from "./OpenStreams.ts"
@@ -23,7 +24,7 @@ export const makeServeEvents = Effect.gen(function* () {
   const keyEnds = yield* KeyEnds
   const streams = yield* OpenStreams
   return Effect.fn("serveEvents")(
-    function* (request: HttpServerRequest.HttpServerRequest, serverId?: string) {
+    function* (request: HttpServerRequest.HttpServerRequest, serverId?: ServerId) {
       yield* streams.take
       const query = yield* eventQueryOf(request)
       const filter =

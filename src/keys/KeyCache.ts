@@ -1,5 +1,6 @@
 import { Context, DateTime, Effect, Layer, Option, Semaphore } from "effect"
 import type { Unavailable } from "../domain/errors.ts"
+import type { NodeId } from "../domain/Id.ts"
 import { Freshness } from "../store/journal/Freshness.ts"
 import { Journal } from "../store/journal/Journal.ts"
 import { type KeyRecord, KeyRepo } from "../store/repos/KeyRepo.ts"
@@ -16,9 +17,9 @@ export interface CachedKey {
 export interface Keys {
   readonly byHash: ReadonlyMap<string, CachedKey>
   /** Nodes by the id of their keys. */
-  readonly nodes: ReadonlyMap<string, string>
+  readonly nodes: ReadonlyMap<string, NodeId>
   /** Keys of each node, with revoked and expired ones. */
-  readonly byNode: ReadonlyMap<string, ReadonlyArray<NodeBinding>>
+  readonly byNode: ReadonlyMap<NodeId, ReadonlyArray<NodeBinding>>
 }
 
 interface Snapshot extends Keys {

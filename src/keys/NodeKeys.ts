@@ -1,6 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import { NodeAuthorization } from "../api/NodeApi.ts"
 import { Forbidden, type Unauthorized, type Unavailable } from "../domain/errors.ts"
+import type { NodeId } from "../domain/Id.ts"
 import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
 import { type NodeBinding, NodeKeyRepo } from "../store/repos/NodeKeyRepo.ts"
 import { Store } from "../store/Store.ts"
@@ -12,7 +13,7 @@ type Refused = Unauthorized | Forbidden | Unavailable
 const isLive = ({ expires_at, revoked_at }: NodeBinding, now: number) =>
   revoked_at === null && millisOf(expires_at) > now
 
-const taken = (node_id: string) =>
+const taken = (node_id: NodeId) =>
   new Forbidden({
     detail: `node ${node_id} is bound to another key`,
     hint: "Use its own key, revoke that one first, or give the daemon an id of its own with MUSTER_NODE_ID."
@@ -30,11 +31,11 @@ export class NodeKeys extends Context.Service<
      *
      * @error Forbidden the key belongs to another node, or the node to another key, or to a service
      */
-    bind(node_id: string): Effect.Effect<void, Refused>
+    bind(node_id: NodeId): Effect.Effect<void, Refused>
     /** Fails unless the key of the current request is that of the node; `"unbound"`: no node has it. */
-    check(node_id: string): Effect.Effect<"own" | "unbound", Refused>
+    check(node_id: NodeId): Effect.Effect<"own" | "unbound", Refused>
     /** Returns those of the nodes whose keys are all invalid now, in any process. */
-    revoked(node_ids: ReadonlyArray<string>): Effect.Effect<ReadonlyArray<string>, Unavailable>
+    revoked(node_ids: ReadonlyArray<NodeId>): Effect.Effect<ReadonlyArray<NodeId>, Unavailable>
   }
 >()("muster/keys/NodeKeys") {
   static readonly layer = Layer.effect(
@@ -47,7 +48,7 @@ export class NodeKeys extends Context.Service<
 
       const nodeOf = (key_id: string) => cache.find(({ nodes }) => nodes.get(key_id))
 
-      const belongsTo = Effect.fnUntraced(function* (owner: string, node_id: string) {
+      const belongsTo = Effect.fnUntraced(function* (owner: string, node_id: NodeId) {
         if (owner === node_id) return
         return yield* new Forbidden({
           detail: "the API key is that of another node",
@@ -56,7 +57,7 @@ export class NodeKeys extends Context.Service<
       })
 
       /** One transaction: of two keys that claim a node at the same time, one gets it. */
-      const claim = Effect.fnUntraced(function* (key_id: string, node_id: string, now: number) {
+      const claim = Effect.fnUntraced(function* (key_id: string, node_id: NodeId, now: number) {
         const owner = yield* repo.nodeOf(key_id)
         if (owner !== undefined) return owner
         const others = yield* repo.bindingsOf(node_id)

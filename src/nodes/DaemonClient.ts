@@ -1,5 +1,6 @@
 import { Context, Effect, Layer, type Scope } from "effect"
 import { type Daemon, NodeUnreachable } from "../api/Daemon.ts"
+import type { NodeId } from "../domain/Id.ts"
 
 /**
  * How the control plane reaches the daemons of connected nodes: that of this process attaches itself, those on other
@@ -9,21 +10,21 @@ export class DaemonClient extends Context.Service<
   DaemonClient,
   {
     /** The daemon of a node: the one that is attached, else the one that is found elsewhere. */
-    of(node_id: string): Effect.Effect<Daemon, NodeUnreachable>
+    of(node_id: NodeId): Effect.Effect<Daemon, NodeUnreachable>
     /** Makes a daemon reachable until the scope closes; a later one of the same node replaces it. */
-    attach(node_id: string, daemon: Daemon): Effect.Effect<void, never, Scope.Scope>
+    attach(node_id: NodeId, daemon: Daemon): Effect.Effect<void, never, Scope.Scope>
     /** Whether the daemon of the node is attached: it is in this process. */
-    isAttached(node_id: string): boolean
+    isAttached(node_id: NodeId): boolean
     /** Whether nodes are looked for {@link elsewhere}. */
     callsOthers(): boolean
     /** Where nodes are looked for that are not attached, until the scope closes. */
-    elsewhere(find: (node_id: string) => Daemon | undefined): Effect.Effect<void, never, Scope.Scope>
+    elsewhere(find: (node_id: NodeId) => Daemon | undefined): Effect.Effect<void, never, Scope.Scope>
   }
 >()("muster/nodes/DaemonClient") {
   static readonly layer = Layer.sync(DaemonClient, () => {
-    const attached = new Map<string, Daemon>()
+    const attached = new Map<NodeId, Daemon>()
     const nowhere = (): Daemon | undefined => undefined
-    let find: (node_id: string) => Daemon | undefined = nowhere
+    let find: (node_id: NodeId) => Daemon | undefined = nowhere
     return DaemonClient.of({
       of: (node_id) =>
         Effect.suspend(() => {

@@ -2,6 +2,7 @@ import { Context, Effect, Latch, Layer, type Option, Random, Result } from "effe
 import type { Allocations } from "../domain/Allocation.ts"
 import type { PlacementRule } from "../domain/Blueprint.ts"
 import { type NotFound, Unavailable } from "../domain/errors.ts"
+import type { NodeId } from "../domain/Id.ts"
 import {
   committedCpuPercent,
   committedDiskBytes,
@@ -12,26 +13,29 @@ import { notCallable, type RuntimeKind } from "../domain/Node.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { AvailableCapacity } from "../store/repos/CapacityRepo.ts"
 import { Fleet } from "./fleet/Fleet.ts"
-import type { FleetNode, Load } from "./fleet/FleetNode.ts"
+import type { FleetNode, Load, ReservationId } from "./fleet/FleetNode.ts"
 import { PlacementIndex } from "./fleet/PlacementIndex.ts"
 import { type Candidate, misfit, type Need, runs, type Strategy, shortage, summarize } from "./fleet/place.ts"
 import { nodeNotFound } from "./nodeNotFound.ts"
 
 /** The requirements of a server on its node. */
 export interface PlacementRequest {
-  readonly server_id: string
+  readonly server_id: ReservationId
   readonly blueprint_id: string
   /** The node that the caller names, drained or not. */
-  readonly node_id?: string
+  readonly node_id?: NodeId
   readonly limits: Limits
   readonly ports: number
   readonly runtimes: ReadonlyArray<RuntimeKind>
   readonly placement: PlacementRule
   /** Ids of nodes that are excluded. */
-  readonly except?: ReadonlyArray<string>
+  readonly except?: ReadonlyArray<NodeId>
   /** Whether the caller repeats a refused request, so that a refusal is not counted again. */
   readonly isRetry?: boolean
 }
+
+/** A record of a server, or that of its second reservation. */
+export type Reserved = Omit<ServerRecord, "id"> & { readonly id: ReservationId }
 
 /** Returns the placement request of an existing server. */
 export const placementOf = ({ blueprint_id, definition, id }: ServerRecord): PlacementRequest => {
@@ -41,7 +45,7 @@ export const placementOf = ({ blueprint_id, definition, id }: ServerRecord): Pla
 
 /** The node of a server; its capacity and ports are reserved from the moment this is returned. */
 export interface Placement {
-  readonly node_id: string
+  readonly node_id: NodeId
   readonly allocations: Allocations
 }
 
@@ -97,11 +101,11 @@ export class LoadBalancer extends Context.Service<
      */
     whyNot(request: PlacementRequest, room: Option.Option<AvailableCapacity>): string | undefined
     /** Releases a reservation with a taken port: the next ports of the node are chosen from another range. */
-    releaseAndAvoidPorts(server_id: string): Effect.Effect<void>
+    releaseAndAvoidPorts(server_id: ReservationId): Effect.Effect<void>
     /** Releases the reservation of a server, if it has one. */
-    release(server_id: string): Effect.Effect<void>
+    release(server_id: ReservationId): Effect.Effect<void>
     /** Restores the reservations of records: at start, and of records of other replicas. */
-    restore(records: ReadonlyArray<ServerRecord>): Effect.Effect<void>
+    restore(records: ReadonlyArray<Reserved>): Effect.Effect<void>
     /** Placements since the start, by outcome; refused retries are not counted. */
     readonly placements: Effect.Effect<{ readonly placed: number; readonly refused: number }>
   }
@@ -138,7 +142,7 @@ export class LoadBalancer extends Context.Service<
         }
 
         /** Nodes that are being called for the first time; open while there are none. */
-        const uncalled = new Set<string>()
+        const uncalled = new Set<NodeId>()
         const allCalled = Latch.makeUnsafe(true)
 
         yield* Effect.acquireRelease(
@@ -176,7 +180,7 @@ export class LoadBalancer extends Context.Service<
           return why
         }
 
-        const named = (id: string, need: Need): Result.Result<FleetNode, NotFound | Unavailable> => {
+        const named = (id: NodeId, need: Need): Result.Result<FleetNode, NotFound | Unavailable> => {
           const node = fleet.get(id)
           const candidate = node?.listed === undefined ? undefined : candidateOf(node)
           if (node === undefined || candidate === undefined) return Result.fail(nodeNotFound(fleet, id))

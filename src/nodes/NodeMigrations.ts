@@ -1,5 +1,6 @@
 import { Context, type Effect } from "effect"
 import type { Unavailable } from "../domain/errors.ts"
+import type { NodeId } from "../domain/Id.ts"
 import type { MigrationProgress } from "../domain/Migration.ts"
 
 /** The migration of the saved servers of drained nodes to other nodes; implemented beside the servers. */
@@ -10,10 +11,10 @@ export class NodeMigrations extends Context.Service<
      * Begins to migrate the saved servers that are on the node now; durable. A second call includes the servers that
      * came since, and retries the failed ones.
      */
-    begin(node_id: string): Effect.Effect<void, Unavailable>
+    begin(node_id: NodeId): Effect.Effect<void, Unavailable>
     /** Ends it: no further migration from the node begins; those that have begun continue. */
-    end(node_id: string): Effect.Effect<void, Unavailable>
+    end(node_id: NodeId): Effect.Effect<void, Unavailable>
     /** The progress; undefined: the servers of the node are not migrated. */
-    progress(node_id: string): Effect.Effect<MigrationProgress | undefined>
+    progress(node_id: NodeId): Effect.Effect<MigrationProgress | undefined>
   }
 >()("muster/nodes/NodeMigrations") {}

@@ -1,6 +1,7 @@
 import { Context, Duration, Effect, Layer, type Stream } from "effect"
 import { RegistrationRequired } from "../api/ControlPlane.ts"
 import type { Conflict, InvalidRequest, NotFound, Unavailable } from "../domain/errors.ts"
+import type { NodeId } from "../domain/Id.ts"
 import type { Node, NodeDetail } from "../domain/Node.ts"
 import type { Heartbeat, Registration } from "../domain/NodeMessages.ts"
 import type { HostInfo } from "../domain/SystemInfo.ts"
@@ -37,13 +38,13 @@ export class NodeRegistry extends Context.Service<
     readonly list: Effect.Effect<ReadonlyArray<Node>>
     /** The same nodes in the same order, each as {@link get} returns it. */
     readonly details: Effect.Effect<ReadonlyArray<NodeDetail>>
-    get(id: string): Effect.Effect<NodeDetail, NotFound>
+    get(id: NodeId): Effect.Effect<NodeDetail, NotFound>
     /** Host information of the node's last registration. */
-    system(id: string): Effect.Effect<HostInfo, NotFound>
+    system(id: NodeId): Effect.Effect<HostInfo, NotFound>
     /** Display name; the id of an unknown node. */
-    nameOf(id: string): string
+    nameOf(id: NodeId): string
     /** Whether its heartbeats arrive; the node may be unreachable all the same. */
-    isConnected(id: string): boolean
+    isConnected(id: NodeId): boolean
     /** @error InvalidRequest an invalid id, address or port range, or heartbeats that are too rare */
     check(registration: Registration): Effect.Effect<void, InvalidRequest>
     /**
@@ -61,25 +62,25 @@ export class NodeRegistry extends Context.Service<
      * @error RegistrationRequired the node is not connected; or its token is too old or cannot be decrypted with the
      * secret of this service: then the heartbeat counts, and the registration replaces the token
      */
-    heartbeat(id: string, heartbeat: Heartbeat): Effect.Effect<void, RegistrationRequired | Unavailable>
+    heartbeat(id: NodeId, heartbeat: Heartbeat): Effect.Effect<void, RegistrationRequired | Unavailable>
     /** Returns the boot of the node's last registration. Fails unless it is `boot_id`, if that is given. */
-    checkBoot(id: string, boot_id?: string): Effect.Effect<string, RegistrationRequired | Unavailable>
+    checkBoot(id: NodeId, boot_id?: string): Effect.Effect<string, RegistrationRequired | Unavailable>
     /**
      * Ends the registration with this token, unless a later one replaced it: the node is disconnected at once, and lost
      * unless it registers within the heartbeat timeout; with `lost`, at once.
      */
-    revoke(id: string, token: string, options?: { readonly lost: boolean }): Effect.Effect<void, Unavailable>
+    revoke(id: NodeId, token: string, options?: { readonly lost: boolean }): Effect.Effect<void, Unavailable>
     /**
      * Records why the node of this registration is unreachable, or null. Returns whether that is a change.
      */
-    setUnreachable(id: string, token: string, unreachable: string | null): Effect.Effect<boolean, Unavailable>
+    setUnreachable(id: NodeId, token: string, unreachable: string | null): Effect.Effect<boolean, Unavailable>
     /** Reads the record of a node again, if other replicas may have changed it. */
-    refresh(id: string): Effect.Effect<void, Unavailable>
+    refresh(id: NodeId): Effect.Effect<void, Unavailable>
     /** Deregisters a node: it is disconnected at once, and lost unless it registers within the heartbeat timeout. */
-    disconnect(id: string, boot_id: string): Effect.Effect<void, RegistrationRequired | Unavailable>
-    setDrained(id: string, drained: boolean): Effect.Effect<NodeDetail, NotFound | Unavailable>
+    disconnect(id: NodeId, boot_id: string): Effect.Effect<void, RegistrationRequired | Unavailable>
+    setDrained(id: NodeId, drained: boolean): Effect.Effect<NodeDetail, NotFound | Unavailable>
     /** Deletes a node. @error Conflict it owns servers */
-    remove(id: string): Effect.Effect<void, NotFound | Conflict | Unavailable>
+    remove(id: NodeId): Effect.Effect<void, NotFound | Conflict | Unavailable>
     /** Changes from the start of the stream, each exactly once on every replica. */
     readonly changes: Stream.Stream<NodeChange>
   }
@@ -99,19 +100,19 @@ export class NodeRegistry extends Context.Service<
         const presence = yield* makeNodePresence({ lostAfter, givenUpAfter })
         const { refresh } = presence
         /** Reads the record again, unless memory is as expected; only other replicas change records unnoticed. */
-        const refreshUnless = (id: string, isExpected: () => boolean) =>
+        const refreshUnless = (id: NodeId, isExpected: () => boolean) =>
           leadership.isSingle || isExpected() ? Effect.void : refresh(id)
-        const known = Effect.fnUntraced(function* (id: string) {
+        const known = Effect.fnUntraced(function* (id: NodeId) {
           const node = fleet.get(id)
           const record = node?.listed
           if (node === undefined || record === undefined) return yield* nodeNotFound(fleet, id)
           return { node, record }
         })
-        const listed = Effect.fnUntraced(function* (id: string) {
+        const listed = Effect.fnUntraced(function* (id: NodeId) {
           yield* refreshUnless(id, () => fleet.get(id)?.listed !== undefined)
           return yield* known(id)
         })
-        const get = Effect.fn("NodeRegistry.get")(function* (id: string) {
+        const get = Effect.fn("NodeRegistry.get")(function* (id: NodeId) {
           const { node, record } = yield* known(id)
           return nodeDetail(node, record)
         })
@@ -119,8 +120,8 @@ export class NodeRegistry extends Context.Service<
           Effect.fromResult(registered(registration, Duration.toSeconds(lostAfter)))
         const writes = yield* makeNodeWrites(refresh)
 
-        const isBoot = (id: string, boot_id: string) => fleet.get(id)?.record?.boot_id === boot_id
-        const checkBoot = Effect.fnUntraced(function* (id: string, boot_id?: string) {
+        const isBoot = (id: NodeId, boot_id: string) => fleet.get(id)?.record?.boot_id === boot_id
+        const checkBoot = Effect.fnUntraced(function* (id: NodeId, boot_id?: string) {
           yield* refreshUnless(
             id,
             () => boot_id !== undefined && isBoot(id, boot_id) && freshness.stamp() !== undefined
@@ -139,7 +140,7 @@ export class NodeRegistry extends Context.Service<
           (Date.parse(at) - Date.parse(record.last_seen_at ?? at) >= tokenLifetime ||
             seal.open(record.id, record.token) === undefined)
 
-        const heartbeat = Effect.fnUntraced(function* (id: string, beat: Heartbeat) {
+        const heartbeat = Effect.fnUntraced(function* (id: NodeId, beat: Heartbeat) {
           const { boot_id, load, memory_used_bytes, disk_used_bytes } = beat
           const at = yield* nowText
           const isConnected = () => isBoot(id, boot_id) && fleet.get(id)?.connected === true

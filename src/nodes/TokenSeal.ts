@@ -1,5 +1,6 @@
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from "node:crypto"
 import { Context } from "effect"
+import type { NodeId } from "../domain/Id.ts"
 
 /** Beginning of a sealed token: the version of its form. */
 const VERSION = "s1"
@@ -13,9 +14,9 @@ export interface TokenSeal {
   /** Names the secret without disclosing it; part of each sealed token. */
   readonly fingerprint: string
   /** Another text each time: a sealed token names one registration. */
-  seal(node_id: string, token: string): string
+  seal(node_id: NodeId, token: string): string
   /** Undefined: sealed with another secret, for another node, changed, or no sealed token at all. */
-  open(node_id: string, sealed: string): string | undefined
+  open(node_id: NodeId, sealed: string): string | undefined
 }
 
 /** @param secret at least 32 bytes; what is derived from it is used for nothing else */
@@ -25,7 +26,7 @@ export const makeTokenSeal = (secret: Uint8Array): TokenSeal => {
   const key = derive("node tokens", KEY_BYTES)
   const fingerprint = derive("secret fingerprint", FINGERPRINT_BYTES).toString("hex")
   const head = `${VERSION}.${fingerprint}.`
-  const bound = (node_id: string) => Buffer.from(`${head}${node_id}`)
+  const bound = (node_id: NodeId) => Buffer.from(`${head}${node_id}`)
 
   return {
     fingerprint,

@@ -1,6 +1,8 @@
 /** The reasons that a known node is unavailable. */
+
 import { Effect, Option } from "effect"
 import { Unavailable } from "../domain/errors.ts"
+import type { NodeId } from "../domain/Id.ts"
 import { type NodeDetail, notCallable } from "../domain/Node.ts"
 import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
 import { type NodeBinding, NodeKeyRepo } from "../store/repos/NodeKeyRepo.ts"
@@ -31,7 +33,7 @@ export const makeKeyState = Effect.gen(function* () {
   const keys = yield* NodeKeyRepo
   const store = yield* Store
   const clock = yield* ExpiryClock
-  return Effect.fnUntraced(function* (node_id: string) {
+  return Effect.fnUntraced(function* (node_id: NodeId) {
     const bindings = yield* Effect.orElseSucceed(store.read(keys.bindingsOf(node_id)), () => [])
     return invalidKeyReason(bindings, yield* clock.millis)
   })
@@ -63,7 +65,7 @@ export const makeNodeAvailability = Effect.gen(function* () {
   const registry = yield* NodeRegistry
   const keyState = yield* makeKeyState
 
-  const absence = Effect.fnUntraced(function* (node_id: string) {
+  const absence = Effect.fnUntraced(function* (node_id: NodeId) {
     const node = Option.getOrUndefined(yield* Effect.option(registry.get(node_id)))
     if (node === undefined || node.connected) return undefined
     return absenceOf(node, node.unreachable === undefined ? yield* keyState(node_id) : undefined)
@@ -71,9 +73,9 @@ export const makeNodeAvailability = Effect.gen(function* () {
 
   return {
     /** Returns the reason in a few words, with the node's id; undefined: the node is available, as far as known. */
-    unavailableReason: (node_id: string) => Effect.map(absence(node_id), (found) => found?.reason),
+    unavailableReason: (node_id: NodeId) => Effect.map(absence(node_id), (found) => found?.reason),
     /** Returns the 503 of a request that needs the node; `reason`: the failure of its call. */
-    notConnected: (node_id: string, reason?: string) =>
+    notConnected: (node_id: NodeId, reason?: string) =>
       Effect.map(absence(node_id), (found) =>
         Unavailable.nodeNotConnected(
           node_id,

@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto"
 import { Clock, Effect } from "effect"
 import { RegistrationRequired } from "../api/ControlPlane.ts"
 import { Conflict, NotFound, type Unavailable } from "../domain/errors.ts"
+import type { NodeId } from "../domain/Id.ts"
 import { mayUseReserve } from "../store/disk/DatabaseDisk.ts"
 import { Leadership } from "../store/Leadership.ts"
 import { type NodeRecord, NodeRepo } from "../store/repos/NodeRepo.ts"
@@ -20,7 +21,7 @@ const TOKEN_BYTES = 32
 export const nowText = Effect.map(Clock.currentTimeMillis, (now) => new Date(now).toISOString())
 
 /** Fails because the node owns servers. */
-export const owns = (id: string, servers: number) =>
+export const owns = (id: NodeId, servers: number) =>
   Effect.fail(
     new Conflict({
       detail: `node owns ${servers === 1 ? "a server" : `${servers} servers`}: ${id}`,
@@ -34,7 +35,7 @@ export const owns = (id: string, servers: number) =>
  * @param refresh reads the record of a node again
  */
 export const makeNodeWrites = Effect.fnUntraced(function* (
-  refresh: (id: string) => Effect.Effect<void, Unavailable>
+  refresh: (id: NodeId) => Effect.Effect<void, Unavailable>
 ) {
   const daemons = yield* DaemonClient
   const fleet = yield* Fleet
@@ -59,7 +60,7 @@ export const makeNodeWrites = Effect.fnUntraced(function* (
   })
 
   const revoke = Effect.fn("NodeRegistry.revoke")(
-    (id: string, token: string, options?: { readonly lost: boolean }) => {
+    (id: NodeId, token: string, options?: { readonly lost: boolean }) => {
       const lost = options?.lost === true
       return mayUseReserve(
         store.write(
@@ -72,7 +73,7 @@ export const makeNodeWrites = Effect.fnUntraced(function* (
   )
 
   const setUnreachable = Effect.fn("NodeRegistry.setUnreachable")(
-    (id: string, token: string, unreachable: string | null) =>
+    (id: NodeId, token: string, unreachable: string | null) =>
       store.write(
         Effect.tap(repo.setUnreachable(id, token, unreachable), (changed) =>
           changed ? appendReachabilityChanged(id) : Effect.void
@@ -80,7 +81,7 @@ export const makeNodeWrites = Effect.fnUntraced(function* (
       )
   )
 
-  const disconnect = Effect.fn("NodeRegistry.disconnect")(function* (id: string, boot_id: string) {
+  const disconnect = Effect.fn("NodeRegistry.disconnect")(function* (id: NodeId, boot_id: string) {
     const at = yield* nowText
     const leave = Effect.gen(function* () {
       if (!(yield* repo.disconnect(id, boot_id, at))) return yield* new RegistrationRequired({ node_id: id })
@@ -89,7 +90,7 @@ export const makeNodeWrites = Effect.fnUntraced(function* (
     yield* mayUseReserve(store.write(leave))
   })
 
-  const setDrained = (id: string, drained: boolean) =>
+  const setDrained = (id: NodeId, drained: boolean) =>
     store.write(
       Effect.gen(function* () {
         if (!(yield* repo.setDrained(id, drained))) return yield* NotFound.node(id)

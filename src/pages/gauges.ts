@@ -1,5 +1,6 @@
 import { monitorEventLoopDelay } from "node:perf_hooks"
 import { Effect, Metric } from "effect"
+import type { NodeId } from "../domain/Id.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { EventHub } from "../events/EventHub.ts"
 import { OpenStreams } from "../events/OpenStreams.ts"
@@ -51,7 +52,7 @@ export const makeObserve = Effect.gen(function* () {
   const registry = yield* NodeRegistry
   const balancer = yield* LoadBalancer
   /** Nodes that have their own series. */
-  const shown = new Set<string>()
+  const shown = new Set<NodeId>()
   const hub = yield* EventHub
   const streams = yield* OpenStreams
   const http = yield* HttpConnections

@@ -7,6 +7,7 @@ import {
 } from "../api/ControlPlane.ts"
 import type { DaemonError } from "../api/Daemon.ts"
 import { type InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
+import type { NodeId, ServerId } from "../domain/Id.ts"
 import type { Report } from "../domain/NodeMessages.ts"
 import { cleanText, timeOfEvent } from "../domain/NodeText.ts"
 import type { ServerRecord } from "../domain/Server.ts"
@@ -57,13 +58,13 @@ export class NodeGateway extends Context.Service<
   NodeGateway,
   ControlPlane["Service"] & {
     /** Deregisters a node. @param boot_id of the daemon; default: that of the last registration */
-    disconnect(node_id: string, boot_id?: string): Effect.Effect<void, ControlPlaneError>
+    disconnect(node_id: NodeId, boot_id?: string): Effect.Effect<void, ControlPlaneError>
     /** Marks a server for verification that a node reports as gone, if its record is on that node. */
-    deleted(node_id: string, boot_id: string, server_id: string): Effect.Effect<void, ControlPlaneError>
+    deleted(node_id: NodeId, boot_id: string, server_id: ServerId): Effect.Effect<void, ControlPlaneError>
     /** Records of the servers on a node, by id. */
-    servers(node_id: string): Effect.Effect<ReadonlyArray<ServerRecord>>
+    servers(node_id: NodeId): Effect.Effect<ReadonlyArray<ServerRecord>>
     /** The record of a server on a node. @error NotFound also if it is on another node */
-    server(node_id: string, server_id: string): Effect.Effect<ServerRecord, NotFound | Unavailable>
+    server(node_id: NodeId, server_id: ServerId): Effect.Effect<ServerRecord, NotFound | Unavailable>
   }
 >()("muster/servers/NodeGateway") {
   static readonly layer = Layer.effect(
@@ -77,7 +78,7 @@ export class NodeGateway extends Context.Service<
       const registry = yield* NodeRegistry
 
       /** The source node of a migration has lost the files: the server returns to it, is verified and found missing. */
-      const returnServer = (server_id: string, from: string) =>
+      const returnServer = (server_id: ServerId, from: NodeId) =>
         Effect.catch(
           lifecycle.refuseInstall(
             server_id,

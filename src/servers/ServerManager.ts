@@ -1,6 +1,7 @@
 import { Context, Effect, Layer, Option, type Scope, type Stream } from "effect"
 import type { LinesRequest } from "../api/Daemon.ts"
 import { Conflict, InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
+import type { ServerId } from "../domain/Id.ts"
 import type { ServerPatch } from "../domain/Labels.ts"
 import type { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import type { Page } from "../domain/Pagination.ts"
@@ -33,21 +34,21 @@ export class ServerManager extends Context.Service<
      * @error InvalidRequest `after` is no server
      */
     select(request: ListRequest): Effect.Effect<ServerPage, InvalidRequest>
-    readonly ids: Effect.Effect<ReadonlyArray<string>>
+    readonly ids: Effect.Effect<ReadonlyArray<ServerId>>
     /** JSON of one summary. */
-    get(id: string, include: Include): Effect.Effect<Read, NotFound>
+    get(id: ServerId, include: Include): Effect.Effect<Read, NotFound>
     /**
      * Returns the id of the only server whose id begins with a text.
      *
      * @error Conflict several ids do
      */
-    identify(prefix: string): Effect.Effect<string, NotFound | Conflict>
+    identify(prefix: string): Effect.Effect<ServerId, NotFound | Conflict>
     /**
      * Waits until a server is in a state (life.md, "Reading").
      *
      * @error Conflict the server cannot reach it
      */
-    waitFor(id: string, target: WaitTarget): Effect.Effect<void, NotFound | Conflict>
+    waitFor(id: ServerId, target: WaitTarget): Effect.Effect<void, NotFound | Conflict>
     /**
      * Returns once the record is durable and its ports are reserved. `body` is the JSON of the summary.
      *
@@ -59,7 +60,7 @@ export class ServerManager extends Context.Service<
     create(
       request: CreateRequest
     ): Effect.Effect<
-      { readonly id: string; readonly body: string },
+      { readonly id: ServerId; readonly body: string },
       NotFound | InvalidRequest | Conflict | Unavailable
     >
     /**
@@ -69,23 +70,23 @@ export class ServerManager extends Context.Service<
      * @error InvalidRequest too many labels
      */
     patch(
-      id: string,
+      id: ServerId,
       change: ServerPatch
     ): Effect.Effect<void, NotFound | Conflict | InvalidRequest | Unavailable>
-    remove(id: string, options: { readonly force: boolean }): Effect.Effect<void, NodeCallError>
-    power(id: string, action: PowerAction, wait_seconds: number): Effect.Effect<void, NodeCallError>
-    status(id: string): Effect.Effect<ServerStatus, NotFound | Unavailable>
+    remove(id: ServerId, options: { readonly force: boolean }): Effect.Effect<void, NodeCallError>
+    power(id: ServerId, action: PowerAction, wait_seconds: number): Effect.Effect<void, NodeCallError>
+    status(id: ServerId): Effect.Effect<ServerStatus, NotFound | Unavailable>
     stats(
-      id: string,
+      id: ServerId,
       options: { readonly update_disk_usage: boolean }
     ): Effect.Effect<ServerStats, NodeCallError>
-    logs(id: string, request: LinesRequest): Effect.Effect<Page<string>, NodeCallError>
-    commands(id: string, lines: ReadonlyArray<string>): Effect.Effect<void, NodeCallError>
-    reset(id: string): Effect.Effect<void, NodeCallError>
-    reinstall(id: string): Effect.Effect<void, NodeCallError>
-    install(id: string): Effect.Effect<InstallReport, NodeCallError>
-    installLogs(id: string, request: LinesRequest): Effect.Effect<Page<string>, NodeCallError>
-    console(id: string): Effect.Effect<Stream.Stream<string>, NodeCallError, Scope.Scope>
+    logs(id: ServerId, request: LinesRequest): Effect.Effect<Page<string>, NodeCallError>
+    commands(id: ServerId, lines: ReadonlyArray<string>): Effect.Effect<void, NodeCallError>
+    reset(id: ServerId): Effect.Effect<void, NodeCallError>
+    reinstall(id: ServerId): Effect.Effect<void, NodeCallError>
+    install(id: ServerId): Effect.Effect<InstallReport, NodeCallError>
+    installLogs(id: ServerId, request: LinesRequest): Effect.Effect<Page<string>, NodeCallError>
+    console(id: ServerId): Effect.Effect<Stream.Stream<string>, NodeCallError, Scope.Scope>
     /** Number of servers by status, for metrics. */
     readonly counts: Effect.Effect<ReadonlyMap<ServerStatus, number>>
   }

@@ -1,4 +1,5 @@
 import { Effect, Option } from "effect"
+import type { NodeId } from "../domain/Id.ts"
 import { committedDiskBytes, committedMemoryBytes } from "../domain/Limits.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { AvailableCapacity, CapacityRepo } from "../store/repos/CapacityRepo.ts"
@@ -23,9 +24,9 @@ export const availableCapacity = Effect.fnUntraced(function* (
     { concurrency: "unbounded" }
   )
   const read = new Map(found)
-  const byNode = new Map<string, Taken>()
+  const byNode = new Map<NodeId, Taken>()
   const blueprints = new Set<string>()
-  const taken = (node_id: string): Taken => byNode.get(node_id) ?? { memory_bytes: 0, disk_bytes: 0 }
+  const taken = (node_id: NodeId): Taken => byNode.get(node_id) ?? { memory_bytes: 0, disk_bytes: 0 }
 
   return {
     /** The free capacity of the node of a server; none: the node was deleted. */

@@ -1,6 +1,7 @@
 import { Effect } from "effect"
 import type { BulkOutcomes, Selector } from "../api/selector.ts"
 import { type InvalidRequest, NotFound } from "../domain/errors.ts"
+import type { ServerId } from "../domain/Id.ts"
 import { RequestId } from "../domain/RequestId.ts"
 import type { ServerFilter } from "./index/ServerFilter.ts"
 import { parseConditions } from "./listQuery.ts"
@@ -17,7 +18,7 @@ const conditionsOf = ({ labels = [] }: Selector) =>
 export const makeBulk = Effect.map(ServerManager, (servers) =>
   Effect.fn("bulk")(function* (
     selector: Selector,
-    act: (id: string) => Effect.Effect<void, NodeCallError>
+    act: (id: ServerId) => Effect.Effect<void, NodeCallError>
   ): Effect.fn.Return<BulkOutcomes, InvalidRequest> {
     const { blueprint_id, ids, node_id, status } = selector
     const filter: ServerFilter = {

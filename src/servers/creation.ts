@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto"
 import { Clock, Effect, Exit, Option, Schema } from "effect"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { Conflict, Unavailable } from "../domain/errors.ts"
-import { serverId } from "../domain/Id.ts"
+import { ServerId, serverId } from "../domain/Id.ts"
 import { pendingInstall } from "../domain/InstallState.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { LoadBalancer, type PlacementRequest } from "../nodes/LoadBalancer.ts"
@@ -28,7 +28,7 @@ const ATTEMPTS = 10
 
 /** The answer to a creation: the server's id and the JSON of its summary. */
 interface Created {
-  readonly id: string
+  readonly id: ServerId
   readonly body: string
 }
 
@@ -48,7 +48,7 @@ type Insertion =
   /** The reason that it does not fit on the chosen node. */
   | { readonly _tag: "refused"; readonly reason: string }
 
-const decodeId = Schema.decodeUnknownEffect(Schema.fromJsonString(Schema.Struct({ id: Schema.String })))
+const decodeId = Schema.decodeUnknownEffect(Schema.fromJsonString(Schema.Struct({ id: ServerId })))
 
 /**
  * Creates servers: places the server, then writes its record, ports and first event at once. If another replica took the
@@ -126,7 +126,7 @@ export const makeCreate = Effect.gen(function* () {
   const insert = store.together(insertAll)
 
   /** Releases a placement, unless the write with unknown outcome turns out to be committed. */
-  const releasePlacement = (id: string) =>
+  const releasePlacement = (id: ServerId) =>
     Effect.flatMap(index.find(id), (kept) => (Option.isSome(kept) ? Effect.void : balancer.release(id)))
 
   /** Places a server; the refusal of a named, unavailable node has the reason. */

@@ -1,6 +1,8 @@
 /** The query of a list of servers (life.md, "Reading"). */
+
 import { Effect } from "effect"
 import { InvalidRequest } from "../domain/errors.ts"
+import { NodeId, ServerId } from "../domain/Id.ts"
 import { type LabelCondition, labelCondition } from "../domain/Labels.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
 import type { ListRequest } from "./index/ServerTable.ts"
@@ -63,12 +65,12 @@ export const parseListQuery = Effect.fnUntraced(function* (
     filter: {
       labels,
       ...(given(blueprint_id) ? { blueprint_id } : {}),
-      ...(given(node_id) ? { node_id } : {}),
+      ...(given(node_id) ? { node_id: NodeId.make(node_id) } : {}),
       ...(status !== undefined && status !== "" ? { status } : {}),
       ...(given(q) ? { q } : {})
     },
     ...(given(limit) ? { limit: Number(limit) } : {}),
-    ...(given(after) ? { after } : {})
+    ...(given(after) ? { after: ServerId.make(after) } : {})
   }
   const isWhole = labels.length === 0 && Object.keys(request.filter).length === 1
   return isWhole && request.limit === undefined && request.after === undefined ? undefined : request

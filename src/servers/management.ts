@@ -1,6 +1,7 @@
 import { Effect, Option } from "effect"
 import type { Daemon, DaemonError, LinesRequest } from "../api/Daemon.ts"
 import { type Conflict, NotFound, type Unavailable } from "../domain/errors.ts"
+import type { ServerId } from "../domain/Id.ts"
 import { isUnderway } from "../domain/Migration.ts"
 import type { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import type { Page } from "../domain/Pagination.ts"
@@ -31,7 +32,7 @@ export const makeManagement = Effect.gen(function* () {
   const locks = yield* ServerLocks
   const { failAway, failWith, unavailableReason } = yield* makeNodeErrors
 
-  const recordOf = Effect.fnUntraced(function* (id: string) {
+  const recordOf = Effect.fnUntraced(function* (id: ServerId) {
     const record = Option.getOrUndefined(yield* index.lookUp(id))
     return record ?? (yield* NotFound.server(id))
   })
@@ -59,12 +60,12 @@ export const makeManagement = Effect.gen(function* () {
       Effect.catch((error) => failWith(record, error))
     )
 
-  const ask = <A, R>(id: string, use: (daemon: Daemon) => Effect.Effect<A, DaemonError, R>) =>
+  const ask = <A, R>(id: ServerId, use: (daemon: Daemon) => Effect.Effect<A, DaemonError, R>) =>
     Effect.flatMap(recordOf(id), (record) => call(record, use))
 
   /** Reads lines of a server; none before its installation. */
   const lines = Effect.fnUntraced(function* (
-    id: string,
+    id: ServerId,
     use: (daemon: Daemon) => Effect.Effect<Page<string>, DaemonError>
   ) {
     const record = yield* recordOf(id)
@@ -77,12 +78,12 @@ export const makeManagement = Effect.gen(function* () {
     )
   })
 
-  const refuseMoving = Effect.fnUntraced(function* (id: string) {
+  const refuseMoving = Effect.fnUntraced(function* (id: ServerId) {
     if (isUnderway(yield* index.migrationOf(id))) return yield* Effect.fail(isMoving(id))
   })
 
   /** A migrating server can be stopped: it then stays stopped after the migration. */
-  const powerMoving = Effect.fnUntraced(function* (id: string, action: PowerAction, wait_seconds: number) {
+  const powerMoving = Effect.fnUntraced(function* (id: ServerId, action: PowerAction, wait_seconds: number) {
     if (action !== "stop" && action !== "kill") return yield* Effect.fail(isMoving(id))
     const stop = Effect.gen(function* () {
       yield* lifecycle.forgetStart(id)
@@ -94,7 +95,7 @@ export const makeManagement = Effect.gen(function* () {
   })
 
   const power = Effect.fn("ServerManager.power")(function* (
-    id: string,
+    id: ServerId,
     action: PowerAction,
     wait_seconds: number
   ) {
@@ -108,14 +109,17 @@ export const makeManagement = Effect.gen(function* () {
     yield* locks.withLock(id)(Effect.andThen(lifecycle.forgetStart(id), called))
   })
 
-  const commands = Effect.fn("ServerManager.commands")(function* (id: string, input: ReadonlyArray<string>) {
+  const commands = Effect.fn("ServerManager.commands")(function* (
+    id: ServerId,
+    input: ReadonlyArray<string>
+  ) {
     const record = yield* recordOf(id)
     if (record.status === "unknown") return yield* failAway(record)
     if (record.status !== "running" && record.status !== "starting") return yield* wrongStatus(record)
     yield* call(record, (daemon) => daemon.commands(id, input))
   })
 
-  const reset = Effect.fn("ServerManager.reset")(function* (id: string) {
+  const reset = Effect.fn("ServerManager.reset")(function* (id: ServerId) {
     const record = yield* recordOf(id)
     yield* refuseMoving(id)
     if (record.status === "unknown") return yield* failAway(record)
@@ -127,7 +131,7 @@ export const makeManagement = Effect.gen(function* () {
    * Changes the record first, so that no report of the node precedes it. After a crash in between, the
    * {@link Provisioner} calls the node.
    */
-  const reinstall = Effect.fn("ServerManager.reinstall")(function* (id: string) {
+  const reinstall = Effect.fn("ServerManager.reinstall")(function* (id: ServerId) {
     const record = yield* recordOf(id)
     yield* refuseMoving(id)
     if (record.status === "unknown") return yield* failAway(record)
@@ -152,7 +156,7 @@ export const makeManagement = Effect.gen(function* () {
     )
   })
 
-  const install = Effect.fn("ServerManager.install")(function* (id: string) {
+  const install = Effect.fn("ServerManager.install")(function* (id: ServerId) {
     const record = yield* recordOf(id)
     const script = record.definition.install_script
     const waits = record.install.phase === "pending" ? yield* unavailableReason(record.node_id) : undefined
@@ -166,21 +170,22 @@ export const makeManagement = Effect.gen(function* () {
   })
 
   return {
-    status: (id: string) => Effect.map(recordOf(id), (record) => record.status),
+    status: (id: ServerId) => Effect.map(recordOf(id), (record) => record.status),
     power,
     commands,
     reset,
-    reinstall: (id: string) => locks.withLock(id)(reinstall(id)),
+    reinstall: (id: ServerId) => locks.withLock(id)(reinstall(id)),
     install,
-    stats: Effect.fn("ServerManager.stats")((id: string, options: { readonly update_disk_usage: boolean }) =>
-      ask(id, (daemon) => daemon.stats(id, options))
+    stats: Effect.fn("ServerManager.stats")(
+      (id: ServerId, options: { readonly update_disk_usage: boolean }) =>
+        ask(id, (daemon) => daemon.stats(id, options))
     ),
-    logs: Effect.fn("ServerManager.logs")((id: string, request: LinesRequest) =>
+    logs: Effect.fn("ServerManager.logs")((id: ServerId, request: LinesRequest) =>
       lines(id, (daemon) => daemon.logs(id, request))
     ),
-    installLogs: Effect.fn("ServerManager.installLogs")((id: string, request: LinesRequest) =>
+    installLogs: Effect.fn("ServerManager.installLogs")((id: ServerId, request: LinesRequest) =>
       lines(id, (daemon) => daemon.installLogs(id, request))
     ),
-    console: Effect.fn("ServerManager.console")((id: string) => ask(id, (daemon) => daemon.console(id)))
+    console: Effect.fn("ServerManager.console")((id: ServerId) => ask(id, (daemon) => daemon.console(id)))
   } as const
 })

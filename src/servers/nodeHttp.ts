@@ -3,6 +3,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import type { ControlPlaneError } from "../api/ControlPlane.ts"
 import { NodeApi } from "../api/NodeApi.ts"
 import { Forbidden, InvalidRequest, NotFound, Unavailable } from "../domain/errors.ts"
+import type { NodeId, ServerId } from "../domain/Id.ts"
 import type { Registration, Report, ServerSpec } from "../domain/NodeMessages.ts"
 import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
 import type { ServerRecord } from "../domain/Server.ts"
@@ -14,7 +15,7 @@ import { NodeGateway } from "./NodeGateway.ts"
 
 const pages = { standard: 100, fallback: 100, maximum: 1000 }
 
-const unregistered = (node_id: string) =>
+const unregistered = (node_id: NodeId) =>
   new NotFound({
     detail: `node is not registered: ${node_id}`,
     hint: "Register the node, with a snapshot of its servers."
@@ -39,7 +40,7 @@ const isAddress = (text: string): boolean => {
 }
 
 /** Checks a registration against the route that it came by. */
-const checkRegistration = Effect.fnUntraced(function* (node_id: string, registration: Registration) {
+const checkRegistration = Effect.fnUntraced(function* (node_id: NodeId, registration: Registration) {
   if (registration.id !== node_id) {
     return yield* new InvalidRequest({
       detail: `body field id: expected ${node_id}, as in the path, got ${registration.id.slice(0, 100)}`
@@ -65,7 +66,7 @@ export const NodeHandlers = HttpApiBuilder.group(
     const remotes = yield* RemoteDaemons
 
     /** Checks that the caller's key is that of the node. A node id without a record may be claimed by registering. */
-    const checkKey = Effect.fnUntraced(function* (node_id: string) {
+    const checkKey = Effect.fnUntraced(function* (node_id: NodeId) {
       if ((yield* keys.check(node_id)) === "own") return
       if (fleet.get(node_id)?.record === undefined) yield* registry.refresh(node_id)
       if (fleet.get(node_id)?.record === undefined) return yield* unregistered(node_id)
@@ -75,11 +76,11 @@ export const NodeHandlers = HttpApiBuilder.group(
       })
     })
     /** Runs a call of the node whose key the caller has. */
-    const from = <A>(node_id: string, call: Effect.Effect<A, ControlPlaneError>) =>
+    const from = <A>(node_id: NodeId, call: Effect.Effect<A, ControlPlaneError>) =>
       Effect.andThen(checkKey(node_id), Effect.mapError(call, answerOf))
-    const own = (params: { readonly node: string; readonly server: string }) =>
+    const own = (params: { readonly node: NodeId; readonly server: ServerId }) =>
       Effect.andThen(checkKey(params.node), gateway.server(params.node, params.server))
-    const report = (node_id: string, boot_id: string, report: Report) =>
+    const report = (node_id: NodeId, boot_id: string, report: Report) =>
       from(node_id, gateway.report(node_id, boot_id, report))
 
     return handlers.handleAll({

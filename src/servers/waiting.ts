@@ -1,5 +1,6 @@
 import { Effect, Option } from "effect"
 import { Conflict, NotFound } from "../domain/errors.ts"
+import type { ServerId } from "../domain/Id.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { Crash } from "../domain/ServerEvent.ts"
 import { isUp } from "../domain/ServerStatus.ts"
@@ -31,7 +32,7 @@ const obstacle = (
   return wasUp ? "it was stopped" : undefined
 }
 
-const cannotReach = (id: string, target: WaitTarget, reason: string) =>
+const cannotReach = (id: ServerId, target: WaitTarget, reason: string) =>
   new Conflict({
     detail: `server does not become ${target}: ${id}: ${reason}`,
     hint:
@@ -42,7 +43,7 @@ const cannotReach = (id: string, target: WaitTarget, reason: string) =>
 
 /** Waits until a server is in a state, or cannot reach it. */
 export const makeWaitFor = Effect.map(ServerIndex, (index) =>
-  Effect.fn("ServerManager.waitFor")(function* (id: string, target: WaitTarget) {
+  Effect.fn("ServerManager.waitFor")(function* (id: ServerId, target: WaitTarget) {
     const changed = yield* index.changeOf(id)
     const before = yield* index.lastCrash(id)
     let wasUp = false

@@ -1,8 +1,8 @@
 import { Effect, Semaphore } from "effect"
 
 /** Bounds how many effects of one key run at a time, in the order of their calls; keys do not wait for each other. */
-export interface KeyedLock {
-  withLock(key: string): <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
+export interface KeyedLock<K extends string = string> {
+  withLock(key: K): <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
 }
 
 /**
@@ -10,8 +10,8 @@ export interface KeyedLock {
  *
  * @param permits effects of one key that run at a time; one makes it a mutex
  */
-export const makeKeyedLock = (permits = 1): KeyedLock => {
-  const slots = new Map<string, { readonly semaphore: Semaphore.Semaphore; users: number }>()
+export const makeKeyedLock = <K extends string = string>(permits = 1): KeyedLock<K> => {
+  const slots = new Map<K, { readonly semaphore: Semaphore.Semaphore; users: number }>()
   return {
     withLock: (key) => (effect) =>
       Effect.acquireUseRelease(

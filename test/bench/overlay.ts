@@ -8,6 +8,7 @@ import { removeTree } from "../../src/daemon/disk/fsio.ts"
 import { treeSize } from "../../src/daemon/files/copyTree.ts"
 import { InstanceFiles } from "../../src/daemon/files/InstanceFiles.ts"
 import { generationsDir } from "../../src/daemon/files/treeRecord.ts"
+import { NodeId } from "../../src/domain/Id.ts"
 import type { InstanceStorage } from "../../src/domain/SystemInfo.ts"
 import { newId, specOf } from "../daemon/support.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
@@ -42,7 +43,12 @@ export const overlay = Effect.gen(function* () {
   yield* Effect.sync(() => {
     for (const [name, mib] of Object.entries(bases)) makeBase(join(generationsDir(baseDir), name), mib)
   })
-  const sources = { node_id: "bench", dataDir, volumesDir: join(dataDir, "volumes"), allowedMounts: [] }
+  const sources = {
+    node_id: NodeId.make("bench"),
+    dataDir,
+    volumesDir: join(dataDir, "volumes"),
+    allowedMounts: []
+  }
   const open = Effect.fnUntraced(function* (storage: InstanceStorage) {
     const layer = InstanceFiles.layer({ baseDir, serversDir, sources, storage })
     const files = Context.get(yield* Layer.build(Layer.fresh(layer)), InstanceFiles)

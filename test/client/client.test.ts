@@ -10,6 +10,7 @@ import {
   Unauthorized,
   UpgradeRequired
 } from "../../src/client/index.ts"
+import { NodeId, ServerId } from "../../src/domain/Id.ts"
 import { options, service } from "../http/support/http.ts"
 import { eventually } from "../support/eventually.ts"
 import { makeKey } from "../support/keys.ts"
@@ -27,7 +28,7 @@ layer(service(), options)("the typed client", (it) => {
       const nodes = yield* client.nodes.list({ query: {} })
       assert.strictEqual(nodes.length, 1)
       const ids = yield* client.nodes.list({ query: { ids_only: "true" } })
-      const node = yield* client.nodes.get({ params: { node: String(ids[0]) } })
+      const node = yield* client.nodes.get({ params: { node: NodeId.make(String(ids[0])) } })
       assert.deepStrictEqual([node.id, node.connected], [ids[0], true])
       const { meta, data } = yield* client.blueprints.list({ query: { limit: "2" } })
       assert.deepStrictEqual(meta.pagination, { total: 3, per_page: 2, current_page: 1, total_pages: 2 })
@@ -76,7 +77,9 @@ layer(service(), options)("the typed client", (it) => {
     Effect.gen(function* () {
       const api = yield* Muster
       const client = yield* clientWith()
-      const missing = yield* Effect.flip(client.servers.get({ params: { server: "nope" }, query: {} }))
+      const missing = yield* Effect.flip(
+        client.servers.get({ params: { server: ServerId.make("nope") }, query: {} })
+      )
       assert.instanceOf(missing, NotFound)
       assert.strictEqual(missing._tag, "NotFound")
       assert.deepInclude(

@@ -4,6 +4,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import { ControlPlaneUnavailable } from "../../src/api/ControlPlane.ts"
 import type { Daemon, DaemonError } from "../../src/api/Daemon.ts"
+import type { ServerId } from "../../src/domain/Id.ts"
 import { until } from "../support/eventually.ts"
 import { archive, member, swallowing } from "../support/tar.ts"
 import { type Harness, harness, openDaemon, specOf } from "./support.ts"
@@ -17,7 +18,7 @@ const filesOf = ({ dataDir }: Harness, id: string, path: string) =>
 const away = (detail: string) => new ControlPlaneUnavailable({ detail })
 
 /** Reads the files of another daemon's server, as the control plane transfers them. */
-const transferFrom = (daemon: Daemon) => (id: string) =>
+const transferFrom = (daemon: Daemon) => (id: ServerId) =>
   daemon.files(id).pipe(
     Effect.map(Stream.mapError((error) => away(error._tag))),
     Effect.mapError((error) => away(error._tag))

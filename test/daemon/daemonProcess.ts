@@ -1,13 +1,15 @@
 /** A daemon in its own process, for tests that kill it: `node daemonProcess.ts <data folder>`. */
+
 import { appendFileSync } from "node:fs"
 import { createInterface } from "node:readline"
 import { Effect, Layer, References } from "effect"
 import { NodeDaemon } from "../../src/daemon/NodeDaemon.ts"
+import { NodeId, ServerId } from "../../src/domain/Id.ts"
 import { controlPlane, optionsFor, recorder, specOf } from "./support.ts"
 
 const [, , dataDir = "", away = "", docker_socket = "", node_id = "test-node", isolation = ""] = process.argv
 const more = {
-  node_id,
+  node_id: NodeId.make(node_id),
   allowedMounts: [`${dataDir}/host`],
   ...(isolation === "" ? {} : { isolation: JSON.parse(isolation) }),
   ...(docker_socket === "" ? {} : { docker: { socket: docker_socket, pull: "never" as const } })
@@ -15,7 +17,7 @@ const more = {
 const notes = { ...recorder(), away: away === "away" }
 
 /** Makes the control plane require a registration and deny knowing the server. */
-const forget = (id: string) =>
+const forget = (id: ServerId) =>
   Effect.sync(() => {
     notes.unknown = [{ id }]
     notes.forgotten = true
@@ -26,7 +28,8 @@ const forget = (id: string) =>
  * `error ...`.
  */
 const execute = (node: NodeDaemon["Service"], line: string) => {
-  const [what, id = "", action = "start", seconds = "30"] = line.split(" ")
+  const [what, named = "", action = "start", seconds = "30"] = line.split(" ")
+  const id = ServerId.make(named)
   const call: Effect.Effect<unknown, unknown> =
     what === "create"
       ? node.daemon.create(specOf(JSON.parse(line.slice("create ".length))))

@@ -4,6 +4,7 @@ import { Effect, Exit, Function, Layer, Logger, References, Scope } from "effect
 import { ControlPlane, ControlPlaneUnavailable, RegistrationRequired } from "../../src/api/ControlPlane.ts"
 import { readProc } from "../../src/daemon/host/procfs.ts"
 import { NodeDaemon, type NodeDaemonOptions } from "../../src/daemon/NodeDaemon.ts"
+import { NodeId, ServerId } from "../../src/domain/Id.ts"
 import type { Registration, Report, ServerSpec, UnknownServer } from "../../src/domain/NodeMessages.ts"
 import type { ServerDefinition } from "../../src/domain/ServerDefinition.ts"
 import type { InstallScript, ProcessConfiguration } from "../../src/domain/Software.ts"
@@ -15,8 +16,8 @@ export { temporaryFolder as dataFolder } from "../support/temporaryFolder.ts"
 
 const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 /** A unique server id. */
-export const newId = (): string =>
-  `srv_${Array.from({ length: 26 }, () => digits[Math.floor(Math.random() * 32)]).join("")}`
+export const newId = (): ServerId =>
+  ServerId.make(`srv_${Array.from({ length: 26 }, () => digits[Math.floor(Math.random() * 32)]).join("")}`)
 
 /** Prints `ready`, echoes its input as `got <line>`, ends with `stop`. */
 export const echoServer = `sh -c 'echo ready; while read -r line; do [ "$line" = stop ] && exit 0; echo "got $line"; done'`
@@ -31,7 +32,7 @@ export interface SpecOptions {
 
 /** A server as in the control plane's request. */
 export const specOf = (options: SpecOptions = {}): ServerSpec => ({
-  id: options.id ?? newId(),
+  id: ServerId.make(options.id ?? newId()),
   allocations: {
     force_outgoing_ip: false,
     default: { ip: "127.0.0.1", port: 25565 },
@@ -91,7 +92,7 @@ export interface Recorder {
   /** While set, every call fails. */
   away: boolean
   /** Ids that the next registration tells the node to delete. */
-  remove: Array<string>
+  remove: Array<ServerId>
   /** Servers that the next registration reports as unknown. */
   unknown: Array<UnknownServer>
   /** Makes the next calls fail with "register first". */
@@ -99,8 +100,8 @@ export interface Recorder {
   /** Collects log lines of warnings and errors, if present. */
   log?: Array<string>
   /** Provides files of servers that arrive from another node. */
-  files?: ControlPlane["Service"]["files"] extends (node_id: string, id: string) => infer A
-    ? (id: string) => A
+  files?: ControlPlane["Service"]["files"] extends (node_id: NodeId, id: ServerId) => infer A
+    ? (id: ServerId) => A
     : never
 }
 
@@ -117,7 +118,7 @@ export const recorder = (): Recorder => ({
 export const controlPlane = (notes: Recorder) => {
   const gate = Effect.gen(function* () {
     if (notes.away) return yield* new ControlPlaneUnavailable({ detail: "away" })
-    if (notes.forgotten) return yield* new RegistrationRequired({ node_id: "n" })
+    if (notes.forgotten) return yield* new RegistrationRequired({ node_id: NodeId.make("n") })
   })
   return Layer.succeed(ControlPlane, {
     register: (registration) =>
@@ -147,7 +148,7 @@ export const controlPlane = (notes: Recorder) => {
 }
 
 export const optionsFor = (dataDir: string, more: Partial<NodeDaemonOptions> = {}): NodeDaemonOptions => ({
-  node_id: "test-node",
+  node_id: NodeId.make("test-node"),
   name: "test",
   location: "here",
   url: "",
@@ -205,7 +206,7 @@ export const harness = Effect.fnUntraced(function* (
   const dataDir = given ?? (yield* temporaryFolder)
   const notes = recorder()
   const { daemon, node, close } = yield* openDaemon(dataDir, notes, more)
-  const ids = new Set<string>()
+  const ids = new Set<ServerId>()
   yield* Effect.addFinalizer(() =>
     Effect.forEach([...ids], (id) => Effect.ignore(daemon.remove(id)), { concurrency: 8 })
   )

@@ -141,7 +141,7 @@ describe.runIf(withNetworks)(`node-protocol, When something breaks: a network${n
         const late = yield* Effect.forEach(Array.from({ length: 12 }), () => create(api, "kept"), {
           concurrency: 4
         })
-        const isLate = new Set(late)
+        const isLate = new Set<string>(late)
         const homes = (yield* list(api)).filter(({ id }) => isLate.has(id)).map(({ node_id }) => node_id)
         assert.deepStrictEqual(new Set(homes), new Set(["north", "west"]))
         const named = yield* api.request("POST", "/api/servers", {
@@ -156,7 +156,7 @@ describe.runIf(withNetworks)(`node-protocol, When something breaks: a network${n
 
         yield* south.at.heal
         yield* is("south", true)
-        const down = new Set([killed, crashed, ended])
+        const down = new Set<string>([killed, crashed, ended])
         yield* eventually(list(api), (listed) =>
           listed.every(
             ({ id, status }) => status === (down.has(id) || isLate.has(id) ? "offline" : "running")

@@ -1,6 +1,7 @@
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Scope } from "effect"
+import { ServerId } from "../../src/domain/Id.ts"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
 import { eventually } from "../support/eventually.ts"
 import { nodeIs } from "../support/nodes.ts"
@@ -22,8 +23,8 @@ const seed = freshSeed()
 const messageFaults = { repeated: 10, reordered: 15, delay: 20 }
 
 interface Listed {
-  readonly id: string
-  readonly node_id: string
+  readonly id: ServerId
+  readonly node_id: ServerId
   readonly status: string
 }
 
@@ -70,12 +71,12 @@ describe("design: replicas are equal: reports of nodes", () => {
           { concurrency: 8 }
         )
         const nodeOf = new Map(
-          made.map(({ json }) => [String(json.id), nodes.find(({ id }) => id === json.node_id)])
+          made.map(({ json }) => [ServerId.make(json.id), nodes.find(({ id }) => id === json.node_id)])
         )
         assert.strictEqual(new Set([...nodeOf.values()].map((node) => node?.id)).size, 3, "spread over all")
 
         /** The status of a server on its node. */
-        const statusOnNode = (id: string) => nodeOf.get(id)?.brain.instances.get(id)?.status
+        const statusOnNode = (id: ServerId) => nodeOf.get(id)?.brain.instances.get(id)?.status
         const settled = (apis: ReadonlyArray<Service>) =>
           Effect.forEach(apis, (api) =>
             eventually(
@@ -92,7 +93,7 @@ describe("design: replicas are equal: reports of nodes", () => {
 
         // Reports go to any replica, in any order.
         const act = Effect.sync(() => {
-          const [id, node] = [...nodeOf][random.below(nodeOf.size)] ?? ["", undefined]
+          const [id, node] = [...nodeOf][random.below(nodeOf.size)] ?? [ServerId.make(""), undefined]
           const status = node?.brain.instances.get(id)?.status
           const way =
             status === "offline" ? (["starting", "running"] as const) : (["stopping", "offline"] as const)

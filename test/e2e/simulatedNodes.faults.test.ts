@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { ServerId } from "../../src/domain/Id.ts"
 import { isPublic } from "../../src/domain/Journal.ts"
 import { readDatabase } from "../support/database.ts"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
@@ -21,8 +22,8 @@ const names = ["one", "two", "three"] as const
 const messageFaults = { requestLost: 8, responseLost: 8, repeated: 15, reordered: 25, delay: 20 }
 
 interface Listed {
-  readonly id: string
-  readonly node_id: string
+  readonly id: ServerId
+  readonly node_id: ServerId
   readonly status: string
 }
 
@@ -49,7 +50,7 @@ describe("node-protocol, Reports: at least once and in order for each server", (
           )
         )
         for (const { id } of nodes) yield* nodeIs(api, id, true)
-        const nodeOf = new Map<string, (typeof nodes)[number]>()
+        const nodeOf = new Map<ServerId, (typeof nodes)[number]>()
         const make = Effect.gen(function* () {
           const answer = yield* api.request("POST", "/api/servers", { body: { blueprint_id: "kept" } })
           if (answer.status !== 202) return // no node is connected
@@ -61,7 +62,7 @@ describe("node-protocol, Reports: at least once and in order for each server", (
         /** A change by a server or by a caller. */
         const act = Effect.gen(function* () {
           const ids = [...nodeOf.keys()]
-          const id = ids[random.below(ids.length)] ?? ""
+          const id = ids[random.below(ids.length)] ?? ServerId.make("")
           const node = nodeOf.get(id)
           const status = node?.brain.instances.get(id)?.status
           if (node === undefined || status === undefined) return

@@ -1,9 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Exit, Fiber, Layer, type Pull, Scope, Stream } from "effect"
 import fc from "fast-check"
+import { NodeId, ServerId } from "../../src/domain/Id.ts"
 import type { Server } from "../../src/domain/Server.ts"
 import type { EncodedEvent } from "../../src/events/EncodedEvent.ts"
 import { EventHub, type Subscription } from "../../src/events/EventHub.ts"
+import { plain } from "../support/ids.ts"
 import { internal, MemoryJournal, status, statuses } from "./MemoryJournal.ts"
 
 const hub = (options: { readonly bufferBytes?: number; readonly replayPage?: number } = {}) =>
@@ -75,10 +77,10 @@ describe("decisions 6: filters", () => {
   it.effect("each field filters live events and the replay alike", () =>
     Effect.gen(function* () {
       const { subscribe } = yield* EventHub
-      const journal = yield* MemoryJournal
+      const journal = plain(yield* MemoryJournal)
       const filter = {
         topics: new Set(["deleted" as const]),
-        serverIds: new Set(["a", "b"]),
+        serverIds: new Set([ServerId.make("a"), ServerId.make("b")]),
         blueprintIds: new Set(["one"])
       }
       const live = yield* subscribe({ filter })
@@ -354,9 +356,9 @@ describe("life, Streams: include and opt-in topics", () => {
 })
 
 const summary = (id: string, node_id: string): Server => ({
-  id,
+  id: ServerId.make(id),
   blueprint_id: "bp",
   node_name: node_id,
-  node_id,
+  node_id: NodeId.make(node_id),
   allocations: { force_outgoing_ip: false, default: { ip: "127.0.0.1", port: 1 }, alias: "", mappings: {} }
 })

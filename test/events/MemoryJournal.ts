@@ -1,8 +1,10 @@
 import { Array as Arr, Context, Effect, Layer, Option, Semaphore, Stream } from "effect"
+import { ServerId } from "../../src/domain/Id.ts"
 import type { Change, JournalEntry } from "../../src/domain/Journal.ts"
 import type { Server } from "../../src/domain/Server.ts"
 import { ServerSummaries } from "../../src/events/ServerSummaries.ts"
 import { Journal } from "../../src/store/journal/Journal.ts"
+import { branded, type Plain } from "../support/ids.ts"
 
 const PAGE = 100
 
@@ -11,7 +13,7 @@ export class MemoryJournal extends Context.Service<
   MemoryJournal,
   {
     /** Commits a batch. */
-    append(changes: ReadonlyArray<Change>, blueprint_id?: string): Effect.Effect<void>
+    append(changes: ReadonlyArray<Plain<Change>>, blueprint_id?: string): Effect.Effect<void>
     /** Removes entries before `oldest`. */
     prune(oldest: number): Effect.Effect<void>
     /** The summaries of servers for `include=server`. */
@@ -49,7 +51,7 @@ export class MemoryJournal extends Context.Service<
       const memory = MemoryJournal.of({
         append: (changes, blueprint_id = "bp") =>
           Effect.gen(function* () {
-            const batch = changes.map((change) => {
+            const batch = branded<ReadonlyArray<Change>>(changes).map((change) => {
               newest += 1
               return { cursor: newest, at: 0, blueprint_id, change }
             })
@@ -74,12 +76,16 @@ export class MemoryJournal extends Context.Service<
 /** A public change. */
 export const status = (server_id: string, payload: "running" | "offline" = "running"): Change => ({
   topic: "status",
-  server_id,
+  server_id: ServerId.make(server_id),
   payload
 })
 
 /** A change that is not published. */
-export const internal = (server_id: string): Change => ({ topic: "server:created", server_id, payload: null })
+export const internal = (server_id: string): Change => ({
+  topic: "server:created",
+  server_id: ServerId.make(server_id),
+  payload: null
+})
 
 /** `count` public changes of servers `s1`, `s2`, ... */
 export const statuses = (count: number, from = 1): ReadonlyArray<Change> =>

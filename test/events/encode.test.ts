@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import fc from "fast-check"
-import { serverId } from "../../src/domain/Id.ts"
+import { NodeId, ServerId, serverId } from "../../src/domain/Id.ts"
 import type { Change, PublicChange } from "../../src/domain/Journal.ts"
 import { cleanText } from "../../src/domain/NodeText.ts"
 import type { Server } from "../../src/domain/Server.ts"
@@ -18,7 +18,7 @@ const text = (bytes: Uint8Array) => new TextDecoder("utf-8", { fatal: true }).de
 
 describe("contract 6.1 and 6.2: message shape", () => {
   it("status", () => {
-    const event = encoded({ topic: "status", server_id: "srv_1", payload: "offline" })
+    const event = encoded({ topic: "status", server_id: ServerId.make("srv_1"), payload: "offline" })
     const json = '{"Topic":"status","Data":{"server_id":"srv_1","payload":"offline"}}'
     assert.strictEqual(event.text, json)
     assert.strictEqual(text(event.sse), `event: status\ndata: ${json}\n\n`)
@@ -30,7 +30,7 @@ describe("contract 6.1 and 6.2: message shape", () => {
   it("crash: the payload has the field order of the contract", () => {
     const event = encoded({
       topic: "crash",
-      server_id: "srv_1",
+      server_id: ServerId.make("srv_1"),
       payload: { timestamp: "2026-01-02T03:04:05.678Z", exit_code: 137, reason: "signal: killed" }
     })
     assert.strictEqual(
@@ -40,14 +40,14 @@ describe("contract 6.1 and 6.2: message shape", () => {
   })
 
   it("deleted: the payload is null", () => {
-    const event = encoded({ topic: "deleted", server_id: "srv_1", payload: null })
+    const event = encoded({ topic: "deleted", server_id: ServerId.make("srv_1"), payload: null })
     assert.strictEqual(event.text, '{"Topic":"deleted","Data":{"server_id":"srv_1","payload":null}}')
   })
 
   it("an internal change is not encoded as an event", () => {
     for (const change of [
-      { topic: "server:created", server_id: "s", payload: null },
-      { topic: "server:start-pending", server_id: "s", payload: true },
+      { topic: "server:created", server_id: ServerId.make("s"), payload: null },
+      { topic: "server:start-pending", server_id: ServerId.make("s"), payload: true },
       { topic: "key:changed" },
       { topic: "definitions:reloaded", folder: "software", origin: "o" },
       { topic: "unknown:change" }
@@ -59,7 +59,7 @@ describe("contract 6.1 and 6.2: message shape", () => {
 
 describe("decisions 6: resume", () => {
   it("a resumed stream has an id line on SSE and a third key Cursor on WebSocket", () => {
-    const event = encoded({ topic: "deleted", server_id: "srv_1", payload: null }, 42)
+    const event = encoded({ topic: "deleted", server_id: ServerId.make("srv_1"), payload: null }, 42)
     assert.strictEqual(
       text(event.sseWithId),
       'id: 42\nevent: deleted\ndata: {"Topic":"deleted","Data":{"server_id":"srv_1","payload":null}}\n\n'
@@ -73,10 +73,10 @@ describe("decisions 6: resume", () => {
 
 describe("life, Streams: include and opt-in topics", () => {
   const summary: Server = {
-    id: "srv_1",
+    id: ServerId.make("srv_1"),
     blueprint_id: "bp",
     node_name: "Node",
-    node_id: "n1",
+    node_id: NodeId.make("n1"),
     allocations: {
       force_outgoing_ip: false,
       default: { ip: "10.0.0.1", port: 1 },
@@ -84,7 +84,7 @@ describe("life, Streams: include and opt-in topics", () => {
       mappings: { "10.0.0.1": [1] }
     }
   }
-  const offline = { topic: "status", server_id: "srv_1", payload: "offline" } as const
+  const offline = { topic: "status", server_id: ServerId.make("srv_1"), payload: "offline" } as const
 
   it("server and time follow the fields of the contract; Cursor stays last; the SSE id stays first", () => {
     const event = encoded(offline, 7, summary)
@@ -108,7 +108,7 @@ describe("life, Streams: include and opt-in topics", () => {
   })
 
   it("a server that is not known is null", () => {
-    const event = encoded({ topic: "deleted", server_id: "srv_1", payload: null })
+    const event = encoded({ topic: "deleted", server_id: ServerId.make("srv_1"), payload: null })
     assert.strictEqual(
       event.including(new Set(["server"])).text,
       '{"Topic":"deleted","Data":{"server_id":"srv_1","payload":null,"server":null}}'
@@ -128,7 +128,7 @@ describe("life, Streams: include and opt-in topics", () => {
   it("install is an opt-in topic with the phase and, after a failure, the reason", () => {
     const event = encoded({
       topic: "server:install",
-      server_id: "srv_1",
+      server_id: ServerId.make("srv_1"),
       payload: { phase: "failed", failure_reason: "exit\tcode 1", exit_code: 1 }
     })
     assert.strictEqual(
@@ -155,12 +155,12 @@ describe("encode: arbitrary content", () => {
   const change: fc.Arbitrary<PublicChange> = fc.oneof(
     fc.record({
       topic: fc.constant("status" as const),
-      server_id: fc.string({ unit: "binary" }),
+      server_id: fc.string({ unit: "binary" }).map((id) => ServerId.make(id)),
       payload: fc.constantFrom(...ServerStatus.literals)
     }),
     fc.record({
       topic: fc.constant("crash" as const),
-      server_id: fc.string(),
+      server_id: fc.string().map((id) => ServerId.make(id)),
       payload: fc.record({
         reason: fc.string({ unit: "binary" }),
         exit_code: fc.integer(),

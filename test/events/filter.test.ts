@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { ServerId } from "../../src/domain/Id.ts"
 import { parseEventQuery } from "../../src/events/filter.ts"
 
 const parse = (query: string, lastEventId?: string) =>
@@ -29,7 +30,10 @@ describe("decisions 6: filters", () => {
   it.effect("server_id and blueprint_id may be repeated", () =>
     Effect.gen(function* () {
       const { filter } = yield* parse("server_id=a&server_id=b&server_id=a&blueprint_id=c,d")
-      assert.deepStrictEqual(filter, { serverIds: new Set(["a", "b"]), blueprintIds: new Set(["c,d"]) })
+      assert.deepStrictEqual(filter, {
+        serverIds: new Set([ServerId.make("a"), ServerId.make("b")]),
+        blueprintIds: new Set(["c,d"])
+      })
     })
   )
 

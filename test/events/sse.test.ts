@@ -5,6 +5,7 @@ import fc from "fast-check"
 import { EventHub } from "../../src/events/EventHub.ts"
 import { StreamShutdown } from "../../src/events/StreamShutdown.ts"
 import { eventually } from "../support/eventually.ts"
+import { plain } from "../support/ids.ts"
 import { connectionsAre, idleSubscriber, sse, stalledConnection, subscribersAre, ws } from "./clients.ts"
 import { internal, MemoryJournal, status, statuses } from "./MemoryJournal.ts"
 import { streamServer } from "./streamServer.ts"
@@ -27,7 +28,7 @@ describe("contract 6.4: SSE", () => {
 
   it.effect("each event is exactly two lines and a blank line", () =>
     Effect.gen(function* () {
-      const journal = yield* MemoryJournal
+      const journal = plain(yield* MemoryJournal)
       const client = yield* sse("/events")
       yield* journal.append([status("srv_1"), internal("srv_1"), status("srv_ü\n", "offline")])
       yield* journal.append([{ topic: "deleted", server_id: "srv_1", payload: null }])

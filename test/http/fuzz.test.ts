@@ -5,6 +5,7 @@ import { HttpApi } from "effect/http-api"
 import * as fc from "fast-check"
 import { ApplicationApi } from "../../src/api/ApplicationApi.ts"
 import type { ErrorStatus } from "../../src/domain/ApiError.ts"
+import type { ServerId } from "../../src/domain/Id.ts"
 import { Muster } from "../support/Muster.ts"
 import { freshSeed } from "../support/random.ts"
 import { type Service, ServiceFailed } from "../support/Service.ts"
@@ -164,7 +165,7 @@ layer(service(), options)("arbitrary requests", (it) => {
           )
           assert.strictEqual((yield* api.request("GET", "/readyz")).status, 200)
           assert.notMatch(api.output(), /ERROR/)
-          const ids: ReadonlyArray<string> = (yield* expectStatus(
+          const ids: ReadonlyArray<ServerId> = (yield* expectStatus(
             api,
             200,
             "GET",

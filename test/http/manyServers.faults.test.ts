@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto"
 import { assert, layer } from "@effect/vitest"
 import { Array as Arr, Effect, Layer } from "effect"
-import { serverId } from "../../src/domain/Id.ts"
+import { type ServerId, serverId } from "../../src/domain/Id.ts"
 import { seedServers } from "../bench/seed.ts"
 import { definitions } from "../support/definitions.ts"
 import { alone, nodeIs, nodeKey } from "../support/nodes.ts"
@@ -22,7 +22,7 @@ layer(Layer.empty, options)("node-protocol: register, with thousands of servers"
         const api = yield* startService({ dataDir, env: { ...alone, ...env } })
         const { key } = yield* nodeKey(api, "node-1")
         const unknown = Arr.makeBy(10_000, () => serverId(randomBytes(16)))
-        const has = (id: string) => ({
+        const has = (id: ServerId) => ({
           id,
           status: "offline" as const,
           install: { phase: "ready" as const },

@@ -1,5 +1,6 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
+import { NodeId } from "../../src/domain/Id.ts"
 import { nodeTokens } from "../support/database.ts"
 import { definitions } from "../support/definitions.ts"
 import { eventually } from "../support/eventually.ts"
@@ -157,7 +158,7 @@ layer(Control.layer, options)("node keys", (it) => {
       Effect.gen(function* () {
         const api = yield* Control
         const node = yield* simulated(api, "secretive")
-        const first = (yield* nodeTokens(api.dataDir)).get("secretive") ?? ""
+        const first = (yield* nodeTokens(api.dataDir)).get(NodeId.make("secretive")) ?? ""
         const again = yield* node.post("/register", {
           ...registrationOf(node, "secretive"),
           boot_id: node.brain.boot_id

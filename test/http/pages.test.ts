@@ -3,6 +3,7 @@ import { Effect } from "effect"
 import { HttpApi } from "effect/http-api"
 import { ApplicationApi } from "../../src/api/ApplicationApi.ts"
 import { version } from "../../src/app/version.ts"
+import { NodeId } from "../../src/domain/Id.ts"
 import { bannerPage, nodesPage } from "../../src/pages/html.ts"
 import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
@@ -28,7 +29,7 @@ describe("contract 4.11 and decisions 7: the page of nodes", () => {
   it("every value of the node list is escaped", () => {
     const size = { memory_bytes: 1, cpu_threads: 1, disk_bytes: 1 }
     const figures = { capacity: size, committed: size, usage: null, ports_free: 1, servers: 0 }
-    const named = { id: hostile, name: hostile, location: hostile, url: hostile, version: "1" }
+    const named = { id: NodeId.make(hostile), name: hostile, location: hostile, url: hostile, version: "1" }
     const state = { drained: true, connected: false, unreachable: "ECONNREFUSED", last_seen_at: null }
     const html = nodesPage([{ ...named, ...figures, ...state }])
     assert.notInclude(html, "<script")

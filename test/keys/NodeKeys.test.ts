@@ -3,12 +3,14 @@ import { assert, describe, it } from "@effect/vitest"
 import { Duration, Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import { CurrentPrincipal } from "../../src/api/Principal.ts"
+import { NodeId } from "../../src/domain/Id.ts"
 import { ApiKeys } from "../../src/keys/ApiKeys.ts"
 import { NodeKeys } from "../../src/keys/NodeKeys.ts"
 import { NodeRepo } from "../../src/store/repos/NodeRepo.ts"
 import { Store } from "../../src/store/Store.ts"
 import { newUrl, storeAt } from "../store/support/database.ts"
 import { until } from "../support/eventually.ts"
+import { plain } from "../support/ids.ts"
 import { node } from "../support/samples.ts"
 import { testDatabase } from "../support/testDatabase.ts"
 
@@ -31,9 +33,9 @@ const as =
   <A, E, R>(effect: Effect.Effect<A, E, R>) =>
     Effect.provideService(effect, CurrentPrincipal, { key_id, name: key_id, scope: "Node" })
 const bind = (key_id: string, node_id: string) =>
-  as(key_id)(Effect.flatMap(NodeKeys, (keys) => keys.bind(node_id)))
+  as(key_id)(Effect.flatMap(NodeKeys, (keys) => keys.bind(NodeId.make(node_id))))
 const check = (key_id: string, node_id: string) =>
-  as(key_id)(Effect.flatMap(NodeKeys, (keys) => keys.check(node_id)))
+  as(key_id)(Effect.flatMap(NodeKeys, (keys) => keys.check(NodeId.make(node_id))))
 const refusalOf = <R>(effect: Effect.Effect<unknown, { readonly detail: string }, R>) =>
   Effect.map(Effect.flip(effect), (error) => error.detail)
 
@@ -73,13 +75,13 @@ describe("node-protocol, Daemon -> control plane: binding of keys to nodes", () 
       Effect.gen(function* () {
         const first = yield* newKey("first", Duration.minutes(1))
         const second = yield* newKey("second")
-        const keys = yield* NodeKeys
+        const keys = plain(yield* NodeKeys)
         yield* bind(first, "n1")
         yield* TestClock.adjust("59999 millis")
         assert.strictEqual(yield* refusalOf(bind(second, "n1")), "node n1 is bound to another key")
         assert.deepStrictEqual(yield* keys.revoked(["n1", "n2"]), [])
         yield* TestClock.adjust("1 millis")
-        assert.deepStrictEqual(yield* keys.revoked(["n1", "n2"]), ["n1"])
+        assert.deepStrictEqual(yield* keys.revoked(["n1", "n2"]), [NodeId.make("n1")])
         yield* bind(second, "n1")
         assert.deepStrictEqual(yield* keys.revoked(["n1"]), [])
       })
@@ -90,7 +92,7 @@ describe("node-protocol, Daemon -> control plane: binding of keys to nodes", () 
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
-        const nodes = yield* NodeRepo
+        const nodes = plain(yield* NodeRepo)
         const first = yield* newKey("first")
         const second = yield* newKey("second")
         yield* bind(first, "n1")
@@ -150,7 +152,7 @@ describe("node-protocol, Daemon -> control plane: binding of keys to nodes", () 
       const url = yield* newServices
       yield* Effect.gen(function* () {
         const key = yield* newKey("one")
-        const keys = yield* NodeKeys
+        const keys = plain(yield* NodeKeys)
         const other = yield* Layer.build(Layer.fresh(services(url)))
         const elsewhere = <A, E>(effect: Effect.Effect<A, E, NodeKeys | ApiKeys>) =>
           Effect.provideContext(effect, other)
@@ -164,7 +166,7 @@ describe("node-protocol, Daemon -> control plane: binding of keys to nodes", () 
         yield* elsewhere(Effect.flatMap(ApiKeys, (it) => it.revoke(key)))
         yield* until(
           "the revocation is known",
-          Effect.map(keys.revoked(["n1"]), (revoked) => revoked.includes("n1"))
+          Effect.map(keys.revoked(["n1"]), (revoked) => revoked.includes(NodeId.make("n1")))
         )
       }).pipe(Effect.provide(services(url)))
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))

@@ -1,5 +1,6 @@
 /** The target side of a migration at a simulated node: it fetches the files of arriving servers. */
 import { Effect } from "effect"
+import type { ServerId } from "../../src/domain/Id.ts"
 import { requestTo } from "../support/Service.ts"
 import type { SimulatedNode } from "../support/SimulatedNode.ts"
 
@@ -16,7 +17,7 @@ export const arrivals = Effect.fnUntraced(function* (options: {
   const { control, isThere, key, node } = options
   const { brain } = node
   let turn = 0
-  const fetch = Effect.fnUntraced(function* (server: string) {
+  const fetch = Effect.fnUntraced(function* (server: ServerId) {
     const url = control[turn++ % control.length] ?? ""
     const answer = yield* requestTo(url, key)(
       "GET",

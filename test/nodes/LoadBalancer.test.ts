@@ -2,28 +2,31 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
+import { NodeId, ServerId } from "../../src/domain/Id.ts"
 import type { Registration } from "../../src/domain/NodeMessages.ts"
 import { DaemonClient } from "../../src/nodes/DaemonClient.ts"
 import { Fleet } from "../../src/nodes/fleet/Fleet.ts"
 import type { Strategy } from "../../src/nodes/fleet/place.ts"
 import { LoadBalancer, type Placement, type PlacementRequest } from "../../src/nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../../src/nodes/NodeRegistry.ts"
+import type { Plain } from "../support/ids.ts"
 import { allocation, registration } from "../support/samples.ts"
 import { GIB, memoryNodes, request, serverRecord } from "./support/fleet.ts"
 
 const register = (id: string, fields: Partial<Registration> = {}) =>
   Effect.flatMap(NodeRegistry, (registry) => registry.register(registration(id, fields)))
-const place = (id: string, fields: Partial<PlacementRequest> = {}) =>
+const place = (id: string, fields: Partial<Plain<PlacementRequest>> = {}) =>
   Effect.flatMap(LoadBalancer, (balancer) => balancer.place(request(id, fields)))
-const release = (id: string) => Effect.flatMap(LoadBalancer, (balancer) => balancer.release(id))
+const release = (id: string) =>
+  Effect.flatMap(LoadBalancer, (balancer) => balancer.release(ServerId.make(id)))
 const restore = (...records: Parameters<LoadBalancer["Service"]["restore"]>[0]) =>
   Effect.flatMap(LoadBalancer, (balancer) => balancer.restore(records))
-const detail = (id: string) => Effect.flatMap(NodeRegistry, (registry) => registry.get(id))
+const detail = (id: string) => Effect.flatMap(NodeRegistry, (registry) => registry.get(NodeId.make(id)))
 const drain = (id: string, drained = true) =>
-  Effect.flatMap(NodeRegistry, (registry) => registry.setDrained(id, drained))
-const nodeOf = (id: string, fields: Partial<PlacementRequest> = {}) =>
+  Effect.flatMap(NodeRegistry, (registry) => registry.setDrained(NodeId.make(id), drained))
+const nodeOf = (id: string, fields: Partial<Plain<PlacementRequest>> = {}) =>
   Effect.map(place(id, fields), (placement) => placement.node_id)
-const hintOf = (id: string, fields: Partial<PlacementRequest> = {}) =>
+const hintOf = (id: string, fields: Partial<Plain<PlacementRequest>> = {}) =>
   Effect.map(Effect.flip(place(id, fields)), (error) => error.hint)
 const memory = (memory_limit: number) => ({ limits: { memory_limit } })
 
@@ -125,7 +128,7 @@ describe("node-protocol, Placement and ports: place", () => {
       )
       yield* drain("a", false)
       assert.strictEqual(yield* nodeOf("s2", memory(4096)), "a")
-      yield* (yield* NodeRegistry).disconnect("a", "a-boot")
+      yield* (yield* NodeRegistry).disconnect(NodeId.make("a"), "a-boot")
       assert.include(yield* hintOf("s3", memory(4096)), "1 not connected")
       // The retries of a drain count as one refusal.
       yield* hintOf("s3", { ...memory(4096), isRetry: true })
@@ -164,7 +167,7 @@ describe("node-protocol, Placement and ports: place", () => {
 })
 
 describe("node-protocol, Placement and ports: unreachable nodes", () => {
-  const called = (id: string, unreachable: string | null) =>
+  const called = (id: NodeId, unreachable: string | null) =>
     Effect.gen(function* () {
       const token = (yield* Fleet).get(id)?.record?.token ?? ""
       yield* (yield* NodeRegistry).setUnreachable(id, token, unreachable)
@@ -176,7 +179,7 @@ describe("node-protocol, Placement and ports: unreachable nodes", () => {
     Effect.gen(function* () {
       yield* callsOthers
       yield* register("a")
-      yield* called("a", "ECONNREFUSED. Check it")
+      yield* called(NodeId.make("a"), "ECONNREFUSED. Check it")
       assert.strictEqual(
         yield* hintOf("s1"),
         "1 node: 1 unreachable. Make room or add a node. `muster nodes list` has the reason."
@@ -184,7 +187,7 @@ describe("node-protocol, Placement and ports: unreachable nodes", () => {
       const named = yield* Effect.flip(place("s1", { node_id: "a" }))
       assert.strictEqual(named.detail, "node is not connected: a")
       assert.strictEqual(named.hint, "Its heartbeats arrive, but it cannot be called: ECONNREFUSED. Check it")
-      yield* called("a", null)
+      yield* called(NodeId.make("a"), null)
       assert.strictEqual(yield* nodeOf("s1"), "a")
     }).pipe(Effect.scoped, Effect.provide(memoryNodes()))
   )
@@ -193,7 +196,7 @@ describe("node-protocol, Placement and ports: unreachable nodes", () => {
     Effect.gen(function* () {
       yield* callsOthers
       yield* register("full")
-      yield* called("full", null)
+      yield* called(NodeId.make("full"), null)
       yield* register("new")
       assert.strictEqual(yield* nodeOf("s1"), "full")
       const waiting = [
@@ -206,7 +209,7 @@ describe("node-protocol, Placement and ports: unreachable nodes", () => {
         waiting.map((fiber) => fiber.pollUnsafe()),
         [undefined, undefined]
       )
-      yield* called("new", null)
+      yield* called(NodeId.make("new"), null)
       for (const fiber of waiting) assert.strictEqual(yield* Fiber.join(fiber), "new")
 
       yield* register("never")
@@ -229,7 +232,7 @@ describe("node-protocol, Placement and ports: unreachable nodes", () => {
       // Uninterruptible, as in a creation, where placement and record are one step.
       const waiting = yield* Effect.forkChild(Effect.uninterruptible(place("s1")), { startImmediately: true })
       yield* Fiber.interrupt(waiting)
-      yield* called("new", null)
+      yield* called(NodeId.make("new"), null)
       assert.strictEqual((yield* detail("new")).servers, 0)
     }).pipe(Effect.scoped, Effect.provide(memoryNodes()))
   )
@@ -252,7 +255,7 @@ describe("decisions 2: a named node", () => {
   it.effect("a named node is refused if it is unknown, not connected, full, or lacks the runtime", () =>
     Effect.gen(function* () {
       yield* register("a", { allocations: [allocation({ ports: "1-2" })] })
-      const refusal = (fields: Partial<PlacementRequest>) =>
+      const refusal = (fields: Partial<Plain<PlacementRequest>>) =>
         Effect.flip(place("s9", { node_id: "a", ...fields }))
       const unknown = yield* refusal({ node_id: "zz" })
       assert.strictEqual(unknown._tag, "NotFound")
@@ -268,7 +271,7 @@ describe("decisions 2: a named node", () => {
         "It offers process, the software needs docker; name another node or none."
       )
       yield* place("s1")
-      yield* (yield* NodeRegistry).disconnect("a", "a-boot")
+      yield* (yield* NodeRegistry).disconnect(NodeId.make("a"), "a-boot")
       assert.strictEqual((yield* refusal({})).detail, "node is not connected: a")
       yield* release("s1")
       assert.strictEqual((yield* refusal({}))._tag, "NotFound", "deregistered without servers")
@@ -414,7 +417,7 @@ describe("node-protocol, When something breaks: no port is leaked or held twice"
               const twin = neighbours.some((other) => other.request.blueprint_id === step.blueprint)
               assert.isFalse(step.anti_affinity && twin)
             } else {
-              assert.strictEqual(node_id, step.node)
+              assert.strictEqual<string>(node_id, step.node)
             }
             held.set(step.server, { ...outcome.success, request: wanted })
             const node = yield* detail(node_id)

@@ -5,6 +5,7 @@ import { Deferred, Effect, Fiber, Layer, Path, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import type { RegistrationRequired } from "../../src/api/ControlPlane.ts"
 import type { Conflict, InvalidRequest, NotFound, Unavailable } from "../../src/domain/errors.ts"
+import { NodeId, ServerId } from "../../src/domain/Id.ts"
 import { Fleet } from "../../src/nodes/fleet/Fleet.ts"
 import { LoadBalancer } from "../../src/nodes/LoadBalancer.ts"
 import { type NodeChange, NodeRegistry } from "../../src/nodes/NodeRegistry.ts"
@@ -12,6 +13,7 @@ import { makeTokenSeal, TokenSeal } from "../../src/nodes/TokenSeal.ts"
 import { layerSqlite } from "../../src/store/layers/layerSqlite.ts"
 import { NodeRepo } from "../../src/store/repos/NodeRepo.ts"
 import { Store } from "../../src/store/Store.ts"
+import { plain } from "../support/ids.ts"
 import { allocation, host, registration } from "../support/samples.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 import {
@@ -27,7 +29,7 @@ import {
 
 /** Collects all later changes. */
 const follow = Effect.gen(function* () {
-  const registry = yield* NodeRegistry
+  const registry = plain(yield* NodeRegistry)
   const seen: Array<string> = []
   yield* registry.changes.pipe(
     Stream.runForEach((change: NodeChange) =>
@@ -46,15 +48,15 @@ const restore = (node_id: string) =>
 describe("decisions 2: nodes", () => {
   it.effect("the list is sorted by name, then id, with exactly the five fields", () =>
     Effect.gen(function* () {
-      const registry = yield* NodeRegistry
+      const registry = plain(yield* NodeRegistry)
       assert.deepStrictEqual(yield* registry.list, [])
       yield* registry.register(registration("n2", { name: "alpha" }))
       yield* registry.register(registration("n3", { name: "Zeta" }))
       yield* registry.register(registration("n1", { name: "alpha" }))
       assert.deepStrictEqual(yield* registry.list, [
-        { id: "n3", name: "Zeta", location: "eu", url: "http://n3:5585", drained: false },
-        { id: "n1", name: "alpha", location: "eu", url: "http://n1:5585", drained: false },
-        { id: "n2", name: "alpha", location: "eu", url: "http://n2:5585", drained: false }
+        { id: NodeId.make("n3"), name: "Zeta", location: "eu", url: "http://n3:5585", drained: false },
+        { id: NodeId.make("n1"), name: "alpha", location: "eu", url: "http://n1:5585", drained: false },
+        { id: NodeId.make("n2"), name: "alpha", location: "eu", url: "http://n2:5585", drained: false }
       ])
       assert.strictEqual(yield* registry.list, yield* registry.list, "kept until something changes")
       yield* registry.register(registration("n3", { name: "beta" }))
@@ -64,12 +66,12 @@ describe("decisions 2: nodes", () => {
 
   it.effect("a node has a state and a load", () =>
     Effect.gen(function* () {
-      const registry = yield* NodeRegistry
+      const registry = plain(yield* NodeRegistry)
       yield* TestClock.setTime(Date.UTC(2026, 0, 2, 3, 4, 5, 678))
       yield* registry.register(registration("n1"))
       yield* (yield* LoadBalancer).place(request("s1", { ports: 2 }))
       assert.deepStrictEqual(yield* registry.get("n1"), {
-        id: "n1",
+        id: NodeId.make("n1"),
         name: "n1",
         location: "eu",
         url: "http://n1:5585",
@@ -101,21 +103,21 @@ describe("decisions 2: nodes", () => {
 
   it.effect("a drained node stays drained when it registers again", () =>
     Effect.gen(function* () {
-      const registry = yield* NodeRegistry
+      const registry = plain(yield* NodeRegistry)
       yield* registry.register(registration("n1"))
       assert.isTrue((yield* registry.setDrained("n1", true)).drained)
       assert.isTrue((yield* registry.list)[0]?.drained)
       yield* registry.disconnect("n1", "n1-boot")
       yield* registry.register(registration("n1", { boot_id: "second" }))
       assert.isTrue((yield* registry.get("n1")).drained)
-      assert.isTrue((yield* MemoryTables).nodes.get("n1")?.drained)
+      assert.isTrue((yield* MemoryTables).nodes.get(NodeId.make("n1"))?.drained)
       assert.isFalse((yield* registry.setDrained("n1", false)).drained)
     }).pipe(Effect.provide(memoryNodes()))
   )
 
   it.effect("changes of a node are stored in the order in which they are made", () =>
     Effect.gen(function* () {
-      const registry = yield* NodeRegistry
+      const registry = plain(yield* NodeRegistry)
       const state = yield* MemoryTables
       yield* registry.register(registration("n1"))
       const reached = yield* Deferred.make<void>()
@@ -128,21 +130,21 @@ describe("decisions 2: nodes", () => {
       yield* Deferred.succeed(go, undefined)
       yield* Fiber.join(again)
       assert.isTrue((yield* Fiber.join(draining)).drained)
-      assert.isTrue(state.nodes.get("n1")?.drained)
-      assert.strictEqual(state.nodes.get("n1")?.boot_id, "second")
+      assert.isTrue(state.nodes.get(NodeId.make("n1"))?.drained)
+      assert.strictEqual(state.nodes.get(NodeId.make("n1"))?.boot_id, "second")
     }).pipe(Effect.provide(memoryNodes()))
   )
 
   it.effect("a node that owns servers cannot be removed; a node without servers can", () =>
     Effect.gen(function* () {
-      const registry = yield* NodeRegistry
+      const registry = plain(yield* NodeRegistry)
       const state = yield* MemoryTables
       yield* registry.register(registration("n1", { name: "first" }))
       yield* restore("n1")
       const conflict = yield* Effect.flip(registry.remove("n1"))
       assert.strictEqual(conflict._tag, "Conflict")
       assert.strictEqual(conflict.detail, "node owns a server: n1")
-      yield* (yield* LoadBalancer).release("s1")
+      yield* (yield* LoadBalancer).release(ServerId.make("s1"))
       state.away = true
       assert.strictEqual((yield* Effect.flip(registry.remove("n1")))._tag, "Unavailable")
       assert.isTrue((yield* registry.get("n1")).connected, "as it was")
@@ -162,8 +164,8 @@ describe("decisions 2: nodes", () => {
 
   it.effect("no server is placed on a node during its removal", () =>
     Effect.gen(function* () {
-      const registry = yield* NodeRegistry
-      const balancer = yield* LoadBalancer
+      const registry = plain(yield* NodeRegistry)
+      const balancer = plain(yield* LoadBalancer)
       const state = yield* MemoryTables
       yield* registry.register(registration("n1"))
       const reached = yield* Deferred.make<void>()
@@ -183,19 +185,19 @@ describe("decisions 2: nodes", () => {
 
   it.effect("a deregistered node is listed only while it owns servers", () =>
     Effect.gen(function* () {
-      const registry = yield* NodeRegistry
-      const balancer = yield* LoadBalancer
+      const registry = plain(yield* NodeRegistry)
+      const balancer = plain(yield* LoadBalancer)
       yield* registry.register(registration("n1"))
       yield* restore("n1")
       yield* registry.disconnect("n1", "n1-boot")
       assert.isFalse((yield* registry.get("n1")).connected)
       assert.deepStrictEqual(yield* names, ["n1"])
-      yield* balancer.release("s1")
+      yield* balancer.release(ServerId.make("s1"))
       assert.deepStrictEqual(yield* names, [])
       assert.strictEqual((yield* Effect.flip(registry.get("n1")))._tag, "NotFound")
       yield* restore("n1")
       assert.deepStrictEqual(yield* names, ["n1"])
-      yield* balancer.release("s1")
+      yield* balancer.release(ServerId.make("s1"))
       yield* registry.register(registration("n1"))
       assert.deepStrictEqual(yield* names, ["n1"])
     }).pipe(Effect.provide(memoryNodes()))
@@ -205,20 +207,20 @@ describe("decisions 2: nodes", () => {
 describe("node-protocol: register, heartbeat, disconnect", () => {
   it.effect("every registration returns a new token of 32 bytes", () =>
     Effect.gen(function* () {
-      const registry = yield* NodeRegistry
+      const registry = plain(yield* NodeRegistry)
       const one = yield* registry.register(registration("n1"))
       const two = yield* registry.register(registration("n1"))
       assert.match(one.token, /^[A-Za-z0-9_-]{43}$/)
       assert.notStrictEqual(one.token, two.token)
-      const kept = (yield* MemoryTables).nodes.get("n1")?.token ?? ""
+      const kept = (yield* MemoryTables).nodes.get(NodeId.make("n1"))?.token ?? ""
       assert.notInclude(kept, two.token)
-      assert.strictEqual((yield* TokenSeal).open("n1", kept), two.token)
+      assert.strictEqual((yield* TokenSeal).open(NodeId.make("n1"), kept), two.token)
     }).pipe(Effect.provide(memoryNodes()))
   )
 
   it.effect("a new boot replaces the previous one, whose messages are refused", () =>
     Effect.gen(function* () {
-      const registry = yield* NodeRegistry
+      const registry = plain(yield* NodeRegistry)
       yield* registry.register(registration("n1", { boot_id: "old" }))
       yield* registry.checkBoot("n1", "old")
       yield* registry.register(
@@ -241,7 +243,7 @@ describe("node-protocol: register, heartbeat, disconnect", () => {
 
   it.effect("an invalid registration is refused and stores nothing", () =>
     Effect.gen(function* () {
-      const registry = yield* NodeRegistry
+      const registry = plain(yield* NodeRegistry)
       const error = yield* Effect.flip(
         registry.register(registration("n1", { allocations: [allocation({ ports: "none" })] }))
       )
@@ -253,7 +255,7 @@ describe("node-protocol: register, heartbeat, disconnect", () => {
 
   it.effect("while the database is away, nothing changes and reads work", () =>
     Effect.gen(function* () {
-      const registry = yield* NodeRegistry
+      const registry = plain(yield* NodeRegistry)
       const state = yield* MemoryTables
       yield* registry.register(registration("n1"))
       const seen = yield* follow
@@ -281,7 +283,7 @@ describe("node-protocol: register, heartbeat, disconnect", () => {
 
   it.effect("a registration is stored although its caller has disconnected", () =>
     Effect.gen(function* () {
-      const registry = yield* NodeRegistry
+      const registry = plain(yield* NodeRegistry)
       const state = yield* MemoryTables
       const reached = yield* Deferred.make<void>()
       const go = yield* Deferred.make<void>()
@@ -302,7 +304,7 @@ describe("node-protocol, When something breaks: node gone", () => {
     "a node is lost after 30 s without a heartbeat, given up after 10 min, and connected when it registers again",
     () =>
       Effect.gen(function* () {
-        const registry = yield* NodeRegistry
+        const registry = plain(yield* NodeRegistry)
         const seen = yield* follow
         yield* registry.register(registration("n1"))
         yield* TestClock.adjust("20 seconds")
@@ -330,7 +332,7 @@ describe("node-protocol, When something breaks: node gone", () => {
 
   it.effect("the timeouts come from the settings", () =>
     Effect.gen(function* () {
-      const registry = yield* NodeRegistry
+      const registry = plain(yield* NodeRegistry)
       const seen = yield* follow
       yield* registry.register(registration("n1"))
       yield* TestClock.adjust("2 seconds")
@@ -342,7 +344,7 @@ describe("node-protocol, When something breaks: node gone", () => {
 
   it.effect("a deregistered node is disconnected at once, and lost unless it registers in time", () =>
     Effect.gen(function* () {
-      const registry = yield* NodeRegistry
+      const registry = plain(yield* NodeRegistry)
       yield* registry.register(registration("n1"))
       yield* registry.register(registration("n2"))
       const seen = yield* follow
@@ -358,8 +360,8 @@ describe("node-protocol, When something breaks: node gone", () => {
 
   it.effect("the token of a node is renewed before it expires, and the node stays connected", () =>
     Effect.gen(function* () {
-      const registry = yield* NodeRegistry
-      const fleet = yield* Fleet
+      const registry = plain(yield* NodeRegistry)
+      const fleet = plain(yield* Fleet)
       const seen = yield* follow
       const beat = registry.heartbeat("n1", heartbeat("n1-boot"))
       const beats = Effect.forEach(
@@ -388,11 +390,11 @@ describe("node-protocol, When something breaks: node gone", () => {
     "a node must register again if its token cannot be read: sealed with another secret, or stored in clear text",
     () =>
       Effect.gen(function* () {
-        for (const token of ["clear-text", makeTokenSeal(randomBytes(32)).seal("n1", "token")]) {
+        for (const token of ["clear-text", makeTokenSeal(randomBytes(32)).seal(NodeId.make("n1"), "token")]) {
           const state = tables()
           yield* Effect.gen(function* () {
-            const registry = yield* NodeRegistry
-            const fleet = yield* Fleet
+            const registry = plain(yield* NodeRegistry)
+            const fleet = plain(yield* Fleet)
             yield* registry.register(registration("n1"))
             const record = fleet.get("n1")?.record
             assert.isDefined(record)
@@ -408,8 +410,8 @@ describe("node-protocol, When something breaks: node gone", () => {
 
   it.effect("an expelled node is lost at once, and given up later, once each", () =>
     Effect.gen(function* () {
-      const registry = yield* NodeRegistry
-      const fleet = yield* Fleet
+      const registry = plain(yield* NodeRegistry)
+      const fleet = plain(yield* Fleet)
       yield* registry.register(registration("n1"))
       yield* registry.register(registration("n2"))
       const [token = "", other = ""] = ["n1", "n2"].map((id) => fleet.get(id)?.record?.token)
@@ -428,7 +430,7 @@ describe("node-protocol, When something breaks: node gone", () => {
 
   it.effect("every subscriber receives every change once, in the same order", () =>
     Effect.gen(function* () {
-      const registry = yield* NodeRegistry
+      const registry = plain(yield* NodeRegistry)
       const first = yield* follow
       const second = yield* follow
       const ids = Array.from({ length: 100 }, (_, i) => `n${i}`)
@@ -445,7 +447,7 @@ describe("node-protocol, When something breaks: control plane killed", () => {
   const restoresNodes = (store: (life: number) => ReturnType<typeof memoryNodes>) =>
     Effect.gen(function* () {
       yield* Effect.gen(function* () {
-        const registry = yield* NodeRegistry
+        const registry = plain(yield* NodeRegistry)
         yield* registry.register(
           registration("n1", { name: "first", allocations: [allocation({ ports: "1-4" })] })
         )
@@ -456,7 +458,7 @@ describe("node-protocol, When something breaks: control plane killed", () => {
       }).pipe(Effect.provide(store(1)))
 
       yield* Effect.gen(function* () {
-        const registry = yield* NodeRegistry
+        const registry = plain(yield* NodeRegistry)
         const seen = yield* follow
         assert.deepStrictEqual(yield* names, ["first", "n2"])
         const node = yield* registry.get("n1")
@@ -508,7 +510,7 @@ describe("node-protocol, When something breaks: control plane killed", () => {
           return heartbeats.map(({ beats, heard_at, node_id }) => [node_id, beats, heard_at / 1000])
         })
         yield* Effect.gen(function* () {
-          const registry = yield* NodeRegistry
+          const registry = plain(yield* NodeRegistry)
           yield* registry.register(registration("n1"))
           yield* registry.register(registration("n2"))
           yield* Effect.repeat(
@@ -528,7 +530,7 @@ describe("node-protocol, When something breaks: control plane killed", () => {
         }).pipe(Effect.provide(nodes))
 
         yield* Effect.gen(function* () {
-          const registry = yield* NodeRegistry
+          const registry = plain(yield* NodeRegistry)
           assert.strictEqual((yield* registry.get("n1")).last_seen_at, "1970-01-01T00:02:00.000Z")
           assert.strictEqual((yield* registry.get("n2")).last_seen_at, "1970-01-01T00:00:00.000Z")
           yield* registry.register(registration("n1"))

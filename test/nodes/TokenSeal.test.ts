@@ -1,16 +1,18 @@
 import { randomBytes } from "node:crypto"
 import { assert, describe, it } from "@effect/vitest"
+import { NodeId } from "../../src/domain/Id.ts"
 import { makeTokenSeal } from "../../src/nodes/TokenSeal.ts"
+import { plain } from "../support/ids.ts"
 
 const secret = randomBytes(32)
-const seal = makeTokenSeal(secret)
+const seal = plain(makeTokenSeal(secret))
 
 describe("sealed tokens", () => {
   it("a token opens with the same secret for the same node, and each seal has another text", () => {
     const [one, other] = [seal.seal("n1", "token"), seal.seal("n1", "token")]
     assert.notStrictEqual(one, other)
     for (const sealed of [one, other]) {
-      assert.strictEqual(makeTokenSeal(secret).open("n1", sealed), "token")
+      assert.strictEqual(makeTokenSeal(secret).open(NodeId.make("n1"), sealed), "token")
       assert.isTrue(sealed.startsWith(`s1.${seal.fingerprint}.`))
     }
   })
@@ -18,8 +20,8 @@ describe("sealed tokens", () => {
   it("a token does not open for another node, with another secret, or after a changed byte", () => {
     const sealed = seal.seal("n1", "token")
     assert.isUndefined(seal.open("n2", sealed))
-    assert.isUndefined(makeTokenSeal(randomBytes(32)).open("n1", sealed))
-    const foreign = makeTokenSeal(randomBytes(32))
+    assert.isUndefined(makeTokenSeal(randomBytes(32)).open(NodeId.make("n1"), sealed))
+    const foreign = plain(makeTokenSeal(randomBytes(32)))
     assert.isUndefined(foreign.open("n1", sealed.replace(seal.fingerprint, foreign.fingerprint)))
     for (let at = 0; at < sealed.length; at++) {
       const changed = `${sealed.slice(0, at)}${sealed[at] === "A" ? "B" : "A"}${sealed.slice(at + 1)}`

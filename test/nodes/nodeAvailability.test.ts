@@ -1,11 +1,12 @@
 import { describe, expect, it } from "vitest"
+import { NodeId } from "../../src/domain/Id.ts"
 import { invalidKeyReason } from "../../src/nodes/nodeAvailability.ts"
 
 const at = (hour: number) => `2026-01-01T${String(hour).padStart(2, "0")}:00:00.000Z`
 const now = Date.parse(at(12))
 const key = (expires_at: string | null, revoked_at: string | null) => ({
   key_id: "k",
-  node_id: "n",
+  node_id: NodeId.make("n"),
   expires_at,
   revoked_at
 })

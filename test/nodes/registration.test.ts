@@ -1,18 +1,20 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import * as fc from "fast-check"
+import { NodeId } from "../../src/domain/Id.ts"
 import type { Registration } from "../../src/domain/NodeMessages.ts"
 import { registered, sharedPorts } from "../../src/nodes/registration.ts"
+import type { Plain } from "../support/ids.ts"
 import { allocation, registration } from "../support/samples.ts"
 
-const refusal = (fields: Partial<Registration>) => {
+const refusal = (fields: Partial<Plain<Registration>>) => {
   const result = registered(registration("n1", fields))
   return Result.isFailure(result) ? result.failure.detail : undefined
 }
 const capacity = registration("n1").capacity
 
 describe("node-protocol, register: validation", () => {
-  it.each<readonly [string, Partial<Registration>]>([
+  it.each<readonly [string, Partial<Plain<Registration>>]>([
     ["id: ", { id: "" }],
     ["id: ", { id: ".." }],
     ["id: ", { id: "a/b" }],
@@ -133,7 +135,7 @@ describe("node-protocol, register: validation", () => {
 
 describe("node-protocol, Placement and ports: no two servers hold the same port of the same address", () => {
   const node = (id: string, address: string, ports: string) => ({
-    id,
+    id: NodeId.make(id),
     allocations: [allocation({ address, ports })]
   })
 

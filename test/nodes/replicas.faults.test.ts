@@ -1,12 +1,14 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Exit, Layer, Scope, Stream } from "effect"
+import { ServerId } from "../../src/domain/Id.ts"
 import { NodeRegistry } from "../../src/nodes/NodeRegistry.ts"
 import { NodeRepo } from "../../src/store/repos/NodeRepo.ts"
 import { ServerRepo } from "../../src/store/repos/ServerRepo.ts"
 import { Store } from "../../src/store/Store.ts"
 import { storeAt } from "../store/support/database.ts"
 import { until } from "../support/eventually.ts"
+import { plain } from "../support/ids.ts"
 import { startPostgres } from "../support/postgres.ts"
 import { newPostgresDatabase } from "../support/postgresDatabase.ts"
 import { freshSeed, seeded } from "../support/random.ts"
@@ -34,7 +36,7 @@ const startReplica = Effect.fnUntraced(function* (
       Layer.provideMerge(Layer.fresh(storeAt(url, options)))
     )
   )
-  const registry = Context.get(context, NodeRegistry)
+  const registry = plain(Context.get(context, NodeRegistry))
   const published: Array<string> = []
   yield* registry.changes.pipe(
     Stream.runForEach(({ kind, node_id }) => Effect.sync(() => published.push(`${node_id} ${kind}`))),
@@ -195,7 +197,7 @@ describe("design: replicas have the same nodes", () => {
         const conflict = yield* Effect.flip(other.registry.remove("n1"))
         assert.strictEqual(conflict.detail, "node owns a server: n1")
         assert.isTrue(other.registry.isConnected("n1"))
-        yield* one.store.write(one.servers.remove("srv_1"))
+        yield* one.store.write(one.servers.remove(ServerId.make("srv_1")))
         yield* other.registry.remove("n1")
         yield* everywhere(
           "no replica knows it",

@@ -10,6 +10,7 @@ import {
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { NodeId } from "../../src/domain/Id.ts"
 import { makeTokenSeal } from "../../src/nodes/TokenSeal.ts"
 import { muster } from "../support/command.ts"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
@@ -72,7 +73,7 @@ describe("tokens of nodes: backups", () => {
       // No file contains a key that opens the token.
       const sealed = /s1\.[0-9a-f]{16}\.[A-Za-z0-9_-]+/.exec(readFileSync(backup, "latin1"))?.[0] ?? ""
       const secret = readFileSync(join(dataDir, "secret.key"), "utf8").trim()
-      assert.strictEqual(makeTokenSeal(Buffer.from(secret)).open("n1", sealed), tokens.at(-1))
+      assert.strictEqual(makeTokenSeal(Buffer.from(secret)).open(NodeId.make("n1"), sealed), tokens.at(-1))
       assert.deepStrictEqual(holding(dataDir, [secret]), ["secret.key"])
     }).pipe(Effect.scoped)
   )

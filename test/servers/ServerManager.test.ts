@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Latch } from "effect"
 import { TestClock } from "effect/testing"
+import { NodeId } from "../../src/domain/Id.ts"
 import { plain } from "../../src/servers/index/summary.ts"
 import { record } from "../support/samples.ts"
 import { makeHarness, request, runHarness } from "./support/harness.ts"
@@ -91,7 +92,7 @@ describe("contract 4.5: POST /api/servers", () => {
     Effect.gen(function* () {
       const { nodes, start } = yield* makeHarness()
       const { servers, records, changes } = yield* start({ connect: false })
-      yield* nodes.publish("n1", "connected")
+      yield* nodes.publish(NodeId.make("n1"), "connected")
       for (let yields = 0; yields < 40; yields++) {
         const fiber = yield* Effect.forkChild(servers.create(request()))
         for (let n = 0; n < yields; n++) yield* Effect.yieldNow
@@ -110,7 +111,7 @@ describe("node-protocol, Placement and ports: reserved with the record", () => {
     Effect.gen(function* () {
       const { nodes, start } = yield* makeHarness()
       const { servers, records, journal } = yield* start({ connect: false })
-      yield* nodes.publish("n1", "connected")
+      yield* nodes.publish(NodeId.make("n1"), "connected")
       const committed = yield* Deferred.make<void>()
       const goOn = Latch.makeUnsafe(false)
       yield* journal.follow("publish", () =>
@@ -150,7 +151,7 @@ describe("contract 4.4: GET /api/servers", () => {
       const { servers } = second
       daemon.boot += 1
       yield* second.plane.register({ ...daemon.registration, name: "Frankfurt 1" })
-      assert.strictEqual(nodes.nodes.get("n1")?.name, "Frankfurt 1")
+      assert.strictEqual(nodes.nodes.get(NodeId.make("n1"))?.name, "Frankfurt 1")
       yield* Effect.yieldNow
       const names = parse(yield* servers.list(plain)).map((server: { node_name: string }) => server.node_name)
       assert.deepStrictEqual([...new Set(names)], ["Frankfurt 1"])

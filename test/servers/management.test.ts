@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import { DaemonRefused } from "../../src/api/Daemon.ts"
+import { ServerId } from "../../src/domain/Id.ts"
 import { until } from "../support/eventually.ts"
 import { makeHarness, request, runHarness } from "./support/harness.ts"
 
@@ -20,7 +21,7 @@ const makeInstalled = Effect.fnUntraced(function* (blueprint_id = "survival") {
 const codeOf = <A, R>(effect: Effect.Effect<A, { readonly code: string }, R>) =>
   Effect.map(Effect.flip(effect), (error) => error.code)
 
-const unknown = "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV"
+const unknown = ServerId.make("srv_01ARZ3NDEKTSV4RRFFQ69G5FAV")
 
 describe("decisions 3: management routes", () => {
   it.live("an unknown id is 404 on every route", () =>

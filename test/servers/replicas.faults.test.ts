@@ -3,6 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Exit, Latch, Layer, References, Scope } from "effect"
 import * as fc from "fast-check"
 import { ControlPlane } from "../../src/api/ControlPlane.ts"
+import { NodeId, type ServerId } from "../../src/domain/Id.ts"
 import { committedDiskBytes, committedMemoryBytes } from "../../src/domain/Limits.ts"
 import type { ServerRecord } from "../../src/domain/Server.ts"
 import { DaemonClient } from "../../src/nodes/DaemonClient.ts"
@@ -85,7 +86,7 @@ const sumOf = (records: ReadonlyArray<ServerRecord>): Held => ({
 })
 
 /** The reservations of a node in a control plane's memory. */
-const inMemory = (plane: Plane, node_id: string): Held => {
+const inMemory = (plane: Plane, node_id: NodeId): Held => {
   const node = plane.fleet.get(node_id)
   return {
     servers: node?.servers ?? 0,
@@ -148,10 +149,11 @@ describe("node-protocol, Placement and ports: two replicas place at the same tim
             }
             yield* until(
               "the other knows the nodes",
-              Effect.sync(() => nodes.every((_, n) => other.registry.isConnected(`n${n}`)))
+              Effect.sync(() => nodes.every((_, n) => other.registry.isConnected(NodeId.make(`n${n}`))))
             )
-            for (const [n, { from }] of nodes.entries()) other.fleet.get(`n${n}`)?.ports.scatter(from)
-            const created: Array<string> = []
+            for (const [n, { from }] of nodes.entries())
+              other.fleet.get(NodeId.make(`n${n}`))?.ports.scatter(from)
+            const created: Array<ServerId> = []
             const codes: Array<string> = []
             yield* Effect.forEach(
               wanted,
@@ -174,7 +176,7 @@ describe("node-protocol, Placement and ports: two replicas place at the same tim
             const ports = portsOf(records)
             assert.strictEqual(new Set(ports).size, ports.length)
             for (const [n, capacity] of capacities.entries()) {
-              const id = `n${n}`
+              const id = NodeId.make(`n${n}`)
               const here = records.filter((record) => record.node_id === id)
               const held = sumOf(here)
               assert.isAtMost(held.memory_bytes, capacity)
@@ -216,8 +218,8 @@ const withDaemon = Effect.fnUntraced(function* (url: string) {
   const one = yield* Scope.provide(startPlane(url), scope)
   const other = yield* startPlane(url)
   const daemon = new FakeDaemon("n1")
-  yield* one.daemons.attach("n1", daemon.daemon)
-  yield* other.daemons.attach("n1", daemon.daemon)
+  yield* one.daemons.attach(NodeId.make("n1"), daemon.daemon)
+  yield* other.daemons.attach(NodeId.make("n1"), daemon.daemon)
   const control = {
     ...one.control,
     // The registration of the fake daemon, with capacity and ports.
@@ -231,7 +233,7 @@ const withDaemon = Effect.fnUntraced(function* (url: string) {
   yield* daemon.serve(control)
   yield* until(
     "the other knows the node",
-    Effect.sync(() => other.registry.isConnected("n1"))
+    Effect.sync(() => other.registry.isConnected(NodeId.make("n1")))
   )
   return { one, other, daemon, end: Scope.close(scope, Exit.void) }
 })

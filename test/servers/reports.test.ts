@@ -206,7 +206,12 @@ describe("design, The journal: no event without its change, no change without it
           sequence += 1
           if (sent === "crash") {
             if (model !== "gone") crashes += 1
-            yield* plane.lifecycle.report("n1", { server_id: id, sequence, type: "crash", crash })
+            yield* plane.lifecycle.report("n1", {
+              server_id: id,
+              sequence,
+              type: "crash",
+              crash
+            })
           } else {
             const ends = sent.status === "offline" && !sent.transient
             if (model !== "gone" && sent.status !== "unknown") {

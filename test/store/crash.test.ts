@@ -29,7 +29,7 @@ describe("node-protocol, When something breaks: control plane killed at any mome
             const journal = yield* Journal
             const repo = yield* ServerRepo
             const records = yield* store.read(repo.all)
-            const ids = new Set(records.map((record) => record.id))
+            const ids = new Set<string | undefined>(records.map((record) => record.id))
             assert.isAtLeast(ids.size, moment)
             assert.deepStrictEqual(
               acknowledged.filter((id) => !ids.has(id)),

@@ -3,12 +3,14 @@
  * once, and reports. It can be disconnected, frozen and killed, and its messages can be lost, repeated, delayed or
  * reordered.
  */
+
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { type Duration, Effect, Exit, Latch, Layer, Schedule, Scope, Semaphore } from "effect"
 import { HttpServer } from "effect/http"
 import { DaemonHttpLayer } from "../../src/app/daemonHttp.ts"
 import { NodeToken } from "../../src/daemon/controlPlane/NodeToken.ts"
 import { ServedDaemon } from "../../src/daemon/controlPlane/ServedDaemon.ts"
+import type { ServerId } from "../../src/domain/Id.ts"
 import type { Registration, Report } from "../../src/domain/NodeMessages.ts"
 import { FakeDaemon } from "../servers/support/FakeDaemon.ts"
 import type { Random } from "./random.ts"
@@ -86,8 +88,8 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
   let bootScope = yield* Scope.fork(scope)
   let url = ""
   let registrations = 0
-  let deletedServers: ReadonlyArray<string> = []
-  let unknown: ReadonlyArray<string> = []
+  let deletedServers: ReadonlyArray<ServerId> = []
+  let unknown: ReadonlyArray<ServerId> = []
   let token: NodeToken["Service"] | undefined
 
   /** Sends one message; fails with `Lost` if no response arrives. */
@@ -125,7 +127,7 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
     token?.set(answer.json.token)
     deletedServers = answer.json.delete
     for (const server of deletedServers) brain.instances.delete(server)
-    unknown = (answer.json.unknown ?? []).map(({ id }: { readonly id: string }) => id)
+    unknown = (answer.json.unknown ?? []).map(({ id }: { readonly id: ServerId }) => id)
     for (const server of unknown) brain.setAside(server)
   })
   const registering = yield* Semaphore.make(1)

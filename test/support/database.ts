@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs"
 import { join } from "node:path"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
+import type { NodeId } from "../../src/domain/Id.ts"
 import type { JournalEntry } from "../../src/domain/Journal.ts"
 import { makeTokenSeal } from "../../src/nodes/TokenSeal.ts"
 import { journalTable } from "../../src/store/journal/journalTable.ts"
@@ -67,9 +68,9 @@ const sealOf = (dataDir: string) =>
 export const nodeTokens = (dataDir: string) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const rows = yield* sql<{ readonly id: string; readonly token: string }>`SELECT id, token FROM nodes`
+    const rows = yield* sql<{ readonly id: NodeId; readonly token: string }>`SELECT id, token FROM nodes`
     const seal = sealOf(dataDir)
-    return new Map(rows.map(({ id, token }) => [id, seal.open(id, token) ?? ""]))
+    return new Map<string, string>(rows.map(({ id, token }) => [id, seal.open(id, token) ?? ""]))
   }).pipe(Effect.provide(databaseOf(dataDir)))
 
 /** The integrity check of SQLite; PostgreSQL has none. */

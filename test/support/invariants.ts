@@ -58,7 +58,7 @@ export const journalProblems = (
     if (deleted.has(id)) problems.push(`${id} is deleted and has a record`)
     if (last.get(id) !== status) problems.push(`${id} is ${status}, its last event says ${last.get(id)}`)
   }
-  const kept = new Set(records.map((record) => record.id))
+  const kept = new Set<string>(records.map((record) => record.id))
   for (const id of created) {
     if (!kept.has(id) && !deleted.has(id)) problems.push(`${id} is gone without an event`)
   }

@@ -1,5 +1,7 @@
 /** Sample records, definitions and registrations, with defaults for the fields that a test does not set. */
+
 import type { Allocations, NodeAllocation } from "../../src/domain/Allocation.ts"
+import { NodeId, ServerId } from "../../src/domain/Id.ts"
 import type { Change } from "../../src/domain/Journal.ts"
 import type { Registration } from "../../src/domain/NodeMessages.ts"
 import type { ServerRecord } from "../../src/domain/Server.ts"
@@ -7,6 +9,7 @@ import type { ServerDefinition } from "../../src/domain/ServerDefinition.ts"
 import type { HostInfo } from "../../src/domain/SystemInfo.ts"
 import type { KeyRecord } from "../../src/store/repos/KeyRepo.ts"
 import type { NodeRecord } from "../../src/store/repos/NodeRepo.ts"
+import { branded, type Plain } from "./ids.ts"
 
 export const definition = (change: Partial<ServerDefinition> = {}): ServerDefinition => ({
   blueprint_id: "survival",
@@ -36,10 +39,10 @@ export const allocations = (...ports: ReadonlyArray<number>): Allocations => ({
   mappings: { "10.0.0.1": [...ports] }
 })
 
-export const record = (change: Partial<ServerRecord> = {}): ServerRecord => ({
-  id: "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV",
+export const record = (change: Partial<Plain<ServerRecord>> = {}): ServerRecord => ({
+  id: ServerId.make("srv_01ARZ3NDEKTSV4RRFFQ69G5FAV"),
   blueprint_id: "survival",
-  node_id: "n1",
+  node_id: NodeId.make("n1"),
   allocations: allocations(25565),
   definition: definition(),
   status: "offline",
@@ -49,7 +52,7 @@ export const record = (change: Partial<ServerRecord> = {}): ServerRecord => ({
   created_at: "2026-01-01T00:00:00.000Z",
   updated_at: "2026-01-01T00:00:00.000Z",
   labels: {},
-  ...change
+  ...branded<Partial<ServerRecord>>(change)
 })
 
 export const host: HostInfo = {
@@ -73,8 +76,8 @@ export const allocation = (fields: Partial<NodeAllocation> = {}): NodeAllocation
 })
 
 /** A registration of a node of 8 GiB; its name is its id. */
-export const registration = (id: string, fields: Partial<Registration> = {}): Registration => ({
-  id,
+export const registration = (id: string, fields: Partial<Plain<Registration>> = {}): Registration => ({
+  id: NodeId.make(id),
   name: id,
   location: "eu",
   url: `http://${id}:5585`,
@@ -85,14 +88,14 @@ export const registration = (id: string, fields: Partial<Registration> = {}): Re
   runtimes: ["process"],
   system: host,
   servers: [],
-  ...fields
+  ...branded<Partial<Registration>>(fields)
 })
 
 /** A record that uses every field; `ports` are on 10.0.0.1, the first is the default. */
 export const server = (id: string, ports: ReadonlyArray<number>, node_id = "node-1"): ServerRecord => ({
-  id,
+  id: ServerId.make(id),
   blueprint_id: "survival",
-  node_id,
+  node_id: NodeId.make(node_id),
   allocations: {
     force_outgoing_ip: false,
     default: { ip: "10.0.0.1", port: ports[0] ?? 25565 },
@@ -138,7 +141,7 @@ export const server = (id: string, ports: ReadonlyArray<number>, node_id = "node
 })
 
 export const node = (id: string): NodeRecord => ({
-  id,
+  id: NodeId.make(id),
   name: `name of ${id}`,
   location: "fra",
   url: "http://127.0.0.1:5585",
@@ -175,4 +178,8 @@ export const key = (id: string, hash = `hash of ${id}`): KeyRecord => ({
   revoked_at: null
 })
 
-export const status = (server_id: string): Change => ({ topic: "status", server_id, payload: "running" })
+export const status = (server_id: string): Change => ({
+  topic: "status",
+  server_id: ServerId.make(server_id),
+  payload: "running"
+})

@@ -1,5 +1,7 @@
 /** Operations on servers over HTTP. */
+
 import { Effect } from "effect"
+import type { ServerId } from "../../src/domain/Id.ts"
 import { eventually } from "./eventually.ts"
 import { type Answer, type RequestOptions, type Service, ServiceFailed } from "./Service.ts"
 
@@ -27,7 +29,7 @@ export const create = (
   api: Api,
   blueprint_id: string,
   body: Readonly<Record<string, unknown>> = {}
-): Effect.Effect<string, ServiceFailed> =>
+): Effect.Effect<ServerId, ServiceFailed> =>
   Effect.map(
     expectStatus(api, 202, "POST", "/api/servers", { body: { blueprint_id, ...body } }),
     (answer) => answer.json.id

@@ -9,13 +9,14 @@ import {
 } from "../../api/ControlPlane.ts"
 import { NodeApi } from "../../api/NodeApi.ts"
 import { undecodableFails } from "../../api/undecodable.ts"
+import type { NodeId } from "../../domain/Id.ts"
 import type { Report } from "../../domain/NodeMessages.ts"
 import { type Diagnosis, diagnose, type Failure } from "./diagnosis.ts"
 import { type LinkLog, makeLinkLog } from "./LinkLog.ts"
 import { NodeToken } from "./NodeToken.ts"
 
 export interface ControlPlaneClientOptions {
-  readonly node_id: string
+  readonly node_id: NodeId
   /** Base URL of the control plane. */
   readonly url: string
   /** A key with the scope `Node`. */

@@ -1,5 +1,6 @@
 import { Effect, type Scope, type Stream } from "effect"
 import type { ControlPlaneError, ControlPlaneUnavailable } from "../../api/ControlPlane.ts"
+import type { ServerId } from "../../domain/Id.ts"
 import type { Report } from "../../domain/NodeMessages.ts"
 import { backoff, makePause } from "../../work/backoff.ts"
 import type { ServerFile } from "../state/ServerFile.ts"
@@ -14,7 +15,7 @@ export interface Uplink {
   report(report: Report): Effect.Effect<void, ControlPlaneError>
   /** Fetches the files of a server that migrates to this node. */
   files(
-    server_id: string
+    server_id: ServerId
   ): Effect.Effect<Stream.Stream<Uint8Array, ControlPlaneUnavailable>, ControlPlaneError, Scope.Scope>
   /** Registers again with the current list of servers; retries until it succeeds. */
   readonly register: Effect.Effect<void>

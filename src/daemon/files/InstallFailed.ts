@@ -1,4 +1,5 @@
 import { Data } from "effect"
+import type { NodeId } from "../../domain/Id.ts"
 import { fromDataFolder, isPermanent, remedyOf } from "../disk/remedy.ts"
 
 /**
@@ -26,7 +27,7 @@ export const installFailed = (
 
 /** The place of a failed installation. */
 export interface InstallPlace {
-  readonly node_id: string
+  readonly node_id: NodeId
   readonly dataDir: string
   /** Whether the server migrates from another node. */
   readonly arriving: boolean

@@ -1,9 +1,11 @@
 /** The import of a server's files from another node into a newly made instance. */
+
 import { randomUUID } from "node:crypto"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect, Random, Result, type Scope, Stream } from "effect"
 import type { ControlPlaneError, ControlPlaneUnavailable } from "../../api/ControlPlane.ts"
+import type { ServerId } from "../../domain/Id.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { type IoError, io, removeTree } from "../disk/fsio.ts"
 import { runTool } from "../process/runTool.ts"
@@ -17,7 +19,7 @@ import { InstallFailed, installFailed } from "./InstallFailed.ts"
 
 /** Returns the files of a server that migrates to this node; fails at once while they are unavailable. */
 export type Arrivals = (
-  server_id: string
+  server_id: ServerId
 ) => Effect.Effect<Stream.Stream<Uint8Array, ControlPlaneUnavailable>, ControlPlaneError, Scope.Scope>
 
 /** Interruptions of a started transfer after which the migration fails. */

@@ -1,8 +1,10 @@
 /** The sources of an instance's files, resolved without leaving their folders. */
+
 import * as fs from "node:fs/promises"
 import { basename, dirname, isAbsolute, join, relative, sep } from "node:path"
 import { Effect, Result } from "effect"
 import type { Copy, Mount, Volume } from "../../domain/Blueprint.ts"
+import type { NodeId } from "../../domain/Id.ts"
 import { IoError, io, lstat, makeFolder, orMissing } from "../disk/fsio.ts"
 import { partsOf } from "../disk/safePath.ts"
 import { FOLDERS } from "../host/dataFolder.ts"
@@ -13,7 +15,7 @@ import { makeLike } from "./owners.ts"
 
 export interface FileSources {
   /** The node, for messages. */
-  readonly node_id: string
+  readonly node_id: NodeId
   /** The data folder: `copy` entries are relative to it. */
   readonly dataDir: string
   readonly volumesDir: string

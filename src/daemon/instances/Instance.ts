@@ -1,5 +1,6 @@
 import { Deferred, Effect, Exit, Queue, type Scope } from "effect"
 import { DaemonRefused } from "../../api/Daemon.ts"
+import type { ServerId } from "../../domain/Id.ts"
 import type { PowerAction } from "../../domain/NodeMessages.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import type { ConsoleLog } from "../console/ConsoleLog.ts"
@@ -67,7 +68,7 @@ const internalError = new DaemonRefused({
   detail: "internal error of the node",
   hint: "Read the log of the node."
 })
-const removed = (id: string) =>
+const removed = (id: ServerId) =>
   new DaemonRefused({
     status: 404,
     detail: `server not found: ${id}`,

@@ -1,6 +1,7 @@
 import { join } from "node:path"
 import { Clock, Context, Deferred, Effect, Exit, Fiber, Layer, Scope } from "effect"
 import { DaemonRefused } from "../../api/Daemon.ts"
+import type { ServerId } from "../../domain/Id.ts"
 import { serverIdPattern } from "../../domain/Id.ts"
 import type { DaemonServer, ServerSpec } from "../../domain/NodeMessages.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
@@ -47,13 +48,13 @@ const ADOPTION_TIMEOUT = 5000
 /** The time for an orphaned server to stop, in seconds. */
 const STOP_TIMEOUT = 30
 
-const notFound = (id: string) =>
+const notFound = (id: ServerId) =>
   new DaemonRefused({
     status: 404,
     detail: `server not found: ${id}`,
     hint: "Ask the control plane which node has the server."
   })
-const recentlyRemoved = (id: string) =>
+const recentlyRemoved = (id: ServerId) =>
   new DaemonRefused({
     status: 409,
     detail: `server was removed: ${id}`,
@@ -65,9 +66,9 @@ export class Instances extends Context.Service<
   Instances,
   {
     readonly list: () => ReadonlyArray<DaemonServer>
-    get(id: string): Effect.Effect<Instance, DaemonRefused>
+    get(id: ServerId): Effect.Effect<Instance, DaemonRefused>
     /** Returns the migration by which a server arrived; undefined: none. */
-    readonly arrivalOf: (id: string) => string | undefined
+    readonly arrivalOf: (id: ServerId) => string | undefined
     /**
      * Returns the state of an existing server, or creates the server on disk. A creation that was sent before a recent
      * removal of the server is refused with 409.
@@ -77,7 +78,7 @@ export class Instances extends Context.Service<
      * Removes a server; its files are removed in the background. `departure`: the server was not deleted, so it is
      * stopped first, and the files of a saved server are kept.
      */
-    remove(id: string, departure?: Departure): Effect.Effect<void, DaemonRefused>
+    remove(id: ServerId, departure?: Departure): Effect.Effect<void, DaemonRefused>
     /** Starts to send reports. */
     connect(uplink: Uplink): Effect.Effect<void>
     /** Stops all servers, with at most `wait_seconds` for each. */
@@ -100,8 +101,8 @@ export class Instances extends Context.Service<
         const parent = yield* Effect.scope
         const uplink = yield* Deferred.make<Uplink>()
         /** Serialises the calls for each server, so that a repeated create makes one server. */
-        const locks = makeKeyedLock()
-        const entries = new Map<string, Entry>()
+        const locks = makeKeyedLock<ServerId>()
+        const entries = new Map<ServerId, Entry>()
         const removals = new RecentRemovals()
         const orphans = makeOrphanedServers({
           lostDir: options.lostDir,
@@ -199,7 +200,7 @@ export class Instances extends Context.Service<
         })
 
         /** Moves the folder of a server away: to be deleted, or to the orphaned servers. */
-        const moveAway = Effect.fnUntraced(function* (id: string, entry: Entry, departure?: Departure) {
+        const moveAway = Effect.fnUntraced(function* (id: ServerId, entry: Entry, departure?: Departure) {
           const { file, folder } = entry.instance
           if (departure !== undefined && isKept(file.get(), departure)) {
             // Files that cannot be read are kept as well.
@@ -212,7 +213,7 @@ export class Instances extends Context.Service<
           yield* folderRemovals.begin(id, folder)
         })
 
-        const removeEntry = Effect.fnUntraced(function* (id: string, entry: Entry, departure?: Departure) {
+        const removeEntry = Effect.fnUntraced(function* (id: ServerId, entry: Entry, departure?: Departure) {
           if (departure !== undefined && !entry.ended) {
             // The control plane must not receive further reports.
             yield* Fiber.interrupt(entry.reporter)
@@ -228,7 +229,7 @@ export class Instances extends Context.Service<
           removals.add(id, now(), { sequence, arrival: spec.arrival })
         })
 
-        const remove = Effect.fn("Instances.remove")(function* (id: string, departure?: Departure) {
+        const remove = Effect.fn("Instances.remove")(function* (id: ServerId, departure?: Departure) {
           // Under the lock: waits for a creation in progress.
           const find = Effect.sync(() => {
             const found = entries.get(id)
@@ -251,7 +252,7 @@ export class Instances extends Context.Service<
           yield* departure === undefined ? work : Effect.flatMap(Effect.forkIn(work, parent), Fiber.join)
         })
 
-        const get = Effect.fnUntraced(function* (id: string) {
+        const get = Effect.fnUntraced(function* (id: ServerId) {
           const entry = entries.get(id)
           return entry === undefined || entry.removed !== undefined ? yield* notFound(id) : entry.instance
         })
@@ -277,7 +278,7 @@ export class Instances extends Context.Service<
         }
         const { collect } = installer
         const folderRemovals = yield* makeFolderRemovals({ serversDir, files, runtime, collect })
-        const known = new Set(found.map((server) => server.id))
+        const known = new Set<string>(found.map((server) => server.id))
         for (const name of yield* runtime.alive) {
           if (known.has(name)) continue
           yield* Effect.logInfo("killing the remaining processes").pipe(

@@ -1,3 +1,4 @@
+import type { ServerId } from "../../domain/Id.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 
 /** The time for which a removal is remembered, in ms: far longer than a call can be in flight. */
@@ -18,7 +19,7 @@ interface Removal {
  * reports servers that are left on the node.
  */
 export class RecentRemovals {
-  readonly #removals = new Map<string, Removal>()
+  readonly #removals = new Map<ServerId, Removal>()
 
   /**
    * Records a removal, also of a missing server.
@@ -26,7 +27,7 @@ export class RecentRemovals {
    * @param now milliseconds of a monotonic clock
    */
   add(
-    id: string,
+    id: ServerId,
     now: number,
     was?: { readonly sequence: number; readonly arrival?: string | undefined }
   ): void {
@@ -50,7 +51,7 @@ export class RecentRemovals {
   }
 
   /** Forgets a removal, because the server was created again. */
-  forget(id: string): void {
+  forget(id: ServerId): void {
     this.#removals.delete(id)
   }
 }

@@ -2,8 +2,10 @@
  * The removal of server folders in the background, however many files a server has made, however deep. A folder that is
  * renamed to `.removed-<server id>-<uuid>` has no server any more.
  */
+
 import { join } from "node:path"
 import { Effect, Semaphore } from "effect"
+import type { ServerId } from "../../domain/Id.ts"
 import { backoff } from "../../work/backoff.ts"
 import { makeWorkQueue } from "../../work/WorkQueue.ts"
 import { IoError, listFolder, removeTree, syncFolder } from "../disk/fsio.ts"
@@ -86,7 +88,7 @@ export const makeFolderRemovals = Effect.fnUntraced(function* (options: FolderRe
 
   return {
     /** Renames the folder of a server, on disk when this returns, and starts its removal. */
-    begin: Effect.fnUntraced(function* (serverId: string, folder: string) {
+    begin: Effect.fnUntraced(function* (serverId: ServerId, folder: string) {
       const removed = join(serversDir, removedName(serverId))
       yield* files.moveAside(folder, removed)
       yield* runtime.renameUser(serverId, removed)

@@ -1,4 +1,5 @@
 /** The install log of a server: the log of its software's installation, and lines about this server. */
+
 import { appendFile, readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"

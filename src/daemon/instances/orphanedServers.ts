@@ -5,9 +5,11 @@
  *     lost/<server id>[-n]        the folder of the server; `files` has the files that it wrote
  *     lost/<server id>[-n].json   the note: the server, and the reason
  */
+
 import { dirname, join } from "node:path"
 import { Clock, Effect, Schema } from "effect"
 import { Allocations } from "../../domain/Allocation.ts"
+import { NodeId, ServerId } from "../../domain/Id.ts"
 import { ServerDefinition } from "../../domain/ServerDefinition.ts"
 import {
   type IoError,
@@ -32,14 +34,14 @@ import type { ServerState } from "../state/ServerFile.ts"
  */
 export type Departure =
   | { readonly why: "unknown" | "moved" }
-  | { readonly why: "elsewhere"; readonly node_id: string }
+  | { readonly why: "elsewhere"; readonly node_id: NodeId }
 
 const Note = Schema.Struct({
   format: Schema.Literal(1),
-  server_id: Schema.String,
+  server_id: ServerId,
   why: Schema.Literals(["unknown", "elsewhere", "moved"]),
   /** The node according to the database. */
-  node_id: Schema.optionalKey(Schema.String),
+  node_id: Schema.optionalKey(NodeId),
   /** RFC 3339 UTC. */
   at: Schema.String,
   /** The base folder below the files, in the folder of the node; absent: the files include the base. */
@@ -117,7 +119,7 @@ const finishInterrupted = Effect.fnUntraced(function* (dir: string, name: string
   yield* finish(dir, name, reason)
 })
 
-const freeName = Effect.fnUntraced(function* (dir: string, id: string) {
+const freeName = Effect.fnUntraced(function* (dir: string, id: ServerId) {
   const names = new Set(yield* listFolder(dir))
   for (let n = 1; ; n++) {
     const name = n === 1 ? id : `${id}-${n}`
@@ -126,7 +128,7 @@ const freeName = Effect.fnUntraced(function* (dir: string, id: string) {
 })
 
 /** Moves a folder by one rename; returns its new place. */
-const moveTo = Effect.fnUntraced(function* (dir: string, folder: string, id: string) {
+const moveTo = Effect.fnUntraced(function* (dir: string, folder: string, id: ServerId) {
   yield* makeClosedFolder(dir)
   const name = yield* freeName(dir, id)
   yield* rename(folder, join(dir, name))

@@ -1,5 +1,7 @@
 /** The refusals of a node, for callers. Pure. */
+
 import { DaemonRefused } from "../../api/Daemon.ts"
+import type { NodeId } from "../../domain/Id.ts"
 import type { ConfigPatchFailed } from "../configPatch/ConfigPatcher.ts"
 import type { IoError } from "../disk/fsio.ts"
 import { fromDataFolder, isPermanent, remedyOf } from "../disk/remedy.ts"
@@ -7,7 +9,7 @@ import type { LaunchFailed } from "../runtime/Runtime.ts"
 
 /** The node, for messages. */
 export interface NodePlace {
-  readonly node_id: string
+  readonly node_id: NodeId
   readonly dataDir: string
 }
 

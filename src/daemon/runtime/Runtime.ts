@@ -1,5 +1,6 @@
 import { Context, Data, type Effect, type Scope } from "effect"
 import type { Allocations } from "../../domain/Allocation.ts"
+import type { ServerId } from "../../domain/Id.ts"
 import type { Limits } from "../../domain/Limits.ts"
 import type { RuntimeKind } from "../../domain/Node.ts"
 import type { Isolation } from "../../domain/SystemInfo.ts"
@@ -62,7 +63,7 @@ export interface SharedFolder {
 
 /** A run of a server. */
 export interface Launch {
-  readonly server_id: string
+  readonly server_id: ServerId
   /** The unique name of this run. */
   readonly token: string
   /** The folder of the server, with `console.log`, `console.in`, `run.json` and `exit`. */
@@ -176,7 +177,7 @@ export class Runtime extends Context.Service<
     /** Reserves the uid of a server, or of files that are kept. */
     reserveUser(name: string, uid: number): Effect.Effect<void>
     /** Reserves the uid of a removed server under another name: the server may return while its files are removed. */
-    renameUser(server_id: string, to: string): Effect.Effect<void>
+    renameUser(server_id: ServerId, to: string): Effect.Effect<void>
     /** Releases the uid of a server that was removed with all its files. */
     releaseUser(name: string): Effect.Effect<void>
     /** The isolation of servers from this node and from each other, by runtime. */

@@ -1,8 +1,9 @@
 import { Context, Layer } from "effect"
 import type { Allocations } from "../../domain/Allocation.ts"
+import type { NodeId } from "../../domain/Id.ts"
 import type { Node, NodeUsage } from "../../domain/Node.ts"
 import type { NodeRecord } from "../../store/repos/NodeRepo.ts"
-import { FleetNode, nodeView, type Reservation } from "./FleetNode.ts"
+import { FleetNode, nodeView, type Reservation, type ReservationId } from "./FleetNode.ts"
 import { byName } from "./place.ts"
 
 /**
@@ -10,8 +11,8 @@ import { byName } from "./place.ts"
  * functions, so that a decision and its effects are one step.
  */
 export class FleetState {
-  readonly #nodes = new Map<string, FleetNode>()
-  readonly #holdings = new Map<string, Reservation>()
+  readonly #nodes = new Map<NodeId, FleetNode>()
+  readonly #holdings = new Map<ReservationId, Reservation>()
   readonly #watchers = new Set<(node: FleetNode) => void>()
   #list: ReadonlyArray<Node> | undefined = undefined
 
@@ -19,7 +20,7 @@ export class FleetState {
     return this.#nodes.values()
   }
 
-  get(id: string): FleetNode | undefined {
+  get(id: NodeId): FleetNode | undefined {
     return this.#nodes.get(id)
   }
 
@@ -53,7 +54,7 @@ export class FleetState {
   }
 
   /** Removes the record of a node. */
-  forget(id: string): void {
+  forget(id: NodeId): void {
     const node = this.#nodes.get(id)
     if (node === undefined) return
     node.record = undefined
@@ -88,12 +89,12 @@ export class FleetState {
   }
 
   /** Returns the reservation of a server. */
-  holding(server_id: string): Reservation | undefined {
+  holding(server_id: ReservationId): Reservation | undefined {
     return this.#holdings.get(server_id)
   }
 
   /** Releases the reservation of a server, if it has one. */
-  release(server_id: string): void {
+  release(server_id: ReservationId): void {
     const holding = this.#holdings.get(server_id)
     if (holding === undefined) return
     this.#holdings.delete(server_id)
@@ -111,7 +112,7 @@ export class FleetState {
     return () => void this.#watchers.delete(watcher)
   }
 
-  #obtain(id: string): FleetNode {
+  #obtain(id: NodeId): FleetNode {
     const node = this.#nodes.get(id) ?? new FleetNode(id)
     this.#nodes.set(id, node)
     return node

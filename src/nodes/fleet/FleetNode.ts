@@ -1,3 +1,4 @@
+import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { Node, NodeDetail, NodeUsage } from "../../domain/Node.ts"
 import { transportOf } from "../../domain/transport.ts"
 import type { NodeRecord } from "../../store/repos/NodeRepo.ts"
@@ -10,10 +11,13 @@ export interface Load {
   readonly cpu_millipercent: number
 }
 
+/** The name of a reservation: the server has it, or it is its second one, on the other node of a migration. */
+export type ReservationId = ServerId | `${string}/other`
+
 /** The reservation of a server on its node. */
 export interface Reservation {
-  readonly server_id: string
-  readonly node_id: string
+  readonly server_id: ReservationId
+  readonly node_id: NodeId
   readonly blueprint_id: string
   readonly load: Load
   readonly mappings: PortMappings
@@ -21,7 +25,7 @@ export interface Reservation {
 
 /** The state of one node in memory. Only {@link Fleet} changes it. */
 export class FleetNode {
-  readonly id: string
+  readonly id: NodeId
   /** Undefined: servers are placed there, and the node itself is not known (yet). */
   record: NodeRecord | undefined = undefined
   connected = false
@@ -35,7 +39,7 @@ export class FleetNode {
   /** Number of servers by blueprint. */
   readonly blueprints = new Map<string, number>()
 
-  constructor(id: string) {
+  constructor(id: NodeId) {
     this.id = id
   }
 

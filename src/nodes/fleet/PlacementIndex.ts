@@ -1,3 +1,4 @@
+import type { NodeId } from "../../domain/Id.ts"
 import type { RuntimeKind } from "../../domain/Node.ts"
 import { type Compare, first, firstAfter, insert, remove, type Search, type Tree } from "./OrderedTree.ts"
 import { byName, type Candidate, type Need, orderOf, type Rank, type Strategy } from "./place.ts"
@@ -15,7 +16,7 @@ interface Trees {
 export class PlacementIndex {
   readonly #strategy: Strategy
   readonly #compare: Compare<Rank>
-  readonly #candidates = new Map<string, Candidate>()
+  readonly #candidates = new Map<NodeId, Candidate>()
   readonly #trees = new Map<RuntimeKind, Trees>()
   /** Round-robin: the last chosen node per kind of need, so that different needs do not skip each other's nodes. */
   readonly #turns = new Map<string, Pick<Rank, "name" | "id">>()
@@ -31,7 +32,7 @@ export class PlacementIndex {
     return this.#candidates.size
   }
 
-  get(id: string): Candidate | undefined {
+  get(id: NodeId): Candidate | undefined {
     return this.#candidates.get(id)
   }
 
@@ -49,7 +50,7 @@ export class PlacementIndex {
   }
 
   /** Removes a candidate, if it is one. */
-  delete(id: string): void {
+  delete(id: NodeId): void {
     const candidate = this.#candidates.get(id)
     if (candidate === undefined) return
     this.#candidates.delete(id)

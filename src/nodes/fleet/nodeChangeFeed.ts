@@ -1,5 +1,6 @@
 import { Effect, Schedule, type Scope, Semaphore } from "effect"
 import type { Unavailable } from "../../domain/errors.ts"
+import type { NodeId } from "../../domain/Id.ts"
 import type { NodeRecordChange, NodeRecordChangeKind } from "../../domain/Journal.ts"
 import { Journal } from "../../store/journal/Journal.ts"
 import { type NodeRecord, NodeRepo } from "../../store/repos/NodeRepo.ts"
@@ -17,11 +18,11 @@ const append = (change: NodeRecordChange) =>
   Effect.flatMap(Transaction, (transaction) => transaction.append(change))
 
 /** Adds to the journal that the record of a node has changed. */
-export const appendNodeChanged = (node_id: string, kind: NodeRecordChangeKind) =>
+export const appendNodeChanged = (node_id: NodeId, kind: NodeRecordChangeKind) =>
   append({ topic: "node:changed", node_id, kind })
 
 /** Adds to the journal that a node became reachable or unreachable. */
-export const appendReachabilityChanged = (node_id: string) => append({ topic: "node:reach", node_id })
+export const appendReachabilityChanged = (node_id: NodeId) => append({ topic: "node:reach", node_id })
 
 /**
  * Keeps the nodes in memory equal to their records, on every replica: reads the records that the journal names, and then
@@ -32,10 +33,10 @@ export const appendReachabilityChanged = (node_id: string) => append({ topic: "n
  * @returns reads the records of nodes again
  */
 export const followNodeChanges = Effect.fnUntraced(function* (options: {
-  readonly onRecord: (node_id: string, record: NodeRecord | undefined) => void
+  readonly onRecord: (node_id: NodeId, record: NodeRecord | undefined) => void
   readonly onChange: (change: RecordChange) => void
 }): Effect.fn.Return<
-  (node_ids: ReadonlyArray<string>) => Effect.Effect<void, Unavailable>,
+  (node_ids: ReadonlyArray<NodeId>) => Effect.Effect<void, Unavailable>,
   Unavailable,
   Fleet | Journal | NodeRepo | Store | Scope.Scope
 > {
@@ -46,12 +47,12 @@ export const followNodeChanges = Effect.fnUntraced(function* (options: {
   // An older read must not replace a newer one.
   const oneAtATime = yield* Semaphore.make(1)
 
-  const put = (id: string, record: NodeRecord | undefined) => {
+  const put = (id: NodeId, record: NodeRecord | undefined) => {
     options.onRecord(id, record)
     if (record === undefined) fleet.forget(id)
     else fleet.put(record)
   }
-  const refresh = (ids: ReadonlyArray<string>) =>
+  const refresh = (ids: ReadonlyArray<NodeId>) =>
     oneAtATime.withPermit(
       Effect.map(store.read(repo.find(ids)), (records) => {
         const found = new Map(records.map((record) => [record.id, record]))

@@ -1,4 +1,5 @@
 /** The rules and the order of placements, without I/O (node-protocol, "Placement and ports"). */
+import type { NodeId } from "../../domain/Id.ts"
 import type { RuntimeKind } from "../../domain/Node.ts"
 import { type Compare, hasRoom, type Room } from "./OrderedTree.ts"
 
@@ -14,7 +15,7 @@ export interface Rank {
   readonly share: number
   readonly servers: number
   readonly name: string
-  readonly id: string
+  readonly id: NodeId
 }
 
 /** A node that can get servers now: connected and not drained. */
@@ -36,7 +37,7 @@ export interface Need extends Room {
   /** Excludes nodes with a server of this blueprint (anti-affinity). */
   readonly alone?: string
   /** Ids of excluded nodes. */
-  readonly except?: ReadonlyArray<string>
+  readonly except?: ReadonlyArray<NodeId>
 }
 
 const byText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0)

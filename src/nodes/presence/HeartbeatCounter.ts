@@ -1,4 +1,5 @@
 import { Duration } from "effect"
+import type { NodeId } from "../../domain/Id.ts"
 import type { HeartbeatMonitor } from "./HeartbeatMonitor.ts"
 import { type Expiry, Liveness } from "./Liveness.ts"
 
@@ -17,8 +18,8 @@ export interface HeartbeatCounter extends HeartbeatMonitor {
 export const makeHeartbeatCounter = (options: {
   readonly lostAfter: Duration.Duration
   readonly givenUpAfter: Duration.Duration
-  readonly silent: Iterable<string>
-  readonly lost: Iterable<string>
+  readonly silent: Iterable<NodeId>
+  readonly lost: Iterable<NodeId>
 }): HeartbeatCounter => {
   const liveness = new Liveness({
     lostAfter: Duration.toMillis(options.lostAfter),

@@ -1,4 +1,5 @@
 import { Clock, Duration, Effect, Latch, type Scope } from "effect"
+import type { NodeId } from "../../domain/Id.ts"
 import { type Expiry, Liveness } from "./Liveness.ts"
 
 /** The longest time between two checks. */
@@ -9,8 +10,8 @@ const LATE_MILLIS = 1000
 /** Synchronous functions: the caller updates its own state in the same step. */
 export interface HeartbeatMonitor {
   /** Notes a heartbeat. */
-  record(node_id: string): void
-  forget(node_id: string): void
+  record(node_id: NodeId): void
+  forget(node_id: NodeId): void
 }
 
 /**
@@ -23,7 +24,7 @@ export interface HeartbeatMonitor {
 export const makeHeartbeatMonitor = Effect.fnUntraced(function* (options: {
   readonly lostAfter: Duration.Duration
   readonly givenUpAfter: Duration.Duration
-  readonly initial: Iterable<string>
+  readonly initial: Iterable<NodeId>
   readonly onExpiry: (expiry: Expiry) => void
 }): Effect.fn.Return<HeartbeatMonitor, never, Scope.Scope> {
   const liveness = new Liveness({

@@ -1,3 +1,5 @@
+import type { NodeId } from "../../domain/Id.ts"
+
 /** Timeouts after the last heartbeat, in milliseconds. */
 export interface LivenessOptions {
   readonly lostAfter: number
@@ -5,7 +7,7 @@ export interface LivenessOptions {
 }
 
 export interface Expiry {
-  readonly node_id: string
+  readonly node_id: NodeId
   readonly kind: "lost" | "given-up"
 }
 
@@ -16,26 +18,26 @@ export interface Expiry {
 export class Liveness {
   readonly #options: LivenessOptions
   /** By node: the time of its last heartbeat, oldest first. */
-  readonly #heartbeats = new Map<string, number>()
-  readonly #lost = new Map<string, number>()
+  readonly #heartbeats = new Map<NodeId, number>()
+  readonly #lost = new Map<NodeId, number>()
 
   constructor(options: LivenessOptions) {
     this.#options = options
   }
 
   /** Notes a heartbeat. */
-  record(node_id: string, now: number): void {
+  record(node_id: NodeId, now: number): void {
     this.forget(node_id)
     this.#heartbeats.set(node_id, now)
   }
 
   /** Notes a node that is lost already, and can only be given up. */
-  lose(node_id: string, now: number): void {
+  lose(node_id: NodeId, now: number): void {
     this.forget(node_id)
     this.#lost.set(node_id, now)
   }
 
-  forget(node_id: string): void {
+  forget(node_id: NodeId): void {
     this.#heartbeats.delete(node_id)
     this.#lost.delete(node_id)
   }

@@ -1,4 +1,5 @@
 import { Clock, Duration, Effect, Latch, type Scope } from "effect"
+import type { NodeId } from "../../domain/Id.ts"
 import type { NodeUsage } from "../../domain/Node.ts"
 import { NodeRepo, type ReceivedHeartbeat } from "../../store/repos/NodeRepo.ts"
 import { Store } from "../../store/Store.ts"
@@ -7,9 +8,9 @@ import { Fleet } from "../fleet/Fleet.ts"
 /** The heartbeats of all replicas. */
 export interface SharedHeartbeats {
   /** Notes a heartbeat of a boot of a node. */
-  note(node_id: string, boot_id: string, usage: NodeUsage): void
+  note(node_id: NodeId, boot_id: string, usage: NodeUsage): void
   /** Returns the number of the last heartbeat of a node that was read; each replica's write changes it. */
-  beats(node_id: string): number
+  beats(node_id: NodeId): number
 }
 
 /** The longest time between two reads that counts, in intervals: a longer one was late or had failed. */
@@ -27,7 +28,7 @@ const COUNTED = 2
 export const shareHeartbeats = Effect.fnUntraced(function* (options: {
   readonly others: boolean
   readonly every: Duration.Duration
-  readonly onHeartbeat: (node_id: string) => void
+  readonly onHeartbeat: (node_id: NodeId) => void
   readonly onRead: (millis: number) => void
 }): Effect.fn.Return<SharedHeartbeats, never, Fleet | NodeRepo | Store | Scope.Scope> {
   const fleet = yield* Fleet
@@ -35,8 +36,8 @@ export const shareHeartbeats = Effect.fnUntraced(function* (options: {
   const store = yield* Store
   const clock = yield* Clock.Clock
   const now = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n)
-  const received = new Map<string, Omit<ReceivedHeartbeat, "age"> & { readonly at: number }>()
-  const beats = new Map<string, number>()
+  const received = new Map<NodeId, Omit<ReceivedHeartbeat, "age"> & { readonly at: number }>()
+  const beats = new Map<NodeId, number>()
   /** Open while work is pending. */
   const due = Latch.makeUnsafe(options.others)
   const rest = Effect.sync(() => {

@@ -1,4 +1,5 @@
 import { type Duration, Effect, Queue, Schedule, type Scope } from "effect"
+import type { NodeId } from "../../domain/Id.ts"
 import { Leadership } from "../../store/Leadership.ts"
 import { NodeRepo } from "../../store/repos/NodeRepo.ts"
 import { Store } from "../../store/Store.ts"
@@ -26,7 +27,7 @@ interface Due extends Expiry {
 export const makeFailureDetector = Effect.fnUntraced(function* (options: {
   readonly lostAfter: Duration.Duration
   readonly givenUpAfter: Duration.Duration
-  readonly beats: (node_id: string) => number
+  readonly beats: (node_id: NodeId) => number
 }): Effect.fn.Return<
   HeartbeatMonitor & { advance(millis: number): void },
   never,
@@ -55,7 +56,7 @@ export const makeFailureDetector = Effect.fnUntraced(function* (options: {
       return changed
     })
   /** A heartbeat arrived meanwhile, or the database is unavailable: the timeout begins again. */
-  const restartTimeout = (node_id: string) => {
+  const restartTimeout = (node_id: NodeId) => {
     if (fleet.get(node_id)?.record?.gone === null) monitor?.record(node_id)
   }
   const settle = (due: Due) =>

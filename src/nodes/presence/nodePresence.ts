@@ -1,5 +1,6 @@
 import { Duration, Effect, PubSub, Stream } from "effect"
 import { DatabaseFull, type Unavailable } from "../../domain/errors.ts"
+import type { NodeId } from "../../domain/Id.ts"
 import type { NodeUsage } from "../../domain/Node.ts"
 import { mayUseReserve } from "../../store/disk/DatabaseDisk.ts"
 import { Leadership } from "../../store/Leadership.ts"
@@ -18,7 +19,7 @@ const NOTED_MILLIS = 60_000
 
 /** A node connected, was lost (no heartbeat for 30 s), or was given up (for 10 min). */
 export interface NodeChange {
-  readonly node_id: string
+  readonly node_id: NodeId
   readonly kind: "connected" | "lost" | "given-up"
 }
 
@@ -53,7 +54,7 @@ export const makeNodePresence = Effect.fnUntraced(function* (options: {
   /** Undefined until the records are read. */
   let detector: Effect.Success<ReturnType<typeof makeFailureDetector>> | undefined
 
-  const onRecord = (id: string, record: NodeRecord | undefined) => {
+  const onRecord = (id: NodeId, record: NodeRecord | undefined) => {
     const before = fleet.get(id)?.record
     if (record === undefined) return detector?.forget(id)
     const isNew = record.token !== before?.token && record.connected
@@ -81,12 +82,12 @@ export const makeNodePresence = Effect.fnUntraced(function* (options: {
 
   return {
     /** Notes a heartbeat. */
-    record: (id: string, boot_id: string, usage: NodeUsage) => {
+    record: (id: NodeId, boot_id: string, usage: NodeUsage) => {
       detector?.record(id)
       shared.note(id, boot_id, usage)
     },
     /** Reads the record of a node again. */
-    refresh: (id: string): Effect.Effect<void, Unavailable> => refresh([id]),
+    refresh: (id: NodeId): Effect.Effect<void, Unavailable> => refresh([id]),
     changes: Stream.fromPubSub(hub)
   } as const
 })

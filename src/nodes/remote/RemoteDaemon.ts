@@ -5,6 +5,7 @@ import type { CircuitBreaker } from "effect/persistence"
 import { type Daemon, type DaemonError, type LinesRequest, NodeUnreachable } from "../../api/Daemon.ts"
 import { DaemonApi } from "../../api/DaemonApi.ts"
 import { undecodableFails } from "../../api/undecodable.ts"
+import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { Page, Pagination } from "../../domain/Pagination.ts"
 import { RequestId } from "../../domain/RequestId.ts"
 import { type NodeTls, tlsNow } from "./connectTimeoutClient.ts"
@@ -19,7 +20,7 @@ export interface RemoteTarget {
 }
 
 export interface RemoteDaemonOptions extends NodeTls {
-  readonly node_id: string
+  readonly node_id: NodeId
   /** Called before each attempt; undefined: the node is not connected. */
   readonly target: () => RemoteTarget | undefined
   /** Brings {@link target} up to date; for a daemon that refuses the token. */
@@ -166,7 +167,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
     large(Math.min(LARGEST_TEXT + request.per_page * LARGEST_LINE, TEXT_AT_ONCE), use)
 
   const console = Effect.fnUntraced(function* (
-    id: string
+    id: ServerId
   ): Effect.fn.Return<Stream.Stream<string>, DaemonError, Scope.Scope> {
     const now = target()
     if (now === undefined) return yield* unreachable

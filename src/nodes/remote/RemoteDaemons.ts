@@ -4,6 +4,7 @@ import { CircuitBreaker } from "effect/persistence"
 import type { RegistrationRequired } from "../../api/ControlPlane.ts"
 import type { Daemon } from "../../api/Daemon.ts"
 import { Forbidden, InvalidRequest } from "../../domain/errors.ts"
+import type { NodeId } from "../../domain/Id.ts"
 import { transportOf } from "../../domain/transport.ts"
 import { DaemonClient } from "../DaemonClient.ts"
 import { Fleet } from "../fleet/Fleet.ts"
@@ -43,17 +44,17 @@ export class RemoteDaemons extends Context.Service<
      * @error Forbidden the node is embedded in a service and must not register over HTTP
      * @error InvalidRequest the address is not allowed
      */
-    check(node_id: string, url: string): Effect.Effect<void, Forbidden | InvalidRequest>
+    check(node_id: NodeId, url: string): Effect.Effect<void, Forbidden | InvalidRequest>
     /** Whether the node is known and not embedded. */
-    has(node_id: string): boolean
+    has(node_id: NodeId): boolean
     /** Probes a node that has registered here. */
-    registered(node_id: string): Effect.Effect<void>
+    registered(node_id: NodeId): Effect.Effect<void>
     /**
      * Notes a heartbeat, and probes the node from time to time. Returns the reason that it is unreachable, if there is one.
      *
      * @error RegistrationRequired the node does not know the token of its last registration
      */
-    onHeartbeat(node_id: string): Effect.Effect<string | undefined, RegistrationRequired>
+    onHeartbeat(node_id: NodeId): Effect.Effect<string | undefined, RegistrationRequired>
   }
 >()("muster/nodes/RemoteDaemons") {
   static readonly layerNoDeps = (options: RemoteDaemonsOptions = {}) =>
@@ -69,8 +70,8 @@ export class RemoteDaemons extends Context.Service<
         const probe = yield* makeReachabilityProbe
         const networks = options.networks ?? makeNodeNetworks([])
         const requireTls = options.requireTls === true
-        const made = new Map<string, Daemon>()
-        const isPlain = (node_id: string) => {
+        const made = new Map<NodeId, Daemon>()
+        const isPlain = (node_id: NodeId) => {
           const record = fleet.get(node_id)?.record
           return record?.embedded === false && transportOf(record.url) === "plain"
         }
@@ -83,16 +84,16 @@ export class RemoteDaemons extends Context.Service<
           )
         }
 
-        const has = (node_id: string) =>
+        const has = (node_id: NodeId) =>
           fleet.get(node_id)?.record?.embedded === false && !daemons.isAttached(node_id)
-        const target = (node_id: string) => () => {
+        const target = (node_id: NodeId) => () => {
           const node = fleet.get(node_id)
           if (node?.connected !== true || node.record === undefined) return undefined
           if (requireTls && isPlain(node_id)) return undefined
           const token = seal.open(node_id, node.record.token)
           return token === undefined ? undefined : { url: node.record.url, token }
         }
-        const make = (node_id: string) =>
+        const make = (node_id: NodeId) =>
           makeRemoteDaemon({
             ...options,
             networks,

@@ -2,6 +2,7 @@ import { Effect, Latch, Random, type Scope } from "effect"
 import { RegistrationRequired } from "../../api/ControlPlane.ts"
 import type { DaemonError } from "../../api/Daemon.ts"
 import { elapsedMillis } from "../../domain/elapsed.ts"
+import type { NodeId } from "../../domain/Id.ts"
 import { backoff } from "../../work/backoff.ts"
 import { makeWorkQueue } from "../../work/WorkQueue.ts"
 import { DaemonClient } from "../DaemonClient.ts"
@@ -31,16 +32,16 @@ export interface ReachabilityProbe {
    * Calls a node until a call succeeds, and records the result. `restart`: the node has registered, so the
    * calls begin again; otherwise calls that are under way continue.
    */
-  begin(node_id: string, options?: { readonly restart: boolean }): void
+  begin(node_id: NodeId, options?: { readonly restart: boolean }): void
   /** Notes a call to a node that has succeeded. */
-  answered(node_id: string): Effect.Effect<void>
+  answered(node_id: NodeId): Effect.Effect<void>
   /**
    * Notes a heartbeat of a node, and calls the node unless a call has succeeded lately. Returns the reason that the node
    * is unreachable, if there is one.
    *
    * @error RegistrationRequired the node does not know the token of its last registration
    */
-  onHeartbeat(node_id: string): Effect.Effect<string | undefined, RegistrationRequired>
+  onHeartbeat(node_id: NodeId): Effect.Effect<string | undefined, RegistrationRequired>
 }
 
 const reasonOf = (error: DaemonError): string | undefined =>
@@ -87,8 +88,8 @@ export const makeReachabilityProbe: Effect.Effect<
   const daemons = yield* DaemonClient
   const fleet = yield* Fleet
   const registry = yield* NodeRegistry
-  const nodes = new Map<string, Reach>()
-  const reachOf = (node_id: string): Reach => {
+  const nodes = new Map<NodeId, Reach>()
+  const reachOf = (node_id: NodeId): Reach => {
     const reach = nodes.get(node_id) ?? { refusals: 0 }
     nodes.set(node_id, reach)
     return reach
@@ -102,7 +103,7 @@ export const makeReachabilityProbe: Effect.Effect<
     (stop) => Effect.sync(stop)
   )
 
-  const answered = Effect.fnUntraced(function* (node_id: string) {
+  const answered = Effect.fnUntraced(function* (node_id: NodeId) {
     reachOf(node_id).due = (yield* elapsedMillis) + QUIET * (yield* Random.nextBetween(0.8, 1.2))
   })
 
@@ -123,7 +124,7 @@ export const makeReachabilityProbe: Effect.Effect<
     }
   })
 
-  const call = Effect.fnUntraced(function* (node_id: string, probe: Probe) {
+  const call = Effect.fnUntraced(function* (node_id: NodeId, probe: Probe) {
     // Another replica may have taken the node's registration.
     const catchUp = Effect.suspend(() => {
       if (!probe.isBehind) return Effect.void
@@ -170,7 +171,7 @@ export const makeReachabilityProbe: Effect.Effect<
   const queue = yield* makeWorkQueue({
     name: "probe of a node",
     fields: (node_id) => ({ node_id }),
-    step: (node_id: string) => {
+    step: (node_id: NodeId) => {
       const probe = nodes.get(node_id)?.probe
       if (probe === undefined) return Effect.succeed("done" as const)
       return Effect.raceFirst(call(node_id, probe), Effect.as(probe.replaced.await, "done" as const))
@@ -178,7 +179,7 @@ export const makeReachabilityProbe: Effect.Effect<
     backoff: backoff({ first: "1 second", longest: "10 seconds" })
   })
 
-  const begin = (node_id: string, probe: Probe) => {
+  const begin = (node_id: NodeId, probe: Probe) => {
     const reach = reachOf(node_id)
     reach.probe?.replaced.openUnsafe()
     reach.probe = probe
@@ -197,7 +198,7 @@ export const makeReachabilityProbe: Effect.Effect<
     return false
   }
 
-  const onHeartbeat = Effect.fnUntraced(function* (node_id: string) {
+  const onHeartbeat = Effect.fnUntraced(function* (node_id: NodeId) {
     const node = fleet.get(node_id)
     if (node?.unreachable !== undefined) {
       if (!queue.has(node_id)) begin(node_id, new Probe(true))

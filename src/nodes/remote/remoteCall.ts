@@ -1,4 +1,5 @@
 /** One call to a daemon over HTTP, and its failures. */
+
 import { Cause, Duration, Effect, Exit, Schedule, type Schema } from "effect"
 import type { HttpClientError } from "effect/http"
 import { CircuitBreaker } from "effect/persistence"
@@ -15,6 +16,7 @@ import type {
   Unavailable,
   UpgradeRequired
 } from "../../domain/errors.ts"
+import type { NodeId } from "../../domain/Id.ts"
 import { cleanText } from "../../domain/NodeText.ts"
 import { ADDRESS_REFUSED } from "./nodeNetworks.ts"
 
@@ -93,7 +95,7 @@ const ofTransport = (failure: HttpClientError.HttpClientError): string => {
 }
 
 /** Maps a failure of a daemon: a refusal keeps its status, detail and hint. */
-export const toDaemonError = (node_id: string, failure: CallFailure): DaemonError | TokenUnknown => {
+export const toDaemonError = (node_id: NodeId, failure: CallFailure): DaemonError | TokenUnknown => {
   switch (failure._tag) {
     case "NotFound":
       return refusal(404, failure)
@@ -129,7 +131,7 @@ export const toDaemonError = (node_id: string, failure: CallFailure): DaemonErro
 }
 
 export interface CallOptions {
-  readonly node_id: string
+  readonly node_id: NodeId
   /** The key of the circuit breaker. */
   readonly key: string
   /** Whether a call without a response may be repeated. */

@@ -2,12 +2,13 @@ import { WebSocket } from "@effect/platform-node/NodeWS"
 import { type Cause, Effect, Option, Queue, Schema, type Scope, Stream } from "effect"
 import { type DaemonError, NodeUnreachable } from "../../api/Daemon.ts"
 import { Conflict, NotFound } from "../../domain/errors.ts"
+import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { tlsNow } from "./connectTimeoutClient.ts"
 import { type NodeNetworks, refusedConnection } from "./nodeNetworks.ts"
 import { refusal } from "./remoteCall.ts"
 
 export interface ConsoleOptions {
-  readonly node_id: string
+  readonly node_id: NodeId
   readonly url: string
   readonly token: string
   readonly tls: ReturnType<typeof tlsNow>
@@ -27,10 +28,10 @@ const LONGEST_REFUSAL = 64 * 1024
 
 const decodeRefusal = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Union([NotFound, Conflict])))
 
-const consoleUrl = (base: string, id: string) =>
+const consoleUrl = (base: string, id: ServerId) =>
   `${base.replace(/^http/, "ws").replace(/\/+$/, "")}/api/servers/${encodeURIComponent(id)}/console`
 
-const refusalOf = (text: string, node_id: string): DaemonError =>
+const refusalOf = (text: string, node_id: NodeId): DaemonError =>
   Option.match(decodeRefusal(text), {
     onNone: () => new NodeUnreachable({ node_id }),
     onSome: (failure) => refusal(failure._tag === "NotFound" ? 404 : 409, failure)
@@ -42,7 +43,7 @@ const refusalOf = (text: string, node_id: string): DaemonError =>
  */
 export const openConsole = Effect.fnUntraced(function* (
   { networks, node_id, tls, token, url }: ConsoleOptions,
-  id: string
+  id: ServerId
 ): Effect.fn.Return<Stream.Stream<string>, DaemonError, Scope.Scope> {
   const refused =
     networks === undefined

@@ -1,4 +1,5 @@
 import { Effect, Latch, Layer, Option } from "effect"
+import type { ServerId } from "../../domain/Id.ts"
 import { hasExpired } from "../../domain/Server.ts"
 import { ExpiryClock } from "../../store/journal/ExpiryClock.ts"
 import { Journal } from "../../store/journal/Journal.ts"
@@ -27,8 +28,8 @@ export const ServerExpiry = Layer.effectDiscard(
 
     const queue = yield* makeWorkQueue({
       name: "expiry",
-      fields: (server_id: string) => ({ server_id }),
-      step: Effect.fnUntraced(function* (id: string): Effect.fn.Return<StepOutcome, NodeCallError> {
+      fields: (server_id: ServerId) => ({ server_id }),
+      step: Effect.fnUntraced(function* (id: ServerId): Effect.fn.Return<StepOutcome, NodeCallError> {
         const record = Option.getOrUndefined(yield* index.find(id))
         const now = yield* clock.millis
         if (record === undefined || !hasExpired(record, now)) return "done"

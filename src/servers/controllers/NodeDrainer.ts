@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto"
 import { type Duration, Effect, Layer, Option, Schedule, Stream } from "effect"
 import type { Unavailable } from "../../domain/errors.ts"
+import type { NodeId } from "../../domain/Id.ts"
 import { serverOf } from "../../domain/Journal.ts"
 import { isUnderway, type Migration } from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
@@ -58,7 +59,7 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
       const { unavailableReason } = yield* makeNodeAvailability
       const pause = Schedule.spaced(options.pause)
 
-      const nodeOf = (id: string) => Effect.map(Effect.option(registry.get(id)), Option.getOrUndefined)
+      const nodeOf = (id: NodeId) => Effect.map(Effect.option(registry.get(id)), Option.getOrUndefined)
 
       const migrating = yield* makeWorkQueue({
         name: "migration",
@@ -71,7 +72,7 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
       })
 
       /** Begins as many migrations from a node as may run at a time. */
-      const begin = Effect.fnUntraced(function* (node_id: string, asked_at: string) {
+      const begin = Effect.fnUntraced(function* (node_id: NodeId, asked_at: string) {
         const all = yield* index.migrations
         const known = new Set(all.map((migration) => migration.server_id))
         let running = all.filter((one) => isUnderway(one) && one.from_node === node_id).length
@@ -84,7 +85,7 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
           else yield* destinations.release(record.id)
         }
       })
-      const drainStep = Effect.fnUntraced(function* (node_id: string) {
+      const drainStep = Effect.fnUntraced(function* (node_id: NodeId) {
         const asked_at = (yield* drains.all).get(node_id)
         if (asked_at === undefined) return "done"
         const node = yield* nodeOf(node_id)
@@ -125,7 +126,7 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
 
       /** Servers that were migrating to a lost node return to the node that has their files, and can run there. */
       const returnStep = Effect.fnUntraced(function* (
-        node_id: string
+        node_id: NodeId
       ): Effect.fn.Return<StepOutcome, Unavailable> {
         if (registry.isConnected(node_id)) return "done"
         for (const record of yield* index.onNode(node_id)) {
@@ -154,7 +155,7 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
       return NodeMigrations.of({
         begin: drains.begin,
         end: drains.end,
-        progress: Effect.fnUntraced(function* (node_id: string) {
+        progress: Effect.fnUntraced(function* (node_id: NodeId) {
           const asked_at = yield* drains.beganAt(node_id)
           if (asked_at === undefined) return undefined
           const all = yield* index.migrations
@@ -163,7 +164,7 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
             (migration) => Effect.map(index.find(migration.server_id), Option.toArray)
           )
           const elsewhere = arriving.flat()
-          const away = new Map<string, string>()
+          const away = new Map<NodeId, string>()
           for (const id of new Set([node_id, ...elsewhere.map((record) => record.node_id)])) {
             const reason = yield* unavailableReason(id)
             if (reason !== undefined) away.set(id, reason)

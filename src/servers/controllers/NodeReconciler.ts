@@ -1,5 +1,6 @@
 import { Context, Effect, Layer, Option, Stream } from "effect"
 import type { InvalidRequest, Unavailable } from "../../domain/errors.ts"
+import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { DaemonServer, Registration, RegistrationAnswer } from "../../domain/NodeMessages.ts"
 import { type NodeChange, NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { mayUseReserve } from "../../store/disk/DatabaseDisk.ts"
@@ -41,7 +42,7 @@ export class NodeReconciler extends Context.Service<
      */
     register(registration: Registration): Effect.Effect<RegistrationAnswer, InvalidRequest | Unavailable>
     /** Whether a boot of a node mentions this unknown server for the first time. */
-    isNews(node_id: string, boot_id: string, server_id: string): boolean
+    isNews(node_id: NodeId, boot_id: string, server_id: ServerId): boolean
   }
 >()("muster/servers/NodeReconciler") {
   static readonly layer = Layer.effect(
@@ -56,15 +57,15 @@ export class NodeReconciler extends Context.Service<
       const nodeRepo = yield* NodeRepo
       const registry = yield* NodeRegistry
       /** Serialises a registration with the work on the state of the same node. */
-      const nodes = makeKeyedLock()
+      const nodes = makeKeyedLock<NodeId>()
       const removals = yield* recentRemovals
       const { release } = yield* makeMigrationSteps
 
       /** By node: unknown servers that its present boot has mentioned. */
-      const mentioned = new Map<string, { readonly boot_id: string; readonly servers: Set<string> }>()
-      const isNews = (node_id: string, boot_id: string, server_id: string) => {
+      const mentioned = new Map<NodeId, { readonly boot_id: string; readonly servers: Set<ServerId> }>()
+      const isNews = (node_id: NodeId, boot_id: string, server_id: ServerId) => {
         const before = mentioned.get(node_id)
-        const { servers } = before?.boot_id === boot_id ? before : { servers: new Set<string>() }
+        const { servers } = before?.boot_id === boot_id ? before : { servers: new Set<ServerId>() }
         mentioned.set(node_id, { boot_id, servers })
         if (servers.has(server_id) || servers.size >= MENTIONED) return false
         servers.add(server_id)
@@ -82,7 +83,7 @@ export class NodeReconciler extends Context.Service<
         )
         const sequences = yield* lifecycle.sequences(node_id, listed)
         const { token } = yield* registry.register(registration)
-        const suspects: Array<string> = []
+        const suspects: Array<ServerId> = []
         const reconcile = Effect.fnUntraced(function* (view: DaemonServer) {
           const sequence = sequences.get(view.id)
           const record = Option.getOrUndefined(yield* index.find(view.id))
@@ -106,12 +107,12 @@ export class NodeReconciler extends Context.Service<
         return { token, ...orphans }
       }, mayUseReserve)
 
-      const connected = (node_id: string) => {
+      const connected = (node_id: NodeId) => {
         const wake = nodes.withLock(node_id)(provisioner.wakeNode(node_id))
         return leadership.isSingle ? wake : Effect.delay(wake, REGISTRATION)
       }
 
-      const lost = Effect.fnUntraced(function* (node_id: string) {
+      const lost = Effect.fnUntraced(function* (node_id: NodeId) {
         const records = yield* index.onNode(node_id)
         const ids = records.filter((record) => record.status !== "unknown").map((record) => record.id)
         if (ids.length === 0) return
@@ -119,7 +120,7 @@ export class NodeReconciler extends Context.Service<
         yield* lifecycle.nodeLost(node_id, ids)
       })
 
-      const givenUp = Effect.fnUntraced(function* (node_id: string) {
+      const givenUp = Effect.fnUntraced(function* (node_id: NodeId) {
         const records = yield* index.onNode(node_id)
         const ids = records.filter((record) => !record.definition.save).map((record) => record.id)
         if (ids.length === 0) return

@@ -1,4 +1,5 @@
 import { Context, type Duration, Effect, Layer, Option, Schedule } from "effect"
+import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { Journal } from "../../store/journal/Journal.ts"
 import { Leadership } from "../../store/Leadership.ts"
@@ -34,7 +35,7 @@ export class Provisioner extends Context.Service<
   Provisioner,
   {
     /** Works on the servers of a node that need an action; called when the node connects. */
-    wakeNode(node_id: string): Effect.Effect<void>
+    wakeNode(node_id: NodeId): Effect.Effect<void>
     /** Number of servers that are being worked on. */
     readonly active: Effect.Effect<number>
   }
@@ -50,8 +51,8 @@ export class Provisioner extends Context.Service<
         const servers = yield* ServerRepo
         const store = yield* Store
         const { actionFor, removals, step, suspects } = yield* makeProvisionStep
-        const installs = makeKeyedLock(INSTALLS)
-        const calls = makeKeyedLock(options.callsPerNode)
+        const installs = makeKeyedLock<NodeId>(INSTALLS)
+        const calls = makeKeyedLock<NodeId>(options.callsPerNode)
 
         const pending = (records: ReadonlyArray<ServerRecord>) =>
           records.filter((record) => actionFor(record) !== "nothing").map(({ id }) => id)
@@ -63,7 +64,7 @@ export class Provisioner extends Context.Service<
           backoff: backoff({ first: options.retryFrom, longest: options.retryCap }),
           leadership,
           // The server's lock comes last: a removal waits for one call at most.
-          permit: (id: string) => (effect) =>
+          permit: (id: ServerId) => (effect) =>
             Effect.flatMap(index.find(id), (found) => {
               const locked = locks.withLock(id)(effect)
               if (Option.isNone(found)) return locked
@@ -89,7 +90,7 @@ export class Provisioner extends Context.Service<
           })
         )
 
-        let before: ReadonlyArray<string> = []
+        let before: ReadonlyArray<ServerId> = []
         const addInterruptedRemovals = Effect.gen(function* () {
           const now = yield* store.read(servers.removing)
           for (const id of now) {

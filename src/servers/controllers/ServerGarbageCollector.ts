@@ -1,4 +1,5 @@
 import { Context, type Duration, Effect, Layer, Stream } from "effect"
+import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { DaemonClient } from "../../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { Journal } from "../../store/journal/Journal.ts"
@@ -28,7 +29,7 @@ export class ServerGarbageCollector extends Context.Service<
   ServerGarbageCollector,
   {
     /** Nodes that have a deletion of a server to do, as far as the leader knows. */
-    pendingOn(server_id: string): ReadonlyArray<string>
+    pendingOn(server_id: ServerId): ReadonlyArray<NodeId>
   }
 >()("muster/servers/ServerGarbageCollector") {
   static readonly layer = (options: GarbageCollectorOptions) =>
@@ -40,7 +41,7 @@ export class ServerGarbageCollector extends Context.Service<
         const journal = yield* Journal
         const locks = yield* ServerLocks
         const migrations = yield* MigrationRepo
-        const nodes = makeKeyedLock(CALLS)
+        const nodes = makeKeyedLock<NodeId>(CALLS)
         const registry = yield* NodeRegistry
         const store = yield* Store
 

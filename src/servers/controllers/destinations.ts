@@ -1,4 +1,5 @@
 import { Effect } from "effect"
+import type { ServerId } from "../../domain/Id.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { LoadBalancer, type Placement, placementOf } from "../../nodes/LoadBalancer.ts"
 import { secondReservation } from "../index/reservations.ts"
@@ -11,9 +12,9 @@ import { ServerGarbageCollector } from "./ServerGarbageCollector.ts"
 export const makeDestinations = Effect.gen(function* () {
   const balancer = yield* LoadBalancer
   const collector = yield* ServerGarbageCollector
-  const placements = new Map<string, Placement>()
+  const placements = new Map<ServerId, Placement>()
   /** By server: the reason that no node was found. */
-  const unplaced = new Map<string, string>()
+  const unplaced = new Map<ServerId, string>()
 
   return {
     unplaced,
@@ -38,11 +39,11 @@ export const makeDestinations = Effect.gen(function* () {
       return found.success
     }),
     /** Releases the reservation of a server. */
-    release: Effect.fnUntraced(function* (id: string) {
+    release: Effect.fnUntraced(function* (id: ServerId) {
       if (placements.delete(id)) yield* balancer.release(secondReservation(id))
     }),
     /** Releases the reservation of a server because one of its ports is taken. */
-    releaseAndAvoidPorts: Effect.fnUntraced(function* (id: string) {
+    releaseAndAvoidPorts: Effect.fnUntraced(function* (id: ServerId) {
       if (placements.delete(id)) yield* balancer.releaseAndAvoidPorts(secondReservation(id))
     }),
     /** Releases all reservations: another replica leads. */
@@ -53,7 +54,7 @@ export const makeDestinations = Effect.gen(function* () {
       return Effect.forEach(ids, (id) => balancer.release(secondReservation(id)), { discard: true })
     }),
     /** The record of the server has the reservation from now on, or has none. */
-    reached: (id: string): void => void placements.delete(id)
+    reached: (id: ServerId): void => void placements.delete(id)
   } as const
 })
 export type Destinations = Effect.Success<typeof makeDestinations>

@@ -1,4 +1,5 @@
 import { Clock, Effect, Option, Semaphore } from "effect"
+import type { NodeId } from "../../domain/Id.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../../store/Store.ts"
@@ -13,7 +14,7 @@ export const makeDrains = Effect.gen(function* () {
   const servers = yield* ServerRepo
   const store = yield* Store
   /** By node: when its drain began. */
-  let began: ReadonlyMap<string, string> = new Map()
+  let began: ReadonlyMap<NodeId, string> = new Map()
   let isStale = true
   const reading = yield* Semaphore.make(1)
   const markStale = () => {
@@ -32,7 +33,7 @@ export const makeDrains = Effect.gen(function* () {
   }).pipe(reading.withPermit)
   /** Begins or ends the drain of a node, and forgets its failed migrations: they are tried again. */
   const change = Effect.fnUntraced(function* (
-    node_id: string,
+    node_id: NodeId,
     drain: ReturnType<typeof migrations.endDrain>
   ) {
     const failed = (yield* index.migrations).filter(
@@ -54,16 +55,16 @@ export const makeDrains = Effect.gen(function* () {
 
   return {
     /** Begins the drain of a node. */
-    begin: Effect.fn("NodeDrainer.begin")(function* (node_id: string) {
+    begin: Effect.fn("NodeDrainer.begin")(function* (node_id: NodeId) {
       const asked_at = new Date(yield* Clock.currentTimeMillis).toISOString()
       yield* change(node_id, migrations.beginDrain({ node_id, asked_at }))
     }),
-    end: Effect.fn("NodeDrainer.end")((node_id: string) => change(node_id, migrations.endDrain(node_id))),
+    end: Effect.fn("NodeDrainer.end")((node_id: NodeId) => change(node_id, migrations.endDrain(node_id))),
     /** The node's drain may have begun or ended. */
     markStale,
     /** Reads the drains, if they may have changed. */
     all: refresh,
     /** When the drain of a node began, as far as it is known. */
-    beganAt: (node_id: string) => Effect.map(Effect.ignore(refresh), () => began.get(node_id))
+    beganAt: (node_id: NodeId) => Effect.map(Effect.ignore(refresh), () => began.get(node_id))
   } as const
 })

@@ -1,4 +1,5 @@
 import { Effect, Option } from "effect"
+import type { ServerId } from "../../domain/Id.ts"
 import { isUnderway, type Migration } from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
@@ -33,7 +34,7 @@ export const makeMigrateStep = Effect.fnUntraced(function* (destinations: Destin
   })
 
   /** Runs the next step of a server's migration. */
-  return Effect.fnUntraced(function* (id: string) {
+  return Effect.fnUntraced(function* (id: ServerId) {
     const record = Option.getOrUndefined(yield* index.find(id))
     const migration = yield* index.migrationOf(id)
     if (record === undefined || !isUnderway(migration) || migration.phase === "arriving") {

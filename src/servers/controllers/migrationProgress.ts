@@ -1,4 +1,5 @@
 /** The progress of a drain, as the detail of its node shows it: pure rules. */
+import type { NodeId, ServerId } from "../../domain/Id.ts"
 import {
   isUnderway,
   type MigratingServer,
@@ -12,18 +13,18 @@ import { migrationBlocker, migrationDelay } from "./canMigrate.ts"
 const MOST = 1000
 
 export interface Remains {
-  readonly node_id: string
+  readonly node_id: NodeId
   /** Servers whose record is on the node. */
   readonly here: ReadonlyArray<ServerRecord>
   /** Servers that migrate away from it and have not arrived. */
   readonly elsewhere: ReadonlyArray<ServerRecord>
-  readonly migrations: ReadonlyMap<string, Migration>
+  readonly migrations: ReadonlyMap<ServerId, Migration>
   /** Whether the drain includes a server. */
   readonly isDrained: (record: ServerRecord) => boolean
   /** By server: the reason that no node was found. */
-  readonly unplaced: ReadonlyMap<string, string>
+  readonly unplaced: ReadonlyMap<ServerId, string>
   /** By node: the reason that it cannot be called. */
-  readonly away: ReadonlyMap<string, string>
+  readonly away: ReadonlyMap<NodeId, string>
 }
 
 const states = { leaving: "stopping", arriving: "transferring", returning: "returning" } as const

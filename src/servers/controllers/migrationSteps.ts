@@ -1,9 +1,11 @@
 /** The steps by which a server leaves its node, or returns to it if the migration fails. */
+
 import { randomUUID } from "node:crypto"
 import { Effect, Option } from "effect"
 import type { SqlError } from "effect/sql"
 import type { Daemon, DaemonError } from "../../api/Daemon.ts"
 import type { Unavailable } from "../../domain/errors.ts"
+import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { isUnderway, type Migration } from "../../domain/Migration.ts"
 import type { HeldServer } from "../../domain/NodeMessages.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
@@ -153,7 +155,7 @@ export const makeMigrationSteps = Effect.gen(function* () {
    * Releases a server that its node holds for a migration without a record, as after a restored backup: like a cancelled
    * migration, with a start if the record has it up.
    */
-  const release = (node_id: string, server_id: string): Effect.Effect<void, Unavailable> =>
+  const release = (node_id: NodeId, server_id: ServerId): Effect.Effect<void, Unavailable> =>
     store.write(
       Effect.gen(function* () {
         const record = Option.getOrUndefined(yield* servers.lock(server_id))

@@ -1,5 +1,7 @@
 /** Orphans on a node: instances of deleted servers, and instances without a record. */
+
 import { Effect, type Scope } from "effect"
+import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { UnknownServer } from "../../domain/NodeMessages.ts"
 import { Journal } from "../../store/journal/Journal.ts"
 import type { Standing } from "../../store/repos/MigrationRepo.ts"
@@ -12,9 +14,9 @@ const NAMED = 5
 /** The latest removals that nodes have confirmed. */
 export interface RecentRemovals {
   /** Whether the server was deleted. */
-  isDeleted(server_id: string): boolean
+  isDeleted(server_id: ServerId): boolean
   /** Whether a node had to delete its files of a server. */
-  hasLeft(server_id: string, node_id: string): boolean
+  hasLeft(server_id: ServerId, node_id: NodeId): boolean
 }
 
 /**
@@ -25,7 +27,7 @@ export const recentRemovals: Effect.Effect<RecentRemovals, never, Journal | Scop
   function* () {
     const journal = yield* Journal
     const keys = new Set<string>()
-    const left = (server_id: string, node_id: string) => `${server_id} ${node_id}`
+    const left = (server_id: ServerId, node_id: NodeId) => `${server_id} ${node_id}`
     const remember = (key: string) => {
       keys.delete(key)
       keys.add(key)
@@ -54,13 +56,13 @@ export const recentRemovals: Effect.Effect<RecentRemovals, never, Journal | Scop
  * {@link ServerGarbageCollector} deletes them.
  */
 export const sortOrphans = (options: {
-  readonly node_id: string
-  readonly listed: ReadonlyArray<string>
-  readonly standings: ReadonlyMap<string, Standing>
+  readonly node_id: NodeId
+  readonly listed: ReadonlyArray<ServerId>
+  readonly standings: ReadonlyMap<ServerId, Standing>
   readonly removals: RecentRemovals
 }) => {
   const { listed, node_id, removals, standings } = options
-  const deleted: Array<string> = []
+  const deleted: Array<ServerId> = []
   const unknown: Array<UnknownServer> = []
   for (const id of listed) {
     const standing = standings.get(id)
@@ -76,7 +78,7 @@ export const sortOrphans = (options: {
 
 /** Logs the unknown servers of a node in one line. */
 export const warnOfUnknown = (
-  node_id: string,
+  node_id: NodeId,
   unknown: ReadonlyArray<UnknownServer>
 ): Effect.Effect<void> => {
   if (unknown.length === 0) return Effect.void

@@ -1,6 +1,7 @@
 import { Effect, Option } from "effect"
 import type { Daemon, DaemonError } from "../../api/Daemon.ts"
 import type { Unavailable } from "../../domain/errors.ts"
+import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { DaemonClient } from "../../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
@@ -28,11 +29,11 @@ export const makeProvisionStep = Effect.gen(function* () {
   const store = yield* Store
 
   /** Servers that their node may have lost. */
-  const suspects = new Set<string>()
+  const suspects = new Set<ServerId>()
   /** Servers whose removal was begun and interrupted. */
-  const removals = new Set<string>()
+  const removals = new Set<ServerId>()
 
-  const call = <A, E>(node_id: string, use: (daemon: Daemon) => Effect.Effect<A, E>) =>
+  const call = <A, E>(node_id: NodeId, use: (daemon: Daemon) => Effect.Effect<A, E>) =>
     Effect.flatMap(daemons.of(node_id), use)
 
   /** "again": the node has installed it, and the record differs until the reports that are under way have arrived. */
@@ -129,7 +130,7 @@ export const makeProvisionStep = Effect.gen(function* () {
 
   /** Makes the call that a server needs next. */
   const step = Effect.fnUntraced(function* (
-    id: string,
+    id: ServerId,
     attempt: number
   ): Effect.fn.Return<StepOutcome, DaemonError | Unavailable> {
     const record = Option.getOrUndefined(yield* index.find(id))

@@ -1,14 +1,15 @@
 /** The conditions by which a caller selects servers (life.md, "Reading"); all of them must hold. */
+import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { type LabelCondition, meets } from "../../domain/Labels.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import type { ServerStatus } from "../../domain/ServerStatus.ts"
 
 export interface ServerFilter {
   readonly blueprint_id?: string
-  readonly node_id?: string
+  readonly node_id?: NodeId
   readonly status?: ServerStatus
   readonly labels: ReadonlyArray<LabelCondition>
-  readonly ids?: ReadonlySet<string>
+  readonly ids?: ReadonlySet<ServerId>
   /** The beginning of an id, or a part of a name in either case. */
   readonly q?: string
 }

@@ -1,6 +1,7 @@
 import { Context, Effect, Latch, Layer, Option, type Scope, Stream } from "effect"
 import type { SqlError } from "effect/sql"
 import type { Unavailable } from "../../domain/errors.ts"
+import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { type JournalEntry, serverOf } from "../../domain/Journal.ts"
 import type { Migration } from "../../domain/Migration.ts"
 import type { Server, ServerRecord } from "../../domain/Server.ts"
@@ -23,7 +24,7 @@ export interface Read extends Pick<Encoded, "body" | "etag"> {
 
 /** A page of servers; `next`: the last of its ids, if there are more servers. */
 export interface ServerPage {
-  readonly ids: ReadonlyArray<string>
+  readonly ids: ReadonlyArray<ServerId>
   readonly next: string | undefined
   /** JSON array of the ids. */
   readonly encodeIds: () => Read
@@ -42,38 +43,38 @@ export class ServerIndex extends Context.Service<
     list(include: Include): Effect.Effect<Read>
     /** Returns the servers of a request; undefined: `after` is no server that is or was recently here. */
     select(request: ListRequest): Effect.Effect<ServerPage | undefined>
-    readonly ids: Effect.Effect<ReadonlyArray<string>>
+    readonly ids: Effect.Effect<ReadonlyArray<ServerId>>
     /** Returns at most `limit` ids that begin with `prefix`. */
-    withPrefix(prefix: string, limit: number): Effect.Effect<ReadonlyArray<string>>
+    withPrefix(prefix: string, limit: number): Effect.Effect<ReadonlyArray<ServerId>>
     /** JSON of one summary. */
-    summary(id: string, include: Include): Effect.Effect<Option.Option<Read>>
+    summary(id: ServerId, include: Include): Effect.Effect<Option.Option<Read>>
     /** The plain summary of a server, or the last one of a server that was recently here. */
-    latest(id: string): Server | undefined
+    latest(id: ServerId): Server | undefined
     /** Returns a latch that each change of a server opens. */
-    changeOf(id: string): Effect.Effect<Latch.Latch, never, Scope.Scope>
+    changeOf(id: ServerId): Effect.Effect<Latch.Latch, never, Scope.Scope>
     /** The last crash of a server since the start of this process. */
-    lastCrash(id: string): Effect.Effect<Crash | undefined>
+    lastCrash(id: ServerId): Effect.Effect<Crash | undefined>
     /** `last_sequence` is not kept up to date here: ask the store for it. */
-    find(id: string): Effect.Effect<Option.Option<ServerRecord>>
+    find(id: ServerId): Effect.Effect<Option.Option<ServerRecord>>
     /**
      * {@link find}; one that is not known here, or not on the node that is given, is looked for among what others have
      * committed.
      */
-    lookUp(id: string, node_id?: string): Effect.Effect<Option.Option<ServerRecord>, Unavailable>
+    lookUp(id: ServerId, node_id?: NodeId): Effect.Effect<Option.Option<ServerRecord>, Unavailable>
     readonly records: Effect.Effect<ReadonlyArray<ServerRecord>>
-    onNode(node_id: string): Effect.Effect<ReadonlyArray<ServerRecord>>
+    onNode(node_id: NodeId): Effect.Effect<ReadonlyArray<ServerRecord>>
     /** The migration of a server, also a failed one. */
-    migrationOf(id: string): Effect.Effect<Migration | undefined>
+    migrationOf(id: ServerId): Effect.Effect<Migration | undefined>
     readonly migrations: Effect.Effect<ReadonlyArray<Migration>>
     /** The node that a server comes from which is arriving at `node_id`. */
-    originOf(node_id: string, id: string): Effect.Effect<string | undefined>
+    originOf(node_id: NodeId, id: ServerId): Effect.Effect<NodeId | undefined>
     readonly counts: Effect.Effect<ReadonlyMap<ServerStatus, number>>
     /**
      * Runs a write that creates `record`, so that the index need not read the row again that it was just made from.
      */
     creating<A, E, R>(record: ServerRecord, write: Effect.Effect<A, E, R>): Effect.Effect<A, E, R>
     /** Whether a write of this process is creating the server right now. */
-    isCreating(id: string): boolean
+    isCreating(id: ServerId): boolean
   }
 >()("muster/servers/ServerIndex") {
   static readonly layer = Layer.effect(
@@ -86,18 +87,18 @@ export class ServerIndex extends Context.Service<
       const store = yield* Store
       const read = <A>(query: Effect.Effect<A, SqlError.SqlError>) => store.read(query)
       const table = new ServerTable((node_id) => registry.nameOf(node_id))
-      const creating = new Map<string, ServerRecord>()
-      const migrations = new Map<string, Migration>()
+      const creating = new Map<ServerId, ServerRecord>()
+      const migrations = new Map<ServerId, Migration>()
       /** By server: opened at its changes. */
-      const waiting = new Map<string, Set<Latch.Latch>>()
-      const crashes = new Map<string, Crash>()
+      const waiting = new Map<ServerId, Set<Latch.Latch>>()
+      const crashes = new Map<ServerId, Crash>()
       let cursor = 0
       /** Entries that came before the first load; undefined once it is done. */
       let early: Array<JournalEntry> | undefined = []
 
       const apply = Effect.fnUntraced(function* (entries: ReadonlyArray<JournalEntry>) {
-        const stale = new Set<string>()
-        const rows = new Map<string, ServerRecord>()
+        const stale = new Set<ServerId>()
+        const rows = new Map<ServerId, ServerRecord>()
         for (const { change } of entries) {
           if (change.topic !== "server:created" && change.topic !== "server:changed") continue
           const own = creating.get(change.server_id)
@@ -186,7 +187,7 @@ export class ServerIndex extends Context.Service<
 
       const readOf = ({ body, etag }: Encoded): Read => ({ body, etag, cursor })
 
-      const find = (id: string) => Effect.sync(() => Option.fromUndefinedOr(table.get(id)))
+      const find = (id: ServerId) => Effect.sync(() => Option.fromUndefinedOr(table.get(id)))
 
       return ServerIndex.of({
         list: (include) => Effect.sync(() => readOf(table.list(include))),

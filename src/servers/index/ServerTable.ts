@@ -1,3 +1,4 @@
+import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { Server, ServerRecord } from "../../domain/Server.ts"
 import { ServerStatus } from "../../domain/ServerStatus.ts"
 import { everyServer, matches, type ServerFilter } from "./ServerFilter.ts"
@@ -20,7 +21,7 @@ export interface ListRequest {
   readonly filter: ServerFilter
   readonly limit?: number
   /** The servers after this one. */
-  readonly after?: string
+  readonly after?: ServerId
 }
 
 export const wholeList: ListRequest = { filter: everyServer }
@@ -28,7 +29,7 @@ export const wholeList: ListRequest = { filter: everyServer }
 /** A part of the list; `next`: the last server of a page that is not the last one. */
 export interface Selection {
   readonly records: ReadonlyArray<ServerRecord>
-  readonly next: string | undefined
+  readonly next: ServerId | undefined
 }
 
 /**
@@ -36,18 +37,18 @@ export interface Selection {
  * is the whole list.
  */
 export class ServerTable {
-  readonly #records = new Map<string, ServerRecord>()
-  readonly #nodes = new Map<string, Set<string>>()
-  readonly #names = new Map<string, string>()
+  readonly #records = new Map<ServerId, ServerRecord>()
+  readonly #nodes = new Map<NodeId, Set<ServerId>>()
+  readonly #names = new Map<NodeId, string>()
   readonly #counts = new Map<ServerStatus, number>(ServerStatus.literals.map((status) => [status, 0]))
-  readonly #nameOf: (node_id: string) => string
+  readonly #nameOf: (node_id: NodeId) => string
   readonly #sorted: Array<Place> = []
   readonly #deleted = new Map<string, Place & { readonly summary: Server }>()
   readonly #cache = new SummaryCache()
-  #ids: ReadonlyArray<string> | undefined
+  #ids: ReadonlyArray<ServerId> | undefined
 
   /** @param nameOf display name of a node */
-  constructor(nameOf: (node_id: string) => string) {
+  constructor(nameOf: (node_id: NodeId) => string) {
     this.#nameOf = nameOf
   }
 
@@ -55,18 +56,18 @@ export class ServerTable {
     return new Map(this.#counts)
   }
 
-  get ids(): ReadonlyArray<string> {
+  get ids(): ReadonlyArray<ServerId> {
     this.#ids ??= this.#sorted.map(({ id }) => id)
     return this.#ids
   }
 
-  get(id: string): ServerRecord | undefined {
+  get(id: ServerId): ServerRecord | undefined {
     return this.#records.get(id)
   }
 
   /** Returns at most `limit` ids that begin with `prefix`. */
-  withPrefix(prefix: string, limit: number): ReadonlyArray<string> {
-    const found: Array<string> = []
+  withPrefix(prefix: string, limit: number): ReadonlyArray<ServerId> {
+    const found: Array<ServerId> = []
     for (const id of this.#records.keys()) {
       if (id.startsWith(prefix) && found.push(id) === limit) break
     }
@@ -77,7 +78,7 @@ export class ServerTable {
     return this.#pick(this.ids)
   }
 
-  onNode(node_id: string): ReadonlyArray<ServerRecord> {
+  onNode(node_id: NodeId): ReadonlyArray<ServerRecord> {
     return this.#pick(this.#nodes.get(node_id) ?? [])
   }
 
@@ -101,7 +102,7 @@ export class ServerTable {
 
   /** Changes a record's fields that few summaries show. */
   update(
-    id: string,
+    id: ServerId,
     change: Partial<Pick<ServerRecord, "status" | "install" | "start_pending">> &
       Pick<ServerRecord, "updated_at">
   ): void {
@@ -118,7 +119,7 @@ export class ServerTable {
     this.#cache.forget([id], (include) => shows(include, shown))
   }
 
-  remove(id: string): void {
+  remove(id: ServerId): void {
     const record = this.#records.get(id)
     if (record === undefined) return
     const { created_at, node_id, status } = record
@@ -140,7 +141,7 @@ export class ServerTable {
   }
 
   /** Encodes the servers of a node again if its display name has changed. */
-  rename(node_id: string): void {
+  rename(node_id: NodeId): void {
     const name = this.#nameOf(node_id)
     if (!this.#names.has(node_id) || this.#names.get(node_id) === name) return
     this.#names.set(node_id, name)
@@ -148,13 +149,13 @@ export class ServerTable {
   }
 
   /** JSON of one summary. */
-  summary(id: string, include: Include): Encoded | undefined {
+  summary(id: ServerId, include: Include): Encoded | undefined {
     const record = this.#records.get(id)
     return record === undefined ? undefined : this.#piece(this.#cache.of(include), record)
   }
 
   /** Returns the plain summary of a server, or the last one of a server that was recently here. */
-  latest(id: string): Server | undefined {
+  latest(id: ServerId): Server | undefined {
     const record = this.#records.get(id)
     return record === undefined ? this.#deleted.get(id)?.summary : this.#summaryOf(record)
   }
@@ -177,7 +178,8 @@ export class ServerTable {
     if (after !== undefined && place === undefined) return undefined
     const records: Array<ServerRecord> = []
     for (let at = place === undefined ? 0 : this.#positionAfter(place); at < this.#sorted.length; at++) {
-      const record = this.#records.get(this.#sorted[at]?.id ?? "")
+      const { id } = this.#sorted[at] ?? {}
+      const record = id === undefined ? undefined : this.#records.get(id)
       if (record === undefined || !matches(filter, record)) continue
       if (records.length === limit) return { records, next: records.at(-1)?.id }
       records.push(record)
@@ -216,7 +218,7 @@ export class ServerTable {
     return piece
   }
 
-  #pick(ids: Iterable<string>): ReadonlyArray<ServerRecord> {
+  #pick(ids: Iterable<ServerId>): ReadonlyArray<ServerRecord> {
     const records: Array<ServerRecord> = []
     for (const id of ids) {
       const record = this.#records.get(id)

@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto"
+import type { ServerId } from "../../domain/Id.ts"
 import type { Include } from "./summary.ts"
 
 /** A response body with its weak `ETag`, which is made on first use: equal bytes have an equal tag on every replica. */
@@ -43,7 +44,7 @@ export class SummaryCache {
   }
 
   /** Removes what was encoded of some servers. */
-  forget(ids: Iterable<string>, isShown: (include: Include) => boolean = () => true): void {
+  forget(ids: Iterable<ServerId>, isShown: (include: Include) => boolean = () => true): void {
     for (const variant of this.#variants.values()) {
       if (!isShown(variant.include)) continue
       for (const id of ids) variant.pieces.delete(id)

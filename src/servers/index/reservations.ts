@@ -1,12 +1,14 @@
 import { Effect, Option } from "effect"
+import type { ServerId } from "../../domain/Id.ts"
 import { serverOf } from "../../domain/Journal.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
-import { LoadBalancer } from "../../nodes/LoadBalancer.ts"
+import type { ReservationId } from "../../nodes/fleet/FleetNode.ts"
+import { LoadBalancer, type Reserved } from "../../nodes/LoadBalancer.ts"
 import { Journal } from "../../store/journal/Journal.ts"
 import { ServerIndex } from "./ServerIndex.ts"
 
 /** Returns the name of the reservation of a migrating server on its other node. */
-export const secondReservation = (server_id: string): string => `${server_id}/other`
+export const secondReservation = (server_id: ServerId): ReservationId => `${server_id}/other`
 
 /**
  * Keeps the reservations of the load balancer equal to the records: those of existing servers at start, of servers that
@@ -18,7 +20,9 @@ export const followReservations = Effect.gen(function* () {
   const journal = yield* Journal
 
   /** Returns the reservations of a server: on its node and, during a migration, on the node that has its files. */
-  const holdingsOf = Effect.fnUntraced(function* (record: ServerRecord) {
+  const holdingsOf = Effect.fnUntraced(function* (
+    record: ServerRecord
+  ): Effect.fn.Return<ReadonlyArray<Reserved>> {
     const migration = yield* index.migrationOf(record.id)
     if (migration?.phase !== "arriving" || migration.origin === null) return [record]
     const { allocations } = migration.origin
@@ -28,7 +32,7 @@ export const followReservations = Effect.gen(function* () {
     ]
   })
 
-  const placed = Effect.fnUntraced(function* (id: string) {
+  const placed = Effect.fnUntraced(function* (id: ServerId) {
     const record = Option.getOrUndefined(yield* index.find(id))
     if (record === undefined) return
     const holdings = yield* holdingsOf(record)

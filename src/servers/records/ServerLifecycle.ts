@@ -1,5 +1,6 @@
 import { Context, Effect, Layer, type Option } from "effect"
 import type { Conflict, InvalidRequest, NotFound, Unavailable } from "../../domain/errors.ts"
+import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { ServerPatch } from "../../domain/Labels.ts"
 import type { DaemonServer, Report } from "../../domain/NodeMessages.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
@@ -18,28 +19,28 @@ export class ServerLifecycle extends Context.Service<
      * Applies a report of a node. A repetition changes nothing, nor does a report about a server of another node: a
      * pending deletion on the node is repeated then. False: the server is unknown.
      */
-    report(node_id: string, report: Report): Effect.Effect<boolean, Unavailable>
+    report(node_id: NodeId, report: Report): Effect.Effect<boolean, Unavailable>
     /**
      * Applies a snapshot of one server. False: a report is pending on the node, or was applied after the record had
      * `sequence`, and may be newer.
      */
-    observe(node_id: string, view: DaemonServer, sequence: number): Effect.Effect<boolean, Unavailable>
+    observe(node_id: NodeId, view: DaemonServer, sequence: number): Effect.Effect<boolean, Unavailable>
     /** Applies that the node does not have the server. */
-    missing(node_id: string, id: string): Effect.Effect<void, Unavailable>
+    missing(node_id: NodeId, id: ServerId): Effect.Effect<void, Unavailable>
     /** Sets the servers of a lost node to `unknown`, unless the node is connected again. */
-    nodeLost(node_id: string, ids: ReadonlyArray<string>): Effect.Effect<void, Unavailable>
+    nodeLost(node_id: NodeId, ids: ReadonlyArray<ServerId>): Effect.Effect<void, Unavailable>
     /** Deletes the servers of a node that is given up, except saved ones, unless the node is connected again. */
-    nodeGivenUp(node_id: string, ids: ReadonlyArray<string>): Effect.Effect<void, Unavailable>
+    nodeGivenUp(node_id: NodeId, ids: ReadonlyArray<ServerId>): Effect.Effect<void, Unavailable>
     /** Marks servers for verification by the leader, because their nodes may have lost them. */
-    markForVerification(ids: ReadonlyArray<string>): Effect.Effect<void, Unavailable>
+    markForVerification(ids: ReadonlyArray<ServerId>): Effect.Effect<void, Unavailable>
     /** Ends the verification of a server. */
-    verified(id: string): Effect.Effect<void, Unavailable>
+    verified(id: ServerId): Effect.Effect<void, Unavailable>
     /** Fails the installation of a server permanently. */
-    refuseInstall(id: string, reason: string): Effect.Effect<void, Unavailable>
+    refuseInstall(id: ServerId, reason: string): Effect.Effect<void, Unavailable>
     /** Cancels a pending start, also one after a migration. */
-    forgetStart(id: string): Effect.Effect<void, Unavailable>
+    forgetStart(id: ServerId): Effect.Effect<void, Unavailable>
     /** Makes an installation pending again; returns the record as it was. @error Conflict the server is not offline */
-    reinstall(id: string): Effect.Effect<ServerRecord, NotFound | Conflict | Unavailable>
+    reinstall(id: ServerId): Effect.Effect<ServerRecord, NotFound | Conflict | Unavailable>
     /** Undoes {@link reinstall}, unless the node has reported an installation since. */
     undoReinstall(before: ServerRecord): Effect.Effect<void, Unavailable>
     /**
@@ -49,27 +50,27 @@ export class ServerLifecycle extends Context.Service<
      * @error InvalidRequest too many labels
      */
     patch(
-      id: string,
+      id: ServerId,
       change: ServerPatch
     ): Effect.Effect<void, NotFound | Conflict | InvalidRequest | Unavailable>
     /** Records that a removal begins, so that it continues after a crash; returns the record. */
     beginRemoval(
-      id: string,
+      id: ServerId,
       onlyIf?: (record: ServerRecord) => boolean
     ): Effect.Effect<Option.Option<ServerRecord>, Unavailable>
     /** Records that the node has refused a removal. */
-    giveUpRemoval(id: string): Effect.Effect<void, Unavailable>
+    giveUpRemoval(id: ServerId): Effect.Effect<void, Unavailable>
     /**
      * Deletes the record; false: there is none.
      *
      * @param from the node that has deleted the files; any other node of the record is made to delete them
      */
-    remove(id: string, from?: string): Effect.Effect<boolean, Unavailable>
+    remove(id: ServerId, from?: NodeId): Effect.Effect<boolean, Unavailable>
     /** Returns `last_sequence` of the servers on a node, by id. */
     sequences(
-      node_id: string,
-      ids: ReadonlyArray<string>
-    ): Effect.Effect<ReadonlyMap<string, number>, Unavailable>
+      node_id: NodeId,
+      ids: ReadonlyArray<ServerId>
+    ): Effect.Effect<ReadonlyMap<ServerId, number>, Unavailable>
   }
 >()("muster/servers/ServerLifecycle") {
   static readonly layer = Layer.effect(

@@ -1,6 +1,8 @@
 /** The changes of migrations to records, each part of one write with its journal entries. */
+
 import { Effect, Option } from "effect"
 import type { SqlError } from "effect/sql"
+import type { NodeId } from "../../domain/Id.ts"
 import { pendingInstall } from "../../domain/InstallState.ts"
 import type { Change } from "../../domain/Journal.ts"
 import type { Migration } from "../../domain/Migration.ts"
@@ -41,7 +43,7 @@ export const makeMigrationRecords = Effect.gen(function* () {
   /** Makes a node delete its files of a server. */
   const deleteOn = Effect.fnUntraced(function* (
     record: Pick<ServerRecord, "id" | "blueprint_id">,
-    node_id: string
+    node_id: NodeId
   ): Effect.fn.Return<void, SqlError.SqlError, Transaction> {
     yield* migrations.addDeletion({ server_id: record.id, node_id })
     yield* append(record, { topic: "server:left", server_id: record.id, payload: node_id })

@@ -1,5 +1,7 @@
 /** Whether a power action is sent to the node: pure rules (decisions, "States"). */
+
 import { Conflict, Unavailable } from "../../domain/errors.ts"
+import type { ServerId } from "../../domain/Id.ts"
 import type { PowerAction } from "../../domain/NodeMessages.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { next, type ServerStatus, type Trigger } from "../../domain/ServerStatus.ts"
@@ -35,14 +37,14 @@ export const wrongStatus = (record: ServerRecord): Conflict =>
   })
 
 /** 409: the server is being migrated. */
-export const isMoving = (id: string): Conflict =>
+export const isMoving = (id: ServerId): Conflict =>
   new Conflict({
     detail: `server is migrating to another node: ${id}`,
     hint: "Wait until the server has arrived; GET /api/nodes/:node of its old node has the progress."
   })
 
 /** 409: the server is being deleted. */
-export const isBeingDeleted = (id: string): Conflict =>
+export const isBeingDeleted = (id: ServerId): Conflict =>
   new Conflict({
     detail: `server is being deleted: ${id}`,
     hint: "Create another server: the deletion cannot be cancelled."

@@ -1,6 +1,7 @@
 import { Effect, Option } from "effect"
 import type { SqlError } from "effect/sql"
 import type { Unavailable } from "../../domain/errors.ts"
+import type { ServerId } from "../../domain/Id.ts"
 import type { Change } from "../../domain/Journal.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
@@ -10,7 +11,7 @@ import type { Transition } from "./transitions.ts"
 
 /** Marks a server for verification by the leader, because its node may have lost it; part of a write. */
 export const makeMarkForVerification = Effect.map(ServerRepo, (servers) =>
-  Effect.fnUntraced(function* (server_id: string) {
+  Effect.fnUntraced(function* (server_id: ServerId) {
     if (!(yield* servers.setSuspected(server_id, true))) return
     const transaction = yield* Transaction
     yield* transaction.append({ topic: "server:suspect", server_id, payload: null })
@@ -78,7 +79,7 @@ export const makeRecordChanges = Effect.gen(function* () {
 
   /** Decides on a transition of the present record and applies it; undefined: there is no record. */
   const change = Effect.fnUntraced(function* (
-    id: string,
+    id: ServerId,
     by: (record: ServerRecord) => Transition,
     removedFrom?: string
   ) {
@@ -88,7 +89,7 @@ export const makeRecordChanges = Effect.gen(function* () {
 
   /** Does {@link change} for several records. */
   const changeAll = Effect.fnUntraced(function* (
-    ids: ReadonlyArray<string>,
+    ids: ReadonlyArray<ServerId>,
     by: (record: ServerRecord) => Transition
   ) {
     const records = yield* servers.lockAll(ids)
@@ -117,7 +118,7 @@ export const makeRecordChanges = Effect.gen(function* () {
 
   /** Makes a write about the record of one server; concurrent writes share a transaction without savepoints. */
   const onRecord = <A>(
-    id: string,
+    id: ServerId,
     decideOn: (record: ServerRecord | undefined) => Effect.Effect<A, SqlError.SqlError, Transaction>
   ): Effect.Effect<A, Unavailable> =>
     Effect.suspend(() => {
@@ -136,7 +137,7 @@ export type RecordChanges = Effect.Success<typeof makeRecordChanges>
 
 /** The work on one server's record within a write. */
 interface RecordWork {
-  readonly id: string
+  readonly id: ServerId
   readonly work: (record: ServerRecord | undefined) => Effect.Effect<void, SqlError.SqlError, Transaction>
 }
 

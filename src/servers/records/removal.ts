@@ -1,5 +1,6 @@
 import { Effect, Option } from "effect"
 import { DatabaseFull, NotFound, Unavailable } from "../../domain/errors.ts"
+import type { ServerId } from "../../domain/Id.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { DaemonClient } from "../../nodes/DaemonClient.ts"
 import { mayUseReserve } from "../../store/disk/DatabaseDisk.ts"
@@ -31,7 +32,7 @@ export const makeRemove = Effect.gen(function* () {
   const locks = yield* ServerLocks
   const { failWith } = yield* makeNodeErrors
 
-  const remove = Effect.fnUntraced(function* (id: string, options: RemoveOptions) {
+  const remove = Effect.fnUntraced(function* (id: ServerId, options: RemoveOptions) {
     if (Option.isNone(yield* index.lookUp(id))) return yield* Effect.fail(NotFound.server(id))
     const record = Option.getOrUndefined(yield* lifecycle.beginRemoval(id, options.onlyIf))
     if (record === undefined) return yield* Effect.fail(NotFound.server(id))
@@ -47,7 +48,7 @@ export const makeRemove = Effect.gen(function* () {
     yield* continuesLater(lifecycle.remove(id, from))
   }, Effect.uninterruptible)
 
-  return Effect.fn("ServerManager.remove")((id: string, options: RemoveOptions) =>
+  return Effect.fn("ServerManager.remove")((id: ServerId, options: RemoveOptions) =>
     locks.withLock(id)(mayUseReserve(remove(id, options)))
   )
 })

@@ -1,5 +1,6 @@
 import { Array as Arr, Effect, Option } from "effect"
 import type { SqlError } from "effect/sql"
+import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { DaemonServer, Report } from "../../domain/NodeMessages.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { CapacityRepo } from "../../store/repos/CapacityRepo.ts"
@@ -39,8 +40,8 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
   /** Applies a report of a node that is not that of the record; false: the server is unknown. */
   const fromElsewhere = Effect.fnUntraced(function* (
     record: ServerRecord | undefined,
-    id: string,
-    node_id: string
+    id: ServerId,
+    node_id: NodeId
   ) {
     // Reports of the source node of a migration do not count; it keeps the files until the server has arrived.
     const migration = Option.getOrUndefined(yield* migrations.find(id))
@@ -50,7 +51,7 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
     return true
   })
 
-  const report = Effect.fn("ServerLifecycle.report")(function* (node_id: string, message: Report) {
+  const report = Effect.fn("ServerLifecycle.report")(function* (node_id: NodeId, message: Report) {
     const id = message.server_id
     const apply = Effect.fnUntraced(function* (record: ServerRecord | undefined) {
       if (record?.node_id !== node_id) return { known: yield* fromElsewhere(record, id, node_id) }
@@ -66,7 +67,7 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
   }, Effect.uninterruptible)
 
   const observe = Effect.fn("ServerLifecycle.observe")(function* (
-    node_id: string,
+    node_id: NodeId,
     view: DaemonServer,
     sequence: number
   ) {
@@ -88,7 +89,7 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
     return isTaken
   }, Effect.uninterruptible)
 
-  const missing = Effect.fn("ServerLifecycle.missing")(function* (node_id: string, id: string) {
+  const missing = Effect.fn("ServerLifecycle.missing")(function* (node_id: NodeId, id: ServerId) {
     const changed = yield* store.write(
       Effect.tap(
         records.change(id, (record) => (record.node_id === node_id ? onMissing(record) : {})),
@@ -108,14 +109,14 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
   }, Effect.uninterruptible)
 
   const inBatches = (
-    ids: ReadonlyArray<string>,
-    mutation: (batch: ReadonlyArray<string>) => Effect.Effect<void, SqlError.SqlError, Transaction>
+    ids: ReadonlyArray<ServerId>,
+    mutation: (batch: ReadonlyArray<ServerId>) => Effect.Effect<void, SqlError.SqlError, Transaction>
   ) => Effect.forEach(Arr.chunksOf(ids, BATCH), (batch) => store.write(mutation(batch)), { discard: true })
 
   /** Changes servers of a disconnected node, unless it has connected or a server is on another node by now. */
   const changeAway = (
-    node_id: string,
-    ids: ReadonlyArray<string>,
+    node_id: NodeId,
+    ids: ReadonlyArray<ServerId>,
     by: (record: ServerRecord) => Transition
   ) =>
     inBatches(
@@ -127,8 +128,8 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
     )
 
   const sequences = Effect.fn("ServerLifecycle.sequences")(function* (
-    node_id: string,
-    ids: ReadonlyArray<string>
+    node_id: NodeId,
+    ids: ReadonlyArray<ServerId>
   ) {
     const rows = yield* store.read(servers.find(ids))
     return new Map(rows.filter((row) => row.node_id === node_id).map((row) => [row.id, row.last_sequence]))
@@ -138,12 +139,12 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
     report,
     observe,
     missing,
-    nodeLost: (node_id: string, ids: ReadonlyArray<string>) => changeAway(node_id, ids, onNodeLost),
-    nodeGivenUp: (node_id: string, ids: ReadonlyArray<string>) =>
+    nodeLost: (node_id: NodeId, ids: ReadonlyArray<ServerId>) => changeAway(node_id, ids, onNodeLost),
+    nodeGivenUp: (node_id: NodeId, ids: ReadonlyArray<ServerId>) =>
       changeAway(node_id, ids, ({ definition }) => (definition.save ? {} : { destroys: true })),
-    markForVerification: (ids: ReadonlyArray<string>) =>
+    markForVerification: (ids: ReadonlyArray<ServerId>) =>
       inBatches(ids, (batch) => Effect.forEach(batch, mark, { discard: true })),
-    verified: (id: string) => Effect.asVoid(store.write(servers.setSuspected(id, false))),
+    verified: (id: ServerId) => Effect.asVoid(store.write(servers.setSuspected(id, false))),
     sequences
   }
 })

@@ -1,5 +1,6 @@
 import { Clock, Effect, Option } from "effect"
 import { InvalidRequest, NotFound } from "../../domain/errors.ts"
+import type { ServerId } from "../../domain/Id.ts"
 import { pendingInstall } from "../../domain/InstallState.ts"
 import { MAX_LABELS, mergeLabels, type ServerPatch } from "../../domain/Labels.ts"
 import { isUnderway } from "../../domain/Migration.ts"
@@ -19,7 +20,7 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
   const migrations = yield* MigrationRepo
   const migrationRecords = yield* makeMigrationRecords
 
-  const refuseInstall = Effect.fn("ServerLifecycle.refuseInstall")(function* (id: string, reason: string) {
+  const refuseInstall = Effect.fn("ServerLifecycle.refuseInstall")(function* (id: ServerId, reason: string) {
     const finished_at = new Date(yield* Clock.currentTimeMillis).toISOString()
     const failed = { phase: "failed", finished_at, failure_reason: reason } as const
     yield* Effect.logWarning(`the server cannot be installed: ${reason}`).pipe(
@@ -28,7 +29,7 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
     yield* write(change(id, (record) => (isFinished(record.install) ? {} : onInstallRefused(record, failed))))
   })
 
-  const forgetStart = Effect.fnUntraced(function* (id: string) {
+  const forgetStart = Effect.fnUntraced(function* (id: ServerId) {
     const changed = yield* change(id, (record) => (record.start_pending ? { clearsStart: true } : {}))
     const migration = Option.getOrUndefined(yield* migrations.find(id))
     if (changed !== undefined && isUnderway(migration) && migration.was_up !== false) {
@@ -36,7 +37,7 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
     }
   })
 
-  const reinstall = Effect.fnUntraced(function* (id: string) {
+  const reinstall = Effect.fnUntraced(function* (id: ServerId) {
     const record = Option.getOrUndefined(yield* servers.lock(id))
     if (record === undefined) return yield* NotFound.server(id)
     if (record.status !== "offline") return yield* notOffline(record)
@@ -53,7 +54,7 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
     )
 
   const beginRemoval = Effect.fnUntraced(function* (
-    id: string,
+    id: ServerId,
     onlyIf: (record: ServerRecord) => boolean = () => true
   ) {
     const record = Option.filter(yield* servers.lock(id), onlyIf)
@@ -61,7 +62,7 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
     return record
   })
 
-  const patch = Effect.fnUntraced(function* (id: string, { labels, ...same }: ServerPatch) {
+  const patch = Effect.fnUntraced(function* (id: ServerId, { labels, ...same }: ServerPatch) {
     const record = Option.getOrUndefined(yield* servers.lock(id))
     if (record === undefined) return yield* NotFound.server(id)
     if (yield* servers.isRemoving(id)) return yield* isBeingDeleted(id)
@@ -78,13 +79,14 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
 
   return {
     refuseInstall,
-    forgetStart: (id: string) => write(forgetStart(id)),
-    reinstall: (id: string) => write(reinstall(id)),
+    forgetStart: (id: ServerId) => write(forgetStart(id)),
+    reinstall: (id: ServerId) => write(reinstall(id)),
     undoReinstall: (before: ServerRecord) => Effect.asVoid(write(undoReinstall(before))),
-    beginRemoval: (id: string, onlyIf?: (record: ServerRecord) => boolean) => write(beginRemoval(id, onlyIf)),
-    patch: (id: string, change: ServerPatch) => write(patch(id, change)),
-    giveUpRemoval: (id: string) => write(servers.setRemoving(id, false)),
-    remove: (id: string, from?: string) =>
+    beginRemoval: (id: ServerId, onlyIf?: (record: ServerRecord) => boolean) =>
+      write(beginRemoval(id, onlyIf)),
+    patch: (id: ServerId, change: ServerPatch) => write(patch(id, change)),
+    giveUpRemoval: (id: ServerId) => write(servers.setRemoving(id, false)),
+    remove: (id: ServerId, from?: string) =>
       Effect.map(write(change(id, () => ({ destroys: true }), from)), (changed) => changed !== undefined)
   }
 })

@@ -1,6 +1,8 @@
 /** The columns of a {@link Change} in the table `journal`: each topic keeps the form that the first version wrote. */
+
 import { Effect, Schema } from "effect"
 import { Allocations } from "../../domain/Allocation.ts"
+import { NodeId, ServerId } from "../../domain/Id.ts"
 import { InstallState } from "../../domain/InstallState.ts"
 import type { Change } from "../../domain/Journal.ts"
 import { Migration } from "../../domain/Migration.ts"
@@ -8,6 +10,10 @@ import { Crash } from "../../domain/ServerEvent.ts"
 import { ServerStatus } from "../../domain/ServerStatus.ts"
 
 const row = <const T extends Change["topic"], A, I>(topic: T, payload: Schema.Codec<A, I>) =>
+  Schema.Struct({ topic: Schema.Literal(topic), server_id: ServerId, payload })
+
+/** A row that is about no server: its `server_id` is empty. */
+const otherRow = <const T extends Change["topic"], A, I>(topic: T, payload: Schema.Codec<A, I>) =>
   Schema.Struct({ topic: Schema.Literal(topic), server_id: Schema.String, payload })
 
 const ChangeRow = Schema.Union([
@@ -18,14 +24,14 @@ const ChangeRow = Schema.Union([
   row("server:changed", Schema.Null),
   row("server:install", InstallState),
   row("server:start-pending", Schema.Boolean),
-  row("server:placed", Schema.Struct({ node_id: Schema.String, allocations: Allocations })),
+  row("server:placed", Schema.Struct({ node_id: NodeId, allocations: Allocations })),
   row("server:move", Schema.NullOr(Migration)),
-  row("server:left", Schema.String),
+  row("server:left", NodeId),
   row("server:suspect", Schema.Null),
-  row(
+  otherRow(
     "node:changed",
     Schema.Struct({
-      node_id: Schema.String,
+      node_id: NodeId,
       kind: Schema.Literals([
         "connected",
         "disconnected",
@@ -37,14 +43,14 @@ const ChangeRow = Schema.Union([
       ])
     })
   ),
-  row("node:reach", Schema.String),
-  row("node:evacuation", Schema.String),
-  row("key:changed", Schema.Null),
-  row(
+  otherRow("node:reach", NodeId),
+  otherRow("node:evacuation", NodeId),
+  otherRow("key:changed", Schema.Null),
+  otherRow(
     "definitions:reloaded",
     Schema.Struct({ folder: Schema.Literals(["blueprints", "software"]), origin: Schema.String })
   ),
-  row("unknown:change", Schema.Null)
+  otherRow("unknown:change", Schema.Null)
 ])
 export type ChangeRow = typeof ChangeRow.Type
 

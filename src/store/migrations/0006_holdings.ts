@@ -1,5 +1,6 @@
 import { Effect, Option, Schema, Stream } from "effect"
 import { SqlClient } from "effect/sql"
+import { NodeId, ServerId } from "../../domain/Id.ts"
 import { Limits } from "../../domain/Limits.ts"
 import { holdingRow, insertReservations } from "../repos/reservationRows.ts"
 import { columnTypes } from "../sql/dialect.ts"
@@ -10,11 +11,11 @@ const PAGE = 500
 
 const readOld = readRows(
   Schema.Struct({
-    id: Schema.String,
-    node_id: Schema.String,
+    id: ServerId,
+    node_id: NodeId,
     blueprint_id: Schema.String,
     definition: JsonColumn(Schema.Struct({ limits: Limits })),
-    from_node: Schema.NullOr(Schema.String),
+    from_node: Schema.NullOr(NodeId),
     phase: Schema.NullOr(Schema.String)
   })
 )
@@ -55,7 +56,7 @@ export const holdings = Effect.gen(function* () {
     )
   yield* Stream.runForEach(Stream.paginate("", page), (server) => {
     const from = server.phase === "arriving" && server.from_node !== null ? [server.from_node] : []
-    const holding = (node_id: string) =>
+    const holding = (node_id: NodeId) =>
       holdingRow({ id: server.id, node_id, blueprint_id: server.blueprint_id, definition: server.definition })
     return insertReservations(sql, [server.node_id, ...from].map(holding))
   })

@@ -1,5 +1,6 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import type { NodeId } from "../../domain/Id.ts"
 import { Capacity } from "../../domain/Node.ts"
 import { BooleanColumn, firstRow, IntColumn, JsonColumn } from "../sql/rows.ts"
 import type { Transaction } from "../write/Transaction.ts"
@@ -31,18 +32,18 @@ export class CapacityRepo extends Context.Service<
   {
     /** None: there is no such node. */
     of(
-      node_id: string,
+      node_id: NodeId,
       blueprint_id: string
     ): Effect.Effect<Option.Option<AvailableCapacity>, SqlError.SqlError, Transaction>
     /** Whether a node is connected; false also for an unknown node. */
-    isConnected(node_id: string): Effect.Effect<boolean, SqlError.SqlError, Transaction>
+    isConnected(node_id: NodeId): Effect.Effect<boolean, SqlError.SqlError, Transaction>
   }
 >()("muster/store/CapacityRepo") {
   static readonly layer = Layer.effect(
     CapacityRepo,
     Effect.map(SqlClient.SqlClient, (sql) =>
       CapacityRepo.of({
-        of: Effect.fn("CapacityRepo.of")((node_id: string, blueprint_id: string) =>
+        of: Effect.fn("CapacityRepo.of")((node_id: NodeId, blueprint_id: string) =>
           readRoom(sql`SELECT capacity, drained,
               CASE WHEN unreachable IS NULL THEN connected ELSE 0 END AS connected,
               COALESCE(memory_bytes, 0) AS memory_bytes, COALESCE(disk_bytes, 0) AS disk_bytes,
@@ -51,7 +52,7 @@ export class CapacityRepo extends Context.Service<
                 THEN 1 ELSE 0 END AS has_blueprint
             FROM nodes LEFT JOIN commitments ON commitments.node_id = nodes.id WHERE nodes.id = ${node_id}`)
         ),
-        isConnected: Effect.fn("CapacityRepo.isConnected")((node_id: string) =>
+        isConnected: Effect.fn("CapacityRepo.isConnected")((node_id: NodeId) =>
           Effect.map(
             readConnected(sql`SELECT connected FROM nodes WHERE id = ${node_id}`),
             (row) => Option.getOrUndefined(row)?.connected === true

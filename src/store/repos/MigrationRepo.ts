@@ -1,5 +1,6 @@
 import { Array as Arr, Context, Effect, Layer, type Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import { NodeId, ServerId } from "../../domain/Id.ts"
 import { Migration, Origin } from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { BooleanColumn, firstRow, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
@@ -13,11 +14,11 @@ type Write<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
 type Read<A> = Effect.Effect<A, SqlError.SqlError>
 
 /** The drain of a node with its migrations; `asked_at` is RFC 3339 UTC: later servers stay. */
-export const Drain = Schema.Struct({ node_id: Schema.String, asked_at: Schema.String })
+export const Drain = Schema.Struct({ node_id: NodeId, asked_at: Schema.String })
 export type Drain = typeof Drain.Type
 
 /** A deletion that a node must do: a deleted server, or the files of a server on another node. */
-export const PendingDeletion = Schema.Struct({ server_id: Schema.String, node_id: Schema.String })
+export const PendingDeletion = Schema.Struct({ server_id: ServerId, node_id: NodeId })
 export type PendingDeletion = typeof PendingDeletion.Type
 
 const MigrationRow = Schema.Struct({
@@ -32,8 +33,8 @@ const readDrains = readRows(Drain)
 const readDeletions = readRows(PendingDeletion)
 const readStandings = readRows(
   Schema.Struct({
-    id: Schema.String,
-    node_id: Schema.NullOr(Schema.String),
+    id: ServerId,
+    node_id: Schema.NullOr(NodeId),
     kept: BooleanColumn,
     owed: BooleanColumn
   })
@@ -42,7 +43,7 @@ const readStandings = readRows(
 /** The records' view of a server on a node. */
 export interface Standing {
   /** The node that its record is on; null: there is no record. */
-  readonly node_id: string | null
+  readonly node_id: NodeId | null
   /** The node may have files of it: its record is there, or it migrates from there. */
   readonly kept: boolean
   /** The node must delete its files. */
@@ -58,8 +59,8 @@ export class MigrationRepo extends Context.Service<
   {
     /** Inserts or replaces. */
     save(migration: Migration): Write<void>
-    remove(server_id: string): Write<void>
-    find(server_id: string): Read<Option.Option<Migration>>
+    remove(server_id: ServerId): Write<void>
+    find(server_id: ServerId): Read<Option.Option<Migration>>
     /** By server. */
     readonly all: Read<ReadonlyArray<Migration>>
     /**
@@ -70,20 +71,20 @@ export class MigrationRepo extends Context.Service<
     /** Places a server on a node on which its reservations remain. */
     putBack(to: ServerRecord): Write<void>
     /** Releases the reservations of a server on a node that its record is not on. */
-    free(server_id: string, node_id: string): Write<void>
+    free(server_id: ServerId, node_id: NodeId): Write<void>
     /** Begins the drain of a node, or begins it again. */
     beginDrain(drain: Drain): Write<void>
-    endDrain(node_id: string): Write<void>
+    endDrain(node_id: NodeId): Write<void>
     readonly drains: Read<ReadonlyArray<Drain>>
     addDeletion(deletion: PendingDeletion): Write<void>
     removeDeletion(deletion: PendingDeletion): Write<void>
     readonly deletions: Read<ReadonlyArray<PendingDeletion>>
     /** Nodes that have a deletion of a server to do. */
-    deletionsOf(server_id: string): Read<ReadonlyArray<string>>
+    deletionsOf(server_id: ServerId): Read<ReadonlyArray<NodeId>>
     /** Deletions that a node has to do. */
-    deletionsOn(node_id: string): Read<ReadonlyArray<PendingDeletion>>
+    deletionsOn(node_id: NodeId): Read<ReadonlyArray<PendingDeletion>>
     /** Standings by server id; a server without records is missing. */
-    standings(node_id: string, ids: ReadonlyArray<string>): Read<ReadonlyMap<string, Standing>>
+    standings(node_id: NodeId, ids: ReadonlyArray<ServerId>): Read<ReadonlyMap<ServerId, Standing>>
   }
 >()("muster/store/MigrationRepo") {
   static readonly layer = Layer.effect(
@@ -126,8 +127,8 @@ export class MigrationRepo extends Context.Service<
       )
 
       const standings = Effect.fn("MigrationRepo.standings")(function* (
-        node_id: string,
-        ids: ReadonlyArray<string>
+        node_id: NodeId,
+        ids: ReadonlyArray<ServerId>
       ) {
         // One statement: between two the server could change its node.
         const found = yield* Effect.forEach(Arr.chunksOf(ids, IDS), (some) =>
@@ -137,7 +138,7 @@ export class MigrationRepo extends Context.Service<
             UNION ALL SELECT server_id AS id, NULL AS node_id, 0 AS kept, 1 AS owed
             FROM leftovers WHERE node_id = ${node_id} AND ${sql.in("server_id", some)}`)
         )
-        const all = new Map<string, Standing>()
+        const all = new Map<ServerId, Standing>()
         for (const { id, ...row } of found.flat()) {
           const other = all.get(id) ?? { node_id: null, kept: false, owed: false }
           all.set(id, {

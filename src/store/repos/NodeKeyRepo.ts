@@ -1,5 +1,6 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import { NodeId } from "../../domain/Id.ts"
 import { firstRow, readRows } from "../sql/rows.ts"
 import { keysChanged } from "../write/keysChanged.ts"
 import type { Transaction } from "../write/Transaction.ts"
@@ -7,7 +8,7 @@ import type { Transaction } from "../write/Transaction.ts"
 /** The key of a node. Times RFC 3339 UTC. */
 export const NodeBinding = Schema.Struct({
   key_id: Schema.String,
-  node_id: Schema.String,
+  node_id: NodeId,
   expires_at: Schema.NullOr(Schema.String),
   revoked_at: Schema.NullOr(Schema.String)
 })
@@ -18,15 +19,15 @@ export class NodeKeyRepo extends Context.Service<
   NodeKeyRepo,
   {
     /** Binds an unbound key to a node; returns the node of the key from then on; undefined: the key is unknown. */
-    bind(key_id: string, node_id: string): Effect.Effect<string | undefined, SqlError.SqlError, Transaction>
+    bind(key_id: string, node_id: NodeId): Effect.Effect<NodeId | undefined, SqlError.SqlError, Transaction>
     /** Returns the node of a key; undefined: it is unbound or unknown. */
-    nodeOf(key_id: string): Effect.Effect<string | undefined, SqlError.SqlError>
+    nodeOf(key_id: string): Effect.Effect<NodeId | undefined, SqlError.SqlError>
     /** Returns the keys of a node, with revoked and expired ones. */
-    bindingsOf(node_id: string): Effect.Effect<ReadonlyArray<NodeBinding>, SqlError.SqlError>
+    bindingsOf(node_id: NodeId): Effect.Effect<ReadonlyArray<NodeBinding>, SqlError.SqlError>
     /** The keys of all nodes. */
     readonly bindings: Effect.Effect<ReadonlyArray<NodeBinding>, SqlError.SqlError>
     /** Whether there is a record of the node. */
-    isKnown(node_id: string): Effect.Effect<boolean, SqlError.SqlError>
+    isKnown(node_id: NodeId): Effect.Effect<boolean, SqlError.SqlError>
   }
 >()("muster/store/NodeKeyRepo") {
   static readonly layer = Layer.effect(
@@ -39,7 +40,7 @@ export class NodeKeyRepo extends Context.Service<
           readNode(sql`SELECT node_id FROM api_keys WHERE id = ${key_id}`),
           (row) => Option.getOrUndefined(row)?.node_id ?? undefined
         )
-      const bind = Effect.fn("NodeKeyRepo.bind")(function* (key_id: string, node_id: string) {
+      const bind = Effect.fn("NodeKeyRepo.bind")(function* (key_id: string, node_id: NodeId) {
         const rows = yield* sql`UPDATE api_keys SET node_id = ${node_id}
           WHERE id = ${key_id} AND node_id IS NULL RETURNING id`
         if (rows.length > 0) yield* keysChanged(sql)
@@ -58,5 +59,5 @@ export class NodeKeyRepo extends Context.Service<
   )
 }
 
-const readNode = firstRow(Schema.Struct({ node_id: Schema.NullOr(Schema.String) }))
+const readNode = firstRow(Schema.Struct({ node_id: Schema.NullOr(NodeId) }))
 const readBindings = readRows(NodeBinding)

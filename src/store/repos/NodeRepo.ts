@@ -1,6 +1,7 @@
 import { Array as Arr, Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { NodeAllocation } from "../../domain/Allocation.ts"
+import { NodeId } from "../../domain/Id.ts"
 import { Capacity, NodeUsage, RuntimeKind } from "../../domain/Node.ts"
 import { HostInfo } from "../../domain/SystemInfo.ts"
 import { databaseMillis } from "../sql/dialect.ts"
@@ -13,7 +14,7 @@ type Read<A> = Effect.Effect<A, SqlError.SqlError>
 
 /** The record of a node: its last registration, its connection and its drain. */
 export const NodeRecord = Schema.Struct({
-  id: Schema.String,
+  id: NodeId,
   name: Schema.String,
   location: Schema.String,
   url: Schema.String,
@@ -45,7 +46,7 @@ export type NodeRecord = typeof NodeRecord.Type
 
 /** The heartbeats of a node at this replica since the last record of them. */
 export interface ReceivedHeartbeat {
-  readonly node_id: string
+  readonly node_id: NodeId
   readonly boot_id: string
   /** Milliseconds since the last heartbeat. */
   readonly age: number
@@ -54,7 +55,7 @@ export interface ReceivedHeartbeat {
 
 /** The heartbeats of a node at all replicas. */
 export interface NodeHeartbeat {
-  readonly node_id: string
+  readonly node_id: NodeId
   readonly boot_id: string
   /** Changes with each record of a replica. */
   readonly beats: number
@@ -72,28 +73,28 @@ export class NodeRepo extends Context.Service<
   {
     /** Inserts or replaces all but the drain. At an unchanged address, a node keeps its reachability. */
     save(record: NodeRecord): Write<void>
-    setDrained(id: string, drained: boolean): Write<boolean>
+    setDrained(id: NodeId, drained: boolean): Write<boolean>
     /** Deregisters a boot; `at` RFC 3339 UTC. */
-    disconnect(id: string, boot_id: string, at: string): Write<boolean>
+    disconnect(id: NodeId, boot_id: string, at: string): Write<boolean>
     /** Revokes the registration with this token; `lost`: without waiting for another one. */
-    revoke(id: string, token: string, lost?: boolean): Write<boolean>
+    revoke(id: NodeId, token: string, lost?: boolean): Write<boolean>
     /** Sets the reachability of this registration, as {@link NodeRecord.unreachable}. */
-    setUnreachable(id: string, token: string, unreachable: string | null): Write<boolean>
+    setUnreachable(id: NodeId, token: string, unreachable: string | null): Write<boolean>
     /**
      * Marks a node as lost, without a heartbeat since the registration with this token and these {@link
      * NodeHeartbeat.beats}.
      */
-    markLost(id: string, token: string, beats: number): Write<boolean>
+    markLost(id: NodeId, token: string, beats: number): Write<boolean>
     /** Marks a lost node as given up. */
-    markGivenUp(id: string, token: string): Write<boolean>
+    markGivenUp(id: NodeId, token: string): Write<boolean>
     /** Resets all nodes to disconnected: each must register. Returns those that changed. */
-    readonly resetConnections: Write<ReadonlyArray<string>>
+    readonly resetConnections: Write<ReadonlyArray<NodeId>>
     /**
      * Removes a node without reservations, and unbinds its keys. Returns its number of servers; undefined: there is no
      * such node.
      */
-    remove(id: string): Write<number | undefined>
-    find(ids: ReadonlyArray<string>): Read<ReadonlyArray<NodeRecord>>
+    remove(id: NodeId): Write<number | undefined>
+    find(ids: ReadonlyArray<NodeId>): Read<ReadonlyArray<NodeRecord>>
     /** By id. */
     readonly all: Read<ReadonlyArray<NodeRecord>>
     recordHeartbeats(received: ReadonlyArray<ReceivedHeartbeat>): Write<void>
@@ -119,7 +120,7 @@ export class NodeRepo extends Context.Service<
             ELSE excluded.unreachable END`
       })
 
-      const remove = Effect.fn("NodeRepo.remove")(function* (id: string) {
+      const remove = Effect.fn("NodeRepo.remove")(function* (id: NodeId) {
         const found = yield* sql`SELECT id FROM nodes WHERE id = ${id}`
         if (found.length === 0) return undefined
         const [held] = yield* readHeld(sql`SELECT servers FROM commitments WHERE node_id = ${id}`)
@@ -206,11 +207,11 @@ const NodeRow = Schema.Struct({
 })
 const encode = writeRow(NodeRow)
 const readAll = readRows(NodeRow)
-const readIds = readRows(Schema.Struct({ id: Schema.String }))
+const readIds = readRows(Schema.Struct({ id: NodeId }))
 const readHeld = readRows(Schema.Struct({ servers: IntColumn }))
 const readHeartbeats = readRows(
   Schema.Struct({
-    node_id: Schema.String,
+    node_id: NodeId,
     boot_id: Schema.String,
     beats: IntColumn,
     heard_at: IntColumn,

@@ -1,5 +1,6 @@
 import { Array as Arr, Clock, Context, Effect, Layer, type Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import { ServerId } from "../../domain/Id.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { readRows } from "../sql/rows.ts"
 import { isUniqueViolation } from "../sql/sqlErrors.ts"
@@ -7,7 +8,7 @@ import type { Transaction } from "../write/Transaction.ts"
 import { deleteReservations, holdingRow, insertReservations } from "./reservationRows.ts"
 import { encodeInstall, encodeLabels, encodeServer, portsOf, readServer, readServers } from "./serverRows.ts"
 
-const readIds = readRows(Schema.Struct({ server_id: Schema.String }))
+const readIds = readRows(Schema.Struct({ server_id: ServerId }))
 
 type Write<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
 
@@ -32,23 +33,23 @@ export class ServerRepo extends Context.Service<
     /** {@link insert} for many, in a few statements. */
     insertAll(records: ReadonlyArray<ServerRecord>): Write<ReadonlyArray<InsertOutcome>>
     /** Returns the record, locked until the transaction ends. */
-    lock(id: string): Write<Option.Option<ServerRecord>>
+    lock(id: ServerId): Write<Option.Option<ServerRecord>>
     /** {@link lock} for many, by id. */
-    lockAll(ids: ReadonlyArray<string>): Write<ReadonlyMap<string, ServerRecord>>
+    lockAll(ids: ReadonlyArray<ServerId>): Write<ReadonlyMap<ServerId, ServerRecord>>
     /** Sets these fields of a record; the others stay. */
-    set(id: string, fields: ServerFields): Write<void>
+    set(id: ServerId, fields: ServerFields): Write<void>
     /** Records whether the removal of a server has begun, for a continuation after a crash. */
-    setRemoving(id: string, removing: boolean): Write<void>
-    isRemoving(id: string): Write<boolean>
+    setRemoving(id: ServerId, removing: boolean): Write<void>
+    isRemoving(id: ServerId): Write<boolean>
     /** Ids of the servers whose removal has begun. */
-    readonly removing: Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
+    readonly removing: Effect.Effect<ReadonlyArray<ServerId>, SqlError.SqlError>
     /** Records whether the node must be asked for a server; false: there is no such record. */
-    setSuspected(id: string, suspected: boolean): Write<boolean>
+    setSuspected(id: ServerId, suspected: boolean): Write<boolean>
     /** Ids of the servers that must be verified on their nodes. */
-    readonly suspected: Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
+    readonly suspected: Effect.Effect<ReadonlyArray<ServerId>, SqlError.SqlError>
     /** Deletes the record and its reservations. */
-    remove(id: string): Write<void>
-    find(ids: ReadonlyArray<string>): Effect.Effect<ReadonlyArray<ServerRecord>, SqlError.SqlError>
+    remove(id: ServerId): Write<void>
+    find(ids: ReadonlyArray<ServerId>): Effect.Effect<ReadonlyArray<ServerRecord>, SqlError.SqlError>
     /** Every record, by id. */
     readonly all: Effect.Effect<ReadonlyArray<ServerRecord>, SqlError.SqlError>
   }
@@ -104,9 +105,9 @@ export class ServerRepo extends Context.Service<
           : records.map(() => outcome)
       })
 
-      const lock = Effect.fn("ServerRepo.lock")((id: string) => readServer(sql`${select} WHERE id = ${id}`))
+      const lock = Effect.fn("ServerRepo.lock")((id: ServerId) => readServer(sql`${select} WHERE id = ${id}`))
 
-      const find = Effect.fn("ServerRepo.find")(function* (ids: ReadonlyArray<string>) {
+      const find = Effect.fn("ServerRepo.find")(function* (ids: ReadonlyArray<ServerId>) {
         const found = yield* Effect.forEach(Arr.chunksOf(ids, FIND_IDS), (some) =>
           readServers(sql`${select} WHERE ${sql.in("id", some)} ORDER BY id`)
         )

@@ -1,12 +1,14 @@
 /** The reservations of servers in the tables `holdings` and `commitments`, which has their sums. */
+
 import { Array as Arr, Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
+import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { committedDiskBytes, committedMemoryBytes, type Limits } from "../../domain/Limits.ts"
 
 /** The fields of a record that determine its reservation. */
 export interface Holder {
-  readonly id: string
-  readonly node_id: string
+  readonly id: ServerId
+  readonly node_id: NodeId
   readonly blueprint_id: string
   readonly definition: { readonly limits: Limits }
 }
@@ -57,8 +59,8 @@ export const insertReservations = (
 /** Releases the reservations of a server: on one node, or on all. */
 export const deleteReservations = (
   sql: SqlClient.SqlClient,
-  server_id: string,
-  node_id?: string
+  server_id: ServerId,
+  node_id?: NodeId
 ): Effect.Effect<void, SqlError.SqlError> => {
   const those =
     node_id === undefined

@@ -9,6 +9,7 @@ import {
   type PlaceholderContext,
   type PlaceholderProblem
 } from "../../../src/daemon/configPatch/placeholders.ts"
+import { ServerId } from "../../../src/domain/Id.ts"
 import type { ServerSpec } from "../../../src/domain/NodeMessages.ts"
 
 const context: PlaceholderContext = {
@@ -22,7 +23,7 @@ const context: PlaceholderContext = {
 }
 
 const spec = (env: Record<string, string>): ServerSpec => ({
-  id: "srv_1",
+  id: ServerId.make("srv_1"),
   allocations: {
     force_outgoing_ip: false,
     default: { ip: "10.0.0.1", port: 7 },

@@ -13,8 +13,10 @@ import { ControlPlaneClient } from "../../../src/daemon/controlPlane/ControlPlan
 import { NodeToken } from "../../../src/daemon/controlPlane/NodeToken.ts"
 import { ServedDaemon } from "../../../src/daemon/controlPlane/ServedDaemon.ts"
 import { type ErrorStatus, reasonPhrases } from "../../../src/domain/ApiError.ts"
+import { NodeId, ServerId } from "../../../src/domain/Id.ts"
 import type { Report } from "../../../src/domain/NodeMessages.ts"
 import { connectTimeoutClient } from "../../../src/nodes/remote/connectTimeoutClient.ts"
+import { plain } from "../../support/ids.ts"
 import { registration } from "../../support/samples.ts"
 
 const tls = resolve(import.meta.dirname, "../../support/tls")
@@ -42,7 +44,7 @@ const client = (
   url: string,
   options: { readonly deregister: boolean; readonly timeout?: `${number} millis` }
 ) =>
-  ControlPlaneClient({ node_id: "n", url, key: Redacted.make("key"), ...options }).pipe(
+  ControlPlaneClient({ node_id: NodeId.make("n"), url, key: Redacted.make("key"), ...options }).pipe(
     Layer.provideMerge(NodeToken.layer),
     Layer.provide(connectTimeoutClient({ connections: 4 }))
   )
@@ -69,7 +71,7 @@ const connection = Effect.fnUntraced(function* (url: string, timeout: `${number}
 
 const report: Report = {
   type: "status",
-  server_id: "srv_a",
+  server_id: ServerId.make("srv_a"),
   sequence: 1,
   status: "running",
   transient: false
@@ -78,7 +80,7 @@ const beat = { boot_id: "b", load: 0, memory_used_bytes: 0, disk_used_bytes: 0 }
 
 /** Calls every method of the control plane three times; each call must fail. Returns how. */
 const callAll = Effect.gen(function* () {
-  const plane = yield* ControlPlane
+  const plane = plain(yield* ControlPlane)
   const errors: Array<string> = []
   for (let n = 0; n < 3; n++) {
     for (const call of [
@@ -195,11 +197,13 @@ describe("node-protocol: an address that is no control plane is one log line and
         /^Warn http.* cannot be reached \(no response in time\): servers keep running, .*: check MUSTER_CONTROL_URL$/
       )
       silent = false
-      yield* logged(Effect.flatMap(ControlPlane, (plane) => plane.heartbeat("n", beat)))
-      yield* logged(Effect.flatMap(ControlPlane, (plane) => plane.report("n", "b", report)))
+      yield* logged(Effect.flatMap(ControlPlane, (plane) => plane.heartbeat(NodeId.make("n"), beat)))
+      yield* logged(Effect.flatMap(ControlPlane, (plane) => plane.report(NodeId.make("n"), "b", report)))
       assert.match(lines[1] ?? "", /^Info http.* can be reached again$/)
       silent = true
-      yield* Effect.ignore(logged(Effect.flatMap(ControlPlane, (plane) => plane.heartbeat("n", beat))))
+      yield* Effect.ignore(
+        logged(Effect.flatMap(ControlPlane, (plane) => plane.heartbeat(NodeId.make("n"), beat)))
+      )
       assert.match(
         lines[2] ?? "",
         /^Warn http.* cannot be reached \(.*\): servers keep running, reports are queued$/
@@ -223,7 +227,9 @@ describe("node-protocol: the control plane cannot reach the daemon", () => {
         )
       )
       const { lines, logged } = yield* connection(`http://127.0.0.1:${port}`, "10000 millis")
-      const heartbeat = logged(Effect.flatMap(ControlPlane, (plane) => plane.heartbeat("n", beat)))
+      const heartbeat = logged(
+        Effect.flatMap(ControlPlane, (plane) => plane.heartbeat(NodeId.make("n"), beat))
+      )
       for (const next of [undefined, "one", "one", "another", undefined, undefined]) {
         why = next
         yield* heartbeat

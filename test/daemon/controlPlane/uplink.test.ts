@@ -10,6 +10,7 @@ import {
 import { sendReports } from "../../../src/daemon/controlPlane/ReportOutbox.ts"
 import { makeUplink } from "../../../src/daemon/controlPlane/uplink.ts"
 import { newServerState, type ServerFile, withReport } from "../../../src/daemon/state/ServerFile.ts"
+import { NodeId } from "../../../src/domain/Id.ts"
 import type { Report } from "../../../src/domain/NodeMessages.ts"
 import type { ServerStatus } from "../../../src/domain/ServerStatus.ts"
 import { registration } from "../../support/samples.ts"
@@ -18,7 +19,7 @@ import { controlPlane, recorder, specOf } from "../support.ts"
 /** A server whose state is in memory only. */
 const serverFile = (id: string): ServerFile & { readonly setStatus: (status: ServerStatus) => void } => {
   const pendingReports = Latch.makeUnsafe(false)
-  let state = newServerState({ ...specOf(), id })
+  let state = newServerState(specOf({ id }))
   return {
     pendingReports,
     retryWrites: Effect.never,
@@ -205,7 +206,7 @@ describe("node-protocol, Reports: retried with backoff and jitter until answered
 
   it.effect("after `register first` the node registers once, then sends all reports", () =>
     Effect.gen(function* () {
-      const required = new RegistrationRequired({ node_id: "n" })
+      const required = new RegistrationRequired({ node_id: NodeId.make("n") })
       let times = () => 0
       const { attempts, received, send, uplink } = yield* linked(() =>
         Effect.suspend(() => (times() > 1 ? Effect.void : Effect.fail(required)))
@@ -225,7 +226,7 @@ describe("node-protocol, Reports: retried with backoff and jitter until answered
 
   it.effect("a registration survives the removal of the server that caused it", () =>
     Effect.gen(function* () {
-      const required = new RegistrationRequired({ node_id: "n" })
+      const required = new RegistrationRequired({ node_id: NodeId.make("n") })
       let times = () => 0
       const { attempts, received, notes, send, uplink } = yield* linked(() =>
         Effect.suspend(() => (times() > 1 ? Effect.void : Effect.fail(required)))

@@ -3,7 +3,9 @@ import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { ServerId } from "../../../src/domain/Id.ts"
 import { until } from "../../support/eventually.ts"
+import { plain } from "../../support/ids.ts"
 import { mountsBelow } from "../../support/mounts.ts"
 import { dataFolder, newId, openDaemon, recorder } from "../support.ts"
 import { write } from "./scene.ts"
@@ -35,7 +37,7 @@ const daemonProcess = Effect.fnUntraced(function* (dataDir: string) {
   return { ask, kill, send }
 })
 
-const phaseOf = (dataDir: string, id: string): string => {
+const phaseOf = (dataDir: string, id: ServerId): string => {
   const path = join(dataDir, "servers", id, "server.json")
   return existsSync(path) ? JSON.parse(readFileSync(path, "utf8")).install.phase : ""
 }
@@ -51,7 +53,7 @@ describe("node-protocol, daemon killed: files", () => {
       }
       const ids: Array<string> = []
       for (const delay of [0, 3, 6, 10, 15, 22]) {
-        const daemon = yield* daemonProcess(dataDir)
+        const daemon = plain(yield* daemonProcess(dataDir))
         const id = newId()
         ids.push(id)
         const definition = {
@@ -71,7 +73,7 @@ describe("node-protocol, daemon killed: files", () => {
       const { close, daemon } = yield* openDaemon(dataDir, recorder(), {
         allowedMounts: [join(dataDir, "host")]
       })
-      yield* Effect.forEach(ids, (id) => daemon.remove(id))
+      yield* Effect.forEach(ids, (id) => daemon.remove(ServerId.make(id)))
       yield* until("their trees are gone", () => readdirSync(join(dataDir, "servers")).length === 0)
       yield* close
       assert.deepStrictEqual(mountsBelow(dataDir), [])

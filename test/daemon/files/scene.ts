@@ -7,6 +7,7 @@ import { Context, Effect, Layer, Scope } from "effect"
 import { InstanceFiles, type InstanceFilesOptions } from "../../../src/daemon/files/InstanceFiles.ts"
 import { generationsDir } from "../../../src/daemon/files/treeRecord.ts"
 import type { RunUser } from "../../../src/daemon/runtime/Runtime.ts"
+import { NodeId } from "../../../src/domain/Id.ts"
 import type { ServerDefinition } from "../../../src/domain/ServerDefinition.ts"
 import { unmountBelow } from "../../support/mounts.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
@@ -34,7 +35,12 @@ export const scene = Effect.fnUntraced(function* (
   const [baseDir, serversDir] = [join(dataDir, "base"), join(dataDir, "servers")]
   const allowed = join(dataDir, "host")
   const volumes = join(dataDir, "volumes")
-  const sources = { node_id: "test-node", dataDir, volumesDir: volumes, allowedMounts: [allowed] }
+  const sources = {
+    node_id: NodeId.make("test-node"),
+    dataDir,
+    volumesDir: volumes,
+    allowedMounts: [allowed]
+  }
   write(allowed, { "maps/m": "m" })
   const base = (generation: string, files: Readonly<Record<string, string>>) => {
     const folder = join(generationsDir(baseDir), generation)

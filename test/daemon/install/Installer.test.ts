@@ -2,6 +2,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSy
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import type { ServerId } from "../../../src/domain/Id.ts"
 import { until } from "../../support/eventually.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { alive, harness, pidIn } from "../support.ts"
@@ -209,7 +210,7 @@ describe("blueprints, software: install script", () => {
       const [one, two] = [yield* installed({ install }), yield* installed({ install })]
       const versionOf = (id: string) =>
         readFileSync(join(dataDir, "servers", id, "files", "version"), "utf8").trim()
-      const reinstall = Effect.fnUntraced(function* (id: string) {
+      const reinstall = Effect.fnUntraced(function* (id: ServerId) {
         const before = notes.reports.length
         yield* daemon.reinstall(id)
         yield* until("reinstalled", () => lastStatus(id) === "offline" && notes.reports.length >= before + 4)

@@ -4,12 +4,13 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { failureText, InstallFailed, installFailed } from "../../../src/daemon/files/InstallFailed.ts"
 import type { Copy, Mount, Volume } from "../../../src/domain/Blueprint.ts"
+import { NodeId } from "../../../src/domain/Id.ts"
 import { until } from "../../support/eventually.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { write } from "../files/scene.ts"
 import { harness, loggedTo, openDaemon, recorder, specOf } from "../support.ts"
 
-const place = { node_id: "n1", dataDir: "/srv/muster/node", arriving: false }
+const place = { node_id: NodeId.make("n1"), dataDir: "/srv/muster/node", arriving: false }
 
 describe("decisions 3, installation: failure_reason", () => {
   it("the reason names the action, the cause, the node and the next step", () => {

@@ -12,6 +12,7 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import type { NodeDaemonOptions } from "../../../src/daemon/NodeDaemon.ts"
+import { NodeId, type ServerId } from "../../../src/domain/Id.ts"
 import { until } from "../../support/eventually.ts"
 import { mountsBelow } from "../../support/mounts.ts"
 import { temporaryFolder, temporaryFolderIn } from "../../support/temporaryFolder.ts"
@@ -53,7 +54,7 @@ const opened = Effect.fnUntraced(function* (more: Partial<NodeDaemonOptions> = {
     yield* is(spec.id, "offline")
     return spec.id
   })
-  const start = (id: string) => Effect.andThen(daemon.power(id, "start", 30), is(id, "running"))
+  const start = (id: ServerId) => Effect.andThen(daemon.power(id, "start", 30), is(id, "running"))
   /** Makes the next registration report these servers as unknown. */
   const loseRecords = (...unknown: typeof notes.unknown) =>
     Effect.sync(() => {
@@ -154,7 +155,7 @@ describe("node-protocol, register: orphaned servers", () => {
       const { dataDir, loseRecords, installed, log, lost } = yield* opened()
       const id = yield* installed()
       write(files(dataDir, id), { "world/level": "a castle" })
-      yield* loseRecords({ id, node_id: "node-a" })
+      yield* loseRecords({ id, node_id: NodeId.make("node-a") })
       yield* until("it is kept", () => existsSync(join(lost, `${id}.json`)))
       assert.strictEqual(text(lost, id, "files/world/level"), "a castle")
       assert.deepInclude(JSON.parse(text(lost, `${id}.json`)), { why: "elsewhere", node_id: "node-a" })
@@ -256,10 +257,10 @@ describe("migration: copies that stay on the source node", () => {
   it.live("a deleted server is removed, in use or not", () =>
     Effect.gen(function* () {
       const { daemon, dataDir, installed, listedServers, log, lost, notes, start } = yield* opened()
-      const ids = [yield* installed(), yield* installed()]
+      const ids = [yield* installed(), yield* installed()] as const
       for (const id of ids) yield* start(id)
-      yield* daemon.remove(ids[0] ?? "")
-      notes.remove = ids
+      yield* daemon.remove(ids[0])
+      notes.remove = [...ids]
       notes.forgotten = true
       yield* until("they are gone", () => namesIn(join(dataDir, "servers")).length === 0)
       notes.remove = []

@@ -124,10 +124,10 @@ describe("node-protocol, When something breaks: control plane killed at any mome
         const promisedIds = new Set(chaos.promised.map(({ id }) => id))
         assert.strictEqual(promisedIds.size, chaos.promised.length)
         assert.strictEqual(promisedIds.size, total)
-        const deleted = new Set(
+        const deleted = new Set<string>(
           journal.flatMap(({ change }) => (change.topic === "deleted" ? [change.server_id] : []))
         )
-        const listedIds = new Set(listed.map(({ id }) => id))
+        const listedIds = new Set<string>(listed.map(({ id }) => id))
         for (const server of chaos.promised) {
           assert.notStrictEqual(listedIds.has(server.id), deleted.has(server.id), server.id)
           if (server.deleted === "acknowledged") assert.isTrue(deleted.has(server.id), server.id)

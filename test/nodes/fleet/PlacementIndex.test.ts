@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
+import { NodeId } from "../../../src/domain/Id.ts"
 import type { RuntimeKind } from "../../../src/domain/Node.ts"
 import { PlacementIndex } from "../../../src/nodes/fleet/PlacementIndex.ts"
 import {
@@ -10,13 +11,14 @@ import {
   orderOf,
   type Strategy
 } from "../../../src/nodes/fleet/place.ts"
+import { plain } from "../../support/ids.ts"
 
 const strategies: ReadonlyArray<Strategy> = ["spread", "binpack", "round-robin"]
 const kinds: ReadonlyArray<RuntimeKind> = ["docker", "process"]
 const places = ["eu", "us", "asia"]
 
 const candidate = (id: string, fields: Partial<Candidate> = {}): Candidate => ({
-  id,
+  id: NodeId.make(id),
   name: id,
   location: "eu",
   runtimes: ["process"],
@@ -37,7 +39,7 @@ const need = (fields: Partial<Need> = {}): Need => ({
 })
 
 const anyCandidate: fc.Arbitrary<Candidate> = fc.record({
-  id: fc.integer({ min: 0, max: 40 }).map((n) => `n${n}`),
+  id: fc.integer({ min: 0, max: 40 }).map((n) => NodeId.make(`n${n}`)),
   name: fc.constantFrom("alpha", "beta", "gamma"),
   location: fc.constantFrom(...places),
   runtimes: fc.subarray([...kinds]),
@@ -90,7 +92,7 @@ describe("node-protocol, Placement and ports: the choice of a node", () => {
   it.each(strategies)("%s: the index chooses the same node as a search of all nodes", (strategy) => {
     fc.assert(
       fc.property(fc.array(anyStep, { maxLength: 120 }), (steps) => {
-        const index = new PlacementIndex(strategy)
+        const index = plain(new PlacementIndex(strategy))
         const reference = naive(strategy)
         const fleet = new Map<string, Candidate>()
         for (const step of steps) {
@@ -124,7 +126,7 @@ describe("node-protocol, Placement and ports: the choice of a node", () => {
   })
 
   it("binpack chooses the fullest node that has room", () => {
-    const index = new PlacementIndex("binpack")
+    const index = plain(new PlacementIndex("binpack"))
     index.set(candidate("empty"))
     index.set(candidate("half", { share: 0.5, room: { memory_bytes: 5, disk_bytes: 10, ports: 10 } }))
     index.set(candidate("nearly", { share: 0.9, room: { memory_bytes: 1, disk_bytes: 10, ports: 10 } }))
@@ -135,7 +137,7 @@ describe("node-protocol, Placement and ports: the choice of a node", () => {
   })
 
   it("round-robin keeps its order when nodes are added and removed", () => {
-    const index = new PlacementIndex("round-robin")
+    const index = plain(new PlacementIndex("round-robin"))
     for (const id of ["a", "c", "e"]) index.set(candidate(id))
     const next = () => index.choose(need())?.id
     assert.strictEqual(next(), "a")

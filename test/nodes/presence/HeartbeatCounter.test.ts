@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Duration } from "effect"
+import { NodeId } from "../../../src/domain/Id.ts"
 import { makeHeartbeatCounter } from "../../../src/nodes/presence/HeartbeatCounter.ts"
 
 describe("design: heartbeats at other replicas", () => {
@@ -7,18 +8,18 @@ describe("design: heartbeats at other replicas", () => {
     const silence = makeHeartbeatCounter({
       lostAfter: Duration.seconds(30),
       givenUpAfter: Duration.seconds(100),
-      silent: ["a", "b", "c"],
-      lost: ["d"]
+      silent: ["a", "b", "c"].map((id) => NodeId.make(id)),
+      lost: [NodeId.make("d")]
     })
     assert.deepStrictEqual(silence.advance(29_999), [])
-    silence.record("b")
-    silence.forget("c")
-    assert.deepStrictEqual(silence.advance(1), [{ node_id: "a", kind: "lost" }])
+    silence.record(NodeId.make("b"))
+    silence.forget(NodeId.make("c"))
+    assert.deepStrictEqual(silence.advance(1), [{ node_id: NodeId.make("a"), kind: "lost" }])
     assert.deepStrictEqual(silence.advance(0), [], "once")
-    assert.deepStrictEqual(silence.advance(30_000), [{ node_id: "b", kind: "lost" }])
+    assert.deepStrictEqual(silence.advance(30_000), [{ node_id: NodeId.make("b"), kind: "lost" }])
     assert.deepStrictEqual(silence.advance(40_000), [
-      { node_id: "d", kind: "given-up" },
-      { node_id: "a", kind: "given-up" }
+      { node_id: NodeId.make("d"), kind: "given-up" },
+      { node_id: NodeId.make("a"), kind: "given-up" }
     ])
   })
 })

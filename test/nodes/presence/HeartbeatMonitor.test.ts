@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Clock, Duration, Effect } from "effect"
 import { TestClock } from "effect/testing"
+import { NodeId } from "../../../src/domain/Id.ts"
 import { makeHeartbeatMonitor } from "../../../src/nodes/presence/HeartbeatMonitor.ts"
 import type { Expiry } from "../../../src/nodes/presence/Liveness.ts"
 
@@ -9,7 +10,7 @@ const watching = Effect.fnUntraced(function* (initial: ReadonlyArray<string>) {
   const silence = yield* makeHeartbeatMonitor({
     lostAfter: Duration.seconds(30),
     givenUpAfter: Duration.minutes(10),
-    initial,
+    initial: initial.map((id) => NodeId.make(id)),
     onExpiry: (expiry) => seen.push(expiry)
   })
   return { seen, silence }
@@ -20,12 +21,12 @@ describe("node-protocol, When something breaks: node gone", () => {
     Effect.gen(function* () {
       const { seen, silence } = yield* watching(["a", "b"])
       yield* TestClock.adjust("20 seconds")
-      silence.record("b")
+      silence.record(NodeId.make("b"))
       yield* TestClock.adjust("9999 millis")
       assert.deepStrictEqual(seen, [])
       yield* TestClock.adjust("1 millis")
       assert.deepStrictEqual(seen, [{ node_id: "a", kind: "lost" }])
-      silence.forget("b")
+      silence.forget(NodeId.make("b"))
       yield* TestClock.adjust("9 minutes")
       assert.strictEqual(seen.length, 1)
       yield* TestClock.adjust("30 seconds")
@@ -48,7 +49,7 @@ describe("node-protocol, When something breaks: node gone", () => {
         const { seen, silence } = yield* watching(["a", "b"])
         yield* TestClock.adjust("20 seconds")
         set = 7_200_000
-        silence.record("b")
+        silence.record(NodeId.make("b"))
         yield* TestClock.adjust("9 seconds")
         assert.deepStrictEqual(seen, [])
         set = -7_200_000
@@ -90,7 +91,7 @@ describe("node-protocol, When something breaks: node gone", () => {
           { node_id: "a", kind: "lost" },
           { node_id: "b", kind: "lost" }
         ])
-        silence.record("b")
+        silence.record(NodeId.make("b"))
         yield* TestClock.adjust("9 minutes")
         assert.deepStrictEqual(seen.slice(2), [{ node_id: "b", kind: "lost" }])
         yield* TestClock.adjust("30 seconds")
@@ -108,7 +109,7 @@ describe("node-protocol, When something breaks: node gone", () => {
         yield* standStill
         yield* TestClock.adjust("500 millis")
         assert.deepStrictEqual(seen, [])
-        silence.record("a")
+        silence.record(NodeId.make("a"))
         yield* TestClock.adjust("29 seconds")
         assert.deepStrictEqual(seen, [])
       }).pipe(Effect.provideService(Clock.Clock, frozen))
@@ -122,7 +123,7 @@ describe("node-protocol, When something breaks: node gone", () => {
         const { seen, silence } = yield* watching(["a"])
         yield* TestClock.adjust("10 seconds")
         yield* standStill
-        silence.record("a")
+        silence.record(NodeId.make("a"))
         yield* TestClock.adjust("29 seconds")
         assert.deepStrictEqual(seen, [])
         yield* TestClock.adjust("2 seconds")

@@ -1,6 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
+import { NodeId } from "../../../src/domain/Id.ts"
 import { type Expiry, Liveness } from "../../../src/nodes/presence/Liveness.ts"
+import { plain } from "../../support/ids.ts"
 
 const options = { lostAfter: 30, givenUpAfter: 100 }
 
@@ -14,7 +16,7 @@ describe("node-protocol, When something breaks: node gone", () => {
   it("each missed deadline is reported once, when it is due, in order", () => {
     fc.assert(
       fc.property(fc.array(anyStep, { maxLength: 80 }), (steps) => {
-        const liveness = new Liveness(options)
+        const liveness = plain(new Liveness(options))
         const model = new Map<string, { since: number; stage: number }>()
         let now = 0
         for (const { pause, node, kind } of steps) {
@@ -35,7 +37,7 @@ describe("node-protocol, When something breaks: node gone", () => {
               for (const [node_id, state] of model) {
                 if (state.stage !== stage || state.since + after > now) continue
                 state.stage += 1
-                expected.push({ node_id, kind })
+                expected.push({ node_id: NodeId.make(node_id), kind })
               }
             }
             const expired = liveness.expire(now)
@@ -53,7 +55,7 @@ describe("node-protocol, When something breaks: node gone", () => {
   })
 
   it("the next check is never due at once", () => {
-    const liveness = new Liveness(options)
+    const liveness = plain(new Liveness(options))
     liveness.record("a", 0)
     assert.strictEqual(liveness.untilNext(500), 1)
     liveness.record("a", 500)
@@ -63,11 +65,11 @@ describe("node-protocol, When something breaks: node gone", () => {
   })
 
   it("a lost node is given up in time unless a heartbeat arrives", () => {
-    const liveness = new Liveness(options)
+    const liveness = plain(new Liveness(options))
     liveness.lose("a", 0)
     liveness.lose("b", 0)
     liveness.record("b", 10)
-    assert.deepStrictEqual(liveness.expire(99), [{ node_id: "b", kind: "lost" }])
-    assert.deepStrictEqual(liveness.expire(100), [{ node_id: "a", kind: "given-up" }])
+    assert.deepStrictEqual(liveness.expire(99), [{ node_id: NodeId.make("b"), kind: "lost" }])
+    assert.deepStrictEqual(liveness.expire(100), [{ node_id: NodeId.make("a"), kind: "given-up" }])
   })
 })

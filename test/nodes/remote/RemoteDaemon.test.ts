@@ -14,14 +14,20 @@ import { type Daemon, type DaemonError, DaemonRefused } from "../../../src/api/D
 import { DaemonHttpLayer } from "../../../src/app/daemonHttp.ts"
 import { NodeToken } from "../../../src/daemon/controlPlane/NodeToken.ts"
 import { ServedDaemon } from "../../../src/daemon/controlPlane/ServedDaemon.ts"
+import { NodeId, ServerId } from "../../../src/domain/Id.ts"
 import { makeRemoteDaemon, type RemoteTarget } from "../../../src/nodes/remote/RemoteDaemon.ts"
 import { FakeDaemon } from "../../servers/support/FakeDaemon.ts"
 import { eventually } from "../../support/eventually.ts"
+import { plain } from "../../support/ids.ts"
 import { freePort } from "../../support/nodes.ts"
 import { allocations, definition } from "../../support/samples.ts"
 
-const NODE = "n1"
-const spec = (id: string) => ({ id, definition: definition(), allocations: allocations(25565) })
+const NODE = NodeId.make("n1")
+const spec = (id: string) => ({
+  id: ServerId.make(id),
+  definition: definition(),
+  allocations: allocations(25565)
+})
 
 /** The dependencies of a daemon client, with its own circuit breaker. */
 const remote = (
@@ -33,7 +39,7 @@ const remote = (
   Effect.gen(function* () {
     const http = yield* HttpClient.HttpClient
     const breaker = yield* CircuitBreaker.CircuitBreaker
-    return makeRemoteDaemon({ node_id: NODE, target, http, breaker, deadline, refresh, onUnreachable })
+    return plain(makeRemoteDaemon({ node_id: NODE, target, http, breaker, deadline, refresh, onUnreachable }))
   }).pipe(
     Effect.provide(
       Layer.mergeAll(
@@ -118,8 +124,8 @@ describe("node-protocol: Control plane -> daemon", () => {
       const daemon = yield* remote(() => ({ url, token: "secret" }))
       assert.strictEqual((yield* daemon.system).version, "0.1.0")
       const created = yield* daemon.create(spec("srv_1"))
-      assert.deepInclude(created, { id: "srv_1" })
-      assert.deepStrictEqual(fake.instances.get("srv_1")?.spec.definition, definition())
+      assert.strictEqual<string>(created.id, "srv_1")
+      assert.deepStrictEqual(fake.instances.get(ServerId.make("srv_1"))?.spec.definition, definition())
       yield* eventually(daemon.status("srv_1"), (status) => status === "offline")
       yield* daemon.power("srv_1", "start", 0)
       assert.strictEqual(yield* daemon.status("srv_1"), "running")

@@ -3,10 +3,12 @@ import { Effect, Layer } from "effect"
 import { HttpClient, HttpClientError, HttpClientResponse } from "effect/http"
 import { CircuitBreaker } from "effect/persistence"
 import { TestClock } from "effect/testing"
+import { ServerId } from "../../../src/domain/Id.ts"
 import { DaemonClient } from "../../../src/nodes/DaemonClient.ts"
 import { NodeRegistry } from "../../../src/nodes/NodeRegistry.ts"
 import { breakerStore } from "../../../src/nodes/remote/breakerStore.ts"
 import { RemoteDaemons } from "../../../src/nodes/remote/RemoteDaemons.ts"
+import { plain } from "../../support/ids.ts"
 import { registration } from "../../support/samples.ts"
 import { heartbeat, memoryNodes } from "../support/fleet.ts"
 
@@ -48,9 +50,9 @@ describe("node-protocol, Control plane -> daemon: an idle node", () => {
     () => {
       const { layer, wire } = makeWire()
       return Effect.gen(function* () {
-        const daemons = yield* DaemonClient
-        const registry = yield* NodeRegistry
-        const daemon = yield* RemoteDaemons
+        const daemons = plain(yield* DaemonClient)
+        const registry = plain(yield* NodeRegistry)
+        const daemon = plain(yield* RemoteDaemons)
         yield* registry.register(registration(NODE))
         yield* daemon.registered(NODE)
         /** A heartbeat every 10 s. */
@@ -70,7 +72,7 @@ describe("node-protocol, Control plane -> daemon: an idle node", () => {
         yield* TestClock.adjust(0)
         const probes = () => wire.calls.filter((path) => path === "/api/system").length
         assert.strictEqual(probes(), 1)
-        const status = Effect.flatMap(daemons.of(NODE), (it) => it.status("srv_1"))
+        const status = Effect.flatMap(daemons.of(NODE), (it) => it.status(ServerId.make("srv_1")))
         assert.isUndefined(yield* beats(30, Effect.orDie(status)))
         assert.strictEqual(probes(), 1)
         assert.isUndefined(yield* beats(30))

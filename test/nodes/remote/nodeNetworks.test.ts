@@ -6,6 +6,7 @@ import { HttpClient } from "effect/http"
 import { IpNetwork } from "effect/net"
 import { CircuitBreaker } from "effect/persistence"
 import { vi } from "vitest"
+import { NodeId, ServerId } from "../../../src/domain/Id.ts"
 import { connectTimeoutClient } from "../../../src/nodes/remote/connectTimeoutClient.ts"
 import { makeNodeNetworks } from "../../../src/nodes/remote/nodeNetworks.ts"
 import { makeRemoteDaemon } from "../../../src/nodes/remote/RemoteDaemon.ts"
@@ -57,7 +58,7 @@ const daemonAt = (url: string, where: ReturnType<typeof makeNodeNetworks>) =>
     const http = yield* HttpClient.HttpClient
     const breaker = yield* CircuitBreaker.CircuitBreaker
     return makeRemoteDaemon({
-      node_id: "n",
+      node_id: NodeId.make("n"),
       target: () => ({ url, token: "t" }),
       http,
       breaker,
@@ -137,7 +138,7 @@ describe("MUSTER_NODE_NETWORKS: allowed networks of nodes", () => {
         const daemon = yield* daemonAt(`http://${host}:${there.port}`, rebound)
         for (const call of [
           Effect.asVoid(daemon.system),
-          Effect.asVoid(Effect.scoped(daemon.console("srv_1")))
+          Effect.asVoid(Effect.scoped(daemon.console(ServerId.make("srv_1"))))
         ]) {
           const error = yield* Effect.flip(call)
           assert.strictEqual(error._tag, "NodeUnreachable")

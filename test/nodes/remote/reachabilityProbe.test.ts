@@ -2,6 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Logger, References } from "effect"
 import { TestClock } from "effect/testing"
 import { type DaemonError, DaemonRefused, NodeUnreachable } from "../../../src/api/Daemon.ts"
+import { NodeId } from "../../../src/domain/Id.ts"
 import type { Registration } from "../../../src/domain/NodeMessages.ts"
 import { DaemonClient } from "../../../src/nodes/DaemonClient.ts"
 import { NodeRegistry } from "../../../src/nodes/NodeRegistry.ts"
@@ -11,7 +12,7 @@ import { FakeDaemon } from "../../servers/support/FakeDaemon.ts"
 import { registration } from "../../support/samples.ts"
 import { memoryNodes } from "../support/fleet.ts"
 
-const NODE = "n1"
+const NODE = NodeId.make("n1")
 const unreachable = (reason?: string) =>
   new NodeUnreachable({ node_id: NODE, ...(reason === undefined ? {} : { reason }) })
 

@@ -1,6 +1,8 @@
 /** Nodes, servers and a store in memory. */
+
 import { Array as Arr, Context, Effect, Layer, Stream } from "effect"
 import { Unavailable } from "../../../src/domain/errors.ts"
+import { type NodeId, ServerId } from "../../../src/domain/Id.ts"
 import type { Change, JournalEntry } from "../../../src/domain/Journal.ts"
 import type { ServerRecord } from "../../../src/domain/Server.ts"
 import { DaemonClient } from "../../../src/nodes/DaemonClient.ts"
@@ -17,6 +19,7 @@ import { Leadership } from "../../../src/store/Leadership.ts"
 import { type NodeRecord, NodeRepo } from "../../../src/store/repos/NodeRepo.ts"
 import { Store, Transaction } from "../../../src/store/Store.ts"
 import { absorbSqlErrors } from "../../../src/store/sql/sqlErrors.ts"
+import { branded, type Plain } from "../../support/ids.ts"
 import { allocations, definition, record } from "../../support/samples.ts"
 
 export const GIB = 1024 ** 3
@@ -25,7 +28,7 @@ export const GIB = 1024 ** 3
 export class MemoryTables extends Context.Service<
   MemoryTables,
   {
-    readonly nodes: Map<string, NodeRecord>
+    readonly nodes: Map<NodeId, NodeRecord>
     /** The database is away. */
     away: boolean
     /** Runs before each write. */
@@ -76,7 +79,7 @@ const nodesOver = Layer.effect(
   NodeRepo,
   Effect.map(MemoryTables, ({ nodes }) => {
     const change = (
-      id: string,
+      id: NodeId,
       fields: Partial<NodeRecord>,
       applies: (record: NodeRecord) => boolean = () => true
     ) =>
@@ -164,14 +167,17 @@ export const memoryNodes = (
 ) => nodesLayer(options).pipe(Layer.provideMerge(memoryStore(state)))
 
 /** A request for a server of 1 GiB and one port. */
-export const request = (server_id: string, fields: Partial<PlacementRequest> = {}): PlacementRequest => ({
-  server_id,
+export const request = (
+  server_id: string,
+  fields: Partial<Plain<PlacementRequest>> = {}
+): PlacementRequest => ({
+  server_id: ServerId.make(server_id),
   blueprint_id: "survival",
   limits: { memory_limit: 1024 },
   ports: 1,
   runtimes: ["process"],
   placement: { locations: [], anti_affinity: false },
-  ...fields
+  ...branded<Partial<PlacementRequest>>(fields)
 })
 
 /** The record of a server of 1 GiB that holds `ports` of a node. */

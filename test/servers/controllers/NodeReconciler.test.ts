@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { NodeId, ServerId } from "../../../src/domain/Id.ts"
 import { until } from "../../support/eventually.ts"
 import { makeHarness, request, runHarness } from "../support/harness.ts"
 
@@ -213,7 +214,7 @@ describe("node-protocol: registration", () => {
       Effect.gen(function* () {
         const { daemon, moveRepo, plane, saved, store } = yield* makeRunning()
         const has = { id: saved, status: "offline", install: { phase: "ready" }, unsent_reports: 0 } as const
-        yield* store.write(moveRepo.addDeletion({ server_id: saved, node_id: "n2" }))
+        yield* store.write(moveRepo.addDeletion({ server_id: saved, node_id: NodeId.make("n2") }))
         const answer = yield* plane.register({ ...daemon.registration, id: "n2", servers: [has] })
         assert.deepStrictEqual([answer.delete, answer.unknown], [[], []])
       }).pipe(runHarness)
@@ -296,7 +297,7 @@ describe("node-protocol, Placement and ports: no port leaks", () => {
         seed = (seed * 1103515245 + 12345) % 2147483648
         return Math.floor((seed / 2147483648) * below)
       }
-      const someone = Effect.map(plane.servers.ids, (ids) => ids[random(ids.length)] ?? "none")
+      const someone = Effect.map(plane.servers.ids, (ids) => ids[random(ids.length)] ?? ServerId.make("none"))
       for (let step = 0; step < 150; step++) {
         const blueprint_id = ["survival", "lobby", "two-ports"][random(3)] ?? "survival"
         const id = yield* someone

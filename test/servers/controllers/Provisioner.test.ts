@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Latch } from "effect"
 import { DaemonRefused } from "../../../src/api/Daemon.ts"
+import { NodeId } from "../../../src/domain/Id.ts"
 import { until } from "../../support/eventually.ts"
 import { makeHarness, request, runHarness } from "../support/harness.ts"
 
@@ -159,9 +160,9 @@ describe("node-protocol: an installation is retried until the node has accepted 
     Effect.gen(function* () {
       const { nodes, daemon, start } = yield* makeHarness()
       const { servers, becomes, connect } = yield* start({ connect: false })
-      yield* nodes.publish("n1", "connected")
+      yield* nodes.publish(NodeId.make("n1"), "connected")
       const { id } = yield* servers.create(request({ start: true }))
-      yield* nodes.publish("n1", "lost")
+      yield* nodes.publish(NodeId.make("n1"), "lost")
       yield* becomes(id, "unknown")
       assert.strictEqual(daemon.instances.size, 0)
       yield* connect
@@ -175,7 +176,7 @@ describe("node-protocol, When something breaks: control plane killed at any mome
     Effect.gen(function* () {
       const { nodes, daemon, start } = yield* makeHarness()
       const first = yield* start({ connect: false })
-      yield* nodes.publish("n1", "connected")
+      yield* nodes.publish(NodeId.make("n1"), "connected")
       const { id } = yield* first.servers.create(request())
       yield* first.stop
       const second = yield* start({ connect: false })

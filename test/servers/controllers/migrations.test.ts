@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect } from "effect"
 import { DaemonRefused } from "../../../src/api/Daemon.ts"
+import { NodeId } from "../../../src/domain/Id.ts"
 import { until } from "../../support/eventually.ts"
 import { makeHarness, request, runHarness } from "../support/harness.ts"
 
@@ -308,7 +309,7 @@ describe("drain with move", () => {
         Effect.sync(() => other.instances.size === 2)
       )
       yield* moves.end("n1")
-      nodes.drained.delete("n1")
+      nodes.drained.delete(NodeId.make("n1"))
       for (const id of other.instances.keys()) other.finishInstall(id, "ready")
       yield* until(
         "two have moved",

@@ -10,8 +10,10 @@ import {
   plain,
   summaryOf
 } from "../../../src/servers/index/summary.ts"
+import { plain as withPlainIds } from "../../support/ids.ts"
 import { record } from "../../support/samples.ts"
 
+const tableOf = (nameOf: (id: string) => string) => withPlainIds(new ServerTable(nameOf))
 const parse = (read: Encoded | undefined) => JSON.parse(new TextDecoder().decode(read?.body))
 const all = includeOf(["status", "limits", "software"])
 const at = { updated_at: "2026-02-01T00:00:00.000Z" }
@@ -59,7 +61,7 @@ describe("contract 4.4: the list", () => {
         fc.array(fc.tuple(fc.constantFrom(..."abcdefgh"), fc.boolean())),
         fc.nat({ max: 3 }),
         (steps, after) => {
-          const table = new ServerTable((id) => id)
+          const table = tableOf((id) => id)
           const expected = new Set<string>()
           for (const [id, keep] of steps) {
             if (keep) {
@@ -95,7 +97,7 @@ describe("contract 4.4: the list", () => {
 
   it("the list is the same buffer until a change, and unchanged servers are not encoded again", () => {
     const stringify = vi.spyOn(JSON, "stringify")
-    const table = new ServerTable((id) => id)
+    const table = tableOf((id) => id)
     for (let n = 0; n < 1000; n++) table.add(record({ id: `srv_${n}` }))
     const first = table.list(all)
     expect(stringify).toHaveBeenCalledTimes(1000)
@@ -109,7 +111,7 @@ describe("contract 4.4: the list", () => {
   })
 
   it("a change of a field that a variant does not show keeps its bytes", () => {
-    const table = new ServerTable((id) => id)
+    const table = tableOf((id) => id)
     table.add(record({ id: "a" }))
     const before = table.list(plain)
     table.update("a", { status: "running", install: { phase: "ready" }, start_pending: true, ...at })
@@ -119,7 +121,7 @@ describe("contract 4.4: the list", () => {
 
   it("the list shows the new display name of a node", () => {
     let name = "one"
-    const table = new ServerTable((id) => (id === "n1" ? name : id))
+    const table = tableOf((id) => (id === "n1" ? name : id))
     table.add(record({ id: "a" }))
     table.add(record({ id: "b", node_id: "n2" }))
     const names = () => parse(table.list(plain)).map((server: { node_name: string }) => server.node_name)

@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Latch } from "effect"
 import { DaemonRefused } from "../../../src/api/Daemon.ts"
+import { NodeId } from "../../../src/domain/Id.ts"
 import { until } from "../../support/eventually.ts"
 import { makeHarness, request, runHarness } from "../support/harness.ts"
 
@@ -71,11 +72,11 @@ describe("decisions 3: DELETE /api/servers/:server", () => {
     Effect.gen(function* () {
       const { daemon, id, moveRepo, nodes, plane, servers, store } = yield* makeInstalled()
       daemon.fault("remove", "request-lost")
-      yield* nodes.publish("n1", "lost")
+      yield* nodes.publish(NodeId.make("n1"), "lost")
       yield* servers.remove(id, { force: true })
-      nodes.nodes.delete("n1")
+      nodes.nodes.delete(NodeId.make("n1"))
       const left = store.read(moveRepo.deletions)
-      assert.deepStrictEqual(yield* left, [{ server_id: id, node_id: "n1" }])
+      assert.deepStrictEqual(yield* left, [{ server_id: id, node_id: NodeId.make("n1") }])
       daemon.boot += 1
       const answer = yield* plane.register(daemon.registration)
       assert.deepStrictEqual(answer.delete, [id])

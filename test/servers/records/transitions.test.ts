@@ -1,5 +1,6 @@
 import { describe, expect, it } from "@effect/vitest"
 import * as fc from "fast-check"
+import { ServerId } from "../../../src/domain/Id.ts"
 import type { Report } from "../../../src/domain/NodeMessages.ts"
 import { fits, isUp, ServerStatus } from "../../../src/domain/ServerStatus.ts"
 import {
@@ -21,9 +22,10 @@ const subject: fc.Arbitrary<Subject> = fc.record({
   start_pending: fc.boolean(),
   definition: fc.record({ save: fc.boolean() })
 })
-const base = { server_id: "srv_1", sequence: 1 }
+const server_id = ServerId.make("srv_1")
+const base = { server_id, sequence: 1 }
 const statusReport = fc.record({
-  ...{ server_id: fc.constant("srv_1"), sequence: fc.constant(1), type: fc.constant("status" as const) },
+  ...{ server_id: fc.constant(server_id), sequence: fc.constant(1), type: fc.constant("status" as const) },
   status,
   transient: fc.boolean()
 })

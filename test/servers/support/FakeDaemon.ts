@@ -2,6 +2,7 @@ import { Effect, Latch, type Scope, Stream } from "effect"
 import type { ControlPlane } from "../../../src/api/ControlPlane.ts"
 import { type Daemon, type DaemonError, DaemonRefused, NodeUnreachable } from "../../../src/api/Daemon.ts"
 import { RecentRemovals } from "../../../src/daemon/instances/RecentRemovals.ts"
+import { NodeId, type ServerId } from "../../../src/domain/Id.ts"
 import type { InstallState } from "../../../src/domain/InstallState.ts"
 import type {
   DaemonServer,
@@ -45,25 +46,25 @@ const refuse = (status: 404 | 409 | 422 | 500, detail: string): DaemonRefused =>
  * and carries out calls at once.
  */
 export class FakeDaemon {
-  readonly node_id: string
+  readonly node_id: NodeId
   boot = 1
   /** The end of an installation; `manual`: when {@link finishInstall} is called. */
   installs: "ready" | "failed" | "manual" = "ready"
-  readonly instances = new Map<string, Instance>()
-  readonly held = new Set<string>()
+  readonly instances = new Map<ServerId, Instance>()
+  readonly held = new Set<ServerId>()
   /** Servers whose files are being fetched. */
-  readonly arriving = new Set<string>()
+  readonly arriving = new Set<ServerId>()
   readonly #removed = new RecentRemovals()
   readonly #arrivals = Latch.makeUnsafe(false)
   /** The files of servers. */
-  readonly files = new Map<string, string>()
+  readonly files = new Map<ServerId, string>()
   /** The files of servers unknown to the control plane. */
-  readonly lost = new Map<string, string>()
+  readonly lost = new Map<ServerId, string>()
   readonly calls: Array<string> = []
   readonly faults = new Map<string, Array<Fault>>()
   readonly unsent: Array<Report> = []
   /** Sequence of the last report by server; kept when the server is deleted. */
-  readonly sequences = new Map<string, number>()
+  readonly sequences = new Map<ServerId, number>()
   readonly #news = Latch.makeUnsafe(false)
   /** Runs before and after every call and report, so that a test can kill the control plane there. */
   step: Effect.Effect<void> = Effect.void
@@ -71,7 +72,7 @@ export class FakeDaemon {
   readonly gate = Latch.makeUnsafe(true)
 
   constructor(node_id: string) {
-    this.node_id = node_id
+    this.node_id = NodeId.make(node_id)
   }
 
   get boot_id() {
@@ -82,7 +83,7 @@ export class FakeDaemon {
     this.faults.set(method, [...(this.faults.get(method) ?? []), ...faults])
   }
 
-  view(id: string): DaemonServer | undefined {
+  view(id: ServerId): DaemonServer | undefined {
     const instance = this.instances.get(id)
     return instance === undefined
       ? undefined
@@ -111,21 +112,21 @@ export class FakeDaemon {
     }
   }
 
-  queueReport(server_id: string, body: Body) {
+  queueReport(server_id: ServerId, body: Body) {
     const sequence = (this.sequences.get(server_id) ?? 0) + 1
     this.sequences.set(server_id, sequence)
     this.unsent.push({ server_id, sequence, ...body })
     this.#news.openUnsafe()
   }
 
-  move(id: string, status: ServerStatus, transient = false) {
+  move(id: ServerId, status: ServerStatus, transient = false) {
     const instance = this.instances.get(id)
     if (instance === undefined || instance.status === status) return
     instance.status = status
     this.queueReport(id, { type: "status", status, transient })
   }
 
-  finishInstall(id: string, phase: "ready" | "failed") {
+  finishInstall(id: ServerId, phase: "ready" | "failed") {
     const instance = this.instances.get(id)
     if (instance === undefined) return
     instance.install = phase === "ready" ? { phase } : { phase, exit_code: 1, failure_reason: "exit code 1" }
@@ -134,7 +135,7 @@ export class FakeDaemon {
     this.queueReport(id, { type: "status", status: "offline", transient: true })
   }
 
-  crash(id: string) {
+  crash(id: ServerId) {
     this.queueReport(id, { type: "crash", crash })
     this.move(id, "offline")
   }
@@ -184,23 +185,23 @@ export class FakeDaemon {
     })
   }
 
-  #drop(id: string) {
+  #drop(id: ServerId) {
     return Effect.sync(() => this.#forget(id))
   }
 
-  setAside(id: string) {
+  setAside(id: ServerId) {
     if (this.instances.get(id)?.spec.definition.save === true) this.lost.set(id, this.files.get(id) ?? "")
     this.#forget(id)
   }
 
-  #forget(id: string) {
+  #forget(id: ServerId) {
     this.instances.delete(id)
     this.files.delete(id)
     this.held.delete(id)
     this.arriving.delete(id)
   }
 
-  #call<A>(method: string, id: string, act: () => A | DaemonRefused): Effect.Effect<A, DaemonError> {
+  #call<A>(method: string, id: ServerId, act: () => A | DaemonRefused): Effect.Effect<A, DaemonError> {
     const run = Effect.suspend((): Effect.Effect<A, DaemonError> => {
       this.calls.push(`${method} ${id}`)
       const fault = this.faults.get(method)?.shift()
@@ -219,7 +220,7 @@ export class FakeDaemon {
   }
 
   /** Acts on a server of the daemon. */
-  #on<A>(method: string, id: string, act: (instance: Instance) => A | DaemonRefused) {
+  #on<A>(method: string, id: ServerId, act: (instance: Instance) => A | DaemonRefused) {
     return this.#call(method, id, () => {
       const instance = this.instances.get(id)
       return instance === undefined ? refuse(404, `server not found: ${id}`) : act(instance)

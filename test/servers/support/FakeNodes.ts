@@ -1,8 +1,14 @@
 import { Effect, Layer, PubSub, Stream } from "effect"
 import { RegistrationRequired } from "../../../src/api/ControlPlane.ts"
 import { NotFound, Unavailable } from "../../../src/domain/errors.ts"
-import type { ServerRecord } from "../../../src/domain/Server.ts"
-import { LoadBalancer, type Placement, type PlacementRequest } from "../../../src/nodes/LoadBalancer.ts"
+import { NodeId } from "../../../src/domain/Id.ts"
+import type { ReservationId } from "../../../src/nodes/fleet/FleetNode.ts"
+import {
+  LoadBalancer,
+  type Placement,
+  type PlacementRequest,
+  type Reserved
+} from "../../../src/nodes/LoadBalancer.ts"
 import { type NodeChange, NodeRegistry } from "../../../src/nodes/NodeRegistry.ts"
 import { allocations, host } from "../../support/samples.ts"
 
@@ -15,22 +21,26 @@ interface FakeNode {
 
 /** Nodes and their ports in memory, in place of the registry and the load balancer of one control plane. */
 export class FakeNodes {
-  readonly nodes = new Map<string, FakeNode>()
-  readonly drained = new Set<string>()
+  readonly nodes = new Map<NodeId, FakeNode>()
+  readonly drained = new Set<NodeId>()
   /** Ports by server, as in the load balancer. */
-  readonly held = new Map<string, { readonly node_id: string; readonly ports: ReadonlyArray<number> }>()
+  readonly held = new Map<
+    ReservationId,
+    { readonly node_id: NodeId; readonly ports: ReadonlyArray<number> }
+  >()
   readonly #changes = Effect.runSync(PubSub.unbounded<NodeChange>())
 
   constructor(...nodes: ReadonlyArray<{ readonly id: string; readonly ports: number }>) {
     for (const { id, ports } of nodes) {
       const numbers = Array.from({ length: ports }, (_, index) => 25565 + index)
-      this.nodes.set(id, { name: id, boot_id: "", connected: false, ports: numbers })
+      this.nodes.set(NodeId.make(id), { name: id, boot_id: "", connected: false, ports: numbers })
     }
   }
 
   /** The node is silent, lost, or connected again without a registration. */
-  publish(node_id: string, kind: NodeChange["kind"]) {
+  publish(id: string, kind: NodeChange["kind"]) {
     return Effect.suspend(() => {
+      const node_id = NodeId.make(id)
       const node = this.nodes.get(node_id)
       if (node !== undefined) node.connected = kind === "connected"
       return this.announce(node_id, kind)
@@ -38,16 +48,16 @@ export class FakeNodes {
   }
 
   /** Publishes the change only, whatever the state of the node. */
-  announce(node_id: string, kind: NodeChange["kind"]) {
-    return PubSub.publish(this.#changes, { node_id, kind })
+  announce(id: string, kind: NodeChange["kind"]) {
+    return PubSub.publish(this.#changes, { node_id: NodeId.make(id), kind })
   }
 
   readonly registry = Layer.sync(NodeRegistry, () => {
-    const of = (id: string) => {
+    const of = (id: NodeId) => {
       const node = this.nodes.get(id)
       return node === undefined ? Effect.fail(NotFound.node(id)) : Effect.succeed(node)
     }
-    const detail = (id: string) =>
+    const detail = (id: NodeId) =>
       Effect.map(of(id), (node) => ({
         id,
         name: node.name,
@@ -63,7 +73,7 @@ export class FakeNodes {
         ports_free: 0,
         servers: 0
       }))
-    const checkBoot = (id: string, boot_id = this.nodes.get(id)?.boot_id ?? "") =>
+    const checkBoot = (id: NodeId, boot_id = this.nodes.get(id)?.boot_id ?? "") =>
       this.nodes.get(id)?.boot_id === boot_id
         ? Effect.succeed(boot_id)
         : Effect.fail(new RegistrationRequired({ node_id: id }))
@@ -113,7 +123,7 @@ export class FakeNodes {
     })
   })
 
-  #hold(record: ServerRecord) {
+  #hold(record: Reserved) {
     const ports = Object.values(record.allocations.mappings).flat()
     this.held.set(record.id, { node_id: record.node_id, ports })
   }

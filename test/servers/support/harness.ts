@@ -3,6 +3,7 @@ import { Context, Effect, Exit, type FileSystem, Layer, References, Scope, Strea
 import { ControlPlane } from "../../../src/api/ControlPlane.ts"
 import { BlueprintStore } from "../../../src/blueprints/BlueprintStore.ts"
 import { NotFound, Unavailable } from "../../../src/domain/errors.ts"
+import { NodeId } from "../../../src/domain/Id.ts"
 import { type Change, isPublic } from "../../../src/domain/Journal.ts"
 import type { ServerRecord } from "../../../src/domain/Server.ts"
 import type { ServerDefinition } from "../../../src/domain/ServerDefinition.ts"
@@ -19,6 +20,7 @@ import { ServerRepo } from "../../../src/store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../../../src/store/Store.ts"
 import { storeAt } from "../../store/support/database.ts"
 import { until } from "../../support/eventually.ts"
+import { branded, type Plain, plain } from "../../support/ids.ts"
 import { newPostgresDatabase } from "../../support/postgresDatabase.ts"
 import { definition } from "../../support/samples.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
@@ -60,11 +62,11 @@ export const blueprintsOf = (definitions: Record<string, ServerDefinition>) =>
     })
   )
 
-export const request = (change: Partial<CreateRequest> = {}): CreateRequest => ({
+export const request = (change: Partial<Plain<CreateRequest>> = {}): CreateRequest => ({
   blueprint_id: "survival",
   overrides: {},
   start: false,
-  ...change
+  ...branded<Partial<CreateRequest>>(change)
 })
 
 /** One database, one node with its daemon, and any number of control planes. */
@@ -118,14 +120,14 @@ export const makeHarness = Effect.fnUntraced(function* (
   ) {
     const scope = yield* Effect.acquireRelease(Scope.make(), (scope) => Scope.close(scope, Exit.void))
     const context = yield* Layer.buildWithScope(Layer.fresh(layer(how.nodes ?? nodes)), scope)
-    const servers = Context.get(context, ServerManager)
+    const servers = plain(Context.get(context, ServerManager))
     const plane = Context.get(context, ControlPlane)
     const store = Context.get(context, Store)
     const repo = Context.get(context, ServerRepo)
     const journal = Context.get(context, Journal)
     const provisioner = Context.get(context, Provisioner)
     const lifecycle = Context.get(context, ServerLifecycle)
-    const daemons = Context.get(context, DaemonClient)
+    const daemons = plain(Context.get(context, DaemonClient))
 
     /** Makes the node's daemon reachable; it does not register. */
     const attach = Scope.provide(daemons.attach("n1", daemon.daemon), scope)
@@ -136,9 +138,10 @@ export const makeHarness = Effect.fnUntraced(function* (
     )
     if (how.connect !== false) yield* connect
     if (how.connect !== false && otherPorts !== undefined) yield* connectOther
-    const moves = Context.get(context, NodeMigrations)
+    const moves = plain(Context.get(context, NodeMigrations))
     /** Drains a node with move. */
-    const drainWithMove = (node_id: string) => {
+    const drainWithMove = (id: string) => {
+      const node_id = NodeId.make(id)
       nodes.drained.add(node_id)
       return moves.begin(node_id)
     }
@@ -169,8 +172,8 @@ export const makeHarness = Effect.fnUntraced(function* (
     )
     return {
       servers,
-      lifecycle,
-      plane,
+      lifecycle: plain(lifecycle),
+      plane: plain(plane),
       store,
       repo,
       journal,

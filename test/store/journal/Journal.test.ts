@@ -3,6 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Layer, Scope, Stream } from "effect"
 import { SqlClient } from "effect/sql"
 import * as fc from "fast-check"
+import { ServerId } from "../../../src/domain/Id.ts"
 import { isPublic, type JournalEntry, serverOf } from "../../../src/domain/Journal.ts"
 import { Journal } from "../../../src/store/journal/Journal.ts"
 import { JournalFollowers } from "../../../src/store/journal/JournalFollowers.ts"
@@ -70,7 +71,7 @@ const oneTotalOrder = Effect.fnUntraced(function* (rounds: ReadonlyArray<Readonl
   assert.deepStrictEqual(seen, Array.from(kept))
   // Writes that were made in this order were committed in it, each with all that it appended.
   const expected = [...succeeded].flatMap(([name, appends]) => Array.from({ length: appends }, () => name))
-  assert.deepStrictEqual(
+  assert.deepStrictEqual<ReadonlyArray<string | undefined>>(
     kept.map((entry) => serverOf(entry.change)),
     expected
   )
@@ -100,15 +101,22 @@ describe.each(databases)("decisions 6: one total order (%s)", (kind) => {
         Effect.gen(function* () {
           const { append } = yield* Transaction
           const crash = { reason: "exit code 1", exit_code: 1, timestamp: "2026-01-02T03:04:05.678Z" }
-          yield* append({ topic: "server:created", server_id: "a", payload: null }, "b1")
+          yield* append({ topic: "server:created", server_id: ServerId.make("a"), payload: null }, "b1")
           yield* append(
-            { topic: "server:install", server_id: "a", payload: { phase: "ready", exit_code: 0 } },
+            {
+              topic: "server:install",
+              server_id: ServerId.make("a"),
+              payload: { phase: "ready", exit_code: 0 }
+            },
             "b1"
           )
-          yield* append({ topic: "server:start-pending", server_id: "a", payload: false }, "b1")
-          yield* append({ topic: "status", server_id: "a", payload: "offline" }, "b1")
-          yield* append({ topic: "crash", server_id: "a", payload: crash }, "b1")
-          yield* append({ topic: "deleted", server_id: "a", payload: null }, "b2")
+          yield* append(
+            { topic: "server:start-pending", server_id: ServerId.make("a"), payload: false },
+            "b1"
+          )
+          yield* append({ topic: "status", server_id: ServerId.make("a"), payload: "offline" }, "b1")
+          yield* append({ topic: "crash", server_id: ServerId.make("a"), payload: crash }, "b1")
+          yield* append({ topic: "deleted", server_id: ServerId.make("a"), payload: null }, "b2")
         })
       )
       const kept = yield* entriesAfter(0)
@@ -189,10 +197,10 @@ describe.each(databases)("decisions 6: one total order (%s)", (kind) => {
       assert.deepStrictEqual(
         seen.map((entry) => [entry.cursor, serverOf(entry.change)]),
         [
-          [1, "here"],
-          [2, "elsewhere"],
-          [3, "here again"],
-          [4, "elsewhere again"]
+          [1, ServerId.make("here")],
+          [2, ServerId.make("elsewhere")],
+          [3, ServerId.make("here again")],
+          [4, ServerId.make("elsewhere again")]
         ]
       )
     }).pipe(Effect.provide(NodeServices.layer))

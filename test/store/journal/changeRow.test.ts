@@ -1,25 +1,32 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { NodeId, ServerId } from "../../../src/domain/Id.ts"
 import type { Change } from "../../../src/domain/Journal.ts"
 import { changeRow, decodeChange, encodeChange } from "../../../src/store/journal/changeRow.ts"
 
 /** Each change with the columns of the first version: topic, server_id, payload. */
 const rows: ReadonlyArray<readonly [Change, readonly [string, string, string]]> = [
-  [{ topic: "status", server_id: "s", payload: "running" }, ["status", "s", '"running"']],
-  [{ topic: "deleted", server_id: "s", payload: null }, ["deleted", "s", "null"]],
+  [{ topic: "status", server_id: ServerId.make("s"), payload: "running" }, ["status", "s", '"running"']],
+  [{ topic: "deleted", server_id: ServerId.make("s"), payload: null }, ["deleted", "s", "null"]],
   [
-    { topic: "server:install", server_id: "s", payload: { phase: "ready" } },
+    { topic: "server:install", server_id: ServerId.make("s"), payload: { phase: "ready" } },
     ["server:install", "s", '{"phase":"ready"}']
   ],
-  [{ topic: "server:start-pending", server_id: "s", payload: true }, ["server:start-pending", "s", "true"]],
-  [{ topic: "server:left", server_id: "s", payload: "n" }, ["server:left", "s", '"n"']],
-  [{ topic: "server:move", server_id: "s", payload: null }, ["server:move", "s", "null"]],
   [
-    { topic: "node:changed", node_id: "n", kind: "lost" },
+    { topic: "server:start-pending", server_id: ServerId.make("s"), payload: true },
+    ["server:start-pending", "s", "true"]
+  ],
+  [
+    { topic: "server:left", server_id: ServerId.make("s"), payload: NodeId.make("n") },
+    ["server:left", "s", '"n"']
+  ],
+  [{ topic: "server:move", server_id: ServerId.make("s"), payload: null }, ["server:move", "s", "null"]],
+  [
+    { topic: "node:changed", node_id: NodeId.make("n"), kind: "lost" },
     ["node:changed", "", '{"node_id":"n","kind":"lost"}']
   ],
-  [{ topic: "node:reach", node_id: "n" }, ["node:reach", "", '"n"']],
-  [{ topic: "node:evacuation", node_id: "n" }, ["node:evacuation", "", '"n"']],
+  [{ topic: "node:reach", node_id: NodeId.make("n") }, ["node:reach", "", '"n"']],
+  [{ topic: "node:evacuation", node_id: NodeId.make("n") }, ["node:evacuation", "", '"n"']],
   [{ topic: "key:changed" }, ["key:changed", "", "null"]],
   [
     { topic: "definitions:reloaded", folder: "software", origin: "o" },

@@ -2,6 +2,7 @@ import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Layer, Stream } from "effect"
 import { SqlClient } from "effect/sql"
+import { ServerId } from "../../../src/domain/Id.ts"
 import { Journal } from "../../../src/store/journal/Journal.ts"
 import { copyDatabase } from "../../../src/store/maintenance/copyDatabase.ts"
 import { IdempotencyRepo } from "../../../src/store/repos/IdempotencyRepo.ts"
@@ -37,8 +38,8 @@ const fill = (url: string) =>
     }
     const { overrides: _, ...plain } = server("srv_plain", [3_000])
     yield* store.write(servers.insert(plain))
-    yield* store.write(servers.setRemoving("srv_0007", true))
-    yield* store.write(servers.set("srv_0001", { last_sequence: Number.MAX_SAFE_INTEGER }))
+    yield* store.write(servers.setRemoving(ServerId.make("srv_0007"), true))
+    yield* store.write(servers.set(ServerId.make("srv_0001"), { last_sequence: Number.MAX_SAFE_INTEGER }))
     yield* store.write(append(...Array.from({ length: 1_500 }, (_, i) => `s${i}`)))
   }).pipe(Effect.provide(storeAt(url)))
 

@@ -1,6 +1,7 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber, type Scope, Stream } from "effect"
+import { ServerId } from "../../../src/domain/Id.ts"
 import { serverOf } from "../../../src/domain/Journal.ts"
 import { until } from "../../support/eventually.ts"
 import { tcpProxy } from "../../support/faults/index.ts"
@@ -74,7 +75,7 @@ describe("node-protocol, When something breaks: database away", () => {
         yield* server.thaw
         yield* writes(replica, "after")
         const kept = yield* ids(replica)
-        assert.deepStrictEqual(kept.slice(0, 1), ["before"])
+        assert.deepStrictEqual(kept.slice(0, 1), [ServerId.make("before")])
         assert.deepStrictEqual(
           kept.filter((id) => id?.startsWith("lost") === true),
           []
@@ -176,10 +177,10 @@ describe("design: the response to a COMMIT is lost", () => {
         yield* proxy.cutAt((chunk) => chunk.includes("COMMIT\0"))
         yield* replica.store.write(append("kept"))
         assert.isTrue(proxy.hasCut())
-        assert.deepStrictEqual(yield* ids(replica), ["before", "kept"])
+        assert.deepStrictEqual(yield* ids(replica), [ServerId.make("before"), ServerId.make("kept")])
         assert.deepStrictEqual(
           replica.seen.map((entry) => serverOf(entry.change)),
-          ["before", "kept"]
+          [ServerId.make("before"), ServerId.make("kept")]
         )
       })
     )
@@ -197,7 +198,7 @@ describe("design: the response to a COMMIT is lost", () => {
         )
         assert.isTrue(isUnavailable(yield* Fiber.join(slow)))
         yield* replica.store.write(append("after"))
-        assert.deepStrictEqual(yield* ids(replica), ["after"])
+        assert.deepStrictEqual(yield* ids(replica), [ServerId.make("after")])
       })
     )
   )
@@ -218,7 +219,7 @@ describe("design: the response to a COMMIT is lost", () => {
           yield* server.thaw
           yield* writes(replica, "after")
           const kept = yield* ids(replica)
-          assert.notInclude(kept, "other")
+          assert.notInclude(kept, ServerId.make("other"))
           assert.deepStrictEqual(
             replica.seen.map((entry) => serverOf(entry.change)),
             Array.from(kept)

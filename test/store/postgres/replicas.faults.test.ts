@@ -3,9 +3,11 @@ import { PgConnection } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber, Latch, Logger, Redacted, Ref, Scope, Stream } from "effect"
 import * as fc from "fast-check"
+import { ServerId } from "../../../src/domain/Id.ts"
 import { serverOf } from "../../../src/domain/Journal.ts"
 import { advisoryLocks } from "../../../src/store/sql/dialect.ts"
 import { until } from "../../support/eventually.ts"
+import { plain } from "../../support/ids.ts"
 import { newPostgresDatabase, statementsOn } from "../../support/postgresDatabase.ts"
 import { server } from "../../support/samples.ts"
 import { append } from "../support/database.ts"
@@ -99,7 +101,7 @@ describe("design: replicas are equal", () => {
         const cursor = one.seen[1]?.cursor ?? 0
         assert.deepStrictEqual(
           (yield* Stream.runCollect(other.journal.after(cursor))).map((entry) => serverOf(entry.change)),
-          ["s3", "s4"]
+          [ServerId.make("s3"), ServerId.make("s4")]
         )
         assert.deepStrictEqual(yield* one.journal.bounds, yield* other.journal.bounds)
       })
@@ -147,7 +149,7 @@ describe("design: replicas are equal", () => {
             }
             const kept = yield* assertOneOrder(replicas)
             const published = kept.map((entry) => serverOf(entry.change))
-            const once = new Set(published.filter((id) => id !== "after"))
+            const once = plain(new Set(published.filter((id) => id !== "after")))
             assert.strictEqual(once.size, published.filter((id) => id !== "after").length)
             assert.deepStrictEqual(
               [...acknowledged].filter((id) => !once.has(id)),
@@ -244,7 +246,7 @@ describe("design: replicas are equal", () => {
         )
         assert.deepStrictEqual(
           (yield* wholeJournal(replica)).map((entry) => serverOf(entry.change)),
-          ["b"]
+          [ServerId.make("b")]
         )
       }).pipe(Effect.provide(Logger.layer([logger])))
     )

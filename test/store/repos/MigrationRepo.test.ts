@@ -1,9 +1,11 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { NodeId, ServerId } from "../../../src/domain/Id.ts"
 import { MigrationRepo } from "../../../src/store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../../src/store/repos/ServerRepo.ts"
 import { Store } from "../../../src/store/Store.ts"
+import { plain } from "../../support/ids.ts"
 import { server } from "../../support/samples.ts"
 import { databases, freshStore } from "../support/database.ts"
 
@@ -14,7 +16,7 @@ describe.each(databases)("node-protocol, register: the servers of a node in the 
       Effect.gen(function* () {
         const store = yield* Store
         const servers = yield* ServerRepo
-        const moves = yield* MigrationRepo
+        const moves = plain(yield* MigrationRepo)
         yield* store.write(
           Effect.gen(function* () {
             for (const [index, node_id] of ["here", "there", "there", "there"].entries()) {
@@ -41,11 +43,11 @@ describe.each(databases)("node-protocol, register: the servers of a node in the 
         assert.deepStrictEqual(
           [...standings].toSorted(([one], [other]) => (one < other ? -1 : 1)),
           [
-            ["srv_0", { node_id: "here", kept: true, owed: true }],
-            ["srv_1", { node_id: "there", kept: true, owed: false }],
-            ["srv_2", { node_id: "there", kept: false, owed: false }],
-            ["srv_3", { node_id: "there", kept: false, owed: true }],
-            ["srv_gone", { node_id: null, kept: false, owed: true }]
+            [ServerId.make("srv_0"), { node_id: NodeId.make("here"), kept: true, owed: true }],
+            [ServerId.make("srv_1"), { node_id: NodeId.make("there"), kept: true, owed: false }],
+            [ServerId.make("srv_2"), { node_id: NodeId.make("there"), kept: false, owed: false }],
+            [ServerId.make("srv_3"), { node_id: NodeId.make("there"), kept: false, owed: true }],
+            [ServerId.make("srv_gone"), { node_id: null, kept: false, owed: true }]
           ]
         )
         assert.deepStrictEqual(yield* store.read(moves.standings("here", [])), new Map())

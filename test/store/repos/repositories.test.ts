@@ -2,12 +2,14 @@ import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Option } from "effect"
 import { SqlClient } from "effect/sql"
+import { NodeId, ServerId } from "../../../src/domain/Id.ts"
 import { CapacityRepo } from "../../../src/store/repos/CapacityRepo.ts"
 import { IdempotencyRepo } from "../../../src/store/repos/IdempotencyRepo.ts"
 import { KeyRepo } from "../../../src/store/repos/KeyRepo.ts"
 import { type NodeRecord, NodeRepo } from "../../../src/store/repos/NodeRepo.ts"
 import { ServerRepo } from "../../../src/store/repos/ServerRepo.ts"
 import { Store } from "../../../src/store/Store.ts"
+import { plain } from "../../support/ids.ts"
 import { key, node, server } from "../../support/samples.ts"
 import { append, type DatabaseKind, databases, freshStore, query } from "../support/database.ts"
 
@@ -34,12 +36,15 @@ describe.each(databases)("node-protocol: placement and ports (%s)", (kind) => {
         assert.strictEqual(yield* store.write(repo.insert(plain)), "inserted")
         assert.strictEqual(yield* store.write(repo.insert(full)), "inserted")
         assert.deepStrictEqual(yield* store.read(repo.all), [full, plain])
-        assert.deepStrictEqual(yield* store.read(repo.find(["srv_2", "unknown"])), [plain])
+        assert.deepStrictEqual(
+          yield* store.read(repo.find([ServerId.make("srv_2"), ServerId.make("unknown")])),
+          [plain]
+        )
         assert.deepStrictEqual(yield* store.read(repo.find([])), [])
-        const many = Array.from({ length: 40_000 }, (_, i) => `srv_${i}`)
+        const many = Array.from({ length: 40_000 }, (_, i) => ServerId.make(`srv_${i}`))
         assert.deepStrictEqual(yield* store.read(repo.find(many)), [full, plain])
-        assert.deepStrictEqual(yield* store.write(repo.lock("srv_1")), Option.some(full))
-        assert.deepStrictEqual(yield* store.write(repo.lock("unknown")), Option.none())
+        assert.deepStrictEqual(yield* store.write(repo.lock(ServerId.make("srv_1"))), Option.some(full))
+        assert.deepStrictEqual(yield* store.write(repo.lock(ServerId.make("unknown"))), Option.none())
         assert.deepStrictEqual(yield* ports, [
           "srv_1 10.0.0.1:25565",
           "srv_2 10.0.0.1:25566",
@@ -53,7 +58,7 @@ describe.each(databases)("node-protocol: placement and ports (%s)", (kind) => {
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
-        const repo = yield* ServerRepo
+        const repo = plain(yield* ServerRepo)
         yield* store.write(repo.insert(server("srv_1", [1_000, 1_001])))
         const outcomes = yield* store.write(
           Effect.gen(function* () {
@@ -85,7 +90,7 @@ describe.each(databases)("node-protocol: placement and ports (%s)", (kind) => {
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
-        const repo = yield* ServerRepo
+        const repo = plain(yield* ServerRepo)
         assert.deepStrictEqual(yield* store.write(repo.insertAll([])), [])
         const all = Array.from({ length: 120 }, (_, n) => server(`srv_${100 + n}`, [1_000 + n]))
         assert.deepStrictEqual(
@@ -133,7 +138,7 @@ describe.each(databases)("node-protocol: placement and ports (%s)", (kind) => {
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
-        const repo = yield* ServerRepo
+        const repo = plain(yield* ServerRepo)
         const outcomes = yield* Effect.forEach(
           Array.from({ length: 200 }),
           (_, i) => store.write(repo.insert(server(`srv_${i}`, [25_565, 30_000 + i]))),
@@ -149,7 +154,7 @@ describe.each(databases)("node-protocol: placement and ports (%s)", (kind) => {
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
-        const repo = yield* ServerRepo
+        const repo = plain(yield* ServerRepo)
         yield* store.write(repo.insert(server("srv_1", [1])))
         const exit = yield* Effect.exit(store.write(repo.insert(server("srv_1", [2]))))
         assert.isTrue(Exit.hasDies(exit))
@@ -162,7 +167,7 @@ describe.each(databases)("node-protocol: placement and ports (%s)", (kind) => {
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
-        const repo = yield* ServerRepo
+        const repo = plain(yield* ServerRepo)
         yield* store.write(repo.insert(server("srv_1", [1, 2])))
         yield* store.write(repo.remove("srv_1"))
         yield* store.write(repo.remove("srv_1"))
@@ -176,7 +181,7 @@ describe.each(databases)("node-protocol: placement and ports (%s)", (kind) => {
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
-        const repo = yield* ServerRepo
+        const repo = plain(yield* ServerRepo)
         const record = server("srv_1", [1])
         const install = { phase: "failed", exit_code: 3, failure_reason: "exit code 3" } as const
         yield* store.write(repo.insert(record))
@@ -207,7 +212,7 @@ describe.each(databases)("node-protocol: placement and ports (%s)", (kind) => {
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
-        const repo = yield* ServerRepo
+        const repo = plain(yield* ServerRepo)
         yield* store.write(repo.insert(server("srv_1", [1])))
         const sql = yield* SqlClient.SqlClient
         yield* store.write(sql`UPDATE servers SET install = '{"phase": "nonsense"}'`)
@@ -224,7 +229,7 @@ describe.each(databases)("decisions 2: records of nodes (%s)", (kind) => {
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
-        const repo = yield* NodeRepo
+        const repo = plain(yield* NodeRepo)
         const one = node("node-1")
         yield* store.write(repo.save(node("node-2")))
         yield* store.write(repo.save(one))
@@ -250,8 +255,8 @@ describe.each(databases)("decisions 2: records of nodes (%s)", (kind) => {
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
-        const repo = yield* NodeRepo
-        const servers = yield* ServerRepo
+        const repo = plain(yield* NodeRepo)
+        const servers = plain(yield* ServerRepo)
         yield* store.write(repo.save(node("node-1")))
         yield* store.write(servers.insert(server("srv_1", [1_000])))
         yield* store.write(servers.insert(server("srv_2", [1_001])))
@@ -266,8 +271,8 @@ describe.each(databases)("decisions 2: records of nodes (%s)", (kind) => {
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
-        const repo = yield* NodeRepo
-        const rooms = yield* CapacityRepo
+        const repo = plain(yield* NodeRepo)
+        const rooms = plain(yield* CapacityRepo)
         let times = 0
         const register = (fields: Partial<NodeRecord> = {}) =>
           store.write(repo.save({ ...node("node-1"), unreachable: "", token: `token ${++times}`, ...fields }))
@@ -313,7 +318,7 @@ describe.each(databases)("decisions 2: records of nodes (%s)", (kind) => {
       onFreshStore(
         Effect.gen(function* () {
           const store = yield* Store
-          const repo = yield* NodeRepo
+          const repo = plain(yield* NodeRepo)
           const one = node("node-1")
           const now = Effect.map(store.read(repo.find(["node-1"])), ([record]) => record)
           const usage = { load: 1.5, memory_bytes: 8 * 1024 ** 4, disk_bytes: 1 }
@@ -340,7 +345,7 @@ describe.each(databases)("decisions 2: records of nodes (%s)", (kind) => {
           assert.isFalse(yield* store.write(repo.revoke("node-1", one.token)))
           assert.deepStrictEqual(yield* now, { ...one, token: "", connected: false })
           yield* store.write(repo.save(one))
-          assert.deepStrictEqual(yield* store.write(repo.resetConnections), ["node-1"])
+          assert.deepStrictEqual(yield* store.write(repo.resetConnections), [NodeId.make("node-1")])
           assert.deepStrictEqual(yield* now, { ...one, token: "", connected: false })
           assert.deepStrictEqual(yield* store.write(repo.resetConnections), [], "once")
         })

@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import type { ServerId } from "../../../../src/domain/Id.ts"
 import {
   engineNote,
   isolatedEngine,
@@ -26,14 +27,14 @@ const nodeWithServers = Effect.fnUntraced(function* (...options: ReadonlyArray<s
     process: { invocation: script },
     definition: { image: TEST_IMAGE, runtimes: ["docker"] }
   })
-  const ids = [yield* server, yield* server, yield* server]
-  const [first = "", second = "", paused = ""] = ids
+  const ids = [yield* server, yield* server, yield* server] as const
+  const [first, second, paused] = ids
   yield* node.daemon.power(paused, "pause", 0)
   const offered = () => node.notes.registrations.at(-1)?.runtimes.join()
-  const logs = (id: string) =>
+  const logs = (id: ServerId) =>
     Effect.map(node.daemon.logs(id, { page: 1, per_page: 100 }), (page) => page.items)
   /** Asserts that the console works in both directions. */
-  const answers = (id: string, line: string) =>
+  const answers = (id: ServerId, line: string) =>
     eventually(Effect.andThen(Effect.ignore(node.daemon.commands(id, [line])), logs(id)), (lines) =>
       lines.includes(`got ${line}`)
     )
@@ -172,7 +173,7 @@ describe.runIf(possible)(`restart of the engine${engineNote}`, () => {
         for (const id of [byLine, bySignal]) {
           yield* until("it has stopped by itself", () => lastStatus(id) === "offline", 40)
         }
-        const logs = (id: string) =>
+        const logs = (id: ServerId) =>
           Effect.map(daemon.logs(id, { page: 1, per_page: 9 }), (page) => page.items)
         assert.deepStrictEqual(yield* logs(byLine), ["ready", "told end"])
         assert.deepStrictEqual(yield* logs(bySignal), ["ready", "told"])

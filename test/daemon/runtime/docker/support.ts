@@ -8,12 +8,13 @@ import {
   type DockerRuntimeOptions
 } from "../../../../src/daemon/runtime/docker/DockerRuntime.ts"
 import { type Launch, Runtime } from "../../../../src/daemon/runtime/Runtime.ts"
+import { NodeId } from "../../../../src/domain/Id.ts"
 import { TEST_IMAGE, TestEngine } from "../../../support/dockerEngine.ts"
 import { temporaryFolderIn } from "../../../support/temporaryFolder.ts"
 import { newId } from "../../support.ts"
 
 /** A unique node per test, so that containers of a failed test disturb no other. */
-export const newNode = (): string => `test-${randomUUID()}`
+export const newNode = (): NodeId => NodeId.make(`test-${randomUUID()}`)
 
 /** A folder that containers can read although they run as another user. */
 export const folder = temporaryFolderIn(tmpdir(), 0o755)

@@ -1,5 +1,6 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import type { ServerId } from "../../../../src/domain/Id.ts"
 import { engineNote, TEST_IMAGE, TestEngine, withEngine } from "../../../support/dockerEngine.ts"
 import { until } from "../../../support/eventually.ts"
 import { harness } from "../../support.ts"
@@ -68,7 +69,7 @@ describe.runIf(withEngine)(`life, "Stopping and restarting", terminal: true, Doc
         )
         for (const id of [raw, late]) yield* daemon.power(id, "stop", 300)
         for (const id of [raw, late]) yield* until(`${id} is offline`, () => lastStatus(id) === "offline")
-        const textOf = (id: string) =>
+        const textOf = (id: ServerId) =>
           Effect.map(daemon.logs(id, { page: 1, per_page: 10 }), ({ items }) => items.join("\n"))
         assert.include(yield* textOf(raw), " 03")
         assert.include(yield* textOf(late), "signalled")
