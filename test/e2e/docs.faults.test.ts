@@ -55,8 +55,8 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
           yield* child.endInput
           assert.strictEqual(yield* child.exited("60 seconds"), 0, child.output())
           const output = child.output()
-          const passing = /^created (srv_\w+)$/m.exec(output)?.[1]
-          const events = [...output.matchAll(/"server_id":"(srv_\w+)","payload":("\w+"|\{|null)/g)]
+          const passing = /^created (\w+)$/m.exec(output)?.[1]
+          const events = [...output.matchAll(/"server_id":"(\w+)","payload":("\w+"|\{|null)/g)]
           const of = (isOf: (id?: string) => boolean) =>
             events.filter(([, id]) => isOf(id)).map(([, , payload]) => payload)
           const steps = ['"installing"', '"offline"', '"starting"', '"running"']
