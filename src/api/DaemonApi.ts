@@ -31,7 +31,7 @@ const refusals = [NotFound, Conflict] as const
 const summary = (summary: string) => OpenApi.annotations({ summary })
 
 /** Seconds after which a stop becomes a kill. */
-const WaitSeconds = Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 300 }))
+const WaitSeconds = Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 3600 }))
 
 /** The calls from the control plane to a daemon (node-protocol, "Control plane -> daemon"). */
 export class DaemonGroup extends HttpApiGroup.make("daemon")

@@ -39,7 +39,7 @@ export class NodesGroup extends HttpApiGroup.make("nodes")
         move: optionalInput(
           Schema.Boolean.annotate({
             description:
-              "Whether its saved servers move to other nodes, two at a time, each stopped as with `wait_seconds` 30; absent: as it was."
+              "Whether its saved servers move to other nodes, two at a time, each stopped within its stop timeout; absent: as it was."
           })
         )
       }),

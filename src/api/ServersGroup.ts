@@ -68,9 +68,9 @@ export const PatchServer = Schema.Struct({
 const power = {
   action: PowerAction,
   wait_seconds: optionalInput(
-    Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 300 })).annotate({
+    Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 3600 })).annotate({
       description:
-        "Of stop and restart: seconds after which the server is killed if it still runs; default 30."
+        "Of stop and restart: seconds after which the server is killed if it still runs; default: the stop timeout of the server."
     })
   )
 }

@@ -131,6 +131,7 @@ export const compose = (
     ...(server.image === undefined ? {} : { image: server.image }),
     limits: server.limits ?? {},
     ports: server.ports ?? 1,
+    ...(server.stop_timeout === undefined ? {} : { stop_timeout: server.stop_timeout }),
     configs: configsOf(server),
     placement: { locations: [], anti_affinity: false, ...server.placement },
     restart: { on_crash: false, max_per_hour: 5, ...server.restart },

@@ -53,12 +53,13 @@ export const resolve = (
   const env = environmentOf(blueprint, overrides.env ?? {})
   if (Result.isFailure(env)) return Result.fail(env.failure)
   const save = overrides.save ?? blueprint.save
+  const stop_timeout = overrides.stop_timeout ?? blueprint.stop_timeout
   return Result.succeed({
     blueprint_id: blueprint.id,
     software: id,
     version,
     image: image.success,
-    process: software.process,
+    process: stop_timeout === undefined ? software.process : { ...software.process, stop_timeout },
     install_script: software.install_script,
     limits: { ...software.limits, ...blueprint.limits, ...overrides.limits },
     ports: blueprint.ports,

@@ -62,8 +62,6 @@ export interface NodeDaemonOptions {
   readonly heartbeatSeconds?: number
   /** The fate of servers on shutdown: `stop` them, or `keep` them for the next start. */
   readonly onShutdown: "keep" | "stop"
-  /** The time for servers to stop, with `onShutdown: "stop"`. Default 30. */
-  readonly shutdownWaitSeconds?: number
 }
 
 /** The longest pause after a failed heartbeat, in ms. */
@@ -192,11 +190,10 @@ export class NodeDaemon extends Context.Service<
         yield* Effect.forkScoped(Effect.andThen(uplink.register, heartbeats))
 
         if (options.onShutdown === "stop") {
-          const wait = options.shutdownWaitSeconds ?? 30
           const unsent = Effect.sync(() => instances.list().some((server) => server.unsent_reports > 0))
           const sent = unsent.pipe(Effect.delay(20), Effect.repeat({ while: (waiting) => waiting }))
           yield* Effect.addFinalizer(() =>
-            Effect.andThen(instances.stopAll(wait), Effect.timeoutOption(sent, LAST_REPORTS))
+            Effect.andThen(instances.stopAll, Effect.timeoutOption(sent, LAST_REPORTS))
           )
         }
 

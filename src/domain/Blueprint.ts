@@ -2,6 +2,7 @@ import { Schema } from "effect"
 import { ConfigPatches } from "./ConfigPatch.ts"
 import { DefinitionId } from "./Id.ts"
 import { Limits } from "./Limits.ts"
+import { StopTimeout } from "./Software.ts"
 
 /** A named volume of an instance: `source` below the daemon's volumes folder, `target` inside the instance. */
 export const Volume = Schema.Struct({
@@ -59,6 +60,8 @@ export const Blueprint = Schema.Struct({
   image: Schema.optionalKey(Schema.String),
   limits: Limits,
   ports: Schema.Int,
+  /** Absent: that of the software. */
+  stop_timeout: Schema.optionalKey(StopTimeout),
   configs: ConfigPatches,
   placement: PlacementRule,
   restart: RestartRule,

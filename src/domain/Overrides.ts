@@ -3,6 +3,7 @@ import { ParserName } from "./ConfigPatch.ts"
 import { DefinitionId } from "./Id.ts"
 import { limitFields } from "./Limits.ts"
 import { optionalInput } from "./optionalInput.ts"
+import { StopTimeout } from "./Software.ts"
 
 /** Name of an environment variable. */
 export const EnvName = Schema.String.check(
@@ -63,6 +64,7 @@ export const Overrides = Schema.Struct({
   software: optionalInput(DefinitionId),
   version: optionalInput(VersionText),
   image: optionalInput(ImageText),
+  stop_timeout: optionalInput(StopTimeout),
   env: optionalInput(Schema.Record(EnvName, EnvValue))
 }).annotate({ identifier: "Overrides" })
 export type Overrides = typeof Overrides.Type

@@ -3,7 +3,7 @@ import { Copy, Mount, PlacementRule, RestartRule, Volume } from "./Blueprint.ts"
 import { ConfigPatches } from "./ConfigPatch.ts"
 import { Limits } from "./Limits.ts"
 import { RuntimeKind } from "./Node.ts"
-import { InstallScript, ProcessConfiguration } from "./Software.ts"
+import { DEFAULT_STOP_TIMEOUT, InstallScript, ProcessConfiguration } from "./Software.ts"
 
 /**
  * The definition of one server: blueprint, software and overrides, resolved at creation. The record keeps it, so that a
@@ -31,3 +31,7 @@ export const ServerDefinition = Schema.Struct({
   save: Schema.Boolean
 }).annotate({ identifier: "ServerDefinition" })
 export type ServerDefinition = typeof ServerDefinition.Type
+
+/** Returns the seconds from a stop of the server to its kill. */
+export const stopTimeoutOf = ({ process }: Pick<ServerDefinition, "process">): number =>
+  process.stop_timeout ?? DEFAULT_STOP_TIMEOUT

@@ -23,6 +23,11 @@ export type InstallScript = typeof InstallScript.Type
 export const CleanExit = Schema.Literals(["crash", "stop"])
 export type CleanExit = typeof CleanExit.Type
 
+/** Seconds from a stop to the kill of a process that still runs. */
+export const StopTimeout = Schema.Finite.check(Schema.isBetween({ minimum: 1, maximum: 3600 }))
+/** The {@link StopTimeout} of software that gives none, in seconds. */
+export const DEFAULT_STOP_TIMEOUT = 30
+
 /** The process of a software: how it starts, stops and is observed. */
 export const ProcessConfiguration = Schema.Struct({
   /** Command line with placeholders. */
@@ -33,6 +38,8 @@ export const ProcessConfiguration = Schema.Struct({
   online_signal: Schema.optionalKey(Schema.String),
   /** Seconds to reach the online signal. */
   start_timeout: Schema.Finite,
+  /** Absent in definitions of earlier versions: {@link DEFAULT_STOP_TIMEOUT}. */
+  stop_timeout: Schema.optionalKey(StopTimeout),
   clean_exit: CleanExit,
   /** Whether the process has a pseudo-terminal. Absent in definitions of earlier versions: false. */
   terminal: Schema.optionalKey(Schema.Boolean)

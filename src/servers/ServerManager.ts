@@ -74,7 +74,8 @@ export class ServerManager extends Context.Service<
       change: ServerPatch
     ): Effect.Effect<void, NotFound | Conflict | InvalidRequest | Unavailable>
     remove(id: ServerId, options: { readonly force: boolean }): Effect.Effect<void, NodeCallError>
-    power(id: ServerId, action: PowerAction, wait_seconds: number): Effect.Effect<void, NodeCallError>
+    /** @param wait_seconds default: the stop timeout of the server */
+    power(id: ServerId, action: PowerAction, wait_seconds?: number): Effect.Effect<void, NodeCallError>
     status(id: ServerId): Effect.Effect<ServerStatus, NotFound | Unavailable>
     stats(
       id: ServerId,

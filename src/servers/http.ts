@@ -18,7 +18,8 @@ import { includeOf } from "./index/summary.ts"
 import { parseInclude, parseListQuery } from "./listQuery.ts"
 import { ServerManager } from "./ServerManager.ts"
 
-const DEFAULT_WAIT_SECONDS = 30
+/** The default of `timeout`, in seconds. */
+const DEFAULT_TIMEOUT = 30
 /** Returns the `Link` header of a page: the address of the next one. */
 const nextPage = (url: string, after: string): string => {
   const [path, query] = url.split("?", 2)
@@ -133,7 +134,7 @@ export const ServersHandlers = HttpApiBuilder.group(
               ? undefined
               : yield* Effect.timeoutOption(
                   servers.waitFor(id, wait),
-                  Duration.seconds(timeout === "" ? DEFAULT_WAIT_SECONDS : Number(timeout))
+                  Duration.seconds(timeout === "" ? DEFAULT_TIMEOUT : Number(timeout))
                 )
           return yield* conditional(
             yield* servers.get(id, include),
@@ -151,13 +152,12 @@ export const ServersHandlers = HttpApiBuilder.group(
           })
           return yield* conditional(yield* servers.get(params.server, patched))
         }),
-        powerMany: ({ payload: { action, selector, wait_seconds = DEFAULT_WAIT_SECONDS } }) =>
+        powerMany: ({ payload: { action, selector, wait_seconds } }) =>
           bulk(selector, (id) => servers.power(id, action, wait_seconds)),
         removeMany: ({ payload: { force = false, selector } }) =>
           bulk(selector, (id) => servers.remove(id, { force })),
         remove: ({ params, query }) => servers.remove(params.server, { force: query.force === "true" }),
-        power: ({ params, payload }) =>
-          servers.power(params.server, payload.action, payload.wait_seconds ?? DEFAULT_WAIT_SECONDS),
+        power: ({ params, payload }) => servers.power(params.server, payload.action, payload.wait_seconds),
         status: ({ params }) => Effect.map(servers.status(params.server), (status) => ({ status })),
         stats: ({ params, query }) =>
           servers.stats(params.server, { update_disk_usage: query.update_disk_usage === "true" }),

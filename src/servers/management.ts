@@ -6,6 +6,7 @@ import { isUnderway } from "../domain/Migration.ts"
 import type { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import type { Page } from "../domain/Pagination.ts"
 import type { ServerRecord } from "../domain/Server.ts"
+import { stopTimeoutOf } from "../domain/ServerDefinition.ts"
 import { isUp } from "../domain/ServerStatus.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
@@ -82,14 +83,20 @@ export const makeManagement = Effect.gen(function* () {
     if (isUnderway(yield* index.migrationOf(id))) return yield* Effect.fail(isMoving(id))
   })
 
+  const callPower = (
+    record: ServerRecord,
+    action: PowerAction,
+    wait_seconds = stopTimeoutOf(record.definition)
+  ) => call(record, (daemon) => daemon.power(record.id, action, wait_seconds))
+
   /** A migrating server can be stopped: it then stays stopped after the migration. */
-  const powerMoving = Effect.fnUntraced(function* (id: ServerId, action: PowerAction, wait_seconds: number) {
+  const powerMoving = Effect.fnUntraced(function* (id: ServerId, action: PowerAction, wait_seconds?: number) {
     if (action !== "stop" && action !== "kill") return yield* Effect.fail(isMoving(id))
     const stop = Effect.gen(function* () {
       yield* lifecycle.forgetStart(id)
       const record = yield* recordOf(id)
       if (record.status === "unknown") return yield* failAway(record)
-      if (isUp(record.status)) yield* call(record, (daemon) => daemon.power(id, action, wait_seconds))
+      if (isUp(record.status)) yield* callPower(record, action, wait_seconds)
     })
     yield* locks.withLock(id)(stop)
   })
@@ -97,13 +104,13 @@ export const makeManagement = Effect.gen(function* () {
   const power = Effect.fn("ServerManager.power")(function* (
     id: ServerId,
     action: PowerAction,
-    wait_seconds: number
+    wait_seconds?: number
   ) {
     const record = yield* recordOf(id)
     if (isUnderway(yield* index.migrationOf(id))) return yield* powerMoving(id, action, wait_seconds)
     const decision = decidePower(record, action)
     if (decision !== "call") return yield* refuse(record, decision)
-    const called = call(record, (daemon) => daemon.power(id, action, wait_seconds))
+    const called = callPower(record, action, wait_seconds)
     if (!record.start_pending || (action !== "stop" && action !== "kill")) return yield* called
     // A stop cancels a pending start.
     yield* locks.withLock(id)(Effect.andThen(lifecycle.forgetStart(id), called))

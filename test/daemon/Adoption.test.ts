@@ -303,7 +303,7 @@ describe("end of the daemon", () => {
     Effect.gen(function* () {
       const dataDir = yield* temporaryFolder
       const notes = recorder()
-      const first = yield* openDaemon(dataDir, notes, { onShutdown: "stop", shutdownWaitSeconds: 10 })
+      const first = yield* openDaemon(dataDir, notes, { onShutdown: "stop" })
       const spec = specOf()
       yield* first.daemon.create(spec)
       yield* until("installed", () => notes.reports.length === 3)

@@ -186,8 +186,11 @@ layer(service({ ...noNode, MUSTER_BODY_LIMIT: String(limit) }), options)("checks
         const power = refused("/api/servers/nope/power")
         yield* power("{}", "body field action: required, but missing")
         yield* power('{"action":"fly"}', /^body field action: Expected "start" \| "stop"/)
-        yield* power('{"action":"stop","wait_seconds":301}', /^body field wait_seconds: .*between 0 and 300/)
-        yield* power('{"action":"stop","wait_seconds":-1}', /^body field wait_seconds: .*between 0 and 300/)
+        yield* power(
+          '{"action":"stop","wait_seconds":3601}',
+          /^body field wait_seconds: .*between 0 and 3600/
+        )
+        yield* power('{"action":"stop","wait_seconds":-1}', /^body field wait_seconds: .*between 0 and 3600/)
         yield* power('{"action":"stop","x":1}', "body field x: unknown field")
         const commands = refused("/api/servers/nope/commands")
         yield* commands("{}", "body field commands: required, but missing")

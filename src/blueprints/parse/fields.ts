@@ -29,7 +29,7 @@ export const shapes = {
   mixin: shape("mixin.", ["id", "description"]),
   server: shape(
     "server.",
-    ["software", "version", "image", "limits", "ports", "configs", "placement", "restart"],
+    ["software", "version", "image", "limits", "ports", "stop_timeout", "configs", "placement", "restart"],
     ["path", "allowed_clients"]
   ),
   limits: shape("limits.", [
@@ -58,6 +58,7 @@ export const shapes = {
       "mappings",
       "invocation",
       "stop-command",
+      "stop-timeout",
       "online-signal",
       "start-timeout",
       "clean-exit",

@@ -27,6 +27,7 @@ export interface ServerPart {
   readonly image?: string
   readonly limits?: Limits
   readonly ports?: number
+  readonly stop_timeout?: number
   readonly configs?: Readonly<Record<string, Written<ConfigPatch>>>
   readonly placement?: Partial<PlacementRule>
   readonly restart?: Partial<RestartRule>

@@ -4,6 +4,7 @@ import { ConfigParser, type ConfigPatch, type ConfigPatches, parserOf } from "..
 import { DefinitionId } from "../../domain/Id.ts"
 import { type Limits, limitFields } from "../../domain/Limits.ts"
 import { ImageText, VersionText } from "../../domain/Overrides.ts"
+import { StopTimeout } from "../../domain/Software.ts"
 import {
   boolean,
   type Decoder,
@@ -100,6 +101,7 @@ export const serverPart: Decoder<ServerPart> = (node, reading) => {
     image: fields.optional("image", text(ImageText)),
     limits: fields.optional("limits", limits),
     ports: fields.optional("ports", number(PortCount)),
+    stop_timeout: fields.optional("stop_timeout", number(StopTimeout)),
     configs: fields.optional("configs", writtenConfigs),
     placement: fields.optional("placement", placement),
     restart: fields.optional("restart", restart)

@@ -3,7 +3,13 @@ import { Result, Schema } from "effect"
 import { splitWords } from "../../domain/commandLine.ts"
 import { RuntimeKind } from "../../domain/Node.ts"
 import { ImageText } from "../../domain/Overrides.ts"
-import { CleanExit, InstallScript, type Software } from "../../domain/Software.ts"
+import {
+  CleanExit,
+  DEFAULT_STOP_TIMEOUT,
+  InstallScript,
+  type Software,
+  StopTimeout
+} from "../../domain/Software.ts"
 import {
   boolean,
   type Decoder,
@@ -143,6 +149,7 @@ const installScript: Decoder<InstallScript> = (node, reading) => {
 const processOf = (fields: Fields<(typeof shapes.software.keys)[number]>): Software["process"] => ({
   invocation: fields.required("invocation", invocation) ?? "",
   stop_command: fields.optional("stop-command", trimmed(StopCommand)) ?? "^SIGTERM",
+  stop_timeout: fields.optional("stop-timeout", number(StopTimeout)) ?? DEFAULT_STOP_TIMEOUT,
   start_timeout: fields.optional("start-timeout", number(Seconds)) ?? 300,
   clean_exit: fields.optional("clean-exit", word(CleanExit.literals)) ?? "crash",
   terminal: fields.optional("terminal", boolean) ?? false,

@@ -2,6 +2,7 @@ import { Deferred, Effect, Exit, Queue, type Scope } from "effect"
 import { DaemonRefused } from "../../api/Daemon.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import type { PowerAction } from "../../domain/NodeMessages.ts"
+import { stopTimeoutOf } from "../../domain/ServerDefinition.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import type { ConsoleLog } from "../console/ConsoleLog.ts"
 import type { FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
@@ -58,9 +59,6 @@ export interface InstanceOptions {
   readonly files: InstanceFiles["Service"]
   readonly sources: FileSources
 }
-
-/** The time for a server to stop for a reset, in seconds. */
-const RESET_TIMEOUT = 30
 
 const conflict = (detail: string, hint: string) => new DaemonRefused({ status: 409, detail, hint })
 const internalError = new DaemonRefused({
@@ -139,7 +137,7 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
   const reset = Effect.gen(function* () {
     yield* refuseHeld
     const state = file.get()
-    if (isUp(state.status)) return yield* proc.end("reset", RESET_TIMEOUT)
+    if (isUp(state.status)) return yield* proc.end("reset", stopTimeoutOf(state.spec.definition))
     if (state.status === "installing" || state.install.phase !== "ready") {
       return yield* conflict("the server is not installed", "Reset it once its install phase is ready.")
     }

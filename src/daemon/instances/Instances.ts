@@ -4,6 +4,7 @@ import { DaemonRefused } from "../../api/Daemon.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import { serverIdPattern } from "../../domain/Id.ts"
 import type { DaemonServer, ServerSpec } from "../../domain/NodeMessages.ts"
+import { stopTimeoutOf } from "../../domain/ServerDefinition.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import { makeKeyedLock } from "../../work/KeyedLock.ts"
 import { openConsoleLog } from "../console/ConsoleLog.ts"
@@ -45,8 +46,6 @@ interface Entry {
 
 /** The longest wait for the adoption of processes at the start, in ms. */
 const ADOPTION_TIMEOUT = 5000
-/** The time for an orphaned server to stop, in seconds. */
-const STOP_TIMEOUT = 30
 
 const notFound = (id: ServerId) =>
   new DaemonRefused({
@@ -81,8 +80,8 @@ export class Instances extends Context.Service<
     remove(id: ServerId, departure?: Departure): Effect.Effect<void, DaemonRefused>
     /** Starts to send reports. */
     connect(uplink: Uplink): Effect.Effect<void>
-    /** Stops all servers, with at most `wait_seconds` for each. */
-    stopAll(wait_seconds: number): Effect.Effect<void>
+    /** Stops all servers, each within its stop timeout. */
+    readonly stopAll: Effect.Effect<void>
   }
 >()("muster/daemon/Instances") {
   /**
@@ -189,8 +188,9 @@ export class Instances extends Context.Service<
           return daemonServer(state)
         })
 
-        const stop = Effect.fnUntraced(function* (instance: Instance, wait_seconds: number) {
+        const stop = Effect.fnUntraced(function* (instance: Instance) {
           const { file } = instance
+          const wait_seconds = stopTimeoutOf(file.get().spec.definition)
           yield* Effect.ignore(instance.power("stop", wait_seconds))
           yield* Effect.sync(() => isUp(file.get().status)).pipe(
             Effect.delay("50 millis"),
@@ -217,7 +217,7 @@ export class Instances extends Context.Service<
           if (departure !== undefined && !entry.ended) {
             // The control plane must not receive further reports.
             yield* Fiber.interrupt(entry.reporter)
-            yield* Effect.interruptible(stop(entry.instance, STOP_TIMEOUT))
+            yield* Effect.interruptible(stop(entry.instance))
           }
           if (!entry.ended) yield* entry.instance.shutDown
           entry.ended = true
@@ -306,11 +306,12 @@ export class Instances extends Context.Service<
           create: createOnce,
           remove,
           connect: (link) => Effect.asVoid(Deferred.succeed(uplink, link)),
-          stopAll: (wait_seconds) =>
-            Effect.forEach([...entries.values()], (entry) => stop(entry.instance, wait_seconds), {
+          stopAll: Effect.suspend(() =>
+            Effect.forEach([...entries.values()], (entry) => stop(entry.instance), {
               concurrency: "unbounded",
               discard: true
             })
+          )
         })
       })
     )

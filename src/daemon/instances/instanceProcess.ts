@@ -26,7 +26,7 @@ const STOP_RETRY = Schedule.spaced(500)
 /** The time for a server to stop after the byte of ^C before it gets SIGINT, in ms. */
 const INTERRUPT_TIMEOUT = 5000
 /** The longest wait of a stop, in seconds. */
-const MAX_STOP = 300
+const MAX_STOP = 3600
 
 /** Returns the milliseconds until a time, at most the original duration, because the clock may have been set since. */
 const remainingMillis = (until: number, seconds: number) =>

@@ -24,7 +24,7 @@ export const makeMigrateStep = Effect.fnUntraced(function* (destinations: Destin
       yield* destinations.release(record.id)
       return "again" as const
     }
-    const result = yield* steps.leave(migration, placement)
+    const result = yield* steps.leave(record, migration, placement)
     if (result === "port-taken") yield* destinations.releaseAndAvoidPorts(record.id)
     if (result === "refused") yield* destinations.release(record.id)
     if (result === "port-taken" || result === "refused") yield* journal.catchUp

@@ -9,6 +9,7 @@ import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { isUnderway, type Migration } from "../../domain/Migration.ts"
 import type { HeldServer } from "../../domain/NodeMessages.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
+import { stopTimeoutOf } from "../../domain/ServerDefinition.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import { DaemonClient } from "../../nodes/DaemonClient.ts"
 import type { Placement } from "../../nodes/LoadBalancer.ts"
@@ -19,9 +20,6 @@ import { makeMigrationRecords } from "../records/migrationRecords.ts"
 import { makeMarkForVerification } from "../records/recordChanges.ts"
 import { ServerLifecycle } from "../records/ServerLifecycle.ts"
 import { migrationBlocker } from "./canMigrate.ts"
-
-/** Timeout of a stop, in seconds. */
-const STOP_PATIENCE = 30
 
 /**
  * - `done`       no step remains
@@ -105,6 +103,7 @@ export const makeMigrationSteps = Effect.gen(function* () {
 
   /** Stops the server, then places it on its new node. */
   const leave = Effect.fnUntraced(function* (
+    { definition }: ServerRecord,
     migration: Migration,
     placement: Placement
   ): Effect.fn.Return<StepResult, StepError> {
@@ -116,7 +115,7 @@ export const makeMigrationSteps = Effect.gen(function* () {
       )
     }
     if (isUp(view.status) && view.status !== "stopping") {
-      yield* call(migration, (daemon) => daemon.power(migration.server_id, "stop", STOP_PATIENCE))
+      yield* call(migration, (daemon) => daemon.power(migration.server_id, "stop", stopTimeoutOf(definition)))
       return "again"
     }
     if (view.status !== "offline" || view.unsent_reports > 0) return "again"

@@ -134,7 +134,8 @@ describe("blueprints.md, Blueprint: fields of a file", () => {
         online_signal: ")! For help, type",
         start_timeout: 300,
         clean_exit: "crash",
-        terminal: false
+        terminal: false,
+        stop_timeout: 30
       },
       install_script: {
         entrypoint: "bash",
@@ -171,7 +172,8 @@ describe("blueprints.md, Blueprint: fields of a file", () => {
         stop_command: "^SIGTERM",
         start_timeout: 300,
         clean_exit: "crash",
-        terminal: false
+        terminal: false,
+        stop_timeout: 30
       },
       install_script: null,
       limits: {},

@@ -34,7 +34,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
           }
           assert.strictEqual((yield* commands(api, id, "hello")).status, 409)
           assert.strictEqual((yield* power(api, id, "explode")).status, 422)
-          assert.strictEqual((yield* power(api, id, "stop", 301)).status, 422)
+          assert.strictEqual((yield* power(api, id, "stop", 3601)).status, 422)
           const unknown = "srv_00000000000000000000000000"
           for (const path of ["status", "stats", "logs", "install", "install/logs"]) {
             yield* expectStatus(api, 404, "GET", `/api/servers/${unknown}/${path}`)
