@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import { until } from "../support/eventually.ts"
-import { harness, loggedTo } from "./support.ts"
+import { harness, loggedTo, type SpecOptions } from "./support.ts"
 
 /** Runs until a line of its input ends it: `exit N` or `signal NAME`. */
 const endsOnCommand = `sh -c 'echo ready; while read -r how what; do case $how in exit) exit $what;; signal) kill -$what $$;; esac; done'`
@@ -69,15 +69,51 @@ describe("decisions 3, crash", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a missing program is a crash; the shell's error is in the log", () =>
+  it.live("a program that is not in PATH is refused with the PATH that was searched, and is no crash", () =>
     Effect.gen(function* () {
-      const { crashes, daemon, installed } = yield* harness()
-      const id = yield* installed({ process: { invocation: "no-such-program --x" } })
-      yield* daemon.power(id, "start", 30)
-      yield* until("crash", () => crashes(id).length === 1)
-      assert.deepInclude(crashes(id)[0], { reason: "exit code 127", exit_code: 127 })
-      const { items } = yield* daemon.logs(id, { page: 1, per_page: 10 })
-      assert.include(items.join("\n"), "no-such-program")
+      const { crashes, daemon, installed, statuses } = yield* harness()
+      const refused = Effect.fnUntraced(function* (options: SpecOptions) {
+        const id = yield* installed(options)
+        const error = yield* Effect.flip(daemon.power(id, "start", 30))
+        if (error._tag !== "DaemonRefused") return assert.fail(error._tag)
+        assert.strictEqual(error.status, 422)
+        yield* until("its reports", () => statuses(id).length === 3)
+        assert.deepStrictEqual(statuses(id), ["offline", "starting", "offline"])
+        assert.deepStrictEqual(crashes(id), [])
+        const { items } = yield* daemon.logs(id, { page: 1, per_page: 10 })
+        assert.deepStrictEqual(items, [`[cannot be started: ${error.detail}. ${error.hint}]`])
+        return error.detail
+      })
+      const inherited = yield* refused({ process: { invocation: "no-such-program --x" } })
+      assert.match(inherited, /^the program no-such-program is not in PATH \(\/.*\/bin.*\)$/)
+      const own = yield* refused({
+        process: { invocation: "cat x" },
+        definition: { env: { PATH: "/nowhere:/it's" } }
+      })
+      assert.strictEqual(own, "the program cat is not in PATH (/nowhere:/it's)")
+      const file = yield* refused({ process: { invocation: "./no-file" } })
+      assert.strictEqual(file, "there is no program ./no-file")
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a start that times out without output names `terminal: true` in console and log", () =>
+    Effect.gen(function* () {
+      const { daemon, installed, lastStatus, notes } = yield* harness()
+      const log: Array<string> = []
+      const run = Effect.fnUntraced(function* (invocation: string) {
+        const id = yield* loggedTo(log)(installed({ process: { invocation, start_timeout: 0.5 } }))
+        yield* daemon.power(id, "start", 30)
+        yield* until("its crash", () =>
+          notes.reports.some(({ server_id, type }) => server_id === id && type === "crash")
+        )
+        yield* until("offline", () => lastStatus(id) === "offline")
+        return (yield* daemon.logs(id, { page: 1, per_page: 10 })).items
+      })
+      const late = "ended: start timed out after 0.5 s"
+      const line = `${late}: it printed nothing; a program may hold back its output while that is no terminal: set \`terminal: true\` in the software`
+      assert.deepStrictEqual(yield* run("sleep 300"), [`[${line}]`])
+      assert.isTrue(log.some((entry) => entry.includes(line)))
+      assert.deepStrictEqual(yield* run("sh -c 'echo loading; exec sleep 300'"), ["loading", `[${late}]`])
     }).pipe(Effect.scoped)
   )
 
@@ -110,7 +146,8 @@ describe("decisions 3, crash", () => {
       const line = `[${why}. Correct the cause, then start it]`
       yield* until("the console has the line", () => seen.includes(line))
       const { items } = yield* daemon.logs(id, { page: 1, per_page: 10 })
-      assert.deepStrictEqual(items, ["ready", "ready", "ready", line])
+      const cycles = Array.from({ length: 3 }, () => ["ready", "[ended: exit code 7]"]).flat()
+      assert.deepStrictEqual(items, [...cycles, line])
       assert.include(log, `Warn the server is ${why} server_id=${id}`)
     }).pipe(Effect.scoped)
   )

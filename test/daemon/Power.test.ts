@@ -207,7 +207,11 @@ describe("decisions 3, states", () => {
         definition: { env: { EVIL: "a b'; touch /tmp/owned; $(id) `id` \"" } }
       })
       const page = yield* daemon.logs(id, { page: 1, per_page: 10 })
-      assert.deepStrictEqual(page.items, ["ready", "a b'; touch /tmp/owned; $(id) `id` \""])
+      assert.deepStrictEqual(page.items, [
+        "ready",
+        "a b'; touch /tmp/owned; $(id) `id` \"",
+        "[ended: exit code 0]"
+      ])
     }).pipe(Effect.scoped)
   )
 

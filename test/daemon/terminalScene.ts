@@ -61,8 +61,17 @@ export const opened = Effect.fnUntraced(function* ({ by, level, owner }: Scene) 
     until(`${text} in ${console(id)}`, () => console(id).includes(text))
   const up = Effect.fnUntraced(function* (script: string, more: Partial<ProcessConfiguration> = {}) {
     const id = newId()
-    const process = { invocation: `sh -c ${quoted(script)}`, terminal: true, ...more }
-    yield* daemon.ask(`create ${JSON.stringify({ id, process })}`)
+    // The daemon may be dead then. The group of the shim has the namespaces of the server.
+    yield* Effect.addFinalizer(() =>
+      Effect.ignore(
+        Effect.try(() => {
+          const { pid } = JSON.parse(readFileSync(join(serverDir(id), "run.json"), "utf8"))
+          process.kill(-pid, "SIGKILL")
+        })
+      )
+    )
+    const software = { invocation: `sh -c ${quoted(script)}`, terminal: true, ...more }
+    yield* daemon.ask(`create ${JSON.stringify({ id, process: software })}`)
     yield* isIn(id)("offline")
     yield* daemon.ask(`power ${id} start 30`)
     yield* isIn(id)("running")

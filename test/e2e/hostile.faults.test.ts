@@ -307,7 +307,7 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
         const stream = yield* subscribe(api)
         const id = yield* create(api, "dying", { start: true })
         yield* eventsAre(stream, id, ["installing", "offline", "starting", "crash exit code 3", "offline"])
-        assert.deepStrictEqual(yield* logsOf(api, id), ["no"])
+        assert.deepStrictEqual(yield* logsOf(api, id), ["no", "[ended: exit code 3]"])
       })
     )
 
@@ -363,7 +363,11 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
         assert.deepStrictEqual(yield* logsOf(api, id), ["ready", "no end in sight"])
         yield* commands(api, id, "on")
         yield* becomes(api, id, "offline")
-        assert.deepStrictEqual(yield* logsOf(api, id), ["ready", "no end in sight but for one"])
+        assert.deepStrictEqual(yield* logsOf(api, id), [
+          "ready",
+          "no end in sight but for one",
+          "[ended: exit code 0]"
+        ])
         yield* powered(api, id, "start")
         yield* becomes(api, id, "running")
         assert.include(yield* logsOf(api, id), "no end in sight but for one")

@@ -149,7 +149,7 @@ describe("docs/operations.md, Stop the service", () => {
           "5 seconds"
         )
         const console = readFileSync(join(service.folder, "data/node/servers", kept, "console.log"), "utf8")
-        assert.match(console, /demo: stopping\n$/)
+        assert.match(console, /demo: stopping\n\[stopped as requested: exit code 0\]\n$/)
       }),
     90_000
   )

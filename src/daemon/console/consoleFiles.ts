@@ -1,5 +1,5 @@
 /** The files of a server's console, and their size limits. */
-import { appendFileSync } from "node:fs"
+import { closeSync, fstatSync, openSync, readSync, writeSync } from "node:fs"
 import { join } from "node:path"
 import { Effect } from "effect"
 import { ioSync, orMissing, readText, removeTree, writeAtomic } from "../disk/fsio.ts"
@@ -62,11 +62,19 @@ export const resetCutRecord = Effect.fnUntraced(function* (folder: string) {
   yield* writeAtomic(cut, encodeCut(known.lostBytes))
 })
 
-/** Appends a line of this service to a console. */
+/** Appends a line of this service to a console, after a line that the server left open. */
 export const appendConsoleLine = (folder: string, text: string) =>
-  ioSync("write console.log", () =>
-    appendFileSync(consoleFiles(folder).current, `[${text}]\n`, { mode: 0o600 })
-  )
+  ioSync("write console.log", () => {
+    const file = openSync(consoleFiles(folder).current, "a+", 0o600)
+    try {
+      const last = Buffer.alloc(1)
+      const { size } = fstatSync(file)
+      const isOpen = size > 0 && readSync(file, last, 0, 1, size - 1) === 1 && last[0] !== 10
+      writeSync(file, `${isOpen ? "\n" : ""}[${text}]\n`)
+    } finally {
+      closeSync(file)
+    }
+  })
 
 /** The line that replaces missing output. */
 export const omissionLine = (bytes: number): string => `[${bytes} bytes of output were left out here]`

@@ -114,7 +114,7 @@ const makeLineSplitter = (onLines: (lines: ReadonlyArray<string>) => void) => {
 /** Starts the software, waits for its online signal and stops it. */
 const warmUp = Effect.fnUntraced(function* (at: Preparation, install: InstallScript) {
   const { spec, folder, log, runtime } = at
-  const { online_signal, stop_command } = spec.definition.process
+  const { online_signal, stop_command, terminal } = spec.definition.process
   const plan = yield* Effect.mapError(Effect.fromResult(launchPlan(spec)), (reason) =>
     invalidSoftware(`warm-up: ${reason}`)
   )
@@ -139,7 +139,8 @@ const warmUp = Effect.fnUntraced(function* (at: Preparation, install: InstallScr
       },
       choice: spec.definition,
       limits: spec.definition.limits,
-      user: at.user
+      user: at.user,
+      terminal
     })
     .pipe(Effect.mapError((error) => installFailed(error, { what: "warm-up" })))
   if (signal !== undefined) {

@@ -30,6 +30,8 @@ export interface LiveRun {
   after(millis: number, event: RunEvent): Effect.Effect<void>
   /** Runs an effect in the background while the run is watched. */
   inBackground(effect: Effect.Effect<void>): Effect.Effect<void>
+  /** Whether lines of output were delivered; only while the online signal is awaited. */
+  readonly hasPrinted: () => boolean
   /** Stops watching and delivers the rest of the console; returns whether the online signal was seen. */
   readonly close: Effect.Effect<boolean>
 }
@@ -98,6 +100,7 @@ export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions,
   const scope = yield* Scope.fork(parent)
   let matcher = options.matcher
   let seen = false
+  let printed = false
 
   const online = Effect.suspend(() => {
     matcher = undefined
@@ -106,6 +109,7 @@ export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions,
   })
   const onLines = Effect.fnUntraced(function* (lines: ReadonlyArray<string>) {
     if (run.beginning?.isOver() === false) return // the progress of a pull
+    printed = true
     const matched = matcher?.(lines)
     if (matched === "too-slow") {
       matcher = undefined
@@ -150,6 +154,7 @@ export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions,
   const live: LiveRun = {
     token,
     run,
+    hasPrinted: () => printed,
     after: (millis, event) =>
       Effect.sleep(Math.min(millis, MAX_DELAY)).pipe(
         Effect.andThen(offer(event)),

@@ -9,7 +9,7 @@ import type { ConsoleInputFailed, Run } from "../runtime/Runtime.ts"
 import { type Intent, newToken, type RunState, type ServerState, withReport } from "../state/ServerFile.ts"
 import { findOnlineSignal, type LiveRun, openLiveRun, type RunEvent } from "./LiveRun.ts"
 import { type LauncherOptions, makeLauncher } from "./launcher.ts"
-import { processEnded, restartLimitReason } from "./processEnded.ts"
+import { type Ending, endLine, processEnded, restartLimitReason } from "./processEnded.ts"
 
 export interface ProcessOptions extends LauncherOptions {
   readonly scope: Scope.Scope
@@ -19,6 +19,8 @@ export interface ProcessOptions extends LauncherOptions {
 /** Discards lines; subscribers of the console still get them. */
 const noListener: LineListener = { wanted: () => false, onLines: () => Effect.void }
 
+/** A definition that cannot be started is no crash. */
+const neverBegan = { never_began: true } as const
 /** The exit code of a start that was cancelled. */
 const KILLED = 137
 /** The pause between two attempts to stop a server whose engine is down. */
@@ -42,6 +44,8 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
   const { online_signal, start_timeout, stop_command } = definition.process
   const { launch, prepare } = makeLauncher(options)
   let live: LiveRun | undefined
+  /** The token of the run that was killed because it had not stopped. */
+  let killedLate: string | undefined
 
   const status = (value: "running" | "paused" | "stopping") =>
     file.update((state) => withReport(state, { type: "status", status: value, transient: false }))
@@ -91,9 +95,9 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     const run = { token, started_at: yield* Clock.currentTimeMillis, log_offset, timed_out: false }
     yield* file.update((state) => begin(state, run))
     const started = yield* launch(prepared, token).pipe(
-      Effect.tapError(() =>
+      Effect.tapError((refused) =>
         Effect.andThen(
-          ended({ code: 127, out_of_memory: false }),
+          ended({ code: 127, out_of_memory: false, ...(refused.status === 422 ? neverBegan : {}) }),
           file.update((state) => ({ ...state, start_again: false }))
         )
       )
@@ -125,16 +129,27 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     )
   )
 
+  /** Says in the console how the process has ended. */
+  const writeEnd = Effect.fnUntraced(function* (exit: ProcessExit, ending: Ending) {
+    const line = endLine(file.get(), exit, ending)
+    if (line === undefined) return
+    if (ending.silent) yield* Effect.logWarning(line)
+    yield* writeLine(line)
+  })
+
   /** Kills all remaining processes and records the effect of the end. */
   const onEnded = Effect.fnUntraced(function* (exit: ProcessExit) {
     const finished = live
     live = undefined
+    let silent = false
     if (finished !== undefined) {
       yield* finished.run.kill
       const online = yield* finished.close
       const state = file.get()
+      silent = state.run?.timed_out === true && !finished.hasPrinted()
       if (online && state.status === "starting" && state.intent === null) yield* status("running")
     }
+    yield* writeEnd(exit, { stopTimedOut: finished !== undefined && killedLate === finished.token, silent })
     yield* ended(exit)
     // Delivers the rest of the output to subscribers.
     if (finished === undefined) return
@@ -175,25 +190,29 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
   })
 
   /** Returns the new intent: an accepted reset remains, else the latest request wins. */
-  const intent = (state: ServerState, type: Intent["type"], deadline: number): Intent => ({
-    type: state.intent?.type === "reset" ? "reset" : type,
-    deadline: Math.min(deadline, state.intent?.deadline ?? deadline)
-  })
+  const intent = (state: ServerState, type: Intent["type"], now: number, wait_seconds: number): Intent => {
+    const deadline = now + wait_seconds * 1000
+    return {
+      type: state.intent?.type === "reset" ? "reset" : type,
+      deadline: Math.min(deadline, state.intent?.deadline ?? deadline),
+      asked_at: state.intent?.asked_at ?? now
+    }
+  }
 
   /** Asks the process to stop; kills it after the wait. */
   const end = Effect.fnUntraced(function* (type: Intent["type"], wait_seconds: number) {
     const before = file.get().status
-    const deadline = (yield* Clock.currentTimeMillis) + wait_seconds * 1000
+    const now = yield* Clock.currentTimeMillis
     if (before === "paused") yield* unpause
-    const state = yield* file.update((now) => {
-      const requested = { ...now, intent: intent(now, type, deadline) }
+    const state = yield* file.update((current) => {
+      const requested = { ...current, intent: intent(current, type, now, wait_seconds) }
       return before === "stopping"
         ? requested
         : withReport(requested, { type: "status", status: "stopping", transient: false })
     })
     if (live === undefined) return
     if (before !== "stopping") yield* askToStop(live)
-    const wait = yield* remainingMillis(state.intent?.deadline ?? deadline, wait_seconds)
+    const wait = yield* remainingMillis(state.intent?.deadline ?? now, wait_seconds)
     yield* live.after(wait, { _tag: "StopLate", token: live.token })
   })
 
@@ -201,7 +220,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
   const kill = Effect.fnUntraced(function* (accepted: Effect.Effect<void>) {
     if (file.get().status === "paused") yield* unpause
     const now = yield* Clock.currentTimeMillis
-    yield* file.update((state) => ({ ...state, intent: intent(state, "kill", now) }))
+    yield* file.update((state) => ({ ...state, intent: intent(state, "kill", now, 0) }))
     yield* accepted
     if (live !== undefined) yield* live.run.kill
   })
@@ -229,7 +248,9 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
   })
 
   const onStopTimeout = Effect.gen(function* () {
-    if (live !== undefined && file.get().intent !== null) yield* live.run.kill
+    if (live === undefined || file.get().intent === null) return
+    killedLate = live.token
+    yield* live.run.kill
   })
 
   /** Handles an event; returns whether the process has ended, so that work may follow. */
@@ -271,6 +292,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
       const online =
         state.status === "starting" && (yield* findOnlineSignal(console, log_offset, matcherOf()))
       if (online && state.intent === null && !timed_out) yield* status("running")
+      yield* writeEnd(adopted.exit, { stopTimedOut: false, silent: false })
       return yield* ended(adopted.exit)
     }
     const { run } = adopted

@@ -48,6 +48,37 @@ export const processEnded = (state: ServerState, exit: ProcessExit, now: number)
   return offline(state, exit.never_began === true ? { start_again: false } : {}, false)
 }
 
+/** How this service learned of an end. */
+export interface Ending {
+  /** Whether the process was killed because it had not stopped. */
+  readonly stopTimedOut: boolean
+  /** Whether the start awaited output and there was none. */
+  readonly silent: boolean
+}
+
+const SILENT =
+  "it printed nothing; a program may hold back its output while that is no terminal: set `terminal: true` in the software"
+
+/**
+ * Returns the line of the console about an end; undefined: there was no process, and the console has the reason.
+ * `state`: before the end.
+ */
+export const endLine = (state: ServerState, exit: ProcessExit, ending: Ending): string | undefined => {
+  if (exit.never_began === true) return undefined
+  const { intent, run, spec } = state
+  const { reason } = crashOf(exit, false, new Date(0))
+  if (intent?.type === "kill") return "killed as requested"
+  if (intent !== null && ending.stopTimedOut) {
+    const { asked_at = intent.deadline, deadline } = intent
+    return `killed after ${Math.round((deadline - asked_at) / 1000)} s: it had not stopped`
+  }
+  if (intent !== null || state.status === "stopping") return `stopped as requested: ${reason}`
+  if (run?.timed_out !== true) return `ended: ${reason}`
+  const { start_timeout, terminal = false } = spec.definition.process
+  const late = `ended: start timed out after ${start_timeout} s`
+  return ending.silent && !terminal ? `${late}: ${SILENT}` : late
+}
+
 /**
  * Returns why a server is no longer restarted after a crash, as a clause; undefined: it is, or never was. `state`:
  * before the end.

@@ -16,6 +16,15 @@ export class LaunchFailed extends Data.TaggedError("LaunchFailed")<{
   readonly next?: string
 }> {}
 
+/** Returns the error of a program that does not exist. `path`: the search path. */
+export const noProgram = (program: string, path: string) =>
+  new LaunchFailed({
+    message: program.includes("/")
+      ? `there is no program ${program}`
+      : `the program ${program} is not in PATH (${path})`,
+    code: "REFUSED"
+  })
+
 /**
  * A failed write to the console's input: the process has ended (`closed`), the server does not read (`full`), or the
  * engine is down, though the server may run (`away`).

@@ -8,8 +8,8 @@ import type { ProcessIsolation } from "../../domain/SystemInfo.ts"
 import { type IoError, io, mountTable, openFile, removeTree } from "../disk/fsio.ts"
 import { isIn, type MountEntry, mountOf } from "../disk/mountTable.ts"
 import type { Child } from "../process/spawnChild.ts"
-import { type Cover, type Shown, scriptText } from "./isolationScript.ts"
-import { LaunchFailed, type RunUser } from "./Runtime.ts"
+import { type Cover, NO_PROGRAM, type Shown, scriptText } from "./isolationScript.ts"
+import { LaunchFailed, noProgram, type RunUser } from "./Runtime.ts"
 import type { Programs } from "./reachable.ts"
 
 /** A program to start. */
@@ -31,6 +31,8 @@ export interface Start {
 export interface Started {
   readonly argv: readonly [string, ...ReadonlyArray<string>]
   readonly script: number
+  /** The error of a program that does not exist. */
+  readonly missing: LaunchFailed
   /** Whether the isolation is complete and the program is about to run. */
   readonly hasBegun: () => boolean
   /** Empties the script, which the remaining processes have open. */
@@ -124,6 +126,7 @@ export const makeBegin = (level: ProcessIsolation, machine: Machine | undefined)
     return {
       argv: argvOf(level),
       script: script.fd,
+      missing: noProgram(argv[0], env.PATH ?? ""),
       hasBegun: () => positionOf(script.fd) > 0,
       clear: Effect.ignore(io("empty the script", () => own.truncate()))
     }
@@ -175,6 +178,7 @@ export const awaitBegin = Effect.fnUntraced(function* (started: Started, child: 
     Deferred.await(child.exited)
   )
   if (!started.hasBegun()) {
+    if ((yield* Deferred.await(child.exited)) === NO_PROGRAM) return yield* started.missing
     return yield* new LaunchFailed({
       message: "the process cannot be isolated",
       next: "read the console, correct the cause"

@@ -42,6 +42,8 @@ export interface Script {
   readonly env: Readonly<Record<string, string>>
 }
 
+/** The exit code of the script if the program does not exist. */
+export const NO_PROGRAM = 121
 /** The size of a writable folder in memory. */
 const MEMORY = "size=64m,nr_inodes=4096"
 /** The size of a cover that only has mount points. */
@@ -107,7 +109,7 @@ export const viewCommands = ({ covers, shown, stage, temporary }: View): Readonl
 /**
  * Returns the text of the script. The script reads a line of itself when the program is about to run, which `hasBegun`
  * detects. With a view, the shell stays as process 1 of its namespace: process 1 does not get signals without a
- * handler, so the program must be another process.
+ * handler, so the program must be another process. A missing program is detected before: in the view of the server.
  */
 export const scriptText = ({ argv, confine, cwd, env, view }: Script): string => {
   const [file] = argv
@@ -115,11 +117,16 @@ export const scriptText = ({ argv, confine, cwd, env, view }: Script): string =>
   const program = file.includes("=") ? ["/bin/sh", "-c", 'exec "$@"', "sh", ...argv] : argv
   const variables = Object.entries(env).map(([name, value]) => `${name}=${value}`)
   const words = line([...confine, "env", "-i", "--", ...variables, ...program])
+  // A subshell: the script needs its own search path.
+  const exists = file.includes("/")
+    ? line(["test", "-e", file])
+    : `( PATH=${quoted(env.PATH ?? "")}; ${line(["command", "-v", file])} > /dev/null )`
   const before = [...(view === undefined ? [] : viewCommands(view)), line(["cd", "--", cwd])]
   return [
     // The braces make the shell read the whole script first: it is emptied when the program is about to run.
     "{",
     `${before.join(" &&\n")} || { echo "[Muster cannot isolate the process, see above]" >&2; exit 125; }`,
+    `${exists} || exit ${NO_PROGRAM}`,
     "read -r begun <&3",
     "exec 3<&-",
     ...(view === undefined

@@ -6,9 +6,13 @@ import type { Isolation } from "./isolation.ts"
 import { ownProcesses, signalOwn } from "./ownProcesses.ts"
 import type { ProcessTable } from "./processTable.ts"
 import { type Job, LaunchFailed, type RunningJob } from "./Runtime.ts"
+import { onTerminal, startTerminal, TERMINAL_ENV } from "./terminal.ts"
 
 /** The time for remaining output after the end, in ms; another process may hold the pipe open. */
 const OUTPUT_GRACE = 300
+
+/** The console of a job is that of this process. */
+const PIPES = { input: "pipe", output: "pipe", group: undefined } as const
 
 /** The uids of running jobs; jobs of one software share a uid. */
 export interface JobUsers {
@@ -58,6 +62,7 @@ export const startJob = Effect.fnUntraced(
     const temporary = yield* makeTemporaryFolder(folder, user)
     const marker = { MUSTER_NODE: node, MUSTER_SERVER: name }
     const env = {
+      ...(job.terminal === true ? TERMINAL_ENV : {}),
       ...inherited,
       HOME: cwd,
       TMPDIR: isolation.temporaryOf(temporary),
@@ -69,18 +74,23 @@ export const startJob = Effect.fnUntraced(
       sweep(name),
       Effect.sync(() => users.remove(name))
     )
-    const child = yield* Effect.acquireRelease(
+    const { child, streams } = yield* Effect.acquireRelease(
       Effect.gen(function* () {
         const begun = yield* isolation.begin({ folder, temporary, cwd, shown, argv, env, user })
         if (user !== undefined) users.add(name, user.uid)
-        const spawned = yield* spawnChild(begun.argv, {
+        const held =
+          job.terminal === true ? yield* startTerminal({ ...PIPES, level: isolation.level, user }) : undefined
+        const each = held?.terminal ?? "pipe"
+        const spawned = yield* spawnChild(held === undefined ? begun.argv : onTerminal(begun.argv), {
           cwd: folder,
           env: { ...TOOL_ENV, ...marker },
-          stdio: ["pipe", "pipe", "pipe", begun.script]
+          stdio: [each, each, each, begun.script]
         })
-        for (const pipe of [spawned.process.stdout, spawned.process.stderr]) pipe?.on("data", job.onOutput)
+        const streams = held?.holder ?? spawned
+        streams.process.stdout?.on("data", job.onOutput)
+        if (held === undefined) streams.process.stderr?.on("data", job.onOutput)
         yield* awaitBegin(begun, spawned)
-        return spawned
+        return { child: spawned, streams }
       }).pipe(
         Effect.scoped,
         Effect.onError(() => end)
@@ -88,12 +98,12 @@ export const startJob = Effect.fnUntraced(
       () => end
     )
     const leader = { pid: child.pid, start: readProc(child.pid)?.start ?? "0" }
-    const { stdin, stdout, stderr } = child.process
+    const { stdin, stdout, stderr } = streams.process
     // The exit says how the job ended; the error of a pipe adds nothing.
     for (const stream of [stdin, stdout, stderr]) stream?.on("error", () => undefined)
     const ended = Effect.gen(function* () {
       const code = yield* Deferred.await(child.exited)
-      yield* Deferred.await(child.closed).pipe(Effect.timeoutOption(OUTPUT_GRACE))
+      yield* Deferred.await(streams.closed).pipe(Effect.timeoutOption(OUTPUT_GRACE))
       return { code, out_of_memory: false }
     })
     const running: RunningJob = {

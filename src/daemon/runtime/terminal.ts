@@ -3,7 +3,6 @@
  * copies between the terminal and the console. The holder is in perl, which Debian always has: Node cannot make a
  * pseudo-terminal.
  */
-import type { ChildProcess } from "node:child_process"
 import { constants } from "node:fs"
 import { Effect } from "effect"
 import type { ProcessIsolation } from "../../domain/SystemInfo.ts"
@@ -135,7 +134,7 @@ export const startTerminal = Effect.fnUntraced(function* (options: {
   const terminal = yield* openFile(path, constants.O_RDWR | constants.O_NOCTTY)
   if (user !== undefined) yield* io("set the owner of the terminal", () => terminal.chown(user.uid, user.gid))
   yield* io("close the terminal to others", () => terminal.chmod(0o600))
-  return { terminal: terminal.fd, process: child.process satisfies ChildProcess }
+  return { terminal: terminal.fd, holder: child }
 })
 
 /** Returns the command of a session leader whose input is a terminal, which becomes that of its session when opened. */

@@ -11,7 +11,9 @@ import { type IoError, readText, writeSpared } from "../disk/fsio.ts"
 export const Intent = Schema.Struct({
   type: Schema.Literals(["stop", "kill", "restart", "reset"]),
   /** The time at which the stop becomes a kill, ms since the epoch. */
-  deadline: Schema.Finite
+  deadline: Schema.Finite,
+  /** The time of the first request, ms since the epoch. */
+  asked_at: Schema.optionalKey(Schema.Finite)
 })
 export type Intent = typeof Intent.Type
 

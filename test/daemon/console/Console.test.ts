@@ -236,7 +236,7 @@ describe("decisions 3, logs and console", () => {
       assert.isAtMost(statSync(join(dir, "console.log.1")).size, CONSOLE_BOUND)
       yield* daemon.power(id, "stop", 10)
       yield* until("offline", () => lastStatus(id) === "offline")
-      const { items, total } = yield* daemon.logs(id, { page: 1, per_page: 2 })
+      const { items, total } = yield* daemon.logs(id, { page: 1, per_page: 3 })
       assert.strictEqual(items[0], "0123456789")
       const oldest = yield* daemon.logs(id, { page: total, per_page: 1 })
       assert.match(oldest.items[0] ?? "", /^\[\d+ bytes of output were left out here\]$/)

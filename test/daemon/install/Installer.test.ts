@@ -163,6 +163,22 @@ describe("blueprints, software: install script", () => {
     }).pipe(Effect.scoped)
   )
 
+  it.live("the warm-up of software with `terminal: true` has a terminal", () =>
+    Effect.gen(function* () {
+      const { daemon, installed, lastInstall } = yield* harness()
+      const id = yield* installed({
+        process: { invocation: "sh run.sh", terminal: true },
+        install: {
+          script: "echo '[ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo ready; read line; echo bye $line' > run.sh",
+          warmup: true
+        }
+      })
+      assert.strictEqual(lastInstall(id)?.phase, "ready")
+      const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
+      assert.deepStrictEqual(items, ["ready", "bye stop"])
+    }).pipe(Effect.scoped)
+  )
+
   it.live("a failed warm-up is retried, then fails the installation or is ignored", () =>
     Effect.gen(function* () {
       const { create, dataDir, lastInstall } = yield* harness()

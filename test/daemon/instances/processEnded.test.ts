@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { powerDecision } from "../../../src/daemon/instances/powerDecision.ts"
-import { processEnded, restartLimitReason } from "../../../src/daemon/instances/processEnded.ts"
+import { endLine, processEnded, restartLimitReason } from "../../../src/daemon/instances/processEnded.ts"
 import { stopMethod } from "../../../src/daemon/runtime/exitReason.ts"
 import { newServerState, type ServerState } from "../../../src/daemon/state/ServerFile.ts"
 import { PowerAction } from "../../../src/domain/NodeMessages.ts"
@@ -25,6 +25,37 @@ describe("decisions 3, end of a process", () => {
       exit_code: 137,
       timestamp: "1970-01-01T00:00:00.000Z"
     })
+  })
+
+  it("the console says how a server ended", () => {
+    const line = (more: Partial<ServerState>, code: number, stopTimedOut = false, silent = false) =>
+      endLine(
+        state({ status: "running", run, ...more }),
+        { code, out_of_memory: false },
+        { stopTimedOut, silent }
+      )
+    const intent = (type: "stop" | "kill" | "restart") => ({ type, deadline: 31_000, asked_at: 1000 })
+    assert.strictEqual(line({}, 1), "ended: exit code 1")
+    assert.strictEqual(line({}, 139), "ended: signal: segmentation fault")
+    assert.strictEqual(
+      endLine(
+        state({ status: "running", run }),
+        { code: 137, out_of_memory: true },
+        { stopTimedOut: false, silent: false }
+      ),
+      "ended: out of memory"
+    )
+    assert.strictEqual(line({ intent: intent("stop") }, 0), "stopped as requested: exit code 0")
+    assert.strictEqual(line({ intent: intent("restart") }, 143), "stopped as requested: signal: terminated")
+    assert.strictEqual(line({ intent: intent("stop") }, 137, true), "killed after 30 s: it had not stopped")
+    assert.strictEqual(line({ intent: intent("kill") }, 137), "killed as requested")
+    const late = { ...run, timed_out: true }
+    assert.strictEqual(line({ run: late }, 137), "ended: start timed out after 20 s")
+    assert.include(line({ run: late }, 137, false, true) ?? "", "terminal: true")
+    const never = { code: 127, out_of_memory: false, never_began: true } as const
+    assert.isUndefined(
+      endLine(state({ status: "starting", run }), never, { stopTimedOut: false, silent: false })
+    )
   })
 
   it("restarts within the hour are counted, older ones are not", () => {

@@ -50,8 +50,8 @@ describe("node-protocol, daemon killed: consoles", () => {
         const crash = () => notes.reports.find((report) => report.type === "crash")
         yield* until("crashed", () => crash() !== undefined)
         assert.strictEqual(crash()?.crash.exit_code, 7)
-        const last = yield* daemon.logs(id, { page: 1, per_page: 2 })
-        assert.deepStrictEqual(last.items, ["quiet", "last words"])
+        const last = yield* daemon.logs(id, { page: 1, per_page: 3 })
+        assert.deepStrictEqual(last.items, ["quiet", "last words", "[ended: exit code 7]"])
       }).pipe(Effect.scoped)
   )
 

@@ -197,7 +197,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
   })
 
   const job = Effect.fnUntraced(function* (job: Job) {
-    const { argv, choice, cwd, env, limits, name, onOutput, scratch } = job
+    const { argv, choice, cwd, env, limits, name, onOutput, scratch, terminal = false } = job
     yield* engineIsUp
     for (const folder of [cwd, scratch]) if (folder !== undefined) yield* chownTree(folder, user)
     const inside = (word: string) => insidePath(word, cwd, scratch)
@@ -210,12 +210,14 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
       limits: jobLimits(limits),
       home: cwd,
       scratch,
+      terminal,
       network: yield* networkOf("jobs"),
       keepOutput: false
     }
     const id = yield* Effect.acquireRelease(createContainer(plan, rules, loggedLimits), () => sweep(name))
-    const attached = yield* attachJob(id, onOutput)
+    const attached = yield* attachJob(id, terminal, onOutput)
     yield* startContainer(id)
+    if (terminal) yield* setTerminal(id)
     return yield* runningJob(id, attached)
   })
 

@@ -9,7 +9,11 @@ import { frameReader } from "./logFrames.ts"
 const OUTPUT_GRACE = 2000
 
 /** Attaches to a container before its start, so that no output is missed. */
-export const attachJob = Effect.fnUntraced(function* (id: string, onOutput: (bytes: Uint8Array) => void) {
+export const attachJob = Effect.fnUntraced(function* (
+  id: string,
+  terminal: boolean,
+  onOutput: (bytes: Uint8Array) => void
+) {
   const engine = yield* Engine
   const stream = yield* Effect.acquireRelease(
     engine.call("attach to the container", (docker, abortSignal) =>
@@ -25,6 +29,8 @@ export const attachJob = Effect.fnUntraced(function* (id: string, onOutput: (byt
   const closed = Deferred.makeUnsafe<void>()
   const frames = frameReader()
   stream.on("data", (chunk: Buffer) => {
+    // The output of a terminal has no frames.
+    if (terminal) return onOutput(chunk)
     for (const payload of frames(chunk)) onOutput(payload)
   })
   // The exit of the container says how it ended.

@@ -10,7 +10,13 @@ import { type IoError, orMissing, readText, writeAtomic } from "../../disk/fsio.
 export const ContainerRecord = Schema.Struct({
   token: Schema.String,
   container: Schema.optionalKey(Schema.String),
-  exit: Schema.optionalKey(Schema.Struct({ code: Schema.Int, out_of_memory: Schema.Boolean }))
+  exit: Schema.optionalKey(
+    Schema.Struct({
+      code: Schema.Int,
+      out_of_memory: Schema.Boolean,
+      never_began: Schema.optionalKey(Schema.Literal(true))
+    })
+  )
 })
 export type ContainerRecord = typeof ContainerRecord.Type
 

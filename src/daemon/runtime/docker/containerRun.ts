@@ -1,5 +1,6 @@
 import type { Container } from "dockerode"
 import { Clock, Deferred, Effect, Exit, Schedule, Scope } from "effect"
+import { appendConsoleLine } from "../../console/consoleFiles.ts"
 import type { ProcessExit } from "../exitReason.ts"
 import type { Launch, Run } from "../Runtime.ts"
 import { INTERRUPT } from "../terminal.ts"
@@ -7,9 +8,11 @@ import { type ConsoleOf, type ContainerConsole, openContainerConsole } from "./c
 import { consoleClosed, makeContainerInput } from "./containerInput.ts"
 import { writeContainerRecord } from "./containerRecord.ts"
 import { makeContainerStats } from "./containerStats.ts"
-import { removeContainer, stateOf, waitForExit } from "./containers.ts"
+import { missingProgram, removeContainer, stateOf, waitForExit } from "./containers.ts"
 import { Engine, type EngineError, orDone } from "./Engine.ts"
 
+/** The exit code of an init process that does not find the program. */
+const NOT_FOUND = 127
 /** The longest time for a killed container to end before a warning, in ms. */
 const KILL_WARNING = 15_000
 /** The pause before a retry while the engine is down, in ms. */
@@ -34,6 +37,20 @@ const copyRest = (console: ContainerConsole) =>
       ? Effect.logDebug(message)
       : Effect.logWarning(message)
   })
+
+/** Marks the exit of a container whose program does not exist, and says so in the console. */
+const neverBegan = Effect.fnUntraced(
+  function* (id: string, exit: ProcessExit, folder: string) {
+    const missing = exit.code === NOT_FOUND ? yield* missingProgram(id) : undefined
+    if (missing === undefined) return {}
+    const why = `cannot be started: ${missing.message}`
+    yield* Effect.logWarning(why)
+    yield* appendConsoleLine(folder, why)
+    return { never_began: true } as const
+  },
+  (self) =>
+    Effect.catch(self, (error) => Effect.as(Effect.logDebug(`end of the server: ${error.message}`), {}))
+)
 
 const record = (at: RunAt, container: string, exit: ProcessExit) =>
   writeContainerRecord(at.folder, { token: at.token, container, exit }).pipe(
@@ -73,8 +90,9 @@ export const openContainerRun = Effect.fnUntraced(function* (
       Effect.as(follow, { code: 0, out_of_memory: false })
     )
     yield* copyRest(console)
-    yield* record(at, id, exit)
-    yield* Deferred.succeed(ended, exit)
+    const known = { ...exit, ...(yield* neverBegan(id, exit, at.folder)) }
+    yield* record(at, id, known)
+    yield* Deferred.succeed(ended, known)
   })
   yield* Effect.forkIn(watch, scope)
 

@@ -2,6 +2,7 @@
 import { Clock, Effect, Option, Schedule, Schema } from "effect"
 import type { ProcessExit } from "../exitReason.ts"
 import { KILLED } from "../processRun.ts"
+import { noProgram } from "../Runtime.ts"
 import { TERMINAL_SIZE } from "../terminal.ts"
 import {
   type ContainerPlan,
@@ -103,6 +104,26 @@ export const setTerminal = Effect.fnUntraced(
           )
     )
 )
+
+/** The PATH of containers whose image has none. */
+const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+/** The last output of a container whose init process does not find the program. */
+const initFailed = /\[FATAL tini \(\d+\)\] exec (.+) failed: No such file or directory/
+
+/** Returns the error of an ended container whose program does not exist in its image; undefined: it does. */
+export const missingProgram = Effect.fnUntraced(function* (id: string) {
+  const engine = yield* Engine
+  const output = yield* engine.call("read the console", (docker, abortSignal) =>
+    docker.getContainer(id).logs({ stdout: true, stderr: true, tail: 1, follow: false, abortSignal })
+  )
+  const [, program] = initFailed.exec(output.toString("latin1")) ?? []
+  if (program === undefined) return undefined
+  const { Config } = yield* engine.call("inspect the container", (docker, abortSignal) =>
+    docker.getContainer(id).inspect({ abortSignal })
+  )
+  const path = Config.Env.find((variable) => variable.startsWith("PATH="))
+  return noProgram(program, path?.slice("PATH=".length) ?? DEFAULT_PATH)
+})
 
 /** Kills and removes a container; a missing one is no error. */
 export const removeContainer = Effect.fnUntraced(function* (id: string) {

@@ -1,5 +1,5 @@
 /** The conversion of an error of the engine, or of a file, to a failed launch. Pure. */
-import { LaunchFailed } from "../Runtime.ts"
+import { LaunchFailed, noProgram } from "../Runtime.ts"
 
 /** Hints by message of the engine. */
 const remedies: ReadonlyArray<readonly [RegExp, string]> = [
@@ -16,6 +16,9 @@ export const launchFailed = (error: {
   readonly next?: string
 }): LaunchFailed => {
   const { code, message } = error
+  const [, missing] =
+    /exec: "(.+?)": (?:executable file not found in \$PATH|stat .*no such file)/.exec(message) ?? []
+  if (missing !== undefined) return noProgram(missing, "of the image")
   const next = error.next ?? remedies.find(([pattern]) => pattern.test(message))?.[1]
   return new LaunchFailed({
     message,

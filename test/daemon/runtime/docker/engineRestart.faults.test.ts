@@ -175,8 +175,16 @@ describe.runIf(possible)(`restart of the engine${engineNote}`, () => {
         }
         const logs = (id: ServerId) =>
           Effect.map(daemon.logs(id, { page: 1, per_page: 9 }), (page) => page.items)
-        assert.deepStrictEqual(yield* logs(byLine), ["ready", "told end"])
-        assert.deepStrictEqual(yield* logs(bySignal), ["ready", "told"])
+        assert.deepStrictEqual(yield* logs(byLine), [
+          "ready",
+          "told end",
+          "[stopped as requested: exit code 0]"
+        ])
+        assert.deepStrictEqual(yield* logs(bySignal), [
+          "ready",
+          "told",
+          "[stopped as requested: exit code 0]"
+        ])
       }).pipe(Effect.scoped),
     120_000
   )

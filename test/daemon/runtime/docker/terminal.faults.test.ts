@@ -51,6 +51,29 @@ describe.runIf(withEngine)(`life, "Stopping and restarting", terminal: true, Doc
       })
     )
 
+    it.effect("a program that is not in the image is refused with its PATH, and is no crash", () =>
+      Effect.gen(function* () {
+        const { socket } = yield* TestEngine
+        const { crashes, daemon, installed, lastStatus } = yield* harness({
+          node_id: newNode(),
+          docker: { socket, pull: "never" }
+        })
+        const definition = { image: TEST_IMAGE, runtimes: ["docker"] as const }
+        for (const terminal of [false, true]) {
+          const process = { terminal, invocation: "no-such-program --x" }
+          const id = yield* installed({ definition, allocations: { mappings: {} }, process })
+          yield* daemon.power(id, "start", 30)
+          yield* until(`${id} is offline`, () => lastStatus(id) === "offline")
+          assert.deepStrictEqual(crashes(id), [])
+          const { items } = yield* daemon.logs(id, { page: 1, per_page: 10 })
+          assert.match(
+            items.at(-1) ?? "",
+            /^\[cannot be started: the program no-such-program is not in PATH \(\/.*\/bin.*\)\]$/
+          )
+        }
+      }).pipe(Effect.scoped)
+    )
+
     it.effect("the stop command ^C is the byte 3, followed by SIGINT if the server still runs", () =>
       Effect.gen(function* () {
         const { socket } = yield* TestEngine
