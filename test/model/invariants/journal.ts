@@ -62,7 +62,14 @@ export const state: Invariant = {
         ]
       }),
       ...replicas.flatMap(({ servers }, replica) => [
-        ...differs(`list of replica ${replica}`, there.toSorted().join(), servers.map(({ id }) => id).join()),
+        ...differs(
+          `list of replica ${replica}`,
+          there.toSorted().join(),
+          servers
+            .map(({ id }) => id)
+            .toSorted()
+            .join()
+        ),
         ...servers.flatMap(({ allocations, id, node_id, status }) => [
           ...differs(`status of ${id} at replica ${replica}`, newest(timelines.get(id), "status"), status),
           ...differs(`node of ${id} at replica ${replica}`, records.get(id)?.node_id, node_id),
