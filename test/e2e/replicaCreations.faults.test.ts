@@ -136,7 +136,10 @@ describe("design: replicas are equal: one is killed", () => {
         // No server is lost, none created twice.
         assert.deepStrictEqual([...acknowledged.values()].toSorted(), settled.map(({ id }) => id).toSorted())
         assert.deepStrictEqual(
-          [...refused.keys()].filter((why) => why !== "no answer"),
+          // On a busy machine, a replica may wait too long for the lock of the other.
+          [...refused.keys()].filter(
+            (why) => why !== "no answer" && !why.includes("Nothing was changed; try again")
+          ),
           []
         )
         const ports = settled.flatMap(({ allocations, node_id }) =>
