@@ -20,10 +20,12 @@ export const EventQuery = {
   include: many(
     "Further fields of `Data`, comma-separated: `server` (its summary; null: it was deleted too long ago) and `time` (of the commit, RFC 3339 in UTC)."
   ),
-  ticket: text("A ticket in place of the `Authorization` header; opens one stream.")
+  ticket: text(
+    "A ticket in place of the `Authorization` header. Opens one stream within 30 s, and the same stream again, with a cursor at or after its start, until 60 s after it broke. An earlier connection of the stream then ends."
+  )
 }
 
-/** A ticket opens one stream, once, until `expires_at` (RFC 3339 UTC). */
+/** A ticket opens one stream until `expires_at` (RFC 3339 UTC), then the same stream again (life, "Streams"). */
 export const Ticket = Schema.Struct({ ticket: Schema.String, expires_at: Schema.String }).annotate({
   identifier: "Ticket"
 })

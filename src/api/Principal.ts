@@ -3,11 +3,16 @@ import type { KeyScope } from "../domain/KeyScope.ts"
 
 /** The key of a caller. */
 export interface Principal {
-  /** Id of the key; `env` for the one from `APP_ADMIN_API_KEY`. */
+  /** Id of the key, or {@link OUTSIDE_KEY}. */
   readonly key_id: string
   readonly name: string
   readonly scope: KeyScope
+  /** SHA-256 of the ticket that the caller sent in place of the key, in hex. */
+  readonly ticket?: string
 }
+
+/** Id of the key from `APP_ADMIN_API_KEY`. */
+export const OUTSIDE_KEY = "env"
 
 /** The caller of the current request; undefined: the route needs no key, or no key was accepted. */
 export const CurrentPrincipal = Context.Reference<Principal | undefined>("muster/api/CurrentPrincipal", {

@@ -254,7 +254,11 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       .annotate(IsStream, true),
     HttpApiEndpoint.get("console", "/servers/:server/console", {
       params,
-      query: { ticket: text("A ticket in place of the `Authorization` header; opens one console.") },
+      query: {
+        ticket: text(
+          "A ticket in place of the `Authorization` header. Opens one console within 30 s, and the same console again until 60 s after it broke. An earlier connection then ends."
+        )
+      },
       success: HttpApiSchema.Empty(101),
       error: [...nodeErrors, UpgradeRequired]
     })

@@ -27,7 +27,7 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tl
   // The hub comes after the servers: the read model applies a change before the change is published.
   Layer.mergeAll(
     EventHub.layer(),
-    Tickets.layer(),
+    Tickets.layer(adminKeyOf(settings)),
     NodeKeys.layer,
     Reloads.layer,
     RemoteDaemons.layer({

@@ -21,7 +21,7 @@ export const ServiceCredentials = Layer.effect(
         if (authorization === undefined) {
           if (ticket === undefined) return yield* refuse("no_header", "the Authorization header is missing")
           return yield* Effect.tapErrorTag(
-            tickets.redeem(ticket, { limited: yield* limited }),
+            tickets.verify(ticket, { limited: yield* limited }),
             "Unauthorized",
             () => countAuthFailure("ticket")
           )

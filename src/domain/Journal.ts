@@ -52,6 +52,14 @@ export interface KeysChange {
   readonly topic: "key:changed"
 }
 
+/** A ticket has opened its stream again; an earlier connection of the stream ends. */
+export interface TicketChange {
+  readonly topic: "ticket:reopened"
+  /** SHA-256 of the ticket, in hex. */
+  readonly ticket: string
+  readonly times_opened: number
+}
+
 /** A replica has read a folder of definitions again; each other replica reads its own. */
 export interface DefinitionsChange {
   readonly topic: "definitions:reloaded"
@@ -65,8 +73,14 @@ export interface UnknownChange {
   readonly topic: "unknown:change"
 }
 
-/** A committed change of one subject: a server, a node, the keys or the definitions. */
-export type Change = ServerChange | NodeRecordChange | KeysChange | DefinitionsChange | UnknownChange
+/** A committed change of one subject: a server, a node, the keys, a ticket or the definitions. */
+export type Change =
+  | ServerChange
+  | NodeRecordChange
+  | KeysChange
+  | TicketChange
+  | DefinitionsChange
+  | UnknownChange
 
 /** A {@link Change} with its place in the one total order: gapless, in commit order. */
 export interface JournalEntry {

@@ -7,12 +7,41 @@ import { limitResponse } from "../api/rateLimit.ts"
 import { Unauthorized } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import { EventHub } from "./EventHub.ts"
-import { eventQueryOf } from "./filter.ts"
+import { type EventQuery, eventQueryOf } from "./filter.ts"
 import { OpenStreams } from "./OpenStreams.ts"
 import { StreamShutdown } from "./StreamShutdown.ts"
 import { sseResponse } from "./sse.ts"
 import { Tickets } from "./Tickets.ts"
 import { serveEventSocket } from "./websocket.ts"
+
+/** The same text for the same events with the same fields, in whatever order the request names them. */
+const contentOf = ({ filter: { blueprintIds, serverIds, topics }, include }: EventQuery) =>
+  JSON.stringify([
+    "events",
+    ...[topics, serverIds, blueprintIds, include].map((names) =>
+      names === undefined ? null : [...names].toSorted()
+    )
+  ])
+
+/** Reads the query of a request and opens the stream of its ticket, if it has one. */
+const makeOpenStream = Effect.gen(function* () {
+  const hub = yield* EventHub
+  const tickets = yield* Tickets
+  const streams = yield* OpenStreams
+  return Effect.fnUntraced(function* (request: HttpServerRequest.HttpServerRequest, serverId?: ServerId) {
+    yield* streams.take
+    const asked = yield* eventQueryOf(request)
+    const query: EventQuery =
+      serverId === undefined
+        ? asked
+        : { ...asked, filter: { ...asked.filter, serverIds: new Set([serverId]) } }
+    const cursor = typeof query.cursor === "number" ? query.cursor : undefined
+    // A subscription without a number begins no earlier than at the position.
+    const start = cursor ?? (yield* hub.position)
+    const replaced = yield* tickets.open({ content: contentOf(query), start, cursor })
+    return { query, replaced }
+  })
+})
 
 /**
  * Subscribes with the query of a request and responds over SSE; `serverId` restricts the stream to one server
@@ -22,15 +51,12 @@ export const makeServeEvents = Effect.gen(function* () {
   const hub = yield* EventHub
   const { begun } = yield* StreamShutdown
   const keyEnds = yield* KeyEnds
-  const streams = yield* OpenStreams
+  const openStream = yield* makeOpenStream
   return Effect.fn("serveEvents")(
     function* (request: HttpServerRequest.HttpServerRequest, serverId?: ServerId) {
-      yield* streams.take
-      const query = yield* eventQueryOf(request)
-      const filter =
-        serverId === undefined ? query.filter : { ...query.filter, serverIds: new Set([serverId]) }
-      const shutdown = Effect.raceFirst(begun, keyEnds(yield* CurrentPrincipal))
-      const subscription = yield* hub.subscribe({ ...query, filter, until: shutdown })
+      const { query, replaced } = yield* openStream(request, serverId)
+      const shutdown = Effect.raceAllFirst([begun, keyEnds(yield* CurrentPrincipal), replaced])
+      const subscription = yield* hub.subscribe({ ...query, until: shutdown })
       return yield* sseResponse(subscription, {
         withIds: query.cursor !== undefined,
         withStart: query.cursor === "now",
@@ -50,19 +76,19 @@ export const EventsHandlers = HttpApiBuilder.group(
     const tickets = yield* Tickets
     const { begun } = yield* StreamShutdown
     const keyEnds = yield* KeyEnds
-    const streams = yield* OpenStreams
+    const openStream = yield* makeOpenStream
     const serveEvents = yield* makeServeEvents
     return handlers.handleAll({
       sse: ({ request }) => serveEvents(request),
       websocket: Effect.fnUntraced(
         function* ({ request }) {
-          yield* streams.take
-          const query = yield* eventQueryOf(request)
+          const { query, replaced } = yield* openStream(request)
           const subscription = yield* hub.subscribe(query)
           return yield* serveEventSocket(request, subscription, {
             withCursors: query.cursor !== undefined,
             shutdown: begun,
-            revoked: keyEnds(yield* CurrentPrincipal)
+            revoked: keyEnds(yield* CurrentPrincipal),
+            replaced
           })
         },
         Effect.catchTag("LimitReached", limitResponse),

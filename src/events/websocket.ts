@@ -17,6 +17,8 @@ export interface SocketOptions {
   readonly shutdown?: Effect.Effect<void>
   /** Closes the socket with 1008 when it completes: the key is no longer valid. */
   readonly revoked?: Effect.Effect<void>
+  /** Closes the socket with 4001 when it completes: the ticket has opened the stream again. */
+  readonly replaced?: Effect.Effect<void>
 }
 
 /** The two directions of a socket. */
@@ -35,6 +37,7 @@ type Ending = { readonly code: number; readonly reason: string } | "terminate" |
 const completed: Ending = { code: 1000, reason: "" }
 const goingAway: Ending = { code: 1001, reason: "the service stops" }
 const notValid: Ending = { code: 1008, reason: "the API key is no longer valid" }
+const reopened: Ending = { code: 4001, reason: "the ticket has opened the stream again" }
 const tooSlow: Ending = { code: 1013, reason: "too slow: messages were not read in time" }
 const failed: Ending = { code: 1011, reason: "the database cannot be reached" }
 
@@ -125,7 +128,8 @@ export const serveSocket = Effect.fn("serveSocket")(function* (
       keepAlive(upgraded, options),
       Effect.as(traffic.cutOff, tooSlow),
       Effect.as(options.shutdown ?? Effect.never, goingAway),
-      Effect.as(options.revoked ?? Effect.never, notValid)
+      Effect.as(options.revoked ?? Effect.never, notValid),
+      Effect.as(options.replaced ?? Effect.never, reopened)
     ])
     yield* close(upgraded, ending, options)
   }).pipe(

@@ -160,7 +160,10 @@ export const Pipeline = (options: PipelineOptions) =>
                 })
           const response = yield* withErrorBodies(timed)
           if (admission.success !== undefined) {
-            return HttpServerResponse.setHeaders(response, admission.success.headers)
+            const { headers } = admission.success
+            // The handler of a stream refuses a ticket of another stream.
+            const challenge = response.status === 401 ? { "www-authenticate": "Bearer" } : {}
+            return HttpServerResponse.setHeaders(response, { ...headers, ...challenge })
           }
           yield* boundReading(request, options.reading)
           return response

@@ -1,6 +1,6 @@
 import { timingSafeEqual } from "node:crypto"
 import { Context, DateTime, type Duration, Effect, Layer, Redacted } from "effect"
-import type { Principal } from "../api/Principal.ts"
+import { OUTSIDE_KEY, type Principal } from "../api/Principal.ts"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import { NotFound, Unauthorized, type Unavailable } from "../domain/errors.ts"
 import type { KeyScope } from "../domain/KeyScope.ts"
@@ -15,7 +15,7 @@ import { type AuthFailure, countAuthFailure } from "./authFailures.ts"
 import { KeyCache } from "./KeyCache.ts"
 import { isWellFormed } from "./keyFormat.ts"
 import { generateKey, hashKey, makeRecord } from "./newKey.ts"
-import { OUTSIDE, watchKeys } from "./watchKeys.ts"
+import { watchKeys } from "./watchKeys.ts"
 
 /** An outside key with fewer characters can be guessed. */
 export const SHORTEST_SAFE_KEY = 24
@@ -106,7 +106,7 @@ export class ApiKeys extends Context.Service<
     ).pipe(Layer.provide(KeyCache.layer))
 }
 
-const adminPrincipal: Principal = { key_id: OUTSIDE, name: "APP_ADMIN_API_KEY", scope: "AppAdmin" }
+const adminPrincipal: Principal = { key_id: OUTSIDE_KEY, name: "APP_ADMIN_API_KEY", scope: "AppAdmin" }
 
 /** Takes the same time for all hashes; both are SHA-256 in hex. */
 const equalHashes = (one: string, other: string): boolean =>

@@ -1,4 +1,5 @@
 import { Effect, Latch, Schedule } from "effect"
+import { OUTSIDE_KEY } from "../api/Principal.ts"
 import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
 import type { KeyCache } from "./KeyCache.ts"
 
@@ -51,7 +52,8 @@ export const watchKeys = Effect.fnUntraced(function* (cache: KeyCache["Service"]
       if (watched.size === 0) needed.closeUnsafe()
     })
   return (id: string) =>
-    id === OUTSIDE
+    // The outside key ends with the process.
+    id === OUTSIDE_KEY
       ? Effect.never
       : Effect.acquireUseRelease(
           begin(id),
@@ -59,6 +61,3 @@ export const watchKeys = Effect.fnUntraced(function* (cache: KeyCache["Service"]
           (one) => end(id, one)
         )
 })
-
-/** The id of the outside key, which ends with the process. */
-export const OUTSIDE = "env"

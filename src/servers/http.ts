@@ -11,6 +11,7 @@ import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
 import { makeServeEvents } from "../events/http.ts"
 import { OpenStreams } from "../events/OpenStreams.ts"
 import { StreamShutdown } from "../events/StreamShutdown.ts"
+import { Tickets } from "../events/Tickets.ts"
 import { serveConsole } from "../events/websocket.ts"
 import { makeBulk } from "./bulk.ts"
 import { wholeList } from "./index/ServerTable.ts"
@@ -70,6 +71,7 @@ export const ServersHandlers = HttpApiBuilder.group(
     const { begun } = yield* StreamShutdown
     const keyEnds = yield* KeyEnds
     const streams = yield* OpenStreams
+    const tickets = yield* Tickets
     return handlers
       .handleAll({
         list: Effect.fnUntraced(function* ({ query, request }) {
@@ -187,6 +189,8 @@ export const ServersHandlers = HttpApiBuilder.group(
           function* ({ params, request }) {
             yield* servers.status(params.server)
             yield* streams.take
+            const content = JSON.stringify(["console", params.server])
+            const replaced = yield* tickets.open({ content, start: 0, cursor: undefined })
             const lines = yield* servers.console(params.server)
             const send = (line: string) =>
               Effect.gen(function* () {
@@ -197,7 +201,7 @@ export const ServersHandlers = HttpApiBuilder.group(
                 Effect.catch((error) => Effect.logDebug(`console line refused: ${error.message}`))
               )
             const revoked = keyEnds(yield* CurrentPrincipal)
-            return yield* serveConsole(request, lines, send, { shutdown: begun, revoked })
+            return yield* serveConsole(request, lines, send, { shutdown: begun, revoked, replaced })
           },
           Effect.catchTag("LimitReached", limitResponse),
           Effect.scoped

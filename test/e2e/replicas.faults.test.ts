@@ -6,7 +6,7 @@ import { eventually } from "../support/eventually.ts"
 import { statementsOn } from "../support/postgresDatabase.ts"
 import { nodeOf, replicaSet } from "../support/replicaSet.ts"
 import type { Service } from "../support/Service.ts"
-import { expectStatus } from "../support/servers.ts"
+import { create, expectStatus } from "../support/servers.ts"
 
 const files = {
   software: { "game.yml": softwareFile("game") },
@@ -89,20 +89,33 @@ describe("design: replicas are equal", () => {
     120_000
   )
 
-  it.live("decisions 6: a ticket of one replica opens a stream of another, once", () =>
-    Effect.gen(function* () {
-      const set = yield* replicaSet()
-      const [one, other] = [yield* set.start(), yield* set.start()]
-      const { ticket } = (yield* expectStatus(one, 201, "POST", "/api/events/tickets")).json
-      const stream = yield* subscribe({ url: other.url, key: "none" }, `/api/events?ticket=${ticket}`, {
-        key: null
-      })
-      assert.isFalse(stream.ended())
-      for (const api of [one, other]) {
-        const again = yield* api.request("GET", `/api/events?ticket=${ticket}`, { key: null })
-        assert.strictEqual(again.status, 401)
-      }
-    }).pipe(Effect.scoped)
+  it.live(
+    "life, Streams: the ticket of a stream whose replica is killed opens the stream again at another one",
+    () =>
+      Effect.gen(function* () {
+        const { env } = yield* definitions(files)
+        const set = yield* replicaSet(env)
+        const [one, other, third] = [yield* set.start(), yield* set.start(), yield* set.start()]
+        yield* nodeOf(set, one, "n1", "31000-31199")
+        const { ticket } = (yield* expectStatus(one, 201, "POST", "/api/events/tickets")).json
+        const connect = (api: Service, cursor: number | "now") =>
+          subscribe({ url: api.url, key: "none" }, `/api/events?ticket=${ticket}&cursor=${cursor}`, {
+            key: null
+          })
+        const first = yield* connect(other, "now")
+        const id = yield* create(one, "kept")
+        const installing = yield* eventually(Effect.sync(first.events), (events) => events.length > 0)
+        yield* other.kill("SIGKILL")
+        yield* eventually(Effect.sync(first.ended))
+        yield* expectStatus(one, 200, "DELETE", `/api/servers/${id}?force=true`)
+        const second = yield* connect(third, installing.at(-1)?.Cursor ?? 0)
+        yield* eventually(Effect.sync(() => second.of(id).at(-1) === "deleted"))
+        // The stream is open at one replica only, whichever the reconnect reaches.
+        const last = yield* connect(one, "now")
+        yield* eventually(Effect.sync(second.ended))
+        assert.isFalse(last.ended())
+      }).pipe(Effect.scoped),
+    120_000
   )
 
   it.live(

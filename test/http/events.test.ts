@@ -197,24 +197,18 @@ layer(service(), options)("events", (it) => {
         })
     )
 
-    it.effect("a ticket opens one stream, once, and no other route", () =>
+    it.effect("a ticket opens a stream, and no other route", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const bare = requestTo(api.url, "")
         const get = (path: string) => bare("GET", path, { key: null })
-        assertError(
-          yield* get("/api/events?ticket=wrong"),
-          401,
-          "the ticket is unknown, was used or has expired"
-        )
+        assertError(yield* get("/api/events?ticket=wrong"), 401, "the ticket is unknown or has expired")
         const first = yield* ticketOf(api)
         assertError(yield* get(`/api/nodes?ticket=${first}`), 401, "the Authorization header is missing")
         const stream = yield* open(api, `/api/events?ticket=${first}`, {})
         assert.strictEqual(stream.status, 200)
-        assertError(yield* get(`/api/events?ticket=${first}`), 401)
         const second = yield* ticketOf(api)
         yield* socket(api, `/api/events/ws?ticket=${second}`, {})
-        assert.strictEqual(yield* Effect.flip(socket(api, `/api/events/ws?ticket=${second}`, {})), 401)
         assertError(yield* bare("POST", "/api/events/tickets", { key: null }), 401)
       })
     )

@@ -1,12 +1,16 @@
-import { assert, describe, layer } from "@effect/vitest"
-import { Effect } from "effect"
+import { join } from "node:path"
+import { assert, describe, it, layer } from "@effect/vitest"
+import { Effect, Fiber } from "effect"
+import type { WebSocket } from "ws"
+import { muster } from "../support/command.ts"
 import { eventsAre, subscribe } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
-import type { Service } from "../support/Service.ts"
-import { becomes, create, expectStatus } from "../support/servers.ts"
+import { type Service, startService } from "../support/Service.ts"
+import { becomes, create, expectStatus, running } from "../support/servers.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
 import { assertError, bearer, keysOf, options, service, socket } from "./support/http.ts"
-import { newest, open, seen } from "./support/streams.ts"
+import { newest, open, seen, ticketOf } from "./support/streams.ts"
 
 const remove = (api: Service, id: string) => expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
 
@@ -19,6 +23,27 @@ const passing = Effect.fnUntraced(function* (api: Service) {
 })
 
 const rfc3339 = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
+
+describe("life, Streams: a ticket outlives its service", () => {
+  for (const signal of ["SIGTERM", "SIGKILL"] as const) {
+    it.live(`after ${signal} and a start, the ticket of an open stream opens the stream again`, () =>
+      Effect.gen(function* () {
+        const settings = {
+          dataDir: join(yield* temporaryFolder, "data"),
+          env: { MUSTER_EMBEDDED_NODE: "false" }
+        }
+        const before = yield* startService(settings)
+        const path = `/api/events?ticket=${yield* ticketOf(before)}&cursor=now`
+        const stream = yield* subscribe(before, path, { key: null })
+        yield* before.kill(signal)
+        yield* eventually(Effect.sync(stream.ended))
+        const after = yield* startService(settings)
+        const again = yield* subscribe(after, path, { key: null })
+        assert.isFalse(again.ended())
+      }).pipe(Effect.scoped)
+    )
+  }
+})
 
 layer(service(), options)("streams", (it) => {
   describe("life, Streams: cursor=now", () => {
@@ -176,6 +201,133 @@ layer(service(), options)("streams", (it) => {
         yield* eventsAre(replayed, id, ["install installing", "install ready"])
         const all = yield* subscribe(api, `/api/events?cursor=${from}`)
         yield* eventsAre(all, id, ["installing", "offline", "deleted"])
+      })
+    )
+  })
+
+  describe("life, Streams: a ticket is valid for reconnects of its own stream", () => {
+    it.effect("EventSource resumes with the same address: no event is missing or repeated", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const path = `/api/events?ticket=${yield* ticketOf(api)}&cursor=now&topics=status,deleted`
+        const id = yield* Effect.scoped(
+          Effect.gen(function* () {
+            const stream = yield* open(api, path, {})
+            yield* seen(stream.text, "\nid: ")
+            const made = yield* create(api, "kept")
+            yield* seen(stream.text, '"installing"')
+            return { made, last: /[\s\S]*^id: (\d+)$/m.exec(stream.text())?.[1] ?? "" }
+          })
+        )
+        yield* becomes(api, id.made, "offline")
+        yield* remove(api, id.made)
+        const again = yield* open(api, path, { "last-event-id": id.last })
+        assert.strictEqual(again.status, 200)
+        yield* seen(again.text, '"Topic":"deleted"')
+        const topics = [...again.text().matchAll(/^event: (.*)$/gm)].map(([, topic]) => topic)
+        assert.deepStrictEqual(topics, ["status", "deleted"])
+      })
+    )
+
+    it.effect("the order of the filters does not matter; another filter, field or route is 401", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* create(api, "kept")
+        const at = (route: string, query: string) => `${route}?ticket=${ticket}&${query}`
+        const query = "topics=status,crash&server_id=a&server_id=b&include=time"
+        const ticket = yield* ticketOf(api)
+        assert.strictEqual((yield* open(api, at("/api/events", query), {})).status, 200)
+        for (const path of [
+          at("/api/events", "topics=status&server_id=a&server_id=b&include=time"),
+          at("/api/events", "topics=status,crash&server_id=a&include=time"),
+          at("/api/events", query.replace("time", "server")),
+          at("/api/events", ""),
+          at(`/api/servers/${id}/events`, query)
+        ]) {
+          const refused = yield* api.request("GET", path, { key: null })
+          assertError(refused, 401, "the ticket has expired, or is for another stream or for a later cursor")
+          assert.strictEqual(refused.headers.get("www-authenticate"), "Bearer")
+        }
+        const other = "include=time&server_id=b&server_id=a&topics=crash&topics=status"
+        assert.strictEqual((yield* open(api, at("/api/events", other), {})).status, 200)
+        yield* remove(api, id)
+      })
+    )
+
+    it.effect("a cursor before the start of the stream is 401; one at the start or after it resumes", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        yield* passing(api)
+        const start = yield* newest(api)
+        const ticket = yield* ticketOf(api)
+        const at = (cursor: number | string) => open(api, `/api/events?ticket=${ticket}&cursor=${cursor}`, {})
+        const first = yield* at(start)
+        assert.strictEqual(first.status, 200)
+        for (const cursor of [start - 1, 0]) assert.strictEqual((yield* at(cursor)).status, 401)
+        for (const cursor of [start, "now"]) assert.strictEqual((yield* at(cursor)).status, 200)
+      })
+    )
+
+    it.effect("a reconnect ends the earlier connection: SSE ends, WebSocket closes with 4001", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const closed = (ws: WebSocket) =>
+          Effect.callback<number>((resume) => {
+            ws.once("close", (code) => resume(Effect.succeed(code)))
+          })
+        const path = `?ticket=${yield* ticketOf(api)}`
+        const sse = yield* subscribe(api, `/api/events${path}`, { key: null })
+        // The other transport is another connection of the same stream.
+        const first = yield* socket(api, `/api/events/ws${path}`, {})
+        yield* eventually(Effect.sync(sse.ended))
+        const code = yield* Effect.forkChild(closed(first.ws))
+        const second = yield* socket(api, `/api/events/ws${path}`, {})
+        assert.strictEqual(yield* Fiber.join(code), 4001)
+        const id = yield* passing(api)
+        yield* eventually(Effect.sync(second.messages), (all) => all.length === 3)
+        assert.isTrue(second.messages().every((message) => message.includes(id)))
+        assert.deepStrictEqual(first.messages(), [])
+      })
+    )
+
+    it.effect("the same holds for the console of a server", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* running(api, "kept")
+        const other = yield* create(api, "kept")
+        const ticket = yield* ticketOf(api)
+        const console = (server: string) => socket(api, `/api/servers/${server}/console?ticket=${ticket}`, {})
+        const first = yield* console(id)
+        const isClosed = Effect.sync(() => first.ws.readyState === first.ws.CLOSED)
+        assert.strictEqual(yield* Effect.flip(console(other)), 401)
+        assert.isFalse(yield* isClosed)
+        const second = yield* console(id)
+        yield* eventually(isClosed)
+        second.ws.send("hello")
+        yield* eventually(Effect.sync(second.messages), (all) => all.includes("got hello "))
+        for (const server of [id, other]) {
+          yield* expectStatus(api, 200, "DELETE", `/api/servers/${server}?force=true`)
+        }
+      })
+    )
+
+    it.effect("a ticket whose key is revoked opens no stream again", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const env = { MUSTER_DATA_DIR: api.dataDir }
+        const key = (yield* muster(["keys", "create", "--name", "panel"], env)).stdout.trim()
+        const { json } = yield* expectStatus(api, 201, "POST", "/api/events/tickets", { key })
+        const path = `/api/events?ticket=${json.ticket}`
+        const stream = yield* subscribe(api, path, { key: null })
+        const keys = JSON.parse((yield* muster(["keys", "list", "--json"], env)).stdout)
+        const record = keys.find(({ name }: { readonly name: string }) => name === "panel")
+        yield* muster(["keys", "revoke", record.id], env)
+        yield* eventually(Effect.sync(stream.ended))
+        assertError(
+          yield* api.request("GET", path, { key: null }),
+          401,
+          "the ticket is unknown or has expired"
+        )
       })
     )
   })

@@ -50,6 +50,7 @@ const ChangeRow = Schema.Union([
     "definitions:reloaded",
     Schema.Struct({ folder: Schema.Literals(["blueprints", "software"]), origin: Schema.String })
   ),
+  otherRow("ticket:reopened", Schema.Struct({ ticket: Schema.String, times_opened: Schema.Int })),
   otherRow("unknown:change", Schema.Null)
 ])
 export type ChangeRow = typeof ChangeRow.Type
@@ -68,6 +69,12 @@ export const changeRow = (change: Change): ChangeRow => {
       return { topic: change.topic, server_id: "", payload: change.node_id }
     case "definitions:reloaded":
       return { topic: change.topic, server_id: "", payload: { folder: change.folder, origin: change.origin } }
+    case "ticket:reopened":
+      return {
+        topic: change.topic,
+        server_id: "",
+        payload: { ticket: change.ticket, times_opened: change.times_opened }
+      }
     case "key:changed":
     case "unknown:change":
       return { topic: change.topic, server_id: "", payload: null }
@@ -84,6 +91,8 @@ const changeOf = (row: ChangeRow): Change => {
     case "node:evacuation":
       return { topic: row.topic, node_id: row.payload }
     case "definitions:reloaded":
+      return { topic: row.topic, ...row.payload }
+    case "ticket:reopened":
       return { topic: row.topic, ...row.payload }
     case "key:changed":
     case "unknown:change":

@@ -13,6 +13,7 @@ import { nodePresence } from "./0007_node_presence.ts"
 import { nodeUnreachable } from "./0008_node_unreachable.ts"
 import { sealedTokens } from "./0009_sealed_tokens.ts"
 import { serverLabels } from "./0010_server_labels.ts"
+import { ticketStreams } from "./0011_ticket_streams.ts"
 
 /** The table of applied migrations. */
 export const MIGRATIONS_TABLE = "muster_migrations"
@@ -29,7 +30,8 @@ const migrations = {
   "0007_node_presence": nodePresence,
   "0008_node_unreachable": nodeUnreachable,
   "0009_sealed_tokens": sealedTokens,
-  "0010_server_labels": serverLabels
+  "0010_server_labels": serverLabels,
+  "0011_ticket_streams": ticketStreams
 }
 
 /** The schema version of this program. */
