@@ -1,6 +1,7 @@
 import { Effect } from "effect"
 import { type Daemon, DaemonRefused, type LinesRequest } from "../api/Daemon.ts"
 import type { NodeId } from "../domain/Id.ts"
+import { stopTimeoutOf } from "../domain/ServerDefinition.ts"
 import type { HostInfo } from "../domain/SystemInfo.ts"
 import { makeLineIndex, pageBounds } from "./console/LineIndex.ts"
 import { stripAnsi } from "./console/lines.ts"
@@ -57,7 +58,13 @@ const sendCommands = Effect.fnUntraced(function* (
   const run = instance.run()
   if (status === "running" && !instance.isAdopted()) return yield* notAdopted(node_id)
   if (run === undefined || status === "paused") return yield* notRunning
+  const { definition } = instance.file.get().spec
   for (const [index, line] of lines.entries()) {
+    // Otherwise the end of the process would be a crash.
+    if (line === definition.process.stop_command) {
+      yield* instance.power("stop", stopTimeoutOf(definition))
+      continue
+    }
     yield* Effect.mapError(run.write(line), ({ message, why }) => {
       const written = `${index} of ${lines.length} commands were written`
       switch (why) {

@@ -101,6 +101,16 @@ export const makeManagement = Effect.gen(function* () {
     yield* locks.withLock(id)(stop)
   })
 
+  /** Cancels the start of a server that is installing; if it is installed by now, calls the node. */
+  const cancelStart = Effect.fnUntraced(function* <E>(id: ServerId, called: Effect.Effect<void, E>) {
+    const cancel = Effect.gen(function* () {
+      yield* lifecycle.forgetStart(id)
+      const { status } = yield* recordOf(id)
+      if (status !== "installing") yield* called
+    })
+    yield* locks.withLock(id)(cancel)
+  })
+
   const power = Effect.fn("ServerManager.power")(function* (
     id: ServerId,
     action: PowerAction,
@@ -109,8 +119,14 @@ export const makeManagement = Effect.gen(function* () {
     const record = yield* recordOf(id)
     if (isUnderway(yield* index.migrationOf(id))) return yield* powerMoving(id, action, wait_seconds)
     const decision = decidePower(record, action)
-    if (decision !== "call") return yield* refuse(record, decision)
     const called = callPower(record, action, wait_seconds)
+    if (decision === "defer") {
+      // Otherwise the installation has ended in the meantime.
+      if (!(yield* lifecycle.deferStart(id))) yield* called
+      return
+    }
+    if (decision === "cancel") return yield* cancelStart(id, called)
+    if (decision !== "call") return yield* refuse(record, decision)
     if (!record.start_pending || (action !== "stop" && action !== "kill")) return yield* called
     // A stop cancels a pending start.
     yield* locks.withLock(id)(Effect.andThen(lifecycle.forgetStart(id), called))

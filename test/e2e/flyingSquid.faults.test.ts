@@ -110,7 +110,7 @@ layer(service, { excludeTestServices: true, timeout: "60 seconds" })("a real gam
 
           yield* commands(api, second, "stop")
           yield* becomes(api, second, "gone")
-          assert.deepStrictEqual(stream.of(second), [...created, "offline", "deleted"])
+          assert.deepStrictEqual(stream.of(second), [...created, "stopping", "offline", "deleted"])
           yield* powered(api, first, "stop")
           yield* eventsAre(stream, first, [...created, ...ended])
           assert.strictEqual((yield* Effect.flip(minecraftPing(ip, port, 1n)))._tag, "ServiceFailed")

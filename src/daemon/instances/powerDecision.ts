@@ -36,7 +36,7 @@ const start = (state: ServerState): PowerDecision => {
     case "stopping":
       return refuse("the server is stopping", "Start it when it is offline, or use restart.")
     case "paused":
-      return refuse("the server is paused", "Unpause it.")
+      return { do: "unpause" }
     default:
       return notReadyRefusal(state) ?? { do: "start" }
   }

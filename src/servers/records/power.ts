@@ -13,8 +13,9 @@ interface Rule {
 }
 
 const rules: Record<PowerAction, Rule> = {
-  start: { trigger: "start", done: ["starting", "running"] },
-  stop: { trigger: "stop", done: ["offline", "stopping"] },
+  // A node unpauses a paused server before a start or stop.
+  start: { trigger: "start", done: ["starting", "running", "paused"] },
+  stop: { trigger: "stop", done: ["offline", "stopping", "paused"] },
   restart: { trigger: "stop", done: [] },
   kill: { trigger: "ended-as-asked", done: ["offline"] },
   pause: { trigger: "pause", done: ["paused"] },
@@ -60,14 +61,28 @@ export const notOffline = (record: ServerRecord): Conflict =>
       })
 
 /**
- * Returns `call`, or the refusal. The node is called even if the action seems to have no effect: the record may lag
+ * - `call`   the node is called
+ * - `defer`  the server is started once it is installed
+ * - `cancel` such a start is cancelled
+ */
+type PowerStep = "call" | "defer" | "cancel"
+
+/**
+ * Returns the step, or the refusal. The node is called even if the action seems to have no effect: the record may lag
  * behind what the node has accepted.
  */
-export const decidePower = (record: ServerRecord, action: PowerAction): "call" | Conflict | Unavailable => {
-  const { status, install } = record
+export const decidePower = (
+  record: ServerRecord,
+  action: PowerAction
+): PowerStep | Conflict | Unavailable => {
+  const { status, install, start_pending } = record
   const rule = rules[action]
   if (status === "unknown") return Unavailable.nodeNotConnected(record.node_id)
   if (rule.done.includes(status)) return "call"
+  if (status === "installing") {
+    if (action === "start") return "defer"
+    if (start_pending && (action === "stop" || action === "kill")) return "cancel"
+  }
   if (action === "start" && status === "offline" && install.phase === "failed") {
     return new Conflict({
       detail: `install failed: ${install.failure_reason ?? `exit code ${install.exit_code ?? "unknown"}`}`,

@@ -29,6 +29,14 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
     yield* write(change(id, (record) => (isFinished(record.install) ? {} : onInstallRefused(record, failed))))
   })
 
+  const deferStart = Effect.fnUntraced(function* (id: ServerId) {
+    const record = Option.getOrUndefined(yield* servers.lock(id))
+    if (record === undefined) return yield* NotFound.server(id)
+    if (record.status !== "installing") return false
+    yield* migrationRecords.setStartPending(record, true)
+    return true
+  })
+
   const forgetStart = Effect.fnUntraced(function* (id: ServerId) {
     const changed = yield* change(id, (record) => (record.start_pending ? { clearsStart: true } : {}))
     const migration = Option.getOrUndefined(yield* migrations.find(id))
@@ -79,6 +87,7 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
 
   return {
     refuseInstall,
+    deferStart: (id: ServerId) => write(deferStart(id)),
     forgetStart: (id: ServerId) => write(forgetStart(id)),
     reinstall: (id: ServerId) => write(reinstall(id)),
     undoReinstall: (before: ServerRecord) => Effect.asVoid(write(undoReinstall(before))),

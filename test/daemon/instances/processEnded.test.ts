@@ -134,7 +134,7 @@ describe("decisions 3, power", () => {
     assert.deepStrictEqual(row("starting"), ["nothing", "stop", "restart", "kill", "refuse", "refuse"])
     assert.deepStrictEqual(row("running"), ["nothing", "stop", "restart", "kill", "pause", "nothing"])
     assert.deepStrictEqual(row("stopping"), ["refuse", "stop", "restart", "kill", "refuse", "refuse"])
-    assert.deepStrictEqual(row("paused"), ["refuse", "stop", "restart", "kill", "nothing", "unpause"])
+    assert.deepStrictEqual(row("paused"), ["unpause", "stop", "restart", "kill", "nothing", "unpause"])
   })
 
   it("a server whose files are not ready does not start", () => {

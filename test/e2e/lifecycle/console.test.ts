@@ -16,7 +16,7 @@ import {
   powered,
   running
 } from "../../support/servers.ts"
-import { definitions, upAgain } from "./setup.ts"
+import { definitions, down, follow, up, upAgain } from "./setup.ts"
 
 /** Opens a WebSocket; records its messages and its close code. */
 const openSocket = Effect.fnUntraced(function* ({ key, url }: Pick<Service, "key" | "url">, path: string) {
@@ -109,6 +109,17 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         assert.deepStrictEqual(lines, ["got over the socket", "got over HTTP"])
         const plain = yield* api.request("GET", `/api/servers/${id}/console`)
         assert.strictEqual(plain.status, 426)
+      })
+    )
+
+    it.effect("the stop command over the console socket is a stop, so that the end is no crash", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const stream = yield* follow(api)
+        const id = yield* running(api, "kept")
+        const { socket } = yield* openSocket(api, `/api/servers/${id}/console`)
+        yield* Effect.sync(() => socket.send("stop"))
+        yield* eventsAre(stream, id, [...up, ...down])
       })
     )
 

@@ -12,7 +12,6 @@ import {
   expectStatus,
   installed,
   logsHave,
-  power,
   powered,
   running,
   statusOf
@@ -72,7 +71,6 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         yield* powered(api, id, "pause")
         yield* becomes(api, id, "paused")
         assert.strictEqual((yield* commands(api, id, "hello")).status, 409)
-        assert.strictEqual((yield* power(api, id, "start")).status, 409)
         assert.strictEqual((yield* powered(api, id, "pause")).text, "")
         const main = yield* mainProcess(api.dataDir, id)
         const state = () => /\) (\S)/.exec(readFileSync(`/proc/${main?.pid}/stat`, "utf8"))?.[1]

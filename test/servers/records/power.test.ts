@@ -12,8 +12,8 @@ const outcome = (action: PowerAction, status: ServerStatus) => {
 
 describe("decisions 3: power", () => {
   const table: Record<PowerAction, Partial<Record<ServerStatus, string>>> = {
-    start: { offline: "call", starting: "call", running: "call" },
-    stop: { starting: "call", running: "call", offline: "call", stopping: "call" },
+    start: { installing: "defer", offline: "call", starting: "call", running: "call", paused: "call" },
+    stop: { starting: "call", running: "call", paused: "call", offline: "call", stopping: "call" },
     restart: { starting: "call", running: "call" },
     kill: { starting: "call", running: "call", stopping: "call", offline: "call" },
     pause: { running: "call", paused: "call" },
@@ -26,6 +26,10 @@ describe("decisions 3: power", () => {
       const expected = status === "unknown" ? "503" : (table[action][status] ?? "409")
       expect([status, outcome(action, status)]).toEqual([status, expected])
     }
+  })
+
+  it.each(["stop", "kill"] as const)("%s cancels the start of a server that is installing", (action) => {
+    expect(decidePower(record({ status: "installing", start_pending: true }), action)).toBe("cancel")
   })
 
   it("start after a failed installation is refused with the failure and a hint", () => {

@@ -65,11 +65,20 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
         const stats = yield* daemon.stats(id, { update_disk_usage: false })
         assert.isAbove(stats.memory_bytes, 0)
         assert.isAbove(stats.uptime, 0)
-        yield* daemon.power(id, "pause", 0)
-        yield* until("paused", () => lastStatus(id) === "paused")
-        yield* daemon.power(id, "stop", 30)
+        for (const action of ["start", "stop"] as const) {
+          yield* daemon.power(id, "pause", 0)
+          yield* until("paused", () => lastStatus(id) === "paused")
+          yield* daemon.power(id, action, 30)
+        }
         yield* until("offline", () => lastStatus(id) === "offline")
-        assert.deepStrictEqual(statuses(id).slice(-4), ["paused", "running", "stopping", "offline"])
+        assert.deepStrictEqual(statuses(id).slice(-6), [
+          "paused",
+          "running",
+          "paused",
+          "running",
+          "stopping",
+          "offline"
+        ])
         assert.deepStrictEqual(yield* containersOf(node.node_id), [])
       }).pipe(Effect.scoped)
     )
