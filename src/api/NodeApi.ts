@@ -8,6 +8,7 @@ import {
   HttpApiSecurity,
   OpenApi
 } from "effect/http-api"
+import { CrashDetails } from "../domain/CrashRecord.ts"
 import { Conflict, Forbidden, NotFound, TooManyRequests, Unauthorized } from "../domain/errors.ts"
 import { NodeId } from "../domain/Id.ts"
 import { InstallState } from "../domain/InstallState.ts"
@@ -48,7 +49,7 @@ const reported = { boot_id: NodeKey, sequence: NodeCount }
 export const ReportBodies = {
   status: Schema.Struct({ ...reported, status: ServerStatus, transient: Schema.optionalKey(Schema.Boolean) }),
   installStatus: Schema.Struct({ ...reported, install: InstallState }),
-  crash: Schema.Struct({ ...reported, crash: Crash }),
+  crash: Schema.Struct({ ...reported, crash: Crash, details: Schema.optionalKey(CrashDetails) }),
   deleted: Schema.Struct(reported)
 }
 

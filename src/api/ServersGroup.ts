@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { CrashRecord } from "../domain/CrashRecord.ts"
 import {
   Conflict,
   CursorExpired,
@@ -28,7 +29,7 @@ import { BulkOutcomes, Selector } from "./selector.ts"
 
 const params = { server: ServerId }
 const include = text(
-  "Further fields, comma-separated: `status`, `limits`, `software`, `labels`, `name`, `install`, `ports`, `expires_at`, `updated_at`."
+  "Further fields, comma-separated: `status`, `limits`, `software`, `labels`, `name`, `install`, `last_crash`, `ports`, `expires_at`, `updated_at`."
 )
 
 /** The conditions of a list of servers; all must hold (life.md, "Reading"). */
@@ -44,6 +45,11 @@ const filters = {
 const nodeErrors = [NotFound, Conflict, NodeFailure, Unavailable] as const
 const summary = (summary: string) => OpenApi.annotations({ summary })
 const ServerBody = Server.annotate({ examples: [serverExample] })
+
+const pageOfCrashes = {
+  limit: numberBetween(1, 1000, "At most this many crashes; default 100."),
+  after: text("Only crashes that are older than the one with this id.")
+}
 
 /** Body of `POST /api/servers`; `node_id: ""` counts as absent. */
 export const CreateServer = Schema.Struct({
@@ -244,6 +250,22 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       success: Paginated(Schema.String),
       error: nodeErrors
     }).annotateMerge(summary("Output of the install script")),
+    HttpApiEndpoint.get("crashesOf", "/servers/:server/crashes", {
+      params,
+      query: pageOfCrashes,
+      success: Schema.Array(CrashRecord),
+      error: [NotFound, InvalidRequest]
+    }).annotateMerge(summary("Crashes of a server, also of a deleted one, newest first")),
+    HttpApiEndpoint.get("crashes", "/crashes", {
+      query: {
+        since: text("Only crashes since this time (RFC 3339)."),
+        blueprint_id: text("Only crashes of servers of this blueprint."),
+        node_id: text("Only crashes on this node."),
+        ...pageOfCrashes
+      },
+      success: Schema.Array(CrashRecord),
+      error: InvalidRequest
+    }).annotateMerge(summary("Crashes of all servers, newest first")),
     HttpApiEndpoint.get("events", "/servers/:server/events", {
       params,
       query: EventQuery,

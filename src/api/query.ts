@@ -25,13 +25,13 @@ export const positive = (description: string) =>
 /** A whole number between two bounds. */
 export const numberBetween = (minimum: number, maximum: number, description: string) =>
   Schema.optionalKey(
-    Schema.String.check(
+    Schema.String.annotate({ description }).check(
       Schema.makeFilter(
         (value) =>
           value === "" || (/^\d+$/.test(value) && Number(value) >= minimum && Number(value) <= maximum),
         { expected: `a whole number from ${minimum} to ${maximum}` }
       )
-    ).annotate({ description })
+    )
   )
 
 /** One of some words. */

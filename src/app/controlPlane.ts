@@ -18,6 +18,7 @@ import type { NodeTls } from "../nodes/remote/connectTimeoutClient.ts"
 import { makeNodeNetworks } from "../nodes/remote/nodeNetworks.ts"
 import { RemoteDaemons } from "../nodes/remote/RemoteDaemons.ts"
 import { layerServers } from "../servers/layerServers.ts"
+import { CrashesKept } from "../store/repos/CrashRepo.ts"
 import { refuseOtherSecret, SecretLayer } from "./secretKey.ts"
 import { takeVariable } from "./secretVariables.ts"
 import { StoreLayer } from "./storage.ts"
@@ -53,6 +54,7 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tl
     Layer.provideMerge(ApiKeys.layer(adminKeyOf(settings))),
     Layer.provideMerge(refuseOtherSecret),
     Layer.provideMerge(StoreLayer(settings, dataDir, { isService: true })),
+    Layer.provide(Layer.succeed(CrashesKept, settings.crashesKeep)),
     Layer.provideMerge(SecretLayer(settings, dataDir))
   )
 

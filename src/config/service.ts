@@ -271,6 +271,12 @@ export const settings = {
     "Largest request body, in bytes. A larger one is 413.",
     whole(1024, 1_073_741_824)
   ),
+  crashesKeep: setting(
+    "MUSTER_CRASHES_KEEP",
+    "20",
+    "Crashes of each blueprint that are kept, with their last 200 console lines. Raise it if crashes of a large fleet are examined later.",
+    whole(1, 10_000)
+  ),
   rateLimit: setting(
     "MUSTER_RATE_LIMIT",
     "0",

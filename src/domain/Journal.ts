@@ -1,4 +1,5 @@
 import type { Allocations } from "./Allocation.ts"
+import type { CrashSummary } from "./CrashRecord.ts"
 import type { NodeId, ServerId } from "./Id.ts"
 import type { InstallState } from "./InstallState.ts"
 import type { Migration } from "./Migration.ts"
@@ -14,6 +15,7 @@ export type ServerChange = { readonly server_id: ServerId } & (
   | { readonly topic: "crash"; readonly payload: Crash }
   | { readonly topic: "deleted"; readonly payload: null }
   | { readonly topic: "server:created"; readonly payload: null }
+  | { readonly topic: "server:crash-recorded"; readonly payload: CrashSummary }
   /** A caller has changed the settings of the server: its row has them. */
   | { readonly topic: "server:changed"; readonly payload: null }
   | { readonly topic: "server:install"; readonly payload: InstallState }

@@ -2,6 +2,7 @@
 
 import { Schema } from "effect"
 import { Allocations, NodeAllocation } from "./Allocation.ts"
+import { CrashDetails } from "./CrashRecord.ts"
 import { NodeId, ServerId } from "./Id.ts"
 import { InstallState } from "./InstallState.ts"
 import { Capacity, RuntimeKind } from "./Node.ts"
@@ -129,7 +130,12 @@ export const Report = Schema.Union([
     transient: Schema.Boolean
   }),
   Schema.Struct({ ...reportFields, type: Schema.Literal("install-status"), install: InstallState }),
-  Schema.Struct({ ...reportFields, type: Schema.Literal("crash"), crash: Crash })
+  Schema.Struct({
+    ...reportFields,
+    type: Schema.Literal("crash"),
+    crash: Crash,
+    details: Schema.optionalKey(CrashDetails)
+  })
 ]).annotate({ identifier: "Report" })
 export type Report = typeof Report.Type
 

@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { Allocations } from "./Allocation.ts"
+import { CrashSummary } from "./CrashRecord.ts"
 import { NodeId, ServerId } from "./Id.ts"
 import { InstallPhase, InstallState } from "./InstallState.ts"
 import { Labels } from "./Labels.ts"
@@ -30,6 +31,7 @@ export const Server = Schema.Struct({
   install: Schema.optionalKey(
     Schema.Struct({ phase: InstallPhase, failure_reason: Schema.optionalKey(NodeText) })
   ),
+  last_crash: Schema.optionalKey(Schema.NullOr(CrashSummary)),
   ports: Schema.optionalKey(Schema.Record(Schema.String, NamedPort)),
   /** RFC 3339; null: the server does not expire. */
   expires_at: Schema.optionalKey(Schema.NullOr(Schema.String)),

@@ -48,7 +48,10 @@ const received = (report: Report, receipt: number): Report => {
         reason: cleanText(reason),
         timestamp: timeOfEvent(timestamp, receipt)
       }
-      return { ...report, crash }
+      const { details } = report
+      return details === undefined
+        ? { ...report, crash }
+        : { ...report, crash, details: { ...details, lines: details.lines.map(cleanText) } }
     }
   }
 }

@@ -1,5 +1,6 @@
 import { Context, Effect, Layer, Option, type Scope, type Stream } from "effect"
 import type { LinesRequest } from "../api/Daemon.ts"
+import type { CrashRecord } from "../domain/CrashRecord.ts"
 import { Conflict, InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import type { ServerPatch } from "../domain/Labels.ts"
@@ -7,6 +8,8 @@ import type { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import type { Page } from "../domain/Pagination.ts"
 import type { ServerStats } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
+import { type CrashQuery, CrashRepo } from "../store/repos/CrashRepo.ts"
+import { Store } from "../store/Store.ts"
 import type { CreateRequest } from "./CreateRequest.ts"
 import { makeCreate } from "./creation.ts"
 import { followReservations } from "./index/reservations.ts"
@@ -73,6 +76,21 @@ export class ServerManager extends Context.Service<
       id: ServerId,
       change: ServerPatch
     ): Effect.Effect<void, NotFound | Conflict | InvalidRequest | Unavailable>
+    /**
+     * Returns crashes, newest first (life.md, "Crashes").
+     *
+     * @error InvalidRequest `after` is no crash
+     */
+    crashes(query: CrashQuery): Effect.Effect<ReadonlyArray<CrashRecord>, InvalidRequest | Unavailable>
+    /**
+     * Returns the crashes of one server, also of a deleted one; else as {@link crashes}.
+     *
+     * @error NotFound the server is unknown and has no crash
+     */
+    crashesOf(
+      id: ServerId,
+      query: CrashQuery
+    ): Effect.Effect<ReadonlyArray<CrashRecord>, NotFound | InvalidRequest | Unavailable>
     remove(id: ServerId, options: { readonly force: boolean }): Effect.Effect<void, NodeCallError>
     /** @param wait_seconds default: the stop timeout of the server */
     power(id: ServerId, action: PowerAction, wait_seconds?: number): Effect.Effect<void, NodeCallError>
@@ -102,6 +120,24 @@ export class ServerManager extends Context.Service<
       const remove = yield* makeRemove
       const management = yield* makeManagement
       const waitFor = yield* makeWaitFor
+
+      const crashRepo = yield* CrashRepo
+      const store = yield* Store
+      const crashes = Effect.fn("ServerManager.crashes")(function* (query: CrashQuery) {
+        const found = yield* store.read(crashRepo.find(query))
+        if (found === undefined) {
+          return yield* new InvalidRequest({
+            detail: `query field after: no crash has this id: ${query.after}`,
+            hint: "Begin with the first page again: leave `after` out."
+          })
+        }
+        return found
+      })
+      const crashesOf = Effect.fn("ServerManager.crashesOf")(function* (id: ServerId, query: CrashQuery) {
+        const found = yield* crashes({ ...query, server_id: id })
+        if (found.length === 0 && Option.isNone(yield* index.lookUp(id))) return yield* NotFound.server(id)
+        return found
+      })
 
       const identify = Effect.fn("ServerManager.identify")(function* (prefix: string) {
         const ids = yield* index.withPrefix(prefix, MOST_IDS + 1)
@@ -138,6 +174,8 @@ export class ServerManager extends Context.Service<
           return summary ?? (yield* NotFound.server(id))
         }),
         create,
+        crashes,
+        crashesOf,
         patch: lifecycle.patch,
         remove,
         ...management

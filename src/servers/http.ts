@@ -7,6 +7,7 @@ import { conditional } from "../api/conditional.ts"
 import { CurrentPrincipal, KeyEnds } from "../api/Principal.ts"
 import { limitResponse } from "../api/rateLimit.ts"
 import { CommandsRequest } from "../api/ServersGroup.ts"
+import { InvalidRequest } from "../domain/errors.ts"
 import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
 import { makeServeEvents } from "../events/http.ts"
 import { OpenStreams } from "../events/OpenStreams.ts"
@@ -28,6 +29,11 @@ const nextPage = (url: string, after: string): string => {
   parameters.set("after", after)
   return `<${path}?${parameters}>; rel="next"`
 }
+
+const pageOfCrashes = ({ after = "", limit = "" }: { readonly after?: string; readonly limit?: string }) => ({
+  limit: limit === "" ? 100 : Number(limit),
+  ...(after === "" ? {} : { after })
+})
 
 /** The fields that the response to a change has. */
 const patched = includeOf(["labels", "name", "expires_at"])
@@ -142,6 +148,22 @@ export const ServersHandlers = HttpApiBuilder.group(
             yield* servers.get(id, include),
             waited !== undefined && Option.isNone(waited) ? { "x-muster-timed-out": "true" } : {}
           )
+        }),
+        crashesOf: ({ params, query }) => servers.crashesOf(params.server, pageOfCrashes(query)),
+        crashes: Effect.fnUntraced(function* ({ query }) {
+          const { blueprint_id = "", node_id = "", since = "" } = query
+          const millis = Date.parse(since)
+          if (since !== "" && Number.isNaN(millis)) {
+            return yield* new InvalidRequest({
+              detail: `query field since: expected a time such as 2026-01-31T12:00:00Z, got ${JSON.stringify(since.slice(0, 100))}`
+            })
+          }
+          return yield* servers.crashes({
+            ...pageOfCrashes(query),
+            ...(since === "" ? {} : { since: millis }),
+            ...(blueprint_id === "" ? {} : { blueprint_id }),
+            ...(node_id === "" ? {} : { node_id })
+          })
         }),
         patch: Effect.fnUntraced(function* ({ params, payload }) {
           const { expires_in, ...change } = payload

@@ -127,8 +127,8 @@ export const NodeHandlers = HttpApiBuilder.group(
         }),
       installStatus: ({ params, payload: { boot_id, sequence, install } }) =>
         report(params.node, boot_id, { type: "install-status", server_id: params.server, sequence, install }),
-      crash: ({ params, payload: { boot_id, sequence, crash } }) =>
-        report(params.node, boot_id, { type: "crash", server_id: params.server, sequence, crash }),
+      crash: ({ params, payload: { boot_id, ...crash } }) =>
+        report(params.node, boot_id, { type: "crash", server_id: params.server, ...crash }),
       deleted: ({ params: { node, server }, payload: { boot_id } }) =>
         from(node, gateway.deleted(node, boot_id, server))
     })

@@ -1,8 +1,8 @@
 import { Effect, Option } from "effect"
+import type { CrashSummary } from "../domain/CrashRecord.ts"
 import { Conflict, NotFound } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import type { ServerRecord } from "../domain/Server.ts"
-import type { Crash } from "../domain/ServerEvent.ts"
 import { isUp } from "../domain/ServerStatus.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 
@@ -22,7 +22,7 @@ const isReached = ({ install, status }: ServerRecord, target: WaitTarget): boole
 const obstacle = (
   { definition, install, start_pending, status }: ServerRecord,
   target: WaitTarget,
-  { crash, wasUp }: { readonly crash: Crash | undefined; readonly wasUp: boolean }
+  { crash, wasUp }: { readonly crash: CrashSummary | undefined; readonly wasUp: boolean }
 ): string | undefined => {
   if (target === "offline") return undefined
   if (install.phase === "failed")

@@ -56,8 +56,10 @@ const requests: Record<string, ReadonlyArray<{ readonly query?: string; readonly
   ],
   "servers.get": [
     {},
-    { query: "?include=status,limits,software,labels,name,install,ports,expires_at,updated_at" }
+    { query: "?include=status,limits,software,labels,name,install,last_crash,ports,expires_at,updated_at" }
   ],
+  "servers.crashesOf": [{}],
+  "servers.crashes": [{}],
   "servers.patch": [{ body: { name: "one", labels: { a: "b" }, expires_in: 3600 } }],
   "servers.powerMany": [{ body: { selector: { ids: ["nothing"] }, action: "stop" } }],
   "servers.removeMany": [{ body: { selector: { ids: ["nothing"] } } }],

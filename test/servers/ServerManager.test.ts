@@ -131,15 +131,16 @@ describe("node-protocol, Placement and ports: reserved with the record", () => {
 })
 
 describe("contract 4.4: GET /api/servers", () => {
-  it.live("the list is sorted by id, survives a restart, and shows the new name of a node", () =>
+  it.live("the list is sorted by creation, survives a restart, and shows the new name of a node", () =>
     Effect.gen(function* () {
       const { daemon, nodes, start } = yield* makeHarness()
       const first = yield* start()
-      for (let n = 0; n < 5; n++) yield* first.servers.create(request())
+      const created = []
+      for (let n = 0; n < 5; n++) created.push((yield* first.servers.create(request())).id)
       yield* first.settled
       const list = parse(yield* first.servers.list(plain))
       const ids = yield* first.servers.ids
-      assert.deepStrictEqual(ids, [...ids].sort())
+      assert.deepStrictEqual([...ids].sort(), created.sort())
       assert.deepStrictEqual(
         list.map((server: { id: string }) => server.id),
         ids

@@ -138,7 +138,15 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
               payload: { boot_id, sequence, install: report.install }
             })
           case "crash":
-            return node.crash({ params: path, payload: { boot_id, sequence, crash: report.crash } })
+            return node.crash({
+              params: path,
+              payload: {
+                boot_id,
+                sequence,
+                crash: report.crash,
+                ...(report.details === undefined ? {} : { details: report.details })
+              }
+            })
         }
       }
 

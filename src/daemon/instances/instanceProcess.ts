@@ -1,5 +1,7 @@
 import { Clock, Effect, Schedule, type Scope } from "effect"
 import type { DaemonRefused } from "../../api/Daemon.ts"
+import { CRASH_LINES } from "../../domain/CrashRecord.ts"
+import { cleanText } from "../../domain/NodeText.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import { END, type LineListener } from "../console/ConsoleLog.ts"
 import { appendConsoleLine } from "../console/consoleFiles.ts"
@@ -9,7 +11,7 @@ import type { ConsoleInputFailed, Run } from "../runtime/Runtime.ts"
 import { type Intent, newToken, type RunState, type ServerState, withReport } from "../state/ServerFile.ts"
 import { findOnlineSignal, type LiveRun, openLiveRun, type RunEvent } from "./LiveRun.ts"
 import { type LauncherOptions, makeLauncher } from "./launcher.ts"
-import { type Ending, endLine, processEnded, restartLimitReason } from "./processEnded.ts"
+import { type Ending, endLine, isCrash, processEnded, restartLimitReason } from "./processEnded.ts"
 
 export interface ProcessOptions extends LauncherOptions {
   readonly scope: Scope.Scope
@@ -73,10 +75,17 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
   const writeLine = (text: string) =>
     Effect.catch(appendConsoleLine(folder, text), (error) => Effect.logWarning(error.message))
 
+  /** The end of the console, for the record of a crash. */
+  const lastLines = console.page({ page: 1, per_page: CRASH_LINES }).pipe(
+    Effect.map(({ items }) => items.map(cleanText)),
+    Effect.catch((error) => Effect.as(Effect.logWarning(error.message), []))
+  )
+
   const ended = Effect.fnUntraced(function* (exit: ProcessExit) {
     const now = yield* Clock.currentTimeMillis
     const why = restartLimitReason(file.get(), exit, now)
-    yield* file.update((state) => processEnded(state, exit, now))
+    const lines = isCrash(file.get(), exit) ? yield* lastLines : []
+    yield* file.update((state) => processEnded(state, exit, now, lines))
     if (why === undefined) return
     yield* Effect.logWarning(`the server is not started again: ${why}`)
     yield* writeLine(`not started again: ${why}. Correct the cause, then start it`)

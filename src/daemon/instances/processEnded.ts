@@ -24,10 +24,36 @@ const endedAsRequested = (state: ServerState): ServerState => {
 const recent = ({ restarts }: ServerState, now: number) =>
   restarts.filter((at) => at > now - HOUR && at <= now)
 
-const crashed = (state: ServerState, exit: ProcessExit, now: number): ServerState => {
+/** Crash reports that wait for the control plane with their console lines; earlier ones are sent without. */
+const REPORTS_WITH_LINES = 3
+
+/** Removes the console lines of all but the last crash reports, so that a long outage does not fill the record. */
+const withoutOldLines = (state: ServerState): ServerState => {
+  const old = state.reports.filter(({ type }) => type === "crash").slice(0, -REPORTS_WITH_LINES)
+  return old.length === 0
+    ? state
+    : {
+        ...state,
+        reports: state.reports.map((report) =>
+          report.type === "crash" && report.details !== undefined && old.includes(report)
+            ? { ...report, details: { ...report.details, lines: [] } }
+            : report
+        )
+      }
+}
+
+const crashed = (
+  state: ServerState,
+  exit: ProcessExit,
+  now: number,
+  lines: ReadonlyArray<string>
+): ServerState => {
   const { restart, save } = state.spec.definition
   const crash = crashOf(exit, state.run?.timed_out === true, new Date(now))
-  const reported = withReport(state, { type: "crash", crash })
+  const started_at = state.run === null ? {} : { started_at: new Date(state.run.started_at).toISOString() }
+  const reported = withoutOldLines(
+    withReport(state, { type: "crash", crash, details: { ...started_at, lines } })
+  )
   const restartsWithinHour = recent(state, now)
   return restart.on_crash && save && restartsWithinHour.length < restart.max_per_hour
     ? offline(reported, { start_again: true, restarts: [...restartsWithinHour, now] }, true)
@@ -35,15 +61,25 @@ const crashed = (state: ServerState, exit: ProcessExit, now: number): ServerStat
 }
 
 /** Whether an end is a crash. */
-const isCrash = (state: ServerState, exit: ProcessExit): boolean => {
+export const isCrash = (state: ServerState, exit: ProcessExit): boolean => {
   if (state.intent !== null || state.status === "stopping" || exit.never_began === true) return false
   const clean = exit.code === 0 && state.run?.timed_out !== true && state.status === "running"
   return !(clean && state.spec.definition.process.clean_exit === "stop")
 }
 
-/** Returns the state after the end of the process, with its reports. `now`: ms since the epoch. */
-export const processEnded = (state: ServerState, exit: ProcessExit, now: number): ServerState => {
-  if (isCrash(state, exit)) return crashed(state, exit, now)
+/**
+ * Returns the state after the end of the process, with its reports.
+ *
+ * @param now   ms since the epoch
+ * @param lines the last console lines, for the report of a crash
+ */
+export const processEnded = (
+  state: ServerState,
+  exit: ProcessExit,
+  now: number,
+  lines: ReadonlyArray<string> = []
+): ServerState => {
+  if (isCrash(state, exit)) return crashed(state, exit, now, lines)
   if (state.intent !== null || state.status === "stopping") return endedAsRequested(state)
   return offline(state, exit.never_began === true ? { start_again: false } : {}, false)
 }

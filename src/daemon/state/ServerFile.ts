@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto"
 import { join } from "node:path"
 import { Effect, Latch, Schema, Semaphore } from "effect"
+import type { CrashDetails } from "../../domain/CrashRecord.ts"
 import { InstallState } from "../../domain/InstallState.ts"
 import { type DaemonServer, type HeldServer, Report, ServerSpec } from "../../domain/NodeMessages.ts"
 import type { Crash } from "../../domain/ServerEvent.ts"
@@ -83,7 +84,7 @@ export const newServerState = (spec: ServerSpec, uid?: number): ServerState => (
 export type ReportBody =
   | { readonly type: "status"; readonly status: ServerStatus; readonly transient: boolean }
   | { readonly type: "install-status"; readonly install: InstallState }
-  | { readonly type: "crash"; readonly crash: Crash }
+  | { readonly type: "crash"; readonly crash: Crash; readonly details?: CrashDetails }
 
 /** Returns the state with a report added; a status or install report also changes the state. */
 export const withReport = (state: ServerState, body: ReportBody): ServerState => {

@@ -1,21 +1,22 @@
 import { Context, Effect, Latch, Layer, Option, type Scope, Stream } from "effect"
 import type { SqlError } from "effect/sql"
+import type { CrashSummary } from "../../domain/CrashRecord.ts"
 import type { Unavailable } from "../../domain/errors.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { type JournalEntry, serverOf } from "../../domain/Journal.ts"
 import type { Migration } from "../../domain/Migration.ts"
 import type { Server, ServerRecord } from "../../domain/Server.ts"
-import type { Crash } from "../../domain/ServerEvent.ts"
 import type { ServerStatus } from "../../domain/ServerStatus.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { Journal } from "../../store/journal/Journal.ts"
+import { CrashRepo } from "../../store/repos/CrashRepo.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
 import { type ListRequest, ServerTable } from "./ServerTable.ts"
 import { Encoded } from "./SummaryCache.ts"
-import type { Include } from "./summary.ts"
+import type { Include, ListedServer } from "./summary.ts"
 
 /** A response body, with the cursor of the journal up to which it shows all changes. */
 export interface Read extends Pick<Encoded, "body" | "etag"> {
@@ -52,8 +53,7 @@ export class ServerIndex extends Context.Service<
     latest(id: ServerId): Server | undefined
     /** Returns a latch that each change of a server opens. */
     changeOf(id: ServerId): Effect.Effect<Latch.Latch, never, Scope.Scope>
-    /** The last crash of a server since the start of this process. */
-    lastCrash(id: ServerId): Effect.Effect<Crash | undefined>
+    lastCrash(id: ServerId): Effect.Effect<CrashSummary | undefined>
     /** `last_sequence` is not kept up to date here: ask the store for it. */
     find(id: ServerId): Effect.Effect<Option.Option<ServerRecord>>
     /**
@@ -83,6 +83,7 @@ export class ServerIndex extends Context.Service<
       const journal = yield* Journal
       const registry = yield* NodeRegistry
       const servers = yield* ServerRepo
+      const crashRepo = yield* CrashRepo
       const migrationRepo = yield* MigrationRepo
       const store = yield* Store
       const read = <A>(query: Effect.Effect<A, SqlError.SqlError>) => store.read(query)
@@ -91,7 +92,6 @@ export class ServerIndex extends Context.Service<
       const migrations = new Map<ServerId, Migration>()
       /** By server: opened at its changes. */
       const waiting = new Map<ServerId, Set<Latch.Latch>>()
-      const crashes = new Map<ServerId, Crash>()
       let cursor = 0
       /** Entries that came before the first load; undefined once it is done. */
       let early: Array<JournalEntry> | undefined = []
@@ -146,12 +146,11 @@ export class ServerIndex extends Context.Service<
               if (change.payload === null) migrations.delete(id)
               else migrations.set(id, change.payload)
               break
-            case "crash":
-              crashes.set(id, change.payload)
+            case "server:crash-recorded":
+              table.update(id, { last_crash: change.payload, updated_at })
               break
             case "deleted":
               table.remove(id)
-              crashes.delete(id)
               migrations.delete(id)
               break
           }
@@ -166,7 +165,11 @@ export class ServerIndex extends Context.Service<
         return Effect.void
       })
       cursor = (yield* journal.bounds).newest
-      for (const record of yield* read(servers.all)) table.add(record)
+      const crashes = new Map((yield* read(crashRepo.last)).map((crash) => [crash.server_id, crash]))
+      for (const record of yield* read(servers.all)) {
+        const last_crash = crashes.get(record.id)
+        table.add(last_crash === undefined ? record : { ...record, last_crash })
+      }
       for (const migration of yield* read(migrationRepo.all)) migrations.set(migration.server_id, migration)
       while (early !== undefined) {
         const batch: Array<JournalEntry> = early
@@ -209,7 +212,7 @@ export class ServerIndex extends Context.Service<
         summary: (id, include) =>
           Effect.sync(() => Option.map(Option.fromUndefinedOr(table.summary(id, include)), readOf)),
         latest: (id) => table.latest(id),
-        lastCrash: (id) => Effect.sync(() => crashes.get(id)),
+        lastCrash: (id) => Effect.sync(() => table.get(id)?.last_crash),
         changeOf: (id) =>
           Effect.acquireRelease(
             Effect.sync(() => {
@@ -257,9 +260,9 @@ export class ServerIndex extends Context.Service<
 
 /** The record with the settings of its row: what a caller can change. */
 const withSettings = (
-  { expires_at: _, name: __, overrides: ___, ...record }: ServerRecord,
+  { expires_at: _, name: __, overrides: ___, ...record }: ListedServer,
   { definition, expires_at, labels, name, overrides }: ServerRecord
-): ServerRecord => ({
+): ListedServer => ({
   ...record,
   definition,
   labels,

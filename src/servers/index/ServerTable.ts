@@ -3,7 +3,7 @@ import type { Server, ServerRecord } from "../../domain/Server.ts"
 import { ServerStatus } from "../../domain/ServerStatus.ts"
 import { everyServer, matches, type ServerFilter } from "./ServerFilter.ts"
 import { Encoded, SummaryCache, type Variant } from "./SummaryCache.ts"
-import { encodeSummary, type Include, plain, shows, summaryOf } from "./summary.ts"
+import { encodeSummary, type Include, type ListedServer, plain, shows, summaryOf } from "./summary.ts"
 
 const encoder = new TextEncoder()
 const [open, comma, close] = [0x5b, 0x2c, 0x5d]
@@ -28,7 +28,7 @@ export const wholeList: ListRequest = { filter: everyServer }
 
 /** A part of the list; `next`: the last server of a page that is not the last one. */
 export interface Selection {
-  readonly records: ReadonlyArray<ServerRecord>
+  readonly records: ReadonlyArray<ListedServer>
   readonly next: ServerId | undefined
 }
 
@@ -37,7 +37,7 @@ export interface Selection {
  * is the whole list.
  */
 export class ServerTable {
-  readonly #records = new Map<ServerId, ServerRecord>()
+  readonly #records = new Map<ServerId, ListedServer>()
   readonly #nodes = new Map<NodeId, Set<ServerId>>()
   readonly #names = new Map<NodeId, string>()
   readonly #counts = new Map<ServerStatus, number>(ServerStatus.literals.map((status) => [status, 0]))
@@ -61,7 +61,7 @@ export class ServerTable {
     return this.#ids
   }
 
-  get(id: ServerId): ServerRecord | undefined {
+  get(id: ServerId): ListedServer | undefined {
     return this.#records.get(id)
   }
 
@@ -74,7 +74,7 @@ export class ServerTable {
     return found
   }
 
-  get records(): ReadonlyArray<ServerRecord> {
+  get records(): ReadonlyArray<ListedServer> {
     return this.#pick(this.ids)
   }
 
@@ -83,7 +83,7 @@ export class ServerTable {
   }
 
   /** Adds a record; one that is there is replaced. */
-  add(record: ServerRecord): void {
+  add(record: ListedServer): void {
     this.remove(record.id)
     this.#records.set(record.id, record)
     this.#deleted.delete(record.id)
@@ -103,7 +103,7 @@ export class ServerTable {
   /** Changes a record's fields that few summaries show. */
   update(
     id: ServerId,
-    change: Partial<Pick<ServerRecord, "status" | "install" | "start_pending">> &
+    change: Partial<Pick<ListedServer, "status" | "install" | "last_crash" | "start_pending">> &
       Pick<ServerRecord, "updated_at">
   ): void {
     const before = this.#records.get(id)
@@ -115,7 +115,13 @@ export class ServerTable {
       this.#count(before.status, -1)
       this.#count(after.status, 1)
     }
-    const shown = isStatus ? "status" : change.install === undefined ? "other" : "install"
+    const shown = isStatus
+      ? "status"
+      : change.install !== undefined
+        ? "install"
+        : change.last_crash !== undefined
+          ? "last_crash"
+          : "other"
     this.#cache.forget([id], (include) => shows(include, shown))
   }
 
@@ -168,7 +174,7 @@ export class ServerTable {
   }
 
   /** JSON array of some summaries. */
-  encode(records: ReadonlyArray<ServerRecord>, include: Include): Encoded {
+  encode(records: ReadonlyArray<ListedServer>, include: Include): Encoded {
     return this.#array(this.#cache.of(include), records)
   }
 
@@ -176,7 +182,7 @@ export class ServerTable {
   select({ after, filter, limit = Number.POSITIVE_INFINITY }: ListRequest): Selection | undefined {
     const place = after === undefined ? undefined : (this.#records.get(after) ?? this.#deleted.get(after))
     if (after !== undefined && place === undefined) return undefined
-    const records: Array<ServerRecord> = []
+    const records: Array<ListedServer> = []
     for (let at = place === undefined ? 0 : this.#positionAfter(place); at < this.#sorted.length; at++) {
       const { id } = this.#sorted[at] ?? {}
       const record = id === undefined ? undefined : this.#records.get(id)
@@ -187,7 +193,7 @@ export class ServerTable {
     return { records, next: undefined }
   }
 
-  #array(variant: Variant, records: ReadonlyArray<ServerRecord>): Encoded {
+  #array(variant: Variant, records: ReadonlyArray<ListedServer>): Encoded {
     const pieces = records.map((record) => this.#piece(variant, record).body)
     const size = pieces.reduce((sum, piece) => sum + piece.length, 2 + Math.max(0, pieces.length - 1))
     const list = new Uint8Array(size)
@@ -210,7 +216,7 @@ export class ServerTable {
     return this.#names.get(node_id) ?? this.#nameOf(node_id)
   }
 
-  #piece(variant: Variant, record: ServerRecord): Encoded {
+  #piece(variant: Variant, record: ListedServer): Encoded {
     const known = variant.pieces.get(record.id)
     if (known !== undefined) return known
     const piece = new Encoded(encoder.encode(encodeSummary(record, this.#nodeName(record), variant.include)))
@@ -218,8 +224,8 @@ export class ServerTable {
     return piece
   }
 
-  #pick(ids: Iterable<ServerId>): ReadonlyArray<ServerRecord> {
-    const records: Array<ServerRecord> = []
+  #pick(ids: Iterable<ServerId>): ReadonlyArray<ListedServer> {
+    const records: Array<ListedServer> = []
     for (const id of ids) {
       const record = this.#records.get(id)
       if (record !== undefined) records.push(record)

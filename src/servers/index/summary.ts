@@ -1,4 +1,5 @@
 /** How a server looks to a caller (contract 2.3; life.md, "Reading"). */
+import type { CrashSummary } from "../../domain/CrashRecord.ts"
 import type { Server, ServerRecord } from "../../domain/Server.ts"
 
 /** Fields of `include=`. */
@@ -9,6 +10,7 @@ export const includable = [
   "labels",
   "name",
   "install",
+  "last_crash",
   "ports",
   "expires_at",
   "updated_at"
@@ -26,8 +28,13 @@ export const plain: Include = 0
 
 const has = (include: Include, name: Includable): boolean => (include & includeOf([name])) !== 0
 
+/** The record of a server with what the read model adds. */
+export interface ListedServer extends ServerRecord {
+  readonly last_crash?: CrashSummary
+}
+
 /** A change of a record, by what a summary shows of it. */
-export type Shown = "status" | "install" | "other"
+export type Shown = Extract<Includable, "status" | "install" | "last_crash"> | "other"
 
 /** Whether a change shows in a summary; `updated_at` shows every change. */
 export const shows = (include: Include, shown: Shown): boolean =>
@@ -37,7 +44,7 @@ const installOf = ({ install: { failure_reason, phase } }: ServerRecord) =>
   failure_reason === undefined ? { phase } : { phase, failure_reason }
 
 /** The summary, its fields in the contract's order; `overrides` only where there are any. */
-export const summaryOf = (record: ServerRecord, node_name: string, include: Include): Server => {
+export const summaryOf = (record: ListedServer, node_name: string, include: Include): Server => {
   const { definition, overrides } = record
   return {
     id: record.id,
@@ -54,6 +61,7 @@ export const summaryOf = (record: ServerRecord, node_name: string, include: Incl
     ...(has(include, "labels") ? { labels: record.labels } : {}),
     ...(has(include, "name") ? { name: record.name ?? null } : {}),
     ...(has(include, "install") ? { install: installOf(record) } : {}),
+    ...(has(include, "last_crash") ? { last_crash: record.last_crash ?? null } : {}),
     ...(has(include, "ports") ? { ports: { game: record.allocations.default } } : {}),
     ...(has(include, "expires_at") ? { expires_at: record.expires_at ?? null } : {}),
     ...(has(include, "updated_at") ? { updated_at: record.updated_at } : {}),
@@ -62,5 +70,5 @@ export const summaryOf = (record: ServerRecord, node_name: string, include: Incl
 }
 
 /** JSON of the summary. */
-export const encodeSummary = (record: ServerRecord, node_name: string, include: Include): string =>
+export const encodeSummary = (record: ListedServer, node_name: string, include: Include): string =>
   JSON.stringify(summaryOf(record, node_name, include))

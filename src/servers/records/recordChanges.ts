@@ -4,8 +4,10 @@ import type { Unavailable } from "../../domain/errors.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import type { Change } from "../../domain/Journal.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
+import { CrashRepo } from "../../store/repos/CrashRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../../store/Store.ts"
+import { crashRecord } from "./crashRecord.ts"
 import { makeMigrationRecords } from "./migrationRecords.ts"
 import type { Transition } from "./transitions.ts"
 
@@ -29,6 +31,7 @@ export const makeRecordChanges = Effect.gen(function* () {
   const servers = yield* ServerRepo
   const store = yield* Store
   const migrationRecords = yield* makeMigrationRecords
+  const crashes = yield* CrashRepo
 
   /** Applies a transition; the journal entries are in the order of the events. */
   const carryOut = Effect.fnUntraced(function* (
@@ -52,7 +55,12 @@ export const makeRecordChanges = Effect.gen(function* () {
     if (outcome.install !== undefined) {
       yield* append({ topic: "server:install", server_id, payload: outcome.install })
     }
-    if (outcome.crash !== undefined) yield* append({ topic: "crash", server_id, payload: outcome.crash })
+    if (outcome.crash !== undefined) {
+      const { lines, ...summary } = crashRecord(record, outcome.crash, outcome.details)
+      yield* crashes.add({ ...summary, lines })
+      yield* append({ topic: "crash", server_id, payload: outcome.crash })
+      yield* append({ topic: "server:crash-recorded", server_id, payload: summary })
+    }
     if (outcome.status !== undefined) {
       yield* append({ topic: "status", server_id, payload: outcome.status })
     }

@@ -1,4 +1,5 @@
 /** The transitions of a server's record: pure rules (decisions, "States"). */
+import type { CrashDetails } from "../../domain/CrashRecord.ts"
 import type { InstallState } from "../../domain/InstallState.ts"
 import type { DaemonServer, Report } from "../../domain/NodeMessages.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
@@ -9,6 +10,8 @@ import { fits, isUp, type ServerStatus } from "../../domain/ServerStatus.ts"
 export interface Transition {
   readonly install?: InstallState
   readonly crash?: Crash
+  /** Of the crash. */
+  readonly details?: CrashDetails
   /** Only if it differs from the status of the record. */
   readonly status?: ServerStatus
   readonly clearsStart?: true
@@ -75,7 +78,7 @@ const isOfBefore = ({ status, install }: Subject, report: Report): boolean =>
 export const onReport = (subject: Subject, report: Report): Transition => {
   switch (report.type) {
     case "crash":
-      return { crash: report.crash }
+      return { crash: report.crash, ...(report.details === undefined ? {} : { details: report.details }) }
     case "install-status":
       return {
         ...toStatus(subject, statusOfPhase(subject, report.install)),

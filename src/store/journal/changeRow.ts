@@ -2,6 +2,7 @@
 
 import { Effect, Schema } from "effect"
 import { Allocations } from "../../domain/Allocation.ts"
+import { CrashSummary } from "../../domain/CrashRecord.ts"
 import { NodeId, ServerId } from "../../domain/Id.ts"
 import { InstallState } from "../../domain/InstallState.ts"
 import type { Change } from "../../domain/Journal.ts"
@@ -22,6 +23,7 @@ const ChangeRow = Schema.Union([
   row("deleted", Schema.Null),
   row("server:created", Schema.Null),
   row("server:changed", Schema.Null),
+  row("server:crash-recorded", CrashSummary),
   row("server:install", InstallState),
   row("server:start-pending", Schema.Boolean),
   row("server:placed", Schema.Struct({ node_id: NodeId, allocations: Allocations })),

@@ -4,6 +4,7 @@ import { Journal } from "../journal/Journal.ts"
 import { JournalFollowers } from "../journal/JournalFollowers.ts"
 import type { RetentionOptions } from "../Retention.ts"
 import { CapacityRepo } from "../repos/CapacityRepo.ts"
+import { CrashRepo } from "../repos/CrashRepo.ts"
 import { IdempotencyRepo } from "../repos/IdempotencyRepo.ts"
 import { KeyRepo } from "../repos/KeyRepo.ts"
 import { MigrationRepo } from "../repos/MigrationRepo.ts"
@@ -33,6 +34,7 @@ export const layerRepositories = Layer.mergeAll(
   Journal.layer,
   SecretRepo.layer,
   ServerRepo.layer,
+  CrashRepo.layer,
   MigrationRepo.layer,
   CapacityRepo.layer,
   NodeRepo.layer,

@@ -14,6 +14,7 @@ import { nodeUnreachable } from "./0008_node_unreachable.ts"
 import { sealedTokens } from "./0009_sealed_tokens.ts"
 import { serverLabels } from "./0010_server_labels.ts"
 import { ticketStreams } from "./0011_ticket_streams.ts"
+import { crashes } from "./0012_crashes.ts"
 
 /** The table of applied migrations. */
 export const MIGRATIONS_TABLE = "muster_migrations"
@@ -31,7 +32,8 @@ const migrations = {
   "0008_node_unreachable": nodeUnreachable,
   "0009_sealed_tokens": sealedTokens,
   "0010_server_labels": serverLabels,
-  "0011_ticket_streams": ticketStreams
+  "0011_ticket_streams": ticketStreams,
+  "0012_crashes": crashes
 }
 
 /** The schema version of this program. */

@@ -20,7 +20,7 @@ describe("design, Deployments: replicas are equal", () => {
       yield* here.publish("n1", "connected")
       const mine = yield* one.servers.create(request())
       assert.strictEqual(JSON.parse(mine.body).allocations.default.port, 25566)
-      assert.deepStrictEqual(yield* one.servers.ids, [id, mine.id].toSorted())
+      assert.deepStrictEqual((yield* one.servers.ids).toSorted(), [id, mine.id].toSorted())
       assert.strictEqual(yield* one.servers.status(id), "offline")
       assert.deepStrictEqual([...here.held.keys()].toSorted(), [id, mine.id].toSorted())
       yield* two.servers.remove(id, { force: false })

@@ -1,0 +1,41 @@
+/** Records of crashes (life.md, "Crashes"). */
+import { Schema } from "effect"
+import { ExitCode, NodeText, NodeTime } from "./NodeText.ts"
+
+/** Console lines of a crash record. */
+export const CRASH_LINES = 200
+
+/** The circumstances of a crash that only its node knows. */
+export const CrashDetails = Schema.Struct({
+  /** The start of the process. */
+  started_at: NodeTime,
+  /** The last console lines, oldest first. */
+  lines: Schema.Array(NodeText).check(Schema.isMaxLength(CRASH_LINES))
+})
+export type CrashDetails = typeof CrashDetails.Type
+
+const fields = {
+  id: Schema.String,
+  server_id: Schema.String,
+  blueprint_id: Schema.String,
+  node_id: Schema.String,
+  version: Schema.String,
+  reason: Schema.String,
+  exit_code: ExitCode,
+  /** The name of the signal that ended the process, such as SIGSEGV. */
+  signal: Schema.optionalKey(Schema.String),
+  out_of_memory: Schema.Boolean,
+  /** RFC 3339; null: the node did not report it. */
+  started_at: Schema.NullOr(Schema.String),
+  crashed_at: Schema.String,
+  uptime_seconds: Schema.NullOr(Schema.Finite)
+}
+
+/** A crash without its console lines. */
+export const CrashSummary = Schema.Struct(fields).annotate({ identifier: "CrashSummary" })
+export type CrashSummary = typeof CrashSummary.Type
+
+export const CrashRecord = Schema.Struct({ ...fields, lines: Schema.Array(Schema.String) }).annotate({
+  identifier: "CrashRecord"
+})
+export type CrashRecord = typeof CrashRecord.Type

@@ -1,0 +1,84 @@
+import { Clock, Context, Effect, Layer, Schema } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import { type CrashRecord, CrashSummary } from "../../domain/CrashRecord.ts"
+import { IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+import type { Transaction } from "../write/Transaction.ts"
+
+/** Crashes of each blueprint that are kept. */
+export const CrashesKept = Context.Reference("muster/store/CrashesKept", { defaultValue: () => 20 })
+
+export interface CrashQuery {
+  readonly server_id?: string
+  readonly blueprint_id?: string
+  readonly node_id?: string
+  /** Milliseconds since the epoch. */
+  readonly since?: number
+  /** The crashes that are older than the one with this id. */
+  readonly after?: string
+  readonly limit: number
+}
+
+const readRecords = readRows(
+  Schema.Struct({ summary: JsonColumn(CrashSummary), lines: JsonColumn(Schema.Array(Schema.String)) })
+)
+const readSummaries = readRows(Schema.Struct({ summary: JsonColumn(CrashSummary) }))
+const readTimes = readRows(Schema.Struct({ recorded_at: IntColumn }))
+const encodeSummary = writeRow(JsonColumn(CrashSummary))
+
+/** Records of crashes, newest first; they outlive their servers (life.md, "Crashes"). */
+export class CrashRepo extends Context.Service<
+  CrashRepo,
+  {
+    /** Adds a record, and removes the oldest of the blueprint beyond {@link CrashesKept}. */
+    add(record: CrashRecord): Effect.Effect<void, SqlError.SqlError, Transaction>
+    /** Undefined: no crash has the id `after`. */
+    find(query: CrashQuery): Effect.Effect<ReadonlyArray<CrashRecord> | undefined, SqlError.SqlError>
+    /** The last crash of each server that has one. */
+    readonly last: Effect.Effect<ReadonlyArray<CrashSummary>, SqlError.SqlError>
+  }
+>()("muster/store/CrashRepo") {
+  static readonly layer = Layer.effect(
+    CrashRepo,
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const kept = yield* CrashesKept
+
+      const add = Effect.fn("CrashRepo.add")(function* ({ lines, ...summary }: CrashRecord) {
+        const { blueprint_id, id, node_id, server_id } = summary
+        const recorded_at = yield* Clock.currentTimeMillis
+        const row = { id, recorded_at, server_id, blueprint_id, node_id, lines: JSON.stringify(lines) }
+        yield* sql`INSERT INTO crashes ${sql.insert({ ...row, summary: yield* encodeSummary(summary) })}`
+        yield* sql`DELETE FROM crashes WHERE blueprint_id = ${blueprint_id} AND id NOT IN (
+          SELECT id FROM crashes WHERE blueprint_id = ${blueprint_id}
+          ORDER BY recorded_at DESC, id DESC LIMIT ${kept})`
+      })
+
+      const find = Effect.fn("CrashRepo.find")(function* (query: CrashQuery) {
+        const { after, limit, since, ...equal } = query
+        const conditions = Object.entries(equal).map(([column, value]) => sql`${sql(column)} = ${value}`)
+        if (since !== undefined) conditions.push(sql`recorded_at >= ${since}`)
+        if (after !== undefined) {
+          const [place] = yield* readTimes(sql`SELECT recorded_at FROM crashes WHERE id = ${after}`)
+          if (place === undefined) return undefined
+          const { recorded_at } = place
+          conditions.push(
+            sql`(recorded_at < ${recorded_at} OR (recorded_at = ${recorded_at} AND id < ${after}))`
+          )
+        }
+        const where = conditions.length === 0 ? sql`1 = 1` : sql.and(conditions)
+        const rows = yield* readRecords(
+          sql`SELECT summary, lines FROM crashes WHERE ${where} ORDER BY recorded_at DESC, id DESC LIMIT ${limit}`
+        )
+        return rows.map(({ lines, summary }) => ({ ...summary, lines }))
+      })
+
+      return CrashRepo.of({
+        add,
+        find,
+        last: Effect.map(readSummaries(sql`SELECT summary FROM crashes ORDER BY recorded_at, id`), (rows) => [
+          ...new Map(rows.map(({ summary }) => [summary.server_id, summary])).values()
+        ])
+      })
+    })
+  )
+}

@@ -1,0 +1,112 @@
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { blueprintFile } from "../support/definitions.ts"
+import { Muster } from "../support/Muster.ts"
+import { commands, create, expectStatus, installed, running } from "../support/servers.ts"
+import { assertError, games, options, removed } from "./support/http.ts"
+
+const definitions = {
+  software: games.software,
+  blueprints: { ...games.blueprints, "other.yml": blueprintFile("other", "game") }
+}
+const service = Muster.layer(definitions, {
+  MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:26900-26999",
+  MUSTER_CRASHES_KEEP: "3"
+})
+
+interface Crash {
+  readonly id: string
+  readonly server_id: string
+  readonly exit_code: number
+}
+
+const list = Effect.fnUntraced(function* (path: string) {
+  const api = yield* Muster
+  return (yield* expectStatus(api, 200, "GET", path)).json
+})
+
+/** Starts a server and ends its process with a line for its console. */
+const crash = Effect.fnUntraced(function* (id: string, line: string) {
+  const api = yield* Muster
+  yield* expectStatus(api, 200, "POST", `/api/servers/${id}/power`, { body: { action: "start" } })
+  yield* expectStatus(api, 200, "GET", `/api/servers/${id}?wait=running`)
+  yield* commands(api, id, line)
+  yield* expectStatus(api, 200, "GET", `/api/servers/${id}?wait=offline`)
+})
+
+layer(service, options)("servers", (it) => {
+  describe("life.md, Crashes", () => {
+    it.effect(
+      "a crash is recorded with its cause, its times and its last lines, also of a deleted server",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const id = yield* running(api, "kept")
+          yield* commands(api, id, "hello", "exit 3")
+          yield* expectStatus(api, 200, "GET", `/api/servers/${id}?wait=offline`)
+          const [record, ...others] = yield* list(`/api/servers/${id}/crashes`)
+          assert.deepStrictEqual(others, [])
+          const { crashed_at, id: crash_id, lines, node_id, started_at, uptime_seconds, ...rest } = record
+          assert.deepStrictEqual(rest, {
+            server_id: id,
+            blueprint_id: "kept",
+            version: "1.0",
+            reason: "exit code 3",
+            exit_code: 3,
+            out_of_memory: false
+          })
+          assert.strictEqual(uptime_seconds, (Date.parse(crashed_at) - Date.parse(started_at)) / 1000)
+          assert.include(lines, "ready")
+          assert.isTrue(lines.some((line: string) => line.includes("hello")))
+          const shown = yield* list(`/api/servers/${id}?include=last_crash`)
+          const { lines: _, ...summary } = record
+          assert.deepStrictEqual(shown.last_crash, summary)
+
+          yield* crash(id, "signal SEGV")
+          const [newest, oldest] = yield* list(`/api/servers/${id}/crashes`)
+          assert.deepInclude(newest, {
+            signal: "SIGSEGV",
+            reason: "signal: segmentation fault",
+            exit_code: 139
+          })
+          assert.strictEqual(oldest.id, crash_id)
+          yield* removed(id)
+          assert.lengthOf(yield* list(`/api/servers/${id}/crashes`), 2)
+          assert.deepStrictEqual(yield* list(`/api/crashes?node_id=${node_id}&limit=1`), [newest])
+        })
+    )
+
+    it.effect("the newest crashes of each blueprint are kept; the list has filters and pages", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* installed(api, "kept")
+        const other = yield* installed(api, "other")
+        yield* crash(other, "exit 9")
+        for (const code of [1, 2, 4, 5]) yield* crash(id, `exit ${code}`)
+        const codes = (crashes: ReadonlyArray<Crash>) => crashes.map(({ exit_code }) => exit_code)
+        assert.deepStrictEqual(codes(yield* list("/api/crashes?blueprint_id=kept")), [5, 4, 2])
+        assert.deepStrictEqual(codes(yield* list("/api/crashes?blueprint_id=other")), [9])
+        const first = yield* list("/api/crashes?limit=2")
+        assert.deepStrictEqual(codes(first), [5, 4])
+        assert.deepStrictEqual(codes(yield* list(`/api/crashes?limit=2&after=${first[1].id}`)), [2, 9])
+        assert.deepStrictEqual(yield* list("/api/crashes?since=2099-01-01T00:00:00Z"), [])
+        assert.deepStrictEqual(codes(yield* list("/api/crashes?since=2020-01-01T00:00:00Z&limit=1")), [5])
+        yield* Effect.forEach([id, other], removed, { discard: true })
+      })
+    )
+
+    it.effect("a server without crashes has an empty list; an unknown one is 404, an unknown value 422", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* create(api, "kept")
+        assert.deepStrictEqual(yield* list(`/api/servers/${id}/crashes`), [])
+        assert.isNull((yield* list(`/api/servers/${id}?include=last_crash`)).last_crash)
+        assertError(yield* api.request("GET", "/api/servers/nothing/crashes"), 404)
+        for (const query of ["limit=0", "since=yesterday", "after=nothing", "reason=x"]) {
+          assertError(yield* api.request("GET", `/api/crashes?${query}`), 422, /query field/)
+        }
+        yield* removed(id)
+      })
+    )
+  })
+})
