@@ -77,7 +77,7 @@ describe("design: replicas are equal", () => {
         for (const api of [one, other]) {
           yield* eventually(
             Effect.map(expectStatus(api, 200, "GET", "/api/servers?ids_only=true"), ({ json }) => json),
-            (listed) => JSON.stringify(listed) === JSON.stringify(ids.toSorted())
+            (listed) => JSON.stringify(listed.toSorted()) === JSON.stringify(ids.toSorted())
           )
         }
         const conflict = yield* other.request("POST", "/api/servers", {
