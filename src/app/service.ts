@@ -124,5 +124,5 @@ export const runService = Effect.fnUntraced(function* (settings: ServiceSettings
     Layer.provide(ServiceLocks(settings, dataDir)),
     Layer.provide(NodeServices.layer)
   )
-  return yield* Layer.launch(app)
+  return yield* Layer.launch(app).pipe(Effect.onInterrupt(() => Effect.logInfo("the service has ended")))
 }, Effect.scoped)

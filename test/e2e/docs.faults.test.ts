@@ -172,6 +172,19 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
       })
     )
 
+    it.effect("Stop the service: the command starts the servers that are offline", () =>
+      Effect.gen(function* () {
+        const service = yield* Installed
+        const id = yield* running(service, "demo-saved")
+        yield* powered(service, id, "stop")
+        yield* becomes(service, id, "offline")
+        yield* run(service.asPrinted(printed("docs/operations.md", "start-all")), service)
+        yield* becomes(service, id, "running")
+        yield* expectStatus(service, 200, "DELETE", `/api/servers/${id}`)
+        yield* becomes(service, id, "gone")
+      })
+    )
+
     it.effect(
       "Drain a node: the command finds the service by its admin key, and undrain ends the drain",
       () =>
@@ -224,6 +237,15 @@ describe("docs/nodes.md and docs/docker.md", () => {
         yield* is(/ connected[ ,]/)
         const [detail] = JSON.parse(yield* run(printed("docs/nodes.md", "unreachable"), here))
         assert.isTrue(detail.connected)
+
+        const beta = (yield* run("npm run -s muster -- keys create --name beta --scope Node", here)).trim()
+        const second = printed("docs/nodes.md", "second")
+          .replace("mst_...", beta)
+          .replace("5586", String(yield* freePort))
+        yield* Effect.addFinalizer(() => endLeftovers(join(folder, "data-beta")))
+        yield* started(second, { MUSTER_CONTROL_URL: url })
+        yield* is(/ beta +local +connected[ ,]/)
+
         const id = cells(yield* run("npm run -s muster -- keys list", here)).find((row) => row[3] === "alpha")
         yield* run(printed("docs/nodes.md", "replace").replace("<id>", id?.[0] ?? ""), here)
         yield* is(/ key revoked/)
@@ -261,6 +283,7 @@ describe("docs/operations.md, signals", () => {
       yield* run(printed("docs/operations.md", "stop"), { folder: "/", env })
       yield* ended(service.process)
       assert.strictEqual(service.process.exitCode, 0)
+      assert.match(service.output().trimEnd().split("\n").at(-1) ?? "", /the service has ended/)
     }).pipe(Effect.scoped)
   )
 })
