@@ -204,7 +204,7 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm p
         const source = snippet.replace("http://127.0.0.1:5620", url).replace("<key>", adminKey)
         const project = yield* consumer(folder, source)
         const output = yield* run([process.execPath, "example.ts"], { cwd: project })
-        const id = /srv_\w+/.exec(output)?.[0] ?? output
+        const id = /\b[a-z][a-z0-9]{11}\b/.exec(output)?.[0] ?? output
         yield* becomes({ request: requestTo(url, adminKey) }, id, "running")
         yield* service.signal("SIGTERM")
         assert.strictEqual(yield* service.exited("30 seconds"), 0, service.output())

@@ -172,7 +172,10 @@ describe("failed logins: unauthenticated requests do not flood the log", () => {
     return Effect.gen(function* () {
       assertError(yield* get("/api/fails", "DELETE", "guess"), 503)
       assert.strictEqual((yield* get("/api/fails", "DELETE", "known")).status, 503)
-      assert.strictEqual(lines.filter((line) => line.includes("DELETE /api/fails 503")).length, 1)
+      assert.strictEqual(
+        lines.filter((line) => line.includes("method=DELETE path=/api/fails status=503")).length,
+        1
+      )
     }).pipe(Effect.provide(serve((line) => lines.push(line), away)))
   })
 })

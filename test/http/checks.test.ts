@@ -247,14 +247,14 @@ layer(service({ ...noNode, MUSTER_BODY_LIMIT: String(limit) }), options)("checks
         const api = yield* Muster
         for (const [path, detail] of [
           ["/api/nodes?ids_only=true&ids_only=true", "query field ids_only: Expected string"],
-          ["/api/servers?include=nope", 'query field include: expected status, limits, software, got "nope"'],
+          ["/api/servers?include=nope", /^query field include: expected status, limits, .*, got "nope"$/],
           [
             "/api/servers?ids_only=true&include=x",
-            'query field include: expected status, limits, software, got "x"'
+            /^query field include: expected status, limits, .*, got "x"$/
           ],
           [
             "/api/servers/nope?include=status,x",
-            'query field include: expected status, limits, software, got "x"'
+            /^query field include: expected status, limits, .*, got "x"$/
           ],
           ...["/logs", "/install/logs"].flatMap((route) =>
             ["0", "-1", "1.5", "x", "1e3", "00", " 1"].flatMap((value) =>

@@ -141,8 +141,8 @@ layer(service(noNode), options)("every response", (it) => {
         const long = "n".repeat(300)
         for (const [method, path, allow] of [
           ["PUT", "/api/nodes", "GET, HEAD"],
-          ["DELETE", "/api/servers", "GET, HEAD, POST"],
-          ["POST", "/api/servers/x", "GET, HEAD, DELETE"],
+          ["PUT", "/api/servers", "GET, HEAD, POST, DELETE"],
+          ["POST", "/api/servers/x", "GET, HEAD, PATCH, DELETE"],
           ["GET", "/api/servers/x/power", "POST"],
           ["HEAD", "/api/servers/x/power", "POST"],
           ["GET", `/api/nodes/${long}/drained`, "PATCH"],
@@ -212,7 +212,7 @@ layer(service(noNode), options)("every response", (it) => {
         const api = yield* Muster
         const answer = yield* api.request("OPTIONS", "/api/servers")
         assert.strictEqual(answer.status, 204)
-        assert.strictEqual(answer.headers.get("allow"), "GET, HEAD, POST")
+        assert.strictEqual(answer.headers.get("allow"), "GET, HEAD, POST, DELETE")
         assert.isNull(answer.headers.get("access-control-allow-origin"))
         assert.strictEqual((yield* api.request("OPTIONS", "/", { key: null })).status, 204)
         assertError(yield* api.request("OPTIONS", "/api/nope"), 404)

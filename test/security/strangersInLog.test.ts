@@ -30,7 +30,9 @@ layer(service(noNode), options)("the log and unauthenticated requests", (it) => 
         yield* eventually(Effect.sync(lines), (found) => found.length > 0, "15 seconds")
         // An authenticated write, logged after all unauthenticated requests.
         yield* api.request("DELETE", "/api/servers/known")
-        yield* eventually(Effect.sync(api.output), (text) => text.includes("DELETE /api/servers/known 404"))
+        yield* eventually(Effect.sync(api.output), (text) =>
+          /method=DELETE path=\/api\/servers\/known status=404/.test(text)
+        )
         assert.strictEqual(lines().length, 1)
         assert.match(lines()[0] ?? "", /\d+ failed authentications from 127\.0\.0\.1, the first: /)
       })
