@@ -231,14 +231,18 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       error: nodeErrors
     })
       .middleware(Writes)
-      .annotateMerge(summary("Stop the server and reset its files to those of the blueprint")),
+      .annotateMerge(
+        summary(
+          "Stop the server, delete everything that it has written, its world too, and restore the files of its blueprint"
+        )
+      ),
     HttpApiEndpoint.post("reinstall", "/servers/:server/reinstall", {
       params,
       success: HttpApiSchema.Empty(202),
       error: nodeErrors
     })
       .middleware(Writes)
-      .annotateMerge(summary("Run the install script again")),
+      .annotateMerge(summary("Run the install script again; the files that a saved server has written stay")),
     HttpApiEndpoint.get("install", "/servers/:server/install", {
       params,
       success: InstallReport,

@@ -36,7 +36,9 @@ export const numberBetween = (minimum: number, maximum: number, description: str
 
 /** One of some words. */
 export const oneOf = <const Words extends ReadonlyArray<string>>(words: Words, description: string) =>
-  Schema.optionalKey(Schema.Literals([...words, ""] as const).annotate({ description }))
+  Schema.optionalKey(
+    Schema.Literals([...words, ""] as const).annotate({ description, expected: words.join(" | ") })
+  )
 
 /** The parameters of a page of lines; `first` describes the first page. */
 export const linePage = (first: string) => ({

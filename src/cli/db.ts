@@ -3,8 +3,9 @@ import { Console, Effect } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { CommandLogging } from "../app/logging.ts"
 import { AS_THE_SERVICE, databaseOf, openDataDir } from "../app/storage.ts"
+import { withSettings } from "../config/help.ts"
 import { StartError } from "../config/StartError.ts"
-import { ServiceConfig } from "../config/service.ts"
+import { ServiceConfig, settings as service } from "../config/service.ts"
 import { backupDatabase } from "../store/maintenance/backupDatabase.ts"
 import { copyDatabase } from "../store/maintenance/copyDatabase.ts"
 import { type DatabaseStatus, databaseStatus } from "../store/maintenance/databaseStatus.ts"
@@ -138,8 +139,13 @@ const backup = Command.make(
   Command.provide(CommandLogging)
 )
 
+const { dataDir, databaseUrl } = service
+
 /** `muster db migrate|status|copy|backup`. */
 export const db = Command.make("db").pipe(
-  Command.withDescription("Migrate, inspect, copy and back up the database"),
+  Command.withShortDescription("Migrate, inspect, copy and back up the database"),
+  Command.withDescription(
+    withSettings("Migrate, inspect, copy and back up the database.", { dataDir, databaseUrl })
+  ),
   Command.withSubcommands([migrate, status, copy, backup])
 )

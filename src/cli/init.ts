@@ -4,19 +4,24 @@ import { Command } from "effect/cli"
 import { StartError } from "../config/StartError.ts"
 import { ServiceConfig } from "../config/service.ts"
 
-/** A folder of examples in the package. */
-const examples = (folder: "blueprints" | "software") =>
+/** The examples of the package. In a checkout, their folders also have the files of the operator. */
+export const examples = {
+  software: ["demo.yml", "flying-squid.yml", "paper.yml"],
+  blueprints: ["demo-saved.yml", "demo.yml", "flying-squid.yml", "mixins/defaults.yml", "paper.yml"]
+} as const
+
+/** The folder of examples in the package. */
+const examplesFolder = (folder: keyof typeof examples) =>
   fileURLToPath(new URL(`../../${folder}`, import.meta.url))
 
 /** Copies the example files that `target` does not have; returns their paths. */
-const writeExamples = Effect.fnUntraced(function* (folder: "blueprints" | "software", target: string) {
+const writeExamples = Effect.fnUntraced(function* (folder: keyof typeof examples, target: string) {
   const fs = yield* FileSystem.FileSystem
   const path = yield* Path.Path
-  const names = yield* fs.readDirectory(examples(folder), { recursive: true })
-  const written = yield* Effect.forEach(names.filter((name) => name.endsWith(".yml")).toSorted(), (name) => {
+  const written = yield* Effect.forEach(examples[folder], (name) => {
     const file = path.join(target, name)
     return Effect.gen(function* () {
-      const bytes = yield* fs.readFile(path.join(examples(folder), name))
+      const bytes = yield* fs.readFile(path.join(examplesFolder(folder), name))
       yield* fs.makeDirectory(path.dirname(file), { recursive: true })
       yield* fs.writeFile(file, bytes, { flag: "wx" })
       return [file]

@@ -2,7 +2,8 @@ import { Console, DateTime, Duration, Effect, Layer, Option, Redacted, Schema } 
 import { Argument, Command, Flag } from "effect/cli"
 import { CommandLogging } from "../app/logging.ts"
 import { CommandStore, CommandStoreOrNew } from "../app/storage.ts"
-import { ServiceConfig } from "../config/service.ts"
+import { withSettings } from "../config/help.ts"
+import { ServiceConfig, settings as service } from "../config/service.ts"
 import { KeyScope } from "../domain/KeyScope.ts"
 import { ApiKeys } from "../keys/ApiKeys.ts"
 import type { KeyRecord } from "../store/repos/KeyRepo.ts"
@@ -37,7 +38,7 @@ const create = Command.make(
       Flag.withSchema(Schema.NonEmptyString.check(Schema.isMaxLength(128)))
     ),
     scope: Flag.Literals("scope", KeyScope.literals).pipe(
-      Flag.withDescription("What the key may do"),
+      Flag.withDescription("What the key may do; default AppAdmin: everything"),
       Flag.withDefault("AppAdmin")
     ),
     expires: Flag.String("expires").pipe(
@@ -56,7 +57,10 @@ const create = Command.make(
     yield* Console.log(Redacted.value(made.key))
     yield* Console.error(`Key ${made.record.id} (${scope}). It is shown only now: keep it.`)
   })
-).pipe(Command.withDescription("Make a key and print it, once"), Command.provide(keysOver(CommandStoreOrNew)))
+).pipe(
+  Command.withDescription("Create a key and print it, once"),
+  Command.provide(keysOver(CommandStoreOrNew))
+)
 
 /** A key in the list. Times RFC 3339 UTC. */
 interface ListedKey extends Omit<KeyRecord, "hash"> {
@@ -138,8 +142,11 @@ const revoke = Command.make(
   })
 ).pipe(Command.withDescription("Revoke a key, at once and permanently"), Command.provide(Keys))
 
+const { dataDir, databaseUrl } = service
+
 /** `muster keys create|list|revoke` (decisions, section 5). */
 export const keys = Command.make("keys").pipe(
-  Command.withDescription("Make, list and revoke API keys"),
+  Command.withShortDescription("Create, list and revoke API keys"),
+  Command.withDescription(withSettings("Create, list and revoke API keys.", { dataDir, databaseUrl })),
   Command.withSubcommands([create, list, revoke])
 )

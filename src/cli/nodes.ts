@@ -1,5 +1,7 @@
 import { Console, Effect, Schedule } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
+import { commandSettings } from "../config/command.ts"
+import { withSettings } from "../config/help.ts"
 import { StartError } from "../config/StartError.ts"
 import type { MigrationProgress } from "../domain/Migration.ts"
 import { type Node, type NodeDetail, nodeState } from "../domain/Node.ts"
@@ -132,7 +134,7 @@ const waitUntilEmpty = Effect.fnUntraced(function* (node: Node) {
 })
 
 const runningOut = ({ running_out }: MigrationProgress) =>
-  running_out === 0 ? "" : ` Not saved, left to run out: ${servers(running_out)}.`
+  running_out === 0 ? "" : ` Not moved, because not saved: ${servers(running_out)}.`
 
 const drained = (node: Node, detail: NodeDetail): string => {
   const { move } = detail
@@ -220,6 +222,9 @@ const remove = Command.make(
 
 /** `muster nodes list|drain|undrain|remove`, against the service that `MUSTER_URL` names. */
 export const nodes = Command.make("nodes").pipe(
-  Command.withDescription("List, drain and remove nodes of a running service"),
+  Command.withShortDescription("List, drain and remove nodes of a running service"),
+  Command.withDescription(
+    withSettings("List, drain and remove nodes of a running service.", commandSettings)
+  ),
   Command.withSubcommands([list, drain, undrain, remove])
 )

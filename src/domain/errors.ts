@@ -55,7 +55,7 @@ export class Conflict extends ApiError<Conflict>()(
 export class CursorExpired extends ApiError<CursorExpired>()(
   "CursorExpired",
   410,
-  "Subscribe with cursor=0, then read the current state with GET /api/servers: together they miss no change."
+  "List the servers again (GET /api/servers), then open the stream with the X-Muster-Cursor of that list as cursor: no change is missed."
 ) {}
 
 /** 422: the request cannot be read, or asks for something that is not possible. */

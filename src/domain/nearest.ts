@@ -22,13 +22,22 @@ const distance = (a: string, b: string): number => {
   return last[b.length] ?? 0
 }
 
-/** The candidate that `word` most likely meant; undefined when none is near. */
+/**
+ * The candidate that `word` most likely meant; undefined when none is near. A single word may also mean the first word
+ * of a candidate, such as `memory` of `memory_limit`.
+ */
 export const nearest = (word: string, candidates: ReadonlyArray<string>): string | undefined => {
+  const heads = word.includes("_")
+    ? []
+    : candidates.map((candidate) => [candidate, candidate.split("_", 1).join()] as const)
   let best: string | undefined
   let fewest = Math.max(1, Math.floor(word.length / 3)) + 1
-  for (const candidate of candidates) {
-    if (Math.abs(candidate.length - word.length) >= fewest) continue
-    const edits = distance(word, candidate)
+  for (const [candidate, text] of [
+    ...candidates.map((candidate) => [candidate, candidate] as const),
+    ...heads
+  ]) {
+    if (Math.abs(text.length - word.length) >= fewest) continue
+    const edits = distance(word, text)
     if (edits < fewest) {
       best = candidate
       fewest = edits

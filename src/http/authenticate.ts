@@ -4,7 +4,7 @@ import { RateLimiter } from "effect/persistence"
 import type { Principal } from "../api/Principal.ts"
 import { rateHeaders, refusalHeaders } from "../api/rateLimit.ts"
 import type { KeyRateLimit } from "../api/routePolicy.ts"
-import { Forbidden, TooManyRequests, type Unauthorized, type Unavailable } from "../domain/errors.ts"
+import { Forbidden, TooManyRequests, Unauthorized, type Unavailable } from "../domain/errors.ts"
 import { FAILURES_PER_MINUTE, FailedLogins } from "./FailedLogins.ts"
 import type { Route } from "./RouteTable.ts"
 import { requestQuery } from "./requestPath.ts"
@@ -19,6 +19,20 @@ export interface Refusal {
 export interface Admission {
   readonly principal?: Principal
   readonly headers: Record<string, string>
+}
+
+/** Whether a browser asks for the permission of a page. It sends no key, so that this is no failed authentication. */
+const isPreflight = ({ headers, method }: HttpServerRequest.HttpServerRequest) =>
+  method === "OPTIONS" &&
+  headers.authorization === undefined &&
+  headers["access-control-request-method"] !== undefined
+
+const preflightRefusal: Refusal = {
+  error: new Unauthorized({
+    detail: "the Authorization header is missing",
+    hint: "Set MUSTER_CORS_ORIGINS to the origin of the page."
+  }),
+  headers: { "www-authenticate": "Bearer" }
 }
 
 /** The credentials of a request; the application verifies them. */
@@ -78,8 +92,12 @@ export class Authentication extends Context.Service<
           })
         })
 
-        const authenticate = (request: HttpServerRequest.HttpServerRequest, route: Route) =>
-          credentials
+        const authenticate = Effect.fnUntraced(function* (
+          request: HttpServerRequest.HttpServerRequest,
+          route: Route
+        ) {
+          if (isPreflight(request)) return yield* Effect.fail<Refusal>(preflightRefusal)
+          return yield* credentials
             .verify({
               authorization: request.headers.authorization,
               ticket: route.isStream
@@ -93,6 +111,7 @@ export class Authentication extends Context.Service<
                 Unavailable: (error) => Effect.fail<Refusal>({ error, headers: {} })
               })
             )
+        })
 
         const general: KeyRateLimit | undefined =
           options.rateLimit === 0

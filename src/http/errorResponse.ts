@@ -1,4 +1,4 @@
-import { Effect, SchemaIssue } from "effect"
+import { Effect, type SchemaAST, SchemaIssue } from "effect"
 import {
   HttpServerError,
   type HttpServerRequest,
@@ -8,6 +8,7 @@ import {
 import type { HttpApiMiddleware } from "effect/http-api"
 import { type ErrorStatus, reasonPhrases } from "../domain/ApiError.ts"
 import { BodyTooLarge, InvalidRequest } from "../domain/errors.ts"
+import { nearest } from "../domain/nearest.ts"
 import { RequestId } from "../domain/RequestId.ts"
 
 /** Whether a status is that of a failure. */
@@ -88,10 +89,15 @@ export const withErrorBody = Effect.fnUntraced(function* (response: HttpServerRe
   )
 })
 
+const UNKNOWN_FIELD = "unknown field"
+
+const fieldsOf = (ast: SchemaAST.AST): ReadonlyArray<string> =>
+  ast._tag === "Objects" ? ast.propertySignatures.map(({ name }) => String(name)) : []
+
 /** Describes a mistake in the caller's terms, without names of the service's schemas. */
 const describeLeaf: SchemaIssue.LeafHook = (issue) => {
   if (issue._tag === "MissingKey") return "required, but missing"
-  if (issue._tag === "UnexpectedKey") return "unknown field"
+  if (issue._tag === "UnexpectedKey") return [UNKNOWN_FIELD, ...fieldsOf(issue.ast)].join("\n")
   if (issue._tag === "InvalidType" && issue.ast._tag === "Objects") return "Expected an object"
   return SchemaIssue.defaultLeafHook(issue)
 }
@@ -113,7 +119,12 @@ export const invalidRequest = (
   const [issue] = formatIssue(error.cause.issue).issues
   const path = (issue?.path ?? []).map((part) => String(typeof part === "object" ? part.key : part)).join(".")
   const place = places[error.kind as keyof typeof places] ?? error.kind.toLowerCase()
-  const message = issue?.message ?? "not as expected"
+  const [message = "not as expected", ...known] = (issue?.message ?? "not as expected").split("\n")
+  const near =
+    message === UNKNOWN_FIELD
+      ? nearest(path.slice(path.lastIndexOf(".") + 1).slice(0, 100), known)
+      : undefined
+  const meant = near === undefined ? "" : `; did you mean ${near}?`
   const at = path === "" ? place : `${place} field ${path.slice(0, 200)}`
-  return new InvalidRequest({ detail: `${at}: ${inCallersTerms(message).slice(0, 500)}` })
+  return new InvalidRequest({ detail: `${at}: ${inCallersTerms(message).slice(0, 500)}${meant}` })
 }

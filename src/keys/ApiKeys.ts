@@ -143,7 +143,14 @@ const makeRefuse = () => {
   return (why: keyof typeof counted, key_id?: string) =>
     countAuthFailure(counted[why]).pipe(
       Effect.andThen(key_id === undefined ? Effect.logDebug(`API key refused: ${why}`) : log(why, key_id)),
-      Effect.andThen(Effect.fail(new Unauthorized({ detail: "the API key is not valid" })))
+      Effect.andThen(
+        Effect.fail(
+          new Unauthorized({
+            detail: "the API key is not valid",
+            hint: "The key is mistyped, revoked or expired: check it with `muster keys list`; `muster keys create` makes another."
+          })
+        )
+      )
     )
 }
 

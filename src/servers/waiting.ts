@@ -2,6 +2,7 @@ import { Effect, Option } from "effect"
 import type { CrashSummary } from "../domain/CrashRecord.ts"
 import { Conflict, NotFound } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
+import { INSTALL_FAILED_HINT } from "../domain/InstallState.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { isUp } from "../domain/ServerStatus.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
@@ -11,7 +12,8 @@ export const waitTargets = ["running", "offline", "installed"] as const
 export type WaitTarget = (typeof waitTargets)[number]
 
 const isReached = ({ install, status }: ServerRecord, target: WaitTarget): boolean =>
-  target === "installed" ? install.phase === "ready" : status === target
+  // After a reinstallation, the phase is reported before the status.
+  target === "installed" ? install.phase === "ready" && status !== "installing" : status === target
 
 /**
  * Returns why a server cannot reach the state.
@@ -34,10 +36,10 @@ const obstacle = (
 
 const cannotReach = (id: ServerId, target: WaitTarget, reason: string) =>
   new Conflict({
-    detail: `server does not become ${target}: ${id}: ${reason}`,
+    detail: `server is not ${target}: ${id}: ${reason}`,
     hint:
       target === "installed" || reason.startsWith("install failed")
-        ? "Correct the cause, then reinstall it: POST /api/servers/:server/reinstall."
+        ? INSTALL_FAILED_HINT
         : "Read GET /api/servers/:server/logs, then start it again: POST /api/servers/:server/power."
   })
 

@@ -1,11 +1,13 @@
 import { type ChildProcess, spawn, spawnSync } from "node:child_process"
 import { createHash } from "node:crypto"
+import { globSync } from "node:fs"
 import { dirname } from "node:path"
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, FileSystem, type Scope } from "effect"
 import { BlueprintStore } from "../../src/blueprints/BlueprintStore.ts"
 import { SoftwareStore } from "../../src/blueprints/SoftwareStore.ts"
+import { examples } from "../../src/cli/init.ts"
 import { eventually } from "../support/eventually.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 import { stores, write } from "./support.ts"
@@ -45,6 +47,12 @@ const install = Effect.fnUntraced(function* (
 })
 
 describe("shipped definitions", () => {
+  it("`muster init` writes every shipped definition", () => {
+    for (const folder of ["blueprints", "software"] as const) {
+      assert.deepStrictEqual(globSync("**/*.yml", { cwd: shipped[folder] }).toSorted(), [...examples[folder]])
+    }
+  })
+
   it.live("the definitions load without a warning, and every blueprint resolves", () =>
     live(
       Effect.gen(function* () {

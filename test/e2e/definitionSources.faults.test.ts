@@ -85,7 +85,7 @@ describe("sources: POST /api/blueprints/reload", () => {
       assert.deepStrictEqual(yield* idsOf(api), ["b", "own"])
       const warnings = yield* expectStatus(api, 200, "GET", "/api/definitions/warnings")
       assert.deepStrictEqual(warnings.json, [
-        { folder: "blueprints", detail: "teams/s/b.yml: not acted on: world" },
+        { folder: "blueprints", detail: "teams/s/b.yml: ignored keys: world" },
         { folder: "blueprints", detail: "teams/s/b.yml: software nope is not defined" }
       ])
 

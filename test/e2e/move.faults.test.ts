@@ -82,7 +82,7 @@ layer(Control.layer, options)("drain with move: servers that stay", (it) => {
         assert.strictEqual(ended.code, 1, ended.stderr)
         assert.match(
           ended.stdout,
-          /^Node mixed is drained; 4 servers to move. Not saved, left to run out: 1 server.\n/
+          /^Node mixed is drained; 4 servers to move. Not moved, because not saved: 1 server.\n/
         )
         const stays = [first, second, third].filter((id) => ended.stderr.includes(id))
         assert.strictEqual(stays.length, 2, ended.stderr)

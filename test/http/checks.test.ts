@@ -125,7 +125,11 @@ layer(service({ ...noNode, MUSTER_BODY_LIMIT: String(limit) }), options)("checks
         yield* post('{"blueprint_id":null}', "body field blueprint_id: Expected string")
         yield* post('{"blueprint_id":"kept","node_id":5}', "body field node_id: Expected string | null")
         yield* post('{"blueprint_id":"kept","start":"yes"}', "body field start: Expected boolean | null")
-        yield* post('{"blueprint_id":"kept","nope":1}', "body field nope: unknown field")
+        yield* post(
+          '{"blueprint":"kept","blueprint_id":"kept"}',
+          "body field blueprint: unknown field; did you mean blueprint_id?"
+        )
+        yield* post('{"blueprint_id":"kept","xyz":1}', "body field xyz: unknown field")
         yield* post('{"blueprint_id":"kept","__proto__":{}}', "body field __proto__: unknown field")
         yield* post(overrides([]), "body field overrides: Expected an object | null")
         yield* post(overrides({ nope: 1 }), "body field overrides.nope: unknown field")
@@ -150,7 +154,10 @@ layer(service({ ...noNode, MUSTER_BODY_LIMIT: String(limit) }), options)("checks
           overrides({ limits: { threads: "x" } }),
           /^body field overrides\.limits\.threads: Expected a cpuset/
         )
-        yield* post(overrides({ limits: { nope: 1 } }), "body field overrides.limits.nope: unknown field")
+        yield* post(
+          overrides({ limits: { memroy: 1 } }),
+          "body field overrides.limits.memroy: unknown field; did you mean memory_limit?"
+        )
         yield* post(
           overrides({ configs: { a: { parser: "x", find: {} } } }),
           /^body field overrides\.configs\.a\.parser: Expected "properties"/

@@ -27,6 +27,8 @@ describe("decisions 1: CORS", () => {
       const preflight = yield* api.request("OPTIONS", "/api/nodes", ask)
       assertError(preflight, 401)
       assert.isNull(preflight.headers.get(allowed))
+      for (let asked = 0; asked < 25; asked++) yield* api.request("OPTIONS", "/api/nodes", ask)
+      assertError(yield* api.request("GET", "/api/nodes", { key: "wrong" }), 401)
     })
   )
 

@@ -272,8 +272,24 @@ layer(service, options)("lists of servers", (it) => {
         const answer = yield* expectStatus(api, 200, "GET", path)
         assert.strictEqual(answer.headers.get("x-muster-timed-out"), "true")
         assert.strictEqual(answer.json.status, "offline")
-        for (const query of ["wait=up", "wait=running&timeout=0", "wait=running&timeout=61"]) {
+        const { detail = "" } = assertError(yield* api.request("GET", `/api/servers/${id}?wait=up`), 422)
+        assert.include(detail, "running | offline | installed")
+        assert.notInclude(detail, '""')
+        for (const query of ["wait=running&timeout=0", "wait=running&timeout=61"]) {
           assertError(yield* api.request("GET", `/api/servers/${id}?${query}`), 422)
+        }
+        yield* removed(id)
+      })
+    )
+
+    it.effect("after a reinstallation, installed waits for the end of the status installing", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* installed(api, "kept")
+        for (let round = 0; round < 5; round++) {
+          yield* expectStatus(api, 202, "POST", `/api/servers/${id}/reinstall`)
+          const path = `/api/servers/${id}?wait=installed&include=status`
+          assert.strictEqual((yield* expectStatus(api, 200, "GET", path)).json.status, "offline")
         }
         yield* removed(id)
       })
@@ -284,17 +300,9 @@ layer(service, options)("lists of servers", (it) => {
         const api = yield* Muster
         const waiting = (id: string, state: string) => api.request("GET", `/api/servers/${id}?wait=${state}`)
         const crashing = yield* create(api, "broken", { start: true })
-        assertError(
-          yield* waiting(crashing, "running"),
-          409,
-          /does not become running: \w+: it crashed: exit code 3$/
-        )
+        assertError(yield* waiting(crashing, "running"), 409, /is not running: \w+: it crashed: exit code 3$/)
         const failing = yield* create(api, "failing")
-        assertError(
-          yield* waiting(failing, "installed"),
-          409,
-          /does not become installed: \w+: install failed: /
-        )
+        assertError(yield* waiting(failing, "installed"), 409, /is not installed: \w+: install failed: /)
         assertError(yield* waiting(failing, "running"), 409, /install failed: /)
         const answer = yield* api.request("POST", "/api/servers", {
           body: { blueprint_id: "failing" },

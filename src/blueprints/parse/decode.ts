@@ -211,7 +211,8 @@ export const fieldsOf = <K extends string>(
 export const unknownKey = (key: string, keys: ReadonlyArray<string>): string => {
   const near = nearest(normal(key).toLowerCase(), keys.map(normal))
   const meant = keys.find((candidate) => normal(candidate) === near)
-  return `unknown key \`${printable(key, 80)}\`${meant === undefined ? "" : `; did you mean \`${meant}\`?`}`
+  const help = meant === undefined ? `; the keys here are ${keys.join(", ")}` : `; did you mean \`${meant}\`?`
+  return `unknown key \`${printable(key, 80)}\`${help}`
 }
 
 /** The fields that are there: how optional keys are built under `exactOptionalPropertyTypes`. */

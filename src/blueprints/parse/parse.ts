@@ -64,7 +64,7 @@ export const parseFile = (folder: Folder, file: string, bytes: Uint8Array): Pars
   return {
     definition: problems.length === 0 ? definition : undefined,
     problems: sortProblems(problems),
-    warnings: ignored.size === 0 ? [] : [`${printable(file)}: not acted on: ${[...ignored].join(", ")}`]
+    warnings: ignored.size === 0 ? [] : [`${printable(file)}: ignored keys: ${[...ignored].join(", ")}`]
   }
 }
 

@@ -1,5 +1,6 @@
 import { Data } from "effect"
 import type { NodeId } from "../../domain/Id.ts"
+import { NEW_DEFINITION } from "../../domain/InstallState.ts"
 import { fromDataFolder, isPermanent, remedyOf } from "../disk/remedy.ts"
 
 /**
@@ -33,14 +34,17 @@ export interface InstallPlace {
   readonly arriving: boolean
 }
 
+const nextStep = ({ permanent, remedy }: InstallFailed, arriving: boolean): string => {
+  if (permanent === true) return NEW_DEFINITION
+  if (arriving) return `${remedy ?? "read the install log, correct the cause"}, then move it again`
+  return remedy === undefined
+    ? `read the install log; if the cause has passed, reinstall; otherwise ${NEW_DEFINITION}`
+    : `${remedy}, then reinstall`
+}
+
 /**
  * Returns the text of a failure for users: operation, reason, node and next step. Only the next step names host paths.
  */
 export const failureText = (error: InstallFailed, { arriving, dataDir, node_id }: InstallPlace): string => {
-  const remedy = error.remedy ?? "read the install log, correct the cause"
-  const todo =
-    error.permanent === true
-      ? "correct the blueprint or software, then create it again"
-      : `${remedy}, then ${arriving ? "move it again" : "reinstall"}`
-  return `${fromDataFolder(error.reason, dataDir)} (node ${node_id}): ${todo}`
+  return `${fromDataFolder(error.reason, dataDir)} (node ${node_id}): ${nextStep(error, arriving)}`
 }

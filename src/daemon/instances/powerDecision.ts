@@ -1,4 +1,5 @@
 /** The effect of a power action in each state (decisions, "States" and the power route). Pure. */
+import { INSTALL_FAILED_HINT } from "../../domain/InstallState.ts"
 import type { PowerAction } from "../../domain/NodeMessages.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import type { ServerState } from "../state/ServerFile.ts"
@@ -18,10 +19,11 @@ const notReadyRefusal = (state: ServerState): PowerDecision | undefined => {
   if (state.install.phase !== "ready") {
     return refuse(
       `the installation failed: ${state.install.failure_reason ?? "unknown reason"}`,
-      "Read the install log, correct the cause, then reinstall."
+      INSTALL_FAILED_HINT
     )
   }
-  if (state.work !== "none") return refuse("the files of the server are being reset", "Start it shortly.")
+  if (state.work !== "none")
+    return refuse("the files of the server are being reset", "Start it once its files are reset.")
   return undefined
 }
 

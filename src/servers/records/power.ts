@@ -2,6 +2,7 @@
 
 import { Conflict, Unavailable } from "../../domain/errors.ts"
 import type { ServerId } from "../../domain/Id.ts"
+import { INSTALL_FAILED_HINT } from "../../domain/InstallState.ts"
 import type { PowerAction } from "../../domain/NodeMessages.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { next, type ServerStatus, type Trigger } from "../../domain/ServerStatus.ts"
@@ -86,7 +87,7 @@ export const decidePower = (
   if (action === "start" && status === "offline" && install.phase === "failed") {
     return new Conflict({
       detail: `install failed: ${install.failure_reason ?? `exit code ${install.exit_code ?? "unknown"}`}`,
-      hint: "Reinstall it first: POST /api/servers/:server/reinstall."
+      hint: INSTALL_FAILED_HINT
     })
   }
   return next(status, rule.trigger) === undefined ? wrongStatus(record) : "call"

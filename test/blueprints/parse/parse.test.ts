@@ -261,13 +261,18 @@ describe("blueprints.md: refused files", () => {
     ],
     [
       "a mistyped inner key",
-      blueprint("server:\n  sofware: paper\n  limits: { memory-limt: 1 }\n"),
+      blueprint("server:\n  sofware: paper\n  limits: { memory-limt: 1, memroy: 1 }\n"),
       [
         "3:3: unknown key `sofware`; did you mean `software`?",
-        "4:13: unknown key `memory-limt`; did you mean `memory_limit`?"
+        "4:13: unknown key `memory-limt`; did you mean `memory_limit`?",
+        "4:29: unknown key `memroy`; did you mean `memory_limit`?"
       ]
     ],
-    ["an unknown key without a similar one", blueprint("zzzzzz: 1"), ["2:1: unknown key `zzzzzz`"]],
+    [
+      "an unknown key without a similar one",
+      blueprint("zzzzzz: 1"),
+      ["2:1: unknown key `zzzzzz`; the keys here are blueprint, includes, server, state, save, annotations"]
+    ],
     ["no kind", "server: {}\n", ["1:1: no `blueprint:`, `mixin:` or `software:` at the top level"]],
     [
       "a mistyped kind",
@@ -293,7 +298,11 @@ describe("blueprints.md: refused files", () => {
       "blueprint: { id: Sur vival }\n",
       ['1:18: expected an id such as survival_1 ([a-z0-9][a-z0-9_-]{0,62}), found the text "Sur vival"']
     ],
-    ["save in a mixin", "mixin: { id: a }\nsave: true\n", ["2:1: unknown key `save`"]],
+    [
+      "save in a mixin",
+      "mixin: { id: a }\nsave: true\n",
+      ["2:1: unknown key `save`; the keys here are mixin, extends, server, state, annotations"]
+    ],
     ["text for a flag", blueprint("save: yes"), ['2:7: expected true or false, found the text "yes"']],
     [
       "limits out of range",
@@ -581,7 +590,7 @@ describe("blueprints.md: files written for SLS load unchanged", () => {
       )
     )
     assert.strictEqual(warnings.length, 1)
-    assert.match(warnings[0] ?? "", /^a\.yml: not acted on: /)
+    assert.match(warnings[0] ?? "", /^a\.yml: ignored keys: /)
     for (const key of ["world", "traits", "server.path", "server.allowed_clients", "state.hooks"]) {
       assert.include(warnings[0], key)
     }
@@ -589,7 +598,7 @@ describe("blueprints.md: files written for SLS load unchanged", () => {
 
   it("`update` is accepted in software", () => {
     assert.deepStrictEqual(read(softwareFile("a", "  update: { check: true }\n"), "software").warnings, [
-      "a.yml: not acted on: software.update"
+      "a.yml: ignored keys: software.update"
     ])
   })
 })

@@ -121,14 +121,14 @@ describe("the references of definition files: fields", () => {
   for (const [name, shape] of Object.entries(shapes)) {
     it(`the table of ${name} has every field that is read and no other, in the order of the decoder`, () => {
       const rows = rowsOf(name)
-      const acted = rows.filter(({ standard }) => standard !== "not acted on")
+      const acted = rows.filter(({ standard }) => standard !== "ignored")
       assert.deepStrictEqual(
         acted.map(({ field }) => field),
         [...shape.keys]
       )
       for (const { field, meaning } of acted) assert.isAbove(meaning.length, 5, field)
       assert.deepStrictEqual(
-        rows.filter(({ standard }) => standard === "not acted on").map(({ field }) => field),
+        rows.filter(({ standard }) => standard === "ignored").map(({ field }) => field),
         [...shape.ignored]
       )
     })
@@ -163,7 +163,7 @@ describe("the references of definition files: fields", () => {
   it("a default that is described in words has the described effect", () => {
     const inWords = Object.keys(shapes).flatMap((name) =>
       rowsOf(name).flatMap(({ field, standard }) =>
-        codeOf(standard) !== undefined || ["required", "none", "not acted on", "see below"].includes(standard)
+        codeOf(standard) !== undefined || ["required", "none", "ignored", "see below"].includes(standard)
           ? []
           : [`${name}.${field}: ${standard}`]
       )

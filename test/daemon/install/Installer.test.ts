@@ -3,12 +3,13 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import type { ServerId } from "../../../src/domain/Id.ts"
+import { NEW_DEFINITION } from "../../../src/domain/InstallState.ts"
 import { until } from "../../support/eventually.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { alive, harness, pidIn } from "../support.ts"
 
 /** The end of every failure reason that only the log can explain. */
-const readTheLog = "(node test-node): read the install log, correct the cause, then reinstall"
+const readTheLog = `(node test-node): read the install log; if the cause has passed, reinstall; otherwise ${NEW_DEFINITION}`
 
 const baseOf = (dataDir: string, software = "echo") => join(dataDir, "base", software, "1.0")
 /** Returns the unfinished entries of the base folder. */

@@ -5,6 +5,7 @@ import { Effect } from "effect"
 import { failureText, InstallFailed, installFailed } from "../../../src/daemon/files/InstallFailed.ts"
 import type { Copy, Mount, Volume } from "../../../src/domain/Blueprint.ts"
 import { NodeId } from "../../../src/domain/Id.ts"
+import { NEW_DEFINITION } from "../../../src/domain/InstallState.ts"
 import { until } from "../../support/eventually.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { write } from "../files/scene.ts"
@@ -26,11 +27,11 @@ describe("decisions 3, installation: failure_reason", () => {
     )
     assert.strictEqual(
       text({ code: "REFUSED", message: "target ../x: it contains `..`" }),
-      "target ../x: it contains `..` (node n1): correct the blueprint or software, then create it again"
+      `target ../x: it contains \`..\` (node n1): ${NEW_DEFINITION}`
     )
     assert.strictEqual(
       failureText(new InstallFailed({ reason: "install script exited with 3", exit_code: 3 }), place),
-      "install script exited with 3 (node n1): read the install log, correct the cause, then reinstall"
+      `install script exited with 3 (node n1): read the install log; if the cause has passed, reinstall; otherwise ${NEW_DEFINITION}`
     )
   })
 

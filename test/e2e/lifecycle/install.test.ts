@@ -17,7 +17,10 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         yield* becomes(api, id, "offline")
         const { json: failed } = yield* expectStatus(api, 200, "GET", `/api/servers/${id}/install`)
         assert.deepInclude(failed, { phase: "failed", exit_code: 3, entrypoint: "sh" })
-        assert.match(failed.failure_reason, /^install script exited with 3 \(node .*\): .*, then reinstall$/)
+        assert.match(
+          failed.failure_reason,
+          /^install script exited with 3 \(node .*\): .*: a reinstall repeats the old definition$/
+        )
         const logs = yield* expectStatus(api, 200, "GET", `/api/servers/${id}/install/logs`)
         assert.include(logs.json.data, "looking for a licence")
         assert.notInclude(logs.json.data, "found it")

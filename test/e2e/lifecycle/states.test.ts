@@ -85,7 +85,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
       })
     )
 
-    it.effect("an unasked end is a crash with its exit code or signal, then offline", () =>
+    it.effect("an end without a request is a crash with its exit code or signal, then offline", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const stream = yield* follow(api)

@@ -1,5 +1,6 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Conflict, Unavailable } from "../../../src/domain/errors.ts"
+import { INSTALL_FAILED_HINT } from "../../../src/domain/InstallState.ts"
 import type { PowerAction } from "../../../src/domain/NodeMessages.ts"
 import { ServerStatus } from "../../../src/domain/ServerStatus.ts"
 import { decidePower } from "../../../src/servers/records/power.ts"
@@ -37,7 +38,7 @@ describe("decisions 3: power", () => {
     expect(decidePower(failed, "start")).toMatchObject({
       code: "409",
       detail: "install failed: exit code 3",
-      hint: "Reinstall it first: POST /api/servers/:server/reinstall."
+      hint: INSTALL_FAILED_HINT
     })
   })
 })
