@@ -21,6 +21,7 @@ import {
 } from "../domain/NodeMessages.ts"
 import { NodeCount, NodeKey, ServerKey } from "../domain/NodeText.ts"
 import { Paginated } from "../domain/Pagination.ts"
+import { RestartState } from "../domain/Restart.ts"
 import { Crash } from "../domain/ServerEvent.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { InstallScript } from "../domain/Software.ts"
@@ -47,7 +48,12 @@ const reported = { boot_id: NodeKey, sequence: NodeCount }
 
 /** The reports of one server, per route: `Report` without the fields of the path. */
 export const ReportBodies = {
-  status: Schema.Struct({ ...reported, status: ServerStatus, transient: Schema.optionalKey(Schema.Boolean) }),
+  status: Schema.Struct({
+    ...reported,
+    status: ServerStatus,
+    transient: Schema.optionalKey(Schema.Boolean),
+    restart: Schema.optionalKey(RestartState)
+  }),
   installStatus: Schema.Struct({ ...reported, install: InstallState }),
   crash: Schema.Struct({ ...reported, crash: Crash, details: Schema.optionalKey(CrashDetails) }),
   deleted: Schema.Struct(reported)

@@ -29,7 +29,7 @@ import { BulkOutcomes, Selector } from "./selector.ts"
 
 const params = { server: ServerId }
 const include = text(
-  "Further fields, comma-separated: `status`, `limits`, `software`, `labels`, `name`, `install`, `last_crash`, `ports`, `expires_at`, `updated_at`."
+  "Further fields, comma-separated: `status`, `limits`, `software`, `labels`, `name`, `install`, `last_crash`, `ports`, `expires_at`, `updated_at`, `restart`."
 )
 
 /** The conditions of a list of servers; all must hold (life.md, "Reading"). */

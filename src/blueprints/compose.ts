@@ -1,6 +1,6 @@
 /** Composition of blueprints and mixins (blueprints.md, "Blueprint"). No I/O. */
 import { Result } from "effect"
-import type { Blueprint, Volume } from "../domain/Blueprint.ts"
+import { type Blueprint, DEFAULT_BACKOFF, type Volume } from "../domain/Blueprint.ts"
 import { tooMuch } from "../domain/environment.ts"
 import { conflictsOf } from "./conflicts.ts"
 import {
@@ -134,7 +134,7 @@ export const compose = (
     ...(server.stop_timeout === undefined ? {} : { stop_timeout: server.stop_timeout }),
     configs: configsOf(server),
     placement: { locations: [], anti_affinity: false, ...server.placement },
-    restart: { on_crash: false, max_per_hour: 5, ...server.restart },
+    restart: { on_crash: false, max_per_hour: 5, ...DEFAULT_BACKOFF, ...server.restart },
     state: state === null ? null : stateOf(state),
     env_allow: state?.env_allow ?? [],
     save: file.save,

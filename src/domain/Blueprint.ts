@@ -44,10 +44,20 @@ export const PlacementRule = Schema.Struct({
 export type PlacementRule = typeof PlacementRule.Type
 
 /** Restart after a crash; only with `save: true`. */
-export const RestartRule = Schema.Struct({ on_crash: Schema.Boolean, max_per_hour: Schema.Int }).annotate({
-  identifier: "RestartRule"
-})
+export const RestartRule = Schema.Struct({
+  on_crash: Schema.Boolean,
+  /** Seconds from a crash to the restart; doubles with each crash. */
+  delay: Schema.optionalKey(Schema.Finite),
+  /** The longest delay, in seconds. */
+  max_delay: Schema.optionalKey(Schema.Finite),
+  max_per_hour: Schema.Int,
+  /** The delay starts over for a server that was up for so many seconds. */
+  reset_after: Schema.optionalKey(Schema.Finite)
+}).annotate({ identifier: "RestartRule" })
 export type RestartRule = typeof RestartRule.Type
+
+/** The back-off of blueprints that give none, and of definitions of earlier versions; in seconds. */
+export const DEFAULT_BACKOFF = { delay: 5, max_delay: 300, reset_after: 600 } as const
 
 /** A blueprint after composition with its mixins (blueprints.md, "Blueprint"). */
 export const Blueprint = Schema.Struct({

@@ -3,6 +3,7 @@ import type { CrashSummary } from "./CrashRecord.ts"
 import type { NodeId, ServerId } from "./Id.ts"
 import type { InstallState } from "./InstallState.ts"
 import type { Migration } from "./Migration.ts"
+import type { RestartState } from "./Restart.ts"
 import type { Crash } from "./ServerEvent.ts"
 import type { ServerStatus } from "./ServerStatus.ts"
 
@@ -20,6 +21,7 @@ export type ServerChange = { readonly server_id: ServerId } & (
   | { readonly topic: "server:changed"; readonly payload: null }
   | { readonly topic: "server:install"; readonly payload: InstallState }
   | { readonly topic: "server:start-pending"; readonly payload: boolean }
+  | { readonly topic: "server:restart"; readonly payload: RestartState | null }
   | {
       readonly topic: "server:placed"
       readonly payload: { readonly node_id: NodeId; readonly allocations: Allocations }

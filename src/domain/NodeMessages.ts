@@ -7,6 +7,7 @@ import { NodeId, ServerId } from "./Id.ts"
 import { InstallState } from "./InstallState.ts"
 import { Capacity, RuntimeKind } from "./Node.ts"
 import { NodeCount, NodeKey, NodeShare, ServerKey } from "./NodeText.ts"
+import { RestartState } from "./Restart.ts"
 import { ServerDefinition } from "./ServerDefinition.ts"
 import { Crash } from "./ServerEvent.ts"
 import { ServerStatus } from "./ServerStatus.ts"
@@ -41,7 +42,9 @@ export const DaemonServer = Schema.Struct({
    */
   unsent_reports: NodeCount,
   /** The server is held for a migration; absent: it is not. */
-  held: Schema.optionalKey(Schema.Boolean)
+  held: Schema.optionalKey(Schema.Boolean),
+  /** Absent: no restart is pending or given up, or the daemon is of an earlier version. */
+  restart: Schema.optionalKey(RestartState)
 }).annotate({ identifier: "DaemonServer" })
 export type DaemonServer = typeof DaemonServer.Type
 
@@ -127,7 +130,9 @@ export const Report = Schema.Union([
     type: Schema.Literal("status"),
     status: ServerStatus,
     /** Offline between two states (restart, reset): a server that is not saved is not deleted for it. */
-    transient: Schema.Boolean
+    transient: Schema.Boolean,
+    /** Only of `offline`; absent as in {@link DaemonServer}. */
+    restart: Schema.optionalKey(RestartState)
   }),
   Schema.Struct({ ...reportFields, type: Schema.Literal("install-status"), install: InstallState }),
   Schema.Struct({

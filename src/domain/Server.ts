@@ -7,6 +7,7 @@ import { Labels } from "./Labels.ts"
 import { Limits } from "./Limits.ts"
 import { NodeCount, NodeShare, NodeText } from "./NodeText.ts"
 import { Overrides } from "./Overrides.ts"
+import { RestartState } from "./Restart.ts"
 import { ServerDefinition } from "./ServerDefinition.ts"
 import { ServerStatus } from "./ServerStatus.ts"
 
@@ -35,6 +36,8 @@ export const Server = Schema.Struct({
   ports: Schema.optionalKey(Schema.Record(Schema.String, NamedPort)),
   /** RFC 3339; null: the server does not expire. */
   expires_at: Schema.optionalKey(Schema.NullOr(Schema.String)),
+  /** Null: no restart is pending or given up. */
+  restart: Schema.optionalKey(Schema.NullOr(RestartState)),
   updated_at: Schema.optionalKey(Schema.String),
   created_at: Schema.optionalKey(Schema.String)
 }).annotate({ identifier: "Server" })
@@ -52,6 +55,8 @@ export const ServerRecord = Schema.Struct({
   install: InstallState,
   /** Start once installed: set at creation, cleared when the start has been accepted. */
   start_pending: Schema.Boolean,
+  /** Counts only while the server is offline: an older replica does not write it. */
+  restart: Schema.optionalKey(Schema.NullOr(RestartState)),
   /** Sequence of the last report that was applied; an equal or lower one is a repetition. */
   last_sequence: Schema.Int,
   /** RFC 3339, UTC, milliseconds. */

@@ -10,6 +10,7 @@ import { type InvalidRequest, NotFound, type Unavailable } from "../domain/error
 import type { NodeId, ServerId } from "../domain/Id.ts"
 import type { Report } from "../domain/NodeMessages.ts"
 import { cleanText, timeOfEvent } from "../domain/NodeText.ts"
+import { isRestartPending } from "../domain/Restart.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
@@ -33,8 +34,12 @@ const notSent = (error: DaemonError) =>
 /** Cleans the texts of a report: those of a daemon in this process do not pass the schemas of the wire. */
 const received = (report: Report, receipt: number): Report => {
   switch (report.type) {
-    case "status":
-      return report
+    case "status": {
+      const { restart } = report
+      return restart === undefined || isRestartPending(restart)
+        ? report
+        : { ...report, restart: { ...restart, reason: cleanText(restart.reason) } }
+    }
     case "install-status": {
       const { failure_reason } = report.install
       return failure_reason === undefined

@@ -5,6 +5,7 @@ import type { ServerId } from "../domain/Id.ts"
 import { isUnderway } from "../domain/Migration.ts"
 import type { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import type { Page } from "../domain/Pagination.ts"
+import { isRestartPending } from "../domain/Restart.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { stopTimeoutOf } from "../domain/ServerDefinition.ts"
 import { isUp } from "../domain/ServerStatus.ts"
@@ -96,7 +97,8 @@ export const makeManagement = Effect.gen(function* () {
       yield* lifecycle.forgetStart(id)
       const record = yield* recordOf(id)
       if (record.status === "unknown") return yield* failAway(record)
-      if (isUp(record.status)) yield* callPower(record, action, wait_seconds)
+      if (isUp(record.status) || isRestartPending(record.restart))
+        yield* callPower(record, action, wait_seconds)
     })
     yield* locks.withLock(id)(stop)
   })

@@ -117,13 +117,14 @@ export const NodeHandlers = HttpApiBuilder.group(
         yield* own(params)
         return yield* Effect.mapError(gateway.files(params.node, params.server), answerOf)
       }),
-      status: ({ params, payload: { boot_id, sequence, status, transient } }) =>
+      status: ({ params, payload: { boot_id, restart, sequence, status, transient } }) =>
         report(params.node, boot_id, {
           type: "status",
           server_id: params.server,
           sequence,
           status,
-          transient: transient ?? false
+          transient: transient ?? false,
+          ...(restart === undefined ? {} : { restart })
         }),
       installStatus: ({ params, payload: { boot_id, sequence, install } }) =>
         report(params.node, boot_id, { type: "install-status", server_id: params.server, sequence, install }),

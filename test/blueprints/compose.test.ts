@@ -103,7 +103,7 @@ describe("blueprints.md, Blueprint: composition", () => {
       ports: 1,
       configs: {},
       placement: { locations: [], anti_affinity: false },
-      restart: { on_crash: false, max_per_hour: 5 },
+      restart: { on_crash: false, max_per_hour: 5, delay: 5, max_delay: 300, reset_after: 600 },
       state: null,
       env_allow: [],
       save: false,
@@ -146,7 +146,7 @@ describe("blueprints.md, Blueprint: composition", () => {
           ...runs,
           limits: { memory_limit: 3 },
           placement: { anti_affinity: false },
-          restart: { on_crash: true },
+          restart: { on_crash: true, delay: 1 },
           configs: { a: { parser, find: { x: 2 } } }
         }
       }),
@@ -154,7 +154,13 @@ describe("blueprints.md, Blueprint: composition", () => {
     )
     assert.deepStrictEqual(result.limits, { memory_limit: 3, swap: 2 })
     assert.deepStrictEqual(result.placement, { locations: ["eu"], anti_affinity: false })
-    assert.deepStrictEqual(result.restart, { on_crash: true, max_per_hour: 9 })
+    assert.deepStrictEqual(result.restart, {
+      on_crash: true,
+      max_per_hour: 9,
+      delay: 1,
+      max_delay: 300,
+      reset_after: 600
+    })
     assert.deepStrictEqual(result.configs, { a: { parser, find: { x: 2 } }, b: { parser, find: { x: 1 } } })
   })
 

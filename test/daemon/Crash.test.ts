@@ -123,7 +123,7 @@ describe("decisions 3, crash", () => {
       const log: Array<string> = []
       const spec = {
         process: { invocation: "sh -c 'echo ready; exit 7'" },
-        definition: { restart: { on_crash: true, max_per_hour: 2 } }
+        definition: { restart: { on_crash: true, delay: 0, max_per_hour: 2 } }
       }
       const id = yield* loggedTo(log)(installed(spec))
       const seen: Array<string> = []

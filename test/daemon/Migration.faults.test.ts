@@ -33,7 +33,7 @@ const restless = {
       start_timeout: 30,
       clean_exit: "crash" as const
     },
-    restart: { on_crash: true, max_per_hour: 10 }
+    restart: { on_crash: true, delay: 0, max_per_hour: 10 }
   }
 }
 

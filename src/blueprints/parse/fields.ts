@@ -43,7 +43,7 @@ export const shapes = {
   ]),
   config: shape("configs.*.", ["parser", "find"]),
   placement: shape("server.placement.", ["locations", "anti_affinity"]),
-  restart: shape("server.restart.", ["on_crash", "max_per_hour"]),
+  restart: shape("server.restart.", ["on_crash", "delay", "max_delay", "max_per_hour", "reset_after"]),
   state: shape("state.", ["volumes", "mounts", "copy", "env", "env-allow"], ["hooks"]),
   volume: shape("state.volumes.", ["name", "source", "target", "mode"]),
   mount: shape("state.mounts.", ["source", "target", "mode"]),

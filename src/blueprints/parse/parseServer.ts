@@ -31,6 +31,9 @@ export const Line = Schema.String.check(
 /** A port count of a blueprint. */
 const PortCount = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 16 }))
 
+/** Seconds around a restart, up to a day. */
+const Delay = Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 86_400 }))
+
 const CrashesPerHour = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 3600 }))
 
 export const definitionId = text(DefinitionId, "an id")
@@ -88,7 +91,10 @@ const restart: Decoder<NonNullable<ServerPart["restart"]>> = (node, reading) => 
   if (fields === undefined) return undefined
   return defined({
     on_crash: fields.optional("on_crash", boolean),
-    max_per_hour: fields.optional("max_per_hour", number(CrashesPerHour))
+    delay: fields.optional("delay", number(Delay)),
+    max_delay: fields.optional("max_delay", number(Delay)),
+    max_per_hour: fields.optional("max_per_hour", number(CrashesPerHour)),
+    reset_after: fields.optional("reset_after", number(Delay))
   })
 }
 

@@ -129,8 +129,15 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
         const { sequence } = report
         switch (report.type) {
           case "status": {
-            const { status, transient } = report
-            return node.status({ params: path, payload: { boot_id, sequence, status, transient } })
+            const { restart, status, transient } = report
+            const payload = {
+              boot_id,
+              sequence,
+              status,
+              transient,
+              ...(restart === undefined ? {} : { restart })
+            }
+            return node.status({ params: path, payload })
           }
           case "install-status":
             return node.installStatus({

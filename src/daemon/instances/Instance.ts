@@ -1,5 +1,6 @@
 import { Deferred, Effect, Exit, Queue, type Scope } from "effect"
 import { DaemonRefused } from "../../api/Daemon.ts"
+import { DEFAULT_BACKOFF } from "../../domain/Blueprint.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import type { PowerAction } from "../../domain/NodeMessages.ts"
 import { stopTimeoutOf } from "../../domain/ServerDefinition.ts"
@@ -8,8 +9,8 @@ import type { ConsoleLog } from "../console/ConsoleLog.ts"
 import type { FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Installer } from "../install/Installer.ts"
 import type { Run, Runtime } from "../runtime/Runtime.ts"
-import type { ServerFile } from "../state/ServerFile.ts"
-import { makeInstanceProcess } from "./instanceProcess.ts"
+import { pendingRestart, type ServerFile } from "../state/ServerFile.ts"
+import { makeInstanceProcess, remainingMillis } from "./instanceProcess.ts"
 import { makeInstanceWork, type WorkExit } from "./instanceWork.ts"
 import type { RunEvent } from "./LiveRun.ts"
 import { powerDecision } from "./powerDecision.ts"
@@ -28,6 +29,7 @@ type Message =
     }
   | { readonly _tag: "Reset" | "Reinstall" | "ShutDown"; readonly reply: Reply }
   | { readonly _tag: "Hold"; readonly held: boolean; readonly reply: Reply }
+  | { readonly _tag: "RestartDue"; readonly at: number }
   | { readonly _tag: "WorkDone"; readonly exit: WorkExit }
 
 /** A server of this node: a fiber that serialises all its operations. */
@@ -98,8 +100,28 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
     const state = file.get()
     if (isUp(state.status)) return Effect.void
     if (state.work !== "none") return work.begin
-    return state.start_again && state.held !== true ? proc.startAgain : Effect.void
+    if (!state.start_again || state.held === true) return Effect.void
+    const at = pendingRestart(state)
+    return at === undefined ? proc.startAgain : awaitRestart(at)
   })
+
+  const awaitRestart = Effect.fnUntraced(function* (at: number) {
+    // The clock may have been set since: the wait is never longer than the rule allows.
+    const { delay, max_delay } = { ...DEFAULT_BACKOFF, ...file.get().spec.definition.restart }
+    const wait = yield* remainingMillis(at, Math.max(delay, max_delay))
+    yield* Effect.sleep(wait).pipe(Effect.andThen(offer({ _tag: "RestartDue", at })), Effect.forkIn(scope))
+  })
+
+  const onRestartDue = Effect.fnUntraced(function* (at: number) {
+    const state = file.get()
+    const isDue = pendingRestart(state) === at && state.work === "none" && state.held !== true
+    if (isDue) yield* proc.startAgain
+  })
+
+  /** A reset or reinstallation cancels a pending restart, as a stop does. */
+  const cancelRestart = Effect.suspend(() =>
+    pendingRestart(file.get()) === undefined ? Effect.void : proc.cancelRestart
+  )
 
   const power = Effect.fnUntraced(function* (action: PowerAction, wait_seconds: number, reply: Reply) {
     const decision = powerDecision(file.get(), action)
@@ -108,6 +130,8 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
         return yield* conflict(decision.detail, decision.hint)
       case "start":
         return yield* proc.start
+      case "cancel":
+        return yield* proc.cancelRestart
       case "end":
         return yield* proc.end(decision.as, wait_seconds)
       case "kill":
@@ -141,6 +165,7 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
     if (state.status === "installing" || state.install.phase !== "ready") {
       return yield* conflict("the server is not installed", "Reset it once its install phase is ready.")
     }
+    yield* cancelRestart
     yield* work.reset
   })
 
@@ -152,6 +177,7 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
     if (status !== "offline") return yield* conflict(`the server is ${status}`, "Stop the server first.")
     if (busy !== "none")
       return yield* conflict("the files of the server are being reset", "Wait until it is done.")
+    yield* cancelRestart
     yield* work.reinstall
   })
 
@@ -174,6 +200,8 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
         return replyWith(message.reply, hold(message.held))
       case "ShutDown":
         return replyWith(message.reply, shutDown)
+      case "RestartDue":
+        return onRestartDue(message.at)
       case "WorkDone":
         return work.done(message.exit)
       default:

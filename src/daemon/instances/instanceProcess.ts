@@ -8,7 +8,14 @@ import { appendConsoleLine } from "../console/consoleFiles.ts"
 import { type OnlineMatcher, onlineMatcher } from "../console/onlineSignal.ts"
 import { isInterrupt, type ProcessExit, stopMethod } from "../runtime/exitReason.ts"
 import type { ConsoleInputFailed, Run } from "../runtime/Runtime.ts"
-import { type Intent, newToken, type RunState, type ServerState, withReport } from "../state/ServerFile.ts"
+import {
+  type Backoff,
+  type Intent,
+  newToken,
+  type RunState,
+  type ServerState,
+  withReport
+} from "../state/ServerFile.ts"
 import { findOnlineSignal, type LiveRun, openLiveRun, type RunEvent } from "./LiveRun.ts"
 import { type LauncherOptions, makeLauncher } from "./launcher.ts"
 import { type Ending, endLine, isCrash, processEnded, restartLimitReason } from "./processEnded.ts"
@@ -33,7 +40,7 @@ const INTERRUPT_TIMEOUT = 5000
 const MAX_STOP = 3600
 
 /** Returns the milliseconds until a time, at most the original duration, because the clock may have been set since. */
-const remainingMillis = (until: number, seconds: number) =>
+export const remainingMillis = (until: number, seconds: number) =>
   Effect.map(Clock.currentTimeMillis, (now) => Math.min(Math.max(0, until - now), seconds * 1000))
 
 /**
@@ -81,11 +88,12 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     Effect.catch((error) => Effect.as(Effect.logWarning(error.message), []))
   )
 
-  const ended = Effect.fnUntraced(function* (exit: ProcessExit) {
+  /** @param mayRestart false: the server is not started again, whatever its restart rule */
+  const ended = Effect.fnUntraced(function* (exit: ProcessExit, mayRestart = true) {
     const now = yield* Clock.currentTimeMillis
-    const why = restartLimitReason(file.get(), exit, now)
+    const why = mayRestart ? restartLimitReason(file.get(), exit, now) : undefined
     const lines = isCrash(file.get(), exit) ? yield* lastLines : []
-    yield* file.update((state) => processEnded(state, exit, now, lines))
+    yield* file.update((state) => processEnded(state, exit, now, { lines, mayRestart }))
     if (why === undefined) return
     yield* Effect.logWarning(`the server is not started again: ${why}`)
     yield* writeLine(`not started again: ${why}. Correct the cause, then start it`)
@@ -105,22 +113,30 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     yield* file.update((state) => begin(state, run))
     const started = yield* launch(prepared, token).pipe(
       Effect.tapError((refused) =>
-        Effect.andThen(
-          ended({ code: 127, out_of_memory: false, ...(refused.status === 422 ? neverBegan : {}) }),
-          file.update((state) => ({ ...state, start_again: false }))
-        )
+        ended({ code: 127, out_of_memory: false, ...(refused.status === 422 ? neverBegan : {}) }, false)
       )
     )
     yield* watchRun(started, token, log_offset)
     if (online_signal === undefined && started.beginning === undefined) yield* status("running")
   }, Effect.tapError(notStarted))
 
-  const start = startWith((state, run) =>
+  const starting = (state: ServerState, run: RunState, backoff: Backoff | null) =>
     withReport(
-      { ...state, run, intent: null, start_again: false },
+      { ...state, run, intent: null, start_again: false, backoff },
       { type: "status", status: "starting", transient: false }
     )
-  )
+
+  const start = startWith((state, run) => starting(state, run, null))
+
+  const offlineWith = (backoff: Backoff | null) =>
+    Effect.asVoid(
+      file.update((state) =>
+        withReport(
+          { ...state, start_again: false, backoff },
+          { type: "status", status: "offline", transient: false }
+        )
+      )
+    )
 
   /** Completes a start that was recorded, but interrupted before there was a process. */
   const completeStart = startWith((state, run) => ({ ...state, run })).pipe(
@@ -130,13 +146,18 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
   )
 
   /** Starts again after a restart or crash; if that fails, reports `offline` as final. */
-  const startAgain: Effect.Effect<void> = Effect.catch(start, () =>
-    Effect.asVoid(
-      file.update((state) =>
-        withReport({ ...state, start_again: false }, { type: "status", status: "offline", transient: false })
-      )
+  const startAgain: Effect.Effect<void> = Effect.suspend(() => {
+    const { backoff } = file.get()
+    // A restart that a caller has requested has no attempt.
+    const attempt = backoff?.next_at === undefined ? undefined : { attempt: backoff.attempt }
+    return Effect.catch(
+      startWith((state, run) => starting(state, run, attempt ?? null)),
+      ({ detail }) =>
+        offlineWith(
+          attempt === undefined ? null : { ...attempt, given_up: `it cannot be started: ${detail}` }
+        )
     )
-  )
+  })
 
   /** Says in the console how the process has ended. */
   const writeEnd = Effect.fnUntraced(function* (exit: ProcessExit, ending: Ending) {
@@ -331,5 +352,17 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     yield* runtime.sweep(id)
   })
 
-  return { adopt, destroy, end, event, kill, pause, run: () => live?.run, start, startAgain, unpause }
+  return {
+    adopt,
+    cancelRestart: offlineWith(null),
+    destroy,
+    end,
+    event,
+    kill,
+    pause,
+    run: () => live?.run,
+    start,
+    startAgain,
+    unpause
+  }
 }

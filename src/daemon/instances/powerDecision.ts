@@ -2,10 +2,10 @@
 import { INSTALL_FAILED_HINT } from "../../domain/InstallState.ts"
 import type { PowerAction } from "../../domain/NodeMessages.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
-import type { ServerState } from "../state/ServerFile.ts"
+import { pendingRestart, type ServerState } from "../state/ServerFile.ts"
 
 export type PowerDecision =
-  | { readonly do: "nothing" | "start" | "pause" | "unpause" | "kill" }
+  | { readonly do: "nothing" | "start" | "cancel" | "pause" | "unpause" | "kill" }
   | { readonly do: "end"; readonly as: "stop" | "restart" }
   | { readonly do: "refuse"; readonly detail: string; readonly hint: string }
 
@@ -49,13 +49,15 @@ const heldRefusal = refuse("the server is migrating", "Wait until it is on its n
 export const powerDecision = (state: ServerState, action: PowerAction): PowerDecision => {
   const up = isUp(state.status)
   if (state.held === true && (action === "restart" || (action === "start" && !up))) return heldRefusal
+  /** A stop cancels the restart that a crashed server waits for. */
+  const down = pendingRestart(state) === undefined ? "nothing" : "cancel"
   switch (action) {
     case "start":
       return start(state)
     case "stop":
-      return up ? { do: "end", as: "stop" } : { do: "nothing" }
+      return up ? { do: "end", as: "stop" } : { do: down }
     case "kill":
-      return up ? { do: "kill" } : { do: "nothing" }
+      return up ? { do: "kill" } : { do: down }
     case "restart":
       return up ? { do: "end", as: "restart" } : (notReadyRefusal(state) ?? { do: "start" })
     case "pause":

@@ -1,5 +1,6 @@
 /** The effect of the end of a process (decisions, "States"). Pure. */
 
+import { DEFAULT_BACKOFF } from "../../domain/Blueprint.ts"
 import { crashOf, type ProcessExit } from "../runtime/exitReason.ts"
 import { type ServerState, withReport } from "../state/ServerFile.ts"
 
@@ -12,11 +13,11 @@ const offline = (state: ServerState, next: Partial<ServerState>, transient: bool
 const endedAsRequested = (state: ServerState): ServerState => {
   switch (state.intent?.type) {
     case "restart":
-      return offline(state, { start_again: true }, true)
+      return offline(state, { start_again: true, backoff: null }, true)
     case "reset":
-      return offline(state, { work: "reset" }, true)
+      return offline(state, { work: "reset", backoff: null }, true)
     default:
-      return offline(state, {}, false)
+      return offline(state, { backoff: null }, false)
   }
 }
 
@@ -42,22 +43,35 @@ const withoutOldLines = (state: ServerState): ServerState => {
       }
 }
 
+/** Returns the delay of a restart, in ms. */
+const delayOf = (
+  { delay, max_delay }: { readonly delay: number; readonly max_delay: number },
+  attempt: number
+): number => Math.min(max_delay, delay * 2 ** Math.min(attempt - 1, 30)) * 1000
+
 const crashed = (
   state: ServerState,
   exit: ProcessExit,
   now: number,
-  lines: ReadonlyArray<string>
+  { lines = [], mayRestart = true }: EndOptions
 ): ServerState => {
   const { restart, save } = state.spec.definition
+  const rule = { ...DEFAULT_BACKOFF, ...restart }
   const crash = crashOf(exit, state.run?.timed_out === true, new Date(now))
   const started_at = state.run === null ? {} : { started_at: new Date(state.run.started_at).toISOString() }
   const reported = withoutOldLines(
     withReport(state, { type: "crash", crash, details: { ...started_at, lines } })
   )
-  const restartsWithinHour = recent(state, now)
-  return restart.on_crash && save && restartsWithinHour.length < restart.max_per_hour
-    ? offline(reported, { start_again: true, restarts: [...restartsWithinHour, now] }, true)
-    : offline(reported, {}, false)
+  if (!mayRestart || !restart.on_crash || !save) {
+    return offline(reported, { start_again: false, backoff: null }, false)
+  }
+  const wasUpFor = now - (state.run?.started_at ?? now)
+  const attempt = (wasUpFor >= rule.reset_after * 1000 ? 0 : (state.backoff?.attempt ?? 0)) + 1
+  const given_up = restartLimitReason(state, exit, now)
+  if (given_up !== undefined) return offline(reported, { backoff: { attempt, given_up } }, false)
+  const restarts = [...recent(state, now), now]
+  const backoff = { attempt, next_at: now + delayOf(rule, attempt) }
+  return offline(reported, { start_again: true, restarts, backoff }, true)
 }
 
 /** Whether an end is a crash. */
@@ -67,21 +81,27 @@ export const isCrash = (state: ServerState, exit: ProcessExit): boolean => {
   return !(clean && state.spec.definition.process.clean_exit === "stop")
 }
 
-/**
- * Returns the state after the end of the process, with its reports.
- *
- * @param now   ms since the epoch
- * @param lines the last console lines, for the report of a crash
- */
+export interface EndOptions {
+  /** The last console lines, for the report of a crash. */
+  readonly lines?: ReadonlyArray<string>
+  /** Whether the restart rule applies. Default true. */
+  readonly mayRestart?: boolean
+}
+
+/** Returns the state after the end of the process, with its reports. `now`: ms since the epoch. */
 export const processEnded = (
   state: ServerState,
   exit: ProcessExit,
   now: number,
-  lines: ReadonlyArray<string> = []
+  options: EndOptions = {}
 ): ServerState => {
-  if (isCrash(state, exit)) return crashed(state, exit, now, lines)
+  if (isCrash(state, exit)) return crashed(state, exit, now, options)
   if (state.intent !== null || state.status === "stopping") return endedAsRequested(state)
-  return offline(state, exit.never_began === true ? { start_again: false } : {}, false)
+  return offline(
+    state,
+    { backoff: null, ...(exit.never_began === true ? { start_again: false } : {}) },
+    false
+  )
 }
 
 /** How this service learned of an end. */

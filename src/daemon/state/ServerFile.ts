@@ -4,6 +4,7 @@ import { Effect, Latch, Schema, Semaphore } from "effect"
 import type { CrashDetails } from "../../domain/CrashRecord.ts"
 import { InstallState } from "../../domain/InstallState.ts"
 import { type DaemonServer, type HeldServer, Report, ServerSpec } from "../../domain/NodeMessages.ts"
+import type { RestartState } from "../../domain/Restart.ts"
 import type { Crash } from "../../domain/ServerEvent.ts"
 import { isUp, ServerStatus } from "../../domain/ServerStatus.ts"
 import { type IoError, readText, writeSpared } from "../disk/fsio.ts"
@@ -33,6 +34,16 @@ export type RunState = typeof RunState.Type
 export const FileWork = Schema.Literals(["none", "install", "reinstall", "reset"])
 export type FileWork = typeof FileWork.Type
 
+/** The restarts after crashes in a row. */
+export const Backoff = Schema.Struct({
+  attempt: Schema.Int,
+  /** The time of the pending restart, ms since the epoch; only with `start_again`. */
+  next_at: Schema.optionalKey(Schema.Finite),
+  /** Why the server is not started again. */
+  given_up: Schema.optionalKey(Schema.String)
+})
+export type Backoff = typeof Backoff.Type
+
 /**
  * The durable record of a server. The file is replaced as a whole, so that a change of state and its report are written
  * together or not at all.
@@ -49,6 +60,8 @@ export const ServerState = Schema.Struct({
   start_again: Schema.Boolean,
   /** Times of the starts after crashes within the last hour, ms since the epoch. */
   restarts: Schema.Array(Schema.Finite),
+  /** Null or absent: it has not crashed since a caller has started it. */
+  backoff: Schema.optionalKey(Schema.NullOr(Backoff)),
   /** Whether the server is held for a migration: it is not started, and its files do not change. */
   held: Schema.optionalKey(Schema.Boolean),
   /** The uid and gid of its processes and files; absent: it runs as the user of the daemon, or in containers. */
@@ -86,10 +99,29 @@ export type ReportBody =
   | { readonly type: "install-status"; readonly install: InstallState }
   | { readonly type: "crash"; readonly crash: Crash; readonly details?: CrashDetails }
 
+/** Returns the time of the restart that an offline server waits for, ms since the epoch; undefined: none. */
+export const pendingRestart = ({ backoff, start_again, status }: ServerState): number | undefined =>
+  start_again && status === "offline" ? backoff?.next_at : undefined
+
+/** Returns what is reported of the restarts of a server. */
+const restartOf = (state: ServerState): { readonly restart?: RestartState } => {
+  const { backoff } = state
+  const next_at = pendingRestart(state)
+  if (backoff === null || backoff === undefined || state.status !== "offline") return {}
+  if (next_at !== undefined) {
+    return { restart: { attempt: backoff.attempt, next_at: new Date(next_at).toISOString() } }
+  }
+  return backoff.given_up === undefined ? {} : { restart: { given_up: true, reason: backoff.given_up } }
+}
+
 /** Returns the state with a report added; a status or install report also changes the state. */
 export const withReport = (state: ServerState, body: ReportBody): ServerState => {
   const sequence = state.sequence + 1
-  const report: Report = { ...body, server_id: state.spec.id, sequence }
+  const identity = { server_id: state.spec.id, sequence }
+  const report: Report =
+    body.type === "status"
+      ? { ...body, ...restartOf({ ...state, status: body.status }), ...identity }
+      : { ...body, ...identity }
   const next = { ...state, sequence, reports: [...state.reports, report] }
   if (body.type === "status") return { ...next, status: body.status }
   return body.type === "install-status" ? { ...next, install: body.install } : next
@@ -101,7 +133,8 @@ export const daemonServer = (state: ServerState): DaemonServer => ({
   status: state.status,
   install: state.install,
   unsent_reports: state.reports.length,
-  ...(state.held === true ? { held: true } : {})
+  ...(state.held === true ? { held: true } : {}),
+  ...restartOf(state)
 })
 
 /** Returns the server as `hold` lists it, with whether it would be up without the hold. */

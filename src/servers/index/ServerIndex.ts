@@ -137,6 +137,9 @@ export class ServerIndex extends Context.Service<
             case "server:start-pending":
               table.update(id, { start_pending: change.payload, updated_at })
               break
+            case "server:restart":
+              table.update(id, { restart: change.payload, updated_at })
+              break
             case "server:placed": {
               const record = table.get(id)
               if (record !== undefined) table.add({ ...record, ...change.payload, updated_at })

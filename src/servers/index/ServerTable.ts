@@ -3,7 +3,15 @@ import type { Server, ServerRecord } from "../../domain/Server.ts"
 import { ServerStatus } from "../../domain/ServerStatus.ts"
 import { everyServer, matches, type ServerFilter } from "./ServerFilter.ts"
 import { Encoded, SummaryCache, type Variant } from "./SummaryCache.ts"
-import { encodeSummary, type Include, type ListedServer, plain, shows, summaryOf } from "./summary.ts"
+import {
+  encodeSummary,
+  type Include,
+  type ListedServer,
+  plain,
+  type Shown,
+  shows,
+  summaryOf
+} from "./summary.ts"
 
 const encoder = new TextEncoder()
 const [open, comma, close] = [0x5b, 0x2c, 0x5d]
@@ -103,7 +111,7 @@ export class ServerTable {
   /** Changes a record's fields that few summaries show. */
   update(
     id: ServerId,
-    change: Partial<Pick<ListedServer, "status" | "install" | "last_crash" | "start_pending">> &
+    change: Partial<Pick<ListedServer, "status" | "install" | "last_crash" | "start_pending" | "restart">> &
       Pick<ServerRecord, "updated_at">
   ): void {
     const before = this.#records.get(id)
@@ -115,13 +123,15 @@ export class ServerTable {
       this.#count(before.status, -1)
       this.#count(after.status, 1)
     }
-    const shown = isStatus
+    const shown: Shown = isStatus
       ? "status"
       : change.install !== undefined
         ? "install"
         : change.last_crash !== undefined
           ? "last_crash"
-          : "other"
+          : change.restart !== undefined
+            ? "restart"
+            : "other"
     this.#cache.forget([id], (include) => shows(include, shown))
   }
 

@@ -13,7 +13,8 @@ export const includable = [
   "last_crash",
   "ports",
   "expires_at",
-  "updated_at"
+  "updated_at",
+  "restart"
 ] as const
 export type Includable = (typeof includable)[number]
 
@@ -34,11 +35,14 @@ export interface ListedServer extends ServerRecord {
 }
 
 /** A change of a record, by what a summary shows of it. */
-export type Shown = Extract<Includable, "status" | "install" | "last_crash"> | "other"
+export type Shown = Extract<Includable, "status" | "install" | "last_crash" | "restart"> | "other"
 
 /** Whether a change shows in a summary; `updated_at` shows every change. */
 export const shows = (include: Include, shown: Shown): boolean =>
-  has(include, "updated_at") || (shown !== "other" && has(include, shown))
+  has(include, "updated_at") ||
+  (shown !== "other" && has(include, shown)) ||
+  // A restart counts only while the server is offline.
+  (shown === "status" && has(include, "restart"))
 
 const installOf = ({ install: { failure_reason, phase } }: ServerRecord) =>
   failure_reason === undefined ? { phase } : { phase, failure_reason }
@@ -64,6 +68,9 @@ export const summaryOf = (record: ListedServer, node_name: string, include: Incl
     ...(has(include, "last_crash") ? { last_crash: record.last_crash ?? null } : {}),
     ...(has(include, "ports") ? { ports: { game: record.allocations.default } } : {}),
     ...(has(include, "expires_at") ? { expires_at: record.expires_at ?? null } : {}),
+    ...(has(include, "restart")
+      ? { restart: record.status === "offline" ? (record.restart ?? null) : null }
+      : {}),
     ...(has(include, "updated_at") ? { updated_at: record.updated_at } : {}),
     ...(include === plain ? {} : { created_at: record.created_at })
   }

@@ -47,6 +47,7 @@ export const makeRecordChanges = Effect.gen(function* () {
       yield* servers.set(server_id, {
         ...(outcome.install === undefined ? {} : { install: outcome.install }),
         ...(outcome.status === undefined ? {} : { status: outcome.status }),
+        ...(outcome.restart === undefined ? {} : { restart: outcome.restart }),
         ...(outcome.clearsStart === true ? { start_pending: false } : {}),
         // A server that returned to its old node has its sequence there.
         ...(sequence === undefined || outcome !== decided ? {} : { last_sequence: sequence })
@@ -60,6 +61,10 @@ export const makeRecordChanges = Effect.gen(function* () {
       yield* crashes.add({ ...summary, lines })
       yield* append({ topic: "crash", server_id, payload: outcome.crash })
       yield* append({ topic: "server:crash-recorded", server_id, payload: summary })
+    }
+    // Before the status: a caller who waits for `offline` then sees both.
+    if (outcome.restart !== undefined) {
+      yield* append({ topic: "server:restart", server_id, payload: outcome.restart })
     }
     if (outcome.status !== undefined) {
       yield* append({ topic: "status", server_id, payload: outcome.status })

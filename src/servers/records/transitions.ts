@@ -1,7 +1,9 @@
 /** The transitions of a server's record: pure rules (decisions, "States"). */
+import { isDeepStrictEqual } from "node:util"
 import type { CrashDetails } from "../../domain/CrashRecord.ts"
 import type { InstallState } from "../../domain/InstallState.ts"
 import type { DaemonServer, Report } from "../../domain/NodeMessages.ts"
+import { isRestartPending, type RestartState } from "../../domain/Restart.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import type { Crash } from "../../domain/ServerEvent.ts"
 import { fits, isUp, type ServerStatus } from "../../domain/ServerStatus.ts"
@@ -15,6 +17,8 @@ export interface Transition {
   /** Only if it differs from the status of the record. */
   readonly status?: ServerStatus
   readonly clearsStart?: true
+  /** Only if it differs from that of the record. */
+  readonly restart?: RestartState | null
   /** The record is deleted. */
   readonly destroys?: true
   /** The change of status is not in the transition table; it is logged, and applies all the same. */
@@ -22,7 +26,7 @@ export interface Transition {
 }
 
 /** The fields of a record that decide on its transitions. */
-export type Subject = Pick<ServerRecord, "status" | "install" | "start_pending"> & {
+export type Subject = Pick<ServerRecord, "status" | "install" | "start_pending" | "restart"> & {
   readonly definition: Pick<ServerRecord["definition"], "save">
 }
 
@@ -43,6 +47,13 @@ const toStatus = (subject: Subject, to: ServerStatus): Transition => {
     ...(fits(status, to) ? {} : { surprising: true }),
     ...(subject.start_pending && isUp(to) ? { clearsStart: true } : {})
   }
+}
+
+/** Takes over what a node reports of restarts; a time that cannot be read is dropped. */
+const restarts = ({ restart: before }: Subject, reported: Subject["restart"]): Transition => {
+  const restart =
+    isRestartPending(reported) && Number.isNaN(Date.parse(reported.next_at)) ? null : (reported ?? null)
+  return isDeepStrictEqual(before ?? null, restart) ? {} : { restart }
 }
 
 const installed = (subject: Subject, install: InstallState): Transition =>
@@ -89,17 +100,22 @@ export const onReport = (subject: Subject, report: Report): Transition => {
       if (isOfBefore(subject, report)) return {}
       return {
         ...toStatus(subject, report.status),
+        ...restarts(subject, report.restart),
         ...(report.status === "offline" && !report.transient && ends(subject) ? destroyed(subject) : {})
       }
   }
 }
 
 /** Returns the transition of a snapshot that is not older than the record. The status `unknown` changes nothing. */
-export const onSnapshot = (subject: Subject, view: Pick<DaemonServer, "status" | "install">): Transition =>
+export const onSnapshot = (
+  subject: Subject,
+  view: Pick<DaemonServer, "status" | "install"> & Pick<Subject, "restart">
+): Transition =>
   view.status === "unknown"
     ? installed(subject, view.install)
     : {
         ...toStatus(subject, view.status),
+        ...restarts(subject, view.restart),
         ...installed(subject, view.install),
         ...(view.status === "offline" && isUp(subject.status) ? destroyed(subject) : {})
       }
@@ -128,4 +144,5 @@ export const changesNothing = (outcome: Transition): boolean =>
   outcome.crash === undefined &&
   outcome.status === undefined &&
   outcome.clearsStart === undefined &&
+  outcome.restart === undefined &&
   outcome.destroys === undefined

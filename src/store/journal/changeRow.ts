@@ -7,6 +7,7 @@ import { NodeId, ServerId } from "../../domain/Id.ts"
 import { InstallState } from "../../domain/InstallState.ts"
 import type { Change } from "../../domain/Journal.ts"
 import { Migration } from "../../domain/Migration.ts"
+import { RestartState } from "../../domain/Restart.ts"
 import { Crash } from "../../domain/ServerEvent.ts"
 import { ServerStatus } from "../../domain/ServerStatus.ts"
 
@@ -26,6 +27,7 @@ const ChangeRow = Schema.Union([
   row("server:crash-recorded", CrashSummary),
   row("server:install", InstallState),
   row("server:start-pending", Schema.Boolean),
+  row("server:restart", Schema.NullOr(RestartState)),
   row("server:placed", Schema.Struct({ node_id: NodeId, allocations: Allocations })),
   row("server:move", Schema.NullOr(Migration)),
   row("server:left", NodeId),

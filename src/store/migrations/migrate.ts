@@ -15,6 +15,7 @@ import { sealedTokens } from "./0009_sealed_tokens.ts"
 import { serverLabels } from "./0010_server_labels.ts"
 import { ticketStreams } from "./0011_ticket_streams.ts"
 import { crashes } from "./0012_crashes.ts"
+import { serverRestart } from "./0013_server_restart.ts"
 
 /** The table of applied migrations. */
 export const MIGRATIONS_TABLE = "muster_migrations"
@@ -33,7 +34,8 @@ const migrations = {
   "0009_sealed_tokens": sealedTokens,
   "0010_server_labels": serverLabels,
   "0011_ticket_streams": ticketStreams,
-  "0012_crashes": crashes
+  "0012_crashes": crashes,
+  "0013_server_restart": serverRestart
 }
 
 /** The schema version of this program. */

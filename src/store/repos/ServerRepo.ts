@@ -6,7 +6,15 @@ import { readRows } from "../sql/rows.ts"
 import { isUniqueViolation } from "../sql/sqlErrors.ts"
 import type { Transaction } from "../write/Transaction.ts"
 import { deleteReservations, holdingRow, insertReservations } from "./reservationRows.ts"
-import { encodeInstall, encodeLabels, encodeServer, portsOf, readServer, readServers } from "./serverRows.ts"
+import {
+  encodeInstall,
+  encodeLabels,
+  encodeRestart,
+  encodeServer,
+  portsOf,
+  readServer,
+  readServers
+} from "./serverRows.ts"
 
 const readIds = readRows(Schema.Struct({ server_id: ServerId }))
 
@@ -17,7 +25,7 @@ export type InsertOutcome = "inserted" | "port-taken"
 
 /** The changing fields of a record while it is on its node. */
 export type ServerFields = Partial<
-  Pick<ServerRecord, "status" | "install" | "start_pending" | "last_sequence" | "labels">
+  Pick<ServerRecord, "status" | "install" | "start_pending" | "last_sequence" | "labels" | "restart">
 > & {
   /** Null removes it. */
   readonly name?: string | null
@@ -59,7 +67,7 @@ export class ServerRepo extends Context.Service<
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const select = sql`SELECT id, blueprint_id, node_id, allocations, overrides, definition, status, install,
-        start_pending, last_sequence, created_at, name, labels, expires_at, updated_at FROM servers`
+        start_pending, restart, last_sequence, created_at, name, labels, expires_at, updated_at FROM servers`
 
       const insertRows = Effect.fnUntraced(function* (records: ReadonlyArray<ServerRecord>) {
         const rows = yield* Effect.forEach(records, encodeServer)
@@ -120,10 +128,11 @@ export class ServerRepo extends Context.Service<
         lock,
         lockAll: (ids) =>
           Effect.map(find(ids), (found) => new Map(found.map((record) => [record.id, record]))),
-        set: Effect.fnUntraced(function* (id, { install, labels, start_pending, ...same }) {
+        set: Effect.fnUntraced(function* (id, { install, labels, restart, start_pending, ...same }) {
           const values = {
             ...same,
             ...(install === undefined ? {} : { install: yield* encodeInstall(install) }),
+            ...(restart === undefined ? {} : { restart: yield* encodeRestart(restart) }),
             ...(labels === undefined ? {} : { labels: yield* encodeLabels(labels) }),
             ...(start_pending === undefined ? {} : { start_pending: start_pending ? 1 : 0 })
           }

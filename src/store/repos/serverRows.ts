@@ -4,6 +4,7 @@ import type { SqlError } from "effect/sql"
 import { InstallState } from "../../domain/InstallState.ts"
 import { Labels } from "../../domain/Labels.ts"
 import { Overrides } from "../../domain/Overrides.ts"
+import { RestartState } from "../../domain/Restart.ts"
 import { ServerRecord } from "../../domain/Server.ts"
 import { BooleanColumn, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 
@@ -14,6 +15,7 @@ const ServerRow = Schema.Struct({
   definition: JsonColumn(ServerRecord.fields.definition),
   install: JsonColumn(InstallState),
   start_pending: BooleanColumn,
+  restart: Schema.NullOr(JsonColumn(RestartState)),
   last_sequence: IntColumn,
   name: Schema.NullOr(Schema.String),
   labels: Schema.NullOr(JsonColumn(Labels)),
@@ -27,18 +29,22 @@ export const encodeServer = (record: ServerRecord) =>
   encodeRow({
     ...record,
     overrides: record.overrides ?? null,
+    restart: record.restart ?? null,
     name: record.name ?? null,
     expires_at: record.expires_at ?? null
   })
+
+export const encodeRestart = writeRow(Schema.NullOr(JsonColumn(RestartState)))
 
 export const encodeLabels = writeRow(JsonColumn(Labels))
 
 export const encodeInstall = writeRow(JsonColumn(InstallState))
 
-const toRecord = ({ expires_at, name, overrides, ...row }: typeof ServerRow.Type): ServerRecord => ({
+const toRecord = ({ expires_at, name, overrides, restart, ...row }: typeof ServerRow.Type): ServerRecord => ({
   ...row,
   labels: row.labels ?? {},
   updated_at: row.updated_at ?? row.created_at,
+  ...(restart === null ? {} : { restart }),
   ...(name === null ? {} : { name }),
   ...(expires_at === null ? {} : { expires_at }),
   ...(overrides === null ? {} : { overrides })

@@ -3,7 +3,7 @@ import * as fc from "fast-check"
 import { powerDecision } from "../../../src/daemon/instances/powerDecision.ts"
 import { endLine, processEnded, restartLimitReason } from "../../../src/daemon/instances/processEnded.ts"
 import { stopMethod } from "../../../src/daemon/runtime/exitReason.ts"
-import { newServerState, type ServerState } from "../../../src/daemon/state/ServerFile.ts"
+import { newServerState, pendingRestart, type ServerState } from "../../../src/daemon/state/ServerFile.ts"
 import { PowerAction } from "../../../src/domain/NodeMessages.ts"
 import type { ServerStatus } from "../../../src/domain/ServerStatus.ts"
 import { specOf } from "../support.ts"
@@ -77,6 +77,45 @@ describe("decisions 3, end of a process", () => {
       0
     )
     assert.isFalse(gone.start_again)
+  })
+
+  it("the delay of a restart doubles with each crash, up to max_delay, until the server was up for reset_after", () => {
+    const restart = { on_crash: true, delay: 5, max_delay: 30, max_per_hour: 100, reset_after: 600 }
+    const spec = specOf({ definition: { restart } })
+    const crashed = (attempt: number, seconds: number) =>
+      processEnded(
+        state({ spec, status: "running", run, backoff: { attempt } }),
+        { code: 1, out_of_memory: false },
+        seconds * 1000
+      ).backoff
+    assert.deepStrictEqual(crashed(0, 10), { attempt: 1, next_at: 15_000 })
+    assert.deepStrictEqual(crashed(1, 10), { attempt: 2, next_at: 20_000 })
+    assert.deepStrictEqual(crashed(2, 10), { attempt: 3, next_at: 30_000 })
+    assert.deepStrictEqual(crashed(3, 10), { attempt: 4, next_at: 40_000 })
+    assert.deepStrictEqual(crashed(2000, 10), { attempt: 2001, next_at: 40_000 })
+    assert.deepStrictEqual(crashed(4, 599), { attempt: 5, next_at: 629_000 })
+    assert.deepStrictEqual(crashed(4, 600), { attempt: 1, next_at: 605_000 })
+  })
+
+  it("definitions of earlier versions have the default delay", () => {
+    const spec = specOf({ definition: { restart: { on_crash: true, max_per_hour: 1 } } })
+    const after = processEnded(
+      state({ spec, status: "running", run }),
+      { code: 1, out_of_memory: false },
+      1000
+    )
+    assert.strictEqual(pendingRestart(after), 6000)
+    assert.deepInclude(after.reports.at(-1), {
+      transient: true,
+      restart: { attempt: 1, next_at: "1970-01-01T00:00:06.000Z" }
+    })
+  })
+
+  it("a stop cancels a pending restart, a start replaces it", () => {
+    const waiting = state({ status: "offline", start_again: true, backoff: { attempt: 1, next_at: 5 } })
+    assert.deepStrictEqual(powerDecision(waiting, "stop"), { do: "cancel" })
+    assert.deepStrictEqual(powerDecision(waiting, "kill"), { do: "cancel" })
+    assert.deepStrictEqual(powerDecision(waiting, "start"), { do: "start" })
   })
 
   it("a used-up restart limit is reported only for a crash after restarts", () => {

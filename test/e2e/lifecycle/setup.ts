@@ -39,7 +39,7 @@ export const definitions = {
     "late.yml": blueprintFile("late", "late"),
     "licensed.yml": blueprintFile("licensed", "licensed"),
     "stubborn.yml": blueprintFile("stubborn", "game", {
-      server: { restart: { on_crash: true, max_per_hour: 2 } }
+      server: { restart: { on_crash: true, delay: 0, max_per_hour: 2 } }
     })
   }
 }

@@ -20,6 +20,11 @@ const subject: fc.Arbitrary<Subject> = fc.record({
   status,
   install,
   start_pending: fc.boolean(),
+  restart: fc.constantFrom(
+    null,
+    { attempt: 1, next_at: "2026-01-01T00:00:00.000Z" },
+    { given_up: true, reason: "it crashed" }
+  ),
   definition: fc.record({ save: fc.boolean() })
 })
 const server_id = ServerId.make("srv_1")
@@ -123,6 +128,32 @@ describe("decisions 3, States: reports", () => {
         )
       })
     ))
+})
+
+describe("life, stopping and restarting: what a node reports of restarts", () => {
+  const restart = { attempt: 2, next_at: "2026-01-01T00:00:00.000Z" } as const
+  const report = (
+    status: "offline" | "starting",
+    reported: Pick<Report & { type: "status" }, "restart"> = {}
+  ) => ({ ...base, type: "status", status, transient: true, ...reported }) as const
+
+  it("replaces that of the record; a report without it, as of an older daemon, removes it", () => {
+    expect(onReport(saved({ status: "running" }), report("offline", { restart }))).toMatchObject({ restart })
+    expect(onReport(saved({ restart }), report("offline", { restart }))).toEqual({})
+    expect(onReport(saved({ restart }), report("starting"))).toMatchObject({ restart: null })
+    expect(onReport(saved({ restart }), report("offline"))).toEqual({ restart: null })
+  })
+
+  it("does not count if its time cannot be read", () => {
+    const wrong = { attempt: 1, next_at: "soon" }
+    expect(onReport(saved(), report("offline", { restart: wrong }))).toEqual({})
+  })
+
+  it("is taken from a snapshot as well", () => {
+    const view = { status: "offline", install: { phase: "ready" } } as const
+    expect(onSnapshot(saved(), { ...view, restart })).toEqual({ restart })
+    expect(onSnapshot(saved({ restart }), view)).toEqual({ restart: null })
+  })
 })
 
 describe("node-protocol, When something breaks: snapshots and lost nodes", () => {

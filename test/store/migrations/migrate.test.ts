@@ -110,6 +110,7 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
               labels: __,
               name: ___,
               updated_at: ____,
+              restart: _____,
               ...row
             } = yield* encodeServer({
               ...made,
