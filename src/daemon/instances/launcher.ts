@@ -46,7 +46,7 @@ export const makeLauncher = ({ console, file, files, folder, runtime, sources }:
     return yield* refused(
       409,
       `the server uses ${usageText(over)}, its disk limit is ${megabytes(over.limit)}`,
-      "Remove files of the server on its node, or reset the server. A higher limits.disk_space applies to new servers only."
+      "Remove files of the server on its node, or reset the server, which deletes everything that it has written, its world too. A higher limits.disk_space applies to new servers only."
     )
   })
 

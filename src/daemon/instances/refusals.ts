@@ -44,7 +44,7 @@ export const refusals = ({ dataDir, node_id }: NodePlace) => {
         ? refused(
             422,
             error.message,
-            `Correct the file on node ${node_id}, or reset the server. Correct a wrong patch in the blueprint; that applies to new servers only.`
+            `Correct the file on node ${node_id}, or reset the server, which deletes everything that it has written, its world too. Correct a wrong patch in the blueprint; that applies to new servers only.`
           )
         : ofNode(error)
   }
