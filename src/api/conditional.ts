@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto"
 import { Effect } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 
@@ -6,6 +7,18 @@ export interface Versioned {
   readonly body: Uint8Array
   readonly etag: string
   readonly cursor: number
+}
+
+/** Returns the weak `ETag` of a body: equal bytes have an equal tag on every replica. */
+export const etagOf = (body: Uint8Array): string =>
+  `W/"${createHash("sha1").update(body).digest("base64url")}"`
+
+const encoder = new TextEncoder()
+
+/** Encodes a value as JSON, with its `ETag`. */
+export const versioned = (value: unknown, cursor: number): Versioned => {
+  const body = encoder.encode(JSON.stringify(value))
+  return { body, etag: etagOf(body), cursor }
 }
 
 const withoutWeak = (tag: string) => tag.trim().replace(/^W\//, "")

@@ -1,8 +1,10 @@
 import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
+import { conditional, versioned } from "../api/conditional.ts"
 import { Conflict, InvalidRequest } from "../domain/errors.ts"
 import type { NodeDetail } from "../domain/Node.ts"
+import { Journal } from "../store/journal/Journal.ts"
 import { NodeMigrations } from "./NodeMigrations.ts"
 import { NodeRegistry } from "./NodeRegistry.ts"
 import { makeKeyState } from "./nodeAvailability.ts"
@@ -16,6 +18,7 @@ export const NodesHandlers = HttpApiBuilder.group(
     const nodes = yield* NodeRegistry
     const migrations = yield* NodeMigrations
     const keyState = yield* makeKeyState
+    const journal = yield* Journal
 
     const withProgress = (detail: NodeDetail) =>
       Effect.map(migrations.progress(detail.id), (move) =>
@@ -30,9 +33,19 @@ export const NodesHandlers = HttpApiBuilder.group(
     })
 
     return handlers.handleAll({
-      list: ({ query }) =>
-        Effect.map(nodes.list, (list) => (query.ids_only === "true" ? list.map((node) => node.id) : list)),
-      get: ({ params }) => nodes.get(params.node).pipe(Effect.flatMap(withKey), Effect.flatMap(withProgress)),
+      list: Effect.fnUntraced(function* ({ query }) {
+        // Before the list: a stream from the cursor then misses nothing.
+        const cursor = yield* journal.applied
+        const list = yield* nodes.list
+        return yield* conditional(
+          versioned(query.ids_only === "true" ? list.map((node) => node.id) : list, cursor)
+        )
+      }),
+      get: Effect.fnUntraced(function* ({ params }) {
+        const cursor = yield* journal.applied
+        const detail = yield* withProgress(yield* withKey(yield* nodes.get(params.node)))
+        return yield* conditional(versioned(detail, cursor))
+      }),
       system: ({ params }) => nodes.system(params.node),
       drained: Effect.fnUntraced(function* ({ params, payload }) {
         const { drained, move } = payload

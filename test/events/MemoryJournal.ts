@@ -44,6 +44,7 @@ export class MemoryJournal extends Context.Service<
             Effect.sync(() => followers.add(follower)),
             () => Effect.sync(() => followers.delete(follower))
           ),
+        applied: Effect.sync(() => newest),
         after,
         catchUp: Effect.void,
         bounds: Effect.sync(() => ({ oldest: entries[0]?.cursor ?? newest + 1, newest }))

@@ -216,7 +216,13 @@ layer(service, options)("lists of servers", (it) => {
       Effect.gen(function* () {
         const api = yield* Muster
         const id = yield* installed(api, "kept")
-        for (const path of ["/api/servers", `/api/servers/${id}`, "/api/servers?q=a&limit=9&ids_only=true"]) {
+        for (const path of [
+          "/api/servers",
+          `/api/servers/${id}`,
+          "/api/servers?q=a&limit=9&ids_only=true",
+          "/api/nodes",
+          "/api/nodes?ids_only=true"
+        ]) {
           const first = yield* expectStatus(api, 200, "GET", path)
           const etag = first.headers.get("etag") ?? ""
           assert.match(etag, /^W\/"[^"]+"$/)

@@ -1,8 +1,8 @@
-import { createHash } from "node:crypto"
+import { etagOf } from "../../api/conditional.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import type { Include } from "./summary.ts"
 
-/** A response body with its weak `ETag`, which is made on first use: equal bytes have an equal tag on every replica. */
+/** A response body with its weak `ETag`, which is made on first use. */
 export class Encoded {
   readonly body: Uint8Array
   #etag: string | undefined
@@ -12,7 +12,7 @@ export class Encoded {
   }
 
   get etag(): string {
-    this.#etag ??= `W/"${createHash("sha1").update(this.body).digest("base64url")}"`
+    this.#etag ??= etagOf(this.body)
     return this.#etag
   }
 }

@@ -24,6 +24,8 @@ export class Journal extends Context.Service<
       stage: FollowerStage,
       follower: (entries: ReadonlyArray<JournalEntry>) => Effect.Effect<void>
     ): Effect.Effect<void, never, Scope.Scope>
+    /** The cursor up to which every read model has applied the entries. */
+    readonly applied: Effect.Effect<number>
     /** Streams the committed entries after `cursor`, oldest first, in pages. */
     after(cursor: number): Stream.Stream<JournalEntry, Unavailable>
     /**
@@ -38,7 +40,7 @@ export class Journal extends Context.Service<
     Journal,
     Effect.gen(function* () {
       const table = journalTable(yield* SqlClient.SqlClient)
-      const { catchUp, register } = yield* JournalFollowers
+      const { applied, catchUp, register } = yield* JournalFollowers
       const bounds = absorbSqlErrors(table.bounds)
 
       const pagesUpTo = (newest: number, cursor: number) =>
@@ -53,7 +55,7 @@ export class Journal extends Context.Service<
       const after = (cursor: number) =>
         Stream.unwrap(Effect.map(bounds, ({ newest }) => pagesUpTo(newest, cursor)))
 
-      return Journal.of({ follow: register, after, bounds, catchUp: absorbSqlErrors(catchUp) })
+      return Journal.of({ follow: register, applied, after, bounds, catchUp: absorbSqlErrors(catchUp) })
     })
   )
 }

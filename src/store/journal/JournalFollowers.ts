@@ -32,6 +32,8 @@ export class JournalFollowers extends Context.Service<
     publish(entries: ReadonlyArray<JournalEntry>): Effect.Effect<void, SqlError.SqlError>
     /** Publishes the entries without those of other processes. */
     publishAnyway(entries: ReadonlyArray<JournalEntry>): Effect.Effect<void>
+    /** The cursor up to which every read model has applied the entries. */
+    readonly applied: Effect.Effect<number>
     /** Publishes the entries of other processes up to `cursor`. */
     catchUpTo(cursor: number): Effect.Effect<void, SqlError.SqlError>
     /** Publishes all entries that other processes have committed since. */
@@ -46,6 +48,8 @@ export class JournalFollowers extends Context.Service<
       const scope = yield* Effect.scope
       let followers: ReadonlyArray<{ readonly stage: FollowerStage; readonly call: Follower }> = []
       let delivered = (yield* Effect.mapError(table.bounds, cannotRead)).newest
+
+      let applied = delivered
 
       const register = Effect.fnUntraced(function* (stage: FollowerStage, follower: Follower) {
         yield* Effect.acquireRelease(
@@ -68,10 +72,12 @@ export class JournalFollowers extends Context.Service<
         if (last === undefined) return
         delivered = last.cursor
         for (const follower of followers) {
+          if (follower.stage !== "read-model") applied = last.cursor
           yield* Effect.catchCause(follower.call(entries), (cause) =>
             Effect.logError("a follower of the journal has failed", cause)
           )
         }
+        applied = last.cursor
       })
 
       const readUpTo = Effect.fnUntraced(function* (cursor: number) {
@@ -104,6 +110,7 @@ export class JournalFollowers extends Context.Service<
 
       return JournalFollowers.of({
         register,
+        applied: Effect.sync(() => applied),
         publish,
         publishAnyway: (entries) => oneAtATime.withPermit(fresh(entries)),
         catchUpTo: (cursor) => toItsEnd(readUpTo(cursor)),

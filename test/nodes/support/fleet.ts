@@ -67,6 +67,7 @@ const storeOver = Layer.effectContext(
     const store = Store.of({ write, together, read: guarded, ping: guarded(Effect.void) })
     const journal = Journal.of({
       follow: (_stage, follower) => Effect.sync(() => void followers.add(follower)),
+      applied: Effect.sync(() => cursor),
       after: () => Stream.empty,
       catchUp: Effect.void,
       bounds: Effect.sync(() => ({ oldest: cursor + 1, newest: cursor }))
