@@ -4,6 +4,7 @@ import { HttpApi } from "effect/http-api"
 import { describe, expect, it } from "vitest"
 import { settingsPage } from "../../scripts/docs.ts"
 import { ApplicationApi } from "../../src/api/ApplicationApi.ts"
+import { schemaVersion } from "../../src/store/migrations/migrate.ts"
 import { documents, root, textOf } from "../support/docs.ts"
 import { blocksOf, codeOf, tableOf } from "../support/markdown.ts"
 
@@ -83,6 +84,12 @@ describe("documents", () => {
     })
     const listed = tableOf(textOf("docs/api.md"), "routes").map(([route]) => codeOf(route) ?? "")
     expect(listed.toSorted()).toEqual(routes.toSorted())
+  })
+
+  it("the sample of `db status` in docs/database.md has the schema of this version", () => {
+    expect(textOf("docs/database.md")).toContain(
+      `Schema: ${schemaVersion} (this version has ${schemaVersion}), up to date`
+    )
   })
 
   it("docs/architecture.md names files that exist", () => {
