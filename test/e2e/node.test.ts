@@ -18,6 +18,7 @@ import {
   create,
   expectStatus,
   logsHave,
+  power,
   powered,
   running,
   statusOf
@@ -32,6 +33,9 @@ const files = {
   },
   blueprints: {
     "kept.yml": blueprintFile("kept", "game"),
+    "fragile.yml": blueprintFile("fragile", "game", {
+      server: { restart: { on_crash: true, delay: 3600, max_delay: 3600 } }
+    }),
     "passing.yml": blueprintFile("passing", "game", { save: false })
   }
 }
@@ -364,6 +368,34 @@ layer(Control.layer, options)("node", (it) => {
           const seen = stream.of(id).filter((status) => status !== "unknown")
           assert.deepStrictEqual(seen.slice(0, 4), up)
         }
+      })
+    )
+
+    it.effect("the pending restart of a crashed server survives the kill of its daemon", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const first = yield* node(api, "fragile", 28_700)
+        const id = yield* running(api, "fragile", { node_id: "fragile" })
+        const restart = Effect.map(
+          expectStatus(api, 200, "GET", `/api/servers/${id}?include=restart`),
+          ({ json }) => json.restart
+        )
+        yield* commands(api, id, "exit 3")
+        const before = yield* eventually(restart, (it) => it !== null)
+        assert.strictEqual(before.attempt, 1)
+        yield* first.kill("SIGKILL")
+        yield* startNode({
+          control: api.url,
+          key: first.key,
+          id: "fragile",
+          dataDir: first.dataDir,
+          env: { ...quick, MUSTER_NODE_ALLOCATIONS: "127.0.0.1:28700-28749" }
+        })
+        yield* nodeIs(api, "fragile", true)
+        assert.deepStrictEqual(yield* eventually(restart, (it) => it !== null), before)
+        yield* eventually(power(api, id, "start"), ({ status }) => status === 200)
+        yield* becomes(api, id, "running")
+        assert.isNull(yield* restart)
       })
     )
 
