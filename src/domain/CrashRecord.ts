@@ -1,6 +1,7 @@
 /** Records of crashes (life.md, "Crashes"). */
 import { Schema } from "effect"
 import { ExitCode, NodeText, NodeTime } from "./NodeText.ts"
+import { RestartState } from "./Restart.ts"
 
 /** Console lines of a crash record. */
 export const CRASH_LINES = 200
@@ -9,6 +10,7 @@ export const CRASH_LINES = 200
 export const CrashDetails = Schema.Struct({
   /** The start of the process. */
   started_at: NodeTime,
+  restart: Schema.optionalKey(RestartState),
   /** The last console lines, oldest first. */
   lines: Schema.Array(NodeText).check(Schema.isMaxLength(CRASH_LINES))
 })
@@ -28,7 +30,9 @@ const fields = {
   /** RFC 3339; null: the node did not report it. */
   started_at: Schema.NullOr(Schema.String),
   crashed_at: Schema.String,
-  uptime_seconds: Schema.NullOr(Schema.Finite)
+  uptime_seconds: Schema.NullOr(Schema.Finite),
+  /** The restart that follows, or why there is none any more; null: the server is not restarted after crashes. */
+  restart: Schema.NullOr(RestartState)
 }
 
 /** A crash without its console lines. */

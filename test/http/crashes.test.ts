@@ -53,7 +53,8 @@ layer(service, options)("servers", (it) => {
             version: "1.0",
             reason: "exit code 3",
             exit_code: 3,
-            out_of_memory: false
+            out_of_memory: false,
+            restart: null
           })
           assert.strictEqual(uptime_seconds, (Date.parse(crashed_at) - Date.parse(started_at)) / 1000)
           assert.include(lines, "ready")

@@ -2,7 +2,7 @@
 
 import { DEFAULT_BACKOFF } from "../../domain/Blueprint.ts"
 import { crashOf, type ProcessExit } from "../runtime/exitReason.ts"
-import { type ServerState, withReport } from "../state/ServerFile.ts"
+import { restartOf, type ServerState, withReport } from "../state/ServerFile.ts"
 
 const HOUR = 3_600_000
 
@@ -49,29 +49,39 @@ const delayOf = (
   attempt: number
 ): number => Math.min(max_delay, delay * 2 ** Math.min(attempt - 1, 30)) * 1000
 
+/** Decides on the restart after a crash. */
+const restartAfter = (
+  state: ServerState,
+  exit: ProcessExit,
+  now: number,
+  mayRestart: boolean
+): Partial<ServerState> => {
+  const { restart, save } = state.spec.definition
+  if (!mayRestart || !restart.on_crash || !save) return { start_again: false, backoff: null }
+  const rule = { ...DEFAULT_BACKOFF, ...restart }
+  const wasUpFor = now - (state.run?.started_at ?? now)
+  const attempt = (wasUpFor >= rule.reset_after * 1000 ? 0 : (state.backoff?.attempt ?? 0)) + 1
+  const given_up = restartLimitReason(state, exit, now)
+  if (given_up !== undefined) return { backoff: { attempt, given_up } }
+  const backoff = { attempt, next_at: now + delayOf(rule, attempt) }
+  return { start_again: true, restarts: [...recent(state, now), now], backoff }
+}
+
 const crashed = (
   state: ServerState,
   exit: ProcessExit,
   now: number,
   { lines = [], mayRestart = true }: EndOptions
 ): ServerState => {
-  const { restart, save } = state.spec.definition
-  const rule = { ...DEFAULT_BACKOFF, ...restart }
-  const crash = crashOf(exit, state.run?.timed_out === true, new Date(now))
-  const started_at = state.run === null ? {} : { started_at: new Date(state.run.started_at).toISOString() }
-  const reported = withoutOldLines(
-    withReport(state, { type: "crash", crash, details: { ...started_at, lines } })
-  )
-  if (!mayRestart || !restart.on_crash || !save) {
-    return offline(reported, { start_again: false, backoff: null }, false)
+  const next = restartAfter(state, exit, now, mayRestart)
+  const details = {
+    ...(state.run === null ? {} : { started_at: new Date(state.run.started_at).toISOString() }),
+    ...restartOf({ ...state, ...next, status: "offline" }),
+    lines
   }
-  const wasUpFor = now - (state.run?.started_at ?? now)
-  const attempt = (wasUpFor >= rule.reset_after * 1000 ? 0 : (state.backoff?.attempt ?? 0)) + 1
-  const given_up = restartLimitReason(state, exit, now)
-  if (given_up !== undefined) return offline(reported, { backoff: { attempt, given_up } }, false)
-  const restarts = [...recent(state, now), now]
-  const backoff = { attempt, next_at: now + delayOf(rule, attempt) }
-  return offline(reported, { start_again: true, restarts, backoff }, true)
+  const crash = crashOf(exit, state.run?.timed_out === true, new Date(now))
+  const reported = withoutOldLines(withReport(state, { type: "crash", crash, details }))
+  return offline(reported, next, next.start_again === true)
 }
 
 /** Whether an end is a crash. */

@@ -104,7 +104,7 @@ export const pendingRestart = ({ backoff, start_again, status }: ServerState): n
   start_again && status === "offline" ? backoff?.next_at : undefined
 
 /** Returns what is reported of the restarts of a server. */
-const restartOf = (state: ServerState): { readonly restart?: RestartState } => {
+export const restartOf = (state: ServerState): { readonly restart?: RestartState } => {
   const { backoff } = state
   const next_at = pendingRestart(state)
   if (backoff === null || backoff === undefined || state.status !== "offline") return {}

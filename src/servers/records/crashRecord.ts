@@ -15,7 +15,7 @@ const signalOf = (exit_code: number): string | undefined =>
 export const crashRecord = (
   { blueprint_id, definition, id: server_id, node_id }: ServerRecord,
   { exit_code, reason, timestamp }: Crash,
-  { lines, started_at }: CrashDetails = { lines: [] }
+  { lines, restart, started_at }: CrashDetails = { lines: [] }
 ): CrashRecord => {
   const signal = signalOf(exit_code)
   return {
@@ -34,6 +34,7 @@ export const crashRecord = (
       started_at === undefined
         ? null
         : Math.max(0, Math.round(Date.parse(timestamp) - Date.parse(started_at)) / 1000),
+    restart: restart ?? null,
     lines
   }
 }

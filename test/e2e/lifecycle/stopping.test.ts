@@ -226,6 +226,10 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
           "it crashed (exit code 4) after 1 restart within the hour, and restart.max_per_hour is 1"
         assert.deepStrictEqual(restart, { given_up: true, reason })
         yield* becomes(api, id, "offline")
+        const crashes = yield* expectStatus(api, 200, "GET", `/api/servers/${id}/crashes`)
+        const [last, first] = crashes.json.map((crash: { readonly restart: unknown }) => crash.restart)
+        assert.deepStrictEqual(last, restart)
+        assert.strictEqual(first.attempt, 1)
       })
     )
 
