@@ -47,7 +47,7 @@ const summary = (summary: string) => OpenApi.annotations({ summary })
 const ServerBody = Server.annotate({ examples: [serverExample] })
 
 const pageOfCrashes = {
-  limit: numberBetween(1, 1000, "At most this many crashes; default 100."),
+  limit: numberBetween(1, 100, "At most this many crashes; default 20."),
   after: text("Only crashes that are older than the one with this id.")
 }
 

@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { reasonPhrases } from "../domain/ApiError.ts"
 import { NodeId, ServerId } from "../domain/Id.ts"
-import { LabelKey, LabelValue } from "../domain/Labels.ts"
+import { Labels, MAX_CONDITIONS } from "../domain/Labels.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 
@@ -13,7 +13,12 @@ export const Selector = Schema.Struct({
   node_id: optionalInput(NodeId),
   status: optionalInput(ServerStatus),
   labels: optionalInput(
-    Schema.Union([Schema.Record(LabelKey, LabelValue), Schema.Array(Schema.String)]).annotate({
+    Schema.Union([
+      Labels.check(
+        Schema.makeFilter((labels) => Object.keys(labels).length > 0, { expected: "at least one label" })
+      ),
+      Schema.Array(Schema.String).check(Schema.isMinLength(1), Schema.isMaxLength(MAX_CONDITIONS))
+    ]).annotate({
       description: "Labels and their values, or conditions `k=v`, `k!=v`, `k`, `!k`."
     })
   ),

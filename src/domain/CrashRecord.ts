@@ -1,10 +1,28 @@
 /** Records of crashes (life.md, "Crashes"). */
 import { Schema } from "effect"
-import { ExitCode, NodeText, NodeTime } from "./NodeText.ts"
+import { cleanText, ExitCode, NodeText, NodeTime } from "./NodeText.ts"
 import { RestartState } from "./Restart.ts"
 
 /** Console lines of a crash record. */
 export const CRASH_LINES = 200
+
+/** Bytes of the lines of one record, as UTF-8. */
+const CRASH_BYTES = 65_536
+
+const encoder = new TextEncoder()
+
+/** Cleans the last console lines and cuts the oldest, so that a record has a bounded size. */
+export const crashLines = (lines: ReadonlyArray<string>): ReadonlyArray<string> => {
+  const kept: Array<string> = []
+  let bytes = 0
+  for (const line of lines.slice(-CRASH_LINES).toReversed()) {
+    const text = cleanText(line)
+    bytes += encoder.encode(text).length
+    if (bytes > CRASH_BYTES) break
+    kept.unshift(text)
+  }
+  return kept
+}
 
 /** The circumstances of a crash that only its node knows. */
 export const CrashDetails = Schema.Struct({

@@ -7,8 +7,13 @@ export const LabelKey = Schema.String.check(
   Schema.isPattern(/^[a-z0-9][a-z0-9._/-]{0,62}$/, { expected: "a label key ([a-z0-9]([a-z0-9._/-]{0,62}))" })
 )
 
+/** No control or format characters except the joiners of scripts and emoji, no separators, no half surrogate pairs. */
+const PRINTABLE = "(?:[\\u200c\\u200d]|[^\\p{Cc}\\p{Cf}\\p{Cs}\\p{Zl}\\p{Zp}])"
+
 export const LabelValue = Schema.String.check(
-  Schema.isPattern(/^[^\p{Cc}\u2028\u2029]*$/u, { expected: "a label value without control characters" }),
+  Schema.isPattern(new RegExp(`^${PRINTABLE}*$`, "u"), {
+    expected: "a label value without control characters"
+  }),
   Schema.isMaxLength(128)
 )
 
@@ -22,7 +27,9 @@ export type Labels = typeof Labels.Type
 
 /** The name of a server, which need not be unique. */
 export const ServerName = Schema.String.check(
-  Schema.isPattern(/^[^\p{Cc}\u2028\u2029]{1,64}$/u, { expected: "a name of 1 to 64 characters on one line" })
+  Schema.isPattern(new RegExp(`^${PRINTABLE}{1,64}$`, "u"), {
+    expected: "a name of 1 to 64 characters on one line"
+  })
 )
 
 /** Seconds until a server expires. */
@@ -40,6 +47,9 @@ export interface ServerPatch {
 /** Returns labels with a change merged in. */
 export const mergeLabels = (labels: Labels, change: NonNullable<ServerPatch["labels"]>): Labels =>
   Record.filter({ ...labels, ...change }, (value) => value !== null)
+
+/** Conditions of one request. */
+export const MAX_CONDITIONS = 64
 
 /** A condition on the labels of a server. */
 export type LabelCondition =

@@ -61,6 +61,8 @@ export class EventHub extends Context.Service<
     ): Effect.Effect<Subscription, CursorExpired | Unavailable, Scope.Scope>
     /** Cursor of the last published entry: where a subscription of now begins. */
     readonly position: Effect.Effect<number>
+    /** @error CursorExpired as of {@link subscribe} */
+    checkCursor(cursor: number): Effect.Effect<void, CursorExpired | Unavailable>
     readonly subscribers: Effect.Effect<number>
   }
 >()("muster/events/EventHub") {
@@ -220,6 +222,7 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
   return EventHub.of({
     subscribe,
     position: Effect.sync(() => newest),
+    checkCursor: (cursor) => Effect.asVoid(replayStart(cursor)),
     subscribers: Effect.sync(() => subscribers.size)
   })
 })

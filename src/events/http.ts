@@ -36,6 +36,8 @@ const makeOpenStream = Effect.gen(function* () {
         ? asked
         : { ...asked, filter: { ...asked.filter, serverIds: new Set([serverId]) } }
     const cursor = typeof query.cursor === "number" ? query.cursor : undefined
+    // A request that is refused must not end the stream that is open with its ticket.
+    if (cursor !== undefined) yield* hub.checkCursor(cursor)
     // A subscription without a number begins no earlier than at the position.
     const start = cursor ?? (yield* hub.position)
     const replaced = yield* tickets.open({ content: contentOf(query), start, cursor })

@@ -6,6 +6,7 @@ import {
   RegistrationRequired
 } from "../api/ControlPlane.ts"
 import type { DaemonError } from "../api/Daemon.ts"
+import { crashLines } from "../domain/CrashRecord.ts"
 import { type InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
 import type { NodeId, ServerId } from "../domain/Id.ts"
 import type { Report } from "../domain/NodeMessages.ts"
@@ -56,7 +57,7 @@ const received = (report: Report, receipt: number): Report => {
       const { details } = report
       return details === undefined
         ? { ...report, crash }
-        : { ...report, crash, details: { ...details, lines: details.lines.map(cleanText) } }
+        : { ...report, crash, details: { ...details, lines: crashLines(details.lines) } }
     }
   }
 }

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto"
 import { Clock, Duration, Effect, Option, Result, Schema } from "effect"
-import { HttpServerResponse } from "effect/http"
+import { HttpServerRespondable, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { conditional } from "../api/conditional.ts"
@@ -24,14 +24,14 @@ import { ServerManager } from "./ServerManager.ts"
 const DEFAULT_TIMEOUT = 30
 /** Returns the `Link` header of a page: the address of the next one. */
 const nextPage = (url: string, after: string): string => {
-  const [path, query] = url.split("?", 2)
-  const parameters = new URLSearchParams(query)
+  const mark = url.indexOf("?")
+  const parameters = new URLSearchParams(mark === -1 ? "" : url.slice(mark + 1))
   parameters.set("after", after)
-  return `<${path}?${parameters}>; rel="next"`
+  return `<${mark === -1 ? url : url.slice(0, mark)}?${parameters}>; rel="next"`
 }
 
 const pageOfCrashes = ({ after = "", limit = "" }: { readonly after?: string; readonly limit?: string }) => ({
-  limit: limit === "" ? 100 : Number(limit),
+  limit: limit === "" ? 20 : Number(limit),
   ...(after === "" ? {} : { after })
 })
 
@@ -113,21 +113,23 @@ export const ServersHandlers = HttpApiBuilder.group(
                   }
                 })
           })
+          const location = `/api/servers/${created.id}`
           const wait = preferredWait(headers.prefer)
           if (wait !== undefined) {
             const waiting = servers.waitFor(created.id, payload.start === true ? "running" : "installed")
-            // A server that is not saved may have ended by now.
-            yield* Effect.catchTag(
-              Effect.timeoutOption(waiting, Duration.seconds(wait)),
-              "NotFound",
-              () => Effect.void
+            const failed = yield* Effect.timeoutOption(waiting, Duration.seconds(wait)).pipe(
+              Effect.as(undefined),
+              // A server that is not saved may have ended by now.
+              Effect.catchTag("NotFound", () => Effect.succeed(undefined)),
+              Effect.catchTag("Conflict", (error) => HttpServerRespondable.toResponse(error))
             )
+            if (failed !== undefined) return HttpServerResponse.setHeader(failed, "location", location)
           }
           return HttpServerResponse.text(created.body, {
             status: 202,
             contentType: "application/json",
             headers: {
-              location: `/api/servers/${created.id}`,
+              location,
               ...(wait === undefined ? {} : { "preference-applied": "wait" })
             }
           })

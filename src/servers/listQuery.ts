@@ -3,7 +3,7 @@
 import { Effect } from "effect"
 import { InvalidRequest } from "../domain/errors.ts"
 import { NodeId, ServerId } from "../domain/Id.ts"
-import { type LabelCondition, labelCondition } from "../domain/Labels.ts"
+import { type LabelCondition, labelCondition, MAX_CONDITIONS } from "../domain/Labels.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
 import type { ListRequest } from "./index/ServerTable.ts"
 import { type Includable, type Include, includable, includeOf } from "./index/summary.ts"
@@ -31,14 +31,16 @@ export const parseConditions = (
   texts: ReadonlyArray<string>,
   field: string
 ): Effect.Effect<ReadonlyArray<LabelCondition>, InvalidRequest> =>
-  Effect.forEach(texts, (text) => {
-    const condition = labelCondition(text)
-    return condition === undefined
-      ? new InvalidRequest({
-          detail: `${field}: expected k=v, k!=v, k or !k, got ${JSON.stringify(text.slice(0, 200))}`
-        })
-      : Effect.succeed(condition)
-  })
+  texts.length > MAX_CONDITIONS
+    ? new InvalidRequest({ detail: `${field}: expected at most ${MAX_CONDITIONS}, got ${texts.length}` })
+    : Effect.forEach(texts, (text) => {
+        const condition = labelCondition(text)
+        return condition === undefined
+          ? new InvalidRequest({
+              detail: `${field}: expected k=v, k!=v, k or !k, got ${JSON.stringify(text.slice(0, 200))}`
+            })
+          : Effect.succeed(condition)
+      })
 
 interface ListQuery {
   readonly blueprint_id?: string
@@ -67,7 +69,7 @@ export const parseListQuery = Effect.fnUntraced(function* (
       ...(given(blueprint_id) ? { blueprint_id } : {}),
       ...(given(node_id) ? { node_id: NodeId.make(node_id) } : {}),
       ...(status !== undefined && status !== "" ? { status } : {}),
-      ...(given(q) ? { q } : {})
+      ...(given(q) ? { q: { id: q, name: q.toLowerCase() } } : {})
     },
     ...(given(limit) ? { limit: Number(limit) } : {}),
     ...(given(after) ? { after: ServerId.make(after) } : {})

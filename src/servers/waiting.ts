@@ -34,7 +34,7 @@ const obstacle = (
   if (isRestartPending(restart)) return undefined
   if (crash !== undefined && restart !== null && restart !== undefined) return restart.reason
   if (crash !== undefined) return definition.restart.on_crash ? undefined : `it crashed: ${crash.reason}`
-  return wasUp ? "it was stopped" : undefined
+  return wasUp ? "it was stopped, or could not be started" : undefined
 }
 
 const cannotReach = (id: ServerId, target: WaitTarget, reason: string) =>

@@ -145,7 +145,7 @@ describe.runIf(withEngine)(`Docker, with the real commands${engineNote}`, () => 
           )
           yield* nodeIs(api, id, true)
           assert.deepStrictEqual(
-            yield* list(api),
+            (yield* list(api)).toSorted(),
             ids.toSorted().map((server) => `${server} running`)
           )
           const after = yield* containersOf(id)

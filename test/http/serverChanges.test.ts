@@ -118,6 +118,9 @@ layer(service({ MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:26700-26799" }), options
           { labels: null },
           { label: "a" },
           { labels: ["=x"] },
+          { labels: {} },
+          { labels: [] },
+          { labels: Array.from({ length: 65 }, () => "!a") },
           { status: "up" }
         ]) {
           assertError(yield* api.request("DELETE", "/api/servers", { body: { selector } }), 422)

@@ -99,6 +99,9 @@ layer(service, options)("lists of servers", (it) => {
           { name: "" },
           { name: "n".repeat(65) },
           { name: "two\nlines" },
+          { name: "\ud800" },
+          { name: "right\u202eleft" },
+          { labels: { k: "\udc00" } },
           { expires_in: 9 },
           { expires_in: 31_536_001 }
         ]) {
@@ -188,6 +191,14 @@ layer(service, options)("lists of servers", (it) => {
         assert.deepStrictEqual(idsOf(last.json), made.slice(4))
         assert.isNull(last.headers.get("link"))
         assertError(yield* api.request("GET", "/api/servers?after=nothing"), 422, /query field after/)
+        // A query may contain a question mark.
+        for (const id of [made[0], made[2]]) {
+          yield* expectStatus(api, 200, "PATCH", `/api/servers/${id}`, { body: { name: "why? because" } })
+        }
+        const asked = yield* list("q=why?&limit=1")
+        const next = /^<([^>]+)>/.exec(asked.headers.get("link") ?? "")?.[1] ?? ""
+        const answered = yield* expectStatus(api, 200, "GET", next)
+        assert.deepStrictEqual(idsOf([...asked.json, ...answered.json]), [made[0], made[2]])
         yield* Effect.forEach([0, 2, 3, 4], (n) => removed(made[n] ?? ""), { discard: true })
       })
     )
@@ -315,6 +326,7 @@ layer(service, options)("lists of servers", (it) => {
           headers: { prefer: "wait=60" }
         })
         assertError(answer, 409, /install failed: /)
+        assert.match(answer.headers.get("location") ?? "", /^\/api\/servers\/[a-z0-9]{12}$/)
         const kept = idsOf((yield* list("blueprint_id=failing")).json)
         assert.lengthOf(kept, 2, "the record of a failed installation remains")
         const endless = yield* create(api, "endless")

@@ -1,7 +1,6 @@
 import { Clock, Effect, Schedule, type Scope } from "effect"
 import type { DaemonRefused } from "../../api/Daemon.ts"
-import { CRASH_LINES } from "../../domain/CrashRecord.ts"
-import { cleanText } from "../../domain/NodeText.ts"
+import { CRASH_LINES, crashLines } from "../../domain/CrashRecord.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import { END, type LineListener } from "../console/ConsoleLog.ts"
 import { appendConsoleLine } from "../console/consoleFiles.ts"
@@ -84,7 +83,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
 
   /** The end of the console, for the record of a crash. */
   const lastLines = console.page({ page: 1, per_page: CRASH_LINES }).pipe(
-    Effect.map(({ items }) => items.map(cleanText)),
+    Effect.map(({ items }) => crashLines(items)),
     Effect.catch((error) => Effect.as(Effect.logWarning(error.message), []))
   )
 

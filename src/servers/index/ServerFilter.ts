@@ -10,8 +10,8 @@ export interface ServerFilter {
   readonly status?: ServerStatus
   readonly labels: ReadonlyArray<LabelCondition>
   readonly ids?: ReadonlySet<ServerId>
-  /** The beginning of an id, or a part of a name in either case. */
-  readonly q?: string
+  /** The beginning of an id, or a part of a name in lower case. */
+  readonly q?: { readonly id: string; readonly name: string }
 }
 
 export const everyServer: ServerFilter = { labels: [] }
@@ -24,8 +24,6 @@ export const matches = (filter: ServerFilter, record: ServerRecord): boolean => 
     (status === undefined || record.status === status) &&
     (ids === undefined || ids.has(record.id)) &&
     labels.every((condition) => meets(record.labels, condition)) &&
-    (q === undefined ||
-      record.id.startsWith(q) ||
-      (record.name?.toLowerCase().includes(q.toLowerCase()) ?? false))
+    (q === undefined || record.id.startsWith(q.id) || (record.name?.toLowerCase().includes(q.name) ?? false))
   )
 }

@@ -115,7 +115,7 @@ for (const [way, { mounts, storage }] of Object.entries<{ mounts?: boolean; stor
         assert.deepStrictEqual(namesIn(join(dataDir, "servers")), [])
         assert.deepStrictEqual(mountsBelow(dataDir), [])
         assert.deepStrictEqual(log(), [
-          `Warn the control plane's database has no record of ${id}: the server is stopped, and its files are kept in ${kept}. To recover it, copy them to a new server (docs/database.md, "Recover an orphan"); else remove ${join(lost, id)}`
+          `Warn the control plane's database has no record of ${id}: the server is stopped, and its files are kept in ${kept}. To recover it, copy them to a new server (docs/database.md, "Recover an orphan"); else remove ${join(lost, id)} server_id=${id}`
         ])
         // A server without a record has no reports.
         assert.strictEqual(notes.reports.length, reports)
