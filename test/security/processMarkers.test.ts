@@ -1,5 +1,6 @@
 /** Attribution of processes to servers: the environment is set by the process, the uid is set by the daemon. */
 import { spawn } from "node:child_process"
+import { readFileSync } from "node:fs"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { readMarker } from "../../src/daemon/host/procfs.ts"
@@ -30,7 +31,10 @@ describe("SECURITY, process runtime: attribution of processes", () => {
         ])
         const node = `markers-${process.pid}`
         const children = yield* Effect.forEach([own, other, job], (uid) => process_(uid, node))
-        yield* until("all run", () => children.every(({ pid }) => readMarker(pid ?? 0)?.server === "victim"))
+        // setpriv has the environment, but not yet the uid.
+        const runs = (pid: number) =>
+          readMarker(pid)?.server === "victim" && readFileSync(`/proc/${pid}/comm`, "utf8") === "sleep\n"
+        yield* until("all run", () => children.every(({ pid }) => runs(pid ?? 0)))
         const table = makeProcessTable(node, {
           uidOf: (name) => [...names].find(([, had]) => had === name)?.[0],
           nameOf: (uid) => names.get(uid)

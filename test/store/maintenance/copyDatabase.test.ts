@@ -1,6 +1,6 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Effect, Layer, Stream } from "effect"
+import { Context, Effect, Layer, Schedule, Stream } from "effect"
 import { SqlClient } from "effect/sql"
 import { ServerId } from "../../../src/domain/Id.ts"
 import { Journal } from "../../../src/store/journal/Journal.ts"
@@ -130,7 +130,9 @@ describe("muster db copy", () => {
         assert.match(error.message, /^a muster service runs on SQLite .*: stop it first$/)
       })
       yield* Effect.scoped(locked)
-      yield* copy(sqlite, postgres)
+      // PostgreSQL releases the lock of the service a moment after its connection has closed.
+      const whileLocked = { schedule: Schedule.spaced("20 millis"), times: 250 }
+      yield* Effect.retry(copy(sqlite, postgres), whileLocked)
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 
