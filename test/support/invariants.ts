@@ -23,43 +23,76 @@ export interface ListedServer {
   }
 }
 
+/** An entry of the journal; `server_id` is absent or empty if it is about something else. */
+interface OrderedEntry {
+  readonly cursor: number
+  readonly topic: string
+  readonly server_id?: string | undefined
+}
+
+/** Whether an entry is about an existing server; leftovers on a node may be reported after its deletion. */
+export const isOfServer = <E extends OrderedEntry>(entry: E): entry is E & { readonly server_id: string } =>
+  entry.server_id !== undefined &&
+  entry.server_id !== "" &&
+  entry.topic !== "server:left" &&
+  entry.topic !== "server:suspect"
+
+/** Cursors have no gap; each server has one creation, and its entries are between that and its deletion. */
+export const orderProblems = (journal: ReadonlyArray<OrderedEntry>): ReadonlyArray<string> => {
+  const created = new Set<string>()
+  const deleted = new Set<string>()
+  return journal.flatMap((entry, index) => {
+    const { cursor, topic } = entry
+    const gap = cursor === index + 1 ? [] : [`entry ${cursor} is number ${index + 1}`]
+    if (!isOfServer(entry)) return gap
+    const { server_id } = entry
+    const at = `entry ${cursor} (${topic} of ${server_id})`
+    const isFirst = !created.has(server_id)
+    const isCreation = topic === "server:created"
+    const problems = [
+      ...gap,
+      ...(isFirst && !isCreation ? [`${at} comes before its creation`] : []),
+      ...(!isFirst && isCreation ? [`${at}: created twice`] : []),
+      ...(deleted.has(server_id) ? [`${at} comes after its deletion`] : [])
+    ]
+    created.add(server_id)
+    if (topic === "deleted") deleted.add(server_id)
+    return problems
+  })
+}
+
 /** The journal has no gap and no contradiction, in itself and with the records. */
 export const journalProblems = (
   journal: ReadonlyArray<JournalEntry>,
   records: ReadonlyArray<ServerRecord>
 ): ReadonlyArray<string> => {
-  const problems: Array<string> = []
+  const entries = journal.map(({ change, cursor }) => ({
+    cursor,
+    topic: change.topic,
+    server_id: serverOf(change)
+  }))
+  const problems = [...orderProblems(entries)]
   const last = new Map<string, ServerStatus>()
-  const created = new Set<string>()
-  const deleted = new Set<string>()
-  for (const [index, { change, cursor }] of journal.entries()) {
-    const { topic } = change
-    if (cursor !== index + 1) problems.push(`entry ${cursor} (${topic}) is number ${index + 1}`)
-    const server_id = serverOf(change)
-    if (server_id === undefined) continue
-    // A node may still have files of a deleted server.
-    if (topic === "server:left") continue
-    const at = `entry ${cursor} (${topic} of ${server_id})`
-    if (deleted.has(server_id)) problems.push(`${at} comes after its deletion`)
-    if (topic === "server:created") {
-      if (created.has(server_id)) problems.push(`${at}: created twice`)
-      created.add(server_id)
-    } else if (!created.has(server_id)) problems.push(`${at} comes before its creation`)
-    if (topic === "deleted") deleted.add(server_id)
-    if (topic !== "status") continue
+  for (const { change, cursor } of journal) {
+    if (change.topic !== "status") continue
+    const { payload, server_id } = change
     const before = last.get(server_id)
-    if (before === change.payload) problems.push(`${at}: ${before} twice`)
-    if (before !== undefined && !fits(before, change.payload)) {
-      problems.push(`${at}: ${before} to ${change.payload} is not in the table`)
+    const at = `entry ${cursor} (status of ${server_id})`
+    if (before === payload) problems.push(`${at}: ${before} twice`)
+    if (before !== undefined && !fits(before, payload)) {
+      problems.push(`${at}: ${before} to ${payload} is not in the table`)
     }
-    last.set(server_id, change.payload)
+    last.set(server_id, payload)
   }
+  const idsOf = (topic: string) =>
+    new Set<string>(entries.flatMap((entry) => (entry.topic === topic ? (entry.server_id ?? []) : [])))
+  const deleted = idsOf("deleted")
   for (const { id, status } of records) {
     if (deleted.has(id)) problems.push(`${id} is deleted and has a record`)
     if (last.get(id) !== status) problems.push(`${id} is ${status}, its last event says ${last.get(id)}`)
   }
   const kept = new Set<string>(records.map((record) => record.id))
-  for (const id of created) {
+  for (const id of idsOf("server:created")) {
     if (!kept.has(id) && !deleted.has(id)) problems.push(`${id} is gone without an event`)
   }
   return problems

@@ -1,7 +1,8 @@
 import { Schema } from "effect"
 import { fits, ServerStatus } from "../../../src/domain/ServerStatus.ts"
+import { orderProblems } from "../../support/invariants.ts"
 import type { Invariant } from "../History.ts"
-import { firstNodes, isInstall, isOfServer, newest, timelinesOf } from "./timelines.ts"
+import { firstNodes, isInstall, newest, timelinesOf } from "./timelines.ts"
 
 const isStatus = Schema.is(ServerStatus)
 const hasPhase = Schema.is(Schema.Struct({ phase: Schema.String }))
@@ -13,24 +14,11 @@ export const order: Invariant = {
   problems: ({ end }) => {
     const { counters, journal } = end.tables
     const count = counters.find(({ name }) => name === "journal")?.value
-    const begun = new Set<string>()
-    const over = new Set<string>()
     return [
       ...(journal.at(-1)?.cursor === count
         ? []
         : [`the counter is ${count}, the last cursor ${journal.at(-1)?.cursor}`]),
-      ...journal.flatMap((entry, index) => {
-        const { cursor, server_id, topic } = entry
-        const gap = cursor === index + 1 ? [] : [`entry ${cursor} is number ${index + 1}`]
-        if (!isOfServer(entry)) return gap
-        const at = `entry ${cursor} (${topic} of ${server_id})`
-        const early =
-          topic === "server:created" || begun.has(server_id) ? [] : [`${at} comes before its creation`]
-        const late = over.has(server_id) ? [`${at} comes after its deletion`] : []
-        begun.add(server_id)
-        if (topic === "deleted") over.add(server_id)
-        return [...gap, ...early, ...late]
-      })
+      ...orderProblems(journal)
     ]
   }
 }

@@ -1,5 +1,6 @@
 /** The journal, grouped by server. */
 import { Schema } from "effect"
+import { isOfServer } from "../../support/invariants.ts"
 import type { JournalRow, Tables } from "../Snapshot.ts"
 
 export interface Timeline {
@@ -9,10 +10,6 @@ export interface Timeline {
   readonly statuses: ReadonlyArray<JournalRow>
   readonly isDeleted: boolean
 }
-
-/** Whether an entry is about an existing server; leftovers on a node may be reported after its deletion. */
-export const isOfServer = ({ server_id, topic }: JournalRow): boolean =>
-  server_id !== "" && topic !== "server:left" && topic !== "server:suspect"
 
 export const timelinesOf = ({ journal }: Pick<Tables, "journal">): ReadonlyMap<string, Timeline> => {
   const byServer = Map.groupBy(journal.filter(isOfServer), ({ server_id }) => server_id)
