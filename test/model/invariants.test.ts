@@ -581,6 +581,24 @@ describe("model: invariants of a run", () => {
     assert.deepStrictEqual(lastPowerAction.problems(both), [])
   })
 
+  it("a start that is accepted during an installation has no effect if the installation fails", () => {
+    const asked = withMore({
+      requested: { kind: "power", server: "srv_b", action: "start" },
+      sent: 2000,
+      ended: 2001,
+      status: 200
+    })
+    assert.strictEqual(lastPowerAction.problems(asked).length, 1)
+    const { tables } = asked.end
+    const journal = tables.journal.map((entry) =>
+      entry.topic === "server:install" && entry.server_id === "srv_b"
+        ? { ...entry, payload: { phase: "failed" } }
+        : entry
+    )
+    const failed = { ...asked, end: { ...asked.end, tables: { ...tables, journal } } }
+    assert.deepStrictEqual(lastPowerAction.problems(failed), [])
+  })
+
   it("the end of a server that its node has removed may be published if the response to the removal was lost", () => {
     const withoutReports = withNode("n0", ({ sentReports }) => ({
       sentReports: new Map([...sentReports].filter(([id]) => id !== "srv_c"))

@@ -1,7 +1,7 @@
 import { isEphemeral } from "../definitions.ts"
 import type { ClientRequest, History, Invariant, Operation } from "../History.ts"
 import { sentKey } from "../Snapshot.ts"
-import { firstNodes, givenUp, newest, timelinesOf } from "./timelines.ts"
+import { firstNodes, givenUp, isInstall, newest, timelinesOf } from "./timelines.ts"
 
 /** The final status of a power action. */
 const ends: Readonly<Record<string, string>> = {
@@ -62,6 +62,9 @@ export const lastPowerAction: Invariant = {
       const hasEnded = isEphemeral(timeline) && accepted.some(({ requested }) => isEnd(requested))
       if (timeline.isDeleted)
         return hasEnded ? [] : [`${id} is deleted after ${last.requested.action} (${last.n})`]
+      // A start during an installation is accepted, and has no effect if the installation fails.
+      const isFailed = isInstall(newest(timeline, "server:install"), "failed")
+      if (isFailed && expected === "running") return []
       const now = newest(timeline, "status")
       return now === expected ? [] : [`${id} is ${now} after ${last.requested.action} (operation ${last.n})`]
     })
