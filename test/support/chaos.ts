@@ -95,6 +95,8 @@ export const makeChaos = (restarting: RestartingService, total: number): Chaos =
       case 404:
         return "gone"
       case 200:
+        // A deletion without a response may have begun, and continues.
+        if (server.deleted === "asked") return "any"
         if (action === "start" || action === "restart") return server.mayCrash ? "any" : "up"
         return "down"
       case 409:

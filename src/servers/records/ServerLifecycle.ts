@@ -37,8 +37,8 @@ export class ServerLifecycle extends Context.Service<
     verified(id: ServerId): Effect.Effect<void, Unavailable>
     /** Fails the installation of a server permanently. */
     refuseInstall(id: ServerId, reason: string): Effect.Effect<void, Unavailable>
-    /** Starts a server once it is installed; false: it is not installing. */
-    deferStart(id: ServerId): Effect.Effect<boolean, NotFound | Unavailable>
+    /** Starts a server once it is installed; false: it is not installing. @error Conflict it is being deleted */
+    deferStart(id: ServerId): Effect.Effect<boolean, NotFound | Conflict | Unavailable>
     /** Cancels a pending start, also one after a migration. */
     forgetStart(id: ServerId): Effect.Effect<void, Unavailable>
     /** Makes an installation pending again; returns the record as it was. @error Conflict the server is not offline */

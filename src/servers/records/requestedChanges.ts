@@ -33,6 +33,7 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
     const record = Option.getOrUndefined(yield* servers.lock(id))
     if (record === undefined) return yield* NotFound.server(id)
     if (record.status !== "installing") return false
+    if (yield* servers.isRemoving(id)) return yield* isBeingDeleted(id)
     yield* migrationRecords.setStartPending(record, true)
     return true
   })
