@@ -37,7 +37,8 @@ const makeOpenStream = Effect.gen(function* () {
         : { ...asked, filter: { ...asked.filter, serverIds: new Set([serverId]) } }
     const cursor = typeof query.cursor === "number" ? query.cursor : undefined
     // A request that is refused must not end the stream that is open with its ticket.
-    if (cursor !== undefined) yield* hub.checkCursor(cursor)
+    const hasTicket = (yield* CurrentPrincipal)?.ticket !== undefined
+    if (cursor !== undefined && hasTicket) yield* hub.checkCursor(cursor)
     // A subscription without a number begins no earlier than at the position.
     const start = cursor ?? (yield* hub.position)
     const replaced = yield* tickets.open({ content: contentOf(query), start, cursor })

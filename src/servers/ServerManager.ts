@@ -1,4 +1,5 @@
 import { Context, Effect, Layer, Option, type Scope, type Stream } from "effect"
+import type { Versioned } from "../api/conditional.ts"
 import type { LinesRequest } from "../api/Daemon.ts"
 import type { CrashRecord } from "../domain/CrashRecord.ts"
 import { Conflict, InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
@@ -13,7 +14,7 @@ import { Store } from "../store/Store.ts"
 import type { CreateRequest } from "./CreateRequest.ts"
 import { makeCreate } from "./creation.ts"
 import { followReservations } from "./index/reservations.ts"
-import { type Read, ServerIndex, type ServerPage } from "./index/ServerIndex.ts"
+import { ServerIndex, type ServerPage } from "./index/ServerIndex.ts"
 import type { ListRequest } from "./index/ServerTable.ts"
 import type { Include } from "./index/summary.ts"
 import { makeManagement } from "./management.ts"
@@ -25,12 +26,19 @@ import { makeWaitFor, type WaitTarget } from "./waiting.ts"
 /** Ids that an error names. */
 const MOST_IDS = 10
 
+/** 422: the page follows something that is not there. */
+const unknownAfter = (kind: "crash" | "server", id: string | undefined) =>
+  new InvalidRequest({
+    detail: `query field after: no ${kind} has this id: ${id}`,
+    hint: "Begin with the first page again: leave `after` out."
+  })
+
 /** Creates, lists and manages servers (contract, 4.4, 4.5, 4.10; decisions, section 3). Reads touch memory only. */
 export class ServerManager extends Context.Service<
   ServerManager,
   {
     /** JSON array of all summaries, by creation. */
-    list(include: Include): Effect.Effect<Read>
+    list(include: Include): Effect.Effect<Versioned>
     /**
      * Returns the servers of a request, by creation.
      *
@@ -39,7 +47,7 @@ export class ServerManager extends Context.Service<
     select(request: ListRequest): Effect.Effect<ServerPage, InvalidRequest>
     readonly ids: Effect.Effect<ReadonlyArray<ServerId>>
     /** JSON of one summary. */
-    get(id: ServerId, include: Include): Effect.Effect<Read, NotFound>
+    get(id: ServerId, include: Include): Effect.Effect<Versioned, NotFound>
     /**
      * Returns the id of the only server whose id begins with a text.
      *
@@ -126,10 +134,7 @@ export class ServerManager extends Context.Service<
       const crashes = Effect.fn("ServerManager.crashes")(function* (query: CrashQuery) {
         const found = yield* store.read(crashRepo.find(query))
         if (found === undefined) {
-          return yield* new InvalidRequest({
-            detail: `query field after: no crash has this id: ${query.after}`,
-            hint: "Begin with the first page again: leave `after` out."
-          })
+          return yield* unknownAfter("crash", query.after)
         }
         return found
       })
@@ -156,13 +161,7 @@ export class ServerManager extends Context.Service<
         ids: index.ids,
         select: Effect.fn("ServerManager.select")(function* (request) {
           const page = yield* index.select(request)
-          return (
-            page ??
-            (yield* new InvalidRequest({
-              detail: `query field after: no server has this id: ${request.after}`,
-              hint: "Begin with the first page again: leave `after` out."
-            }))
-          )
+          return page ?? (yield* unknownAfter("server", request.after))
         }),
         identify,
         waitFor,

@@ -139,16 +139,18 @@ export const ServersHandlers = HttpApiBuilder.group(
           const { timeout = "", wait = "" } = query
           const found = yield* Effect.result(servers.get(params.server, include))
           const id = Result.isSuccess(found) ? params.server : yield* servers.identify(params.server)
-          const waited =
-            wait === ""
-              ? undefined
-              : yield* Effect.timeoutOption(
-                  servers.waitFor(id, wait),
-                  Duration.seconds(timeout === "" ? DEFAULT_TIMEOUT : Number(timeout))
-                )
+          if (wait === "") {
+            return yield* conditional(
+              Result.isSuccess(found) ? found.success : yield* servers.get(id, include)
+            )
+          }
+          const waited = yield* Effect.timeoutOption(
+            servers.waitFor(id, wait),
+            Duration.seconds(timeout === "" ? DEFAULT_TIMEOUT : Number(timeout))
+          )
           return yield* conditional(
             yield* servers.get(id, include),
-            waited !== undefined && Option.isNone(waited) ? { "x-muster-timed-out": "true" } : {}
+            Option.isNone(waited) ? { "x-muster-timed-out": "true" } : {}
           )
         }),
         crashesOf: ({ params, query }) => servers.crashesOf(params.server, pageOfCrashes(query)),

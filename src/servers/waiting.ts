@@ -9,8 +9,7 @@ import { isUp } from "../domain/ServerStatus.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 
 /** The states that a caller can wait for (life.md, "Reading"). */
-export const waitTargets = ["running", "offline", "installed"] as const
-export type WaitTarget = (typeof waitTargets)[number]
+export type WaitTarget = "running" | "offline" | "installed"
 
 const isReached = ({ install, status }: ServerRecord, target: WaitTarget): boolean =>
   // After a reinstallation, the phase is reported before the status.

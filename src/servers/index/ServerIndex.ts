@@ -1,5 +1,6 @@
 import { Context, Effect, Latch, Layer, Option, type Scope, Stream } from "effect"
 import type { SqlError } from "effect/sql"
+import { type Versioned, versioned } from "../../api/conditional.ts"
 import type { CrashSummary } from "../../domain/CrashRecord.ts"
 import type { Unavailable } from "../../domain/errors.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
@@ -15,22 +16,17 @@ import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
 import { type ListRequest, ServerTable } from "./ServerTable.ts"
-import { Encoded } from "./SummaryCache.ts"
+import type { Encoded } from "./SummaryCache.ts"
 import type { Include, ListedServer } from "./summary.ts"
-
-/** A response body, with the cursor of the journal up to which it shows all changes. */
-export interface Read extends Pick<Encoded, "body" | "etag"> {
-  readonly cursor: number
-}
 
 /** A page of servers; `next`: the last of its ids, if there are more servers. */
 export interface ServerPage {
   readonly ids: ReadonlyArray<ServerId>
   readonly next: string | undefined
   /** JSON array of the ids. */
-  readonly encodeIds: () => Read
+  readonly encodeIds: () => Versioned
   /** JSON array of the summaries. */
-  encode(include: Include): Read
+  encode(include: Include): Versioned
 }
 
 /**
@@ -41,14 +37,14 @@ export class ServerIndex extends Context.Service<
   ServerIndex,
   {
     /** JSON array of all summaries, by creation; nothing is computed when nothing changed since the last call. */
-    list(include: Include): Effect.Effect<Read>
+    list(include: Include): Effect.Effect<Versioned>
     /** Returns the servers of a request; undefined: `after` is no server that is or was recently here. */
     select(request: ListRequest): Effect.Effect<ServerPage | undefined>
     readonly ids: Effect.Effect<ReadonlyArray<ServerId>>
     /** Returns at most `limit` ids that begin with `prefix`. */
     withPrefix(prefix: string, limit: number): Effect.Effect<ReadonlyArray<ServerId>>
     /** JSON of one summary. */
-    summary(id: ServerId, include: Include): Effect.Effect<Option.Option<Read>>
+    summary(id: ServerId, include: Include): Effect.Effect<Option.Option<Versioned>>
     /** The plain summary of a server, or the last one of a server that was recently here. */
     latest(id: ServerId): Server | undefined
     /** Returns a latch that each change of a server opens. */
@@ -191,7 +187,7 @@ export class ServerIndex extends Context.Service<
         Effect.forkScoped({ startImmediately: true })
       )
 
-      const readOf = ({ body, etag }: Encoded): Read => ({ body, etag, cursor })
+      const readOf = ({ body, etag }: Encoded): Versioned => ({ body, etag, cursor })
 
       const find = (id: ServerId) => Effect.sync(() => Option.fromUndefinedOr(table.get(id)))
 
@@ -206,7 +202,7 @@ export class ServerIndex extends Context.Service<
             return {
               ids,
               next,
-              encodeIds: () => readOf(new Encoded(new TextEncoder().encode(JSON.stringify(ids)))),
+              encodeIds: () => versioned(ids, cursor),
               encode: (include) => readOf(table.encode(records, include))
             }
           }),
