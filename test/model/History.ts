@@ -10,6 +10,12 @@ export interface CreateBody {
   readonly overrides: { readonly env: { readonly OPERATION: string } }
 }
 
+/** The body of a change; each client writes a label of its own. */
+export interface PatchBody {
+  readonly labels?: Readonly<Record<string, string>>
+  readonly expires_in?: number | null
+}
+
 /** The request of a client. */
 export type ClientRequest =
   | { readonly kind: "create"; readonly key: string; readonly body: CreateBody }
@@ -18,6 +24,11 @@ export type ClientRequest =
   | { readonly kind: "delete"; readonly server: string; readonly force: boolean }
   | { readonly kind: "power"; readonly server: string; readonly action: PowerAction }
   | { readonly kind: "reinstall" | "reset" | "commands"; readonly server: string }
+  | { readonly kind: "patch"; readonly server: string; readonly body: PatchBody }
+  /** Also recorded as one power action of each server. */
+  | { readonly kind: "power-many"; readonly servers: ReadonlyArray<string>; readonly action: PowerAction }
+  /** Also recorded as one deletion of each server. */
+  | { readonly kind: "delete-many"; readonly servers: ReadonlyArray<string>; readonly force: boolean }
   | { readonly kind: "drain"; readonly node: string; readonly drained: boolean; readonly move: boolean }
   | { readonly kind: "reload"; readonly folder: "blueprints" | "software" }
   | { readonly kind: "ticket" }
@@ -33,6 +44,12 @@ export type ListPath =
   | "/api/system"
   | "/healthz"
 export type ServerPath = "" | "/status" | "/install" | "/logs" | "/stats"
+
+/** What an action on several servers did to one of them. */
+export interface Outcome {
+  readonly status: number
+  readonly detail?: string
+}
 
 export interface Operation {
   readonly n: number
@@ -51,6 +68,8 @@ export interface Operation {
   readonly node_id?: string
   readonly ids?: ReadonlyArray<string>
   readonly detail?: string
+  /** The outcomes of an action on several servers, by id. */
+  readonly outcomes?: ReadonlyMap<string, Outcome>
   /** The error says that nothing was changed. */
   readonly unchanged?: true
   /** The defect in the form of the response, for any request. */

@@ -20,7 +20,9 @@ const ServerRow = Schema.Struct({
   status: ServerStatus,
   install: json(Schema.Struct({ phase: text })),
   start_pending: whole,
-  last_sequence: whole
+  last_sequence: whole,
+  labels: Schema.NullOr(json(Schema.Record(Schema.String, Schema.String))),
+  expires_at: Schema.NullOr(text)
 })
 
 const JournalRow = Schema.Struct({
@@ -68,7 +70,7 @@ export type Tables = typeof Tables.Type
 export const tableColumns: Readonly<Record<keyof Tables, { columns: string; order: string }>> = {
   servers: {
     columns:
-      "id, blueprint_id, node_id, allocations, overrides, definition, status, install, start_pending, last_sequence",
+      "id, blueprint_id, node_id, allocations, overrides, definition, status, install, start_pending, last_sequence, labels, expires_at",
     order: "id"
   },
   ports: { columns: "node_id, address, port, server_id", order: "node_id, address, port" },
@@ -84,15 +86,18 @@ export const tableColumns: Readonly<Record<keyof Tables, { columns: string; orde
   nodes: { columns: "id, drained, connected, capacity", order: "id" }
 }
 
-/** A server in the list with `include=status,limits,software`. */
+/** A server in the list with {@link INCLUDE}. */
 export const Listed = Schema.Struct({
   id: text,
   node_id: text,
   blueprint_id: text,
   status: ServerStatus,
   limits: Limits,
-  allocations: Allocations
+  allocations: Allocations,
+  labels: Schema.Record(Schema.String, Schema.String),
+  expires_at: Schema.NullOr(text)
 })
+export const INCLUDE = "include=status,limits,software,labels,expires_at"
 export type Listed = typeof Listed.Type
 
 /** A node as GET /api/nodes/:node returns it. */

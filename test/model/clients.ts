@@ -3,10 +3,10 @@ import { Effect } from "effect"
 import type { Random } from "../support/random.ts"
 import { adminKey } from "../support/Service.ts"
 import { blueprints } from "./definitions.ts"
-import type { ClientRequest, CreateBody, ListPath, ServerPath } from "./History.ts"
+import type { ClientRequest, CreateBody, ListPath, PatchBody, ServerPath } from "./History.ts"
 import { makeClient } from "./http.ts"
 import type { Recorder } from "./Recorder.ts"
-import { keptOf, requestOf } from "./requests.ts"
+import { keptOf, partsOf, requestOf } from "./requests.ts"
 import { POPULATION } from "./settings.ts"
 import { nodeIds } from "./setup.ts"
 
@@ -22,6 +22,10 @@ const MAX_PAUSE_MILLIS = 80
 /** Minimum timeout of most clients, in milliseconds; the maximum is twice as long. */
 const MIN_TIMEOUT_MILLIS = 1_200
 const AGAIN_MILLIS = 150
+/** Maximum number of further servers of an action on several. */
+const MANY = 4
+/** Seconds: the shortest that the service takes. */
+const EXPIRES_IN = 10
 /** Number of creations repeated at the end. */
 const REPEATED = 200
 /** Maximum attempts of a creation. */
@@ -53,7 +57,10 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
   const drained = new Set<string>()
   /** Nodes with a drain or undrain in progress: one at a time, so that the last one is known. */
   const busy = new Set<string>()
+  /** Servers whose expiry was changed. */
+  const expiring = new Set<string>()
   let keys = 0
+  let values = 0
 
   /** Sends requests and records the responses. */
   const sender = Effect.fnUntraced(function* (client: string) {
@@ -62,11 +69,15 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
       const sent = recorder.now()
       const answer = yield* request(urls[replica] ?? "", requestOf(requested), timeoutMillis)
       const base = { client, replica, requested, sent, ended: recorder.now() }
-      return recorder.operation(
+      const operation = recorder.operation(
         "lost" in answer
           ? { ...base, status: undefined, lost: answer.lost }
           : { ...base, status: answer.status, ...keptOf(requested, answer) }
       )
+      for (const part of partsOf(requested)) {
+        recorder.operation({ ...operation, requested: part, ...operation.outcomes?.get(part.server) })
+      }
+      return operation
     })
   })
 
@@ -144,6 +155,31 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
       return [...undeleted.keys()][random.below(undeleted.size)]
     }
 
+    const some = () =>
+      Array.from({ length: 1 + random.below(MANY) }, someServer).filter((id) => id !== undefined)
+
+    const patch = (server: string) => {
+      const body: PatchBody = {
+        ...(random.below(4) === 0 ? {} : { labels: { [name.replaceAll(" ", "-")]: String(values++) } }),
+        ...(random.below(6) === 0 ? { expires_in: random.below(2) === 0 ? null : EXPIRES_IN } : {})
+      }
+      if (body.expires_in !== undefined) expiring.add(server)
+      return ask({ kind: "patch", server, body })
+    }
+
+    const deleteMany = Effect.suspend(() => {
+      const servers = [...new Set(some())]
+      if (servers.length === 0) return Effect.void
+      return Effect.tap(
+        ask({ kind: "delete-many", servers, force: random.below(3) === 0 }),
+        ({ outcomes = new Map() }) =>
+          Effect.sync(() => {
+            for (const [id, { status }] of outcomes)
+              if (status === 200 || status === 404) undeleted.delete(id)
+          })
+      )
+    })
+
     const act = Effect.suspend((): Effect.Effect<unknown> => {
       const what = random.below(100)
       const isFull = undeleted.size >= POPULATION
@@ -160,7 +196,13 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
       if (what < 64) return ask({ kind: "commands", server })
       if (what < 67) return ask({ kind: "reinstall", server })
       if (what < 68) return ask({ kind: "reset", server })
-      if (what < (isFull ? 80 : 74)) {
+      if (what < 73) return patch(server)
+      if (what < 75) {
+        const servers = [...new Set([server, ...some()])]
+        return ask({ kind: "power-many", servers, action: random.pick(actions) })
+      }
+      if (what < 76) return deleteMany
+      if (what < (isFull ? 86 : 81)) {
         return Effect.tap(ask({ kind: "delete", server, force: random.below(3) === 0 }), ({ status }) =>
           Effect.sync(() => {
             if (status === 200 || status === 404) undeleted.delete(server)
@@ -189,6 +231,16 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
         const requested = { kind: "drain", node, drained: false, move: false } as const
         let status: number | undefined
         for (let turn = 0; status !== 200; turn++) ({ status } = yield* send(requested, turn % urls.length))
+      }
+    }).pipe(Effect.scoped),
+    /** Removes every expiry, so that no further server expires. */
+    keepAll: Effect.gen(function* () {
+      const send = yield* sender("after")
+      for (const server of expiring) {
+        const requested = { kind: "patch", server, body: { expires_in: null } } as const
+        let status: number | undefined
+        for (let turn = 0; status !== 200 && status !== 404 && status !== 409; turn++)
+          ({ status } = yield* send(requested, turn % urls.length))
       }
     }).pipe(Effect.scoped),
     /** Repeats acknowledged creations, at any replica. */

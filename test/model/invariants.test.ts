@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import type { History, Operation } from "./History.ts"
 import { answers, found, gone } from "./invariants/answers.ts"
+import { expiry, lastPatch } from "./invariants/changes.ts"
 import { acknowledged, deletions, idempotency, unchanged, whole } from "./invariants/creations.ts"
 import { drains } from "./invariants/drains.ts"
 import { capacity, ports } from "./invariants/holdings.ts"
@@ -534,6 +535,44 @@ const broken: ReadonlyArray<readonly [(typeof invariants)[number], string, Histo
       requested: { ...create("key-b", "wide"), body: { ...create("key-b", "wide").body, start: true } }
     }),
     /srv_b is offline, and was to be started/
+  ],
+  [
+    lastPatch,
+    "a label with an earlier value",
+    withOperation(13, {
+      requested: { kind: "patch", server: "srv_b", body: { labels: { "client-0": "3" } } }
+    }),
+    /label client-0 of srv_b is 2; operation 13 made it 3/
+  ],
+  [
+    lastPatch,
+    "a label of a change that was certainly refused",
+    withOperation(13, { status: 503, unchanged: true }),
+    /label client-0 of srv_b is 2; operation 12 made it 1/
+  ],
+  [
+    lastPatch,
+    "a label that was lost",
+    withTables(({ servers }) => ({ servers: servers.map((server) => ({ ...server, labels: {} })) })),
+    /label client-0 of srv_b is undefined/
+  ],
+  [
+    expiry,
+    "an expiry that was removed",
+    withTables(({ servers }) => ({
+      servers: servers.map((server) =>
+        server.id === "srv_a" ? { ...server, expires_at: "2026-01-01T00:00:00.000Z" } : server
+      )
+    })),
+    /srv_a expires at 2026.*operation 14/
+  ],
+  [
+    state,
+    "a replica with other labels",
+    withReplica(({ servers }) => ({
+      servers: servers.map((server) => ({ ...server, labels: { other: "1" } }))
+    })),
+    /labels of srv_a at replica 1/
   ]
 ]
 
@@ -597,6 +636,26 @@ describe("model: invariants of a run", () => {
     )
     const failed = { ...asked, end: { ...asked.end, tables: { ...tables, journal } } }
     assert.deepStrictEqual(lastPowerAction.problems(failed), [])
+  })
+
+  it("a change without a response may have been made, also after a later one", () => {
+    const lost = withOperation(12, { status: undefined, lost: "abandoned" })
+    const earlier = {
+      ...lost,
+      end: withTables(({ servers }) => ({
+        servers: servers.map((server) =>
+          server.id === "srv_b" ? { ...server, labels: { "client-0": "1" } } : server
+        )
+      })).end
+    }
+    assert.deepStrictEqual(lastPatch.problems(earlier), [])
+  })
+
+  it("a server with an expiry may be deleted without a request", () => {
+    const expired = withOperation(5, {
+      requested: { kind: "patch", server: "srv_c", body: { expires_in: 10 } }
+    })
+    assert.deepStrictEqual([...deletions.problems(expired), ...acknowledged.problems(expired)], [])
   })
 
   it("the end of a server that its node has removed may be published if the response to the removal was lost", () => {

@@ -66,6 +66,7 @@ describe("design: every acknowledged change survives any fault, and all replicas
         yield* Fiber.interrupt(activity)
         yield* Fiber.join(working)
         yield* clients.undrainAll
+        yield* clients.keepAll
 
         const rest = yield* Effect.result(
           eventually(

@@ -4,6 +4,7 @@ import { statementsOn } from "../support/postgresDatabase.ts"
 import { adminKey, requestTo } from "../support/Service.ts"
 import { expectStatus } from "../support/servers.ts"
 import {
+  INCLUDE,
   Listed,
   NodeSeen,
   portsOf,
@@ -33,7 +34,7 @@ export const readTables = Effect.fnUntraced(function* (url: string) {
 
 const readReplica = Effect.fnUntraced(function* (replica: Replica, nodes: ReadonlyArray<string>) {
   const api = { request: requestTo(replica.url, adminKey) }
-  const list = yield* expectStatus(api, 200, "GET", "/api/servers?include=status,limits,software")
+  const list = yield* expectStatus(api, 200, "GET", `/api/servers?${INCLUDE}`)
   const details = yield* Effect.forEach(nodes, (id) =>
     Effect.flatMap(expectStatus(api, 200, "GET", `/api/nodes/${id}`), ({ text }) => decodeNode(text))
   )
@@ -69,7 +70,11 @@ export const pendingWork = (setup: Setup, { nodes, replicas, tables }: Snapshot)
   const has = new Map(
     nodes.flatMap(({ id, instances }) => instances.map((it) => [`${id} ${it.id}`, it] as const))
   )
+  const isOverdue = (expires_at: string | null) => expires_at !== null && Date.parse(expires_at) <= Date.now()
   return [
+    ...tables.servers
+      .filter(({ expires_at }) => isOverdue(expires_at))
+      .map(({ expires_at, id }) => `${id} expired at ${expires_at}`),
     ...(tables.journal.at(-1)?.cursor === newest ? [] : ["the journal grows"]),
     ...tables.servers.flatMap(({ id, install, node_id, start_pending, status }) => {
       const there = has.get(`${node_id} ${id}`)

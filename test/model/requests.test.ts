@@ -47,5 +47,15 @@ describe("model: the form of responses", () => {
       node_id: "n0"
     })
     assert.isDefined(keptOf(create, answer("{}", 202)).malformed)
+    const many = { kind: "power-many", servers: ["srv_a", "srv_b"], action: "start" } as const
+    const refused = { ...body, code: "404", status: "Not Found" }
+    assert.deepStrictEqual(
+      keptOf(many, answer(JSON.stringify({ srv_a: { status: 200 }, srv_b: refused }))).outcomes,
+      new Map([
+        ["srv_a", { status: 200 }],
+        ["srv_b", { status: 404, detail: "why" }]
+      ])
+    )
+    assert.isDefined(keptOf(many, answer('{"srv_a":{"status":200}}')).malformed)
   })
 })

@@ -1,5 +1,5 @@
 /** The requests of clients over HTTP, and the recorded part of the responses. */
-import type { ClientRequest, Operation } from "./History.ts"
+import type { ClientRequest, Operation, Outcome } from "./History.ts"
 import type { HttpAnswer, HttpRequest } from "./http.ts"
 
 /** The hint of an error that certainly changed nothing begins with this. */
@@ -33,6 +33,20 @@ export const requestOf = (requested: ClientRequest): HttpRequest => {
         path: `/api/servers/${requested.server}/commands`,
         body: { commands: ["say hello"] }
       }
+    case "patch":
+      return { method: "PATCH", path: `/api/servers/${requested.server}`, body: requested.body }
+    case "power-many":
+      return {
+        method: "POST",
+        path: "/api/servers/power",
+        body: { selector: { ids: requested.servers }, action: requested.action }
+      }
+    case "delete-many":
+      return {
+        method: "DELETE",
+        path: "/api/servers",
+        body: { selector: { ids: requested.servers }, force: requested.force }
+      }
     case "reinstall":
     case "reset":
       return { method: "POST", path: `/api/servers/${requested.server}/${requested.kind}` }
@@ -55,7 +69,23 @@ export const requestOf = (requested: ClientRequest): HttpRequest => {
   }
 }
 
-type Kept = Pick<Operation, "id" | "node_id" | "ids" | "detail" | "unchanged" | "malformed">
+/** The requests of an action on several servers, one for each; none: another request. */
+export const partsOf = (requested: ClientRequest): ReadonlyArray<ClientRequest & { server: string }> => {
+  if (requested.kind === "power-many")
+    return requested.servers.map((server) => ({ kind: "power", server, action: requested.action }))
+  if (requested.kind === "delete-many")
+    return requested.servers.map((server) => ({ kind: "delete", server, force: requested.force }))
+  return []
+}
+
+type Kept = Pick<Operation, "id" | "node_id" | "ids" | "detail" | "outcomes" | "unchanged" | "malformed">
+
+const outcomeOf = (body: {
+  readonly status: unknown
+  readonly code: unknown
+  readonly detail: unknown
+}): Outcome =>
+  body.status === 200 ? { status: 200 } : { status: Number(body.code), detail: String(body.detail) }
 
 /** The recorded part of a response. */
 export const keptOf = (requested: ClientRequest, { malformed, status, text }: HttpAnswer): Kept => {
@@ -72,6 +102,12 @@ export const keptOf = (requested: ClientRequest, { malformed, status, text }: Ht
         ? { id: body.id, node_id: body.node_id }
         : wrong(`a creation that answers ${text}`)
     }
+    const parts = partsOf(requested)
+    if (parts.length > 0) {
+      const outcomes = new Map(parts.map(({ server }) => [server, outcomeOf(body[server])]))
+      return Object.keys(body).length === outcomes.size ? { outcomes } : wrong(`outcomes of others: ${text}`)
+    }
+    if (requested.kind === "patch" && body.id !== requested.server) return wrong(`another: ${text}`)
     if (requested.kind === "get-server" && requested.what === "" && body.id !== requested.server)
       return wrong(`another: ${text}`)
     if (requested.kind !== "list" || !requested.what.startsWith("/api/servers")) return {}

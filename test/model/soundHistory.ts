@@ -115,7 +115,9 @@ const tables: Tables = {
     status: statuses.at(-1) ?? "installing",
     install: { phase: "ready" },
     start_pending: 0,
-    last_sequence: 1
+    last_sequence: 1,
+    labels: id === "srv_b" ? { "client-0": "2" } : {},
+    expires_at: null
   })),
   ports: there.flatMap(({ id, node_id, ports }) =>
     ports.map((port) => ({ node_id, address: "127.0.0.1", port, server_id: id }))
@@ -144,8 +146,10 @@ const tables: Tables = {
 
 const replica: ReplicaSeen = {
   text: "",
-  servers: tables.servers.map(({ allocations, blueprint_id, id, node_id, status }) => ({
+  servers: tables.servers.map(({ allocations, blueprint_id, expires_at, id, labels, node_id, status }) => ({
     id,
+    labels: labels ?? {},
+    expires_at,
     node_id,
     blueprint_id,
     status,
@@ -212,7 +216,10 @@ const operations: ReadonlyArray<Operation> = [
     { status: 202, id: "srv_a", node_id: "n0", replica: 1 }
   ),
   operation(10, { kind: "drain", node: "n1", drained: true, move: false }),
-  operation(11, { kind: "list", what: "/healthz" }, { status: undefined, lost: "ECONNREFUSED", replica: 1 })
+  operation(11, { kind: "list", what: "/healthz" }, { status: undefined, lost: "ECONNREFUSED", replica: 1 }),
+  operation(12, { kind: "patch", server: "srv_b", body: { labels: { "client-0": "1" } } }),
+  operation(13, { kind: "patch", server: "srv_b", body: { labels: { "client-0": "2" } } }),
+  operation(14, { kind: "patch", server: "srv_a", body: { expires_in: null } })
 ]
 
 const received: ReadonlyArray<StreamEvent> = journal

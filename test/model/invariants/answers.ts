@@ -8,6 +8,7 @@ import {
   overlaps
 } from "../History.ts"
 import { ABANDONED } from "../http.ts"
+import { withExpiry } from "./changes.ts"
 
 /** Allowed statuses of each request, during any fault (contract 7; decisions 3). */
 const allowed: Readonly<Record<ClientRequest["kind"], ReadonlyArray<number>>> = {
@@ -15,6 +16,9 @@ const allowed: Readonly<Record<ClientRequest["kind"], ReadonlyArray<number>>> = 
   "create-conflict": [409, 503],
   delete: [200, 404, 502, 503],
   power: [200, 404, 409, 502, 503],
+  "power-many": [200, 503],
+  "delete-many": [200, 503],
+  patch: [200, 404, 409, 503],
   reinstall: [202, 404, 409, 502, 503],
   reset: [202, 404, 409, 502, 503],
   commands: [204, 404, 409, 502, 503],
@@ -98,12 +102,14 @@ export const found: Invariant = {
   name: "every acknowledged server is found",
   problems: (history) => {
     const { created, removed } = lifetimes(history)
+    const mayExpire = withExpiry(history)
     const isGone = (id: string, until: number) => {
       const requested = removed.get(id)
       const creation = created.get(id)?.requested
       return (
         (requested !== undefined && requested.sent <= until) ||
-        (creation?.kind === "create" && isEphemeral(creation.body))
+        (creation?.kind === "create" && isEphemeral(creation.body)) ||
+        mayExpire.has(id)
       )
     }
     // A disconnected replica has some time to recover.

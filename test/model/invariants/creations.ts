@@ -1,6 +1,7 @@
 import { isEphemeral, kinds } from "../definitions.ts"
 import type { Invariant } from "../History.ts"
 import { portsOf, sentKey } from "../Snapshot.ts"
+import { withExpiry } from "./changes.ts"
 import { firstNodes, givenUp, timelinesOf } from "./timelines.ts"
 
 /** One idempotency key creates one server, at any replica and for any number of requests. */
@@ -90,6 +91,7 @@ export const acknowledged: Invariant = {
   problems: ({ end, operations }) => {
     const kept = new Set(end.tables.servers.map(({ id }) => id))
     const timelines = timelinesOf(end.tables)
+    const mayExpire = withExpiry({ operations })
     const deletions = new Set(
       operations.flatMap(({ requested }) => (requested.kind === "delete" ? [requested.server] : []))
     )
@@ -108,7 +110,8 @@ export const acknowledged: Invariant = {
       const timeline = timelines.get(id)
       if (timeline === undefined) return [`${id} (operation ${n}) was never created`]
       if (!timeline.isDeleted) return [`${id} (operation ${n}) has no record, and was not deleted`]
-      const mayEnd = deletions.has(id) || (requested.kind === "create" && isEphemeral(requested.body))
+      const mayEnd =
+        deletions.has(id) || mayExpire.has(id) || (requested.kind === "create" && isEphemeral(requested.body))
       return mayEnd ? [] : [`${id} (operation ${n}) was deleted without a request`]
     })
   }
@@ -122,6 +125,7 @@ export const deletions: Invariant = {
   name: "every deletion has a reason, and a deleted server is gone everywhere",
   problems: ({ nodeActions, end, operations }) => {
     const requested = operations.filter(({ requested: it }) => it.kind === "delete")
+    const mayExpire = withExpiry({ operations })
     const wanted = new Set(
       requested.flatMap(({ requested: it }) => (it.kind === "delete" ? [it.server] : []))
     )
@@ -135,7 +139,7 @@ export const deletions: Invariant = {
     const wiped = new Set(nodeActions.flatMap(({ node, server }) => (server === undefined ? [node] : [])))
     const unexplained = [...timelines.values()].filter(
       ({ blueprint_id, entries, id, isDeleted, statuses }) => {
-        if (!isDeleted || wanted.has(id)) return false
+        if (!isDeleted || wanted.has(id) || mayExpire.has(id)) return false
         if (!isEphemeral({ blueprint_id })) return true
         const hasEnded =
           statuses.at(-1)?.payload === "offline" && statuses.some(({ payload }) => isUp(payload))

@@ -58,7 +58,13 @@ export const state: Invariant = {
             .toSorted()
             .join()
         ),
-        ...servers.flatMap(({ allocations, id, node_id, status }) => [
+        ...servers.flatMap(({ allocations, expires_at, id, labels, node_id, status }) => [
+          ...differs(
+            `labels of ${id} at replica ${replica}`,
+            JSON.stringify(records.get(id)?.labels ?? {}),
+            JSON.stringify(labels)
+          ),
+          ...differs(`expiry of ${id} at replica ${replica}`, records.get(id)?.expires_at, expires_at),
           ...differs(`status of ${id} at replica ${replica}`, newest(timelines.get(id), "status"), status),
           ...differs(`node of ${id} at replica ${replica}`, records.get(id)?.node_id, node_id),
           ...differs(

@@ -1,6 +1,7 @@
 import { isEphemeral } from "../definitions.ts"
 import type { ClientRequest, History, Invariant, Operation } from "../History.ts"
 import { sentKey } from "../Snapshot.ts"
+import { withExpiry } from "./changes.ts"
 import { firstNodes, givenUp, isInstall, newest, timelinesOf } from "./timelines.ts"
 
 /** The final status of a power action. */
@@ -21,7 +22,7 @@ const REFUSED: ReadonlyArray<number> = [404, 409]
 
 /** Servers whose changes are all known, and were all requested by clients. */
 const isCertain = ({ nodeActions, operations, end }: History) => {
-  const wild = new Set<string>()
+  const wild = new Set(withExpiry({ operations }))
   const wiped = new Set(nodeActions.flatMap(({ node, server }) => (server === undefined ? [node] : [])))
   for (const { server } of nodeActions) if (server !== undefined) wild.add(server)
   for (const { requested, status } of operations) {
