@@ -1,8 +1,6 @@
 /** The kinds of settings: the accepted texts and their reading; undefined: refused. */
-import { isIP } from "node:net"
 import { Result } from "effect"
 import { IpNetwork } from "effect/net"
-import { type NodeAllocation, parsePortRanges } from "../domain/Allocation.ts"
 import { type DatabaseUrl, parseDatabaseUrl, withoutSecrets } from "../store/sql/DatabaseUrl.ts"
 
 export const text = { may: "any text", read: (value: string) => value }
@@ -70,30 +68,6 @@ export const networks = {
   read: (value: string): ReadonlyArray<IpNetwork.IpNetwork> | undefined => {
     const read = list.read(value).map((item) => IpNetwork.fromString(item))
     return read.every(Result.isSuccess) ? read.map((item) => item.success) : undefined
-  }
-}
-
-export const allocations = {
-  may: "IP address:ports, such as 127.0.0.1:25565-25664; several separated by ;",
-  read: (value: string): ReadonlyArray<NodeAllocation> | undefined => {
-    const read: Array<NodeAllocation> = []
-    for (const part of value.split(";")) {
-      const colon = part.lastIndexOf(":")
-      const address = part
-        .slice(0, colon)
-        .trim()
-        .replace(/^\[(.*)\]$/, "$1")
-      const ports = part.slice(colon + 1).trim()
-      if (colon < 1 || isIP(address) === 0 || parsePortRanges(ports) === undefined) return undefined
-      read.push({ address, alias: "", force_outgoing_ip: false, ports })
-    }
-    return read
-  },
-  wrong: (value: string): string | undefined => {
-    for (const [range, first, last] of value.matchAll(/\b(\d{1,5})-(\d{1,5})(?=\s*(?:[,;]|$))/g)) {
-      if (Number(first) > Number(last)) return `the range ${range} is reversed, write ${last}-${first}`
-    }
-    return undefined
   }
 }
 

@@ -1,6 +1,7 @@
 /** Every setting of `muster node`, read once at the start. An empty variable counts as unset. */
 import { Effect, Redacted } from "effect"
-import { address, allocations, file, oneOf, optionalAddress, path, text, whole, yesNo } from "./kinds.ts"
+import { allocations } from "./allocations.ts"
+import { address, file, oneOf, optionalAddress, path, text, whole, yesNo } from "./kinds.ts"
 import { type InvalidSetting, readAll, type SettingValue, secret, setting } from "./Setting.ts"
 import { StartError } from "./StartError.ts"
 import { settings } from "./service.ts"
@@ -84,7 +85,7 @@ export const nodeSettings = {
   allocations: setting(
     "MUSTER_NODE_ALLOCATIONS",
     "127.0.0.1:25565-25664",
-    "Addresses and ports for servers on this node. Set it to an address that players reach.",
+    "Addresses and ports for servers on this node. Set it to an address that players reach; the alias is the host name that callers show to players.",
     allocations
   ),
   runtime: setting(

@@ -1,7 +1,7 @@
 /** Every setting of the service: name, default, meaning and accepted texts. Read once at the start. */
 import { Context, Effect, Layer, Option, Redacted } from "effect"
+import { allocations } from "./allocations.ts"
 import {
-  allocations,
   databaseUrl,
   file,
   list,
@@ -92,7 +92,7 @@ export const settings = {
   embeddedAllocations: setting(
     "MUSTER_EMBEDDED_ALLOCATIONS",
     "127.0.0.1:25565-25664",
-    "Addresses and ports for servers on the embedded node. Set it to an address of the host to admit players from the network.",
+    "Addresses and ports for servers on the embedded node. Set it to an address of the host to admit players from the network; the alias is the host name that callers show to players.",
     allocations
   ),
   embeddedOnShutdown: setting(

@@ -2,6 +2,8 @@ import { readdirSync, readFileSync } from "node:fs"
 import { join, resolve } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { ConfigProvider, Effect, Option, Redacted } from "effect"
+import * as fc from "fast-check"
+import { allocations } from "../../src/config/allocations.ts"
 import { InvalidSetting } from "../../src/config/Setting.ts"
 import { ServiceConfig, settings } from "../../src/config/service.ts"
 import { muster } from "../support/command.ts"
@@ -78,6 +80,90 @@ describe("settings", () => {
       assert.strictEqual(message, `${name} is "10.0.0.7:0-3"; it may be ${may}`)
     })
   )
+
+  it.effect("an alias follows the ports after =; it is a host name or an address", () =>
+    Effect.gen(function* () {
+      const read = yield* load({
+        MUSTER_EMBEDDED_ALLOCATIONS:
+          "10.0.0.7:1-9,12=play.example.com; [2001:db8::7]:1=PLAY6.example ;127.0.0.1:1 = localhost;10.0.0.8:1=203.0.113.7;::1:5"
+      })
+      assert.deepStrictEqual(
+        read.embeddedAllocations.map(({ address, alias, ports }) => [address, ports, alias]),
+        [
+          ["10.0.0.7", "1-9,12", "play.example.com"],
+          ["2001:db8::7", "1", "PLAY6.example"],
+          ["127.0.0.1", "1", "localhost"],
+          ["10.0.0.8", "1", "203.0.113.7"],
+          ["::1", "5", ""]
+        ]
+      )
+    })
+  )
+
+  it.effect("an alias that is not a host name and an address that is given twice are named", () =>
+    Effect.gen(function* () {
+      const name = "MUSTER_EMBEDDED_ALLOCATIONS"
+      const may = Object.values(settings).find((setting) => setting.name === name)?.may
+      const refusedAliases = [
+        "",
+        "a b",
+        "-a",
+        "a..b",
+        "a=b",
+        "a_b",
+        "10.0.0.300",
+        "a:1",
+        "ä",
+        "fe80::1%eth0",
+        `${"a".repeat(64)}.b`
+      ]
+      const mistakes = [
+        ...refusedAliases.map((alias) => [
+          `10.0.0.8:1;10.0.0.7:1-9=${alias}`,
+          `the alias ${JSON.stringify(alias)} is not a host name`
+        ]),
+        ["10.0.0.7:1;10.0.0.7:2=a", "10.0.0.7 is there twice, give all its ports at once"],
+        ["[::1]:1; [0:0::1]:2", "::1 is there twice, give all its ports at once"],
+        ["10.0.0.7:9-1=a.example", "the range 9-1 is reversed, write 1-9"]
+      ] as const
+      for (const [value, wrong] of mistakes) {
+        const { message } = yield* Effect.flip(load({ [name]: value }))
+        assert.strictEqual(message, `${name} is ${JSON.stringify(value)}: ${wrong}; it may be ${may}`)
+      }
+    })
+  )
+
+  it("any list of addresses, ports and aliases is read as it is written", () => {
+    const port = fc.integer({ min: 1, max: 65_535 })
+    const ports = fc.oneof(
+      port.map(String),
+      fc.tuple(port, port).map(([a, b]) => `${Math.min(a, b)}-${Math.max(a, b)}`)
+    )
+    const address = fc.oneof(fc.ipV4(), fc.ipV6())
+    const entry = fc.record({
+      address,
+      ports,
+      alias: fc.option(fc.oneof(fc.domain(), fc.ipV4()), { nil: "" })
+    })
+    fc.assert(
+      fc.property(
+        fc.uniqueArray(entry, { minLength: 1, maxLength: 5, selector: (it) => it.address }),
+        (entries) => {
+          const text = entries.map(
+            ({ address, alias, ports }) =>
+              `${address.includes(":") ? `[${address}]` : address}:${ports}${alias === "" ? "" : `=${alias}`}`
+          )
+          const mistake = allocations.wrong(text.join("; "))
+          // Two spellings of one IPv6 address.
+          fc.pre(mistake === undefined || !mistake.includes("twice"))
+          assert.deepStrictEqual(
+            allocations.read(text.join("; "))?.map(({ force_outgoing_ip: _, ...rest }) => rest),
+            entries
+          )
+        }
+      )
+    )
+  })
 
   it.effect("no output contains the password of the database, also if its URL is invalid", () =>
     Effect.gen(function* () {
