@@ -10,11 +10,11 @@ import { EventHub } from "../events/EventHub.ts"
 import { Tickets } from "../events/Tickets.ts"
 import { ApiKeys } from "../keys/ApiKeys.ts"
 import { NodeKeys } from "../keys/NodeKeys.ts"
+import type { ClientTls } from "../net/connectTimeoutClient.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { Fleet } from "../nodes/fleet/Fleet.ts"
 import { LoadBalancer } from "../nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
-import type { NodeTls } from "../nodes/remote/connectTimeoutClient.ts"
 import { makeNodeNetworks } from "../nodes/remote/nodeNetworks.ts"
 import { RemoteDaemons } from "../nodes/remote/RemoteDaemons.ts"
 import { layerServers } from "../servers/layerServers.ts"
@@ -24,7 +24,7 @@ import { takeVariable } from "./secretVariables.ts"
 import { StoreLayer } from "./storage.ts"
 
 /** The control plane without its transport: store, blueprints, nodes, servers, events, keys. */
-export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tls: NodeTls = {}) =>
+export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tls: ClientTls = {}) =>
   // The hub comes after the servers: the read model applies a change before the change is published.
   Layer.mergeAll(
     EventHub.layer(),

@@ -8,7 +8,7 @@ import { undecodableFails } from "../../api/undecodable.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { Page, Pagination } from "../../domain/Pagination.ts"
 import { RequestId } from "../../domain/RequestId.ts"
-import { type NodeTls, tlsNow } from "./connectTimeoutClient.ts"
+import { type ClientTls, tlsNow } from "../../net/connectTimeoutClient.ts"
 import type { NodeNetworks } from "./nodeNetworks.ts"
 import { type CallFailure, remoteCall, toDaemonError } from "./remoteCall.ts"
 import { openConsole } from "./remoteConsole.ts"
@@ -19,7 +19,7 @@ export interface RemoteTarget {
   readonly token: string
 }
 
-export interface RemoteDaemonOptions extends NodeTls {
+export interface RemoteDaemonOptions extends ClientTls {
   readonly node_id: NodeId
   /** Called before each attempt; undefined: the node is not connected. */
   readonly target: () => RemoteTarget | undefined

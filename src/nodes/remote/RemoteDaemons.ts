@@ -6,17 +6,17 @@ import type { Daemon } from "../../api/Daemon.ts"
 import { Forbidden, InvalidRequest } from "../../domain/errors.ts"
 import type { NodeId } from "../../domain/Id.ts"
 import { transportOf } from "../../domain/transport.ts"
+import { type ClientTls, connectTimeoutClient } from "../../net/connectTimeoutClient.ts"
 import { DaemonClient } from "../DaemonClient.ts"
 import { Fleet } from "../fleet/Fleet.ts"
 import { NodeRegistry } from "../NodeRegistry.ts"
 import { TokenSeal } from "../TokenSeal.ts"
 import { breakerStore } from "./breakerStore.ts"
-import { connectTimeoutClient, type NodeTls } from "./connectTimeoutClient.ts"
 import { makeNodeNetworks, type NodeNetworks } from "./nodeNetworks.ts"
 import { makeRemoteDaemon } from "./RemoteDaemon.ts"
 import { makeReachabilityProbe } from "./reachabilityProbe.ts"
 
-export interface RemoteDaemonsOptions extends NodeTls {
+export interface RemoteDaemonsOptions extends ClientTls {
   /** Whether nodes with plain HTTP beyond loopback are refused and not called. */
   readonly requireTls?: boolean
   /** Timeout of each call. Default 10 s. */

@@ -18,7 +18,7 @@ import type {
 } from "../../domain/errors.ts"
 import type { NodeId } from "../../domain/Id.ts"
 import { cleanText } from "../../domain/NodeText.ts"
-import { ADDRESS_REFUSED } from "./nodeNetworks.ts"
+import { ADDRESS_REFUSED } from "../../net/addressPolicy.ts"
 
 /** The failures of the derived client. */
 export type CallFailure =

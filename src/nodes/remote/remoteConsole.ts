@@ -3,8 +3,9 @@ import { type Cause, Effect, Option, Queue, Schema, type Scope, Stream } from "e
 import { type DaemonError, NodeUnreachable } from "../../api/Daemon.ts"
 import { Conflict, NotFound } from "../../domain/errors.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
-import type { tlsNow } from "./connectTimeoutClient.ts"
-import { type NodeNetworks, refusedConnection } from "./nodeNetworks.ts"
+import { refusedConnection } from "../../net/addressPolicy.ts"
+import type { tlsNow } from "../../net/connectTimeoutClient.ts"
+import type { NodeNetworks } from "./nodeNetworks.ts"
 import { refusal } from "./remoteCall.ts"
 
 export interface ConsoleOptions {

@@ -15,7 +15,7 @@ import { ServedDaemon } from "../../../src/daemon/controlPlane/ServedDaemon.ts"
 import { type ErrorStatus, reasonPhrases } from "../../../src/domain/ApiError.ts"
 import { NodeId, ServerId } from "../../../src/domain/Id.ts"
 import type { Report } from "../../../src/domain/NodeMessages.ts"
-import { connectTimeoutClient } from "../../../src/nodes/remote/connectTimeoutClient.ts"
+import { connectTimeoutClient } from "../../../src/net/connectTimeoutClient.ts"
 import { plain } from "../../support/ids.ts"
 import { registration } from "../../support/samples.ts"
 

@@ -5,8 +5,8 @@ import type { Duplex } from "node:stream"
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { ByteSize, Effect, Layer } from "effect"
 import { HttpClient, HttpIncomingMessage } from "effect/http"
-import type { Reloadable } from "../../domain/Reloadable.ts"
-import { type NodeNetworks, refusedConnection } from "./nodeNetworks.ts"
+import type { Reloadable } from "../domain/Reloadable.ts"
+import { type AddressPolicy, refusedConnection } from "./addressPolicy.ts"
 
 /**
  * The system repeats a lost first packet after 1, 2, 4, 8 ... s, so a call with a long deadline would find a recovered
@@ -30,7 +30,7 @@ type Connect<A extends HttpAgent> = Parameters<A["createConnection"]>
 /**
  * Refuses the request if its address is refused; false: the address is allowed, or a name, which is looked up first.
  */
-const refuses = (networks: NodeNetworks | undefined, [options, done]: Connect<HttpAgent>): boolean => {
+const refuses = (networks: AddressPolicy | undefined, [options, done]: Connect<HttpAgent>): boolean => {
   const refused = networks === undefined ? undefined : refusedConnection(networks, options.host)
   // A failed connection has no stream: the types of Node.js do not say so.
   if (refused !== undefined) done?.(refused, undefined as never)
@@ -38,8 +38,8 @@ const refuses = (networks: NodeNetworks | undefined, [options, done]: Connect<Ht
 }
 
 class ConnectTimeoutHttpAgent extends HttpAgent {
-  private readonly networks: NodeNetworks | undefined
-  constructor(options: AgentOptions, networks: NodeNetworks | undefined) {
+  private readonly networks: AddressPolicy | undefined
+  constructor(options: AgentOptions, networks: AddressPolicy | undefined) {
     super(options)
     this.networks = networks
   }
@@ -49,8 +49,8 @@ class ConnectTimeoutHttpAgent extends HttpAgent {
 }
 
 class ConnectTimeoutHttpsAgent extends HttpsAgent {
-  private readonly networks: NodeNetworks | undefined
-  constructor(options: AgentOptions, networks: NodeNetworks | undefined) {
+  private readonly networks: AddressPolicy | undefined
+  constructor(options: AgentOptions, networks: AddressPolicy | undefined) {
     super(options)
     this.networks = networks
   }
@@ -74,7 +74,7 @@ const readRefusals = HttpClient.transformResponse(
 )
 
 /** The certificates of both sides, in PEM. */
-export interface NodeTls {
+export interface ClientTls {
   /** Trusted certificates, instead of the system's. */
   readonly ca?: Reloadable<string>
   /** The certificate for a server that asks for one. */
@@ -82,7 +82,7 @@ export interface NodeTls {
 }
 
 /** Returns the current certificates for Node's TLS. */
-export const tlsNow = ({ ca, certificate }: NodeTls) => {
+export const tlsNow = ({ ca, certificate }: ClientTls) => {
   const { cert, key } = certificate?.current() ?? {}
   return {
     ...(ca === undefined ? {} : { ca: ca.current() }),
@@ -92,10 +92,10 @@ export const tlsNow = ({ ca, certificate }: NodeTls) => {
 
 /** An `HttpClient` with connections of its own: kept alive, at most `connections` per address. */
 export const connectTimeoutClient = (
-  options: NodeTls & {
+  options: ClientTls & {
     readonly connections: number
     /** The allowed addresses; absent: all. */
-    readonly networks?: NodeNetworks
+    readonly networks?: AddressPolicy
   }
 ) => {
   const { ca, certificate, connections, networks } = options

@@ -1,0 +1,96 @@
+/** Which addresses a client connects to. The rule applies to the address of the connection, not to a name. */
+import type { LookupAddress, lookup as systemLookup } from "node:dns"
+import type { LookupFunction } from "node:net"
+import { Effect, Option, Result } from "effect"
+import { IpNetwork, NetAddress } from "effect/net"
+import { makeSharedLookup } from "./sharedLookup.ts"
+
+/** NAT64: the last 32 bits are an IPv4 address. */
+const nat64 = IpNetwork.fromStringUnsafe("64:ff9b::/96")
+
+/** Code of a connection that is refused because of the address. */
+export const ADDRESS_REFUSED = "MUSTER_ADDRESS_REFUSED"
+
+/** Returns the address to which packets go, whatever its spelling. */
+const plainAddress = (text: string): NetAddress.IpAddress | undefined => {
+  const read = NetAddress.ipFromString(text.replace(/^\[(.*)\]$/, "$1").replace(/%.*$/, ""))
+  if (Result.isFailure(read)) return undefined
+  const address = read.success
+  if (!NetAddress.isIpv6Address(address)) return address
+  if (!IpNetwork.contains(nat64, address)) {
+    return Option.getOrElse(NetAddress.fromIpv4Mapped(address), () => address)
+  }
+  const [a = 0, b = 0, c = 0, d = 0] = NetAddress.ipv6ToOctets(address).slice(-4)
+  return NetAddress.ipv4FromBytesUnsafe(Uint8Array.of(a, b, c, d))
+}
+
+/** The addresses that a client may connect to. */
+export interface AddressPolicy {
+  /** Returns why the client must not connect to an IP address; undefined: it may, or the text is a name. */
+  refusal(host: string): string | undefined
+  /** Looks up a name without the addresses that are refused. */
+  readonly lookup: LookupFunction
+  /** The addresses of a name, also refused ones; none: it has none, or the look-up takes too long. */
+  addressesOf(name: string): Effect.Effect<ReadonlyArray<string>>
+}
+
+/** 0: either. */
+const familyOf = (family: number | "IPv4" | "IPv6" | undefined): number =>
+  family === "IPv4" ? 4 : family === "IPv6" ? 6 : (family ?? 0)
+
+const refused = (host: string, why: string) =>
+  Object.assign(new Error(`${host}: ${why}`), { code: ADDRESS_REFUSED })
+
+/** The time for {@link AddressPolicy.addressesOf}. */
+const LOOKUP = "2 seconds"
+
+/**
+ * @param rule    returns why an address is refused; `text` is its spelling
+ * @param resolve looks names up
+ */
+export const makeAddressPolicy = (
+  rule: (isIn: (network: IpNetwork.IpNetwork) => boolean, text: string) => string | undefined,
+  resolve?: typeof systemLookup
+): AddressPolicy => {
+  const addressesAt = makeSharedLookup(resolve)
+  const refusal = (host: string): string | undefined => {
+    const address = plainAddress(host)
+    return address === undefined ? undefined : rule((network) => IpNetwork.contains(network, address), host)
+  }
+  return {
+    refusal,
+    lookup: (hostname, options, callback) =>
+      addressesAt(hostname, (error, all) => {
+        if (error !== null) return callback(error, "")
+        const family = familyOf(options.family)
+        const found = all.filter((one) => family === 0 || one.family === family)
+        const allowed = found.filter(({ address }) => refusal(address) === undefined)
+        const [first] = allowed
+        if (first === undefined) {
+          return callback(
+            refused(hostname, refusal(found[0]?.address ?? "") ?? "the name has no address"),
+            ""
+          )
+        }
+        if (options.all === true) return callback(null, allowed)
+        callback(null, first.address, first.family)
+      }),
+    addressesOf: (name) =>
+      Effect.callback<ReadonlyArray<LookupAddress>>((resume) =>
+        addressesAt(name, (error, found) => resume(Effect.succeed(error === null ? found : [])))
+      ).pipe(
+        Effect.timeoutOption(LOOKUP),
+        Effect.map(Option.getOrElse((): ReadonlyArray<LookupAddress> => [])),
+        Effect.map((found) => found.map(({ address }) => address))
+      )
+  }
+}
+
+/** Returns the failure of a connection to an address that the policy refuses. */
+export const refusedConnection = (
+  policy: AddressPolicy,
+  host: string | null | undefined
+): Error | undefined => {
+  const why = policy.refusal(host ?? "")
+  return why === undefined ? undefined : refused(host ?? "", why)
+}
