@@ -11,6 +11,7 @@ import {
   type ServerPart,
   type StatePart,
   stateOf,
+  variablesOf,
   type Written
 } from "./parse/files.ts"
 import type { Position, Problem } from "./parse/problem.ts"
@@ -118,7 +119,7 @@ export const compose = (
       file.includes.length === 0 ? [] : [file.includes.map(({ id }) => id).join(", ")]
     )
   }
-  const much = tooMuch(state?.env ?? {})
+  const much = tooMuch(variablesOf(state?.env ?? {}))
   if (much !== undefined) return fail(file.at, `\`state.env\` with its mixins: ${much}`, [])
   const conflicts = conflictsOf(file, included, parts)
   if (conflicts.length > 0) return Result.fail(conflicts)

@@ -1,4 +1,5 @@
-import { Result } from "effect"
+import { Result, Schema } from "effect"
+import { ImageReference, referenceOf } from "../domain/Overrides.ts"
 import type { Software } from "../domain/Software.ts"
 import { printable } from "./parse/problem.ts"
 import { mapVersion } from "./parse/versions.ts"
@@ -16,7 +17,16 @@ export interface ImageChoice {
  */
 export const resolveImage = (software: Software, choice: ImageChoice): Result.Result<string, string> => {
   const { image, version } = choice
-  if (image !== undefined) return Result.succeed(imageOf(software, image) ?? image)
+  if (image !== undefined) {
+    const named = imageOf(software, image)
+    if (named !== undefined) return Result.succeed(named)
+    const keys = Object.keys(software.images).join(", ") || "none"
+    return Schema.is(ImageReference)(image)
+      ? Result.succeed(image)
+      : Result.fail(
+          `image \`${image}\` is neither a key of the images of software ${software.id} (${printable(keys)}) nor an image reference`
+        )
+  }
   const references = Object.values(software.images)
   if (references.length === 0) {
     return software.runtimes.includes("process")
@@ -25,7 +35,7 @@ export const resolveImage = (software: Software, choice: ImageChoice): Result.Re
   }
   const only = software.mappings.length === 0 && references.length === 1 ? references[0] : undefined
   const key = mapVersion(software.mappings, version)
-  const mapped = only ?? (key === undefined ? undefined : imageOf(software, key))
+  const mapped = only ?? (key === undefined ? undefined : (imageOf(software, key) ?? referenceOf(key)))
   return mapped === undefined
     ? Result.fail(`no image of software ${software.id} maps to version ${printable(version, 80)}`)
     : Result.succeed(mapped)

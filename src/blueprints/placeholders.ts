@@ -2,9 +2,9 @@ import type { Schema } from "effect"
 
 const pattern = /\{\{([^{}]*)\}\}/g
 
-/** The placeholders of blueprints.md, "Software". `env.NAME` and the number of ports are known at creation only. */
+/** The placeholders of blueprints.md, "Software". Variables and the number of ports are known at creation only. */
 const known =
-  /^(?:server\.build\.default\.(?:ip|port)|server\.build\.ports\.\d+|server\.build\.memory|server\.id|server\.version|env\.\w+)$/
+  /^(?:server\.build\.default\.(?:ip|port)|server\.build\.ports\.\d+|server\.build\.memory|server\.id|server\.version|env\.\w+|[A-Z_][A-Z0-9_]*)$/
 
 /** Returns the unknown placeholders in the strings of `values`. */
 export const unknownPlaceholders = (values: ReadonlyArray<Schema.Json>): ReadonlyArray<string> => {

@@ -5,6 +5,7 @@ import { type ConfigPatch, type ConfigPatches, parserOf } from "../domain/Config
 import { isOfDaemon, tooMuch, VariableName, VariableValue, whyNotSet } from "../domain/environment.ts"
 import { InvalidRequest } from "../domain/errors.ts"
 import { patchConflicts, planFiles } from "../domain/filePlan.ts"
+import { withoutNoWeight } from "../domain/Limits.ts"
 import type { Overrides } from "../domain/Overrides.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
 import type { Software } from "../domain/Software.ts"
@@ -61,7 +62,7 @@ export const resolve = (
     image: image.success,
     process: stop_timeout === undefined ? software.process : { ...software.process, stop_timeout },
     install_script: software.install_script,
-    limits: { ...software.limits, ...blueprint.limits, ...overrides.limits },
+    limits: withoutNoWeight({ ...software.limits, ...blueprint.limits, ...overrides.limits }),
     ports: blueprint.ports,
     configs: mergeConfigs(given, overriding.success),
     ...files,

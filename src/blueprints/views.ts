@@ -64,7 +64,7 @@ export const blueprintWarnings = (set: BlueprintSet, software: SoftwareSet): Rea
 const bareImage = (blueprint: Blueprint, software: Software | undefined): ReadonlyArray<string> => {
   const keys = Object.keys(software?.images ?? {})
   const image = blueprint.image ?? ""
-  if (image === "" || keys.length === 0 || keys.includes(image) || /[/:@]/.test(image)) return []
+  if (image === "" || keys.length === 0 || keys.includes(image) || /[/:@~ ]/.test(image)) return []
   return [
     `image \`${image}\` is no key of the software's images (${keys.join(", ")}) and is taken as a reference`
   ]

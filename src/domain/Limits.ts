@@ -13,14 +13,21 @@ export const CpuSet = Schema.String.check(
   })
 )
 
+/** The weight of the disk time; 0: none. */
+const IoWeight = Schema.Int.check(
+  Schema.makeFilter((weight: number) => weight === 0 || (weight >= 10 && weight <= 1000), {
+    expected: "0, or a value between 10 and 1000"
+  })
+)
+
 /**
  * The fields of a limits object and their units (decisions, section 3): `memory_limit` and `swap` MiB,
- * `disk_space` MB, `cpu_limit` percent of one thread (0 = no limit), `io_weight` 10-1000, `threads` a cpuset.
+ * `disk_space` MB, `cpu_limit` percent of one thread (0 = no limit), `io_weight` 10-1000 (0 = none), `threads` a cpuset.
  */
 export const limitFields = {
   memory_limit: bounded(0, 64 * 1024 * 1024),
   swap: boundedInt(-1, 64 * 1024 * 1024),
-  io_weight: boundedInt(10, 1000),
+  io_weight: IoWeight,
   cpu_limit: bounded(0, 1_000_000),
   disk_space: bounded(0, 1_000_000_000),
   threads: CpuSet,
@@ -38,6 +45,10 @@ export const Limits = Schema.Struct({
   oom_disabled: Schema.optionalKey(limitFields.oom_disabled)
 }).annotate({ identifier: "Limits" })
 export type Limits = typeof Limits.Type
+
+/** Returns limits without `io_weight: 0`, which daemons of earlier versions refuse. */
+export const withoutNoWeight = ({ io_weight, ...limits }: Limits): Limits =>
+  io_weight === undefined || io_weight === 0 ? limits : { ...limits, io_weight }
 
 const MIB = 1024 * 1024
 

@@ -51,9 +51,27 @@ export const VersionText = Schema.String.check(
   Schema.isPattern(/^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$/, { expected: "a version such as 1.21.11" })
 )
 
+/** Reference of a container image; a `~` before it: the image is only on the node, and never pulled. */
+export const ImageReference = Schema.String.check(
+  Schema.isPattern(/^~?[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}$/, { expected: "an image reference" })
+)
+
+/** Returns a text that can only be an image reference: a mistyped key has none of its signs. */
+export const referenceOf = (text: string): string | undefined =>
+  /[/:@~]/.test(text) && Schema.is(ImageReference)(text) ? text : undefined
+
+/** Key of a software's images, such as `java_21` or `Java 21`. */
+export const ImageKey = Schema.String.check(
+  Schema.isPattern(/^[A-Za-z0-9](?:[\w .,:()+/@-]{0,126}[\w.,:()+/@-])?$/, {
+    expected: "a name such as java_21"
+  })
+)
+
 /** Reference of a container image, or a key of the software's images. */
 export const ImageText = Schema.String.check(
-  Schema.isPattern(/^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}$/, { expected: "an image reference or key" })
+  Schema.isPattern(/^(?:~?[A-Za-z0-9][\w./:@-]{0,511}|[A-Za-z0-9](?:[\w .,:()+/@-]{0,126}[\w.,:()+/@-])?)$/, {
+    expected: "an image reference or key"
+  })
 )
 
 /** Overrides at creation (contract 2.3 and 4.5; decisions, section 3). */

@@ -65,6 +65,18 @@ export const tooMuch = (env: Readonly<Record<string, string>>): string | undefin
 }
 
 /**
+ * Returns variables with those that have lower-case letters in upper case, too, as SLS passes them; a variable of that
+ * name takes precedence. Guarded names are left out: whether a caller may set them is decided by their own name.
+ */
+export const upperCased = (env: Readonly<Record<string, string>>): Readonly<Record<string, string>> => {
+  const upper = Object.entries(env).flatMap(([name, value]) => {
+    const other = name.toUpperCase()
+    return other === name || whyNotSet(other, []) !== undefined ? [] : [[other, value] as const]
+  })
+  return upper.length === 0 ? env : { ...Object.fromEntries(upper), ...env }
+}
+
+/**
  * Returns why a caller may not set a variable; undefined: the caller may. Names are compared exactly, as Linux does.
  *
  * @param allowed `env-allow` of the blueprint

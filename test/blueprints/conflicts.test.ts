@@ -36,7 +36,7 @@ describe("blueprints.md, state: conflicts are found when a file is read", () => 
       "a.yml:3:19: the path `.` is the instance folder itself; name a place in it"
     ])
     assert.deepStrictEqual(problemsOf('state: { copy: ["files/a:."] }\n'), [
-      "a.yml:3:17: the path `.` names no file"
+      "a.yml:3:17: the path `.` is the instance folder itself; name a place in it"
     ])
   })
 

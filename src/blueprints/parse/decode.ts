@@ -1,12 +1,14 @@
 import { Result, Schema } from "effect"
 import { nearest } from "../../domain/nearest.ts"
-import type { Shape } from "./fields.ts"
+import { type Kind, normal, placeOf, type Shape } from "./fields.ts"
 import type { Written } from "./files.ts"
 import type { Located } from "./located.ts"
 import { type Origin, printable } from "./problem.ts"
 
 /** The findings of one file's decoding. A file with a problem is not used, whatever the decoders return. */
 export interface Reading {
+  /** Returns the kind of a definition file; undefined: the file is none. */
+  kind(): Kind | undefined
   problem(at: number, reason: string): void
   /** A key that is accepted and ignored. */
   ignored(key: string): void
@@ -164,9 +166,6 @@ export interface Fields<K extends string> {
   place(key: K): number
 }
 
-/** `-` and `_` are the same in known keys. */
-const normal = (key: string): string => key.replaceAll("-", "_")
-
 /**
  * Opens a mapping with known keys. An unknown key is a problem that names the nearest known one; keys that begin with
  * `x-` are free. Ignored keys are reported as `where` + key.
@@ -182,7 +181,8 @@ export const fieldsOf = <K extends string>(
   for (const entry of node.entries) {
     if (entry.key.startsWith("x-")) continue
     const key = known.get(normal(entry.key))
-    if (key === undefined) reading.problem(entry.at, unknownKey(entry.key, keys))
+    if (key === undefined)
+      reading.problem(entry.at, misplacedKey(entry.key, reading) ?? unknownKey(entry.key, keys))
     else if (fields.has(key)) reading.problem(entry.at, `the key \`${key}\` is there twice`)
     else fields.set(key, entry.node)
   }
@@ -206,6 +206,13 @@ export const fieldsOf = <K extends string>(
     },
     place: (key) => fields.get(key)?.at ?? node.at
   }
+}
+
+/** Returns the message about a key that is known in another place only. */
+const misplacedKey = (key: string, reading: Reading): string | undefined => {
+  const kind = reading.kind()
+  const place = kind === undefined ? undefined : placeOf(key, kind)
+  return place === undefined ? undefined : `unknown key \`${printable(key, 80)}\`; its place is ${place}`
 }
 
 export const unknownKey = (key: string, keys: ReadonlyArray<string>): string => {

@@ -8,6 +8,10 @@ export interface Shape<K extends string> {
   readonly ignored: ReadonlyArray<string>
 }
 
+/** The kinds of definition files. */
+export const kinds = ["blueprint", "mixin", "software"] as const
+export type Kind = (typeof kinds)[number]
+
 const shape = <const K extends string>(
   where: string,
   keys: ReadonlyArray<K>,
@@ -83,3 +87,42 @@ export const shapes = {
     "post-warmup-timeout"
   ])
 } as const
+
+type Places = ReadonlyArray<readonly [prefix: string, shape: Shape<string>]>
+
+const { blueprint, blueprintFile, installScript, limits, mixin, mixinFile, placement, restart } = shapes
+const { server, software, softwareFile, state } = shapes
+
+const composed: Places = [
+  ["server.", server],
+  ["state.", state],
+  ["server.limits.", limits],
+  ["server.placement.", placement],
+  ["server.restart.", restart]
+]
+
+/** The mappings with known keys of each kind of file, except for entries of lists. */
+const placesOf: Readonly<Record<Kind, Places>> = {
+  blueprint: [["", blueprintFile], ["blueprint.", blueprint], ...composed],
+  mixin: [["", mixinFile], ["mixin.", mixin], ...composed],
+  software: [
+    ["", softwareFile],
+    ["software.", software],
+    ["software.limits.", limits],
+    ["software.install-script.", installScript]
+  ]
+}
+
+/** `-` and `_` are the same in known keys. */
+export const normal = (key: string): string => key.replaceAll("-", "_")
+
+/** Returns the place of a known key: in its own kind of file if it has one there, else in another. */
+export const placeOf = (key: string, own: Kind): string | undefined => {
+  for (const kind of [own, ...kinds.filter((other) => other !== own)]) {
+    for (const [prefix, { keys }] of placesOf[kind]) {
+      const found = keys.find((known) => normal(known) === normal(key))
+      if (found !== undefined) return `\`${prefix}${found}\`${kind === own ? "" : ` of a ${kind} file`}`
+    }
+  }
+  return undefined
+}

@@ -38,7 +38,8 @@ export interface StatePart {
   readonly volumes: ReadonlyArray<Written<Volume>>
   readonly mounts: ReadonlyArray<Written<Mount>>
   readonly copy: ReadonlyArray<Written<Copy>>
-  readonly env: BlueprintState["env"]
+  /** null removes a variable of a mixin. */
+  readonly env: Readonly<Record<string, string | null>>
   readonly env_allow: ReadonlyArray<string>
 }
 
@@ -88,12 +89,18 @@ export type AnyFile = BlueprintFile | MixinFile | SoftwareFile
 
 const values = <A>(written: ReadonlyArray<Written<A>>): ReadonlyArray<A> => written.map(({ value }) => value)
 
+/** Returns the variables that are set. */
+export const variablesOf = (env: StatePart["env"]): BlueprintState["env"] =>
+  Object.fromEntries(
+    Object.entries(env).flatMap(([name, value]) => (value === null ? [] : [[name, value] as const]))
+  )
+
 /** Returns a state without positions. */
 export const stateOf = ({ copy, env, mounts, volumes }: StatePart): BlueprintState => ({
   volumes: values(volumes),
   mounts: values(mounts),
   copy: values(copy),
-  env
+  env: variablesOf(env)
 })
 
 /** Returns the patches of a server without positions. */

@@ -171,12 +171,23 @@ const walker = (faults: Array<Fault>) => {
     return { kind: "list", at, items, ...measure(items) }
   }
 
+  /** Returns the entries that a merge key brings: those of a mapping, or of a list of mappings. */
+  const merge = (value: Located): ReadonlyArray<Entry> => {
+    const maps = value.kind === "list" ? value.items : [value]
+    return maps.flatMap((one) => {
+      if (one.kind === "map") return one.entries
+      fail(one.at, "`<<` merges mappings, usually aliases of them")
+      return []
+    })
+  }
+
   const map = (
     pairs: ReadonlyArray<{ readonly key: ParsedNode; readonly value: ParsedNode | null }>,
     at: number,
     depth: number
   ): Located => {
     const entries: Array<Entry> = []
+    const merged: Array<Entry> = []
     const keys = new Set<string>()
     for (const pair of pairs) {
       const keyAt = pair.key.range[0]
@@ -186,9 +197,17 @@ const walker = (faults: Array<Fault>) => {
       else if (keys.has(key)) fail(keyAt, `the key \`${printable(key, 80)}\` is there twice`)
       else if (value !== undefined) {
         keys.add(key)
+        // In quotes it is a key like any other.
+        if (key === "<<" && isScalar(pair.key) && pair.key.type === "PLAIN") merged.push(...merge(value))
         // A key without a value (`{a, b}`) has no position of its own.
-        entries.push({ key, at: keyAt, node: pair.value === null ? { ...value, at: keyAt } : value })
+        else entries.push({ key, at: keyAt, node: pair.value === null ? { ...value, at: keyAt } : value })
       }
+    }
+    // The mapping's own keys win, then the earlier of the merged mappings.
+    for (const entry of merged) {
+      if (keys.has(entry.key)) continue
+      keys.add(entry.key)
+      entries.push(entry)
     }
     return { kind: "map", at, entries, ...measure(entries.map((entry) => entry.node)) }
   }

@@ -1,5 +1,6 @@
 import { Result } from "effect"
 import { describe, unknownKey } from "./decode.ts"
+import { type Kind, kinds } from "./fields.ts"
 import type { AnyFile } from "./files.ts"
 import { type Located, readSource } from "./located.ts"
 import { type FileContext, parseBlueprint, parseMixin } from "./parseBlueprint.ts"
@@ -19,10 +20,6 @@ export interface Parsed {
   /** Keys that are accepted and ignored, in one line. */
   readonly warnings: ReadonlyArray<string>
 }
-
-const kinds = ["blueprint", "mixin", "software"] as const
-
-type Kind = (typeof kinds)[number]
 
 const parsers = { blueprint: parseBlueprint, mixin: parseMixin, software: parseSoftware }
 
@@ -44,8 +41,10 @@ export const parseFile = (folder: Folder, file: string, bytes: Uint8Array): Pars
   const source = readSource(content.success)
   const problems: Array<Problem> = []
   const ignored = new Set<string>()
+  let kind: Kind | undefined
   const context: FileContext = {
     file,
+    kind: () => kind,
     position: source.position,
     problem: (at, reason) => {
       // One more than a message ever shows of a file: the rest would only cost memory.
@@ -59,7 +58,7 @@ export const parseFile = (folder: Folder, file: string, bytes: Uint8Array): Pars
     return { definition: undefined, problems: sortProblems(problems), warnings: [] }
   }
   const root = source.root.success
-  const kind = kindOf(root, folder, context)
+  kind = kindOf(root, folder, context)
   const definition = kind === undefined ? undefined : parsers[kind](root, context)
   return {
     definition: problems.length === 0 ? definition : undefined,

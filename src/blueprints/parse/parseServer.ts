@@ -38,6 +38,15 @@ const CrashesPerHour = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 
 
 export const definitionId = text(DefinitionId, "an id")
 
+/** Decodes the id of a software, in any case: ids are lower-case. */
+const softwareId: Decoder<string> = (node, reading) =>
+  definitionId(
+    node.kind === "scalar" && typeof node.value === "string"
+      ? { ...node, value: node.value.toLowerCase() }
+      : node,
+    reading
+  )
+
 export const limits: Decoder<Limits> = (node, reading) => {
   const fields = fieldsOf(node, reading, shapes.limits)
   if (fields === undefined) return undefined
@@ -102,7 +111,7 @@ export const serverPart: Decoder<ServerPart> = (node, reading) => {
   const fields = fieldsOf(node, reading, shapes.server)
   if (fields === undefined) return undefined
   return defined({
-    software: fields.optional("software", definitionId),
+    software: fields.optional("software", softwareId),
     version: fields.optional("version", text(VersionText)),
     image: fields.optional("image", text(ImageText)),
     limits: fields.optional("limits", limits),

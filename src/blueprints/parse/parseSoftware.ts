@@ -2,7 +2,7 @@
 import { Result, Schema } from "effect"
 import { splitWords } from "../../domain/commandLine.ts"
 import { RuntimeKind } from "../../domain/Node.ts"
-import { ImageText } from "../../domain/Overrides.ts"
+import { ImageKey, ImageReference, referenceOf } from "../../domain/Overrides.ts"
 import {
   CleanExit,
   DEFAULT_STOP_TIMEOUT,
@@ -93,7 +93,7 @@ const onlineSignal: Decoder<string> = (node, reading) => {
   return undefined
 }
 
-/** `- java_21: ">=1.20.5"` and `- default: java_21`. */
+/** `- java_21: ">=1.20.5"`, and `- default: java_21` or an image reference. */
 const mappingsOf =
   (images: Readonly<Record<string, string>>): Decoder<Software["mappings"]> =>
   (node, reading) => {
@@ -119,13 +119,24 @@ const mappingLines = (
     if (value === undefined) return []
     const [image, range, imageAt] = key === "default" ? [value, DEFAULT_RANGE, node.at] : [key, value, at]
     const keys = Object.keys(images).join(", ") || "none"
-    if (!Object.hasOwn(images, image)) {
+    const isReference = key === "default" && referenceOf(image) !== undefined
+    if (!Object.hasOwn(images, image) && !isReference) {
       reading.problem(imageAt, `\`${printable(image, 80)}\` is not a key of \`images\` (${printable(keys)})`)
     }
     const parsed = range === DEFAULT_RANGE ? Result.succeed([]) : parseRange(range)
     if (Result.isFailure(parsed)) reading.problem(node.at, parsed.failure)
     return [{ image, range }]
   })
+
+const policies = InstallScript.fields.warmup_failure_policy.literals
+
+/** The policies of files for SLS: `continue` ignores a failed warm-up, `retry` fails after the retries. */
+const policyOfSls = { continue: "ignore", retry: "fail" } as const
+
+const warmupFailurePolicy: Decoder<(typeof policies)[number]> = (node, reading) => {
+  const policy = word([...policies, "continue", "retry"])(node, reading)
+  return policy === "continue" || policy === "retry" ? policyOfSls[policy] : policy
+}
 
 const installScript: Decoder<InstallScript> = (node, reading) => {
   const fields = fieldsOf(node, reading, shapes.installScript)
@@ -138,9 +149,7 @@ const installScript: Decoder<InstallScript> = (node, reading) => {
     warmup: fields.optional("warmup", boolean) ?? false,
     warmup_timeout: fields.optional("warmup-timeout", number(Seconds)) ?? 600,
     warmup_retries: fields.optional("warmup-retries", number(Retries)) ?? 0,
-    warmup_failure_policy:
-      fields.optional("warmup-failure-policy", word(InstallScript.fields.warmup_failure_policy.literals)) ??
-      "fail",
+    warmup_failure_policy: fields.optional("warmup-failure-policy", warmupFailurePolicy) ?? "fail",
     post_warmup_script: fields.optional("post-warmup-script", text(Script)) ?? "",
     post_warmup_timeout: fields.optional("post-warmup-timeout", number(Seconds)) ?? 120
   }
@@ -169,7 +178,7 @@ export const parseSoftware = (root: Located, context: FileContext): SoftwareFile
   const fields = top?.required("software", (node) => fieldsOf(node, context, shapes.software))
   if (fields === undefined) return undefined
   const id = fields.required("id", definitionId)
-  const images = fields.optional("images", record(text(ImageText), keyOf(ImageText, "a name"))) ?? {}
+  const images = fields.optional("images", record(text(ImageReference), keyOf(ImageKey, "a name"))) ?? {}
   const runtimes = fields.optional("runtimes", runtimeKinds)
   const software: Software = {
     id: id ?? "",

@@ -11,10 +11,10 @@ import {
 } from "../../domain/environment.ts"
 import { type Decoder, describe, fieldsOf, list, looseText, record, text, word, written } from "./decode.ts"
 import { shapes } from "./fields.ts"
-import type { StatePart } from "./files.ts"
+import { type StatePart, variablesOf } from "./files.ts"
 import type { Located } from "./located.ts"
 import { keyOf } from "./parseServer.ts"
-import { hostPath, instancePath, targetPath } from "./paths.ts"
+import { copyTarget, hostPath, instancePath, targetPath } from "./paths.ts"
 import { printable } from "./problem.ts"
 
 const VolumeName = Schema.String.check(
@@ -94,12 +94,15 @@ const mount = shorthand<Mount>(forms.mount, shapes.mount.keys, (node, reading) =
 const copy = shorthand<Copy>(forms.copy, shapes.copy.keys, (node, reading) => {
   const fields = fieldsOf(node, reading, shapes.copy)
   const source = fields?.required("source", path(instancePath))
-  const target = fields?.required("target", path(instancePath))
+  const target = fields?.required("target", path(copyTarget))
   return source === undefined || target === undefined ? undefined : { source, target }
 })
 
-/** Environment: bare numbers, `true` and `false` count as their spelling. */
-const variables = record(looseText(VariableValue), (key) =>
+/** A value of the environment: bare numbers, `true` and `false` count as their spelling, null removes the variable. */
+const variable: Decoder<string | null> = (node, reading) =>
+  node.kind === "scalar" && node.value === null ? null : looseText(VariableValue)(node, reading)
+
+const variables = record(variable, (key) =>
   isOfDaemon(key)
     ? Result.fail(`\`${printable(key, 80)}\`: ${ofDaemon}`)
     : keyOf(VariableName, "the name of an environment variable of at most 128 characters")(key)
@@ -107,7 +110,7 @@ const variables = record(looseText(VariableValue), (key) =>
 
 const env: Decoder<StatePart["env"]> = (node, reading) => {
   const found = variables(node, reading)
-  const much = found === undefined ? undefined : tooMuch(found)
+  const much = found === undefined ? undefined : tooMuch(variablesOf(found))
   if (much !== undefined) reading.problem(node.at, much)
   return found
 }

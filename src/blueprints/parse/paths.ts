@@ -42,6 +42,10 @@ export const targetPath = (path: string): Result.Result<string, string> => {
   return refuse(path, whole ? "is the instance folder itself; name a place in it" : parts.failure)
 }
 
+/** {@link targetPath}, as a path relative to the instance. */
+export const copyTarget = (path: string): Result.Result<string, string> =>
+  Result.flatMap(targetPath(path), (target) => Result.map(targetParts(target), (parts) => parts.join("/")))
+
 /** An absolute path of the host. */
 export const hostPath = (path: string): Result.Result<string, string> => {
   const reason = path.startsWith("/") ? fault(path) : "must be absolute"

@@ -151,6 +151,7 @@ export const parseSources = (file: string, bytes: Uint8Array): ParsedSources => 
   const { position, root } = readSource(content.success)
   const reading: Reading = {
     problem: (at, reason) => problems.push({ file, ...position(at), reason }),
+    kind: () => undefined,
     ignored: () => {},
     origin: (at) => ({ file, ...position(at) })
   }

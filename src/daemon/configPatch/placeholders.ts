@@ -1,6 +1,6 @@
 /** Placeholders of `invocation`, `configs` values and `env` (blueprints.md, "Software"). No I/O. */
 import { Data, Result, type Schema } from "effect"
-import { isOfDaemon } from "../../domain/environment.ts"
+import { isOfDaemon, upperCased } from "../../domain/environment.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 
 /** The values of placeholders in one server. */
@@ -52,6 +52,9 @@ const pattern = /\{\{([^{}]*)\}\}/g
 const whole = /^\{\{([^{}]*)\}\}$/
 const portIndex = /^server\.build\.ports\.(0|[1-9]\d{0,4})$/
 
+/** A variable by its name alone, as in files for SLS and Pterodactyl. */
+const upperCase = /^[A-Z_][A-Z0-9_]*$/
+
 const lookUp = (name: string, context: PlaceholderContext): string | number | undefined => {
   switch (name) {
     case "server.id":
@@ -67,8 +70,8 @@ const lookUp = (name: string, context: PlaceholderContext): string | number | un
   }
   const index = portIndex.exec(name)?.[1]
   if (index !== undefined) return context.ports[Number(index)]
-  if (!name.startsWith("env.")) return undefined
-  const variable = name.slice("env.".length)
+  const variable = name.startsWith("env.") ? name.slice("env.".length) : upperCase.exec(name)?.[0]
+  if (variable === undefined) return undefined
   return Object.hasOwn(context.env, variable) ? context.env[variable] : undefined
 }
 
@@ -149,7 +152,7 @@ export const contextOf = (spec: ServerSpec): Result.Result<PlaceholderContext, P
     port,
     ports: [port, ...others.filter((other) => other !== port)],
     memoryMib: memory,
-    env: { ...definition.env, ...own }
+    env: { ...upperCased(definition.env), ...own }
   }
   const env: Array<readonly [string, string]> = []
   const budget = budgetOf(MOST_EXPANDED.environment)
@@ -160,12 +163,13 @@ export const contextOf = (spec: ServerSpec): Result.Result<PlaceholderContext, P
     if (Result.isFailure(expanded)) return Result.fail(expanded.failure)
     env.push([name, expanded.success])
   }
-  return Result.succeed({ ...written, env: { ...Object.fromEntries(env), ...own } })
+  return Result.succeed({ ...written, env: { ...upperCased(Object.fromEntries(env)), ...own } })
 }
 
 /**
  * Returns the environment of the process: `state.env` with its placeholders expanded, then `SERVER_ID`, `SERVER_IP`,
  * `SERVER_PORT`, `SERVER_MEMORY` (MiB, 0 = no limit) and `VERSION`, which a variable of the same name does not replace.
+ * A variable whose name has lower-case letters also exists in upper case, see {@link upperCased}.
  * `{{env.X}}` inside a variable is the text of X as written, so that variables that name each other never loop; in
  * `invocation` and `configs` it is the expanded value.
  */

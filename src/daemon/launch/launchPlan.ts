@@ -27,11 +27,22 @@ export const launchPlan = (spec: ServerSpec): Result.Result<LaunchPlan, string> 
     if (expanded.success.includes("\0")) return Result.fail("invocation: it contains a NUL character")
     words.push(expanded.success)
   }
+  const startup = expand(spec.definition.process.invocation, context.success)
   const [file, ...args] = words
   if (file === undefined || file === "") return Result.fail("invocation: it is empty")
   if (file.startsWith("-")) return Result.fail(`invocation: ${file} is not a program`)
-  return Result.succeed({ argv: [file, ...args], env: context.success.env, context: context.success })
+  const env = { ...startupOf(startup), ...context.success.env }
+  return Result.succeed({ argv: [file, ...args], env, context: context.success })
 }
+
+/** The longest `STARTUP`, in bytes: the kernel limits each variable. */
+const MOST_STARTUP = 32 * 1024
+
+/** Returns the variable with the command line as one text, which some images for SLS and Pterodactyl read. */
+const startupOf = (startup: Result.Result<string, unknown>): Readonly<Record<string, string>> =>
+  Result.isSuccess(startup) && Buffer.byteLength(startup.success) <= MOST_STARTUP
+    ? { STARTUP: startup.success.trim() }
+    : {}
 
 /**
  * Returns the specification as the server's process sees it. A container has an address of its own, to which the engine

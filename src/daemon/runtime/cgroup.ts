@@ -28,7 +28,8 @@ export const limitFiles = (limits: Limits): ReadonlyArray<readonly [file: string
     files.push(["cpu.max", `${Math.max(1000, Math.round((limits.cpu_limit * PERIOD) / 100))} ${PERIOD}`])
   }
   if (limits.threads !== undefined && limits.threads !== "") files.push(["cpuset.cpus", limits.threads])
-  if (limits.io_weight !== undefined) files.push(["io.weight", `default ${limits.io_weight}`])
+  if (limits.io_weight !== undefined && limits.io_weight > 0)
+    files.push(["io.weight", `default ${limits.io_weight}`])
   files.push(["pids.max", String(MAX_TASKS)])
   return files
 }

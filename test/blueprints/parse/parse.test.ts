@@ -301,7 +301,7 @@ describe("blueprints.md: refused files", () => {
     [
       "save in a mixin",
       "mixin: { id: a }\nsave: true\n",
-      ["2:1: unknown key `save`; the keys here are mixin, extends, server, state, annotations"]
+      ["2:1: unknown key `save`; its place is `save` of a blueprint file"]
     ],
     ["text for a flag", blueprint("save: yes"), ['2:7: expected true or false, found the text "yes"']],
     [
@@ -312,7 +312,7 @@ describe("blueprints.md: refused files", () => {
       [
         "3:27: expected a value between 0 and 67108864, found -1",
         "3:37: expected an integer, found 1.5",
-        "3:53: expected a value between 10 and 1000, found 5",
+        "3:53: expected 0, or a value between 10 and 1000, found 5",
         '3:65: expected a cpuset such as "0-3,6", found the text "a"',
         '3:79: expected a number, found the text "9"; write 9 without quotes'
       ]
@@ -360,7 +360,6 @@ state:
         "11:13: the path `srv` must be absolute",
         "11:23: the path `/srv/../etc` contains `..`",
         "12:11: the path `../b` contains `..`",
-        "12:21: the path `/b` must be relative",
         "12:29: the path `../a` contains `..`"
       ]
     ],
@@ -516,14 +515,10 @@ describe("blueprints.md: untrusted YAML", () => {
     assert.deepStrictEqual(problemsOf(blueprint('annotations: { a: !!str 1, b: !!int "2" }')), [])
   })
 
-  it("other YAML versions and merge keys are refused", () => {
+  it("other YAML versions are refused", () => {
     assert.deepStrictEqual(problemsOf("%YAML 1.1\n---\nblueprint: { id: a }\nsave: yes\n"), [
       "1:1: YAML 1.1 is not supported; write YAML 1.2"
     ])
-    assert.match(
-      problemsOf("x-a: &a { save: true }\nblueprint: { id: a }\n<<: *a\n")[0] ?? "",
-      /^3:1: unknown key `<<`/
-    )
   })
 
   it("alias bombs, loops and unknown anchors are refused; sharing is allowed", () => {

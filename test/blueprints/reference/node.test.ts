@@ -52,7 +52,7 @@ describe("the references of definition files: config patches", () => {
   it("every placeholder has a value", () => {
     const context = Result.getOrThrow(contextOf(server))
     const rows = tableOf(texts.blueprints, "placeholders").map(([cell]) => codeOf(cell) ?? "")
-    assert.lengthOf(rows, 7)
+    assert.lengthOf(rows, 8)
     for (const placeholder of rows) {
       assert.deepStrictEqual(unknownPlaceholders([placeholder]), [])
       assert.isTrue(Result.isSuccess(expand(placeholder, context)), placeholder)

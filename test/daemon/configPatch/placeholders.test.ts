@@ -157,6 +157,28 @@ describe("Environment of a server", () => {
     )
   })
 
+  it("a variable with lower-case letters exists in upper case, unless that name is taken or guarded", () => {
+    const given = {
+      motd: "{{server.id}}",
+      Mode: "a",
+      MODE: "b",
+      server_port: "1",
+      path: "/x",
+      ld_preload: "y"
+    }
+    const environment = Result.getOrThrow(environmentOf(spec(given)))
+    assert.deepInclude(environment, { motd: "srv_1", MOTD: "srv_1", Mode: "a", MODE: "b", SERVER_PORT: "7" })
+    for (const name of ["PATH", "LD_PRELOAD"]) assert.notProperty(environment, name)
+  })
+
+  it("a variable is a placeholder by its name in upper case, and in no other", () => {
+    const made = Result.getOrThrow(contextOf(spec({ motd: "hi" })))
+    const text = "{{SERVER_MEMORY}} {{ SERVER_PORT }} {{MOTD}} {{env.motd}}"
+    assert.deepStrictEqual(expand(text, made), Result.succeed("512 7 hi hi"))
+    for (const name of ["motd", "NOPE", "Motd"])
+      assert.strictEqual(unknown(expand(`{{${name}}}`, made)), name)
+  })
+
   it("the environment has no MUSTER_* variable, also from an older control plane", () => {
     const environment = Result.getOrUndefined(
       environmentOf(spec({ MUSTER_NODE: "other", MUSTER_X: "", A: "1" }))

@@ -4,6 +4,7 @@ import type { Allocations } from "../../../domain/Allocation.ts"
 import type { Limits } from "../../../domain/Limits.ts"
 import type { Launch, SharedFolder } from "../Runtime.ts"
 import { TERMINAL_ENV, TERMINAL_SIZE } from "../terminal.ts"
+import { engineReference } from "./images.ts"
 
 /** The path of the instance folder in a container; for an install script, of the base folder. */
 export const CONTAINER_HOME = "/home/container"
@@ -62,7 +63,7 @@ export const limitOptions = (limits: Limits): HostConfig => {
     options.CpuQuota = Math.max(1000, Math.round((limits.cpu_limit * PERIOD) / 100))
   }
   if (limits.threads !== undefined && limits.threads !== "") options.CpusetCpus = limits.threads
-  if (limits.io_weight !== undefined) options.BlkioWeight = limits.io_weight
+  if (limits.io_weight !== undefined && limits.io_weight > 0) options.BlkioWeight = limits.io_weight
   return options
 }
 
@@ -151,7 +152,7 @@ export const containerOptions = (plan: ContainerPlan, rules: ContainerRules): Co
   const [entrypoint = "", ...command] = plan.argv
   return {
     name: containerName(plan.name, plan.run),
-    Image: plan.image,
+    Image: engineReference(plan.image),
     // Both are set, so that the image's entrypoint is not put before the invocation.
     Entrypoint: [entrypoint],
     Cmd: command,

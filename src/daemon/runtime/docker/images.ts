@@ -11,6 +11,13 @@ export type PullPolicy = "always" | "if-not-present" | "never"
 const referencePattern =
   /^[A-Za-z0-9][A-Za-z0-9._-]*(?::[0-9]{1,5}(?=\/))?(?:\/[A-Za-z0-9][A-Za-z0-9._-]*)*(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@sha256:[0-9a-f]{64})?$/
 
+/** The sign of an image that is only on the node: it is never pulled. */
+const LOCAL = "~"
+
+/** Returns the reference of an image for the engine, without the sign of a local image. */
+export const engineReference = (image: string): string =>
+  image.startsWith(LOCAL) ? image.slice(LOCAL.length) : image
+
 /** Whether the text is an image reference. */
 export const isImageReference = (text: string): boolean =>
   text.length <= 512 && !text.includes("..") && referencePattern.test(text)
@@ -106,18 +113,26 @@ export interface PullRules {
 }
 
 /**
- * Whether a start has to wait for a registry.
+ * Whether a start has to wait for a registry; never for a local image.
  * @error LaunchFailed the image cannot be present
  */
 export const needsPull = Effect.fn("docker.needsPull")(
   function* (image: string, policy: PullPolicy) {
-    if (!isImageReference(image)) {
+    const reference = engineReference(image)
+    if (!isImageReference(reference)) {
       return yield* new LaunchFailed({
         message: `not an image reference: ${image.slice(0, 100)}`,
         code: "REFUSED"
       })
     }
-    const present = yield* isPresent(image)
+    const present = yield* isPresent(reference)
+    if (reference !== image) {
+      if (present) return false
+      return yield* new LaunchFailed({
+        message: `image ${reference} is not on this node, and the ~ before its name means that it is never pulled`,
+        next: "load the image there, or write its name without ~"
+      })
+    }
     if (policy === "never" && !present) {
       return yield* new LaunchFailed({
         message: `image ${image} is not on this node, and its pull policy is never`,
