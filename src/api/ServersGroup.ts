@@ -12,11 +12,13 @@ import {
 } from "../domain/errors.ts"
 import { NodeId, ServerId } from "../domain/Id.ts"
 import { ExpiresIn, LabelKey, Labels, LabelValue, ServerName } from "../domain/Labels.ts"
+import { NodeFit } from "../domain/NodeFit.ts"
 import { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import { Overrides } from "../domain/Overrides.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
 import { Paginated } from "../domain/Pagination.ts"
 import { Server, ServerStats } from "../domain/Server.ts"
+import { DefinitionView } from "../domain/ServerDefinition.ts"
 import { ServerEvent } from "../domain/ServerEvent.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { Authorization } from "./Authorization.ts"
@@ -71,6 +73,17 @@ export const PatchServer = Schema.Struct({
   expires_in: Schema.optionalKey(Schema.NullOr(ExpiresIn))
 }).annotate({ identifier: "PatchServer" })
 
+/** The response to `POST /api/servers?dry_run=true` (life.md, "Creation"). */
+export const CreationPlan = Schema.Struct({
+  definition: DefinitionView,
+  /** The node that the server would get; null: no node fits, and `warnings` has the reason. */
+  node_id: Schema.NullOr(NodeId),
+  /** The chosen node, then the other nodes that fit, then the rest: at most 100. Of a named node: that node. */
+  candidates: Schema.Array(NodeFit),
+  warnings: Schema.Array(Schema.String)
+}).annotate({ identifier: "CreationPlan" })
+export type CreationPlan = typeof CreationPlan.Type
+
 const power = {
   action: PowerAction,
   wait_seconds: optionalInput(
@@ -119,6 +132,11 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       error: InvalidRequest
     }).annotateMerge(summary("List servers; with ids_only=true their ids only")),
     HttpApiEndpoint.post("create", "/servers", {
+      query: {
+        dry_run: flag(
+          "`true`: creates nothing; the 200 has the definition and how each node fits. `Idempotency-Key` and `Prefer` do not count."
+        )
+      },
       headers: {
         "idempotency-key": Schema.optionalKey(
           IdempotencyKey.annotate({
@@ -135,7 +153,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       payload: CreateServer.annotate({
         examples: [{ blueprint_id: "survival", overrides: { limits: { memory_limit: 4096 } } }]
       }),
-      success: ServerBody.pipe(HttpApiSchema.status(202)),
+      success: [ServerBody.pipe(HttpApiSchema.status(202)), CreationPlan],
       error: [NotFound, Conflict, Unavailable]
     })
       .middleware(Writes)

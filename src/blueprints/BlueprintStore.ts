@@ -7,7 +7,7 @@ import { type BlueprintSet, blueprintSet, type SoftwareSet } from "./definitions
 import { makeReloadable } from "./reloadable.ts"
 import { resolve as resolveDefinition } from "./resolve.ts"
 import { SoftwareStore } from "./SoftwareStore.ts"
-import { blueprintView, blueprintWarnings, mixinView } from "./views.ts"
+import { blueprintNotes, blueprintView, blueprintWarnings, mixinView } from "./views.ts"
 
 /** Blueprints and mixins, read from disk and composed (blueprints.md; decisions, section 4). */
 export class BlueprintStore extends Context.Service<
@@ -28,6 +28,10 @@ export class BlueprintStore extends Context.Service<
       blueprint_id: string,
       overrides: Overrides
     ): Effect.Effect<ServerDefinition, NotFound | InvalidRequest>
+    /** Returns `start` of a blueprint; undefined: its file has none, or there is no such blueprint. */
+    starts(blueprint_id: string): Effect.Effect<boolean | undefined>
+    /** Returns the warnings about one blueprint. */
+    notes(blueprint_id: string): Effect.Effect<ReadonlyArray<string>>
     /**
      * Warnings, one line each: ignored keys and the like in the current set, files left out of it, why the last reload
      * was refused, sources that fail.
@@ -83,6 +87,11 @@ export class BlueprintStore extends Context.Service<
           mixins: Effect.map(fresh, ({ mixins }) => mixins),
           mixin,
           resolve,
+          starts: (id) => Effect.map(current, ({ blueprints }) => blueprints.get(id)?.start),
+          notes: Effect.fn("BlueprintStore.notes")(function* (id) {
+            const blueprint = (yield* current).blueprints.get(id)
+            return blueprint === undefined ? [] : blueprintNotes(blueprint, yield* software.current)
+          }),
           warnings,
           reload
         })

@@ -139,6 +139,7 @@ export const compose = (
     state: state === null ? null : stateOf(state),
     env_allow: state?.env_allow ?? [],
     save: file.save,
+    ...(file.start === undefined ? {} : { start: file.start }),
     annotations
   })
 }

@@ -30,6 +30,7 @@ export const blueprintView = (blueprint: Blueprint, software: SoftwareSet): Blue
   },
   state: blueprint.state,
   save: blueprint.save,
+  ...(blueprint.start === undefined ? {} : { start: blueprint.start }),
   annotations: blueprint.annotations
 })
 
@@ -45,19 +46,23 @@ export const mixinView = (mixin: MixinFile): MixinView => ({
   annotations: mixin.annotations
 })
 
+/** Returns why no server can be created from a blueprint, or what of it looks mistyped. */
+export const blueprintNotes = (blueprint: Blueprint, software: SoftwareSet): ReadonlyArray<string> => {
+  const image = imageOf(blueprint, software)
+  return [
+    ...(Result.isFailure(image) ? [image.failure] : []),
+    ...bareImage(blueprint, software.get(blueprint.software)),
+    ...patchNotes(blueprint, software.get(blueprint.software)),
+    ...restartNotes(blueprint),
+    ...placeholderNotes([blueprint.configs, blueprint.state?.env ?? {}])
+  ]
+}
+
 /** Returns one line per blueprint from which no server can be created, or that looks mistyped. */
 export const blueprintWarnings = (set: BlueprintSet, software: SoftwareSet): ReadonlyArray<string> =>
   [...set.blueprints.values()].flatMap((blueprint) => {
-    const image = imageOf(blueprint, software)
-    const notes = [
-      ...(Result.isFailure(image) ? [image.failure] : []),
-      ...bareImage(blueprint, software.get(blueprint.software)),
-      ...patchNotes(blueprint, software.get(blueprint.software)),
-      ...restartNotes(blueprint),
-      ...placeholderNotes([blueprint.configs, blueprint.state?.env ?? {}])
-    ]
     const file = printable(set.files.get(blueprint.id) ?? blueprint.id)
-    return notes.map((note) => `${file}: ${note}`)
+    return blueprintNotes(blueprint, software).map((note) => `${file}: ${note}`)
   })
 
 /** `java_12` is a valid reference, but likely a mistake if the images are `java_21` and `java_25`. */

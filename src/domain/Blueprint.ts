@@ -79,6 +79,8 @@ export const Blueprint = Schema.Struct({
   /** Variables that overrides may set although they change how programs run: names, or prefixes that end with `*`. */
   env_allow: Schema.Array(Schema.String),
   save: Schema.Boolean,
+  /** Whether a creation that does not say starts the server; absent: the file does not say. */
+  start: Schema.optionalKey(Schema.Boolean),
   annotations: Schema.Record(Schema.String, Schema.Json)
 })
 export type Blueprint = typeof Blueprint.Type
@@ -94,6 +96,8 @@ export const BlueprintView = Schema.Struct({
   }),
   state: Schema.NullOr(BlueprintState),
   save: Schema.Boolean,
+  /** As in the file; absent: the file does not say. */
+  start: Schema.optionalKey(Schema.Boolean),
   annotations: Schema.Record(Schema.String, Schema.Json)
 }).annotate({ identifier: "Blueprint" })
 export type BlueprintView = typeof BlueprintView.Type

@@ -1,4 +1,4 @@
-import { Schema } from "effect"
+import { Schema, Struct } from "effect"
 import { Copy, Mount, PlacementRule, RestartRule, Volume } from "./Blueprint.ts"
 import { ConfigPatches } from "./ConfigPatch.ts"
 import { Limits } from "./Limits.ts"
@@ -31,6 +31,19 @@ export const ServerDefinition = Schema.Struct({
   save: Schema.Boolean
 }).annotate({ identifier: "ServerDefinition" })
 export type ServerDefinition = typeof ServerDefinition.Type
+
+/** The parts of a definition that callers see: all that other routes show of blueprints and servers. */
+export const DefinitionView = Schema.Struct({
+  ...Struct.omit(ServerDefinition.fields, ["configs", "install_script", "process"]),
+  stop_timeout: Schema.Finite
+}).annotate({ identifier: "Definition" })
+export type DefinitionView = typeof DefinitionView.Type
+
+/** Config patches and the command line are left out: no other route of a blueprint or server shows them. */
+export const definitionView = (definition: ServerDefinition): DefinitionView => {
+  const { configs: _configs, install_script: _script, process: _process, ...shown } = definition
+  return { ...shown, stop_timeout: stopTimeoutOf(definition) }
+}
 
 /** Returns the seconds from a stop of the server to its kill. */
 export const stopTimeoutOf = ({ process }: Pick<ServerDefinition, "process">): number =>

@@ -14,8 +14,10 @@ import type { ServerRecord } from "../domain/Server.ts"
 import type { AvailableCapacity } from "../store/repos/CapacityRepo.ts"
 import { Fleet } from "./fleet/Fleet.ts"
 import type { FleetNode, Load, ReservationId } from "./fleet/FleetNode.ts"
+import { type Misfit, misfits, shortages, summarize } from "./fleet/misfit.ts"
 import { PlacementIndex } from "./fleet/PlacementIndex.ts"
-import { type Candidate, misfit, type Need, runs, type Strategy, shortage, summarize } from "./fleet/place.ts"
+import { type Candidate, type Need, orderOf, runs, type Strategy } from "./fleet/place.ts"
+import { type PlacementPreview, previewOf } from "./fleet/preview.ts"
 import { nodeNotFound } from "./nodeNotFound.ts"
 
 /** The requirements of a server on its node. */
@@ -97,6 +99,12 @@ export class LoadBalancer extends Context.Service<
      */
     place(request: PlacementRequest): Effect.Effect<Placement, NotFound | Unavailable>
     /**
+     * Returns what {@link place} would do now. Reserves and counts nothing.
+     *
+     * @error NotFound the named node is not known
+     */
+    preview(request: PlacementRequest): Effect.Effect<PlacementPreview, NotFound>
+    /**
      * Returns the reason that the rows do not allow a placement: other replicas took the capacity, or the node changed.
      */
     whyNot(request: PlacementRequest, room: Option.Option<AvailableCapacity>): string | undefined
@@ -162,18 +170,28 @@ export class LoadBalancer extends Context.Service<
           (stop) => Effect.sync(stop)
         )
 
-        const reasonOf = (node: FleetNode, need: Need): string => {
+        /** @param isNamed whether the caller names the node: it may then be drained */
+        const misfitsOf = (node: FleetNode, need: Need, isNamed = false): ReadonlyArray<Misfit> => {
           const candidate = candidateOf(node)
-          if (!node.connected || candidate === undefined) return "not connected"
-          if (!node.usable) return "unreachable"
-          return node.record?.drained === true ? "drained" : (misfit(candidate, need) ?? "changing")
+          if (!node.connected || candidate === undefined) return [{ kind: "away", reason: "not connected" }]
+          if (!node.usable) return [{ kind: "unreachable", reason: "unreachable" }]
+          const drained: ReadonlyArray<Misfit> =
+            node.record?.drained === true && !isNamed ? [{ kind: "drained", reason: "drained" }] : []
+          return [...drained, ...misfits(candidate, need)]
         }
+        const listed = () => [...fleet.nodes].filter((node) => node.listed !== undefined)
         const whyNone = (need: Need): string => {
           const key = JSON.stringify(need)
           const why =
             reasons.get(key) ??
             summarize(
-              [...fleet.nodes].filter((node) => node.listed !== undefined).map((node) => reasonOf(node, need))
+              listed()
+                .map((node) => ({
+                  name: node.record?.name ?? node.id,
+                  misfit: misfitsOf(node, need)[0] ?? { kind: "changing" as const, reason: "changing" }
+                }))
+                .toSorted((one, other) => (one.name < other.name ? -1 : 1)),
+              need
             )
           if (reasons.size >= KEPT_REASONS) reasons.clear()
           reasons.set(key, why)
@@ -193,9 +211,9 @@ export class LoadBalancer extends Context.Service<
             const hint = `It offers ${offered}, the software needs ${need.runtimes.join(" or ")}; name another node or none.`
             return Result.fail(new Unavailable({ detail: `node cannot run this software: ${id}`, hint }))
           }
-          const short = shortage(candidate.room, need)
+          const [short] = shortages(candidate.room, need)
           if (short === undefined) return Result.succeed(node)
-          return Result.fail(Unavailable.nodeFull(id, `It is without ${short}`))
+          return Result.fail(Unavailable.nodeFull(id, `It is without ${short.needed}: it has ${short.free}`))
         }
 
         const anywhere = (need: Need): Result.Result<FleetNode, Unavailable> => {
@@ -217,6 +235,36 @@ export class LoadBalancer extends Context.Service<
               ? Result.fail(Unavailable.nodeFull(node.id, "Its ports are taken"))
               : Result.succeed({ node_id: node.id, allocations })
           })
+        }
+
+        const preview = (request: PlacementRequest): Result.Result<PlacementPreview, NotFound> => {
+          const need = needOf(request)
+          const { node_id } = request
+          if (node_id === undefined) {
+            const chosen = index.preview(need)?.id
+            const nodes = listed().flatMap((node) => {
+              const candidate = candidateOf(node)
+              return candidate === undefined ? [] : [{ candidate, misfits: misfitsOf(node, need) }]
+            })
+            const previewed = previewOf(nodes, chosen, orderOf(strategy))
+            return Result.succeed(
+              chosen === undefined
+                ? { ...previewed, warnings: [`no node fits: ${whyNone(need)}`, ...previewed.warnings] }
+                : previewed
+            )
+          }
+          const node = fleet.get(node_id)
+          const candidate = node?.listed === undefined ? undefined : candidateOf(node)
+          if (node === undefined || candidate === undefined) return Result.fail(nodeNotFound(fleet, node_id))
+          const { alone: _, ...own } = { ...need, locations: [] }
+          const misfits = misfitsOf(node, own, true)
+          const chosen = misfits.length === 0 ? node_id : undefined
+          const previewed = previewOf([{ candidate, misfits }], chosen, orderOf(strategy))
+          return Result.succeed(
+            node.record?.drained === true
+              ? { ...previewed, warnings: [`the node is drained: ${node_id}`] }
+              : previewed
+          )
         }
 
         // Runs without a pause: simultaneous requests spread as consecutive ones do.
@@ -248,8 +296,8 @@ export class LoadBalancer extends Context.Service<
             // The allocator decides which ports are free.
             ports: need.ports
           }
-          const short = shortage(room, need)
-          return short === undefined ? undefined : `the node is without ${short}`
+          const [short] = shortages(room, need)
+          return short === undefined ? undefined : `the node is without ${short.needed}`
         }
 
         return LoadBalancer.of({
@@ -266,6 +314,9 @@ export class LoadBalancer extends Context.Service<
                 })
               )
             )
+          ),
+          preview: Effect.fn("LoadBalancer.preview")((request) =>
+            Effect.suspend(() => Effect.fromResult(preview(request)))
           ),
           whyNot,
           releaseAndAvoidPorts: (server_id) =>

@@ -7,7 +7,10 @@ export interface CreateRequest {
   readonly blueprint_id: string
   readonly node_id?: NodeId
   readonly overrides: Overrides
-  readonly start: boolean
+  /** Whether the server starts once it is installed; absent: the blueprint decides. */
+  readonly start?: boolean
+  /** The default of a blueprint without `start`; absent: false. */
+  readonly startUnlessSaid?: boolean
   readonly name?: string
   readonly labels?: Labels
   /** Seconds. */

@@ -1,6 +1,7 @@
 import { Context, Effect, Layer, Option, type Scope, type Stream } from "effect"
 import type { Versioned } from "../api/conditional.ts"
 import type { LinesRequest } from "../api/Daemon.ts"
+import type { CreationPlan } from "../api/ServersGroup.ts"
 import type { CrashRecord } from "../domain/CrashRecord.ts"
 import { Conflict, InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
@@ -12,7 +13,7 @@ import type { ServerStatus } from "../domain/ServerStatus.ts"
 import { type CrashQuery, CrashRepo } from "../store/repos/CrashRepo.ts"
 import { Store } from "../store/Store.ts"
 import type { CreateRequest } from "./CreateRequest.ts"
-import { makeCreate } from "./creation.ts"
+import { makeCreation } from "./creation.ts"
 import { followReservations } from "./index/reservations.ts"
 import { ServerIndex, type ServerPage } from "./index/ServerIndex.ts"
 import type { ListRequest } from "./index/ServerTable.ts"
@@ -61,7 +62,8 @@ export class ServerManager extends Context.Service<
      */
     waitFor(id: ServerId, target: WaitTarget): Effect.Effect<void, NotFound | Conflict>
     /**
-     * Returns once the record is durable and its ports are reserved. `body` is the JSON of the summary.
+     * Returns once the record is durable and its ports are reserved. `body` is the JSON of the summary, `start` whether the
+     * server starts once it is installed.
      *
      * @error NotFound       unknown blueprint or node
      * @error InvalidRequest overrides that are not possible
@@ -71,9 +73,16 @@ export class ServerManager extends Context.Service<
     create(
       request: CreateRequest
     ): Effect.Effect<
-      { readonly id: ServerId; readonly body: string },
+      { readonly id: ServerId; readonly body: string; readonly start: boolean },
       NotFound | InvalidRequest | Conflict | Unavailable
     >
+    /**
+     * Returns what {@link create} would do now; stores and reserves nothing.
+     *
+     * @error NotFound       unknown blueprint or node
+     * @error InvalidRequest overrides that are not possible
+     */
+    plan(request: CreateRequest): Effect.Effect<CreationPlan, NotFound | InvalidRequest>
     /**
      * Changes name, labels and expiry of a server (life.md, "Changing").
      *
@@ -124,7 +133,7 @@ export class ServerManager extends Context.Service<
       const index = yield* ServerIndex
       yield* followReservations
       const lifecycle = yield* ServerLifecycle
-      const create = yield* makeCreate
+      const { create, plan } = yield* makeCreation
       const remove = yield* makeRemove
       const management = yield* makeManagement
       const waitFor = yield* makeWaitFor
@@ -173,6 +182,7 @@ export class ServerManager extends Context.Service<
           return summary ?? (yield* NotFound.server(id))
         }),
         create,
+        plan,
         crashes,
         crashesOf,
         patch: lifecycle.patch,

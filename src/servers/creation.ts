@@ -1,10 +1,12 @@
 import { randomBytes } from "node:crypto"
 import { Clock, Effect, Exit, Option, Schema } from "effect"
+import type { CreationPlan } from "../api/ServersGroup.ts"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { Conflict, Unavailable } from "../domain/errors.ts"
 import { ServerId, serverId } from "../domain/Id.ts"
 import { pendingInstall } from "../domain/InstallState.ts"
 import type { ServerRecord } from "../domain/Server.ts"
+import { definitionView } from "../domain/ServerDefinition.ts"
 import { LoadBalancer, type PlacementRequest } from "../nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { makeNodeAvailability } from "../nodes/nodeAvailability.ts"
@@ -32,6 +34,9 @@ interface Created {
   readonly body: string
 }
 
+/** A creation whose blueprint has decided whether the server starts. */
+type Decided = CreateRequest & { readonly start: boolean }
+
 /** A creation that is placed and not yet written. */
 interface Placed {
   readonly record: ServerRecord
@@ -54,7 +59,7 @@ const decodeId = Schema.decodeUnknownEffect(Schema.fromJsonString(Schema.Struct(
  * Creates servers: places the server, then writes its record, ports and first event at once. If another replica took the
  * capacity meanwhile, the placement is repeated. A failure releases the placement; an interruption waits for the write.
  */
-export const makeCreate = Effect.gen(function* () {
+export const makeCreation = Effect.gen(function* () {
   const balancer = yield* LoadBalancer
   const blueprints = yield* BlueprintStore
   const idempotency = yield* IdempotencyRepo
@@ -137,21 +142,41 @@ export const makeCreate = Effect.gen(function* () {
         : Effect.flatMap(notConnected(request.node_id), Effect.fail)
     )
 
-  const createNew = Effect.fnUntraced(function* (request: CreateRequest) {
-    const definition = yield* blueprints.resolve(request.blueprint_id, request.overrides)
+  /** Resolves the definition of a new server, and what its node needs. */
+  const prepare = Effect.fnUntraced(function* (
+    { blueprint_id, node_id, overrides }: CreateRequest,
+    server_id: ServerId
+  ) {
+    const definition = yield* blueprints.resolve(blueprint_id, overrides)
+    const { limits, placement, ports, runtimes } = definition
+    const needed: PlacementRequest = {
+      server_id,
+      blueprint_id,
+      ...(node_id === undefined ? {} : { node_id }),
+      limits,
+      ports,
+      runtimes,
+      placement
+    }
+    return { definition, placement: needed }
+  })
+
+  const plan = Effect.fn("ServerManager.plan")(function* (request: CreateRequest) {
+    const { definition, placement } = yield* prepare(request, serverId(randomBytes(16)))
+    const { candidates, chosen, warnings } = yield* balancer.preview(placement)
+    return {
+      definition: definitionView(definition),
+      node_id: chosen ?? null,
+      candidates,
+      warnings: [...warnings, ...(yield* blueprints.notes(request.blueprint_id))]
+    } satisfies CreationPlan
+  })
+
+  const createNew = Effect.fnUntraced(function* (request: Decided) {
     const now = yield* Clock.currentTimeMillis
     const id = serverId(randomBytes(16))
     const created_at = new Date(now).toISOString()
-
-    const placement: PlacementRequest = {
-      server_id: id,
-      blueprint_id: request.blueprint_id,
-      ...(request.node_id === undefined ? {} : { node_id: request.node_id }),
-      limits: definition.limits,
-      ports: definition.ports,
-      runtimes: definition.runtimes,
-      placement: definition.placement
-    }
+    const { definition, placement } = yield* prepare(request, id)
 
     const attempt = Effect.gen(function* () {
       const { node_id, allocations } = yield* place(placement)
@@ -199,7 +224,7 @@ export const makeCreate = Effect.gen(function* () {
     return yield* new Unavailable({ detail: `other creations took the free capacity first: ${reason}` })
   })
 
-  return Effect.fn("ServerManager.create")(function* (request: CreateRequest) {
+  const createOnce = Effect.fnUntraced(function* (request: Decided) {
     if (request.idempotency === undefined) return yield* createNew(request)
     const { key, body_hash } = request.idempotency
     const answered = Effect.gen(function* () {
@@ -209,4 +234,14 @@ export const makeCreate = Effect.gen(function* () {
     })
     return yield* keys.withLock(key)(answered)
   })
+
+  /** Creates a server; `start`: whether it starts once it is installed. */
+  const create = Effect.fn("ServerManager.create")(function* (given: CreateRequest) {
+    const start =
+      given.start ?? (yield* blueprints.starts(given.blueprint_id)) ?? given.startUnlessSaid ?? false
+    const created = yield* createOnce({ ...given, start })
+    return { ...created, start }
+  })
+
+  return { create, plan } as const
 })

@@ -8,6 +8,7 @@ import { CurrentPrincipal, KeyEnds } from "../api/Principal.ts"
 import { limitResponse } from "../api/rateLimit.ts"
 import { CommandsRequest } from "../api/ServersGroup.ts"
 import { InvalidRequest } from "../domain/errors.ts"
+import { NodeId } from "../domain/Id.ts"
 import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
 import { makeServeEvents } from "../events/http.ts"
 import { OpenStreams } from "../events/OpenStreams.ts"
@@ -91,18 +92,22 @@ export const ServersHandlers = HttpApiBuilder.group(
             page.next === undefined ? {} : { link: nextPage(request.url, page.next) }
           )
         }),
-        create: Effect.fnUntraced(function* ({ payload, headers }) {
-          const { expires_in, labels, name } = payload
+        create: Effect.fnUntraced(function* ({ payload, headers, query }) {
+          const { expires_in, labels, name, node_id = "", start } = payload
+          const asked = {
+            blueprint_id: payload.blueprint_id,
+            ...(node_id === "" ? {} : { node_id: NodeId.make(node_id) }),
+            overrides: payload.overrides ?? {},
+            ...(start === undefined ? {} : { start }),
+            ...(labels === undefined ? {} : { labels }),
+            ...(name === undefined ? {} : { name }),
+            ...(expires_in === undefined ? {} : { expires_in })
+          }
+          if (query.dry_run === "true") return yield* servers.plan(asked)
           const idempotencyKey = headers["idempotency-key"]
           const principal = yield* CurrentPrincipal
           const created = yield* servers.create({
-            blueprint_id: payload.blueprint_id,
-            ...(payload.node_id === undefined || payload.node_id === "" ? {} : { node_id: payload.node_id }),
-            overrides: payload.overrides ?? {},
-            start: payload.start ?? false,
-            ...(labels === undefined ? {} : { labels }),
-            ...(name === undefined ? {} : { name }),
-            ...(expires_in === undefined ? {} : { expires_in }),
+            ...asked,
             ...(idempotencyKey === undefined
               ? {}
               : {
@@ -116,7 +121,7 @@ export const ServersHandlers = HttpApiBuilder.group(
           const location = `/api/servers/${created.id}`
           const wait = preferredWait(headers.prefer)
           if (wait !== undefined) {
-            const waiting = servers.waitFor(created.id, payload.start === true ? "running" : "installed")
+            const waiting = servers.waitFor(created.id, created.start ? "running" : "installed")
             const failed = yield* Effect.timeoutOption(waiting, Duration.seconds(wait)).pipe(
               Effect.as(undefined),
               // A server that is not saved may have ended by now.

@@ -28,7 +28,8 @@ HttpApi.reflect(ApplicationApi, {
     for (const [status, schemas] of successes) {
       if (!schemas.every((schema) => HttpApiSchema.isNoContent(schema.ast))) {
         const { method, path } = endpoint
-        declared.set(`${group.identifier}.${endpoint.identifier}`, { method, path, status, schemas })
+        const name = `${group.identifier}.${endpoint.identifier}`
+        declared.set(declared.has(name) ? `${name} ${status}` : name, { method, path, status, schemas })
       }
     }
   }
@@ -54,6 +55,7 @@ const requests: Record<string, ReadonlyArray<{ readonly query?: string; readonly
     { body: { blueprint_id: "kept" } },
     { body: { blueprint_id: "kept", overrides: { limits: { memory_limit: 80 }, env: { A: "b" } } } }
   ],
+  "servers.create 200": [{ query: "?dry_run=true", body: { blueprint_id: "kept" } }],
   "servers.get": [
     {},
     { query: "?include=status,limits,software,labels,name,install,last_crash,ports,expires_at,updated_at" }

@@ -104,7 +104,7 @@ describe("node-protocol, Placement and ports: place", () => {
       assert.strictEqual(yield* nodeOf("s3", { ...inUs, blueprint_id: "lobby" }), "b")
       assert.strictEqual(
         yield* hintOf("s4", inUs),
-        "3 nodes: 2 with a server of survival already, 1 in another location. Make room or add a node."
+        "3 nodes: 2 with a server of survival already (b, c), 1 in another location (a). Add a node in us or mars. Add a node: the blueprint allows one server a node."
       )
       assert.strictEqual(yield* nodeOf("s5", { runtimes: ["docker"] }), "a")
       assert.strictEqual(yield* nodeOf("s6", { runtimes: ["docker", "process"] }), "a")
@@ -124,7 +124,7 @@ describe("node-protocol, Placement and ports: place", () => {
       assert.strictEqual(error.detail, "no nodes available")
       assert.strictEqual(
         error.hint,
-        "2 nodes: 1 drained, 1 without 4096 MiB of memory free. Make room, add a node, or put a drained one back (PATCH /api/nodes/:node/drained)."
+        "2 nodes: 1 drained (a), 1 without 4096 MiB of memory free (b; the most is 2192 MiB). Make room or add a node. Put a drained node back: PATCH /api/nodes/:node/drained."
       )
       yield* drain("a", false)
       assert.strictEqual(yield* nodeOf("s2", memory(4096)), "a")
@@ -182,7 +182,7 @@ describe("node-protocol, Placement and ports: unreachable nodes", () => {
       yield* called(NodeId.make("a"), "ECONNREFUSED. Check it")
       assert.strictEqual(
         yield* hintOf("s1"),
-        "1 node: 1 unreachable. Make room or add a node. `muster nodes list` has the reason."
+        "1 node: 1 unreachable (a). `muster nodes list` has the reason of an unreachable node."
       )
       const named = yield* Effect.flip(place("s1", { node_id: "a" }))
       assert.strictEqual(named.detail, "node is not connected: a")
@@ -264,7 +264,10 @@ describe("decisions 2: a named node", () => {
       const full = yield* refusal(memory(9000))
       assert.strictEqual(full._tag, "Unavailable")
       assert.strictEqual(full.detail, "node is full: a")
-      assert.strictEqual(full.hint, "It is without 9000 MiB of memory free; name another node or none.")
+      assert.strictEqual(
+        full.hint,
+        "It is without 9000 MiB of memory free: it has 8192 MiB; name another node or none."
+      )
       assert.include((yield* refusal({ ports: 3 })).hint, "3 free ports on one address")
       assert.strictEqual(
         (yield* refusal({ runtimes: ["docker"] })).hint,

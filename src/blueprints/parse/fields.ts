@@ -25,7 +25,7 @@ const shape = <const K extends string>(
 export const shapes = {
   blueprintFile: shape(
     "",
-    ["blueprint", "includes", "server", "state", "save", "annotations"],
+    ["blueprint", "includes", "server", "state", "save", "start", "annotations"],
     ["world", "traits"]
   ),
   blueprint: shape("blueprint.", ["id", "name", "type"]),

@@ -70,6 +70,7 @@ export interface BlueprintFile extends DefinitionFile, Composable {
   readonly type: string
   readonly includes: ReadonlyArray<Reference>
   readonly save: boolean
+  readonly start?: boolean
 }
 
 export interface MixinFile extends DefinitionFile, Composable {

@@ -45,10 +45,22 @@ export const parseBlueprint = (root: Located, context: FileContext): BlueprintFi
   if (fields === undefined) return undefined
   const includes = fields.optional("includes", references(context)) ?? []
   const save = fields.optional("save", boolean) ?? false
+  const start = fields.optional("start", boolean)
   const parts = composable(fields)
   if (header === undefined || id === undefined || name === undefined) return undefined
   const at = context.position(header.place("id"))
-  return { kind: "blueprint", file: context.file, at, id, name, type, includes, save, ...parts }
+  return {
+    kind: "blueprint",
+    file: context.file,
+    at,
+    id,
+    name,
+    type,
+    includes,
+    save,
+    ...(start === undefined ? {} : { start }),
+    ...parts
+  }
 }
 
 export const parseMixin = (root: Located, context: FileContext): MixinFile | undefined => {

@@ -9,6 +9,9 @@ interface Trees {
   readonly byLocation: Map<string, Tree<Candidate>>
 }
 
+/** The kind of a need: needs of one kind share their turn. */
+const turnOf = ({ locations, runtimes }: Need): string => JSON.stringify([runtimes, locations])
+
 /**
  * The candidates in the order of the strategy: a tree per runtime, and per runtime and location. A choice or a change
  * costs O(log nodes) per location of the need. No I/O.
@@ -66,6 +69,14 @@ export class PlacementIndex {
 
   /** Returns the candidate that the strategy chooses for a need; undefined: none fits. */
   choose(need: Need): Candidate | undefined {
+    const chosen = this.preview(need)
+    if (chosen !== undefined && this.#strategy === "round-robin")
+      this.#turns.set(turnOf(need), { name: chosen.name, id: chosen.id })
+    return chosen
+  }
+
+  /** Returns what {@link choose} returns, and leaves the turn of the nodes as it is. */
+  preview(need: Need): Candidate | undefined {
     const { alone, except } = need
     const search: Search<Candidate> = {
       need,
@@ -75,13 +86,10 @@ export class PlacementIndex {
     const trees = this.#treesFor(need)
     if (this.#strategy !== "round-robin") return this.#best(trees.map((tree) => first(tree, search)))
 
-    const turn = JSON.stringify([need.runtimes, need.locations])
-    const last = this.#turns.get(turn)
+    const last = this.#turns.get(turnOf(need))
     const next =
       last === undefined ? undefined : this.#best(trees.map((tree) => firstAfter(tree, search, last, byName)))
-    const chosen = next ?? this.#best(trees.map((tree) => first(tree, search)))
-    if (chosen !== undefined) this.#turns.set(turn, { name: chosen.name, id: chosen.id })
-    return chosen
+    return next ?? this.#best(trees.map((tree) => first(tree, search)))
   }
 
   #treesFor(need: Need): ReadonlyArray<Tree<Candidate>> {

@@ -271,7 +271,9 @@ describe("blueprints.md: refused files", () => {
     [
       "an unknown key without a similar one",
       blueprint("zzzzzz: 1"),
-      ["2:1: unknown key `zzzzzz`; the keys here are blueprint, includes, server, state, save, annotations"]
+      [
+        "2:1: unknown key `zzzzzz`; the keys here are blueprint, includes, server, state, save, start, annotations"
+      ]
     ],
     ["no kind", "server: {}\n", ["1:1: no `blueprint:`, `mixin:` or `software:` at the top level"]],
     [

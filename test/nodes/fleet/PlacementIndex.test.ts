@@ -2,15 +2,9 @@ import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { NodeId } from "../../../src/domain/Id.ts"
 import type { RuntimeKind } from "../../../src/domain/Node.ts"
+import { misfits } from "../../../src/nodes/fleet/misfit.ts"
 import { PlacementIndex } from "../../../src/nodes/fleet/PlacementIndex.ts"
-import {
-  byName,
-  type Candidate,
-  misfit,
-  type Need,
-  orderOf,
-  type Strategy
-} from "../../../src/nodes/fleet/place.ts"
+import { byName, type Candidate, type Need, orderOf, type Strategy } from "../../../src/nodes/fleet/place.ts"
 import { plain } from "../../support/ids.ts"
 
 const strategies: ReadonlyArray<Strategy> = ["spread", "binpack", "round-robin"]
@@ -77,7 +71,7 @@ const anyStep = fc.oneof(
 const naive = (strategy: Strategy) => {
   const turns = new Map<string, Candidate>()
   return (fleet: Iterable<Candidate>, wanted: Need): Candidate | undefined => {
-    const fitting = [...fleet].filter((node) => misfit(node, wanted) === undefined)
+    const fitting = [...fleet].filter((node) => misfits(node, wanted).length === 0)
     if (strategy !== "round-robin") return fitting.sort(orderOf(strategy))[0]
     const key = JSON.stringify([wanted.runtimes, wanted.locations])
     const last = turns.get(key)

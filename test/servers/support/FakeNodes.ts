@@ -112,6 +112,7 @@ export class FakeNodes {
     this.held.clear()
     return LoadBalancer.of({
       place: (request) => this.#place(request),
+      preview: () => Effect.succeed({ chosen: undefined, candidates: [], warnings: [] }),
       placements: Effect.succeed({ placed: 0, refused: 0 }),
       whyNot: () => undefined,
       releaseAndAvoidPorts: (id) => Effect.sync(() => void this.held.delete(id)),

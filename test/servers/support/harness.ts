@@ -52,6 +52,8 @@ export const blueprintsOf = (definitions: Record<string, ServerDefinition>) =>
       get: (id) => Effect.fail(NotFound.blueprint(id)),
       mixin: (id) => Effect.fail(NotFound.mixin(id)),
       warnings: Effect.succeed([]),
+      starts: () => Effect.succeed(undefined),
+      notes: () => Effect.succeed([]),
       reload: Effect.void,
       resolve: (id, overrides) => {
         const found = definitions[id]
