@@ -27,7 +27,14 @@ export const ServerSpec = Schema.Struct({
    * The server comes from another node: the daemon fetches its files from the control plane before the server is ready.
    * The text identifies the migration; files of an earlier one are discarded.
    */
-  arrival: Schema.optionalKey(Schema.String)
+  arrival: Schema.optionalKey(Schema.String),
+  /**
+   * The time of the definition, ms since the epoch. An existing server takes a definition with a later time than its
+   * own, at once if it is offline, else at its next start. Absent: the definition of the creation.
+   */
+  defined_at: Schema.optionalKey(Schema.Int),
+  /** The server is to be installed again with the definition. */
+  reinstall: Schema.optionalKey(Schema.Literal(true))
 }).annotate({ identifier: "ServerSpec" })
 export type ServerSpec = typeof ServerSpec.Type
 
@@ -44,7 +51,11 @@ export const DaemonServer = Schema.Struct({
   /** The server is held for a migration; absent: it is not. */
   held: Schema.optionalKey(Schema.Boolean),
   /** Absent: no restart is pending or given up, or the daemon is of an earlier version. */
-  restart: Schema.optionalKey(RestartState)
+  restart: Schema.optionalKey(RestartState),
+  /** The time of the newest definition that the daemon has; absent: the daemon is of an earlier version. */
+  defined_at: Schema.optionalKey(NodeCount),
+  /** The time of the definition that process and files have. */
+  uses: Schema.optionalKey(NodeCount)
 }).annotate({ identifier: "DaemonServer" })
 export type DaemonServer = typeof DaemonServer.Type
 
@@ -123,6 +134,9 @@ const reportFields = {
   sequence: NodeCount
 }
 
+/** As in {@link DaemonServer}. */
+const uses = Schema.optionalKey(NodeCount)
+
 /** One change of a server on its node; delivered at least once, in order for each server. */
 export const Report = Schema.Union([
   Schema.Struct({
@@ -132,9 +146,10 @@ export const Report = Schema.Union([
     /** Offline between two states (restart, reset): a server that is not saved is not deleted for it. */
     transient: Schema.Boolean,
     /** Only of `offline`; absent as in {@link DaemonServer}. */
-    restart: Schema.optionalKey(RestartState)
+    restart: Schema.optionalKey(RestartState),
+    uses
   }),
-  Schema.Struct({ ...reportFields, type: Schema.Literal("install-status"), install: InstallState }),
+  Schema.Struct({ ...reportFields, type: Schema.Literal("install-status"), install: InstallState, uses }),
   Schema.Struct({
     ...reportFields,
     type: Schema.Literal("crash"),

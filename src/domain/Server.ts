@@ -43,6 +43,19 @@ export const Server = Schema.Struct({
 }).annotate({ identifier: "Server" })
 export type Server = typeof Server.Type
 
+/** The last change of a server's definition (life.md, "Changing"). */
+export const Redefinition = Schema.Struct({
+  /** Milliseconds since the epoch; grows with each change. */
+  defined_at: Schema.Int,
+  /** Whether the node has accepted the definition. */
+  delivered: Schema.Boolean,
+  /** The earlier definition that its process and files have; absent: they have the present one. */
+  used: Schema.optionalKey(ServerDefinition),
+  /** Whether the change includes a reinstallation that the node has not accepted. */
+  reinstall: Schema.optionalKey(Schema.Literal(true))
+})
+export type Redefinition = typeof Redefinition.Type
+
 /** The record of a server in the control plane. */
 export const ServerRecord = Schema.Struct({
   id: ServerId,
@@ -51,6 +64,8 @@ export const ServerRecord = Schema.Struct({
   allocations: Allocations,
   overrides: Schema.optionalKey(Schema.toType(Overrides)),
   definition: ServerDefinition,
+  /** Absent: the definition is that of the creation. */
+  redefinition: Schema.optionalKey(Redefinition),
   status: ServerStatus,
   install: InstallState,
   /** Start once installed: set at creation, cleared when the start has been accepted. */

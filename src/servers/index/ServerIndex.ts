@@ -260,12 +260,14 @@ export class ServerIndex extends Context.Service<
 /** The record with the settings of its row: what a caller can change. */
 const withSettings = (
   { expires_at: _, name: __, overrides: ___, ...record }: ListedServer,
-  { definition, expires_at, labels, name, overrides }: ServerRecord
+  { blueprint_id, definition, expires_at, labels, name, overrides, redefinition }: ServerRecord
 ): ListedServer => ({
   ...record,
+  blueprint_id,
   definition,
   labels,
   ...(name === undefined ? {} : { name }),
   ...(expires_at === undefined ? {} : { expires_at }),
-  ...(overrides === undefined ? {} : { overrides })
+  ...(overrides === undefined ? {} : { overrides }),
+  ...(redefinition === undefined ? {} : { redefinition })
 })

@@ -12,7 +12,7 @@ export const secondReservation = (server_id: ServerId): ReservationId => `${serv
 
 /**
  * Keeps the reservations of the load balancer equal to the records: those of existing servers at start, of servers that
- * other replicas create, and of migrating servers on both nodes. A committed removal releases them.
+ * other replicas create or change, and of migrating servers on both nodes. A committed removal releases them.
  */
 export const followReservations = Effect.gen(function* () {
   const balancer = yield* LoadBalancer
@@ -50,7 +50,7 @@ export const followReservations = Effect.gen(function* () {
         if (change.topic === "deleted") {
           return Effect.andThen(balancer.release(id), balancer.release(secondReservation(id)))
         }
-        if (change.topic === "server:placed") return placed(id)
+        if (change.topic === "server:placed" || change.topic === "server:changed") return placed(id)
         // The migration has ended.
         if (change.topic === "server:move" && change.payload === null)
           return balancer.release(secondReservation(id))

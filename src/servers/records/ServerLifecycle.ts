@@ -5,6 +5,7 @@ import type { ServerPatch } from "../../domain/Labels.ts"
 import type { DaemonServer, Report } from "../../domain/NodeMessages.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { makeRecordChanges } from "./recordChanges.ts"
+import { makeRedefinitions, type NewDefinition, type Redefined } from "./redefinitions.ts"
 import { makeReportedChanges } from "./reportedChanges.ts"
 import { makeRequestedChanges } from "./requestedChanges.ts"
 
@@ -55,6 +56,19 @@ export class ServerLifecycle extends Context.Service<
       id: ServerId,
       change: ServerPatch
     ): Effect.Effect<void, NotFound | Conflict | InvalidRequest | Unavailable>
+    /**
+     * Changes the definition of a server, its overrides and its reservation in one write; {@link Provisioner} delivers
+     * it to the node. `by` decides on the present record, and only reads memory.
+     *
+     * @error Conflict    the server is being deleted or migrates, needs more ports, or is to be reinstalled and not offline
+     * @error Unavailable the limits do not fit on the node
+     */
+    redefine<E = never>(
+      id: ServerId,
+      by: (record: ServerRecord) => Effect.Effect<NewDefinition, E>
+    ): Effect.Effect<Redefined, NotFound | Conflict | Unavailable | E>
+    /** Records that the node has accepted the definition of a time. */
+    delivered(id: ServerId, defined_at: number): Effect.Effect<void, Unavailable>
     /** Records that a removal begins, so that it continues after a crash; returns the record. */
     beginRemoval(
       id: ServerId,
@@ -80,7 +94,8 @@ export class ServerLifecycle extends Context.Service<
     Effect.gen(function* () {
       const records = yield* makeRecordChanges
       const requested = yield* makeRequestedChanges(records)
-      return ServerLifecycle.of({ ...(yield* makeReportedChanges(records)), ...requested })
+      const reported = yield* makeReportedChanges(records)
+      return ServerLifecycle.of({ ...reported, ...requested, ...(yield* makeRedefinitions(records)) })
     })
   )
 }

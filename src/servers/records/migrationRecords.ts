@@ -102,6 +102,12 @@ export const makeMigrationRecords = Effect.gen(function* () {
   /** Ends a migration on the new node: the old one releases the ports and deletes the files. */
   const arrive = Effect.fnUntraced(function* (record: ServerRecord, migration: Migration) {
     yield* migrations.free(record.id, migration.from_node)
+    if (record.redefinition !== undefined) {
+      // The new node has made the server from the present definition.
+      const { defined_at } = record.redefinition
+      yield* servers.set(record.id, { redefinition: { defined_at, delivered: true } })
+      yield* append(record, { topic: "server:changed", server_id: record.id, payload: null })
+    }
     yield* forget(record)
     yield* deleteOn(record, migration.from_node)
   })

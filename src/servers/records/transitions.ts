@@ -19,6 +19,8 @@ export interface Transition {
   readonly clearsStart?: true
   /** Only if it differs from that of the record. */
   readonly restart?: RestartState | null
+  /** Process and files have the present definition. */
+  readonly used?: true
   /** The record is deleted. */
   readonly destroys?: true
   /** The change of status is not in the transition table; it is logged, and applies all the same. */
@@ -26,7 +28,10 @@ export interface Transition {
 }
 
 /** The fields of a record that decide on its transitions. */
-export type Subject = Pick<ServerRecord, "status" | "install" | "start_pending" | "restart"> & {
+export type Subject = Pick<
+  ServerRecord,
+  "status" | "install" | "start_pending" | "restart" | "redefinition"
+> & {
   readonly definition: Pick<ServerRecord["definition"], "save">
 }
 
@@ -85,6 +90,10 @@ const isOfBefore = ({ status, install }: Subject, report: Report): boolean =>
   report.status === "offline" &&
   report.transient
 
+/** Takes over which definition process and files have. */
+const uses = ({ redefinition }: Subject, uses: number | undefined): Transition =>
+  redefinition?.used !== undefined && uses === redefinition.defined_at ? { used: true } : {}
+
 /** Returns the transition of a report that is not a repetition. */
 export const onReport = (subject: Subject, report: Report): Transition => {
   switch (report.type) {
@@ -93,7 +102,8 @@ export const onReport = (subject: Subject, report: Report): Transition => {
     case "install-status":
       return {
         ...toStatus(subject, statusOfPhase(subject, report.install)),
-        ...installed(subject, report.install)
+        ...installed(subject, report.install),
+        ...uses(subject, report.uses)
       }
     case "status":
       if (report.status === "unknown") return { surprising: true }
@@ -101,6 +111,7 @@ export const onReport = (subject: Subject, report: Report): Transition => {
       return {
         ...toStatus(subject, report.status),
         ...restarts(subject, report.restart),
+        ...uses(subject, report.uses),
         ...(report.status === "offline" && !report.transient && ends(subject) ? destroyed(subject) : {})
       }
   }
@@ -109,7 +120,7 @@ export const onReport = (subject: Subject, report: Report): Transition => {
 /** Returns the transition of a snapshot that is not older than the record. The status `unknown` changes nothing. */
 export const onSnapshot = (
   subject: Subject,
-  view: Pick<DaemonServer, "status" | "install"> & Pick<Subject, "restart">
+  view: Pick<DaemonServer, "status" | "install" | "uses"> & Pick<Subject, "restart">
 ): Transition =>
   view.status === "unknown"
     ? installed(subject, view.install)
@@ -117,6 +128,7 @@ export const onSnapshot = (
         ...toStatus(subject, view.status),
         ...restarts(subject, view.restart),
         ...installed(subject, view.install),
+        ...uses(subject, view.uses),
         ...(view.status === "offline" && isUp(subject.status) ? destroyed(subject) : {})
       }
 
@@ -145,4 +157,5 @@ export const changesNothing = (outcome: Transition): boolean =>
   outcome.status === undefined &&
   outcome.clearsStart === undefined &&
   outcome.restart === undefined &&
+  outcome.used === undefined &&
   outcome.destroys === undefined

@@ -16,6 +16,7 @@ import { serverLabels } from "./0010_server_labels.ts"
 import { ticketStreams } from "./0011_ticket_streams.ts"
 import { crashes } from "./0012_crashes.ts"
 import { serverRestart } from "./0013_server_restart.ts"
+import { serverRedefinition } from "./0014_server_redefinition.ts"
 
 /** The table of applied migrations. */
 export const MIGRATIONS_TABLE = "muster_migrations"
@@ -35,7 +36,8 @@ const migrations = {
   "0010_server_labels": serverLabels,
   "0011_ticket_streams": ticketStreams,
   "0012_crashes": crashes,
-  "0013_server_restart": serverRestart
+  "0013_server_restart": serverRestart,
+  "0014_server_redefinition": serverRedefinition
 }
 
 /** The schema version of this program. */

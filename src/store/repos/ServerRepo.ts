@@ -9,6 +9,7 @@ import { deleteReservations, holdingRow, insertReservations } from "./reservatio
 import {
   encodeInstall,
   encodeLabels,
+  encodeRedefinition,
   encodeRestart,
   encodeServer,
   portsOf,
@@ -25,7 +26,10 @@ export type InsertOutcome = "inserted" | "port-taken"
 
 /** The changing fields of a record while it is on its node. */
 export type ServerFields = Partial<
-  Pick<ServerRecord, "status" | "install" | "start_pending" | "last_sequence" | "labels" | "restart">
+  Pick<
+    ServerRecord,
+    "status" | "install" | "start_pending" | "last_sequence" | "labels" | "restart" | "redefinition"
+  >
 > & {
   /** Null removes it. */
   readonly name?: string | null
@@ -46,6 +50,8 @@ export class ServerRepo extends Context.Service<
     lockAll(ids: ReadonlyArray<ServerId>): Write<ReadonlyMap<ServerId, ServerRecord>>
     /** Sets these fields of a record; the others stay. */
     set(id: ServerId, fields: ServerFields): Write<void>
+    /** Replaces the definition of a record, with its overrides and its reservation. */
+    redefine(record: ServerRecord): Write<void>
     /** Records whether the removal of a server has begun, for a continuation after a crash. */
     setRemoving(id: ServerId, removing: boolean): Write<void>
     isRemoving(id: ServerId): Write<boolean>
@@ -66,8 +72,8 @@ export class ServerRepo extends Context.Service<
     ServerRepo,
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
-      const select = sql`SELECT id, blueprint_id, node_id, allocations, overrides, definition, status, install,
-        start_pending, restart, last_sequence, created_at, name, labels, expires_at, updated_at FROM servers`
+      const select = sql`SELECT id, blueprint_id, node_id, allocations, overrides, definition, redefinition, status,
+        install, start_pending, restart, last_sequence, created_at, name, labels, expires_at, updated_at FROM servers`
 
       const insertRows = Effect.fnUntraced(function* (records: ReadonlyArray<ServerRecord>) {
         const rows = yield* Effect.forEach(records, encodeServer)
@@ -128,10 +134,14 @@ export class ServerRepo extends Context.Service<
         lock,
         lockAll: (ids) =>
           Effect.map(find(ids), (found) => new Map(found.map((record) => [record.id, record]))),
-        set: Effect.fnUntraced(function* (id, { install, labels, restart, start_pending, ...same }) {
+        set: Effect.fnUntraced(function* (
+          id,
+          { install, labels, redefinition, restart, start_pending, ...same }
+        ) {
           const values = {
             ...same,
             ...(install === undefined ? {} : { install: yield* encodeInstall(install) }),
+            ...(redefinition === undefined ? {} : { redefinition: yield* encodeRedefinition(redefinition) }),
             ...(restart === undefined ? {} : { restart: yield* encodeRestart(restart) }),
             ...(labels === undefined ? {} : { labels: yield* encodeLabels(labels) }),
             ...(start_pending === undefined ? {} : { start_pending: start_pending ? 1 : 0 })
@@ -139,6 +149,14 @@ export class ServerRepo extends Context.Service<
           if (Object.keys(values).length === 0) return
           const updated_at = new Date(yield* Clock.currentTimeMillis).toISOString()
           yield* sql`UPDATE servers SET ${sql.update({ ...values, updated_at })} WHERE id = ${id}`
+        }),
+        redefine: Effect.fnUntraced(function* (record) {
+          const { blueprint_id, definition, overrides, redefinition } = yield* encodeServer(record)
+          const updated_at = new Date(yield* Clock.currentTimeMillis).toISOString()
+          const values = { blueprint_id, definition, overrides, redefinition, updated_at }
+          yield* sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${record.id}`
+          yield* deleteReservations(sql, record.id, record.node_id)
+          yield* insertReservations(sql, [holdingRow(record)])
         }),
         setRemoving: (id, removing) =>
           Effect.asVoid(

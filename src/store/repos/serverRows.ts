@@ -5,7 +5,7 @@ import { InstallState } from "../../domain/InstallState.ts"
 import { Labels } from "../../domain/Labels.ts"
 import { Overrides } from "../../domain/Overrides.ts"
 import { RestartState } from "../../domain/Restart.ts"
-import { ServerRecord } from "../../domain/Server.ts"
+import { Redefinition, ServerRecord } from "../../domain/Server.ts"
 import { BooleanColumn, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 
 const ServerRow = Schema.Struct({
@@ -13,6 +13,7 @@ const ServerRow = Schema.Struct({
   allocations: JsonColumn(ServerRecord.fields.allocations),
   overrides: Schema.NullOr(JsonColumn(Schema.toType(Overrides))),
   definition: JsonColumn(ServerRecord.fields.definition),
+  redefinition: Schema.NullOr(JsonColumn(Redefinition)),
   install: JsonColumn(InstallState),
   start_pending: BooleanColumn,
   restart: Schema.NullOr(JsonColumn(RestartState)),
@@ -29,6 +30,7 @@ export const encodeServer = (record: ServerRecord) =>
   encodeRow({
     ...record,
     overrides: record.overrides ?? null,
+    redefinition: record.redefinition ?? null,
     restart: record.restart ?? null,
     name: record.name ?? null,
     expires_at: record.expires_at ?? null
@@ -36,14 +38,24 @@ export const encodeServer = (record: ServerRecord) =>
 
 export const encodeRestart = writeRow(Schema.NullOr(JsonColumn(RestartState)))
 
+export const encodeRedefinition = writeRow(JsonColumn(Redefinition))
+
 export const encodeLabels = writeRow(JsonColumn(Labels))
 
 export const encodeInstall = writeRow(JsonColumn(InstallState))
 
-const toRecord = ({ expires_at, name, overrides, restart, ...row }: typeof ServerRow.Type): ServerRecord => ({
+const toRecord = ({
+  expires_at,
+  name,
+  overrides,
+  redefinition,
+  restart,
+  ...row
+}: typeof ServerRow.Type): ServerRecord => ({
   ...row,
   labels: row.labels ?? {},
   updated_at: row.updated_at ?? row.created_at,
+  ...(redefinition === null ? {} : { redefinition }),
   ...(restart === null ? {} : { restart }),
   ...(name === null ? {} : { name }),
   ...(expires_at === null ? {} : { expires_at }),

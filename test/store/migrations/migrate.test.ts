@@ -111,6 +111,7 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
               name: ___,
               updated_at: ____,
               restart: _____,
+              redefinition: ______,
               ...row
             } = yield* encodeServer({
               ...made,

@@ -1,0 +1,154 @@
+/** The differences between two definitions of a server (life.md, "Changing"). Pure. */
+import { createHash } from "node:crypto"
+import { isDeepStrictEqual } from "node:util"
+import { Schema } from "effect"
+import type { ServerDefinition } from "./ServerDefinition.ts"
+
+/**
+ * The step after which a change has taken effect:
+ *
+ * - `nothing`       it takes effect at once
+ * - `restart`       the next start of the server
+ * - `installation`  an installation, which changes the base folder, then the next start
+ */
+export const Needs = Schema.Literals(["nothing", "restart", "installation"])
+export type Needs = typeof Needs.Type
+
+/**
+ * A changed value. `path` is its place in the definition, such as `limits.memory_limit` or
+ * `configs["server.properties"].find.motd`: brackets enclose names with other characters than `A-Za-z0-9_-`. `from`, `to`:
+ * null if the value is absent.
+ */
+export const DefinitionChange = Schema.Struct({
+  path: Schema.String,
+  from: Schema.Json,
+  to: Schema.Json,
+  needs: Needs
+}).annotate({ identifier: "DefinitionChange" })
+export type DefinitionChange = typeof DefinitionChange.Type
+
+type Path = ReadonlyArray<string>
+
+const shown = (path: Path): string =>
+  path
+    .map((name, at) =>
+      /^[\w-]+$/.test(name) ? `${at === 0 ? "" : "."}${name}` : `[${JSON.stringify(name)}]`
+    )
+    .join("")
+
+type Value = Schema.Json | undefined
+
+/** The depth at which values are compared as a whole. */
+const leafDepth = ([top]: Path): number => (top === "configs" ? 4 : 2)
+
+const isObject = (value: Value): value is Schema.JsonObject =>
+  typeof value === "object" && value !== null && !Array.isArray(value)
+
+const own = (value: Value, name: string): Value =>
+  isObject(value) && Object.hasOwn(value, name) ? value[name] : undefined
+
+interface Difference {
+  readonly path: Path
+  readonly from: Value
+  readonly to: Value
+}
+
+const differences = (path: Path, from: Value, to: Value): ReadonlyArray<Difference> => {
+  const opened = path.length < leafDepth(path) && (isObject(from) || isObject(to))
+  if (!opened || from === null || to === null) {
+    return isDeepStrictEqual(from, to) ? [] : [{ path, from, to }]
+  }
+  const names = new Set([from, to].flatMap((value) => (isObject(value) ? Object.keys(value) : [])))
+  return [...names].flatMap((name) => differences([...path, name], own(from, name), own(to, name)))
+}
+
+/** The volumes from which files are made; the others are mounted at each start. */
+const templates = (volumes: Value) =>
+  Array.isArray(volumes) ? volumes.filter((volume) => own(volume, "mode") === "cow") : []
+
+/** Of `install_script`: the fields that change the base folder. The others bound the time of an installation. */
+const scripted = ["entrypoint", "script", "skip_scripts", "warmup", "post_warmup_script"]
+
+const needsOf = ({ from, path: [top, part], to }: Difference, image: Needs): Needs => {
+  switch (top) {
+    case "blueprint_id":
+    case "placement":
+    case "restart":
+    case "save":
+      return "nothing"
+    case "software":
+    case "version":
+    case "copy":
+      return "installation"
+    case "image":
+      return image
+    case "install_script":
+      return part === undefined || scripted.includes(part) ? "installation" : "nothing"
+    case "volumes":
+      return isDeepStrictEqual(templates(from), templates(to)) ? "restart" : "installation"
+    case "process":
+      return part === "stop_timeout" ? "nothing" : "restart"
+    default:
+      return "restart"
+  }
+}
+
+/** Returns the changes from one definition to another, by path. */
+export const changesBetween = (
+  from: ServerDefinition,
+  to: ServerDefinition
+): ReadonlyArray<DefinitionChange> => {
+  // A node pulls the image of a container during the installation.
+  const image = to.runtimes.includes("docker") ? "installation" : "restart"
+  return differences([], from, to)
+    .map((difference) => ({
+      path: shown(difference.path),
+      from: difference.from ?? null,
+      to: difference.to ?? null,
+      needs: needsOf(difference, image)
+    }))
+    .sort((a, b) => (a.path < b.path ? -1 : 1))
+}
+
+/** Returns a value with the names of its objects sorted. */
+const sorted = (value: Schema.Json): Schema.Json => {
+  if (Array.isArray(value)) return value.map(sorted)
+  if (!isObject(value)) return value
+  return Object.fromEntries(
+    Object.entries(value)
+      .map(([name, inner]) => [name, sorted(inner)] as const)
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+  )
+}
+
+const hashOf = (value: Schema.Json): string =>
+  createHash("sha256")
+    .update(JSON.stringify(sorted(value)))
+    .digest("hex")
+    .slice(0, 12)
+
+/** Returns a short hash of a definition: equal definitions have the same revision. */
+export const revisionOf = (definition: ServerDefinition): string => hashOf(definition)
+
+/** Returns a hash of what an install script does; servers with the same hash, software and version share a base folder. */
+export const scriptHash = ({ image, install_script, runtimes }: ServerDefinition): string => {
+  if (install_script === null || install_script.skip_scripts) return hashOf(null)
+  const { entrypoint, post_warmup_script, script, warmup } = install_script
+  const where = runtimes.includes("docker") ? image : ""
+  return hashOf([entrypoint, script, warmup, warmup ? post_warmup_script : "", where])
+}
+
+/** Returns a definition with those values of another that take effect at once. */
+export const withImmediate = (definition: ServerDefinition, next: ServerDefinition): ServerDefinition => {
+  const { stop_timeout: _, ...process } = definition.process
+  const { blueprint_id, placement, restart, save } = next
+  const { stop_timeout } = next.process
+  return {
+    ...definition,
+    blueprint_id,
+    placement,
+    restart,
+    save,
+    process: stop_timeout === undefined ? process : { ...process, stop_timeout }
+  }
+}

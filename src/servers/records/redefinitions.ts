@@ -1,0 +1,129 @@
+import { isDeepStrictEqual } from "node:util"
+import { Clock, Effect, Option } from "effect"
+import { Conflict, NotFound, Unavailable } from "../../domain/errors.ts"
+import type { ServerId } from "../../domain/Id.ts"
+import { pendingInstall } from "../../domain/InstallState.ts"
+import { committedDiskBytes, committedMemoryBytes } from "../../domain/Limits.ts"
+import { isUnderway } from "../../domain/Migration.ts"
+import type { Overrides } from "../../domain/Overrides.ts"
+import type { ServerRecord } from "../../domain/Server.ts"
+import type { ServerDefinition } from "../../domain/ServerDefinition.ts"
+import { LoadBalancer, placementOf } from "../../nodes/LoadBalancer.ts"
+import { CapacityRepo } from "../../store/repos/CapacityRepo.ts"
+import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
+import { ServerRepo } from "../../store/repos/ServerRepo.ts"
+import { portsOf } from "../../store/repos/serverRows.ts"
+import { Store, Transaction } from "../../store/Store.ts"
+import { isBeingDeleted, isMoving, notOffline } from "./power.ts"
+import type { RecordChanges } from "./recordChanges.ts"
+
+/** A new definition of a server. */
+export interface NewDefinition {
+  readonly definition: ServerDefinition
+  /** Default: those of the record. */
+  readonly overrides?: Overrides
+  /** Whether the server is installed again; it must be offline. */
+  readonly reinstall?: boolean
+}
+
+/** A record before and after a change of its definition. */
+export interface Redefined {
+  readonly before: ServerRecord
+  readonly record: ServerRecord
+}
+
+const tooFewPorts = (record: ServerRecord, needed: number) =>
+  new Conflict({
+    detail: `the definition has ${needed} ports, server ${record.id} has ${portsOf(record).length}`,
+    hint: "Create another server: a server keeps its ports."
+  })
+
+/** The changes of definitions (life.md, "Changing"). */
+export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: RecordChanges) {
+  const { write } = yield* Store
+  const servers = yield* ServerRepo
+  const migrations = yield* MigrationRepo
+  const balancer = yield* LoadBalancer
+  const capacity = yield* CapacityRepo
+
+  const append = Effect.fnUntraced(function* ({ blueprint_id, id: server_id }: ServerRecord) {
+    const transaction = yield* Transaction
+    yield* transaction.append({ topic: "server:changed", server_id, payload: null }, blueprint_id)
+  })
+
+  /** Returns the reason that the larger limits of a server do not fit on its node. */
+  const whyNot = Effect.fnUntraced(function* (before: ServerRecord, record: ServerRecord) {
+    const [own, limits] = [before.definition.limits, record.definition.limits]
+    const [memory, disk] = [committedMemoryBytes(own), committedDiskBytes(own)]
+    if (committedMemoryBytes(limits) <= memory && committedDiskBytes(limits) <= disk) return undefined
+    const room = Option.map(yield* capacity.of(record.node_id, record.blueprint_id), (committed) => ({
+      ...committed,
+      memory_bytes: committed.memory_bytes - memory,
+      disk_bytes: committed.disk_bytes - disk
+    }))
+    return balancer.whyNot({ ...placementOf(record), node_id: record.node_id }, room)
+  })
+
+  const redefine = Effect.fnUntraced(function* <E>(
+    id: ServerId,
+    by: (record: ServerRecord) => Effect.Effect<NewDefinition, E>
+  ) {
+    const before = Option.getOrUndefined(yield* servers.lock(id))
+    if (before === undefined) return yield* NotFound.server(id)
+    if (yield* servers.isRemoving(id)) return yield* isBeingDeleted(id)
+    if (isUnderway(Option.getOrUndefined(yield* migrations.find(id)))) return yield* isMoving(id)
+    const { definition, overrides = before.overrides ?? {}, reinstall = false } = yield* by(before)
+    const isSame = isDeepStrictEqual(definition, before.definition)
+    if (isSame && !reinstall && isDeepStrictEqual(overrides, before.overrides ?? {})) {
+      return { before, record: before } satisfies Redefined
+    }
+    if (reinstall && before.status !== "offline") return yield* notOffline(before)
+    if (definition.ports > portsOf(before).length) return yield* tooFewPorts(before, definition.ports)
+    const { overrides: _, ...kept } = before
+    const record: ServerRecord = {
+      ...kept,
+      blueprint_id: definition.blueprint_id,
+      definition,
+      ...(Object.keys(overrides).length === 0 ? {} : { overrides }),
+      ...(isSame && !reinstall
+        ? {}
+        : {
+            redefinition: {
+              defined_at: Math.max(
+                (before.redefinition?.defined_at ?? 0) + 1,
+                yield* Clock.currentTimeMillis
+              ),
+              delivered: false,
+              used: before.redefinition?.used ?? before.definition,
+              ...(reinstall ? { reinstall } : {})
+            }
+          })
+    }
+    const reason = yield* whyNot(before, record)
+    if (reason !== undefined) {
+      return yield* new Unavailable({
+        detail: `the limits do not fit on node ${record.node_id}: ${reason}`,
+        hint: "Choose lower limits, or free capacity on the node."
+      })
+    }
+    yield* servers.redefine(record)
+    yield* append(record)
+    if (reinstall) yield* carryOut(record, { install: pendingInstall, status: "installing" })
+    return { before, record } satisfies Redefined
+  })
+
+  const delivered = Effect.fnUntraced(function* (id: ServerId, defined_at: number) {
+    const record = Option.getOrUndefined(yield* servers.lock(id))
+    if (record?.redefinition === undefined || record.redefinition.delivered) return
+    if (record.redefinition.defined_at !== defined_at) return
+    const { reinstall: _, ...redefinition } = record.redefinition
+    yield* servers.set(id, { redefinition: { ...redefinition, delivered: true } })
+    yield* append(record)
+  })
+
+  return {
+    redefine: <E>(id: ServerId, by: (record: ServerRecord) => Effect.Effect<NewDefinition, E>) =>
+      write(redefine(id, by)),
+    delivered: (id: ServerId, defined_at: number) => write(delivered(id, defined_at))
+  }
+})
