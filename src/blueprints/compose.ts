@@ -1,5 +1,5 @@
 /** Composition of blueprints and mixins (blueprints.md, "Blueprint"). No I/O. */
-import { Result } from "effect"
+import { Result, type Schema } from "effect"
 import { type Blueprint, DEFAULT_BACKOFF, type Volume } from "../domain/Blueprint.ts"
 import { tooMuch } from "../domain/environment.ts"
 import { conflictsOf } from "./conflicts.ts"
@@ -14,7 +14,8 @@ import {
   variablesOf,
   type Written
 } from "./parse/files.ts"
-import type { Position, Problem } from "./parse/problem.ts"
+import { type Position, type Problem, printable } from "./parse/problem.ts"
+import { unknownPorts } from "./placeholders.ts"
 
 const nothing: Composable = { server: {}, state: null, annotations: {} }
 
@@ -123,6 +124,8 @@ export const compose = (
   if (much !== undefined) return fail(file.at, `\`state.env\` with its mixins: ${much}`, [])
   const conflicts = conflictsOf(file, included, parts)
   if (conflicts.length > 0) return Result.fail(conflicts)
+  const unknown = unknownPortsOf(file, parts)
+  if (unknown.length > 0) return Result.fail(unknown)
   return Result.succeed({
     id: file.id,
     name: file.name,
@@ -131,7 +134,7 @@ export const compose = (
     version,
     ...(server.image === undefined ? {} : { image: server.image }),
     limits: server.limits ?? {},
-    ports: server.ports ?? 1,
+    ...portsOf(server.ports ?? 1),
     ...(server.stop_timeout === undefined ? {} : { stop_timeout: server.stop_timeout }),
     configs: configsOf(server),
     placement: { locations: [], anti_affinity: false, ...server.placement },
@@ -142,6 +145,27 @@ export const compose = (
     ...(file.start === undefined ? {} : { start: file.start }),
     annotations
   })
+}
+
+const portsOf = (ports: NonNullable<ServerPart["ports"]>): Pick<Blueprint, "ports" | "port_names"> =>
+  typeof ports === "number" ? { ports } : { ports: ports.length, port_names: ports }
+
+/** Returns the problems of placeholders whose port no name of `server.ports` is. */
+const unknownPortsOf = (file: BlueprintFile, { server, state }: Composable): ReadonlyArray<Problem> => {
+  const { port_names } = portsOf(server.ports ?? 1)
+  const problems = (at: Position, where: string, values: Schema.Json): ReadonlyArray<Problem> =>
+    unknownPorts([values], port_names).map((reason) => ({
+      file: file.file,
+      line: at.line,
+      column: at.column,
+      reason: `${where}: ${reason}`
+    }))
+  return [
+    ...Object.entries(server.configs ?? {}).flatMap(([name, { at, value }]) =>
+      problems(at.file === file.file ? at : file.at, `\`server.configs\`, ${printable(name, 80)}`, value.find)
+    ),
+    ...problems(file.at, "`state.env`", state?.env ?? {})
+  ]
 }
 
 /** Merges `later` over `earlier`. */

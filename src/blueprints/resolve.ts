@@ -12,6 +12,7 @@ import type { Software } from "../domain/Software.ts"
 import { resolveImage } from "./image.ts"
 import { instancePath } from "./parse/paths.ts"
 import { printable } from "./parse/problem.ts"
+import { unknownPorts } from "./placeholders.ts"
 
 const invalid = (detail: string, hint?: string) =>
   Result.fail(new InvalidRequest(hint === undefined ? { detail } : { detail, hint }))
@@ -53,6 +54,14 @@ export const resolve = (
   if (Result.isFailure(overriding)) return invalid(overriding.failure)
   const env = environmentOf(blueprint, overrides.env ?? {})
   if (Result.isFailure(env)) return Result.fail(env.failure)
+  const patches = mergeConfigs(given, overriding.success)
+  const [unknown] = unknownPorts([software.process.invocation, patches, env.success], blueprint.port_names)
+  if (unknown !== undefined) {
+    return invalid(
+      `placeholder ${printable(unknown)}`,
+      `Name the ports in \`server.ports\` of blueprint ${blueprint.id}, or use {{server.build.ports.N}}.`
+    )
+  }
   const save = overrides.save ?? blueprint.save
   const stop_timeout = overrides.stop_timeout ?? blueprint.stop_timeout
   return Result.succeed({
@@ -64,7 +73,8 @@ export const resolve = (
     install_script: software.install_script,
     limits: withoutNoWeight({ ...software.limits, ...blueprint.limits, ...overrides.limits }),
     ports: blueprint.ports,
-    configs: mergeConfigs(given, overriding.success),
+    ...(blueprint.port_names === undefined ? {} : { port_names: blueprint.port_names }),
+    configs: patches,
     ...files,
     copy,
     env: env.success,

@@ -8,7 +8,7 @@ import { resolveImage } from "./image.ts"
 import { defined } from "./parse/decode.ts"
 import { configsOf, type MixinFile, stateOf } from "./parse/files.ts"
 import { printable } from "./parse/problem.ts"
-import { unknownPlaceholders } from "./placeholders.ts"
+import { unknownPlaceholders, unknownPorts } from "./placeholders.ts"
 
 const imageOf = (blueprint: Blueprint, software: SoftwareSet): Result.Result<string, string> => {
   const defined = software.get(blueprint.software)
@@ -54,7 +54,8 @@ export const blueprintNotes = (blueprint: Blueprint, software: SoftwareSet): Rea
     ...bareImage(blueprint, software.get(blueprint.software)),
     ...patchNotes(blueprint, software.get(blueprint.software)),
     ...restartNotes(blueprint),
-    ...placeholderNotes([blueprint.configs, blueprint.state?.env ?? {}])
+    ...placeholderNotes([blueprint.configs, blueprint.state?.env ?? {}]),
+    ...portNotes(blueprint, software.get(blueprint.software))
   ]
 }
 
@@ -92,6 +93,14 @@ const restartNotes = ({ restart, save }: Blueprint): ReadonlyArray<string> =>
   restart.on_crash && !save
     ? ["`server.restart.on_crash` has no effect without `save: true`, here or in the overrides of a creation"]
     : []
+
+/** A blueprint's own placeholders are checked when its file is read. */
+const portNotes = ({ port_names }: Blueprint, software: Software | undefined): ReadonlyArray<string> =>
+  software === undefined
+    ? []
+    : unknownPorts([software.process.invocation, software.configs], port_names).map(
+        (note) => `software ${software.id}: ${note}`
+      )
 
 const placeholderNotes = (values: Parameters<typeof unknownPlaceholders>[0]): ReadonlyArray<string> =>
   unknownPlaceholders(values).map((written) => `unknown placeholder ${printable(written, 80)}`)

@@ -11,6 +11,34 @@ export const Allocations = Schema.Struct({
 }).annotate({ identifier: "Allocations" })
 export type Allocations = typeof Allocations.Type
 
+/** The name of a port in `ports: [game, query]` of a blueprint. */
+export const PortName = Schema.String.check(
+  Schema.isPattern(/^[a-z][a-z0-9_]{0,31}$/, {
+    expected: "a name of at most 32 characters from a-z0-9_, a letter first"
+  })
+)
+
+/** Returns the ports of the default address, the default port first: a port's number, from 0, is its place here. */
+export const portsInOrder = ({ default: { ip, port }, mappings }: Allocations): ReadonlyArray<number> => {
+  const others = Object.hasOwn(mappings, ip) ? (mappings[ip] ?? []) : []
+  return [port, ...others.filter((other) => other !== port)]
+}
+
+/** Returns the address and port of each name. */
+export const namedPorts = (
+  allocations: Allocations,
+  names: ReadonlyArray<string>
+): Readonly<Record<string, Allocations["default"]>> => {
+  const ports = portsInOrder(allocations)
+  const { ip } = allocations.default
+  return Object.fromEntries(
+    names.flatMap((name, place) => {
+      const port = ports[place]
+      return port === undefined ? [] : [[name, { ip, port }] as const]
+    })
+  )
+}
+
 /** An address of a node and the ports that servers may get on it, e.g. `25565-25700` or `25565,25570-25580`. */
 export const NodeAllocation = Schema.Struct({
   address: Schema.NonEmptyString,

@@ -1,4 +1,5 @@
 import { Schema } from "effect"
+import { PortName } from "./Allocation.ts"
 import { ConfigPatches } from "./ConfigPatch.ts"
 import { DefinitionId } from "./Id.ts"
 import { Limits } from "./Limits.ts"
@@ -70,6 +71,8 @@ export const Blueprint = Schema.Struct({
   image: Schema.optionalKey(Schema.String),
   limits: Limits,
   ports: Schema.Int,
+  /** The names of the ports, in order; absent: they have none. */
+  port_names: Schema.optionalKey(Schema.Array(PortName)),
   /** Absent: that of the software. */
   stop_timeout: Schema.optionalKey(StopTimeout),
   configs: ConfigPatches,

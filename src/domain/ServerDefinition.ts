@@ -1,4 +1,5 @@
 import { Schema, Struct } from "effect"
+import { PortName } from "./Allocation.ts"
 import { Copy, Mount, PlacementRule, RestartRule, Volume } from "./Blueprint.ts"
 import { ConfigPatches } from "./ConfigPatch.ts"
 import { Limits } from "./Limits.ts"
@@ -19,6 +20,8 @@ export const ServerDefinition = Schema.Struct({
   install_script: Schema.NullOr(InstallScript),
   limits: Limits,
   ports: Schema.Int,
+  /** The names of the ports, in order; absent: they have none. */
+  port_names: Schema.optionalKey(Schema.Array(PortName)),
   /** The software's patches, then the blueprint's, then the overrides', by file, then by key. */
   configs: ConfigPatches,
   volumes: Schema.Array(Volume),

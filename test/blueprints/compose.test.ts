@@ -128,6 +128,40 @@ describe("blueprints.md, Blueprint: composition", () => {
     assert.strictEqual(swapped.image, "base")
   })
 
+  it("named ports are counted; names and a number replace each other", () => {
+    const mixins = [
+      mixin("names", [], { server: { ports: ["game", "query"] } }),
+      mixin("number", [], { server: { ports: 3 } })
+    ]
+    const portsOf = (includes: ReadonlyArray<string>, ports?: number | ReadonlyArray<string>) => {
+      const server = ports === undefined ? runs : { ...runs, ports }
+      const { port_names, ports: count } = success(blueprint(includes, { server }), mixins)
+      return [count, port_names]
+    }
+    assert.deepStrictEqual(portsOf(["number", "names"]), [2, ["game", "query"]])
+    assert.deepStrictEqual(portsOf(["names", "number"]), [3, undefined])
+    assert.deepStrictEqual(portsOf(["names"], ["rcon"]), [1, ["rcon"]])
+    assert.deepStrictEqual(portsOf(["names"], 4), [4, undefined])
+  })
+
+  it("a placeholder of a port that has no such name is a problem of the blueprint", () => {
+    const query = "{{server.build.ports.query}}"
+    const configs = { "a.yml": { parser: "yaml", find: { x: [{ y: `:${query}` }] } } } as const
+    const inMixin = [mixin("m", [], { server: { configs } })]
+    assert.strictEqual(
+      success(blueprint(["m"], { server: { ...runs, ports: ["game", "query"] } }), inMixin).ports,
+      2
+    )
+    const where = "`server.configs`, a.yml: "
+    assert.deepStrictEqual(failures(blueprint(["m"], { server: { ...runs, ports: ["game"] } }), inMixin), [
+      `game.yml:1:18: ${where}${query} names no port of the server: its ports are game`
+    ])
+    assert.deepStrictEqual(
+      failures(blueprint([], { server: { ...runs, ports: 2 }, state: { env: { A: query } } })),
+      [`game.yml:1:18: \`state.env\`: ${query} names no port of the server: its ports have no names`]
+    )
+  })
+
   it("limits, placement and restart are merged by field, configs by file", () => {
     const parser = "yaml"
     const mixins = [

@@ -60,6 +60,27 @@ const refused = (overrides: Overrides, more: Partial<Blueprint> = {}): string =>
   return Result.isFailure(result) ? result.failure.detail : "resolved"
 }
 
+describe("blueprints.md, ports: names", () => {
+  const query = "{{server.build.ports.query}}"
+  const configs = { a: { find: { q: query } } }
+
+  it("the number and the names of the ports are in the definition; without names there is only the number", () => {
+    const named = resolved({ configs }, { ports: 2, port_names: ["game", "query"] })
+    assert.deepStrictEqual([named.ports, named.port_names], [2, ["game", "query"]])
+    assert.notProperty(resolved(), "port_names")
+  })
+
+  it("a placeholder of overrides or software whose port has no such name is refused", () => {
+    const reason = `placeholder ${query} names no port of the server: its ports`
+    assert.strictEqual(refused({ configs }), `${reason} have no names`)
+    const named = { ports: 1, port_names: ["game"] }
+    assert.strictEqual(refused({ env: { A: query } }, named), `${reason} are game`)
+    const asks = software("asks", { configs: { f: { parser: "file", find: { q: query } } } })
+    const result = resolve(blueprint({ software: "asks" }), {}, new Map([["asks", asks]]))
+    assert.strictEqual(Result.isFailure(result) ? result.failure.detail : "", `${reason} have no names`)
+  })
+})
+
 describe("decisions 3: overrides, then the blueprint, then the software", () => {
   it("limits are merged by field", () => {
     assert.deepStrictEqual(resolved({ limits: { cpu_limit: 3, threads: "1" } }).limits, {

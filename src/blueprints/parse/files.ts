@@ -26,7 +26,8 @@ export interface ServerPart {
   readonly version?: string
   readonly image?: string
   readonly limits?: Limits
-  readonly ports?: number
+  /** Their number, or their names. */
+  readonly ports?: number | ReadonlyArray<string>
   readonly stop_timeout?: number
   readonly configs?: Readonly<Record<string, Written<ConfigPatch>>>
   readonly placement?: Partial<PlacementRule>

@@ -1,5 +1,6 @@
 /** `server:` of blueprints and mixins, and the parts that software shares with it (blueprints.md). */
 import { Result, Schema } from "effect"
+import { PortName } from "../../domain/Allocation.ts"
 import { ConfigParser, type ConfigPatch, type ConfigPatches, parserOf } from "../../domain/ConfigPatch.ts"
 import { DefinitionId } from "../../domain/Id.ts"
 import { type Limits, limitFields } from "../../domain/Limits.ts"
@@ -28,8 +29,29 @@ export const Line = Schema.String.check(
   Schema.isPattern(/^[^\p{Cc}]{1,256}$/u, { expected: "one line of at most 256 characters" })
 )
 
+const MOST_PORTS = 16
+
 /** A port count of a blueprint. */
-const PortCount = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 16 }))
+const PortCount = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: MOST_PORTS }))
+
+/** Names of ports, each once. */
+const portNames: Decoder<ReadonlyArray<string>> = (node, reading) => {
+  const names = new Set<string>()
+  const name = text(PortName, "the name of a port")
+  list((item) => {
+    const read = name(item, reading)
+    if (read !== undefined && names.has(read)) reading.problem(item.at, `the port \`${read}\` is there twice`)
+    else if (read !== undefined) names.add(read)
+    return read
+  })(node, reading)
+  if (node.kind === "list" && (node.items.length === 0 || node.items.length > MOST_PORTS)) {
+    reading.problem(node.at, `expected 1 to ${MOST_PORTS} names of ports, found ${node.items.length}`)
+  }
+  return [...names]
+}
+
+const ports: Decoder<NonNullable<ServerPart["ports"]>> = (node, reading) =>
+  (node.kind === "list" ? portNames : number(PortCount))(node, reading)
 
 /** Seconds around a restart, up to a day. */
 const Delay = Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 86_400 }))
@@ -115,7 +137,7 @@ export const serverPart: Decoder<ServerPart> = (node, reading) => {
     version: fields.optional("version", text(VersionText)),
     image: fields.optional("image", text(ImageText)),
     limits: fields.optional("limits", limits),
-    ports: fields.optional("ports", number(PortCount)),
+    ports: fields.optional("ports", ports),
     stop_timeout: fields.optional("stop_timeout", number(StopTimeout)),
     configs: fields.optional("configs", writtenConfigs),
     placement: fields.optional("placement", placement),

@@ -1,5 +1,6 @@
 /** Placeholders of `invocation`, `configs` values and `env` (blueprints.md, "Software"). No I/O. */
 import { Data, Result, type Schema } from "effect"
+import { namedPorts, portsInOrder } from "../../domain/Allocation.ts"
 import { isOfDaemon, upperCased } from "../../domain/environment.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 
@@ -12,6 +13,8 @@ export interface PlaceholderContext {
   readonly port: number
   /** All ports of the default address, the default port first; `{{server.build.ports.N}}` counts from 0. */
   readonly ports: ReadonlyArray<number>
+  /** The named ones of these, by name. */
+  readonly named: Readonly<Record<string, number>>
   /** Memory limit in whole MiB; 0 is no limit. */
   readonly memoryMib: number
   /** The environment of the process, see {@link environmentOf}. */
@@ -51,6 +54,7 @@ const budgetOf = (most: number): Budget => ({ most, left: most })
 const pattern = /\{\{([^{}]*)\}\}/g
 const whole = /^\{\{([^{}]*)\}\}$/
 const portIndex = /^server\.build\.ports\.(0|[1-9]\d{0,4})$/
+const portName = /^server\.build\.ports\.([a-z]\w*)$/
 
 /** A variable by its name alone, as in files for SLS and Pterodactyl. */
 const upperCase = /^[A-Z_][A-Z0-9_]*$/
@@ -70,6 +74,8 @@ const lookUp = (name: string, context: PlaceholderContext): string | number | un
   }
   const index = portIndex.exec(name)?.[1]
   if (index !== undefined) return context.ports[Number(index)]
+  const port = portName.exec(name)?.[1]
+  if (port !== undefined) return Object.hasOwn(context.named, port) ? context.named[port] : undefined
   const variable = name.startsWith("env.") ? name.slice("env.".length) : upperCase.exec(name)?.[0]
   if (variable === undefined) return undefined
   return Object.hasOwn(context.env, variable) ? context.env[variable] : undefined
@@ -101,7 +107,7 @@ export const expand = (
 
 /**
  * Expands every string in `value`; keys stay as they are. With `typed`, for formats with types, a string that is only
- * one placeholder of a number (`port`, `ports.N`, `memory`) becomes a number.
+ * one placeholder of a number (`port`, `ports.N`, `ports.NAME`, `memory`) becomes a number.
  */
 export const expandJson = (
   value: Schema.Json,
@@ -136,12 +142,17 @@ const isList = (value: Schema.Json): value is ReadonlyArray<Schema.Json> => Arra
 export const contextOf = (spec: ServerSpec): Result.Result<PlaceholderContext, PlaceholderProblem> => {
   const { definition, allocations } = spec
   const { ip, port } = allocations.default
-  const others = Object.hasOwn(allocations.mappings, ip) ? (allocations.mappings[ip] ?? []) : []
+  const named = Object.fromEntries(
+    Object.entries(namedPorts(allocations, definition.port_names ?? [])).map(([name, at]) => [name, at.port])
+  )
   const memory = Math.floor(definition.limits.memory_limit ?? 0)
   const own = {
     SERVER_ID: spec.id,
     SERVER_IP: ip,
     SERVER_PORT: String(port),
+    ...Object.fromEntries(
+      Object.entries(named).map(([name, number]) => [`SERVER_PORT_${name.toUpperCase()}`, String(number)])
+    ),
     SERVER_MEMORY: String(memory),
     VERSION: definition.version
   }
@@ -150,7 +161,8 @@ export const contextOf = (spec: ServerSpec): Result.Result<PlaceholderContext, P
     version: definition.version,
     ip,
     port,
-    ports: [port, ...others.filter((other) => other !== port)],
+    ports: portsInOrder(allocations),
+    named,
     memoryMib: memory,
     env: { ...upperCased(definition.env), ...own }
   }
@@ -168,7 +180,8 @@ export const contextOf = (spec: ServerSpec): Result.Result<PlaceholderContext, P
 
 /**
  * Returns the environment of the process: `state.env` with its placeholders expanded, then `SERVER_ID`, `SERVER_IP`,
- * `SERVER_PORT`, `SERVER_MEMORY` (MiB, 0 = no limit) and `VERSION`, which a variable of the same name does not replace.
+ * `SERVER_PORT`, `SERVER_PORT_<NAME>`, `SERVER_MEMORY` (MiB, 0 = no limit) and `VERSION`, which a variable of the same
+ * name does not replace.
  * A variable whose name has lower-case letters also exists in upper case, see {@link upperCased}.
  * `{{env.X}}` inside a variable is the text of X as written, so that variables that name each other never loop; in
  * `invocation` and `configs` it is the expanded value.

@@ -1,4 +1,5 @@
 /** How a server looks to a caller (contract 2.3; life.md, "Reading"). */
+import { namedPorts } from "../../domain/Allocation.ts"
 import type { CrashSummary } from "../../domain/CrashRecord.ts"
 import type { Server, ServerRecord } from "../../domain/Server.ts"
 
@@ -66,7 +67,9 @@ export const summaryOf = (record: ListedServer, node_name: string, include: Incl
     ...(has(include, "name") ? { name: record.name ?? null } : {}),
     ...(has(include, "install") ? { install: installOf(record) } : {}),
     ...(has(include, "last_crash") ? { last_crash: record.last_crash ?? null } : {}),
-    ...(has(include, "ports") ? { ports: { game: record.allocations.default } } : {}),
+    ...(has(include, "ports")
+      ? { ports: namedPorts(record.allocations, definition.port_names ?? ["game"]) }
+      : {}),
     ...(has(include, "expires_at") ? { expires_at: record.expires_at ?? null } : {}),
     ...(has(include, "restart")
       ? { restart: record.status === "offline" ? (record.restart ?? null) : null }

@@ -325,6 +325,30 @@ describe("blueprints.md: refused files", () => {
       ["2:18: expected a value between 1 and 16, found 17"]
     ],
     [
+      "names of ports",
+      blueprint("server: { ports: [game, Query, game, 1x, [a], rcon-2, game, 7, _a] }"),
+      [
+        '2:25: expected a name of at most 32 characters from a-z0-9_, a letter first, found the text "Query"',
+        "2:32: the port `game` is there twice",
+        '2:38: expected a name of at most 32 characters from a-z0-9_, a letter first, found the text "1x"',
+        "2:42: expected the name of a port, found a list",
+        '2:47: expected a name of at most 32 characters from a-z0-9_, a letter first, found the text "rcon-2"',
+        "2:55: the port `game` is there twice",
+        "2:61: expected a name of at most 32 characters from a-z0-9_, a letter first, found 7",
+        '2:64: expected a name of at most 32 characters from a-z0-9_, a letter first, found the text "_a"'
+      ]
+    ],
+    [
+      "no names of ports",
+      blueprint("server: { ports: [] }"),
+      ["2:18: expected 1 to 16 names of ports, found 0"]
+    ],
+    [
+      "too many names of ports",
+      blueprint(`server: { ports: [${Array.from({ length: 17 }, (_, n) => `p${n}`).join(", ")}] }`),
+      ["2:18: expected 1 to 16 names of ports, found 17"]
+    ],
+    [
       "an unknown parser",
       blueprint("server: { configs: { a: { parser: toml } } }"),
       ['2:35: expected properties, yaml, json, ini, xml or file, found the text "toml"']

@@ -19,7 +19,7 @@ const server = specOf({
     default: { ip: "10.0.0.7", port: 25565 },
     mappings: { "10.0.0.7": [25565, 25566] }
   },
-  definition: { env: { MOTD: "hi" } }
+  definition: { env: { MOTD: "hi" }, ports: 2, port_names: ["game", "query"] }
 })
 
 describe("the references of definition files: config patches", () => {
@@ -52,7 +52,7 @@ describe("the references of definition files: config patches", () => {
   it("every placeholder has a value", () => {
     const context = Result.getOrThrow(contextOf(server))
     const rows = tableOf(texts.blueprints, "placeholders").map(([cell]) => codeOf(cell) ?? "")
-    assert.lengthOf(rows, 8)
+    assert.lengthOf(rows, 9)
     for (const placeholder of rows) {
       assert.deepStrictEqual(unknownPlaceholders([placeholder]), [])
       assert.isTrue(Result.isSuccess(expand(placeholder, context)), placeholder)

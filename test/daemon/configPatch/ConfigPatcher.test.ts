@@ -15,6 +15,7 @@ const context: PlaceholderContext = {
   ip: "10.0.0.1",
   port: 25565,
   ports: [25565],
+  named: {},
   memoryMib: 0,
   env: { MOTD: "hi" }
 }

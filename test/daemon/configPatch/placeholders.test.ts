@@ -18,11 +18,12 @@ const context: PlaceholderContext = {
   ip: "10.0.0.1",
   port: 25565,
   ports: [25565, 25566],
+  named: { game: 25565, query: 25566 },
   memoryMib: 2048,
   env: { MOTD: "{{server.id}}", EMPTY: "" }
 }
 
-const spec = (env: Record<string, string>): ServerSpec => ({
+const spec = (env: Record<string, string>, port_names?: ReadonlyArray<string>): ServerSpec => ({
   id: ServerId.make("srv_1"),
   allocations: {
     force_outgoing_ip: false,
@@ -39,6 +40,7 @@ const spec = (env: Record<string, string>): ServerSpec => ({
     install_script: null,
     limits: { memory_limit: 512.5 },
     ports: 3,
+    ...(port_names === undefined ? {} : { port_names }),
     configs: {},
     volumes: [],
     mounts: [],
@@ -177,6 +179,36 @@ describe("Environment of a server", () => {
     assert.deepStrictEqual(expand(text, made), Result.succeed("512 7 hi hi"))
     for (const name of ["motd", "NOPE", "Motd"])
       assert.strictEqual(unknown(expand(`{{${name}}}`, made)), name)
+  })
+
+  it("each named port has a variable and a placeholder; the names are in the order of the ports", () => {
+    const names = ["game", "query", "rcon_2"]
+    const environment = Result.getOrThrow(
+      environmentOf(
+        spec(
+          { Q: "{{server.build.ports.query}}", R: "{{env.SERVER_PORT_RCON_2}}", SERVER_PORT_GAME: "1" },
+          names
+        )
+      )
+    )
+    assert.deepStrictEqual(
+      [environment.SERVER_PORT_GAME, environment.SERVER_PORT_QUERY, environment.SERVER_PORT_RCON_2],
+      ["7", "5", "9"]
+    )
+    assert.deepStrictEqual([environment.Q, environment.R], ["5", "9"])
+    const named = Result.getOrThrow(contextOf(spec({}, names)))
+    assert.deepStrictEqual(
+      expandJson(["{{ server.build.ports.query }}", "{{server.build.ports.rcon_2}}/"], named, true),
+      Result.succeed([5, "9/"])
+    )
+  })
+
+  it("a port without that name is an unknown placeholder, whatever the name", () => {
+    for (const name of ["query", "constructor", "to_string"]) {
+      const placeholder = `server.build.ports.${name}`
+      assert.strictEqual(unknown(environmentOf(spec({ A: `{{${placeholder}}}` }, ["game"]))), placeholder)
+      assert.strictEqual(unknown(environmentOf(spec({ A: `{{${placeholder}}}` }))), placeholder)
+    }
   })
 
   it("the environment has no MUSTER_* variable, also from an older control plane", () => {
