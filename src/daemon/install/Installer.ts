@@ -18,6 +18,7 @@ import { chownBase } from "../files/owners.ts"
 import { Runtime } from "../runtime/Runtime.ts"
 import { type Base, type BasesOptions, openBases } from "./bases.ts"
 import { prepareBase } from "./prepareBase.ts"
+import { baseName } from "./scriptVariables.ts"
 
 /** A finished installation; `exit_code`: that of its script, if there was one. */
 export interface Installed extends Base {
@@ -36,8 +37,8 @@ const LOGS = ".logs"
 const versionPattern = /^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$/
 
 /**
- * Installs base folders: one per software and version, made once on this node by the install script and shared by all
- * instances (blueprints.md, "Software").
+ * Installs base folders: one per software and version, and per value of the variables that the install script reads
+ * (scriptVariables.ts). Each is made once on this node and shared by all instances (blueprints.md, "Software").
  */
 export class Installer extends Context.Service<
   Installer,
@@ -57,7 +58,7 @@ export class Installer extends Context.Service<
   }
 >()("muster/daemon/Installer") {
   /** @param options.baseDir the folder of base folders, for this service alone; `used`: see {@link BasesOptions} */
-  static readonly layer = (options: BasesOptions) =>
+  static readonly layer = (options: Omit<BasesOptions, "logOf">) =>
     Layer.effect(
       Installer,
       Effect.gen(function* () {
@@ -65,8 +66,9 @@ export class Installer extends Context.Service<
         const runtime = yield* Runtime
         const scope = yield* Effect.scope
         const running = new Map<string, Running>()
+        const logOf = (software: string, name: string) => join(baseDir, LOGS, software, `${name}.log`)
         yield* clean(baseDir)
-        const bases = yield* Effect.orDie(openBases(options))
+        const bases = yield* Effect.orDie(openBases({ ...options, logOf }))
         let isScheduled = false
         const collect = Effect.suspend(() => {
           if (isScheduled) return Effect.void
@@ -80,12 +82,11 @@ export class Installer extends Context.Service<
           bases.collect
         )
 
-        const logPath = (spec: ServerSpec) =>
-          join(baseDir, LOGS, spec.definition.software, `${spec.definition.version}.log`)
+        const logPath = (spec: ServerSpec) => logOf(spec.definition.software, baseName(spec))
 
         const build = Effect.fnUntraced(
           function* (spec: ServerSpec) {
-            const { software, version } = spec.definition
+            const { software } = spec.definition
             const aside = join(baseDir, `${ASIDE}${randomUUID()}`)
             yield* Effect.acquireRelease(makePassage(aside), () => Effect.ignore(removeTree(aside)))
             yield* makeFolder(dirname(logPath(spec)))
@@ -94,7 +95,7 @@ export class Installer extends Context.Service<
             yield* makeClosedFolder(made)
             const exit_code = yield* prepareBase({ spec, folder: made, aside, log, runtime })
             yield* chownBase(made)
-            const base = yield* bases.publish(software, version, made)
+            const base = yield* bases.publish(software, baseName(spec), made)
             return { ...base, ...(exit_code === undefined ? {} : { exit_code }) }
           },
           Effect.scoped,
@@ -149,9 +150,10 @@ export class Installer extends Context.Service<
                 permanent: true
               })
             }
-            const key = `${software}/${version}`
+            const name = baseName(spec)
+            const key = `${software}/${name}`
             while (true) {
-              const there = running.has(key) || force ? undefined : yield* bases.current(software, version)
+              const there = running.has(key) || force ? undefined : yield* bases.current(software, name)
               const installed: Installed = there ?? (yield* join_(key, spec))
               yield* bases.pin(installed)
               // The folder may have been replaced and removed before it was pinned.

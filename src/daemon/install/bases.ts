@@ -14,6 +14,7 @@ import {
   rename
 } from "../disk/fsio.ts"
 import { generationsDir } from "../files/treeRecord.ts"
+import { variantOf } from "./scriptVariables.ts"
 
 /** A base folder. Instances may use it as a layer, so it never changes. */
 export interface Base {
@@ -25,17 +26,22 @@ export interface Base {
 /** The prefix of links that are about to be renamed. */
 const LINK = ".link-"
 
+/** The unused bases of a version that stay, of those whose scripts read variables. */
+const VARIANTS_KEPT = 4
+
 export interface BasesOptions {
   readonly baseDir: string
   /** The generations that instances use as a layer. */
   readonly used: Effect.Effect<ReadonlySet<string>, IoError>
+  /** Returns the log of the installation of a base. */
+  readonly logOf: (software: string, name: string) => string
 }
 
 /**
- * Opens the base folders of a node. `<software>/<version>` is a link to the generation for new instances. A new
+ * Opens the base folders of a node. `<software>/<name>` (`baseName`) is a link to the generation for new instances. A new
  * generation replaces it atomically; an old one stays while it is used.
  */
-export const openBases = Effect.fnUntraced(function* ({ baseDir, used }: BasesOptions) {
+export const openBases = Effect.fnUntraced(function* ({ baseDir, logOf, used }: BasesOptions) {
   const generations = generationsDir(baseDir)
   yield* makeClosedFolder(generations)
   for (const name of yield* listFolder(generations)) {
@@ -44,10 +50,9 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, used }: BasesOp
   const pins = new Map<string, number>()
   const collectLock = yield* Semaphore.make(1)
   const currentLock = yield* Semaphore.make(1)
-  const linkOf = (software: string, version: string) => join(baseDir, software, version)
+  const linkOf = (software: string, name: string) => join(baseDir, software, name)
   const baseOf = (generation: string): Base => ({ folder: join(generations, generation), generation })
-  const newGeneration = (software: string, version: string) =>
-    `${software}-${version}-${randomUUID().slice(0, 8)}`
+  const newGeneration = (software: string, name: string) => `${software}-${name}-${randomUUID().slice(0, 8)}`
 
   /** Sets the link to the generation, atomically. */
   const setLink = Effect.fnUntraced(function* (link: string, generation: string) {
@@ -57,11 +62,11 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, used }: BasesOp
   })
 
   /** Returns the current generation; undefined: none. A folder of an earlier version is converted. */
-  const current = Effect.fnUntraced(function* (software: string, version: string) {
-    const link = linkOf(software, version)
+  const current = Effect.fnUntraced(function* (software: string, name: string) {
+    const link = linkOf(software, name)
     const stats = yield* lstat(link)
     if (stats?.isDirectory()) {
-      const generation = newGeneration(software, version)
+      const generation = newGeneration(software, name)
       yield* rename(link, join(generations, generation))
       yield* setLink(link, generation)
       return baseOf(generation)
@@ -87,11 +92,11 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, used }: BasesOp
     )
 
   /** Makes a folder the current generation, and pins it for the scope. */
-  const publish = Effect.fnUntraced(function* (software: string, version: string, made: string) {
-    const base = yield* pin(baseOf(newGeneration(software, version)))
+  const publish = Effect.fnUntraced(function* (software: string, name: string, made: string) {
+    const base = yield* pin(baseOf(newGeneration(software, name)))
     yield* rename(made, base.folder)
-    yield* makeFolder(dirname(linkOf(software, version)))
-    yield* setLink(linkOf(software, version), base.generation)
+    yield* makeFolder(dirname(linkOf(software, name)))
+    yield* setLink(linkOf(software, name), base.generation)
     return base
   })
 
@@ -99,8 +104,8 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, used }: BasesOp
     const found = new Set<string>()
     for (const software of yield* listFolder(baseDir)) {
       if (software.startsWith(".")) continue
-      for (const version of yield* listFolder(join(baseDir, software))) {
-        const to = yield* io(version, () => fs.readlink(linkOf(software, version))).pipe(
+      for (const name of yield* listFolder(join(baseDir, software))) {
+        const to = yield* io(name, () => fs.readlink(linkOf(software, name))).pipe(
           Effect.catchIf(
             (error) => error.code === "EINVAL",
             () => Effect.succeed("") // a folder of an earlier version of this service
@@ -113,12 +118,35 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, used }: BasesOp
     return found
   })
 
+  /** Removes links to unused bases whose scripts read variables, except for the newest of each version. */
+  const unlinkVariants = Effect.fnUntraced(function* (inUse: ReadonlySet<string>) {
+    for (const software of yield* listFolder(baseDir)) {
+      if (software.startsWith(".")) continue
+      const unused: Array<{ readonly name: string; readonly version: string; readonly made: number }> = []
+      for (const name of yield* listFolder(join(baseDir, software))) {
+        const version = variantOf(name)
+        if (version === undefined) continue
+        const base = yield* current(software, name)
+        if (base !== undefined && (inUse.has(base.generation) || pins.has(base.generation))) continue
+        unused.push({ name, version, made: (yield* lstat(linkOf(software, name)))?.mtimeMs ?? 0 })
+      }
+      unused.sort((a, b) => b.made - a.made)
+      for (const [index, { name, version }] of unused.entries()) {
+        const newer = unused.slice(0, index).filter((other) => other.version === version)
+        if (newer.length < VARIANTS_KEPT) continue
+        yield* removeTree(linkOf(software, name))
+        yield* removeTree(logOf(software, name))
+      }
+    }
+  })
+
   /**
    * Removes unused generations. Generations that are pinned or published meanwhile stay: they are read before and after
    * the used ones.
    */
   const collect = Effect.gen(function* () {
     const candidates = yield* listFolder(generations)
+    yield* unlinkVariants(yield* used)
     const pinned = new Set(pins.keys())
     const kept = [yield* currentGenerations, yield* used, yield* currentGenerations, pinned]
     for (const name of candidates) {

@@ -16,6 +16,7 @@ import { chownTree } from "../files/ownership.ts"
 import { launchPlan, specFor } from "../launch/launchPlan.ts"
 import { stopMethod } from "../runtime/exitReason.ts"
 import type { Runtime, RunUser } from "../runtime/Runtime.ts"
+import { scriptVariables } from "./scriptVariables.ts"
 
 /** The time for a warm-up to stop, in seconds. */
 const STOP_TIMEOUT = 30
@@ -24,7 +25,10 @@ const HOME = "home"
 const SCRIPT = "script"
 
 interface Preparation {
+  /** The specification as the server's process sees it. */
   readonly spec: ServerSpec
+  /** The specification from which the name of the base is made. */
+  readonly given: ServerSpec
   /** The future base folder. */
   readonly folder: string
   /** The folder for scratch files, which is removed afterwards. */
@@ -79,7 +83,10 @@ const runScript = Effect.fnUntraced(function* (
       folder: aside,
       cwd: folder,
       argv: [program, ...args, path],
-      env: { HOME: home, VERSION: version, SOFTWARE_ID: software, INSTALL_DIR: folder },
+      env: {
+        ...scriptVariables(at.given, install),
+        ...{ HOME: home, VERSION: version, SOFTWARE_ID: software, INSTALL_DIR: folder }
+      },
       onOutput: log.write,
       choice: spec.definition,
       scratch: aside,
@@ -221,7 +228,7 @@ const runWarmUp = Effect.fnUntraced(function* (at: Preparation, install: Install
  * Fills a new base folder: install script, warm-up, post-warm-up script. Returns the exit code of the script;
  * undefined: there is none, or it is disabled.
  */
-export const prepareBase = Effect.fnUntraced(function* (given: Omit<Preparation, "user">) {
+export const prepareBase = Effect.fnUntraced(function* (given: Omit<Preparation, "given" | "user">) {
   const { definition } = given.spec
   const install = definition.install_script
   const kind = yield* given.runtime.kindFor(definition).pipe(
@@ -232,7 +239,7 @@ export const prepareBase = Effect.fnUntraced(function* (given: Omit<Preparation,
     given.runtime.userFor(definition, { software: definition.software }),
     (error) => installFailed(error)
   )
-  const at: Preparation = { ...given, user, spec: specFor(kind, given.spec) }
+  const at: Preparation = { ...given, user, given: given.spec, spec: specFor(kind, given.spec) }
   if (install === null || install.skip_scripts) return undefined
   const code = yield* runScript(at, "install script", install, install.script, install.timeout)
   if (install.warmup) {

@@ -96,6 +96,49 @@ describe("blueprints, software: install script", () => {
     }).pipe(Effect.scoped)
   )
 
+  it.live("servers share a base unless a variable that the script reads differs", () =>
+    Effect.gen(function* () {
+      const { dataDir, installed } = yield* harness()
+      const count = join(dataDir, "count")
+      const install = {
+        script: `echo once >> ${count}; echo "$FLAVOUR $SERVER_MEMORY $BUILD_NUMBER \${MOTD-unseen}" > seen; # MOTD is not set`
+      }
+      const make = (env: Record<string, string>, memory_limit = 512) =>
+        Effect.map(installed({ install, definition: { env, limits: { memory_limit } } }), (id) =>
+          readFileSync(join(dataDir, "servers", id, "files", "seen"), "utf8").trim()
+        )
+      const mint = { FLAVOUR: "mint" }
+      assert.strictEqual(yield* make({ ...mint, OTHER: "1" }), "mint 512 latest unseen")
+      assert.strictEqual(yield* make({ ...mint, OTHER: "2" }), "mint 512 latest unseen")
+      assert.strictEqual(readFileSync(count, "utf8"), "once\n")
+      assert.strictEqual(yield* make({ FLAVOUR: "lime", BUILD_NUMBER: "17" }), "lime 512 17 unseen")
+      assert.strictEqual(yield* make({ ...mint, OTHER: "1" }, 256), "mint 256 latest unseen")
+      assert.strictEqual(readFileSync(count, "utf8"), "once\n".repeat(3))
+      const bases = readdirSync(join(dataDir, "base", "echo"))
+      assert.lengthOf(bases, 3)
+      assert.isFalse(bases.some((name) => /mint|lime|512/.test(name)))
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("of the unused bases that differ in variables, the newest stay", () =>
+    Effect.gen(function* () {
+      const { daemon, dataDir, installed } = yield* harness()
+      const install = { script: 'echo "$FLAVOUR" > flavour' }
+      const ids: Array<ServerId> = []
+      for (let n = 0; n < 6; n++) {
+        ids.push(yield* installed({ install, definition: { env: { FLAVOUR: `f${n}` } } }))
+      }
+      const bases = () => readdirSync(join(dataDir, "base", "echo")).length
+      const generations = () => readdirSync(join(dataDir, "base", ".generations")).length
+      const logs = () => readdirSync(join(dataDir, "base", ".logs", "echo")).length
+      assert.deepStrictEqual([bases(), generations(), logs()], [6, 6, 6])
+      for (const id of ids) yield* daemon.remove(id)
+      yield* until("older bases are removed", () => bases() === 4 && generations() === 4 && logs() === 4)
+      const again = yield* installed({ install, definition: { env: { FLAVOUR: "f0" } } })
+      assert.strictEqual(readFileSync(join(dataDir, "servers", again, "files", "flavour"), "utf8"), "f0\n")
+    }).pipe(Effect.scoped)
+  )
+
   it.live("a removal stops an installation that no other server needs", () =>
     Effect.gen(function* () {
       const { create, daemon, dataDir, lastInstall } = yield* harness()
