@@ -8,7 +8,7 @@ import type {
   ServerSpec
 } from "../domain/NodeMessages.ts"
 import type { Page } from "../domain/Pagination.ts"
-import type { ServerStats } from "../domain/Server.ts"
+import type { ServerStats, StatsById } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
 import type { SystemInfo } from "../domain/SystemInfo.ts"
 
@@ -70,6 +70,8 @@ export interface Daemon {
     id: ServerId,
     options: { readonly update_disk_usage: boolean }
   ): Effect.Effect<ServerStats, DaemonError>
+  /** The figures of servers; null: the daemon does not have the server. Waits for no measurement of a disk. */
+  statsOfMany(ids: ReadonlyArray<ServerId>): Effect.Effect<StatsById, DaemonError>
   logs(id: ServerId, request: LinesRequest): Effect.Effect<Page<string>, DaemonError>
   install(id: ServerId): Effect.Effect<InstallReport, DaemonError>
   installLogs(id: ServerId, request: LinesRequest): Effect.Effect<Page<string>, DaemonError>

@@ -12,7 +12,7 @@ import { Conflict, NotFound, Unauthorized, UpgradeRequired } from "../domain/err
 import { ServerId } from "../domain/Id.ts"
 import { DaemonServer, HeldServer, InstallReport, PowerAction, ServerSpec } from "../domain/NodeMessages.ts"
 import { Paginated } from "../domain/Pagination.ts"
-import { ServerStats } from "../domain/Server.ts"
+import { ServerStats, StatsById } from "../domain/Server.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { SystemInfo } from "../domain/SystemInfo.ts"
 import { AnyFailure, SchemaErrors } from "./Failures.ts"
@@ -29,6 +29,9 @@ const text = Schema.optionalKey(Schema.String)
 const lines = { page: text, per_page: text }
 const refusals = [NotFound, Conflict] as const
 const summary = (summary: string) => OpenApi.annotations({ summary })
+
+/** Servers of one call for figures. */
+export const MOST_STATS = 10_000
 
 /** Seconds after which a stop becomes a kill. */
 const WaitSeconds = Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 3600 }))
@@ -102,10 +105,16 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
     }).annotateMerge(summary("Power and process status")),
     HttpApiEndpoint.get("stats", "/servers/:id/stats", {
       params,
-      query: { update_disk_usage: text },
+      // A control plane of an earlier version does not send `nulls`, and cannot read them.
+      query: { update_disk_usage: text, nulls: text },
       success: ServerStats,
       error: refusals
-    }).annotateMerge(summary("Memory, CPU, network and disk in use")),
+    }).annotateMerge(summary("Memory, CPU, network and disk in use; nulls=true: null for unknown figures")),
+    HttpApiEndpoint.post("statsOfMany", "/stats", {
+      payload: Schema.Struct({ ids: Schema.Array(ServerId).check(Schema.isMaxLength(MOST_STATS)) }),
+      success: StatsById,
+      error: refusals
+    }).annotateMerge(summary("Memory, CPU, network and disk in use by some servers; null: not here")),
     HttpApiEndpoint.get("logs", "/servers/:id/logs", {
       params,
       query: lines,

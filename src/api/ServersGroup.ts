@@ -17,7 +17,7 @@ import { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import { Overrides } from "../domain/Overrides.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
 import { Paginated } from "../domain/Pagination.ts"
-import { Server, ServerStats } from "../domain/Server.ts"
+import { includable, Server, ServerStats, StatsById } from "../domain/Server.ts"
 import { DefinitionView } from "../domain/ServerDefinition.ts"
 import { ServerEvent } from "../domain/ServerEvent.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
@@ -31,7 +31,7 @@ import { BulkOutcomes, Selector } from "./selector.ts"
 
 const params = { server: ServerId }
 const include = text(
-  "Further fields, comma-separated: `status`, `limits`, `software`, `labels`, `name`, `install`, `last_crash`, `ports`, `expires_at`, `updated_at`, `restart`."
+  `Further fields, comma-separated: ${includable.map((name) => `\`${name}\``).join(", ")}.`
 )
 
 /** The conditions of a list of servers; all must hold (life.md, "Reading"). */
@@ -224,6 +224,13 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       success: ServerStats,
       error: nodeErrors
     }).annotateMerge(summary("Memory, CPU, network and disk in use")),
+    HttpApiEndpoint.get("statsOfMany", "/stats", {
+      query: filters,
+      success: StatsById,
+      error: InvalidRequest
+    }).annotateMerge(
+      summary("Figures of servers by id, with one call to each node; null: the node has not given any in 5 s")
+    ),
     HttpApiEndpoint.get("logs", "/servers/:server/logs", {
       params,
       query: {

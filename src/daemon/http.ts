@@ -14,6 +14,7 @@ import {
   UpgradeRequired
 } from "../domain/errors.ts"
 import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
+import { withoutNulls } from "../domain/Server.ts"
 import { NOT_THE_TOKEN } from "./controlPlane/diagnosis.ts"
 import { NodeToken } from "./controlPlane/NodeToken.ts"
 import { ServedDaemon } from "./controlPlane/ServedDaemon.ts"
@@ -132,9 +133,13 @@ export const DaemonHandlers = HttpApiBuilder.group(
             (status) => ({ status })
           ),
         stats: ({ params, query }) =>
-          call((daemon) =>
-            daemon.stats(params.id, { update_disk_usage: query.update_disk_usage === "true" })
+          Effect.map(
+            call((daemon) =>
+              daemon.stats(params.id, { update_disk_usage: query.update_disk_usage === "true" })
+            ),
+            (stats) => (query.nulls === "true" ? stats : withoutNulls(stats))
           ),
+        statsOfMany: ({ payload }) => call((daemon) => daemon.statsOfMany(payload.ids)),
         logs: Effect.fnUntraced(function* ({ params, query }) {
           const at = pageOf(query)
           return paginated(yield* call((daemon) => daemon.logs(params.id, at)), at)

@@ -98,7 +98,7 @@ const installLogs = Effect.fnUntraced(function* (instance: Instance, shared: str
 export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
   const { files, installer, instances, place, system, version } = parts
   const { ofDisk: diskRefused } = refusals(place)
-  const statsOf = yield* makeStats(files)
+  const stats = yield* makeStats(files)
   const daemon: Daemon = {
     system: Effect.map(system, (host) => ({ version, system: host })),
     create: instances.create,
@@ -127,8 +127,23 @@ export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
     status: (id) => Effect.map(instances.get(id), (instance) => instance.file.get().status),
     stats: Effect.fn("Daemon.stats")(function* (id, options) {
       const instance = yield* instances.get(id)
-      return yield* Effect.mapError(statsOf(instance, options), diskRefused)
+      return yield* Effect.mapError(stats.of(instance, options), diskRefused)
     }),
+    statsOfMany: Effect.fn("Daemon.statsOfMany")((ids) =>
+      Effect.map(
+        Effect.forEach(
+          new Set(ids),
+          (id) =>
+            instances.get(id).pipe(
+              Effect.flatMap(stats.soon),
+              Effect.catch(() => Effect.succeed(null)),
+              Effect.map((found) => [id, found] as const)
+            ),
+          { concurrency: "unbounded" }
+        ),
+        Object.fromEntries
+      )
+    ),
     logs: Effect.fn("Daemon.logs")(function* (id, request) {
       const instance = yield* instances.get(id)
       return yield* Effect.mapError(instance.console.page(request), diskRefused)

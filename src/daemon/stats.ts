@@ -1,4 +1,4 @@
-import { Effect, Semaphore } from "effect"
+import { Effect, type Scope, Semaphore } from "effect"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import type { ServerStats } from "../domain/Server.ts"
 import type { IoError } from "./disk/fsio.ts"
@@ -10,6 +10,10 @@ const MIB = 1024 * 1024
 const MB = 1_000_000
 /** The shortest interval of a CPU measurement, in ms: the kernel counts in steps of 10. */
 const MIN_INTERVAL_MS = 100
+/** The age of a disk measurement after which {@link Stats.soon} has another one made, in ms. */
+const DISK_AGE_MS = 300_000
+/** The longest measurement of a server among others. */
+const SOON = "4 seconds"
 
 interface Sample {
   readonly run: Run
@@ -17,65 +21,130 @@ interface Sample {
   readonly cpu_ms: number
 }
 
-const none: Usage = { memory_bytes: 0, cpu_ms: 0, uptime_ms: 0, network: { rx_bytes: 0, tx_bytes: 0 } }
+interface DiskSample extends DiskUsage {
+  readonly at: number
+}
+
+/** Figures of a process; undefined: not known. */
+interface Measured {
+  readonly usage: Usage | undefined
+  readonly cpu: number | undefined
+}
+
+/** The figures of a server without a process. */
+const none: Measured = {
+  usage: { memory_bytes: 0, cpu_ms: 0, uptime_ms: 0, network: { rx_bytes: 0, tx_bytes: 0 } },
+  cpu: 0
+}
+const unknown: Measured = { usage: undefined, cpu: undefined }
 
 /** Measures servers on request. */
-export const makeStats = Effect.fnUntraced(function* (files: InstanceFiles["Service"]) {
+export interface Stats {
+  /** Measures the disk, too, unless it has been measured before. */
+  of(
+    instance: Instance,
+    options: { readonly update_disk_usage: boolean }
+  ): Effect.Effect<ServerStats, IoError>
+  /** Waits for no measurement of the disk: one begins if the last is old, and its figures come with a later request. */
+  soon(instance: Instance): Effect.Effect<ServerStats>
+}
+
+/** Measurements of the disk that {@link Stats.soon} begins end with the scope. */
+export const makeStats = Effect.fnUntraced(function* (
+  files: InstanceFiles["Service"]
+): Effect.fn.Return<Stats, never, Scope.Scope> {
   const samples = new WeakMap<Instance, Sample>()
   const lastPercent = new WeakMap<Instance, number>()
-  const diskUsages = new WeakMap<Instance, DiskUsage>()
+  const disks = new WeakMap<Instance, DiskSample>()
+  /** Instances whose disk is being measured for {@link Stats.soon}. */
+  const begun = new WeakSet<Instance>()
   const measuring = yield* Semaphore.make(2)
+  const scope = yield* Effect.scope
 
   const sampleOf = Effect.fnUntraced(function* (run: Run) {
-    const usage = (yield* run.usage) ?? none
+    const usage = yield* run.usage
+    if (usage === undefined) return undefined
     return { usage, sample: { run, at: yield* elapsedMillis, cpu_ms: usage.cpu_ms } }
   })
 
   /** Returns the CPU usage in percent of one thread since the last sample; the first time, over 100 ms. */
-  const measure = Effect.fnUntraced(function* (instance: Instance, run: Run) {
+  const measure = Effect.fnUntraced(function* (instance: Instance, run: Run): Effect.fn.Return<Measured> {
     const first = yield* sampleOf(run)
+    if (first === undefined) return unknown
     if (first.usage.cpu_percent !== undefined) return { usage: first.usage, cpu: first.usage.cpu_percent }
     const known = samples.get(instance)
     const fresh = known?.run === run ? known : undefined
     const before = fresh ?? first.sample
     if (fresh === undefined) yield* Effect.sleep(MIN_INTERVAL_MS)
-    const { usage, sample } = fresh === undefined ? yield* sampleOf(run) : first
+    const second = fresh === undefined ? yield* sampleOf(run) : first
+    if (second === undefined) return unknown
+    const { sample, usage } = second
     const elapsed = sample.at - before.at
-    if (elapsed < MIN_INTERVAL_MS) return { usage, cpu: lastPercent.get(instance) ?? 0 }
+    if (elapsed < MIN_INTERVAL_MS) return { usage, cpu: lastPercent.get(instance) }
     const cpu = Math.max(0, Math.round(((sample.cpu_ms - before.cpu_ms) / elapsed) * 1000) / 10)
     samples.set(instance, sample)
     lastPercent.set(instance, cpu)
     return { usage, cpu }
   })
 
-  const diskOf = Effect.fnUntraced(function* (instance: Instance, refresh: boolean) {
-    const known = diskUsages.get(instance)
-    if (known !== undefined && !refresh) return known
+  const measureDisk = Effect.fnUntraced(function* (instance: Instance) {
     const usage = yield* measuring.withPermit(files.usage(instance.folder, instance.file.get().spec))
-    diskUsages.set(instance, usage)
+    disks.set(instance, { ...usage, at: yield* elapsedMillis })
     return usage
   })
 
-  return Effect.fnUntraced(function* (
+  const measured = (instance: Instance) =>
+    Effect.suspend(() => {
+      const run = instance.run()
+      return run === undefined ? Effect.succeed(none) : measure(instance, run)
+    })
+
+  const statsOf = (
     instance: Instance,
-    options: { readonly update_disk_usage: boolean }
-  ): Effect.fn.Return<ServerStats, IoError> {
-    const { spec } = instance.file.get()
+    { cpu, usage }: Measured,
+    disk: DiskUsage | undefined
+  ): ServerStats => {
+    const { spec, status } = instance.file.get()
     const { limits } = spec.definition
-    const run = instance.run()
-    const { usage, cpu } = run === undefined ? { usage: none, cpu: 0 } : yield* measure(instance, run)
-    const { disk_bytes, overlay_bytes } = yield* diskOf(instance, options.update_disk_usage)
     return {
-      memory_bytes: usage.memory_bytes,
+      memory_bytes: usage?.memory_bytes ?? null,
       memory_limit_bytes: Math.round((limits.memory_limit ?? 0) * MIB),
-      cpu_absolute: cpu,
+      cpu_absolute: cpu ?? null,
       cpu_absolute_limit: limits.cpu_limit ?? 0,
-      network: usage.network,
-      uptime: Math.round(usage.uptime_ms),
-      state: instance.file.get().status,
-      disk_bytes,
+      network: usage?.network ?? { rx_bytes: null, tx_bytes: null },
+      uptime: usage === undefined ? null : Math.round(usage.uptime_ms),
+      state: status,
+      disk_bytes: disk?.disk_bytes ?? null,
       disk_max: Math.round((limits.disk_space ?? 0) * MB),
-      overlay_bytes
+      overlay_bytes: disk?.overlay_bytes ?? null
     }
+  }
+
+  /** Has the disk of a server measured, without waiting for it. */
+  const renewDisk = Effect.fnUntraced(function* (instance: Instance) {
+    const { at = Number.NEGATIVE_INFINITY } = disks.get(instance) ?? {}
+    if (begun.has(instance) || (yield* elapsedMillis) - at < DISK_AGE_MS) return
+    begun.add(instance)
+    yield* measureDisk(instance).pipe(
+      Effect.catch((error) => Effect.logDebug(error.message)),
+      Effect.ensuring(Effect.sync(() => begun.delete(instance))),
+      Effect.forkIn(scope)
+    )
   })
+
+  return {
+    of: Effect.fnUntraced(function* (instance, { update_disk_usage }) {
+      const found = yield* measured(instance)
+      const known = update_disk_usage ? undefined : disks.get(instance)
+      return statsOf(instance, found, known ?? (yield* measureDisk(instance)))
+    }),
+    soon: Effect.fnUntraced(function* (instance) {
+      yield* renewDisk(instance)
+      const found = yield* Effect.timeoutOrElse(measured(instance), {
+        duration: SOON,
+        orElse: () => Effect.succeed(unknown)
+      })
+      return statsOf(instance, found, disks.get(instance))
+    })
+  }
 })

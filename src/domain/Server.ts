@@ -11,6 +11,45 @@ import { RestartState } from "./Restart.ts"
 import { ServerDefinition } from "./ServerDefinition.ts"
 import { ServerStatus } from "./ServerStatus.ts"
 
+/**
+ * Live figures of one server (decisions, `GET .../stats`). Percentages are of one thread; `uptime` in ms. Null: the figure
+ * is not known.
+ */
+export const ServerStats = Schema.Struct({
+  memory_bytes: Schema.NullOr(NodeCount),
+  /** 0: no limit. */
+  memory_limit_bytes: NodeCount,
+  cpu_absolute: Schema.NullOr(NodeShare),
+  /** 0: no limit. */
+  cpu_absolute_limit: NodeShare,
+  network: Schema.Struct({ rx_bytes: Schema.NullOr(NodeCount), tx_bytes: Schema.NullOr(NodeCount) }),
+  uptime: Schema.NullOr(NodeCount),
+  state: ServerStatus,
+  disk_bytes: Schema.NullOr(NodeCount),
+  /** 0: no limit. */
+  disk_max: NodeCount,
+  /** Disk that this instance alone takes, beyond shared files. */
+  overlay_bytes: Schema.NullOr(NodeCount)
+}).annotate({ identifier: "ServerStats" })
+export type ServerStats = typeof ServerStats.Type
+
+/** Figures of servers, by id; null: the node has not given any. */
+export const StatsById = Schema.Record(Schema.String, Schema.NullOr(ServerStats)).annotate({
+  identifier: "StatsById"
+})
+export type StatsById = typeof StatsById.Type
+
+/** Writes unknown figures as 0, for a control plane of an earlier version. */
+export const withoutNulls = (stats: ServerStats): ServerStats => ({
+  ...stats,
+  memory_bytes: stats.memory_bytes ?? 0,
+  cpu_absolute: stats.cpu_absolute ?? 0,
+  network: { rx_bytes: stats.network.rx_bytes ?? 0, tx_bytes: stats.network.tx_bytes ?? 0 },
+  uptime: stats.uptime ?? 0,
+  disk_bytes: stats.disk_bytes ?? 0,
+  overlay_bytes: stats.overlay_bytes ?? 0
+})
+
 /** The address and port of a named port. */
 const NamedPort = Schema.Struct({ ip: Schema.String, port: Schema.Int })
 
@@ -39,7 +78,8 @@ export const Server = Schema.Struct({
   /** Null: no restart is pending or given up. */
   restart: Schema.optionalKey(Schema.NullOr(RestartState)),
   updated_at: Schema.optionalKey(Schema.String),
-  created_at: Schema.optionalKey(Schema.String)
+  created_at: Schema.optionalKey(Schema.String),
+  stats: Schema.optionalKey(Schema.NullOr(ServerStats))
 }).annotate({ identifier: "Server" })
 export type Server = typeof Server.Type
 
@@ -55,6 +95,23 @@ export const Redefinition = Schema.Struct({
   reinstall: Schema.optionalKey(Schema.Literal(true))
 })
 export type Redefinition = typeof Redefinition.Type
+
+/** Names of `include=`, in the order of the documents. */
+export const includable = [
+  "status",
+  "limits",
+  "software",
+  "labels",
+  "name",
+  "install",
+  "last_crash",
+  "ports",
+  "expires_at",
+  "updated_at",
+  "restart",
+  "stats"
+] as const
+export type Includable = (typeof includable)[number]
 
 /** The record of a server in the control plane. */
 export const ServerRecord = Schema.Struct({
@@ -88,22 +145,3 @@ export type ServerRecord = typeof ServerRecord.Type
 /** @param now milliseconds since the epoch */
 export const hasExpired = ({ expires_at }: Pick<ServerRecord, "expires_at">, now: number): boolean =>
   expires_at !== undefined && Date.parse(expires_at) <= now
-
-/** Live figures of one server (decisions, `GET .../stats`). Percentages are of one thread; `uptime` in ms. */
-export const ServerStats = Schema.Struct({
-  memory_bytes: NodeCount,
-  /** 0: no limit. */
-  memory_limit_bytes: NodeCount,
-  cpu_absolute: NodeShare,
-  /** 0: no limit. */
-  cpu_absolute_limit: NodeShare,
-  network: Schema.Struct({ rx_bytes: NodeCount, tx_bytes: NodeCount }),
-  uptime: NodeCount,
-  state: ServerStatus,
-  disk_bytes: NodeCount,
-  /** 0: no limit. */
-  disk_max: NodeCount,
-  /** Disk that this instance alone takes, beyond shared files. */
-  overlay_bytes: NodeCount
-}).annotate({ identifier: "ServerStats" })
-export type ServerStats = typeof ServerStats.Type

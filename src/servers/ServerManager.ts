@@ -8,7 +8,7 @@ import type { ServerId } from "../domain/Id.ts"
 import type { ServerPatch } from "../domain/Labels.ts"
 import type { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import type { Page } from "../domain/Pagination.ts"
-import type { ServerStats } from "../domain/Server.ts"
+import type { ServerStats, StatsById } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
 import { type CrashQuery, CrashRepo } from "../store/repos/CrashRepo.ts"
 import { Store } from "../store/Store.ts"
@@ -16,12 +16,13 @@ import type { CreateRequest } from "./CreateRequest.ts"
 import { makeCreation } from "./creation.ts"
 import { followReservations } from "./index/reservations.ts"
 import { ServerIndex, type ServerPage } from "./index/ServerIndex.ts"
-import type { ListRequest } from "./index/ServerTable.ts"
-import type { Include } from "./index/summary.ts"
+import { type ListRequest, withOneStats } from "./index/ServerTable.ts"
+import { has, type Include } from "./index/summary.ts"
 import { makeManagement } from "./management.ts"
 import type { NodeCallError } from "./records/nodeErrors.ts"
 import { makeRemove } from "./records/removal.ts"
 import { ServerLifecycle } from "./records/ServerLifecycle.ts"
+import { makeStatsOf } from "./stats.ts"
 import { makeWaitFor, type WaitTarget } from "./waiting.ts"
 
 /** Ids that an error names. */
@@ -47,7 +48,9 @@ export class ServerManager extends Context.Service<
      */
     select(request: ListRequest): Effect.Effect<ServerPage, InvalidRequest>
     readonly ids: Effect.Effect<ReadonlyArray<ServerId>>
-    /** JSON of one summary. */
+    /** Returns the figures of servers, with one call to each node; null: the node has not given any. */
+    statsOf(ids: ReadonlyArray<ServerId>): Effect.Effect<StatsById>
+    /** JSON of one summary; with its figures, if `include` has them. */
     get(id: ServerId, include: Include): Effect.Effect<Versioned, NotFound>
     /**
      * Returns the id of the only server whose id begins with a text.
@@ -134,6 +137,7 @@ export class ServerManager extends Context.Service<
       yield* followReservations
       const lifecycle = yield* ServerLifecycle
       const { create, plan } = yield* makeCreation
+      const statsOf = yield* makeStatsOf
       const remove = yield* makeRemove
       const management = yield* makeManagement
       const waitFor = yield* makeWaitFor
@@ -175,11 +179,15 @@ export class ServerManager extends Context.Service<
         identify,
         waitFor,
         counts: index.counts,
+        statsOf,
         get: Effect.fn("ServerManager.get")(function* (id, include) {
           // Another replica may have just created it.
           if (Option.isNone(yield* index.find(id))) yield* Effect.ignore(index.lookUp(id))
           const summary = Option.getOrUndefined(yield* index.summary(id, include))
-          return summary ?? (yield* NotFound.server(id))
+          if (summary === undefined) return yield* NotFound.server(id)
+          if (!has(include, "stats")) return summary
+          const { body, etag } = withOneStats(summary.body, (yield* statsOf([id]))[id] ?? null)
+          return { body, etag, cursor: summary.cursor }
         }),
         create,
         plan,

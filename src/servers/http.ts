@@ -17,7 +17,7 @@ import { Tickets } from "../events/Tickets.ts"
 import { serveConsole } from "../events/websocket.ts"
 import { makeBulk } from "./bulk.ts"
 import { wholeList } from "./index/ServerTable.ts"
-import { includeOf } from "./index/summary.ts"
+import { has, includeOf } from "./index/summary.ts"
 import { parseInclude, parseListQuery } from "./listQuery.ts"
 import { ServerManager } from "./ServerManager.ts"
 
@@ -30,6 +30,8 @@ const nextPage = (url: string, after: string): string => {
   parameters.set("after", after)
   return `<${mark === -1 ? url : url.slice(0, mark)}?${parameters}>; rel="next"`
 }
+const linkOf = (url: string, next: string | undefined): Record<string, string> =>
+  next === undefined ? {} : { link: nextPage(url, next) }
 
 const pageOfCrashes = ({ after = "", limit = "" }: { readonly after?: string; readonly limit?: string }) => ({
   limit: limit === "" ? 20 : Number(limit),
@@ -84,13 +86,23 @@ export const ServersHandlers = HttpApiBuilder.group(
         list: Effect.fnUntraced(function* ({ query, request }) {
           const include = yield* parseInclude(query.include)
           const asked = yield* parseListQuery(query)
-          if (asked === undefined && query.ids_only !== "true")
+          const idsOnly = query.ids_only === "true"
+          const stats = !idsOnly && has(include, "stats")
+          if (asked === undefined && !idsOnly && !stats)
             return yield* conditional(yield* servers.list(include))
           const page = yield* servers.select(asked ?? wholeList)
+          const { encodeWith } = page
+          const withStats = stats ? Effect.map(servers.statsOf(page.ids), encodeWith(include)) : undefined
           return yield* conditional(
-            query.ids_only === "true" ? page.encodeIds() : page.encode(include),
-            page.next === undefined ? {} : { link: nextPage(request.url, page.next) }
+            idsOnly ? page.encodeIds() : withStats === undefined ? page.encode(include) : yield* withStats,
+            linkOf(request.url, page.next)
           )
+        }),
+        statsOfMany: Effect.fnUntraced(function* ({ query, request }) {
+          const page = yield* servers.select((yield* parseListQuery(query)) ?? wholeList)
+          return HttpServerResponse.jsonUnsafe(yield* servers.statsOf(page.ids), {
+            headers: linkOf(request.url, page.next)
+          })
         }),
         create: Effect.fnUntraced(function* ({ payload, headers, query }) {
           const { expires_in, labels, name, node_id = "", start } = payload

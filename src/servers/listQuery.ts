@@ -4,9 +4,10 @@ import { Effect } from "effect"
 import { InvalidRequest } from "../domain/errors.ts"
 import { NodeId, ServerId } from "../domain/Id.ts"
 import { type LabelCondition, labelCondition, MAX_CONDITIONS } from "../domain/Labels.ts"
+import { type Includable, includable } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
 import type { ListRequest } from "./index/ServerTable.ts"
-import { type Includable, type Include, includable, includeOf } from "./index/summary.ts"
+import { type Include, includeOf } from "./index/summary.ts"
 
 const isIncludable = (name: string): name is Includable => includable.some((known) => known === name)
 

@@ -58,7 +58,10 @@ const requests: Record<string, ReadonlyArray<{ readonly query?: string; readonly
   "servers.create 200": [{ query: "?dry_run=true", body: { blueprint_id: "kept" } }],
   "servers.get": [
     {},
-    { query: "?include=status,limits,software,labels,name,install,last_crash,ports,expires_at,updated_at" }
+    {
+      query:
+        "?include=status,limits,software,labels,name,install,last_crash,ports,expires_at,updated_at,stats"
+    }
   ],
   "servers.crashesOf": [{}],
   "servers.crashes": [{}],
@@ -67,6 +70,7 @@ const requests: Record<string, ReadonlyArray<{ readonly query?: string; readonly
   "servers.removeMany": [{ body: { selector: { ids: ["nothing"] } } }],
   "servers.status": [{}],
   "servers.stats": [{}, { query: "?update_disk_usage=true" }],
+  "servers.statsOfMany": [{}, { query: "?limit=1" }],
   "servers.logs": [{}, { query: "?size=1" }],
   "servers.install": [{}],
   "servers.installLogs": [{}],

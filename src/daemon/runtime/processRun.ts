@@ -111,7 +111,7 @@ export const makeRun = Effect.fnUntraced(function* (
         memory_bytes: grouped ?? sum((proc) => proc.rssBytes),
         cpu_ms: (sum((proc) => proc.ticks) * 1000) / TICKS_PER_SECOND,
         uptime_ms: Math.max(0, bootUptimeMillis() - (Number(leader.start) * 1000) / TICKS_PER_SECOND),
-        network: (main === undefined ? undefined : readNetwork(main.pid)) ?? { rx_bytes: 0, tx_bytes: 0 }
+        network: main === undefined ? undefined : readNetwork(main.pid)
       }
     })
   }

@@ -40,6 +40,8 @@ export interface RemoteDaemonOptions extends ClientTls {
 
 /** Bound of an ordinary answer, in bytes: a host, the state or statistics of a server. */
 const LARGEST_ANSWER = 64 * 1024
+/** Bound of the figures of one server among others, in bytes. */
+const LARGEST_STATS = 1024
 /** Bound of a script, and of a page of lines without its lines. */
 const LARGEST_TEXT = 2 * 1024 * 1024
 /** Bound of one line of a log, in bytes: a line of a daemon has 8 KiB, and in JSON up to twice as much. */
@@ -214,7 +216,14 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
     status: (id) => safe((client) => Effect.map(client.status({ params: { id } }), (it) => it.status)),
     stats: (id, { update_disk_usage }) =>
       safe((client) =>
-        client.stats({ params: { id }, query: update_disk_usage ? { update_disk_usage: "true" } : {} })
+        client.stats({
+          params: { id },
+          query: { nulls: "true", ...(update_disk_usage ? { update_disk_usage: "true" } : {}) }
+        })
+      ),
+    statsOfMany: (ids) =>
+      large(LARGEST_ANSWER + ids.length * LARGEST_STATS, (client) =>
+        client.statsOfMany({ payload: { ids } })
       ),
     logs: (id, request) =>
       page(request, (client) =>

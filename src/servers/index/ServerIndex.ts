@@ -6,7 +6,7 @@ import type { Unavailable } from "../../domain/errors.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { type JournalEntry, serverOf } from "../../domain/Journal.ts"
 import type { Migration } from "../../domain/Migration.ts"
-import type { Server, ServerRecord } from "../../domain/Server.ts"
+import type { Server, ServerRecord, StatsById } from "../../domain/Server.ts"
 import type { ServerStatus } from "../../domain/ServerStatus.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { Journal } from "../../store/journal/Journal.ts"
@@ -15,7 +15,7 @@ import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
-import { type ListRequest, ServerTable } from "./ServerTable.ts"
+import { type ListRequest, ServerTable, withStats } from "./ServerTable.ts"
 import type { Encoded } from "./SummaryCache.ts"
 import type { Include, ListedServer } from "./summary.ts"
 
@@ -27,6 +27,8 @@ export interface ServerPage {
   readonly encodeIds: () => Versioned
   /** JSON array of the summaries. */
   encode(include: Include): Versioned
+  /** Returns the encoding of the summaries as they are now, with the figures of each. */
+  encodeWith(include: Include): (stats: StatsById) => Versioned
 }
 
 /**
@@ -203,7 +205,16 @@ export class ServerIndex extends Context.Service<
               ids,
               next,
               encodeIds: () => versioned(ids, cursor),
-              encode: (include) => readOf(table.encode(records, include))
+              encode: (include) => readOf(table.encode(records, include)),
+              encodeWith: (include) => {
+                // Encoded before the figures are asked for: the cursor must not be newer than the records.
+                const pieces = table.pieces(records, include)
+                const shown = cursor
+                return (stats) => {
+                  const { body, etag } = withStats(ids, pieces, stats)
+                  return { body, etag, cursor: shown }
+                }
+              }
             }
           }),
         ids: Effect.sync(() => table.ids),

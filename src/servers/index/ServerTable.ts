@@ -1,5 +1,5 @@
 import type { NodeId, ServerId } from "../../domain/Id.ts"
-import type { Server, ServerRecord } from "../../domain/Server.ts"
+import type { Server, ServerRecord, ServerStats, StatsById } from "../../domain/Server.ts"
 import { ServerStatus } from "../../domain/ServerStatus.ts"
 import { everyServer, matches, type ServerFilter } from "./ServerFilter.ts"
 import { Encoded, SummaryCache, type Variant } from "./SummaryCache.ts"
@@ -17,6 +17,42 @@ const encoder = new TextEncoder()
 const [open, comma, close] = [0x5b, 0x2c, 0x5d]
 /** Deleted servers that are kept: their places for a caller that pages on from one, their summaries for events. */
 const MAX_DELETED = 10_000
+
+/** JSON array of encoded values. */
+const arrayOf = (pieces: ReadonlyArray<Uint8Array>): Uint8Array => {
+  const size = pieces.reduce((sum, piece) => sum + piece.length, 2 + Math.max(0, pieces.length - 1))
+  const list = new Uint8Array(size)
+  list[0] = open
+  let at = 1
+  for (const piece of pieces) {
+    if (at > 1) list[at++] = comma
+    list.set(piece, at)
+    at += piece.length
+  }
+  list[at] = close
+  return list
+}
+
+/** Adds a field to an encoded object that has others. */
+const withField = (object: Uint8Array, name: string, value: unknown): Uint8Array => {
+  const field = encoder.encode(`,${JSON.stringify(name)}:${JSON.stringify(value)}}`)
+  const joined = new Uint8Array(object.length - 1 + field.length)
+  joined.set(object.subarray(0, -1))
+  joined.set(field, object.length - 1)
+  return joined
+}
+
+/** JSON array of encoded summaries with the figures of each. */
+export const withStats = (
+  ids: ReadonlyArray<ServerId>,
+  pieces: ReadonlyArray<Uint8Array>,
+  stats: StatsById
+): Encoded =>
+  new Encoded(arrayOf(pieces.map((piece, at) => withField(piece, "stats", stats[ids[at] ?? ""] ?? null))))
+
+/** An encoded summary with figures. */
+export const withOneStats = (piece: Uint8Array, stats: ServerStats | null): Encoded =>
+  new Encoded(withField(piece, "stats", stats))
 
 /** The place of a server in lists. */
 type Place = Pick<ServerRecord, "id" | "created_at">
@@ -188,6 +224,12 @@ export class ServerTable {
     return this.#array(this.#cache.of(include), records)
   }
 
+  /** JSON of each of some summaries. */
+  pieces(records: ReadonlyArray<ListedServer>, include: Include): ReadonlyArray<Uint8Array> {
+    const variant = this.#cache.of(include)
+    return records.map((record) => this.#piece(variant, record).body)
+  }
+
   /** Returns the servers of a request; undefined: `after` is no server that is or was recently here. */
   select({ after, filter, limit = Number.POSITIVE_INFINITY }: ListRequest): Selection | undefined {
     const place = after === undefined ? undefined : (this.#records.get(after) ?? this.#deleted.get(after))
@@ -204,18 +246,7 @@ export class ServerTable {
   }
 
   #array(variant: Variant, records: ReadonlyArray<ListedServer>): Encoded {
-    const pieces = records.map((record) => this.#piece(variant, record).body)
-    const size = pieces.reduce((sum, piece) => sum + piece.length, 2 + Math.max(0, pieces.length - 1))
-    const list = new Uint8Array(size)
-    list[0] = open
-    let at = 1
-    for (const piece of pieces) {
-      if (at > 1) list[at++] = comma
-      list.set(piece, at)
-      at += piece.length
-    }
-    list[at] = close
-    return new Encoded(list)
+    return new Encoded(arrayOf(records.map((record) => this.#piece(variant, record).body)))
   }
 
   #summaryOf(record: ServerRecord): Server {

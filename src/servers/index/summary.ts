@@ -1,23 +1,7 @@
 /** How a server looks to a caller (contract 2.3; life.md, "Reading"). */
 import { namedPorts } from "../../domain/Allocation.ts"
 import type { CrashSummary } from "../../domain/CrashRecord.ts"
-import type { Server, ServerRecord } from "../../domain/Server.ts"
-
-/** Fields of `include=`. */
-export const includable = [
-  "status",
-  "limits",
-  "software",
-  "labels",
-  "name",
-  "install",
-  "last_crash",
-  "ports",
-  "expires_at",
-  "updated_at",
-  "restart"
-] as const
-export type Includable = (typeof includable)[number]
+import { type Includable, includable, type Server, type ServerRecord } from "../../domain/Server.ts"
 
 /** The fields that a caller asks for; each set of fields has one number. */
 export type Include = number
@@ -28,7 +12,7 @@ export const includeOf = (names: ReadonlyArray<Includable>): Include =>
 /** The contract's own fields, nothing more. */
 export const plain: Include = 0
 
-const has = (include: Include, name: Includable): boolean => (include & includeOf([name])) !== 0
+export const has = (include: Include, name: Includable): boolean => (include & includeOf([name])) !== 0
 
 /** The record of a server with what the read model adds. */
 export interface ListedServer extends ServerRecord {

@@ -1,4 +1,4 @@
-import { Effect, Latch, type Scope, Stream } from "effect"
+import { Effect, Latch, Option, type Scope, Stream } from "effect"
 import type { ControlPlane } from "../../../src/api/ControlPlane.ts"
 import { type Daemon, type DaemonError, DaemonRefused, NodeUnreachable } from "../../../src/api/Daemon.ts"
 import { RecentRemovals } from "../../../src/daemon/instances/RecentRemovals.ts"
@@ -329,6 +329,16 @@ export class FakeDaemon {
         disk_max: 0,
         overlay_bytes: 0
       })),
+    statsOfMany: (ids) =>
+      Effect.map(
+        Effect.forEach(ids, (id) =>
+          Effect.map(Effect.option(this.daemon.stats(id, { update_disk_usage: false })), (found) => [
+            id,
+            Option.getOrNull(found)
+          ])
+        ),
+        Object.fromEntries
+      ),
     logs: (id) => this.#on("logs", id, () => ({ items: ["line"], total: 1 })),
     install: (id) =>
       this.#on("install", id, ({ install }) => ({

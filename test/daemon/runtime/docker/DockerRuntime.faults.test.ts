@@ -232,7 +232,7 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
         assert.isBelow(usage?.cpu_percent ?? 100, 45)
         assert.isAbove(usage?.memory_bytes ?? 0, 0)
         assert.isAbove(usage?.uptime_ms ?? 0, 0)
-        assert.isAtLeast(usage?.network.rx_bytes ?? -1, 0)
+        assert.isAtLeast(usage?.network?.rx_bytes ?? -1, 0)
         yield* run.pause
         yield* run.pause
         const frozenAt = number()

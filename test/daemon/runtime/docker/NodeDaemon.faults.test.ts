@@ -63,8 +63,8 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
         const logs = Effect.map(daemon.logs(id, { page: 1, per_page: 10 }), (page) => page.items)
         yield* Effect.repeat(logs, { until: (lines) => lines.includes("got hello") })
         const stats = yield* daemon.stats(id, { update_disk_usage: false })
-        assert.isAbove(stats.memory_bytes, 0)
-        assert.isAbove(stats.uptime, 0)
+        assert.isAbove(stats.memory_bytes ?? 0, 0)
+        assert.isAbove(stats.uptime ?? 0, 0)
         for (const action of ["start", "stop"] as const) {
           yield* daemon.power(id, "pause", 0)
           yield* until("paused", () => lastStatus(id) === "paused")

@@ -84,7 +84,7 @@ describe.runIf(possible)(`restart of the engine${engineNote}`, () => {
         const { answers, containers, crashes, daemon, engine, first, ids, lastStatus, logs, offered } = at
         yield* answers(first, "before")
         const before = (yield* containers).map(({ Id }) => Id).toSorted()
-        assert.isAbove((yield* daemon.stats(first, { update_disk_usage: false })).memory_bytes, 0)
+        assert.isAbove((yield* daemon.stats(first, { update_disk_usage: false })).memory_bytes ?? 0, 0)
         for (const signal of ["SIGKILL", "SIGTERM"] as const) {
           yield* engine.kill(signal)
           yield* until("the node no longer offers docker", () => offered() === "process")
@@ -107,7 +107,7 @@ describe.runIf(possible)(`restart of the engine${engineNote}`, () => {
         const got = (yield* logs(first)).filter((line) => line.startsWith("got "))
         assert.deepStrictEqual([...new Set(got)], ["got before", "got after SIGKILL", "got after SIGTERM"])
         const figures = yield* daemon.stats(first, { update_disk_usage: false })
-        assert.isAbove(figures.memory_bytes, 0)
+        assert.isAbove(figures.memory_bytes ?? 0, 0)
         yield* daemon.power(at.paused, "unpause", 0)
         yield* answers(at.paused, "awake")
         yield* daemon.power(at.second, "kill", 0)

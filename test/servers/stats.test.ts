@@ -1,0 +1,129 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Fiber, Layer, Option } from "effect"
+import { TestClock } from "effect/testing"
+import { type Daemon, DaemonRefused } from "../../src/api/Daemon.ts"
+import { NodeId, type ServerId } from "../../src/domain/Id.ts"
+import type { ServerStats } from "../../src/domain/Server.ts"
+import { DaemonClient } from "../../src/nodes/DaemonClient.ts"
+import { ServerIndex } from "../../src/servers/index/ServerIndex.ts"
+import { makeStatsOf } from "../../src/servers/stats.ts"
+import { branded } from "../support/ids.ts"
+import { record } from "../support/samples.ts"
+import { FakeDaemon } from "./support/FakeDaemon.ts"
+
+const figures: ServerStats = {
+  memory_bytes: 1,
+  memory_limit_bytes: 0,
+  cpu_absolute: null,
+  cpu_absolute_limit: 0,
+  network: { rx_bytes: null, tx_bytes: null },
+  uptime: 1,
+  state: "running",
+  disk_bytes: null,
+  disk_max: 0,
+  overlay_bytes: null
+}
+
+/** Servers by the node they are on, and the calls to the nodes. */
+const scene = Effect.fnUntraced(function* (
+  servers: Readonly<Record<string, string>>,
+  nodes: Readonly<Record<string, (calls: Array<string>) => Partial<Daemon>>>
+) {
+  const calls: Array<string> = []
+  const index = Layer.mock(ServerIndex)({
+    latest: () => undefined,
+    isCreating: () => false,
+    find: (id) =>
+      Effect.sync(() => {
+        const node_id = servers[id]
+        return node_id === undefined ? Option.none() : Option.some(record({ id, node_id }))
+      })
+  })
+  const parts = yield* Layer.build(Layer.mergeAll(index, DaemonClient.layer))
+  return yield* Effect.gen(function* () {
+    const daemons = yield* DaemonClient
+    for (const [id, make] of Object.entries(nodes)) {
+      yield* daemons.attach(NodeId.make(id), { ...new FakeDaemon(id).daemon, ...make(calls) })
+    }
+    const statsOf = yield* makeStatsOf
+    return {
+      calls,
+      statsOf: (...ids: ReadonlyArray<string>) => statsOf(branded<ReadonlyArray<ServerId>>(ids))
+    }
+  }).pipe(Effect.provide(parts))
+})
+
+const answers =
+  (node: string): ((calls: Array<string>) => Partial<Daemon>) =>
+  (calls) => ({
+    statsOfMany: (ids) =>
+      Effect.sync(() => {
+        calls.push(`${node}: ${ids.join(" ")}`)
+        return Object.fromEntries(ids.map((id) => [id, figures]))
+      })
+  })
+
+describe("life.md, Reading: GET /api/stats", () => {
+  it.effect("one call to each node has the figures of all its servers", () =>
+    Effect.gen(function* () {
+      const { calls, statsOf } = yield* scene(
+        { a: "n1", b: "n2", c: "n1", d: "away" },
+        { n1: answers("n1"), n2: answers("n2") }
+      )
+      assert.deepStrictEqual(yield* statsOf("a", "b", "c", "d", "deleted"), {
+        a: figures,
+        b: figures,
+        c: figures,
+        d: null,
+        deleted: null
+      })
+      assert.deepStrictEqual(calls, ["n1: a c", "n2: b"])
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("a node that hangs holds no others up after the deadline; its servers are null", () =>
+    Effect.gen(function* () {
+      const { statsOf } = yield* scene(
+        { a: "n1", b: "n2" },
+        { n1: () => ({ statsOfMany: () => Effect.never }), n2: answers("n2") }
+      )
+      const asked = yield* Effect.forkChild(statsOf("a", "b"), { startImmediately: true })
+      yield* TestClock.adjust("5 seconds")
+      assert.deepStrictEqual(yield* Fiber.join(asked), { a: null, b: figures })
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("a daemon of an earlier version is asked for one server after another", () =>
+    Effect.gen(function* () {
+      const refusal = new DaemonRefused({ status: 404, detail: "no route", hint: "none" })
+      const { calls, statsOf } = yield* scene(
+        { a: "n1", b: "n1" },
+        {
+          n1: (calls) => ({
+            statsOfMany: () => Effect.fail(refusal),
+            stats: (id) =>
+              Effect.suspend(() => {
+                calls.push(id)
+                return id === "b" ? Effect.fail(refusal) : Effect.succeed(figures)
+              })
+          })
+        }
+      )
+      assert.deepStrictEqual(yield* statsOf("a", "b"), { a: figures, b: null })
+      assert.deepStrictEqual(calls, ["a", "b"])
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("figures of servers that were not asked for are ignored", () =>
+    Effect.gen(function* () {
+      const { statsOf } = yield* scene(
+        { a: "n1", b: "n2" },
+        {
+          n1: () => ({ statsOfMany: () => Effect.succeed({ b: figures }) }),
+          n2: () => ({ statsOfMany: () => Effect.succeed({}) })
+        }
+      )
+      assert.deepStrictEqual(yield* statsOf("a", "b"), { a: null, b: null })
+    }).pipe(Effect.scoped)
+  )
+})
