@@ -270,6 +270,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       .annotateMerge(summary("Run the install script again; the files that a saved server has written stay")),
     HttpApiEndpoint.get("install", "/servers/:server/install", {
       params,
+      query: { script: flag("`false`: without the script; default `true`.") },
       success: InstallReport,
       error: nodeErrors
     }).annotateMerge(summary("Progress of the installation")),

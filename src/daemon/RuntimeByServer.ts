@@ -46,10 +46,10 @@ export const RuntimeByServer = {
             ...one,
             ...other
           })),
-          prepare: (choice, onOutput) =>
-            Effect.flatMap(runtimeFor(choice), (runtime) => runtime.prepare(choice, onOutput)),
-          ensureImage: (choice) =>
-            Effect.flatMap(runtimeFor(choice), (runtime) => runtime.ensureImage(choice)),
+          prepare: (choice, onOutput, watch) =>
+            Effect.flatMap(runtimeFor(choice), (runtime) => runtime.prepare(choice, onOutput, watch)),
+          ensureImage: (choice, watch) =>
+            Effect.flatMap(runtimeFor(choice), (runtime) => runtime.ensureImage(choice, watch)),
           start: (launch) => Effect.flatMap(runtimeFor(choiceOf(launch)), (runtime) => runtime.start(launch)),
           adopt: (at) =>
             Effect.flatMap(readContainerRecord(at.folder, at.token), (record) =>

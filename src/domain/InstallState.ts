@@ -1,4 +1,5 @@
 import { Schema } from "effect"
+import { InstallSteps } from "./InstallStep.ts"
 import { ExitCode, NodeText, NodeTime } from "./NodeText.ts"
 
 /** The phase of a server's installation (decisions, `GET .../install`). */
@@ -11,7 +12,9 @@ export const InstallState = Schema.Struct({
   exit_code: Schema.optionalKey(ExitCode),
   started_at: NodeTime,
   finished_at: NodeTime,
-  failure_reason: Schema.optionalKey(NodeText)
+  failure_reason: Schema.optionalKey(NodeText),
+  /** Absent: the installation has no step yet, or an earlier version has written the state. */
+  steps: Schema.optionalKey(InstallSteps)
 }).annotate({ identifier: "InstallState" })
 export type InstallState = typeof InstallState.Type
 
@@ -21,5 +24,7 @@ export const NEW_DEFINITION =
 
 /** The hint of every refusal because of a failed installation. */
 export const INSTALL_FAILED_HINT = `Read GET /api/servers/:server/install/logs. If the cause has passed, reinstall the server; otherwise ${NEW_DEFINITION}.`
+
+export const withoutSteps = ({ steps, ...install }: InstallState): InstallState => install
 
 export const pendingInstall: InstallState = { phase: "pending" }

@@ -130,7 +130,10 @@ export type HeartbeatAnswer = typeof HeartbeatAnswer.Type
 
 const reportFields = {
   server_id: ServerKey,
-  /** Grows with every report of a server, across restarts of its daemon. A repetition has the same number. */
+  /**
+   * Grows with every report of a server, across restarts of its daemon. A repetition has the same number. 0: the report
+   * is live, that is the progress of an installation, and changes nothing; an earlier control plane ignores it.
+   */
   sequence: NodeCount
 }
 
@@ -159,6 +162,9 @@ export const Report = Schema.Union([
 ]).annotate({ identifier: "Report" })
 export type Report = typeof Report.Type
 
+/** The sequence of a live report. */
+export const LIVE = 0
+
 /** The power actions of a server. */
 export const PowerAction = Schema.Literals(["start", "stop", "restart", "kill", "pause", "unpause"])
 export type PowerAction = typeof PowerAction.Type
@@ -169,7 +175,8 @@ export const InstallReport = Schema.Struct({
   /** Why it does not begin; only while the phase is `pending` and its node cannot be called. */
   waiting_reason: Schema.optionalKey(Schema.String),
   entrypoint: Schema.String,
-  script: Schema.String,
+  /** Absent: the caller does not want it. */
+  script: Schema.optionalKey(Schema.String),
   skip_scripts: Schema.Boolean
 }).annotate({ identifier: "InstallReport" })
 export type InstallReport = typeof InstallReport.Type

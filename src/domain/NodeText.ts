@@ -84,6 +84,14 @@ export const NodeTime = Schema.optionalKey(Schema.String).pipe(
   })
 )
 
+/** A required time of a node in the contract's form. Decoding reads a text that is not a time as 1970. */
+export const NodeCertainTime = Schema.String.pipe(
+  Schema.decodeTo(Schema.String, {
+    decode: SchemaGetter.transform((text) => isoOf(readTime(text) ?? 0)),
+    encode: SchemaGetter.passthrough()
+  })
+)
+
 /** How far the clocks of a node and of the control plane may differ, in ms. */
 const CLOCK_DIFFERENCE = 60_000
 /** How long a report may wait for the control plane, in ms. */

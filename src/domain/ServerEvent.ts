@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { InstallPhase } from "./InstallState.ts"
+import { InstallStepName } from "./InstallStep.ts"
 import { ExitCode, NodeText } from "./NodeText.ts"
 import { Server } from "./Server.ts"
 import { ServerStatus } from "./ServerStatus.ts"
@@ -24,10 +25,13 @@ export const Crash = Schema.Struct({
 }).annotate({ identifier: "Crash" })
 export type Crash = typeof Crash.Type
 
-/** Payload of an `install` event; `reason` says why the installation failed, `progress` is from 0 to 1. */
+/**
+ * Payload of an `install` event. `step` is in progress, or the one that failed; `progress` of it is from 0 to 1;
+ * `reason` says why the installation failed.
+ */
 export const InstallProgress = Schema.Struct({
   phase: InstallPhase,
-  step: Schema.optionalKey(Schema.String),
+  step: Schema.optionalKey(InstallStepName),
   progress: Schema.optionalKey(Schema.Finite),
   reason: Schema.optionalKey(NodeText)
 }).annotate({ identifier: "InstallProgress" })

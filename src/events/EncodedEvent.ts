@@ -14,7 +14,10 @@ export type EventInclude = ReadonlySet<(typeof includable)[number]>
 
 /** One public event, encoded once for all subscribers. */
 export interface EncodedEvent {
+  /** Cursor of its entry; of a live event, that of the newest entry before it. */
   readonly cursor: number
+  /** Whether the event is not in the journal: it has neither `id:` nor `Cursor`. */
+  readonly isLive: boolean
   readonly topic: Topic
   /** Whether only subscribers that name the topic receive the event. */
   readonly isOptIn: boolean
@@ -32,6 +35,10 @@ export interface EncodedEvent {
   /** Returns the event with further fields in `Data`; each variant is encoded once, too. */
   including(include: EventInclude): EncodedEvent
 }
+
+/** Whether an event is not before the position of a subscriber, who has received every entry up to there. */
+export const isNews = (event: EncodedEvent, position: number): boolean =>
+  event.cursor > position || (event.isLive && event.cursor === position)
 
 /** Whether `filter` lets an event through. */
 export const passes = (filter: EventFilter, event: EncodedEvent): boolean =>

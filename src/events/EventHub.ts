@@ -1,10 +1,12 @@
 import { Array as Arr, Context, Effect, Layer, PubSub, type Scope, Stream } from "effect"
 import { CursorExpired, type Unavailable } from "../domain/errors.ts"
+import type { ServerId } from "../domain/Id.ts"
 import { type JournalEntry, serverOf } from "../domain/Journal.ts"
 import { isOptIn } from "../domain/ServerEvent.ts"
 import { Journal } from "../store/journal/Journal.ts"
-import { type EncodedEvent, type EventFilter, type EventInclude, passes } from "./EncodedEvent.ts"
-import { encode } from "./encode.ts"
+import { type EncodedEvent, type EventFilter, type EventInclude, isNews, passes } from "./EncodedEvent.ts"
+import { encode, encodeLive } from "./encode.ts"
+import { LiveFeed, type LiveNews } from "./LiveFeed.ts"
 import { Outbox, type SubscriberTooSlow } from "./Outbox.ts"
 import { replayThenLive } from "./replay.ts"
 import { ServerSummaries } from "./ServerSummaries.ts"
@@ -72,7 +74,7 @@ export class EventHub extends Context.Service<
    */
   static layer(
     options: { readonly bufferBytes?: number; readonly replayPage?: number } = {}
-  ): Layer.Layer<EventHub, Unavailable, Journal | ServerSummaries> {
+  ): Layer.Layer<EventHub, Unavailable, Journal | LiveFeed | ServerSummaries> {
     return Layer.effect(EventHub, make(options.bufferBytes ?? 1024 * 1024, options.replayPage ?? 512))
   }
 }
@@ -80,6 +82,7 @@ export class EventHub extends Context.Service<
 const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: number) {
   const journal = yield* Journal
   const summaries = yield* ServerSummaries
+  const live = yield* LiveFeed
   const subscribers = new Set<Subscriber>()
   const published = yield* PubSub.unbounded<ReadonlyArray<EncodedEvent>>()
   yield* Effect.addFinalizer(() => PubSub.shutdown(published))
@@ -93,9 +96,10 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
     if (include.has("server")) demand.server += by
   }
 
+  const summaryOf = (id: ServerId) => summaries.find(id) ?? null
   const summaryFor = ({ change }: JournalEntry) => {
     const id = serverOf(change)
-    return id === undefined ? null : (summaries.find(id) ?? null)
+    return id === undefined ? null : summaryOf(id)
   }
 
   const toEvent = (entry: JournalEntry) => {
@@ -114,6 +118,16 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
     }
     if (events.length > 0) PubSub.publishUnsafe(published, events)
   }
+
+  /** Publishes live news at the current position. */
+  const publishLive = (news: ReadonlyArray<LiveNews>) => {
+    if (demand.optIn === 0) return
+    PubSub.publishUnsafe(
+      published,
+      news.map((it) => encodeLive(it, newest, demand.server === 0 ? null : summaryOf(it.server_id)))
+    )
+  }
+  live.receive(publishLive)
 
   /**
    * Moves published events into a subscriber's outbox. It never waits for the peer, so that the PubSub retains nothing
@@ -202,7 +216,7 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
       from === undefined
         ? // Events that were published during the subscription are not after its start.
           cursor === "now"
-          ? Stream.dropWhile(outbox.stream, (event) => event.cursor <= start)
+          ? Stream.filter(outbox.stream, (event) => isNews(event, start))
           : outbox.stream
         : replayThenLive({
             journal,

@@ -1,9 +1,12 @@
 import type { ServerId } from "../domain/Id.ts"
+import type { InstallState } from "../domain/InstallState.ts"
+import { currentStep } from "../domain/InstallStep.ts"
 import type { JournalEntry } from "../domain/Journal.ts"
 import { cleanText } from "../domain/NodeText.ts"
 import type { Server } from "../domain/Server.ts"
 import { type InstallProgress, isOptIn, type Topic } from "../domain/ServerEvent.ts"
 import type { EncodedEvent, EventInclude } from "./EncodedEvent.ts"
+import type { LiveNews } from "./LiveFeed.ts"
 
 const textEncoder = new TextEncoder()
 
@@ -18,7 +21,8 @@ const once = <A>(make: () => A): (() => A) => {
 
 /** The content of a message. */
 interface Content {
-  readonly entry: JournalEntry
+  readonly entry: Pick<JournalEntry, "cursor" | "at" | "blueprint_id">
+  readonly isLive: boolean
   readonly topic: Topic
   readonly server_id: ServerId
   readonly payload: unknown
@@ -37,6 +41,7 @@ interface Extra {
  */
 class Encoded implements EncodedEvent {
   readonly cursor: number
+  readonly isLive: boolean
   readonly topic: Topic
   readonly isOptIn: boolean
   readonly server_id: ServerId
@@ -50,12 +55,13 @@ class Encoded implements EncodedEvent {
   private readonly variants: Array<EncodedEvent> = []
 
   constructor(content: Content, extra?: Extra) {
-    const { payload, server_id, topic } = content
+    const { isLive, payload, server_id, topic } = content
     const { cursor, blueprint_id } = content.entry
     const Data = extra === undefined ? { server_id, payload } : { server_id, payload, ...extra }
     const message = { Topic: topic, Data }
     this.content = content
     this.cursor = cursor
+    this.isLive = isLive
     this.topic = topic
     this.isOptIn = isOptIn(topic)
     this.server_id = server_id
@@ -63,8 +69,8 @@ class Encoded implements EncodedEvent {
     this.text = JSON.stringify(message)
     const lines = `event: ${topic}\ndata: ${this.text}\n\n`
     this.sse = textEncoder.encode(lines)
-    this.withId = once(() => textEncoder.encode(`id: ${cursor}\n${lines}`))
-    this.withCursor = once(() => JSON.stringify({ ...message, Cursor: cursor }))
+    this.withId = once(() => (isLive ? this.sse : textEncoder.encode(`id: ${cursor}\n${lines}`)))
+    this.withCursor = once(() => (isLive ? this.text : JSON.stringify({ ...message, Cursor: cursor })))
     this.bytesWithCursor = once(() => textEncoder.encode(this.withCursor()))
   }
 
@@ -103,6 +109,29 @@ class Encoded implements EncodedEvent {
  */
 export const MAX_EVENT_BYTES = 64 * 1024
 
+/** Returns the payload of a durable `install` event: the step in progress, the one that failed, or a finished start. */
+const installProgress = ({ failure_reason, phase, steps = [] }: InstallState): InstallProgress => {
+  const last = steps.at(-1)
+  const step = currentStep(steps) ?? (phase === "failed" || last?.name === "start" ? last : undefined)
+  return {
+    phase,
+    ...(step === undefined ? {} : { step: step.name }),
+    ...(step?.name === "start" && step.finished_at !== undefined ? { progress: 1 } : {}),
+    ...(failure_reason === undefined ? {} : { reason: cleanText(failure_reason) })
+  }
+}
+
+/**
+ * Returns the event of live news.
+ *
+ * @param cursor of the newest entry before it
+ * @param server as of {@link encode}
+ */
+export const encodeLive = (news: LiveNews, cursor: number, server: Server | null): EncodedEvent => {
+  const { at, blueprint_id, payload, server_id, topic } = news
+  return new Encoded({ entry: { cursor, at, blueprint_id }, isLive: true, topic, server_id, payload, server })
+}
+
 /**
  * Returns the public event of an entry; undefined: the change is internal. Entries of earlier versions may have
  * unbounded texts of nodes, which are bounded here.
@@ -112,7 +141,7 @@ export const MAX_EVENT_BYTES = 64 * 1024
 export const encode = (entry: JournalEntry, server: Server | null = null): EncodedEvent | undefined => {
   const { change } = entry
   const encoded = (topic: Topic, server_id: ServerId, payload: unknown) =>
-    new Encoded({ entry, topic, server_id, payload, server })
+    new Encoded({ entry, isLive: false, topic, server_id, payload, server })
   switch (change.topic) {
     case "status":
       return encoded("status", change.server_id, change.payload)
@@ -126,12 +155,8 @@ export const encode = (entry: JournalEntry, server: Server | null = null): Encod
     }
     case "deleted":
       return encoded("deleted", change.server_id, null)
-    case "server:install": {
-      const { phase, failure_reason } = change.payload
-      const progress: InstallProgress =
-        failure_reason === undefined ? { phase } : { phase, reason: cleanText(failure_reason) }
-      return encoded("install", change.server_id, progress)
-    }
+    case "server:install":
+      return encoded("install", change.server_id, installProgress(change.payload))
     default:
       return undefined
   }

@@ -2,7 +2,7 @@ import { Effect, Option, Stream } from "effect"
 import type { Unavailable } from "../domain/errors.ts"
 import type { JournalEntry } from "../domain/Journal.ts"
 import type { Journal } from "../store/journal/Journal.ts"
-import type { EncodedEvent } from "./EncodedEvent.ts"
+import { type EncodedEvent, isNews } from "./EncodedEvent.ts"
 import type { Outbox, SubscriberTooSlow } from "./Outbox.ts"
 
 /**
@@ -55,7 +55,7 @@ export const replayThenLive = (options: {
     const replay = Stream.paginate(undefined, () => readPage)
     return Stream.concat(
       replay,
-      Stream.dropWhile(outbox.stream, (event) => event.cursor <= position)
+      Stream.filter(outbox.stream, (event) => isNews(event, position))
     )
   })
 }

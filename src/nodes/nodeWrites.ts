@@ -1,8 +1,9 @@
 import { randomBytes } from "node:crypto"
-import { Clock, Effect } from "effect"
+import { Effect } from "effect"
 import { RegistrationRequired } from "../api/ControlPlane.ts"
 import { Conflict, NotFound, type Unavailable } from "../domain/errors.ts"
 import type { NodeId } from "../domain/Id.ts"
+import { nowText } from "../domain/nowText.ts"
 import { mayUseReserve } from "../store/disk/DatabaseDisk.ts"
 import { Leadership } from "../store/Leadership.ts"
 import { type NodeRecord, NodeRepo } from "../store/repos/NodeRepo.ts"
@@ -16,9 +17,6 @@ import { TokenSeal } from "./TokenSeal.ts"
 
 /** Random bytes of a token. */
 const TOKEN_BYTES = 32
-
-/** The time, RFC 3339 UTC. */
-export const nowText = Effect.map(Clock.currentTimeMillis, (now) => new Date(now).toISOString())
 
 /** Fails because the node owns servers. */
 export const owns = (id: NodeId, servers: number) =>

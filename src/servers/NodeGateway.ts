@@ -9,7 +9,7 @@ import type { DaemonError } from "../api/Daemon.ts"
 import { crashLines } from "../domain/CrashRecord.ts"
 import { type InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
 import type { NodeId, ServerId } from "../domain/Id.ts"
-import type { Report } from "../domain/NodeMessages.ts"
+import { LIVE, type Report } from "../domain/NodeMessages.ts"
 import { cleanText, timeOfEvent } from "../domain/NodeText.ts"
 import { isRestartPending } from "../domain/Restart.ts"
 import type { ServerRecord } from "../domain/Server.ts"
@@ -17,6 +17,7 @@ import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { Journal } from "../store/journal/Journal.ts"
 import { NodeReconciler } from "./controllers/NodeReconciler.ts"
+import { InstallProgresses } from "./index/InstallProgresses.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { ServerLifecycle } from "./records/ServerLifecycle.ts"
 
@@ -83,6 +84,7 @@ export class NodeGateway extends Context.Service<
       const index = yield* ServerIndex
       const journal = yield* Journal
       const lifecycle = yield* ServerLifecycle
+      const progresses = yield* InstallProgresses
       const reconciler = yield* NodeReconciler
       const registry = yield* NodeRegistry
 
@@ -120,6 +122,10 @@ export class NodeGateway extends Context.Service<
         report: Effect.fn("NodeGateway.report")(function* (node_id, boot_id, report) {
           const { server_id } = report
           const now = yield* Clock.currentTimeMillis
+          if (report.type === "install-status" && report.sequence === LIVE) {
+            yield* Effect.catchTag(registry.checkBoot(node_id, boot_id), "Unavailable", refuse)
+            return yield* progresses.reported(node_id, server_id, report.install)
+          }
           const known = yield* registry
             .checkBoot(node_id, boot_id)
             .pipe(

@@ -4,7 +4,8 @@ import type { CreationPlan } from "../api/ServersGroup.ts"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { Conflict, Unavailable } from "../domain/errors.ts"
 import { ServerId, serverId } from "../domain/Id.ts"
-import { pendingInstall } from "../domain/InstallState.ts"
+import { beginStep, finishSteps } from "../domain/InstallStep.ts"
+import { nowText } from "../domain/nowText.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { definitionView } from "../domain/ServerDefinition.ts"
 import { LoadBalancer, type PlacementRequest } from "../nodes/LoadBalancer.ts"
@@ -45,6 +46,15 @@ interface Placed {
   readonly placement: PlacementRequest
   readonly idempotency: CreateRequest["idempotency"]
 }
+
+/** Returns the record with its last step before the node has the server. */
+const committed = (record: ServerRecord, at: number): ServerRecord => ({
+  ...record,
+  install: {
+    ...record.install,
+    steps: finishSteps(record.install.steps ?? [], new Date(at).toISOString())
+  }
+})
 
 type Insertion =
   | { readonly _tag: "created" }
@@ -108,7 +118,9 @@ export const makeCreation = Effect.gen(function* () {
       else room.take(record)
       return !insertions.has(creation)
     })
-    const outcomes = yield* servers.insertAll(fitting.map(({ record }) => record))
+    const records = fitting.map(({ record }) => committed(record, created_at))
+    yield* Effect.forEach(records, index.storing, { discard: true })
+    const outcomes = yield* servers.insertAll(records)
     for (const [index, creation] of fitting.entries()) {
       insertions.set(creation, { _tag: outcomes[index] === "inserted" ? "created" : "port-taken" })
     }
@@ -180,6 +192,7 @@ export const makeCreation = Effect.gen(function* () {
 
     const attempt = Effect.gen(function* () {
       const { node_id, allocations } = yield* place(placement)
+      const placed_at = yield* nowText
       const record: ServerRecord = {
         id,
         blueprint_id: request.blueprint_id,
@@ -188,7 +201,10 @@ export const makeCreation = Effect.gen(function* () {
         ...(Object.keys(request.overrides).length === 0 ? {} : { overrides: request.overrides }),
         definition,
         status: "installing",
-        install: pendingInstall,
+        install: {
+          phase: "pending",
+          steps: beginStep(beginStep([], "place", created_at), "commit", placed_at)
+        },
         start_pending: request.start,
         last_sequence: 0,
         created_at,

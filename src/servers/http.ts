@@ -213,7 +213,10 @@ export const ServersHandlers = HttpApiBuilder.group(
         commands: ({ params, payload }) => servers.commands(params.server, payload.commands),
         reset: ({ params }) => servers.reset(params.server),
         reinstall: ({ params }) => servers.reinstall(params.server),
-        install: ({ params }) => servers.install(params.server),
+        install: ({ params, query }) =>
+          Effect.map(servers.install(params.server), ({ script, ...report }) =>
+            query.script === "false" || script === undefined ? report : { ...report, script }
+          ),
         installLogs: Effect.fnUntraced(function* ({ params, query }) {
           const at = linePage(query)
           return paginated(yield* servers.installLogs(params.server, at), at)

@@ -1,11 +1,13 @@
 import type { Duration } from "effect"
 import { Effect, Layer } from "effect"
+import { LiveFeed } from "../events/LiveFeed.ts"
 import { ServerSummaries } from "../events/ServerSummaries.ts"
 import { ServerExpiry } from "./controllers/Expiry.ts"
 import { NodeDrainer } from "./controllers/NodeDrainer.ts"
 import { NodeReconciler } from "./controllers/NodeReconciler.ts"
 import { Provisioner } from "./controllers/Provisioner.ts"
 import { ServerGarbageCollector } from "./controllers/ServerGarbageCollector.ts"
+import { InstallProgresses } from "./index/InstallProgresses.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { ControlPlaneLive, NodeGateway } from "./NodeGateway.ts"
 import { ServerLifecycle } from "./records/ServerLifecycle.ts"
@@ -47,6 +49,7 @@ export const layerServers = (options: ServersOptions = {}) => {
     Layer.provideMerge(Provisioner.layer({ callsPerNode: options.callsPerNode ?? 64, ...retry })),
     Layer.provideMerge(ServerLifecycle.layer),
     Layer.provideMerge(ServerGarbageCollector.layer(retry)),
-    Layer.provideMerge(Layer.mergeAll(ServerIndex.layer, ServerLocks.layer))
+    Layer.provideMerge(InstallProgresses.layer),
+    Layer.provideMerge(Layer.mergeAll(ServerIndex.layer, ServerLocks.layer, LiveFeed.layer))
   )
 }

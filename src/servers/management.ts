@@ -2,6 +2,7 @@ import { Effect, Option } from "effect"
 import type { Daemon, DaemonError, LinesRequest } from "../api/Daemon.ts"
 import { type Conflict, NotFound, type Unavailable } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
+import { withProgress } from "../domain/InstallStep.ts"
 import { isUnderway } from "../domain/Migration.ts"
 import type { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import type { Page } from "../domain/Pagination.ts"
@@ -10,6 +11,7 @@ import type { ServerRecord } from "../domain/Server.ts"
 import { stopTimeoutOf } from "../domain/ServerDefinition.ts"
 import { isUp } from "../domain/ServerStatus.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
+import { InstallProgresses } from "./index/InstallProgresses.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { isLoss, makeNodeErrors } from "./records/nodeErrors.ts"
 import { decidePower, isMoving, notOffline, wrongStatus } from "./records/power.ts"
@@ -32,6 +34,7 @@ export const makeManagement = Effect.gen(function* () {
   const index = yield* ServerIndex
   const lifecycle = yield* ServerLifecycle
   const locks = yield* ServerLocks
+  const progresses = yield* InstallProgresses
   const { failAway, failWith, unavailableReason } = yield* makeNodeErrors
 
   const recordOf = Effect.fnUntraced(function* (id: ServerId) {
@@ -185,8 +188,11 @@ export const makeManagement = Effect.gen(function* () {
     const record = yield* recordOf(id)
     const script = record.definition.install_script
     const waits = record.install.phase === "pending" ? yield* unavailableReason(record.node_id) : undefined
+    const steps = record.install.steps ?? []
+    const progress = progresses.of(record)
     return {
       ...record.install,
+      steps: progress === undefined ? steps : withProgress(steps, progress),
       ...(waits === undefined ? {} : { waiting_reason: waits }),
       entrypoint: script?.entrypoint ?? "",
       script: script?.script ?? "",

@@ -67,7 +67,7 @@ layer(service(), options)("the typed client", (it) => {
       )
       yield* client.servers.power({ params, payload: { action: "stop", wait_seconds: 10 } })
       yield* eventually(client.servers.status({ params }), ({ status }) => status === "offline")
-      assert.strictEqual((yield* client.servers.install({ params })).phase, "ready")
+      assert.strictEqual((yield* client.servers.install({ params, query: {} })).phase, "ready")
       yield* client.servers.remove({ params, query: {} })
       assert.deepStrictEqual(yield* client.servers.list({ query: { ids_only: "true" } }), [])
     })

@@ -5,6 +5,7 @@ import { NodeId, ServerId } from "../../src/domain/Id.ts"
 import type { Server } from "../../src/domain/Server.ts"
 import type { EncodedEvent } from "../../src/events/EncodedEvent.ts"
 import { EventHub, type Subscription } from "../../src/events/EventHub.ts"
+import { LiveFeed, type LiveNews } from "../../src/events/LiveFeed.ts"
 import { plain } from "../support/ids.ts"
 import { internal, MemoryJournal, status, statuses } from "./MemoryJournal.ts"
 
@@ -325,6 +326,49 @@ describe("life, Streams: include and opt-in topics", () => {
       ] as const) {
         assert.deepStrictEqual(yield* collect(subscription, expected.length), [...expected])
       }
+    }).pipe(Effect.scoped, Effect.provide(hub()))
+  )
+
+  it.effect("live news comes after the events before it, without a cursor, and late news is dropped", () =>
+    Effect.gen(function* () {
+      const { subscribe } = yield* EventHub
+      const journal = yield* MemoryJournal
+      const live = yield* LiveFeed
+      const news = (progress: number): LiveNews => ({
+        topic: "install",
+        server_id: ServerId.make("a"),
+        blueprint_id: "b",
+        at: 0,
+        payload: { phase: "installing", step: "pull", progress }
+      })
+      const topics = new Set(["install" as const])
+      yield* journal.append([install])
+      const now = yield* subscribe({ filter: { topics }, cursor: "now" })
+      const resumed = yield* subscribe({ filter: { topics }, cursor: 0 })
+      const others = yield* subscribe({ filter: {} })
+      live.publish([news(0.5)])
+      yield* journal.append([install])
+      live.publish([news(1)])
+      yield* journal.append([status("a")])
+      const received = (subscription: Subscription, count: number) =>
+        Effect.map(Stream.runCollect(Stream.take(subscription.events, count)), (events) =>
+          events.map((event) => {
+            const { Cursor, Data } = JSON.parse(event.textWithCursor)
+            if (event.isLive) assert.strictEqual(event.sseWithId, event.sse)
+            return [Cursor, Data.payload.progress]
+          })
+        )
+      assert.deepStrictEqual(yield* received(now, 3), [
+        [undefined, 0.5],
+        [2, undefined],
+        [undefined, 1]
+      ])
+      // The replay has read the second entry: the news before it says nothing any more.
+      assert.deepStrictEqual((yield* received(resumed, 2)).slice(0, 2), [
+        [1, undefined],
+        [2, undefined]
+      ])
+      assert.deepStrictEqual(yield* collect(others, 1), [3])
     }).pipe(Effect.scoped, Effect.provide(hub()))
   )
 

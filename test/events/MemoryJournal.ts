@@ -2,6 +2,7 @@ import { Array as Arr, Context, Effect, Layer, Option, Semaphore, Stream } from 
 import { ServerId } from "../../src/domain/Id.ts"
 import type { Change, JournalEntry } from "../../src/domain/Journal.ts"
 import type { Server } from "../../src/domain/Server.ts"
+import { LiveFeed } from "../../src/events/LiveFeed.ts"
 import { ServerSummaries } from "../../src/events/ServerSummaries.ts"
 import { Journal } from "../../src/store/journal/Journal.ts"
 import { branded, type Plain } from "../support/ids.ts"
@@ -68,7 +69,8 @@ export class MemoryJournal extends Context.Service<
       })
       return Context.make(Journal, journal).pipe(
         Context.add(MemoryJournal, memory),
-        Context.add(ServerSummaries, { find: (id) => memory.summaries.get(id) })
+        Context.add(ServerSummaries, { find: (id) => memory.summaries.get(id) }),
+        Context.merge(yield* Layer.build(LiveFeed.layer))
       )
     })
   )

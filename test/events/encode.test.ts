@@ -2,6 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import fc from "fast-check"
 import { NodeId, ServerId, serverId } from "../../src/domain/Id.ts"
+import type { InstallState } from "../../src/domain/InstallState.ts"
 import type { Change, PublicChange } from "../../src/domain/Journal.ts"
 import { cleanText } from "../../src/domain/NodeText.ts"
 import type { Server } from "../../src/domain/Server.ts"
@@ -123,6 +124,39 @@ describe("life, Streams: include and opt-in topics", () => {
     assert.strictEqual(one.sseWithId, one.sseWithId)
     assert.strictEqual(event.including(new Set()), event)
     assert.strictEqual(event.text, plain)
+  })
+
+  it("install has the step in progress, the one that failed, or a start that is complete", () => {
+    const [started_at, finished_at] = ["2026-01-01T00:00:00.000Z", "2026-01-01T00:00:01.000Z"]
+    const done = { name: "commit", started_at, finished_at } as const
+    const payloadOf = (payload: InstallState) =>
+      JSON.parse(encoded({ topic: "server:install", server_id: ServerId.make("srv_1"), payload }).text).Data
+        .payload
+    assert.deepStrictEqual(payloadOf({ phase: "pending", steps: [done] }), { phase: "pending" })
+    assert.deepStrictEqual(payloadOf({ phase: "installing", steps: [done, { name: "pull", started_at }] }), {
+      phase: "installing",
+      step: "pull"
+    })
+    assert.deepStrictEqual(
+      payloadOf({
+        phase: "failed",
+        failure_reason: "exit code 1",
+        steps: [done, { name: "script", started_at, finished_at }]
+      }),
+      { phase: "failed", step: "script", reason: "exit code 1" }
+    )
+    assert.deepStrictEqual(payloadOf({ phase: "ready", steps: [{ name: "start", started_at }] }), {
+      phase: "ready",
+      step: "start"
+    })
+    assert.deepStrictEqual(
+      payloadOf({ phase: "ready", steps: [{ name: "start", started_at, finished_at }] }),
+      {
+        phase: "ready",
+        step: "start",
+        progress: 1
+      }
+    )
   })
 
   it("install is an opt-in topic with the phase and, after a failure, the reason", () => {

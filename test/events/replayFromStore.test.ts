@@ -2,12 +2,13 @@ import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Layer, Stream } from "effect"
 import { EventHub } from "../../src/events/EventHub.ts"
+import { LiveFeed } from "../../src/events/LiveFeed.ts"
 import { ServerSummaries } from "../../src/events/ServerSummaries.ts"
 import { Store } from "../../src/store/Store.ts"
 import { append, freshStore } from "../store/support/database.ts"
 
 const overStore = EventHub.layer({ replayPage: 20 }).pipe(
-  Layer.provide(Layer.succeed(ServerSummaries, { find: () => undefined })),
+  Layer.provide([Layer.succeed(ServerSummaries, { find: () => undefined }), LiveFeed.layer]),
   Layer.provideMerge(freshStore()),
   Layer.provide(NodeServices.layer)
 )

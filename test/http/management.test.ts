@@ -114,7 +114,8 @@ layer(service(), options)("management routes", (it) => {
               "phase",
               "script",
               "skip_scripts",
-              "started_at"
+              "started_at",
+              "steps"
             ],
             key
           )

@@ -185,20 +185,23 @@ layer(service(), options)("streams", (it) => {
     it.effect("the stream has the phases of an installation only if topics names install", () =>
       Effect.gen(function* () {
         const api = yield* Muster
+        // The base is there.
+        yield* passing(api)
         const from = yield* newest(api)
         const named = yield* subscribe(api, "/api/events?topics=install,deleted")
         const { messages } = yield* socket(api, "/api/events/ws?topics=install")
         const others = yield* subscribe(api, "/api/events")
         const id = yield* passing(api)
-        yield* eventsAre(named, id, ["install installing", "install ready", "deleted"])
+        const phases = ["install installing", "install installing instance", "install ready"]
+        yield* eventsAre(named, id, [...phases, "deleted"])
         yield* eventsAre(others, id, ["installing", "offline", "deleted"])
-        yield* eventually(Effect.sync(messages), (all) => all.length === 2)
+        yield* eventually(Effect.sync(messages), (all) => all.length === 3)
         assert.strictEqual(
-          messages()[1],
+          messages()[2],
           `{"Topic":"install","Data":{"server_id":"${id}","payload":{"phase":"ready"}}}`
         )
         const replayed = yield* subscribe(api, `/api/events?cursor=${from}&topics=install`)
-        yield* eventsAre(replayed, id, ["install installing", "install ready"])
+        yield* eventsAre(replayed, id, phases)
         const all = yield* subscribe(api, `/api/events?cursor=${from}`)
         yield* eventsAre(all, id, ["installing", "offline", "deleted"])
       })

@@ -13,7 +13,7 @@ const decodeEvent = Schema.decodeUnknownSync(Schema.fromJsonString(ServerEvent))
 export interface EventStream {
   /** The events received so far. */
   readonly events: () => ReadonlyArray<ServerEvent>
-  /** The events of one server in short form: the status, `crash <reason>`, `install <phase>`, `deleted`. */
+  /** The events of one server in short form: the status, `crash <reason>`, `install <phase> <step>`, `deleted`. */
   readonly of: (server_id: string) => ReadonlyArray<string>
   readonly ended: () => boolean
   /** The received JSON, one event a line, without the sanitizing of {@link events}. */
@@ -26,7 +26,7 @@ const brief = (event: ServerEvent): string =>
     : event.Topic === "crash"
       ? `crash ${event.Data.payload.reason}`
       : event.Topic === "install"
-        ? `install ${event.Data.payload.phase}`
+        ? ["install", event.Data.payload.phase, event.Data.payload.step ?? ""].join(" ").trimEnd()
         : "deleted"
 
 /** Subscribes over SSE and returns after the first comment, so that no later event is missed. */

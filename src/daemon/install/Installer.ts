@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto"
 import { dirname, join } from "node:path"
 import { Context, Deferred, Effect, Fiber, Layer, type Scope } from "effect"
 import { definitionIdPattern } from "../../domain/Id.ts"
+import type { InstallSteps } from "../../domain/InstallStep.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { openBoundedLog } from "../console/BoundedLog.ts"
 import {
@@ -18,15 +19,20 @@ import { chownBase } from "../files/owners.ts"
 import { Runtime } from "../runtime/Runtime.ts"
 import { type Base, type BasesOptions, openBases } from "./bases.ts"
 import { prepareBase } from "./prepareBase.ts"
+import { type OnSteps, StepLog } from "./StepLog.ts"
 import { baseName } from "./scriptVariables.ts"
 
-/** A finished installation; `exit_code`: that of its script, if there was one. */
+/** A finished installation. */
 export interface Installed extends Base {
+  /** The exit code of its script, if there was one. */
   readonly exit_code?: number
+  /** The steps that the server waited for; none if the base was there. */
+  readonly steps?: InstallSteps
 }
 
 interface Running {
   readonly outcome: Deferred.Deferred<Installed, InstallFailed>
+  readonly steps: StepLog
   fiber: Fiber.Fiber<unknown, unknown> | undefined
   waiters: number
 }
@@ -45,11 +51,12 @@ export class Installer extends Context.Service<
   {
     /**
      * Returns the base folder of a server's software, pinned for the scope. If it is missing, or with `force`, it is
-     * installed first; concurrent callers share one installation, which is interrupted when no caller is left.
+     * installed first; concurrent callers share one installation and its steps. It is interrupted when no caller is
+     * left.
      */
     install(
       spec: ServerSpec,
-      options: { readonly force: boolean }
+      options: { readonly force: boolean; readonly onSteps: OnSteps }
     ): Effect.Effect<Installed, InstallFailed, Scope.Scope>
     /** Schedules the removal of base folders without an instance. */
     readonly collect: Effect.Effect<void>
@@ -85,7 +92,7 @@ export class Installer extends Context.Service<
         const logPath = (spec: ServerSpec) => logOf(spec.definition.software, baseName(spec))
 
         const build = Effect.fnUntraced(
-          function* (spec: ServerSpec) {
+          function* (spec: ServerSpec, steps: StepLog) {
             const { software } = spec.definition
             const aside = join(baseDir, `${ASIDE}${randomUUID()}`)
             yield* Effect.acquireRelease(makePassage(aside), () => Effect.ignore(removeTree(aside)))
@@ -93,10 +100,11 @@ export class Installer extends Context.Service<
             const log = yield* openBoundedLog(logPath(spec))
             const made = join(aside, "base")
             yield* makeClosedFolder(made)
-            const exit_code = yield* prepareBase({ spec, folder: made, aside, log, runtime })
+            const exit_code = yield* prepareBase({ spec, folder: made, aside, log, runtime, steps })
             yield* chownBase(made)
             const base = yield* bases.publish(software, baseName(spec), made)
-            return { ...base, ...(exit_code === undefined ? {} : { exit_code }) }
+            yield* steps.finish
+            return { ...base, steps: steps.now, ...(exit_code === undefined ? {} : { exit_code }) }
           },
           Effect.scoped,
           Effect.catchTag("IoError", (error) => Effect.fail(installFailed(error)))
@@ -105,11 +113,12 @@ export class Installer extends Context.Service<
         const begin = Effect.fnUntraced(function* (key: string, spec: ServerSpec) {
           const entry: Running = {
             outcome: yield* Deferred.make<Installed, InstallFailed>(),
+            steps: new StepLog(),
             fiber: undefined,
             waiters: 0
           }
           running.set(key, entry)
-          entry.fiber = yield* build(spec).pipe(
+          entry.fiber = yield* build(spec, entry.steps).pipe(
             Effect.onExit((exit) => {
               if (running.get(key) === entry) running.delete(key)
               return Deferred.done(entry.outcome, exit)
@@ -119,12 +128,12 @@ export class Installer extends Context.Service<
           return entry
         })
 
-        const join_ = (key: string, spec: ServerSpec) =>
+        const join_ = (key: string, spec: ServerSpec, onSteps: OnSteps) =>
           Effect.uninterruptibleMask((restore) =>
             Effect.gen(function* () {
               const entry = running.get(key) ?? (yield* begin(key, spec))
               entry.waiters++
-              return yield* restore(Deferred.await(entry.outcome)).pipe(
+              return yield* restore(entry.steps.watched(Deferred.await(entry.outcome), onSteps)).pipe(
                 Effect.ensuring(
                   Effect.suspend(() => {
                     entry.waiters--
@@ -138,7 +147,10 @@ export class Installer extends Context.Service<
           )
 
         const install = Effect.fn("Installer.install")(
-          function* (spec: ServerSpec, { force }: { readonly force: boolean }) {
+          function* (
+            spec: ServerSpec,
+            { force, onSteps }: { readonly force: boolean; readonly onSteps: OnSteps }
+          ) {
             const { software, version } = spec.definition
             if (
               !definitionIdPattern.test(software) ||
@@ -154,7 +166,7 @@ export class Installer extends Context.Service<
             const key = `${software}/${name}`
             while (true) {
               const there = running.has(key) || force ? undefined : yield* bases.current(software, name)
-              const installed: Installed = there ?? (yield* join_(key, spec))
+              const installed: Installed = there ?? (yield* join_(key, spec, onSteps))
               yield* bases.pin(installed)
               // The folder may have been replaced and removed before it was pinned.
               if ((yield* lstat(installed.folder))?.isDirectory()) return installed

@@ -16,6 +16,7 @@ import { chownTree } from "../files/ownership.ts"
 import { launchPlan, specFor } from "../launch/launchPlan.ts"
 import { stopMethod } from "../runtime/exitReason.ts"
 import type { Runtime, RunUser } from "../runtime/Runtime.ts"
+import type { StepLog } from "./StepLog.ts"
 import { scriptVariables } from "./scriptVariables.ts"
 
 /** The time for a warm-up to stop, in seconds. */
@@ -35,6 +36,7 @@ interface Preparation {
   readonly aside: string
   readonly log: BoundedLog
   readonly runtime: Runtime["Service"]
+  readonly steps: StepLog
   /** The user of the software's scripts. */
   readonly user: RunUser | undefined
 }
@@ -232,7 +234,7 @@ export const prepareBase = Effect.fnUntraced(function* (given: Omit<Preparation,
   const { definition } = given.spec
   const install = definition.install_script
   const kind = yield* given.runtime.kindFor(definition).pipe(
-    Effect.tap(given.runtime.prepare(definition, given.log.write)),
+    Effect.tap(given.runtime.prepare(definition, given.log.write, given.steps.pull)),
     Effect.mapError((error) => installFailed(error))
   )
   const user = yield* Effect.mapError(
@@ -241,8 +243,10 @@ export const prepareBase = Effect.fnUntraced(function* (given: Omit<Preparation,
   )
   const at: Preparation = { ...given, user, given: given.spec, spec: specFor(kind, given.spec) }
   if (install === null || install.skip_scripts) return undefined
+  yield* at.steps.begin("script")
   const code = yield* runScript(at, "install script", install, install.script, install.timeout)
   if (install.warmup) {
+    yield* at.steps.begin("warmup")
     yield* runWarmUp(at, install)
     if (install.post_warmup_script !== "") {
       yield* runScript(

@@ -9,6 +9,7 @@ import type { ConsoleLog } from "../console/ConsoleLog.ts"
 import type { FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Installer } from "../install/Installer.ts"
 import type { Run, Runtime } from "../runtime/Runtime.ts"
+import { LiveProgress } from "../state/LiveProgress.ts"
 import { pendingRestart, type ServerFile } from "../state/ServerFile.ts"
 import { makeInstanceProcess, remainingMillis } from "./instanceProcess.ts"
 import { makeInstanceWork, type WorkExit } from "./instanceWork.ts"
@@ -37,6 +38,8 @@ export interface Instance {
   readonly file: ServerFile
   readonly folder: string
   readonly console: ConsoleLog
+  /** The progress of its installation. */
+  readonly progress: LiveProgress
   /** Waits until the process of an earlier service is adopted or its end is known. */
   readonly adopted: Effect.Effect<void>
   /** Whether the adoption is complete. */
@@ -84,7 +87,9 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
   let open = true
   const offer = (message: Message) => Effect.asVoid(Queue.offer(inbox, message))
   const proc = makeInstanceProcess({ file, files, folder, console, runtime, sources, scope, onEvent: offer })
+  const progress = new LiveProgress()
   const work = makeInstanceWork({
+    progress,
     file,
     files,
     folder,
@@ -253,6 +258,7 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
     file,
     folder,
     console,
+    progress,
     adopted: Deferred.await(adopted),
     isAdopted: () => Deferred.isDoneUnsafe(adopted),
     run: proc.run,

@@ -9,6 +9,7 @@ import { isUp } from "../../domain/ServerStatus.ts"
 import { makeKeyedLock } from "../../work/KeyedLock.ts"
 import { openConsoleLog } from "../console/ConsoleLog.ts"
 import { sendReports, type Uplink } from "../controlPlane/ReportOutbox.ts"
+import { sendProgress } from "../controlPlane/sendProgress.ts"
 import { makeFolder, removeTree } from "../disk/fsio.ts"
 import { type FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
 import { hasFiles } from "../files/ownFiles.ts"
@@ -125,7 +126,9 @@ export class Instances extends Context.Service<
             files.register(folder, file.get().spec)
             yield* Effect.forkIn(file.retryWrites, scope)
             const reporter = yield* Deferred.await(uplink).pipe(
-              Effect.flatMap((link) => sendReports(file, link)),
+              Effect.flatMap((link) =>
+                Effect.raceFirst(sendReports(file, link), sendProgress(file, instance.progress, link))
+              ),
               Effect.forkIn(scope)
             )
             entries.set(file.get().spec.id, { instance, scope, reporter, ended: false, removed: undefined })

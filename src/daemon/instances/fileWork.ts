@@ -6,6 +6,7 @@ import { type FileSources, type InstanceFiles, instanceFolder } from "../files/I
 import { fetchFiles } from "../files/importFiles.ts"
 import { missingVolumes } from "../files/sources.ts"
 import type { Installed, Installer } from "../install/Installer.ts"
+import { type OnSteps, StepLog } from "../install/StepLog.ts"
 import type { LaunchFailed, Runtime, RunUser } from "../runtime/Runtime.ts"
 import type { ServerState } from "../state/ServerFile.ts"
 import { appendInstallLog, installLogPath, warnInInstallLog } from "./installLog.ts"
@@ -17,6 +18,7 @@ export interface FileWorkParts {
   readonly sources: FileSources
   /** The user that the server would run as now, who becomes the owner of its files. */
   readonly user: Effect.Effect<RunUser | undefined, LaunchFailed>
+  readonly onSteps: OnSteps
 }
 
 /** Warns of volumes without a source, which start empty; the operator may add the source later. */
@@ -33,7 +35,7 @@ const warnOfMissing = Effect.fnUntraced(function* (folder: string, state: Server
 const runFileWork = Effect.fnUntraced(function* (
   folder: string,
   state: ServerState,
-  { files, installer, runtime, sources, user: ownUser }: FileWorkParts
+  { files, installer, onSteps, runtime, sources, user: ownUser }: FileWorkParts
 ): Effect.fn.Return<Installed, InstallFailed, Scope.Scope> {
   const { spec, work } = state
   const copyLog = io("copy the install log", () =>
@@ -43,13 +45,18 @@ const runFileWork = Effect.fnUntraced(function* (
     Effect.catch((error) => Effect.logWarning(error.message))
   )
   const installed = yield* installer
-    .install(spec, { force: work === "reinstall" })
+    .install(spec, { force: work === "reinstall", onSteps })
     .pipe(Effect.ensuring(copyLog))
+  const steps = new StepLog(installed.steps)
   // The image of an old base may have been removed. Unknown while the engine is down.
   const kind = yield* Effect.option(runtime.kindFor(spec.definition))
   if (kind._tag === "Some") {
-    yield* Effect.mapError(runtime.ensureImage(spec.definition), (error) => installFailed(error))
+    yield* steps
+      .watched(runtime.ensureImage(spec.definition, steps.pull), onSteps)
+      .pipe(Effect.mapError((error) => installFailed(error)))
   }
+  yield* steps.begin("instance")
+  yield* onSteps(steps.now)
   const keepsFiles = work === "reinstall" && spec.definition.save
   // Unknown while the engine is down: the next start sets the owner.
   const user =
@@ -64,7 +71,8 @@ const runFileWork = Effect.fnUntraced(function* (
   }
   // The earlier base may be unused now.
   if (work !== "install") yield* installer.collect
-  return installed
+  yield* steps.finish
+  return { ...installed, steps: steps.now }
 }, Effect.scoped)
 
 /**

@@ -1,8 +1,18 @@
-import { Clock, Effect, Exit, Fiber, type Scope } from "effect"
+import { isDeepStrictEqual } from "node:util"
+import { Effect, Exit, Fiber, type Scope } from "effect"
+import {
+  currentStep,
+  finishSteps,
+  type InstallSteps,
+  mergeSteps,
+  withoutProgress
+} from "../../domain/InstallStep.ts"
+import { nowText } from "../../domain/nowText.ts"
 import type { InstallFailed } from "../files/InstallFailed.ts"
 import type { FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Installed, Installer } from "../install/Installer.ts"
 import type { Runtime } from "../runtime/Runtime.ts"
+import type { LiveProgress } from "../state/LiveProgress.ts"
 import { type FileWork, type ServerFile, type ServerState, withReport } from "../state/ServerFile.ts"
 import { doFileWork } from "./fileWork.ts"
 import { serverUser } from "./serverUser.ts"
@@ -15,13 +25,29 @@ export interface WorkOptions {
   readonly runtime: Runtime["Service"]
   readonly sources: FileSources
   readonly scope: Scope.Scope
+  readonly progress: LiveProgress
   /** Called by the fiber of the work when it ends. */
   readonly onDone: (exit: WorkExit) => Effect.Effect<void>
 }
 
 export type WorkExit = Exit.Exit<Installed, InstallFailed>
 
-const rfc3339 = Effect.map(Clock.currentTimeMillis, (now) => new Date(now).toISOString())
+/** Returns the state of an installation that continues: its unfinished steps are repeated. */
+const resumed = (state: ServerState): ServerState => {
+  const { steps } = state.install
+  if (steps === undefined) return state
+  const kept = steps.filter(({ finished_at }) => finished_at !== undefined)
+  return { ...state, install: { ...state.install, steps: kept } }
+}
+
+/** Returns the state with further steps of its installation, reported if they have changed. */
+const withSteps = (state: ServerState, further: InstallSteps): ServerState => {
+  const { install } = state
+  const steps = mergeSteps(install.steps ?? [], further)
+  return install.phase !== "installing" || isDeepStrictEqual(install.steps ?? [], steps)
+    ? state
+    : withReport(state, { type: "install-status", install: { ...install, steps } })
+}
 
 /** Returns the state after the work, with its reports. */
 const workEnded = (state: ServerState, exit: WorkExit, finished_at: string): ServerState => {
@@ -29,6 +55,7 @@ const workEnded = (state: ServerState, exit: WorkExit, finished_at: string): Ser
   if (Exit.isSuccess(exit) && state.work === "reset") return done
   const failure = failureOf(exit)
   const { exit_code } = Exit.isSuccess(exit) ? exit.value : (failure ?? {})
+  const steps = mergeSteps(state.install.steps ?? [], Exit.isSuccess(exit) ? (exit.value.steps ?? []) : [])
   const reported = withReport(done, {
     type: "install-status",
     install: {
@@ -36,6 +63,7 @@ const workEnded = (state: ServerState, exit: WorkExit, finished_at: string): Ser
       ...(exit_code === undefined ? {} : { exit_code }),
       started_at: state.install.started_at ?? finished_at,
       finished_at,
+      steps: finishSteps(steps, finished_at),
       ...(Exit.isSuccess(exit) ? {} : { failure_reason: failure?.reason ?? "internal error of the node" })
     }
   })
@@ -50,19 +78,26 @@ const failureOf = (exit: WorkExit): InstallFailed | undefined =>
 
 /** Runs the installation, reinstallation and reset of a server in a fiber, one at a time. */
 export const makeInstanceWork = (options: WorkOptions) => {
-  const { file, files, folder, installer, onDone, runtime, scope, sources } = options
+  const { file, files, folder, installer, onDone, progress, runtime, scope, sources } = options
   let fiber: Fiber.Fiber<void> | undefined
+
+  const onSteps = Effect.fnUntraced(function* (steps: InstallSteps) {
+    yield* file.update((state) => withSteps(state, withoutProgress(steps)))
+    progress.set(currentStep(steps)?.progress)
+  })
 
   /** Starts the work that the state has pending. */
   const begin = Effect.gen(function* () {
-    const started_at = yield* rfc3339
+    const started_at = yield* nowText
     const state = yield* file.update((before) =>
-      before.work === "reset" || before.install.phase === "installing"
+      before.work === "reset"
         ? before
-        : withReport(before, { type: "install-status", install: { phase: "installing", started_at } })
+        : before.install.phase === "installing"
+          ? resumed(before)
+          : withReport(before, { type: "install-status", install: { phase: "installing", started_at } })
     )
     const user = serverUser(file, runtime)
-    fiber = yield* doFileWork(folder, state, { files, installer, runtime, sources, user }).pipe(
+    fiber = yield* doFileWork(folder, state, { files, installer, onSteps, runtime, sources, user }).pipe(
       Effect.exit,
       Effect.flatMap(onDone),
       Effect.forkIn(scope)
@@ -76,7 +111,7 @@ export const makeInstanceWork = (options: WorkOptions) => {
   })
 
   const reinstall = Effect.gen(function* () {
-    const started_at = yield* rfc3339
+    const started_at = yield* nowText
     const work: FileWork = "reinstall"
     yield* file.update((state) =>
       withReport(withReport({ ...state, work }, { type: "status", status: "installing", transient: false }), {
@@ -89,6 +124,7 @@ export const makeInstanceWork = (options: WorkOptions) => {
 
   const done = Effect.fnUntraced(function* (exit: WorkExit) {
     fiber = undefined
+    progress.set(undefined)
     const { work } = file.get()
     const failure = failureOf(exit)
     if (failure !== undefined) {
@@ -97,7 +133,7 @@ export const makeInstanceWork = (options: WorkOptions) => {
     } else if (Exit.isFailure(exit)) {
       yield* Effect.logError("work on the files failed", exit.cause)
     }
-    const finished_at = yield* rfc3339
+    const finished_at = yield* nowText
     yield* file.update((state) => workEnded(state, exit, finished_at))
   })
 

@@ -132,6 +132,14 @@ export interface Run {
   readonly usage: Effect.Effect<Usage | undefined>
 }
 
+/** Watches the pull of an image; not called if the image is present. */
+export interface PullWatch {
+  /** Runs before the pull. */
+  readonly begun: Effect.Effect<void>
+  /** Called with the share that is done, 0 to 1; must not throw. */
+  readonly onProgress: (share: number) => void
+}
+
 /** The state of a run that an earlier process of this daemon started. */
 export type Adopted =
   | { readonly _tag: "Running"; readonly run: Run }
@@ -193,9 +201,13 @@ export class Runtime extends Context.Service<
     /** The isolation of servers from this node and from each other, by runtime. */
     readonly isolation: Effect.Effect<Isolation>
     /** Pulls the image of a server. */
-    prepare(choice: RuntimeChoice, onOutput: (bytes: Uint8Array) => void): Effect.Effect<void, LaunchFailed>
+    prepare(
+      choice: RuntimeChoice,
+      onOutput: (bytes: Uint8Array) => void,
+      watch?: PullWatch
+    ): Effect.Effect<void, LaunchFailed>
     /** Pulls the image only if it is missing, without output. */
-    ensureImage(choice: RuntimeChoice): Effect.Effect<void, LaunchFailed>
+    ensureImage(choice: RuntimeChoice, watch?: PullWatch): Effect.Effect<void, LaunchFailed>
     /** Starts a run; returns soon. A run that waits for its image has a `beginning`. */
     start(launch: Launch): Effect.Effect<Run, LaunchFailed>
     /** Adopts a run by its token, after a restart of this process. */

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto"
 import { join } from "node:path"
 import { Effect, Latch, Schema, Semaphore } from "effect"
 import type { CrashDetails } from "../../domain/CrashRecord.ts"
-import { InstallState } from "../../domain/InstallState.ts"
+import { InstallState, withoutSteps } from "../../domain/InstallState.ts"
 import { type DaemonServer, type HeldServer, Report, ServerSpec } from "../../domain/NodeMessages.ts"
 import type { RestartState } from "../../domain/Restart.ts"
 import type { Crash } from "../../domain/ServerEvent.ts"
@@ -127,11 +127,11 @@ export const withReport = (state: ServerState, body: ReportBody): ServerState =>
   return body.type === "install-status" ? { ...next, install: body.install } : next
 }
 
-/** Returns the server as registrations and `create` list it. */
+/** Returns the server as registrations and `create` list it; reports alone have the steps of an installation. */
 export const daemonServer = (state: ServerState): DaemonServer => ({
   id: state.spec.id,
   status: state.status,
-  install: state.install,
+  install: withoutSteps(state.install),
   unsent_reports: state.reports.length,
   ...(state.held === true ? { held: true } : {}),
   ...restartOf(state)

@@ -71,6 +71,8 @@ export class ServerIndex extends Context.Service<
      * Runs a write that creates `record`, so that the index need not read the row again that it was just made from.
      */
     creating<A, E, R>(record: ServerRecord, write: Effect.Effect<A, E, R>): Effect.Effect<A, E, R>
+    /** Replaces the record of {@link creating} by the one that the write stores. */
+    storing(record: ServerRecord): Effect.Effect<void>
     /** Whether a write of this process is creating the server right now. */
     isCreating(id: ServerId): boolean
   }
@@ -262,6 +264,10 @@ export class ServerIndex extends Context.Service<
             () => write,
             () => Effect.sync(() => creating.delete(record.id))
           ),
+        storing: (record) =>
+          Effect.sync(() => {
+            if (creating.has(record.id)) creating.set(record.id, record)
+          }),
         isCreating: (id) => creating.has(id)
       })
     })

@@ -2,6 +2,7 @@ import { Array as Arr, Effect, Option } from "effect"
 import type { SqlError } from "effect/sql"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { DaemonServer, Report } from "../../domain/NodeMessages.ts"
+import { nowText } from "../../domain/nowText.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { CapacityRepo } from "../../store/repos/CapacityRepo.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
@@ -53,10 +54,11 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
 
   const report = Effect.fn("ServerLifecycle.report")(function* (node_id: NodeId, message: Report) {
     const id = message.server_id
+    const received_at = yield* nowText
     const apply = Effect.fnUntraced(function* (record: ServerRecord | undefined) {
       if (record?.node_id !== node_id) return { known: yield* fromElsewhere(record, id, node_id) }
       if (message.sequence <= record.last_sequence) return { known: true }
-      const outcome = onReport(record, message)
+      const outcome = onReport(record, message, received_at)
       const sequence = Math.min(message.sequence, record.last_sequence + LARGEST_STEP)
       yield* records.carryOut(record, outcome, { sequence })
       return { known: true, changed: { record, outcome } }

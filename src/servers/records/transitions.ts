@@ -2,6 +2,13 @@
 import { isDeepStrictEqual } from "node:util"
 import type { CrashDetails } from "../../domain/CrashRecord.ts"
 import type { InstallState } from "../../domain/InstallState.ts"
+import {
+  beginStep,
+  currentStep,
+  finishSteps,
+  isOfCreation,
+  withoutProgress
+} from "../../domain/InstallStep.ts"
 import type { DaemonServer, Report } from "../../domain/NodeMessages.ts"
 import { isRestartPending, type RestartState } from "../../domain/Restart.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
@@ -61,8 +68,42 @@ const restarts = ({ restart: before }: Subject, reported: Subject["restart"]): T
   return isDeepStrictEqual(before ?? null, restart) ? {} : { restart }
 }
 
-const installed = (subject: Subject, install: InstallState): Transition =>
-  sameInstall(subject.install, install) ? {} : { install }
+/** Adds the steps of the control plane to those that a node reports. A snapshot and an earlier daemon report none. */
+const withKnownSteps = ({ install: before }: Subject, install: InstallState): InstallState => {
+  const known = before.steps ?? []
+  const steps =
+    install.steps === undefined
+      ? known
+      : [...known.filter(isOfCreation), ...withoutProgress(install.steps.filter((it) => !isOfCreation(it)))]
+  const { finished_at } = install
+  if (steps.length === 0) return install
+  return { ...install, steps: finished_at === undefined ? steps : finishSteps(steps, finished_at) }
+}
+
+const installed = (subject: Subject, reported: InstallState): Transition => {
+  const { install: before } = subject
+  const install = withKnownSteps(subject, reported)
+  const isSame = sameInstall(before, install)
+  return isSame && (reported.steps === undefined || isDeepStrictEqual(before.steps, install.steps))
+    ? {}
+    : { install }
+}
+
+/**
+ * Returns the step `start` of a server that starts once it is installed: it begins with the status after `offline`, and
+ * ends with the next.
+ *
+ * @param at RFC 3339
+ */
+const startStep = ({ install, start_pending }: Subject, to: ServerStatus, at: string): Transition => {
+  const { phase, steps } = install
+  if (phase !== "ready" || steps === undefined) return {}
+  const isStarting = currentStep(steps)?.name === "start"
+  if (!isStarting && (!start_pending || !isUp(to))) return {}
+  const begun = isStarting ? steps : beginStep(steps, "start", at)
+  if (to === "starting") return isStarting ? {} : { install: { ...install, steps: begun } }
+  return { install: { ...install, steps: finishSteps(begun, at) } }
+}
 
 const destroyed = (subject: Subject): Transition => (subject.definition.save ? {} : { destroys: true })
 
@@ -94,8 +135,12 @@ const isOfBefore = ({ status, install }: Subject, report: Report): boolean =>
 const uses = ({ redefinition }: Subject, uses: number | undefined): Transition =>
   redefinition?.used !== undefined && uses === redefinition.defined_at ? { used: true } : {}
 
-/** Returns the transition of a report that is not a repetition. */
-export const onReport = (subject: Subject, report: Report): Transition => {
+/**
+ * Returns the transition of a report that is not a repetition.
+ *
+ * @param at time of its receipt, RFC 3339
+ */
+export const onReport = (subject: Subject, report: Report, at: string): Transition => {
   switch (report.type) {
     case "crash":
       return { crash: report.crash, ...(report.details === undefined ? {} : { details: report.details }) }
@@ -110,6 +155,7 @@ export const onReport = (subject: Subject, report: Report): Transition => {
       if (isOfBefore(subject, report)) return {}
       return {
         ...toStatus(subject, report.status),
+        ...startStep(subject, report.status, at),
         ...restarts(subject, report.restart),
         ...uses(subject, report.uses),
         ...(report.status === "offline" && !report.transient && ends(subject) ? destroyed(subject) : {})

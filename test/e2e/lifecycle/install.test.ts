@@ -1,11 +1,16 @@
 import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { eventsAre } from "../../support/events.ts"
+import { eventsAre, subscribe } from "../../support/events.ts"
 import { eventually } from "../../support/eventually.ts"
 import { Muster } from "../../support/Muster.ts"
 import { becomes, create, expectStatus, installed, power, running } from "../../support/servers.ts"
-import { definitions, down, fileOf, follow, licence, up, upAgain } from "./setup.ts"
+import { definitions, down, fileOf, follow, gate, licence, up, upAgain } from "./setup.ts"
+
+const openGate = Effect.acquireRelease(
+  Effect.sync(() => writeFileSync(gate, "")),
+  () => Effect.sync(() => rmSync(gate, { force: true }))
+)
 
 layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 seconds" })("lifecycle", (it) => {
   describe("decisions 3: installation", () => {
@@ -47,6 +52,47 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         )
         assert.deepStrictEqual(again.json.data, ["looking for a licence", "found it"])
       })
+    )
+
+    it.effect(
+      "the steps of an installation are live on the topic install, and stay in the installation",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const topics = ["install installing", "install installing script"]
+          const after = ["install installing instance", "install ready"]
+          const started = ["install ready start", "install ready start"]
+          const stream = yield* subscribe(api, "/api/events?topics=install&cursor=now")
+          const id = yield* create(api, "gated", { start: true })
+          const install = (query = "") =>
+            Effect.map(expectStatus(api, 200, "GET", `/api/servers/${id}/install${query}`), (it) => it.json)
+          yield* eventsAre(stream, id, topics)
+          const [place, commit, script, ...none] = (yield* install()).steps
+          assert.deepStrictEqual([place.name, commit.name, script.name], ["place", "commit", "script"])
+          assert.isString(place.finished_at)
+          assert.isString(commit.finished_at)
+          assert.deepStrictEqual(Object.keys(script), ["name", "started_at"])
+          assert.deepStrictEqual(none, [])
+          yield* openGate
+          yield* becomes(api, id, "running")
+          yield* eventsAre(stream, id, [...topics, ...after, ...started])
+          const { steps } = yield* install()
+          const names = ["place", "commit", "script", "instance", "start"]
+          assert.deepStrictEqual(
+            steps.map(({ name }: { name: string }) => name),
+            names
+          )
+          for (const step of steps) {
+            assert.deepStrictEqual(Object.keys(step), ["name", "started_at", "finished_at"])
+            assert.isAtMost(Date.parse(step.started_at), Date.parse(step.finished_at))
+          }
+          const { script: _, ...without } = yield* install()
+          assert.deepStrictEqual(yield* install("?script=false"), without)
+          // A client that resumes misses no step.
+          const first = stream.events()[0]?.Cursor ?? 0
+          const resumed = yield* subscribe(api, `/api/events?topics=install&cursor=${first}`)
+          yield* eventsAre(resumed, id, [...topics, ...after, ...started].slice(1))
+        })
     )
 
     it.effect("install logs are paged, oldest first", () =>

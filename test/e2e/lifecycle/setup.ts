@@ -6,11 +6,12 @@ import { type EventStream, replay, subscribe } from "../../support/events.ts"
 import type { Service, ServiceFailed } from "../../support/Service.ts"
 import { expectStatus } from "../../support/servers.ts"
 
-/** Outside of /tmp, because install scripts have a private /tmp; those of a root daemon run as other users. */
-export const licence = join(
-  process.geteuid?.() === 0 ? "/var/lib" : homedir(),
-  `muster-test-licence-${process.pid}`
-)
+/** A path outside of /tmp: install scripts have a private /tmp, and those of a root daemon run as other users. */
+export const besideScripts = (name: string) =>
+  join(process.geteuid?.() === 0 ? "/var/lib" : homedir(), `muster-test-${name}-${process.pid}`)
+export const licence = besideScripts("licence")
+/** The script of `gated` ends once it exists. */
+export const gate = besideScripts("gate")
 
 export const definitions = {
   software: {
@@ -27,6 +28,10 @@ export const definitions = {
       invocation: "sh -c 'echo not yet; while read -r line; do :; done'",
       extra: { "start-timeout": 1 }
     }),
+    "gated.yml": softwareFile("gated", {
+      files: { "server.sh": consoleServer },
+      install: { script: `echo waiting\nwhile [ ! -e ${gate} ]; do sleep 0.05; done\necho done` }
+    }),
     "licensed.yml": softwareFile("licensed", {
       files: { "server.sh": consoleServer },
       install: { script: `echo looking for a licence\ntest -e ${licence} || exit 3\necho found it` }
@@ -37,6 +42,7 @@ export const definitions = {
     "passing.yml": blueprintFile("passing", "game", { save: false }),
     "clean.yml": blueprintFile("clean", "clean"),
     "late.yml": blueprintFile("late", "late"),
+    "gated.yml": blueprintFile("gated", "gated"),
     "licensed.yml": blueprintFile("licensed", "licensed"),
     "stubborn.yml": blueprintFile("stubborn", "game", {
       server: { restart: { on_crash: true, delay: 0, max_per_hour: 2 } }

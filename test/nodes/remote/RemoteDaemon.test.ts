@@ -415,7 +415,7 @@ describe("node-protocol: Control plane -> daemon", () => {
         const daemon = yield* remote(() => ({ url: node.url, token: "secret" }))
         const scripts = yield* Effect.forEach(
           Array.from({ length: CALLS }, () => daemon.install("srv_1")),
-          Effect.map((answer) => answer.script.length),
+          Effect.map((answer) => (answer.script ?? "").length),
           { concurrency: "unbounded" }
         )
         assert.deepStrictEqual([...new Set(scripts)], [script.length])

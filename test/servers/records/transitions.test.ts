@@ -49,6 +49,8 @@ const isLate = (before: Subject, report: { readonly status: ServerStatus; readon
   before.install.phase === "pending" &&
   report.status === "offline" &&
   report.transient
+const at = "2026-01-01T00:00:00.000Z"
+const reported = (before: Subject, report: Report) => onReport(before, report, at)
 const offline: Report = { ...base, type: "status", status: "offline", transient: false }
 
 describe("decisions 3, States: reports", () => {
@@ -56,7 +58,7 @@ describe("decisions 3, States: reports", () => {
     fc.assert(
       fc.property(subject, statusReport, (before, report) => {
         fc.pre(!isLate(before, report))
-        const outcome = onReport(before, report)
+        const outcome = reported(before, report)
         const expected =
           report.status === before.status || report.status === "unknown" ? undefined : report.status
         expect(outcome.status).toBe(expected)
@@ -67,14 +69,14 @@ describe("decisions 3, States: reports", () => {
     fc.assert(
       fc.property(subject, statusReport, (before, report) => {
         const expected = report.status === "unknown" || !fits(before.status, report.status)
-        expect(onReport(before, report).surprising ?? false).toBe(expected)
+        expect(reported(before, report).surprising ?? false).toBe(expected)
       })
     ))
 
   it("a late offline of the previous installation does not end the requested one", () => {
     const late: Report = { ...base, type: "status", status: "offline", transient: true }
-    expect(onReport(saved({ status: "installing", install: { phase: "pending" } }), late)).toEqual({})
-    expect(onReport(saved({ status: "installing", install: { phase: "installing" } }), late)).toEqual({
+    expect(reported(saved({ status: "installing", install: { phase: "pending" } }), late)).toEqual({})
+    expect(reported(saved({ status: "installing", install: { phase: "installing" } }), late)).toEqual({
       status: "offline"
     })
   })
@@ -84,35 +86,68 @@ describe("decisions 3, States: reports", () => {
       fc.property(subject, statusReport, (before, report) => {
         const ran = isUp(before.status) || before.install.phase === "ready"
         const expected = !before.definition.save && ran && report.status === "offline" && !report.transient
-        expect(onReport(before, report).destroys ?? false).toBe(expected)
+        expect(reported(before, report).destroys ?? false).toBe(expected)
       })
     ))
 
   it("a restart whose start is impossible deletes it too, without a second status event", () => {
-    expect(onReport(unsaved({ status: "stopping" }), { ...offline, transient: true })).toEqual({
+    expect(reported(unsaved({ status: "stopping" }), { ...offline, transient: true })).toEqual({
       status: "offline"
     })
-    expect(onReport(unsaved(), offline)).toEqual({ destroys: true })
+    expect(reported(unsaved(), offline)).toEqual({ destroys: true })
   })
 
   it("a pending start is cleared once the process runs", () => {
     const waiting = saved({ start_pending: true })
-    expect(onReport(waiting, { ...offline, status: "starting" }).clearsStart).toBe(true)
-    expect(onReport(saved(), { ...offline, status: "starting" }).clearsStart).toBeUndefined()
+    expect(reported(waiting, { ...offline, status: "starting" }).clearsStart).toBe(true)
+    expect(reported(saved(), { ...offline, status: "starting" }).clearsStart).toBeUndefined()
+  })
+
+  it("the first start after an installation is its last step", () => {
+    const instance = { name: "instance", started_at: at, finished_at: at } as const
+    const installed = { phase: "ready", steps: [instance] } as const
+    const begun = reported(saved({ start_pending: true, install: installed }), {
+      ...offline,
+      status: "starting"
+    }).install
+    expect(begun?.steps).toEqual([instance, { name: "start", started_at: at }])
+    const starting = saved({ status: "starting", install: begun ?? installed })
+    const finished = reported(starting, { ...offline, status: "running" }).install
+    expect(finished?.steps?.at(-1)).toEqual({ name: "start", started_at: at, finished_at: at })
+    expect(
+      reported(saved({ install: installed }), { ...offline, status: "starting" }).install
+    ).toBeUndefined()
+    const later = saved({ install: finished ?? installed })
+    expect(reported(later, { ...offline, status: "starting" }).install).toBeUndefined()
+  })
+
+  it("the steps of a node follow those of the creation; a report without steps keeps them", () => {
+    const steps = (["place", "commit"] as const).map((name) => ({ name, started_at: at, finished_at: at }))
+    const creating = saved({ status: "installing", install: { phase: "pending", steps } })
+    const script = { name: "script", started_at: at, progress: 0.5 } as const
+    const installing = { phase: "installing", steps: [script] } as const
+    const first = reported(creating, { ...base, type: "install-status", install: installing }).install
+    expect(first?.steps).toEqual([...steps, { name: "script", started_at: at }])
+    const during = saved({ status: "installing", install: first ?? installing })
+    const repeated = reported(during, { ...base, type: "install-status", install: installing })
+    expect(changesNothing(repeated)).toBe(true)
+    const old = { phase: "ready", finished_at: at } as const
+    const ready = reported(during, { ...base, type: "install-status", install: old }).install
+    expect(ready?.steps).toEqual([...steps, { name: "script", started_at: at, finished_at: at }])
   })
 
   it("the end of an installation changes installing to offline, after success and failure", () => {
     const installing = saved({ status: "installing", install: { phase: "installing" } })
     for (const phase of ["ready", "failed"] as const) {
-      const outcome = onReport(installing, { ...base, type: "install-status", install: { phase } })
+      const outcome = reported(installing, { ...base, type: "install-status", install: { phase } })
       expect(outcome).toEqual({ status: "offline", install: { phase } })
     }
   })
 
   it("an installation that ends while the node is lost does not delete a server that is not saved", () => {
     const unknown = unsaved({ status: "unknown", install: { phase: "installing" } })
-    expect(onReport(unknown, offline).destroys).toBeUndefined()
-    const ready = onReport(unknown, { ...base, type: "install-status", install: { phase: "ready" } })
+    expect(reported(unknown, offline).destroys).toBeUndefined()
+    const ready = reported(unknown, { ...base, type: "install-status", install: { phase: "ready" } })
     expect(ready).toEqual({ status: "offline", install: { phase: "ready" } })
   })
 
@@ -123,7 +158,7 @@ describe("decisions 3, States: reports", () => {
           status: state.phase === "ready" || state.phase === "failed" ? "offline" : "installing",
           install: state
         })
-        expect(changesNothing(onReport(before, { ...base, type: "install-status", install: state }))).toBe(
+        expect(changesNothing(reported(before, { ...base, type: "install-status", install: state }))).toBe(
           true
         )
       })
@@ -138,15 +173,15 @@ describe("life, stopping and restarting: what a node reports of restarts", () =>
   ) => ({ ...base, type: "status", status, transient: true, ...reported }) as const
 
   it("replaces that of the record; a report without it, as of an older daemon, removes it", () => {
-    expect(onReport(saved({ status: "running" }), report("offline", { restart }))).toMatchObject({ restart })
-    expect(onReport(saved({ restart }), report("offline", { restart }))).toEqual({})
-    expect(onReport(saved({ restart }), report("starting"))).toMatchObject({ restart: null })
-    expect(onReport(saved({ restart }), report("offline"))).toEqual({ restart: null })
+    expect(reported(saved({ status: "running" }), report("offline", { restart }))).toMatchObject({ restart })
+    expect(reported(saved({ restart }), report("offline", { restart }))).toEqual({})
+    expect(reported(saved({ restart }), report("starting"))).toMatchObject({ restart: null })
+    expect(reported(saved({ restart }), report("offline"))).toEqual({ restart: null })
   })
 
   it("does not count if its time cannot be read", () => {
     const wrong = { attempt: 1, next_at: "soon" }
-    expect(onReport(saved(), report("offline", { restart: wrong }))).toEqual({})
+    expect(reported(saved(), report("offline", { restart: wrong }))).toEqual({})
   })
 
   it("is taken from a snapshot as well", () => {

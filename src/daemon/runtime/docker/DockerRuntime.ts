@@ -249,15 +249,17 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     renameUser: () => Effect.void,
     releaseUser: () => Effect.void,
     isolation: Effect.map(kinds, (offered) => (offered.length === 0 ? {} : { docker: "container" as const })),
-    prepare: ({ image }, onOutput) => {
+    prepare: ({ image }, onOutput, watch) => {
       const onLine = (line: string) => onOutput(Buffer.from(`${line}\n`))
-      return ensureImage(image, pull, { onLine, mustBeFresh: true }).pipe(withEngine)
+      return ensureImage(image, pull, { onLine, watch, mustBeFresh: true }).pipe(withEngine)
     },
-    ensureImage: ({ image }) => {
+    ensureImage: ({ image }, watch) => {
       const policy = pull.policy === "always" ? "if-not-present" : pull.policy
-      return ensureImage(image, { ...pull, policy }, { onLine: () => undefined, mustBeFresh: true }).pipe(
-        withEngine
-      )
+      return ensureImage(
+        image,
+        { ...pull, policy },
+        { onLine: () => undefined, watch, mustBeFresh: true }
+      ).pipe(withEngine)
     },
     start: (launch) => start(launch).pipe(Effect.mapError(launchFailed), withEngine),
     adopt: (at) =>

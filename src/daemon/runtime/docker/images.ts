@@ -1,5 +1,5 @@
 import { Effect, Redacted, Schema } from "effect"
-import { LaunchFailed } from "../Runtime.ts"
+import { LaunchFailed, type PullWatch } from "../Runtime.ts"
 import { Engine, type EngineError, orNotFound } from "./Engine.ts"
 import { launchFailed } from "./launchFailed.ts"
 import { type RegistryAuth, registryAuth } from "./registryAuth.ts"
@@ -26,14 +26,51 @@ const Progress = Schema.fromJsonString(
   Schema.Struct({
     id: Schema.optionalKey(Schema.String),
     status: Schema.optionalKey(Schema.String),
+    progressDetail: Schema.optionalKey(
+      Schema.Struct({
+        current: Schema.optionalKey(Schema.Finite),
+        total: Schema.optionalKey(Schema.Finite)
+      })
+    ),
     error: Schema.optionalKey(Schema.String)
   })
 )
 const decodeProgress = Schema.decodeUnknownOption(Progress)
 
-/** Reads the engine's progress messages; reports each status once per layer. */
-export const progressReader = (onLine: (line: string) => void) => {
+/** The share of a layer that is done after a status; the rest is its extraction. */
+const DOWNLOADED = 0.5
+
+/** Returns the share of a layer that is done, 0 to 1; undefined: the message is about no layer. */
+const layerShare = ({ progressDetail, status }: typeof Progress.Type): number | undefined => {
+  const { current = 0, total = 0 } = progressDetail ?? {}
+  const done = total > 0 ? Math.min(1, Math.max(0, current / total)) : 0
+  switch (status) {
+    case "Pulling fs layer":
+    case "Waiting":
+      return 0
+    case "Downloading":
+      return DOWNLOADED * done
+    case "Verifying Checksum":
+    case "Download complete":
+      return DOWNLOADED
+    case "Extracting":
+      return DOWNLOADED + (1 - DOWNLOADED) * done
+    case "Pull complete":
+    case "Already exists":
+      return 1
+    default:
+      return undefined
+  }
+}
+
+/**
+ * Reads the engine's progress messages: reports each status once per layer, and the share of all layers that is done,
+ * which never shrinks.
+ */
+export const progressReader = (onLine: (line: string) => void, onProgress: PullWatch["onProgress"]) => {
   const reported = new Map<string, string>()
+  const layers = new Map<string, number>()
+  let done = 0
   let pending = ""
   let problem: string | undefined
   const message = (text: string) => {
@@ -41,6 +78,15 @@ export const progressReader = (onLine: (line: string) => void) => {
     if (read._tag === "None") return
     const { error, id, status } = read.value
     if (error !== undefined) problem = error
+    const share = id === undefined ? undefined : layerShare(read.value)
+    if (id !== undefined && share !== undefined) {
+      layers.set(id, Math.max(share, layers.get(id) ?? 0))
+      const sum = [...layers.values()].reduce((all, layer) => all + layer, 0)
+      if (sum / layers.size > done) {
+        done = sum / layers.size
+        onProgress(done)
+      }
+    }
     if (status === undefined || reported.get(id ?? "") === status) return
     reported.set(id ?? "", status)
     onLine(id === undefined ? status : `${id}: ${status}`)
@@ -74,11 +120,19 @@ const parts = (image: string) => {
   return { fromImage: untagged, tag: digest ?? (untagged === name ? "latest" : name.slice(colon + 1)) }
 }
 
+interface PullOutput {
+  readonly onLine: (line: string) => void
+  readonly watch?: PullWatch | undefined
+}
+
+const unwatched: PullWatch = { begun: Effect.void, onProgress: () => undefined }
+
 const pull = Effect.fnUntraced(function* (
   image: string,
   auth: RegistryAuth | undefined,
-  onLine: (line: string) => void
+  { onLine, watch = unwatched }: PullOutput
 ) {
+  yield* watch.begun
   const engine = yield* Engine
   const stream = yield* engine.wait(`pull ${image}`, (docker, abortSignal) => {
     const options = { ...parts(image), abortSignal }
@@ -87,7 +141,7 @@ const pull = Effect.fnUntraced(function* (
       ? docker.createImage(options)
       : docker.createImage(Redacted.value(auth), options)
   })
-  const progress = progressReader(onLine)
+  const progress = progressReader(onLine, watch.onProgress)
   return yield* Effect.callback<string | undefined>((resume) => {
     stream.on("data", (chunk: Buffer) => progress.take(chunk.toString("utf8")))
     stream.on("end", () => resume(Effect.sync(progress.end)))
@@ -149,16 +203,12 @@ export const needsPull = Effect.fn("docker.needsPull")(
  * pull is used.
  */
 export const ensureImage = Effect.fn("docker.ensureImage")(
-  function* (
-    image: string,
-    rules: PullRules,
-    options: { readonly onLine: (line: string) => void; readonly mustBeFresh: boolean }
-  ) {
+  function* (image: string, rules: PullRules, options: PullOutput & { readonly mustBeFresh: boolean }) {
     if (!(yield* needsPull(image, rules.policy))) return
     options.onLine(`pulling ${image}`)
     const auth = rules.config === undefined ? Effect.undefined : registryAuth(image, rules.config)
     const problem = yield* auth.pipe(
-      Effect.flatMap((known) => pull(image, known, options.onLine)),
+      Effect.flatMap((known) => pull(image, known, options)),
       Effect.catch((error: EngineError | LaunchFailed) => Effect.succeed(error.message))
     )
     if (problem === undefined) return
