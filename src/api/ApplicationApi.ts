@@ -6,6 +6,7 @@ import { AnyFailure, SchemaErrors } from "./Failures.ts"
 import { NodesGroup, SystemGroup } from "./NodesGroup.ts"
 import { MetricsGroup, PublicPagesGroup } from "./PublicPagesGroup.ts"
 import { withDescribedParameters } from "./query.ts"
+import { RolloutsGroup } from "./RolloutsGroup.ts"
 import { ServersGroup } from "./ServersGroup.ts"
 
 /** Writes the scheme of keys in lower case: tools then offer a field for the key. */
@@ -22,6 +23,7 @@ export class ApplicationApi extends HttpApi.make("muster")
   .add(NodesGroup.prefix("/api"))
   .add(SystemGroup.prefix("/api"))
   .add(ServersGroup.prefix("/api"))
+  .add(RolloutsGroup.prefix("/api"))
   .add(BlueprintsGroup.prefix("/api"))
   .add(EventsGroup.prefix("/api"))
   .add(PublicPagesGroup)

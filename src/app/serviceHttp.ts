@@ -38,6 +38,7 @@ import { MetricsHandlers, PublicPagesHandlers, SystemHandlers } from "../pages/p
 import { RevokedNodes } from "../servers/controllers/revokedNodes.ts"
 import { ServersHandlers } from "../servers/http.ts"
 import { NodeHandlers } from "../servers/nodeHttp.ts"
+import { RolloutsHandlers } from "../servers/rolloutHttp.ts"
 import { ServiceCredentials } from "./credentials.ts"
 
 const REQUEST_TIMEOUT = Duration.seconds(30)
@@ -107,6 +108,7 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
       Layer.provide([
         NodesHandlers,
         ServersHandlers,
+        RolloutsHandlers,
         BlueprintsHandlers,
         EventsHandlers,
         SystemHandlers(options.system),

@@ -72,18 +72,25 @@ export interface DefinitionsChange {
   readonly origin: string
 }
 
+/** A rollout was created, has changed its state, or one of its servers is done or has failed. */
+export interface RolloutChange {
+  readonly topic: "rollout:changed"
+  readonly rollout_id: string
+}
+
 /** A change that only a newer version of Muster knows; during a rolling upgrade it writes to the same journal. */
 export interface UnknownChange {
   readonly topic: "unknown:change"
 }
 
-/** A committed change of one subject: a server, a node, the keys, a ticket or the definitions. */
+/** A committed change of one subject: a server, a node, the keys, a ticket, the definitions or a rollout. */
 export type Change =
   | ServerChange
   | NodeRecordChange
   | KeysChange
   | TicketChange
   | DefinitionsChange
+  | RolloutChange
   | UnknownChange
 
 /** A {@link Change} with its place in the one total order: gapless, in commit order. */

@@ -42,6 +42,9 @@ export class NotFound extends ApiError<NotFound>()(
   static server(id: string) {
     return new NotFound({ detail: `server not found: ${id}`, hint: "GET /api/servers lists what exists." })
   }
+  static rollout(id: string) {
+    return new NotFound({ detail: `rollout not found: ${id}`, hint: "GET /api/rollouts lists what exists." })
+  }
 }
 
 /** 409: the request is valid, but not in the current state of its resource. */

@@ -4,6 +4,7 @@ import { HttpServerRespondable, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { conditional } from "../api/conditional.ts"
+import { linkOf } from "../api/link.ts"
 import { CurrentPrincipal, KeyEnds } from "../api/Principal.ts"
 import { limitResponse } from "../api/rateLimit.ts"
 import { CommandsRequest } from "../api/ServersGroup.ts"
@@ -23,15 +24,6 @@ import { ServerManager } from "./ServerManager.ts"
 
 /** The default of `timeout`, in seconds. */
 const DEFAULT_TIMEOUT = 30
-/** Returns the `Link` header of a page: the address of the next one. */
-const nextPage = (url: string, after: string): string => {
-  const mark = url.indexOf("?")
-  const parameters = new URLSearchParams(mark === -1 ? "" : url.slice(mark + 1))
-  parameters.set("after", after)
-  return `<${mark === -1 ? url : url.slice(0, mark)}?${parameters}>; rel="next"`
-}
-const linkOf = (url: string, next: string | undefined): Record<string, string> =>
-  next === undefined ? {} : { link: nextPage(url, next) }
 
 const pageOfCrashes = ({ after = "", limit = "" }: { readonly after?: string; readonly limit?: string }) => ({
   limit: limit === "" ? 20 : Number(limit),

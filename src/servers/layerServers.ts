@@ -6,10 +6,12 @@ import { ServerExpiry } from "./controllers/Expiry.ts"
 import { NodeDrainer } from "./controllers/NodeDrainer.ts"
 import { NodeReconciler } from "./controllers/NodeReconciler.ts"
 import { Provisioner } from "./controllers/Provisioner.ts"
+import { RolloutRunner } from "./controllers/RolloutRunner.ts"
 import { ServerGarbageCollector } from "./controllers/ServerGarbageCollector.ts"
 import { InstallProgresses } from "./index/InstallProgresses.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { ControlPlaneLive, NodeGateway } from "./NodeGateway.ts"
+import { Rollouts } from "./Rollouts.ts"
 import { ServerLifecycle } from "./records/ServerLifecycle.ts"
 import { ServerLocks } from "./records/ServerLocks.ts"
 import { ServerManager } from "./ServerManager.ts"
@@ -25,6 +27,10 @@ export interface ServersOptions {
   readonly migrationsPerNode?: number
   /** Between two attempts at a step of a migration whose condition does not hold yet. Default: 2 s. */
   readonly migrationPause?: Duration.Input
+  /** Between two looks at a server of a rollout, besides its changes. Default: 2 s. */
+  readonly rolloutPause?: Duration.Input
+  /** How long a server of a rollout may wait for its node before it has failed. Default: 5 minutes. */
+  readonly rolloutNodeTimeout?: Duration.Input
 }
 
 const summaries = Layer.effect(
@@ -42,7 +48,18 @@ export const layerServers = (options: ServersOptions = {}) => {
     migrationsPerNode: options.migrationsPerNode ?? 2,
     pause: options.migrationPause ?? "2 seconds"
   }
-  return Layer.mergeAll(ControlPlaneLive, NodeDrainer(moving), ServerExpiry, summaries).pipe(
+  const rollouts = RolloutRunner({
+    pause: options.rolloutPause ?? "2 seconds",
+    nodeTimeout: options.rolloutNodeTimeout ?? "5 minutes"
+  })
+  return Layer.mergeAll(
+    ControlPlaneLive,
+    NodeDrainer(moving),
+    ServerExpiry,
+    Rollouts.layer,
+    rollouts,
+    summaries
+  ).pipe(
     Layer.provideMerge(NodeGateway.layer),
     Layer.provideMerge(NodeReconciler.layer),
     Layer.provideMerge(ServerManager.layer),

@@ -1,11 +1,13 @@
 /** The query of a list of servers (life.md, "Reading"). */
 
 import { Effect } from "effect"
+import type { Selector } from "../api/selector.ts"
 import { InvalidRequest } from "../domain/errors.ts"
 import { NodeId, ServerId } from "../domain/Id.ts"
 import { type LabelCondition, labelCondition, MAX_CONDITIONS } from "../domain/Labels.ts"
 import { type Includable, includable } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
+import type { ServerFilter } from "./index/ServerFilter.ts"
 import type { ListRequest } from "./index/ServerTable.ts"
 import { type Include, includeOf } from "./index/summary.ts"
 
@@ -42,6 +44,23 @@ export const parseConditions = (
             })
           : Effect.succeed(condition)
       })
+
+const conditionsOf = ({ labels = [] }: Selector) =>
+  Array.isArray(labels) ? labels : Object.entries(labels).map(([key, value]) => `${key}=${value}`)
+
+/** Returns the conditions of a selector. */
+export const filterOf = Effect.fnUntraced(function* (
+  selector: Selector
+): Effect.fn.Return<ServerFilter, InvalidRequest> {
+  const { blueprint_id, ids, node_id, status } = selector
+  return {
+    labels: yield* parseConditions(conditionsOf(selector), "body field selector.labels"),
+    ...(blueprint_id === undefined ? {} : { blueprint_id }),
+    ...(node_id === undefined ? {} : { node_id }),
+    ...(status === undefined ? {} : { status }),
+    ...(ids === undefined ? {} : { ids: new Set(ids) })
+  }
+})
 
 interface ListQuery {
   readonly blueprint_id?: string

@@ -13,6 +13,7 @@ import { isUp } from "../domain/ServerStatus.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { InstallProgresses } from "./index/InstallProgresses.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
+import { makeNoteStop } from "./noteStop.ts"
 import { isLoss, makeNodeErrors } from "./records/nodeErrors.ts"
 import { decidePower, isMoving, notOffline, wrongStatus } from "./records/power.ts"
 import { logFields } from "./records/recordChanges.ts"
@@ -35,6 +36,7 @@ export const makeManagement = Effect.gen(function* () {
   const lifecycle = yield* ServerLifecycle
   const locks = yield* ServerLocks
   const progresses = yield* InstallProgresses
+  const noteStop = yield* makeNoteStop
   const { failAway, failWith, unavailableReason } = yield* makeNodeErrors
 
   const recordOf = Effect.fnUntraced(function* (id: ServerId) {
@@ -122,6 +124,7 @@ export const makeManagement = Effect.gen(function* () {
     wait_seconds?: number
   ) {
     const record = yield* recordOf(id)
+    if (action === "stop" || action === "kill") yield* noteStop(id)
     if (isUnderway(yield* index.migrationOf(id))) return yield* powerMoving(id, action, wait_seconds)
     const decision = decidePower(record, action)
     const called = callPower(record, action, wait_seconds)

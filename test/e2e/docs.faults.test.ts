@@ -12,7 +12,7 @@ import { freePort } from "../support/nodes.ts"
 import { freeAllocations, freePorts } from "../support/ports.ts"
 import { endLeftovers } from "../support/processes.ts"
 import { ended, requestTo, startService } from "../support/Service.ts"
-import { becomes, commands, expectStatus, logsHave, powered, running } from "../support/servers.ts"
+import { becomes, commands, expectStatus, installed, logsHave, powered, running } from "../support/servers.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 /** `npm start` in a fresh checkout; the commands below run beside it. */
@@ -180,6 +180,20 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
         yield* becomes(service, id, "offline")
         yield* run(service.asPrinted(printed("docs/operations.md", "start-all")), service)
         yield* becomes(service, id, "running")
+        yield* expectStatus(service, 200, "DELETE", `/api/servers/${id}`)
+        yield* becomes(service, id, "gone")
+      })
+    )
+
+    it.effect("Roll out a change: the plan, the rollout and its progress", () =>
+      Effect.gen(function* () {
+        const service = yield* Installed
+        const id = yield* installed(service, "demo-saved")
+        const output = yield* run(service.asPrinted(printed("docs/operations.md", "rollout")), service)
+        // The server has the definition already.
+        assert.isTrue(output.startsWith('{"total":1,"up_to_date":1,"servers":[]}'), output)
+        const [rollout] = JSON.parse(output.slice(output.lastIndexOf("[{")))
+        assert.deepStrictEqual([rollout.state, rollout.total, rollout.done], ["done", 1, 1])
         yield* expectStatus(service, 200, "DELETE", `/api/servers/${id}`)
         yield* becomes(service, id, "gone")
       })

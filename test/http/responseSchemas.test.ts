@@ -3,9 +3,11 @@ import { Effect, Predicate, Schema } from "effect"
 import { HttpApi, HttpApiSchema } from "effect/http-api"
 import { ApplicationApi } from "../../src/api/ApplicationApi.ts"
 import { ServerEvent } from "../../src/domain/ServerEvent.ts"
+import { blueprintFile, writeFiles } from "../support/definitions.ts"
 import { subscribe } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
+import { rollOut } from "../support/rollouts.ts"
 import { becomes, commands, create, expectStatus, powered, running } from "../support/servers.ts"
 import { games, options, socket } from "./support/http.ts"
 
@@ -68,6 +70,13 @@ const requests: Record<string, ReadonlyArray<{ readonly query?: string; readonly
   "servers.patch": [{ body: { name: "one", labels: { a: "b" }, expires_in: 3600 } }],
   "servers.powerMany": [{ body: { selector: { ids: ["nothing"] }, action: "stop" } }],
   "servers.removeMany": [{ body: { selector: { ids: ["nothing"] } } }],
+  "rollouts.create": [{ body: { selector: { blueprint_id: "kept" } } }],
+  "rollouts.create 200": [{ query: "?dry_run=true", body: { selector: { blueprint_id: "endless" } } }],
+  "rollouts.list": [{}],
+  "rollouts.get": [{}],
+  "rollouts.pause": [{}],
+  "rollouts.resume": [{}],
+  "rollouts.abort": [{}],
   "servers.status": [{}],
   "servers.stats": [{}, { query: "?update_disk_usage=true" }],
   "servers.statsOfMany": [{}, { query: "?limit=1" }],
@@ -114,7 +123,14 @@ layer(Muster.layer(definitions), options)("contract: responses match the declare
       const api = yield* Muster
       const server = yield* running(api, "kept")
       const [node] = (yield* expectStatus(api, 200, "GET", "/api/nodes?ids_only=true")).json
+      // A rollout that does not end: neither does the installation of its server.
+      const installing = yield* create(api, "endless")
+      const changed = blueprintFile("endless", "endless", { server: { version: "2.0" } })
+      yield* writeFiles(api.folders.blueprints, { "endless.yml": changed })
+      yield* expectStatus(api, 200, "POST", "/api/blueprints/reload")
+      const rollout = yield* rollOut(api, { selector: { ids: [installing] } })
       const ids: Record<string, string> = {
+        rollout: rollout.id,
         server,
         node,
         blueprint: "kept",

@@ -1,10 +1,12 @@
 import { Context, Effect, Layer } from "effect"
-import { type Files, definitions as writeDefinitions } from "./definitions.ts"
+import { type Definitions, type Files, definitions as writeDefinitions } from "./definitions.ts"
 import { endLeftovers } from "./processes.ts"
 import { type Service, startService } from "./Service.ts"
 
 /** A running service with its own definitions, shared by the tests of a file. */
-export class Muster extends Context.Service<Muster, Service>()("test/Muster") {
+export class Muster extends Context.Service<Muster, Service & { readonly folders: Definitions }>()(
+  "test/Muster"
+) {
   static readonly layer = (
     definitions: { readonly blueprints: Files; readonly software: Files },
     env: Record<string, string> = {}
@@ -17,7 +19,7 @@ export class Muster extends Context.Service<Muster, Service>()("test/Muster") {
           env: { MUSTER_OVERCOMMIT_MEMORY: "1000", ...folders.env, ...env }
         })
         yield* Effect.addFinalizer(() => endLeftovers(service.dataDir))
-        return service
+        return { ...service, folders }
       })
     )
 }

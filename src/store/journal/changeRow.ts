@@ -55,6 +55,7 @@ const ChangeRow = Schema.Union([
     Schema.Struct({ folder: Schema.Literals(["blueprints", "software"]), origin: Schema.String })
   ),
   otherRow("ticket:reopened", Schema.Struct({ ticket: Schema.String, times_opened: Schema.Int })),
+  otherRow("rollout:changed", Schema.String),
   otherRow("unknown:change", Schema.Null)
 ])
 export type ChangeRow = typeof ChangeRow.Type
@@ -79,6 +80,8 @@ export const changeRow = (change: Change): ChangeRow => {
         server_id: "",
         payload: { ticket: change.ticket, times_opened: change.times_opened }
       }
+    case "rollout:changed":
+      return { topic: change.topic, server_id: "", payload: change.rollout_id }
     case "key:changed":
     case "unknown:change":
       return { topic: change.topic, server_id: "", payload: null }
@@ -98,6 +101,8 @@ const changeOf = (row: ChangeRow): Change => {
       return { topic: row.topic, ...row.payload }
     case "ticket:reopened":
       return { topic: row.topic, ...row.payload }
+    case "rollout:changed":
+      return { topic: row.topic, rollout_id: row.payload }
     case "key:changed":
     case "unknown:change":
       return { topic: row.topic }

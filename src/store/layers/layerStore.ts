@@ -10,6 +10,7 @@ import { KeyRepo } from "../repos/KeyRepo.ts"
 import { MigrationRepo } from "../repos/MigrationRepo.ts"
 import { NodeKeyRepo } from "../repos/NodeKeyRepo.ts"
 import { NodeRepo } from "../repos/NodeRepo.ts"
+import { RolloutRepo } from "../repos/RolloutRepo.ts"
 import { SecretRepo } from "../repos/SecretRepo.ts"
 import { ServerRepo } from "../repos/ServerRepo.ts"
 import { TicketRepo } from "../repos/TicketRepo.ts"
@@ -41,5 +42,6 @@ export const layerRepositories = Layer.mergeAll(
   KeyRepo.layer,
   NodeKeyRepo.layer,
   IdempotencyRepo.layer,
-  TicketRepo.layer
+  TicketRepo.layer,
+  RolloutRepo.layer
 ).pipe(Layer.provideMerge(JournalFollowers.layer))

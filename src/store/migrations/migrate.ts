@@ -17,6 +17,7 @@ import { ticketStreams } from "./0011_ticket_streams.ts"
 import { crashes } from "./0012_crashes.ts"
 import { serverRestart } from "./0013_server_restart.ts"
 import { serverRedefinition } from "./0014_server_redefinition.ts"
+import { rollouts } from "./0015_rollouts.ts"
 
 /** The table of applied migrations. */
 export const MIGRATIONS_TABLE = "muster_migrations"
@@ -37,7 +38,8 @@ const migrations = {
   "0011_ticket_streams": ticketStreams,
   "0012_crashes": crashes,
   "0013_server_restart": serverRestart,
-  "0014_server_redefinition": serverRedefinition
+  "0014_server_redefinition": serverRedefinition,
+  "0015_rollouts": rollouts
 }
 
 /** The schema version of this program. */

@@ -28,6 +28,7 @@ const rows: ReadonlyArray<readonly [Change, readonly [string, string, string]]> 
   [{ topic: "node:reach", node_id: NodeId.make("n") }, ["node:reach", "", '"n"']],
   [{ topic: "node:evacuation", node_id: NodeId.make("n") }, ["node:evacuation", "", '"n"']],
   [{ topic: "key:changed" }, ["key:changed", "", "null"]],
+  [{ topic: "rollout:changed", rollout_id: "r" }, ["rollout:changed", "", '"r"']],
   [
     { topic: "definitions:reloaded", folder: "software", origin: "o" },
     ["definitions:reloaded", "", '{"folder":"software","origin":"o"}']

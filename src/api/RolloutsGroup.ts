@@ -1,0 +1,87 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { Conflict, InvalidRequest, NotFound } from "../domain/errors.ts"
+import { optionalInput } from "../domain/optionalInput.ts"
+import { OnFailure, Restarting, Rollout, RolloutPlan } from "../domain/Rollout.ts"
+import { Authorization } from "./Authorization.ts"
+import { Writes } from "./Failures.ts"
+import { flag, numberBetween, text } from "./query.ts"
+import { Selector } from "./selector.ts"
+
+const params = { rollout: Schema.String }
+const summary = (summary: string) => OpenApi.annotations({ summary })
+const whole = (minimum: number, maximum: number, description: string) =>
+  optionalInput(Schema.Int.check(Schema.isBetween({ minimum, maximum })).annotate({ description }))
+
+/** Body of `POST /api/rollouts` (life.md, "Rollouts"). */
+export const CreateRollout = Schema.Struct({
+  selector: Selector,
+  max_parallel: whole(1, 50, "Servers that are changed at a time; default 2."),
+  canary: whole(1, 10_000, "The rollout pauses after this many servers, until it is resumed."),
+  restart: optionalInput(
+    Restarting.annotate({
+      description:
+        "`now`, the default: servers that are up are restarted. `when_stopped`: they get the definition at their next start."
+    })
+  ),
+  on_failure: optionalInput(
+    OnFailure.annotate({
+      description:
+        "After a server has failed: `pause`, the default; `continue` with the others; `rollback`: all servers that were changed get their earlier definitions back."
+    })
+  ),
+  start_timeout: whole(
+    1,
+    3600,
+    "Seconds until a restarted server must be running; default: the start timeout of its software."
+  )
+}).annotate({ identifier: "CreateRollout" })
+export type CreateRollout = typeof CreateRollout.Type
+
+const change = (name: "pause" | "resume" | "abort", what: string) =>
+  HttpApiEndpoint.post(name, `/rollouts/:rollout/${name}`, {
+    params,
+    success: Rollout,
+    error: [NotFound, Conflict]
+  })
+    .middleware(Writes)
+    .annotateMerge(summary(what))
+
+/** Rollouts (life.md, "Rollouts"). */
+export class RolloutsGroup extends HttpApiGroup.make("rollouts")
+  .add(
+    HttpApiEndpoint.post("create", "/rollouts", {
+      query: {
+        dry_run: flag("`true`: returns the plan, and nothing is changed; default `false`."),
+        limit: numberBetween(1, 1000, "Of a plan: at most this many servers; default 100."),
+        after: text("Of a plan: only servers after the one with this id.")
+      },
+      payload: CreateRollout.annotate({
+        examples: [{ selector: { blueprint_id: "survival" }, max_parallel: 5, on_failure: "rollback" }]
+      }),
+      success: [Rollout.pipe(HttpApiSchema.status(201)), RolloutPlan],
+      error: [NotFound, Conflict, InvalidRequest]
+    })
+      .middleware(Writes)
+      .annotateMerge(
+        summary("Give today's definition to all selected servers; dry_run=true: show the changes")
+      ),
+    HttpApiEndpoint.get("list", "/rollouts", {
+      query: {
+        limit: numberBetween(1, 100, "At most this many rollouts; default 20."),
+        after: text("Only rollouts that are older than the one with this id.")
+      },
+      success: Schema.Array(Rollout),
+      error: InvalidRequest
+    }).annotateMerge(summary("Rollouts, newest first")),
+    HttpApiEndpoint.get("get", "/rollouts/:rollout", {
+      params,
+      success: Rollout,
+      error: NotFound
+    }).annotateMerge(summary("Progress of a rollout")),
+    change("pause", "Change no further server until the rollout is resumed"),
+    change("resume", "Continue a paused rollout; servers that failed are tried again at the end"),
+    change("abort", "End a rollout; the servers keep the definitions that they have")
+  )
+  .middleware(Authorization)
+  .annotateMerge(OpenApi.annotations({ title: "Rollouts" })) {}

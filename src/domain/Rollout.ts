@@ -1,0 +1,144 @@
+/** Rollouts: today's definition for many servers, a few at a time (life.md, "Rollouts"). */
+import { Schema } from "effect"
+import { DefinitionChange } from "./definitionChanges.ts"
+import { ServerId } from "./Id.ts"
+
+/**
+ * - `planned`: the leader has not begun
+ * - `canary`: the first servers are changed
+ * - `running`: servers are changed, or get their earlier definitions back
+ * - `paused`: no further server is changed until a caller resumes the rollout
+ * - `failed`: all servers were tried, and some failed
+ */
+export const RolloutState = Schema.Literals([
+  "planned",
+  "canary",
+  "running",
+  "paused",
+  "done",
+  "failed",
+  "rolled_back",
+  "aborted"
+]).annotate({ identifier: "RolloutState" })
+export type RolloutState = typeof RolloutState.Type
+
+/** Whether a rollout is over. */
+export const isOver = (state: RolloutState): boolean =>
+  state === "done" || state === "failed" || state === "rolled_back" || state === "aborted"
+
+export const Restarting = Schema.Literals(["now", "when_stopped"])
+export const OnFailure = Schema.Literals(["pause", "continue", "rollback"])
+
+/** The choices of the caller. */
+export const RolloutSettings = Schema.Struct({
+  /** Servers that are changed at a time. */
+  max_parallel: Schema.Int,
+  /** Servers that are changed before the rollout pauses. */
+  canary: Schema.optionalKey(Schema.Int),
+  restart: Restarting,
+  on_failure: OnFailure,
+  /** Seconds until a restarted server must be running; default: the `start_timeout` of its definition. */
+  start_timeout: Schema.optionalKey(Schema.Int)
+})
+export type RolloutSettings = typeof RolloutSettings.Type
+
+/** The record of a rollout. */
+export const RolloutRecord = Schema.Struct({
+  id: Schema.String,
+  state: RolloutState,
+  settings: RolloutSettings,
+  total: Schema.Int,
+  /** Servers that had the definition already; of a rollout that is over, all that are done. */
+  done: Schema.Int,
+  /** Of a rollout that is over: servers that have their earlier definition again. */
+  rolled_back: Schema.Int,
+  /** Canaries that have not begun. */
+  canary_left: Schema.Int,
+  /** Whether the servers get their earlier definitions back. */
+  rolling_back: Schema.Boolean,
+  /** Why the rollout is paused, or rolls back. */
+  reason: Schema.NullOr(Schema.String),
+  /** RFC 3339, UTC, milliseconds. */
+  created_at: Schema.String,
+  finished_at: Schema.NullOr(Schema.String)
+})
+export type RolloutRecord = typeof RolloutRecord.Type
+
+/**
+ * - `queued`: its turn has not come
+ * - `changing`: it is under way
+ * - `waiting`: it has the definition, and a process that was started before
+ */
+export const RolloutPhase = Schema.Literals(["queued", "changing", "waiting", "done", "failed"])
+export type RolloutPhase = typeof RolloutPhase.Type
+
+/** A server of a rollout that is not over. */
+export const RolloutServer = Schema.Struct({
+  rollout_id: Schema.String,
+  server_id: ServerId,
+  /** The order of the servers. */
+  position: Schema.Int,
+  phase: RolloutPhase,
+  /** One more at each repetition and at the rollback: a step of an earlier attempt changes nothing. */
+  attempt: Schema.Int,
+  /** The revision that the server gets, and the one that it had. */
+  target: Schema.String,
+  earlier: Schema.String,
+  /** Whether the server must be up afterwards; null: the attempt has not begun. */
+  was_up: Schema.NullOr(Schema.Boolean),
+  /** Whether a caller has stopped it since. */
+  stopped: Schema.Boolean,
+  /** The time of its restart, in milliseconds since the epoch. */
+  restarted_at: Schema.NullOr(Schema.Int),
+  /** Its last crash before the restart. */
+  crash_before: Schema.NullOr(Schema.String),
+  /** Why it failed. */
+  reason: Schema.NullOr(Schema.String)
+})
+export type RolloutServer = typeof RolloutServer.Type
+
+/** Servers of a rollout by phase. */
+export type RolloutCounts = Readonly<Record<RolloutPhase, number>>
+
+export const RolloutFailure = Schema.Struct({ server_id: ServerId, reason: Schema.String })
+export type RolloutFailure = typeof RolloutFailure.Type
+
+/** A rollout, as its callers see it. */
+export const Rollout = Schema.Struct({
+  id: Schema.String,
+  state: RolloutState,
+  /** Why the rollout is paused, or rolls back. */
+  reason: Schema.optionalKey(Schema.String),
+  ...RolloutSettings.fields,
+  total: Schema.Int,
+  /** Servers that have the definition, or are deleted. */
+  done: Schema.Int,
+  under_way: Schema.Int,
+  /** Servers that get the definition at their next start. */
+  waiting: Schema.Int,
+  /** Only of a rollback: servers that have their earlier definition again. */
+  rolled_back: Schema.optionalKey(Schema.Int),
+  /** The first 100. */
+  failed: Schema.Array(RolloutFailure),
+  failed_total: Schema.Int,
+  created_at: Schema.String,
+  finished_at: Schema.optionalKey(Schema.String)
+}).annotate({ identifier: "Rollout" })
+export type Rollout = typeof Rollout.Type
+
+/** What a rollout would change. */
+export const RolloutPlan = Schema.Struct({
+  total: Schema.Int,
+  /** Servers that have the definition already. */
+  up_to_date: Schema.Int,
+  /** The other servers, or a page of them, in the order in which the rollout changes them. */
+  servers: Schema.Array(
+    Schema.Struct({
+      server_id: ServerId,
+      changes: Schema.Array(DefinitionChange),
+      /** Why the server has no definition: the rollout is refused. */
+      problem: Schema.optionalKey(Schema.String)
+    })
+  )
+}).annotate({ identifier: "RolloutPlan" })
+export type RolloutPlan = typeof RolloutPlan.Type

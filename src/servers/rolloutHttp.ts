@@ -1,0 +1,48 @@
+import { Effect } from "effect"
+import { HttpServerResponse } from "effect/http"
+import { HttpApiBuilder } from "effect/http-api"
+import { ApplicationApi } from "../api/ApplicationApi.ts"
+import { linkOf } from "../api/link.ts"
+import { Rollouts } from "./Rollouts.ts"
+
+interface PageQuery {
+  readonly limit?: string
+  readonly after?: string
+}
+
+const pageOf = ({ after = "", limit = "" }: PageQuery, standard: number) => ({
+  limit: limit === "" ? standard : Number(limit),
+  ...(after === "" ? {} : { after })
+})
+
+/** Responds with a page; `Link` has the address of the next one. */
+const respond = (url: string, body: unknown, next: string | undefined) =>
+  HttpServerResponse.jsonUnsafe(body, { headers: linkOf(url, next) })
+
+/** Handlers of the routes of rollouts (life.md, "Rollouts"). */
+export const RolloutsHandlers = HttpApiBuilder.group(
+  ApplicationApi,
+  "rollouts",
+  Effect.fn(function* (handlers) {
+    const rollouts = yield* Rollouts
+    return handlers.handleAll({
+      create: Effect.fnUntraced(function* ({ payload, query, request }) {
+        if (query.dry_run === "true") {
+          const { next, plan } = yield* rollouts.plan(payload.selector, pageOf(query, 100))
+          return respond(request.url, plan, next)
+        }
+        const rollout = yield* rollouts.create(payload)
+        const headers = { location: `/api/rollouts/${rollout.id}` }
+        return HttpServerResponse.jsonUnsafe(rollout, { status: 201, headers })
+      }),
+      list: Effect.fnUntraced(function* ({ query, request }) {
+        const page = yield* rollouts.list(pageOf(query, 20))
+        return respond(request.url, page.rollouts, page.next)
+      }),
+      get: ({ params }) => rollouts.get(params.rollout),
+      pause: ({ params }) => rollouts.pause(params.rollout),
+      resume: ({ params }) => rollouts.resume(params.rollout),
+      abort: ({ params }) => rollouts.abort(params.rollout)
+    })
+  })
+)

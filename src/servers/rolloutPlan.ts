@@ -1,0 +1,91 @@
+/** The definitions that a rollout gives to its servers, resolved when it is created (life.md, "Rollouts"). */
+import { Effect, Option } from "effect"
+import type { Selector } from "../api/selector.ts"
+import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
+import { revisionOf } from "../domain/definitionChanges.ts"
+import { InvalidRequest, NotFound } from "../domain/errors.ts"
+import type { ServerId } from "../domain/Id.ts"
+import type { ServerRecord } from "../domain/Server.ts"
+import type { ServerDefinition } from "../domain/ServerDefinition.ts"
+import { ServerIndex } from "./index/ServerIndex.ts"
+import { filterOf } from "./listQuery.ts"
+
+/** A definition and its revision. */
+export interface Revised {
+  readonly definition: ServerDefinition
+  readonly revision: string
+}
+
+/** A server of a rollout; `target` is a problem if its blueprint and overrides do not resolve. */
+export interface Planned {
+  readonly record: ServerRecord
+  readonly earlier: Revised
+  readonly target: Revised | { readonly problem: string }
+}
+
+/** Servers between two turns of other work. */
+const BATCH = 50
+/** Ids that an error names. */
+const NAMED = 10
+
+/** Names the first of some ids. */
+export const named = (ids: ReadonlyArray<string>): string =>
+  `${ids.slice(0, NAMED).join(", ")}${ids.length > NAMED ? ` and ${ids.length - NAMED} more` : ""}`
+
+/** Returns a function that computes the revision of each definition once. */
+const makeRevisions = () => {
+  const known = new Map<string, Revised>()
+  return (definition: ServerDefinition): Revised => {
+    const key = JSON.stringify(definition)
+    const found = known.get(key) ?? { definition, revision: revisionOf(definition) }
+    known.set(key, found)
+    return found
+  }
+}
+
+/** Resolves today's definition of all servers that a selector selects, by creation. */
+export const makePlan = Effect.gen(function* () {
+  const blueprints = yield* BlueprintStore
+  const index = yield* ServerIndex
+
+  const selected = Effect.fnUntraced(function* (selector: Selector) {
+    const page = yield* index.select({ filter: yield* filterOf(selector) })
+    const ids = page?.ids ?? []
+    const records = new Map<ServerId, ServerRecord>()
+    for (const id of [...ids, ...(selector.ids ?? [])]) {
+      const record = Option.getOrUndefined(yield* index.find(id))
+      if (record !== undefined) records.set(id, record)
+    }
+    const unknown = (selector.ids ?? []).filter((id) => !records.has(id))
+    if (unknown.length > 0) return yield* NotFound.server(named(unknown))
+    if (ids.length === 0) {
+      return yield* new InvalidRequest({
+        detail: "no server matches the selector",
+        hint: "GET /api/servers accepts the same conditions and lists what matches."
+      })
+    }
+    return ids.flatMap((id) => records.get(id) ?? [])
+  })
+
+  return Effect.fnUntraced(function* (
+    selector: Selector
+  ): Effect.fn.Return<ReadonlyArray<Planned>, InvalidRequest | NotFound> {
+    const revised = makeRevisions()
+    const targets = new Map<string, Planned["target"]>()
+    const planned: Array<Planned> = []
+    for (const record of yield* selected(selector)) {
+      const { blueprint_id, overrides = {} } = record
+      const key = JSON.stringify([blueprint_id, overrides])
+      const target =
+        targets.get(key) ??
+        (yield* Effect.match(blueprints.resolve(blueprint_id, overrides), {
+          onFailure: ({ detail }) => ({ problem: detail }),
+          onSuccess: revised
+        }))
+      targets.set(key, target)
+      planned.push({ record, earlier: revised(record.definition), target })
+      if (planned.length % BATCH === 0) yield* Effect.yieldNow
+    }
+    return planned
+  })
+})

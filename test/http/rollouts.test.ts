@@ -1,0 +1,178 @@
+import { rmSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { Muster } from "../support/Muster.ts"
+import {
+  changeRollout,
+  fleetBlueprints,
+  fleetSoftware,
+  publish,
+  rollOut,
+  rolloutIs
+} from "../support/rollouts.ts"
+import { create, expectStatus, installed } from "../support/servers.ts"
+import { assertError, options } from "./support/http.ts"
+
+const fleet = Muster.layer(
+  { blueprints: fleetBlueprints("one"), software: fleetSoftware },
+  { MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:26300-26399" }
+)
+
+const over = (ids: ReadonlyArray<string>, more: Readonly<Record<string, unknown>> = {}) => ({
+  selector: { ids },
+  ...more
+})
+
+layer(fleet, options)("rollouts", (it) => {
+  describe("life.md, Rollouts: the routes", () => {
+    it.effect("the body is checked: an empty selector, values out of bounds, unknown fields are 422", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* create(api, "fleet")
+        for (const body of [
+          {},
+          { selector: {} },
+          over([id], { max_parallel: 0 }),
+          over([id], { max_parallel: 51 }),
+          over([id], { max_parallel: 1.5 }),
+          over([id], { canary: 0 }),
+          over([id], { restart: "later" }),
+          over([id], { on_failure: "stop" }),
+          over([id], { start_timeout: 0 }),
+          over([id], { parallel: 2 })
+        ]) {
+          assertError(yield* api.request("POST", "/api/rollouts", { body }), 422)
+        }
+        const none = yield* api.request("POST", "/api/rollouts", {
+          body: { selector: { blueprint_id: "nothing" } }
+        })
+        assertError(none, 422, "no server matches the selector")
+        const unknown = yield* api.request("POST", "/api/rollouts", { body: over([id, "nobody"]) })
+        assertError(unknown, 404, "server not found: nobody")
+        for (const path of ["/api/rollouts/nothing", "/api/rollouts/nothing/pause"]) {
+          const method = path.endsWith("pause") ? "POST" : "GET"
+          assertError(yield* api.request(method, path), 404, "rollout not found: nothing")
+        }
+        assertError(yield* api.request("GET", "/api/rollouts", { key: null }), 401)
+        assertError(yield* api.request("GET", "/api/rollouts?after=nothing"), 422)
+        assertError(yield* api.request("GET", "/api/rollouts?limit=101"), 422)
+      })
+    )
+
+    it.effect(
+      "servers that have the definition already are done; dry_run shows the changes of the others",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          yield* publish(api, "one")
+          const old = [yield* installed(api, "fleet"), yield* installed(api, "fleet")]
+          const created = yield* expectStatus(api, 201, "POST", "/api/rollouts", { body: over(old) })
+          assert.strictEqual(created.headers.get("location"), `/api/rollouts/${created.json.id}`)
+          const { created_at, finished_at, id, ...rest } = created.json
+          assert.strictEqual(created_at, finished_at)
+          assert.deepStrictEqual(rest, {
+            state: "done",
+            max_parallel: 2,
+            restart: "now",
+            on_failure: "pause",
+            total: 2,
+            done: 2,
+            under_way: 0,
+            waiting: 0,
+            failed: [],
+            failed_total: 0
+          })
+          assert.deepStrictEqual(
+            (yield* expectStatus(api, 200, "GET", `/api/rollouts/${id}`)).json,
+            created.json
+          )
+
+          yield* publish(api, "two", 128)
+          const fresh = yield* installed(api, "fleet")
+          const body = over([...old, fresh])
+          const plan = yield* expectStatus(api, 200, "POST", "/api/rollouts?dry_run=true&limit=1", { body })
+          assert.strictEqual(plan.json.total, 3)
+          assert.strictEqual(plan.json.up_to_date, 1)
+          assert.deepStrictEqual(plan.json.servers, [
+            {
+              server_id: old[0],
+              changes: [
+                { path: "env.VERSION", from: "one", to: "two", needs: "restart" },
+                { path: "limits.memory_limit", from: 64, to: 128, needs: "restart" },
+                { path: "version", from: "one", to: "two", needs: "installation" }
+              ]
+            }
+          ])
+          const link = /<([^>]+)>; rel="next"/.exec(plan.headers.get("link") ?? "")?.[1] ?? ""
+          const second = yield* expectStatus(api, 200, "POST", link, { body })
+          assert.deepStrictEqual(
+            second.json.servers.map(({ server_id }: { readonly server_id: string }) => server_id),
+            [old[1]]
+          )
+          assert.isNull(second.headers.get("link"))
+          const [newest] = (yield* expectStatus(api, 200, "GET", "/api/rollouts")).json
+          assert.strictEqual(newest.id, id)
+        })
+    )
+
+    it.effect("a server in two unfinished rollouts is 409; pause, resume and abort follow the state", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        // The server stays under way: its installation does not end.
+        const id = yield* create(api, "endless")
+        yield* publish(api, "three")
+        const requests = Array.from({ length: 5 }, () =>
+          api.request("POST", "/api/rollouts", { body: over([id]) })
+        )
+        const answers = yield* Effect.all(requests, { concurrency: "unbounded" })
+        assert.deepStrictEqual(answers.map(({ status }) => status).toSorted(), [201, 409, 409, 409, 409])
+        const first = answers.find(({ status }) => status === 201)?.json.id
+        const refused = answers.find(({ status }) => status === 409)
+        assert.strictEqual(refused?.json.detail, `servers are in an unfinished rollout: ${id} (${first})`)
+
+        yield* rolloutIs(api, first, "running")
+        const change = (name: "pause" | "resume" | "abort", state: string) =>
+          Effect.map(changeRollout(api, first, name), (answer) => {
+            assert.strictEqual(answer.status, 200, answer.text)
+            assert.strictEqual(answer.json.state, state)
+          })
+        yield* change("pause", "paused")
+        yield* change("pause", "paused")
+        yield* change("resume", "running")
+        yield* change("resume", "running")
+        yield* change("abort", "aborted")
+        yield* change("abort", "aborted")
+        for (const name of ["pause", "resume"] as const) {
+          assertError(yield* changeRollout(api, first, name), 409, `rollout is aborted: ${first}`)
+        }
+        const next = yield* rollOut(api, over([id], { canary: 1, max_parallel: 50, start_timeout: 5 }))
+        yield* rolloutIs(api, next.id, "canary")
+
+        const list = yield* expectStatus(api, 200, "GET", "/api/rollouts?limit=1")
+        assert.deepStrictEqual([list.json.length, list.json[0].id], [1, next.id])
+        const link = /<([^>]+)>; rel="next"/.exec(list.headers.get("link") ?? "")?.[1] ?? ""
+        const rest = yield* expectStatus(api, 200, "GET", link)
+        assert.deepStrictEqual(
+          rest.json.map((one: { readonly id: string }) => one.id),
+          [first]
+        )
+      })
+    )
+
+    it.effect("a server without a valid definition today is 422; the plan has the reason", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* create(api, "passing")
+        yield* Effect.sync(() => rmSync(join(api.folders.blueprints, "passing.yml")))
+        yield* expectStatus(api, 200, "POST", "/api/blueprints/reload")
+        const body = over([id])
+        const plan = yield* expectStatus(api, 200, "POST", "/api/rollouts?dry_run=true", { body })
+        const problem = "blueprint not found: passing"
+        assert.deepStrictEqual(plan.json.servers, [{ server_id: id, changes: [], problem }])
+        const refused = yield* api.request("POST", "/api/rollouts", { body })
+        assertError(refused, 422, `servers have no valid definition: ${id}: ${problem}`)
+      })
+    )
+  })
+})
