@@ -8,6 +8,7 @@ import { MetricsGroup, PublicPagesGroup } from "./PublicPagesGroup.ts"
 import { withDescribedParameters } from "./query.ts"
 import { RolloutsGroup } from "./RolloutsGroup.ts"
 import { ServersGroup } from "./ServersGroup.ts"
+import { WebhooksGroup } from "./WebhooksGroup.ts"
 
 /** Writes the scheme of keys in lower case: tools then offer a field for the key. */
 const withKnownScheme = (document: Record<string, unknown>): Record<string, unknown> => ({
@@ -26,6 +27,7 @@ export class ApplicationApi extends HttpApi.make("muster")
   .add(RolloutsGroup.prefix("/api"))
   .add(BlueprintsGroup.prefix("/api"))
   .add(EventsGroup.prefix("/api"))
+  .add(WebhooksGroup.prefix("/api"))
   .add(PublicPagesGroup)
   .add(MetricsGroup)
   .middleware(SchemaErrors)

@@ -19,6 +19,7 @@ import { makeNodeNetworks } from "../nodes/remote/nodeNetworks.ts"
 import { RemoteDaemons } from "../nodes/remote/RemoteDaemons.ts"
 import { layerServers } from "../servers/layerServers.ts"
 import { CrashesKept } from "../store/repos/CrashRepo.ts"
+import { layerWebhooks } from "../webhooks/layerWebhooks.ts"
 import { refuseOtherSecret, SecretLayer } from "./secretKey.ts"
 import { takeVariable } from "./secretVariables.ts"
 import { StoreLayer } from "./storage.ts"
@@ -31,6 +32,11 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tl
     Tickets.layer(adminKeyOf(settings)),
     NodeKeys.layer,
     Reloads.layer,
+    layerWebhooks({
+      ...(settings.webhooks === "" ? {} : { file: resolve(settings.webhooks) }),
+      variable: takeVariable,
+      allowPrivate: settings.webhookAllowPrivate
+    }),
     RemoteDaemons.layer({
       ...tls,
       networks: makeNodeNetworks(settings.nodeNetworks),

@@ -1,8 +1,8 @@
-/** The secret that encrypts the tokens of nodes: a file outside the database, and so outside its backups. */
+/** The secret that encrypts the tokens of nodes and the secrets of webhooks: a file outside the database, and so outside its backups. */
 import { randomBytes } from "node:crypto"
 import { statSync } from "node:fs"
 import { join, resolve } from "node:path"
-import { Effect, Layer, Option, Schedule } from "effect"
+import { Context, Effect, Layer, Option, Schedule } from "effect"
 import { StartError } from "../config/StartError.ts"
 import { readSecretBytes } from "../config/secretFile.ts"
 import type { ServiceSettings } from "../config/service.ts"
@@ -11,6 +11,7 @@ import { makeTokenSeal, TokenSeal } from "../nodes/TokenSeal.ts"
 import { Leadership } from "../store/Leadership.ts"
 import { SecretRepo } from "../store/repos/SecretRepo.ts"
 import { Store } from "../store/Store.ts"
+import { makeWebhookSeal, WebhookSeal } from "../webhooks/sealedSecrets.ts"
 
 /** Name of the file in the data folder. */
 export const SECRET_FILE = "secret.key"
@@ -55,12 +56,16 @@ const openSecret = Effect.fnUntraced(function* ({ secretFile }: ServiceSettings,
   // systemd and Kubernetes give such files to a group.
   yield* warnOfReaders(path, isOwn ? 0o077 : 0o007)
   // A newline at the end does not count: editors add one.
-  return makeTokenSeal(Buffer.from(bytes.toString("latin1").replace(/[\r\n]+$/, ""), "latin1"))
+  return Buffer.from(bytes.toString("latin1").replace(/[\r\n]+$/, ""), "latin1")
 })
 
-/** Provides {@link TokenSeal} with the secret of the service. */
+/** Provides {@link TokenSeal} and {@link WebhookSeal} with the secret of the service. */
 export const SecretLayer = (settings: ServiceSettings, dataDir: string) =>
-  Layer.effect(TokenSeal, openSecret(settings, dataDir))
+  Layer.effectContext(
+    Effect.map(openSecret(settings, dataDir), (secret) =>
+      Context.make(TokenSeal, makeTokenSeal(secret)).pipe(Context.add(WebhookSeal, makeWebhookSeal(secret)))
+    )
+  )
 
 /**
  * Refuses to start with another secret than the services on the same database: each of them calls every node.

@@ -8,6 +8,7 @@ import { hostInfo } from "../daemon/host/hostInfo.ts"
 import { isLoopback } from "../domain/transport.ts"
 import { SHORTEST_SAFE_KEY } from "../keys/ApiKeys.ts"
 import { ensureFirstKey, type FirstKey } from "../keys/firstKey.ts"
+import { WebhooksFile } from "../webhooks/layerWebhooks.ts"
 import { adminKeyOf, ControlPlaneLayer } from "./controlPlane.ts"
 import { watchDataDisk } from "./dataDisk.ts"
 import { EmbeddedNode } from "./embeddedNode.ts"
@@ -109,10 +110,11 @@ export const runService = Effect.fnUntraced(function* (settings: ServiceSettings
     )
   )
   const reloading = Layer.effectDiscard(
-    Effect.flatMap(Reloads, ({ blueprints, software }) =>
+    Effect.flatMap(Effect.all([Reloads, WebhooksFile]), ([{ blueprints, software }, webhooks]) =>
       reloadOnHangup(hungUp, [
         { name: "software", reload: Effect.as(software, true) },
         { name: "blueprints", reload: Effect.as(blueprints, true) },
+        ...(settings.webhooks === "" ? [] : [{ name: "webhooks", reload: webhooks.reload }]),
         ...certificates(tls, ca, certificate)
       ])
     )

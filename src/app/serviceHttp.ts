@@ -39,6 +39,7 @@ import { RevokedNodes } from "../servers/controllers/revokedNodes.ts"
 import { ServersHandlers } from "../servers/http.ts"
 import { NodeHandlers } from "../servers/nodeHttp.ts"
 import { RolloutsHandlers } from "../servers/rolloutHttp.ts"
+import { WebhooksHandlers } from "../webhooks/http.ts"
 import { ServiceCredentials } from "./credentials.ts"
 
 const REQUEST_TIMEOUT = Duration.seconds(30)
@@ -111,6 +112,7 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
         RolloutsHandlers,
         BlueprintsHandlers,
         EventsHandlers,
+        WebhooksHandlers,
         SystemHandlers(options.system),
         PublicPagesHandlers(options.system, options.publicPages),
         MetricsHandlers

@@ -307,6 +307,18 @@ export const settings = {
     "Networks of proxies whose `X-Forwarded-For` the service trusts, such as `10.0.0.0/8`. Unset: none. Set it behind a proxy; otherwise all clients have the address of the proxy.",
     networks
   ),
+  webhooks: setting(
+    "MUSTER_WEBHOOKS",
+    "",
+    "YAML file that defines webhooks. Unset: only those of the API. Set it, with the same file for all replicas, to keep webhooks with the rest of the configuration.",
+    file
+  ),
+  webhookAllowPrivate: setting(
+    "MUSTER_WEBHOOK_ALLOW_PRIVATE",
+    "false",
+    "Whether webhooks may be sent to loopback, link-local and private addresses. Set `true` if a receiver is in your own network and all holders of admin keys may reach it.",
+    yesNo
+  ),
   publicPages: setting(
     "MUSTER_PUBLIC_PAGES",
     "all",

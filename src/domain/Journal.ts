@@ -6,6 +6,7 @@ import type { Migration } from "./Migration.ts"
 import type { RestartState } from "./Restart.ts"
 import type { Crash } from "./ServerEvent.ts"
 import type { ServerStatus } from "./ServerStatus.ts"
+import type { WebhookId } from "./Webhook.ts"
 
 /**
  * A committed change of a server. Topics without a `:` are public events (contract 6.2). The others are internal;
@@ -64,6 +65,12 @@ export interface TicketChange {
   readonly times_opened: number
 }
 
+/** A caller has changed a webhook. */
+export interface WebhookChange {
+  readonly topic: "webhook:changed"
+  readonly webhook_id: WebhookId
+}
+
 /** A replica has read a folder of definitions again; each other replica reads its own. */
 export interface DefinitionsChange {
   readonly topic: "definitions:reloaded"
@@ -83,12 +90,13 @@ export interface UnknownChange {
   readonly topic: "unknown:change"
 }
 
-/** A committed change of one subject: a server, a node, the keys, a ticket, the definitions or a rollout. */
+/** A committed change of one subject: a server, a node, the keys, a ticket, a webhook, the definitions or a rollout. */
 export type Change =
   | ServerChange
   | NodeRecordChange
   | KeysChange
   | TicketChange
+  | WebhookChange
   | DefinitionsChange
   | RolloutChange
   | UnknownChange

@@ -25,12 +25,16 @@ export const Labels = Schema.Record(LabelKey, LabelValue).check(
 )
 export type Labels = typeof Labels.Type
 
+/** A text of 1 to `most` characters on one line. */
+export const PrintableText = (most: number) =>
+  Schema.String.check(
+    Schema.isPattern(new RegExp(`^${PRINTABLE}{1,${most}}$`, "u"), {
+      expected: `1 to ${most} characters on one line`
+    })
+  )
+
 /** The name of a server, which need not be unique. */
-export const ServerName = Schema.String.check(
-  Schema.isPattern(new RegExp(`^${PRINTABLE}{1,64}$`, "u"), {
-    expected: "a name of 1 to 64 characters on one line"
-  })
-)
+export const ServerName = PrintableText(64)
 
 /** Seconds until a server expires. */
 export const ExpiresIn = Schema.Finite.check(Schema.isBetween({ minimum: 10, maximum: 31_536_000 }))

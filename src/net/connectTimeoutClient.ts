@@ -113,7 +113,8 @@ export const connectTimeoutClient = (
     return made
   }
   return Layer.effect(HttpClient.HttpClient, Effect.map(HttpClient.HttpClient, readRefusals)).pipe(
-    Layer.provide(NodeHttpClient.layerNodeHttpNoAgent),
+    // Fresh: a shared layer would be built once, with the connections and the addresses of the first client.
+    Layer.provide(Layer.fresh(NodeHttpClient.layerNodeHttpNoAgent)),
     Layer.provide(
       Layer.effect(
         NodeHttpClient.HttpAgent,

@@ -35,7 +35,7 @@ export interface ServersOptions {
 
 const summaries = Layer.effect(
   ServerSummaries,
-  Effect.map(ServerIndex, ({ latest }) => ServerSummaries.of({ find: latest }))
+  Effect.map(ServerIndex, ({ labelsOf, latest }) => ServerSummaries.of({ find: latest, labels: labelsOf }))
 )
 
 /**

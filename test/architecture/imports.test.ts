@@ -17,6 +17,7 @@ const allowedImports: Record<string, ReadonlyArray<string>> = {
   nodes: ["domain", "api", "store", "work", "net"],
   work: ["domain"],
   servers: ["domain", "api", "store", "work", "keys", "nodes", "blueprints", "events"],
+  webhooks: ["domain", "api", "store", "work", "net", "events"],
   http: ["domain", "api"],
   pages: ["domain", "api", "store", "nodes", "servers", "events", "http"],
   app: [
@@ -29,6 +30,7 @@ const allowedImports: Record<string, ReadonlyArray<string>> = {
     "blueprints",
     "servers",
     "events",
+    "webhooks",
     "keys",
     "http",
     "pages",

@@ -8,7 +8,10 @@ import { Store } from "../../src/store/Store.ts"
 import { append, freshStore } from "../store/support/database.ts"
 
 const overStore = EventHub.layer({ replayPage: 20 }).pipe(
-  Layer.provide([Layer.succeed(ServerSummaries, { find: () => undefined }), LiveFeed.layer]),
+  Layer.provide([
+    Layer.succeed(ServerSummaries, { find: () => undefined, labels: () => undefined }),
+    LiveFeed.layer
+  ]),
   Layer.provideMerge(freshStore()),
   Layer.provide(NodeServices.layer)
 )

@@ -92,6 +92,13 @@ const requests: Record<string, ReadonlyArray<{ readonly query?: string; readonly
   "blueprints.warnings": [{}],
   "blueprints.sources": [{}],
   "events.ticket": [{}],
+  "webhooks.list": [{}],
+  "webhooks.create": [{ body: { url: "https://example.invalid/hook", label: "a=b", description: "one" } }],
+  "webhooks.get": [{}],
+  "webhooks.patch": [{ body: { format: "slack", label: null } }],
+  "webhooks.test": [{}],
+  "webhooks.replay": [{ body: { cursor: 0 } }],
+  "webhooks.deliveries": [{}],
   "beside.banner": [{}],
   "beside.nodesPage": [{}],
   "beside.healthz": [{}],
@@ -129,8 +136,12 @@ layer(Muster.layer(definitions), options)("contract: responses match the declare
       yield* writeFiles(api.folders.blueprints, { "endless.yml": changed })
       yield* expectStatus(api, 200, "POST", "/api/blueprints/reload")
       const rollout = yield* rollOut(api, { selector: { ids: [installing] } })
+      const { json: hook } = yield* expectStatus(api, 201, "POST", "/api/webhooks", {
+        body: { url: "https://example.invalid/" }
+      })
       const ids: Record<string, string> = {
         rollout: rollout.id,
+        webhook: hook.id,
         server,
         node,
         blueprint: "kept",

@@ -32,6 +32,7 @@ const scene = Effect.fnUntraced(function* (
   const calls: Array<string> = []
   const index = Layer.mock(ServerIndex)({
     latest: () => undefined,
+    labelsOf: () => undefined,
     isCreating: () => false,
     find: (id) =>
       Effect.sync(() => {

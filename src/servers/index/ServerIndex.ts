@@ -5,6 +5,7 @@ import type { CrashSummary } from "../../domain/CrashRecord.ts"
 import type { Unavailable } from "../../domain/errors.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { type JournalEntry, serverOf } from "../../domain/Journal.ts"
+import type { Labels } from "../../domain/Labels.ts"
 import type { Migration } from "../../domain/Migration.ts"
 import type { Server, ServerRecord, StatsById } from "../../domain/Server.ts"
 import type { ServerStatus } from "../../domain/ServerStatus.ts"
@@ -49,6 +50,8 @@ export class ServerIndex extends Context.Service<
     summary(id: ServerId, include: Include): Effect.Effect<Option.Option<Versioned>>
     /** The plain summary of a server, or the last one of a server that was recently here. */
     latest(id: ServerId): Server | undefined
+    /** The labels of a server, or the last ones of a server that was recently here. */
+    labelsOf(id: ServerId): Labels | undefined
     /** Returns a latch that each change of a server opens. */
     changeOf(id: ServerId): Effect.Effect<Latch.Latch, never, Scope.Scope>
     lastCrash(id: ServerId): Effect.Effect<CrashSummary | undefined>
@@ -224,6 +227,7 @@ export class ServerIndex extends Context.Service<
         summary: (id, include) =>
           Effect.sync(() => Option.map(Option.fromUndefinedOr(table.summary(id, include)), readOf)),
         latest: (id) => table.latest(id),
+        labelsOf: (id) => table.labelsOf(id),
         lastCrash: (id) => Effect.sync(() => table.get(id)?.last_crash),
         changeOf: (id) =>
           Effect.acquireRelease(

@@ -1,4 +1,5 @@
 import type { NodeId, ServerId } from "../../domain/Id.ts"
+import type { Labels } from "../../domain/Labels.ts"
 import type { Server, ServerRecord, ServerStats, StatsById } from "../../domain/Server.ts"
 import { ServerStatus } from "../../domain/ServerStatus.ts"
 import { everyServer, matches, type ServerFilter } from "./ServerFilter.ts"
@@ -87,7 +88,7 @@ export class ServerTable {
   readonly #counts = new Map<ServerStatus, number>(ServerStatus.literals.map((status) => [status, 0]))
   readonly #nameOf: (node_id: NodeId) => string
   readonly #sorted: Array<Place> = []
-  readonly #deleted = new Map<string, Place & { readonly summary: Server }>()
+  readonly #deleted = new Map<string, Place & { readonly summary: Server; readonly labels: Labels }>()
   readonly #cache = new SummaryCache()
   #ids: ReadonlyArray<ServerId> | undefined
 
@@ -174,7 +175,7 @@ export class ServerTable {
   remove(id: ServerId): void {
     const record = this.#records.get(id)
     if (record === undefined) return
-    const { created_at, node_id, status } = record
+    const { created_at, labels, node_id, status } = record
     const summary = this.#summaryOf(record)
     this.#records.delete(id)
     this.#sorted.splice(this.#position(record), 1)
@@ -187,7 +188,7 @@ export class ServerTable {
     this.#count(status, -1)
     this.#ids = undefined
     this.#cache.forget([id])
-    this.#deleted.set(id, { id, created_at, summary })
+    this.#deleted.set(id, { id, created_at, summary, labels })
     const oldest = this.#deleted.keys().next()
     if (this.#deleted.size > MAX_DELETED && oldest.done !== true) this.#deleted.delete(oldest.value)
   }
@@ -210,6 +211,11 @@ export class ServerTable {
   latest(id: ServerId): Server | undefined {
     const record = this.#records.get(id)
     return record === undefined ? this.#deleted.get(id)?.summary : this.#summaryOf(record)
+  }
+
+  /** Returns the labels of a server, or the last ones of a server that was recently here. */
+  labelsOf(id: ServerId): Labels | undefined {
+    return (this.#records.get(id) ?? this.#deleted.get(id))?.labels
   }
 
   /** JSON array of all summaries. */

@@ -10,6 +10,7 @@ import { Migration } from "../../domain/Migration.ts"
 import { RestartState } from "../../domain/Restart.ts"
 import { Crash } from "../../domain/ServerEvent.ts"
 import { ServerStatus } from "../../domain/ServerStatus.ts"
+import { WebhookId } from "../../domain/Webhook.ts"
 
 const row = <const T extends Change["topic"], A, I>(topic: T, payload: Schema.Codec<A, I>) =>
   Schema.Struct({ topic: Schema.Literal(topic), server_id: ServerId, payload })
@@ -56,6 +57,7 @@ const ChangeRow = Schema.Union([
   ),
   otherRow("ticket:reopened", Schema.Struct({ ticket: Schema.String, times_opened: Schema.Int })),
   otherRow("rollout:changed", Schema.String),
+  otherRow("webhook:changed", WebhookId),
   otherRow("unknown:change", Schema.Null)
 ])
 export type ChangeRow = typeof ChangeRow.Type
@@ -72,6 +74,8 @@ export const changeRow = (change: Change): ChangeRow => {
     case "node:reach":
     case "node:evacuation":
       return { topic: change.topic, server_id: "", payload: change.node_id }
+    case "webhook:changed":
+      return { topic: change.topic, server_id: "", payload: change.webhook_id }
     case "definitions:reloaded":
       return { topic: change.topic, server_id: "", payload: { folder: change.folder, origin: change.origin } }
     case "ticket:reopened":
@@ -97,6 +101,8 @@ const changeOf = (row: ChangeRow): Change => {
     case "node:reach":
     case "node:evacuation":
       return { topic: row.topic, node_id: row.payload }
+    case "webhook:changed":
+      return { topic: row.topic, webhook_id: row.payload }
     case "definitions:reloaded":
       return { topic: row.topic, ...row.payload }
     case "ticket:reopened":

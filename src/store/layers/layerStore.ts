@@ -14,6 +14,7 @@ import { RolloutRepo } from "../repos/RolloutRepo.ts"
 import { SecretRepo } from "../repos/SecretRepo.ts"
 import { ServerRepo } from "../repos/ServerRepo.ts"
 import { TicketRepo } from "../repos/TicketRepo.ts"
+import { WebhookRepo } from "../repos/WebhookRepo.ts"
 import { Store } from "../Store.ts"
 
 export interface StoreOptions {
@@ -43,5 +44,6 @@ export const layerRepositories = Layer.mergeAll(
   NodeKeyRepo.layer,
   IdempotencyRepo.layer,
   TicketRepo.layer,
-  RolloutRepo.layer
+  RolloutRepo.layer,
+  WebhookRepo.layer
 ).pipe(Layer.provideMerge(JournalFollowers.layer))

@@ -18,6 +18,7 @@ import { crashes } from "./0012_crashes.ts"
 import { serverRestart } from "./0013_server_restart.ts"
 import { serverRedefinition } from "./0014_server_redefinition.ts"
 import { rollouts } from "./0015_rollouts.ts"
+import { webhooks } from "./0016_webhooks.ts"
 
 /** The table of applied migrations. */
 export const MIGRATIONS_TABLE = "muster_migrations"
@@ -39,7 +40,8 @@ const migrations = {
   "0012_crashes": crashes,
   "0013_server_restart": serverRestart,
   "0014_server_redefinition": serverRedefinition,
-  "0015_rollouts": rollouts
+  "0015_rollouts": rollouts,
+  "0016_webhooks": webhooks
 }
 
 /** The schema version of this program. */

@@ -1,0 +1,108 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { Conflict, CursorExpired, NotFound } from "../domain/errors.ts"
+import { optionalInput } from "../domain/optionalInput.ts"
+import { Webhook, WebhookDelivery, WebhookId, webhookFields } from "../domain/Webhook.ts"
+import { Authorization } from "./Authorization.ts"
+import { Writes } from "./Failures.ts"
+
+const params = { webhook: WebhookId }
+const { blueprint_id, description, format, label, topics, url } = webhookFields
+
+const optional = {
+  topics: topics.annotate({ description: "Default: `status`, `crash`, `deleted`." }),
+  format: format.annotate({ description: "Default: `json`, the message of the streams with its `Cursor`." }),
+  blueprint_id: blueprint_id.annotate({ description: "Only events of servers of this blueprint." }),
+  label: label.annotate({
+    description: "Only events of servers whose labels meet `k=v`, `k!=v`, `k` or `!k`."
+  }),
+  description
+}
+
+/** Body of `POST /api/webhooks` (operators.md, "Webhooks"). */
+export const CreateWebhook = Schema.Struct({
+  url,
+  topics: optionalInput(optional.topics),
+  format: optionalInput(optional.format),
+  blueprint_id: optionalInput(optional.blueprint_id),
+  label: optionalInput(optional.label),
+  description: optionalInput(optional.description)
+}).annotate({ identifier: "CreateWebhook" })
+export type CreateWebhook = typeof CreateWebhook.Type
+
+/** Body of `PATCH /api/webhooks/:webhook`; null removes a condition. */
+export const PatchWebhook = Schema.Struct({
+  url: Schema.optionalKey(url),
+  topics: Schema.optionalKey(optional.topics),
+  format: Schema.optionalKey(optional.format),
+  blueprint_id: Schema.optionalKey(Schema.NullOr(optional.blueprint_id)),
+  label: Schema.optionalKey(Schema.NullOr(optional.label)),
+  description: Schema.optionalKey(Schema.NullOr(description))
+}).annotate({ identifier: "PatchWebhook" })
+export type PatchWebhook = typeof PatchWebhook.Type
+
+/** A new webhook with its secret, which is shown only here. */
+export const CreatedWebhook = Schema.Struct({ ...Webhook.fields, secret: Schema.String }).annotate({
+  identifier: "CreatedWebhook"
+})
+
+const summary = (summary: string) => OpenApi.annotations({ summary })
+
+/** Webhooks: events over HTTP POST, signed, at least once (operators.md, "Webhooks"). */
+export class WebhooksGroup extends HttpApiGroup.make("webhooks")
+  .add(
+    HttpApiEndpoint.get("list", "/webhooks", { success: Schema.Array(Webhook) }).annotateMerge(
+      summary("List webhooks")
+    ),
+    HttpApiEndpoint.post("create", "/webhooks", {
+      payload: CreateWebhook,
+      success: CreatedWebhook.pipe(HttpApiSchema.status(201)),
+      error: Conflict
+    })
+      .middleware(Writes)
+      .annotateMerge(summary("Create a webhook; the response has its secret, once")),
+    HttpApiEndpoint.get("get", "/webhooks/:webhook", {
+      params,
+      success: Webhook,
+      error: NotFound
+    }).annotateMerge(summary("One webhook")),
+    HttpApiEndpoint.patch("patch", "/webhooks/:webhook", {
+      params,
+      payload: PatchWebhook,
+      success: Webhook,
+      error: [NotFound, Conflict]
+    })
+      .middleware(Writes)
+      .annotateMerge(summary("Change a webhook; a parked one continues")),
+    HttpApiEndpoint.delete("remove", "/webhooks/:webhook", {
+      params,
+      success: HttpApiSchema.Empty(200),
+      error: [NotFound, Conflict]
+    })
+      .middleware(Writes)
+      .annotateMerge(summary("Delete a webhook")),
+    HttpApiEndpoint.post("test", "/webhooks/:webhook/test", {
+      params,
+      success: WebhookDelivery,
+      error: NotFound
+    }).annotateMerge(summary("Send a test message now; the response says how it went")),
+    HttpApiEndpoint.post("replay", "/webhooks/:webhook/replay", {
+      params,
+      payload: Schema.Struct({
+        cursor: Schema.Int.check(Schema.isGreaterThanOrEqualTo(0)).annotate({
+          description: "The events after this cursor are delivered, also those that were delivered before."
+        })
+      }),
+      success: Webhook,
+      error: [NotFound, CursorExpired]
+    })
+      .middleware(Writes)
+      .annotateMerge(summary("Deliver the events after a cursor again; a parked webhook continues")),
+    HttpApiEndpoint.get("deliveries", "/webhooks/:webhook/deliveries", {
+      params,
+      success: Schema.Array(WebhookDelivery),
+      error: NotFound
+    }).annotateMerge(summary("The last 100 attempts, newest first"))
+  )
+  .middleware(Authorization)
+  .annotateMerge(OpenApi.annotations({ title: "Webhooks" })) {}

@@ -1,0 +1,225 @@
+import { Effect, Layer, Option, Stream } from "effect"
+import type { Unavailable } from "../domain/errors.ts"
+import type { JournalEntry } from "../domain/Journal.ts"
+import { labelCondition, meets } from "../domain/Labels.ts"
+import type { WebhookDelivery, WebhookId } from "../domain/Webhook.ts"
+import type { EncodedEvent } from "../events/EncodedEvent.ts"
+import { encode } from "../events/encode.ts"
+import { ServerSummaries } from "../events/ServerSummaries.ts"
+import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
+import { Journal } from "../store/journal/Journal.ts"
+import { Leadership } from "../store/Leadership.ts"
+import { type WebhookProgress, type WebhookRecord, WebhookRepo } from "../store/repos/WebhookRepo.ts"
+import { Store } from "../store/Store.ts"
+import { backoff } from "../work/backoff.ts"
+import { makeWorkQueue, type StepOutcome } from "../work/WorkQueue.ts"
+import { bodyOf } from "./format.ts"
+import { openSecrets, type Secrets, WebhookSeal } from "./sealedSecrets.ts"
+import { makeSend } from "./send.ts"
+
+/** Entries of one round. */
+const PAGE = 500
+/** Servers whose events one webhook gets at a time. */
+const AT_ONCE = 8
+/** Entries without an event for the webhook after which its position is stored all the same. */
+const STORE_EVERY = 1_000
+/** The time of failures after which a webhook is parked, in ms. */
+const PARKED_AFTER = 24 * 60 * 60 * 1000
+
+/** An event for a webhook. */
+interface Due {
+  readonly event: EncodedEvent
+  readonly payload: unknown
+}
+
+/** What this leader knows beyond the record: lost with it, and then read or delivered again. */
+interface Round {
+  /** The position of the record to which this belongs. */
+  readonly from: number
+  /** Cursor up to which no event is due. */
+  scanned: number
+  /** Cursors after `from` that are delivered already. */
+  readonly delivered: Set<number>
+}
+
+/** Returns `webhook-id` of an event: the same for each attempt. */
+const messageId = (id: WebhookId, cursor: number): string => `msg_${id}_${cursor}`
+
+/**
+ * Delivers events to webhooks, on the leader (operators.md, "Webhooks"): from the journal, at least once, in order for
+ * each server. The record has the cursor up to which all is delivered, so that the next leader continues there.
+ */
+export const WebhookDeliverer = Layer.effectDiscard(
+  Effect.gen(function* () {
+    const clock = yield* ExpiryClock
+    const journal = yield* Journal
+    const leadership = yield* Leadership
+    const repo = yield* WebhookRepo
+    const seal = yield* WebhookSeal
+    const store = yield* Store
+    const summaries = yield* ServerSummaries
+    const send = yield* makeSend
+    const rounds = new Map<WebhookId, Round>()
+    /** Webhooks that wait for events, and those that wait for their next attempt. */
+    const known = new Map<WebhookId, "waiting" | "retrying">()
+
+    const roundOf = ({ id, position }: WebhookRecord): Round => {
+      const round = rounds.get(id)
+      if (round?.from === position) return round
+      const begun = { from: position, scanned: position, delivered: new Set<number>() }
+      rounds.set(id, begun)
+      return begun
+    }
+
+    const isFor = ({ settings: { blueprint_id, label, topics } }: WebhookRecord, event: EncodedEvent) => {
+      if (!topics.some((topic) => topic === event.topic)) return false
+      if (blueprint_id !== undefined && event.blueprint_id !== blueprint_id) return false
+      const condition = label === undefined ? undefined : labelCondition(label)
+      if (condition === undefined) return true
+      const labels = summaries.labels(event.server_id)
+      return labels !== undefined && meets(labels, condition)
+    }
+
+    const dueOf = (record: WebhookRecord, entries: ReadonlyArray<JournalEntry>): ReadonlyArray<Due> =>
+      entries.flatMap((entry) => {
+        const event = encode(entry)
+        if (event === undefined || !isFor(record, event)) return []
+        return { event, payload: "payload" in entry.change ? entry.change.payload : null }
+      })
+
+    /** Delivers events in order for each server; a failure ends the turn of its server. */
+    const deliverAll = Effect.fnUntraced(function* (
+      { id, settings }: WebhookRecord,
+      secrets: Secrets,
+      round: Round,
+      due: ReadonlyArray<Due>
+    ) {
+      const deliveries: Array<WebhookDelivery> = []
+      const byServer = Map.groupBy(due, ({ event }) => event.server_id)
+      const inOrder = Effect.fnUntraced(function* (events: ReadonlyArray<Due>) {
+        for (const { event, payload } of events) {
+          if (round.delivered.has(event.cursor)) continue
+          const message_id = messageId(id, event.cursor)
+          const body = bodyOf(settings.format, { event, payload })
+          const attempt = yield* send({ ...secrets, id: message_id, body })
+          const { cursor, server_id, topic } = event
+          deliveries.push({ message_id, cursor, server_id, topic, ...attempt })
+          if (attempt.error !== undefined) return
+          round.delivered.add(cursor)
+        }
+      })
+      yield* Effect.forEach(byServer.values(), inOrder, { concurrency: AT_ONCE, discard: true })
+      return deliveries
+    })
+
+    const advance = (record: WebhookRecord, progress: Omit<WebhookProgress, "from">) =>
+      store.write(repo.advance(record.id, { ...progress, from: record.position }))
+
+    const park = Effect.fnUntraced(function* (record: WebhookRecord, failure: string) {
+      yield* advance(record, {
+        to: record.position,
+        is_parked: true,
+        failing_since: record.failing_since,
+        failure,
+        deliveries: []
+      })
+      known.delete(record.id)
+      yield* Effect.logWarning(`webhook parked: ${failure}`)
+    })
+
+    /** One page of the journal; `more`: there is another one. */
+    const deliverPage = Effect.fnUntraced(function* (
+      record: WebhookRecord,
+      secrets: Secrets
+    ): Effect.fn.Return<"more" | "done" | "again", Unavailable> {
+      const round = roundOf(record)
+      const { oldest } = yield* journal.bounds
+      const entries = yield* Stream.runCollect(Stream.take(journal.after(round.scanned), PAGE))
+      if (oldest > round.scanned + 1 && entries.length > 0) {
+        yield* Effect.logWarning(
+          `events ${round.scanned + 1} to ${oldest - 1} were not delivered: they are no longer retained`
+        )
+      }
+      const last = entries.at(-1)?.cursor
+      if (last === undefined) return "done"
+      const next = entries.length < PAGE ? "done" : "more"
+      const due = dueOf(record, entries)
+      const succeeded = { is_parked: false, failing_since: null, failure: null }
+      if (due.length === 0 && record.failing_since === null && last - record.position < STORE_EVERY) {
+        round.scanned = last
+        return next
+      }
+      const deliveries = yield* deliverAll(record, secrets, round, due)
+      const failed = deliveries.find(({ error }) => error !== undefined)
+      if (failed === undefined) {
+        yield* advance(record, { ...succeeded, to: last, deliveries })
+        rounds.delete(record.id)
+        return next
+      }
+      const undelivered = due.find(({ event }) => !round.delivered.has(event.cursor))
+      const to = Math.max(record.position, (undelivered?.event.cursor ?? last + 1) - 1)
+      const now = yield* clock.millis
+      const failing_since = record.failing_since ?? now
+      const failure = failed.error ?? ""
+      const is_parked = now - failing_since >= PARKED_AFTER
+      yield* advance(record, { to, is_parked, failing_since, failure, deliveries })
+      rounds.set(record.id, { from: to, scanned: to, delivered: round.delivered })
+      if (!is_parked) return "again"
+      known.delete(record.id)
+      yield* Effect.logWarning(`webhook parked: deliveries have failed for 24 h: ${failure}`)
+      return "done"
+    })
+
+    const step = Effect.fnUntraced(function* (id: WebhookId): Effect.fn.Return<StepOutcome, Unavailable> {
+      while (true) {
+        const record = Option.getOrUndefined(yield* store.read(repo.find(id)))
+        if (record === undefined || record.is_parked) {
+          known.delete(id)
+          rounds.delete(id)
+          return "done"
+        }
+        known.set(id, "waiting")
+        const secrets = openSecrets(seal, record)
+        if (secrets === undefined) {
+          yield* park(
+            record,
+            "its secret was sealed with another secret.key: delete the webhook and create it again"
+          )
+          return "done"
+        }
+        const outcome = yield* deliverPage(record, secrets)
+        if (outcome === "done") return "done"
+        if (outcome === "again") {
+          known.set(id, "retrying")
+          return "again"
+        }
+      }
+    })
+
+    const queue = yield* makeWorkQueue({
+      name: "webhook",
+      fields: (webhook_id: WebhookId) => ({ webhook_id }),
+      step,
+      backoff: backoff({ first: "5 seconds", longest: "1 hour" }),
+      resume: Effect.gen(function* () {
+        rounds.clear()
+        known.clear()
+        return (yield* store.read(repo.all)).flatMap(({ id, is_parked }) => (is_parked ? [] : [id]))
+      }),
+      leadership
+    })
+
+    yield* journal.follow("publish", (entries) =>
+      Effect.sync(() => {
+        let isPublic = false
+        for (const { change } of entries) {
+          if (change.topic === "webhook:changed") queue.add(change.webhook_id)
+          else if (!change.topic.includes(":") || change.topic === "server:install") isPublic = true
+        }
+        if (!isPublic) return
+        // The next attempt of a webhook that fails waits for its time.
+        for (const [id, state] of known) if (state === "waiting") queue.add(id)
+      })
+    )
+  })
+)

@@ -1,0 +1,43 @@
+/** The bodies of deliveries. */
+
+import type { WebhookFormat } from "../domain/Webhook.ts"
+import type { EncodedEvent } from "../events/EncodedEvent.ts"
+
+/** What a message is about. */
+export interface Subject {
+  readonly event: Pick<EncodedEvent, "blueprint_id" | "server_id" | "textWithCursor" | "topic">
+  /** Payload of the event. */
+  readonly payload: unknown
+}
+
+const has = <K extends string>(value: unknown, key: K): value is Record<K, unknown> =>
+  typeof value === "object" && value !== null && key in value
+
+/** One line that says what happened. */
+const sentence = ({ event: { blueprint_id, server_id, topic }, payload }: Subject): string => {
+  const server = `${blueprint_id} (${server_id})`
+  if (topic === "crash")
+    return `${server} crashed: ${has(payload, "reason") ? payload.reason : "unknown reason"}`
+  if (topic === "deleted") return `${server} was deleted`
+  if (topic === "install") {
+    const reason = has(payload, "reason") ? `: ${payload.reason}` : ""
+    return `${server}: installation ${has(payload, "phase") ? payload.phase : "changed"}${reason}`
+  }
+  return `${server} is ${payload}`
+}
+
+/** Characters with a meaning in Discord's Markdown. */
+const discordText = (text: string): string => text.replace(/[\\*_~`|>#@[\]()<:-]/g, "\\$&").slice(0, 1900)
+
+const slackText = (text: string): string =>
+  text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;")
+
+/** Returns the JSON body of a message in a chat; nobody is mentioned. */
+export const chatBody = (format: Exclude<WebhookFormat, "json">, text: string): string =>
+  format === "discord"
+    ? JSON.stringify({ content: discordText(text), allowed_mentions: { parse: [] } })
+    : JSON.stringify({ text: slackText(text) })
+
+/** Returns the JSON body of a delivery (operators.md, "Webhooks"). */
+export const bodyOf = (format: WebhookFormat, subject: Subject): string =>
+  format === "json" ? subject.event.textWithCursor : chatBody(format, sentence(subject))

@@ -1,0 +1,23 @@
+import { Effect } from "effect"
+import { HttpApiBuilder } from "effect/http-api"
+import { ApplicationApi } from "../api/ApplicationApi.ts"
+import { Webhooks } from "./Webhooks.ts"
+
+/** Handlers of the webhook routes (operators.md, "Webhooks"). */
+export const WebhooksHandlers = HttpApiBuilder.group(
+  ApplicationApi,
+  "webhooks",
+  Effect.fn(function* (handlers) {
+    const webhooks = yield* Webhooks
+    return handlers.handleAll({
+      list: () => webhooks.list,
+      create: ({ payload }) => webhooks.create(payload),
+      get: ({ params }) => webhooks.get(params.webhook),
+      patch: ({ params, payload }) => webhooks.patch(params.webhook, payload),
+      remove: ({ params }) => webhooks.remove(params.webhook),
+      test: ({ params }) => webhooks.test(params.webhook),
+      replay: ({ params, payload }) => webhooks.replay(params.webhook, payload.cursor),
+      deliveries: ({ params }) => webhooks.deliveries(params.webhook)
+    })
+  })
+)

@@ -1,0 +1,72 @@
+import { ByteSize, Clock, Duration, Effect } from "effect"
+import { HttpClient, HttpClientRequest, HttpIncomingMessage } from "effect/http"
+import { whyNoAnswer } from "../api/transport.ts"
+import { elapsedMillis } from "../domain/elapsed.ts"
+import { cleanText } from "../domain/NodeText.ts"
+import { signatureHeaders } from "./signature.ts"
+
+/** The time for a response. */
+const TIMEOUT = Duration.seconds(10)
+/** The time for the rest of a response whose status is known; its content does not count. */
+const BODY_TIMEOUT = Duration.seconds(1)
+const LARGEST_BODY = ByteSize.kibibytes(64)
+
+export interface Message {
+  readonly url: string
+  readonly secret: string
+  readonly id: string
+  readonly body: string
+}
+
+/** How an attempt went; absent `error`: it succeeded. */
+export interface Attempt {
+  readonly at: string
+  readonly duration_ms: number
+  readonly status?: number
+  readonly error?: string
+}
+
+/**
+ * Sends one message: any 2xx within 10 s is success, redirects are not followed (operators.md, "Webhooks"). It never
+ * fails: the result says how it went.
+ */
+export const makeSend = Effect.map(HttpClient.HttpClient, (http) =>
+  Effect.fn("webhook.send")(function* ({ body, id, secret, url }: Message): Effect.fn.Return<Attempt> {
+    const now = yield* Clock.currentTimeMillis
+    const began = yield* elapsedMillis
+    const request = HttpClientRequest.post(url).pipe(
+      HttpClientRequest.setHeaders({
+        "user-agent": "Muster-Webhooks",
+        ...signatureHeaders(secret, { id, seconds: Math.floor(now / 1000), body })
+      }),
+      HttpClientRequest.bodyText(body, "application/json")
+    )
+    const statusOf = Effect.fnUntraced(function* () {
+      const response = yield* http.execute(request)
+      yield* response.text.pipe(
+        Effect.provideService(HttpIncomingMessage.MaxBodySize, LARGEST_BODY),
+        Effect.timeout(BODY_TIMEOUT),
+        Effect.ignore
+      )
+      return response.status
+    })
+    const outcome = yield* Effect.scoped(statusOf()).pipe(
+      Effect.map((status) => ({
+        status,
+        ...(status >= 200 && status < 300
+          ? {}
+          : { error: status >= 300 && status < 400 ? "redirects are not followed" : `status ${status}` })
+      })),
+      Effect.timeoutOrElse({
+        duration: TIMEOUT,
+        orElse: () => Effect.succeed({ error: `no response within ${Duration.toSeconds(TIMEOUT)} s` })
+      }),
+      Effect.catch((failure) => {
+        const { code, message } = whyNoAnswer(failure)
+        return Effect.succeed({ error: cleanText(message === "" ? code : message) })
+      })
+    )
+    const duration_ms = Math.round((yield* elapsedMillis) - began)
+    return { at: new Date(now).toISOString(), duration_ms, ...outcome }
+  })
+)
