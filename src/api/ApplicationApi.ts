@@ -32,6 +32,8 @@ export class ApplicationApi extends HttpApi.make("muster")
   .add(MetricsGroup)
   .middleware(SchemaErrors)
   .middleware(AnyFailure)
+  .annotate(HttpApi.ParseOptions, { errors: "all" })
+  .annotate(HttpApi.QueryParseOptions, { errors: "all", onExcessProperty: "error" })
   .annotate(HttpApi.PayloadParseOptions, { onExcessProperty: "error" })
   .annotateMerge(
     OpenApi.annotations({

@@ -25,12 +25,13 @@ import { Authorization } from "./Authorization.ts"
 import { EventQuery } from "./EventsGroup.ts"
 import { serverExample } from "./examples.ts"
 import { Writes } from "./Failures.ts"
-import { flag, linePage, many, numberBetween, oneOf, text, wholeNumber } from "./query.ts"
+import { flag, labels, linePage, names, numberBetween, oneOf, text, time, wholeNumber } from "./query.ts"
 import { IsStream, LongestWait } from "./routePolicy.ts"
 import { BulkOutcomes, Selector } from "./selector.ts"
 
 const params = { server: ServerId }
-const include = text(
+const include = names(
+  includable,
   `Further fields, comma-separated: ${includable.map((name) => `\`${name}\``).join(", ")}.`
 )
 
@@ -39,7 +40,7 @@ const filters = {
   blueprint_id: text("Only servers of this blueprint."),
   node_id: text("Only servers on this node."),
   status: oneOf(ServerStatus.literals, "Only servers with this status."),
-  label: many("Only servers whose labels meet `k=v`, `k!=v`, `k` or `!k`; may be given more than once."),
+  label: labels("Only servers whose labels meet `k=v`, `k!=v`, `k` or `!k`; may be given more than once."),
   q: text("Only servers whose id begins with this, or whose name contains it."),
   limit: numberBetween(1, 1000, "At most this many servers; `Link` has the address of the next page."),
   after: text("Only servers after the one with this id.")
@@ -288,7 +289,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
     }).annotateMerge(summary("Crashes of a server, also of a deleted one, newest first")),
     HttpApiEndpoint.get("crashes", "/crashes", {
       query: {
-        since: text("Only crashes since this time (RFC 3339)."),
+        since: time("Only crashes since this time (RFC 3339)."),
         blueprint_id: text("Only crashes of servers of this blueprint."),
         node_id: text("Only crashes on this node."),
         ...pageOfCrashes

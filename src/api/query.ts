@@ -1,5 +1,6 @@
 /** The query parameters and their descriptions in the API. */
 import { Predicate, Record, Schema } from "effect"
+import { labelCondition, MAX_CONDITIONS } from "../domain/Labels.ts"
 
 /** An optional parameter. */
 export const text = (description: string) => Schema.optionalKey(Schema.String.annotate({ description }))
@@ -11,6 +12,54 @@ export const many = (description: string) =>
 /** A parameter that matches `pattern`, else 422; an empty text counts as absent. */
 const given = (pattern: RegExp, expected: string, description: string) =>
   Schema.optionalKey(Schema.String.check(Schema.isPattern(pattern, { expected })).annotate({ description }))
+
+/** A text that a function accepts, else 422 with the returned reason; an empty text counts as absent. */
+const checkedBy = (whyNot: (text: string) => string | undefined) =>
+  Schema.makeFilter((text: string) => (text === "" ? undefined : whyNot(text)))
+
+const quoted = (text: string): string => JSON.stringify(text.slice(0, 200))
+
+/** Names, comma-separated. */
+export const names = (allowed: ReadonlyArray<string>, description: string) =>
+  Schema.optionalKey(
+    Schema.String.annotate({ description }).check(
+      checkedBy((text) => {
+        const unknown = text.split(",").filter((name) => name !== "" && !allowed.includes(name))
+        return unknown.length === 0
+          ? undefined
+          : `expected ${allowed.join(", ")}, got ${unknown.map(quoted).join(", ").slice(0, 300)}`
+      })
+    )
+  )
+
+/** A time of RFC 3339. */
+export const time = (description: string) =>
+  Schema.optionalKey(
+    Schema.String.annotate({ description }).check(
+      checkedBy((text) =>
+        isTime(text) ? undefined : `expected a time such as 2026-01-31T12:00:00Z, got ${quoted(text)}`
+      )
+    )
+  )
+
+const rfc3339 = /^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)$/
+
+/** Whether a text is a time of RFC 3339. */
+const isTime = (text: string): boolean => rfc3339.test(text) && !Number.isNaN(Date.parse(text))
+
+/** A condition on a label; may be given more than once. */
+export const labels = (description: string) => {
+  const condition = Schema.String.check(
+    checkedBy((text) =>
+      labelCondition(text) === undefined ? `expected k=v, k!=v, k or !k, got ${quoted(text)}` : undefined
+    )
+  )
+  return Schema.optionalKey(
+    Schema.Union([condition, Schema.Array(condition).check(Schema.isMaxLength(MAX_CONDITIONS))]).annotate({
+      description
+    })
+  )
+}
 
 /** `true` or `false`. */
 export const flag = (description: string) => given(/^(?:true|false)?$/, "true or false", description)

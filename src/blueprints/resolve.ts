@@ -3,7 +3,7 @@ import { Result, Schema } from "effect"
 import type { Blueprint } from "../domain/Blueprint.ts"
 import { type ConfigPatch, type ConfigPatches, parserOf } from "../domain/ConfigPatch.ts"
 import { isOfDaemon, tooMuch, VariableName, VariableValue, whyNotSet } from "../domain/environment.ts"
-import { InvalidRequest } from "../domain/errors.ts"
+import { InvalidRequest, joinReasons } from "../domain/errors.ts"
 import { patchConflicts, planFiles } from "../domain/filePlan.ts"
 import { withoutNoWeight } from "../domain/Limits.ts"
 import type { Overrides } from "../domain/Overrides.ts"
@@ -14,8 +14,18 @@ import { instancePath } from "./parse/paths.ts"
 import { printable } from "./parse/problem.ts"
 import { unknownPorts } from "./placeholders.ts"
 
-const invalid = (detail: string, hint?: string) =>
-  Result.fail(new InvalidRequest(hint === undefined ? { detail } : { detail, hint }))
+/** A reason against overrides. */
+interface Refusal {
+  readonly detail: string
+  readonly hint?: string
+}
+
+/** Fails with all reasons together. */
+const refusedFor = (refusals: ReadonlyArray<Refusal>): Result.Result<never, InvalidRequest> => {
+  const detail = joinReasons(refusals.map(({ detail }) => detail))
+  const hints = [...new Set(refusals.flatMap(({ hint }) => hint ?? []))].slice(0, 3)
+  return Result.fail(new InvalidRequest(hints.length === 0 ? { detail } : { detail, hint: hints.join(" ") }))
+}
 
 /**
  * Returns the definition of a server (decisions, section 3, "overrides"). Limits: software, blueprint, overrides, by
@@ -31,36 +41,42 @@ export const resolve = (
 ): Result.Result<ServerDefinition, InvalidRequest> => {
   const id = overrides.software ?? blueprint.software
   const software = softwares.get(id)
-  if (software === undefined) {
-    return invalid(`software is not defined: ${id}`, "GET /api/software lists what is defined.")
-  }
   const version = overrides.version ?? blueprint.version
-  const image = imageOf(blueprint, overrides, software, version)
-  if (Result.isFailure(image)) {
-    return invalid(
-      image.failure,
-      "Name another version or an image, or map the version in the software's file."
-    )
-  }
+  const image = software === undefined ? undefined : imageOf(blueprint, overrides, software, version)
   const files = { volumes: blueprint.state?.volumes ?? [], mounts: blueprint.state?.mounts ?? [] }
   const copy = blueprint.state?.copy ?? []
-  const given = mergeConfigs(software.configs, blueprint.configs)
-  const overriding = Result.flatMap(patchesOf(overrides.configs ?? {}, given), (patches) => {
-    const [conflict] = patchConflicts(planFiles({ ...files, copy }).plan, Object.keys(patches))
-    return conflict === undefined
-      ? Result.succeed(patches)
-      : Result.fail(`overrides.configs: ${conflict.reason}`)
-  })
-  if (Result.isFailure(overriding)) return invalid(overriding.failure)
+  const given = mergeConfigs(software?.configs ?? {}, blueprint.configs)
+  const overriding = patchesOf(overrides.configs ?? {}, given, software !== undefined)
+  const conflicts = patchConflicts(planFiles({ ...files, copy }).plan, Object.keys(overriding.patches))
   const env = environmentOf(blueprint, overrides.env ?? {})
-  if (Result.isFailure(env)) return Result.fail(env.failure)
-  const patches = mergeConfigs(given, overriding.success)
-  const [unknown] = unknownPorts([software.process.invocation, patches, env.success], blueprint.port_names)
+  const refusals: ReadonlyArray<Refusal> = [
+    ...(software === undefined
+      ? [{ detail: `software is not defined: ${id}`, hint: "GET /api/software lists what is defined." }]
+      : []),
+    ...(image !== undefined && Result.isFailure(image)
+      ? [
+          {
+            detail: image.failure,
+            hint: "Name another version or an image, or map the version in the software's file."
+          }
+        ]
+      : []),
+    ...overriding.refusals,
+    ...conflicts.map(({ reason }) => ({ detail: `overrides.configs: ${reason}` })),
+    ...env.refusals
+  ]
+  if (software === undefined || image === undefined || Result.isFailure(image) || refusals.length > 0) {
+    return refusedFor(refusals)
+  }
+  const patches = mergeConfigs(given, overriding.patches)
+  const [unknown] = unknownPorts([software.process.invocation, patches, env.env], blueprint.port_names)
   if (unknown !== undefined) {
-    return invalid(
-      `placeholder ${printable(unknown)}`,
-      `Name the ports in \`server.ports\` of blueprint ${blueprint.id}, or use {{server.build.ports.N}}.`
-    )
+    return refusedFor([
+      {
+        detail: `placeholder ${printable(unknown)}`,
+        hint: `Name the ports in \`server.ports\` of blueprint ${blueprint.id}, or use {{server.build.ports.N}}.`
+      }
+    ])
   }
   const save = overrides.save ?? blueprint.save
   const stop_timeout = overrides.stop_timeout ?? blueprint.stop_timeout
@@ -77,7 +93,7 @@ export const resolve = (
     configs: patches,
     ...files,
     copy,
-    env: env.success,
+    env: env.env,
     runtimes: software.runtimes,
     placement: blueprint.placement,
     restart: save ? blueprint.restart : { ...blueprint.restart, on_crash: false },
@@ -85,31 +101,33 @@ export const resolve = (
   })
 }
 
-/** Returns the blueprint's variables, then those of the overrides that a caller may set. */
+/** Returns the blueprint's variables, then those of the overrides, and why the caller may not set some. */
 const environmentOf = (
   blueprint: Blueprint,
   overrides: NonNullable<Overrides["env"]>
-): Result.Result<ServerDefinition["env"], InvalidRequest> => {
-  for (const [name, value] of Object.entries(overrides)) {
+): { readonly env: ServerDefinition["env"]; readonly refusals: ReadonlyArray<Refusal> } => {
+  const refusals = Object.entries(overrides).flatMap(([name, value]): ReadonlyArray<Refusal> => {
     const where = `overrides.env.${printable(name, 80)}`
     if (!Schema.is(VariableName)(name)) {
-      return invalid(`${where}: expected a name of at most 128 characters from A-Za-z0-9_, no digit first`)
+      return [
+        { detail: `${where}: expected a name of at most 128 characters from A-Za-z0-9_, no digit first` }
+      ]
     }
     const why = whyNotSet(name, blueprint.env_allow)
     if (why !== undefined) {
       const hint = isOfDaemon(name)
         ? "Use another name."
         : `Leave the variable out, or list ${name} in \`state.env-allow\` of blueprint ${blueprint.id}.`
-      return invalid(`${where}: refused: ${why}`, hint)
+      return [{ detail: `${where}: refused: ${why}`, hint }]
     }
     const decoded = Schema.decodeUnknownResult(VariableValue)(value)
-    if (Result.isFailure(decoded)) return invalid(`${where}: ${decoded.failure.message}`)
-  }
+    return Result.isFailure(decoded) ? [{ detail: `${where}: ${decoded.failure.message}` }] : []
+  })
   const env = { ...blueprint.state?.env, ...overrides }
-  const much = tooMuch(env)
+  const much = refusals.length > 0 ? undefined : tooMuch(env)
   return much === undefined
-    ? Result.succeed(env)
-    : invalid(`overrides.env, with the variables of the blueprint: ${much}`)
+    ? { env, refusals }
+    : { env, refusals: [{ detail: `overrides.env, with the variables of the blueprint: ${much}` }] }
 }
 
 /**
@@ -148,24 +166,33 @@ const mergeConfigs = (earlier: ConfigPatches, later: ConfigPatches): ConfigPatch
   )
 })
 
-/** Returns the patches of the overrides by the shortest form of the file; without a parser, the earlier one stays. */
+/**
+ * Returns the patches of the overrides by the shortest form of the file; without a parser, the earlier one stays.
+ *
+ * @param isWhole whether `given` has the patches of the software
+ */
 const patchesOf = (
   overrides: NonNullable<Overrides["configs"]>,
-  given: ConfigPatches
-): Result.Result<ConfigPatches, string> => {
+  given: ConfigPatches,
+  isWhole: boolean
+): { readonly patches: ConfigPatches; readonly refusals: ReadonlyArray<Refusal> } => {
   let patches: ConfigPatches = {}
+  const refusals: Array<Refusal> = []
   for (const [name, override] of Object.entries(overrides)) {
     const file = instancePath(name)
-    if (Result.isFailure(file)) return Result.fail(`overrides.configs: ${file.failure}`)
+    if (Result.isFailure(file)) {
+      refusals.push({ detail: `overrides.configs: ${file.failure}` })
+      continue
+    }
     const earlier = own(patches, file.success) ?? own(given, file.success)
     const parser = override.parser === undefined ? earlier?.parser : parserOf(override.parser)
-    if (parser === undefined) {
+    if (parser !== undefined) {
+      patches = mergeConfigs(patches, Object.fromEntries([[file.success, { parser, find: override.find }]]))
+    } else if (isWhole) {
       const where = printable(file.success, 80)
-      return Result.fail(
-        `overrides.configs["${where}"].parser is missing: neither blueprint nor software patches this file`
-      )
+      const detail = `overrides.configs["${where}"].parser is missing: neither blueprint nor software patches this file`
+      refusals.push({ detail })
     }
-    patches = mergeConfigs(patches, Object.fromEntries([[file.success, { parser, find: override.find }]]))
   }
-  return Result.succeed(patches)
+  return { patches, refusals }
 }

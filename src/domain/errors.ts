@@ -68,6 +68,16 @@ export class InvalidRequest extends ApiError<InvalidRequest>()(
   "Correct the field that `detail` names; /docs describes every route."
 ) {}
 
+/** Reasons that one error names. */
+const MOST_REASONS = 10
+
+/** Joins the reasons against one request (life.md): each once, at most {@link MOST_REASONS}. */
+export const joinReasons = (reasons: ReadonlyArray<string>): string => {
+  const all = [...new Set(reasons)]
+  const more = all.length - MOST_REASONS
+  return [...all.slice(0, MOST_REASONS), ...(more > 0 ? [`${more} more`] : [])].join("; ")
+}
+
 /** 426: the path speaks WebSocket only. */
 export class UpgradeRequired extends ApiError<UpgradeRequired>()(
   "UpgradeRequired",

@@ -1,6 +1,6 @@
-import { Effect } from "effect"
+import { Effect, Result } from "effect"
 import type { HttpServerRequest } from "effect/http"
-import { InvalidRequest } from "../domain/errors.ts"
+import { InvalidRequest, joinReasons } from "../domain/errors.ts"
 import { ServerId } from "../domain/Id.ts"
 import { Topic } from "../domain/ServerEvent.ts"
 import { type EventFilter, type EventInclude, includable } from "./EncodedEvent.ts"
@@ -13,33 +13,44 @@ export interface EventQuery {
   readonly cursor?: StartCursor
 }
 
-const parseCursor = (name: string, text: string, expected = "a whole number of at least 0") => {
+const wholeNumber = (name: string, text: string, expected: string): Result.Result<number, string> => {
   const cursor = /^\d+$/.test(text) ? Number(text) : Number.NaN
-  return Number.isSafeInteger(cursor)
-    ? Effect.succeed(cursor)
-    : Effect.fail(new InvalidRequest({ detail: `${name}: expected ${expected}` }))
+  return Number.isSafeInteger(cursor) ? Result.succeed(cursor) : Result.fail(`${name}: expected ${expected}`)
+}
+
+const NUMBER = "a whole number of at least 0"
+
+/** Returns the position at which a stream begins; undefined: the caller does not resume. */
+const parseCursor = (
+  [first, second]: ReadonlyArray<string>,
+  lastEventId: string | undefined
+): Result.Result<StartCursor | undefined, string> => {
+  if (lastEventId !== undefined && lastEventId !== "")
+    return wholeNumber("Last-Event-ID", lastEventId, NUMBER)
+  if (second !== undefined) return Result.fail("cursor: given more than once")
+  if (first === undefined || first === "now") return Result.succeed(first)
+  return wholeNumber("cursor", first, `${NUMBER}, or now`)
 }
 
 /** Reads names that are comma-separated, in one parameter or several; others than the allowed ones are refused. */
-const parseNames = Effect.fnUntraced(function* <const A extends string>(
+const parseNames = <const A extends string>(
   field: string,
   values: ReadonlyArray<string>,
   allowed: ReadonlyArray<A>
-) {
+): { readonly names: ReadonlySet<A>; readonly refused: ReadonlyArray<string> } => {
   const names = new Set<A>()
+  const refused: Array<string> = []
   for (const text of values.flatMap((value) => value.split(","))) {
     const given = text.trim()
-    if (given === "") continue
     const name = allowed.find((known) => known === given)
-    if (name === undefined) {
-      return yield* new InvalidRequest({
-        detail: `query field ${field}: expected ${allowed.join(", ")}, got ${JSON.stringify(given.slice(0, 100))}`
-      })
-    }
-    names.add(name)
+    if (name !== undefined) names.add(name)
+    else if (given !== "")
+      refused.push(
+        `query field ${field}: expected ${allowed.join(", ")}, got ${JSON.stringify(given.slice(0, 100))}`
+      )
   }
-  return names
-})
+  return { names, refused }
+}
 
 /**
  * Reads the parameters of an event stream (decisions, section 6; life, "Streams"): `topics` and `include`
@@ -53,8 +64,17 @@ export const parseEventQuery = Effect.fnUntraced(function* (
   lastEventId: string | undefined
 ): Effect.fn.Return<EventQuery, InvalidRequest> {
   const given = (name: string) => query.getAll(name).filter((value) => value !== "")
-  const topics = yield* parseNames("topics", given("topics"), Topic.literals)
-  const include = yield* parseNames("include", given("include"), includable)
+  const { names: topics, ...topicsRead } = parseNames("topics", given("topics"), Topic.literals)
+  const { names: include, ...includeRead } = parseNames("include", given("include"), includable)
+  const cursor = parseCursor(given("cursor"), lastEventId)
+  const refused = [
+    ...topicsRead.refused,
+    ...includeRead.refused,
+    ...(Result.isFailure(cursor) ? [cursor.failure] : [])
+  ]
+  if (refused.length > 0 || Result.isFailure(cursor)) {
+    return yield* new InvalidRequest({ detail: joinReasons(refused) })
+  }
   const serverIds = new Set(given("server_id").map((id) => ServerId.make(id)))
   const blueprintIds = new Set(given("blueprint_id"))
   const filter: EventFilter = {
@@ -62,16 +82,11 @@ export const parseEventQuery = Effect.fnUntraced(function* (
     ...(serverIds.size > 0 && { serverIds }),
     ...(blueprintIds.size > 0 && { blueprintIds })
   }
-  const wanted = { filter, ...(include.size > 0 && { include }) }
-  const [first, second] = given("cursor")
-  if (lastEventId !== undefined && lastEventId !== "") {
-    return { ...wanted, cursor: yield* parseCursor("Last-Event-ID", lastEventId) }
+  return {
+    filter,
+    ...(include.size > 0 && { include }),
+    ...(cursor.success === undefined ? {} : { cursor: cursor.success })
   }
-  if (second !== undefined) return yield* new InvalidRequest({ detail: "cursor: given more than once" })
-  if (first === undefined) return wanted
-  if (first === "now") return { ...wanted, cursor: first }
-  const expected = "a whole number of at least 0, or now"
-  return { ...wanted, cursor: yield* parseCursor("cursor", first, expected) }
 })
 
 /** {@link parseEventQuery} of a request. */

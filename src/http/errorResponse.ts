@@ -1,14 +1,12 @@
-import { Effect, type SchemaAST, SchemaIssue } from "effect"
+import { Effect } from "effect"
 import {
   HttpServerError,
   type HttpServerRequest,
   HttpServerRespondable,
   HttpServerResponse
 } from "effect/http"
-import type { HttpApiMiddleware } from "effect/http-api"
 import { type ErrorStatus, reasonPhrases } from "../domain/ApiError.ts"
 import { BodyTooLarge, InvalidRequest } from "../domain/errors.ts"
-import { nearest } from "../domain/nearest.ts"
 import { RequestId } from "../domain/RequestId.ts"
 
 /** Whether a status is that of a failure. */
@@ -88,43 +86,3 @@ export const withErrorBody = Effect.fnUntraced(function* (response: HttpServerRe
     Object.fromEntries(Object.entries(response.headers).filter(([name]) => !name.startsWith("content-")))
   )
 })
-
-const UNKNOWN_FIELD = "unknown field"
-
-const fieldsOf = (ast: SchemaAST.AST): ReadonlyArray<string> =>
-  ast._tag === "Objects" ? ast.propertySignatures.map(({ name }) => String(name)) : []
-
-/** Describes a mistake in the caller's terms, without names of the service's schemas. */
-const describeLeaf: SchemaIssue.LeafHook = (issue) => {
-  if (issue._tag === "MissingKey") return "required, but missing"
-  if (issue._tag === "UnexpectedKey") return [UNKNOWN_FIELD, ...fieldsOf(issue.ast)].join("\n")
-  if (issue._tag === "InvalidType" && issue.ast._tag === "Objects") return "Expected an object"
-  return SchemaIssue.defaultLeafHook(issue)
-}
-
-const formatIssue = SchemaIssue.makeFormatterStandardSchemaV1({ leafHook: describeLeaf })
-
-/** `Expected CreateServer` and `Expected OverridesEncoded | null` are objects for the caller. */
-const inCallersTerms = (message: string): string =>
-  message.replace(/^Expected [A-Z]\w+(?= \| null$|$)/, "Expected an object")
-
-const places = { Params: "path", Query: "query", Headers: "header", Payload: "body" } as const
-
-/** Returns the 422 of input that does not decode: the field's path and the expected value. */
-export const invalidRequest = (
-  error: Parameters<Parameters<typeof HttpApiMiddleware.layerSchemaErrorTransform>[1]>[0]
-): InvalidRequest | undefined => {
-  // A response that cannot be encoded is a defect of the service, not a bad request.
-  if (error.kind === "Body" || error.kind === "ResponseHeaders") return undefined
-  const [issue] = formatIssue(error.cause.issue).issues
-  const path = (issue?.path ?? []).map((part) => String(typeof part === "object" ? part.key : part)).join(".")
-  const place = places[error.kind as keyof typeof places] ?? error.kind.toLowerCase()
-  const [message = "not as expected", ...known] = (issue?.message ?? "not as expected").split("\n")
-  const near =
-    message === UNKNOWN_FIELD
-      ? nearest(path.slice(path.lastIndexOf(".") + 1).slice(0, 100), known)
-      : undefined
-  const meant = near === undefined ? "" : `; did you mean ${near}?`
-  const at = path === "" ? place : `${place} field ${path.slice(0, 200)}`
-  return new InvalidRequest({ detail: `${at}: ${inCallersTerms(message).slice(0, 500)}${meant}` })
-}

@@ -1,8 +1,8 @@
 import { isUtf8 } from "node:buffer"
 import { Effect, Fiber, type Scope } from "effect"
 import type { HttpServerRequest } from "effect/http"
-import { InvalidRequest } from "../domain/errors.ts"
-import { nearest } from "../domain/nearest.ts"
+import { InvalidRequest, joinReasons } from "../domain/errors.ts"
+import { useKnown } from "./invalidInput.ts"
 import type { Route } from "./RouteTable.ts"
 
 const decoder = new TextDecoder("utf-8", { fatal: true })
@@ -32,27 +32,21 @@ const escapes = /(?:%[0-9a-f]{2})+/gi
 const isEscapedUtf8 = (query: string) =>
   (query.match(escapes) ?? []).every((run) => isUtf8(Buffer.from(run.replaceAll("%", ""), "hex")))
 
-const unknownParameter = (name: string, known: ReadonlyArray<string>) => {
-  const near = nearest(name, known)
-  return new InvalidRequest({
-    detail: `query field ${name.slice(0, 100)}: unknown field${near === undefined ? "" : `; did you mean ${near}?`}`,
-    hint:
-      known.length === 0
-        ? "Remove the query: this route has no query parameters."
-        : `Use the query parameters of this route: ${known.join(", ")}.`
-  })
-}
-
 /**
- * Checks the query of a request against the declared parameters of its route (decisions, section 1, "422").
+ * Checks the query of a request (decisions, section 1, "422"). A route that declares parameters checks their names when it
+ * reads them.
  *
- * @error InvalidRequest the escapes are not UTF-8, or the route does not declare a parameter
+ * @error InvalidRequest the escapes are not UTF-8, or the route declares no parameters
  */
 export const strictQuery = (query: string, route: Route): Effect.Effect<void, InvalidRequest> => {
   if (query === "") return Effect.void
   if (!route.hasQueryFallbacks && !isEscapedUtf8(query)) return Effect.fail(notUtf8("query"))
-  const { query: known } = route
-  if (known === undefined) return Effect.void
-  const unknown = [...new URLSearchParams(query).keys()].find((name) => !known.includes(name))
-  return unknown === undefined ? Effect.void : Effect.fail(unknownParameter(unknown, known))
+  if (route.query?.length !== 0) return Effect.void
+  const given = [...new URLSearchParams(query).keys()]
+  return given.length === 0
+    ? Effect.void
+    : new InvalidRequest({
+        detail: joinReasons(given.map((name) => `query field ${name.slice(0, 100)}: unknown field`)),
+        hint: useKnown([])
+      })
 }

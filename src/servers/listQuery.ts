@@ -2,7 +2,7 @@
 
 import { Effect } from "effect"
 import type { Selector } from "../api/selector.ts"
-import { InvalidRequest } from "../domain/errors.ts"
+import { InvalidRequest, joinReasons } from "../domain/errors.ts"
 import { NodeId, ServerId } from "../domain/Id.ts"
 import { type LabelCondition, labelCondition, MAX_CONDITIONS } from "../domain/Labels.ts"
 import { type Includable, includable } from "../domain/Server.ts"
@@ -13,37 +13,32 @@ import { type Include, includeOf } from "./index/summary.ts"
 
 const isIncludable = (name: string): name is Includable => includable.some((known) => known === name)
 
-/** Reads `include=`. */
-export const parseInclude = Effect.fnUntraced(function* (
-  text: string | undefined
-): Effect.fn.Return<Include, InvalidRequest> {
-  const names: Array<Includable> = []
-  for (const name of (text ?? "").split(",")) {
-    if (isIncludable(name)) names.push(name)
-    else if (name !== "") {
-      return yield* new InvalidRequest({
-        detail: `query field include: expected ${includable.join(", ")}, got ${JSON.stringify(name.slice(0, 100))}`
-      })
-    }
-  }
-  return includeOf(names)
-})
+/** Reads `include=`; its route has checked the names. */
+export const parseInclude = (text = ""): Include => includeOf(text.split(",").filter(isIncludable))
 
-/** Reads conditions on labels. */
+/**
+ * Reads conditions on labels.
+ *
+ * @error InvalidRequest names each that cannot be read
+ */
 export const parseConditions = (
   texts: ReadonlyArray<string>,
   field: string
-): Effect.Effect<ReadonlyArray<LabelCondition>, InvalidRequest> =>
-  texts.length > MAX_CONDITIONS
+): Effect.Effect<ReadonlyArray<LabelCondition>, InvalidRequest> => {
+  const read = texts.map((text) => labelCondition(text) ?? text)
+  const refused = read.filter((found) => typeof found === "string")
+  return texts.length > MAX_CONDITIONS
     ? new InvalidRequest({ detail: `${field}: expected at most ${MAX_CONDITIONS}, got ${texts.length}` })
-    : Effect.forEach(texts, (text) => {
-        const condition = labelCondition(text)
-        return condition === undefined
-          ? new InvalidRequest({
-              detail: `${field}: expected k=v, k!=v, k or !k, got ${JSON.stringify(text.slice(0, 200))}`
-            })
-          : Effect.succeed(condition)
-      })
+    : refused.length === 0
+      ? Effect.succeed(read.filter((found) => typeof found !== "string"))
+      : new InvalidRequest({
+          detail: joinReasons(
+            refused.map(
+              (text) => `${field}: expected k=v, k!=v, k or !k, got ${JSON.stringify(text.slice(0, 200))}`
+            )
+          )
+        })
+}
 
 const conditionsOf = ({ labels = [] }: Selector) =>
   Array.isArray(labels) ? labels : Object.entries(labels).map(([key, value]) => `${key}=${value}`)

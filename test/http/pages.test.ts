@@ -324,6 +324,7 @@ layer(service(noNode), options)("pages", (it) => {
           "GET /api/servers/{server}/status",
           "GET /api/software",
           "GET /api/software/{software}",
+          "GET /api/stats",
           "GET /api/system",
           "GET /healthz",
           "GET /metrics",
