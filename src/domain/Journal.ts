@@ -10,7 +10,7 @@ import type { WebhookId } from "./Webhook.ts"
 
 /**
  * A committed change of a server. Topics without a `:` are public events (contract 6.2). The others are internal;
- * `server:install` is also the opt-in topic `install` of streams.
+ * `server:install` and `server:expiring` are also opt-in topics of streams.
  */
 export type ServerChange = { readonly server_id: ServerId } & (
   | { readonly topic: "status"; readonly payload: ServerStatus }
@@ -20,6 +20,8 @@ export type ServerChange = { readonly server_id: ServerId } & (
   | { readonly topic: "server:crash-recorded"; readonly payload: CrashSummary }
   /** A caller has changed the settings of the server: its row has them. */
   | { readonly topic: "server:changed"; readonly payload: null }
+  /** The server expires soon, at this time (RFC 3339); also the opt-in topic `expiring` of streams. */
+  | { readonly topic: "server:expiring"; readonly payload: string }
   | { readonly topic: "server:install"; readonly payload: InstallState }
   | { readonly topic: "server:start-pending"; readonly payload: boolean }
   | { readonly topic: "server:restart"; readonly payload: RestartState | null }
@@ -119,6 +121,10 @@ export const serverOf = (change: Change): ServerId | undefined =>
 export type PublicChange = Extract<ServerChange, { readonly topic: "status" | "crash" | "deleted" }>
 
 export const isPublic = (change: Change): change is PublicChange => !change.topic.includes(":")
+
+/** Whether a change is published to streams that name its topic. */
+export const isOptInChange = ({ topic }: Change): boolean =>
+  topic === "server:install" || topic === "server:expiring"
 
 /** Oldest and newest cursor that the journal keeps; `newest` is 0 before the first change. */
 export interface JournalBounds {

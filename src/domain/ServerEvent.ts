@@ -2,13 +2,13 @@ import { Schema } from "effect"
 import { InstallPhase } from "./InstallState.ts"
 import { InstallStepName } from "./InstallStep.ts"
 import { ExitCode, NodeText } from "./NodeText.ts"
-import { Server } from "./Server.ts"
+import { Server, ServerStats } from "./Server.ts"
 import { ServerStatus } from "./ServerStatus.ts"
 
 /** The topics of every stream (contract 6.2). */
 const DefaultTopic = Schema.Literals(["status", "crash", "deleted"])
 /** The topics that a stream has only if `topics` names them (life, "Installations"). */
-const OptInTopic = Schema.Literals(["install"])
+const OptInTopic = Schema.Literals(["install", "stats", "expiring"])
 
 /** Names of the public topics. */
 export const Topic = Schema.Literals([...DefaultTopic.literals, ...OptInTopic.literals])
@@ -37,6 +37,10 @@ export const InstallProgress = Schema.Struct({
 }).annotate({ identifier: "InstallProgress" })
 export type InstallProgress = typeof InstallProgress.Type
 
+/** Payload of an `expiring` event: when the server is deleted, RFC 3339. */
+export const Expiring = Schema.Struct({ expires_at: Schema.String }).annotate({ identifier: "Expiring" })
+export type Expiring = typeof Expiring.Type
+
 const message = <T extends Topic, S extends Schema.Top>(topic: T, payload: S) =>
   Schema.Struct({
     Topic: Schema.Literal(topic),
@@ -63,6 +67,8 @@ export const ServerEvent = Schema.Union([
   message("status", ServerStatus),
   message("crash", Crash),
   message("deleted", Schema.Null),
-  message("install", InstallProgress)
+  message("install", InstallProgress),
+  message("stats", ServerStats),
+  message("expiring", Expiring)
 ]).annotate({ identifier: "ServerEvent" })
 export type ServerEvent = typeof ServerEvent.Type

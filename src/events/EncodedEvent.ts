@@ -6,7 +6,14 @@ export interface EventFilter {
   readonly topics?: ReadonlySet<Topic>
   readonly serverIds?: ReadonlySet<ServerId>
   readonly blueprintIds?: ReadonlySet<string>
+  /** Seconds between two `stats` events of a server. */
+  readonly interval?: number
 }
+
+/** Seconds between two `stats` events of a server, without `interval`. */
+const DEFAULT_INTERVAL = 10
+
+export const intervalOf = ({ interval = DEFAULT_INTERVAL }: EventFilter): number => interval
 
 /** The fields that `include` adds to `Data` (life, "Streams"). */
 export const includable = ["server", "time"] as const
@@ -18,6 +25,8 @@ export interface EncodedEvent {
   readonly cursor: number
   /** Whether the event is not in the journal: it has neither `id:` nor `Cursor`. */
   readonly isLive: boolean
+  /** Only subscribers with this interval, in seconds, receive the event. */
+  readonly interval: number | undefined
   readonly topic: Topic
   /** Whether only subscribers that name the topic receive the event. */
   readonly isOptIn: boolean
@@ -40,8 +49,16 @@ export interface EncodedEvent {
 export const isNews = (event: EncodedEvent, position: number): boolean =>
   event.cursor > position || (event.isLive && event.cursor === position)
 
+/** Whether `filter` lets the events of a server through. */
+export const letsThrough = (
+  { blueprintIds, serverIds }: EventFilter,
+  { blueprint_id, server_id }: Pick<EncodedEvent, "blueprint_id" | "server_id">
+): boolean =>
+  (serverIds === undefined || serverIds.has(server_id)) &&
+  (blueprintIds === undefined || blueprintIds.has(blueprint_id))
+
 /** Whether `filter` lets an event through. */
 export const passes = (filter: EventFilter, event: EncodedEvent): boolean =>
   (filter.topics === undefined ? !event.isOptIn : filter.topics.has(event.topic)) &&
-  (filter.serverIds === undefined || filter.serverIds.has(event.server_id)) &&
-  (filter.blueprintIds === undefined || filter.blueprintIds.has(event.blueprint_id))
+  (event.interval === undefined || event.interval === intervalOf(filter)) &&
+  letsThrough(filter, event)

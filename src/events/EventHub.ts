@@ -1,7 +1,7 @@
 import { Array as Arr, Context, Effect, Layer, PubSub, type Scope, Stream } from "effect"
 import { CursorExpired, type Unavailable } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
-import { type JournalEntry, serverOf } from "../domain/Journal.ts"
+import { isOptInChange, type JournalEntry, serverOf } from "../domain/Journal.ts"
 import { isOptIn } from "../domain/ServerEvent.ts"
 import { Journal } from "../store/journal/Journal.ts"
 import { type EncodedEvent, type EventFilter, type EventInclude, isNews, passes } from "./EncodedEvent.ts"
@@ -104,7 +104,7 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
 
   const toEvent = (entry: JournalEntry) => {
     if (subscribers.size === 0) return undefined
-    if (entry.change.topic === "server:install" && demand.optIn === 0) return undefined
+    if (isOptInChange(entry.change) && demand.optIn === 0) return undefined
     return encode(entry, demand.server === 0 ? null : summaryFor(entry))
   }
 

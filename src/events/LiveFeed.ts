@@ -1,16 +1,19 @@
 import { Context, Layer } from "effect"
 import type { ServerId } from "../domain/Id.ts"
+import type { ServerStats } from "../domain/Server.ts"
 import type { InstallProgress } from "../domain/ServerEvent.ts"
 
 /** News of a server that is not in the journal: only streams that are open get it. */
-export interface LiveNews {
+export type LiveNews = {
   readonly server_id: ServerId
   readonly blueprint_id: string
   /** Milliseconds since the epoch. */
   readonly at: number
-  readonly topic: "install"
-  readonly payload: InstallProgress
-}
+} & (
+  | { readonly topic: "install"; readonly payload: InstallProgress }
+  /** `interval`: only for streams with this interval, in seconds. */
+  | { readonly topic: "stats"; readonly payload: ServerStats; readonly interval: number }
+)
 
 /** Carries live news to the streams; the event hub is the receiver. */
 export class LiveFeed extends Context.Service<

@@ -4,7 +4,7 @@ import { currentStep } from "../domain/InstallStep.ts"
 import type { JournalEntry } from "../domain/Journal.ts"
 import { cleanText } from "../domain/NodeText.ts"
 import type { Server } from "../domain/Server.ts"
-import { type InstallProgress, isOptIn, type Topic } from "../domain/ServerEvent.ts"
+import { type Expiring, type InstallProgress, isOptIn, type Topic } from "../domain/ServerEvent.ts"
 import type { EncodedEvent, EventInclude } from "./EncodedEvent.ts"
 import type { LiveNews } from "./LiveFeed.ts"
 
@@ -23,6 +23,7 @@ const once = <A>(make: () => A): (() => A) => {
 interface Content {
   readonly entry: Pick<JournalEntry, "cursor" | "at" | "blueprint_id">
   readonly isLive: boolean
+  readonly interval?: number
   readonly topic: Topic
   readonly server_id: ServerId
   readonly payload: unknown
@@ -42,6 +43,7 @@ interface Extra {
 class Encoded implements EncodedEvent {
   readonly cursor: number
   readonly isLive: boolean
+  readonly interval: number | undefined
   readonly topic: Topic
   readonly isOptIn: boolean
   readonly server_id: ServerId
@@ -62,6 +64,7 @@ class Encoded implements EncodedEvent {
     this.content = content
     this.cursor = cursor
     this.isLive = isLive
+    this.interval = content.interval
     this.topic = topic
     this.isOptIn = isOptIn(topic)
     this.server_id = server_id
@@ -129,7 +132,15 @@ const installProgress = ({ failure_reason, phase, steps = [] }: InstallState): I
  */
 export const encodeLive = (news: LiveNews, cursor: number, server: Server | null): EncodedEvent => {
   const { at, blueprint_id, payload, server_id, topic } = news
-  return new Encoded({ entry: { cursor, at, blueprint_id }, isLive: true, topic, server_id, payload, server })
+  return new Encoded({
+    entry: { cursor, at, blueprint_id },
+    isLive: true,
+    ...("interval" in news && { interval: news.interval }),
+    topic,
+    server_id,
+    payload,
+    server
+  })
 }
 
 /**
@@ -157,6 +168,10 @@ export const encode = (entry: JournalEntry, server: Server | null = null): Encod
       return encoded("deleted", change.server_id, null)
     case "server:install":
       return encoded("install", change.server_id, installProgress(change.payload))
+    case "server:expiring": {
+      const expiring: Expiring = { expires_at: change.payload }
+      return encoded("expiring", change.server_id, expiring)
+    }
     default:
       return undefined
   }

@@ -32,6 +32,9 @@ const parseCursor = (
   return wholeNumber("cursor", first, `${NUMBER}, or now`)
 }
 
+/** The longest interval of the topic `stats`, in seconds. */
+const LONGEST_INTERVAL = 60
+
 /** Reads names that are comma-separated, in one parameter or several; others than the allowed ones are refused. */
 const parseNames = <const A extends string>(
   field: string,
@@ -54,10 +57,10 @@ const parseNames = <const A extends string>(
 
 /**
  * Reads the parameters of an event stream (decisions, section 6; life, "Streams"): `topics` and `include`
- * (comma-separated), `server_id`, `blueprint_id` (each repeatable) and `cursor`. Empty values count as absent.
+ * (comma-separated), `server_id`, `blueprint_id` (each repeatable), `interval` and `cursor`. Empty values count as absent.
  * `Last-Event-ID` takes precedence over `cursor`: a browser that reconnects sends it with the original address.
  *
- * @error InvalidRequest an unknown topic or field, or a cursor that is neither a whole number of at least 0 nor `now`
+ * @error InvalidRequest an unknown topic or field, an interval without `stats`, or a cursor that is neither a whole number of at least 0 nor `now`
  */
 export const parseEventQuery = Effect.fnUntraced(function* (
   query: URLSearchParams,
@@ -77,16 +80,40 @@ export const parseEventQuery = Effect.fnUntraced(function* (
   }
   const serverIds = new Set(given("server_id").map((id) => ServerId.make(id)))
   const blueprintIds = new Set(given("blueprint_id"))
+  const interval = yield* parseInterval(given("interval"), topics)
   const filter: EventFilter = {
     ...(topics.size > 0 && { topics }),
     ...(serverIds.size > 0 && { serverIds }),
-    ...(blueprintIds.size > 0 && { blueprintIds })
+    ...(blueprintIds.size > 0 && { blueprintIds }),
+    ...(interval !== undefined && { interval })
   }
   return {
     filter,
     ...(include.size > 0 && { include }),
     ...(cursor.success === undefined ? {} : { cursor: cursor.success })
   }
+})
+
+/** Reads `interval`; only a stream with the topic `stats` has one. */
+const parseInterval = Effect.fnUntraced(function* (
+  values: ReadonlyArray<string>,
+  topics: ReadonlySet<Topic>
+) {
+  const [text, second] = values
+  if (text === undefined) return undefined
+  const interval = /^\d{1,2}$/.test(text) && second === undefined ? Number(text) : 0
+  if (interval < 1 || interval > LONGEST_INTERVAL) {
+    return yield* new InvalidRequest({
+      detail: `query field interval: expected a whole number from 1 to ${LONGEST_INTERVAL}`
+    })
+  }
+  if (!topics.has("stats")) {
+    return yield* new InvalidRequest({
+      detail: "query field interval: only the topic stats has an interval",
+      hint: "Add the topic `stats` to `topics`, or leave `interval` out."
+    })
+  }
+  return interval
 })
 
 /** {@link parseEventQuery} of a request. */

@@ -9,25 +9,28 @@ import type { ServerId } from "../domain/Id.ts"
 import { EventHub } from "./EventHub.ts"
 import { type EventQuery, eventQueryOf } from "./filter.ts"
 import { OpenStreams } from "./OpenStreams.ts"
+import { StatsFeed } from "./StatsFeed.ts"
 import { StreamShutdown } from "./StreamShutdown.ts"
 import { sseResponse } from "./sse.ts"
 import { Tickets } from "./Tickets.ts"
 import { serveEventSocket } from "./websocket.ts"
 
 /** The same text for the same events with the same fields, in whatever order the request names them. */
-const contentOf = ({ filter: { blueprintIds, serverIds, topics }, include }: EventQuery) =>
+const contentOf = ({ filter: { blueprintIds, interval, serverIds, topics }, include }: EventQuery) =>
   JSON.stringify([
     "events",
+    ...(interval === undefined ? [] : [interval]),
     ...[topics, serverIds, blueprintIds, include].map((names) =>
       names === undefined ? null : [...names].toSorted()
     )
   ])
 
-/** Reads the query of a request and opens the stream of its ticket, if it has one. */
+/** Reads the query of a request, opens the stream of its ticket, if it has one, and returns how to subscribe. */
 const makeOpenStream = Effect.gen(function* () {
   const hub = yield* EventHub
   const tickets = yield* Tickets
   const streams = yield* OpenStreams
+  const stats = yield* StatsFeed
   return Effect.fnUntraced(function* (request: HttpServerRequest.HttpServerRequest, serverId?: ServerId) {
     yield* streams.take
     const asked = yield* eventQueryOf(request)
@@ -42,7 +45,12 @@ const makeOpenStream = Effect.gen(function* () {
     // A subscription without a number begins no earlier than at the position.
     const start = cursor ?? (yield* hub.position)
     const replaced = yield* tickets.open({ content: contentOf(query), start, cursor })
-    return { query, replaced }
+    const subscribe = Effect.fnUntraced(function* (until?: Effect.Effect<void>) {
+      const subscription = yield* hub.subscribe({ ...query, ...(until !== undefined && { until }) })
+      if (query.filter.topics?.has("stats")) yield* stats.listen(query.filter)
+      return subscription
+    })
+    return { query, replaced, subscribe }
   })
 })
 
@@ -51,15 +59,14 @@ const makeOpenStream = Effect.gen(function* () {
  * (decisions, section 3, `GET .../events`).
  */
 export const makeServeEvents = Effect.gen(function* () {
-  const hub = yield* EventHub
   const { begun } = yield* StreamShutdown
   const keyEnds = yield* KeyEnds
   const openStream = yield* makeOpenStream
   return Effect.fn("serveEvents")(
     function* (request: HttpServerRequest.HttpServerRequest, serverId?: ServerId) {
-      const { query, replaced } = yield* openStream(request, serverId)
+      const { query, replaced, subscribe } = yield* openStream(request, serverId)
       const shutdown = Effect.raceAllFirst([begun, keyEnds(yield* CurrentPrincipal), replaced])
-      const subscription = yield* hub.subscribe({ ...query, until: shutdown })
+      const subscription = yield* subscribe(shutdown)
       return yield* sseResponse(subscription, {
         withIds: query.cursor !== undefined,
         withStart: query.cursor === "now",
@@ -75,7 +82,6 @@ export const EventsHandlers = HttpApiBuilder.group(
   ApplicationApi,
   "events",
   Effect.fn(function* (handlers) {
-    const hub = yield* EventHub
     const tickets = yield* Tickets
     const { begun } = yield* StreamShutdown
     const keyEnds = yield* KeyEnds
@@ -85,8 +91,8 @@ export const EventsHandlers = HttpApiBuilder.group(
       sse: ({ request }) => serveEvents(request),
       websocket: Effect.fnUntraced(
         function* ({ request }) {
-          const { query, replaced } = yield* openStream(request)
-          const subscription = yield* hub.subscribe(query)
+          const { query, replaced, subscribe } = yield* openStream(request)
+          const subscription = yield* subscribe()
           return yield* serveEventSocket(request, subscription, {
             withCursors: query.cursor !== undefined,
             shutdown: begun,

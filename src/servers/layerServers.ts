@@ -15,6 +15,7 @@ import { Rollouts } from "./Rollouts.ts"
 import { ServerLifecycle } from "./records/ServerLifecycle.ts"
 import { ServerLocks } from "./records/ServerLocks.ts"
 import { ServerManager } from "./ServerManager.ts"
+import { StatsSampler } from "./StatsSampler.ts"
 
 export interface ServersOptions {
   /** Provisioning calls to one node at a time. Default: 64. */
@@ -58,6 +59,7 @@ export const layerServers = (options: ServersOptions = {}) => {
     ServerExpiry,
     Rollouts.layer,
     rollouts,
+    StatsSampler,
     summaries
   ).pipe(
     Layer.provideMerge(NodeGateway.layer),

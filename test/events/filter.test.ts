@@ -43,7 +43,7 @@ describe("decisions 6: filters", () => {
       assert.strictEqual(error._tag, "InvalidRequest")
       assert.strictEqual(
         error.detail,
-        'query field topics: expected status, crash, deleted, install, got "server:created"'
+        'query field topics: expected status, crash, deleted, install, stats, expiring, got "server:created"'
       )
     })
   )
@@ -94,6 +94,25 @@ describe("life, Streams: cursor=now, include and opt-in topics", () => {
       const error = yield* Effect.flip(parse("include=server,status"))
       assert.strictEqual(error._tag, "InvalidRequest")
       assert.strictEqual(error.detail, 'query field include: expected server, time, got "status"')
+    })
+  )
+
+  it.effect("interval is a number of seconds from 1 to 60, and only for the topic stats", () =>
+    Effect.gen(function* () {
+      assert.strictEqual((yield* parse("topics=stats&interval=1")).filter.interval, 1)
+      assert.strictEqual((yield* parse("topics=status,stats&interval=60")).filter.interval, 60)
+      assert.isUndefined((yield* parse("topics=stats&interval=")).filter.interval)
+      for (const [query, detail] of [
+        ["topics=stats&interval=0", "query field interval: expected a whole number from 1 to 60"],
+        ["topics=stats&interval=61", "query field interval: expected a whole number from 1 to 60"],
+        ["topics=stats&interval=1.5", "query field interval: expected a whole number from 1 to 60"],
+        ["topics=stats&interval=5&interval=6", "query field interval: expected a whole number from 1 to 60"],
+        ["interval=5", "query field interval: only the topic stats has an interval"],
+        ["topics=install&interval=5", "query field interval: only the topic stats has an interval"]
+      ] as const) {
+        const error = yield* Effect.flip(parse(query))
+        assert.strictEqual(error._tag === "InvalidRequest" && error.detail, detail)
+      }
     })
   )
 

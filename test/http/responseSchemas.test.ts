@@ -163,7 +163,8 @@ layer(Muster.layer(definitions), options)("contract: responses match the declare
     Effect.gen(function* () {
       const api = yield* Muster
       const id = yield* create(api, "kept")
-      const extended = "cursor=now&include=server,time&topics=status,crash,deleted,install"
+      const extended =
+        "cursor=now&include=server,time&topics=status,crash,deleted,install,stats,expiring&interval=1"
       const paths = streams.map((path) => path.replace(":server", id))
       const targets = paths.flatMap((path) => [path, `${path}?cursor=0`, `${path}?${extended}`])
       const sse = yield* Effect.forEach(targets, (target) => subscribe(api, target))

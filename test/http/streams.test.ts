@@ -181,6 +181,87 @@ layer(service(), options)("streams", (it) => {
     )
   })
 
+  describe("life, Installations: the opt-in topics stats and expiring", () => {
+    it.effect("stats has the figures of GET .../stats, live, at each interval, over SSE and WebSocket", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* running(api, "kept")
+        const query = `topics=stats,status&interval=1&server_id=${id}&cursor=now&include=time,server`
+        const sse = yield* subscribe(api, `/api/events?${query}`)
+        const own = yield* subscribe(api, `/api/servers/${id}/events?topics=stats&interval=1`)
+        const ticket = yield* ticketOf(api)
+        const { messages } = yield* socket(api, `/api/events/ws?ticket=${ticket}&${query}`)
+        const others = yield* subscribe(api, `/api/events?blueprint_id=passing&topics=stats&interval=1`)
+        const plain = yield* subscribe(api, "/api/events")
+        const isStats = (text: string) => text.startsWith('{"Topic":"stats"')
+        yield* eventually(Effect.sync(messages), (all) => all.filter(isStats).length >= 2)
+        yield* eventually(Effect.sync(sse.events), (all) => all.length >= 2)
+        yield* eventually(Effect.sync(own.events), (all) => all.length >= 2)
+        const { json: figures } = yield* expectStatus(api, 200, "GET", `/api/servers/${id}/stats`)
+        const all = [...messages(), ...sse.text().split("\n")].map((text) => JSON.parse(text))
+        for (const { Cursor, Data, Topic } of all) {
+          assert.strictEqual(Topic, "stats")
+          assert.isUndefined(Cursor)
+          assert.deepStrictEqual(Object.keys(Data.payload), Object.keys(figures))
+          assert.strictEqual(Data.payload.state, "running")
+          assert.strictEqual(Data.server.id, id)
+          assert.match(Data.time, rfc3339)
+        }
+        assert.isUndefined(sse.events()[0]?.Cursor)
+        yield* remove(api, id)
+        yield* eventually(
+          Effect.sync(() => plain.of(id)),
+          (events) => events.at(-1) === "deleted"
+        )
+        assert.deepStrictEqual(others.events(), [])
+        assert.isFalse(plain.text().includes("stats"))
+      })
+    )
+
+    it.effect("interval without the topic is 422", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        for (const path of ["/api/events?interval=5", "/api/events?topics=install&interval=5"]) {
+          assertError(
+            yield* api.request("GET", path),
+            422,
+            "query field interval: only the topic stats has an interval"
+          )
+        }
+      })
+    )
+
+    it.effect("expiring is announced once for each expiry, 60 s before it", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const from = yield* newest(api)
+        const stream = yield* subscribe(api, `/api/events?topics=expiring,deleted&cursor=${from}`)
+        const later = yield* create(api, "kept", { expires_in: 3600 })
+        const id = yield* create(api, "kept", { expires_in: 50 })
+        const expiry = Effect.map(
+          expectStatus(api, 200, "GET", `/api/servers/${id}?include=expires_at`),
+          ({ json }) => `expiring {"expires_at":"${json.expires_at}"}`
+        )
+        const first = yield* expiry
+        yield* eventsAre(stream, id, [first])
+        yield* expectStatus(api, 200, "PATCH", `/api/servers/${id}`, { body: { name: "other" } })
+        yield* expectStatus(api, 200, "PATCH", `/api/servers/${id}`, { body: { expires_in: 40 } })
+        const second = yield* expiry
+        assert.notStrictEqual(second, first)
+        yield* eventsAre(stream, id, [first, second])
+        yield* expectStatus(api, 200, "PATCH", `/api/servers/${later}`, { body: { expires_in: 59 } })
+        yield* eventually(
+          Effect.sync(() => stream.of(later)),
+          (events) => events.length === 1
+        )
+        for (const server of [id, later]) yield* remove(api, server)
+        const replayed = yield* subscribe(api, `/api/events?topics=expiring,deleted&cursor=${from}`)
+        yield* eventsAre(replayed, id, [first, second, "deleted"])
+        assert.isTrue(replayed.events().every(({ Cursor }) => Cursor !== undefined))
+      })
+    )
+  })
+
   describe("life, Installations: the opt-in topic install", () => {
     it.effect("the stream has the phases of an installation only if topics names install", () =>
       Effect.gen(function* () {

@@ -13,7 +13,8 @@ const decodeEvent = Schema.decodeUnknownSync(Schema.fromJsonString(ServerEvent))
 export interface EventStream {
   /** The events received so far. */
   readonly events: () => ReadonlyArray<ServerEvent>
-  /** The events of one server in short form: the status, `crash <reason>`, `install <phase> <step>`, `deleted`. */
+  /** The events of one server in short form: the status, `crash <reason>`, `install <phase> <step>`, `deleted`,
+   * or the topic with its payload. */
   readonly of: (server_id: string) => ReadonlyArray<string>
   readonly ended: () => boolean
   /** The received JSON, one event a line, without the sanitizing of {@link events}. */
@@ -27,7 +28,9 @@ const brief = (event: ServerEvent): string =>
       ? `crash ${event.Data.payload.reason}`
       : event.Topic === "install"
         ? ["install", event.Data.payload.phase, event.Data.payload.step ?? ""].join(" ").trimEnd()
-        : "deleted"
+        : event.Topic === "deleted"
+          ? "deleted"
+          : `${event.Topic} ${JSON.stringify(event.Data.payload)}`
 
 /** Subscribes over SSE and returns after the first comment, so that no later event is missed. */
 export const subscribe = (

@@ -9,13 +9,17 @@ import { makeWorkQueue, type StepOutcome } from "../../work/WorkQueue.ts"
 import { ServerIndex } from "../index/ServerIndex.ts"
 import type { NodeCallError } from "../records/nodeErrors.ts"
 import { makeRemove } from "../records/removal.ts"
+import { ServerLifecycle } from "../records/ServerLifecycle.ts"
 
 /** The longest sleep between two looks at the clock, which may jump or be held, in ms. */
 const LONGEST_SLEEP = 10_000
 
+/** The time between the `expiring` event and the deletion, in ms. */
+const ANNOUNCED_BEFORE = 60_000
+
 /**
- * Deletes expired servers, on the leader (life.md, "Creation"): as `DELETE ...?force=true`, so that a node that is away
- * deletes its files once it is back.
+ * Announces the expiry of servers and deletes expired ones, on the leader (life.md, "Creation", "Installations"): as
+ * `DELETE ...?force=true`, so that a node that is away deletes its files once it is back.
  */
 export const ServerExpiry = Layer.effectDiscard(
   Effect.gen(function* () {
@@ -23,7 +27,10 @@ export const ServerExpiry = Layer.effectDiscard(
     const index = yield* ServerIndex
     const journal = yield* Journal
     const leadership = yield* Leadership
+    const lifecycle = yield* ServerLifecycle
     const remove = yield* makeRemove
+    /** The expiry that is announced, by server. */
+    let announced: ReadonlyMap<ServerId, string> = new Map()
     const changed = yield* Latch.make(false)
 
     const queue = yield* makeWorkQueue({
@@ -32,7 +39,14 @@ export const ServerExpiry = Layer.effectDiscard(
       step: Effect.fnUntraced(function* (id: ServerId): Effect.fn.Return<StepOutcome, NodeCallError> {
         const record = Option.getOrUndefined(yield* index.find(id))
         const now = yield* clock.millis
-        if (record === undefined || !hasExpired(record, now)) return "done"
+        if (record?.expires_at === undefined) return "done"
+        if (!hasExpired(record, now)) {
+          // It may have been extended since.
+          if (Date.parse(record.expires_at) - now > ANNOUNCED_BEFORE) return "done"
+          yield* lifecycle.announceExpiry(record)
+          announced = new Map(announced).set(id, record.expires_at)
+          return "done"
+        }
         yield* Effect.annotateLogs(Effect.logInfo("server expired"), { server_id: id })
         yield* Effect.catchTag(
           remove(id, { force: true, onlyIf: (row) => hasExpired(row, now) }),
@@ -60,12 +74,17 @@ export const ServerExpiry = Layer.effectDiscard(
       changed.closeUnsafe()
       const now = yield* clock.millis
       let sleep = LONGEST_SLEEP
+      const stillAnnounced = new Map<ServerId, string>()
       for (const { expires_at, id } of yield* index.records) {
         if (expires_at === undefined) continue
         const left = Date.parse(expires_at) - now
-        if (left <= 0) queue.add(id)
-        else sleep = Math.min(sleep, left)
+        const isAnnounced = announced.get(id) === expires_at
+        if (isAnnounced) stillAnnounced.set(id, expires_at)
+        if (left <= (isAnnounced ? 0 : ANNOUNCED_BEFORE)) queue.add(id)
+        if (left > ANNOUNCED_BEFORE) sleep = Math.min(sleep, left - ANNOUNCED_BEFORE)
+        else if (left > 0) sleep = Math.min(sleep, left)
       }
+      announced = stillAnnounced
       yield* Effect.raceFirst(changed.await, Effect.sleep(sleep))
     })
     yield* leadership.whileLeader(Effect.forever(expire))

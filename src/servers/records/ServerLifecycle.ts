@@ -69,6 +69,8 @@ export class ServerLifecycle extends Context.Service<
     ): Effect.Effect<Redefined, NotFound | Conflict | Unavailable | E>
     /** Records that the node has accepted the definition of a time. */
     delivered(id: ServerId, defined_at: number): Effect.Effect<void, Unavailable>
+    /** Publishes that a server expires soon, once for each expiry. */
+    announceExpiry(record: ServerRecord): Effect.Effect<void, Unavailable>
     /** Records that a removal begins, so that it continues after a crash; returns the record. */
     beginRemoval(
       id: ServerId,

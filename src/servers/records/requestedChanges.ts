@@ -86,7 +86,14 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
     yield* append({ topic: "server:changed", server_id: record.id, payload: null }, record.blueprint_id)
   })
 
+  const announceExpiry = Effect.fnUntraced(function* ({ blueprint_id, expires_at, id }: ServerRecord) {
+    if (expires_at === undefined || !(yield* servers.announceExpiry(id, expires_at))) return
+    const { append } = yield* Transaction
+    yield* append({ topic: "server:expiring", server_id: id, payload: expires_at }, blueprint_id)
+  })
+
   return {
+    announceExpiry: (record: ServerRecord) => write(announceExpiry(record)),
     refuseInstall,
     deferStart: (id: ServerId) => write(deferStart(id)),
     forgetStart: (id: ServerId) => write(forgetStart(id)),

@@ -26,6 +26,7 @@ const ChangeRow = Schema.Union([
   row("server:created", Schema.Null),
   row("server:changed", Schema.Null),
   row("server:crash-recorded", CrashSummary),
+  row("server:expiring", Schema.String),
   row("server:install", InstallState),
   row("server:start-pending", Schema.Boolean),
   row("server:restart", Schema.NullOr(RestartState)),

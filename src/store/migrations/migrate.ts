@@ -19,6 +19,7 @@ import { serverRestart } from "./0013_server_restart.ts"
 import { serverRedefinition } from "./0014_server_redefinition.ts"
 import { rollouts } from "./0015_rollouts.ts"
 import { webhooks } from "./0016_webhooks.ts"
+import { expiryAnnounced } from "./0017_expiry_announced.ts"
 
 /** The table of applied migrations. */
 export const MIGRATIONS_TABLE = "muster_migrations"
@@ -41,7 +42,8 @@ const migrations = {
   "0013_server_restart": serverRestart,
   "0014_server_redefinition": serverRedefinition,
   "0015_rollouts": rollouts,
-  "0016_webhooks": webhooks
+  "0016_webhooks": webhooks,
+  "0017_expiry_announced": expiryAnnounced
 }
 
 /** The schema version of this program. */

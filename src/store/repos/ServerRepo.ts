@@ -52,6 +52,11 @@ export class ServerRepo extends Context.Service<
     set(id: ServerId, fields: ServerFields): Write<void>
     /** Replaces the definition of a record, with its overrides and its reservation. */
     redefine(record: ServerRecord): Write<void>
+    /**
+     * Records that the expiry of a server is announced; false: the server does not expire at that time, or the expiry
+     * has been announced.
+     */
+    announceExpiry(id: ServerId, expires_at: string): Write<boolean>
     /** Records whether the removal of a server has begun, for a continuation after a crash. */
     setRemoving(id: ServerId, removing: boolean): Write<void>
     isRemoving(id: ServerId): Write<boolean>
@@ -158,6 +163,12 @@ export class ServerRepo extends Context.Service<
           yield* deleteReservations(sql, record.id, record.node_id)
           yield* insertReservations(sql, [holdingRow(record)])
         }),
+        announceExpiry: (id, expires_at) =>
+          Effect.map(
+            sql`UPDATE servers SET expiry_announced = ${expires_at} WHERE id = ${id} AND expires_at = ${expires_at}
+              AND (expiry_announced IS NULL OR expiry_announced <> ${expires_at}) RETURNING id`,
+            (rows) => rows.length > 0
+          ),
         setRemoving: (id, removing) =>
           Effect.asVoid(
             removing

@@ -331,11 +331,14 @@ export class FakeDaemon {
       })),
     statsOfMany: (ids) =>
       Effect.map(
-        Effect.forEach(ids, (id) =>
-          Effect.map(Effect.option(this.daemon.stats(id, { update_disk_usage: false })), (found) => [
-            id,
-            Option.getOrNull(found)
-          ])
+        Effect.andThen(
+          Effect.sync(() => this.calls.push("statsOfMany")),
+          Effect.forEach(ids, (id) =>
+            Effect.map(Effect.option(this.daemon.stats(id, { update_disk_usage: false })), (found) => [
+              id,
+              Option.getOrNull(found)
+            ])
+          )
         ),
         Object.fromEntries
       ),

@@ -7,6 +7,8 @@ import { NodeId } from "../../../src/domain/Id.ts"
 import { type Change, isPublic } from "../../../src/domain/Journal.ts"
 import type { ServerRecord } from "../../../src/domain/Server.ts"
 import type { ServerDefinition } from "../../../src/domain/ServerDefinition.ts"
+import { LiveFeed } from "../../../src/events/LiveFeed.ts"
+import { StatsFeed } from "../../../src/events/StatsFeed.ts"
 import { DaemonClient } from "../../../src/nodes/DaemonClient.ts"
 import { NodeMigrations } from "../../../src/nodes/NodeMigrations.ts"
 import type { CreateRequest } from "../../../src/servers/CreateRequest.ts"
@@ -179,6 +181,8 @@ export const makeHarness = Effect.fnUntraced(function* (
       store,
       repo,
       journal,
+      stats: plain(Context.get(context, StatsFeed)),
+      live: Context.get(context, LiveFeed),
       attach,
       connect,
       connectOther,

@@ -1,0 +1,105 @@
+import { Array as Arr, Clock, Effect, Fiber, FiberMap, Layer, Option, Schedule } from "effect"
+import type { NodeId } from "../domain/Id.ts"
+import type { ServerRecord } from "../domain/Server.ts"
+import { type EventFilter, intervalOf, letsThrough } from "../events/EncodedEvent.ts"
+import { LiveFeed, type LiveNews } from "../events/LiveFeed.ts"
+import { StatsFeed } from "../events/StatsFeed.ts"
+import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { ServerIndex } from "./index/ServerIndex.ts"
+import { makeStatsOf } from "./stats.ts"
+
+/** Events published before other fibres run, so that the figures of a large node cut off no subscriber that keeps up. */
+const SLICE = 256
+
+/** The listeners of one interval, and the fiber that measures for them. */
+interface Sampling {
+  readonly filters: Array<EventFilter>
+  readonly fiber: Fiber.Fiber<unknown>
+}
+
+/**
+ * Measures servers for the topic `stats` (life.md, "Installations"): at each interval one call to each node, for all
+ * streams of this replica with that interval, while there is such a stream. A node that has not answered yet is left out.
+ */
+export const StatsSampler = Layer.effect(
+  StatsFeed,
+  Effect.gen(function* () {
+    const index = yield* ServerIndex
+    const live = yield* LiveFeed
+    const registry = yield* NodeRegistry
+    const statsOf = yield* makeStatsOf
+    const scope = yield* Effect.scope
+    const samplings = new Map<number, Sampling>()
+
+    /** Returns the servers of connected nodes that a filter lets through. */
+    const wanted = Effect.fnUntraced(function* (filters: ReadonlyArray<EventFilter>) {
+      const named = filters.map(({ serverIds }) => serverIds)
+      const candidates: ReadonlyArray<ServerRecord> = named.includes(undefined)
+        ? yield* index.records
+        : (yield* Effect.forEach(new Set(named.flatMap((ids) => [...(ids ?? [])])), index.find)).flatMap(
+            Option.toArray
+          )
+      return candidates.filter(
+        ({ blueprint_id, id, node_id }) =>
+          registry.isConnected(node_id) &&
+          filters.some((filter) => letsThrough(filter, { server_id: id, blueprint_id }))
+      )
+    })
+
+    const measure = Effect.fnUntraced(function* (interval: number, records: ReadonlyArray<ServerRecord>) {
+      const figures = yield* statsOf(records.map(({ id }) => id))
+      const at = yield* Clock.currentTimeMillis
+      const news = records.flatMap(({ blueprint_id, id }): ReadonlyArray<LiveNews> => {
+        const payload = figures[id] ?? null
+        return payload === null
+          ? []
+          : [{ topic: "stats", server_id: id, blueprint_id, at, payload, interval }]
+      })
+      for (const slice of Arr.chunksOf(news, SLICE)) {
+        // No figures follow the deletion of a server.
+        const there = yield* Effect.filter(slice, ({ server_id }) =>
+          Effect.map(index.find(server_id), Option.isSome)
+        )
+        live.publish(there)
+        yield* Effect.yieldNow
+      }
+    })
+
+    const sample = Effect.fnUntraced(function* (interval: number, filters: ReadonlyArray<EventFilter>) {
+      const calls = yield* FiberMap.make<NodeId>()
+      const tick = Effect.gen(function* () {
+        const byNode = Map.groupBy(yield* wanted(filters), ({ node_id }) => node_id)
+        for (const [node_id, records] of byNode) {
+          yield* FiberMap.run(calls, node_id, measure(interval, records), { onlyIfMissing: true })
+        }
+      })
+      yield* Effect.repeat(tick, Schedule.fixed(`${interval} seconds`))
+    }, Effect.scoped)
+
+    const join = Effect.fnUntraced(function* (filter: EventFilter) {
+      const interval = intervalOf(filter)
+      const sampling = samplings.get(interval)
+      if (sampling !== undefined) {
+        sampling.filters.push(filter)
+        return sampling
+      }
+      const filters = [filter]
+      const begun: Sampling = { filters, fiber: yield* Effect.forkIn(sample(interval, filters), scope) }
+      samplings.set(interval, begun)
+      return begun
+    })
+
+    const leave = (filter: EventFilter, { fiber, filters }: Sampling) =>
+      Effect.suspend(() => {
+        filters.splice(filters.indexOf(filter), 1)
+        if (filters.length > 0) return Effect.void
+        samplings.delete(intervalOf(filter))
+        return Fiber.interrupt(fiber)
+      })
+
+    return StatsFeed.of({
+      listen: (filter) =>
+        Effect.asVoid(Effect.acquireRelease(join(filter), (sampling) => leave(filter, sampling)))
+    })
+  })
+)
