@@ -37,10 +37,12 @@ const allowedImports: Record<string, ReadonlyArray<string>> = {
     "daemon"
   ],
   daemon: ["domain", "api", "work"],
-  client: ["domain", "api"]
+  client: ["domain", "api", "work"]
 }
 
-const files = readdirSync(src, { recursive: true, encoding: "utf8" }).filter((file) => file.endsWith(".ts"))
+const files = readdirSync(src, { recursive: true, encoding: "utf8" }).filter(
+  (file) => file.endsWith(".ts") && !file.startsWith("client/dist/")
+)
 
 const moduleOf = (file: string) => (file.includes("/") ? file.slice(0, file.indexOf("/")) : "")
 
@@ -68,6 +70,29 @@ describe("architecture: imports between modules", () => {
           .map((target) => `${file} -> ${target}`)
       )
     expect(offences).toEqual([])
+  })
+
+  it("muster-client and all that it imports need nothing but effect, so that it runs in a browser", () => {
+    /** Returns the files that a file imports at run time, directly or indirectly. */
+    const reached = (file: string, known = new Set<string>()): ReadonlySet<string> => {
+      if (known.has(file)) return known
+      known.add(file)
+      for (const target of importsOf(file)) reached(target, known)
+      return known
+    }
+    const client = files.filter((file) => moduleOf(file) === "client").flatMap((file) => [...reached(file)])
+    const foreign = [...new Set(client)].flatMap((file) =>
+      [...readFileSync(join(src, file), "utf8").matchAll(/(?:from|import)\s*\(?\s*"([^."][^"]*)"/g)]
+        .map(([, name = ""]) => name)
+        .filter((name) => !/^effect(?:\/|$)/.test(name))
+        .map((name) => `${file} -> ${name}`)
+    )
+    expect(foreign).toEqual([])
+    const packageOf = (folder: string) => JSON.parse(readFileSync(join(src, folder, "package.json"), "utf8"))
+    const { peerDependencies, version, ...others } = packageOf("client")
+    expect(Object.keys(peerDependencies)).toEqual(["effect"])
+    expect(others).not.toHaveProperty("dependencies")
+    expect(version).toBe(packageOf("..").version)
   })
 
   it("folders of a module have no import cycle", () => {

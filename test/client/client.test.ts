@@ -25,7 +25,7 @@ layer(service(), options)("the typed client", (it) => {
   it.effect("the client lists nodes, blueprints and the system", () =>
     Effect.gen(function* () {
       const client = yield* clientWith()
-      const nodes = yield* client.nodes.list({ query: {} })
+      const nodes = yield* client.nodes.list()
       assert.strictEqual(nodes.length, 1)
       const ids = yield* client.nodes.list({ query: { ids_only: "true" } })
       const node = yield* client.nodes.get({ params: { node: NodeId.make(String(ids[0])) } })
@@ -59,7 +59,7 @@ layer(service(), options)("the typed client", (it) => {
       yield* eventually(client.servers.status({ params }), ({ status }) => status === "running")
       const full = yield* client.servers.get({ params, query: { include: "status,limits" } })
       assert.deepInclude(full, { status: "running", limits: { memory_limit: 80 } })
-      assert.strictEqual((yield* client.servers.stats({ params, query: {} })).state, "running")
+      assert.strictEqual((yield* client.servers.stats({ params })).state, "running")
       yield* client.servers.commands({ params, payload: { commands: ["say hi"] } })
       yield* eventually(
         client.servers.logs({ params, query: { size: "1" } }),
@@ -67,8 +67,8 @@ layer(service(), options)("the typed client", (it) => {
       )
       yield* client.servers.power({ params, payload: { action: "stop", wait_seconds: 10 } })
       yield* eventually(client.servers.status({ params }), ({ status }) => status === "offline")
-      assert.strictEqual((yield* client.servers.install({ params, query: {} })).phase, "ready")
-      yield* client.servers.remove({ params, query: {} })
+      assert.strictEqual((yield* client.servers.install({ params })).phase, "ready")
+      yield* client.servers.remove({ params })
       assert.deepStrictEqual(yield* client.servers.list({ query: { ids_only: "true" } }), [])
     })
   )
@@ -77,9 +77,7 @@ layer(service(), options)("the typed client", (it) => {
     Effect.gen(function* () {
       const api = yield* Muster
       const client = yield* clientWith()
-      const missing = yield* Effect.flip(
-        client.servers.get({ params: { server: ServerId.make("nope") }, query: {} })
-      )
+      const missing = yield* Effect.flip(client.servers.get({ params: { server: ServerId.make("nope") } }))
       assert.instanceOf(missing, NotFound)
       assert.strictEqual(missing._tag, "NotFound")
       assert.deepInclude(
@@ -93,22 +91,22 @@ layer(service(), options)("the typed client", (it) => {
       assert.strictEqual(caught, "blueprint not found: nope")
 
       const payload = { blueprint_id: "kept", overrides: { software: "nope" } }
-      const invalid = yield* Effect.flip(client.servers.create({ headers: {}, payload }))
+      const invalid = yield* Effect.flip(client.servers.create({ payload }))
       assert.instanceOf(invalid, InvalidRequest)
       assert.strictEqual(invalid.detail, "software is not defined: nope")
 
-      const made = yield* client.servers.create({ headers: {}, payload: { blueprint_id: "endless" } })
+      const made = yield* client.servers.create({ payload: { blueprint_id: "endless" } })
       const params = { server: made.id }
       const conflict = yield* Effect.flip(client.servers.reinstall({ params }))
       assert.instanceOf(conflict, Conflict)
       yield* client.servers.remove({ params, query: { force: "true" } })
 
-      assert.instanceOf(yield* Effect.flip(client.events.websocket({ query: {} })), UpgradeRequired)
+      assert.instanceOf(yield* Effect.flip(client.events.websocket()), UpgradeRequired)
       const withWrongKey = yield* clientWith("wrong")
-      assert.instanceOf(yield* Effect.flip(withWrongKey.nodes.list({ query: {} })), Unauthorized)
+      assert.instanceOf(yield* Effect.flip(withWrongKey.nodes.list()), Unauthorized)
       const { key } = yield* makeKey(api.dataDir, "m", "Metrics")
       const metrics = yield* clientWith(key)
-      assert.instanceOf(yield* Effect.flip(metrics.nodes.list({ query: {} })), Forbidden)
+      assert.instanceOf(yield* Effect.flip(metrics.nodes.list()), Forbidden)
       assert.match(yield* metrics.metrics.page(), /^# HELP/)
     })
   )
@@ -124,10 +122,10 @@ layer(service(), options)("the typed client", (it) => {
           Stream.runForEach((event) => Effect.sync(() => received.push(event))),
           Effect.forkChild
         )
-        const { id } = yield* client.servers.create({ headers: {}, payload: { blueprint_id: "kept" } })
+        const { id } = yield* client.servers.create({ payload: { blueprint_id: "kept" } })
         const params = { server: id }
         yield* eventually(client.servers.status({ params }), ({ status }) => status === "offline")
-        yield* client.servers.remove({ params, query: {} })
+        yield* client.servers.remove({ params })
         yield* Fiber.join(reading)
         assert.deepStrictEqual(received, [
           { Topic: "status", Data: { server_id: id, payload: "installing" } },
@@ -140,7 +138,7 @@ layer(service(), options)("the typed client", (it) => {
     it.effect("the stream of one server begins at a cursor", () =>
       Effect.gen(function* () {
         const client = yield* clientWith()
-        const made = yield* client.servers.create({ headers: {}, payload: { blueprint_id: "passing" } })
+        const made = yield* client.servers.create({ payload: { blueprint_id: "passing" } })
         const params = { server: made.id }
         yield* eventually(client.servers.status({ params }), ({ status }) => status === "offline")
         const stream = yield* client.servers.events({ params, query: { cursor: "0" } })
@@ -152,8 +150,8 @@ layer(service(), options)("the typed client", (it) => {
             { server_id: made.id, payload: "offline" }
           ]
         )
-        yield* client.servers.remove({ params, query: {} })
-        const gone = yield* Effect.flip(client.servers.events({ params, query: {} }))
+        yield* client.servers.remove({ params })
+        const gone = yield* Effect.flip(client.servers.events({ params }))
         assert.instanceOf(gone, NotFound)
       })
     )

@@ -84,7 +84,8 @@ const consumer = Effect.fnUntraced(function* (built: string, source: string) {
   return folder
 })
 
-const snippet = printed("docs/api.md", "client")
+/** The same module as that of the package of the client. */
+const snippet = printed("src/client/README.md", "create").replace("muster-client", "muster/client")
 const typeScript = join(modules, ".bin/tsc")
 
 layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm pack", (it) => {
@@ -175,7 +176,7 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm p
   })
 
   describe("the client of the package", () => {
-    it.effect("the example of docs/api.md type-checks; an unknown field does not", () =>
+    it.effect("the example of its README type-checks; an unknown field does not", () =>
       Effect.gen(function* () {
         const { folder } = yield* Built
         assert.include(snippet, "server.id")
@@ -188,7 +189,7 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm p
       }).pipe(Effect.scoped)
     )
 
-    it.effect("the example of docs/api.md creates a server of the built service", () =>
+    it.effect("the example of its README creates a server of the built service", () =>
       Effect.gen(function* () {
         const { folder, main } = yield* Built
         const service = yield* startChild([process.execPath, main, "serve"], {

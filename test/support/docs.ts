@@ -17,6 +17,7 @@ export const documents: ReadonlyArray<string> = [
   "SECURITY.md",
   "blueprints/README.md",
   "software/README.md",
+  "src/client/README.md",
   ...readdirSync(join(root, "docs")).map((name) => `docs/${name}`)
 ]
 

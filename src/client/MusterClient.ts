@@ -1,0 +1,79 @@
+import { Context, Effect, Layer, type Redacted, type Scope } from "effect"
+import { FetchHttpClient, HttpClient, HttpClientError, HttpClientRequest } from "effect/http"
+import { Socket } from "effect/socket"
+import type { ServerId } from "../domain/Id.ts"
+import { type Console, type ConsoleError, openConsole } from "./console.ts"
+import { type Calls, makeCalls } from "./creation.ts"
+import { follow } from "./follow.ts"
+import { list } from "./list.ts"
+import { waitUntil } from "./waitUntil.ts"
+
+/** The service to call. */
+export interface ClientOptions {
+  /** Such as `http://127.0.0.1:5620`. */
+  readonly baseUrl: string
+  readonly key: Redacted.Redacted<string>
+}
+
+/** A failure that is not of the service but of a proxy before it. */
+const isOfProxy = (status: number, contentType = "") =>
+  status >= 500 && !contentType.startsWith("application/json")
+
+const clientOf = ({ baseUrl, key }: ClientOptions) =>
+  Effect.map(HttpClient.HttpClient, (client) =>
+    client.pipe(
+      HttpClient.mapRequest(HttpClientRequest.prependUrl(baseUrl)),
+      HttpClient.mapRequest(HttpClientRequest.bearerToken(key)),
+      HttpClient.transform((sent, request) =>
+        sent.pipe(
+          // Browsers would ask the service for permission to send these headers.
+          Effect.provideService(HttpClient.TracerPropagationEnabled, false),
+          Effect.filterOrFail(
+            ({ headers, status }) => !isOfProxy(status, headers["content-type"]),
+            (response) =>
+              new HttpClientError.HttpClientError({
+                reason: new HttpClientError.StatusCodeError({ request, response })
+              })
+          )
+        )
+      )
+    )
+  )
+
+/** The calls of the contract, and what takes several of them. */
+export interface MusterClientShape extends Calls {
+  readonly list: ReturnType<typeof list>
+  readonly follow: ReturnType<typeof follow>
+  readonly waitUntil: ReturnType<typeof waitUntil>
+  readonly console: (server: ServerId | string) => Effect.Effect<Console, ConsoleError, Scope.Scope>
+}
+
+/** Makes a client with the `HttpClient` and the WebSocket of its context. */
+export const makeClient = Effect.fnUntraced(function* (
+  options: ClientOptions
+): Effect.fn.Return<MusterClientShape, never, HttpClient.HttpClient | Socket.WebSocketConstructor> {
+  const calls = yield* makeCalls(yield* clientOf(options))
+  const constructor = yield* Socket.WebSocketConstructor
+  const console = openConsole(calls, options.baseUrl)
+  return {
+    ...calls,
+    list: list(calls),
+    follow: follow(calls),
+    waitUntil: waitUntil(calls),
+    console: (server) => Effect.provideService(console(server), Socket.WebSocketConstructor, constructor)
+  }
+})
+
+/** The `HttpClient` and the WebSocket of the platform. */
+export const Platform = Layer.merge(FetchHttpClient.layer, Socket.layerWebSocketConstructorGlobal)
+
+/** Client of a running service. */
+export class MusterClient extends Context.Service<MusterClient, MusterClientShape>()(
+  "muster/client/MusterClient"
+) {
+  /** Needs an `HttpClient` and a `WebSocketConstructor`; {@link MusterClient.layer} provides those of the platform. */
+  static readonly layerNoDeps = (options: ClientOptions) => Layer.effect(MusterClient, makeClient(options))
+
+  static readonly layer = (options: ClientOptions): Layer.Layer<MusterClient> =>
+    MusterClient.layerNoDeps(options).pipe(Layer.provide(Platform))
+}

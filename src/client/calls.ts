@@ -1,0 +1,97 @@
+/** The calls of the client: one method for each route of the contract. */
+import { Effect, Predicate, Record, type Types } from "effect"
+import type { HttpClient } from "effect/http"
+import { type HttpApi, HttpApiClient, type HttpApiEndpoint, type HttpApiGroup } from "effect/http-api"
+import { ApplicationApi } from "../api/ApplicationApi.ts"
+import { undecodableFails } from "../api/undecodable.ts"
+
+type Nothing = Record<never, never>
+type Endpoint = HttpApiEndpoint.ConstraintRequest
+type ResponseMode = HttpApiClient.Client.ResponseMode
+
+/** The groups of the contract. */
+export type Groups = typeof ApplicationApi extends HttpApi.HttpApi<infer _Id, infer Members> ? Members : never
+
+/** The endpoints of a group, by name. */
+export type EndpointsOf<Group extends HttpApiGroup.Constraint> =
+  Group["endpoints"] extends infer Endpoints extends Readonly<Record<string, Endpoint>> ? Endpoints : never
+
+/** The endpoints outside the groups. */
+export type TopLevel = EndpointsOf<Extract<Groups, { readonly topLevel: true }>>
+
+/** The groups with a name. */
+export type NamedGroup = Extract<Groups, { readonly topLevel: false }>
+
+type Parts<E extends Endpoint> = Omit<
+  Exclude<
+    HttpApiEndpoint.ClientRequest<E["~Params"], E["~Query"], E["~Payload"], E["~Headers"], "decoded-only">,
+    void
+  >,
+  "responseMode" | "sseOptions"
+>
+
+/** The parts that a caller may leave out: a query and headers without a required field. */
+type Optional<P> = {
+  [Name in keyof P]: Name extends "query" | "headers" ? (Nothing extends P[Name] ? Name : never) : never
+}[keyof P]
+
+/** The request of an endpoint; a query and headers without a required field may be left out. */
+export type RequestOf<E extends Endpoint> = Types.Simplify<
+  Omit<Parts<E>, Optional<Parts<E>>> & Partial<Pick<Parts<E>, Optional<Parts<E>>>>
+>
+
+/** Selects the result of a call: the decoded body, the response, or both. */
+interface Mode<M extends ResponseMode> {
+  readonly responseMode?: M
+}
+
+type Returned<E extends Endpoint, M extends ResponseMode> = HttpApiClient.Client.MethodReturn<
+  E,
+  never,
+  never,
+  M,
+  never
+>
+
+type Call<E extends Endpoint> =
+  Nothing extends RequestOf<E>
+    ? <M extends ResponseMode = "decoded-only">(request?: RequestOf<E> & Mode<M>) => Returned<E, M>
+    : <M extends ResponseMode = "decoded-only">(request: RequestOf<E> & Mode<M>) => Returned<E, M>
+
+/** Every endpoint of the contract as `group.name(request)`, or as `name(request)` outside `/api`. */
+export type EndpointCalls = Types.Simplify<
+  {
+    readonly [Group in NamedGroup as HttpApiGroup.Identifier<Group>]: {
+      readonly [Name in keyof EndpointsOf<Group>]: Call<EndpointsOf<Group>[Name]>
+    }
+  } & { readonly [Name in keyof TopLevel]: Call<TopLevel[Name]> }
+>
+
+type AnyCall = (request?: unknown) => unknown
+
+// The client derived from the contract has methods and groups of methods only.
+const isCall = (member: unknown): member is AnyCall => Predicate.isFunction(member)
+
+/** Applies `f` to each method of an object of methods and groups of methods. */
+export const mapCalls = (calls: object, f: (call: AnyCall) => unknown): object =>
+  Record.map({ ...calls }, (member: unknown) =>
+    isCall(member) ? f(member) : Predicate.isObject(member) ? mapCalls(member, f) : member
+  )
+
+/** A request with the parts that the caller left out. */
+const complete = (request: unknown) => ({
+  query: {},
+  headers: {},
+  ...(Predicate.isObject(request) ? request : {})
+})
+
+/** Makes the calls; `client` sends them to a service, with a key. */
+export const makeEndpointCalls = (client: HttpClient.HttpClient): Effect.Effect<EndpointCalls> =>
+  Effect.map(
+    HttpApiClient.makeWith(ApplicationApi, { httpClient: client }),
+    (derived) =>
+      mapCalls(derived, (call) => (request: unknown) => {
+        const called = call(complete(request))
+        return Effect.isEffect(called) ? undecodableFails(called) : called
+      }) as EndpointCalls // The same methods: the types only let a caller leave parts out.
+  )

@@ -1,0 +1,123 @@
+import { type Cause, Deferred, Effect, Latch, Queue, type Scope, Stream } from "effect"
+import { Socket } from "effect/socket"
+import { NotFound } from "../domain/errors.ts"
+import { ServerId } from "../domain/Id.ts"
+import { backoff, makePause } from "../work/backoff.ts"
+import type { Calls } from "./creation.ts"
+import { isTransient } from "./transient.ts"
+
+/** Lines that wait for their reader. */
+const UNREAD = 10_000
+
+/** Unread bytes at which the platform's buffer is full: the connection is then made again. */
+const UNREAD_BYTES = 1024 * 1024
+
+const retries = backoff({ first: "200 millis", longest: "10 seconds" })
+
+/** Succeeds if the console can be opened; a WebSocket of the platform does not say why it cannot. */
+const check = (calls: Calls, server: ServerId) =>
+  Effect.catchTag(calls.servers.console({ params: { server } }), "UpgradeRequired", () => Effect.void)
+
+/** Requests a ticket, which replaces the key: the platform's WebSocket has no headers. */
+const ticketOf = (calls: Calls) => Effect.map(calls.events.ticket(), ({ ticket }) => ticket)
+
+/** Why a console cannot be opened, or has ended. */
+export type ConsoleError = Effect.Error<ReturnType<typeof check>> | Effect.Error<ReturnType<typeof ticketOf>>
+
+/** An open console in both directions. */
+export interface Console {
+  /**
+   * The lines from now on, for one reader; of unread lines, the newest 10,000 stay. Ends when the server is deleted.
+   * Lines of the time between two connections are missing; `servers.logs` has them.
+   */
+  readonly lines: Stream.Stream<string, ConsoleError>
+  /**
+   * Sends a line, once there is a connection. A line that is sent while the connection breaks may be lost, and the
+   * service ignores lines while the server is not up: `servers.commands` confirms each line.
+   */
+  readonly send: (line: string) => Effect.Effect<void, ConsoleError>
+}
+
+/**
+ * Opens the console of a server until the scope closes. The connection is made again when it breaks.
+ *
+ * @error NotFound    the server does not exist
+ * @error Unavailable the node of the server is not connected
+ */
+export const openConsole = (calls: Calls, baseUrl: string) =>
+  Effect.fn("MusterClient.console")(function* (
+    of: ServerId | string
+  ): Effect.fn.Return<Console, ConsoleError, Scope.Scope | Socket.WebSocketConstructor> {
+    const server = ServerId.make(of)
+    const address = `${baseUrl.replace(/^http/, "ws").replace(/\/$/, "")}/api/servers/${encodeURIComponent(server)}/console`
+    const unread = yield* Effect.acquireRelease(
+      Queue.sliding<string, ConsoleError | Cause.Done>(UNREAD),
+      Queue.end
+    )
+    const opened = yield* Deferred.make<void, ConsoleError>()
+    const ended = yield* Deferred.make<never, ConsoleError>()
+    const connected = yield* Latch.make(false)
+    let write: (line: string) => Effect.Effect<void, Socket.SocketError> = () => Effect.void
+    let pause = yield* makePause(retries)
+
+    /** One connection, until it breaks. */
+    const connection = Effect.gen(function* () {
+      yield* check(calls, server)
+      const url = `${address}?ticket=${yield* ticketOf(calls)}`
+      const socket = yield* Socket.makeWebSocket(url, { highWaterMark: UNREAD_BYTES })
+      const { pull } = yield* socket.reader
+      write = (yield* socket.writer).write
+      yield* Effect.acquireRelease(connected.open, () => connected.close)
+      yield* Deferred.succeed(opened, undefined)
+      while (true) {
+        const frames = yield* pull
+        pause = yield* makePause(retries)
+        yield* Queue.offerAll(
+          unread,
+          frames.filter((frame) => typeof frame === "string")
+        )
+      }
+    }).pipe(Effect.scoped)
+
+    const end = (error: ConsoleError) =>
+      Effect.gen(function* () {
+        const wasOpen = yield* Deferred.isDone(opened)
+        yield* Deferred.fail(opened, error)
+        yield* Deferred.fail(ended, error)
+        yield* wasOpen && error instanceof NotFound ? Queue.end(unread) : Queue.fail(unread, error)
+      })
+
+    yield* connection.pipe(
+      Effect.catchTag("SocketError", (error) => Effect.logDebug(`a console broke: ${error.message}`)),
+      Effect.catchIf(isTransient, (error) =>
+        Effect.gen(function* () {
+          // A console that cannot be opened is an error of the caller's request; later ones are breaks.
+          if (!(yield* Deferred.isDone(opened))) return yield* Effect.fail(error)
+          yield* Effect.logDebug(`a console cannot be opened: ${error}`)
+        })
+      ),
+      Effect.andThen(Effect.suspend(() => pause)),
+      Effect.forever,
+      Effect.catch(end),
+      Effect.forkScoped
+    )
+    yield* Deferred.await(opened)
+
+    const sendNow = (line: string): Effect.Effect<void> =>
+      Effect.andThen(
+        connected.await,
+        Effect.suspend(() => write(line))
+      ).pipe(
+        // The connection has just broken: the line waits for the next one.
+        Effect.catchTag("SocketError", () =>
+          Effect.delay(
+            Effect.suspend(() => sendNow(line)),
+            "100 millis"
+          )
+        )
+      )
+    return {
+      lines: Stream.fromQueue(unread),
+      send: (line) => Effect.raceFirst(sendNow(line), Deferred.await(ended))
+    }
+  })

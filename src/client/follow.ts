@@ -1,0 +1,190 @@
+import { type Duration, Effect, Option, Schedule, Schema, Stream } from "effect"
+import { Sse } from "effect/encoding"
+import type { HttpClientError } from "effect/http"
+import { ServerId } from "../domain/Id.ts"
+import type { Server } from "../domain/Server.ts"
+import { ServerEvent, type Topic } from "../domain/ServerEvent.ts"
+import { backoff, makePause } from "../work/backoff.ts"
+import type { EndpointsOf, NamedGroup, RequestOf } from "./calls.ts"
+import type { Calls } from "./creation.ts"
+import { type ListOptions, list, present } from "./list.ts"
+import { isTransient } from "./transient.ts"
+
+type EventEndpoints = EndpointsOf<Extract<NamedGroup, { readonly identifier: "events" }>>
+type Query = NonNullable<RequestOf<EventEndpoints["sse"]>["query"]>
+
+/** The beginning of a follower: a cursor, the present, or a list, which is then the first element. */
+export type FollowFrom = number | "now" | "list"
+
+export interface FollowOptions
+  extends Omit<Query, "cursor" | "topics" | "include" | "server_id" | "blueprint_id" | "ticket"> {
+  /** Default `list`. */
+  readonly from?: FollowFrom
+  /** Default: all topics that are not opt-in. */
+  readonly topics?: ReadonlyArray<Topic>
+  /** Only changes of these servers. */
+  readonly servers?: ReadonlyArray<ServerId | string>
+  /** Only changes of servers of these blueprints. */
+  readonly blueprints?: ReadonlyArray<string>
+  /** `server`: each change has the summary of its server. */
+  readonly include?: ReadonlyArray<"server">
+  /** Filters and fields of the list that a `reset` has. */
+  readonly list?: ListOptions
+  /** The time without a byte after which a connection counts as dead; default 35 s: the service sends one every 15 s. */
+  readonly silence?: Duration.Input
+}
+
+type ChangeOf<Event> = Event extends {
+  readonly Topic: infer T
+  readonly Data: { readonly payload: infer P }
+}
+  ? {
+      readonly topic: T
+      /** A follower from here on receives the later changes. A change outside the journal has that of the one before. */
+      readonly cursor: number
+      /** The time of the commit, RFC 3339 in UTC. */
+      readonly at: string
+      readonly server_id: ServerId
+      readonly payload: P
+      /** With `include: ["server"]`: the summary of the server; null: it was deleted too long ago. */
+      readonly server?: Server | null
+    }
+  : never
+
+/** A change of a server. */
+export type Change = ChangeOf<ServerEvent>
+
+/**
+ * The state as a whole, in place of the changes that the service no longer has. A follower that keeps a state replaces
+ * it with `servers`.
+ */
+export interface Reset {
+  readonly topic: "reset"
+  readonly cursor: number
+  readonly servers: ReadonlyArray<Server>
+}
+
+/** The failures of a connection that is open. */
+type Broken = HttpClientError.HttpClientError | Schema.SchemaError | Sse.Retry | Sse.SseError
+
+/** The failures of the requests of a follower. */
+type Refused =
+  | Effect.Error<ReturnType<ReturnType<typeof list>>>
+  | Effect.Error<ReturnType<Calls["events"]["sse"]>>
+
+const decodeEvent = Schema.decodeUnknownEffect(Schema.fromJsonString(ServerEvent))
+
+/** Resumes soon after a break of one connection, and rarely while the service is gone. */
+const retries = backoff({ first: "200 millis", longest: "10 seconds" })
+
+const changeOf = ({ Data, Topic }: ServerEvent, cursor: number): Change => {
+  const { payload, server, server_id, time } = Data
+  // The topic and the payload are of one event.
+  return {
+    topic: Topic,
+    cursor,
+    at: time ?? "",
+    server_id: ServerId.make(server_id),
+    payload,
+    ...(server === undefined ? {} : { server })
+  } as Change
+}
+
+/**
+ * Follows the changes of servers, over SSE. The stream resumes at its cursor whenever the connection breaks or is
+ * silent: no change is missed or repeated. If the service no longer has the changes after the cursor, a {@link Reset}
+ * takes their place. The stream ends only with a failure that a repetition cannot cure.
+ */
+export const follow =
+  (calls: Calls) =>
+  (options: FollowOptions = {}) => {
+    const {
+      blueprints = [],
+      from = "list",
+      include = [],
+      list: listed,
+      servers = [],
+      silence = "35 seconds",
+      topics = [],
+      ...others
+    } = options
+    const isFollowed = ({ blueprint_id, id }: Server) =>
+      (servers.length === 0 || servers.includes(id)) &&
+      (blueprints.length === 0 || blueprints.includes(blueprint_id))
+
+    return Stream.unwrap(
+      Effect.gen(function* () {
+        let cursor = from
+        let pause = yield* makePause(retries)
+        let isFirst = true
+        const renewPause = Effect.map(makePause(retries), (renewed) => {
+          pause = renewed
+        })
+
+        const reset = Effect.map(list(calls)(listed), (snapshot): Reset => {
+          cursor = snapshot.cursor
+          return { topic: "reset", cursor, servers: snapshot.servers.filter(isFollowed) }
+        })
+
+        const toChange = Effect.fnUntraced(function* (event: Sse.Event) {
+          const decoded = yield* decodeEvent(event.data)
+          if (event.id !== undefined) cursor = Number(event.id)
+          return changeOf(decoded, Number(cursor))
+        })
+
+        /** The changes of one connection; ends when it breaks. */
+        const changes = (after: number) =>
+          calls.events
+            .sse({
+              query: {
+                ...others,
+                cursor: String(after),
+                include: ["time", ...include].join(","),
+                ...(topics.length > 0 && { topics: topics.join(",") }),
+                ...(servers.length > 0 && { server_id: servers }),
+                ...(blueprints.length > 0 && { blueprint_id: blueprints })
+              },
+              responseMode: "decoded-and-response"
+            })
+            .pipe(
+              Effect.map(([, response]) => {
+                let chunks = 0
+                return response.stream.pipe(
+                  Stream.timeout(silence),
+                  // Not the first chunk: a connection that breaks at once must not be opened without a pause.
+                  Stream.tap(() => (++chunks === 2 ? renewPause : Effect.void)),
+                  Stream.decodeText,
+                  Stream.pipeThroughChannel(Sse.decode()),
+                  Stream.mapEffect(toChange)
+                )
+              })
+            )
+
+        const connection = Effect.gen(function* (): Effect.fn.Return<
+          Stream.Stream<Change | Reset, Broken>,
+          Refused
+        > {
+          if (cursor === "list") return Stream.succeed(yield* reset)
+          if (cursor === "now") cursor = yield* present(calls)
+          return yield* changes(cursor).pipe(
+            Effect.catchTag("CursorExpired", () => Effect.map(reset, (it) => Stream.succeed(it)))
+          )
+        })
+        const afterPause = Effect.suspend(() => (isFirst ? Effect.void : pause)).pipe(
+          Effect.andThen(
+            Effect.sync(() => {
+              isFirst = false
+            })
+          )
+        )
+        return Effect.andThen(afterPause, Effect.timeoutOption(connection, silence)).pipe(
+          Effect.map(Option.getOrElse((): Stream.Stream<Change | Reset, Broken> => Stream.empty)),
+          Stream.unwrap,
+          Stream.catchIf(isTransient, (error) =>
+            Stream.fromEffectDrain(Effect.logDebug(`the event stream broke: ${error}`))
+          ),
+          Stream.repeat(Schedule.forever)
+        )
+      })
+    )
+  }

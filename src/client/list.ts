@@ -1,0 +1,40 @@
+import { Effect } from "effect"
+import type { Server } from "../domain/Server.ts"
+import type { RequestOf } from "./calls.ts"
+import type { Calls, ServerEndpoints } from "./creation.ts"
+
+type Query = NonNullable<RequestOf<ServerEndpoints["list"]>["query"]>
+
+/** The filters of a list of servers, and further fields of its servers; `status` is always there. */
+export interface ListOptions extends Omit<Query, "ids_only" | "include" | "limit" | "after"> {
+  readonly include?: ReadonlyArray<string>
+}
+
+/** The servers at a cursor. A follower that begins at this cursor misses no change and repeats none. */
+export interface Snapshot {
+  readonly servers: ReadonlyArray<Server>
+  readonly cursor: number
+}
+
+/** Returns the cursor of a response (life.md, "Reading"). */
+const cursorOf = (response: { readonly headers: Readonly<Record<string, string | undefined>> }) =>
+  Number(response.headers["x-muster-cursor"])
+
+/** Lists all servers that match, with the cursor of the list. */
+export const list = (calls: Calls) =>
+  Effect.fn("MusterClient.list")(function* ({ include = [], ...filters }: ListOptions = {}) {
+    const [servers, response] = yield* calls.servers.list({
+      query: { ...filters, include: [...new Set(["status", ...include])].join(",") },
+      responseMode: "decoded-and-response"
+    })
+    return {
+      servers: servers.filter((server) => typeof server !== "string"),
+      cursor: cursorOf(response)
+    } satisfies Snapshot
+  })
+
+/** Returns the present cursor. */
+export const present = (calls: Calls) =>
+  calls.servers
+    .list({ query: { ids_only: "true", limit: "1" }, responseMode: "decoded-and-response" })
+    .pipe(Effect.map(([, response]) => cursorOf(response)))

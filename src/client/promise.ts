@@ -1,0 +1,191 @@
+/** The client for programs without Effect: promises, async iterators, one class of errors. */
+import { Cause, Effect, Exit, Predicate, Redacted, Scope, Stream } from "effect"
+import type { HttpApiClient, HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
+import type { CreationPlan } from "../api/ServersGroup.ts"
+import type { ServerId } from "../domain/Id.ts"
+import type { Server } from "../domain/Server.ts"
+import { type EndpointsOf, mapCalls, type NamedGroup, type RequestOf, type TopLevel } from "./calls.ts"
+import type { Creation, DryRun } from "./creation.ts"
+import type { Change, FollowOptions, Reset } from "./follow.ts"
+import type { ListOptions, Snapshot } from "./list.ts"
+import { makeClient, Platform } from "./MusterClient.ts"
+import type { WaitOptions, WaitState } from "./waitUntil.ts"
+
+export { NodeId, ServerId } from "../domain/Id.ts"
+export type { Server } from "../domain/Server.ts"
+export type { Change, FollowFrom, FollowOptions, Reset } from "./follow.ts"
+export type { ListOptions, Snapshot } from "./list.ts"
+export type { WaitOptions, WaitState } from "./waitUntil.ts"
+
+/** A call that failed. The fields are those of an error body (contract, section 7). */
+export class MusterError extends Error {
+  /** The HTTP status as text; `unreachable`, `invalid response` or `timed out` without an error body. */
+  readonly code: string
+  readonly status: string
+  readonly detail: string
+  readonly hint: string
+  /** The id of the request in the log of the service; empty without an error body. */
+  readonly requestId: string
+
+  constructor(
+    fields: Pick<MusterError, "code" | "status" | "detail" | "hint" | "requestId">,
+    options?: ErrorOptions
+  ) {
+    super(fields.detail, options)
+    this.name = "MusterError"
+    this.code = fields.code
+    this.status = fields.status
+    this.detail = fields.detail
+    this.hint = fields.hint
+    this.requestId = fields.requestId
+  }
+}
+
+const textOf = (value: unknown) => (typeof value === "string" ? value : "")
+
+const messageOf = (failure: unknown) => (failure instanceof Error ? failure.message : String(failure))
+
+/** A failure without an error body. */
+const other = (code: string, hint: string) => (failure: unknown) =>
+  new MusterError({ code, status: code, detail: messageOf(failure), hint, requestId: "" }, { cause: failure })
+
+const unreachable = other("unreachable", "Check baseUrl and the network, then try again.")
+const timedOut = other("timed out", "Read the server, or wait longer.")
+const invalid = other("invalid response", "Check baseUrl, and use a client of the version of the service.")
+
+const toError = (failure: unknown): MusterError => {
+  if (Predicate.hasProperty(failure, "code") && Predicate.hasProperty(failure, "hint")) {
+    return new MusterError(
+      {
+        code: textOf(failure.code),
+        status: textOf("status" in failure ? failure.status : ""),
+        detail: textOf("detail" in failure ? failure.detail : ""),
+        hint: textOf(failure.hint),
+        requestId: textOf("request_id" in failure ? failure.request_id : "")
+      },
+      { cause: failure }
+    )
+  }
+  if (Predicate.isTagged(failure, "WaitTimedOut")) return timedOut(failure)
+  if (Predicate.isTagged(failure, "HttpClientError")) return unreachable(failure)
+  return invalid(failure)
+}
+
+export interface CallOptions {
+  /** Ends the call; its promise rejects with the reason of the signal. */
+  readonly signal?: AbortSignal
+}
+
+const run = <A, E>(effect: Effect.Effect<A, E>, { signal }: CallOptions = {}): Promise<A> =>
+  Effect.runPromiseExit(effect, signal === undefined ? {} : { signal }).then((exit) => {
+    if (Exit.isSuccess(exit)) return exit.value
+    return Promise.reject(
+      signal?.aborted === true && Cause.hasInterrupts(exit.cause)
+        ? signal.reason
+        : toError(Cause.squash(exit.cause))
+    )
+  })
+
+/** Fails with the reason of a signal once it is aborted. */
+const aborted = (signal: AbortSignal) =>
+  Effect.callback<never, unknown>((resume) => {
+    const abort = () => resume(Effect.fail(signal.reason))
+    if (signal.aborted) return abort()
+    signal.addEventListener("abort", abort, { once: true })
+    return Effect.sync(() => signal.removeEventListener("abort", abort))
+  })
+
+const iterate = <A, E>(stream: Stream.Stream<A, E>, { signal }: CallOptions = {}): AsyncIterable<A> => {
+  const failing = Stream.mapError(stream, (failure): unknown => toError(failure))
+  if (signal === undefined) return Stream.toAsyncIterable(failing)
+  // The signal may have ended the stream by now.
+  const ending = Stream.suspend(() => (signal.aborted ? Stream.fail(signal.reason) : Stream.empty))
+  return failing.pipe(Stream.interruptWhen(aborted(signal)), Stream.concat(ending), Stream.toAsyncIterable)
+}
+
+/** An open console in both directions. */
+export interface PromiseConsole {
+  /** The lines from now on, for one reader; ends when the console is closed or the server is deleted. */
+  readonly lines: AsyncIterable<string>
+  /** Sends a line, once there is a connection. */
+  readonly send: (line: string, options?: CallOptions) => Promise<void>
+  readonly close: () => Promise<void>
+}
+
+type Call<E extends HttpApiEndpoint.ConstraintRequest> =
+  Record<never, never> extends RequestOf<E>
+    ? (request?: RequestOf<E>, options?: CallOptions) => Promise<HttpApiClient.SuccessType<E["~Success"]>>
+    : (request: RequestOf<E>, options?: CallOptions) => Promise<HttpApiClient.SuccessType<E["~Success"]>>
+
+/** The endpoints that respond with a body; streams are `follow` and `console`. */
+type Plain<Endpoints> = {
+  readonly [Name in keyof Endpoints as Endpoints[Name] extends { readonly "~Success": infer S }
+    ? HttpApiClient.SuccessType<S> extends Stream.Stream<infer _A, infer _E>
+      ? never
+      : Name
+    : never]: Endpoints[Name] extends HttpApiEndpoint.ConstraintRequest ? Call<Endpoints[Name]> : never
+}
+
+type PlainCalls = {
+  readonly [Group in NamedGroup as HttpApiGroup.Identifier<Group>]: HttpApiGroup.Identifier<Group> extends "servers"
+    ? Omit<Plain<EndpointsOf<Group>>, "create"> & CreationCalls
+    : Plain<EndpointsOf<Group>>
+} & Plain<TopLevel>
+
+interface CreationCalls {
+  readonly create: (request: Creation, options?: CallOptions) => Promise<Server>
+  /** Returns what `create` would do; nothing is created. */
+  readonly dryRun: (request: DryRun, options?: CallOptions) => Promise<CreationPlan>
+}
+
+/** The calls of the contract as functions, and what takes several of them. */
+export type Muster = PlainCalls & {
+  /** Lists all servers that match, with the cursor of the list. */
+  readonly list: (options?: ListOptions, call?: CallOptions) => Promise<Snapshot>
+  /** Follows the changes of servers, without a gap, until the loop or the signal ends. */
+  readonly follow: (options?: FollowOptions & CallOptions) => AsyncIterable<Change | Reset>
+  /** Waits until a server is in a state; `timeout` in milliseconds, default 5 minutes. */
+  readonly waitUntil: (
+    server: ServerId | string,
+    state: WaitState,
+    options?: WaitOptions & CallOptions
+  ) => Promise<Server>
+  /** Opens the console of a server until it is closed or the signal is aborted. */
+  readonly console: (server: ServerId | string, options?: CallOptions) => Promise<PromiseConsole>
+}
+
+/** Makes the client of a service. Nothing is sent before the first call. */
+export const connect = (options: { readonly baseUrl: string; readonly key: string }): Muster => {
+  const client = Effect.runSync(
+    makeClient({ baseUrl: options.baseUrl, key: Redacted.make(options.key) }).pipe(Effect.provide(Platform))
+  )
+  const { console, follow, list, waitUntil, ...calls } = client
+  const own = {
+    list: (wanted?: ListOptions, call?: CallOptions) => run(list(wanted), call),
+    follow: ({ signal, ...wanted }: FollowOptions & CallOptions = {}) =>
+      iterate(follow(wanted), signal === undefined ? {} : { signal }),
+    waitUntil: (
+      server: ServerId | string,
+      state: WaitState,
+      { signal, ...wanted }: WaitOptions & CallOptions = {}
+    ) => run(waitUntil(server, state, wanted), signal === undefined ? {} : { signal }),
+    console: (server: ServerId | string, call: CallOptions = {}): Promise<PromiseConsole> => {
+      const scope = Scope.makeUnsafe()
+      const close = () => run(Scope.close(scope, Exit.void))
+      const opening = Effect.onError(Scope.provide(console(server), scope), () =>
+        Scope.close(scope, Exit.void)
+      )
+      return run(opening, call).then(({ lines, send }) => {
+        call.signal?.addEventListener("abort", close, { once: true })
+        return { lines: iterate(lines, call), send: (line, options) => run(send(line), options), close }
+      })
+    }
+  }
+  const plain = mapCalls(calls, (call) => (request?: unknown, options?: CallOptions) => {
+    const called = call(request)
+    // Each call of the client is an effect without requirements.
+    return Effect.isEffect(called) ? run(called as Effect.Effect<unknown, unknown>, options) : called
+  })
+  // The same names and requests as those of the calls, with promises as results.
+  return { ...(plain as PlainCalls), ...own }
+}

@@ -1,0 +1,82 @@
+import { Data, Duration, Effect, Ref } from "effect"
+import { elapsedMillis } from "../domain/elapsed.ts"
+import { ServerId } from "../domain/Id.ts"
+import type { Server } from "../domain/Server.ts"
+import { backoff, makePause } from "../work/backoff.ts"
+import type { Calls } from "./creation.ts"
+import { isTransient } from "./transient.ts"
+
+/** A state to wait for (life.md, "Reading"). */
+export type WaitState = "running" | "offline" | "installed"
+
+export interface WaitOptions {
+  /** The longest time to wait, in whole seconds; default 5 minutes. It may exceed the 60 s of one request. */
+  readonly timeout?: Duration.Input
+  /** Further fields of the server that is returned; `status` and `install` are always there. */
+  readonly include?: ReadonlyArray<string>
+}
+
+/** The server did not reach the state in time, and still can. `last`: the server as last seen. */
+export class WaitTimedOut extends Data.TaggedError("WaitTimedOut")<{
+  readonly server_id: ServerId
+  readonly state: WaitState
+  readonly last: Server | undefined
+}> {
+  override get message(): string {
+    const now = this.last?.status === undefined ? "" : `; it is ${this.last.status}`
+    return `server is not ${this.state} in time: ${this.server_id}${now}`
+  }
+}
+
+/** Seconds of one request (life.md, "Reading"). */
+const LONGEST = 60
+
+/** The time for the last response. */
+const GRACE = Duration.seconds(5)
+
+/**
+ * Waits until a server is in a state, and returns the server. Requests that end without a response are repeated.
+ *
+ * @error Conflict     the server cannot reach the state; `detail` has the reason
+ * @error NotFound     the server does not exist, or was deleted
+ * @error WaitTimedOut the time is over
+ */
+export const waitUntil = (calls: Calls) =>
+  Effect.fn("MusterClient.waitUntil")(function* (
+    server: ServerId | string,
+    state: WaitState,
+    options: WaitOptions = {}
+  ) {
+    const server_id = ServerId.make(server)
+    const timeout = Duration.toMillis(options.timeout ?? "5 minutes")
+    const include = [...new Set(["status", "install", ...(options.include ?? [])])].join(",")
+    const end = (yield* elapsedMillis) + timeout
+    const last = yield* Ref.make<Server | undefined>(undefined)
+    const pause = yield* makePause(backoff({ first: "250 millis", longest: "5 seconds" }))
+
+    const timedOut = Effect.flatMap(Ref.get(last), (server) =>
+      Effect.fail(new WaitTimedOut({ server_id, state, last: server }))
+    )
+    const once = Effect.gen(function* () {
+      const seconds = Math.ceil((end - (yield* elapsedMillis)) / 1000)
+      if (seconds <= 0) return yield* timedOut
+      const [found, response] = yield* calls.servers.get({
+        params: { server: server_id },
+        query: { include, wait: state, timeout: String(Math.min(LONGEST, seconds)) },
+        responseMode: "decoded-and-response"
+      })
+      if (response.headers["x-muster-timed-out"] !== "true") return found
+      yield* Ref.set(last, found)
+      return undefined
+    })
+    const repeated = Effect.gen(function* () {
+      while (true) {
+        const found = yield* Effect.catchIf(once, isTransient, () => Effect.as(pause, undefined))
+        if (found !== undefined) return found
+      }
+    })
+    return yield* Effect.timeoutOrElse(repeated, {
+      duration: Duration.sum(Duration.millis(timeout), GRACE),
+      orElse: () => timedOut
+    })
+  })

@@ -1,0 +1,150 @@
+import { cpSync, readdirSync, readFileSync, statSync, symlinkSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, layer } from "@effect/vitest"
+import { Context, Effect, Layer } from "effect"
+import { startChild } from "../support/child.ts"
+import { writeFiles } from "../support/definitions.ts"
+import { printed, root } from "../support/docs.ts"
+import { freeAllocations } from "../support/ports.ts"
+import { startService } from "../support/Service.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
+
+const README = "src/client/README.md"
+
+/** Runs a program to its end and returns its output. */
+const run = Effect.fnUntraced(function* (
+  command: readonly [string, ...ReadonlyArray<string>],
+  options: { readonly cwd: string; readonly env?: Record<string, string> }
+) {
+  const child = yield* startChild(command, options)
+  assert.strictEqual(yield* child.exited("180 seconds"), 0, child.output())
+  return child.stdout()
+}, Effect.scoped)
+
+const tsconfig = (options: Readonly<Record<string, unknown>>) =>
+  JSON.stringify({
+    compilerOptions: {
+      target: "es2024",
+      lib: ["es2024", "dom", "dom.iterable", "dom.asynciterable"],
+      strict: true,
+      skipLibCheck: true,
+      noEmit: true,
+      types: [],
+      ...options
+    },
+    include: ["*.ts"]
+  })
+
+/** A project with the packed client and `effect` of the registry, and nothing else. */
+class Project extends Context.Service<Project, { readonly folder: string; readonly tarball: string }>()(
+  "test/Project"
+) {
+  static readonly layer = Layer.effect(
+    Project,
+    Effect.gen(function* () {
+      const checkout = yield* temporaryFolder
+      for (const name of ["package.json", "tsconfig.json", "tsconfig.build.json", "src"]) {
+        cpSync(join(root, name), join(checkout, name), { recursive: true })
+      }
+      symlinkSync(join(root, "node_modules"), join(checkout, "node_modules"))
+      const folder = yield* temporaryFolder
+      yield* run(["npm", "pack", "-w", "muster-client", "--pack-destination", folder], { cwd: checkout })
+      const [packed = ""] = readdirSync(folder)
+      const tarball = join(folder, packed)
+      const { dependencies, devDependencies } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"))
+      yield* writeFiles(folder, {
+        "package.json": JSON.stringify({ private: true, type: "module" }),
+        "nodenext.json": tsconfig({ module: "nodenext", exactOptionalPropertyTypes: true }),
+        "bundler.json": tsconfig({ module: "preserve", moduleResolution: "bundler" })
+      })
+      yield* run(
+        [
+          "npm",
+          "install",
+          "--no-audit",
+          "--no-fund",
+          tarball,
+          `effect@${dependencies.effect}`,
+          `typescript@${devDependencies.typescript}`
+        ],
+        { cwd: folder }
+      )
+      return { folder, tarball }
+    })
+  )
+}
+
+const examples = ["create", "follow", "console", "promise"] as const
+
+layer(Project.layer, { excludeTestServices: true, timeout: "300 seconds" })(
+  "npm pack -w muster-client",
+  (it) => {
+    describe("the package", () => {
+      it.effect("the package is small, and has neither the service nor its dependencies", () =>
+        Effect.gen(function* () {
+          const { folder, tarball } = yield* Project
+          assert.isBelow(statSync(tarball).size, 200_000)
+          const installed = join(folder, "node_modules")
+          assert.sameMembers(readdirSync(join(installed, "muster-client")), [
+            "LICENSE",
+            "README.md",
+            "dist",
+            "package.json"
+          ])
+          assert.sameMembers(readdirSync(join(installed, "muster-client/dist")), [
+            "api",
+            "client",
+            "domain",
+            "work"
+          ])
+          for (const name of ["@effect", "dockerode", "yaml"]) assert.notInclude(readdirSync(installed), name)
+        })
+      )
+    })
+
+    describe("its examples", () => {
+      it.effect("every example type-checks; a mistake does not", () =>
+        Effect.gen(function* () {
+          const { folder } = yield* Project
+          for (const name of examples) yield* writeFiles(folder, { [`${name}.ts`]: printed(README, name) })
+          for (const config of ["nodenext.json", "bundler.json"]) {
+            assert.strictEqual(yield* run(["npx", "tsc", "-p", config], { cwd: folder }), "")
+          }
+          const wrong = printed(README, "promise").replace("change.payload)", "change.payloads)")
+          yield* writeFiles(folder, { "promise.ts": wrong })
+          const check = yield* startChild(["npx", "tsc", "-p", "nodenext.json"], { cwd: folder })
+          assert.notStrictEqual(yield* check.exited("120 seconds"), 0)
+          assert.include(check.output(), "Property 'payloads' does not exist")
+        }).pipe(Effect.scoped)
+      )
+
+      it.effect("every example runs against a service", () =>
+        Effect.gen(function* () {
+          const { folder } = yield* Project
+          const api = yield* startService({ env: yield* freeAllocations(8) })
+          const start = (name: (typeof examples)[number]) => {
+            const text = printed(README, name)
+              .replace("http://127.0.0.1:5620", api.url)
+              .replace("<key>", api.key)
+            return Effect.andThen(
+              writeFiles(folder, { [`${name}.ts`]: text }),
+              startChild([process.execPath, `${name}.ts`], { cwd: folder })
+            )
+          }
+          const follower = yield* start("follow")
+          yield* follower.prints(/^reset \{\}$/m)
+          const created = yield* start("create")
+          const [, id = ""] = yield* created.prints(/\b([a-z][a-z0-9]{11}) is running/, "30 seconds")
+          assert.strictEqual(yield* created.exited(), 0, created.output())
+          yield* follower.prints(new RegExp(`^status \\{ ${id}: 'running' \\}$`, "m"))
+          const console = yield* start("console")
+          assert.strictEqual(yield* console.exited("60 seconds"), 0, console.output())
+          assert.include(console.stdout(), "hello")
+          const promise = yield* start("promise")
+          assert.strictEqual(yield* promise.exited("60 seconds"), 0, promise.output())
+          assert.match(promise.stdout(), /Z running\n[\s\S]*hello[\s\S]*\n404 server not found: nope GET /)
+        }).pipe(Effect.scoped)
+      )
+    })
+  }
+)
