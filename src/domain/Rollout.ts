@@ -1,6 +1,6 @@
 /** Rollouts: today's definition for many servers, a few at a time (life.md, "Rollouts"). */
 import { Schema } from "effect"
-import { DefinitionChange } from "./definitionChanges.ts"
+import { DefinitionChange } from "./DefinitionChange.ts"
 import { ServerId } from "./Id.ts"
 
 /**

@@ -1,31 +1,9 @@
 /** The differences between two definitions of a server (life.md, "Changing"). Pure. */
 import { createHash } from "node:crypto"
 import { isDeepStrictEqual } from "node:util"
-import { Schema } from "effect"
+import type { Schema } from "effect"
+import type { DefinitionChange, Needs } from "./DefinitionChange.ts"
 import type { ServerDefinition } from "./ServerDefinition.ts"
-
-/**
- * The step after which a change has taken effect:
- *
- * - `nothing`       it takes effect at once
- * - `restart`       the next start of the server
- * - `installation`  an installation, which changes the base folder, then the next start
- */
-export const Needs = Schema.Literals(["nothing", "restart", "installation"])
-export type Needs = typeof Needs.Type
-
-/**
- * A changed value. `path` is its place in the definition, such as `limits.memory_limit` or
- * `configs["server.properties"].find.motd`: brackets enclose names with other characters than `A-Za-z0-9_-`. `from`, `to`:
- * null if the value is absent.
- */
-export const DefinitionChange = Schema.Struct({
-  path: Schema.String,
-  from: Schema.Json,
-  to: Schema.Json,
-  needs: Needs
-}).annotate({ identifier: "DefinitionChange" })
-export type DefinitionChange = typeof DefinitionChange.Type
 
 type Path = ReadonlyArray<string>
 
