@@ -53,6 +53,7 @@ export const blueprintNotes = (blueprint: Blueprint, software: SoftwareSet): Rea
     ...(Result.isFailure(image) ? [image.failure] : []),
     ...bareImage(blueprint, software.get(blueprint.software)),
     ...patchNotes(blueprint, software.get(blueprint.software)),
+    ...copyNotes(blueprint),
     ...restartNotes(blueprint),
     ...placeholderNotes([blueprint.configs, blueprint.state?.env ?? {}]),
     ...portNotes(blueprint, software.get(blueprint.software))
@@ -87,6 +88,16 @@ const patchNotes = (blueprint: Blueprint, software: Software | undefined): Reado
     ({ reason }) => `software ${software.id} patches a file that cannot be written: ${reason}`
   )
 }
+
+/** Notes about copies per blueprint; more would only cost memory. */
+const MAX_COPY_NOTES = 20
+
+const copyNotes = ({ state }: Blueprint): ReadonlyArray<string> =>
+  state === null
+    ? []
+    : planFiles(state)
+        .hidden.slice(0, MAX_COPY_NOTES)
+        .map(({ reason }) => reason)
 
 /** A server that is not saved is deleted after a crash, so it is never restarted. */
 const restartNotes = ({ restart, save }: Blueprint): ReadonlyArray<string> =>

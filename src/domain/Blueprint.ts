@@ -22,10 +22,16 @@ export const Mount = Schema.Struct({
 }).annotate({ identifier: "Mount" })
 export type Mount = typeof Mount.Type
 
-/** A file or folder of the data folder that is copied into the instance; both paths are relative. */
-export const Copy = Schema.Struct({ source: Schema.String, target: Schema.String }).annotate({
-  identifier: "Copy"
-})
+/**
+ * A file or folder that is copied into the instance. `source`: relative to the data folder, or an absolute path below the
+ * daemon's allowed mounts; `target`: relative to the instance.
+ */
+export const Copy = Schema.Struct({
+  source: Schema.String,
+  target: Schema.String,
+  /** Whether it is copied when the instance is made (default), or before each start. */
+  when: Schema.optionalKey(Schema.Literals(["create", "start"]))
+}).annotate({ identifier: "Copy" })
 export type Copy = typeof Copy.Type
 
 /** Files and environment of an instance, shorthands expanded. */

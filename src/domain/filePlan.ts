@@ -28,6 +28,8 @@ export interface Shared extends Target {
 
 export interface CopyEntry extends Target {
   readonly copy: Copy
+  /** The shared part in which the target lies, which is written to; undefined: none. */
+  readonly within: Shared | undefined
 }
 
 /** The parts of an instance beside its base. */
@@ -35,6 +37,7 @@ export interface FilePlan {
   readonly cow: ReadonlyArray<CowVolume>
   /** Parents before their children. */
   readonly shared: ReadonlyArray<Shared>
+  /** Without those that a read-only part would hide. No `parts`: into the instance folder itself. */
   readonly copies: ReadonlyArray<CopyEntry>
 }
 
@@ -63,18 +66,45 @@ export interface PatchConflict {
   readonly reason: string
 }
 
+/** A copy that has no effect. */
+export interface HiddenCopy {
+  readonly copy: Copy
+  readonly reason: string
+}
+
 const CONTAINER_HOME = "/home/container"
 
+const belowHome = (target: string): boolean =>
+  target === CONTAINER_HOME || target.startsWith(`${CONTAINER_HOME}/`)
+
+/** Returns a target as a path relative to the instance folder; an absolute one is as containers see it. */
+const relativeTarget = (target: string): string =>
+  (belowHome(target) ? target.slice(CONTAINER_HOME.length) : target).replace(/^\/+/, "")
+
+/** Returns the place of a target in the instance folder. Fails with the reason. */
+export const targetParts = (target: string): Result.Result<ReadonlyArray<string>, string> =>
+  pathParts(relativeTarget(target))
+
+/** Whether a target is the instance folder itself: `.`, `/`, `/home/container`. */
+export const isHome = (target: string): boolean => /^(?:\.?(?:\/|$))*$/.test(relativeTarget(target))
+
+/** Folders of a container that a mount must not hide. */
+const SYSTEM_FOLDERS: ReadonlySet<string> = new Set(
+  "bin boot dev etc home lib lib32 lib64 libx32 opt proc root run sbin srv sys tmp usr var".split(" ")
+)
+const KERNEL_FOLDERS: ReadonlySet<string> = new Set(["dev", "proc", "sys"])
+
 /**
- * Returns the place of a target. An absolute path starts at the instance folder, as containers see it. Fails with the
- * reason.
+ * Returns the path at which a container sees a mount, in addition to its place in the instance folder; undefined: only
+ * there, because its target is relative, below the home of containers, or a folder of the system.
  */
-export const targetParts = (target: string): Result.Result<ReadonlyArray<string>, string> => {
-  const inside =
-    target === CONTAINER_HOME || target.startsWith(`${CONTAINER_HOME}/`)
-      ? target.slice(CONTAINER_HOME.length)
-      : target
-  return pathParts(inside.replace(/^\/+/, ""))
+export const containerPath = ({ target }: Mount): string | undefined => {
+  if (!target.startsWith("/") || belowHome(target)) return undefined
+  const parts = pathParts(relativeTarget(target))
+  if (Result.isFailure(parts)) return undefined
+  const [top = ""] = parts.success
+  const system = KERNEL_FOLDERS.has(top) || (parts.success.length === 1 && SYSTEM_FOLDERS.has(top))
+  return system ? undefined : `/${parts.success.join("/")}`
 }
 
 /** Whether one place is the other or above it. */
@@ -116,10 +146,17 @@ const shown = (path: string): string => `\`${path.length > 80 ? `${path.slice(0,
 const volumeName = ({ mode, name }: Volume): string => `volume ${shown(name)} (${mode})`
 const mountName = ({ mode, source }: Mount): string => `mount ${shown(source)} (${mode})`
 
-/** Reads the targets of a definition: the place of each entry, and the conflicts. */
+/**
+ * Reads the targets of a definition: the place of each entry, the conflicts, and the copies without an effect. A mount at
+ * the instance folder itself has no place here: the node mounts its entries (daemon/files/homeEntries.ts).
+ */
 export const planFiles = (
   definition: FileDefinition
-): { readonly plan: FilePlan; readonly conflicts: ReadonlyArray<FileConflict> } => {
+): {
+  readonly plan: FilePlan
+  readonly conflicts: ReadonlyArray<FileConflict>
+  readonly hidden: ReadonlyArray<HiddenCopy>
+} => {
   const conflicts: Array<FileConflict> = []
   const placed = <A extends Volume | Mount | Copy>(
     entry: A,
@@ -143,6 +180,7 @@ export const planFiles = (
     if (volume.mode === "cow") cow.push({ volume, index, target, parts })
   }
   for (const mount of definition.mounts) {
+    if (isHome(mount.target)) continue
     const at = placed(mount, mountName(mount))
     if (at === undefined) continue
     const { parts, target } = at
@@ -165,9 +203,19 @@ export const planFiles = (
 
   const visible = cow.filter(({ parts }) => !places.has(keyOf(parts)))
   const shared = [...places.values()].sort((a, b) => a.parts.length - b.parts.length)
-  const copies = definition.copy.flatMap((copy) => {
-    const at = placed(copy, `copy ${shown(copy.source)}`)
-    return at === undefined ? [] : [at]
+  const hidden: Array<HiddenCopy> = []
+  const copies = definition.copy.flatMap((copy): ReadonlyArray<CopyEntry> => {
+    const { source, target } = copy
+    if (isHome(target)) return [{ copy, target, parts: [], within: undefined }]
+    const at = placed(copy, `copy ${shown(source)}`)
+    if (at === undefined) return []
+    const holder = holderOf(places, at.parts)
+    if (holder?.shared.read_only !== true) {
+      return [{ copy, target, parts: at.parts, within: holder?.shared }]
+    }
+    const reason = `copy ${shown(source)} has no effect: its target ${shown(target)} lies in ${shown(holder.target)} of ${holder.name}, which is read-only`
+    hidden.push({ copy, reason })
+    return []
   })
   const refuseWithin = ({ entry, name, parts, target }: Placed) => {
     const holder = holderOf(places, parts)
@@ -178,14 +226,14 @@ export const planFiles = (
   for (const { parts, target, volume } of visible) {
     refuseWithin({ entry: volume, name: volumeName(volume), parts, target })
   }
-  for (const one of [...shared, ...copies]) refuseWithin(one)
+  for (const one of shared) refuseWithin(one)
 
   const plan = {
     cow: visible,
     shared: shared.map((one) => one.shared),
-    copies: copies.map(({ entry, parts, target }) => ({ copy: entry, parts, target }))
+    copies
   }
-  return { plan, conflicts }
+  return { plan, conflicts, hidden }
 }
 
 const entryOf = ({ of }: Shared): { readonly entry: Volume | Mount; readonly name: string } =>

@@ -69,7 +69,13 @@ describe("blueprints.md: files written for SLS load unchanged", () => {
         assert.deepInclude(survival.install_script, { warmup_failure_policy: "fail", warmup_retries: 1 })
         assert.notProperty(survival.limits, "io_weight")
         assert.deepStrictEqual(survival.copy, [
-          { source: "sls/files/config.yml", target: "world/config.yml" }
+          { source: "sls/files/config.yml", target: "world/config.yml" },
+          { source: "/host/files/icon.png", target: "server-icon.png" },
+          { source: "sls/files/shared.yml", target: "data/shared.yml" }
+        ])
+        assert.deepStrictEqual(survival.mounts, [
+          { source: "/host/path", target: "/", mode: "ro" },
+          { source: "/host/maps", target: "/maps", mode: "rw" }
         ])
         const old = yield* blueprints.resolve("survival", { version: "1.20.4" })
         assert.strictEqual(old.image, "~local/java:17")
@@ -83,7 +89,7 @@ describe("blueprints.md: files written for SLS load unchanged", () => {
         assert.deepInclude(lobby.install_script, { warmup_failure_policy: "ignore" })
         assert.deepStrictEqual(
           lobby.copy.map(({ target }) => target),
-          ["config/motd.txt", "late.txt"]
+          ["config/motd.txt", "shared/late.txt"]
         )
       })
     )

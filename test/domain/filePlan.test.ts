@@ -4,8 +4,10 @@ import * as fc from "fast-check"
 import { filePlan } from "../../src/daemon/files/filePlan.ts"
 import type { Copy, Mount, Volume } from "../../src/domain/Blueprint.ts"
 import {
+  containerPath,
   type FileDefinition,
   isAbove,
+  isHome,
   patchConflicts,
   planFiles,
   targetParts
@@ -51,23 +53,26 @@ const definitions = fc.record({
 /** A reference implementation of the rules that compares all pairs of entries. */
 const naive = ({ copy, mounts, volumes }: FileDefinition) => {
   const shared = (entry: Volume | Mount) => !("name" in entry) || entry.mode !== "cow"
+  const homeless = <A extends { readonly target: string }>(all: ReadonlyArray<A>) =>
+    all.filter(({ target }) => !isHome(target))
   const partsOf = ({ target }: { readonly target: string }) =>
     Result.getOrElse(targetParts(target), (): ReadonlyArray<string> => [])
   const placed = <A extends { readonly target: string }>(all: ReadonlyArray<A>) =>
     all.filter((one) => partsOf(one).length > 0)
   const same = (a: { readonly target: string }, b: { readonly target: string }) =>
     isAbove(partsOf(a), partsOf(b)) && isAbove(partsOf(b), partsOf(a))
-  const takers = [...placed(volumes), ...placed(mounts)]
+  const takers: ReadonlyArray<Volume | Mount> = [...placed(volumes), ...placed(mounts)]
   const hidden = (entry: Volume | Mount) =>
     takers.slice(takers.indexOf(entry) + 1).some((later) => shared(later) && same(entry, later)) ||
     (!shared(entry) && takers.some((other) => shared(other) && same(entry, other)))
   const sharers = takers.filter((one) => shared(one) && !hidden(one))
   return {
-    placeless: [...volumes, ...mounts, ...copy].length - takers.length - placed(copy).length,
+    placeless:
+      volumes.length + homeless(mounts).length + homeless(copy).length - takers.length - placed(copy).length,
     visible: takers.filter((one) => !hidden(one)),
-    within: [...takers.filter((one) => !hidden(one)), ...placed(copy)].filter((one) =>
-      sharers.some((sharer) => sharer !== one && isAbove(partsOf(sharer), partsOf(one)))
-    )
+    within: takers
+      .filter((one) => !hidden(one))
+      .filter((one) => sharers.some((sharer) => sharer !== one && isAbove(partsOf(sharer), partsOf(one))))
   }
 }
 
@@ -119,10 +124,63 @@ describe("blueprints.md, state: targets of files", () => {
         "the target `/home/container/s/m` of mount `/srv/b` (rw) lies in `/s` of mount `/srv/a` (ro), which is shared"
       )
     )
+  })
+
+  it("a copy may lie in a shared entry, which gets it if it is `rw`; in a read-only one it has no effect", () => {
+    const planned = (mode: "rw" | "ro") =>
+      planFiles(
+        definition({
+          volumes: [volume("s", mode)],
+          mounts: [mount("/m", mode)],
+          copy: [copy("s"), copy("s/a/b"), copy("/m/c"), copy("d")]
+        })
+      )
+    const written = planned("rw")
+    assert.deepStrictEqual([written.conflicts, written.hidden], [[], []])
     assert.deepStrictEqual(
-      reasons({ volumes: [volume("s", "ro")], copy: [copy("s")] }),
-      inside("the target `s` of copy `files/c` lies in `s` of volume `v` (ro), which is shared")
+      written.plan.copies.map(({ within }) => within?.target),
+      ["s", "s", "/m", undefined]
     )
+    const { conflicts, hidden, plan } = planned("ro")
+    assert.deepStrictEqual(conflicts, [])
+    assert.deepStrictEqual(
+      plan.copies.map(({ target }) => target),
+      ["d"]
+    )
+    assert.strictEqual(
+      hidden[1]?.reason,
+      "copy `files/c` has no effect: its target `s/a/b` lies in `s` of volume `v` (ro), which is read-only"
+    )
+  })
+
+  it("a mount or copy may have the instance folder itself as its target; a volume may not", () => {
+    for (const target of [".", "/", "./", "/home/container", "/home/container/."]) {
+      assert.isTrue(isHome(target), target)
+      assert.deepStrictEqual(reasons({ mounts: [mount(target, "ro")], copy: [copy(target)] }), [])
+      assert.lengthOf(reasons({ volumes: [volume(target, "cow")] }), 1)
+    }
+    for (const target of ["a", "/a", "..", "/home", "/home/containers", ".a"]) {
+      assert.isFalse(isHome(target), target)
+    }
+  })
+
+  it("a container has a mount at its absolute target, too, unless that hides a folder of the system", () => {
+    for (const target of ["/data", "/plugins/a", "/etc/app", "/usr/share/maps"]) {
+      assert.strictEqual(containerPath(mount(target, "rw")), target)
+    }
+    const only = [
+      "data",
+      ".",
+      "/",
+      "/home/container",
+      "/home/container/data",
+      "/etc",
+      "/usr",
+      "/tmp",
+      "/proc/x",
+      "/a/../b"
+    ]
+    for (const target of only) assert.isUndefined(containerPath(mount(target, "rw")), target)
   })
 
   it("two entries at one target conflict if one is shared, except for identical entries", () => {
@@ -189,7 +247,7 @@ describe("blueprints.md, state: targets of files", () => {
   it("without a conflict the plan contains every entry, and a node can make it", () => {
     fc.assert(
       fc.property(definitions, (any) => {
-        const { conflicts, plan } = planFiles(any)
+        const { conflicts, hidden, plan } = planFiles(any)
         const planned = filePlan(any)
         assert.strictEqual(
           Result.isFailure(planned),
@@ -201,12 +259,11 @@ describe("blueprints.md, state: targets of files", () => {
           plan.cow.length + new Set(plan.shared.map(({ parts }) => parts.join("/"))).size,
           plan.cow.length + plan.shared.length
         )
-        assert.strictEqual(plan.copies.length, any.copy.length)
-        for (const { parts } of plan.shared) {
-          const inside = [...plan.cow, ...plan.shared, ...plan.copies].filter((one) =>
-            isAbove(parts, one.parts)
-          )
+        assert.strictEqual(plan.copies.length + hidden.length, any.copy.length)
+        for (const { parts, read_only } of plan.shared) {
+          const inside = [...plan.cow, ...plan.shared].filter((one) => isAbove(parts, one.parts))
           assert.strictEqual(inside.length, 1)
+          if (read_only) assert.isFalse(plan.copies.some((one) => isAbove(parts, one.parts)))
         }
       }),
       { numRuns: 1_000 }
@@ -215,12 +272,12 @@ describe("blueprints.md, state: targets of files", () => {
 
   it("planning 50,000 entries compares no pairs", () => {
     const many = Array.from({ length: 50_000 }, (_, i) => i)
-    const { conflicts, plan } = planFiles({
+    const { hidden, plan } = planFiles({
       volumes: many.map((i) => volume(`v${i}/world`, i % 2 === 0 ? "cow" : "ro")),
-      mounts: many.map((i) => mount(`m${i}`, "rw")),
+      mounts: many.map((i) => mount(`m${i}`, "ro")),
       copy: many.map((i) => copy(`m${i}/file`))
     })
-    assert.strictEqual(conflicts.length, many.length)
+    assert.strictEqual(hidden.length, many.length)
     assert.strictEqual(plan.shared.length, many.length + many.length / 2)
   })
 })

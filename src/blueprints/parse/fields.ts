@@ -51,7 +51,7 @@ export const shapes = {
   state: shape("state.", ["volumes", "mounts", "copy", "env", "env-allow"], ["hooks"]),
   volume: shape("state.volumes.", ["name", "source", "target", "mode"]),
   mount: shape("state.mounts.", ["source", "target", "mode"]),
-  copy: shape("state.copy.", ["source", "target"]),
+  copy: shape("state.copy.", ["source", "target", "when"]),
   softwareFile: shape("", ["software"], ["update"]),
   software: shape(
     "software.",

@@ -9,12 +9,23 @@ import {
   VariablePattern,
   VariableValue
 } from "../../domain/environment.ts"
-import { type Decoder, describe, fieldsOf, list, looseText, record, text, word, written } from "./decode.ts"
+import {
+  type Decoder,
+  defined,
+  describe,
+  fieldsOf,
+  list,
+  looseText,
+  record,
+  text,
+  word,
+  written
+} from "./decode.ts"
 import { shapes } from "./fields.ts"
 import { type StatePart, variablesOf } from "./files.ts"
 import type { Located } from "./located.ts"
 import { keyOf } from "./parseServer.ts"
-import { copyTarget, hostPath, instancePath, targetPath } from "./paths.ts"
+import { copySourcePath, copyTarget, hostPath, instancePath, mountTarget, targetPath } from "./paths.ts"
 import { printable } from "./problem.ts"
 
 const VolumeName = Schema.String.check(
@@ -53,7 +64,7 @@ const expand = (
 const forms = {
   volume: "`name:source:target[:mode]`",
   mount: "`source:target[:mode]`",
-  copy: "`source:target`"
+  copy: "`source:target[:when]`"
 }
 
 /** Decodes a mapping or its one-line form. */
@@ -86,16 +97,17 @@ const volume = shorthand<Volume>(forms.volume, shapes.volume.keys, (node, readin
 const mount = shorthand<Mount>(forms.mount, shapes.mount.keys, (node, reading) => {
   const fields = fieldsOf(node, reading, shapes.mount)
   const source = fields?.required("source", path(hostPath))
-  const target = fields?.required("target", path(targetPath))
+  const target = fields?.required("target", path(mountTarget))
   const mode = fields?.optional("mode", word(Mount.fields.mode.literals)) ?? "rw"
   return source === undefined || target === undefined ? undefined : { source, target, mode }
 })
 
 const copy = shorthand<Copy>(forms.copy, shapes.copy.keys, (node, reading) => {
   const fields = fieldsOf(node, reading, shapes.copy)
-  const source = fields?.required("source", path(instancePath))
+  const source = fields?.required("source", path(copySourcePath))
   const target = fields?.required("target", path(copyTarget))
-  return source === undefined || target === undefined ? undefined : { source, target }
+  const when = fields?.optional("when", word(["create", "start"]))
+  return source === undefined || target === undefined ? undefined : { source, target, ...defined({ when }) }
 })
 
 /** A value of the environment: bare numbers, `true` and `false` count as their spelling, null removes the variable. */

@@ -1,6 +1,6 @@
 import { Result } from "effect"
 import { pathParts } from "../../domain/filePath.ts"
-import { targetParts } from "../../domain/filePlan.ts"
+import { isHome, targetParts } from "../../domain/filePlan.ts"
 import { printable } from "./problem.ts"
 
 const segments = (path: string): ReadonlyArray<string> =>
@@ -31,20 +31,39 @@ export const instancePath = (path: string): Result.Result<string, string> =>
     return Result.isFailure(parts) ? refuse(path, parts.failure) : Result.succeed(short)
   })
 
-/** A path inside the instance; a leading `/` is the instance's (or the container's) root. */
-export const targetPath = (path: string): Result.Result<string, string> => {
-  const reason = path === "" ? "names no file" : fault(path)
-  if (reason !== undefined) return refuse(path, reason)
-  const short = `${path.startsWith("/") ? "/" : ""}${segments(path).join("/")}`
-  const parts = targetParts(short)
-  if (Result.isSuccess(parts)) return Result.succeed(short)
-  const whole = parts.failure === "names no file"
-  return refuse(path, whole ? "is the instance folder itself; name a place in it" : parts.failure)
-}
+/**
+ * A path inside the instance; a leading `/` is the instance's (or the container's) root. `orHome`: the instance folder
+ * itself is allowed.
+ */
+const placePath =
+  (orHome: boolean) =>
+  (path: string): Result.Result<string, string> => {
+    const reason = path === "" ? "names no file" : fault(path)
+    if (reason !== undefined) return refuse(path, reason)
+    const short = `${path.startsWith("/") ? "/" : ""}${segments(path).join("/")}`
+    if (isHome(short)) {
+      return orHome ? Result.succeed("/") : refuse(path, "is the instance folder itself; name a place in it")
+    }
+    return Result.mapBoth(targetParts(short), {
+      onFailure: (why) => `the path \`${printable(path, 80)}\` ${why}`,
+      onSuccess: () => short
+    })
+  }
 
-/** {@link targetPath}, as a path relative to the instance. */
+/** The target of a volume. */
+export const targetPath = placePath(false)
+/** The target of a mount; `/`: the instance folder itself. */
+export const mountTarget = placePath(true)
+
+/** The target of a copy, relative to the instance; `.`: the instance folder itself. */
 export const copyTarget = (path: string): Result.Result<string, string> =>
-  Result.flatMap(targetPath(path), (target) => Result.map(targetParts(target), (parts) => parts.join("/")))
+  Result.flatMap(mountTarget(path), (target) =>
+    target === "/" ? Result.succeed(".") : Result.map(targetParts(target), (parts) => parts.join("/"))
+  )
+
+/** The source of a copy: relative to the data folder, or an absolute path of the host. */
+export const copySourcePath = (path: string): Result.Result<string, string> =>
+  path.startsWith("/") ? hostPath(path) : instancePath(path)
 
 /** An absolute path of the host. */
 export const hostPath = (path: string): Result.Result<string, string> => {

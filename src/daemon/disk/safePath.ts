@@ -189,27 +189,28 @@ export const readFileInside = Effect.fn("readFileInside")(function* (
   return Option.some(yield* readAll(path, handle, maxBytes))
 }, Effect.scoped)
 
-/**
- * Writes `data` to `path` below `root`; makes missing folders (0755). The file is replaced atomically and keeps its
- * permission bits and owner (default: 0644 and the owner of the folder). Hard links to the old file keep its contents.
- */
-export const writeFileInside = Effect.fn("writeFileInside")(function* (
-  root: string,
-  path: string,
-  data: Uint8Array
-) {
+/** The new content of a file, and its permission bits if they are not those of the old one. */
+interface Replacement {
+  readonly mode?: number
+  readonly fill: (handle: fs.FileHandle) => Effect.Effect<void, IoError>
+  /** Whether the file is already as wanted. */
+  readonly isDone?: (old: Stats) => boolean
+}
+
+const replaceInside = Effect.fnUntraced(function* (root: string, path: string, by: Replacement) {
   const at = yield* locate(root, path, true)
   // `create` is set: the folder exists
   if (Option.isNone(at)) return yield* new PathRefused({ path, reason: "its folder cannot be made" })
   const { folder, name } = at.value
   const old = yield* lstatIn(path, folder, name)
   if (Option.isSome(old)) yield* refuseUnlessFile(path, old.value)
+  if (Option.isSome(old) && by.isDone?.(old.value) === true) return
   const owner = Option.isSome(old) ? old.value : yield* io(path, () => folder.stat())
-  const mode = Option.isSome(old) ? old.value.mode & PERMISSIONS : 0o644
+  const mode = by.mode ?? (Option.isSome(old) ? old.value.mode & PERMISSIONS : 0o644)
   const aside = within(folder, `.muster-${randomUUID()}.tmp`)
   const handle = yield* open(path, aside, CREATE, 0o600)
   yield* Effect.gen(function* () {
-    yield* io(path, () => handle.writeFile(data))
+    yield* by.fill(handle)
     yield* chownLike(path, handle, owner)
     yield* io(path, () => handle.chmod(mode))
     yield* io(path, () => handle.datasync())
@@ -224,6 +225,35 @@ export const writeFileInside = Effect.fn("writeFileInside")(function* (
     Effect.uninterruptible
   )
 }, Effect.scoped)
+
+/**
+ * Writes `data` to `path` below `root`; makes missing folders (0755). The file is replaced atomically and keeps its
+ * permission bits and owner (default: 0644 and the owner of the folder). Hard links to the old file keep its contents.
+ */
+export const writeFileInside = Effect.fn("writeFileInside")((root: string, path: string, data: Uint8Array) =>
+  replaceInside(root, path, { fill: (handle) => io(path, () => handle.writeFile(data)) })
+)
+
+/**
+ * {@link writeFileInside} with the content, permission bits and modification time of an open file. A file with the same
+ * size and modification time stays.
+ */
+export const copyFileInside = Effect.fn("copyFileInside")(function* (
+  root: string,
+  path: string,
+  source: fs.FileHandle
+) {
+  const { atime, mode, mtime, mtimeMs, size } = yield* io(path, () => source.stat())
+  yield* replaceInside(root, path, {
+    mode: mode & PERMISSIONS,
+    isDone: (old) => old.size === size && Math.abs(old.mtimeMs - mtimeMs) < 2,
+    fill: (handle) =>
+      Effect.andThen(
+        io(path, () => handle.writeFile(source.createReadStream({ autoClose: false, start: 0 }))),
+        io(path, () => handle.utimes(atime, mtime))
+      )
+  })
+})
 
 /** Removes the file or link at `path` below `root`. A folder is refused; a missing file is no error. */
 export const removeFileInside = Effect.fn("removeFileInside")(function* (root: string, path: string) {

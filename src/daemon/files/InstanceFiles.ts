@@ -1,6 +1,7 @@
 import * as fs from "node:fs/promises"
 import { join, sep } from "node:path"
 import { Context, Effect, Layer } from "effect"
+import type { Copy } from "../../domain/Blueprint.ts"
 import type { RuntimeKind } from "../../domain/Node.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import type { InstanceStorage } from "../../domain/SystemInfo.ts"
@@ -8,12 +9,16 @@ import { makeKeyedLock } from "../../work/KeyedLock.ts"
 import { foundOnce, isNoRoom } from "../disk/foundOnce.ts"
 import { type IoError, io, listFolder, makeFolder, makePassage, orMissing, rename } from "../disk/fsio.ts"
 import type { RunUser, SharedFolder } from "../runtime/Runtime.ts"
+import type { InstancePaths } from "../transfer/archive.ts"
 import { buildOverlay } from "./buildOverlay.ts"
 import { carryOver } from "./carryOver.ts"
+import { copiesOf, copyInto, copyIntoShared } from "./copyInside.ts"
 import { copyTree } from "./copyTree.ts"
 import { diskLimit, type OverLimit, openDiskLimits } from "./diskLimits.ts"
 import { type DiskUsage, diskUsage, sumOf, temporarySize } from "./diskUsage.ts"
 import { type FilePlan, filePlan, isAbove } from "./filePlan.ts"
+import { withHomeEntries } from "./homeEntries.ts"
+import { instancePaths } from "./importFiles.ts"
 import { unmountBelow } from "./mounts.ts"
 import { type BaseFolder, type LayerFolders, withBase } from "./overlayTree.ts"
 import { chownParts, foreignParts, keptOwner, markForeignFiles, ownerFor, ownerOf } from "./owners.ts"
@@ -86,6 +91,13 @@ export class InstanceFiles extends Context.Service<
      * process of the server runs.
      */
     reclaim(folder: string, user?: RunUser): Effect.Effect<void, IoError>
+    /**
+     * Copies the `copy` entries of every start into the mounted files; never through a link that the server has made.
+     * Requires that no process of the server runs.
+     */
+    copyAtStart(folder: string, spec: ServerSpec): Effect.Effect<void, IoError>
+    /** Returns the paths of the files of a server, by owner. */
+    paths(spec: ServerSpec): Effect.Effect<InstancePaths, IoError>
     /** Unmounts everything in the folder, which can then be removed. */
     close(folder: string): Effect.Effect<void, IoError>
     usage(folder: string, spec: ServerSpec): Effect.Effect<DiskUsage, IoError>
@@ -114,7 +126,15 @@ export class InstanceFiles extends Context.Service<
         const { baseDir, serversDir, sources, volumesUser = VOLUMES_USER } = options
         for (const folder of [sources.volumesDir, serversDir]) yield* Effect.orDie(makePassage(folder))
         const at: LayerFolders = { generations: generationsDir(baseDir), sources }
-        const planOf = (spec: ServerSpec) => Effect.fromResult(filePlan(spec.definition))
+        /** Returns the plan of a server; `when`: with the copies of this time. */
+        const planOf = Effect.fnUntraced(function* (
+          { definition }: ServerSpec,
+          when?: NonNullable<Copy["when"]>
+        ) {
+          const copy = when === undefined ? [] : yield* copiesOf(definition.copy, when, sources)
+          const given = yield* withHomeEntries({ ...definition, copy }, sources)
+          return yield* Effect.fromResult(filePlan(given))
+        })
         const limits = yield* Effect.orDie(openDiskLimits(serversDir))
         const known = new Map<string, ServerSpec>()
         /** Returns the ids of the other servers that write a volume. */
@@ -221,7 +241,7 @@ export class InstanceFiles extends Context.Service<
             spec: ServerSpec,
             user?: RunUser
           ) {
-            const plan = yield* planOf(spec)
+            const plan = yield* planOf(spec, "create")
             const to = sharedOwner(folder, user)
             const overlay = storage.strategy === "overlay" && (yield* isLayer(base.folder, to.owner))
             yield* recoverFiles(folder)
@@ -260,6 +280,7 @@ export class InstanceFiles extends Context.Service<
             }).pipe(Effect.onError(() => Effect.ignore(cleanFiles(folder))))
             yield* swapIn(folder, overlay).pipe(
               Effect.andThen(present(folder, spec, likelyKind(spec), user)),
+              Effect.andThen(copyIntoShared(plan, sources)),
               Effect.onError(() => Effect.ignore(discardFiles(folder))),
               Effect.uninterruptible
             )
@@ -327,6 +348,15 @@ export class InstanceFiles extends Context.Service<
           yield* markForeignFiles(folder, instanceFolder(folder), owner)
         })
 
+        const copyAtStart = Effect.fn("InstanceFiles.copyAtStart")(function* (
+          folder: string,
+          { definition, ...spec }: ServerSpec
+        ) {
+          if (!definition.copy.some(({ when }) => when === "start")) return
+          const plan = yield* planOf({ definition, ...spec }, "start")
+          yield* copyInto(instanceFolder(folder), plan.copies, sources)
+        })
+
         const usage = Effect.fn("InstanceFiles.usage")(function* (folder: string, spec: ServerSpec) {
           return yield* diskUsage(folder, yield* planOf(spec))
         })
@@ -357,6 +387,8 @@ export class InstanceFiles extends Context.Service<
           make: serial((...given) => Effect.flatMap(operations, ({ make }) => make(...given))),
           renew: serial((...given) => Effect.flatMap(operations, ({ renew }) => renew(...given))),
           open: serial((...given) => Effect.flatMap(operations, ({ open }) => open(...given))),
+          copyAtStart: serial(copyAtStart),
+          paths: (spec) => Effect.map(planOf(spec), instancePaths),
           reclaim: serial(reclaim),
           close: serial(close),
           usage,

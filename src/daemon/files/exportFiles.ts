@@ -4,7 +4,6 @@ import type { IoError } from "../disk/fsio.ts"
 import type { ServerState } from "../state/ServerFile.ts"
 import { packFiles } from "../transfer/archive.ts"
 import { type InstanceFiles, instanceFolder, likelyKind } from "./InstanceFiles.ts"
-import { instancePaths } from "./importFiles.ts"
 
 const unreadable = (error: IoError) =>
   new DaemonRefused({
@@ -26,7 +25,7 @@ export const exportFiles = Effect.fnUntraced(function* (
       hint: "Hold it and stop it first."
     })
   }
-  const paths = yield* Effect.mapError(Effect.fromResult(instancePaths(spec)), unreadable)
+  const paths = yield* Effect.mapError(files.paths(spec), unreadable)
   // Mounts the files first: an unmounted server would look like one without files.
   yield* Effect.mapError(files.open(folder, spec, likelyKind(spec), "kept"), unreadable)
   const archive = yield* Effect.mapError(packFiles(instanceFolder(folder), paths), unreadable)

@@ -3,7 +3,7 @@ import { Result } from "effect"
 import { type FileDefinition, type FilePlan, planFiles } from "../../domain/filePlan.ts"
 import { IoError } from "../disk/fsio.ts"
 
-export { type FilePlan, isAbove, type Shared, type Target } from "../../domain/filePlan.ts"
+export { type CopyEntry, type FilePlan, isAbove, type Shared, type Target } from "../../domain/filePlan.ts"
 
 export const refuse = (message: string) => new IoError({ code: "REFUSED", message })
 

@@ -14,7 +14,7 @@ import { type InstancePaths, toolError } from "../transfer/archive.ts"
 import { ArchiveRefused, type UnpackOptions, unpackFiles } from "../transfer/unpack.ts"
 import { treeSize } from "./copyTree.ts"
 import { diskLimit } from "./diskLimits.ts"
-import { filePlan } from "./filePlan.ts"
+import type { FilePlan } from "./filePlan.ts"
 import { InstallFailed, installFailed } from "./InstallFailed.ts"
 
 /** Returns the files of a server that migrates to this node; fails at once while they are unavailable. */
@@ -31,11 +31,10 @@ const LONGEST = 5000
 const IDLE_TIMEOUT = "60 seconds"
 
 /** Returns the paths of an instance that are its own, and those that are shared. */
-export const instancePaths = (spec: ServerSpec): Result.Result<InstancePaths, IoError> =>
-  Result.map(filePlan(spec.definition), ({ cow, shared }) => ({
-    shared: shared.map(({ parts }) => parts.join("/")),
-    own: cow.map(({ parts }) => parts.join("/"))
-  }))
+export const instancePaths = ({ cow, shared }: FilePlan): InstancePaths => ({
+  shared: shared.map(({ parts }) => parts.join("/")),
+  own: cow.map(({ parts }) => parts.join("/"))
+})
 
 interface Replacement extends InstancePaths {
   /** The folder for incoming files, inside the instance, so that both are on one file system. */
@@ -174,12 +173,10 @@ const sizeLimit = Effect.fnUntraced(function* (files: string, spec: ServerSpec, 
 export const fetchFiles = Effect.fnUntraced(function* (
   files: string,
   spec: ServerSpec,
+  paths: InstancePaths,
   arrivals: Arrivals,
   user: RunUser | undefined
 ): Effect.fn.Return<void, InstallFailed> {
-  const paths = yield* Effect.mapError(Effect.fromResult(instancePaths(spec)), (error) =>
-    installFailed(error)
-  )
   const limit = yield* Effect.mapError(sizeLimit(files, spec, paths), (error) => installFailed(error))
   let interruptions = 0
   let pause = FIRST_PAUSE

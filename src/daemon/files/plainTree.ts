@@ -18,9 +18,10 @@ const copyInto = Effect.fnUntraced(function* (source: Source, place: string) {
   yield* copyOpened(source.what, yield* openSource(source), place)
 }, Effect.scoped)
 
-/** Copies the `copy` entries of the blueprint into an instance folder. */
+/** Copies the `copy` entries of the blueprint into an instance folder, except for those into shared folders. */
 export const addCopies = Effect.fnUntraced(function* (files: string, plan: FilePlan, sources: FileSources) {
   for (const entry of plan.copies) {
+    if (entry.within !== undefined) continue
     yield* copyInto(yield* copySource(entry.copy, sources), yield* makeTarget(files, entry))
   }
 })

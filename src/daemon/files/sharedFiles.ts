@@ -4,6 +4,7 @@ import type { FileHandle } from "node:fs/promises"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
+import { containerPath } from "../../domain/filePlan.ts"
 import { closeFolder, IoError, io, lstat, removeTree } from "../disk/fsio.ts"
 import type { MountEntry } from "../disk/mountTable.ts"
 import type { RunUser, SharedFolder } from "../runtime/Runtime.ts"
@@ -90,6 +91,13 @@ export const openShared = Effect.fnUntraced(function* (
   return opened
 })
 
+/** Returns a shared source for the runtime, without its mount point. */
+const knownOf = ({ of, read_only }: Shared, { real }: Source): SharedFolder => {
+  const inside = "mount" in of ? containerPath(of.mount) : undefined
+  const known = { path: real, read_only, volume: "volume" in of }
+  return inside === undefined ? known : { ...known, inside }
+}
+
 /** Puts shared sources into the folder `root`; returns them for the runtime. */
 export const share = Effect.fnUntraced(function* (
   root: string,
@@ -99,7 +107,7 @@ export const share = Effect.fnUntraced(function* (
 ) {
   const folders: Array<SharedFolder> = []
   for (const { opened, shared, source } of all) {
-    const known = { path: source.real, read_only: shared.read_only, volume: "volume" in shared.of }
+    const known = knownOf(shared, source)
     const mounted = typeof given === "object"
     // A mount without a map would show files that the server cannot read.
     const method = mounted && shared.read_only && to.hasOwnUid && !to.mapped ? "copy" : given
@@ -144,12 +152,7 @@ export const sharedMounts = Effect.fnUntraced(function* (
     if (mount === undefined || others.length > 0 || mount.read_only !== shared.read_only) return undefined
     const { handle } = yield* openSource(source)
     if (!(yield* isShownAt(handle, place, yield* shownOf(shared, handle, to)))) return undefined
-    folders.push({
-      path: source.real,
-      read_only: shared.read_only,
-      volume: "volume" in shared.of,
-      target: join(root, ...shared.parts)
-    })
+    folders.push({ ...knownOf(shared, source), target: join(root, ...shared.parts) })
   }
   return folders
 }, Effect.scoped)

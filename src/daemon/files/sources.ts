@@ -105,11 +105,10 @@ const resolveLinks = (
     return { real: join(above.real, basename(path)), there: false }
   })
 
-/** Returns the source of a mount: in an allowed folder, links of both resolved. */
-export const mountSource = Effect.fnUntraced(function* (mount: Mount, { allowedMounts }: FileSources) {
-  const what = mount.source
-  if (!isAbsolute(what)) return yield* refuse(`state.mounts: ${what}: it is not absolute`)
-  if (what.includes("\0")) return yield* refuse(`state.mounts: ${what}: it contains a NUL character`)
+/** Returns a source on the host: in an allowed folder, links of both resolved. `key`: that of the blueprint. */
+const hostSource = Effect.fnUntraced(function* (what: string, key: string, { allowedMounts }: FileSources) {
+  if (!isAbsolute(what)) return yield* refuse(`${key}: ${what}: it is not absolute`)
+  if (what.includes("\0")) return yield* refuse(`${key}: ${what}: it contains a NUL character`)
   const { real, there } = yield* resolveLinks(what)
   const roots = yield* Effect.forEach(allowedMounts, (path) =>
     Effect.map(resolveLinks(path), (root) => root.real)
@@ -117,35 +116,58 @@ export const mountSource = Effect.fnUntraced(function* (mount: Mount, { allowedM
   // Checked first: a refusal must not reveal whether other paths exist.
   if (!roots.some((root) => isBelow(real, root))) {
     return yield* missingSource(
-      `state.mounts: ${what} is not below the allowed mounts of the node`,
+      `${key}: ${what} is not below the allowed mounts of the node`,
       "allow it there with MUSTER_ALLOWED_MOUNTS"
     )
   }
-  if (!there) return yield* missingSource(`state.mounts: there is no ${what}`, "put it there")
+  if (!there) return yield* missingSource(`${key}: there is no ${what}`, "put it there")
   const source: Source = { real, roots, what }
   return source
 })
 
+/** Returns the source of a mount. */
+export const mountSource = (mount: Pick<Mount, "source">, sources: FileSources) =>
+  hostSource(mount.source, "state.mounts", sources)
+
 export const sharedSource = ({ of }: Shared, sources: FileSources) =>
   "volume" in of ? volumeSource(of.volume, sources) : mountSource(of.mount, sources)
 
-/** Returns the source of a copy. Top-level files of the data folder (keys, database) are never copied. */
-export const copySource = Effect.fnUntraced(function* (copy: Copy, { dataDir }: FileSources) {
-  const what = copy.source
-  const { parts, real, top } = yield* sourceBelow(dataDir, what, "state.copy", what)
-  if (real === undefined) {
-    return yield* missingSource(`state.copy: there is no ${what}`, `put it at ${join(top, ...parts)}`)
-  }
-  // Checks the resolved path: a link in the data folder must not lead elsewhere.
-  const [folder = ""] = relative(top, real).split(sep)
+const COPY = "state.copy"
+
+/** Refuses files of the data folder that are never copied: top-level ones (keys, database) and those of servers. */
+const checkCopied = Effect.fnUntraced(function* (real: string, top: string, what: string) {
+  const parts = relative(top, real).split(sep)
+  const [folder = ""] = parts
   const closed: ReadonlyArray<string> = [FOLDERS.servers, FOLDERS.base, FOLDERS.lost]
   if (closed.includes(folder) || folder.startsWith(".")) {
-    return yield* refuse(`state.copy: ${what}: ${folder} of the data folder cannot be copied from`)
+    return yield* refuse(`${COPY}: ${what}: ${folder} of the data folder cannot be copied from`)
   }
-  const stats = yield* io(`state.copy: ${what}`, () => fs.stat(real))
+  const stats = yield* io(`${COPY}: ${what}`, () => fs.stat(real))
   if (parts.length === 1 && !stats.isDirectory()) {
-    return yield* refuse(`state.copy: ${what}: files are copied from folders of the data folder only`)
+    return yield* refuse(`${COPY}: ${what}: files are copied from folders of the data folder only`)
   }
+})
+
+/** Returns the source of a copy with an absolute path. */
+const copySourceOfHost = Effect.fnUntraced(function* (what: string, sources: FileSources) {
+  const source = yield* hostSource(what, COPY, sources)
+  const top = yield* io(`${COPY}: ${what}`, () => fs.realpath(sources.dataDir))
+  if (isBelow(top, source.real)) {
+    return yield* refuse(`${COPY}: ${what}: the data folder of the node is in it, which cannot be copied`)
+  }
+  if (isBelow(source.real, top)) yield* checkCopied(source.real, top, what)
+  return source
+})
+
+/** Returns the source of a copy. Checks the resolved path: a link in the data folder must not lead elsewhere. */
+export const copySource = Effect.fnUntraced(function* (copy: Copy, sources: FileSources) {
+  const what = copy.source
+  if (isAbsolute(what)) return yield* copySourceOfHost(what, sources)
+  const { parts, real, top } = yield* sourceBelow(sources.dataDir, what, COPY, what)
+  if (real === undefined) {
+    return yield* missingSource(`${COPY}: there is no ${what}`, `put it at ${join(top, ...parts)}`)
+  }
+  yield* checkCopied(real, top, what)
   const source: Source = { real, roots: [top], what }
   return source
 })

@@ -67,7 +67,8 @@ const runFileWork = Effect.fnUntraced(function* (
     keepsFiles ? files.renew(folder, installed, spec, user) : files.make(folder, installed, spec, user)
   ).pipe(Effect.mapError((error) => installFailed(error)))
   if (work === "install" && spec.arrival !== undefined && sources.arrivals !== undefined) {
-    yield* fetchFiles(instanceFolder(folder), spec, sources.arrivals, user)
+    const paths = yield* Effect.mapError(files.paths(spec), (error) => installFailed(error))
+    yield* fetchFiles(instanceFolder(folder), spec, paths, sources.arrivals, user)
   }
   // The earlier base may be unused now.
   if (work !== "install") yield* installer.collect

@@ -65,6 +65,7 @@ export const makeLauncher = ({ console, file, files, folder, runtime, sources }:
       Effect.andThen(files.reclaim(folder, user), files.open(folder, spec, kind, user)),
       ofNode
     )
+    yield* Effect.mapError(files.copyAtStart(folder, spec), ofNode)
     const { configs } = definition
     const warnings = yield* Effect.mapError(
       applyConfigs(instanceFolder(folder), configs, plan.context),

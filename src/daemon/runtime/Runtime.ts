@@ -68,6 +68,8 @@ export interface SharedFolder {
    * folder, and a container mounts it at the same path.
    */
   readonly target?: string
+  /** The path at which a container has the folder as well; absent: none. */
+  readonly inside?: string
 }
 
 /** A run of a server. */

@@ -397,7 +397,7 @@ state:
         '3:21: expected `name:source:target[:mode]` or a mapping with name, source, target, mode, found the text "a:b:c:d:e"',
         '3:32: expected cow, rw or ro, found the text "rx"',
         "4:13: expected `source:target[:mode]` or a mapping with source, target, mode, found 5",
-        '5:11: expected `source:target` or a mapping with source, target, found the text "a"'
+        '5:11: expected `source:target[:when]` or a mapping with source, target, when, found the text "a"'
       ]
     ],
     [
@@ -417,7 +417,7 @@ state:
         '3:88: expected true or false, found the text "true"; write true without quotes',
         '5:12: expected a list of `name:source:target[:mode]`, found the text "world:worlds/survival:/world"; write [world:worlds/survival:/world]',
         '6:11: expected a list of `source:target[:mode]`, found the text "/srv/maps:maps"; write [/srv/maps:maps]',
-        '7:9: expected a list of `source:target`, found the text "two words"'
+        '7:9: expected a list of `source:target[:when]`, found the text "two words"'
       ]
     ],
     [

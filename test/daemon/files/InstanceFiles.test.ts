@@ -367,8 +367,12 @@ for (const [way, options] of Object.entries(ways)) {
           mount("relative"),
           mount(`${allowed}/maps\0`),
           mount(join(allowed, "maps"), "../x"),
-          { ...mount(join(allowed, "maps")), ...copy("files/ok", "x/through-the-mount") },
-          { ...shared, ...copy("files/ok", "s/through-the-volume") },
+          copy(join(allowed, "etc")),
+          copy(join(allowed, "etc/passwd")),
+          copy(`${allowed}-not`),
+          copy(`${allowed}/maps\0`),
+          mount("/etc", "/"),
+          mount(join(allowed, "etc"), "/home/container"),
           {
             volumes: [...shared.volumes, { name: "c", source: "c", target: "s/below", mode: "cow" as const }]
           }

@@ -29,7 +29,8 @@ export const write = (root: string, files: Readonly<Record<string, string>>) => 
 
 export const scene = Effect.fnUntraced(function* (
   options: Partial<InstanceFilesOptions> = {},
-  given: string | undefined = undefined
+  given: string | undefined = undefined,
+  allowedMounts: ReadonlyArray<string> | undefined = undefined
 ) {
   const dataDir = given ?? (yield* temporaryFolder)
   const [baseDir, serversDir] = [join(dataDir, "base"), join(dataDir, "servers")]
@@ -39,7 +40,7 @@ export const scene = Effect.fnUntraced(function* (
     node_id: NodeId.make("test-node"),
     dataDir,
     volumesDir: volumes,
-    allowedMounts: [allowed]
+    allowedMounts: allowedMounts ?? [allowed]
   }
   write(allowed, { "maps/m": "m" })
   const base = (generation: string, files: Readonly<Record<string, string>>) => {

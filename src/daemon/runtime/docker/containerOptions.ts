@@ -146,7 +146,12 @@ export const containerOptions = (plan: ContainerPlan, rules: ContainerRules): Co
   const scratch = plan.scratch === undefined ? [] : [mount(plan.scratch, SCRATCH, false)]
   // Links in the instance folder lead to host paths; mounts in it come with that folder.
   const linked = (plan.shared ?? []).filter(({ target }) => target === undefined)
-  const shared = linked.map((folder) => mount(folder.path, folder.path, folder.read_only))
+  const shared = [
+    ...linked.map((folder) => mount(folder.path, folder.path, folder.read_only)),
+    ...(plan.shared ?? []).flatMap(({ inside, path, read_only, target = path }) =>
+      inside === undefined ? [] : [mount(target, inside, read_only)]
+    )
+  ]
   const outgoing = plan.outgoing === undefined ? {} : { [LABEL.outgoing]: plan.outgoing }
   const { gid, uid } = rules.user
   const [entrypoint = "", ...command] = plan.argv
