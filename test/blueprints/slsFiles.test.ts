@@ -89,7 +89,7 @@ describe("blueprints.md: files written for SLS load unchanged", () => {
         assert.deepInclude(lobby.install_script, { warmup_failure_policy: "ignore" })
         assert.deepStrictEqual(
           lobby.copy.map(({ target }) => target),
-          ["config/motd.txt", "shared/late.txt"]
+          ["extra.txt", "config/motd.txt", "shared/late.txt"]
         )
       })
     )
