@@ -1,6 +1,13 @@
 import { Context, Data, type Effect, type Scope, type Stream } from "effect"
+import type { Allocations } from "../domain/Allocation.ts"
 import type { NodeId, ServerId } from "../domain/Id.ts"
-import type { Heartbeat, Registration, RegistrationAnswer, Report } from "../domain/NodeMessages.ts"
+import type {
+  Heartbeat,
+  Registration,
+  RegistrationAnswer,
+  Report,
+  TakenPort
+} from "../domain/NodeMessages.ts"
 
 /**
  * The control plane cannot accept the message now; the daemon repeats it. `refuses`: the control plane refuses every
@@ -33,6 +40,16 @@ export class ControlPlane extends Context.Service<
      * makes the node register; the answer says what to do with the server.
      */
     report(node_id: NodeId, boot_id: string, report: Report): Effect.Effect<void, ControlPlaneError>
+    /**
+     * Replaces ports of a server that a program of the node has; returns the allocations of the record. A repetition
+     * changes nothing: ports that the server does not have any more are ignored. Fails at once if no port is free.
+     */
+    replacePorts(
+      node_id: NodeId,
+      boot_id: string,
+      server_id: ServerId,
+      taken: ReadonlyArray<TakenPort>
+    ): Effect.Effect<Allocations, ControlPlaneError>
     /**
      * The files of a server that migrates to this node (`Daemon.files` of the source node). An incomplete transfer ends
      * with a failure. Fails at once while the source node is not connected, and for other servers.

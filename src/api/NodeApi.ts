@@ -8,6 +8,7 @@ import {
   HttpApiSecurity,
   OpenApi
 } from "effect/http-api"
+import { Allocations } from "../domain/Allocation.ts"
 import { CrashDetails } from "../domain/CrashRecord.ts"
 import { Conflict, Forbidden, NotFound, TooManyRequests, Unauthorized } from "../domain/errors.ts"
 import { NodeId } from "../domain/Id.ts"
@@ -17,7 +18,8 @@ import {
   HeartbeatAnswer,
   Registration,
   RegistrationAnswer,
-  ServerSpec
+  ServerSpec,
+  TakenPorts
 } from "../domain/NodeMessages.ts"
 import { NodeCount, NodeKey, ServerKey } from "../domain/NodeText.ts"
 import { Paginated } from "../domain/Pagination.ts"
@@ -113,6 +115,14 @@ export class NodeGroup extends HttpApiGroup.make("node")
       success: InstallConfiguration,
       error: NotFound
     }).annotateMerge(summary("The install script of one server")),
+    HttpApiEndpoint.post("ports", "/nodes/:node/internal/servers/:server/ports", {
+      params: server,
+      payload: Schema.Struct({ boot_id: NodeKey, taken: TakenPorts }),
+      success: Schema.Struct({ allocations: Allocations }),
+      error: [NotFound, Conflict]
+    })
+      .annotateMerge(summary("Replace ports of a server that another program of the node has"))
+      .annotate(IsRoutine, false),
     HttpApiEndpoint.get("files", "/nodes/:node/internal/servers/:server/files", {
       params: server,
       success: HttpApiSchema.StreamUint8Array({ contentType: "application/x-tar" }),

@@ -18,6 +18,10 @@ export const PortName = Schema.String.check(
   })
 )
 
+/** Returns `10.0.0.7:25565` or `[::1]:25565`. */
+export const portText = ({ ip, port }: Allocations["default"]): string =>
+  `${ip.includes(":") ? `[${ip}]` : ip}:${port}`
+
 /** Returns the ports of the default address, the default port first: a port's number, from 0, is its place here. */
 export const portsInOrder = ({ default: { ip, port }, mappings }: Allocations): ReadonlyArray<number> => {
   const others = Object.hasOwn(mappings, ip) ? (mappings[ip] ?? []) : []
@@ -37,6 +41,20 @@ export const namedPorts = (
       return port === undefined ? [] : [[name, { ip, port }] as const]
     })
   )
+}
+
+/** Returns the allocations with other ports of an address, by the former ones; each port keeps its place. */
+export const withPorts = (
+  { default: main, mappings, ...same }: Allocations,
+  ip: string,
+  others: ReadonlyMap<number, number>
+): Allocations => {
+  const other = (port: number) => others.get(port) ?? port
+  return {
+    ...same,
+    default: main.ip === ip ? { ip, port: other(main.port) } : main,
+    mappings: { ...mappings, [ip]: (mappings[ip] ?? []).map(other) }
+  }
 }
 
 /** An address of a node and the ports that servers may get on it, e.g. `25565-25700` or `25565,25570-25580`. */

@@ -1,7 +1,7 @@
 /** Messages between daemons and the control plane (node-protocol.md). Sizes in bytes, times RFC 3339 UTC. */
 
 import { Schema } from "effect"
-import { Allocations, NodeAllocation } from "./Allocation.ts"
+import { Allocations, NodeAllocation, Port } from "./Allocation.ts"
 import { CrashDetails } from "./CrashRecord.ts"
 import { NodeId, ServerId } from "./Id.ts"
 import { InstallState } from "./InstallState.ts"
@@ -37,6 +37,16 @@ export const ServerSpec = Schema.Struct({
   reinstall: Schema.optionalKey(Schema.Literal(true))
 }).annotate({ identifier: "ServerSpec" })
 export type ServerSpec = typeof ServerSpec.Type
+
+/** An address and port that a program of the node has, so that a server cannot. */
+export const TakenPort = Schema.Struct({ ip: NodeKey, port: Port })
+export type TakenPort = typeof TakenPort.Type
+
+/** Bound of the ports of one server. */
+const MOST_PORTS = 64
+
+/** The ports of one server that are taken; none: the daemon asks for the allocations only. */
+export const TakenPorts = Schema.Array(TakenPort).check(Schema.isMaxLength(MOST_PORTS))
 
 /** The state of one server on its node. */
 export const DaemonServer = Schema.Struct({

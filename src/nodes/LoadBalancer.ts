@@ -1,7 +1,7 @@
-import { Context, Effect, Latch, Layer, type Option, Random, Result } from "effect"
+import { Context, Effect, Latch, Layer, type Option, Random, Result, type Scope } from "effect"
 import type { Allocations } from "../domain/Allocation.ts"
 import type { PlacementRule } from "../domain/Blueprint.ts"
-import { type NotFound, Unavailable } from "../domain/errors.ts"
+import { type Conflict, type NotFound, Unavailable } from "../domain/errors.ts"
 import type { NodeId } from "../domain/Id.ts"
 import {
   committedCpuPercent,
@@ -10,6 +10,7 @@ import {
   type Limits
 } from "../domain/Limits.ts"
 import { notCallable, type RuntimeKind } from "../domain/Node.ts"
+import type { TakenPort } from "../domain/NodeMessages.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { AvailableCapacity } from "../store/repos/CapacityRepo.ts"
 import { Fleet } from "./fleet/Fleet.ts"
@@ -19,6 +20,7 @@ import { PlacementIndex } from "./fleet/PlacementIndex.ts"
 import { type Candidate, type Need, orderOf, runs, type Strategy } from "./fleet/place.ts"
 import { type PlacementPreview, previewOf } from "./fleet/preview.ts"
 import { nodeNotFound } from "./nodeNotFound.ts"
+import { avoidLost, replacePorts } from "./replacePorts.ts"
 
 /** The requirements of a server on its node. */
 export interface PlacementRequest {
@@ -61,6 +63,9 @@ export interface LoadBalancerOptions {
 
 /** Time for which a placement waits for the first calls to nodes that have just registered. */
 const FIRST_CALL = "3 seconds"
+
+/** Time for which a port that a program of its node has is not given to another server. */
+const AVOIDED = "10 minutes"
 
 /** Refusals that are cached until a node changes, so that a full fleet is not searched for each request. */
 const KEPT_REASONS = 100
@@ -110,6 +115,16 @@ export class LoadBalancer extends Context.Service<
     whyNot(request: PlacementRequest, room: Option.Option<AvailableCapacity>): string | undefined
     /** Releases a reservation with a taken port: the next ports of the node are chosen from another range. */
     releaseAndAvoidPorts(server_id: ReservationId): Effect.Effect<void>
+    /**
+     * Reserves other ports in place of taken ones until the scope ends; returns the new allocations. By then, the record
+     * of the server has them, or the caller gives up.
+     *
+     * @error Conflict no port of the address is free
+     */
+    replacePorts(
+      record: ServerRecord,
+      taken: ReadonlyArray<TakenPort>
+    ): Effect.Effect<Allocations, Conflict, Scope.Scope>
     /** Releases the reservation of a server, if it has one. */
     release(server_id: ReservationId): Effect.Effect<void>
     /** Restores the reservations of records: at start, and of records of other replicas. */
@@ -267,6 +282,19 @@ export class LoadBalancer extends Context.Service<
           )
         }
 
+        const scope = yield* Effect.scope
+        /** Ends the avoidance of ports after a while. */
+        const allowLater = (avoided: ReadonlyArray<() => void>) =>
+          Effect.sleep(AVOIDED).pipe(
+            Effect.andThen(
+              Effect.sync(() => {
+                for (const allow of avoided) allow()
+              })
+            ),
+            Effect.forkIn(scope),
+            Effect.asVoid
+          )
+
         // Runs without a pause: simultaneous requests spread as consecutive ones do.
         const placeNow = (request: PlacementRequest) =>
           Effect.suspend(() => Effect.fromResult(place(request)))
@@ -325,13 +353,18 @@ export class LoadBalancer extends Context.Service<
               fleet.release(server_id)
               if (node_id !== undefined) fleet.get(node_id)?.ports.scatter(at)
             }),
+          replacePorts: (record, taken) => replacePorts(fleet, record, taken),
           release: (server_id) => Effect.sync(() => fleet.release(server_id)),
           restore: (records) =>
-            Effect.sync(() => {
+            Effect.suspend(() => {
+              const avoided: Array<() => void> = []
               for (const { id, node_id, blueprint_id, definition, allocations } of records) {
-                const load = loadOf(definition.limits)
-                fleet.hold({ server_id: id, node_id, blueprint_id, load, mappings: allocations.mappings })
+                const reservation = { server_id: id, node_id, blueprint_id, load: loadOf(definition.limits) }
+                const allow = avoidLost(fleet, { ...reservation, mappings: allocations.mappings })
+                if (allow !== undefined) avoided.push(allow)
+                fleet.hold({ ...reservation, mappings: allocations.mappings })
               }
+              return avoided.length === 0 ? Effect.void : allowLater(avoided)
             }),
           placements: Effect.sync(() => ({ placed, refused }))
         })

@@ -7,7 +7,7 @@ import {
 } from "../api/ControlPlane.ts"
 import type { DaemonError } from "../api/Daemon.ts"
 import { crashLines } from "../domain/CrashRecord.ts"
-import { type InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
+import { type Conflict, type InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
 import type { NodeId, ServerId } from "../domain/Id.ts"
 import { LIVE, type Report } from "../domain/NodeMessages.ts"
 import { cleanText, timeOfEvent } from "../domain/NodeText.ts"
@@ -24,6 +24,10 @@ import { ServerLifecycle } from "./records/ServerLifecycle.ts"
 /** The daemon keeps a message that cannot be stored now, and repeats it. */
 const refuse = (error: InvalidRequest | Unavailable) =>
   Effect.fail(new ControlPlaneUnavailable({ detail: error.detail }))
+
+/** Nothing has changed, and a repetition would not help. */
+const refuseForGood = ({ detail }: NotFound | Conflict) =>
+  Effect.fail(new ControlPlaneUnavailable({ detail, refuses: "message" }))
 
 const isMissing = (error: DaemonError): boolean => error._tag === "DaemonRefused" && error.status === 404
 
@@ -157,6 +161,16 @@ export class NodeGateway extends Context.Service<
           const record = Option.getOrUndefined(yield* index.lookUp(server_id, node_id))
           return record?.node_id === node_id ? record : yield* NotFound.server(server_id)
         }),
+        replacePorts: Effect.fn("NodeGateway.replacePorts")((node_id, boot_id, server_id, taken) =>
+          registry.checkBoot(node_id, boot_id).pipe(
+            Effect.andThen(lifecycle.replacePorts(node_id, server_id, taken)),
+            Effect.catchTags({
+              NotFound: refuseForGood,
+              Conflict: refuseForGood,
+              Unavailable: refuse
+            })
+          )
+        ),
         files: Effect.fn("NodeGateway.files")(function* (node_id, server_id) {
           const known = yield* index.originOf(node_id, server_id)
           // The replica that placed the server may be ahead of this one.

@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import type { ControlPlaneError } from "../api/ControlPlane.ts"
 import { NodeApi } from "../api/NodeApi.ts"
-import { Forbidden, InvalidRequest, NotFound, Unavailable } from "../domain/errors.ts"
+import { Conflict, Forbidden, InvalidRequest, NotFound, Unavailable } from "../domain/errors.ts"
 import type { NodeId, ServerId } from "../domain/Id.ts"
 import type { Registration, Report, ServerSpec } from "../domain/NodeMessages.ts"
 import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
@@ -113,6 +113,20 @@ export const NodeHandlers = HttpApiBuilder.group(
       server: ({ params }) => Effect.map(own(params), specOf),
       install: ({ params }) =>
         Effect.map(own(params), ({ definition }) => ({ install_script: definition.install_script })),
+      ports: Effect.fnUntraced(function* ({ params: { node, server }, payload: { boot_id, taken } }) {
+        yield* checkKey(node)
+        const allocations = yield* Effect.mapError(
+          gateway.replacePorts(node, boot_id, server, taken),
+          (error) =>
+            error._tag === "ControlPlaneUnavailable" && error.refuses === "message"
+              ? new Conflict({
+                  detail: error.detail,
+                  hint: "Free a port of the node, then start the server."
+                })
+              : answerOf(error)
+        )
+        return { allocations }
+      }),
       files: Effect.fnUntraced(function* ({ params }) {
         yield* own(params)
         return yield* Effect.mapError(gateway.files(params.node, params.server), answerOf)

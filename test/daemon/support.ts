@@ -2,6 +2,7 @@ import { existsSync, readdirSync, readFileSync, statSync } from "node:fs"
 import { join } from "node:path"
 import { Effect, Exit, Function, Layer, Logger, References, Scope } from "effect"
 import { ControlPlane, ControlPlaneUnavailable, RegistrationRequired } from "../../src/api/ControlPlane.ts"
+import type { Uplink } from "../../src/daemon/controlPlane/ReportOutbox.ts"
 import { readProc } from "../../src/daemon/host/procfs.ts"
 import { NodeDaemon, type NodeDaemonOptions } from "../../src/daemon/NodeDaemon.ts"
 import { NodeId, ServerId } from "../../src/domain/Id.ts"
@@ -99,6 +100,8 @@ export interface Recorder {
   forgotten: boolean
   /** Collects log lines of warnings and errors, if present. */
   log?: Array<string>
+  /** Answers questions for other ports. */
+  replacePorts?: Uplink["replacePorts"]
   /** Provides files of servers that arrive from another node. */
   files?: ControlPlane["Service"]["files"] extends (node_id: NodeId, id: ServerId) => infer A
     ? (id: ServerId) => A
@@ -133,6 +136,8 @@ export const controlPlane = (notes: Recorder) => {
         notes.heartbeats++
       }),
     disconnect: () => Effect.void,
+    replacePorts: (_, __, id, taken) =>
+      notes.replacePorts?.(id, taken) ?? Effect.succeed({ ...specOf().allocations, mappings: {} }),
     files: (_, id) =>
       notes.files?.(id) ??
       Effect.fail(new ControlPlaneUnavailable({ detail: "no server comes from elsewhere" })),

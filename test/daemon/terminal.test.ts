@@ -33,10 +33,11 @@ describe(`life, "Stopping and restarting", terminal: true`, () => {
 
   it.live("the signal of the end is known, and the last output arrives", () =>
     Effect.gen(function* () {
-      const { console, exitOf, isIn, up } = yield* opened(rootScene)
-      const killed = yield* up(`echo ready; printf "last words"; kill -SEGV $$; sleep 300`, {
+      const { console, daemon, exitOf, isIn, up } = yield* opened(rootScene)
+      const killed = yield* up(`echo ready; read -r go; printf "last words"; kill -SEGV $$; sleep 300`, {
         online_signal: "ready"
       })
+      yield* daemon.ask(`command ${killed} go`)
       yield* isIn(killed)("offline")
       assert.strictEqual(exitOf(killed), 139)
       assert.include(console(killed), "ready\nlast words")

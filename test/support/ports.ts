@@ -1,4 +1,5 @@
 /** Ports without a listener. */
+import { createSocket } from "node:dgram"
 import { createServer } from "node:net"
 import { Effect } from "effect"
 import { ServiceFailed } from "./Service.ts"
@@ -10,6 +11,24 @@ export const isFree = (port: number): Effect.Effect<boolean> =>
     server.once("error", () => resume(Effect.succeed(false)))
     server.listen(port, "127.0.0.1", () => server.close(() => resume(Effect.succeed(true))))
   })
+
+/** Holds a port as another program of the host, until the scope ends. */
+export const portHeld = (ip: string, port: number, protocol: "TCP" | "UDP") =>
+  Effect.acquireRelease(
+    Effect.callback<{ close(): unknown }, ServiceFailed>((resume) => {
+      const failed = (error: Error) =>
+        resume(Effect.fail(new ServiceFailed({ message: `${ip} ${port} ${protocol}: ${error.message}` })))
+      if (protocol === "UDP") {
+        const socket = createSocket(ip.includes(":") ? "udp6" : "udp4")
+        socket.once("error", failed)
+        socket.bind(port, ip, () => resume(Effect.succeed(socket)))
+      } else {
+        const server = createServer().once("error", failed)
+        server.listen(port, ip, () => resume(Effect.succeed(server)))
+      }
+    }),
+    (held) => Effect.sync(() => held.close())
+  )
 
 /** Returns the first of `count` consecutive free ports, below the ephemeral range. */
 export const freePorts = Effect.fnUntraced(function* (count: number) {

@@ -195,6 +195,19 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
           ),
         disconnect: (_, boot_id) => call(node.disconnect({ params, query: { boot_id } })),
         report: (_, boot_id, report) => call(send(boot_id, report)),
+        // Its failures do not concern the link: an earlier control plane does not know the route.
+        replacePorts: (_, boot_id, server_id, taken) =>
+          undecodableFails(
+            node.ports({ params: { ...params, server: server_id }, payload: { boot_id, taken } })
+          ).pipe(
+            Effect.map(({ allocations }) => allocations),
+            Effect.mapError((failure) =>
+              failure._tag === "NotFound" || failure._tag === "Conflict"
+                ? unavailable({ state: "refused", detail: failure.detail }, "message")
+                : unavailable(diagnose(failure, true))
+            ),
+            Effect.timeoutOrElse({ duration: timeout, orElse: () => Effect.fail(unavailable(timedOut)) })
+          ),
         // Its failures do not concern the link: the source node may be away.
         files: (_, server_id) =>
           node.files({ params: { ...params, server: server_id } }).pipe(

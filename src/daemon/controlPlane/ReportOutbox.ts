@@ -1,7 +1,8 @@
 import { Effect, type Scope, type Stream } from "effect"
 import type { ControlPlaneError, ControlPlaneUnavailable } from "../../api/ControlPlane.ts"
+import type { Allocations } from "../../domain/Allocation.ts"
 import type { ServerId } from "../../domain/Id.ts"
-import type { Report } from "../../domain/NodeMessages.ts"
+import type { Report, TakenPort } from "../../domain/NodeMessages.ts"
 import { backoff, makePause } from "../../work/backoff.ts"
 import type { ServerFile } from "../state/ServerFile.ts"
 
@@ -13,6 +14,11 @@ const MAX_REFUSALS = 12
 export interface Uplink {
   /** Sends a report. Waits until the node is registered, and registers again on request of the control plane. */
   report(report: Report): Effect.Effect<void, ControlPlaneError>
+  /** Replaces ports of a server that another program has; returns its allocations. */
+  replacePorts(
+    server_id: ServerId,
+    taken: ReadonlyArray<TakenPort>
+  ): Effect.Effect<Allocations, ControlPlaneError>
   /** Fetches the files of a server that migrates to this node. */
   files(
     server_id: ServerId

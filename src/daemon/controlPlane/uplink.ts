@@ -114,6 +114,8 @@ export const makeUplink = Effect.fnUntraced(function* (options: UplinkOptions) {
   const uplink: Uplink = {
     register,
     reconnected: Effect.suspend(() => reconnection.await),
+    replacePorts: (server_id, taken) =>
+      Effect.andThen(registered.await, controlPlane.replacePorts(id, boot_id, server_id, taken)),
     files: (server_id) => Effect.andThen(registered.await, controlPlane.files(id, server_id)),
     report: (report) =>
       Effect.andThen(

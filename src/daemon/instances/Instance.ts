@@ -6,6 +6,7 @@ import type { PowerAction } from "../../domain/NodeMessages.ts"
 import { stopTimeoutOf } from "../../domain/ServerDefinition.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import type { ConsoleLog } from "../console/ConsoleLog.ts"
+import type { Uplink } from "../controlPlane/ReportOutbox.ts"
 import type { FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Installer } from "../install/Installer.ts"
 import type { Run, Runtime } from "../runtime/Runtime.ts"
@@ -63,6 +64,7 @@ export interface InstanceOptions {
   readonly installer: Installer["Service"]
   readonly files: InstanceFiles["Service"]
   readonly sources: FileSources
+  readonly replacePorts: Uplink["replacePorts"]
 }
 
 const conflict = (detail: string, hint: string) => new DaemonRefused({ status: 409, detail, hint })
@@ -80,13 +82,23 @@ const removed = (id: ServerId) =>
 
 /** Opens a server in the scope: adopts its process, continues unfinished work, then handles messages. */
 export const openInstance = Effect.fnUntraced(function* (options: InstanceOptions, scope: Scope.Scope) {
-  const { console, file, files, folder, installer, runtime, sources } = options
+  const { console, file, files, folder, installer, replacePorts, runtime, sources } = options
   const { id } = file.get().spec
   const inbox = yield* Queue.unbounded<Message>()
   const adopted = yield* Deferred.make<void>()
   let open = true
   const offer = (message: Message) => Effect.asVoid(Queue.offer(inbox, message))
-  const proc = makeInstanceProcess({ file, files, folder, console, runtime, sources, scope, onEvent: offer })
+  const proc = makeInstanceProcess({
+    file,
+    files,
+    folder,
+    console,
+    runtime,
+    sources,
+    replacePorts,
+    scope,
+    onEvent: offer
+  })
   const progress = new LiveProgress()
   const work = makeInstanceWork({
     progress,

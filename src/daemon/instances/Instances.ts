@@ -120,7 +120,17 @@ export class Instances extends Context.Service<
             const scope = yield* Scope.fork(parent)
             const console = yield* openConsoleLog(folder)
             const instance = yield* openInstance(
-              { file, files, folder, console, runtime, installer, sources },
+              {
+                file,
+                files,
+                folder,
+                console,
+                runtime,
+                installer,
+                sources,
+                replacePorts: (id, taken) =>
+                  Effect.flatMap(Deferred.await(uplink), (link) => link.replacePorts(id, taken))
+              },
               scope
             )
             files.register(folder, file.get().spec)

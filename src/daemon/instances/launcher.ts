@@ -3,11 +3,13 @@ import { megabytes } from "../../domain/Limits.ts"
 import { applyConfigs } from "../configPatch/ConfigPatcher.ts"
 import type { ConsoleLog } from "../console/ConsoleLog.ts"
 import { onlineMatcher } from "../console/onlineSignal.ts"
+import type { Uplink } from "../controlPlane/ReportOutbox.ts"
 import { usageText } from "../files/diskLimits.ts"
 import { type FileSources, type InstanceFiles, instanceFolder } from "../files/InstanceFiles.ts"
 import { type LaunchPlan, launchPlan, specFor } from "../launch/launchPlan.ts"
 import type { Runtime, RunUser, SharedFolder } from "../runtime/Runtime.ts"
 import type { ServerFile } from "../state/ServerFile.ts"
+import { ensurePorts } from "./ensurePorts.ts"
 import { warnInInstallLog } from "./installLog.ts"
 import { refusals } from "./refusals.ts"
 import { serverUser } from "./serverUser.ts"
@@ -19,6 +21,7 @@ export interface LauncherOptions {
   readonly runtime: Runtime["Service"]
   readonly files: InstanceFiles["Service"]
   readonly sources: FileSources
+  readonly replacePorts: Uplink["replacePorts"]
 }
 
 /** The inputs of a launch. */
@@ -32,7 +35,8 @@ export interface Prepared {
 }
 
 /** Launches the process of a server, without changes of its state. */
-export const makeLauncher = ({ console, file, files, folder, runtime, sources }: LauncherOptions) => {
+export const makeLauncher = (options: LauncherOptions) => {
+  const { console, file, files, folder, runtime, sources } = options
   const { id, definition } = file.get().spec
   const { online_signal } = definition.process
   const { ofConfig, ofNode, ofSoftware, refused } = refusals(sources)
@@ -52,6 +56,7 @@ export const makeLauncher = ({ console, file, files, folder, runtime, sources }:
 
   /** Checks and prepares a launch before the state changes: command line, online signal, files. */
   const prepare = Effect.gen(function* () {
+    yield* ensurePorts(options)
     const { spec } = file.get()
     const kind = yield* Effect.mapError(runtime.kindFor(definition), ofNode)
     const plan = yield* Effect.mapError(Effect.fromResult(launchPlan(specFor(kind, spec))), ofSoftware)

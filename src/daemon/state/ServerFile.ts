@@ -66,6 +66,11 @@ export const ServerState = Schema.Struct({
   held: Schema.optionalKey(Schema.Boolean),
   /** The uid and gid of its processes and files; absent: it runs as the user of the daemon, or in containers. */
   uid: Schema.optionalKey(Schema.Int),
+  /**
+   * Whether the control plane was asked for other ports, and the answer is not in `spec`: it may have given the ports of
+   * `spec` to another server.
+   */
+  ports_asked: Schema.optionalKey(Schema.Literal(true)),
   /** The number of the last report. */
   sequence: Schema.Int,
   /** Reports that are not acknowledged, oldest first. */

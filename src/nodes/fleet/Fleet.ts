@@ -4,6 +4,7 @@ import type { NodeId } from "../../domain/Id.ts"
 import type { Node, NodeUsage } from "../../domain/Node.ts"
 import type { NodeRecord } from "../../store/repos/NodeRepo.ts"
 import { FleetNode, nodeView, type Reservation, type ReservationId } from "./FleetNode.ts"
+import type { PortMappings } from "./PortAllocator.ts"
 import { byName } from "./place.ts"
 
 /**
@@ -86,6 +87,30 @@ export class FleetState {
     node.ports.hold(holding.mappings)
     this.#holdings.set(holding.server_id, holding)
     this.#commit(node, holding, 1)
+  }
+
+  /** Reserves more ports of an address for a while; returns them with their release. Undefined: they are not free. */
+  reserveMore(
+    node: FleetNode,
+    ip: string,
+    count: number
+  ): { readonly ports: ReadonlyArray<number>; readonly release: () => void } | undefined {
+    const ports = node.ports.reserveMore(ip, count)
+    if (ports === undefined) return undefined
+    this.#changed(node)
+    return { ports, release: () => this.#release(node, { [ip]: ports }) }
+  }
+
+  /** Withholds ports of a node from new reservations; returns the end of that. */
+  avoid(node: FleetNode, mappings: PortMappings): () => void {
+    node.ports.hold(mappings)
+    this.#changed(node)
+    return () => this.#release(node, mappings)
+  }
+
+  #release(node: FleetNode, mappings: PortMappings): void {
+    node.ports.release(mappings)
+    this.#changed(node)
   }
 
   /** Returns the reservation of a server. */

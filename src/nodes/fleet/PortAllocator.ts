@@ -61,18 +61,20 @@ export class PortAllocator {
   reserve(count: number): Allocations | undefined {
     const address = this.#addresses.find((one) => one.free.size >= count)
     if (address === undefined) return undefined
-    const ports: Array<number> = []
-    do {
-      const port = take(address)
-      if (port === undefined) break
-      ports.push(port)
-    } while (ports.length < count)
+    const { address: ip, alias, force_outgoing_ip } = address.allocation
+    const ports = this.reserveMore(ip, count) ?? []
     const [first] = ports
     if (first === undefined) return undefined
-    const { address: ip, alias, force_outgoing_ip } = address.allocation
-    const mappings = { [ip]: ports }
-    this.hold(mappings)
-    return { force_outgoing_ip, default: { ip, port: first }, alias, mappings }
+    return { force_outgoing_ip, default: { ip, port: first }, alias, mappings: { [ip]: ports } }
+  }
+
+  /** Reserves `count` more ports of an address; undefined: so many are not free. */
+  reserveMore(ip: string, count: number): ReadonlyArray<number> | undefined {
+    const address = this.#address(ip)
+    if (address === undefined || address.free.size < count) return undefined
+    const ports = Array.from({ length: count }, () => take(address)).filter((port) => port !== undefined)
+    this.hold({ [ip]: ports })
+    return ports
   }
 
   /**

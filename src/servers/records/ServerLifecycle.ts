@@ -1,9 +1,11 @@
 import { Context, Effect, Layer, type Option } from "effect"
+import type { Allocations } from "../../domain/Allocation.ts"
 import type { Conflict, InvalidRequest, NotFound, Unavailable } from "../../domain/errors.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { ServerPatch } from "../../domain/Labels.ts"
-import type { DaemonServer, Report } from "../../domain/NodeMessages.ts"
+import type { DaemonServer, Report, TakenPort } from "../../domain/NodeMessages.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
+import { makePortReplacements } from "./portReplacements.ts"
 import { makeRecordChanges } from "./recordChanges.ts"
 import { makeRedefinitions, type NewDefinition, type Redefined } from "./redefinitions.ts"
 import { makeReportedChanges } from "./reportedChanges.ts"
@@ -71,6 +73,18 @@ export class ServerLifecycle extends Context.Service<
     delivered(id: ServerId, defined_at: number): Effect.Effect<void, Unavailable>
     /** Publishes that a server expires soon, once for each expiry. */
     announceExpiry(record: ServerRecord): Effect.Effect<void, Unavailable>
+    /**
+     * Replaces ports of a server that a program of its node has; returns its allocations. Ports that it does not have
+     * are ignored.
+     *
+     * @error NotFound the server is not on the node
+     * @error Conflict it is deleted or migrates, or no port is free
+     */
+    replacePorts(
+      node_id: NodeId,
+      id: ServerId,
+      taken: ReadonlyArray<TakenPort>
+    ): Effect.Effect<Allocations, NotFound | Conflict | Unavailable>
     /** Records that a removal begins, so that it continues after a crash; returns the record. */
     beginRemoval(
       id: ServerId,
@@ -97,7 +111,12 @@ export class ServerLifecycle extends Context.Service<
       const records = yield* makeRecordChanges
       const requested = yield* makeRequestedChanges(records)
       const reported = yield* makeReportedChanges(records)
-      return ServerLifecycle.of({ ...reported, ...requested, ...(yield* makeRedefinitions(records)) })
+      return ServerLifecycle.of({
+        ...reported,
+        ...requested,
+        ...(yield* makeRedefinitions(records)),
+        ...(yield* makePortReplacements)
+      })
     })
   )
 }

@@ -1,5 +1,6 @@
 import { Array as Arr, Clock, Context, Effect, Layer, type Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import type { Allocations } from "../../domain/Allocation.ts"
 import { ServerId } from "../../domain/Id.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { readRows } from "../sql/rows.ts"
@@ -57,6 +58,8 @@ export class ServerRepo extends Context.Service<
      * has been announced.
      */
     announceExpiry(id: ServerId, expires_at: string): Write<boolean>
+    /** Replaces the allocations of a record, and its reserved ports on its node; a taken port changes nothing. */
+    replacePorts(before: ServerRecord, allocations: Allocations): Write<InsertOutcome>
     /** Records whether the removal of a server has begun, for a continuation after a crash. */
     setRemoving(id: ServerId, removing: boolean): Write<void>
     isRemoving(id: ServerId): Write<boolean>
@@ -169,6 +172,34 @@ export class ServerRepo extends Context.Service<
               AND (expiry_announced IS NULL OR expiry_announced <> ${expires_at}) RETURNING id`,
             (rows) => rows.length > 0
           ),
+        replacePorts: Effect.fn("ServerRepo.replacePorts")(function* (before, allocations) {
+          const record = { ...before, allocations }
+          const [old, next] = [portsOf(before), portsOf(record)]
+          const among = (ports: typeof old) => (one: (typeof old)[number]) =>
+            ports.some(({ address, port }) => address === one.address && port === one.port)
+          const updated_at = new Date(yield* Clock.currentTimeMillis).toISOString()
+          const values = { allocations: (yield* encodeServer(record)).allocations, updated_at }
+          // A savepoint of its own: a taken port undoes all of it, and nothing else.
+          return yield* Effect.forEach(
+            next.filter((one) => !among(old)(one)),
+            (one) => sql`INSERT INTO ports ${sql.insert(one)}`
+          ).pipe(
+            Effect.andThen(
+              Effect.forEach(
+                old.filter((one) => !among(next)(one)),
+                ({ address, node_id, port }) =>
+                  sql`DELETE FROM ports WHERE node_id = ${node_id} AND address = ${address} AND port = ${port}`
+              )
+            ),
+            Effect.andThen(sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${before.id}`),
+            sql.withTransaction,
+            Effect.as<InsertOutcome>("inserted"),
+            Effect.catchIf(
+              (error) => isUniqueViolation(error),
+              () => Effect.succeed<InsertOutcome>("port-taken")
+            )
+          )
+        }),
         setRemoving: (id, removing) =>
           Effect.asVoid(
             removing

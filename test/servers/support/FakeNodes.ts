@@ -116,6 +116,7 @@ export class FakeNodes {
       placements: Effect.succeed({ placed: 0, refused: 0 }),
       whyNot: () => undefined,
       releaseAndAvoidPorts: (id) => Effect.sync(() => void this.held.delete(id)),
+      replacePorts: (record) => Effect.succeed(record.allocations),
       release: (id) => Effect.sync(() => void this.held.delete(id)),
       restore: (records) =>
         Effect.sync(() => {

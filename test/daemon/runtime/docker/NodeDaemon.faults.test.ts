@@ -6,6 +6,7 @@ import { Effect } from "effect"
 import { containerName } from "../../../../src/daemon/runtime/docker/containerOptions.ts"
 import { engineNote, TEST_IMAGE, TestEngine, withEngine } from "../../../support/dockerEngine.ts"
 import { until } from "../../../support/eventually.ts"
+import { freePorts, portHeld } from "../../../support/ports.ts"
 import { temporaryFolder } from "../../../support/temporaryFolder.ts"
 import { echoServer, harness, newId, openDaemon, recorder, type SpecOptions } from "../../support.ts"
 import { cleanNode, newNode } from "./support.ts"
@@ -52,6 +53,36 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
         const [crash] = crashes(id)
         assert.deepInclude(crash, { reason: "out of memory", exit_code: 137 })
       }).pipe(Effect.scoped)
+    )
+
+    it.effect(
+      "a published port that another program has is replaced; a restart keeps the server's own port",
+      () =>
+        Effect.gen(function* () {
+          const { daemon, lastStatus, node, notes, installed } = yield* dockerHarness
+          const ip = "127.0.0.1"
+          const [port, other] = [yield* freePorts(1), yield* freePorts(1)]
+          const allocations = (port: number) => ({ default: { ip, port }, mappings: { [ip]: [port] } })
+          const questions: Array<unknown> = []
+          notes.replacePorts = (_, taken) => {
+            questions.push(taken)
+            return Effect.succeed({ force_outgoing_ip: false, alias: "", ...allocations(other) })
+          }
+          const id = yield* installed({ allocations: allocations(port), definition: inDocker })
+          yield* portHeld(ip, port, "TCP")
+          const publishes = Effect.gen(function* () {
+            yield* until("running", () => lastStatus(id) === "running")
+            const [container] = yield* containersOf(node.node_id)
+            assert.isTrue(container?.Ports.some(({ IP, PublicPort }) => IP === ip && PublicPort === other))
+          })
+          yield* daemon.power(id, "start", 30)
+          yield* publishes
+          const { length } = notes.reports
+          yield* daemon.power(id, "restart", 30)
+          yield* until("restarted", () => notes.reports.length >= length + 4)
+          yield* publishes
+          assert.deepStrictEqual(questions, [[{ ip, port }]])
+        }).pipe(Effect.scoped)
     )
 
     it.effect("a server has every status; console, stats and stop use its container", () =>

@@ -1,0 +1,143 @@
+/** The ports of the host that its programs have, found by binding them for a moment. */
+import { createSocket } from "node:dgram"
+import * as fs from "node:fs/promises"
+import { createServer, isIPv6 } from "node:net"
+import { Effect, Result } from "effect"
+import { NetAddress } from "effect/net"
+import { portText } from "../../domain/Allocation.ts"
+import type { TakenPort } from "../../domain/NodeMessages.ts"
+import { cleanText } from "../../domain/NodeText.ts"
+
+/** A port that a program has. */
+export interface Busy extends TakenPort {
+  readonly protocol: "TCP" | "UDP"
+  /** The program; absent: this service may not know. */
+  readonly holder?: string
+}
+
+type Wanted = Pick<Busy, "ip" | "port" | "protocol">
+
+/** A port is busy only if it stays so: a container that has ended, or the test of another daemon, frees it soon. */
+const CHECKS = 4
+const PAUSE = "100 millis"
+
+const isInUse = (error: NodeJS.ErrnoException) => error.code === "EADDRINUSE"
+
+/** Any other failure is not that of the port: the address may be that of a router. */
+const isBusy = ({ ip, port, protocol }: Wanted): Effect.Effect<boolean> =>
+  Effect.callback<boolean>((resume) => {
+    const failed = (error: NodeJS.ErrnoException) => resume(Effect.succeed(isInUse(error)))
+    const free = () => resume(Effect.succeed(false))
+    if (protocol === "UDP") {
+      const socket = createSocket(isIPv6(ip) ? "udp6" : "udp4")
+      socket.once("error", failed)
+      socket.bind({ address: ip, port, exclusive: true }, () => socket.close(free))
+    } else {
+      const server = createServer((connection) => connection.destroy())
+      server.once("error", failed)
+      server.listen({ host: ip, port, exclusive: true }, () => server.close(free))
+    }
+  })
+
+const busyNow = (wanted: ReadonlyArray<Wanted>) => Effect.filter(wanted, isBusy, { concurrency: "unbounded" })
+
+/** Returns the ports that programs of the host have, with these programs. */
+export const busyPorts = Effect.fnUntraced(function* (ports: ReadonlyArray<TakenPort>) {
+  let busy = yield* busyNow(
+    ports.flatMap(
+      ({ ip, port }): ReadonlyArray<Wanted> => [
+        { ip, port, protocol: "TCP" },
+        { ip, port, protocol: "UDP" }
+      ]
+    )
+  )
+  for (let check = 0; busy.length > 0 && check < CHECKS; check++) {
+    yield* Effect.sleep(PAUSE)
+    busy = yield* busyNow(busy)
+  }
+  return busy.length === 0 ? [] : yield* Effect.forEach(busy, withHolder)
+})
+
+/** Returns an address in the form of /proc/net: words of four bytes, the last byte first. */
+const kernelForm = (ip: string): string | undefined => {
+  const address = NetAddress.ipFromString(ip)
+  if (Result.isFailure(address)) return undefined
+  const octets = NetAddress.isIpv4Address(address.success)
+    ? NetAddress.ipv4ToOctets(address.success)
+    : NetAddress.ipv6ToOctets(address.success)
+  const hex = octets.map((octet) => octet.toString(16).padStart(2, "0").toUpperCase())
+  return Array.from({ length: hex.length / 4 }, (_, word) =>
+    hex
+      .slice(word * 4, word * 4 + 4)
+      .toReversed()
+      .join("")
+  ).join("")
+}
+
+const isWildcard = (kernel: string) => /^0+$/.test(kernel)
+
+const LISTENING = "0A"
+
+/** Returns the inodes of the sockets that have a port, from the text of /proc/net/tcp, tcp6, udp or udp6. */
+export const socketInodes = (table: string, { ip, port, protocol }: Wanted): ReadonlyArray<string> => {
+  const wanted = kernelForm(ip) ?? ""
+  return table
+    .split("\n")
+    .slice(1)
+    .flatMap((line) => {
+      const [, local = "", , state, , , , , , inode = ""] = line.trim().split(/\s+/)
+      const [address = "", number = ""] = local.split(":")
+      const covers = address === wanted || isWildcard(address) || isWildcard(wanted)
+      const isOne =
+        covers && Number.parseInt(number, 16) === port && (protocol === "UDP" || state === LISTENING)
+      return isOne && inode !== "0" ? [inode] : []
+    })
+}
+
+const read = (path: string) =>
+  Effect.orElseSucceed(
+    Effect.tryPromise(() => fs.readFile(path, "utf8")),
+    () => ""
+  )
+
+const list = (path: string) =>
+  Effect.orElseSucceed(
+    Effect.tryPromise(() => fs.readdir(path)),
+    () => []
+  )
+
+const hasSocket = (pid: string, sockets: ReadonlySet<string>) =>
+  Effect.gen(function* () {
+    for (const name of yield* list(`/proc/${pid}/fd`)) {
+      const link = yield* Effect.orElseSucceed(
+        Effect.tryPromise(() => fs.readlink(`/proc/${pid}/fd/${name}`)),
+        () => ""
+      )
+      if (sockets.has(link)) return true
+    }
+    return false
+  })
+
+/** Adds the program that has a port, if this service may see it. */
+const withHolder = Effect.fnUntraced(function* (busy: Wanted): Effect.fn.Return<Busy> {
+  const tables = busy.protocol === "TCP" ? ["tcp", "tcp6"] : ["udp", "udp6"]
+  const texts = yield* Effect.forEach(tables, (table) => read(`/proc/net/${table}`))
+  const sockets = new Set(
+    texts.flatMap((text) => socketInodes(text, busy)).map((inode) => `socket:[${inode}]`)
+  )
+  if (sockets.size === 0) return busy
+  const pids = (yield* list("/proc")).filter((name) => /^\d+$/.test(name))
+  const [pid] = yield* Effect.filter(pids, (one) => hasSocket(one, sockets), { concurrency: 16 })
+  if (pid === undefined) return busy
+  const name = cleanText((yield* read(`/proc/${pid}/comm`)).trim())
+  return { ...busy, holder: `${name === "" ? "a program" : name} (pid ${pid})` }
+})
+
+/** Returns a clause: `port 127.0.0.1:25565 (TCP) is taken by nginx (pid 12)`. */
+export const busyText = (busy: ReadonlyArray<Busy>): string =>
+  busy
+    .map(
+      ({ holder, protocol, ...port }) =>
+        `port ${portText(port)} (${protocol}) is taken by ${holder ?? "another program"}`
+    )
+    .join(", ")
