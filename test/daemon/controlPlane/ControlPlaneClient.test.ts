@@ -112,6 +112,31 @@ const answering =
   }
 const muster = { "x-request-id": "r" }
 
+describe("node-protocol, Placement and ports: the question for other ports", () => {
+  it.live.each([
+    ["an earlier control plane does not know it", 404, "message"],
+    ["no port is free", 409, "message"],
+    ["the database is unavailable", 503, undefined]
+  ] as const)(
+    "%s: the daemon knows whether anything can have changed, and stays registered",
+    ([, status, refuses]) =>
+      Effect.gen(function* () {
+        const { port } = yield* listening(() => createServer(answering(status, error(status, "why"), muster)))
+        const { lines, logged } = yield* connection(`http://127.0.0.1:${port}`)
+        const failure = yield* logged(
+          Effect.flatMap(ControlPlane, (plane) =>
+            Effect.flip(plain(plane).replacePorts("n", "b", "srv_a", [{ ip: "10.0.0.7", port: 25_565 }]))
+          )
+        )
+        assert.strictEqual(failure._tag, "ControlPlaneUnavailable")
+        if (failure._tag !== "ControlPlaneUnavailable") return
+        assert.include(failure.detail, "why")
+        assert.strictEqual(failure.refuses, refuses)
+        assert.deepStrictEqual(lines, [])
+      }).pipe(Effect.scoped)
+  )
+})
+
 describe("node-protocol: an address that is no control plane is one log line and changes nothing", () => {
   const otherServers: ReadonlyArray<readonly [string, RequestListener, RegExp]> = [
     [
