@@ -4,7 +4,7 @@ import { Conflict, NotFound } from "../domain/errors.ts"
 import { NodeId } from "../domain/Id.ts"
 import { Node, NodeDetail } from "../domain/Node.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
-import { HostInfo, SystemInfo } from "../domain/SystemInfo.ts"
+import { SystemInfo } from "../domain/SystemInfo.ts"
 import { Authorization } from "./Authorization.ts"
 import { nodeExample, systemExample } from "./examples.ts"
 import { Writes } from "./Failures.ts"
@@ -29,9 +29,9 @@ export class NodesGroup extends HttpApiGroup.make("nodes")
     }).annotateMerge(OpenApi.annotations({ summary: "One node with its state and load" })),
     HttpApiEndpoint.get("system", "/nodes/:node/system", {
       params,
-      success: HostInfo,
+      success: SystemInfo,
       error: NotFound
-    }).annotateMerge(OpenApi.annotations({ summary: "Host information of a node" })),
+    }).annotateMerge(OpenApi.annotations({ summary: "Version of the daemon of a node, and its host" })),
     HttpApiEndpoint.patch("drained", "/nodes/:node/drained", {
       params,
       payload: Schema.Struct({

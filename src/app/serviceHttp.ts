@@ -129,6 +129,7 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
     ),
     Pipeline({
       routes: serviceRoutes,
+      slsClients: true,
       corsOrigins: options.corsOrigins,
       trustedProxies: options.trustedProxies,
       bodyLimit: options.bodyLimit,

@@ -1,11 +1,15 @@
 import { Effect } from "effect"
+import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
+import { CurrentSlsRequest } from "../api/sls.ts"
 import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
 import { BlueprintStore } from "./BlueprintStore.ts"
 import { Reloads } from "./Reloads.ts"
 import { SoftwareStore } from "./SoftwareStore.ts"
 import { Sources } from "./sources/Sources.ts"
+
+const sizes = { standard: 50, fallback: 20, maximum: 1000 }
 
 /** Handlers of the blueprint, mixin and software routes (contract 4.6-4.8; decisions, section 4). */
 export const BlueprintsHandlers = HttpApiBuilder.group(
@@ -19,18 +23,22 @@ export const BlueprintsHandlers = HttpApiBuilder.group(
     return handlers.handleAll({
       list: Effect.fnUntraced(function* ({ query }) {
         const page = pageNumber(query.page)
-        const per_page = pageSize(query.limit ?? query.per_page, {
-          standard: 50,
-          fallback: 20,
-          maximum: 1000
-        })
+        const per_page = pageSize(query.limit ?? query.per_page, sizes)
         const all = yield* blueprints.list
         const items = all.slice((page - 1) * per_page, page * per_page)
         return paginated({ items, total: all.length }, { page, per_page })
       }),
       reload: () => reloads.blueprints,
       get: ({ params }) => blueprints.get(params.blueprint),
-      mixins: () => blueprints.mixins,
+      mixins: Effect.fnUntraced(function* () {
+        const all = yield* blueprints.mixins
+        const sls = yield* CurrentSlsRequest
+        if (sls === undefined) return all
+        const page = pageNumber(sls.page)
+        const per_page = pageSize(sls.per_page, sizes)
+        const items = all.slice((page - 1) * per_page, page * per_page)
+        return HttpServerResponse.jsonUnsafe(paginated({ items, total: all.length }, { page, per_page }))
+      }),
       mixin: ({ params }) => blueprints.mixin(params.mixin),
       softwareList: () => software.list,
       softwareReload: () => reloads.software,

@@ -43,7 +43,8 @@ export const mixinView = (mixin: MixinFile): MixinView => ({
     configs: mixin.server.configs === undefined ? undefined : configsOf(mixin.server)
   }),
   state: mixin.state === null ? null : stateOf(mixin.state),
-  annotations: mixin.annotations
+  annotations: mixin.annotations,
+  mixin: { id: mixin.id, description: mixin.description }
 })
 
 /** Returns why no server can be created from a blueprint, or what of it looks mistyped. */

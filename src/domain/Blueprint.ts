@@ -118,6 +118,7 @@ export const MixinView = Schema.Struct({
   extends: Schema.Array(Schema.String),
   server: Schema.Record(Schema.String, Schema.Json),
   state: Schema.NullOr(BlueprintState),
-  annotations: Schema.Record(Schema.String, Schema.Json)
+  annotations: Schema.Record(Schema.String, Schema.Json),
+  mixin: Schema.Struct({ id: Schema.String, description: Schema.String })
 }).annotate({ identifier: "Mixin" })
 export type MixinView = typeof MixinView.Type

@@ -11,6 +11,7 @@ import {
 } from "effect/http"
 import type { IpNetwork } from "effect/net"
 import { CurrentPrincipal } from "../api/Principal.ts"
+import { CurrentSlsRequest, isSls, slsTarget } from "../api/sls.ts"
 import { reasonPhrases } from "../domain/ApiError.ts"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import { TimedOut } from "../domain/errors.ts"
@@ -19,7 +20,7 @@ import { Authentication, type Refusal } from "./authenticate.ts"
 import { errorResponse, isErrorStatus, responseOf, tooLarge, withErrorBody } from "./errorResponse.ts"
 import { recordRequest } from "./metrics.ts"
 import type { RouteMatch, RouteTable } from "./RouteTable.ts"
-import { requestQuery } from "./requestPath.ts"
+import { isApi, requestPath, requestQuery } from "./requestPath.ts"
 import { requestIdOf, withStandardHeaders } from "./standardHeaders.ts"
 import { boundReading } from "./strangers.ts"
 import { strictBody, strictQuery } from "./strictBody.ts"
@@ -35,6 +36,8 @@ export interface PipelineOptions {
   readonly trustedProxies?: ReadonlyArray<IpNetwork.IpNetwork>
   /** Time in which a peer without a key reads a response; default: 60 s. */
   readonly reading?: Duration.Duration
+  /** Whether requests of SLS's own clients are treated as such; default: no. */
+  readonly slsClients?: boolean
   /** Called with each response. */
   readonly onResponse?: (
     match: RouteMatch,
@@ -55,6 +58,13 @@ const withReason = (response: HttpServerResponse.HttpServerResponse) =>
   isErrorStatus(response.status)
     ? HttpServerResponse.setStatus(response, response.status, reasonPhrases[response.status])
     : response
+
+/** Keeps the responses to SLS's own clients apart in caches. */
+const varying = (response: HttpServerResponse.HttpServerResponse, url: string) => {
+  if (!isApi(requestPath(url))) return response
+  const { vary } = response.headers
+  return HttpServerResponse.setHeader(response, "vary", vary === undefined ? "Accept" : `${vary}, Accept`)
+}
 
 /** Asks the caller of an unavailable service to retry after a second. */
 const withRetryAfter = (response: HttpServerResponse.HttpServerResponse) =>
@@ -206,15 +216,26 @@ export const Pipeline = (options: PipelineOptions) =>
       return (app) =>
         Effect.gen(function* () {
           const started = yield* elapsedMillis
-          const request = yield* HttpServerRequest.HttpServerRequest
+          const received = yield* HttpServerRequest.HttpServerRequest
+          const sls =
+            options.slsClients === true && isSls(received.headers.accept)
+              ? slsTarget(received.url)
+              : undefined
+          const request =
+            sls === undefined || sls.url === received.url ? received : received.modify({ url: sls.url })
           const id = requestIdOf(request.headers["x-request-id"])
           const found = match(request.method, request.url)
           return yield* forwarded(cors(withErrorBodies(authenticated(app, found)))).pipe(
             Effect.map((response) => withStandardHeaders(withReason(response), id, request.url)),
+            Effect.map((response) =>
+              options.slsClients === true ? varying(response, request.url) : response
+            ),
             Effect.map(withRetryAfter),
             Effect.map(ending(request)),
             Effect.tap((response) => recordRequest(request, response, found.route, started)),
             Effect.tap((response) => onResponse(found, response)),
+            Effect.provideService(HttpServerRequest.HttpServerRequest, request),
+            Effect.provideService(CurrentSlsRequest, sls?.request),
             Effect.provideService(RequestId, id),
             Effect.annotateLogs({ request_id: id })
           )

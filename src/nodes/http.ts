@@ -46,7 +46,10 @@ export const NodesHandlers = HttpApiBuilder.group(
         const detail = yield* withProgress(yield* withKey(yield* nodes.get(params.node)))
         return yield* conditional(versioned(detail, cursor))
       }),
-      system: ({ params }) => nodes.system(params.node),
+      system: Effect.fnUntraced(function* ({ params }) {
+        const { version } = yield* nodes.get(params.node)
+        return { version, system: yield* nodes.system(params.node) }
+      }),
       drained: Effect.fnUntraced(function* ({ params, payload }) {
         const { drained, move } = payload
         if (!drained && move === true) {

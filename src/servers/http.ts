@@ -4,12 +4,14 @@ import { HttpServerRespondable, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { conditional } from "../api/conditional.ts"
+import type { LinesRequest } from "../api/Daemon.ts"
 import { linkOf } from "../api/link.ts"
 import { CurrentPrincipal, KeyEnds } from "../api/Principal.ts"
 import { limitResponse } from "../api/rateLimit.ts"
 import { CommandsRequest } from "../api/ServersGroup.ts"
+import { CurrentSlsRequest, slsPhase } from "../api/sls.ts"
 import { NodeId } from "../domain/Id.ts"
-import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
+import { type Page, pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
 import { makeServeEvents } from "../events/http.ts"
 import { OpenStreams } from "../events/OpenStreams.ts"
 import { StreamShutdown } from "../events/StreamShutdown.ts"
@@ -41,6 +43,25 @@ const preferredWait = (prefer: string | undefined): number | undefined => {
 }
 
 const decodeCommands = Schema.decodeEffect(CommandsRequest)
+
+/** Returns a page of lines of which page 1 is the oldest as if page 1 were the newest; the newest line is the last. */
+const newestLines = Effect.fnUntraced(function* <E>(
+  read: (at: LinesRequest) => Effect.Effect<Page<string>, E>,
+  { page, per_page }: LinesRequest
+) {
+  const oldest = yield* read({ page: 1, per_page })
+  const { total } = oldest
+  const to = total - (page - 1) * per_page
+  const from = Math.max(0, to - per_page)
+  if (to <= 0) return { items: [], total }
+  const first = Math.floor(from / per_page) + 1
+  const last = Math.floor((to - 1) / per_page) + 1
+  const pages = yield* Effect.forEach(first === last ? [first] : [first, last], (page) =>
+    page === 1 ? Effect.succeed(oldest) : read({ page, per_page })
+  )
+  const begin = (first - 1) * per_page
+  return { items: pages.flatMap(({ items }) => items).slice(from - begin, to - begin), total }
+})
 
 const linePages = { standard: 100, fallback: 100, maximum: 1000 }
 
@@ -97,11 +118,13 @@ export const ServersHandlers = HttpApiBuilder.group(
         }),
         create: Effect.fnUntraced(function* ({ payload, headers, query }) {
           const { expires_in, labels, name, node_id = "", start } = payload
+          const sls = (yield* CurrentSlsRequest) !== undefined
           const asked = {
             blueprint_id: payload.blueprint_id,
             ...(node_id === "" ? {} : { node_id: NodeId.make(node_id) }),
             overrides: payload.overrides ?? {},
             ...(start === undefined ? {} : { start }),
+            ...(sls ? { startUnlessSaid: true } : {}),
             ...(labels === undefined ? {} : { labels }),
             ...(name === undefined ? {} : { name }),
             ...(expires_in === undefined ? {} : { expires_in })
@@ -117,7 +140,11 @@ export const ServersHandlers = HttpApiBuilder.group(
                   idempotency: {
                     // Each API key has a name space of its own.
                     key: `${principal?.key_id ?? ""}:${idempotencyKey}`,
-                    body_hash: createHash("sha256").update(JSON.stringify(payload)).digest("hex")
+                    body_hash: createHash("sha256")
+                      .update(
+                        JSON.stringify(sls && start === undefined ? { ...payload, start: true } : payload)
+                      )
+                      .digest("hex")
                   }
                 })
           })
@@ -199,12 +226,22 @@ export const ServersHandlers = HttpApiBuilder.group(
         reset: ({ params }) => servers.reset(params.server),
         reinstall: ({ params }) => servers.reinstall(params.server),
         install: ({ params, query }) =>
-          Effect.map(servers.install(params.server), ({ script, ...report }) =>
-            query.script === "false" || script === undefined ? report : { ...report, script }
-          ),
+          Effect.gen(function* () {
+            const { script, ...report } = yield* servers.install(params.server)
+            const shown = query.script === "false" || script === undefined ? report : { ...report, script }
+            return (yield* CurrentSlsRequest) === undefined
+              ? shown
+              : HttpServerResponse.jsonUnsafe({ ...shown, phase: slsPhase(shown.phase) })
+          }),
         installLogs: Effect.fnUntraced(function* ({ params, query }) {
           const at = linePage(query)
-          return paginated(yield* servers.installLogs(params.server, at), at)
+          const isNewestFirst = (yield* CurrentSlsRequest) !== undefined
+          return paginated(
+            isNewestFirst
+              ? yield* newestLines((page) => servers.installLogs(params.server, page), at)
+              : yield* servers.installLogs(params.server, at),
+            at
+          )
         })
       })
       .handle(

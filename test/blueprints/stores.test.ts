@@ -280,7 +280,15 @@ describe("decisions 4: a reload is atomic", () => {
             assert.deepStrictEqual(yield* ids, ["a", "b"])
             assert.strictEqual((yield* blueprints.resolve("b", {})).ports, 2)
             assert.deepStrictEqual(yield* blueprints.mixins, [
-              { id: "m", description: "d", extends: [], server: { ports: 2 }, state: null, annotations: {} }
+              {
+                id: "m",
+                description: "d",
+                extends: [],
+                server: { ports: 2 },
+                state: null,
+                annotations: {},
+                mixin: { id: "m", description: "d" }
+              }
             ])
             assert.deepStrictEqual(yield* blueprints.mixin("m"), (yield* blueprints.mixins)[0])
             assert.strictEqual((yield* Effect.flip(blueprints.mixin("q"))).detail, "mixin not found: q")

@@ -116,6 +116,7 @@ describe("contract 2.4, 2.5, 4.6 and decisions 4: blueprints", () => {
         "description",
         "extends",
         "id",
+        "mixin",
         "server",
         "state"
       ])

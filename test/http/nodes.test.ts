@@ -95,8 +95,11 @@ layer(service(node), options)("nodes", (it) => {
     it.effect("the host of a node has the shape of section 2.2 and shows how it makes instances", () =>
       Effect.gen(function* () {
         const { api, id } = yield* only
-        const { json } = yield* expectStatus(api, 200, "GET", `/api/nodes/${id}/system`)
+        const answer = yield* expectStatus(api, 200, "GET", `/api/nodes/${id}/system`)
         const own = yield* expectStatus(api, 200, "GET", "/api/system")
+        assert.deepStrictEqual(keysOf(answer.json), ["system", "version"])
+        assert.strictEqual(answer.json.version, own.json.version)
+        const json = answer.json.system
         const { instance_files, isolation, ...host } = json
         assert.deepStrictEqual(keysOf(host), keysOf(own.json.system))
         assert.include(["overlay", "reflink", "copy"], instance_files)
