@@ -2,9 +2,12 @@ import { cpSync, readdirSync, readFileSync, statSync, symlinkSync } from "node:f
 import { join } from "node:path"
 import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
+import { createViteServer } from "vitest/node"
+import { chromium, chromiumNote, openPage } from "../support/browser.ts"
 import { startChild } from "../support/child.ts"
 import { writeFiles } from "../support/definitions.ts"
 import { printed, root } from "../support/docs.ts"
+import { eventually } from "../support/eventually.ts"
 import { freeAllocations } from "../support/ports.ts"
 import { startService } from "../support/Service.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
@@ -73,6 +76,51 @@ class Project extends Context.Service<Project, { readonly folder: string; readon
     })
   )
 }
+
+/** Serves a folder as a bundler does for a browser; returns the origin. */
+const served = (folder: string) =>
+  Effect.acquireRelease(
+    Effect.promise(async () => {
+      const server = await createViteServer({
+        root: folder,
+        configFile: false,
+        logLevel: "error",
+        server: { host: "127.0.0.1", port: 0, hmr: false },
+        optimizeDeps: { include: ["muster-client/promise"] }
+      })
+      return server.listen()
+    }),
+    (server) => Effect.promise(() => server.close())
+  ).pipe(
+    Effect.map(({ httpServer }) => {
+      const address = httpServer?.address()
+      return `http://127.0.0.1:${typeof address === "object" ? address?.port : 0}`
+    })
+  )
+
+/** What the page does; its own code has no types. */
+const page = `
+import { connect } from "muster-client/promise"
+
+globalThis.use = async (options) => {
+  const muster = connect(options)
+  const seen = []
+  const { cursor } = await muster.list()
+  const server = await muster.servers.create({ payload: { blueprint_id: "demo", start: true } })
+  for await (const change of muster.follow({ from: cursor, topics: ["status"] })) {
+    seen.push(change.payload)
+    if (change.payload === "running") break
+  }
+  await muster.waitUntil(server.id, "running")
+  const { close, lines, send } = await muster.console(server.id)
+  await send("say hello")
+  for await (const line of lines) if (line.includes("hello")) break
+  seen.push("hello")
+  await close()
+  await muster.waitUntil("nope", "running").catch((error) => seen.push(error.code))
+  return seen
+}
+`
 
 const examples = ["create", "follow", "console", "promise"] as const
 
@@ -143,6 +191,27 @@ layer(Project.layer, { excludeTestServices: true, timeout: "300 seconds" })(
           const promise = yield* start("promise")
           assert.strictEqual(yield* promise.exited("60 seconds"), 0, promise.output())
           assert.match(promise.stdout(), /Z running\n[\s\S]*hello[\s\S]*\n404 server not found: nope GET /)
+        }).pipe(Effect.scoped)
+      )
+    })
+
+    describe.runIf(chromium !== undefined)(`in a browser${chromiumNote}`, () => {
+      it.effect("a page of another origin calls, follows, waits and uses a console", () =>
+        Effect.gen(function* () {
+          const { folder } = yield* Project
+          yield* writeFiles(folder, {
+            "index.html": '<script type="module" src="/page.js"></script>',
+            "page.js": page
+          })
+          const origin = yield* served(folder)
+          const api = yield* startService({
+            env: { ...(yield* freeAllocations(8)), MUSTER_CORS_ORIGINS: origin }
+          })
+          const { evaluate, problems } = yield* openPage(origin)
+          yield* eventually(evaluate("typeof use"), (type) => type === "function", "60 seconds")
+          const seen = yield* evaluate(`use(${JSON.stringify({ baseUrl: api.url, key: api.key })})`)
+          assert.deepStrictEqual(seen, ["installing", "offline", "starting", "running", "hello", "404"])
+          assert.deepStrictEqual(problems(), [])
         }).pipe(Effect.scoped)
       )
     })
