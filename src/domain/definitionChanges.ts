@@ -3,7 +3,9 @@ import { createHash } from "node:crypto"
 import { isDeepStrictEqual } from "node:util"
 import type { Schema } from "effect"
 import type { DefinitionChange, Needs } from "./DefinitionChange.ts"
+import { upperCased } from "./environment.ts"
 import type { ServerDefinition } from "./ServerDefinition.ts"
+import { namesRead } from "./scriptNames.ts"
 
 type Path = ReadonlyArray<string>
 
@@ -44,10 +46,25 @@ const differences = (path: Path, from: Value, to: Value): ReadonlyArray<Differen
 const templates = (volumes: Value) =>
   Array.isArray(volumes) ? volumes.filter((volume) => own(volume, "mode") === "cow") : []
 
+/** The copies that are made with the instance; the others are made at each start. */
+const copiedOnce = (copy: Value) =>
+  Array.isArray(copy) ? copy.filter((one) => own(one, "when") !== "start") : []
+
+/** Returns the variables of a server that its install script reads, by their names in upper case. */
+const variablesOfScript = ({ env, install_script: install }: ServerDefinition): ReadonlySet<string> => {
+  if (install === null || install.skip_scripts) return new Set()
+  const names = namesRead(install, { ...upperCased(env), SERVER_MEMORY: "" })
+  return new Set(names.map((name) => name.toUpperCase()))
+}
+
 /** Of `install_script`: the fields that change the base folder. The others bound the time of an installation. */
 const scripted = ["entrypoint", "script", "skip_scripts", "warmup", "post_warmup_script"]
 
-const needsOf = ({ from, path: [top, part], to }: Difference, image: Needs): Needs => {
+const needsOf = (
+  { from, path: [top, part], to }: Difference,
+  image: Needs,
+  read: ReadonlySet<string>
+): Needs => {
   switch (top) {
     case "blueprint_id":
     case "placement":
@@ -56,8 +73,13 @@ const needsOf = ({ from, path: [top, part], to }: Difference, image: Needs): Nee
       return "nothing"
     case "software":
     case "version":
-    case "copy":
       return "installation"
+    case "copy":
+      return isDeepStrictEqual(copiedOnce(from), copiedOnce(to)) ? "restart" : "installation"
+    case "env":
+      return part !== undefined && read.has(part.toUpperCase()) ? "installation" : "restart"
+    case "limits":
+      return part === "memory_limit" && read.has("SERVER_MEMORY") ? "installation" : "restart"
     case "image":
       return image
     case "install_script":
@@ -78,12 +100,13 @@ export const changesBetween = (
 ): ReadonlyArray<DefinitionChange> => {
   // A node pulls the image of a container during the installation.
   const image = to.runtimes.includes("docker") ? "installation" : "restart"
+  const read = new Set([...variablesOfScript(from), ...variablesOfScript(to)])
   return differences([], from, to)
     .map((difference) => ({
       path: shown(difference.path),
       from: difference.from ?? null,
       to: difference.to ?? null,
-      needs: needsOf(difference, image)
+      needs: needsOf(difference, image, read)
     }))
     .sort((a, b) => (a.path < b.path ? -1 : 1))
 }

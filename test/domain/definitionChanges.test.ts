@@ -84,6 +84,47 @@ describe("life.md, Changing: the changes between two definitions", () => {
     )
   })
 
+  it("a variable that the install script reads needs an installation, another one a restart", () => {
+    const install_script = {
+      entrypoint: "sh",
+      script: "echo $FLAVOUR $SERVER_MEMORY",
+      skip_scripts: false,
+      timeout: 1,
+      warmup: false,
+      warmup_timeout: 1,
+      warmup_retries: 0,
+      warmup_failure_policy: "fail" as const,
+      post_warmup_script: "",
+      post_warmup_timeout: 1
+    }
+    const needs = (from: Partial<ServerDefinition>, to: Partial<ServerDefinition>) =>
+      changesBetween(definition({ install_script, ...from }), definition({ install_script, ...to })).map(
+        (change) => `${change.path}: ${change.needs}`
+      )
+    assert.deepStrictEqual(
+      needs(
+        { env: { MODE: "a", flavour: "mint" }, limits: { swap: 1 } },
+        { env: { MODE: "b" }, limits: { swap: 2, memory_limit: 512 } }
+      ),
+      [
+        "env.MODE: restart",
+        "env.flavour: installation",
+        "limits.memory_limit: installation",
+        "limits.swap: restart"
+      ]
+    )
+    assert.deepStrictEqual(
+      needs({ env: { FLAVOUR: "a" }, install_script: null }, { env: {}, install_script: null }),
+      ["env.FLAVOUR: restart"]
+    )
+  })
+
+  it("a copy of every start needs a restart, another one an installation", () => {
+    const copy = { source: "files/a", target: "a" }
+    assert.deepStrictEqual(changesTo({ copy: [{ ...copy, when: "start" }] }), [["copy", "restart"]])
+    assert.deepStrictEqual(changesTo({ copy: [copy] }), [["copy", "installation"]])
+  })
+
   it("each path occurs once; the way back has the same paths with the values exchanged", () => {
     fc.assert(
       fc.property(definitions, definitions, (one, other) => {
