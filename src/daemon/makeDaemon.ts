@@ -42,6 +42,9 @@ const notAdopted = (node_id: NodeId) =>
 // biome-ignore lint/suspicious/noControlCharactersInRegex: a control character could end the line early
 const control = /[\u0000-\u001f\u007f]/
 
+/** The longest line of input of a terminal, in bytes; it cuts a longer one. */
+const TERMINAL_LINE = 4095
+
 const sendCommands = Effect.fnUntraced(function* (
   instance: Instance,
   lines: ReadonlyArray<string>,
@@ -59,6 +62,14 @@ const sendCommands = Effect.fnUntraced(function* (
   if (status === "running" && !instance.isAdopted()) return yield* notAdopted(node_id)
   if (run === undefined || status === "paused") return yield* notRunning
   const { definition } = instance.file.get().spec
+  const longest = Math.max(...lines.map((line) => Buffer.byteLength(line)))
+  if (definition.process.terminal === true && longest > TERMINAL_LINE) {
+    return yield* new DaemonRefused({
+      status: 422,
+      detail: `a command has ${longest} bytes, and a terminal takes at most ${TERMINAL_LINE} a line`,
+      hint: "Send shorter commands."
+    })
+  }
   for (const [index, line] of lines.entries()) {
     // Otherwise the end of the process would be a crash.
     if (line === definition.process.stop_command) {

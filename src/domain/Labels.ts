@@ -39,6 +39,10 @@ export const ServerName = PrintableText(64)
 /** Seconds until a server expires. */
 export const ExpiresIn = Schema.Finite.check(Schema.isBetween({ minimum: 10, maximum: 31_536_000 }))
 
+/** Returns the time at which a server expires, RFC 3339; `now`: milliseconds since the epoch. */
+export const expiryOf = (now: number, expires_in: number): string =>
+  new Date(now + expires_in * 1000).toISOString()
+
 /** A change of what a caller says about a server; null removes it. */
 export interface ServerPatch {
   readonly name?: string | null

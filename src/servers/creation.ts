@@ -5,6 +5,7 @@ import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { Conflict, Unavailable } from "../domain/errors.ts"
 import { ServerId, serverId } from "../domain/Id.ts"
 import { beginStep, finishSteps } from "../domain/InstallStep.ts"
+import { expiryOf } from "../domain/Labels.ts"
 import { nowText } from "../domain/nowText.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { definitionView } from "../domain/ServerDefinition.ts"
@@ -211,9 +212,7 @@ export const makeCreation = Effect.gen(function* () {
         updated_at: created_at,
         labels: request.labels ?? {},
         ...(request.name === undefined ? {} : { name: request.name }),
-        ...(request.expires_in === undefined
-          ? {}
-          : { expires_at: new Date(now + request.expires_in * 1000).toISOString() })
+        ...(request.expires_in === undefined ? {} : { expires_at: expiryOf(now, request.expires_in) })
       }
       const body = encodeSummary(record, registry.nameOf(node_id), plain)
       const insertion = yield* insert({ record, body, placement, idempotency: request.idempotency }).pipe(

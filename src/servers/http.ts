@@ -10,7 +10,9 @@ import { CurrentPrincipal, KeyEnds } from "../api/Principal.ts"
 import { limitResponse } from "../api/rateLimit.ts"
 import { CommandsRequest } from "../api/ServersGroup.ts"
 import { CurrentSlsRequest, slsPhase } from "../api/sls.ts"
+import { Unauthorized } from "../domain/errors.ts"
 import { NodeId } from "../domain/Id.ts"
+import { expiryOf } from "../domain/Labels.ts"
 import { type Page, pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
 import { makeServeEvents } from "../events/http.ts"
 import { OpenStreams } from "../events/OpenStreams.ts"
@@ -22,6 +24,9 @@ import { wholeList } from "./index/ServerTable.ts"
 import { has, includeOf } from "./index/summary.ts"
 import { parseInclude, parseListQuery } from "./listQuery.ts"
 import { ServerManager } from "./ServerManager.ts"
+
+/** The 401 of a request that waits while its key ends. */
+const keyEnded = new Unauthorized({ detail: "the API key is not valid" })
 
 /** The default of `timeout`, in seconds. */
 const DEFAULT_TIMEOUT = 30
@@ -180,9 +185,13 @@ export const ServersHandlers = HttpApiBuilder.group(
             )
           }
           const waited = yield* Effect.timeoutOption(
-            servers.waitFor(id, wait),
+            Effect.raceFirst(
+              Effect.as(servers.waitFor(id, wait), "reached" as const),
+              Effect.as(keyEnds(yield* CurrentPrincipal), "revoked" as const)
+            ),
             Duration.seconds(timeout === "" ? DEFAULT_TIMEOUT : Number(timeout))
           )
+          if (Option.contains(waited, "revoked")) return yield* HttpServerRespondable.toResponse(keyEnded)
           return yield* conditional(
             yield* servers.get(id, include),
             Option.isNone(waited) ? { "x-muster-timed-out": "true" } : {}
@@ -201,8 +210,7 @@ export const ServersHandlers = HttpApiBuilder.group(
         patch: Effect.fnUntraced(function* ({ params, payload }) {
           const { expires_in, ...change } = payload
           const now = yield* Clock.currentTimeMillis
-          const expires_at =
-            typeof expires_in === "number" ? new Date(now + expires_in * 1000).toISOString() : null
+          const expires_at = typeof expires_in === "number" ? expiryOf(now, expires_in) : null
           yield* servers.patch(params.server, {
             ...change,
             ...(expires_in === undefined ? {} : { expires_at })

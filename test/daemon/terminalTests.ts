@@ -27,6 +27,17 @@ export const testTerminal = (scene: Scene) => {
       }).pipe(Effect.scoped)
     )
 
+    it.live("a command that the terminal would cut is refused", () =>
+      Effect.gen(function* () {
+        const { console, daemon, prints, up } = yield* opened(scene)
+        const id = yield* up(`echo ready; while read -r line; do echo "got \${#line}"; done`)
+        yield* Effect.exit(daemon.ask(`command ${id} ${"é".repeat(2048)}`))
+        yield* daemon.ask(`command ${id} ${"x".repeat(4095)}`)
+        yield* prints(id, "got 4095\n")
+        assert.strictEqual(console(id), "ready\ngot 4095\n")
+      }).pipe(Effect.scoped)
+    )
+
     it.live("other servers cannot open the terminal", () =>
       Effect.gen(function* () {
         // Without isolation a server can open every terminal of the host.

@@ -1,7 +1,10 @@
 import { assert, describe, layer } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Fiber } from "effect"
+import { muster } from "../support/command.ts"
 import { blueprintFile, softwareFile } from "../support/definitions.ts"
+import { makeKey } from "../support/keys.ts"
 import { Muster } from "../support/Muster.ts"
+import { requestTo } from "../support/Service.ts"
 import { create, expectStatus, installed, powered, running } from "../support/servers.ts"
 import { assertError, games, options, removed } from "./support/http.ts"
 
@@ -277,6 +280,21 @@ layer(service, options)("lists of servers", (it) => {
         yield* powered(api, id, "stop")
         const stopped = yield* expectStatus(api, 200, "GET", `/api/servers/${id}?wait=offline&include=status`)
         assert.strictEqual(stopped.json.status, "offline")
+        yield* removed(id)
+      })
+    )
+
+    it.effect("a request that waits is 401 once its key is revoked", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* installed(api, "kept")
+        const made = yield* makeKey(api.dataDir, "waiting")
+        const path = `/api/servers/${id}?wait=running&timeout=60`
+        const waiting = yield* Effect.forkChild(requestTo(api.url, made.key)("GET", path), {
+          startImmediately: true
+        })
+        yield* muster(["keys", "revoke", made.id], { MUSTER_DATA_DIR: api.dataDir })
+        assertError(yield* Fiber.join(waiting), 401, "the API key is not valid")
         yield* removed(id)
       })
     )

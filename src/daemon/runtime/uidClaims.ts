@@ -35,12 +35,30 @@ const create = (what: string, run: () => Promise<void>) =>
 
 const unlink = (path: string) => io(`remove ${path}`, () => fs.unlink(path)).pipe(orMissing(undefined))
 
+/** Makes the folder of the claims, for everybody to read whatever the umask; a link in its place is an error. */
+const makeShared = Effect.fnUntraced(function* (path: string) {
+  yield* makeFolder(path)
+  const { O_DIRECTORY, O_NOFOLLOW, O_RDONLY } = fs.constants
+  yield* Effect.acquireUseRelease(
+    io(`open ${path}`, () => fs.open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW)),
+    (folder) =>
+      Effect.flatMap(
+        io(`stat ${path}`, () => folder.stat()),
+        ({ mode }) =>
+          (mode & 0o7777) === 0o755
+            ? Effect.void
+            : io(`set permissions of ${path}`, () => folder.chmod(0o755))
+      ),
+    (folder) => Effect.ignore(io(`close ${path}`, () => folder.close()))
+  )
+})
+
 /**
  * Opens the claims of a node; calls must not overlap.
  * @param node identity of the node and its data folder
  */
 export const openUidClaims = Effect.fnUntraced(function* (node: string, dataDir: string, sharedDir: string) {
-  const claimsDir = yield* makeFolder(sharedDir).pipe(
+  const claimsDir = yield* makeShared(sharedDir).pipe(
     Effect.as(sharedDir),
     Effect.catch(({ message }) => {
       const own = join(dataDir, "uids")
