@@ -181,7 +181,7 @@ describe("contract 4.7, 4.8 and decisions 4: reload", () => {
         "conflict.yml",
         `blueprint: { id: conflict }
 server: { software: game, version: "1.0" }
-state: { volumes: ["lib:lib:/lib:ro"], copy: ["files/a:lib/a"] }
+state: { volumes: ["lib:lib:/lib:ro", "a:a:lib/a"] }
 `
       )
       const failed = yield* reload("blueprints")
@@ -191,7 +191,7 @@ state: { volumes: ["lib:lib:/lib:ro"], copy: ["files/a:lib/a"] }
       assert.match(detail, /unread\.yml:1:\d+/)
       assert.match(
         detail,
-        /^conflict\.yml:3:47: the target `lib\/a` of copy `files\/a` lies in `\/lib` of volume/m
+        /^conflict\.yml:3:39: the target `lib\/a` of volume `a` \(cow\) lies in `\/lib` of volume/m
       )
       assert.notInclude(detail, folders.blueprints)
       assert.strictEqual(yield* total, many + 2)
