@@ -3,6 +3,7 @@ import { HttpApi, OpenApi } from "effect/http-api"
 import { BlueprintsGroup } from "./BlueprintsGroup.ts"
 import { EventsGroup } from "./EventsGroup.ts"
 import { AnyFailure, SchemaErrors } from "./Failures.ts"
+import { KeysGroup } from "./KeysGroup.ts"
 import { NodesGroup, SystemGroup } from "./NodesGroup.ts"
 import { MetricsGroup, PublicPagesGroup } from "./PublicPagesGroup.ts"
 import { withDescribedParameters } from "./query.ts"
@@ -28,6 +29,7 @@ export class ApplicationApi extends HttpApi.make("muster")
   .add(BlueprintsGroup.prefix("/api"))
   .add(EventsGroup.prefix("/api"))
   .add(WebhooksGroup.prefix("/api"))
+  .add(KeysGroup.prefix("/api"))
   .add(PublicPagesGroup)
   .add(MetricsGroup)
   .middleware(SchemaErrors)

@@ -2,12 +2,12 @@ import { HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
 import { Forbidden, TooManyRequests, Unauthorized } from "../domain/errors.ts"
 import type { Scopes } from "./routePolicy.ts"
 
-/** Requires a key of the scope `AppAdmin` (contract, section 5). */
+/** Requires a key of the scope `AppAdmin`, or the right that the route needs (contract, section 5; operators.md, "Keys"). */
 export class Authorization extends HttpApiMiddleware.Service<Authorization>()("muster/api/Authorization", {
   security: { bearer: HttpApiSecurity.bearer },
   error: [Unauthorized, Forbidden, TooManyRequests]
 }) {
-  static readonly scopes: Scopes = ["AppAdmin"]
+  static readonly scopes: Scopes = ["AppAdmin", "Operator", "ReadOnly"]
 }
 
 /** Requires a key of the scope `Metrics` or `AppAdmin` (decisions, section 7). */

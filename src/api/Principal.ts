@@ -1,5 +1,5 @@
 import { Context, Effect } from "effect"
-import type { KeyScope } from "../domain/KeyScope.ts"
+import type { KeyScope, Right } from "../domain/KeyScope.ts"
 
 /** The key of a caller. */
 export interface Principal {
@@ -7,6 +7,8 @@ export interface Principal {
   readonly key_id: string
   readonly name: string
   readonly scope: KeyScope
+  /** What the key may do; absent: everything that its scope allows. */
+  readonly rights?: ReadonlySet<Right>
   /** SHA-256 of the ticket that the caller sent in place of the key, in hex. */
   readonly ticket?: string
 }

@@ -20,11 +20,12 @@ export const ServiceCredentials = Layer.effect(
       verify: Effect.fnUntraced(function* ({ authorization, limited, ticket }) {
         if (authorization === undefined) {
           if (ticket === undefined) return yield* refuse("no_header", "the Authorization header is missing")
-          return yield* Effect.tapErrorTag(
+          const found = yield* Effect.tapErrorTag(
             tickets.verify(ticket, { limited: yield* limited }),
             "Unauthorized",
             () => countAuthFailure("ticket")
           )
+          return { ...found, ...(yield* keys.holder(found.key_id)) }
         }
         const match = bearer.exec(authorization)
         if (match?.[1]?.toLowerCase() !== "bearer" || match[2] === undefined) {

@@ -9,6 +9,7 @@ import { Authorization } from "../api/Authorization.ts"
 import { Writes } from "../api/Failures.ts"
 import { NodeApi } from "../api/NodeApi.ts"
 import { KeyEnds } from "../api/Principal.ts"
+import { neededRights } from "../api/rights.ts"
 import { BlueprintsHandlers } from "../blueprints/http.ts"
 import { DatabaseFull, InsufficientStorage } from "../domain/errors.ts"
 import type { Reloadable } from "../domain/Reloadable.ts"
@@ -28,6 +29,7 @@ import { Pipeline } from "../http/Pipeline.ts"
 import { declaredRoutes, makeRouteTable, routerConfig } from "../http/RouteTable.ts"
 import { ApiKeys } from "../keys/ApiKeys.ts"
 import { AuthorizationLayer } from "../keys/authorization.ts"
+import { KeysHandlers } from "../keys/http.ts"
 import { NodeAuthorizationLayer } from "../keys/NodeKeys.ts"
 import { NodesHandlers } from "../nodes/http.ts"
 import { makeLogRefusedRegistrations } from "../nodes/refusedRegistrations.ts"
@@ -49,7 +51,7 @@ const REGISTER = "node.register"
 
 const serviceRoutes = makeRouteTable({
   routes: [
-    ...declaredRoutes(ApplicationApi, { strictQuery: true }),
+    ...declaredRoutes(ApplicationApi, { strictQuery: true, rights: neededRights }),
     // A newer daemon may send parameters that this version does not know.
     ...declaredRoutes(NodeApi, { strictQuery: false })
   ],
@@ -113,6 +115,7 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
         BlueprintsHandlers,
         EventsHandlers,
         WebhooksHandlers,
+        KeysHandlers,
         SystemHandlers(options.system),
         PublicPagesHandlers(options.system, options.publicPages),
         MetricsHandlers

@@ -1,10 +1,22 @@
-import { Console, DateTime, Duration, Effect, Layer, Option, Redacted, Schema } from "effect"
+import {
+  Console,
+  DateTime,
+  Duration,
+  Effect,
+  Layer,
+  Option,
+  Redacted,
+  Schema,
+  SchemaTransformation
+} from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { CommandLogging } from "../app/logging.ts"
 import { CommandStore, CommandStoreOrNew } from "../app/storage.ts"
 import { withSettings } from "../config/help.ts"
+import { StartError } from "../config/StartError.ts"
 import { ServiceConfig, settings as service } from "../config/service.ts"
-import { KeyScope } from "../domain/KeyScope.ts"
+import { KeyName } from "../domain/Key.ts"
+import { KeyGrant, KeyScope, Right } from "../domain/KeyScope.ts"
 import { ApiKeys } from "../keys/ApiKeys.ts"
 import type { KeyRecord } from "../store/repos/KeyRepo.ts"
 import { NodeKeyRepo } from "../store/repos/NodeKeyRepo.ts"
@@ -23,6 +35,17 @@ const toDuration = (text: string) => {
   return Duration.fromInputUnsafe(`${Number(text.slice(0, -1))} ${unit}`)
 }
 
+const AllowedRights = Schema.String.pipe(
+  Schema.decodeTo(
+    Schema.Array(Schema.String),
+    SchemaTransformation.transform({
+      decode: (text): ReadonlyArray<string> => text.split(",").map((right) => right.trim()),
+      encode: (rights) => rights.join(",")
+    })
+  ),
+  Schema.decodeTo(Schema.Array(Right))
+)
+
 const keysOver = (store: typeof CommandStore | typeof CommandStoreOrNew) =>
   Layer.unwrap(
     Effect.map(ServiceConfig.load, (settings) => ApiKeys.layer().pipe(Layer.provideMerge(store(settings))))
@@ -33,13 +56,17 @@ const Keys = keysOver(CommandStore)
 const create = Command.make(
   "create",
   {
-    name: Flag.String("name").pipe(
-      Flag.withDescription("What the key is for"),
-      Flag.withSchema(Schema.NonEmptyString.check(Schema.isMaxLength(128)))
-    ),
+    name: Flag.String("name").pipe(Flag.withDescription("What the key is for"), Flag.withSchema(KeyName)),
     scope: Flag.Literals("scope", KeyScope.literals).pipe(
       Flag.withDescription("What the key may do; default AppAdmin: everything"),
       Flag.withDefault("AppAdmin")
+    ),
+    allow: Flag.String("allow").pipe(
+      Flag.withDescription(
+        "Rights in place of those of the scope Operator, comma-separated: power, console, commands, change, create, delete; read is always one"
+      ),
+      Flag.withSchema(AllowedRights),
+      Flag.optional
     ),
     expires: Flag.String("expires").pipe(
       Flag.withDescription("When the key expires: 90m, 12h or 30d from now; default: never"),
@@ -47,11 +74,17 @@ const create = Command.make(
       Flag.optional
     )
   },
-  Effect.fn(function* ({ name, scope, expires }) {
+  Effect.fn(function* ({ allow, name, scope, expires }) {
     const keys = yield* ApiKeys
+    const grant = { scope, ...(Option.isSome(allow) ? { allow: allow.value } : {}) }
+    if (!Schema.is(KeyGrant)(grant)) {
+      return yield* new StartError({
+        message: `--allow needs --scope Operator: a key of the scope ${scope} has the rights of its scope`
+      })
+    }
     const made = yield* keys.create({
+      ...grant,
       name,
-      scope,
       ...(Option.isSome(expires) ? { expires: toDuration(expires.value) } : {})
     })
     yield* Console.log(Redacted.value(made.key))
@@ -108,10 +141,21 @@ const listed = Effect.gen(function* () {
 
 const columns = ["id", "scope", "state", "name", "node", "seen"]
 
-const rowOf = ({ expires_at, id, last_seen_at, name, node_id, revoked_at, scope, state }: ListedKey) => {
+const rowOf = ({
+  allow,
+  expires_at,
+  id,
+  last_seen_at,
+  name,
+  node_id,
+  revoked_at,
+  scope,
+  state
+}: ListedKey) => {
   const until = expires_at === null ? "valid" : `valid until ${expires_at}`
   const when = state === "revoked" ? `revoked ${revoked_at}` : `expired ${expires_at}`
-  return [id, scope, state === "valid" ? until : when, name, node_id ?? "", last_seen_at ?? ""]
+  const rights = allow === undefined ? scope : `${scope}: ${allow.join()}`
+  return [id, rights, state === "valid" ? until : when, name, node_id ?? "", last_seen_at ?? ""]
 }
 
 const list = Command.make(

@@ -1,5 +1,44 @@
 import { Schema } from "effect"
 
-/** The routes that a key may call (decisions, section 5). */
-export const KeyScope = Schema.Literals(["AppAdmin", "Node", "Metrics"])
+/** What a key may do (decisions, section 5; operators.md, "Keys"). */
+export const KeyScope = Schema.Literals(["AppAdmin", "Operator", "ReadOnly", "Node", "Metrics"])
 export type KeyScope = typeof KeyScope.Type
+
+/** The rights of `Operator` and `ReadOnly` keys. An `AppAdmin` key has all of them, and may do what none of them allows. */
+export const Right = Schema.Literals(["read", "power", "console", "commands", "change", "create", "delete"])
+export type Right = typeof Right.Type
+
+const standard: Readonly<Record<KeyScope, ReadonlyArray<Right>>> = {
+  AppAdmin: Right.literals,
+  Operator: ["read", "power", "console", "commands", "change"],
+  ReadOnly: ["read"],
+  Node: [],
+  Metrics: []
+}
+
+/** The fields of {@link KeyGrant}. */
+export const keyGrantFields = {
+  scope: KeyScope,
+  /** Rights in place of those of the scope. */
+  allow: Schema.optionalKey(Schema.Array(Right))
+} as const
+
+interface Grant {
+  readonly scope: KeyScope
+  readonly allow?: ReadonlyArray<Right>
+}
+
+/** Only the scopes `Operator` and `ReadOnly` take rights, and the latter no others than `read`. */
+export const rightsFit = Schema.makeFilter<Grant>(
+  ({ allow = [], scope }) =>
+    scope === "Operator" || allow.every((right) => scope === "ReadOnly" && right === "read"),
+  { expected: "rights (allow) only with the scope Operator, or read with the scope ReadOnly" }
+)
+
+/** What a key may do, as its creator chose it. */
+export const KeyGrant = Schema.Struct(keyGrantFields).check(rightsFit)
+export type KeyGrant = typeof KeyGrant.Type
+
+/** Returns the rights of a key. Each includes `read`: nothing can be done to what cannot be read. */
+export const rightsOf = ({ allow, scope }: KeyGrant): ReadonlySet<Right> =>
+  new Set(allow === undefined ? standard[scope] : (["read", ...allow] as const))

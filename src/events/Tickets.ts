@@ -76,7 +76,7 @@ export class Tickets extends Context.Service<
     /** @error LimitReached the bound of tickets without an open stream is reached, of this key or in total */
     issue(principal: Principal): Effect.Effect<typeof Ticket.Type, LimitReached | Unavailable>
     /**
-     * Returns the holder of a ticket. It costs no write, and an unknown ticket costs one read.
+     * Returns the key of a ticket, without its rights. It costs no write, and an unknown ticket costs one read.
      *
      * @param options.limited the caller has failed too often: tickets of such callers are looked up one at a time
      * @error Unauthorized the ticket is unknown or expired, or its holder's key is revoked or expired
@@ -168,7 +168,9 @@ const make = Effect.fnUntraced(function* (options: TicketOptions) {
         )
       : Effect.void
 
-  const issue = Effect.fn("Tickets.issue")(function* ({ key_id, name, scope }: Principal) {
+  const issue = Effect.fn("Tickets.issue")(function* ({ key_id, name, rights, ...principal }: Principal) {
+    // An earlier replica of a rolling upgrade knows no limited rights; the others read those of the key.
+    const scope = rights === undefined ? principal.scope : "Metrics"
     const ticket = yield* Effect.sync(() => randomBytes(32).toString("base64url"))
     const kept = yield* store.write(repo.insert(hashOf(ticket), { key_id, name, scope }, limits))
     if (typeof kept === "string") {

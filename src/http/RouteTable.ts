@@ -11,6 +11,7 @@ import {
   RouteRateLimit,
   type Scopes
 } from "../api/routePolicy.ts"
+import type { Right } from "../domain/KeyScope.ts"
 import { isApi, requestPath } from "./requestPath.ts"
 
 /** Path matching of the router and of {@link makeRouteTable}; a longer path parameter matches no route. */
@@ -22,6 +23,8 @@ const methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] as const
 export interface Route {
   /** Scopes of which a caller needs one; undefined: the route needs no key. */
   readonly scopes?: Scopes
+  /** The right that an `Operator` or `ReadOnly` key needs; undefined: such a key cannot call the route. */
+  readonly right?: Right
   readonly isStream: boolean
   readonly isRoutine: boolean
   /** Bytes that a body may have where the setting is lower. */
@@ -83,23 +86,27 @@ const queryOf = ({ query }: HttpApiEndpoint.Top): ReadonlyArray<string> => {
 /**
  * Returns the routes of an API. The scopes of a route are those of its declared middleware.
  *
+ * @param options.rights      the right that each route needs, by `group.endpoint`
  * @param options.strictQuery refuse query parameters that a route under `/api` does not declare
  */
 export const declaredRoutes = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
-  options: { readonly strictQuery: boolean }
+  options: { readonly strictQuery: boolean; readonly rights?: Readonly<Record<string, Right>> }
 ): ReadonlyArray<DeclaredRoute> => {
   const routes: Array<DeclaredRoute> = []
   HttpApi.reflect(api, {
     onGroup: () => {},
     onEndpoint: ({ endpoint, group, mergedAnnotations, middleware }) => {
       const { method, path } = endpoint
+      const name = `${group.identifier}.${endpoint.identifier}`
+      const right = options.rights?.[name]
       const authorization = Array.from<unknown>(middleware).find(hasScopes)
       const rateLimit = Context.get(mergedAnnotations, RouteRateLimit)
       routes.push({
         method,
         path,
-        name: `${group.identifier}.${endpoint.identifier}`,
+        name,
+        ...(right === undefined ? {} : { right }),
         isStream: Context.get(mergedAnnotations, IsStream),
         isRoutine: Context.get(mergedAnnotations, IsRoutine),
         hasQueryFallbacks: Context.get(mergedAnnotations, HasQueryFallbacks),

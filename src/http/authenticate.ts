@@ -3,6 +3,7 @@ import type { HttpServerRequest } from "effect/http"
 import { RateLimiter } from "effect/persistence"
 import type { Principal } from "../api/Principal.ts"
 import { rateHeaders, refusalHeaders } from "../api/rateLimit.ts"
+import { lackingOf } from "../api/rights.ts"
 import type { KeyRateLimit } from "../api/routePolicy.ts"
 import { Forbidden, TooManyRequests, Unauthorized, type Unavailable } from "../domain/errors.ts"
 import { FAILURES_PER_MINUTE, FailedLogins } from "./FailedLogins.ts"
@@ -156,9 +157,10 @@ export class Authentication extends Context.Service<
             const { scopes } = route
             if (scopes === undefined) return undefined
             const principal = yield* authenticate(request, route)
-            if (!scopes.includes(principal.scope)) {
+            const lacking = lackingOf(principal, route.right, scopes)
+            if (lacking !== undefined) {
               return yield* Effect.fail<Refusal>({
-                error: new Forbidden({ detail: `the API key lacks the scope ${scopes[0]}` }),
+                error: new Forbidden({ detail: `the API key lacks${lacking}` }),
                 headers: {}
               })
             }

@@ -3,7 +3,7 @@ import { Context, DateTime, type Duration, Effect, Layer, Redacted } from "effec
 import { OUTSIDE_KEY, type Principal } from "../api/Principal.ts"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import { NotFound, Unauthorized, type Unavailable } from "../domain/errors.ts"
-import type { KeyScope } from "../domain/KeyScope.ts"
+import { type KeyGrant, rightsOf } from "../domain/KeyScope.ts"
 import { mayUseReserve } from "../store/disk/DatabaseDisk.ts"
 import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
 import type { Freshness } from "../store/journal/Freshness.ts"
@@ -37,14 +37,14 @@ export class ApiKeys extends Context.Service<
       options?: { readonly limited: boolean }
     ): Effect.Effect<Principal, Unauthorized | Unavailable>
     /** Makes a key; only the result contains it, the store has its hash. */
-    create(options: {
-      readonly name: string
-      readonly scope: KeyScope
-      readonly expires?: Duration.Duration
-    }): Effect.Effect<{ readonly key: Redacted.Redacted<string>; readonly record: KeyRecord }, Unavailable>
+    create(
+      options: KeyGrant & { readonly name: string; readonly expires?: Duration.Duration }
+    ): Effect.Effect<{ readonly key: Redacted.Redacted<string>; readonly record: KeyRecord }, Unavailable>
     readonly list: Effect.Effect<ReadonlyArray<KeyRecord>, Unavailable>
     /** @error NotFound there is no such key, or it is revoked already */
     revoke(id: string): Effect.Effect<void, NotFound | Unavailable>
+    /** Returns the holder of a key by its id, for a ticket; undefined: there is no such key. */
+    holder(id: string): Effect.Effect<Principal | undefined, Unavailable>
     /** Waits until the key with this id is no longer valid, accurate to a quarter of a second. */
     ended(id: string): Effect.Effect<void>
   }
@@ -76,10 +76,10 @@ export class ApiKeys extends Context.Service<
             return yield* refuse(compared || adminHash === undefined ? "malformed" : "limited")
           const known = yield* cache.find(({ byHash }) => byHash.get(hash))
           if (known === undefined || !equalHashes(hash, known.record.hash)) return yield* refuse("unknown")
-          const { id, name, scope, revoked_at } = known.record
+          const { id, revoked_at } = known.record
           if (revoked_at !== null) return yield* refuse("revoked", id)
           if (known.expiresAt <= (yield* clock.millis)) return yield* refuse("expired", id)
-          return { key_id: id, name, scope }
+          return principalOf(known.record)
         })
 
         const create = Effect.fn("ApiKeys.create")(function* (settings: Parameters<typeof makeRecord>[1]) {
@@ -99,11 +99,25 @@ export class ApiKeys extends Context.Service<
           yield* Effect.logInfo("API key revoked").pipe(Effect.annotateLogs({ key_id: id }))
         })
 
+        const holder = (id: string) =>
+          id === OUTSIDE_KEY
+            ? Effect.succeed(adminPrincipal)
+            : cache.find(({ byId }) => {
+                const record = byId.get(id)
+                return record === undefined ? undefined : principalOf(record)
+              })
+
         const ended = yield* watchKeys(cache)
 
-        return ApiKeys.of({ verify, create, revoke, ended, list: store.read(repo.all) })
+        return ApiKeys.of({ verify, create, revoke, holder, ended, list: store.read(repo.all) })
       })
     ).pipe(Layer.provide(KeyCache.layer))
+}
+
+const principalOf = (record: KeyRecord): Principal => {
+  const { id, name, scope } = record
+  const isLimited = scope === "Operator" || scope === "ReadOnly"
+  return { key_id: id, name, scope, ...(isLimited ? { rights: rightsOf(record) } : {}) }
 }
 
 const adminPrincipal: Principal = { key_id: OUTSIDE_KEY, name: "APP_ADMIN_API_KEY", scope: "AppAdmin" }

@@ -16,6 +16,7 @@ export interface CachedKey {
 /** Every key and its node. */
 export interface Keys {
   readonly byHash: ReadonlyMap<string, CachedKey>
+  readonly byId: ReadonlyMap<string, KeyRecord>
   /** Nodes by the id of their keys. */
   readonly nodes: ReadonlyMap<string, NodeId>
   /** Keys of each node, with revoked and expired ones. */
@@ -29,7 +30,7 @@ interface Snapshot extends Keys {
   readonly stamp: number | undefined
 }
 
-const nothing: Keys = { byHash: new Map(), nodes: new Map(), byNode: new Map() }
+const nothing: Keys = { byHash: new Map(), byId: new Map(), nodes: new Map(), byNode: new Map() }
 
 /**
  * The records of all keys, in memory. The journal announces changes, and `Freshness` the moments in which it may lag;
@@ -75,6 +76,7 @@ export class KeyCache extends Context.Service<
         const bindings = yield* nodeKeys.bindings
         return {
           byHash: new Map(records.map((record) => [record.hash, toCached(record)])),
+          byId: new Map(records.map((record) => [record.id, record])),
           nodes: new Map(bindings.map(({ key_id, node_id }) => [key_id, node_id])),
           byNode: Map.groupBy(bindings, ({ node_id }) => node_id)
         } satisfies Keys

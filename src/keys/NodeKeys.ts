@@ -69,14 +69,14 @@ export class NodeKeys extends Context.Service<
 
       return NodeKeys.of({
         bind: Effect.fn("NodeKeys.bind")(function* (node_id) {
-          const { key_id } = yield* requireScope("Node")
+          const { key_id } = yield* requireScope(NodeAuthorization.scopes)
           const now = yield* clock.millis
           const owner = (yield* nodeOf(key_id)) ?? (yield* store.write(claim(key_id, node_id, now)))
           // A key that was valid a moment ago is always known.
           yield* belongsTo(owner ?? "", node_id)
         }),
         check: Effect.fnUntraced(function* (node_id) {
-          const { key_id } = yield* requireScope("Node")
+          const { key_id } = yield* requireScope(NodeAuthorization.scopes)
           const owner = yield* nodeOf(key_id)
           if (owner === undefined) return "unbound" as const
           yield* belongsTo(owner, node_id)
@@ -96,6 +96,6 @@ export class NodeKeys extends Context.Service<
 export const NodeAuthorizationLayer = Layer.succeed(
   NodeAuthorization,
   NodeAuthorization.of({
-    bearer: (handler) => Effect.andThen(requireScope(...NodeAuthorization.scopes), handler)
+    bearer: (handler) => Effect.andThen(requireScope(NodeAuthorization.scopes), handler)
   })
 )

@@ -1,6 +1,6 @@
 import { hash, randomBytes } from "node:crypto"
 import { Clock, Duration, Effect, Redacted } from "effect"
-import type { KeyScope } from "../domain/KeyScope.ts"
+import type { KeyGrant } from "../domain/KeyScope.ts"
 import type { KeyRecord } from "../store/repos/KeyRepo.ts"
 import { formatKey, formatKeyId, KEY_BYTES } from "./keyFormat.ts"
 
@@ -24,13 +24,14 @@ const dateAfter = (now: number, expires: Duration.Duration | undefined): string 
 /** Makes the record of `key`. It never expires without `expires`, or with one that no date can hold. */
 export const makeRecord = Effect.fnUntraced(function* (
   key: Redacted.Redacted<string>,
-  options: { readonly name: string; readonly scope: KeyScope; readonly expires?: Duration.Duration }
+  options: KeyGrant & { readonly name: string; readonly expires?: Duration.Duration }
 ): Effect.fn.Return<KeyRecord> {
   const now = yield* Clock.currentTimeMillis
   return {
     id: yield* Effect.sync(() => formatKeyId(randomBytes(12))),
     name: options.name,
     scope: options.scope,
+    ...(options.allow === undefined ? {} : { allow: options.allow }),
     hash: hashKey(Redacted.value(key)),
     created_at: new Date(now).toISOString(),
     expires_at: dateAfter(now, options.expires),

@@ -3,14 +3,16 @@ import { Clock, Duration, Effect, Option, Result, Schema } from "effect"
 import { HttpServerRespondable, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
+import { Authorization } from "../api/Authorization.ts"
 import { conditional } from "../api/conditional.ts"
 import type { LinesRequest } from "../api/Daemon.ts"
 import { linkOf } from "../api/link.ts"
 import { CurrentPrincipal, KeyEnds } from "../api/Principal.ts"
 import { limitResponse } from "../api/rateLimit.ts"
+import { lackingOf } from "../api/rights.ts"
 import { CommandsRequest } from "../api/ServersGroup.ts"
 import { CurrentSlsRequest, slsPhase } from "../api/sls.ts"
-import { Unauthorized } from "../domain/errors.ts"
+import { Forbidden, Unauthorized } from "../domain/errors.ts"
 import { NodeId } from "../domain/Id.ts"
 import { expiryOf } from "../domain/Labels.ts"
 import { type Page, pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
@@ -268,15 +270,19 @@ export const ServersHandlers = HttpApiBuilder.group(
             const content = JSON.stringify(["console", params.server])
             const replaced = yield* tickets.open({ content, start: 0, cursor: undefined })
             const lines = yield* servers.console(params.server)
+            const principal = yield* CurrentPrincipal
             const send = (line: string) =>
               Effect.gen(function* () {
+                const lacking = principal && lackingOf(principal, "commands", Authorization.scopes)
+                if (lacking !== undefined)
+                  return yield* new Forbidden({ detail: `the API key lacks${lacking}` })
                 const { commands } = yield* decodeCommands({ commands: [line] })
                 yield* servers.commands(params.server, commands)
               }).pipe(
                 // The socket has no way to answer; the line was not a command, or the server is not up.
                 Effect.catch((error) => Effect.logDebug(`console line refused: ${error.message}`))
               )
-            const revoked = keyEnds(yield* CurrentPrincipal)
+            const revoked = keyEnds(principal)
             return yield* serveConsole(request, lines, send, { shutdown: begun, revoked, replaced })
           },
           Effect.catchTag("LimitReached", limitResponse),

@@ -113,6 +113,15 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
       })
     )
 
+    it.effect("Choose a scope: the key has exactly the rights that are printed", () =>
+      Effect.gen(function* () {
+        const service = yield* Installed
+        const key = (yield* run(printed("docs/keys.md", "rights"), service)).trim()
+        yield* expectStatus(service, 200, "GET", "/api/nodes", { key })
+        yield* expectStatus(service, 403, "POST", "/api/servers/power", { key, body: {} })
+      })
+    )
+
     it.effect("Get the first key", () =>
       Effect.gen(function* () {
         const service = yield* Installed

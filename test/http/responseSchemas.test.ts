@@ -92,6 +92,8 @@ const requests: Record<string, ReadonlyArray<{ readonly query?: string; readonly
   "blueprints.warnings": [{}],
   "blueprints.sources": [{}],
   "events.ticket": [{}],
+  "keys.list": [{}],
+  "keys.create": [{ body: { name: "ci", scope: "Operator", allow: ["power"], expires_in: 60 } }],
   "webhooks.list": [{}],
   "webhooks.create": [{ body: { url: "https://example.invalid/hook", label: "a=b", description: "one" } }],
   "webhooks.get": [{}],

@@ -20,6 +20,7 @@ import { serverRedefinition } from "./0014_server_redefinition.ts"
 import { rollouts } from "./0015_rollouts.ts"
 import { webhooks } from "./0016_webhooks.ts"
 import { expiryAnnounced } from "./0017_expiry_announced.ts"
+import { keyGrants } from "./0018_key_grants.ts"
 
 /** The table of applied migrations. */
 export const MIGRATIONS_TABLE = "muster_migrations"
@@ -43,7 +44,8 @@ const migrations = {
   "0014_server_redefinition": serverRedefinition,
   "0015_rollouts": rollouts,
   "0016_webhooks": webhooks,
-  "0017_expiry_announced": expiryAnnounced
+  "0017_expiry_announced": expiryAnnounced,
+  "0018_key_grants": keyGrants
 }
 
 /** The schema version of this program. */

@@ -1,7 +1,7 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
-import { KeyScope } from "../../domain/KeyScope.ts"
-import { firstRow, IntColumn, readRows, writeRow } from "../sql/rows.ts"
+import { KeyGrant, keyGrantFields } from "../../domain/KeyScope.ts"
+import { firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import { keysChanged } from "../write/keysChanged.ts"
 import type { Transaction } from "../write/Transaction.ts"
 
@@ -9,7 +9,7 @@ import type { Transaction } from "../write/Transaction.ts"
 export const KeyRecord = Schema.Struct({
   id: Schema.String,
   name: Schema.String,
-  scope: KeyScope,
+  ...keyGrantFields,
   hash: Schema.String,
   created_at: Schema.String,
   expires_at: Schema.NullOr(Schema.String),
@@ -37,7 +37,7 @@ export class KeyRepo extends Context.Service<
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const insert = Effect.fn("KeyRepo.insert")(function* (record: KeyRecord) {
-        yield* sql`INSERT INTO api_keys ${sql.insert(yield* encode(record))}`
+        yield* sql`INSERT INTO api_keys ${sql.insert(yield* encode(rowOf(record)))}`
         yield* keysChanged(sql)
       })
       const revoke = Effect.fn("KeyRepo.revoke")(function* (id: string, at: string) {
@@ -47,9 +47,12 @@ export class KeyRepo extends Context.Service<
         yield* keysChanged(sql)
         return true
       })
-      const all = readAll(
-        sql`SELECT id, name, scope, hash, created_at, expires_at, revoked_at FROM api_keys
+      const all = Effect.map(
+        readAll(
+          sql`SELECT id, name, scope, access, hash, created_at, expires_at, revoked_at FROM api_keys
             ORDER BY created_at, id`
+        ),
+        (rows) => rows.map(recordOf)
       )
       const version = Effect.map(
         readVersion(sql`SELECT value FROM counters WHERE name = 'keys'`),
@@ -60,6 +63,26 @@ export class KeyRepo extends Context.Service<
   )
 }
 
-const encode = writeRow(KeyRecord)
-const readAll = readRows(KeyRecord)
+const { allow: _, scope: __, ...columns } = KeyRecord.fields
+
+const KeyRow = Schema.Struct({
+  ...columns,
+  /** The scope, as every version knows it. */
+  scope: Schema.Literals(["AppAdmin", "Node", "Metrics"]),
+  /** What the key may do, if its scope is another one; the column `scope` is then `Metrics`. */
+  access: Schema.NullOr(JsonColumn(KeyGrant))
+})
+const encode = writeRow(KeyRow)
+const readAll = readRows(KeyRow)
+
+const rowOf = ({ allow, scope, ...record }: KeyRecord): typeof KeyRow.Type =>
+  scope === "Operator" || scope === "ReadOnly"
+    ? { ...record, scope: "Metrics", access: { scope, ...(allow === undefined ? {} : { allow }) } }
+    : { ...record, scope, access: null }
+
+const recordOf = ({ access, scope, ...record }: typeof KeyRow.Type): KeyRecord => ({
+  ...record,
+  ...(access ?? { scope })
+})
+
 const readVersion = firstRow(Schema.Struct({ value: IntColumn }))

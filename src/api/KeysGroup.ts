@@ -1,0 +1,57 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { NotFound } from "../domain/errors.ts"
+import { Key, KeyName } from "../domain/Key.ts"
+import { KeyScope, Right, rightsFit } from "../domain/KeyScope.ts"
+import { optionalInput } from "../domain/optionalInput.ts"
+import { Authorization } from "./Authorization.ts"
+import { Writes } from "./Failures.ts"
+
+/** A century, in seconds. */
+const LONGEST = 100 * 365 * 24 * 60 * 60
+
+/** Body of `POST /api/keys` (operators.md, "Keys"). */
+export const CreateKey = Schema.Struct({
+  name: KeyName,
+  scope: KeyScope,
+  allow: optionalInput(
+    Schema.Array(Right).annotate({
+      description: "Rights in place of those of the scope; only for `Operator` and `ReadOnly`."
+    })
+  ),
+  expires_in: optionalInput(
+    Schema.Finite.check(Schema.isBetween({ minimum: 1, maximum: LONGEST })).annotate({
+      description: "Seconds until the key expires; default: never."
+    })
+  )
+})
+  .check(rightsFit)
+  .annotate({ identifier: "CreateKey" })
+
+/** A new key with its text, which is shown only here. */
+export const CreatedKey = Schema.Struct({ ...Key.fields, key: Schema.String }).annotate({
+  identifier: "CreatedKey"
+})
+
+/** API keys; only keys of the scope `AppAdmin` manage them (operators.md, "Keys"). */
+export class KeysGroup extends HttpApiGroup.make("keys")
+  .add(
+    HttpApiEndpoint.get("list", "/keys", { success: Schema.Array(Key) }).annotateMerge(
+      OpenApi.annotations({ summary: "List keys, also revoked ones" })
+    ),
+    HttpApiEndpoint.post("create", "/keys", {
+      payload: CreateKey,
+      success: CreatedKey.pipe(HttpApiSchema.status(201))
+    })
+      .middleware(Writes)
+      .annotateMerge(OpenApi.annotations({ summary: "Create a key; the response has it, once" })),
+    HttpApiEndpoint.delete("revoke", "/keys/:key", {
+      params: { key: Schema.String },
+      success: HttpApiSchema.Empty(200),
+      error: NotFound
+    })
+      .middleware(Writes)
+      .annotateMerge(OpenApi.annotations({ summary: "Revoke a key, at once and permanently" }))
+  )
+  .middleware(Authorization)
+  .annotateMerge(OpenApi.annotations({ title: "Keys" })) {}

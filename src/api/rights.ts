@@ -1,0 +1,67 @@
+/** The right that each route needs (operators.md, "Keys"). A route that is not in the table needs the scope `AppAdmin`. */
+import type { Right } from "../domain/KeyScope.ts"
+import type { Principal } from "./Principal.ts"
+import type { Scopes } from "./routePolicy.ts"
+
+/** By `group.endpoint`. */
+export const neededRights: Readonly<Record<string, Right>> = {
+  "nodes.list": "read",
+  "nodes.get": "read",
+  "nodes.system": "read",
+  "nodes.drained": "change",
+  "system.info": "read",
+  "blueprints.list": "read",
+  "blueprints.get": "read",
+  "blueprints.mixins": "read",
+  "blueprints.mixin": "read",
+  "blueprints.softwareList": "read",
+  "blueprints.software": "read",
+  "blueprints.warnings": "read",
+  "blueprints.sources": "read",
+  "servers.list": "read",
+  "servers.get": "read",
+  "servers.status": "read",
+  "servers.stats": "read",
+  "servers.statsOfMany": "read",
+  "servers.logs": "read",
+  "servers.install": "read",
+  "servers.installLogs": "read",
+  "servers.crashesOf": "read",
+  "servers.crashes": "read",
+  "servers.events": "read",
+  "servers.console": "console",
+  "servers.commands": "commands",
+  "servers.power": "power",
+  "servers.powerMany": "power",
+  "servers.patch": "change",
+  "servers.reset": "change",
+  "servers.reinstall": "change",
+  "servers.create": "create",
+  "servers.remove": "delete",
+  "servers.removeMany": "delete",
+  "rollouts.create": "change",
+  "rollouts.list": "read",
+  "rollouts.get": "read",
+  "rollouts.pause": "change",
+  "rollouts.resume": "change",
+  "rollouts.abort": "change",
+  "events.sse": "read",
+  "events.websocket": "read",
+  "events.ticket": "read"
+}
+
+/**
+ * Returns what a key lacks for a route, for a message; undefined: nothing.
+ *
+ * @param right  the right that the route needs; undefined: keys with limited rights cannot call it
+ * @param scopes the scopes that open the route
+ */
+export const lackingOf = (
+  { rights, scope }: Principal,
+  right: Right | undefined,
+  scopes: Scopes
+): string | undefined => {
+  const isOpen = scopes.includes(scope)
+  if (isOpen && (rights === undefined || (right !== undefined && rights.has(right)))) return undefined
+  return isOpen && right !== undefined ? `: ${right}` : ` the scope ${scopes[0]}`
+}

@@ -1,0 +1,17 @@
+import { Schema } from "effect"
+import { keyGrantFields } from "./KeyScope.ts"
+
+/** An API key in lists; times RFC 3339 in UTC. */
+export const Key = Schema.Struct({
+  id: Schema.String,
+  name: Schema.String,
+  ...keyGrantFields,
+  created_at: Schema.String,
+  /** Null: never. */
+  expires_at: Schema.NullOr(Schema.String),
+  /** Null: the key is not revoked. */
+  revoked_at: Schema.NullOr(Schema.String)
+}).annotate({ identifier: "Key" })
+export type Key = typeof Key.Type
+
+export const KeyName = Schema.NonEmptyString.check(Schema.isMaxLength(128))

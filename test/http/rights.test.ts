@@ -1,0 +1,168 @@
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { HttpApi } from "effect/http-api"
+import { ApplicationApi } from "../../src/api/ApplicationApi.ts"
+import { neededRights } from "../../src/api/rights.ts"
+import type { KeyScope, Right } from "../../src/domain/KeyScope.ts"
+import { muster } from "../support/command.ts"
+import { eventually } from "../support/eventually.ts"
+import { Muster } from "../support/Muster.ts"
+import { requestTo, type Service } from "../support/Service.ts"
+import { expectStatus, installed, statusOf } from "../support/servers.ts"
+import { assertError, options, service, socket } from "./support/http.ts"
+
+/** Creates a key over the API; returns requests with it. */
+const keyed = Effect.fnUntraced(function* (scope: KeyScope, allow?: ReadonlyArray<Right>) {
+  const api = yield* Muster
+  const { json } = yield* expectStatus(api, 201, "POST", "/api/keys", {
+    body: { name: "test", scope, allow }
+  })
+  const key: string = json.key
+  return { ...api, key, id: json.id, request: requestTo(api.url, key) } satisfies Service & { id: string }
+})
+
+/** Every route of the contract under `/api`, with the right that it needs. */
+const routes: Array<{ readonly method: string; readonly path: string; readonly right: Right | undefined }> =
+  []
+const names: Array<string> = []
+HttpApi.reflect(ApplicationApi, {
+  onGroup: () => {},
+  onEndpoint: ({ endpoint: { identifier, method, path }, group }) => {
+    const name = `${group.identifier}.${identifier}`
+    names.push(name)
+    if (path.startsWith("/api/")) routes.push({ method, path, right: neededRights[name] })
+  }
+})
+
+layer(service(), options)("keys with limited rights", (it) => {
+  describe("operators.md, Keys", () => {
+    it.effect("the table of rights names existing routes only", () =>
+      Effect.sync(() => {
+        assert.deepStrictEqual(
+          Object.keys(neededRights).filter((name) => !names.includes(name)),
+          []
+        )
+        const open = routes.filter(({ right }) => right === undefined).map(({ path }) => path.split("/")[2])
+        assert.deepStrictEqual([...new Set(open)].toSorted(), [
+          "blueprints",
+          "keys",
+          "nodes",
+          "software",
+          "webhooks"
+        ])
+      })
+    )
+
+    it.effect.each<{
+      readonly scope: KeyScope
+      readonly allow?: ReadonlyArray<Right>
+      readonly may: ReadonlyArray<Right>
+    }>([
+      { scope: "ReadOnly", may: ["read"] },
+      { scope: "Operator", may: ["read", "power", "console", "commands", "change"] },
+      { scope: "Operator", allow: ["create", "delete"], may: ["read", "create", "delete"] }
+    ])("$scope ($allow) may call the routes that need $may, and no other", ({ allow, may, scope }) =>
+      Effect.gen(function* () {
+        const api = yield* keyed(scope, allow)
+        for (const { method, path, right } of routes) {
+          const target = path.replaceAll(/:\w+/g, "nothing")
+          // A stream stays open.
+          const query = /\/events(?:\/ws)?$/.test(path) ? "?cursor=999999999" : ""
+          const answer = yield* api.request(
+            method,
+            `${target}${query}`,
+            method === "GET" ? {} : { raw: "no JSON" }
+          )
+          if (right !== undefined && may.includes(right))
+            assert.notStrictEqual(answer.status, 403, `${method} ${path}`)
+          else {
+            const lacks =
+              right === undefined ? "the API key lacks the scope AppAdmin" : `the API key lacks: ${right}`
+            assertError(answer, 403, lacks)
+          }
+        }
+      })
+    )
+
+    it.effect("an Operator key stops a server and cannot delete it", () =>
+      Effect.gen(function* () {
+        const admin = yield* Muster
+        const api = yield* keyed("Operator")
+        const id = yield* installed(admin, "kept")
+        yield* expectStatus(api, 200, "POST", `/api/servers/${id}/power`, { body: { action: "start" } })
+        assertError(yield* api.request("DELETE", `/api/servers/${id}`), 403, "the API key lacks: delete")
+        assertError(
+          yield* api.request("POST", "/api/servers", { body: { blueprint_id: "kept" } }),
+          403,
+          "the API key lacks: create"
+        )
+        assert.notStrictEqual(yield* statusOf(api, id), "gone")
+      })
+    )
+
+    it.effect("a ticket has the rights of its key; lines of a console need the right commands", () =>
+      Effect.gen(function* () {
+        const admin = yield* Muster
+        const reader = yield* keyed("ReadOnly")
+        const id = yield* installed(admin, "kept", { start: true })
+        yield* expectStatus(admin, 200, "GET", `/api/servers/${id}?wait=running`)
+        const { json } = yield* expectStatus(reader, 201, "POST", "/api/events/tickets")
+        const events = yield* reader.request("GET", `/api/events?ticket=${json.ticket}&cursor=999999999`, {
+          key: null
+        })
+        assert.strictEqual(events.status, 410)
+        const { json: other } = yield* expectStatus(reader, 201, "POST", "/api/events/tickets")
+        assertError(
+          yield* reader.request("GET", `/api/servers/${id}/console?ticket=${other.ticket}`, { key: null }),
+          403,
+          "the API key lacks: console"
+        )
+        const watcher = yield* keyed("Operator", ["console"])
+        const console = yield* socket(watcher, `/api/servers/${id}/console`)
+        console.ws.send("from the watcher")
+        const whole = yield* socket(yield* keyed("Operator"), `/api/servers/${id}/console`)
+        whole.ws.send("from the operator")
+        const lines = Effect.map(
+          expectStatus(admin, 200, "GET", `/api/servers/${id}/logs`),
+          ({ json: logs }) => logs.data.join()
+        )
+        const text = yield* eventually(lines, (all) => all.includes("from the operator"))
+        assert.notInclude(text, "from the watcher")
+      })
+    )
+
+    it.effect("keys are created, listed and revoked over the API; a text is shown once", () =>
+      Effect.gen(function* () {
+        const admin = yield* Muster
+        const { id, key, request } = yield* keyed("Operator", ["power"])
+        assert.match(key, /^mst_/)
+        const list = yield* expectStatus(admin, 200, "GET", "/api/keys")
+        assert.notInclude(list.text, key)
+        const listed = list.json.find((one: { readonly id: string }) => one.id === id)
+        assert.deepInclude(listed, { name: "test", scope: "Operator", allow: ["power"], revoked_at: null })
+        assert.notProperty(listed, "hash")
+        yield* expectStatus(admin, 200, "DELETE", `/api/keys/${id}`)
+        assertError(yield* request("GET", "/api/nodes"), 401)
+        assertError(yield* admin.request("DELETE", `/api/keys/${id}`), 404)
+      })
+    )
+
+    it.effect("rights are refused with a scope that has its own", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        for (const [scope, allow] of [
+          ["AppAdmin", ["power"]],
+          ["ReadOnly", ["power"]],
+          ["Metrics", ["read"]],
+          ["Operator", ["everything"]]
+        ] as const) {
+          assertError(yield* api.request("POST", "/api/keys", { body: { name: "x", scope, allow } }), 422)
+        }
+        const args = ["keys", "create", "--name", "x", "--scope", "ReadOnly", "--allow", "power"]
+        const ended = yield* muster(args, { MUSTER_DATA_DIR: api.dataDir })
+        assert.strictEqual(ended.code, 1)
+        assert.include(ended.stderr, "--allow needs --scope Operator")
+      })
+    )
+  })
+})
