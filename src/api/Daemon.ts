@@ -41,8 +41,11 @@ export interface Daemon {
   readonly system: Effect.Effect<SystemInfo, DaemonError>
   /**
    * Creates a server. Idempotent by id: an existing server returns its state, and an unfinished installation continues.
+   * An existing server takes a later definition (`ServerSpec.defined_at`).
    */
   create(spec: ServerSpec): Effect.Effect<DaemonServer, DaemonError>
+  /** Returns the state of a server. */
+  find(id: ServerId): Effect.Effect<DaemonServer, DaemonError>
   /**
    * Ends the process and removes the files. Idempotent: an unknown id is no error. `moved`: the server was migrated to
    * another node, and its remains are removed; files that were not handed over with {@link hold} are kept aside.

@@ -1,6 +1,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { CrashRecord } from "../domain/CrashRecord.ts"
+import { DefinitionChange } from "../domain/DefinitionChange.ts"
 import {
   Conflict,
   CursorExpired,
@@ -14,7 +15,7 @@ import { NodeId, ServerId } from "../domain/Id.ts"
 import { ExpiresIn, LabelKey, Labels, LabelValue, ServerName } from "../domain/Labels.ts"
 import { NodeFit } from "../domain/NodeFit.ts"
 import { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
-import { Overrides } from "../domain/Overrides.ts"
+import { Overrides, OverridesChange } from "../domain/Overrides.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
 import { Paginated } from "../domain/Pagination.ts"
 import { includable, Server, ServerStats, StatsById } from "../domain/Server.ts"
@@ -71,8 +72,40 @@ export const CreateServer = Schema.Struct({
 export const PatchServer = Schema.Struct({
   name: Schema.optionalKey(Schema.NullOr(ServerName)),
   labels: Schema.optionalKey(Schema.Record(LabelKey, Schema.NullOr(LabelValue))),
-  expires_in: Schema.optionalKey(Schema.NullOr(ExpiresIn))
+  expires_in: Schema.optionalKey(Schema.NullOr(ExpiresIn)),
+  overrides: Schema.optionalKey(
+    OverridesChange.annotate({
+      description:
+        "Merged by field, config key and variable; null removes an override, which leaves the value of today's blueprint. Everything else of the definition stays. A server that is up gets the changes in `pending` at its next start."
+    })
+  )
 }).annotate({ identifier: "PatchServer" })
+
+/** Body of `POST .../upgrade`. */
+export const UpgradeServer = Schema.Struct({
+  dry_run: optionalInput(
+    Schema.Boolean.annotate({ description: "`true`: returns the changes and makes none." })
+  ),
+  blueprint_id: optionalInput(
+    Schema.String.annotate({ description: "Another blueprint; default: that of the server." })
+  )
+}).annotate({ identifier: "UpgradeServer" })
+
+/** The changes that an upgrade makes, and the revision to which it leads. */
+export const Upgrade = Schema.Struct({
+  changes: Schema.Array(DefinitionChange),
+  revision: Schema.String
+}).annotate({ identifier: "Upgrade" })
+
+/** Body of `POST .../reinstall`. */
+export const ReinstallServer = Schema.Struct({
+  definition: optionalInput(
+    Schema.Literals(["today", "kept"]).annotate({
+      description:
+        "`today`: blueprint and software as they are now. `kept`: the definition of the server. Default: `today`, or `kept` if the blueprint does not exist any more."
+    })
+  )
+}).annotate({ identifier: "ReinstallServer" })
 
 /** The response to `POST /api/servers?dry_run=true` (life.md, "Creation"). */
 export const CreationPlan = Schema.Struct({
@@ -176,10 +209,18 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       params,
       payload: PatchServer,
       success: ServerBody,
-      error: [NotFound, Conflict]
+      error: nodeErrors
     })
       .middleware(Writes)
-      .annotateMerge(summary("Change name, labels and expiry")),
+      .annotateMerge(summary("Change name, labels, expiry and overrides")),
+    HttpApiEndpoint.post("upgrade", "/servers/:server/upgrade", {
+      params,
+      payload: [UpgradeServer, Schema.Null],
+      success: [Upgrade, Upgrade.pipe(HttpApiSchema.status(202))],
+      error: nodeErrors
+    })
+      .middleware(Writes)
+      .annotateMerge(summary("Resolve the blueprint again; the server keeps its data, its id and its ports")),
     HttpApiEndpoint.post("powerMany", "/servers/power", {
       payload: BulkPower,
       success: BulkOutcomes,
@@ -264,6 +305,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       ),
     HttpApiEndpoint.post("reinstall", "/servers/:server/reinstall", {
       params,
+      payload: [ReinstallServer, Schema.Null],
       success: HttpApiSchema.Empty(202),
       error: nodeErrors
     })

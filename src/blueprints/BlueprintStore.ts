@@ -7,6 +7,7 @@ import { type BlueprintSet, blueprintSet, type SoftwareSet } from "./definitions
 import { makeReloadable } from "./reloadable.ts"
 import { resolve as resolveDefinition } from "./resolve.ts"
 import { SoftwareStore } from "./SoftwareStore.ts"
+import { makeToday, type Today } from "./today.ts"
 import { blueprintNotes, blueprintView, blueprintWarnings, mixinView } from "./views.ts"
 
 /** Blueprints and mixins, read from disk and composed (blueprints.md; decisions, section 4). */
@@ -30,6 +31,8 @@ export class BlueprintStore extends Context.Service<
     ): Effect.Effect<ServerDefinition, NotFound | InvalidRequest>
     /** Returns `start` of a blueprint; undefined: its file has none, or there is no such blueprint. */
     starts(blueprint_id: string): Effect.Effect<boolean | undefined>
+    /** Today's definitions, to compare those of servers with; the same object until a reload. */
+    readonly today: Effect.Effect<Today>
     /** Returns the warnings about one blueprint. */
     notes(blueprint_id: string): Effect.Effect<ReadonlyArray<string>>
     /**
@@ -87,6 +90,7 @@ export class BlueprintStore extends Context.Service<
           mixins: Effect.map(fresh, ({ mixins }) => mixins),
           mixin,
           resolve,
+          today: Effect.map(fresh, ({ today }) => today),
           starts: (id) => Effect.map(current, ({ blueprints }) => blueprints.get(id)?.start),
           notes: Effect.fn("BlueprintStore.notes")(function* (id) {
             const blueprint = (yield* current).blueprints.get(id)
@@ -107,6 +111,7 @@ const viewsOf = (set: BlueprintSet, softwares: SoftwareSet) => {
   return {
     set,
     softwares,
+    today: makeToday(set, softwares),
     list,
     byId: new Map(list.map((view) => [view.metadata.id, view])),
     mixins,

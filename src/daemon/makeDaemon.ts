@@ -13,7 +13,7 @@ import type { Instance } from "./instances/Instance.ts"
 import type { Instances } from "./instances/Instances.ts"
 import { installLogPath } from "./instances/installLog.ts"
 import { type NodePlace, refusals } from "./instances/refusals.ts"
-import { heldServer } from "./state/ServerFile.ts"
+import { daemonServer, heldServer } from "./state/ServerFile.ts"
 import { makeStats } from "./stats.ts"
 
 export interface DaemonParts {
@@ -113,6 +113,7 @@ export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
   const daemon: Daemon = {
     system: Effect.map(system, (host) => ({ version, system: host })),
     create: instances.create,
+    find: (id) => Effect.map(instances.get(id), ({ file }) => daemonServer(file.get())),
     remove: (id, options) => instances.remove(id, options?.moved === true ? { why: "moved" } : undefined),
     power: Effect.fn("Daemon.power")(function* (id, action, wait_seconds) {
       yield* (yield* instances.get(id)).power(action, wait_seconds)

@@ -20,7 +20,7 @@ export type InstallState = typeof InstallState.Type
 
 /** The way out of an installation that failed because its definition is wrong. */
 export const NEW_DEFINITION =
-  "correct the software or blueprint, reload, delete the server and create another: a reinstall repeats the old definition"
+  "correct the software or blueprint, reload, then reinstall the server: POST /api/servers/:server/reinstall"
 
 /** The hint of every refusal because of a failed installation. */
 export const INSTALL_FAILED_HINT = `Read GET /api/servers/:server/install/logs. If the cause has passed, reinstall the server; otherwise ${NEW_DEFINITION}.`

@@ -74,6 +74,9 @@ export const ImageText = Schema.String.check(
   })
 )
 
+/** A value of a change; null removes the override. */
+const changed = <S extends Schema.Constraint>(schema: S) => Schema.optionalKey(Schema.NullOr(schema))
+
 /** Overrides at creation (contract 2.3 and 4.5; decisions, section 3). */
 export const Overrides = Schema.Struct({
   save: optionalInput(Schema.Boolean),
@@ -86,3 +89,31 @@ export const Overrides = Schema.Struct({
   env: optionalInput(Schema.Record(EnvName, EnvValue))
 }).annotate({ identifier: "Overrides" })
 export type Overrides = typeof Overrides.Type
+
+const ConfigChange = Schema.Struct({
+  parser: changed(ParserName),
+  find: changed(ConfigOverride.fields.find)
+})
+
+/** A change of overrides: merged by field, config key and variable; null removes (life.md, "Changing"). */
+export const OverridesChange = Schema.Struct({
+  save: changed(Schema.Boolean),
+  limits: changed(
+    Schema.Struct({
+      memory_limit: changed(limitFields.memory_limit),
+      swap: changed(limitFields.swap),
+      io_weight: changed(limitFields.io_weight),
+      cpu_limit: changed(limitFields.cpu_limit),
+      disk_space: changed(limitFields.disk_space),
+      threads: changed(limitFields.threads),
+      oom_disabled: changed(limitFields.oom_disabled)
+    })
+  ),
+  configs: changed(Schema.Record(Schema.String, Schema.NullOr(ConfigChange))),
+  software: changed(DefinitionId),
+  version: changed(VersionText),
+  image: changed(ImageText),
+  stop_timeout: changed(StopTimeout),
+  env: changed(Schema.Record(EnvName, Schema.NullOr(EnvValue)))
+}).annotate({ identifier: "OverridesChange" })
+export type OverridesChange = typeof OverridesChange.Type

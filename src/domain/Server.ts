@@ -77,6 +77,18 @@ export const Server = Schema.Struct({
   expires_at: Schema.optionalKey(Schema.NullOr(Schema.String)),
   /** Null: no restart is pending or given up. */
   restart: Schema.optionalKey(Schema.NullOr(RestartState)),
+  /** `outdated`: today's blueprint and software resolve to another definition. */
+  definition: Schema.optionalKey(
+    Schema.Struct({ revision: Schema.String, outdated: Schema.Boolean }).annotate({
+      description: "`outdated`: today's blueprint and software resolve to another definition."
+    })
+  ),
+  /** Paths of the changes that a server which is up gets at its next start; with `definition`. */
+  pending: Schema.optionalKey(
+    Schema.Array(Schema.String).annotate({
+      description: "Paths of the changes that a server which is up gets at its next start."
+    })
+  ),
   updated_at: Schema.optionalKey(Schema.String),
   created_at: Schema.optionalKey(Schema.String),
   stats: Schema.optionalKey(Schema.NullOr(ServerStats))
@@ -109,7 +121,8 @@ export const includable = [
   "expires_at",
   "updated_at",
   "restart",
-  "stats"
+  "stats",
+  "definition"
 ] as const
 export type Includable = (typeof includable)[number]
 

@@ -4,10 +4,9 @@ import { isDeepStrictEqual } from "node:util"
 import type { Schema } from "effect"
 import type { DefinitionChange, Needs } from "./DefinitionChange.ts"
 import { upperCased } from "./environment.ts"
+import { isObject, own, type Path, type Value } from "./json.ts"
 import type { ServerDefinition } from "./ServerDefinition.ts"
 import { namesRead } from "./scriptNames.ts"
-
-type Path = ReadonlyArray<string>
 
 const shown = (path: Path): string =>
   path
@@ -16,31 +15,28 @@ const shown = (path: Path): string =>
     )
     .join("")
 
-type Value = Schema.Json | undefined
-
 /** The depth at which values are compared as a whole. */
 const leafDepth = ([top]: Path): number => (top === "configs" ? 4 : 2)
 
-const isObject = (value: Value): value is Schema.JsonObject =>
-  typeof value === "object" && value !== null && !Array.isArray(value)
-
-const own = (value: Value, name: string): Value =>
-  isObject(value) && Object.hasOwn(value, name) ? value[name] : undefined
-
-interface Difference {
+/** A difference of two values; undefined: the value is absent. */
+export interface Difference {
   readonly path: Path
   readonly from: Value
   readonly to: Value
 }
 
-const differences = (path: Path, from: Value, to: Value): ReadonlyArray<Difference> => {
+const differencesAt = (path: Path, from: Value, to: Value): ReadonlyArray<Difference> => {
   const opened = path.length < leafDepth(path) && (isObject(from) || isObject(to))
   if (!opened || from === null || to === null) {
     return isDeepStrictEqual(from, to) ? [] : [{ path, from, to }]
   }
   const names = new Set([from, to].flatMap((value) => (isObject(value) ? Object.keys(value) : [])))
-  return [...names].flatMap((name) => differences([...path, name], own(from, name), own(to, name)))
+  return [...names].flatMap((name) => differencesAt([...path, name], own(from, name), own(to, name)))
 }
+
+/** Returns the values in which two definitions differ. */
+export const differences = (from: ServerDefinition, to: ServerDefinition): ReadonlyArray<Difference> =>
+  differencesAt([], from, to)
 
 /** The volumes from which files are made; the others are mounted at each start. */
 const templates = (volumes: Value) =>
@@ -101,7 +97,7 @@ export const changesBetween = (
   // A node pulls the image of a container during the installation.
   const image = to.runtimes.includes("docker") ? "installation" : "restart"
   const read = new Set([...variablesOfScript(from), ...variablesOfScript(to)])
-  return differences([], from, to)
+  return differences(from, to)
     .map((difference) => ({
       path: shown(difference.path),
       from: difference.from ?? null,

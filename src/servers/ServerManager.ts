@@ -5,7 +5,6 @@ import type { CreationPlan } from "../api/ServersGroup.ts"
 import type { CrashRecord } from "../domain/CrashRecord.ts"
 import { Conflict, InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
-import type { ServerPatch } from "../domain/Labels.ts"
 import type { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import type { Page } from "../domain/Pagination.ts"
 import type { ServerStats, StatsById } from "../domain/Server.ts"
@@ -21,7 +20,13 @@ import { has, type Include } from "./index/summary.ts"
 import { makeManagement } from "./management.ts"
 import type { NodeCallError } from "./records/nodeErrors.ts"
 import { makeRemove } from "./records/removal.ts"
-import { ServerLifecycle } from "./records/ServerLifecycle.ts"
+import {
+  makeRedefining,
+  type ReinstallDefinition,
+  type ServerChange,
+  type Upgrade,
+  type UpgradeRequest
+} from "./redefining.ts"
 import { makeStatsOf } from "./stats.ts"
 import { makeWaitFor, type WaitTarget } from "./waiting.ts"
 
@@ -87,15 +92,16 @@ export class ServerManager extends Context.Service<
      */
     plan(request: CreateRequest): Effect.Effect<CreationPlan, NotFound | InvalidRequest>
     /**
-     * Changes name, labels and expiry of a server (life.md, "Changing").
+     * Changes name, labels, expiry and overrides of a server (life.md, "Changing").
      *
-     * @error Conflict       the server is being deleted
-     * @error InvalidRequest too many labels
+     * @error Conflict       the server is being deleted; with overrides also: it migrates, its blueprint is gone, or its
+     * node is of an earlier version
+     * @error InvalidRequest too many labels, or overrides that do not fit
+     * @error Unavailable    limits that do not fit on the node
      */
-    patch(
-      id: ServerId,
-      change: ServerPatch
-    ): Effect.Effect<void, NotFound | Conflict | InvalidRequest | Unavailable>
+    patch(id: ServerId, change: ServerChange): Effect.Effect<void, NodeCallError>
+    /** Resolves the definition of a server again; returns the changes. Errors as {@link patch}. */
+    upgrade(id: ServerId, request: UpgradeRequest): Effect.Effect<Upgrade, NodeCallError>
     /**
      * Returns crashes, newest first (life.md, "Crashes").
      *
@@ -122,7 +128,8 @@ export class ServerManager extends Context.Service<
     logs(id: ServerId, request: LinesRequest): Effect.Effect<Page<string>, NodeCallError>
     commands(id: ServerId, lines: ReadonlyArray<string>): Effect.Effect<void, NodeCallError>
     reset(id: ServerId): Effect.Effect<void, NodeCallError>
-    reinstall(id: ServerId): Effect.Effect<void, NodeCallError>
+    /** Installs an offline server again; with today's definition also errors as {@link patch}. */
+    reinstall(id: ServerId, definition?: ReinstallDefinition): Effect.Effect<void, NodeCallError>
     install(id: ServerId): Effect.Effect<InstallReport, NodeCallError>
     installLogs(id: ServerId, request: LinesRequest): Effect.Effect<Page<string>, NodeCallError>
     console(id: ServerId): Effect.Effect<Stream.Stream<string>, NodeCallError, Scope.Scope>
@@ -135,11 +142,11 @@ export class ServerManager extends Context.Service<
     Effect.gen(function* () {
       const index = yield* ServerIndex
       yield* followReservations
-      const lifecycle = yield* ServerLifecycle
       const { create, plan } = yield* makeCreation
       const statsOf = yield* makeStatsOf
       const remove = yield* makeRemove
       const management = yield* makeManagement
+      const redefining = yield* makeRedefining
       const waitFor = yield* makeWaitFor
 
       const crashRepo = yield* CrashRepo
@@ -193,9 +200,9 @@ export class ServerManager extends Context.Service<
         plan,
         crashes,
         crashesOf,
-        patch: lifecycle.patch,
         remove,
-        ...management
+        ...management,
+        ...redefining
       })
     })
   )

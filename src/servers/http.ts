@@ -39,7 +39,7 @@ const pageOfCrashes = ({ after = "", limit = "" }: { readonly after?: string; re
 })
 
 /** The fields that the response to a change has. */
-const patched = includeOf(["labels", "name", "expires_at"])
+const patched = includeOf(["labels", "name", "expires_at", "definition"])
 
 const LONGEST_WAIT_SECONDS = 60
 
@@ -234,7 +234,15 @@ export const ServersHandlers = HttpApiBuilder.group(
         }),
         commands: ({ params, payload }) => servers.commands(params.server, payload.commands),
         reset: ({ params }) => servers.reset(params.server),
-        reinstall: ({ params }) => servers.reinstall(params.server),
+        reinstall: ({ params, payload }) => servers.reinstall(params.server, payload?.definition),
+        upgrade: Effect.fnUntraced(function* ({ params, payload }) {
+          const { blueprint_id, dry_run = false } = payload ?? {}
+          const upgrade = yield* servers.upgrade(params.server, {
+            dry_run,
+            ...(blueprint_id === undefined ? {} : { blueprint_id })
+          })
+          return HttpServerResponse.jsonUnsafe(upgrade, { status: dry_run ? 200 : 202 })
+        }),
         install: ({ params, query }) =>
           Effect.gen(function* () {
             const { script, ...report } = yield* servers.install(params.server)

@@ -1,6 +1,5 @@
-import { Effect, Option } from "effect"
+import { Effect } from "effect"
 import type { Daemon, DaemonError, LinesRequest } from "../api/Daemon.ts"
-import { type Conflict, NotFound, type Unavailable } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import { withProgress } from "../domain/InstallStep.ts"
 import { isUnderway } from "../domain/Migration.ts"
@@ -10,19 +9,16 @@ import { isRestartPending } from "../domain/Restart.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { stopTimeoutOf } from "../domain/ServerDefinition.ts"
 import { isUp } from "../domain/ServerStatus.ts"
-import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { InstallProgresses } from "./index/InstallProgresses.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
+import { isUnknownToNode, makeNodeCalls } from "./nodeCalls.ts"
 import { makeNoteStop } from "./noteStop.ts"
-import { isLoss, makeNodeErrors } from "./records/nodeErrors.ts"
-import { decidePower, isMoving, notOffline, wrongStatus } from "./records/power.ts"
-import { logFields } from "./records/recordChanges.ts"
+import { makeDeliver } from "./records/deliver.ts"
+import { makeNodeErrors } from "./records/nodeErrors.ts"
+import { decidePower, isMoving, wrongStatus } from "./records/power.ts"
 import { ServerLifecycle } from "./records/ServerLifecycle.ts"
 import { ServerLocks } from "./records/ServerLocks.ts"
 import { isFinished } from "./records/transitions.ts"
-
-const isUnknownToNode = (error: DaemonError): boolean =>
-  error._tag === "DaemonRefused" && error.status === 404
 
 const noLines: Page<string> = { items: [], total: 0 }
 
@@ -31,41 +27,14 @@ const noLines: Page<string> = { items: [], total: 0 }
  * (409), then call the node (503, 502). Only reports of the node change the status.
  */
 export const makeManagement = Effect.gen(function* () {
-  const daemons = yield* DaemonClient
   const index = yield* ServerIndex
   const lifecycle = yield* ServerLifecycle
   const locks = yield* ServerLocks
   const progresses = yield* InstallProgresses
   const noteStop = yield* makeNoteStop
+  const deliver = yield* makeDeliver
+  const { call, recordOf, refuse, refuseMoving } = yield* makeNodeCalls
   const { failAway, failWith, unavailableReason } = yield* makeNodeErrors
-
-  const recordOf = Effect.fnUntraced(function* (id: ServerId) {
-    const record = Option.getOrUndefined(yield* index.lookUp(id))
-    return record ?? (yield* NotFound.server(id))
-  })
-
-  /** Fails with a refusal; that of an unavailable node has the reason. */
-  const refuse = (
-    record: ServerRecord,
-    refusal: Conflict | Unavailable
-  ): Effect.Effect<never, Conflict | Unavailable> =>
-    refusal._tag === "Unavailable" ? failAway(record) : Effect.fail(refusal)
-
-  /** Calls the node; a server that the node has lost is marked for verification. */
-  const call = <A, R>(record: ServerRecord, use: (daemon: Daemon) => Effect.Effect<A, DaemonError, R>) =>
-    daemons.of(record.node_id).pipe(
-      Effect.flatMap(use),
-      Effect.tapError((error) =>
-        isLoss(record, error)
-          ? Effect.catch(lifecycle.markForVerification([record.id]), (failure) =>
-              Effect.logWarning(`the server is lost and cannot be verified: ${failure.detail}`).pipe(
-                Effect.annotateLogs(logFields(record))
-              )
-            )
-          : Effect.void
-      ),
-      Effect.catch((error) => failWith(record, error))
-    )
 
   const ask = <A, R>(id: ServerId, use: (daemon: Daemon) => Effect.Effect<A, DaemonError, R>) =>
     Effect.flatMap(recordOf(id), (record) => call(record, use))
@@ -85,15 +54,27 @@ export const makeManagement = Effect.gen(function* () {
     )
   })
 
-  const refuseMoving = Effect.fnUntraced(function* (id: ServerId) {
-    if (isUnderway(yield* index.migrationOf(id))) return yield* Effect.fail(isMoving(id))
-  })
-
   const callPower = (
     record: ServerRecord,
     action: PowerAction,
     wait_seconds = stopTimeoutOf(record.definition)
   ) => call(record, (daemon) => daemon.power(record.id, action, wait_seconds))
+
+  /** Starts or restarts a server from its present definition. */
+  const startDefined = Effect.fnUntraced(function* (
+    id: ServerId,
+    action: PowerAction,
+    wait_seconds?: number
+  ) {
+    const record = yield* recordOf(id)
+    if (record.redefinition?.delivered === false) {
+      yield* Effect.catchTags(deliver(record), {
+        DaemonRefused: (error) => failWith(record, error),
+        NodeUnreachable: (error) => failWith(record, error)
+      })
+    }
+    yield* callPower(record, action, wait_seconds)
+  })
 
   /** A migrating server can be stopped: it then stays stopped after the migration. */
   const powerMoving = Effect.fnUntraced(function* (id: ServerId, action: PowerAction, wait_seconds?: number) {
@@ -127,7 +108,10 @@ export const makeManagement = Effect.gen(function* () {
     if (action === "stop" || action === "kill") yield* noteStop(id)
     if (isUnderway(yield* index.migrationOf(id))) return yield* powerMoving(id, action, wait_seconds)
     const decision = decidePower(record, action)
-    const called = callPower(record, action, wait_seconds)
+    const called =
+      record.redefinition?.delivered === false && (action === "start" || action === "restart")
+        ? locks.withLock(id)(startDefined(id, action, wait_seconds))
+        : callPower(record, action, wait_seconds)
     if (decision === "defer") {
       // Otherwise the installation has ended in the meantime.
       if (!(yield* lifecycle.deferStart(id))) yield* called
@@ -158,35 +142,6 @@ export const makeManagement = Effect.gen(function* () {
     yield* call(record, (daemon) => daemon.reset(id))
   })
 
-  /**
-   * Changes the record first, so that no report of the node precedes it. After a crash in between, the
-   * {@link Provisioner} calls the node.
-   */
-  const reinstall = Effect.fn("ServerManager.reinstall")(function* (id: ServerId) {
-    const record = yield* recordOf(id)
-    yield* refuseMoving(id)
-    if (record.status === "unknown") return yield* failAway(record)
-    if (record.status !== "offline") return yield* notOffline(record)
-    const daemon = yield* call(record, Effect.succeed)
-    yield* Effect.uninterruptibleMask((restore) =>
-      Effect.gen(function* () {
-        const before = yield* lifecycle.reinstall(id)
-        yield* restore(daemon.reinstall(id)).pipe(
-          // A server that the node has lost is installed all the same.
-          Effect.catchIf(isUnknownToNode, () => Effect.void),
-          Effect.tapError(() =>
-            Effect.catch(lifecycle.undoReinstall(before), (error) =>
-              Effect.logWarning(`a refused reinstallation was not undone: ${error.detail}`).pipe(
-                Effect.annotateLogs(logFields(before))
-              )
-            )
-          ),
-          Effect.catch((error) => failWith(before, error))
-        )
-      })
-    )
-  })
-
   const install = Effect.fn("ServerManager.install")(function* (id: ServerId) {
     const record = yield* recordOf(id)
     const script = record.definition.install_script
@@ -208,7 +163,6 @@ export const makeManagement = Effect.gen(function* () {
     power,
     commands,
     reset,
-    reinstall: (id: ServerId) => locks.withLock(id)(reinstall(id)),
     install,
     stats: Effect.fn("ServerManager.stats")(
       (id: ServerId, options: { readonly update_disk_usage: boolean }) =>

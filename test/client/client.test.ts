@@ -97,7 +97,7 @@ layer(service(), options)("the typed client", (it) => {
 
       const made = yield* client.servers.create({ payload: { blueprint_id: "endless" } })
       const params = { server: made.id }
-      const conflict = yield* Effect.flip(client.servers.reinstall({ params }))
+      const conflict = yield* Effect.flip(client.servers.reinstall({ params, payload: null }))
       assert.instanceOf(conflict, Conflict)
       yield* client.servers.remove({ params, query: { force: "true" } })
 

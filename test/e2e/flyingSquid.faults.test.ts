@@ -1,4 +1,4 @@
-import { readFileSync, statSync } from "node:fs"
+import { readdirSync, readFileSync, statSync } from "node:fs"
 import { join, resolve } from "node:path"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
@@ -96,7 +96,8 @@ layer(service, { excludeTestServices: true, timeout: "60 seconds" })("a real gam
             console.join("\n")
           )
 
-          const base = join(api.dataDir, "node/base/flying-squid/1.12.0")
+          const bases = join(api.dataDir, "node/base/flying-squid")
+          const base = join(bases, readdirSync(bases)[0] ?? "")
           const made = statSync(join(base, "package.json"), { bigint: true })
           const second = yield* create(api, "flying-squid", { start: true })
           yield* becomes(api, second, "running", "60 seconds")

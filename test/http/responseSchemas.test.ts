@@ -68,6 +68,8 @@ const requests: Record<string, ReadonlyArray<{ readonly query?: string; readonly
   "servers.crashesOf": [{}],
   "servers.crashes": [{}],
   "servers.patch": [{ body: { name: "one", labels: { a: "b" }, expires_in: 3600 } }],
+  "servers.upgrade": [{ body: { dry_run: true } }],
+  "servers.upgrade 202": [{ body: {} }],
   "servers.powerMany": [{ body: { selector: { ids: ["nothing"] }, action: "stop" } }],
   "servers.removeMany": [{ body: { selector: { ids: ["nothing"] } } }],
   "rollouts.create": [{ body: { selector: { blueprint_id: "kept" } } }],

@@ -7,7 +7,7 @@ import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import type { InstanceStorage } from "../../domain/SystemInfo.ts"
 import { makeKeyedLock } from "../../work/KeyedLock.ts"
 import { foundOnce, isNoRoom } from "../disk/foundOnce.ts"
-import { type IoError, io, listFolder, makeFolder, makePassage, orMissing, rename } from "../disk/fsio.ts"
+import { IoError, io, listFolder, lstat, makeFolder, makePassage, orMissing, rename } from "../disk/fsio.ts"
 import type { RunUser, SharedFolder } from "../runtime/Runtime.ts"
 import type { InstancePaths } from "../transfer/archive.ts"
 import { buildOverlay } from "./buildOverlay.ts"
@@ -16,19 +16,21 @@ import { copiesOf, copyInto, copyIntoShared } from "./copyInside.ts"
 import { copyTree } from "./copyTree.ts"
 import { diskLimit, type OverLimit, openDiskLimits } from "./diskLimits.ts"
 import { type DiskUsage, diskUsage, sumOf, temporarySize } from "./diskUsage.ts"
-import { type FilePlan, filePlan, isAbove } from "./filePlan.ts"
+import { type FilePlan, filePlan, isAbove, type Target } from "./filePlan.ts"
 import { withHomeEntries } from "./homeEntries.ts"
 import { instancePaths } from "./importFiles.ts"
 import { unmountBelow } from "./mounts.ts"
 import { type BaseFolder, type LayerFolders, withBase } from "./overlayTree.ts"
 import { chownParts, foreignParts, keptOwner, markForeignFiles, ownerFor, ownerOf } from "./owners.ts"
-import { buildPlain } from "./plainTree.ts"
+import { plainBase, recordPlainBase, settlePlainBase } from "./plainRecord.ts"
+import { addCopies, addVolumes, buildPlain } from "./plainTree.ts"
 import { instanceFolder, makePresenter, sharingFor } from "./presentFiles.ts"
+import { rebase } from "./rebase.ts"
 import { openShared, type SharedOwner, share } from "./sharedFiles.ts"
-import type { FileSources, Source } from "./sources.ts"
+import { type FileSources, kindAt, type Source } from "./sources.ts"
 import { probeStorage, type Storage, type StorageChoice } from "./storageProbe.ts"
 import { building, cleanFiles, discardFiles, recoverFiles, swapIn } from "./swapIn.ts"
-import { generationsDir, readTreeRecord, TREE } from "./treeRecord.ts"
+import { generationsDir, readTreeRecord, TREE, writeTreeRecord } from "./treeRecord.ts"
 
 export type { DiskUsage } from "./diskUsage.ts"
 export { instanceFolder } from "./presentFiles.ts"
@@ -51,6 +53,14 @@ export interface InstanceFilesOptions {
 }
 
 const VOLUMES_USER: RunUser = { uid: 988, gid: 988 }
+
+/** A change of a server's definition. */
+export interface DefinitionStep {
+  readonly from: ServerSpec
+  readonly to: ServerSpec
+  /** The base of `from`, if the record of the instance does not name its base: an earlier version made it. */
+  readonly likelyBase: BaseFolder | undefined
+}
 
 /** Returns the runtime of a server as its definition suggests; the start decides. */
 export const likelyKind = ({ definition }: ServerSpec): RuntimeKind =>
@@ -76,6 +86,18 @@ export class InstanceFiles extends Context.Service<
      * has stay.
      */
     renew(folder: string, base: BaseFolder, spec: ServerSpec, user?: RunUser): Effect.Effect<void, IoError>
+    /**
+     * Replaces the base below the files of a server, for another definition: what the server has changed, added or
+     * deleted stays. New templates (copies and `cow` volumes) are added where the server has nothing.
+     *
+     * @error IoError the old base is unknown, so that the server's own files cannot be told apart; nothing has changed
+     */
+    upgrade(
+      folder: string,
+      base: BaseFolder,
+      change: DefinitionStep,
+      user?: RunUser
+    ): Effect.Effect<void, IoError>
     /**
      * Mounts the files and sets their owner (see `make`; `kept`: their current owner). Returns the shared folders among
      * them.
@@ -276,6 +298,7 @@ export class InstanceFiles extends Context.Service<
                   owner: to.owner,
                   share: (root) => shareAt(root, plan, way, to)
                 })
+                yield* recordPlainBase(folder, files, base.generation)
               }
             }).pipe(Effect.onError(() => Effect.ignore(cleanFiles(folder))))
             yield* swapIn(folder, overlay).pipe(
@@ -284,6 +307,7 @@ export class InstanceFiles extends Context.Service<
               Effect.onError(() => Effect.ignore(discardFiles(folder))),
               Effect.uninterruptible
             )
+            yield* settlePlainBase(folder, instanceFolder(folder))
             yield* cleanFiles(folder)
           })
 
@@ -307,6 +331,7 @@ export class InstanceFiles extends Context.Service<
             if (owner !== undefined) yield* chownParts(yield* foreignParts(folder, files, owner), owner)
             if (record === undefined) {
               yield* Effect.onError(copyTree(base.folder, files, { owner }), () => restore)
+              yield* recordPlainBase(folder, files, base.generation)
             } else {
               yield* carryOver({
                 folder,
@@ -320,7 +345,87 @@ export class InstanceFiles extends Context.Service<
             yield* present(folder, spec, likelyKind(spec), user)
           })
 
-          return { strategy: storage.strategy, make, open, renew }
+          /** Replaces the plain files of a server. */
+          const rebasePlain = Effect.fnUntraced(function* (
+            folder: string,
+            base: BaseFolder,
+            { likelyBase, to }: DefinitionStep,
+            owner: RunUser | undefined
+          ) {
+            const files = instanceFolder(folder)
+            const generation = (yield* plainBase(folder, files)) ?? likelyBase?.generation
+            if (generation === base.generation) return
+            const old = generation === undefined ? undefined : join(at.generations, generation)
+            if (generation === undefined || old === undefined || !(yield* lstat(old))?.isDirectory()) {
+              return yield* new IoError({
+                code: "REFUSED",
+                message:
+                  "the base from which the files of the server were made is gone, so that its own files cannot be told apart",
+                next: "reset the server, which deletes everything that it has written"
+              })
+            }
+            const { files: target } = building(folder)
+            yield* recordPlainBase(folder, files, generation)
+            yield* Effect.gen(function* () {
+              yield* makeFolder(target)
+              yield* limits.begin(folder, to, target)
+              yield* rebase({ own: files, old, next: base.folder, target, owner })
+              yield* recordPlainBase(folder, target, base.generation)
+            }).pipe(Effect.onError(() => Effect.ignore(cleanFiles(folder))))
+            yield* swapIn(folder, false).pipe(
+              Effect.onError(() => Effect.ignore(recoverFiles(folder))),
+              Effect.uninterruptible
+            )
+            yield* cleanFiles(folder)
+            yield* settlePlainBase(folder, files)
+          })
+
+          /** Adds copies and `cow` volumes that an earlier definition did not have. */
+          const addTemplates = Effect.fnUntraced(function* (folder: string, { from, to }: DefinitionStep) {
+            const [before, plan] = [yield* planOf(from), yield* planOf(to)]
+            const files = instanceFolder(folder)
+            const had = new Set([...before.cow, ...before.copies].map(({ parts }) => parts.join("/")))
+            const isNew = Effect.fnUntraced(function* ({ parts }: Target) {
+              if (had.has(parts.join("/"))) return false
+              return (yield* kindAt(files, parts)) === "none"
+            })
+            yield* addVolumes(files, yield* Effect.filter(plan.cow, isNew), sources)
+            const copies = yield* Effect.filter(plan.copies, isNew)
+            yield* addCopies(files, { ...plan, copies }, sources)
+          })
+
+          const upgrade = Effect.fn("InstanceFiles.upgrade")(function* (
+            folder: string,
+            base: BaseFolder,
+            step: DefinitionStep,
+            user?: RunUser
+          ) {
+            const { from, to } = step
+            yield* recoverFiles(folder)
+            const tree = join(folder, TREE)
+            const files = instanceFolder(folder)
+            const record = yield* readTreeRecord(tree)
+            const empty = record === undefined && (yield* listFolder(files)).length === 0
+            if (empty) return yield* make(folder, base, to, user) // a failed installation left no files
+            yield* planOf(to)
+            yield* cleanFiles(folder)
+            yield* close(folder)
+            const owner = ownerFor(user)
+            if (owner !== undefined) yield* chownParts(yield* foreignParts(folder, files, owner), owner)
+            const replace = Effect.gen(function* () {
+              if (record === undefined) yield* rebasePlain(folder, base, step, owner)
+              else if (record.base !== base.generation) {
+                // The layer of the server stays over the new base.
+                yield* presenter.settle(base.generation, owner)
+                yield* writeTreeRecord(tree, yield* withBase(record, base))
+              }
+            })
+            yield* Effect.onError(replace, () => Effect.ignore(present(folder, from, likelyKind(from), user)))
+            yield* present(folder, to, likelyKind(to), user)
+            yield* addTemplates(folder, step)
+          })
+
+          return { strategy: storage.strategy, make, open, renew, upgrade }
         }
         const probe = probeStorage(serversDir, {
           choice: options.storage ?? "auto",
@@ -386,6 +491,7 @@ export class InstanceFiles extends Context.Service<
           ),
           make: serial((...given) => Effect.flatMap(operations, ({ make }) => make(...given))),
           renew: serial((...given) => Effect.flatMap(operations, ({ renew }) => renew(...given))),
+          upgrade: serial((...given) => Effect.flatMap(operations, ({ upgrade }) => upgrade(...given))),
           open: serial((...given) => Effect.flatMap(operations, ({ open }) => open(...given))),
           copyAtStart: serial(copyAtStart),
           paths: (spec) => Effect.map(planOf(spec), instancePaths),

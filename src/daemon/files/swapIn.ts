@@ -1,5 +1,5 @@
 /** The replacement of a server's files: new files are made in a separate folder, then renamed. */
-import { join } from "node:path"
+import { basename, join } from "node:path"
 import { Effect } from "effect"
 import { listFolder, makeFolder, orMissing, removeTree, rename } from "../disk/fsio.ts"
 import { recoverTree } from "./carryOver.ts"
@@ -26,9 +26,13 @@ export const cleanFiles = Effect.fnUntraced(function* (folder: string) {
   }
 })
 
-/** Completes or undoes an interrupted change of the layers. */
+/** Completes or undoes an interrupted change of the files or layers. */
 export const recoverFiles = Effect.fnUntraced(function* (folder: string) {
   const names = yield* listFolder(folder)
+  const files = instanceFolder(folder)
+  if (names.includes(OLD_FILES) && !names.includes(basename(files))) {
+    yield* rename(join(folder, OLD_FILES), files)
+  }
   if (!names.includes(TREE_NEXT) && !names.includes(OLD_TREE)) return
   yield* unmountBelow(folder)
   yield* recoverTree(folder)

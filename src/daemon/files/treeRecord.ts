@@ -11,6 +11,7 @@
 import { join } from "node:path"
 import { Effect, Schema } from "effect"
 import { IoError, listFolder, orMissing, readText, writeAtomic } from "../disk/fsio.ts"
+import { plainBasesOf } from "./plainRecord.ts"
 
 /** A lower layer: a folder of the base, of the volumes folder, or of `tree` itself. */
 export const TreeLayer = Schema.Struct({
@@ -72,7 +73,7 @@ export const writeTreeRecord = (tree: string, record: TreeRecord): Effect.Effect
 export const TREE = "tree"
 export const TREE_NEXT = "tree.next"
 
-/** Returns the generations that the servers below a folder use as a layer. */
+/** Returns the generations that the servers below a folder use as a layer, or were copied from. */
 export const basesInUse = Effect.fnUntraced(function* (serversDir: string) {
   const names = yield* listFolder(serversDir)
   const found = yield* Effect.forEach(
@@ -86,5 +87,16 @@ export const basesInUse = Effect.fnUntraced(function* (serversDir: string) {
       ),
     { concurrency: 16 }
   )
-  return new Set(found.flatMap((record) => (record === undefined ? [] : [record.base])))
+  const plain = yield* Effect.forEach(
+    names,
+    (name) =>
+      plainBasesOf(join(serversDir, name)).pipe(
+        Effect.catchIf(
+          (error) => error.code === "ENOTDIR",
+          () => Effect.succeed([])
+        )
+      ),
+    { concurrency: 16 }
+  )
+  return new Set([...found.flatMap((record) => (record === undefined ? [] : [record.base])), ...plain.flat()])
 })

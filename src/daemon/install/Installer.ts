@@ -20,7 +20,7 @@ import { Runtime } from "../runtime/Runtime.ts"
 import { type Base, type BasesOptions, openBases } from "./bases.ts"
 import { prepareBase } from "./prepareBase.ts"
 import { type OnSteps, StepLog } from "./StepLog.ts"
-import { baseName } from "./scriptVariables.ts"
+import { baseName, earlierName } from "./scriptVariables.ts"
 
 /** A finished installation. */
 export interface Installed extends Base {
@@ -43,7 +43,7 @@ const LOGS = ".logs"
 const versionPattern = /^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$/
 
 /**
- * Installs base folders: one per software and version, and per value of the variables that the install script reads
+ * Installs base folders: one per software, version and script, and per value of the variables that the install script reads
  * (scriptVariables.ts). Each is made once on this node and shared by all instances (blueprints.md, "Software").
  */
 export class Installer extends Context.Service<
@@ -58,6 +58,8 @@ export class Installer extends Context.Service<
       spec: ServerSpec,
       options: { readonly force: boolean; readonly onSteps: OnSteps }
     ): Effect.Effect<Installed, InstallFailed, Scope.Scope>
+    /** Returns the base folder of a server's software, if it is there. */
+    find(spec: ServerSpec): Effect.Effect<Base | undefined, InstallFailed>
     /** Schedules the removal of base folders without an instance. */
     readonly collect: Effect.Effect<void>
     /** Returns the log of the last or current installation of a server's software; it may not exist. */
@@ -146,26 +148,34 @@ export class Installer extends Context.Service<
             })
           )
 
+        const checkName = Effect.fnUntraced(function* (spec: ServerSpec) {
+          const { software, version } = spec.definition
+          if (
+            !definitionIdPattern.test(software) ||
+            !versionPattern.test(version) ||
+            version.includes("..")
+          ) {
+            return yield* new InstallFailed({
+              reason: `invalid software or version: ${software} ${version}`,
+              permanent: true
+            })
+          }
+        })
+
         const install = Effect.fn("Installer.install")(
           function* (
             spec: ServerSpec,
             { force, onSteps }: { readonly force: boolean; readonly onSteps: OnSteps }
           ) {
-            const { software, version } = spec.definition
-            if (
-              !definitionIdPattern.test(software) ||
-              !versionPattern.test(version) ||
-              version.includes("..")
-            ) {
-              return yield* new InstallFailed({
-                reason: `invalid software or version: ${software} ${version}`,
-                permanent: true
-              })
-            }
+            yield* checkName(spec)
+            const { software } = spec.definition
             const name = baseName(spec)
             const key = `${software}/${name}`
             while (true) {
-              const there = running.has(key) || force ? undefined : yield* bases.current(software, name)
+              const there =
+                running.has(key) || force
+                  ? undefined
+                  : yield* bases.current(software, name, earlierName(spec))
               const installed: Installed = there ?? (yield* join_(key, spec, onSteps))
               yield* bases.pin(installed)
               // The folder may have been replaced and removed before it was pinned.
@@ -175,7 +185,15 @@ export class Installer extends Context.Service<
           Effect.catchTag("IoError", (error: IoError) => installFailed(error))
         )
 
-        return Installer.of({ collect, install, logPath })
+        const find = Effect.fn("Installer.find")(
+          function* (spec: ServerSpec) {
+            yield* checkName(spec)
+            return yield* bases.current(spec.definition.software, baseName(spec), earlierName(spec))
+          },
+          Effect.catchTag("IoError", (error: IoError) => installFailed(error))
+        )
+
+        return Installer.of({ collect, find, install, logPath })
       })
     )
 }

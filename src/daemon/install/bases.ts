@@ -26,7 +26,7 @@ export interface Base {
 /** The prefix of links that are about to be renamed. */
 const LINK = ".link-"
 
-/** The unused bases of a version that stay, of those whose scripts read variables. */
+/** The unused bases of a version that stay, of those with scripts. */
 const VARIANTS_KEPT = 4
 
 export interface BasesOptions {
@@ -61,9 +61,16 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, logOf, used }: 
     yield* rename(aside, link)
   })
 
-  /** Returns the current generation; undefined: none. A folder of an earlier version is converted. */
-  const current = Effect.fnUntraced(function* (software: string, name: string) {
+  /**
+   * Returns the current generation; undefined: none. A folder of an earlier version is converted.
+   *
+   * @param earlier the name that earlier versions gave the base; the first that asks gets it
+   */
+  const current = Effect.fnUntraced(function* (software: string, name: string, earlier?: string) {
     const link = linkOf(software, name)
+    if (earlier !== undefined && earlier !== name && (yield* lstat(link)) === undefined) {
+      yield* rename(linkOf(software, earlier), link).pipe(orMissing(undefined))
+    }
     const stats = yield* lstat(link)
     if (stats?.isDirectory()) {
       const generation = newGeneration(software, name)
@@ -118,7 +125,7 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, logOf, used }: 
     return found
   })
 
-  /** Removes links to unused bases whose scripts read variables, except for the newest of each version. */
+  /** Removes links to unused bases with scripts, except for the newest of each version. */
   const unlinkVariants = Effect.fnUntraced(function* (inUse: ReadonlySet<string>) {
     for (const software of yield* listFolder(baseDir)) {
       if (software.startsWith(".")) continue

@@ -4,6 +4,7 @@
  */
 import { createHash } from "node:crypto"
 import { Result } from "effect"
+import { scriptHash } from "../../domain/definitionChanges.ts"
 import { isOfDaemon, upperCased } from "../../domain/environment.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import type { InstallScript } from "../../domain/Software.ts"
@@ -42,16 +43,26 @@ export const scriptVariables = (
 })
 
 /**
- * Returns the name of a server's base below its software: the version, and if the scripts read variables of the server,
- * `@` and a hash of these. A variable that is not set does not count.
+ * Returns the name of a server's base below its software: the version, and if there is a script, `@` and a hash of it
+ * and of the variables of the server that it reads. A variable that is not set does not count.
  */
 export const baseName = (spec: ServerSpec): string => {
   const { install_script: install, version } = spec.definition
-  const read = install === null || install.skip_scripts ? [] : variablesRead({ spec, install })
-  if (read.length === 0) return version
-  return `${version}@${createHash("sha256").update(JSON.stringify(read)).digest("hex").slice(0, 16)}`
+  if (install === null || install.skip_scripts) return version
+  const made = [scriptHash(spec.definition), variablesRead({ spec, install })]
+  return `${version}@${createHash("sha256").update(JSON.stringify(made)).digest("hex").slice(0, 16)}`
 }
 
-/** Whether a name is that of a base whose scripts read variables; returns its version. */
+/**
+ * Returns the name that earlier versions of this service gave a base, whatever its script; undefined: none, because the
+ * script reads variables.
+ */
+export const earlierName = (spec: ServerSpec): string | undefined => {
+  const { install_script: install, version } = spec.definition
+  const read = install === null || install.skip_scripts ? [] : variablesRead({ spec, install })
+  return read.length === 0 ? version : undefined
+}
+
+/** Whether a name is that of a base with a script; returns its version. */
 export const variantOf = (name: string): string | undefined =>
   name.includes("@") ? name.slice(0, name.indexOf("@")) : undefined

@@ -1,17 +1,26 @@
 import { Deferred, Effect, Exit, Queue, type Scope } from "effect"
 import { DaemonRefused } from "../../api/Daemon.ts"
 import { DEFAULT_BACKOFF } from "../../domain/Blueprint.ts"
+import { changesBetween } from "../../domain/definitionChanges.ts"
 import type { ServerId } from "../../domain/Id.ts"
-import type { PowerAction } from "../../domain/NodeMessages.ts"
+import type { PowerAction, ServerSpec } from "../../domain/NodeMessages.ts"
 import { stopTimeoutOf } from "../../domain/ServerDefinition.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import type { ConsoleLog } from "../console/ConsoleLog.ts"
 import type { Uplink } from "../controlPlane/ReportOutbox.ts"
 import type { FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Installer } from "../install/Installer.ts"
+import { baseName } from "../install/scriptVariables.ts"
 import type { Run, Runtime } from "../runtime/Runtime.ts"
 import { LiveProgress } from "../state/LiveProgress.ts"
-import { pendingRestart, type ServerFile } from "../state/ServerFile.ts"
+import {
+  newestDefinition,
+  pendingRestart,
+  type ServerFile,
+  withNext,
+  withReport,
+  withTaken
+} from "../state/ServerFile.ts"
 import { makeInstanceProcess, remainingMillis } from "./instanceProcess.ts"
 import { makeInstanceWork, type WorkExit } from "./instanceWork.ts"
 import type { RunEvent } from "./LiveRun.ts"
@@ -31,6 +40,7 @@ type Message =
     }
   | { readonly _tag: "Reset" | "Reinstall" | "ShutDown"; readonly reply: Reply }
   | { readonly _tag: "Hold"; readonly held: boolean; readonly reply: Reply }
+  | { readonly _tag: "Define"; readonly spec: ServerSpec; readonly reply: Reply }
   | { readonly _tag: "RestartDue"; readonly at: number }
   | { readonly _tag: "WorkDone"; readonly exit: WorkExit }
 
@@ -50,6 +60,8 @@ export interface Instance {
   power(action: PowerAction, wait_seconds: number): Effect.Effect<void, DaemonRefused>
   readonly reset: Effect.Effect<void, DaemonRefused>
   readonly reinstall: Effect.Effect<void, DaemonRefused>
+  /** Takes a later definition: at once if the server is offline, else at its next start. */
+  define(spec: ServerSpec): Effect.Effect<void, DaemonRefused>
   /** See `Daemon.hold`. */
   hold(held: boolean): Effect.Effect<void, DaemonRefused>
   /** Kills the process, interrupts work on the files and refuses later calls. The folder stays. */
@@ -117,9 +129,45 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
     const state = file.get()
     if (isUp(state.status)) return Effect.void
     if (state.work !== "none") return work.begin
+    // A server that is not saved ends with its run.
+    const takes = state.install.phase === "ready" && (state.spec.definition.save || state.start_again)
+    if (state.next !== undefined && state.held !== true && takes) {
+      return Effect.flatMap(takeNext, (isWorking) => (isWorking ? Effect.void : resume))
+    }
     if (!state.start_again || state.held === true) return Effect.void
     const at = pendingRestart(state)
     return at === undefined ? proc.startAgain : awaitRestart(at)
+  })
+
+  /** Gives the offline server its later definition; true: an installation comes first. */
+  const takeNext = Effect.gen(function* () {
+    const { install, next, spec } = file.get()
+    if (next === undefined) return false
+    if (next.reinstall === true) {
+      yield* work.reinstall
+      return true
+    }
+    const changes = changesBetween(spec.definition, next.definition)
+    // The script may read variables of the server.
+    const isOther = baseName(spec) !== baseName(next)
+    if (isOther || install.phase !== "ready" || changes.some(({ needs }) => needs === "installation")) {
+      yield* work.upgrade
+      return true
+    }
+    files.register(folder, next)
+    // The report says which definition the server has.
+    yield* file.update((state) =>
+      withReport(withTaken(state, next), { type: "status", status: "offline", transient: true })
+    )
+    return false
+  })
+
+  const define = Effect.fnUntraced(function* (spec: ServerSpec) {
+    if ((spec.defined_at ?? 0) <= newestDefinition(file.get())) return
+    const { held, status, work: busy } = yield* file.update((state) => withNext(state, spec))
+    if (isUp(status) || busy !== "none" || held === true) return
+    if (spec.reinstall === true) yield* cancelRestart
+    yield* takeNext
   })
 
   const awaitRestart = Effect.fnUntraced(function* (at: number) {
@@ -147,6 +195,9 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
         return yield* conflict(decision.detail, decision.hint)
       case "start":
         return yield* proc.start
+      case "defer":
+        yield* file.update((state) => ({ ...state, start_again: true }))
+        return
       case "cancel":
         return yield* proc.cancelRestart
       case "end":
@@ -215,12 +266,14 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
         return replyWith(message.reply, reinstall)
       case "Hold":
         return replyWith(message.reply, hold(message.held))
+      case "Define":
+        return replyWith(message.reply, define(message.spec))
       case "ShutDown":
         return replyWith(message.reply, shutDown)
       case "RestartDue":
         return onRestartDue(message.at)
       case "WorkDone":
-        return work.done(message.exit)
+        return Effect.andThen(work.done(message.exit), resume)
       default:
         return Effect.flatMap(proc.event(message), (isEnded) => (isEnded ? resume : Effect.void))
     }
@@ -277,6 +330,7 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
     power: (action, wait_seconds) => request((reply) => ({ _tag: "Power", action, wait_seconds, reply })),
     reset: request((reply) => ({ _tag: "Reset", reply })),
     reinstall: request((reply) => ({ _tag: "Reinstall", reply })),
+    define: (spec) => request((reply) => ({ _tag: "Define", spec, reply })),
     hold: (held) => request((reply) => ({ _tag: "Hold", held, reply })),
     shutDown: request((reply) => ({ _tag: "ShutDown", reply }))
   }

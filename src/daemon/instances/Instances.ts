@@ -15,7 +15,7 @@ import { type FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
 import { hasFiles } from "../files/ownFiles.ts"
 import { Installer } from "../install/Installer.ts"
 import { Runtime } from "../runtime/Runtime.ts"
-import { createServerFile, daemonServer, type ServerFile } from "../state/ServerFile.ts"
+import { createServerFile, daemonServer, newestDefinition, type ServerFile } from "../state/ServerFile.ts"
 import { watchDisks } from "./diskWatch.ts"
 import { makeFolderRemovals } from "./folderRemovals.ts"
 import { type Instance, openInstance } from "./Instance.ts"
@@ -70,7 +70,7 @@ export class Instances extends Context.Service<
     /** Returns the migration by which a server arrived; undefined: none. */
     readonly arrivalOf: (id: ServerId) => string | undefined
     /**
-     * Returns the state of an existing server, or creates the server on disk. A creation that was sent before a recent
+     * Returns the state of an existing server, which takes a later definition, or creates the server on disk. A creation that was sent before a recent
      * removal of the server is refused with 409.
      */
     create(spec: ServerSpec): Effect.Effect<DaemonServer, DaemonRefused>
@@ -190,8 +190,12 @@ export class Instances extends Context.Service<
             yield* remove(spec.id, { why: "moved" })
           }
           const existingOrNew = Effect.suspend(() => {
-            const existing = entries.get(spec.id)
-            if (existing !== undefined) return Effect.succeed(existing.instance.file.get())
+            const existing = entries.get(spec.id)?.instance
+            if (existing !== undefined) {
+              const { file } = existing
+              const isLater = (spec.defined_at ?? 0) > newestDefinition(file.get())
+              return Effect.map(isLater ? existing.define(spec) : Effect.void, file.get)
+            }
             if (removals.covers(spec, now())) return Effect.fail(recentlyRemoved(spec.id))
             return Effect.mapError(create(spec), (error) =>
               error._tag === "IoError" ? diskRefused(error) : ofNode(error)
@@ -289,6 +293,8 @@ export class Instances extends Context.Service<
         for (const dir of [options.lostDir, besideServers(serversDir)]) {
           yield* Effect.orDie(reserveKeptUids(dir, runtime))
         }
+        // A base of an earlier version of this service was made for the definitions of its servers.
+        for (const { file } of found) yield* Effect.ignore(installer.find(file.get().spec))
         const { collect } = installer
         const folderRemovals = yield* makeFolderRemovals({ serversDir, files, runtime, collect })
         const known = new Set<string>(found.map((server) => server.id))

@@ -1,5 +1,6 @@
 import { copyFile } from "node:fs/promises"
 import { Effect, type Scope } from "effect"
+import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { io, orMissing } from "../disk/fsio.ts"
 import { failureText, InstallFailed, installFailed } from "../files/InstallFailed.ts"
 import { type FileSources, type InstanceFiles, instanceFolder } from "../files/InstanceFiles.ts"
@@ -22,8 +23,11 @@ export interface FileWorkParts {
 }
 
 /** Warns of volumes without a source, which start empty; the operator may add the source later. */
-const warnOfMissing = Effect.fnUntraced(function* (folder: string, state: ServerState, sources: FileSources) {
-  const { definition } = state.spec
+const warnOfMissing = Effect.fnUntraced(function* (
+  folder: string,
+  { definition }: ServerSpec,
+  sources: FileSources
+) {
   const missing = yield* missingVolumes(definition.volumes, sources)
   const warnings = missing.map(
     ({ source, target }) =>
@@ -37,7 +41,8 @@ const runFileWork = Effect.fnUntraced(function* (
   state: ServerState,
   { files, installer, onSteps, runtime, sources, user: ownUser }: FileWorkParts
 ): Effect.fn.Return<Installed, InstallFailed, Scope.Scope> {
-  const { spec, work } = state
+  const { work } = state
+  const spec = state.next ?? state.spec
   const copyLog = io("copy the install log", () =>
     copyFile(installer.logPath(spec), installLogPath(folder))
   ).pipe(
@@ -57,15 +62,24 @@ const runFileWork = Effect.fnUntraced(function* (
   }
   yield* steps.begin("instance")
   yield* onSteps(steps.now)
-  const keepsFiles = work === "reinstall" && spec.definition.save
+  const keepsFiles = (work === "reinstall" && spec.definition.save) || work === "upgrade"
   // Unknown while the engine is down: the next start sets the owner.
   const user =
     kind._tag === "Some" ? yield* Effect.mapError(ownUser, (error) => installFailed(error)) : undefined
   if (!keepsFiles)
-    yield* Effect.mapError(warnOfMissing(folder, state, sources), (error) => installFailed(error))
-  yield* (
-    keepsFiles ? files.renew(folder, installed, spec, user) : files.make(folder, installed, spec, user)
-  ).pipe(Effect.mapError((error) => installFailed(error)))
+    yield* Effect.mapError(warnOfMissing(folder, spec, sources), (error) => installFailed(error))
+  const placed =
+    work === "upgrade"
+      ? files.upgrade(
+          folder,
+          installed,
+          { from: state.spec, to: spec, likelyBase: yield* installer.find(state.spec) },
+          user
+        )
+      : keepsFiles
+        ? files.renew(folder, installed, spec, user)
+        : files.make(folder, installed, spec, user)
+  yield* Effect.mapError(placed, (error) => installFailed(error))
   if (work === "install" && spec.arrival !== undefined && sources.arrivals !== undefined) {
     const paths = yield* Effect.mapError(files.paths(spec), (error) => installFailed(error))
     yield* fetchFiles(instanceFolder(folder), spec, paths, sources.arrivals, user)

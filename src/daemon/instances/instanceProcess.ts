@@ -48,8 +48,9 @@ export const remainingMillis = (until: number, seconds: number) =>
  */
 export const makeInstanceProcess = (options: ProcessOptions) => {
   const { console, file, folder, onEvent, runtime, scope } = options
-  const { id, definition } = file.get().spec
-  const { online_signal, start_timeout, stop_command } = definition.process
+  const { id } = file.get().spec
+  /** The configuration of the process; a changed one applies from the next start on. */
+  const configuration = () => file.get().spec.definition.process
   const { launch, prepare } = makeLauncher(options)
   let live: LiveRun | undefined
   /** The token of the run that was killed because it had not stopped. */
@@ -59,12 +60,14 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     file.update((state) => withReport(state, { type: "status", status: value, transient: false }))
 
   const matcherOf = (): OnlineMatcher | undefined => {
+    const { online_signal } = configuration()
     const found = online_signal === undefined ? undefined : onlineMatcher(online_signal)
     return found !== undefined && "matcher" in found ? found.matcher : undefined
   }
 
   const watchRun = Effect.fnUntraced(function* (run: Run, token: string, offset: number) {
     const state = file.get()
+    const { online_signal, start_timeout } = configuration()
     const awaitsOnline = state.status === "starting" && online_signal !== undefined
     const matcher = awaitsOnline ? matcherOf() : undefined
     live = yield* openLiveRun({ token, run, folder, console, offset, matcher, offer: onEvent }, scope)
@@ -116,7 +119,8 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
       )
     )
     yield* watchRun(started, token, log_offset)
-    if (online_signal === undefined && started.beginning === undefined) yield* status("running")
+    if (configuration().online_signal === undefined && started.beginning === undefined)
+      yield* status("running")
   }, Effect.tapError(notStarted))
 
   const starting = (state: ServerState, run: RunState, backoff: Backoff | null) =>
@@ -189,11 +193,10 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
   const logNotStopped = ({ message, why }: ConsoleInputFailed) =>
     Effect.logWarning(`the stop command failed: ${message}${why === "away" ? "; retrying" : ""}`)
 
-  const hasInterrupt = isInterrupt(stop_command)
-
   const askToStop = Effect.fnUntraced(function* ({ after, inBackground, run, token }: LiveRun) {
+    const { stop_command } = configuration()
     if (run.beginning?.isOver() === false) return yield* run.kill // no process yet
-    if (run.interrupt !== undefined && hasInterrupt) {
+    if (run.interrupt !== undefined && isInterrupt(stop_command)) {
       yield* Effect.catch(run.interrupt, logNotStopped)
       return yield* after(INTERRUPT_TIMEOUT, { _tag: "InterruptLate", token })
     }
@@ -260,6 +263,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
       state.run === null ? state : { ...state, run: { ...state.run, started_at: at } }
     )
     if (live === undefined || now !== "starting") return
+    const { online_signal, start_timeout } = configuration()
     if (online_signal === undefined) yield* status("running")
     else
       yield* live.after(yield* remainingMillis(at + start_timeout * 1000, start_timeout), {
@@ -331,12 +335,13 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     // Earlier output only matters while the online signal is awaited.
     yield* watchRun(run, token, file.get().status === "starting" ? log_offset : END)
     if (timed_out || state.intent?.type === "kill") return yield* run.kill
+    const { online_signal, stop_command } = configuration()
     if (state.status === "starting" && online_signal === undefined) yield* status("running")
     yield* state.status === "paused" ? run.pause : run.resume
     // The stop may not have been sent. A repeated line is harmless; a repeated signal may not be.
     if (state.status !== "stopping" || live === undefined) return
     if ("line" in stopMethod(stop_command)) yield* askToStop(live)
-    else if (run.interrupt !== undefined && hasInterrupt) {
+    else if (run.interrupt !== undefined && isInterrupt(stop_command)) {
       yield* live.after(INTERRUPT_TIMEOUT, { _tag: "InterruptLate", token })
     }
   })

@@ -7,13 +7,20 @@ import {
   mergeSteps,
   withoutProgress
 } from "../../domain/InstallStep.ts"
+import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { nowText } from "../../domain/nowText.ts"
 import type { InstallFailed } from "../files/InstallFailed.ts"
 import type { FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Installed, Installer } from "../install/Installer.ts"
 import type { Runtime } from "../runtime/Runtime.ts"
 import type { LiveProgress } from "../state/LiveProgress.ts"
-import { type FileWork, type ServerFile, type ServerState, withReport } from "../state/ServerFile.ts"
+import {
+  type FileWork,
+  type ServerFile,
+  type ServerState,
+  withReport,
+  withTaken
+} from "../state/ServerFile.ts"
 import { doFileWork } from "./fileWork.ts"
 import { serverUser } from "./serverUser.ts"
 
@@ -50,13 +57,19 @@ const withSteps = (state: ServerState, further: InstallSteps): ServerState => {
 }
 
 /** Returns the state after the work, with its reports. */
-const workEnded = (state: ServerState, exit: WorkExit, finished_at: string): ServerState => {
-  const done: ServerState = { ...state, work: "none" }
+const workEnded = (
+  state: ServerState,
+  exit: WorkExit,
+  { finished_at, target }: { readonly finished_at: string; readonly target: ServerSpec | undefined }
+): ServerState => {
+  const isTaken = Exit.isSuccess(exit) && target !== undefined
+  const ended: ServerState = { ...state, work: "none" }
+  const done = isTaken ? withTaken(ended, target) : ended
   if (Exit.isSuccess(exit) && state.work === "reset") return done
   const failure = failureOf(exit)
   const { exit_code } = Exit.isSuccess(exit) ? exit.value : (failure ?? {})
   const steps = mergeSteps(state.install.steps ?? [], Exit.isSuccess(exit) ? (exit.value.steps ?? []) : [])
-  const reported = withReport(done, {
+  const reported = withReport(Exit.isSuccess(exit) ? done : { ...done, start_again: false }, {
     type: "install-status",
     install: {
       phase: Exit.isSuccess(exit) ? "ready" : "failed",
@@ -80,6 +93,8 @@ const failureOf = (exit: WorkExit): InstallFailed | undefined =>
 export const makeInstanceWork = (options: WorkOptions) => {
   const { file, files, folder, installer, onDone, progress, runtime, scope, sources } = options
   let fiber: Fiber.Fiber<void> | undefined
+  /** The later definition for which the work is done; undefined: the server keeps its definition. */
+  let target: ServerSpec | undefined
 
   const onSteps = Effect.fnUntraced(function* (steps: InstallSteps) {
     yield* file.update((state) => withSteps(state, withoutProgress(steps)))
@@ -97,6 +112,7 @@ export const makeInstanceWork = (options: WorkOptions) => {
           : withReport(before, { type: "install-status", install: { phase: "installing", started_at } })
     )
     const user = serverUser(file, runtime)
+    target = state.next
     fiber = yield* doFileWork(folder, state, { files, installer, onSteps, runtime, sources, user }).pipe(
       Effect.exit,
       Effect.flatMap(onDone),
@@ -110,9 +126,8 @@ export const makeInstanceWork = (options: WorkOptions) => {
     yield* begin
   })
 
-  const reinstall = Effect.gen(function* () {
+  const install = Effect.fnUntraced(function* (work: FileWork) {
     const started_at = yield* nowText
-    const work: FileWork = "reinstall"
     yield* file.update((state) =>
       withReport(withReport({ ...state, work }, { type: "status", status: "installing", transient: false }), {
         type: "install-status",
@@ -134,10 +149,11 @@ export const makeInstanceWork = (options: WorkOptions) => {
       yield* Effect.logError("work on the files failed", exit.cause)
     }
     const finished_at = yield* nowText
-    yield* file.update((state) => workEnded(state, exit, finished_at))
+    const { spec } = yield* file.update((state) => workEnded(state, exit, { finished_at, target }))
+    if (target !== undefined) files.register(folder, spec)
   })
 
   const interrupt = Effect.suspend(() => (fiber === undefined ? Effect.void : Fiber.interrupt(fiber)))
 
-  return { begin, reset, reinstall, done, interrupt }
+  return { begin, reset, reinstall: install("reinstall"), upgrade: install("upgrade"), done, interrupt }
 }

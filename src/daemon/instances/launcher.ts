@@ -37,8 +37,7 @@ export interface Prepared {
 /** Launches the process of a server, without changes of its state. */
 export const makeLauncher = (options: LauncherOptions) => {
   const { console, file, files, folder, runtime, sources } = options
-  const { id, definition } = file.get().spec
-  const { online_signal } = definition.process
+  const { id } = file.get().spec
   const { ofConfig, ofNode, ofSoftware, refused } = refusals(sources)
 
   const checkDiskLimit = Effect.gen(function* () {
@@ -50,7 +49,7 @@ export const makeLauncher = (options: LauncherOptions) => {
     return yield* refused(
       409,
       `the server uses ${usageText(over)}, its disk limit is ${megabytes(over.limit)}`,
-      "Remove files of the server on its node, or reset the server, which deletes everything that it has written, its world too. A higher limits.disk_space applies to new servers only."
+      "Remove files of the server on its node, or reset the server, which deletes everything that it has written, its world too. A higher limits.disk_space is another way: PATCH /api/servers/:server."
     )
   })
 
@@ -58,6 +57,8 @@ export const makeLauncher = (options: LauncherOptions) => {
   const prepare = Effect.gen(function* () {
     yield* ensurePorts(options)
     const { spec } = file.get()
+    const { definition } = spec
+    const { online_signal } = definition.process
     const kind = yield* Effect.mapError(runtime.kindFor(definition), ofNode)
     const plan = yield* Effect.mapError(Effect.fromResult(launchPlan(specFor(kind, spec))), ofSoftware)
     const user = yield* Effect.mapError(serverUser(file, runtime), ofNode)
@@ -83,8 +84,8 @@ export const makeLauncher = (options: LauncherOptions) => {
 
   /** Launches the process; `token` names the run. */
   const launch = ({ plan, shared, user }: Prepared, token: string) => {
+    const { allocations, definition } = file.get().spec
     const { image, limits, runtimes } = definition
-    const { allocations } = file.get().spec
     const { argv, env } = plan
     const cwd = instanceFolder(folder)
     const { terminal } = definition.process

@@ -5,7 +5,7 @@ import { isUp } from "../../domain/ServerStatus.ts"
 import { pendingRestart, type ServerState } from "../state/ServerFile.ts"
 
 export type PowerDecision =
-  | { readonly do: "nothing" | "start" | "cancel" | "pause" | "unpause" | "kill" }
+  | { readonly do: "nothing" | "start" | "defer" | "cancel" | "pause" | "unpause" | "kill" }
   | { readonly do: "end"; readonly as: "stop" | "restart" }
   | { readonly do: "refuse"; readonly detail: string; readonly hint: string }
 
@@ -40,6 +40,8 @@ const start = (state: ServerState): PowerDecision => {
     case "paused":
       return { do: "unpause" }
     default:
+      // The server is started with its new definition.
+      if (state.work === "upgrade") return { do: "defer" }
       return notReadyRefusal(state) ?? { do: "start" }
   }
 }

@@ -28,9 +28,13 @@ export const refusals = ({ dataDir, node_id }: NodePlace) => {
     return refused(500, error.message, sentence(`on node ${node_id}: ${remedy}, then ${again}`))
   }
 
-  /** Returns the refusal because of the definition, which never changes for a server. */
+  /** Returns the refusal because of the definition. */
   const ofSoftware = (reason: string) =>
-    refused(422, reason, "Correct the software or blueprint, then create the server again.")
+    refused(
+      422,
+      reason,
+      "Correct the software or blueprint, reload, then upgrade the server: POST /api/servers/:server/upgrade."
+    )
 
   return {
     refused,
@@ -44,7 +48,7 @@ export const refusals = ({ dataDir, node_id }: NodePlace) => {
         ? refused(
             422,
             error.message,
-            `Correct the file on node ${node_id}, or reset the server, which deletes everything that it has written, its world too. Correct a wrong patch in the blueprint; that applies to new servers only.`
+            `Correct the file on node ${node_id}, or reset the server, which deletes everything that it has written, its world too. Correct a wrong patch in the blueprint, reload, then upgrade the server.`
           )
         : ofNode(error)
   }

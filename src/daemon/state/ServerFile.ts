@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto"
 import { join } from "node:path"
 import { Effect, Latch, Schema, Semaphore } from "effect"
 import type { CrashDetails } from "../../domain/CrashRecord.ts"
+import { withImmediate } from "../../domain/definitionChanges.ts"
 import { InstallState, withoutSteps } from "../../domain/InstallState.ts"
 import { type DaemonServer, type HeldServer, Report, ServerSpec } from "../../domain/NodeMessages.ts"
 import type { RestartState } from "../../domain/Restart.ts"
@@ -31,7 +32,7 @@ export const RunState = Schema.Struct({
 export type RunState = typeof RunState.Type
 
 /** Work on the files that is pending, also after a crash of the daemon. */
-export const FileWork = Schema.Literals(["none", "install", "reinstall", "reset"])
+export const FileWork = Schema.Literals(["none", "install", "reinstall", "reset", "upgrade"])
 export type FileWork = typeof FileWork.Type
 
 /** The restarts after crashes in a row. */
@@ -50,7 +51,10 @@ export type Backoff = typeof Backoff.Type
  */
 export const ServerState = Schema.Struct({
   format: Schema.Literal(1),
+  /** What process and files have, except values that take effect at once. */
   spec: ServerSpec,
+  /** A later definition, which the server gets once it is offline; absent: none. */
+  next: Schema.optionalKey(ServerSpec),
   status: ServerStatus,
   install: InstallState,
   work: FileWork,
@@ -83,7 +87,7 @@ const decode = Schema.decodeUnknownEffect(ServerStateJson)
 const encode = Schema.encodeUnknownEffect(ServerStateJson)
 
 /** Returns the state of a server that was just created. */
-export const newServerState = (spec: ServerSpec, uid?: number): ServerState => ({
+export const newServerState = ({ reinstall: _, ...spec }: ServerSpec, uid?: number): ServerState => ({
   format: 1,
   spec,
   ...(uid === undefined ? {} : { uid }),
@@ -119,14 +123,43 @@ export const restartOf = (state: ServerState): { readonly restart?: RestartState
   return backoff.given_up === undefined ? {} : { restart: { given_up: true, reason: backoff.given_up } }
 }
 
+/** Returns the time of the definition that a server has, unless it is that of the creation. */
+const usesOf = ({ spec }: ServerState) => (spec.defined_at === undefined ? {} : { uses: spec.defined_at })
+
+/** Returns the time of the newest definition of a server. */
+export const newestDefinition = ({ next, spec }: ServerState): number => (next ?? spec).defined_at ?? 0
+
+/** Returns the state with a later definition; some of its values take effect at once. */
+export const withNext = (state: ServerState, next: ServerSpec): ServerState => ({
+  ...state,
+  spec: { ...state.spec, definition: withImmediate(state.spec.definition, next.definition) },
+  next
+})
+
+/** Returns the state of a server that has got a definition. */
+export const withTaken = (state: ServerState, taken: ServerSpec): ServerState => {
+  const { next, ...rest } = state
+  const { arrival, last_sequence } = state.spec
+  const { arrival: _, last_sequence: __, reinstall: ___, ...definition } = taken
+  const spec: ServerSpec = {
+    ...definition,
+    ...(arrival === undefined ? {} : { arrival }),
+    ...(last_sequence === undefined ? {} : { last_sequence })
+  }
+  const isLater = next !== undefined && next.defined_at !== taken.defined_at
+  return isLater ? withNext({ ...rest, spec }, next) : { ...rest, spec }
+}
+
 /** Returns the state with a report added; a status or install report also changes the state. */
 export const withReport = (state: ServerState, body: ReportBody): ServerState => {
   const sequence = state.sequence + 1
   const identity = { server_id: state.spec.id, sequence }
   const report: Report =
-    body.type === "status"
-      ? { ...body, ...restartOf({ ...state, status: body.status }), ...identity }
-      : { ...body, ...identity }
+    body.type === "crash"
+      ? { ...body, ...identity }
+      : body.type === "status"
+        ? { ...body, ...restartOf({ ...state, status: body.status }), ...usesOf(state), ...identity }
+        : { ...body, ...usesOf(state), ...identity }
   const next = { ...state, sequence, reports: [...state.reports, report] }
   if (body.type === "status") return { ...next, status: body.status }
   return body.type === "install-status" ? { ...next, install: body.install } : next
@@ -138,6 +171,8 @@ export const daemonServer = (state: ServerState): DaemonServer => ({
   status: state.status,
   install: withoutSteps(state.install),
   unsent_reports: state.reports.length,
+  defined_at: newestDefinition(state),
+  ...usesOf(state),
   ...(state.held === true ? { held: true } : {}),
   ...restartOf(state)
 })

@@ -198,6 +198,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
     // Tests whether the daemon knows its newest token; if not, the daemon must register again.
     system: call(true, (client) => client.system({}), { newestOnly: true }),
     create: (spec) => safe((client) => client.create({ payload: spec })),
+    find: (id) => safe((client) => client.get({ params: { id } })),
     remove: (id, options) =>
       safe((client) =>
         client.remove({ params: { id }, query: options?.moved === true ? { moved: "true" } : {} })

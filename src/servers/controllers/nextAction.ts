@@ -3,13 +3,17 @@ import type { Change, ServerChange } from "../../domain/Journal.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { isFinished } from "../records/transitions.ts"
 
-/** `verify`: ask the node whether it has the server, and what it is. */
-export type Action = "nothing" | "install" | "start" | "verify"
+/**
+ * - `verify` ask the node whether it has the server, and what it is
+ * - `define` send the changed definition
+ */
+export type Action = "nothing" | "install" | "start" | "verify" | "define"
 
 /** @param suspected whether there is reason to think that the node has lost it */
 export const nextAction = (record: ServerRecord, suspected: boolean): Action => {
   if (!isFinished(record.install)) return "install"
   if (suspected || record.status === "unknown") return "verify"
+  if (record.redefinition?.delivered === false) return "define"
   return record.start_pending && record.status === "offline" && record.install.phase === "ready"
     ? "start"
     : "nothing"
@@ -18,6 +22,7 @@ export const nextAction = (record: ServerRecord, suspected: boolean): Action => 
 /** Whether a change can have given its server a {@link Action}. */
 export const needsAction = (change: Change): change is ServerChange =>
   change.topic === "server:created" ||
+  change.topic === "server:changed" ||
   (change.topic === "server:start-pending" && change.payload) ||
   (change.topic === "server:install" &&
     (change.payload.phase === "pending" || change.payload.phase === "ready"))

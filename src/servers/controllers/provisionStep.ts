@@ -10,6 +10,7 @@ import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store } from "../../store/Store.ts"
 import type { StepOutcome } from "../../work/WorkQueue.ts"
 import { ServerIndex } from "../index/ServerIndex.ts"
+import { makeDeliver } from "../records/deliver.ts"
 import { ServerLifecycle } from "../records/ServerLifecycle.ts"
 import { isFinished } from "../records/transitions.ts"
 import { type Action, nextAction } from "./nextAction.ts"
@@ -36,20 +37,15 @@ export const makeProvisionStep = Effect.gen(function* () {
   const call = <A, E>(node_id: NodeId, use: (daemon: Daemon) => Effect.Effect<A, E>) =>
     Effect.flatMap(daemons.of(node_id), use)
 
+  const deliver = yield* makeDeliver
+
   /** "again": the node has installed it, and the record differs until the reports that are under way have arrived. */
   const install = Effect.fnUntraced(function* (
     record: ServerRecord
   ): Effect.fn.Return<StepOutcome, DaemonError | Unavailable> {
-    const { id, node_id, definition, allocations } = record
-    const sequence = (yield* lifecycle.sequences(node_id, [id])).get(id)
-    if (sequence === undefined) return "done"
-    const migration = yield* index.migrationOf(id)
-    const arrival = migration?.phase === "arriving" ? { arrival: migration.arrival } : {}
-    const view = yield* call(node_id, (daemon) =>
-      daemon.create({ id, definition, allocations, last_sequence: sequence, ...arrival })
-    )
-    const isTaken = yield* lifecycle.observe(node_id, view, sequence)
-    return !isTaken && isFinished(view.install) ? "again" : "done"
+    const sent = yield* deliver(record)
+    if (sent === undefined) return "done"
+    return !sent.isTaken && isFinished(sent.view.install) ? "again" : "done"
   })
 
   const verify = Effect.fnUntraced(function* (record: ServerRecord) {
@@ -96,6 +92,10 @@ export const makeProvisionStep = Effect.gen(function* () {
       yield* lifecycle.refuseInstall(record.id, error.detail)
       return "done"
     }
+    if (action === "define" && error.status === 422) {
+      yield* lifecycle.refuseInstall(record.id, error.detail)
+      return "done"
+    }
     if (action === "start" && error.status === 404) suspects.add(record.id)
     else if (action === "start" && (error.status !== 500 || attempt >= ATTEMPTS)) {
       yield* lifecycle.forgetStart(record.id)
@@ -121,12 +121,22 @@ export const makeProvisionStep = Effect.gen(function* () {
       () => suspectAgain
     )
     if (outcome === "again") yield* suspectAgain
-    // The wake-up for its start may have come during the call.
+    return yield* orStart(id, outcome)
+  })
+
+  /** "again": the server is to be started; the wake-up for that may have come during the call. */
+  const orStart = Effect.fnUntraced(function* (id: ServerId, outcome: StepOutcome) {
     const now = yield* index.find(id)
     return Option.isSome(now) && actionFor(now.value) === "start" ? "again" : outcome
   })
 
-  const works = { install, start, verify: verifySuspect, remove }
+  /** Sends a changed definition, before a start. */
+  const define = Effect.fnUntraced(function* (record: ServerRecord) {
+    yield* deliver(record)
+    return yield* orStart(record.id, "done")
+  })
+
+  const works = { install, start, verify: verifySuspect, define, remove }
 
   /** Makes the call that a server needs next. */
   const step = Effect.fnUntraced(function* (

@@ -1,6 +1,7 @@
 import { Context, Effect, Latch, Layer, Option, type Scope, Stream } from "effect"
 import type { SqlError } from "effect/sql"
 import { type Versioned, versioned } from "../../api/conditional.ts"
+import { BlueprintStore } from "../../blueprints/BlueprintStore.ts"
 import type { CrashSummary } from "../../domain/CrashRecord.ts"
 import type { Unavailable } from "../../domain/errors.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
@@ -83,6 +84,7 @@ export class ServerIndex extends Context.Service<
   static readonly layer = Layer.effect(
     ServerIndex,
     Effect.gen(function* () {
+      const blueprints = yield* BlueprintStore
       const journal = yield* Journal
       const registry = yield* NodeRegistry
       const servers = yield* ServerRepo
@@ -194,14 +196,17 @@ export class ServerIndex extends Context.Service<
         Effect.forkScoped({ startImmediately: true })
       )
 
+      /** Compares the definitions of servers with those of the last reload. */
+      const compare = Effect.map(blueprints.today, (today) => table.compareWith(today))
+
       const readOf = ({ body, etag }: Encoded): Versioned => ({ body, etag, cursor })
 
       const find = (id: ServerId) => Effect.sync(() => Option.fromUndefinedOr(table.get(id)))
 
       return ServerIndex.of({
-        list: (include) => Effect.sync(() => readOf(table.list(include))),
+        list: (include) => Effect.map(compare, () => readOf(table.list(include))),
         select: (request) =>
-          Effect.sync(() => {
+          Effect.map(compare, () => {
             const selection = table.select(request)
             if (selection === undefined) return undefined
             const { next, records } = selection
@@ -225,7 +230,7 @@ export class ServerIndex extends Context.Service<
         ids: Effect.sync(() => table.ids),
         withPrefix: (prefix, limit) => Effect.sync(() => table.withPrefix(prefix, limit)),
         summary: (id, include) =>
-          Effect.sync(() => Option.map(Option.fromUndefinedOr(table.summary(id, include)), readOf)),
+          Effect.map(compare, () => Option.map(Option.fromUndefinedOr(table.summary(id, include)), readOf)),
         latest: (id) => table.latest(id),
         labelsOf: (id) => table.labelsOf(id),
         lastCrash: (id) => Effect.sync(() => table.get(id)?.last_crash),

@@ -1,3 +1,4 @@
+import type { Today } from "../../blueprints/today.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { Labels } from "../../domain/Labels.ts"
 import type { Server, ServerRecord, ServerStats, StatsById } from "../../domain/Server.ts"
@@ -9,8 +10,10 @@ import {
   type Include,
   type ListedServer,
   plain,
+  recordRevision,
   type Shown,
   shows,
+  showsDefinition,
   summaryOf
 } from "./summary.ts"
 
@@ -91,10 +94,18 @@ export class ServerTable {
   readonly #deleted = new Map<string, Place & { readonly summary: Server; readonly labels: Labels }>()
   readonly #cache = new SummaryCache()
   #ids: ReadonlyArray<ServerId> | undefined
+  #today: Today | undefined
 
   /** @param nameOf display name of a node */
   constructor(nameOf: (node_id: NodeId) => string) {
     this.#nameOf = nameOf
+  }
+
+  /** Compares the definitions of servers with today's from now on. */
+  compareWith(today: Today): void {
+    if (this.#today === today) return
+    this.#today = today
+    this.#cache.forget(this.#records.keys(), showsDefinition)
   }
 
   get counts(): ReadonlyMap<ServerStatus, number> {
@@ -259,6 +270,11 @@ export class ServerTable {
     return summaryOf(record, this.#nodeName(record), plain)
   }
 
+  readonly #isOutdated = (record: ServerRecord): boolean => {
+    const revision = this.#today?.revision(record.blueprint_id, record.overrides)
+    return revision !== undefined && revision !== recordRevision(record)
+  }
+
   #nodeName({ node_id }: ServerRecord): string {
     return this.#names.get(node_id) ?? this.#nameOf(node_id)
   }
@@ -266,7 +282,9 @@ export class ServerTable {
   #piece(variant: Variant, record: ListedServer): Encoded {
     const known = variant.pieces.get(record.id)
     if (known !== undefined) return known
-    const piece = new Encoded(encoder.encode(encodeSummary(record, this.#nodeName(record), variant.include)))
+    const piece = new Encoded(
+      encoder.encode(encodeSummary(record, this.#nodeName(record), variant.include, this.#isOutdated))
+    )
     variant.pieces.set(record.id, piece)
     return piece
   }

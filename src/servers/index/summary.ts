@@ -1,7 +1,10 @@
 /** How a server looks to a caller (contract 2.3; life.md, "Reading"). */
 import { namedPorts } from "../../domain/Allocation.ts"
 import type { CrashSummary } from "../../domain/CrashRecord.ts"
+import { changesBetween, revisionOf } from "../../domain/definitionChanges.ts"
 import { type Includable, includable, type Server, type ServerRecord } from "../../domain/Server.ts"
+import type { ServerDefinition } from "../../domain/ServerDefinition.ts"
+import { isUp } from "../../domain/ServerStatus.ts"
 
 /** The fields that a caller asks for; each set of fields has one number. */
 export type Include = number
@@ -22,18 +25,50 @@ export interface ListedServer extends ServerRecord {
 /** A change of a record, by what a summary shows of it. */
 export type Shown = Extract<Includable, "status" | "install" | "last_crash" | "restart"> | "other"
 
+/** Whether summaries show how definitions compare with today's files. */
+export const showsDefinition = (include: Include): boolean => has(include, "definition")
+
 /** Whether a change shows in a summary; `updated_at` shows every change. */
 export const shows = (include: Include, shown: Shown): boolean =>
   has(include, "updated_at") ||
   (shown !== "other" && has(include, shown)) ||
-  // A restart counts only while the server is offline.
-  (shown === "status" && has(include, "restart"))
+  // A restart counts only while the server is offline, and pending changes while it is up.
+  (shown === "status" && (has(include, "restart") || has(include, "definition")))
 
 const installOf = ({ install: { failure_reason, phase } }: ServerRecord) =>
   failure_reason === undefined ? { phase } : { phase, failure_reason }
 
-/** The summary, its fields in the contract's order; `overrides` only where there are any. */
-export const summaryOf = (record: ListedServer, node_name: string, include: Include): Server => {
+const revisions = new WeakMap<ServerDefinition, string>()
+
+/** Returns the revision of a server's definition, which is computed once. */
+export const recordRevision = ({ definition }: ServerRecord): string => {
+  const revision = revisions.get(definition) ?? revisionOf(definition)
+  revisions.set(definition, revision)
+  return revision
+}
+
+/** Returns the paths of the changes that a server gets at its next start. */
+export const pendingOf = ({ definition, redefinition, status }: ServerRecord): ReadonlyArray<string> => {
+  if (redefinition?.used === undefined || !(isUp(status) || status === "unknown")) return []
+  return changesBetween(redefinition.used, definition)
+    .filter(({ needs }) => needs !== "nothing")
+    .map(({ path }) => path)
+}
+
+/** Whether today's files resolve to another definition than that of a server. */
+export type IsOutdated = (record: ServerRecord) => boolean
+
+/**
+ * The summary, its fields in the contract's order; `overrides` only where there are any.
+ *
+ * @param isOutdated for `definition`
+ */
+export const summaryOf = (
+  record: ListedServer,
+  node_name: string,
+  include: Include,
+  isOutdated: IsOutdated = () => false
+): Server => {
   const { definition, overrides } = record
   return {
     id: record.id,
@@ -58,11 +93,21 @@ export const summaryOf = (record: ListedServer, node_name: string, include: Incl
     ...(has(include, "restart")
       ? { restart: record.status === "offline" ? (record.restart ?? null) : null }
       : {}),
+    ...(has(include, "definition")
+      ? {
+          definition: { revision: recordRevision(record), outdated: isOutdated(record) },
+          pending: pendingOf(record)
+        }
+      : {}),
     ...(has(include, "updated_at") ? { updated_at: record.updated_at } : {}),
     ...(include === plain ? {} : { created_at: record.created_at })
   }
 }
 
 /** JSON of the summary. */
-export const encodeSummary = (record: ListedServer, node_name: string, include: Include): string =>
-  JSON.stringify(summaryOf(record, node_name, include))
+export const encodeSummary = (
+  record: ListedServer,
+  node_name: string,
+  include: Include,
+  isOutdated?: IsOutdated
+): string => JSON.stringify(summaryOf(record, node_name, include, isOutdated))

@@ -63,12 +63,13 @@ export class ServerLifecycle extends Context.Service<
      * it to the node. `by` decides on the present record, and only reads memory.
      *
      * @error Conflict    the server is being deleted or migrates, needs more ports, or is to be reinstalled and not offline
+     * @error InvalidRequest too many labels
      * @error Unavailable the limits do not fit on the node
      */
     redefine<E = never>(
       id: ServerId,
       by: (record: ServerRecord) => Effect.Effect<NewDefinition, E>
-    ): Effect.Effect<Redefined, NotFound | Conflict | Unavailable | E>
+    ): Effect.Effect<Redefined, NotFound | Conflict | InvalidRequest | Unavailable | E>
     /** Records that the node has accepted the definition of a time. */
     delivered(id: ServerId, defined_at: number): Effect.Effect<void, Unavailable>
     /** Publishes that a server expires soon, once for each expiry. */

@@ -1,8 +1,10 @@
 import { isDeepStrictEqual } from "node:util"
 import { Clock, Effect, Option } from "effect"
+import { changesBetween } from "../../domain/definitionChanges.ts"
 import { Conflict, NotFound, Unavailable } from "../../domain/errors.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import { pendingInstall } from "../../domain/InstallState.ts"
+import type { ServerPatch } from "../../domain/Labels.ts"
 import { committedDiskBytes, committedMemoryBytes } from "../../domain/Limits.ts"
 import { isUnderway } from "../../domain/Migration.ts"
 import type { Overrides } from "../../domain/Overrides.ts"
@@ -16,6 +18,7 @@ import { portsOf } from "../../store/repos/serverRows.ts"
 import { Store, Transaction } from "../../store/Store.ts"
 import { isBeingDeleted, isMoving, notOffline } from "./power.ts"
 import type { RecordChanges } from "./recordChanges.ts"
+import { settingsOf } from "./settings.ts"
 
 /** A new definition of a server. */
 export interface NewDefinition {
@@ -24,6 +27,8 @@ export interface NewDefinition {
   readonly overrides?: Overrides
   /** Whether the server is installed again; it must be offline. */
   readonly reinstall?: boolean
+  /** Changed in the same write. */
+  readonly settings?: ServerPatch
 }
 
 /** A record before and after a change of its definition. */
@@ -72,7 +77,12 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
     if (before === undefined) return yield* NotFound.server(id)
     if (yield* servers.isRemoving(id)) return yield* isBeingDeleted(id)
     if (isUnderway(Option.getOrUndefined(yield* migrations.find(id)))) return yield* isMoving(id)
-    const { definition, overrides = before.overrides ?? {}, reinstall = false } = yield* by(before)
+    const asked = yield* by(before)
+    const { definition, overrides = before.overrides ?? {}, reinstall = false } = asked
+    if (asked.settings !== undefined) {
+      yield* servers.set(id, yield* settingsOf(before, asked.settings))
+      yield* append(before)
+    }
     const isSame = isDeepStrictEqual(definition, before.definition)
     if (isSame && !reinstall && isDeepStrictEqual(overrides, before.overrides ?? {})) {
       return { before, record: before } satisfies Redefined
@@ -108,7 +118,12 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
     }
     yield* servers.redefine(record)
     yield* append(record)
-    if (reinstall) yield* carryOut(record, { install: pendingInstall, status: "installing" })
+    const changes = isSame ? [] : changesBetween(before.definition, definition)
+    const isIncomplete = before.install.phase === "failed" && changes.length > 0
+    const installs = isIncomplete || changes.some(({ needs }) => needs === "installation")
+    if (reinstall || (installs && before.status === "offline")) {
+      yield* carryOut(record, { install: pendingInstall, status: "installing" })
+    }
     return { before, record } satisfies Redefined
   })
 

@@ -1,8 +1,8 @@
 import { Clock, Effect, Option } from "effect"
-import { InvalidRequest, NotFound } from "../../domain/errors.ts"
+import { NotFound } from "../../domain/errors.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import { pendingInstall } from "../../domain/InstallState.ts"
-import { MAX_LABELS, mergeLabels, type ServerPatch } from "../../domain/Labels.ts"
+import type { ServerPatch } from "../../domain/Labels.ts"
 import { isUnderway } from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
@@ -11,6 +11,7 @@ import { Store, Transaction } from "../../store/Store.ts"
 import { makeMigrationRecords } from "./migrationRecords.ts"
 import { isBeingDeleted, isMoving, notOffline } from "./power.ts"
 import type { RecordChanges } from "./recordChanges.ts"
+import { settingsOf } from "./settings.ts"
 import { isFinished, onInstallRefused } from "./transitions.ts"
 
 /** The changes that callers and controllers request. */
@@ -71,17 +72,11 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
     return record
   })
 
-  const patch = Effect.fnUntraced(function* (id: ServerId, { labels, ...same }: ServerPatch) {
+  const patch = Effect.fnUntraced(function* (id: ServerId, change: ServerPatch) {
     const record = Option.getOrUndefined(yield* servers.lock(id))
     if (record === undefined) return yield* NotFound.server(id)
     if (yield* servers.isRemoving(id)) return yield* isBeingDeleted(id)
-    const merged = labels === undefined ? undefined : mergeLabels(record.labels, labels)
-    if (merged !== undefined && Object.keys(merged).length > MAX_LABELS) {
-      return yield* new InvalidRequest({
-        detail: `body field labels: the server would have ${Object.keys(merged).length} labels, at most ${MAX_LABELS} are allowed`
-      })
-    }
-    yield* servers.set(id, { ...same, ...(merged === undefined ? {} : { labels: merged }) })
+    yield* servers.set(id, yield* settingsOf(record, change))
     const { append } = yield* Transaction
     yield* append({ topic: "server:changed", server_id: record.id, payload: null }, record.blueprint_id)
   })

@@ -286,7 +286,7 @@ for (const [way, options] of Object.entries(ways)) {
         yield* one.make
         assert.deepStrictEqual(
           readdirSync(one.folder).sort(),
-          way === "overlay" ? ["files", "tree"] : ["files"]
+          way === "overlay" ? ["files", "tree"] : ["files", "files.json"]
         )
         assert.strictEqual(text(one.files, "world/level"), "L")
       }).pipe(Effect.scoped)

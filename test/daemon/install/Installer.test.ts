@@ -11,7 +11,11 @@ import { alive, harness, pidIn } from "../support.ts"
 /** The end of every failure reason that only the log can explain. */
 const readTheLog = `(node test-node): read the install log; if the cause has passed, reinstall; otherwise ${NEW_DEFINITION}`
 
-const baseOf = (dataDir: string, software = "echo") => join(dataDir, "base", software, "1.0")
+/** Returns the link to the base of a software, whose name ends with the hash of the script. */
+const baseOf = (dataDir: string, software = "echo") => {
+  const folder = join(dataDir, "base", software)
+  return join(folder, readdirSync(folder).find((name) => name.startsWith("1.0")) ?? "")
+}
 /** Returns the unfinished entries of the base folder. */
 const leftovers = (dataDir: string) =>
   readdirSync(join(dataDir, "base")).filter((name) => name.startsWith(".aside"))
@@ -49,7 +53,7 @@ describe("blueprints, software: install script", () => {
         exit_code: 3,
         failure_reason: `install script exited with 3 ${readTheLog}`
       })
-      assert.isFalse(existsSync(baseOf(dataDir)))
+      assert.isFalse(existsSync(join(dataDir, "base/echo")))
       assert.deepStrictEqual(leftovers(dataDir), [])
       const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
       assert.deepStrictEqual(items, ["oops", "", `[install script exited with 3 ${readTheLog}]`])
@@ -294,8 +298,8 @@ describe("blueprints, software: install script", () => {
   it.live("a base of an earlier version is used", () =>
     Effect.gen(function* () {
       const dataDir = yield* temporaryFolder
-      mkdirSync(baseOf(dataDir), { recursive: true })
-      writeFileSync(join(baseOf(dataDir), "server.jar"), "old")
+      mkdirSync(join(dataDir, "base/echo/1.0"), { recursive: true })
+      writeFileSync(join(dataDir, "base/echo/1.0/server.jar"), "old")
       const { installed } = yield* harness({}, dataDir)
       const ids = yield* Effect.forEach([1, 2, 3], () => installed({ install: { script: "exit 1" } }), {
         concurrency: 3

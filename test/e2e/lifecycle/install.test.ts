@@ -24,7 +24,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         assert.deepInclude(failed, { phase: "failed", exit_code: 3, entrypoint: "sh" })
         assert.match(
           failed.failure_reason,
-          /^install script exited with 3 \(node .*\): .*: a reinstall repeats the old definition$/
+          /^install script exited with 3 \(node .*\): .*, then reinstall the server: POST \/api\/servers\/:server\/reinstall$/
         )
         const logs = yield* expectStatus(api, 200, "GET", `/api/servers/${id}/install/logs`)
         assert.include(logs.json.data, "looking for a licence")

@@ -16,7 +16,10 @@ import type { ServerStatus } from "../../../src/domain/ServerStatus.ts"
 import { host } from "../../support/samples.ts"
 
 interface Instance {
-  readonly spec: ServerSpec
+  /** What process and files have. */
+  spec: ServerSpec
+  /** The newest definition. */
+  next?: ServerSpec
   status: ServerStatus
   install: InstallState
 }
@@ -48,6 +51,8 @@ const refuse = (status: 404 | 409 | 422 | 500, detail: string): DaemonRefused =>
 export class FakeDaemon {
   readonly node_id: NodeId
   boot = 1
+  /** Whether it is a daemon of an earlier version, which does not take another definition. */
+  isOld = false
   /** The end of an installation; `manual`: when {@link finishInstall} is called. */
   installs: "ready" | "failed" | "manual" = "ready"
   readonly instances = new Map<ServerId, Instance>()
@@ -92,7 +97,13 @@ export class FakeDaemon {
           status: instance.status,
           install: instance.install,
           unsent_reports: this.unsent.filter((report) => report.server_id === id).length,
-          ...(this.held.has(id) ? { held: true } : {})
+          ...(this.held.has(id) ? { held: true } : {}),
+          ...(this.isOld
+            ? {}
+            : {
+                defined_at: (instance.next ?? instance.spec).defined_at ?? 0,
+                uses: instance.spec.defined_at ?? 0
+              })
         }
   }
 
@@ -122,8 +133,27 @@ export class FakeDaemon {
   move(id: ServerId, status: ServerStatus, transient = false) {
     const instance = this.instances.get(id)
     if (instance === undefined || instance.status === status) return
+    if (status === "starting") this.#take(instance)
     instance.status = status
-    this.queueReport(id, { type: "status", status, transient })
+    this.queueReport(id, { type: "status", status, transient, ...this.#uses(instance) })
+  }
+
+  #uses({ spec }: Instance) {
+    return this.isOld ? {} : { uses: spec.defined_at ?? 0 }
+  }
+
+  #take(instance: Instance) {
+    if (instance.next !== undefined) instance.spec = instance.next
+    delete instance.next
+  }
+
+  #define(instance: Instance, spec: ServerSpec) {
+    const { defined_at = 0 } = instance.next ?? instance.spec
+    if (this.isOld || (spec.defined_at ?? 0) <= defined_at) return
+    instance.next = spec
+    if (instance.status !== "offline") return
+    this.#take(instance)
+    if (spec.reinstall === true) this.#install(instance, false)
   }
 
   finishInstall(id: ServerId, phase: "ready" | "failed") {
@@ -131,8 +161,8 @@ export class FakeDaemon {
     if (instance === undefined) return
     instance.install = phase === "ready" ? { phase } : { phase, exit_code: 1, failure_reason: "exit code 1" }
     instance.status = "offline"
-    this.queueReport(id, { type: "install-status", install: instance.install })
-    this.queueReport(id, { type: "status", status: "offline", transient: true })
+    this.queueReport(id, { type: "install-status", install: instance.install, ...this.#uses(instance) })
+    this.queueReport(id, { type: "status", status: "offline", transient: true, ...this.#uses(instance) })
   }
 
   crash(id: ServerId) {
@@ -277,9 +307,10 @@ export class FakeDaemon {
           this.instances.set(spec.id, instance)
           this.sequences.set(spec.id, spec.last_sequence ?? 0)
           this.#install(instance)
-        }
+        } else this.#define(known, spec)
         return this.view(spec.id) ?? refuse(500, "the server is gone")
       }),
+    find: (id) => this.#on("find", id, () => this.view(id) ?? refuse(500, "the server is gone")),
     hold: (id, held) =>
       this.#on("hold", id, (instance) => {
         if (held && instance.status === "installing")

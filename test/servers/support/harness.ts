@@ -57,6 +57,7 @@ export const blueprintsOf = (definitions: Record<string, ServerDefinition>) =>
       starts: () => Effect.succeed(undefined),
       notes: () => Effect.succeed([]),
       reload: Effect.void,
+      today: Effect.succeed({ revision: () => undefined }),
       resolve: (id, overrides) => {
         const found = definitions[id]
         return found === undefined

@@ -1,0 +1,178 @@
+import { isDeepStrictEqual } from "node:util"
+import { Effect, Option } from "effect"
+import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
+import { changeOverrides } from "../blueprints/changeOverrides.ts"
+import type { DefinitionChange } from "../domain/DefinitionChange.ts"
+import { changesBetween, revisionOf } from "../domain/definitionChanges.ts"
+import { Conflict } from "../domain/errors.ts"
+import type { ServerId } from "../domain/Id.ts"
+import type { ServerPatch } from "../domain/Labels.ts"
+import type { OverridesChange } from "../domain/Overrides.ts"
+import type { ServerRecord } from "../domain/Server.ts"
+import { isUnknownToNode, makeNodeCalls } from "./nodeCalls.ts"
+import { makeDeliver } from "./records/deliver.ts"
+import { makeNodeErrors, type NodeCallError } from "./records/nodeErrors.ts"
+import { notOffline } from "./records/power.ts"
+import { logFields } from "./records/recordChanges.ts"
+import type { NewDefinition } from "./records/redefinitions.ts"
+import { ServerLifecycle } from "./records/ServerLifecycle.ts"
+import { ServerLocks } from "./records/ServerLocks.ts"
+import { isFinished } from "./records/transitions.ts"
+
+/** A change of name, labels, expiry and overrides. */
+export interface ServerChange extends ServerPatch {
+  readonly overrides?: OverridesChange
+}
+
+export interface UpgradeRequest {
+  readonly dry_run: boolean
+  /** Default: the blueprint of the server. */
+  readonly blueprint_id?: string
+}
+
+/** The definition that an upgrade leads to. */
+export interface Upgrade {
+  readonly changes: ReadonlyArray<DefinitionChange>
+  readonly revision: string
+}
+
+/** Today's definition, or that of the record; absent: today's, if blueprint and node allow it. */
+export type ReinstallDefinition = "today" | "kept" | undefined
+
+const daemonTooOld = ({ node_id }: ServerRecord) =>
+  new Conflict({
+    detail: `the daemon of node ${node_id} is of an earlier version: it cannot change the definition of a server`,
+    hint: "Upgrade the daemon of the node, then repeat the request."
+  })
+
+/** The routes that change the definition of a server (life.md, "Changing"). */
+export const makeRedefining = Effect.gen(function* () {
+  const blueprints = yield* BlueprintStore
+  const lifecycle = yield* ServerLifecycle
+  const locks = yield* ServerLocks
+  const deliver = yield* makeDeliver
+  const { call, recordOf, refuseMoving } = yield* makeNodeCalls
+  const { failAway, failWith } = yield* makeNodeErrors
+
+  /** Whether the daemon of a server takes a changed definition. */
+  const takesDefinition = Effect.fnUntraced(function* (record: ServerRecord) {
+    if (record.status === "unknown") return yield* failAway(record)
+    return yield* call(record, (daemon) =>
+      daemon.find(record.id).pipe(
+        Effect.map(({ defined_at }) => defined_at !== undefined),
+        // It gets the definition with its installation.
+        Effect.catchIf(
+          (error) => isUnknownToNode(error) && !isFinished(record.install),
+          () => Effect.succeed(true)
+        )
+      )
+    )
+  })
+
+  /** Sends the definition; if that fails, the {@link Provisioner} repeats it. */
+  const send = (record: ServerRecord) =>
+    Effect.catch(deliver(record), (error) =>
+      Effect.logInfo(`the new definition is sent later: ${error._tag}`).pipe(
+        Effect.annotateLogs(logFields(record))
+      )
+    )
+
+  /** Changes the definition of a server and sends it to the node. */
+  const redefine = Effect.fnUntraced(function* <E>(
+    id: ServerId,
+    by: (record: ServerRecord) => Effect.Effect<NewDefinition, E>
+  ) {
+    const record = yield* recordOf(id)
+    yield* refuseMoving(id)
+    const { definition } = yield* by(record)
+    const changes = !isDeepStrictEqual(definition, record.definition)
+    if (changes && !(yield* takesDefinition(record))) return yield* daemonTooOld(record)
+    const { before, record: after } = yield* lifecycle.redefine(id, by)
+    if (before !== after && after.redefinition?.delivered === false) yield* send(after)
+  }, Effect.uninterruptible)
+
+  const patch = Effect.fn("ServerManager.patch")(function* (
+    id: ServerId,
+    { overrides, ...settings }: ServerChange
+  ) {
+    if (overrides === undefined) return yield* lifecycle.patch(id, settings)
+    const by = (record: ServerRecord) =>
+      Effect.map(
+        changeOverrides(record, overrides, blueprints.resolve),
+        (changed): NewDefinition => ({ ...changed, settings })
+      )
+    yield* locks.withLock(id)(redefine(id, by))
+  })
+
+  const upgrade = Effect.fn("ServerManager.upgrade")(function* (id: ServerId, request: UpgradeRequest) {
+    const today = (record: ServerRecord) =>
+      blueprints.resolve(request.blueprint_id ?? record.blueprint_id, record.overrides ?? {})
+    const record = yield* recordOf(id)
+    const definition = yield* today(record)
+    const upgrade: Upgrade = {
+      changes: changesBetween(record.definition, definition),
+      revision: revisionOf(definition)
+    }
+    if (!request.dry_run) {
+      const by = (now: ServerRecord) =>
+        Effect.map(today(now), (definition): NewDefinition => ({ definition }))
+      yield* locks.withLock(id)(redefine(id, by))
+    }
+    return upgrade
+  })
+
+  /** Returns today's definition of a server to reinstall; undefined: the record keeps its definition. */
+  const otherDefinition = Effect.fnUntraced(function* (record: ServerRecord, which: ReinstallDefinition) {
+    if (which === "kept") return undefined
+    const resolved = blueprints.resolve(record.blueprint_id, record.overrides ?? {})
+    const today =
+      which === "today"
+        ? yield* resolved
+        : yield* Effect.option(resolved).pipe(Effect.map(Option.getOrUndefined))
+    if (today === undefined || isDeepStrictEqual(today, record.definition)) return undefined
+    if (yield* takesDefinition(record)) return today
+    return which === "today" ? yield* daemonTooOld(record) : undefined
+  })
+
+  /**
+   * Changes the record first, so that no report of the node precedes it. After a crash in between, the
+   * {@link Provisioner} calls the node.
+   */
+  const reinstall = Effect.fn("ServerManager.reinstall")(function* (
+    id: ServerId,
+    which: ReinstallDefinition
+  ): Effect.fn.Return<void, NodeCallError> {
+    const record = yield* recordOf(id)
+    yield* refuseMoving(id)
+    if (record.status === "unknown") return yield* failAway(record)
+    if (record.status !== "offline") return yield* notOffline(record)
+    const definition = yield* otherDefinition(record, which)
+    if (definition !== undefined) {
+      return yield* redefine(id, () => Effect.succeed({ definition, reinstall: true }))
+    }
+    const daemon = yield* call(record, Effect.succeed)
+    yield* Effect.uninterruptibleMask((restore) =>
+      Effect.gen(function* () {
+        const before = yield* lifecycle.reinstall(id)
+        yield* restore(daemon.reinstall(id)).pipe(
+          // A server that the node has lost is installed all the same.
+          Effect.catchIf(isUnknownToNode, () => Effect.void),
+          Effect.tapError(() =>
+            Effect.catch(lifecycle.undoReinstall(before), (error) =>
+              Effect.logWarning(`a refused reinstallation was not undone: ${error.detail}`).pipe(
+                Effect.annotateLogs(logFields(before))
+              )
+            )
+          ),
+          Effect.catch((error) => failWith(before, error))
+        )
+      })
+    )
+  })
+
+  return {
+    patch,
+    upgrade,
+    reinstall: (id: ServerId, which: ReinstallDefinition) => locks.withLock(id)(reinstall(id, which))
+  } as const
+})
