@@ -139,10 +139,12 @@ export const withNext = (state: ServerState, next: ServerSpec): ServerState => (
 /** Returns the state of a server that has got a definition. */
 export const withTaken = (state: ServerState, taken: ServerSpec): ServerState => {
   const { next, ...rest } = state
-  const { arrival, last_sequence } = state.spec
+  // The ports stay; a start may have replaced them since.
+  const { allocations, arrival, last_sequence } = state.spec
   const { arrival: _, last_sequence: __, reinstall: ___, ...definition } = taken
   const spec: ServerSpec = {
     ...definition,
+    allocations,
     ...(arrival === undefined ? {} : { arrival }),
     ...(last_sequence === undefined ? {} : { last_sequence })
   }
