@@ -48,15 +48,19 @@ const summary = (summary: string) => OpenApi.annotations({ summary })
 
 const reported = { boot_id: NodeKey, sequence: NodeCount }
 
+/** The time of the definition that process and files have. */
+const uses = Schema.optionalKey(NodeCount)
+
 /** The reports of one server, per route: `Report` without the fields of the path. */
 export const ReportBodies = {
   status: Schema.Struct({
     ...reported,
     status: ServerStatus,
     transient: Schema.optionalKey(Schema.Boolean),
-    restart: Schema.optionalKey(RestartState)
+    restart: Schema.optionalKey(RestartState),
+    uses
   }),
-  installStatus: Schema.Struct({ ...reported, install: InstallState }),
+  installStatus: Schema.Struct({ ...reported, install: InstallState, uses }),
   crash: Schema.Struct({ ...reported, crash: Crash, details: Schema.optionalKey(CrashDetails) }),
   deleted: Schema.Struct(reported)
 }

@@ -131,17 +131,24 @@ export const NodeHandlers = HttpApiBuilder.group(
         yield* own(params)
         return yield* Effect.mapError(gateway.files(params.node, params.server), answerOf)
       }),
-      status: ({ params, payload: { boot_id, restart, sequence, status, transient } }) =>
+      status: ({ params, payload: { boot_id, restart, sequence, status, transient, uses } }) =>
         report(params.node, boot_id, {
           type: "status",
           server_id: params.server,
           sequence,
           status,
           transient: transient ?? false,
-          ...(restart === undefined ? {} : { restart })
+          ...(restart === undefined ? {} : { restart }),
+          ...(uses === undefined ? {} : { uses })
         }),
-      installStatus: ({ params, payload: { boot_id, sequence, install } }) =>
-        report(params.node, boot_id, { type: "install-status", server_id: params.server, sequence, install }),
+      installStatus: ({ params, payload: { boot_id, install, sequence, uses } }) =>
+        report(params.node, boot_id, {
+          type: "install-status",
+          server_id: params.server,
+          sequence,
+          install,
+          ...(uses === undefined ? {} : { uses })
+        }),
       crash: ({ params, payload: { boot_id, ...crash } }) =>
         report(params.node, boot_id, { type: "crash", server_id: params.server, ...crash }),
       deleted: ({ params: { node, server }, payload: { boot_id } }) =>

@@ -98,7 +98,7 @@ layer(fleet, options)("rollouts", (it) => {
             {
               server_id: old[0],
               changes: [
-                { path: "env.VERSION", from: "one", to: "two", needs: "restart" },
+                { path: "env.VERSION", from: "one", to: "two", needs: "installation" },
                 { path: "limits.memory_limit", from: 64, to: 128, needs: "restart" },
                 { path: "version", from: "one", to: "two", needs: "installation" }
               ]

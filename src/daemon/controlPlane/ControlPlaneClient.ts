@@ -129,20 +129,26 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
         const { sequence } = report
         switch (report.type) {
           case "status": {
-            const { restart, status, transient } = report
+            const { restart, status, transient, uses } = report
             const payload = {
               boot_id,
               sequence,
               status,
               transient,
-              ...(restart === undefined ? {} : { restart })
+              ...(restart === undefined ? {} : { restart }),
+              ...(uses === undefined ? {} : { uses })
             }
             return node.status({ params: path, payload })
           }
           case "install-status":
             return node.installStatus({
               params: path,
-              payload: { boot_id, sequence, install: report.install }
+              payload: {
+                boot_id,
+                sequence,
+                install: report.install,
+                ...(report.uses === undefined ? {} : { uses: report.uses })
+              }
             })
           case "crash":
             return node.crash({

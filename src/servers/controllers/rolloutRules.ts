@@ -97,12 +97,19 @@ const fail = (reason: string): ServerStep => ({ do: "fail", reason })
 
 const NOT_ACCEPTED = "its node has not accepted the definition"
 
-/** Whether process and files of a server have its definition. */
-export const isApplied = ({ definition, redefinition }: ServerRecord): boolean =>
-  redefinition === undefined ||
-  (redefinition.delivered &&
-    (redefinition.used === undefined ||
-      changesBetween(redefinition.used, definition).every(({ needs }) => needs === "nothing")))
+/**
+ * Whether process and files of a server have its definition. A node does not report that an offline server has it, unless
+ * an installation is needed.
+ */
+export const isApplied = ({ definition, redefinition, status }: ServerRecord): boolean => {
+  if (redefinition === undefined) return true
+  const { delivered, used } = redefinition
+  const changes = used === undefined ? [] : changesBetween(used, definition)
+  return (
+    delivered &&
+    changes.every(({ needs }) => needs === "nothing" || (needs === "restart" && status === "offline"))
+  )
+}
 
 /** Returns why a server waits for its node; undefined: it does not. */
 export const isHeldUp = ({ away, record }: Pick<Facts, "away" | "record">): string | undefined => {

@@ -246,8 +246,10 @@ export class RolloutRepo extends Context.Service<
           // A server that was done is up or not as its callers want it.
           yield* sql`UPDATE rollout_servers SET was_up = NULL, stopped = 0
             WHERE rollout_id = ${id} AND phase IN ('done', 'waiting')`
-          yield* sql`UPDATE rollout_servers SET phase = 'queued', attempt = attempt + 1, restarted_at = NULL,
-            crash_before = NULL, target = earlier, earlier = target WHERE rollout_id = ${id} AND active = 1`
+          // Those that may be down come first, so that no more than max_parallel are down at a time.
+          yield* sql`UPDATE rollout_servers SET position = position - CASE WHEN phase IN ('changing', 'failed')
+              THEN (SELECT MAX(position) + 1 FROM rollout_servers WHERE rollout_id = ${id}) ELSE 0 END,
+            phase = 'queued', attempt = attempt + 1, restarted_at = NULL, crash_before = NULL, target = earlier, earlier = target WHERE rollout_id = ${id} AND active = 1`
         }),
         finish: Effect.fn("RolloutRepo.finish")(function* (rollout, counts) {
           const { id, rolling_back } = rollout

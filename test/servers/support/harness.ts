@@ -1,5 +1,15 @@
 import { NodeServices } from "@effect/platform-node"
-import { Context, Effect, Exit, type FileSystem, Layer, References, Scope, Stream } from "effect"
+import {
+  Context,
+  type Duration,
+  Effect,
+  Exit,
+  type FileSystem,
+  Layer,
+  References,
+  Scope,
+  Stream
+} from "effect"
 import { ControlPlane } from "../../../src/api/ControlPlane.ts"
 import { BlueprintStore } from "../../../src/blueprints/BlueprintStore.ts"
 import { NotFound, Unavailable } from "../../../src/domain/errors.ts"
@@ -14,6 +24,7 @@ import { NodeMigrations } from "../../../src/nodes/NodeMigrations.ts"
 import type { CreateRequest } from "../../../src/servers/CreateRequest.ts"
 import { Provisioner } from "../../../src/servers/controllers/Provisioner.ts"
 import { layerServers } from "../../../src/servers/layerServers.ts"
+import { Rollouts } from "../../../src/servers/Rollouts.ts"
 import { ServerLifecycle } from "../../../src/servers/records/ServerLifecycle.ts"
 import { ServerManager } from "../../../src/servers/ServerManager.ts"
 import { Journal } from "../../../src/store/journal/Journal.ts"
@@ -79,6 +90,8 @@ export const makeHarness = Effect.fnUntraced(function* (
   options: {
     readonly ports?: number /** A second node with that many ports. */
     readonly otherPorts?: number
+    /** How long a server of a rollout may wait for its node. */
+    readonly rolloutNodeTimeout?: Duration.Input
   } = {}
 ) {
   const folder = yield* temporaryFolder
@@ -89,6 +102,8 @@ export const makeHarness = Effect.fnUntraced(function* (
     { id: "n1", ports: options.ports ?? 100 },
     ...(otherPorts === undefined ? [] : [{ id: "n2", ports: otherPorts }])
   )
+  /** By blueprint; a change is that of a reload. */
+  const definitions = { ...blueprints }
   const daemon = new FakeDaemon("n1")
   const other = new FakeDaemon("n2")
 
@@ -113,9 +128,15 @@ export const makeHarness = Effect.fnUntraced(function* (
   ).pipe(Layer.provideMerge(storeAt(url)))
 
   const layer = (own: FakeNodes) =>
-    layerServers({ retryFrom: "1 millis", retryCap: "5 millis", migrationPause: "5 millis" }).pipe(
+    layerServers({
+      retryFrom: "1 millis",
+      retryCap: "5 millis",
+      migrationPause: "5 millis",
+      rolloutPause: "5 millis",
+      ...(options.rolloutNodeTimeout === undefined ? {} : { rolloutNodeTimeout: options.rolloutNodeTimeout })
+    }).pipe(
       Layer.provideMerge(
-        Layer.mergeAll(StoreTest, own.registry, own.balancer, DaemonClient.layer, blueprintsOf(blueprints))
+        Layer.mergeAll(StoreTest, own.registry, own.balancer, DaemonClient.layer, blueprintsOf(definitions))
       )
     )
 
@@ -126,6 +147,7 @@ export const makeHarness = Effect.fnUntraced(function* (
     const scope = yield* Effect.acquireRelease(Scope.make(), (scope) => Scope.close(scope, Exit.void))
     const context = yield* Layer.buildWithScope(Layer.fresh(layer(how.nodes ?? nodes)), scope)
     const servers = plain(Context.get(context, ServerManager))
+    const rollouts = plain(Context.get(context, Rollouts))
     const plane = Context.get(context, ControlPlane)
     const store = Context.get(context, Store)
     const repo = Context.get(context, ServerRepo)
@@ -177,6 +199,7 @@ export const makeHarness = Effect.fnUntraced(function* (
     )
     return {
       servers,
+      rollouts,
       lifecycle: plain(lifecycle),
       plane: plain(plane),
       store,
@@ -211,7 +234,7 @@ export const makeHarness = Effect.fnUntraced(function* (
       yield* store.write(Effect.andThen(repo.insert(record), transaction))
     }).pipe(Effect.provide(Layer.fresh(storeAt(url))))
 
-  return { nodes, daemon, other, database, start, createElsewhere }
+  return { nodes, daemon, other, database, definitions, start, createElsewhere }
 })
 
 /** A public event in short form. */
