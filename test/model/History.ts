@@ -10,10 +10,24 @@ export interface CreateBody {
   readonly overrides: { readonly env: { readonly OPERATION: string } }
 }
 
-/** The body of a change; each client writes a label of its own. */
+/** The body of a change; each client writes a label and a variable of its own. */
 export interface PatchBody {
   readonly labels?: Readonly<Record<string, string>>
   readonly expires_in?: number | null
+  readonly overrides?: {
+    readonly env?: Readonly<Record<string, string>>
+    readonly limits?: { readonly memory_limit: number }
+  }
+}
+
+/** The body of a rollout. */
+export interface RolloutBody {
+  readonly selector: { readonly ids: ReadonlyArray<string> }
+  readonly max_parallel: number
+  readonly on_failure: "pause" | "continue" | "rollback"
+  readonly restart: "now" | "when_stopped"
+  readonly start_timeout: number
+  readonly canary?: number
 }
 
 /** The request of a client. */
@@ -25,6 +39,13 @@ export type ClientRequest =
   | { readonly kind: "power"; readonly server: string; readonly action: PowerAction }
   | { readonly kind: "reinstall" | "reset" | "commands"; readonly server: string }
   | { readonly kind: "patch"; readonly server: string; readonly body: PatchBody }
+  | { readonly kind: "upgrade"; readonly server: string }
+  | { readonly kind: "roll-out"; readonly body: RolloutBody }
+  | {
+      readonly kind: "change-rollout"
+      readonly rollout: string
+      readonly change: "pause" | "resume" | "abort"
+    }
   /** Also recorded as one power action of each server. */
   | { readonly kind: "power-many"; readonly servers: ReadonlyArray<string>; readonly action: PowerAction }
   /** Also recorded as one deletion of each server. */
@@ -63,7 +84,7 @@ export interface Operation {
   readonly status: number | undefined
   /** Why no response arrived. */
   readonly lost?: string
-  /** The recorded part of the body: the id of a creation, the ids of a list, the `detail` of an error. */
+  /** The recorded part of the body: the id of a creation or a rollout, the ids of a list, the `detail` of an error. */
   readonly id?: string
   readonly node_id?: string
   readonly ids?: ReadonlyArray<string>

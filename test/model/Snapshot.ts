@@ -8,15 +8,28 @@ const text = Schema.String
 const whole = Schema.Int
 const json = <S extends Schema.Constraint>(schema: S) => Schema.fromJsonString(schema)
 
+/** The part of a definition that clients change. */
+const Definition = Schema.Struct({
+  save: Schema.Boolean,
+  limits: Limits,
+  env: Schema.Record(Schema.String, Schema.String)
+})
+
 const ServerRow = Schema.Struct({
   id: text,
   blueprint_id: text,
   node_id: text,
   allocations: json(Allocations),
   overrides: Schema.NullOr(
-    json(Schema.Struct({ env: Schema.optionalKey(Schema.Record(Schema.String, Schema.String)) }))
+    json(
+      Schema.Struct({
+        env: Schema.optionalKey(Schema.Record(Schema.String, Schema.String)),
+        limits: Schema.optionalKey(Limits)
+      })
+    )
   ),
-  definition: json(Schema.Struct({ save: Schema.Boolean, limits: Limits })),
+  definition: json(Definition),
+  redefinition: Schema.NullOr(json(Schema.Struct({ delivered: Schema.Boolean }))),
   status: ServerStatus,
   install: json(Schema.Struct({ phase: text })),
   start_pending: whole,
@@ -51,6 +64,8 @@ export const Tables = Schema.Struct({
   idempotency: Schema.Array(
     Schema.Struct({ key: text, response: json(Schema.Struct({ id: text, node_id: text })) })
   ),
+  rollouts: Schema.Array(Schema.Struct({ id: text, state: text, total: whole, done: whole })),
+  rollout_servers: Schema.Array(Schema.Struct({ rollout_id: text, server_id: text, active: whole })),
   moves: Schema.Array(Schema.Struct({ server_id: text, from_node: text, phase: text })),
   leftovers: Schema.Array(Schema.Struct({ server_id: text, node_id: text })),
   removals: Schema.Array(Schema.Struct({ server_id: text })),
@@ -70,7 +85,7 @@ export type Tables = typeof Tables.Type
 export const tableColumns: Readonly<Record<keyof Tables, { columns: string; order: string }>> = {
   servers: {
     columns:
-      "id, blueprint_id, node_id, allocations, overrides, definition, status, install, start_pending, last_sequence, labels, expires_at",
+      "id, blueprint_id, node_id, allocations, overrides, definition, redefinition, status, install, start_pending, last_sequence, labels, expires_at",
     order: "id"
   },
   ports: { columns: "node_id, address, port, server_id", order: "node_id, address, port" },
@@ -79,6 +94,8 @@ export const tableColumns: Readonly<Record<keyof Tables, { columns: string; orde
   journal: { columns: "cursor, at, topic, server_id, blueprint_id, payload", order: "cursor" },
   counters: { columns: "name, value", order: "name" },
   idempotency: { columns: "key, response", order: "key" },
+  rollouts: { columns: "id, state, total, done", order: "id" },
+  rollout_servers: { columns: "rollout_id, server_id, active", order: "rollout_id, server_id" },
   moves: { columns: "server_id, from_node, phase", order: "server_id" },
   leftovers: { columns: "server_id, node_id", order: "server_id, node_id" },
   removals: { columns: "server_id", order: "server_id" },
@@ -124,6 +141,8 @@ export interface InstanceSeen {
   readonly id: string
   readonly status: ServerStatus
   readonly phase: string
+  /** The newest definition that it has, in short form. */
+  readonly definition: string
   readonly ports: ReadonlyArray<string>
 }
 
@@ -141,6 +160,10 @@ export interface Snapshot {
   readonly replicas: ReadonlyArray<ReplicaSeen>
   readonly nodes: ReadonlyArray<NodeHas>
 }
+
+/** The short form of a definition: its limits and variables. */
+export const definitionOf = ({ env, limits }: Pick<typeof Definition.Type, "env" | "limits">): string =>
+  JSON.stringify([limits.memory_limit, Object.entries(env).toSorted()])
 
 /** Each allocated port as `address:port`. */
 export const portsOf = ({ mappings }: Allocations): ReadonlyArray<string> =>

@@ -2,8 +2,8 @@
 import { Effect } from "effect"
 import type { Random } from "../support/random.ts"
 import { adminKey } from "../support/Service.ts"
-import { blueprints } from "./definitions.ts"
-import type { ClientRequest, CreateBody, ListPath, PatchBody, ServerPath } from "./History.ts"
+import { blueprints, memoryLimits } from "./definitions.ts"
+import type { ClientRequest, CreateBody, ListPath, PatchBody, RolloutBody, ServerPath } from "./History.ts"
 import { makeClient } from "./http.ts"
 import type { Recorder } from "./Recorder.ts"
 import { keptOf, partsOf, requestOf } from "./requests.ts"
@@ -50,7 +50,12 @@ const serverPaths: readonly [ServerPath, ...ReadonlyArray<ServerPath>] = [
 ]
 const actions = ["start", "start", "start", "stop", "stop", "restart", "kill", "pause", "unpause"] as const
 
-export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => {
+/** @param writeBlueprints writes the blueprints of another generation */
+export const makeClients = (
+  recorder: Recorder,
+  urls: ReadonlyArray<string>,
+  writeBlueprints: (generation: number) => Effect.Effect<void>
+) => {
   /** By id: servers without an acknowledged deletion. */
   const undeleted = new Map<string, Known>()
   const known: Array<Known> = []
@@ -59,8 +64,11 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
   const busy = new Set<string>()
   /** Servers whose expiry was changed. */
   const expiring = new Set<string>()
+  /** Rollouts that may not be over. */
+  const rollouts = new Set<string>()
   let keys = 0
   let values = 0
+  let generation = 0
 
   /** Sends requests and records the responses. */
   const sender = Effect.fnUntraced(function* (client: string) {
@@ -159,13 +167,55 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
       Array.from({ length: 1 + random.below(MANY) }, someServer).filter((id) => id !== undefined)
 
     const patch = (server: string) => {
+      const own = name.replaceAll(" ", "_").toUpperCase()
+      const memory_limit = random.pick(memoryLimits)
+      const overrides = [
+        { env: { [own]: String(values++) } },
+        { limits: { memory_limit } },
+        undefined,
+        undefined
+      ][random.below(4)]
       const body: PatchBody = {
+        ...(overrides === undefined ? {} : { overrides }),
         ...(random.below(4) === 0 ? {} : { labels: { [name.replaceAll(" ", "-")]: String(values++) } }),
         ...(random.below(6) === 0 ? { expires_in: random.below(2) === 0 ? null : EXPIRES_IN } : {})
       }
       if (body.expires_in !== undefined) expiring.add(server)
       return ask({ kind: "patch", server, body })
     }
+
+    const reload = Effect.gen(function* () {
+      if (random.below(2) === 0) yield* writeBlueprints(++generation)
+      yield* ask({ kind: "reload", folder: random.pick(["blueprints", "blueprints", "software"] as const) })
+    })
+
+    const rollOut = Effect.suspend(() => {
+      const ids = [...new Set(some())]
+      const known = [...rollouts]
+      const rollout = known[random.below(known.length)]
+      if (rollout !== undefined && (random.below(2) === 0 || ids.length === 0)) {
+        const change = random.pick(["pause", "resume", "resume", "abort"] as const)
+        return Effect.tap(ask({ kind: "change-rollout", rollout, change }), ({ status }) =>
+          Effect.sync(() => {
+            if (change === "abort" && status === 200) rollouts.delete(rollout)
+          })
+        )
+      }
+      if (ids.length === 0) return Effect.void
+      const body: RolloutBody = {
+        selector: { ids },
+        max_parallel: 1 + random.below(3),
+        on_failure: random.pick(["pause", "continue", "rollback"] as const),
+        restart: random.pick(["now", "when_stopped"] as const),
+        start_timeout: 5,
+        ...(random.below(3) === 0 ? { canary: 1 } : {})
+      }
+      return Effect.tap(ask({ kind: "roll-out", body }), ({ id }) =>
+        Effect.sync(() => {
+          if (id !== undefined) rollouts.add(id)
+        })
+      )
+    })
 
     const deleteMany = Effect.suspend(() => {
       const servers = [...new Set(some())]
@@ -186,7 +236,7 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
       if (what < (isFull ? 4 : 16)) return create
       if (what < 20) return repeat
       if (what < 23) return drain
-      if (what < 24) return ask({ kind: "reload", folder: random.pick(["blueprints", "software"] as const) })
+      if (what < 24) return reload
       if (what < 25) return ask({ kind: "ticket" })
       if (what < 33) return ask({ kind: "list", what: random.pick(lists) })
       if (what < 36) return ask({ kind: "get-node", node: random.pick(nodeIds) })
@@ -202,7 +252,9 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
         return ask({ kind: "power-many", servers, action: random.pick(actions) })
       }
       if (what < 76) return deleteMany
-      if (what < (isFull ? 86 : 81)) {
+      if (what < 78) return ask({ kind: "upgrade", server })
+      if (what < 80) return rollOut
+      if (what < (isFull ? 88 : 84)) {
         return Effect.tap(ask({ kind: "delete", server, force: random.below(3) === 0 }), ({ status }) =>
           Effect.sync(() => {
             if (status === 200 || status === 404) undeleted.delete(server)
@@ -238,6 +290,24 @@ export const makeClients = (recorder: Recorder, urls: ReadonlyArray<string>) => 
       const send = yield* sender("after")
       for (const server of expiring) {
         const requested = { kind: "patch", server, body: { expires_in: null } } as const
+        let status: number | undefined
+        for (let turn = 0; status !== 200 && status !== 404 && status !== 409; turn++)
+          ({ status } = yield* send(requested, turn % urls.length))
+      }
+    }).pipe(Effect.scoped),
+    /** Aborts every rollout that is not over, also those without a response. */
+    abortRollouts: Effect.gen(function* () {
+      const request = yield* makeClient(adminKey)
+      const send = yield* sender("after")
+      const listed = request(urls[0] ?? "", { method: "GET", path: "/api/rollouts?limit=100" }).pipe(
+        Effect.repeat({ while: (answer) => !("status" in answer) || answer.status !== 200 })
+      )
+      const answer = yield* listed
+      const all: ReadonlyArray<{ readonly id: string; readonly finished_at?: string }> =
+        "text" in answer ? JSON.parse(answer.text) : []
+      for (const { finished_at, id } of all) {
+        if (finished_at !== undefined) continue
+        const requested = { kind: "change-rollout", rollout: id, change: "abort" } as const
         let status: number | undefined
         for (let turn = 0; status !== 200 && status !== 404 && status !== 409; turn++)
           ({ status } = yield* send(requested, turn % urls.length))

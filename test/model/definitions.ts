@@ -17,18 +17,20 @@ export const kinds: Readonly<Record<string, Kind>> = {
   boundless: { save: false, ports: 1, memory: undefined }
 }
 
-export const files = {
-  software: { "game.yml": softwareFile("game") },
-  blueprints: Object.fromEntries(
+/** The files of all blueprints; each generation is another definition. */
+export const blueprintFiles = (generation: number) =>
+  Object.fromEntries(
     Object.entries(kinds).map(([id, { memory, ports, save }]) => [
       `${id}.yml`,
       blueprintFile(id, "game", {
         save,
-        server: { ports, limits: memory === undefined ? {} : { memory_limit: memory } }
+        server: { ports, limits: memory === undefined ? {} : { memory_limit: memory } },
+        rest: { state: { env: { GENERATION: String(generation) } } }
       })
     ])
   )
-}
+
+export const files = { software: { "game.yml": softwareFile("game") }, blueprints: blueprintFiles(0) }
 
 /** The blueprints of new servers, repeated by weight. */
 export const blueprints = ["kept", "kept", "kept", "passing", "passing", "wide", "wide", "boundless"] as const
@@ -37,8 +39,14 @@ export const blueprints = ["kept", "kept", "kept", "passing", "passing", "wide",
 export const isEphemeral = ({ blueprint_id }: Pick<CreateBody, "blueprint_id">): boolean =>
   kinds[blueprint_id]?.save === false
 
-/** The memory that a server of a blueprint commits, in bytes. */
-export const memoryOf = (blueprint_id: string): number => {
+/** The limits of a server without overrides. */
+export const limitsOf = (blueprint_id: string) => {
   const memory = kinds[blueprint_id]?.memory
-  return committedMemoryBytes(memory === undefined ? {} : { memory_limit: memory })
+  return memory === undefined ? {} : { memory_limit: memory }
 }
+
+/** The memory that a server without overrides commits, in bytes. */
+export const memoryOf = (blueprint_id: string): number => committedMemoryBytes(limitsOf(blueprint_id))
+
+/** The memory limits that clients set, in MiB. */
+export const memoryLimits = [64, 96, 128] as const

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import type { History, Operation } from "./History.ts"
 import { answers, found, gone } from "./invariants/answers.ts"
-import { expiry, lastPatch } from "./invariants/changes.ts"
+import { expiry, lastPatch, overridden, rollouts } from "./invariants/changes.ts"
 import { acknowledged, deletions, idempotency, unchanged, whole } from "./invariants/creations.ts"
 import { drains } from "./invariants/drains.ts"
 import { capacity, ports } from "./invariants/holdings.ts"
@@ -241,7 +241,7 @@ const broken: ReadonlyArray<readonly [(typeof invariants)[number], string, Histo
     deletions,
     "a deleted server that its node has",
     withNode("n0", ({ instances }) => ({
-      instances: [...instances, { id: "srv_c", status: "offline", phase: "ready", ports: [] }]
+      instances: [...instances, { id: "srv_c", status: "offline", phase: "ready", definition: "", ports: [] }]
     })),
     /srv_c was deleted \(operation 5\), and n0 has it/
   ],
@@ -490,7 +490,7 @@ const broken: ReadonlyArray<readonly [(typeof invariants)[number], string, Histo
     agreement,
     "a node with a server of another node",
     withNode("n0", ({ instances }) => ({
-      instances: [...instances, { id: "srv_b", status: "offline", phase: "ready", ports: [] }]
+      instances: [...instances, { id: "srv_b", status: "offline", phase: "ready", definition: "", ports: [] }]
     })),
     /n0 has srv_b, whose record is on n1/
   ],
@@ -565,6 +565,50 @@ const broken: ReadonlyArray<readonly [(typeof invariants)[number], string, Histo
       )
     })),
     /srv_a expires at 2026.*operation 14/
+  ],
+  [
+    overridden,
+    "a definition without an override",
+    withTables(({ servers }) => ({
+      servers: servers.map((server) =>
+        server.id === "srv_a"
+          ? { ...server, overrides: { ...server.overrides, limits: { memory_limit: 96 } } }
+          : server
+      )
+    })),
+    /srv_a overrides its memory with 96; its definition: 64/
+  ],
+  [
+    overridden,
+    "a definition with another variable",
+    withTables(({ servers }) => ({
+      servers: servers.map((server) =>
+        server.id === "srv_a" ? { ...server, definition: { ...server.definition, env: {} } } : server
+      )
+    })),
+    /srv_a overrides OPERATION with key-a/
+  ],
+  [
+    rollouts,
+    "a rollout that is done with a part of its servers",
+    withTables(({ rollouts: all }) => ({ rollouts: all.map((one) => ({ ...one, done: 1 })) })),
+    /rollout_a is done with 1 of 2/
+  ],
+  [
+    rollouts,
+    "a rollout that is over and holds a server",
+    withTables(({ rollout_servers: all }) => ({
+      rollout_servers: all.map((one) => ({ ...one, active: 1 }))
+    })),
+    /rollout_a holds srv_b/
+  ],
+  [
+    agreement,
+    "a node with an earlier definition",
+    withNode("n0", ({ instances }) => ({
+      instances: instances.map((instance) => ({ ...instance, definition: "earlier" }))
+    })),
+    /srv_a has earlier on n0/
   ],
   [
     state,

@@ -29,7 +29,8 @@ describe("design: every acknowledged change survives any fault, and all replicas
         recorder.line({ seed, seconds, plan })
         const clients = makeClients(
           recorder,
-          setup.replicas.map(({ url }) => url)
+          setup.replicas.map(({ url }) => url),
+          setup.writeBlueprints
         )
         let isOver = false
         const working = yield* Effect.forkChild(
@@ -67,6 +68,7 @@ describe("design: every acknowledged change survives any fault, and all replicas
         yield* Fiber.join(working)
         yield* clients.undrainAll
         yield* clients.keepAll
+        yield* clients.abortRollouts
 
         const rest = yield* Effect.result(
           eventually(

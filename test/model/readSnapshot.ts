@@ -4,6 +4,7 @@ import { statementsOn } from "../support/postgresDatabase.ts"
 import { adminKey, requestTo } from "../support/Service.ts"
 import { expectStatus } from "../support/servers.ts"
 import {
+  definitionOf,
   INCLUDE,
   Listed,
   NodeSeen,
@@ -46,8 +47,9 @@ export const readSnapshot = Effect.fnUntraced(function* (setup: Setup) {
   const tables = yield* readTables(setup.url)
   const replicas = yield* Effect.forEach(setup.replicas, (replica) => readReplica(replica, ids))
   const nodes = setup.nodes.map(({ brain, id, sentReports }) => {
-    const instances = [...brain.instances].map(([server, { install, spec, status }]) => ({
+    const instances = [...brain.instances].map(([server, { install, next, spec, status }]) => ({
       id: server,
+      definition: definitionOf((next ?? spec).definition),
       status,
       phase: install.phase,
       ports: portsOf(spec.allocations)
@@ -62,6 +64,8 @@ export const readSnapshot = Effect.fnUntraced(function* (setup: Setup) {
   })
   return { tables, replicas, nodes } satisfies Snapshot
 })
+
+const isOver = (state: string) => ["done", "failed", "rolled_back", "aborted"].includes(state)
 
 /** The work in progress, in short form; empty: the run is idle. */
 export const pendingWork = (setup: Setup, { nodes, replicas, tables }: Snapshot): ReadonlyArray<string> => {
@@ -87,6 +91,12 @@ export const pendingWork = (setup: Setup, { nodes, replicas, tables }: Snapshot)
         ? []
         : [`${what}; its node: ${there.status}, ${there.phase}`]
     }),
+    ...tables.servers
+      .filter(({ redefinition }) => redefinition?.delivered === false)
+      .map(({ id, node_id }) => `${node_id} does not have the definition of ${id}`),
+    ...tables.rollouts
+      .filter(({ state }) => !isOver(state))
+      .map(({ id, state }) => `rollout ${id} is ${state}`),
     ...tables.moves
       .filter(({ phase }) => phase !== "failed")
       .map(({ phase, server_id }) => `${server_id} is ${phase}`),

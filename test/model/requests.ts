@@ -35,6 +35,12 @@ export const requestOf = (requested: ClientRequest): HttpRequest => {
       }
     case "patch":
       return { method: "PATCH", path: `/api/servers/${requested.server}`, body: requested.body }
+    case "upgrade":
+      return { method: "POST", path: `/api/servers/${requested.server}/upgrade`, body: {} }
+    case "roll-out":
+      return { method: "POST", path: "/api/rollouts", body: requested.body }
+    case "change-rollout":
+      return { method: "POST", path: `/api/rollouts/${requested.rollout}/${requested.change}` }
     case "power-many":
       return {
         method: "POST",
@@ -102,6 +108,8 @@ export const keptOf = (requested: ClientRequest, { malformed, status, text }: Ht
         ? { id: body.id, node_id: body.node_id }
         : wrong(`a creation that answers ${text}`)
     }
+    if (requested.kind === "roll-out")
+      return typeof body.id === "string" ? { id: body.id } : wrong(`a rollout that answers ${text}`)
     const parts = partsOf(requested)
     if (parts.length > 0) {
       const outcomes = new Map(parts.map(({ server }) => [server, outcomeOf(body[server])]))

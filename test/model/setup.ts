@@ -1,7 +1,7 @@
 /** The parts of a run: a database, replicas, nodes, and subscribers at each replica. */
 import { Effect } from "effect"
 import { subscriber } from "../support/balancer.ts"
-import { definitions } from "../support/definitions.ts"
+import { definitions, writeFiles } from "../support/definitions.ts"
 import { postgresFaults, restartable, tcpProxy, wallClock } from "../support/faults/index.ts"
 import { nodeIs } from "../support/nodes.ts"
 import { freePorts } from "../support/ports.ts"
@@ -11,7 +11,7 @@ import { replicaSet } from "../support/replicaSet.ts"
 import { adminKey, ended, type Service } from "../support/Service.ts"
 import { type MessageFaults, makeSimulatedNode } from "../support/SimulatedNode.ts"
 import { arrivals } from "./arrivals.ts"
-import { files } from "./definitions.ts"
+import { blueprintFiles, files } from "./definitions.ts"
 import { logLevel, REPLICAS, seed } from "./settings.ts"
 
 export const nodeIds = ["n0", "n1", "n2", "n3"] as const
@@ -108,7 +108,7 @@ const makeNode = Effect.fnUntraced(function* (
 export type ModelNode = Effect.Success<ReturnType<typeof makeNode>>
 
 export const makeSetup = Effect.gen(function* () {
-  const { env } = yield* definitions(files)
+  const { blueprints, env } = yield* definitions(files)
   const server = yield* startPostgres()
   const set = yield* replicaSet({ ...env, ...settings }, server)
   const port = yield* freePorts(REPLICAS)
@@ -136,7 +136,9 @@ export const makeSetup = Effect.gen(function* () {
         ({ received }) => ({ name: `${kind} at replica ${replica.index}`, received })
       )
   )
-  return { database: postgresFaults(server), nodes, replicas, subscribers, url: set.url }
+  /** Writes the blueprints of another generation; a reload reads them. */
+  const writeBlueprints = (generation: number) => writeFiles(blueprints, blueprintFiles(generation))
+  return { database: postgresFaults(server), nodes, writeBlueprints, replicas, subscribers, url: set.url }
 })
 
 export type Setup = Effect.Success<typeof makeSetup>

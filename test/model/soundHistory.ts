@@ -1,9 +1,16 @@
 /** A small correct history; each test of an invariant changes it in one place. */
 import type { Allocations } from "../../src/domain/Allocation.ts"
 import type { ServerStatus } from "../../src/domain/ServerStatus.ts"
-import { kinds, memoryOf } from "./definitions.ts"
+import { kinds, limitsOf, memoryOf } from "./definitions.ts"
 import type { ClientRequest, CreateBody, History, Operation, StreamEvent } from "./History.ts"
-import { type JournalRow, portsOf, type ReplicaSeen, type Snapshot, type Tables } from "./Snapshot.ts"
+import {
+  definitionOf,
+  type JournalRow,
+  portsOf,
+  type ReplicaSeen,
+  type Snapshot,
+  type Tables
+} from "./Snapshot.ts"
 
 const NODES = ["n0", "n1"] as const
 const PORTS = 10
@@ -111,7 +118,12 @@ const tables: Tables = {
     node_id,
     allocations: allocationsOf(ports),
     overrides: body.overrides,
-    definition: { save: kinds[body.blueprint_id]?.save ?? true, limits: {} },
+    definition: {
+      save: kinds[body.blueprint_id]?.save ?? true,
+      limits: limitsOf(body.blueprint_id),
+      env: { GENERATION: "0", ...body.overrides.env }
+    },
+    redefinition: null,
     status: statuses.at(-1) ?? "installing",
     install: { phase: "ready" },
     start_pending: 0,
@@ -132,6 +144,8 @@ const tables: Tables = {
   journal,
   counters: [{ name: "journal", value: journal.length }],
   idempotency: made.map(({ id, key, node_id }) => ({ key: `env:${key}`, response: { id, node_id } })),
+  rollouts: [{ id: "rollout_a", state: "done", total: 2, done: 2 }],
+  rollout_servers: [{ rollout_id: "rollout_a", server_id: "srv_b", active: 0 }],
   moves: [],
   leftovers: [],
   removals: [],
@@ -178,6 +192,7 @@ const end: Snapshot = {
         id: server.id,
         status: server.status,
         phase: "ready",
+        definition: definitionOf(server.definition),
         ports: portsOf(server.allocations)
       })),
     sentReports: new Map(

@@ -1,4 +1,4 @@
-import type { History, Invariant, Operation } from "../History.ts"
+import type { History, Invariant, Operation, PatchBody } from "../History.ts"
 
 type Operations = Pick<History, "operations">
 
@@ -19,30 +19,80 @@ export const withExpiry = (history: Operations): ReadonlySet<string> =>
 const isUncertain = ({ status, unchanged }: Operation): boolean =>
   status === undefined || (status >= 500 && unchanged !== true)
 
-/** Each label has the value of its last acknowledged change, or of one whose outcome is unknown. */
+/** What a client writes with values of its own. */
+const written = {
+  label: (body: PatchBody) => body.labels,
+  variable: (body: PatchBody) => body.overrides?.env
+} as const
+
+/** Each label and variable has the value of its last acknowledged change, or of one whose outcome is unknown. */
 export const lastPatch: Invariant = {
-  name: "the last change of a label decides its value",
+  name: "the last change of a label or variable decides its value",
   problems: (history) => {
     const patches = Map.groupBy(patchesOf(history), ({ requested }) => requested.server)
-    return history.end.tables.servers.flatMap(({ id, labels }) => {
+    return history.end.tables.servers.flatMap(({ id, labels, overrides }) => {
       const ofServer = patches.get(id) ?? []
-      const keys = new Set([
-        ...Object.keys(labels ?? {}),
-        ...ofServer.flatMap(({ requested }) => Object.keys(requested.body.labels ?? {}))
-      ])
-      return [...keys].flatMap((key) => {
-        const writes = ofServer.filter(({ requested }) => requested.body.labels?.[key] !== undefined)
-        const last = writes.findLast(({ status }) => status === 200)
-        const possible = [last, ...writes.filter(isUncertain)].map(
-          (write) => write?.requested.body.labels?.[key]
-        )
-        const value = labels?.[key]
-        return possible.includes(value)
-          ? []
-          : [`label ${key} of ${id} is ${value}; operation ${last?.n} made it ${possible[0]}`]
-      })
+      const { OPERATION: _, ...env } = overrides?.env ?? {}
+      return [
+        ...lastWrites("label", id, labels ?? {}, ofServer),
+        ...lastWrites("variable", id, env, ofServer)
+      ]
     })
   }
+}
+
+type Patch = ReturnType<typeof patchesOf>[number]
+
+const lastWrites = (
+  what: keyof typeof written,
+  id: string,
+  values: Readonly<Record<string, string>>,
+  patches: ReadonlyArray<Patch>
+): ReadonlyArray<string> => {
+  const valuesOf = (patch: Patch | undefined) =>
+    patch === undefined ? {} : (written[what](patch.requested.body) ?? {})
+  const keys = new Set([...Object.keys(values), ...patches.flatMap((patch) => Object.keys(valuesOf(patch)))])
+  return [...keys].flatMap((key) => {
+    const writes = patches.filter((patch) => valuesOf(patch)[key] !== undefined)
+    const last = writes.findLast(({ status }) => status === 200)
+    const possible = [last, ...writes.filter(isUncertain)].map((write) => valuesOf(write)[key])
+    return possible.includes(values[key])
+      ? []
+      : [`${what} ${key} of ${id} is ${values[key]}; operation ${last?.n} made it ${possible[0]}`]
+  })
+}
+
+/** The definition of a server has its overrides. */
+export const overridden: Invariant = {
+  name: "a definition has the overrides of its server",
+  problems: ({ end }) =>
+    end.tables.servers.flatMap(({ definition, id, overrides }) => {
+      const { env = {}, limits = {} } = overrides ?? {}
+      const missing = Object.entries(env).filter(([name, value]) => definition.env[name] !== value)
+      return [
+        ...missing.map(
+          ([name, value]) => `${id} overrides ${name} with ${value}; its definition: ${definition.env[name]}`
+        ),
+        ...(limits.memory_limit === undefined || limits.memory_limit === definition.limits.memory_limit
+          ? []
+          : [
+              `${id} overrides its memory with ${limits.memory_limit}; its definition: ${definition.limits.memory_limit}`
+            ])
+      ]
+    })
+}
+
+/** A rollout that is over has done all its servers, or says which failed, and holds none. */
+export const rollouts: Invariant = {
+  name: "a rollout that is over is complete",
+  problems: ({ end: { tables } }) => [
+    ...tables.rollouts.flatMap(({ done, id, state, total }) =>
+      state === "done" && done !== total ? [`rollout ${id} is done with ${done} of ${total}`] : []
+    ),
+    ...tables.rollout_servers.flatMap(({ active, rollout_id, server_id }) =>
+      active === 1 ? [`rollout ${rollout_id} holds ${server_id}`] : []
+    )
+  ]
 }
 
 /** A server whose expiry was removed does not expire. */

@@ -1,4 +1,4 @@
-import { memoryOf } from "../definitions.ts"
+import { committedMemoryBytes } from "../../../src/domain/Limits.ts"
 import type { Invariant } from "../History.ts"
 import { portsOf } from "../Snapshot.ts"
 
@@ -63,7 +63,7 @@ export const capacity: Invariant = {
   problems: ({ end }) => {
     const { replicas, tables } = end
     const expected = tables.servers.map(
-      ({ blueprint_id, id, node_id }) => `${id} on ${node_id}: ${memoryOf(blueprint_id)}`
+      ({ definition, id, node_id }) => `${id} on ${node_id}: ${committedMemoryBytes(definition.limits)}`
     )
     const held = tables.holdings.map(
       ({ memory_bytes, node_id, server_id }) => `${server_id} on ${node_id}: ${memory_bytes}`
@@ -73,7 +73,7 @@ export const capacity: Invariant = {
       ...missing(held, expected).map((one) => `held: ${one}; it is not in the records`),
       ...tables.nodes.flatMap(({ capacity: { memory_bytes }, id }) => {
         const there = tables.servers.filter(({ node_id }) => node_id === id)
-        const memory = there.reduce((sum, { blueprint_id }) => sum + memoryOf(blueprint_id), 0)
+        const memory = there.reduce((sum, { definition }) => sum + committedMemoryBytes(definition.limits), 0)
         const sum = tables.commitments.find(({ node_id }) => node_id === id)
         return [
           ...((sum?.servers ?? 0) === there.length && (sum?.memory_bytes ?? 0) === memory

@@ -1,7 +1,7 @@
 /** All invariants of a run. */
 import type { Invariant } from "../History.ts"
 import { answers, found, gone } from "./answers.ts"
-import { expiry, lastPatch } from "./changes.ts"
+import { expiry, lastPatch, overridden, rollouts } from "./changes.ts"
 import { acknowledged, deletions, idempotency, unchanged, whole } from "./creations.ts"
 import { drains } from "./drains.ts"
 import { capacity, ports } from "./holdings.ts"
@@ -31,5 +31,7 @@ export const invariants: ReadonlyArray<Invariant> = [
   lastPowerAction,
   started,
   lastPatch,
-  expiry
+  expiry,
+  overridden,
+  rollouts
 ]

@@ -26,6 +26,9 @@ const isCertain = ({ nodeActions, operations, end }: History) => {
   const wiped = new Set(nodeActions.flatMap(({ node, server }) => (server === undefined ? [node] : [])))
   for (const { server } of nodeActions) if (server !== undefined) wild.add(server)
   for (const { requested, status } of operations) {
+    // A rollout restarts servers.
+    if (requested.kind === "roll-out") for (const id of requested.body.selector.ids) wild.add(id)
+    if (requested.kind === "upgrade") wild.add(requested.server)
     if (requested.kind === "reinstall" || requested.kind === "reset" || requested.kind === "delete")
       wild.add(requested.server)
     if (requested.kind === "power" && status !== 200 && !REFUSED.includes(status ?? 0))

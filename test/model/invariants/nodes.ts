@@ -1,8 +1,9 @@
 import { changes } from "../../support/SimulatedNode.ts"
 import type { History, Invariant } from "../History.ts"
+import { definitionOf } from "../Snapshot.ts"
 import { firstNodes, isInstall, newest, type Timeline, timelinesOf } from "./timelines.ts"
 
-/** Each node has exactly the servers of its records, in their state. */
+/** Each node has exactly the servers of its records, in their state and with their definitions. */
 export const agreement: Invariant = {
   name: "nodes have the servers of their records",
   problems: ({ end }) => {
@@ -14,6 +15,14 @@ export const agreement: Invariant = {
         ...tables.servers
           .filter(({ id, node_id }) => node_id === node && !has.has(id))
           .map(({ id }) => `${node} does not have ${id}`),
+        ...instances.flatMap(({ definition, id }) => {
+          const record = records.get(id)
+          if (record?.node_id !== node) return []
+          const expected = definitionOf(record.definition)
+          return definition === expected
+            ? []
+            : [`${id} has ${definition} on ${node}; its record: ${expected}`]
+        }),
         ...instances.flatMap(({ id, phase, status }) => {
           const record = records.get(id)
           if (record?.node_id !== node)
