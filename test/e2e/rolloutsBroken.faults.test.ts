@@ -1,6 +1,7 @@
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import type { ServerId } from "../../src/domain/Id.ts"
 import type { Rollout } from "../../src/domain/Rollout.ts"
 import { seedServers } from "../bench/seed.ts"
 import { blueprintFile, definitions, softwareFile, writeFiles } from "../support/definitions.ts"
@@ -163,7 +164,19 @@ describe("life.md, Rollouts: 5,000 servers", () => {
         })
         const api = yield* startService({ dataDir, env: { ...alone, ...folders.env } })
         const { key } = yield* nodeKey(api, "node-1")
-        yield* makeSimulatedNode({ id: "node-1", key, control: [api.url], ports: "1-65535" })
+        const has = (id: ServerId) => ({
+          id,
+          status: "offline" as const,
+          install: { phase: "ready" as const },
+          unsent_reports: 0
+        })
+        yield* makeSimulatedNode({
+          id: "node-1",
+          key,
+          control: [api.url],
+          ports: "1-65535",
+          registration: { servers: ids.map(has) }
+        })
         const offline = Effect.map(
           expectStatus(api, 200, "GET", "/api/servers?status=offline&ids_only=true"),
           ({ json }) => json.length
