@@ -5,6 +5,7 @@ import { DefinitionChange } from "../domain/DefinitionChange.ts"
 import {
   Conflict,
   CursorExpired,
+  Forbidden,
   InvalidRequest,
   NodeFailure,
   NotFound,
@@ -209,7 +210,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       params,
       payload: PatchServer,
       success: ServerBody,
-      error: nodeErrors
+      error: [...nodeErrors, Forbidden]
     })
       .middleware(Writes)
       .annotateMerge(summary("Change name, labels, expiry and overrides")),
@@ -217,7 +218,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       params,
       payload: [UpgradeServer, Schema.Null],
       success: [Upgrade, Upgrade.pipe(HttpApiSchema.status(202))],
-      error: nodeErrors
+      error: [...nodeErrors, Forbidden]
     })
       .middleware(Writes)
       .annotateMerge(summary("Resolve the blueprint again; the server keeps its data, its id and its ports")),

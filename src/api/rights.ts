@@ -1,6 +1,8 @@
 /** The right that each route needs (operators.md, "Keys"). A route that is not in the table needs the scope `AppAdmin`. */
+import { Effect } from "effect"
 import type { Right } from "../domain/KeyScope.ts"
-import type { Principal } from "./Principal.ts"
+import { Authorization } from "./Authorization.ts"
+import { CurrentPrincipal, type Principal } from "./Principal.ts"
 import type { Scopes } from "./routePolicy.ts"
 
 /** By `group.endpoint`. */
@@ -36,6 +38,7 @@ export const neededRights: Readonly<Record<string, Right>> = {
   "servers.patch": "change",
   "servers.reset": "change",
   "servers.reinstall": "change",
+  "servers.upgrade": "change",
   "servers.create": "create",
   "servers.remove": "delete",
   "servers.removeMany": "delete",
@@ -65,3 +68,9 @@ export const lackingOf = (
   if (isOpen && (rights === undefined || (right !== undefined && rights.has(right)))) return undefined
   return isOpen && right !== undefined ? `: ${right}` : ` the scope ${scopes[0]}`
 }
+
+/** Returns what the caller lacks to delete servers, as {@link lackingOf}. */
+export const lackingToDelete = Effect.gen(function* () {
+  const caller = yield* CurrentPrincipal
+  return caller === undefined ? undefined : lackingOf(caller, "delete", Authorization.scopes)
+})

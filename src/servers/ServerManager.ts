@@ -3,7 +3,7 @@ import type { Versioned } from "../api/conditional.ts"
 import type { LinesRequest } from "../api/Daemon.ts"
 import type { CreationPlan } from "../api/ServersGroup.ts"
 import type { CrashRecord } from "../domain/CrashRecord.ts"
-import { Conflict, InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
+import { Conflict, type Forbidden, InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import type { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import type { Page } from "../domain/Pagination.ts"
@@ -96,12 +96,13 @@ export class ServerManager extends Context.Service<
      *
      * @error Conflict       the server is being deleted; with overrides also: it migrates, its blueprint is gone, or its
      * node is of an earlier version
+     * @error Forbidden      the change deletes the server, and the caller may not delete servers
      * @error InvalidRequest too many labels, or overrides that do not fit
      * @error Unavailable    limits that do not fit on the node
      */
-    patch(id: ServerId, change: ServerChange): Effect.Effect<void, NodeCallError>
+    patch(id: ServerId, change: ServerChange): Effect.Effect<void, NodeCallError | Forbidden>
     /** Resolves the definition of a server again; returns the changes. Errors as {@link patch}. */
-    upgrade(id: ServerId, request: UpgradeRequest): Effect.Effect<Upgrade, NodeCallError>
+    upgrade(id: ServerId, request: UpgradeRequest): Effect.Effect<Upgrade, NodeCallError | Forbidden>
     /**
      * Returns crashes, newest first (life.md, "Crashes").
      *

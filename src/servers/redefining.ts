@@ -1,14 +1,16 @@
 import { isDeepStrictEqual } from "node:util"
 import { Effect, Option } from "effect"
+import { lackingToDelete } from "../api/rights.ts"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { changeOverrides } from "../blueprints/changeOverrides.ts"
 import type { DefinitionChange } from "../domain/DefinitionChange.ts"
 import { changesBetween, revisionOf } from "../domain/definitionChanges.ts"
-import { Conflict } from "../domain/errors.ts"
+import { Conflict, Forbidden } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import type { ServerPatch } from "../domain/Labels.ts"
 import type { OverridesChange } from "../domain/Overrides.ts"
 import type { ServerRecord } from "../domain/Server.ts"
+import type { ServerDefinition } from "../domain/ServerDefinition.ts"
 import { isUnknownToNode, makeNodeCalls } from "./nodeCalls.ts"
 import { makeDeliver } from "./records/deliver.ts"
 import { makeNodeErrors, type NodeCallError } from "./records/nodeErrors.ts"
@@ -44,6 +46,24 @@ const daemonTooOld = ({ node_id }: ServerRecord) =>
     detail: `the daemon of node ${node_id} is of an earlier version: it cannot change the definition of a server`,
     hint: "Upgrade the daemon of the node, then repeat the request."
   })
+
+/** Whether a server expires earlier than before; null, undefined: never. */
+const isEarlier = (after: string | null | undefined, before: string | undefined) =>
+  typeof after === "string" && (before === undefined || Date.parse(after) < Date.parse(before))
+
+/** Returns a check that refuses what deletes a server that would stay, unless the caller may delete servers. */
+const makeDeletionCheck = Effect.map(lackingToDelete, (lacking) => {
+  const refuseIf = (deletes: boolean, why: string) =>
+    deletes && lacking !== undefined
+      ? Effect.fail(new Forbidden({ detail: `the API key lacks${lacking}: ${why}` }))
+      : Effect.void
+  return {
+    expiry: (record: ServerRecord, expires_at: string | null | undefined) =>
+      refuseIf(isEarlier(expires_at, record.expires_at), "the server would expire earlier"),
+    save: ({ definition }: ServerRecord, next: ServerDefinition) =>
+      refuseIf(definition.save && !next.save, "without `save`, the server is deleted when it ends")
+  }
+})
 
 /** The routes that change the definition of a server (life.md, "Changing"). */
 export const makeRedefining = Effect.gen(function* () {
@@ -95,12 +115,14 @@ export const makeRedefining = Effect.gen(function* () {
     id: ServerId,
     { overrides, ...settings }: ServerChange
   ) {
+    const check = yield* makeDeletionCheck
+    yield* check.expiry(yield* recordOf(id), settings.expires_at)
     if (overrides === undefined) return yield* lifecycle.patch(id, settings)
-    const by = (record: ServerRecord) =>
-      Effect.map(
-        changeOverrides(record, overrides, blueprints.resolve),
-        (changed): NewDefinition => ({ ...changed, settings })
-      )
+    const by = Effect.fnUntraced(function* (record: ServerRecord) {
+      const changed = yield* changeOverrides(record, overrides, blueprints.resolve)
+      yield* check.save(record, changed.definition)
+      return { ...changed, settings } satisfies NewDefinition
+    })
     yield* locks.withLock(id)(redefine(id, by))
   })
 
@@ -114,8 +136,12 @@ export const makeRedefining = Effect.gen(function* () {
       revision: revisionOf(definition)
     }
     if (!request.dry_run) {
-      const by = (now: ServerRecord) =>
-        Effect.map(today(now), (definition): NewDefinition => ({ definition }))
+      const check = yield* makeDeletionCheck
+      const by = Effect.fnUntraced(function* (now: ServerRecord) {
+        const definition = yield* today(now)
+        yield* check.save(now, definition)
+        return { definition } satisfies NewDefinition
+      })
       yield* locks.withLock(id)(redefine(id, by))
     }
     return upgrade

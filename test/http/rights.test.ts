@@ -100,6 +100,34 @@ layer(service(), options)("keys with limited rights", (it) => {
       })
     )
 
+    it.effect("without the right delete, no change of a server leads to its deletion", () =>
+      Effect.gen(function* () {
+        const admin = yield* Muster
+        const api = yield* keyed("Operator")
+        const id = yield* installed(admin, "kept")
+        const lacksDelete = /^the API key lacks: delete: /
+        const path = `/api/servers/${id}`
+        const patch = (body: object) => api.request("PATCH", path, { body })
+        assertError(yield* patch({ expires_in: 10 }), 403, lacksDelete)
+        assertError(yield* patch({ overrides: { save: false } }), 403, lacksDelete)
+        assertError(
+          yield* api.request("POST", `${path}/upgrade`, { body: { blueprint_id: "passing" } }),
+          403,
+          lacksDelete
+        )
+        yield* expectStatus(admin, 200, "PATCH", path, { body: { expires_in: 1000 } })
+        assertError(yield* patch({ expires_in: 500, name: "soon" }), 403, lacksDelete)
+        // Later, or never: the server stays.
+        yield* expectStatus(api, 200, "PATCH", path, { body: { expires_in: 2000 } })
+        const { json } = yield* expectStatus(api, 200, "PATCH", path, { body: { expires_in: null } })
+        assert.isNull(json.expires_at)
+        assert.isNull(json.name)
+        yield* expectStatus(api, 202, "POST", `${path}/upgrade`)
+        const other = yield* keyed("Operator", ["change", "delete"])
+        yield* expectStatus(other, 200, "PATCH", path, { body: { expires_in: 1000 } })
+      })
+    )
+
     it.effect("a ticket has the rights of its key; lines of a console need the right commands", () =>
       Effect.gen(function* () {
         const admin = yield* Muster
