@@ -29,7 +29,7 @@ export class NodesGroup extends HttpApiGroup.make("nodes")
     }).annotateMerge(OpenApi.annotations({ summary: "One node with its state and load" })),
     HttpApiEndpoint.get("system", "/nodes/:node/system", {
       params,
-      success: SystemInfo,
+      success: SystemInfo.annotate({ examples: [systemExample] }),
       error: NotFound
     }).annotateMerge(OpenApi.annotations({ summary: "Version of the daemon of a node, and its host" })),
     HttpApiEndpoint.patch("drained", "/nodes/:node/drained", {

@@ -85,7 +85,9 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       params,
       success: WebhookDelivery,
       error: NotFound
-    }).annotateMerge(summary("Send a test message now; the response says how it went")),
+    })
+      .middleware(Writes)
+      .annotateMerge(summary("Send a test message now; the response says how it went")),
     HttpApiEndpoint.post("replay", "/webhooks/:webhook/replay", {
       params,
       payload: Schema.Struct({

@@ -105,10 +105,12 @@ layer(service(noNode), options)("every response", (it) => {
     it.effect("a path requires a key in every spelling", () =>
       Effect.gen(function* () {
         const api = yield* Muster
-        for (const path of ["/%61pi/nodes", "//api/nodes", "/api//nodes", "/api/nodes/", "/api/nodes;a=b"]) {
+        for (const path of ["/%61pi/nodes", "//api/nodes", "/api//nodes", "/api/nodes/"]) {
           assertError(yield* raw(api, rawRequest("GET", path)), 401, "the Authorization header is missing")
           assert.strictEqual((yield* raw(api, rawRequest("GET", path, bearer(api)))).text, "[]")
         }
+        assertError(yield* raw(api, rawRequest("GET", "/api/nodes;a=b")), 401)
+        assertError(yield* raw(api, rawRequest("GET", "/api/nodes;a=b", bearer(api))), 422, /unknown field/)
         for (const path of [
           "/%61pi/nope",
           "/api;a",

@@ -294,9 +294,11 @@ layer(service(noNode), options)("pages", (it) => {
           )
           .toSorted()
         assert.deepStrictEqual(routes, [
+          "DELETE /api/keys/{key}",
           "DELETE /api/nodes/{node}",
           "DELETE /api/servers",
           "DELETE /api/servers/{server}",
+          "DELETE /api/webhooks/{webhook}",
           "GET /",
           "GET /api/blueprints",
           "GET /api/blueprints/{blueprint}",
@@ -305,6 +307,7 @@ layer(service(noNode), options)("pages", (it) => {
           "GET /api/definitions/warnings",
           "GET /api/events",
           "GET /api/events/ws",
+          "GET /api/keys",
           "GET /api/mixins",
           "GET /api/mixins/{mixin}",
           "GET /api/nodes",
@@ -326,14 +329,19 @@ layer(service(noNode), options)("pages", (it) => {
           "GET /api/software/{software}",
           "GET /api/stats",
           "GET /api/system",
+          "GET /api/webhooks",
+          "GET /api/webhooks/{webhook}",
+          "GET /api/webhooks/{webhook}/deliveries",
           "GET /healthz",
           "GET /metrics",
           "GET /nodes",
           "GET /readyz",
           "PATCH /api/nodes/{node}/drained",
           "PATCH /api/servers/{server}",
+          "PATCH /api/webhooks/{webhook}",
           "POST /api/blueprints/reload",
           "POST /api/events/tickets",
+          "POST /api/keys",
           "POST /api/rollouts",
           "POST /api/rollouts/{rollout}/abort",
           "POST /api/rollouts/{rollout}/pause",
@@ -345,7 +353,10 @@ layer(service(noNode), options)("pages", (it) => {
           "POST /api/servers/{server}/reinstall",
           "POST /api/servers/{server}/reset",
           "POST /api/servers/{server}/upgrade",
-          "POST /api/software/reload"
+          "POST /api/software/reload",
+          "POST /api/webhooks",
+          "POST /api/webhooks/{webhook}/replay",
+          "POST /api/webhooks/{webhook}/test"
         ])
       })
     )

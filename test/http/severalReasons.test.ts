@@ -1,6 +1,7 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { includable } from "../../src/domain/Server.ts"
+import { Topic } from "../../src/domain/ServerEvent.ts"
 import { Muster } from "../support/Muster.ts"
 import { assertError, noNode, options, service } from "./support/http.ts"
 
@@ -73,7 +74,7 @@ layer(service(noNode), options)("life.md: several reasons for one request", (it)
           "/api/events?cursor=x&topics=a,status&include=b",
           undefined,
           "cursor: expected a whole number of at least 0, or now",
-          'query field topics: expected status, crash, deleted, install, got "a"',
+          `query field topics: expected ${Topic.literals.join(", ")}, got "a"`,
           'query field include: expected server, time, got "b"'
         )
       })

@@ -27,7 +27,7 @@ const systemOf = (env: Record<string, string>) =>
     const service = yield* startService({ env })
     const [node] = (yield* service.request("GET", "/api/nodes")).json
     const { json } = yield* service.request("GET", `/api/nodes/${node.id}/system`)
-    return { isolation: json.isolation, output: service.output() }
+    return { isolation: json.system.isolation, output: service.output() }
   })
 
 describe("SECURITY: MUSTER_PROCESS_ISOLATION", () => {
