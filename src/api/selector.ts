@@ -11,7 +11,8 @@ const MAX_IDS = 10_000
 export const Selector = Schema.Struct({
   blueprint_id: optionalInput(Schema.String),
   node_id: optionalInput(NodeId),
-  status: optionalInput(ServerStatus),
+  // Without its identifier, so that a 422 lists the values.
+  status: optionalInput(Schema.Literals(ServerStatus.literals)),
   labels: optionalInput(
     Schema.Union([
       Labels.check(

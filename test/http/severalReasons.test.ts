@@ -2,6 +2,7 @@ import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { includable } from "../../src/domain/Server.ts"
 import { Topic } from "../../src/domain/ServerEvent.ts"
+import { ServerStatus } from "../../src/domain/ServerStatus.ts"
 import { Muster } from "../support/Muster.ts"
 import { assertError, noNode, options, service } from "./support/http.ts"
 
@@ -95,8 +96,9 @@ layer(service(noNode), options)("life.md: several reasons for one request", (it)
         yield* refused(
           "DELETE",
           "/api/servers",
-          { selector: { blueprint_id: 1, ids: "x" }, force: 1 },
+          { selector: { blueprint_id: 1, status: "up", ids: "x" }, force: 1 },
           "body field selector.blueprint_id: Expected string | null",
+          `body field selector.status: Expected ${ServerStatus.literals.map((one) => `"${one}"`).join(" | ")}`,
           "body field selector.ids: Expected array | null",
           "body field force: Expected boolean | null"
         )
