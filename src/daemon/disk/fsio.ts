@@ -1,3 +1,4 @@
+import { isUtf8 } from "node:buffer"
 import { randomUUID } from "node:crypto"
 import { constants, type Stats } from "node:fs"
 import * as fs from "node:fs/promises"
@@ -70,7 +71,7 @@ export const orMissing =
       error.code === "ENOENT" ? Effect.succeed(fallback) : Effect.fail(error)
     )
 
-export const makeFolder = (path: string): Effect.Effect<void, IoError> =>
+export const makeFolder = (path: string | Buffer): Effect.Effect<void, IoError> =>
   Effect.asVoid(io(`create folder ${path}`, () => fs.mkdir(path, { recursive: true })))
 
 const OTHERS = 0o007
@@ -156,7 +157,7 @@ export const removeTree = Effect.fnUntraced(function* (path: string) {
   )
 })
 
-export const rename = (from: string, to: string): Effect.Effect<void, IoError> =>
+export const rename = (from: string | Buffer, to: string | Buffer): Effect.Effect<void, IoError> =>
   io(`rename ${from}`, () => fs.rename(from, to))
 
 export const readText = (path: string): Effect.Effect<string, IoError> =>
@@ -166,8 +167,19 @@ export const readText = (path: string): Effect.Effect<string, IoError> =>
 export const listFolder = (path: string): Effect.Effect<ReadonlyArray<string>, IoError> =>
   io(`read folder ${path}`, () => fs.readdir(path)).pipe(orMissing<ReadonlyArray<string>>([]))
 
+/** An entry of a folder as bytes, because its name need not be UTF-8. */
+export const entryPath = (folder: string | Buffer, name: Buffer): Buffer =>
+  Buffer.concat([Buffer.from(folder), Buffer.from("/"), name])
+
+/** Returns the names in a folder that are not UTF-8, which {@link listFolder} cannot return; none if it is missing. */
+export const listOtherNames = (path: string): Effect.Effect<ReadonlyArray<Buffer>, IoError> =>
+  io(`read folder ${path}`, () => fs.readdir(path, { encoding: "buffer" })).pipe(
+    orMissing<ReadonlyArray<Buffer>>([]),
+    Effect.map((names) => names.filter((name) => !isUtf8(name)))
+  )
+
 /** Returns the stats without following links; undefined: there is no such file. */
-export const lstat = (path: string): Effect.Effect<Stats | undefined, IoError> =>
+export const lstat = (path: string | Buffer): Effect.Effect<Stats | undefined, IoError> =>
   io(`stat ${path}`, () => fs.lstat(path)).pipe(orMissing(undefined))
 
 /** Opens a file of node:fs, closed with the scope. */

@@ -380,9 +380,12 @@ export class InstanceFiles extends Context.Service<
             yield* settlePlainBase(folder, files)
           })
 
-          /** Adds copies and `cow` volumes that an earlier definition did not have. */
-          const addTemplates = Effect.fnUntraced(function* (folder: string, { from, to }: DefinitionStep) {
-            const [before, plan] = [yield* planOf(from), yield* planOf(to)]
+          /** Adds copies and `cow` volumes that an earlier plan did not have. */
+          const addTemplates = Effect.fnUntraced(function* (
+            folder: string,
+            before: FilePlan,
+            plan: FilePlan
+          ) {
             const files = instanceFolder(folder)
             const had = new Set([...before.cow, ...before.copies].map(({ parts }) => parts.join("/")))
             const isNew = Effect.fnUntraced(function* ({ parts }: Target) {
@@ -390,8 +393,9 @@ export class InstanceFiles extends Context.Service<
               return (yield* kindAt(files, parts)) === "none"
             })
             yield* addVolumes(files, yield* Effect.filter(plan.cow, isNew), sources)
-            const copies = yield* Effect.filter(plan.copies, isNew)
-            yield* addCopies(files, { ...plan, copies }, sources)
+            const added = { ...plan, copies: yield* Effect.filter(plan.copies, isNew) }
+            yield* addCopies(files, added, sources)
+            yield* copyIntoShared(added, sources)
           })
 
           const upgrade = Effect.fn("InstanceFiles.upgrade")(function* (
@@ -407,7 +411,9 @@ export class InstanceFiles extends Context.Service<
             const record = yield* readTreeRecord(tree)
             const empty = record === undefined && (yield* listFolder(files)).length === 0
             if (empty) return yield* make(folder, base, to, user) // a failed installation left no files
-            yield* planOf(to)
+            const plan = yield* planOf(to, "create")
+            // A source of the earlier definition may be gone.
+            const before = yield* Effect.catch(planOf(from, "create"), () => planOf(from))
             yield* cleanFiles(folder)
             yield* close(folder)
             const owner = ownerFor(user)
@@ -422,7 +428,7 @@ export class InstanceFiles extends Context.Service<
             })
             yield* Effect.onError(replace, () => Effect.ignore(present(folder, from, likelyKind(from), user)))
             yield* present(folder, to, likelyKind(to), user)
-            yield* addTemplates(folder, step)
+            yield* addTemplates(folder, before, plan)
           })
 
           return { strategy: storage.strategy, make, open, renew, upgrade }

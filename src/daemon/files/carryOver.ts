@@ -6,8 +6,10 @@ import type { Stats } from "node:fs"
 import { join } from "node:path"
 import { Effect } from "effect"
 import {
+  entryPath,
   type IoError,
   listFolder,
+  listOtherNames,
   lstat,
   makeFolder,
   orMissing,
@@ -34,12 +36,22 @@ const folderIn = Effect.fnUntraced(function* (base: string | undefined, name: st
   return (yield* lstat(path))?.isDirectory() ? path : undefined
 })
 
+/** Moves the entries whose names are not UTF-8, which no base has. */
+const moveOtherNames = Effect.fnUntraced(function* (from: string, to: string) {
+  for (const name of yield* listOtherNames(from)) {
+    const [source, target] = [entryPath(from, name), entryPath(to, name)]
+    const stats = yield* lstat(source)
+    if (stats !== undefined && !isWhiteout(stats)) yield* rename(source, target)
+  }
+})
+
 /**
  * Moves the files that only the server has. Files of the new base take precedence. Folders are recreated, because an
  * old one may hide files of the base.
  */
 const carry = (from: string, to: string, bases: Bases): Effect.Effect<void, IoError> =>
   Effect.gen(function* () {
+    yield* moveOtherNames(from, to)
     for (const name of yield* listFolder(from)) {
       const [source, target] = [join(from, name), join(to, name)]
       const stats = yield* lstat(source)
@@ -63,6 +75,7 @@ const carry = (from: string, to: string, bases: Bases): Effect.Effect<void, IoEr
 /** Moves everything back. */
 const undoCarry = (from: string, to: string): Effect.Effect<void, IoError> =>
   Effect.gen(function* () {
+    yield* moveOtherNames(from, to)
     for (const name of yield* listFolder(from)) {
       const [source, target] = [join(from, name), join(to, name)]
       const there = yield* lstat(target)

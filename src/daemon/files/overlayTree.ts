@@ -31,7 +31,11 @@ export const mountName = (record: Pick<TreeRecord, "id">, owner: RunUser | undef
 export const overOf = (tree: string, index: number) => join(tree, `over.${index}`)
 
 /** Makes a folder with the permissions of another, and with its owner unless one is given. */
-export const makeFolderLike = Effect.fnUntraced(function* (path: string, like: string, owner?: RunUser) {
+export const makeFolderLike = Effect.fnUntraced(function* (
+  path: string | Buffer,
+  like: string | Buffer,
+  owner?: RunUser
+) {
   const stats = yield* io(`stat ${like}`, () => fs.stat(like))
   const { gid, uid } = owner ?? stats
   yield* makeFolder(path)

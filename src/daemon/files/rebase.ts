@@ -3,7 +3,7 @@ import type { Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { type IoError, io, listFolder, lstat, openFile } from "../disk/fsio.ts"
+import { entryPath, type IoError, io, listFolder, listOtherNames, lstat, openFile } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { copyTree } from "./copyTree.ts"
 import { makeFolderLike } from "./overlayTree.ts"
@@ -43,6 +43,18 @@ const isFolder = (path: string | undefined) =>
 const isThere = (path: string | undefined) =>
   path === undefined ? Effect.succeed(false) : Effect.map(lstat(path), (it) => it !== undefined)
 
+/** Makes hard links to the files of an entry, whose name and contents may have any bytes. */
+const linkAll = (from: Buffer, to: Buffer): Effect.Effect<void, IoError> =>
+  Effect.gen(function* () {
+    const stats = yield* lstat(from)
+    if (stats === undefined) return
+    if (!stats.isDirectory()) return yield* io(`link ${to}`, () => fs.link(from, to))
+    yield* makeFolderLike(to, from)
+    const names = yield* io(`read folder ${from}`, () => fs.readdir(from, { encoding: "buffer" }))
+    for (const name of names) yield* linkAll(entryPath(from, name), entryPath(to, name))
+    yield* io(`set times of ${to}`, () => fs.utimes(to, stats.atime, stats.mtime))
+  })
+
 export interface RebaseOptions {
   /** The files of the instance. Requires that nothing is mounted there and no process runs. */
   readonly own: string
@@ -64,7 +76,10 @@ export const rebase = ({ next, old, own, owner, target }: RebaseOptions): Effect
     yield* makeFolderLike(target, own)
     const known = new Set(yield* listFolder(own))
     const added = next === undefined ? [] : (yield* listFolder(next)).filter((name) => !known.has(name))
-    let entries = 0
+    // No base has such names.
+    const others = yield* listOtherNames(own)
+    for (const name of others) yield* linkAll(entryPath(own, name), entryPath(target, name))
+    let entries = others.length
     for (const name of known) {
       const [from, to] = [join(own, name), join(target, name)]
       const at = (base: string | undefined) => (base === undefined ? undefined : join(base, name))
