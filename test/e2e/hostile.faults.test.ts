@@ -1,5 +1,4 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs"
-import { createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { assert, describe, it, layer } from "@effect/vitest"
@@ -137,14 +136,6 @@ const definitionsOfHostiles = {
         "server.sh": "echo ready\nseq 1 100000\necho done\nwhile read -r line; do echo got $line; done"
       }
     }),
-    "listening.yml": softwareFile("listening", {
-      online: "listening now",
-      invocation: "node server.mjs",
-      files: {
-        "server.mjs": `import { createServer } from "node:net"
-createServer().listen(Number(process.env.SERVER_PORT), process.env.SERVER_IP, () => console.log("listening now"))`
-      }
-    }),
     "escaping.yml": softwareFile("escaping", {
       files: {
         "server.sh": `rm -rf config\nln -s ${outside} config\nln -sf ${outside}/victim.properties direct.properties\n${consoleServer}`
@@ -164,8 +155,7 @@ createServer().listen(Number(process.env.SERVER_PORT), process.env.SERVER_IP, ()
         "breathless",
         "garbled",
         "unread",
-        "flooding",
-        "listening"
+        "flooding"
       ].map((id) => [`${id}.yml`, blueprintFile(id, id)])
     ),
     "escaping.yml": blueprintFile("escaping", "escaping", {
@@ -308,27 +298,6 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
         const id = yield* create(api, "dying", { start: true })
         yield* eventsAre(stream, id, ["installing", "offline", "starting", "crash exit code 3", "offline"])
         assert.deepStrictEqual(yield* logsOf(api, id), ["no", "[ended: exit code 3]"])
-      })
-    )
-
-    it.effect("a port in use is a crash, and the console shows the reason", () =>
-      Effect.gen(function* () {
-        const api = yield* Muster
-        const stream = yield* subscribe(api)
-        const id = yield* installed(api, "listening")
-        const { json } = yield* expectStatus(api, 200, "GET", `/api/servers/${id}`)
-        const { ip, port } = json.allocations.default
-        yield* Effect.acquireRelease(
-          Effect.callback<ReturnType<typeof createServer>>((resume) => {
-            const foreign = createServer().listen(port, ip, () => resume(Effect.succeed(foreign)))
-            // The port is in use by another program, which serves the test as well.
-            foreign.once("error", () => resume(Effect.succeed(foreign)))
-          }),
-          (foreign) => Effect.sync(() => foreign.close())
-        )
-        yield* powered(api, id, "start")
-        yield* eventsAre(stream, id, ["installing", "offline", "starting", "crash exit code 1", "offline"])
-        assert.include((yield* logsOf(api, id)).join("\n"), "EADDRINUSE")
       })
     )
 

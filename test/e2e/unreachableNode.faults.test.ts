@@ -111,7 +111,7 @@ layer(Control.layer, options)("unreachable nodes", (it) => {
           ])
           const post = (body: object) =>
             api.request("POST", "/api/servers", { body: { blueprint_id: "kept", ...body } })
-          refuses(yield* post({}), "no nodes available", "1 node: 1 unreachable.")
+          refuses(yield* post({}), "no nodes available", "1 node: 1 unreachable (wrong).")
           refuses(yield* post({ node_id: "wrong" }), "node is not connected: wrong", why)
           const warning = `node unreachable: it gets no servers: ${why} node_id=wrong`
           assert.strictEqual(linesOf(api.output(), warning).length, 1, api.output())
