@@ -90,7 +90,7 @@ describe.runIf(possible)(`restart of the engine${engineNote}`, () => {
           yield* until("the node no longer offers docker", () => offered() === "process")
           // Without the engine the daemon keeps the last status.
           for (const id of ids) assert.include(["running", "paused"], yield* daemon.status(id))
-          assert.strictEqual((yield* daemon.stats(first, { update_disk_usage: false })).memory_bytes, 0)
+          assert.isNull((yield* daemon.stats(first, { update_disk_usage: false })).memory_bytes)
           const refused = yield* Effect.flip(daemon.commands(first, ["hi"]))
           if (refused._tag !== "DaemonRefused") return assert.fail(refused._tag)
           assert.strictEqual(refused.status, 500)
