@@ -120,6 +120,18 @@ export class Unavailable extends ApiError<Unavailable>()("Unavailable", 503, "Tr
   ) {
     return new Unavailable({ detail: `node is not connected: ${id}`, hint })
   }
+  static nodeCannotRun(
+    id: string,
+    offered: ReadonlyArray<string>,
+    needed: ReadonlyArray<string>,
+    next = "choose other software, or start the runtime on the node"
+  ) {
+    const what = offered.length === 0 ? "no runtime" : offered.join(" and ")
+    return new Unavailable({
+      detail: `node cannot run this software: ${id}`,
+      hint: `It offers ${what}, the software needs ${needed.join(" or ")}; ${next}.`
+    })
+  }
   static nodeFull(id: string, what: string) {
     return new Unavailable({
       detail: `node is full: ${id}`,

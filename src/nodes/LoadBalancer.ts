@@ -222,9 +222,9 @@ export class LoadBalancer extends Context.Service<
             return Result.fail(Unavailable.nodeNotConnected(id, notCallable(node.unreachable)))
           }
           if (!runs(candidate, need)) {
-            const offered = candidate.runtimes.length === 0 ? "no runtime" : candidate.runtimes.join(" and ")
-            const hint = `It offers ${offered}, the software needs ${need.runtimes.join(" or ")}; name another node or none.`
-            return Result.fail(new Unavailable({ detail: `node cannot run this software: ${id}`, hint }))
+            return Result.fail(
+              Unavailable.nodeCannotRun(id, candidate.runtimes, need.runtimes, "name another node or none")
+            )
           }
           const [short] = shortages(candidate.room, need)
           if (short === undefined) return Result.succeed(node)

@@ -46,8 +46,8 @@ export const openDiskLimits = Effect.fnUntraced(function* (serversDir: string) {
   )
   yield* find
   const projects = new Map<string, number>()
-  /** Folders whose limit is enforced, and whether it stops root, too. */
-  const enforced = new Map<string, boolean>()
+  /** Folders with an enforced limit, in bytes. */
+  const enforced = new Map<string, { readonly limit: number; readonly stopsRoot: boolean }>()
   for (const name of yield* listFolder(serversDir)) {
     const folder = join(serversDir, name)
     const project = yield* Effect.orElseSucceed(readProject(folder), () => undefined)
@@ -60,8 +60,9 @@ export const openDiskLimits = Effect.fnUntraced(function* (serversDir: string) {
     spec: ServerSpec,
     project: number
   ) {
-    yield* quota.limit(project, diskLimit(spec))
-    enforced.set(folder, quota.stopsRoot)
+    const limit = diskLimit(spec)
+    yield* quota.limit(project, limit)
+    enforced.set(folder, { limit, stopsRoot: quota.stopsRoot })
   })
 
   const measured = (folder: string) => (error: IoError) => {
@@ -82,10 +83,10 @@ export const openDiskLimits = Effect.fnUntraced(function* (serversDir: string) {
         Effect.catch(measured(folder))
       )
     }),
-    /** Restores the limit of a server from before this start. */
+    /** Sets the limit of a server if it has changed, or is from before this start. */
     confirm: Effect.fnUntraced(function* (folder: string, spec: ServerSpec) {
       const project = projects.get(folder)
-      if (project === undefined || enforced.has(folder)) return
+      if (project === undefined || enforced.get(folder)?.limit === diskLimit(spec)) return
       const quota = yield* find
       if (quota === undefined) return
       yield* Effect.catch(apply(quota, folder, spec, project), measured(folder))
@@ -106,6 +107,6 @@ export const openDiskLimits = Effect.fnUntraced(function* (serversDir: string) {
     }),
     /** Whether the file system enforces the limit. `layered`: the files are an overlay. */
     isEnforced: (folder: string, layered: boolean) =>
-      enforced.has(folder) && (layered || enforced.get(folder) === true)
+      enforced.has(folder) && (layered || enforced.get(folder)?.stopsRoot === true)
   }
 })

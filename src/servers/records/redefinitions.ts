@@ -10,6 +10,7 @@ import { isUnderway } from "../../domain/Migration.ts"
 import type { Overrides } from "../../domain/Overrides.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import type { ServerDefinition } from "../../domain/ServerDefinition.ts"
+import { runs } from "../../nodes/fleet/place.ts"
 import { LoadBalancer, placementOf } from "../../nodes/LoadBalancer.ts"
 import { CapacityRepo } from "../../store/repos/CapacityRepo.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
@@ -56,17 +57,30 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
     yield* transaction.append({ topic: "server:changed", server_id, payload: null }, blueprint_id)
   })
 
-  /** Returns the reason that the larger limits of a server do not fit on its node. */
-  const whyNot = Effect.fnUntraced(function* (before: ServerRecord, record: ServerRecord) {
-    const [own, limits] = [before.definition.limits, record.definition.limits]
+  /** Refuses a definition that the node of its server cannot run, or whose larger limits do not fit there. */
+  const checkFits = Effect.fnUntraced(function* (before: ServerRecord, record: ServerRecord) {
+    const { blueprint_id, definition, node_id } = record
+    const { limits: own, runtimes } = before.definition
     const [memory, disk] = [committedMemoryBytes(own), committedDiskBytes(own)]
-    if (committedMemoryBytes(limits) <= memory && committedDiskBytes(limits) <= disk) return undefined
-    const room = Option.map(yield* capacity.of(record.node_id, record.blueprint_id), (committed) => ({
+    const isLarger =
+      committedMemoryBytes(definition.limits) > memory || committedDiskBytes(definition.limits) > disk
+    const isOther = !isDeepStrictEqual(runtimes, definition.runtimes)
+    if (!isLarger && !isOther) return
+    const room = Option.map(yield* capacity.of(node_id, blueprint_id), (committed) => ({
       ...committed,
       memory_bytes: committed.memory_bytes - memory,
       disk_bytes: committed.disk_bytes - disk
     }))
-    return balancer.whyNot({ ...placementOf(record), node_id: record.node_id }, room)
+    const offered = Option.getOrUndefined(room)?.runtimes
+    if (isOther && offered !== undefined && !runs({ runtimes: offered }, definition)) {
+      return yield* Unavailable.nodeCannotRun(node_id, offered, definition.runtimes)
+    }
+    const reason = isLarger ? balancer.whyNot({ ...placementOf(record), node_id }, room) : undefined
+    if (reason === undefined) return
+    return yield* new Unavailable({
+      detail: `the limits do not fit on node ${node_id}: ${reason}`,
+      hint: "Choose lower limits, or free capacity on the node."
+    })
   })
 
   const redefine = Effect.fnUntraced(function* <E>(
@@ -109,13 +123,7 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
             }
           })
     }
-    const reason = yield* whyNot(before, record)
-    if (reason !== undefined) {
-      return yield* new Unavailable({
-        detail: `the limits do not fit on node ${record.node_id}: ${reason}`,
-        hint: "Choose lower limits, or free capacity on the node."
-      })
-    }
+    yield* checkFits(before, record)
     yield* servers.redefine(record)
     yield* append(record)
     const changes = isSame ? [] : changesBetween(before.definition, definition)

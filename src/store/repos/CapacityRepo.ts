@@ -1,12 +1,13 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import type { NodeId } from "../../domain/Id.ts"
-import { Capacity } from "../../domain/Node.ts"
+import { Capacity, RuntimeKind } from "../../domain/Node.ts"
 import { BooleanColumn, firstRow, IntColumn, JsonColumn } from "../sql/rows.ts"
 import type { Transaction } from "../write/Transaction.ts"
 
 const Room = Schema.Struct({
   capacity: JsonColumn(Capacity),
+  runtimes: JsonColumn(Schema.Array(RuntimeKind)),
   /** Connected and reachable. */
   connected: BooleanColumn,
   drained: BooleanColumn,
@@ -44,7 +45,7 @@ export class CapacityRepo extends Context.Service<
     Effect.map(SqlClient.SqlClient, (sql) =>
       CapacityRepo.of({
         of: Effect.fn("CapacityRepo.of")((node_id: NodeId, blueprint_id: string) =>
-          readRoom(sql`SELECT capacity, drained,
+          readRoom(sql`SELECT capacity, runtimes, drained,
               CASE WHEN unreachable IS NULL THEN connected ELSE 0 END AS connected,
               COALESCE(memory_bytes, 0) AS memory_bytes, COALESCE(disk_bytes, 0) AS disk_bytes,
               CASE WHEN EXISTS (SELECT 1 FROM holdings

@@ -112,6 +112,39 @@ const answering =
   }
 const muster = { "x-request-id": "r" }
 
+describe("node-protocol, Reports", () => {
+  it.live("a report is sent with all its fields", () =>
+    Effect.gen(function* () {
+      const bodies: Array<unknown> = []
+      const { port } = yield* listening(() =>
+        createServer((request, response) => {
+          let text = ""
+          request.on("data", (piece) => {
+            text += piece
+          })
+          request.on("end", () => {
+            bodies.push(JSON.parse(text))
+            response.writeHead(200, muster).end()
+          })
+        })
+      )
+      const { logged } = yield* connection(`http://127.0.0.1:${port}`)
+      const { server_id, ...status } = report
+      const [offline, installed] = [
+        { ...status, status: "offline", restart: { given_up: true, reason: "why" }, uses: 7 },
+        { type: "install-status", sequence: 2, install: { phase: "ready", exit_code: 0 }, uses: 8 }
+      ] as const
+      for (const one of [offline, installed]) {
+        yield* logged(
+          Effect.flatMap(ControlPlane, (plane) => plain(plane).report("n", "b", { server_id, ...one }))
+        )
+      }
+      const sent = [offline, installed].map(({ type: _, ...body }) => ({ boot_id: "b", ...body }))
+      assert.deepStrictEqual(bodies, sent)
+    }).pipe(Effect.scoped)
+  )
+})
+
 describe("node-protocol, Placement and ports: the question for other ports", () => {
   it.live.each([
     ["an earlier control plane does not know it", 404, "message"],

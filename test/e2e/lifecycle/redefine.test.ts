@@ -42,9 +42,13 @@ class Scene extends Context.Service<Scene, Service & Definitions>()("test/Scene"
       Scene,
       Effect.gen(function* () {
         const folders = yield* definitions({
-          software: { "game.yml": software() },
+          software: {
+            "game.yml": software(),
+            "boxed.yml": softwareFile("boxed", { extra: { runtimes: ["docker"] } })
+          },
           blueprints: {
             "kept.yml": blueprint("1.0"),
+            "boxed.yml": blueprintFile("boxed", "boxed", { server: { image: "example/boxed" } }),
             "other.yml": blueprintFile("other", "game", { server: { limits: { memory_limit: 32 } } })
           }
         })
@@ -196,6 +200,23 @@ for (const storage of ["auto", "copy"]) {
           assert.deepStrictEqual(listed.json, [id])
           yield* powered(api, id, "start")
           yield* logsHave(api, id, "base 1.0, motd , motd=from software")
+          yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
+        })
+      )
+
+      it.effect("software that the node cannot run is 503, as at a creation, and changes nothing", () =>
+        Effect.gen(function* () {
+          const api = yield* Scene
+          const id = yield* installed(api, "kept")
+          const before = yield* definitionOf(id)
+          const node_id = before.node_id
+          const created = yield* expectStatus(api, 503, "POST", "/api/servers", {
+            body: { blueprint_id: "boxed", node_id }
+          })
+          const refused = yield* upgrade(id, { blueprint_id: "boxed" }, 503)
+          assert.strictEqual(refused.detail, created.json.detail)
+          assert.match(refused.hint, /It offers process, the software needs docker; choose other software/)
+          assert.deepStrictEqual(yield* definitionOf(id), before)
           yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
         })
       )
