@@ -30,12 +30,20 @@ type Parts<E extends Endpoint> = Omit<
   "responseMode" | "sseOptions"
 >
 
-/** The parts that a caller may leave out: a query and headers without a required field. */
+/** The parts that a caller may leave out: a query and headers without a required field, and a body that may be absent. */
 type Optional<P> = {
-  [Name in keyof P]: Name extends "query" | "headers" ? (Nothing extends P[Name] ? Name : never) : never
+  [Name in keyof P]: Name extends "query" | "headers"
+    ? Nothing extends P[Name]
+      ? Name
+      : never
+    : Name extends "payload"
+      ? null extends P[Name]
+        ? Name
+        : never
+      : never
 }[keyof P]
 
-/** The request of an endpoint; a query and headers without a required field may be left out. */
+/** The request of an endpoint; {@link Optional} parts may be left out. */
 export type RequestOf<E extends Endpoint> = Types.Simplify<
   Omit<Parts<E>, Optional<Parts<E>>> & Partial<Pick<Parts<E>, Optional<Parts<E>>>>
 >
@@ -82,6 +90,8 @@ export const mapCalls = (calls: object, f: (call: AnyCall) => unknown): object =
 const complete = (request: unknown) => ({
   query: {},
   headers: {},
+  // No body.
+  payload: null,
   ...(Predicate.isObject(request) ? request : {})
 })
 

@@ -97,8 +97,10 @@ layer(service(), options)("the typed client", (it) => {
 
       const made = yield* client.servers.create({ payload: { blueprint_id: "endless" } })
       const params = { server: made.id }
-      const conflict = yield* Effect.flip(client.servers.reinstall({ params, payload: null }))
+      const conflict = yield* Effect.flip(client.servers.reinstall({ params }))
       assert.instanceOf(conflict, Conflict)
+      const kept = { definition: "kept" } as const
+      assert.instanceOf(yield* Effect.flip(client.servers.reinstall({ params, payload: kept })), Conflict)
       yield* client.servers.remove({ params, query: { force: "true" } })
 
       assert.instanceOf(yield* Effect.flip(client.events.websocket()), UpgradeRequired)

@@ -72,6 +72,7 @@ export const makeRecordChanges = Effect.gen(function* () {
     if (outcome.restart !== undefined) {
       yield* append({ topic: "server:restart", server_id, payload: outcome.restart })
     }
+    if (outcome.via !== undefined) yield* append({ topic: "status", server_id, payload: outcome.via })
     if (outcome.status !== undefined) {
       yield* append({ topic: "status", server_id, payload: outcome.status })
     }

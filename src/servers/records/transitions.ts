@@ -24,6 +24,8 @@ export interface Transition {
   /** Only if it differs from the status of the record. */
   readonly status?: ServerStatus
   readonly clearsStart?: true
+  /** A status between that of the record and `status`. */
+  readonly via?: ServerStatus
   /** Only if it differs from that of the record. */
   readonly restart?: RestartState | null
   /** Process and files have the present definition. */
@@ -52,11 +54,19 @@ const sameInstall = (a: InstallState, b: InstallState): boolean =>
   a.finished_at === b.finished_at &&
   a.failure_reason === b.failure_reason
 
+/** Whether the node has started a server before it got the request to install it; the request waits for its end. */
+const startedBefore = ({ status, install }: Subject, to: ServerStatus): boolean =>
+  status === "installing" && install.phase === "pending" && fits("offline", to) && isUp(to)
+
 const toStatus = (subject: Subject, to: ServerStatus): Transition => {
   const { status } = subject
   return {
     ...(status === to ? {} : { status: to }),
-    ...(fits(status, to) ? {} : { surprising: true }),
+    ...(fits(status, to)
+      ? {}
+      : startedBefore(subject, to)
+        ? { via: "offline" as const }
+        : { surprising: true as const }),
     ...(subject.start_pending && isUp(to) ? { clearsStart: true } : {})
   }
 }

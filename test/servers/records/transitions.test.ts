@@ -68,10 +68,18 @@ describe("decisions 3, States: reports", () => {
   it("only a change outside the transition table is unexpected", () =>
     fc.assert(
       fc.property(subject, statusReport, (before, report) => {
-        const expected = report.status === "unknown" || !fits(before.status, report.status)
-        expect(reported(before, report).surprising ?? false).toBe(expected)
+        const { surprising = false, via = before.status } = reported(before, report)
+        expect(surprising).toBe(report.status === "unknown" || !fits(via, report.status))
       })
     ))
+
+  it("a start that precedes a requested installation ends the wait for it", () => {
+    const started: Report = { ...base, type: "status", status: "starting", transient: false }
+    const waits = { status: "installing", install: { phase: "pending" } } as const
+    expect(reported(saved(waits), started)).toEqual({ via: "offline", status: "starting" })
+    const begun = { status: "installing", install: { phase: "installing" } } as const
+    expect(reported(saved(begun), started)).toEqual({ surprising: true, status: "starting" })
+  })
 
   it("a late offline of the previous installation does not end the requested one", () => {
     const late: Report = { ...base, type: "status", status: "offline", transient: true }
