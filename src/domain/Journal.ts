@@ -24,6 +24,8 @@ export type ServerChange = { readonly server_id: ServerId } & (
   | { readonly topic: "server:expiring"; readonly payload: string }
   | { readonly topic: "server:install"; readonly payload: InstallState }
   | { readonly topic: "server:start-pending"; readonly payload: boolean }
+  /** Whether the `offline` of the server is between two states: restart, reset. */
+  | { readonly topic: "server:transient"; readonly payload: boolean }
   | { readonly topic: "server:restart"; readonly payload: RestartState | null }
   | {
       readonly topic: "server:placed"

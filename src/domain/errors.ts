@@ -15,7 +15,7 @@ export class Unauthorized extends ApiError<Unauthorized>()(
 export class Forbidden extends ApiError<Forbidden>()(
   "Forbidden",
   403,
-  "Use a key that carries the scope; `muster keys create` makes one."
+  "Use a key with this scope or right: `muster keys create --scope` and `--allow` make one."
 ) {}
 
 /** 404: the thing that the request names does not exist. */
@@ -69,7 +69,7 @@ export class InvalidRequest extends ApiError<InvalidRequest>()(
 ) {}
 
 /** Reasons that one error names. */
-export const MOST_REASONS = 10
+const MOST_REASONS = 10
 
 /** Joins the reasons against one request (life.md): each once, at most {@link MOST_REASONS}. */
 export const joinReasons = (reasons: ReadonlyArray<string>): string => {

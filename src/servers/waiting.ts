@@ -7,6 +7,7 @@ import { isRestartPending } from "../domain/Restart.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { isUp } from "../domain/ServerStatus.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
+import type { ListedServer } from "./index/summary.ts"
 
 /** The states that a caller can wait for (life.md, "Reading"). */
 export type WaitTarget = "running" | "offline" | "installed"
@@ -22,7 +23,7 @@ const isReached = ({ install, status }: ServerRecord, target: WaitTarget): boole
  * @param wasUp    whether the server was up, or about to start, since the wait began
  */
 const obstacle = (
-  { definition, install, restart, start_pending, status }: ServerRecord,
+  { definition, install, restart, start_pending, status, transient }: ListedServer,
   target: WaitTarget,
   { crash, wasUp }: { readonly crash: CrashSummary | undefined; readonly wasUp: boolean }
 ): string | undefined => {
@@ -30,7 +31,7 @@ const obstacle = (
   if (install.phase === "failed")
     return `install failed: ${install.failure_reason ?? `exit code ${install.exit_code ?? "unknown"}`}`
   if (target === "installed" || status !== "offline" || start_pending) return undefined
-  if (isRestartPending(restart)) return undefined
+  if (isRestartPending(restart) || transient === true) return undefined
   if (crash !== undefined && restart !== null && restart !== undefined) return restart.reason
   if (crash !== undefined) return definition.restart.on_crash ? undefined : `it crashed: ${crash.reason}`
   return wasUp ? "it was stopped, or could not be started" : undefined

@@ -84,12 +84,13 @@ layer(service(), options)("keys with limited rights", (it) => {
       })
     )
 
-    it.effect("an Operator key stops a server and cannot delete it", () =>
+    it.effect("an Operator key starts and upgrades a server, and cannot delete it", () =>
       Effect.gen(function* () {
         const admin = yield* Muster
         const api = yield* keyed("Operator")
         const id = yield* installed(admin, "kept")
         yield* expectStatus(api, 200, "POST", `/api/servers/${id}/power`, { body: { action: "start" } })
+        yield* expectStatus(api, 200, "POST", `/api/servers/${id}/upgrade`, { body: { dry_run: true } })
         assertError(yield* api.request("DELETE", `/api/servers/${id}`), 403, "the API key lacks: delete")
         assertError(
           yield* api.request("POST", "/api/servers", { body: { blueprint_id: "kept" } }),

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Stream } from "effect"
+import { Effect, Fiber, Stream } from "effect"
 import * as fc from "fast-check"
 import { isPublic } from "../../src/domain/Journal.ts"
 import type { Report } from "../../src/domain/NodeMessages.ts"
@@ -130,6 +130,46 @@ describe("decisions 3, States: reports", () => {
         Effect.sync(() => daemon.instances.size === 0)
       )
     }).pipe(runHarness)
+  )
+
+  it.live(
+    "a restart does not end a wait for running; a final stop, or a restart that cannot start, does",
+    () =>
+      Effect.gen(function* () {
+        const { id, report, servers } = yield* makeInstalled("survival")
+        const becomes = Effect.fnUntraced(function* (status: ServerStatus, transient = false) {
+          yield* report({ status, transient })
+          yield* until(
+            `the list shows ${status}`,
+            Effect.map(servers.status(id), (shown) => shown === status)
+          )
+          yield* Effect.yieldNow
+        })
+        const waiting = () => Effect.forkChild(servers.waitFor(id, "running"), { startImmediately: true })
+        yield* becomes("starting")
+        const restarted = yield* waiting()
+        for (const status of ["stopping", "offline", "starting"] as const) yield* becomes(status, true)
+        assert.isUndefined(restarted.pollUnsafe())
+        yield* becomes("running")
+        yield* Fiber.join(restarted)
+        yield* becomes("stopping")
+        const stopped = yield* waiting()
+        yield* becomes("offline")
+        assert.match(
+          (yield* Effect.flip(Fiber.join(stopped))).detail,
+          /it was stopped, or could not be started$/
+        )
+        yield* becomes("starting")
+        const failed = yield* waiting()
+        yield* becomes("stopping")
+        yield* becomes("offline", true)
+        assert.isUndefined(failed.pollUnsafe())
+        yield* becomes("offline")
+        assert.match(
+          (yield* Effect.flip(Fiber.join(failed))).detail,
+          /it was stopped, or could not be started$/
+        )
+      }).pipe(runHarness)
   )
 
   it.live("a server that is not saved survives a restart of its process", () =>

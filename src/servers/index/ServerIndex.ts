@@ -9,7 +9,7 @@ import { type JournalEntry, serverOf } from "../../domain/Journal.ts"
 import type { Labels } from "../../domain/Labels.ts"
 import type { Migration } from "../../domain/Migration.ts"
 import type { Server, ServerRecord, StatsById } from "../../domain/Server.ts"
-import type { ServerStatus } from "../../domain/ServerStatus.ts"
+import { isUp, type ServerStatus } from "../../domain/ServerStatus.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { Journal } from "../../store/journal/Journal.ts"
 import { CrashRepo } from "../../store/repos/CrashRepo.ts"
@@ -134,7 +134,14 @@ export class ServerIndex extends Context.Service<
               break
             }
             case "status":
-              table.update(id, { status: change.payload, updated_at })
+              table.update(id, {
+                status: change.payload,
+                updated_at,
+                ...(isUp(change.payload) ? { transient: false } : {})
+              })
+              break
+            case "server:transient":
+              table.update(id, { transient: change.payload, updated_at })
               break
             case "server:install":
               table.update(id, { install: change.payload, updated_at })

@@ -159,7 +159,9 @@ export class ServerTable {
   /** Changes a record's fields that few summaries show. */
   update(
     id: ServerId,
-    change: Partial<Pick<ListedServer, "status" | "install" | "last_crash" | "start_pending" | "restart">> &
+    change: Partial<
+      Pick<ListedServer, "status" | "install" | "last_crash" | "start_pending" | "restart" | "transient">
+    > &
       Pick<ServerRecord, "updated_at">
   ): void {
     const before = this.#records.get(id)

@@ -20,6 +20,8 @@ export const has = (include: Include, name: Includable): boolean => (include & i
 /** The record of a server with what the read model adds. */
 export interface ListedServer extends ServerRecord {
   readonly last_crash?: CrashSummary
+  /** Whether its `offline` is between two states: restart, reset. */
+  readonly transient?: boolean
 }
 
 /** A change of a record, by what a summary shows of it. */

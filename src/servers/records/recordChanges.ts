@@ -73,6 +73,9 @@ export const makeRecordChanges = Effect.gen(function* () {
       yield* append({ topic: "server:restart", server_id, payload: outcome.restart })
     }
     if (outcome.via !== undefined) yield* append({ topic: "status", server_id, payload: outcome.via })
+    if (outcome.transient !== undefined) {
+      yield* append({ topic: "server:transient", server_id, payload: outcome.transient })
+    }
     if (outcome.status !== undefined) {
       yield* append({ topic: "status", server_id, payload: outcome.status })
     }

@@ -26,6 +26,8 @@ export interface Transition {
   readonly clearsStart?: true
   /** A status between that of the record and `status`. */
   readonly via?: ServerStatus
+  /** Whether this `offline` is between two states; absent: nothing has changed. */
+  readonly transient?: boolean
   /** Only if it differs from that of the record. */
   readonly restart?: RestartState | null
   /** Process and files have the present definition. */
@@ -141,6 +143,16 @@ const isOfBefore = ({ status, install }: Subject, report: Report): boolean =>
   report.status === "offline" &&
   report.transient
 
+/** Returns whether an `offline` is between two states; a final one that ends a run says nothing new. */
+const transience = (
+  { status }: Subject,
+  report: Extract<Report, { readonly type: "status" }>
+): Transition => {
+  if (report.status !== "offline") return {}
+  if (report.transient) return isUp(status) ? { transient: true } : {}
+  return status === "offline" ? { transient: false } : {}
+}
+
 /** Takes over which definition process and files have. */
 const uses = ({ redefinition }: Subject, uses: number | undefined): Transition =>
   redefinition?.used !== undefined && uses === redefinition.defined_at ? { used: true } : {}
@@ -166,6 +178,7 @@ export const onReport = (subject: Subject, report: Report, at: string): Transiti
       return {
         ...toStatus(subject, report.status),
         ...startStep(subject, report.status, at),
+        ...transience(subject, report),
         ...restarts(subject, report.restart),
         ...uses(subject, report.uses),
         ...(report.status === "offline" && !report.transient && ends(subject) ? destroyed(subject) : {})
@@ -212,6 +225,7 @@ export const changesNothing = (outcome: Transition): boolean =>
   outcome.crash === undefined &&
   outcome.status === undefined &&
   outcome.clearsStart === undefined &&
+  outcome.transient === undefined &&
   outcome.restart === undefined &&
   outcome.used === undefined &&
   outcome.destroys === undefined

@@ -29,6 +29,7 @@ const ChangeRow = Schema.Union([
   row("server:expiring", Schema.String),
   row("server:install", InstallState),
   row("server:start-pending", Schema.Boolean),
+  row("server:transient", Schema.Boolean),
   row("server:restart", Schema.NullOr(RestartState)),
   row("server:placed", Schema.Struct({ node_id: NodeId, allocations: Allocations })),
   row("server:move", Schema.NullOr(Migration)),

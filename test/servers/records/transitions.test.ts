@@ -100,9 +100,10 @@ describe("decisions 3, States: reports", () => {
 
   it("a restart whose start is impossible deletes it too, without a second status event", () => {
     expect(reported(unsaved({ status: "stopping" }), { ...offline, transient: true })).toEqual({
-      status: "offline"
+      status: "offline",
+      transient: true
     })
-    expect(reported(unsaved(), offline)).toEqual({ destroys: true })
+    expect(reported(unsaved(), offline)).toEqual({ transient: false, destroys: true })
   })
 
   it("a pending start is cleared once the process runs", () => {
