@@ -56,6 +56,8 @@ const variablesOfScript = ({ env, install_script: install }: ServerDefinition): 
 /** Of `install_script`: the fields that change the base folder. The others bound the time of an installation. */
 const scripted = ["entrypoint", "script", "skip_scripts", "warmup", "post_warmup_script"]
 
+const hasDocker = (runtimes: Value) => Array.isArray(runtimes) && runtimes.includes("docker")
+
 const needsOf = (
   { from, path: [top, part], to }: Difference,
   image: Needs,
@@ -78,6 +80,9 @@ const needsOf = (
       return part === "memory_limit" && read.has("SERVER_MEMORY") ? "installation" : "restart"
     case "image":
       return image
+    // The script of a base runs in the container of the server, or in none.
+    case "runtimes":
+      return hasDocker(from) === hasDocker(to) ? "restart" : "installation"
     case "install_script":
       return part === undefined || scripted.includes(part) ? "installation" : "nothing"
     case "volumes":

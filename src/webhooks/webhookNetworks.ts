@@ -12,7 +12,11 @@ const kinds = Object.entries({
     "100.64.0.0/10",
     "192.0.0.0/24",
     "198.18.0.0/15",
-    "fc00::/7"
+    "fc00::/7",
+    "fec0::/10",
+    // NAT64 of a site, and 6to4: an IPv4 address is in them.
+    "64:ff9b:1::/48",
+    "2002::/16"
   ],
   reserved: ["224.0.0.0/4", "240.0.0.0/4", "ff00::/8"]
 }).map(([kind, networks]) => ({ kind, networks: networks.map(IpNetwork.fromStringUnsafe) }))

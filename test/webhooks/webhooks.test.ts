@@ -254,7 +254,10 @@ layer(service(noNode), options)("webhooks with the standard settings", (it) => {
         "169.254.169.254",
         "10.1.2.3",
         "[::ffff:192.168.0.1]",
-        "[fd00::1]"
+        "[fd00::1]",
+        "[fec0::1]",
+        "[64:ff9b:1::7f00:1]",
+        "[2002:7f00:1::]"
       ]) {
         const answer = yield* api.request("POST", "/api/webhooks", { body: { url: `http://${host}/` } })
         assertError(answer, 422, /MUSTER_WEBHOOK_ALLOW_PRIVATE=true/)
