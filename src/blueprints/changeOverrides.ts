@@ -20,9 +20,11 @@ const isDefinition = Schema.is(ServerDefinition)
 const merge = (before: Value, change: Value, depth = 0): Value => {
   if (change === null) return undefined
   if (!isObject(change) || depth === DEEPEST) return change
-  const merged = Object.keys(change).reduce(
-    (value, name) => assign(value, [name], merge(own(before, name), own(change, name), depth + 1)),
-    isObject(before) ? before : ({} as Value)
+  const merged = assign(
+    isObject(before) ? before : {},
+    Object.keys(change).map(
+      (name) => [[name], merge(own(before, name), own(change, name), depth + 1)] as const
+    )
   )
   return isObject(merged) && Object.keys(merged).length > 0 ? merged : undefined
 }
@@ -67,9 +69,11 @@ const placesOf = (path: Path): ReadonlyArray<Path> => {
 const withoutRests = (definition: Value): Value => {
   const configs = own(definition, "configs")
   if (!isObject(configs)) return definition
-  return Object.keys(configs)
-    .filter((file) => at(configs, [file, "parser"]) === undefined)
-    .reduce((value, file) => assign(value, ["configs", file], undefined), definition)
+  const rests = Object.keys(configs).filter((file) => at(configs, [file, "parser"]) === undefined)
+  return assign(
+    definition,
+    rests.map((file) => [["configs", file], undefined] as const)
+  )
 }
 
 type Resolve = (
@@ -113,7 +117,10 @@ export const changeOverrides = Effect.fnUntraced(function* (
     ...differences(todayBefore, today).map(({ path }) => path)
   ]
   const changed = withoutRests(
-    paths.reduce<Value>((value, path) => assign(value, path, at(today, path)), definition)
+    assign(
+      definition,
+      paths.map((path) => [path, at(today, path)] as const)
+    )
   )
   if (!isDefinition(changed)) return yield* Effect.die(new Error("a changed definition has another form"))
   return { definition: changed, overrides }

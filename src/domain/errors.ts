@@ -69,7 +69,7 @@ export class InvalidRequest extends ApiError<InvalidRequest>()(
 ) {}
 
 /** Reasons that one error names. */
-const MOST_REASONS = 10
+export const MOST_REASONS = 10
 
 /** Joins the reasons against one request (life.md): each once, at most {@link MOST_REASONS}. */
 export const joinReasons = (reasons: ReadonlyArray<string>): string => {

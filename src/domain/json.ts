@@ -14,12 +14,25 @@ export const isObject = (value: Value): value is Schema.JsonObject =>
 export const own = (value: Value, name: string): Value =>
   isObject(value) && Object.hasOwn(value, name) ? value[name] : undefined
 
-/** Returns an object with another value at a path; undefined removes the field. */
-export const assign = (value: Value, [name, ...rest]: Path, to: Value): Value => {
-  if (name === undefined) return to
-  const { [name]: before, ...others } = isObject(value) ? value : {}
-  const inner = assign(before, rest, to)
-  return inner === undefined ? others : { ...others, [name]: inner }
+/** A value and its place. */
+export type Assignment = readonly [path: Path, to: Value]
+
+/** Returns an object with other values at paths, the last of each path; undefined removes the field. In linear time. */
+export const assign = (value: Value, changes: ReadonlyArray<Assignment>): Value => {
+  const whole = changes.findLastIndex(([path]) => path.length === 0)
+  const start = whole === -1 ? value : changes[whole]?.[1]
+  const inside = changes.slice(whole + 1)
+  if (inside.length === 0) return start
+  const fields = new Map<string, Schema.Json>(isObject(start) ? Object.entries(start) : [])
+  for (const [name, some] of Map.groupBy(inside, ([[name = ""]]) => name)) {
+    const after = assign(
+      fields.get(name),
+      some.map(([[, ...rest], to]) => [rest, to] as const)
+    )
+    fields.delete(name)
+    if (after !== undefined) fields.set(name, after)
+  }
+  return Object.fromEntries(fields)
 }
 
 /** Returns the value at a path. */

@@ -2,7 +2,7 @@
 import { Effect, Option, Schema, type SchemaAST, SchemaIssue } from "effect"
 import { HttpServerRequest } from "effect/http"
 import type { HttpApiEndpoint, HttpApiMiddleware } from "effect/http-api"
-import { InvalidRequest, joinReasons } from "../domain/errors.ts"
+import { InvalidRequest, joinReasons, MOST_REASONS } from "../domain/errors.ts"
 import { nearest } from "../domain/nearest.ts"
 
 const UNKNOWN_FIELD = "unknown field"
@@ -44,18 +44,18 @@ interface Reason {
 }
 
 const reasonsOf = (issue: SchemaIssue.Issue, place: Place): ReadonlyArray<Reason> =>
-  formatIssue(issue).issues.map((found) => {
+  formatIssue(issue).issues.map((found, at) => {
     const path = (found.path ?? [])
       .map((part) => String(typeof part === "object" ? part.key : part))
       .join(".")
     const [message = "not as expected", ...known] = found.message.split("\n")
     const near =
-      message === UNKNOWN_FIELD
+      message === UNKNOWN_FIELD && at < MOST_REASONS
         ? nearest(path.slice(path.lastIndexOf(".") + 1).slice(0, 100), known)
         : undefined
     const meant = near === undefined ? "" : `; did you mean ${near}?`
-    const at = path === "" ? place : `${place} field ${path.slice(0, 200)}`
-    const text = `${at}: ${inCallersTerms(message).slice(0, 500)}${meant}`
+    const field = path === "" ? place : `${place} field ${path.slice(0, 200)}`
+    const text = `${field}: ${inCallersTerms(message).slice(0, 500)}${meant}`
     return message === UNKNOWN_FIELD ? { text, known } : { text }
   })
 
