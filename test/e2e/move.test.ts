@@ -8,6 +8,7 @@ import { eventsAre, subscribe } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
 import { journalProblems } from "../support/invariants.ts"
 import { Control, drain, filesOn, moveOf, node, options, serverOf, serverResponse } from "../support/moves.ts"
+import { mainProcess } from "../support/processes.ts"
 import { becomes, commands, expectStatus, installed, logsHave, powered, running } from "../support/servers.ts"
 
 layer(Control.layer, options)("move", (it) => {
@@ -52,6 +53,38 @@ layer(Control.layer, options)("move", (it) => {
         yield* powered(api, id, "stop")
         yield* becomes(api, id, "offline")
         yield* expectStatus(api, 200, "DELETE", "/api/nodes/from?force=true")
+      })
+    )
+
+    it.effect("a server with a pending definition gets it on the target, and keeps its files", () =>
+      Effect.gen(function* () {
+        const api = yield* Control
+        const from = yield* node(api, "old", 29_300)
+        const id = yield* running(api, "kept", { node_id: "old" })
+        yield* commands(api, id, "a castle")
+        yield* logsHave(api, id, "wrote a castle")
+        const to = yield* node(api, "new", 29_310)
+        const overrides = { version: "2.0", env: { MOTD: "two" }, limits: { memory_limit: 96 } }
+        const patched = yield* expectStatus(api, 200, "PATCH", `/api/servers/${id}`, { body: { overrides } })
+        assert.deepStrictEqual(patched.json.pending, ["env.MOTD", "limits.memory_limit", "version"])
+        yield* drain(api, from.id)
+        yield* eventually(moveOf(api, from.id), (move) => move.left === 0)
+        yield* becomes(api, id, "running")
+        const after = (yield* expectStatus(api, 200, "GET", `/api/servers/${id}?include=definition`)).json
+        assert.deepStrictEqual([after.node_id, after.pending], [to.id, []])
+        assert.strictEqual(yield* serverResponse("127.0.0.1", after.allocations.default.port), "a castle")
+        const { pid } = yield* Effect.fromNullishOr(yield* mainProcess(to.dataDir, id))
+        const variables = readFileSync(`/proc/${pid}/environ`, "utf8").split("\0")
+        assert.includeMembers(variables, ["MOTD=two", "SERVER_MEMORY=96"])
+        const { records } = yield* readDatabase(api.dataDir)
+        const record = records.find((one) => one.id === id)
+        const { next, spec } = JSON.parse(
+          readFileSync(join(to.dataDir, "node", "servers", id, "server.json"), "utf8")
+        )
+        assert.strictEqual(spec.definition.version, "2.0")
+        assert.deepStrictEqual(spec.definition, JSON.parse(JSON.stringify(record?.definition)))
+        assert.deepStrictEqual([spec.defined_at, next], [record?.redefinition?.defined_at, undefined])
+        yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
       })
     )
 
