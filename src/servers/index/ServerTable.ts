@@ -105,7 +105,7 @@ export class ServerTable {
   compareWith(today: Today): void {
     if (this.#today === today) return
     this.#today = today
-    this.#cache.forget(this.#records.keys(), showsDefinition)
+    this.#cache.forget(this.ids, showsDefinition)
   }
 
   get counts(): ReadonlyMap<ServerStatus, number> {

@@ -44,7 +44,10 @@ export class SummaryCache {
   }
 
   /** Removes what was encoded of some servers. */
-  forget(ids: Iterable<ServerId>, isShown: (include: Include) => boolean = () => true): void {
+  forget(
+    ids: ReadonlyArray<ServerId> | ReadonlySet<ServerId>,
+    isShown: (include: Include) => boolean = () => true
+  ): void {
     for (const variant of this.#variants.values()) {
       if (!isShown(variant.include)) continue
       for (const id of ids) variant.pieces.delete(id)

@@ -130,3 +130,16 @@ describe("contract 4.4: the list", () => {
     expect(names()).toEqual(["uno", "n2"])
   })
 })
+
+describe("life.md, Changing: outdated definitions", () => {
+  it("after a reload every set of fields compares with the new files", () => {
+    const table = tableOf(() => "one")
+    table.add(record())
+    const sets = [includeOf(["definition"]), includeOf(["definition", "status"])]
+    const outdated = () => sets.map((include) => parse(table.list(include))[0].definition.outdated)
+    table.compareWith({ revision: () => undefined })
+    expect(outdated()).toEqual([false, false])
+    table.compareWith({ revision: () => "other" })
+    expect(outdated()).toEqual([true, true])
+  })
+})
