@@ -59,7 +59,7 @@ describe.runIf(withEngine)(`pull of an image at a start${engineNote}`, () => {
           yield* until("it runs", () => lastStatus(id) === "running")
           yield* daemon.commands(id, ["hello"])
           yield* Effect.repeat(logs, { until: (lines) => lines.includes("got hello") })
-          assert.isNull((yield* daemon.stats(id, { update_disk_usage: false })).uptime)
+          assert.isAtLeast((yield* daemon.stats(id, { update_disk_usage: false })).uptime ?? -1, 0)
           assert.deepStrictEqual(crashes(id), [])
           assert.deepStrictEqual(statuses(id).slice(-2), ["starting", "running"])
         }).pipe(Effect.scoped)
