@@ -70,8 +70,11 @@ export const ApiError =
       _tag: tag,
       [ErrorReporter.ignore]: status < 500,
       [HttpServerRespondable.symbol](this: object) {
-        // The base class is the codec of its own instances; only the generic parameter is lost here.
-        return HttpServerResponse.schemaJson(Base as unknown as Schema.Codec<unknown>)(this, { status })
+        // The class below Base is the codec of its instances; only the generic parameter is lost here. Base itself must
+        // not encode: the first class that is used as a schema is the one that is decoded from then on.
+        let own = this.constructor
+        while (Object.getPrototypeOf(own) !== Base) own = Object.getPrototypeOf(own)
+        return HttpServerResponse.schemaJson(own as unknown as Schema.Codec<unknown>)(this, { status })
       }
     })
     Object.defineProperty(prototype, "message", {

@@ -19,10 +19,22 @@ export const useKnown = (known: ReadonlyArray<string>): string =>
 const fieldsOf = (ast: SchemaAST.AST): ReadonlyArray<string> =>
   ast._tag === "Objects" ? ast.propertySignatures.map(({ name }) => String(name)) : []
 
+/** Returns what the keys of a record must be; undefined: the object has fixed fields. */
+const expectedKey = (ast: SchemaAST.AST): string | undefined =>
+  ast._tag === "Objects"
+    ? ast.indexSignatures
+        .flatMap(({ parameter }) => parameter.checks ?? [])
+        .map(({ annotations }) => annotations?.expected)
+        .find((expected) => typeof expected === "string")
+    : undefined
+
 /** Describes a mistake in the caller's terms, without names of the service's schemas. */
 const describeLeaf: SchemaIssue.LeafHook = (issue) => {
   if (issue._tag === "MissingKey") return "required, but missing"
-  if (issue._tag === "UnexpectedKey") return [UNKNOWN_FIELD, ...fieldsOf(issue.ast)].join("\n")
+  if (issue._tag === "UnexpectedKey") {
+    const key = expectedKey(issue.ast)
+    return key === undefined ? [UNKNOWN_FIELD, ...fieldsOf(issue.ast)].join("\n") : `Expected ${key}`
+  }
   if (issue._tag === "InvalidType" && issue.ast._tag === "Objects") return "Expected an object"
   return SchemaIssue.defaultLeafHook(issue)
 }

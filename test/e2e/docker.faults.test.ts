@@ -1,7 +1,13 @@
 import { join } from "node:path"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect, Exit, Scope } from "effect"
-import { blueprintFile, consoleServer, definitions, softwareFile } from "../support/definitions.ts"
+import {
+  blueprintFile,
+  consoleServer,
+  definitions,
+  softwareFile,
+  writeFiles
+} from "../support/definitions.ts"
 import { engineNote, TEST_IMAGE, TestEngine, withEngine } from "../support/dockerEngine.ts"
 import { replay, subscribe } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
@@ -35,9 +41,20 @@ const files = {
         runtimes: ["docker", "process"]
       }
     }),
-    "plain.yml": softwareFile("plain", { files: { "server.sh": consoleServer } })
+    "plain.yml": softwareFile("plain", { files: { "server.sh": consoleServer } }),
+    // Each version has another base; the server writes a file of its own.
+    "writing.yml": softwareFile("writing", {
+      install: { script: 'echo "$VERSION" > version.txt' },
+      files: {
+        "server.sh": `[ -e own.txt ] || cat version.txt > own.txt
+echo "version $(cat version.txt), written by $(cat own.txt)"
+${consoleServer}`
+      },
+      extra: { images: { test: TEST_IMAGE }, mappings: [{ default: "test" }], runtimes: ["docker"] }
+    })
   },
   blueprints: {
+    "writing.yml": blueprintFile("writing", "writing"),
     "kept.yml": blueprintFile("kept", "game"),
     "either.yml": blueprintFile("either", "either"),
     "plain.yml": blueprintFile("plain", "plain")
@@ -225,6 +242,56 @@ describe.runIf(withEngine)(`Docker, with the real commands${engineNote}`, () => 
           yield* expectStatus(api, 200, "DELETE", `/api/servers/${plain}`)
           yield* api.kill("SIGTERM")
           assert.deepStrictEqual(yield* containersOf(node.id), [])
+        }).pipe(Effect.scoped),
+      90_000
+    )
+
+    it.effect(
+      "life.md, Changing: a container gets its new memory limit and version at its next start, and keeps its files",
+      () =>
+        Effect.gen(function* () {
+          const { docker, socket } = yield* TestEngine
+          const { blueprints, env } = yield* definitions(files)
+          const dataDir = join(yield* temporaryFolder, "data")
+          const settings = {
+            ...env,
+            ...(yield* freeAllocations(1)),
+            MUSTER_DOCKER_SOCKET: socket,
+            MUSTER_DOCKER_PULL: "never"
+          }
+          const api = yield* startService({ dataDir, env: settings })
+          yield* Effect.addFinalizer(() => endLeftovers(dataDir))
+          const [node] = (yield* expectStatus(api, 200, "GET", "/api/nodes")).json
+          yield* cleanNode(node.id)
+          const id = yield* running(api, "writing")
+          const container = Effect.gen(function* () {
+            const [found] = yield* containersOf(node.id)
+            const { Config, HostConfig } = yield* Effect.promise(() =>
+              docker.getContainer(found?.id ?? "").inspect()
+            )
+            return { memory: (HostConfig.Memory ?? 0) / 1024 ** 2, env: Config.Env }
+          })
+          const path = `/api/servers/${id}`
+          assert.strictEqual((yield* container).memory, 64)
+          const { json: patched } = yield* expectStatus(api, 200, "PATCH", path, {
+            body: { overrides: { limits: { memory_limit: 96 }, env: { MOTD: "new" } } }
+          })
+          assert.sameMembers(patched.pending, ["limits.memory_limit", "env.MOTD"])
+          assert.strictEqual((yield* container).memory, 64)
+          const changed = blueprintFile("writing", "writing", { server: { version: "2.0" } })
+          yield* writeFiles(blueprints, { "writing.yml": changed })
+          yield* expectStatus(api, 200, "POST", "/api/blueprints/reload")
+          yield* expectStatus(api, 202, "POST", `${path}/upgrade`, { body: {} })
+          yield* powered(api, id, "stop")
+          yield* becomes(api, id, "offline")
+          yield* powered(api, id, "start")
+          yield* logsHave(api, id, "version 2.0, written by 1.0")
+          yield* becomes(api, id, "running")
+          const { env: variables, memory } = yield* container
+          assert.strictEqual(memory, 96)
+          assert.include(variables, "MOTD=new")
+          const { json } = yield* expectStatus(api, 200, "GET", `${path}?include=definition,software`)
+          assert.deepStrictEqual([json.version, json.definition.outdated, json.pending], ["2.0", false, []])
         }).pipe(Effect.scoped),
       90_000
     )

@@ -13,7 +13,7 @@ import { create, expectStatus } from "../support/servers.ts"
 import { type Document, type Generated, type Operation, requestsTo } from "./support/generate.ts"
 import { assertError, options, service } from "./support/http.ts"
 
-const RUNS_PER_ROUTE = 80
+const RUNS_PER_ROUTE = 40
 
 interface Route {
   readonly method: string

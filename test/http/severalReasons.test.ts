@@ -112,6 +112,15 @@ layer(service(noNode), options)("life.md: several reasons for one request", (it)
       })
     )
 
+    it.effect("labels whose keys are not valid", () =>
+      refused(
+        "POST",
+        "/api/servers",
+        { blueprint_id: "kept", labels: { Team: "a" } },
+        "body field labels.Team: Expected a label key ([a-z0-9]([a-z0-9._/-]{0,62}))"
+      )
+    )
+
     it.effect("overrides that are not possible", () =>
       refused(
         "POST",

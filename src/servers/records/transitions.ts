@@ -82,7 +82,8 @@ const restarts = ({ restart: before }: Subject, reported: Subject["restart"]): T
 
 /** Adds the steps of the control plane to those that a node reports. A snapshot and an earlier daemon report none. */
 const withKnownSteps = ({ install: before }: Subject, install: InstallState): InstallState => {
-  const known = before.steps ?? []
+  const isAnother = isFinished(before) && !isFinished(install)
+  const known = (before.steps ?? []).filter((step) => !isAnother || isOfCreation(step))
   const steps =
     install.steps === undefined
       ? known

@@ -145,6 +145,18 @@ describe("decisions 3, States: reports", () => {
     expect(ready?.steps).toEqual([...steps, { name: "script", started_at: at, finished_at: at }])
   })
 
+  it("another installation begins without the steps of a node in the earlier one", () => {
+    const place = { name: "place", started_at: at, finished_at: at } as const
+    const start = { name: "start", started_at: at, finished_at: at } as const
+    for (const phase of ["ready", "failed"] as const) {
+      const installed = saved({ status: "offline", install: { phase, steps: [place, start] } })
+      const install = { phase: "installing", started_at: at } as const
+      expect(reported(installed, { ...base, type: "install-status", install }).install?.steps).toEqual([
+        place
+      ])
+    }
+  })
+
   it("the end of an installation changes installing to offline, after success and failure", () => {
     const installing = saved({ status: "installing", install: { phase: "installing" } })
     for (const phase of ["ready", "failed"] as const) {
