@@ -7,7 +7,7 @@ export interface Principal {
   readonly key_id: string
   readonly name: string
   readonly scope: KeyScope
-  /** What the key may do; absent: everything that its scope allows. */
+  /** The rights of the key; absent: all that its scope allows. */
   readonly rights?: ReadonlySet<Right>
   /** SHA-256 of the ticket that the caller sent in place of the key, in hex. */
   readonly ticket?: string

@@ -1,4 +1,13 @@
-/** The `Link` header of pages. */
+/** Pages by `limit` and `after`, and their `Link` header. */
+
+/** Reads a page from a query. @param standard the limit of a query without one */
+export const pageAfter = (
+  { after = "", limit = "" }: { readonly after?: string; readonly limit?: string },
+  standard: number
+) => ({
+  limit: limit === "" ? standard : Number(limit),
+  ...(after === "" ? {} : { after })
+})
 
 /** Returns the address of the next page, in the form of the header. */
 const nextPage = (url: string, after: string): string => {

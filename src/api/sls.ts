@@ -1,4 +1,4 @@
-/** What SLS's own clients additionally get (life.md, "SLS's own clients"). */
+/** The additions for clients of SLS (life.md, "SLS's own clients"). */
 import { Context } from "effect"
 import type { InstallPhase } from "../domain/InstallState.ts"
 

@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 
-/** What a key may do (decisions, section 5; operators.md, "Keys"). */
+/** The scope of a key (decisions, section 5; operators.md, "Keys"). */
 export const KeyScope = Schema.Literals(["AppAdmin", "Operator", "ReadOnly", "Node", "Metrics"])
 export type KeyScope = typeof KeyScope.Type
 
@@ -35,7 +35,7 @@ export const rightsFit = Schema.makeFilter<Grant>(
   { expected: "rights (allow) only with the scope Operator, or read with the scope ReadOnly" }
 )
 
-/** What a key may do, as its creator chose it. */
+/** The scope and rights that the creator of a key chose. */
 export const KeyGrant = Schema.Struct(keyGrantFields).check(rightsFit)
 export type KeyGrant = typeof KeyGrant.Type
 

@@ -126,7 +126,7 @@ export const Rollout = Schema.Struct({
 }).annotate({ identifier: "Rollout" })
 export type Rollout = typeof Rollout.Type
 
-/** What a rollout would change. */
+/** The plan of a rollout. */
 export const RolloutPlan = Schema.Struct({
   total: Schema.Int,
   /** Servers that have the definition already. */

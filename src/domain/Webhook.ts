@@ -42,7 +42,7 @@ export const webhookFields = {
 /** The topics of a webhook that names none. */
 export const DEFAULT_TOPICS: ReadonlyArray<WebhookTopic> = ["status", "crash", "deleted"]
 
-/** What a webhook sends, and to whom. */
+/** The settings of a webhook. */
 export const WebhookSettings = Schema.Struct({
   url: webhookFields.url,
   topics: webhookFields.topics,

@@ -129,8 +129,14 @@ const hashOf = (value: Schema.Json): string =>
     .digest("hex")
     .slice(0, 12)
 
-/** Returns a short hash of a definition: equal definitions have the same revision. */
-export const revisionOf = (definition: ServerDefinition): string => hashOf(definition)
+const revisions = new WeakMap<ServerDefinition, string>()
+
+/** Returns a short hash of a definition, computed once: equal definitions have the same revision. */
+export const revisionOf = (definition: ServerDefinition): string => {
+  const revision = revisions.get(definition) ?? hashOf(definition)
+  revisions.set(definition, revision)
+  return revision
+}
 
 /** Returns a hash of what an install script does; servers with the same hash, software and version share a base folder. */
 export const scriptHash = ({ image, install_script, runtimes }: ServerDefinition): string => {

@@ -1,10 +1,11 @@
 import { randomBytes } from "node:crypto"
-import { Clock, Context, Effect, Layer, Option } from "effect"
+import { Context, Effect, Layer, Option } from "effect"
 import type { CreateRollout } from "../api/RolloutsGroup.ts"
 import type { Selector } from "../api/selector.ts"
 import { changesBetween } from "../domain/definitionChanges.ts"
 import { Conflict, InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
 import { type ServerId, serverId } from "../domain/Id.ts"
+import { nowText } from "../domain/nowText.ts"
 import { isOver, type Rollout, type RolloutPlan, type RolloutRecord } from "../domain/Rollout.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
 import { type NewRollout, RolloutRepo } from "../store/repos/RolloutRepo.ts"
@@ -126,7 +127,7 @@ export class Rollouts extends Context.Service<
           })
         }
         const id = serverId(randomBytes(16))
-        const now = new Date(yield* Clock.currentTimeMillis).toISOString()
+        const now = yield* nowText
         const definitions = new Map<string, ServerDefinition>()
         const servers: Array<NewRollout["servers"][number]> = []
         for (const one of planned) {
@@ -232,7 +233,7 @@ export class Rollouts extends Context.Service<
         id: string,
         by: (record: RolloutRecord, now: string) => RolloutRecord | Conflict
       ) {
-        const now = new Date(yield* Clock.currentTimeMillis).toISOString()
+        const now = yield* nowText
         const change = Effect.gen(function* () {
           const before = Option.getOrUndefined(yield* repo.find(id))
           if (before === undefined) return yield* NotFound.rollout(id)

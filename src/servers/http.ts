@@ -6,7 +6,7 @@ import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { Authorization } from "../api/Authorization.ts"
 import { conditional } from "../api/conditional.ts"
 import type { LinesRequest } from "../api/Daemon.ts"
-import { linkOf } from "../api/link.ts"
+import { linkOf, pageAfter } from "../api/link.ts"
 import { CurrentPrincipal, KeyEnds } from "../api/Principal.ts"
 import { limitResponse } from "../api/rateLimit.ts"
 import { lackingOf } from "../api/rights.ts"
@@ -33,10 +33,8 @@ const keyEnded = new Unauthorized({ detail: "the API key is not valid" })
 /** The default of `timeout`, in seconds. */
 const DEFAULT_TIMEOUT = 30
 
-const pageOfCrashes = ({ after = "", limit = "" }: { readonly after?: string; readonly limit?: string }) => ({
-  limit: limit === "" ? 20 : Number(limit),
-  ...(after === "" ? {} : { after })
-})
+/** The default of `limit` of crashes. */
+const CRASHES = 20
 
 /** The fields that the response to a change has. */
 const patched = includeOf(["labels", "name", "expires_at", "definition"])
@@ -199,11 +197,11 @@ export const ServersHandlers = HttpApiBuilder.group(
             Option.isNone(waited) ? { "x-muster-timed-out": "true" } : {}
           )
         }),
-        crashesOf: ({ params, query }) => servers.crashesOf(params.server, pageOfCrashes(query)),
+        crashesOf: ({ params, query }) => servers.crashesOf(params.server, pageAfter(query, CRASHES)),
         crashes: Effect.fnUntraced(function* ({ query }) {
           const { blueprint_id = "", node_id = "", since = "" } = query
           return yield* servers.crashes({
-            ...pageOfCrashes(query),
+            ...pageAfter(query, CRASHES),
             ...(since === "" ? {} : { since: Date.parse(since) }),
             ...(blueprint_id === "" ? {} : { blueprint_id }),
             ...(node_id === "" ? {} : { node_id })

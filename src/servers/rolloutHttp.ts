@@ -2,18 +2,8 @@ import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
-import { linkOf } from "../api/link.ts"
+import { linkOf, pageAfter } from "../api/link.ts"
 import { Rollouts } from "./Rollouts.ts"
-
-interface PageQuery {
-  readonly limit?: string
-  readonly after?: string
-}
-
-const pageOf = ({ after = "", limit = "" }: PageQuery, standard: number) => ({
-  limit: limit === "" ? standard : Number(limit),
-  ...(after === "" ? {} : { after })
-})
 
 /** Responds with a page; `Link` has the address of the next one. */
 const respond = (url: string, body: unknown, next: string | undefined) =>
@@ -28,7 +18,7 @@ export const RolloutsHandlers = HttpApiBuilder.group(
     return handlers.handleAll({
       create: Effect.fnUntraced(function* ({ payload, query, request }) {
         if (query.dry_run === "true") {
-          const { next, plan } = yield* rollouts.plan(payload.selector, pageOf(query, 100))
+          const { next, plan } = yield* rollouts.plan(payload.selector, pageAfter(query, 100))
           return respond(request.url, plan, next)
         }
         const rollout = yield* rollouts.create(payload)
@@ -36,7 +26,7 @@ export const RolloutsHandlers = HttpApiBuilder.group(
         return HttpServerResponse.jsonUnsafe(rollout, { status: 201, headers })
       }),
       list: Effect.fnUntraced(function* ({ query, request }) {
-        const page = yield* rollouts.list(pageOf(query, 20))
+        const page = yield* rollouts.list(pageAfter(query, 20))
         return respond(request.url, page.rollouts, page.next)
       }),
       get: ({ params }) => rollouts.get(params.rollout),

@@ -1,6 +1,6 @@
 import { Effect, Layer, Option, Stream } from "effect"
 import type { Unavailable } from "../domain/errors.ts"
-import type { JournalEntry } from "../domain/Journal.ts"
+import { isPublic, type JournalEntry } from "../domain/Journal.ts"
 import { labelCondition, meets } from "../domain/Labels.ts"
 import type { WebhookDelivery, WebhookId } from "../domain/Webhook.ts"
 import type { EncodedEvent } from "../events/EncodedEvent.ts"
@@ -21,7 +21,7 @@ import { makeSend } from "./send.ts"
 const PAGE = 500
 /** Servers whose events one webhook gets at a time. */
 const AT_ONCE = 8
-/** Entries without an event for the webhook after which its position is stored all the same. */
+/** Entries without an event for the webhook after which its position is stored. */
 const STORE_EVERY = 1_000
 /** The time of failures after which a webhook is parked, in ms. */
 const PARKED_AFTER = 24 * 60 * 60 * 1000
@@ -32,7 +32,7 @@ interface Due {
   readonly payload: unknown
 }
 
-/** What this leader knows beyond the record: lost with it, and then read or delivered again. */
+/** The state of a round, in the memory of the leader. The next leader reads or delivers it again. */
 interface Round {
   /** The position of the record to which this belongs. */
   readonly from: number
@@ -211,12 +211,12 @@ export const WebhookDeliverer = Layer.effectDiscard(
 
     yield* journal.follow("publish", (entries) =>
       Effect.sync(() => {
-        let isPublic = false
+        let isDue = false
         for (const { change } of entries) {
           if (change.topic === "webhook:changed") queue.add(change.webhook_id)
-          else if (!change.topic.includes(":") || change.topic === "server:install") isPublic = true
+          else if (isPublic(change) || change.topic === "server:install") isDue = true
         }
-        if (!isPublic) return
+        if (!isDue) return
         // The next attempt of a webhook that fails waits for its time.
         for (const [id, state] of known) if (state === "waiting") queue.add(id)
       })

@@ -3,7 +3,7 @@
 import type { WebhookFormat } from "../domain/Webhook.ts"
 import type { EncodedEvent } from "../events/EncodedEvent.ts"
 
-/** What a message is about. */
+/** The event of a message. */
 export interface Subject {
   readonly event: Pick<EncodedEvent, "blueprint_id" | "server_id" | "textWithCursor" | "topic">
   /** Payload of the event. */
@@ -32,7 +32,7 @@ const discordText = (text: string): string => text.replace(/[\\*_~`|>#@[\]()<:-]
 const slackText = (text: string): string =>
   text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;")
 
-/** Returns the JSON body of a message in a chat; nobody is mentioned. */
+/** Returns the JSON body of a message in a chat, without mentions. */
 export const chatBody = (format: Exclude<WebhookFormat, "json">, text: string): string =>
   format === "discord"
     ? JSON.stringify({ content: discordText(text), allowed_mentions: { parse: [] } })

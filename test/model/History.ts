@@ -66,7 +66,7 @@ export type ListPath =
   | "/healthz"
 export type ServerPath = "" | "/status" | "/install" | "/logs" | "/stats"
 
-/** What an action on several servers did to one of them. */
+/** The outcome of an action on several servers for one of them. */
 export interface Outcome {
   readonly status: number
   readonly detail?: string

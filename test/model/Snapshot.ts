@@ -2,6 +2,7 @@
 import { Schema } from "effect"
 import { Allocations } from "../../src/domain/Allocation.ts"
 import { Limits } from "../../src/domain/Limits.ts"
+import { RolloutState } from "../../src/domain/Rollout.ts"
 import { ServerStatus } from "../../src/domain/ServerStatus.ts"
 
 const text = Schema.String
@@ -64,7 +65,7 @@ export const Tables = Schema.Struct({
   idempotency: Schema.Array(
     Schema.Struct({ key: text, response: json(Schema.Struct({ id: text, node_id: text })) })
   ),
-  rollouts: Schema.Array(Schema.Struct({ id: text, state: text, total: whole, done: whole })),
+  rollouts: Schema.Array(Schema.Struct({ id: text, state: RolloutState, total: whole, done: whole })),
   rollout_servers: Schema.Array(Schema.Struct({ rollout_id: text, server_id: text, active: whole })),
   moves: Schema.Array(Schema.Struct({ server_id: text, from_node: text, phase: text })),
   leftovers: Schema.Array(Schema.Struct({ server_id: text, node_id: text })),

@@ -1,5 +1,6 @@
 /** Reads the state of a run, and returns the work in progress. */
 import { Effect, Schema } from "effect"
+import { isOver } from "../../src/domain/Rollout.ts"
 import { statementsOn } from "../support/postgresDatabase.ts"
 import { adminKey, requestTo } from "../support/Service.ts"
 import { expectStatus } from "../support/servers.ts"
@@ -64,8 +65,6 @@ export const readSnapshot = Effect.fnUntraced(function* (setup: Setup) {
   })
   return { tables, replicas, nodes } satisfies Snapshot
 })
-
-const isOver = (state: string) => ["done", "failed", "rolled_back", "aborted"].includes(state)
 
 /** The work in progress, in short form; empty: the run is idle. */
 export const pendingWork = (setup: Setup, { nodes, replicas, tables }: Snapshot): ReadonlyArray<string> => {

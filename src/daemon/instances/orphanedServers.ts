@@ -7,9 +7,10 @@
  */
 
 import { dirname, join } from "node:path"
-import { Clock, Effect, Schema } from "effect"
+import { Effect, Schema } from "effect"
 import { Allocations } from "../../domain/Allocation.ts"
 import { NodeId, ServerId } from "../../domain/Id.ts"
+import { nowText } from "../../domain/nowText.ts"
 import { ServerDefinition } from "../../domain/ServerDefinition.ts"
 import {
   type IoError,
@@ -141,7 +142,7 @@ const writeNote = Effect.fnUntraced(function* (folder: string, state: ServerStat
     format: 1,
     server_id: state.spec.id,
     ...departure,
-    at: new Date(yield* Clock.currentTimeMillis).toISOString(),
+    at: yield* nowText,
     ...(record === undefined ? {} : { base: join(generationsDir(FOLDERS.base), record.base) }),
     allocations: state.spec.allocations,
     definition: state.spec.definition

@@ -1,6 +1,7 @@
-import { Clock, type Duration, Effect, Layer, Option, Schedule } from "effect"
+import { type Duration, Effect, Layer, Option, Schedule } from "effect"
 import type { Unavailable } from "../../domain/errors.ts"
 import { serverOf } from "../../domain/Journal.ts"
+import { nowText } from "../../domain/nowText.ts"
 import { isOver, type RolloutRecord } from "../../domain/Rollout.ts"
 import { Journal } from "../../store/journal/Journal.ts"
 import { Leadership } from "../../store/Leadership.ts"
@@ -56,7 +57,7 @@ export const RolloutRunner = (options: RolloutOptions) =>
         const before = Option.getOrUndefined(yield* repo.find(id))
         if (before === undefined) return { changed: undefined, servers: [] }
         const counts = yield* repo.counts(id)
-        const now = new Date(yield* Clock.currentTimeMillis).toISOString()
+        const now = yield* nowText
         const { begins, rollout } = advance(before, counts, now)
         if (isOver(rollout.state) && rollout !== before) yield* repo.finish(rollout, counts)
         else if (rollout !== before) yield* repo.save(rollout)

@@ -1,5 +1,6 @@
-import { Clock, Effect, Option, Semaphore } from "effect"
+import { Effect, Option, Semaphore } from "effect"
 import type { NodeId } from "../../domain/Id.ts"
+import { nowText } from "../../domain/nowText.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../../store/Store.ts"
@@ -56,7 +57,7 @@ export const makeDrains = Effect.gen(function* () {
   return {
     /** Begins the drain of a node. */
     begin: Effect.fn("NodeDrainer.begin")(function* (node_id: NodeId) {
-      const asked_at = new Date(yield* Clock.currentTimeMillis).toISOString()
+      const asked_at = yield* nowText
       yield* change(node_id, migrations.beginDrain({ node_id, asked_at }))
     }),
     end: Effect.fn("NodeDrainer.end")((node_id: NodeId) => change(node_id, migrations.endDrain(node_id))),

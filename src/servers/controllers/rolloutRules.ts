@@ -59,7 +59,7 @@ export const onFailure = (
     : { ...failed, state: "running", rolling_back: true }
 }
 
-/** What is known of a server under way. */
+/** The state of a server of a rollout and of its node. */
 export interface Facts {
   /** Undefined: the server is deleted. */
   readonly record: ServerRecord | undefined

@@ -1,4 +1,5 @@
 import type { Today } from "../../blueprints/today.ts"
+import { revisionOf } from "../../domain/definitionChanges.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { Labels } from "../../domain/Labels.ts"
 import type { Server, ServerRecord, ServerStats, StatsById } from "../../domain/Server.ts"
@@ -10,7 +11,6 @@ import {
   type Include,
   type ListedServer,
   plain,
-  recordRevision,
   type Shown,
   shows,
   showsDefinition,
@@ -274,7 +274,7 @@ export class ServerTable {
 
   readonly #isOutdated = (record: ServerRecord): boolean => {
     const revision = this.#today?.revision(record.blueprint_id, record.overrides)
-    return revision !== undefined && revision !== recordRevision(record)
+    return revision !== undefined && revision !== revisionOf(record.definition)
   }
 
   #nodeName({ node_id }: ServerRecord): string {

@@ -3,7 +3,6 @@ import { namedPorts } from "../../domain/Allocation.ts"
 import type { CrashSummary } from "../../domain/CrashRecord.ts"
 import { changesBetween, revisionOf } from "../../domain/definitionChanges.ts"
 import { type Includable, includable, type Server, type ServerRecord } from "../../domain/Server.ts"
-import type { ServerDefinition } from "../../domain/ServerDefinition.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 
 /** The fields that a caller asks for; each set of fields has one number. */
@@ -39,15 +38,6 @@ export const shows = (include: Include, shown: Shown): boolean =>
 
 const installOf = ({ install: { failure_reason, phase } }: ServerRecord) =>
   failure_reason === undefined ? { phase } : { phase, failure_reason }
-
-const revisions = new WeakMap<ServerDefinition, string>()
-
-/** Returns the revision of a server's definition, which is computed once. */
-export const recordRevision = ({ definition }: ServerRecord): string => {
-  const revision = revisions.get(definition) ?? revisionOf(definition)
-  revisions.set(definition, revision)
-  return revision
-}
 
 /** Returns the paths of the changes that a server gets at its next start. */
 export const pendingOf = ({ definition, redefinition, status }: ServerRecord): ReadonlyArray<string> => {
@@ -97,7 +87,7 @@ export const summaryOf = (
       : {}),
     ...(has(include, "definition")
       ? {
-          definition: { revision: recordRevision(record), outdated: isOutdated(record) },
+          definition: { revision: revisionOf(definition), outdated: isOutdated(record) },
           pending: pendingOf(record)
         }
       : {}),

@@ -1,9 +1,10 @@
-import { Clock, Effect, Option } from "effect"
+import { Effect, Option } from "effect"
 import { NotFound } from "../../domain/errors.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import { pendingInstall } from "../../domain/InstallState.ts"
 import type { ServerPatch } from "../../domain/Labels.ts"
 import { isUnderway } from "../../domain/Migration.ts"
+import { nowText } from "../../domain/nowText.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
@@ -22,7 +23,7 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
   const migrationRecords = yield* makeMigrationRecords
 
   const refuseInstall = Effect.fn("ServerLifecycle.refuseInstall")(function* (id: ServerId, reason: string) {
-    const finished_at = new Date(yield* Clock.currentTimeMillis).toISOString()
+    const finished_at = yield* nowText
     const failed = { phase: "failed", finished_at, failure_reason: reason } as const
     yield* Effect.logWarning(`the server cannot be installed: ${reason}`).pipe(
       Effect.annotateLogs({ server_id: id })

@@ -69,7 +69,7 @@ const KeyRow = Schema.Struct({
   ...columns,
   /** The scope, as every version knows it. */
   scope: Schema.Literals(["AppAdmin", "Node", "Metrics"]),
-  /** What the key may do, if its scope is another one; the column `scope` is then `Metrics`. */
+  /** The scope and rights of a key with another scope; the column `scope` is then `Metrics`. */
   access: Schema.NullOr(JsonColumn(KeyGrant))
 })
 const encode = writeRow(KeyRow)

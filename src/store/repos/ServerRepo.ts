@@ -1,7 +1,8 @@
-import { Array as Arr, Clock, Context, Effect, Layer, type Option, Schema } from "effect"
+import { Array as Arr, Context, Effect, Layer, type Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import type { Allocations } from "../../domain/Allocation.ts"
 import { ServerId } from "../../domain/Id.ts"
+import { nowText } from "../../domain/nowText.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { readRows } from "../sql/rows.ts"
 import { isUniqueViolation } from "../sql/sqlErrors.ts"
@@ -155,12 +156,12 @@ export class ServerRepo extends Context.Service<
             ...(start_pending === undefined ? {} : { start_pending: start_pending ? 1 : 0 })
           }
           if (Object.keys(values).length === 0) return
-          const updated_at = new Date(yield* Clock.currentTimeMillis).toISOString()
+          const updated_at = yield* nowText
           yield* sql`UPDATE servers SET ${sql.update({ ...values, updated_at })} WHERE id = ${id}`
         }),
         redefine: Effect.fnUntraced(function* (record) {
           const { blueprint_id, definition, overrides, redefinition } = yield* encodeServer(record)
-          const updated_at = new Date(yield* Clock.currentTimeMillis).toISOString()
+          const updated_at = yield* nowText
           const values = { blueprint_id, definition, overrides, redefinition, updated_at }
           yield* sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${record.id}`
           yield* deleteReservations(sql, record.id, record.node_id)
@@ -177,7 +178,7 @@ export class ServerRepo extends Context.Service<
           const [old, next] = [portsOf(before), portsOf(record)]
           const among = (ports: typeof old) => (one: (typeof old)[number]) =>
             ports.some(({ address, port }) => address === one.address && port === one.port)
-          const updated_at = new Date(yield* Clock.currentTimeMillis).toISOString()
+          const updated_at = yield* nowText
           const values = { allocations: (yield* encodeServer(record)).allocations, updated_at }
           // A savepoint of its own: a taken port undoes all of it, and nothing else.
           return yield* Effect.forEach(
