@@ -51,8 +51,16 @@ export interface Daemon {
    * another node, and its remains are removed; files that were not handed over with {@link hold} are kept aside.
    */
   remove(id: ServerId, options?: { readonly moved: boolean }): Effect.Effect<void, DaemonError>
-  /** Returns once the action is accepted; `wait_seconds`: the time until a stop becomes a kill. */
-  power(id: ServerId, action: PowerAction, wait_seconds: number): Effect.Effect<void, DaemonError>
+  /**
+   * Returns once the action is accepted: the sequence of the newest report of the server that is not acknowledged;
+   * undefined: there is none, or the daemon is of an earlier version. `wait_seconds`: the time until a stop becomes a
+   * kill.
+   */
+  power(
+    id: ServerId,
+    action: PowerAction,
+    wait_seconds: number
+  ): Effect.Effect<number | undefined, DaemonError>
   commands(id: ServerId, lines: ReadonlyArray<string>): Effect.Effect<void, DaemonError>
   /** Stops the server if necessary, then makes the instance again from base, volumes and copies. */
   reset(id: ServerId): Effect.Effect<void, DaemonError>

@@ -3,7 +3,7 @@ import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { Socket } from "effect/socket"
 import type { Daemon, DaemonError, LinesRequest } from "../api/Daemon.ts"
-import { DaemonApi, DaemonAuthorization } from "../api/DaemonApi.ts"
+import { DaemonApi, DaemonAuthorization, SEQUENCE_HEADER } from "../api/DaemonApi.ts"
 import {
   Conflict,
   InternalError,
@@ -121,8 +121,14 @@ export const DaemonHandlers = HttpApiBuilder.group(
         }),
         remove: ({ params, query }) =>
           call((daemon) => daemon.remove(params.id, { moved: query.moved === "true" })),
-        power: ({ params, payload }) =>
-          call((daemon) => daemon.power(params.id, payload.action, payload.wait_seconds)),
+        power: Effect.fnUntraced(function* ({ params, payload }) {
+          const { action, wait_seconds } = payload
+          const sequence = yield* call((daemon) => daemon.power(params.id, action, wait_seconds))
+          return HttpServerResponse.empty({
+            status: 200,
+            headers: sequence === undefined ? {} : { [SEQUENCE_HEADER]: String(sequence) }
+          })
+        }),
         commands: ({ params, payload }) => call((daemon) => daemon.commands(params.id, payload.commands)),
         reset: ({ params }) => call((daemon) => daemon.reset(params.id)),
         reinstall: ({ params }) => call((daemon) => daemon.reinstall(params.id)),

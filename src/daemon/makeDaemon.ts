@@ -116,7 +116,9 @@ export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
     find: (id) => Effect.map(instances.get(id), ({ file }) => daemonServer(file.get())),
     remove: (id, options) => instances.remove(id, options?.moved === true ? { why: "moved" } : undefined),
     power: Effect.fn("Daemon.power")(function* (id, action, wait_seconds) {
-      yield* (yield* instances.get(id)).power(action, wait_seconds)
+      const { file, power } = yield* instances.get(id)
+      yield* power(action, wait_seconds)
+      return file.get().reports.at(-1)?.sequence
     }),
     commands: Effect.fn("Daemon.commands")(function* (id, lines) {
       yield* sendCommands(yield* instances.get(id), lines, place)

@@ -19,6 +19,7 @@ import { decidePower, isMoving, wrongStatus } from "./records/power.ts"
 import { ServerLifecycle } from "./records/ServerLifecycle.ts"
 import { ServerLocks } from "./records/ServerLocks.ts"
 import { isFinished } from "./records/transitions.ts"
+import { makeWaitForReport } from "./waiting.ts"
 
 const noLines: Page<string> = { items: [], total: 0 }
 
@@ -33,6 +34,7 @@ export const makeManagement = Effect.gen(function* () {
   const progresses = yield* InstallProgresses
   const noteStop = yield* makeNoteStop
   const deliver = yield* makeDeliver
+  const waitForReport = yield* makeWaitForReport
   const { call, recordOf, refuse, refuseMoving } = yield* makeNodeCalls
   const { failAway, failWith, unavailableReason } = yield* makeNodeErrors
 
@@ -73,7 +75,7 @@ export const makeManagement = Effect.gen(function* () {
         NodeUnreachable: (error) => failWith(record, error)
       })
     }
-    yield* callPower(record, action, wait_seconds)
+    return yield* callPower(record, action, wait_seconds)
   })
 
   /** A migrating server can be stopped: it then stays stopped after the migration. */
@@ -83,28 +85,29 @@ export const makeManagement = Effect.gen(function* () {
       yield* lifecycle.forgetStart(id)
       const record = yield* recordOf(id)
       if (record.status === "unknown") return yield* failAway(record)
-      if (isUp(record.status) || isRestartPending(record.restart))
-        yield* callPower(record, action, wait_seconds)
+      if (!isUp(record.status) && !isRestartPending(record.restart)) return undefined
+      return yield* callPower(record, action, wait_seconds)
     })
-    yield* locks.withLock(id)(stop)
+    return yield* locks.withLock(id)(stop)
   })
 
   /** Cancels the start of a server that is installing; if it is installed by now, calls the node. */
-  const cancelStart = Effect.fnUntraced(function* <E>(id: ServerId, called: Effect.Effect<void, E>) {
+  const cancelStart = Effect.fnUntraced(function* <A, E>(id: ServerId, called: Effect.Effect<A, E>) {
     const cancel = Effect.gen(function* () {
       yield* lifecycle.forgetStart(id)
       const { status } = yield* recordOf(id)
-      if (status !== "installing") yield* called
+      return status === "installing" ? undefined : yield* called
     })
-    yield* locks.withLock(id)(cancel)
+    return yield* locks.withLock(id)(cancel)
   })
 
-  const power = Effect.fn("ServerManager.power")(function* (
-    id: ServerId,
+  /** Carries out a power action; returns the sequence of the report that shows its effect. */
+  const act = Effect.fnUntraced(function* (
+    record: ServerRecord,
     action: PowerAction,
-    wait_seconds?: number
+    wait_seconds: number | undefined
   ) {
-    const record = yield* recordOf(id)
+    const { id } = record
     if (action === "stop" || action === "kill") yield* noteStop(id)
     if (isUnderway(yield* index.migrationOf(id))) return yield* powerMoving(id, action, wait_seconds)
     const decision = decidePower(record, action)
@@ -114,14 +117,23 @@ export const makeManagement = Effect.gen(function* () {
         : callPower(record, action, wait_seconds)
     if (decision === "defer") {
       // Otherwise the installation has ended in the meantime.
-      if (!(yield* lifecycle.deferStart(id))) yield* called
-      return
+      return (yield* lifecycle.deferStart(id)) ? undefined : yield* called
     }
     if (decision === "cancel") return yield* cancelStart(id, called)
     if (decision !== "call") return yield* refuse(record, decision)
     if (!record.start_pending || (action !== "stop" && action !== "kill")) return yield* called
     // A stop cancels a pending start.
-    yield* locks.withLock(id)(Effect.andThen(lifecycle.forgetStart(id), called))
+    return yield* locks.withLock(id)(Effect.andThen(lifecycle.forgetStart(id), called))
+  })
+
+  const power = Effect.fn("ServerManager.power")(function* (
+    id: ServerId,
+    action: PowerAction,
+    wait_seconds?: number
+  ) {
+    const record = yield* recordOf(id)
+    const sequence = yield* act(record, action, wait_seconds)
+    if (sequence !== undefined) yield* waitForReport(record, sequence)
   })
 
   const commands = Effect.fn("ServerManager.commands")(function* (

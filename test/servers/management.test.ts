@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Stream } from "effect"
+import { Effect, Fiber, Stream } from "effect"
 import { DaemonRefused } from "../../src/api/Daemon.ts"
 import { ServerId } from "../../src/domain/Id.ts"
 import { until } from "../support/eventually.ts"
@@ -51,10 +51,15 @@ describe("decisions 3: management routes", () => {
     Effect.gen(function* () {
       const { id, servers, daemon, becomes, events } = yield* makeInstalled()
       daemon.gate.closeUnsafe()
-      yield* servers.power(id, "start", 30)
+      const starting = yield* Effect.forkChild(servers.power(id, "start", 30))
+      yield* until(
+        "the node has accepted it",
+        Effect.sync(() => daemon.unsent.length === 2)
+      )
       assert.strictEqual(yield* servers.status(id), "offline")
       daemon.gate.openUnsafe()
-      yield* becomes(id, "running")
+      yield* Fiber.join(starting)
+      assert.strictEqual(yield* servers.status(id), "running", "an accepted action shows at once")
       yield* servers.power(id, "start", 30)
       yield* servers.power(id, "pause", 30)
       yield* becomes(id, "paused")
@@ -217,7 +222,11 @@ describe("decisions 3: management routes", () => {
     Effect.gen(function* () {
       const { becomes, daemon, id, servers, settled } = yield* makeInstalled()
       daemon.gate.closeUnsafe()
-      yield* servers.power(id, "start", 30)
+      yield* Effect.forkChild(servers.power(id, "start", 30))
+      yield* until(
+        "the node has started it",
+        Effect.sync(() => daemon.unsent.length === 2)
+      )
       // The report of the start arrives between the reinstallation of the record and the refusal.
       let isFirst = true
       daemon.step = Effect.suspend(() => {

@@ -36,7 +36,7 @@ const start = (state: ServerState): PowerDecision => {
         ? { do: "nothing" }
         : refuse("the server is being killed", "Start it when it is offline, or use restart.")
     case "stopping":
-      return refuse("the server is stopping", "Start it when it is offline, or use restart.")
+      return refuse("the server is stopping", "Start it when it is offline.")
     case "paused":
       return { do: "unpause" }
     default:
@@ -61,6 +61,9 @@ export const powerDecision = (state: ServerState, action: PowerAction): PowerDec
     case "kill":
       return up ? { do: "kill" } : { do: down }
     case "restart":
+      if (state.status === "stopping" && (state.intent?.type === "stop" || state.intent?.type === "kill")) {
+        return refuse("the server is stopping", "Start it when it is offline.")
+      }
       return up ? { do: "end", as: "restart" } : (notReadyRefusal(state) ?? { do: "start" })
     case "pause":
       if (state.status === "running") return { do: "pause" }

@@ -3,7 +3,7 @@ import { HttpClient, HttpClientRequest, HttpIncomingMessage } from "effect/http"
 import { HttpApiClient } from "effect/http-api"
 import type { CircuitBreaker } from "effect/persistence"
 import { type Daemon, type DaemonError, type LinesRequest, NodeUnreachable } from "../../api/Daemon.ts"
-import { DaemonApi } from "../../api/DaemonApi.ts"
+import { DaemonApi, SEQUENCE_HEADER } from "../../api/DaemonApi.ts"
 import { undecodableFails } from "../../api/undecodable.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { Page, Pagination } from "../../domain/Pagination.ts"
@@ -65,6 +65,10 @@ const lines = (request: LinesRequest) => ({
   page: String(request.page),
   per_page: String(request.per_page)
 })
+
+/** Returns the sequence of a header; undefined: there is none. */
+const sequenceOf = (header: string | undefined): number | undefined =>
+  header !== undefined && /^\d{1,15}$/.test(header) ? Number(header) : undefined
 
 /** The client of a daemon on another host. */
 export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
@@ -204,7 +208,16 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
         client.remove({ params: { id }, query: options?.moved === true ? { moved: "true" } : {} })
       ),
     power: (id, action, wait_seconds) =>
-      once((client) => client.power({ params: { id }, payload: { action, wait_seconds } })),
+      once((client) =>
+        Effect.map(
+          client.power({
+            params: { id },
+            payload: { action, wait_seconds },
+            responseMode: "decoded-and-response"
+          }),
+          ([, { headers }]) => sequenceOf(headers[SEQUENCE_HEADER])
+        )
+      ),
     commands: (id, commands) => once((client) => client.commands({ params: { id }, payload: { commands } })),
     reset: (id) => once((client) => client.reset({ params: { id } })),
     reinstall: (id) => once((client) => client.reinstall({ params: { id } })),

@@ -57,12 +57,12 @@ export class ServerIndex extends Context.Service<
     changeOf(id: ServerId): Effect.Effect<Latch.Latch, never, Scope.Scope>
     lastCrash(id: ServerId): Effect.Effect<CrashSummary | undefined>
     /** `last_sequence` is not kept up to date here: ask the store for it. */
-    find(id: ServerId): Effect.Effect<Option.Option<ServerRecord>>
+    find(id: ServerId): Effect.Effect<Option.Option<ListedServer>>
     /**
      * {@link find}; one that is not known here, or not on the node that is given, is looked for among what others have
      * committed.
      */
-    lookUp(id: ServerId, node_id?: NodeId): Effect.Effect<Option.Option<ServerRecord>, Unavailable>
+    lookUp(id: ServerId, node_id?: NodeId): Effect.Effect<Option.Option<ListedServer>, Unavailable>
     readonly records: Effect.Effect<ReadonlyArray<ServerRecord>>
     onNode(node_id: NodeId): Effect.Effect<ReadonlyArray<ServerRecord>>
     /** The migration of a server, also a failed one. */

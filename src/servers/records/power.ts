@@ -6,6 +6,7 @@ import { INSTALL_FAILED_HINT } from "../../domain/InstallState.ts"
 import type { PowerAction } from "../../domain/NodeMessages.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { next, type ServerStatus, type Trigger } from "../../domain/ServerStatus.ts"
+import type { ListedServer } from "../index/summary.ts"
 
 interface Rule {
   readonly trigger: Trigger
@@ -73,13 +74,15 @@ type PowerStep = "call" | "defer" | "cancel"
  * behind what the node has accepted.
  */
 export const decidePower = (
-  record: ServerRecord,
+  record: ListedServer,
   action: PowerAction
 ): PowerStep | Conflict | Unavailable => {
   const { status, install, start_pending } = record
   const rule = rules[action]
   if (status === "unknown") return Unavailable.nodeNotConnected(record.node_id)
   if (rule.done.includes(status)) return "call"
+  // The node knows whether this is part of a restart, and whether the server is up again.
+  if (action === "restart" && (status === "stopping" || record.transient === true)) return "call"
   if (status === "installing") {
     if (action === "start") return "defer"
     if (start_pending && (action === "stop" || action === "kill")) return "cancel"

@@ -176,6 +176,17 @@ describe("decisions 3, power", () => {
     assert.deepStrictEqual(row("paused"), ["unpause", "stop", "restart", "kill", "nothing", "unpause"])
   })
 
+  it("a restart that is underway takes another restart; one that is stopped refuses", () => {
+    const stopping = (type: "stop" | "kill" | "restart") =>
+      powerDecision(
+        state({ status: "stopping", intent: { type, deadline: 31_000, asked_at: 1000 } }),
+        "restart"
+      )
+    assert.deepStrictEqual(stopping("restart"), { do: "end", as: "restart" })
+    assert.deepInclude(stopping("stop"), { do: "refuse", detail: "the server is stopping" })
+    assert.deepInclude(stopping("kill"), { do: "refuse", detail: "the server is stopping" })
+  })
+
   it("a server whose files are not ready does not start", () => {
     assert.strictEqual(powerDecision(state({ status: "offline", work: "reset" }), "start").do, "refuse")
     const failed = state({ status: "offline", install: { phase: "failed", failure_reason: "disk full" } })

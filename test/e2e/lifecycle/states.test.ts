@@ -53,6 +53,26 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
       })
     )
 
+    it.effect("an accepted restart shows at once: a wait for running ends with the new process", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* running(api, "kept")
+        let before = yield* mainProcess(api.dataDir, id)
+        for (let round = 0; round < 5; round++) {
+          yield* powered(api, id, "restart")
+          // The server is restarting, or up again: neither is a reason to refuse.
+          if (round % 2 === 1) yield* powered(api, id, "restart")
+          yield* expectStatus(api, 200, "GET", `/api/servers/${id}?wait=running`)
+          const after = yield* mainProcess(api.dataDir, id)
+          assert.notStrictEqual(after?.pid, before?.pid)
+          before = after
+        }
+        yield* powered(api, id, "stop")
+        assert.notStrictEqual(yield* statusOf(api, id), "running")
+        yield* expectStatus(api, 200, "GET", `/api/servers/${id}?wait=offline`)
+      })
+    )
+
     it.effect("kill ends the server without the status stopping and without a crash", () =>
       Effect.gen(function* () {
         const api = yield* Muster

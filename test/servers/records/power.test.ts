@@ -15,7 +15,8 @@ describe("decisions 3: power", () => {
   const table: Record<PowerAction, Partial<Record<ServerStatus, string>>> = {
     start: { installing: "defer", offline: "call", starting: "call", running: "call", paused: "call" },
     stop: { starting: "call", running: "call", paused: "call", offline: "call", stopping: "call" },
-    restart: { starting: "call", running: "call" },
+    // A node refuses the restart of a server that a stop ends.
+    restart: { starting: "call", running: "call", stopping: "call" },
     kill: { starting: "call", running: "call", stopping: "call", offline: "call" },
     pause: { running: "call", paused: "call" },
     unpause: { paused: "call", running: "call" }
@@ -27,6 +28,10 @@ describe("decisions 3: power", () => {
       const expected = status === "unknown" ? "503" : (table[action][status] ?? "409")
       expect([status, outcome(action, status)]).toEqual([status, expected])
     }
+  })
+
+  it("a restart while a restart is underway is the node's to decide", () => {
+    expect(decidePower({ ...record({ status: "offline" }), transient: true }, "restart")).toBe("call")
   })
 
   it.each(["stop", "kill"] as const)("%s cancels the start of a server that is installing", (action) => {

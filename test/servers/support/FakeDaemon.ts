@@ -337,7 +337,13 @@ export class FakeDaemon {
         this.#removed.add(id, 0, spec === undefined ? undefined : was)
         this.#forget(id)
       }),
-    power: (id, action) => this.#on("power", id, (instance) => this.#power(instance, action)),
+    power: (id, action) =>
+      this.#on(
+        "power",
+        id,
+        (instance) =>
+          this.#power(instance, action) ?? this.unsent.findLast((report) => report.server_id === id)?.sequence
+      ),
     commands: (id) => this.#on("commands", id, () => undefined),
     reset: (id) => this.#on("reset", id, () => undefined),
     reinstall: (id) =>
