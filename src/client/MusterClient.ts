@@ -1,11 +1,12 @@
 import { Context, Effect, Layer, type Redacted, type Scope } from "effect"
-import { FetchHttpClient, HttpClient, HttpClientError, HttpClientRequest } from "effect/http"
+import { FetchHttpClient, HttpClient, HttpClientRequest } from "effect/http"
 import { Socket } from "effect/socket"
 import type { ServerId } from "../domain/Id.ts"
 import { type Console, type ConsoleError, openConsole } from "./console.ts"
 import { type Calls, makeCalls } from "./creation.ts"
 import { follow } from "./follow.ts"
 import { list } from "./list.ts"
+import { accept } from "./responses.ts"
 import { waitUntil } from "./waitUntil.ts"
 
 /** The service to call. */
@@ -15,27 +16,14 @@ export interface ClientOptions {
   readonly key: Redacted.Redacted<string>
 }
 
-/** A failure that is not of the service but of a proxy before it. */
-const isOfProxy = (status: number, contentType = "") =>
-  status >= 500 && !contentType.startsWith("application/json")
-
 const clientOf = ({ baseUrl, key }: ClientOptions) =>
   Effect.map(HttpClient.HttpClient, (client) =>
     client.pipe(
       HttpClient.mapRequest(HttpClientRequest.prependUrl(baseUrl)),
       HttpClient.mapRequest(HttpClientRequest.bearerToken(key)),
-      HttpClient.transform((sent, request) =>
-        sent.pipe(
-          // Browsers would ask the service for permission to send these headers.
-          Effect.provideService(HttpClient.TracerPropagationEnabled, false),
-          Effect.filterOrFail(
-            ({ headers, status }) => !isOfProxy(status, headers["content-type"]),
-            (response) =>
-              new HttpClientError.HttpClientError({
-                reason: new HttpClientError.StatusCodeError({ request, response })
-              })
-          )
-        )
+      HttpClient.transformResponse((sent) =>
+        // Browsers would ask the service for permission to send these headers.
+        Effect.provideService(sent, HttpClient.TracerPropagationEnabled, false).pipe(Effect.flatMap(accept))
       )
     )
   )
@@ -65,7 +53,10 @@ export const makeClient = Effect.fnUntraced(function* (
 })
 
 /** The `HttpClient` and the WebSocket of the platform. */
-export const Platform = Layer.merge(FetchHttpClient.layer, Socket.layerWebSocketConstructorGlobal)
+export const Platform = Layer.merge(
+  Layer.provide(FetchHttpClient.layer, Layer.succeed(FetchHttpClient.RequestInit, { redirect: "manual" })),
+  Socket.layerWebSocketConstructorGlobal
+)
 
 /** Client of a running service. */
 export class MusterClient extends Context.Service<MusterClient, MusterClientShape>()(

@@ -12,6 +12,9 @@ const UNREAD = 10_000
 /** Unread bytes at which the platform's buffer is full: the connection is then made again. */
 const UNREAD_BYTES = 1024 * 1024
 
+/** The time for the requests that precede a connection. */
+const OPENING = "30 seconds"
+
 const retries = backoff({ first: "200 millis", longest: "10 seconds" })
 
 /** Succeeds if the console can be opened; a WebSocket of the platform does not say why it cannot. */
@@ -22,7 +25,10 @@ const check = (calls: Calls, server: ServerId) =>
 const ticketOf = (calls: Calls) => Effect.map(calls.events.ticket(), ({ ticket }) => ticket)
 
 /** Why a console cannot be opened, or has ended. */
-export type ConsoleError = Effect.Error<ReturnType<typeof check>> | Effect.Error<ReturnType<typeof ticketOf>>
+export type ConsoleError =
+  | Effect.Error<ReturnType<typeof check>>
+  | Effect.Error<ReturnType<typeof ticketOf>>
+  | Socket.SocketError
 
 /** An open console in both directions. */
 export interface Console {
@@ -43,6 +49,7 @@ export interface Console {
  *
  * @error NotFound    the server does not exist
  * @error Unavailable the node of the server is not connected
+ * @error SocketError no WebSocket can be opened, as behind a proxy that does not pass them on
  */
 export const openConsole = (calls: Calls, baseUrl: string) =>
   Effect.fn("MusterClient.console")(function* (
@@ -62,8 +69,14 @@ export const openConsole = (calls: Calls, baseUrl: string) =>
 
     /** One connection, until it breaks. */
     const connection = Effect.gen(function* () {
-      yield* check(calls, server)
-      const url = `${address}?ticket=${yield* ticketOf(calls)}`
+      const ticket = yield* Effect.timeoutOrElse(Effect.andThen(check(calls, server), ticketOf(calls)), {
+        duration: OPENING,
+        orElse: () =>
+          new Socket.SocketError({
+            reason: new Socket.SocketOpenError({ kind: "Timeout", cause: `no response within ${OPENING}` })
+          })
+      })
+      const url = `${address}?ticket=${encodeURIComponent(ticket)}`
       const socket = yield* Socket.makeWebSocket(url, { highWaterMark: UNREAD_BYTES })
       const { pull } = yield* socket.reader
       write = (yield* socket.writer).write
@@ -88,13 +101,14 @@ export const openConsole = (calls: Calls, baseUrl: string) =>
       })
 
     yield* connection.pipe(
-      Effect.catchTag("SocketError", (error) => Effect.logDebug(`a console broke: ${error.message}`)),
-      Effect.catchIf(isTransient, (error) =>
-        Effect.gen(function* () {
-          // A console that cannot be opened is an error of the caller's request; later ones are breaks.
-          if (!(yield* Deferred.isDone(opened))) return yield* Effect.fail(error)
-          yield* Effect.logDebug(`a console cannot be opened: ${error}`)
-        })
+      Effect.catchIf(
+        (error) => error._tag === "SocketError" || isTransient(error),
+        (error) =>
+          Effect.gen(function* () {
+            // A console that cannot be opened is an error of the caller's request; later ones are breaks.
+            if (!(yield* Deferred.isDone(opened))) return yield* Effect.fail(error)
+            yield* Effect.logDebug(`a console broke: ${error}`)
+          })
       ),
       Effect.andThen(Effect.suspend(() => pause)),
       Effect.forever,

@@ -1,13 +1,14 @@
 import { type Duration, Effect, Option, Schedule, Schema, Stream } from "effect"
 import { Sse } from "effect/encoding"
-import type { HttpClientError } from "effect/http"
+import type { HttpClientError, HttpClientResponse } from "effect/http"
 import { ServerId } from "../domain/Id.ts"
 import type { Server } from "../domain/Server.ts"
 import { ServerEvent, type Topic } from "../domain/ServerEvent.ts"
 import { backoff, makePause } from "../work/backoff.ts"
 import type { EndpointsOf, NamedGroup, RequestOf } from "./calls.ts"
 import type { Calls } from "./creation.ts"
-import { type ListOptions, list, present } from "./list.ts"
+import { cursorIn, type ListOptions, list, present } from "./list.ts"
+import { unexpected } from "./responses.ts"
 import { isTransient } from "./transient.ts"
 
 type EventEndpoints = EndpointsOf<Extract<NamedGroup, { readonly identifier: "events" }>>
@@ -65,7 +66,7 @@ export interface Reset {
 }
 
 /** The failures of a connection that is open. */
-type Broken = HttpClientError.HttpClientError | Schema.SchemaError | Sse.Retry | Sse.SseError
+type Broken = HttpClientError.HttpClientError | Schema.SchemaError | Sse.SseError
 
 /** The failures of the requests of a follower. */
 type Refused =
@@ -126,10 +127,18 @@ export const follow =
           return { topic: "reset", cursor, servers: snapshot.servers.filter(isFollowed) }
         })
 
-        const toChange = Effect.fnUntraced(function* (event: Sse.Event) {
-          const decoded = yield* decodeEvent(event.data)
-          if (event.id !== undefined) cursor = Number(event.id)
-          return changeOf(decoded, Number(cursor))
+        /** Cursors of one connection never decrease: a follower would repeat changes, or miss some. */
+        const advance = Effect.fnUntraced(function* (
+          from: number,
+          event: Sse.Event,
+          response: HttpClientResponse.HttpClientResponse
+        ) {
+          if (event.id === undefined) return from
+          const next = cursorIn(event.id)
+          if (next === undefined || next < from) {
+            return yield* unexpected(response, `cursor ${event.id.slice(0, 50)} after cursor ${from}`)
+          }
+          return next
         })
 
         /** The changes of one connection; ends when it breaks. */
@@ -147,16 +156,32 @@ export const follow =
               responseMode: "decoded-and-response"
             })
             .pipe(
-              Effect.map(([, response]) => {
+              Effect.flatMap(([, response]) => {
+                const type = response.headers["content-type"] ?? "none"
+                if (!type.startsWith("text/event-stream")) {
+                  return Effect.fail(
+                    unexpected(response, `expected text/event-stream, got ${type.slice(0, 100)}`)
+                  )
+                }
                 let chunks = 0
-                return response.stream.pipe(
+                let at = after
+                const toChange = Effect.fnUntraced(function* (event: Sse.Event) {
+                  const decoded = yield* decodeEvent(event.data)
+                  at = yield* advance(at, event, response)
+                  cursor = at
+                  return changeOf(decoded, at)
+                })
+                const received = response.stream.pipe(
                   Stream.timeout(silence),
                   // Not the first chunk: a connection that breaks at once must not be opened without a pause.
                   Stream.tap(() => (++chunks === 2 ? renewPause : Effect.void)),
                   Stream.decodeText,
                   Stream.pipeThroughChannel(Sse.decode()),
+                  // The decoder ends there; the follower has pauses of its own.
+                  Stream.catchTag("Retry", () => Stream.empty),
                   Stream.mapEffect(toChange)
                 )
+                return Effect.succeed(received)
               })
             )
 

@@ -1,7 +1,9 @@
 import { Effect } from "effect"
+import type { HttpClientResponse } from "effect/http"
 import type { Server } from "../domain/Server.ts"
 import type { RequestOf } from "./calls.ts"
 import type { Calls, ServerEndpoints } from "./creation.ts"
+import { unexpected } from "./responses.ts"
 
 type Query = NonNullable<RequestOf<ServerEndpoints["list"]>["query"]>
 
@@ -16,9 +18,27 @@ export interface Snapshot {
   readonly cursor: number
 }
 
+/** Returns a cursor; undefined: the text is none. */
+export const cursorIn = (text: string | undefined): number | undefined =>
+  text !== undefined && /^\d{1,16}$/.test(text) && Number.isSafeInteger(Number(text))
+    ? Number(text)
+    : undefined
+
 /** Returns the cursor of a response (life.md, "Reading"). */
-const cursorOf = (response: { readonly headers: Readonly<Record<string, string | undefined>> }) =>
-  Number(response.headers["x-muster-cursor"])
+const cursorOf = (response: HttpClientResponse.HttpClientResponse) => {
+  const text = response.headers["x-muster-cursor"]
+  const cursor = cursorIn(text)
+  return cursor === undefined
+    ? Effect.fail(
+        unexpected(
+          response,
+          text === undefined
+            ? "the header X-Muster-Cursor is missing"
+            : `the header X-Muster-Cursor is no cursor: ${text.slice(0, 50)}`
+        )
+      )
+    : Effect.succeed(cursor)
+}
 
 /** Lists all servers that match, with the cursor of the list. */
 export const list = (calls: Calls) =>
@@ -29,7 +49,7 @@ export const list = (calls: Calls) =>
     })
     return {
       servers: servers.filter((server) => typeof server !== "string"),
-      cursor: cursorOf(response)
+      cursor: yield* cursorOf(response)
     } satisfies Snapshot
   })
 
@@ -37,4 +57,4 @@ export const list = (calls: Calls) =>
 export const present = (calls: Calls) =>
   calls.servers
     .list({ query: { ids_only: "true", limit: "1" }, responseMode: "decoded-and-response" })
-    .pipe(Effect.map(([, response]) => cursorOf(response)))
+    .pipe(Effect.flatMap(([, response]) => cursorOf(response)))

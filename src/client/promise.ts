@@ -1,7 +1,9 @@
 /** The client for programs without Effect: promises, async iterators, one class of errors. */
 import { Cause, Effect, Exit, Predicate, Redacted, Scope, Stream } from "effect"
+import { HttpClientError } from "effect/http"
 import type { HttpApiClient, HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
 import type { CreationPlan } from "../api/ServersGroup.ts"
+import { whyNoAnswer } from "../api/transport.ts"
 import type { ServerId } from "../domain/Id.ts"
 import type { Server } from "../domain/Server.ts"
 import { type EndpointsOf, mapCalls, type NamedGroup, type RequestOf, type TopLevel } from "./calls.ts"
@@ -9,6 +11,7 @@ import type { Creation, DryRun } from "./creation.ts"
 import type { Change, FollowOptions, Reset } from "./follow.ts"
 import type { ListOptions, Snapshot } from "./list.ts"
 import { makeClient, Platform } from "./MusterClient.ts"
+import { isTransient } from "./transient.ts"
 import type { WaitOptions, WaitState } from "./waitUntil.ts"
 
 export { NodeId, ServerId } from "../domain/Id.ts"
@@ -43,7 +46,13 @@ export class MusterError extends Error {
 
 const textOf = (value: unknown) => (typeof value === "string" ? value : "")
 
-const messageOf = (failure: unknown) => (failure instanceof Error ? failure.message : String(failure))
+/** The message, with the reason of the platform if there is no response. */
+const messageOf = (failure: unknown) => {
+  if (!(failure instanceof Error)) return String(failure)
+  if (!HttpClientError.isHttpClientError(failure)) return failure.message
+  const { code, message } = whyNoAnswer(failure)
+  return [failure.message, message || code].filter((part) => part !== "").join(": ")
+}
 
 /** A failure without an error body. */
 const other = (code: string, hint: string) => (failure: unknown) =>
@@ -67,8 +76,9 @@ const toError = (failure: unknown): MusterError => {
     )
   }
   if (Predicate.isTagged(failure, "WaitTimedOut")) return timedOut(failure)
-  if (Predicate.isTagged(failure, "HttpClientError")) return unreachable(failure)
-  return invalid(failure)
+  return Predicate.isTagged(failure, "SocketError") || isTransient(failure)
+    ? unreachable(failure)
+    : invalid(failure)
 }
 
 export interface CallOptions {

@@ -1,5 +1,5 @@
-import { Duration, Effect, Layer, type Redacted, Stream } from "effect"
-import { HttpClient, HttpClientError, HttpClientRequest } from "effect/http"
+import { ByteSize, Duration, Effect, Layer, type Redacted, Stream } from "effect"
+import { HttpClient, HttpClientError, HttpClientRequest, HttpIncomingMessage } from "effect/http"
 import { HttpApiClient } from "effect/http-api"
 import {
   ControlPlane,
@@ -26,6 +26,9 @@ export interface ControlPlaneClientOptions {
   /** Timeout of each call. Default 10 s; a registration has three times as much. */
   readonly timeout?: Duration.Input
 }
+
+/** Bound of each response except files: that of a registration names up to 50,000 servers. */
+const LARGEST_ANSWER = ByteSize.mebibytes(16)
 
 /** The timeout of a deregistration. */
 const DEREGISTRATION_TIMEOUT = Duration.seconds(2)
@@ -102,6 +105,7 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
         { failed, connected }: Pick<LinkLog, "failed" | "connected"> = log
       ) =>
         undecodableFails(effect).pipe(
+          Effect.provideService(HttpIncomingMessage.MaxBodySize, LARGEST_ANSWER),
           Effect.timeoutOrElse({ duration: within, orElse: () => Effect.fail("timed-out" as const) }),
           Effect.tap(() => connected),
           Effect.catch((failure): Effect.Effect<never, ControlPlaneError> => {
@@ -206,6 +210,7 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
           undecodableFails(
             node.ports({ params: { ...params, server: server_id }, payload: { boot_id, taken } })
           ).pipe(
+            Effect.provideService(HttpIncomingMessage.MaxBodySize, LARGEST_ANSWER),
             Effect.map(({ allocations }) => allocations),
             Effect.mapError((failure) =>
               failure._tag === "NotFound" || failure._tag === "Conflict"

@@ -3,6 +3,7 @@ import { createServer, type RequestListener, type Server } from "node:http"
 import { createServer as createTlsServer } from "node:https"
 import { createServer as createTcpServer, type Server as TcpServer } from "node:net"
 import { resolve } from "node:path"
+import { Readable } from "node:stream"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Layer, Logger, Redacted, References } from "effect"
@@ -111,6 +112,14 @@ const answering =
     response.writeHead(status, { ...type, ...headers }).end(body)
   }
 const muster = { "x-request-id": "r" }
+const endless =
+  (headers: Record<string, string>): RequestListener =>
+  (request, response) => {
+    request.resume()
+    const chunk = Buffer.alloc(1024 * 1024)
+    const source = new Readable({ read: () => void source.push(chunk) })
+    source.pipe(response.writeHead(200, { "content-type": "application/json", ...headers }))
+  }
 
 describe("node-protocol, Reports", () => {
   it.live("a report is sent with all its fields", () =>
@@ -177,6 +186,8 @@ describe("node-protocol: an address that is no control plane is one log line and
       answering(200, "<html>", { "content-type": "text/html" }),
       /Error .*: status 200, which is no/
     ],
+    ["an endless page", endless({}), /Error .*: status 200, which is no/],
+    ["an endless response", endless(muster), /Error .*: status 200, which is no/],
     ["an empty 200 for everything", answering(200, ""), /Error .*: status 200, which is no/],
     ["a redirect", answering(301, "", { location: "https://x.example/" }), /status 301 to https:\/\/x\.ex/],
     ["a 403 of another protocol", answering(403, "no"), /Error .*: status 403, which is no/],
