@@ -1,5 +1,6 @@
 import { Predicate } from "effect"
 import { HttpApi, OpenApi } from "effect/http-api"
+import { AuditGroup } from "./AuditGroup.ts"
 import { BlueprintsGroup } from "./BlueprintsGroup.ts"
 import { EventsGroup } from "./EventsGroup.ts"
 import { AnyFailure, SchemaErrors } from "./Failures.ts"
@@ -30,6 +31,7 @@ export class ApplicationApi extends HttpApi.make("muster")
   .add(EventsGroup.prefix("/api"))
   .add(WebhooksGroup.prefix("/api"))
   .add(KeysGroup.prefix("/api"))
+  .add(AuditGroup.prefix("/api"))
   .add(PublicPagesGroup)
   .add(MetricsGroup)
   .middleware(SchemaErrors)

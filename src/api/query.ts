@@ -10,7 +10,7 @@ export const many = (description: string) =>
   Schema.optionalKey(Schema.Union([Schema.String, Schema.Array(Schema.String)]).annotate({ description }))
 
 /** A parameter that matches `pattern`, else 422; an empty text counts as absent. */
-const given = (pattern: RegExp, expected: string, description: string) =>
+export const given = (pattern: RegExp, expected: string, description: string) =>
   Schema.optionalKey(Schema.String.check(Schema.isPattern(pattern, { expected })).annotate({ description }))
 
 /** A text that a function accepts, else 422 with the returned reason; an empty text counts as absent. */

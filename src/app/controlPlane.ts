@@ -1,5 +1,6 @@
 import { resolve } from "node:path"
 import { Duration, Layer, Option } from "effect"
+import { AuditLog } from "../audit/AuditLog.ts"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { Reloads } from "../blueprints/Reloads.ts"
 import { ReloadFeed } from "../blueprints/reloadFeed.ts"
@@ -31,6 +32,7 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tl
     EventHub.layer(),
     Tickets.layer(adminKeyOf(settings)),
     NodeKeys.layer,
+    AuditLog.layer,
     Reloads.layer,
     layerWebhooks({
       ...(settings.webhooks === "" ? {} : { file: resolve(settings.webhooks) }),

@@ -6,11 +6,15 @@ import type { IpNetwork } from "effect/net"
 import { RateLimiter } from "effect/persistence"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { Authorization } from "../api/Authorization.ts"
+import { auditedRoutes } from "../api/audited.ts"
 import { Writes } from "../api/Failures.ts"
 import { NodeApi } from "../api/NodeApi.ts"
 import { KeyEnds } from "../api/Principal.ts"
 import { neededRights } from "../api/rights.ts"
+import { AuditLog } from "../audit/AuditLog.ts"
+import { AuditHandlers } from "../audit/http.ts"
 import { BlueprintsHandlers } from "../blueprints/http.ts"
+import { AuditRecorder } from "../domain/AuditedRequest.ts"
 import { DatabaseFull, InsufficientStorage } from "../domain/errors.ts"
 import type { Reloadable } from "../domain/Reloadable.ts"
 import type { SystemInfo } from "../domain/SystemInfo.ts"
@@ -51,7 +55,7 @@ const REGISTER = "node.register"
 
 const serviceRoutes = makeRouteTable({
   routes: [
-    ...declaredRoutes(ApplicationApi, { strictQuery: true, rights: neededRights }),
+    ...declaredRoutes(ApplicationApi, { strictQuery: true, rights: neededRights, audited: auditedRoutes }),
     // A newer daemon may send parameters that this version does not know.
     ...declaredRoutes(NodeApi, { strictQuery: false })
   ],
@@ -102,6 +106,11 @@ const OpenApiRoute = (api: ReturnType<typeof versioned>) =>
     })
   )
 
+const auditRecorder = Layer.effect(
+  AuditRecorder,
+  Effect.map(AuditLog, ({ record }) => record)
+)
+
 /** All routes with their pipeline; the caller provides the services. */
 export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
   const api = versioned(options.system.version)
@@ -116,6 +125,7 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
         EventsHandlers,
         WebhooksHandlers,
         KeysHandlers,
+        AuditHandlers,
         SystemHandlers(options.system),
         PublicPagesHandlers(options.system, options.publicPages),
         MetricsHandlers
@@ -142,6 +152,7 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
           ? logRefusedRegistrations(params.node ?? "", response)
           : Effect.void
     }).pipe(
+      Layer.provide(auditRecorder),
       Layer.provide(Authentication.layer({ rateLimit: options.rateLimit })),
       Layer.provide([RateLimiter.layer, FailedLogins.layer(), ServiceCredentials]),
       Layer.provide(limiterStore)

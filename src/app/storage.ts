@@ -33,7 +33,7 @@ export const openDataDir = (settings: Pick<ServiceSettings, "dataDir">) =>
 
 type DatabaseSettings = Pick<
   ServiceSettings,
-  "databaseUrl" | "databasePool" | "databaseTimeout" | "eventsKeepHours" | "eventsKeepCount"
+  "auditKeep" | "databaseUrl" | "databasePool" | "databaseTimeout" | "eventsKeepHours" | "eventsKeepCount"
 >
 
 /** Returns the database of the settings; files by their absolute path. */
@@ -65,7 +65,11 @@ export const StoreLayer = (
   options: { readonly isService?: boolean } = {}
 ) =>
   layerDatabase(databaseOf(settings, dataDir), {
-    retention: { maxAge: `${settings.eventsKeepHours} hours`, maxEntries: settings.eventsKeepCount },
+    retention: {
+      maxAge: `${settings.eventsKeepHours} hours`,
+      maxEntries: settings.eventsKeepCount,
+      auditAge: `${settings.auditKeep} days`
+    },
     poolSize: settings.databasePool,
     answerMillis: settings.databaseTimeout,
     ...options

@@ -12,6 +12,7 @@ import {
 import { Argument, Command, Flag } from "effect/cli"
 import { CommandLogging } from "../app/logging.ts"
 import { CommandStore, CommandStoreOrNew } from "../app/storage.ts"
+import { auditedCommand } from "../audit/auditedCommand.ts"
 import { withSettings } from "../config/help.ts"
 import { StartError } from "../config/StartError.ts"
 import { ServiceConfig, settings as service } from "../config/service.ts"
@@ -82,11 +83,13 @@ const create = Command.make(
         message: `--allow needs --scope Operator: a key of the scope ${scope} has the rights of its scope`
       })
     }
-    const made = yield* keys.create({
-      ...grant,
-      name,
-      ...(Option.isSome(expires) ? { expires: toDuration(expires.value) } : {})
-    })
+    const made = yield* keys
+      .create({
+        ...grant,
+        name,
+        ...(Option.isSome(expires) ? { expires: toDuration(expires.value) } : {})
+      })
+      .pipe(auditedCommand("key.create"))
     yield* Console.log(Redacted.value(made.key))
     yield* Console.error(`Key ${made.record.id} (${scope}). It is shown only now: keep it.`)
   })
@@ -181,7 +184,7 @@ const revoke = Command.make(
   { id: Argument.String("id").pipe(Argument.withDescription("Id of the key, from `muster keys list`")) },
   Effect.fn(function* ({ id }) {
     const keys = yield* ApiKeys
-    yield* keys.revoke(id)
+    yield* keys.revoke(id).pipe(auditedCommand("key.revoke", id))
     yield* Console.log(`Key ${id} is revoked.`)
   })
 ).pipe(Command.withDescription("Revoke a key, at once and permanently"), Command.provide(Keys))

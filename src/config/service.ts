@@ -277,6 +277,12 @@ export const settings = {
     "Crashes of each blueprint that are kept, with their last 200 console lines. Raise it if crashes of a large fleet are examined later.",
     whole(1, 10_000)
   ),
+  auditKeep: setting(
+    "MUSTER_AUDIT_KEEP",
+    "90",
+    "Days for which entries of the audit log are kept. Raise it if your rules ask for more; an entry takes about 1 KB of the database.",
+    whole(1, 36_500)
+  ),
   rateLimit: setting(
     "MUSTER_RATE_LIMIT",
     "0",

@@ -34,6 +34,10 @@ const differencesAt = (path: Path, from: Value, to: Value): ReadonlyArray<Differ
   return [...names].flatMap((name) => differencesAt([...path, name], own(from, name), own(to, name)))
 }
 
+/** Returns the names of the fields of a change: `limits.memory_limit`, as in {@link DefinitionChange}. */
+export const fieldNames = (change: Value): ReadonlyArray<string> =>
+  differencesAt([], {}, change).map(({ path }) => shown(path))
+
 /** Returns the values in which two definitions differ. */
 export const differences = (from: ServerDefinition, to: ServerDefinition): ReadonlyArray<Difference> =>
   differencesAt([], from, to)

@@ -10,12 +10,14 @@ import {
   HttpServerResponse
 } from "effect/http"
 import type { IpNetwork } from "effect/net"
-import { CurrentPrincipal } from "../api/Principal.ts"
+import { CurrentPrincipal, type Principal } from "../api/Principal.ts"
 import { CurrentSlsRequest, isSls, slsTarget } from "../api/sls.ts"
 import { reasonPhrases } from "../domain/ApiError.ts"
+import { AuditRecorder } from "../domain/AuditedRequest.ts"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import { TimedOut } from "../domain/errors.ts"
 import { RequestId } from "../domain/RequestId.ts"
+import { actorOf, beginAudit, withAudit } from "./auditing.ts"
 import { Authentication, type Refusal } from "./authenticate.ts"
 import { errorResponse, isErrorStatus, responseOf, tooLarge, withErrorBody } from "./errorResponse.ts"
 import { recordRequest } from "./metrics.ts"
@@ -99,6 +101,7 @@ export const Pipeline = (options: PipelineOptions) =>
     Effect.gen(function* () {
       const scope = yield* Effect.scope
       const authentication = yield* Authentication
+      const record = yield* AuditRecorder
       const { corsOrigins = [], onResponse = () => Effect.void, trustedProxies = [] } = options
       const { allowed, match } = options.routes
 
@@ -130,7 +133,11 @@ export const Pipeline = (options: PipelineOptions) =>
           return yield* app
         })
 
-      const authenticated = (app: App, { isKnown, route }: RouteMatch): App =>
+      const authenticated = (
+        app: App,
+        { isKnown, route }: RouteMatch,
+        onCaller: (principal: Principal | undefined) => void
+      ): App =>
         Effect.gen(function* () {
           const request = yield* HttpServerRequest.HttpServerRequest
           if (lacksHost(request)) {
@@ -142,6 +149,7 @@ export const Pipeline = (options: PipelineOptions) =>
             )
           }
           const admission = yield* Effect.result(authentication.admit(request, route))
+          onCaller(admission._tag === "Success" ? admission.success?.principal : admission.failure.principal)
           if (admission._tag === "Failure") {
             // A forbidden request has a valid key.
             if (admission.failure.error._tag !== "Forbidden") yield* boundReading(request, options.reading)
@@ -221,20 +229,29 @@ export const Pipeline = (options: PipelineOptions) =>
             options.slsClients === true && isSls(received.headers.accept)
               ? slsTarget(received.url)
               : undefined
-          const request =
+          const target =
             sls === undefined || sls.url === received.url ? received : received.modify({ url: sls.url })
-          const id = requestIdOf(request.headers["x-request-id"])
-          const found = match(request.method, request.url)
-          return yield* forwarded(cors(withErrorBodies(authenticated(app, found)))).pipe(
-            Effect.map((response) => withStandardHeaders(withReason(response), id, request.url)),
-            Effect.map((response) =>
-              options.slsClients === true ? varying(response, request.url) : response
-            ),
-            Effect.map(withRetryAfter),
-            Effect.map(ending(request)),
-            Effect.tap((response) => recordRequest(request, response, found.route, started)),
-            Effect.tap((response) => onResponse(found, response)),
-            Effect.provideService(HttpServerRequest.HttpServerRequest, request),
+          const id = requestIdOf(target.headers["x-request-id"])
+          const found = match(target.method, target.url)
+          const served = Effect.gen(function* () {
+            const request = yield* HttpServerRequest.HttpServerRequest
+            const audited = record === undefined ? undefined : yield* beginAudit(found, request, id)
+            const handled = authenticated(app, found, (principal) => {
+              if (audited !== undefined && principal !== undefined) audited.actor = actorOf(principal)
+            })
+            return yield* withAudit(cors(withErrorBodies(handled)), audited, record).pipe(
+              Effect.map((response) => withStandardHeaders(withReason(response), id, request.url)),
+              Effect.map((response) =>
+                options.slsClients === true ? varying(response, request.url) : response
+              ),
+              Effect.map(withRetryAfter),
+              Effect.map(ending(request)),
+              Effect.tap((response) => recordRequest(request, response, found.route, started)),
+              Effect.tap((response) => onResponse(found, response))
+            )
+          })
+          return yield* forwarded(served).pipe(
+            Effect.provideService(HttpServerRequest.HttpServerRequest, target),
             Effect.provideService(CurrentSlsRequest, sls?.request),
             Effect.provideService(RequestId, id),
             Effect.annotateLogs({ request_id: id })

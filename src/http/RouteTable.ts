@@ -11,6 +11,7 @@ import {
   RouteRateLimit,
   type Scopes
 } from "../api/routePolicy.ts"
+import type { AuditedRoute } from "../domain/AuditEntry.ts"
 import type { Right } from "../domain/KeyScope.ts"
 import { isApi, requestPath } from "./requestPath.ts"
 
@@ -25,6 +26,8 @@ export interface Route {
   readonly scopes?: Scopes
   /** The right that an `Operator` or `ReadOnly` key needs; undefined: such a key cannot call the route. */
   readonly right?: Right
+  /** The entry of a request in the audit log; undefined: none. */
+  readonly audited?: AuditedRoute
   readonly isStream: boolean
   readonly isRoutine: boolean
   /** Bytes that a body may have where the setting is lower. */
@@ -87,11 +90,16 @@ const queryOf = ({ query }: HttpApiEndpoint.Top): ReadonlyArray<string> => {
  * Returns the routes of an API. The scopes of a route are those of its declared middleware.
  *
  * @param options.rights      the right that each route needs, by `group.endpoint`
+ * @param options.audited     the entry of each route in the audit log, by `group.endpoint`
  * @param options.strictQuery refuse query parameters that a route under `/api` does not declare
  */
 export const declaredRoutes = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
-  options: { readonly strictQuery: boolean; readonly rights?: Readonly<Record<string, Right>> }
+  options: {
+    readonly strictQuery: boolean
+    readonly rights?: Readonly<Record<string, Right>>
+    readonly audited?: Readonly<Record<string, AuditedRoute>>
+  }
 ): ReadonlyArray<DeclaredRoute> => {
   const routes: Array<DeclaredRoute> = []
   HttpApi.reflect(api, {
@@ -100,6 +108,7 @@ export const declaredRoutes = <Id extends string, Groups extends HttpApiGroup.Co
       const { method, path } = endpoint
       const name = `${group.identifier}.${endpoint.identifier}`
       const right = options.rights?.[name]
+      const audited = options.audited?.[name]
       const authorization = Array.from<unknown>(middleware).find(hasScopes)
       const rateLimit = Context.get(mergedAnnotations, RouteRateLimit)
       routes.push({
@@ -107,6 +116,7 @@ export const declaredRoutes = <Id extends string, Groups extends HttpApiGroup.Co
         path,
         name,
         ...(right === undefined ? {} : { right }),
+        ...(audited === undefined ? {} : { audited }),
         isStream: Context.get(mergedAnnotations, IsStream),
         isRoutine: Context.get(mergedAnnotations, IsRoutine),
         hasQueryFallbacks: Context.get(mergedAnnotations, HasQueryFallbacks),

@@ -14,6 +14,8 @@ import { requestQuery } from "./requestPath.ts"
 export interface Refusal {
   readonly error: Unauthorized | Forbidden | TooManyRequests | Unavailable
   readonly headers: Record<string, string>
+  /** The caller of a request with a valid key. */
+  readonly principal?: Principal
 }
 
 /** An authenticated caller; `headers` are those of the general limit (`X-RateLimit-*`). */
@@ -148,7 +150,8 @@ export class Authentication extends Context.Service<
           if (!result.over) return yield* rateHeaders({ limit, remaining: result.remaining, resetAfter })
           return yield* Effect.fail<Refusal>({
             error: new TooManyRequests({ detail }),
-            headers: yield* refusalHeaders(limit, resetAfter)
+            headers: yield* refusalHeaders(limit, resetAfter),
+            principal
           })
         })
 
@@ -161,7 +164,8 @@ export class Authentication extends Context.Service<
             if (lacking !== undefined) {
               return yield* Effect.fail<Refusal>({
                 error: new Forbidden({ detail: `the API key lacks${lacking}` }),
-                headers: {}
+                headers: {},
+                principal
               })
             }
             return { principal, headers: yield* limited(principal, route) }

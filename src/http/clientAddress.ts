@@ -1,3 +1,5 @@
+import { Option } from "effect"
+import type { HttpServerRequest } from "effect/http"
 import { NetAddress } from "effect/net"
 
 const UNKNOWN = "an unknown address"
@@ -6,6 +8,13 @@ const UNKNOWN = "an unknown address"
 export const canonicalAddress = (text: string): NetAddress.IpAddress | undefined => {
   const parsed = NetAddress.ipFromString(text.replace(/%.*$/, ""))
   return parsed._tag === "Failure" ? undefined : NetAddress.toCanonical(parsed.success)
+}
+
+/** Returns the address of the client of a request, behind trusted proxies too; null: it is unknown. */
+export const clientOf = ({ remoteAddress }: HttpServerRequest.HttpServerRequest): string | null => {
+  const text = Option.getOrElse(remoteAddress, () => "")
+  const address = canonicalAddress(text)
+  return address === undefined ? null : NetAddress.formatIp(address)
 }
 
 /** Returns the address as which a client counts: of IPv6 the /64, which one host has. */

@@ -1,6 +1,7 @@
 import { timingSafeEqual } from "node:crypto"
 import { Context, DateTime, type Duration, Effect, Layer, Redacted } from "effect"
 import { OUTSIDE_KEY, type Principal } from "../api/Principal.ts"
+import { describeAudit } from "../domain/AuditedRequest.ts"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import { NotFound, Unauthorized, type Unavailable } from "../domain/errors.ts"
 import { type KeyGrant, rightsOf } from "../domain/KeyScope.ts"
@@ -85,6 +86,7 @@ export class ApiKeys extends Context.Service<
         const create = Effect.fn("ApiKeys.create")(function* (settings: Parameters<typeof makeRecord>[1]) {
           const key = yield* generateKey
           const record = yield* makeRecord(key, settings)
+          yield* describeAudit({ id: record.id })
           yield* store.write(repo.insert(record))
           yield* Effect.logInfo("API key created").pipe(
             Effect.annotateLogs({ key_id: record.id, scope: record.scope })
@@ -94,8 +96,12 @@ export class ApiKeys extends Context.Service<
 
         const revoke = Effect.fn("ApiKeys.revoke")(function* (id: string) {
           const now = DateTime.formatIso(yield* DateTime.now)
-          const revoked = yield* mayUseReserve(store.write(repo.revoke(id, now)))
-          if (!revoked) return yield* noSuchKey(id)
+          const revoked = Effect.filterOrFail(
+            repo.revoke(id, now),
+            (isRevoked) => isRevoked,
+            () => noSuchKey(id)
+          )
+          yield* mayUseReserve(store.write(revoked))
           yield* Effect.logInfo("API key revoked").pipe(Effect.annotateLogs({ key_id: id }))
         })
 

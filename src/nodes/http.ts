@@ -2,6 +2,7 @@ import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { conditional, versioned } from "../api/conditional.ts"
+import { describeAudit } from "../domain/AuditedRequest.ts"
 import { Conflict, InvalidRequest } from "../domain/errors.ts"
 import type { NodeDetail } from "../domain/Node.ts"
 import { Journal } from "../store/journal/Journal.ts"
@@ -52,6 +53,10 @@ export const NodesHandlers = HttpApiBuilder.group(
       }),
       drained: Effect.fnUntraced(function* ({ params, payload }) {
         const { drained, move } = payload
+        yield* describeAudit({
+          ...(drained ? {} : { action: "node.undrain" }),
+          changes: move === undefined ? ["drained"] : ["drained", "move"]
+        })
         if (!drained && move === true) {
           return yield* new InvalidRequest({
             detail: "body field move: expected false or absent if drained is false",

@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto"
 import { Context, Effect, Layer, Option } from "effect"
 import type { CreateRollout } from "../api/RolloutsGroup.ts"
 import type { Selector } from "../api/selector.ts"
+import { describeAudit } from "../domain/AuditedRequest.ts"
 import { changesBetween } from "../domain/definitionChanges.ts"
 import { Conflict, InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
 import { type ServerId, serverId } from "../domain/Id.ts"
@@ -127,6 +128,7 @@ export class Rollouts extends Context.Service<
           })
         }
         const id = serverId(randomBytes(16))
+        yield* describeAudit({ id })
         const now = yield* nowText
         const definitions = new Map<string, ServerDefinition>()
         const servers: Array<NewRollout["servers"][number]> = []

@@ -1,5 +1,6 @@
 import { Effect } from "effect"
 import type { BulkOutcomes, Selector } from "../api/selector.ts"
+import { auditObject } from "../domain/AuditedRequest.ts"
 import { type InvalidRequest, NotFound } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import { RequestId } from "../domain/RequestId.ts"
@@ -23,7 +24,7 @@ export const makeBulk = Effect.map(ServerManager, (servers) =>
     const outcomes = yield* Effect.forEach(
       [...page.ids, ...new Set(unknown)],
       (id) =>
-        (known.has(id) ? act(id) : Effect.fail(NotFound.server(id))).pipe(
+        (known.has(id) ? auditObject(id)(act(id)) : Effect.fail(NotFound.server(id))).pipe(
           Effect.match({
             onFailure: ({ code, detail, hint, status }) => ({ code, status, detail, hint, request_id }),
             onSuccess: () => ({ status: 200 as const })

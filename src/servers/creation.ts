@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto"
 import { Clock, Effect, Exit, Option, Schema } from "effect"
 import type { CreationPlan } from "../api/ServersGroup.ts"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
+import { type AuditedRequest, CurrentAudit, describeAudit } from "../domain/AuditedRequest.ts"
 import { Conflict, Unavailable } from "../domain/errors.ts"
 import { ServerId, serverId } from "../domain/Id.ts"
 import { beginStep, finishSteps } from "../domain/InstallStep.ts"
@@ -46,6 +47,8 @@ interface Placed {
   readonly body: string
   readonly placement: PlacementRequest
   readonly idempotency: CreateRequest["idempotency"]
+  /** The request, whose audit entry names the server once the server is created. */
+  readonly audited: AuditedRequest | undefined
 }
 
 /** Returns the record with its last step before the node has the server. */
@@ -133,6 +136,10 @@ export const makeCreation = Effect.gen(function* () {
         )
       )
     )
+    for (const creation of creations) {
+      const isCreated = insertions.get(creation)?._tag === "created"
+      creation.audited?.describe({ id: isCreated ? creation.record.id : null })
+    }
     for (const { record } of created) {
       const { id: server_id, blueprint_id } = record
       yield* transaction.append({ topic: "server:created", server_id, payload: null }, blueprint_id)
@@ -215,7 +222,13 @@ export const makeCreation = Effect.gen(function* () {
         ...(request.expires_in === undefined ? {} : { expires_at: expiryOf(now, request.expires_in) })
       }
       const body = encodeSummary(record, registry.nameOf(node_id), plain)
-      const insertion = yield* insert({ record, body, placement, idempotency: request.idempotency }).pipe(
+      const insertion = yield* insert({
+        record,
+        body,
+        placement,
+        idempotency: request.idempotency,
+        audited: yield* CurrentAudit
+      }).pipe(
         (write) => index.creating(record, write),
         Effect.onExit((exit) => {
           if (Exit.isFailure(exit)) return releasePlacement(id)
@@ -255,6 +268,8 @@ export const makeCreation = Effect.gen(function* () {
     const start =
       given.start ?? (yield* blueprints.starts(given.blueprint_id)) ?? given.startUnlessSaid ?? false
     const created = yield* createOnce({ ...given, start })
+    // Of a repeated request, the server of the first one.
+    yield* describeAudit({ id: created.id })
     return { ...created, start }
   })
 

@@ -5,17 +5,18 @@ import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { Authorization } from "../api/Authorization.ts"
 import { conditional } from "../api/conditional.ts"
-import type { LinesRequest } from "../api/Daemon.ts"
 import { linkOf, pageAfter } from "../api/link.ts"
 import { CurrentPrincipal, KeyEnds } from "../api/Principal.ts"
 import { limitResponse } from "../api/rateLimit.ts"
 import { lackingOf } from "../api/rights.ts"
 import { CommandsRequest } from "../api/ServersGroup.ts"
 import { CurrentSlsRequest, slsPhase } from "../api/sls.ts"
+import { auditOpened, describeAudit, withoutAudit } from "../domain/AuditedRequest.ts"
+import { fieldNames } from "../domain/definitionChanges.ts"
 import { Forbidden, Unauthorized } from "../domain/errors.ts"
 import { NodeId } from "../domain/Id.ts"
 import { expiryOf } from "../domain/Labels.ts"
-import { type Page, pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
+import { paginated } from "../domain/Pagination.ts"
 import { makeServeEvents } from "../events/http.ts"
 import { OpenStreams } from "../events/OpenStreams.ts"
 import { StreamShutdown } from "../events/StreamShutdown.ts"
@@ -24,6 +25,7 @@ import { serveConsole } from "../events/websocket.ts"
 import { makeBulk } from "./bulk.ts"
 import { wholeList } from "./index/ServerTable.ts"
 import { has, includeOf } from "./index/summary.ts"
+import { linePage, logPage, newestLines } from "./linePages.ts"
 import { parseInclude, parseListQuery } from "./listQuery.ts"
 import { ServerManager } from "./ServerManager.ts"
 
@@ -48,43 +50,6 @@ const preferredWait = (prefer: string | undefined): number | undefined => {
 }
 
 const decodeCommands = Schema.decodeEffect(CommandsRequest)
-
-/** Returns a page of lines of which page 1 is the oldest as if page 1 were the newest; the newest line is the last. */
-const newestLines = Effect.fnUntraced(function* <E>(
-  read: (at: LinesRequest) => Effect.Effect<Page<string>, E>,
-  { page, per_page }: LinesRequest
-) {
-  const oldest = yield* read({ page: 1, per_page })
-  const { total } = oldest
-  const to = total - (page - 1) * per_page
-  const from = Math.max(0, to - per_page)
-  if (to <= 0) return { items: [], total }
-  const first = Math.floor(from / per_page) + 1
-  const last = Math.floor((to - 1) / per_page) + 1
-  const pages = yield* Effect.forEach(first === last ? [first] : [first, last], (page) =>
-    page === 1 ? Effect.succeed(oldest) : read({ page, per_page })
-  )
-  const begin = (first - 1) * per_page
-  return { items: pages.flatMap(({ items }) => items).slice(from - begin, to - begin), total }
-})
-
-const linePages = { standard: 100, fallback: 100, maximum: 1000 }
-
-interface LinesQuery {
-  readonly page?: string
-  readonly per_page?: string
-}
-
-const linePage = (query: LinesQuery) => ({
-  page: pageNumber(query.page),
-  per_page: pageSize(query.per_page, linePages)
-})
-
-/** Page of console lines: `page` and `per_page` where one is given, else the newest `size`, clamped. */
-const logPage = ({ size = "", ...query }: LinesQuery & { readonly size?: string }) => {
-  if (`${query.page ?? ""}${query.per_page ?? ""}` !== "") return linePage(query)
-  return { page: 1, per_page: size === "" ? 100 : Math.min(Math.max(Number(size), 1), 100) }
-}
 
 /** Handlers of the server routes (contract 4.4, 4.5, 4.10; decisions, section 3). */
 export const ServersHandlers = HttpApiBuilder.group(
@@ -134,7 +99,7 @@ export const ServersHandlers = HttpApiBuilder.group(
             ...(name === undefined ? {} : { name }),
             ...(expires_in === undefined ? {} : { expires_in })
           }
-          if (query.dry_run === "true") return yield* servers.plan(asked)
+          if (query.dry_run === "true") return yield* Effect.andThen(withoutAudit, servers.plan(asked))
           const idempotencyKey = headers["idempotency-key"]
           const principal = yield* CurrentPrincipal
           const created = yield* servers.create({
@@ -209,6 +174,8 @@ export const ServersHandlers = HttpApiBuilder.group(
         }),
         patch: Effect.fnUntraced(function* ({ params, payload }) {
           const { expires_in, ...change } = payload
+          const { overrides, ...fields } = payload
+          yield* describeAudit({ changes: fieldNames({ ...fields, ...overrides }) })
           const now = yield* Clock.currentTimeMillis
           const expires_at = typeof expires_in === "number" ? expiryOf(now, expires_in) : null
           yield* servers.patch(params.server, {
@@ -218,11 +185,18 @@ export const ServersHandlers = HttpApiBuilder.group(
           return yield* conditional(yield* servers.get(params.server, patched))
         }),
         powerMany: ({ payload: { action, selector, wait_seconds } }) =>
-          bulk(selector, (id) => servers.power(id, action, wait_seconds)),
+          Effect.andThen(
+            describeAudit({ action: `server.power.${action}` }),
+            bulk(selector, (id) => servers.power(id, action, wait_seconds))
+          ),
         removeMany: ({ payload: { force = false, selector } }) =>
           bulk(selector, (id) => servers.remove(id, { force })),
         remove: ({ params, query }) => servers.remove(params.server, { force: query.force === "true" }),
-        power: ({ params, payload }) => servers.power(params.server, payload.action, payload.wait_seconds),
+        power: ({ params, payload: { action, wait_seconds } }) =>
+          Effect.andThen(
+            describeAudit({ action: `server.power.${action}` }),
+            servers.power(params.server, action, wait_seconds)
+          ),
         status: ({ params }) => Effect.map(servers.status(params.server), (status) => ({ status })),
         stats: ({ params, query }) =>
           servers.stats(params.server, { update_disk_usage: query.update_disk_usage === "true" }),
@@ -235,6 +209,7 @@ export const ServersHandlers = HttpApiBuilder.group(
         reinstall: ({ params, payload }) => servers.reinstall(params.server, payload?.definition),
         upgrade: Effect.fnUntraced(function* ({ params, payload }) {
           const { blueprint_id, dry_run = false } = payload ?? {}
+          if (dry_run) yield* withoutAudit
           const upgrade = yield* servers.upgrade(params.server, {
             dry_run,
             ...(blueprint_id === undefined ? {} : { blueprint_id })
@@ -277,6 +252,7 @@ export const ServersHandlers = HttpApiBuilder.group(
             const replaced = yield* tickets.open({ content, start: 0, cursor: undefined })
             const lines = yield* servers.console(params.server)
             const principal = yield* CurrentPrincipal
+            yield* auditOpened(101)
             const send = (line: string) =>
               Effect.gen(function* () {
                 const lacking = principal && lackingOf(principal, "commands", Authorization.scopes)

@@ -3,6 +3,7 @@ import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { linkOf, pageAfter } from "../api/link.ts"
+import { withoutAudit } from "../domain/AuditedRequest.ts"
 import { Rollouts } from "./Rollouts.ts"
 
 /** Responds with a page; `Link` has the address of the next one. */
@@ -18,6 +19,7 @@ export const RolloutsHandlers = HttpApiBuilder.group(
     return handlers.handleAll({
       create: Effect.fnUntraced(function* ({ payload, query, request }) {
         if (query.dry_run === "true") {
+          yield* withoutAudit
           const { next, plan } = yield* rollouts.plan(payload.selector, pageAfter(query, 100))
           return respond(request.url, plan, next)
         }

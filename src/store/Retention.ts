@@ -4,6 +4,7 @@ import { mayUseReserve } from "./disk/DatabaseDisk.ts"
 import { ExpiryClock } from "./journal/ExpiryClock.ts"
 import { journalTable } from "./journal/journalTable.ts"
 import { Leadership } from "./Leadership.ts"
+import { AuditRepo } from "./repos/AuditRepo.ts"
 import { IdempotencyRepo } from "./repos/IdempotencyRepo.ts"
 import { TicketRepo } from "./repos/TicketRepo.ts"
 import { Store } from "./Store.ts"
@@ -13,6 +14,8 @@ export interface RetentionOptions {
   readonly maxAge?: Duration.Input
   /** Bound of the journal's entries. Default: 1,000,000. */
   readonly maxEntries?: number
+  /** Age at which entries of the audit log are deleted. Default: 90 days. */
+  readonly auditAge?: Duration.Input
   /** Interval of the rounds; the first round starts after it. Default: 1 minute. */
   readonly interval?: Duration.Input
 }
@@ -21,7 +24,7 @@ export interface RetentionOptions {
 const CHUNK = 5_000
 
 /**
- * Keeps the journal, the idempotency responses and the tickets within their bounds, on the leader (decisions, sections 3
+ * Keeps the journal, the audit log, the idempotency responses and the tickets within their bounds, on the leader (decisions, sections 3
  * and 6).
  */
 export const Retention = {
@@ -31,10 +34,12 @@ export const Retention = {
         const leadership = yield* Leadership
         const store = yield* Store
         const clock = yield* ExpiryClock
+        const audit = yield* AuditRepo
         const idempotency = yield* IdempotencyRepo
         const tickets = yield* TicketRepo
         const table = journalTable(yield* SqlClient.SqlClient)
         const maxAge = Duration.toMillis(options.maxAge ?? "24 hours")
+        const auditAge = Duration.toMillis(options.auditAge ?? "90 days")
         const maxEntries = options.maxEntries ?? 1_000_000
 
         const pruneJournal = Effect.fnUntraced(function* (notBefore: number) {
@@ -46,10 +51,17 @@ export const Retention = {
           }
         })
 
+        const pruneAudit = (notBefore: number) =>
+          store
+            .write(audit.prune(notBefore, CHUNK))
+            .pipe(Effect.repeat({ until: (pruned) => pruned < CHUNK }))
+
         const round = Effect.gen(function* () {
           if (!(yield* leadership.isLeader)) return
-          const notBefore = (yield* clock.millis) - maxAge
+          const now = yield* clock.millis
+          const notBefore = now - maxAge
           yield* pruneJournal(notBefore)
+          yield* pruneAudit(now - auditAge)
           yield* store.write(Effect.andThen(idempotency.prune(notBefore), tickets.prune))
         }).pipe(
           mayUseReserve,

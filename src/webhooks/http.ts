@@ -1,6 +1,7 @@
 import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
+import { describeAudit } from "../domain/AuditedRequest.ts"
 import { Webhooks } from "./Webhooks.ts"
 
 /** Handlers of the webhook routes (operators.md, "Webhooks"). */
@@ -13,7 +14,11 @@ export const WebhooksHandlers = HttpApiBuilder.group(
       list: () => webhooks.list,
       create: ({ payload }) => webhooks.create(payload),
       get: ({ params }) => webhooks.get(params.webhook),
-      patch: ({ params, payload }) => webhooks.patch(params.webhook, payload),
+      patch: ({ params, payload }) =>
+        Effect.andThen(
+          describeAudit({ changes: Object.keys(payload) }),
+          webhooks.patch(params.webhook, payload)
+        ),
       remove: ({ params }) => webhooks.remove(params.webhook),
       test: ({ params }) => webhooks.test(params.webhook),
       replay: ({ params, payload }) => webhooks.replay(params.webhook, payload.cursor),

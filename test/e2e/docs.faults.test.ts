@@ -93,6 +93,22 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
     )
   })
 
+  describe("audit.md", () => {
+    it.effect("Find out who deleted a server", () =>
+      Effect.gen(function* () {
+        const service = yield* Installed
+        const ID = yield* installed(service, "demo", { overrides: { save: true } })
+        yield* expectStatus(service, 200, "DELETE", `/api/servers/${ID}`)
+        const env = { MUSTER: service.url, AUTH: `Authorization: Bearer ${service.key}`, ID }
+        const output = yield* run(printed("docs/audit.md", "deletion"), { folder: service.folder, env })
+        const [entry, ...others] = JSON.parse(output)
+        assert.deepStrictEqual(entry.object, { kind: "server", id: ID })
+        assert.strictEqual(entry.actor.scope, "AppAdmin")
+        assert.deepStrictEqual(others, [])
+      })
+    )
+  })
+
   describe("keys.md", () => {
     it.effect("Create, list and revoke a key while the service runs", () =>
       Effect.gen(function* () {

@@ -95,6 +95,7 @@ const requests: Record<string, ReadonlyArray<{ readonly query?: string; readonly
   "blueprints.sources": [{}],
   "events.ticket": [{}],
   "keys.list": [{}],
+  "audit.list": [{}],
   "keys.create": [{ body: { name: "ci", scope: "Operator", allow: ["power"], expires_in: 60 } }],
   "webhooks.list": [{}],
   "webhooks.create": [{ body: { url: "https://example.invalid/hook", label: "a=b", description: "one" } }],

@@ -3,6 +3,7 @@ import { layerExpiryClock } from "../journal/ExpiryClock.ts"
 import { Journal } from "../journal/Journal.ts"
 import { JournalFollowers } from "../journal/JournalFollowers.ts"
 import type { RetentionOptions } from "../Retention.ts"
+import { AuditRepo } from "../repos/AuditRepo.ts"
 import { CapacityRepo } from "../repos/CapacityRepo.ts"
 import { CrashRepo } from "../repos/CrashRepo.ts"
 import { IdempotencyRepo } from "../repos/IdempotencyRepo.ts"
@@ -45,5 +46,6 @@ export const layerRepositories = Layer.mergeAll(
   IdempotencyRepo.layer,
   TicketRepo.layer,
   RolloutRepo.layer,
-  WebhookRepo.layer
+  WebhookRepo.layer,
+  AuditRepo.layer
 ).pipe(Layer.provideMerge(JournalFollowers.layer))

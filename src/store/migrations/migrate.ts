@@ -21,6 +21,7 @@ import { rollouts } from "./0015_rollouts.ts"
 import { webhooks } from "./0016_webhooks.ts"
 import { expiryAnnounced } from "./0017_expiry_announced.ts"
 import { keyGrants } from "./0018_key_grants.ts"
+import { audit } from "./0019_audit.ts"
 
 /** The table of applied migrations. */
 export const MIGRATIONS_TABLE = "muster_migrations"
@@ -45,7 +46,8 @@ const migrations = {
   "0015_rollouts": rollouts,
   "0016_webhooks": webhooks,
   "0017_expiry_announced": expiryAnnounced,
-  "0018_key_grants": keyGrants
+  "0018_key_grants": keyGrants,
+  "0019_audit": audit
 }
 
 /** The schema version of this program. */

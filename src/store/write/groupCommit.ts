@@ -106,6 +106,7 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
       yield* disk.committed
       yield* Metric.update(storeCommits, 1)
       yield* Metric.update(storeMutations, jobs.length)
+      for (const [request, record] of outcome.audits) request.committed(record)
       yield* deliver(entries)
       yield* settleAll(jobs)
     },

@@ -1,5 +1,6 @@
 import { Cause, type Context, Deferred, Effect, Exit } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
+import { type AuditedRequest, auditedBy } from "../../domain/AuditedRequest.ts"
 import { Unavailable } from "../../domain/errors.ts"
 import { encodeChange } from "../journal/changeRow.ts"
 import type { PendingChange } from "../journal/journalTable.ts"
@@ -30,6 +31,8 @@ export interface Unit {
   readonly attempt: Effect.Effect<void, SqlError.SqlError>
   /** The changes that the mutation has appended; empty after a failure. */
   readonly changes: () => ReadonlyArray<PendingChange>
+  /** The audited requests whose writes have succeeded. */
+  readonly audited: () => ReadonlyArray<AuditedRequest>
 }
 
 /** The errors of a mutation for its caller. */
@@ -105,7 +108,9 @@ export const makeKind = <Request, A, E>(sql: SqlClient.SqlClient, mutation: Muta
         changes = []
         return carryOut(entries)
       }),
-      changes: () => changes
+      changes: () => changes,
+      audited: () =>
+        entries.flatMap(({ context, outcome }) => (Exit.isSuccess(outcome) ? (auditedBy(context) ?? []) : []))
     }
   }
 

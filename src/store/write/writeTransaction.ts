@@ -1,7 +1,9 @@
 import { Array as Arr, type Cause, Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
+import type { AuditedRequest, AuditRecord } from "../../domain/AuditedRequest.ts"
 import { elapsedMillis } from "../../domain/elapsed.ts"
 import type { JournalEntry } from "../../domain/Journal.ts"
+import { auditTable } from "../audit/auditTable.ts"
 import { journalTable } from "../journal/journalTable.ts"
 import type { Backend, CommitToken } from "../sql/Backend.ts"
 import type { Job, Unit } from "./job.ts"
@@ -17,6 +19,8 @@ interface Sealed {
   readonly jobs: ReadonlyArray<Job>
   readonly left: ReadonlyArray<Job>
   readonly entries: Entries
+  /** The audit entries in it, with their requests. */
+  readonly audits: ReadonlyArray<readonly [AuditedRequest, AuditRecord]>
   readonly token: CommitToken | undefined
 }
 
@@ -44,6 +48,7 @@ export const makeWriteTransaction = (options: {
 }) => {
   const { backend, latecomers, sql } = options
   const journal = journalTable(sql)
+  const audit = auditTable(sql)
 
   return (first: ReadonlyArray<Job>): Effect.Effect<TransactionResult> =>
     Effect.suspend(() => {
@@ -81,7 +86,12 @@ export const makeWriteTransaction = (options: {
         const done = new Set(attempted.flatMap((unit) => unit.jobs))
         const changes = attempted.flatMap((unit) => unit.changes())
         const entries = yield* journal.numbered(changes, newest)
-        sealed = { jobs: [...done], left: jobs.filter((job) => !done.has(job)), entries, token }
+        const audits = [...new Set(attempted.flatMap((unit) => unit.audited()))].flatMap((request) => {
+          const pending = request.carried()
+          return pending === undefined ? [] : [[request, pending] as const]
+        })
+        if (audits.length > 0) yield* audit.put(audits.map(([, pending]) => pending))
+        sealed = { jobs: [...done], left: jobs.filter((job) => !done.has(job)), entries, audits, token }
         yield* journal.append(entries, backend.notifyClause)
         return sealed
       })

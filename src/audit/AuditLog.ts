@@ -1,0 +1,111 @@
+import { Clock, Context, Duration, Effect, Latch, Layer, Metric, Queue, Schedule } from "effect"
+import type { AuditEntry } from "../domain/AuditEntry.ts"
+import type { AuditedRequest, AuditRecord } from "../domain/AuditedRequest.ts"
+import type { Unavailable } from "../domain/errors.ts"
+import type { AuditQuery } from "../store/audit/auditTable.ts"
+import { AuditRepo } from "../store/repos/AuditRepo.ts"
+import { Store } from "../store/Store.ts"
+import { makeRefusals } from "./refusals.ts"
+
+/** Entries that wait for the database; further ones are lost and counted. */
+const MOST_WAITING = 10_000
+
+/** Entries of one write. */
+const BATCH = 500
+
+const lost = Metric.counter("muster_audit_entries_lost_total", {
+  description: "Audit entries that were lost because the database was unavailable for too long.",
+  incremental: true
+})
+
+/** The audit log (operators.md, "Audit"). */
+export class AuditLog extends Context.Service<
+  AuditLog,
+  {
+    /**
+     * Records the outcome of a request. Returns once a success is durable; refused requests are written in batches. An entry
+     * that cannot be written waits for the database.
+     *
+     * @param status that of the response
+     */
+    record(request: AuditedRequest, status: number): Effect.Effect<void>
+    /** Returns entries, newest first, with all that this replica has recorded. */
+    find(query: AuditQuery): Effect.Effect<ReadonlyArray<AuditEntry>, Unavailable>
+  }
+>()("muster/audit/AuditLog") {
+  static readonly layer = Layer.effect(
+    AuditLog,
+    Effect.gen(function* () {
+      const store = yield* Store
+      const repo = yield* AuditRepo
+      const queue = yield* Queue.unbounded<AuditRecord>()
+      const idle = yield* Latch.make(true)
+      const refusals = makeRefusals()
+      let waiting = 0
+
+      /** Concurrent entries share a write. */
+      const write = store.together((records: ReadonlyArray<AuditRecord>) =>
+        Effect.as(repo.put(records), records)
+      )
+      const writeAll = (records: ReadonlyArray<AuditRecord>) => store.write(repo.put(records))
+
+      const enqueue = (record: AuditRecord) =>
+        Effect.suspend(() => {
+          if (waiting >= MOST_WAITING) return Metric.update(lost, 1)
+          waiting += 1
+          idle.closeUnsafe()
+          return Effect.asVoid(Queue.offer(queue, record))
+        })
+
+      const flush = Effect.gen(function* () {
+        const records = yield* Queue.takeBetween(queue, 1, BATCH)
+        yield* writeAll(records).pipe(
+          Effect.tapError((error) =>
+            Effect.logWarning(`audit entries wait for the database: ${error.detail}`).pipe(
+              Effect.annotateLogs({ entries: waiting })
+            )
+          ),
+          Effect.retry(Schedule.min([Schedule.exponential("1 second"), Schedule.spaced("1 minute")]))
+        )
+        waiting -= records.length
+        if (waiting === 0) yield* idle.open
+      })
+      yield* flush.pipe(Effect.forever, Effect.forkScoped)
+
+      const settle = Effect.gen(function* () {
+        for (const record of refusals.take(yield* Clock.currentTimeMillis)) yield* enqueue(record)
+      })
+      yield* settle.pipe(Effect.delay("5 seconds"), Effect.repeat(Schedule.forever), Effect.forkScoped)
+
+      const drained = Effect.timeoutOption(idle.await, Duration.seconds(1))
+      // The store is still open: it ends after this service.
+      yield* Effect.addFinalizer(() =>
+        Effect.gen(function* () {
+          for (const record of refusals.takeAll()) yield* enqueue(record)
+          yield* drained
+        })
+      )
+
+      const record = Effect.fn("AuditLog.record")(function* (request: AuditedRequest, status: number) {
+        const pending = request.pending(request.begun ?? status)
+        if (pending === undefined) return
+        if (pending.entry.result.status < 400 || request.isCommitted) {
+          return yield* Effect.matchEffect(write(pending), {
+            onFailure: () => enqueue(pending),
+            onSuccess: () => Effect.sync(() => request.committed(pending))
+          })
+        }
+        const single = refusals.add(pending, yield* Clock.currentTimeMillis)
+        if (single !== undefined) yield* enqueue(single)
+      }, Effect.uninterruptible)
+
+      return AuditLog.of({
+        record,
+        find: Effect.fn("AuditLog.find")(function* (query) {
+          yield* drained
+          return yield* store.read(repo.find(query))
+        })
+      })
+    })
+  )
+}

@@ -1,0 +1,47 @@
+/** Entries of the audit log (operators.md, "Audit"). */
+import { Schema } from "effect"
+import { KeyScope } from "./KeyScope.ts"
+
+/** Form of the id of an entry. Ids sort by the arrival of their requests. */
+export const auditIdPattern = /^[0-9a-f]{32}$/
+
+export const AuditEntry = Schema.Struct({
+  id: Schema.String,
+  /** The arrival of the request, RFC 3339 in UTC. */
+  at: Schema.String,
+  /** The key of the caller. `cli`, without a key: a command beside the service. */
+  actor: Schema.Struct({
+    key_id: Schema.NullOr(Schema.String),
+    name: Schema.String,
+    scope: Schema.NullOr(KeyScope)
+  }),
+  /** The address of the caller; null: a command. */
+  client: Schema.NullOr(Schema.String),
+  /** Null: a command. */
+  request_id: Schema.NullOr(Schema.String),
+  action: Schema.String,
+  object: Schema.Struct({
+    kind: Schema.String,
+    /** Null: the action has no object or several ones, or the object was not created. */
+    id: Schema.NullOr(Schema.String),
+    /** Of a bulk action: the number of objects that it has changed. */
+    count: Schema.optionalKey(Schema.Int)
+  }),
+  /** Names of the fields that the request changes, at most 100; never their values. */
+  changes: Schema.Array(Schema.String),
+  /** The status of the response; 499: the caller closed the connection first. */
+  result: Schema.Struct({ status: Schema.Int }),
+  /** Of refused requests that share an entry: their number. */
+  repeated: Schema.optionalKey(Schema.Int)
+}).annotate({ identifier: "AuditEntry" })
+export type AuditEntry = typeof AuditEntry.Type
+
+/** How a route appears in the audit log. */
+export interface AuditedRoute {
+  /** The action; a handler may name it more exactly. */
+  readonly action: string
+  /** The kind of the object. A path parameter of this name is its id. */
+  readonly object: string
+  /** The status of a success. */
+  readonly status: number
+}

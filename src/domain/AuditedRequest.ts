@@ -1,0 +1,175 @@
+/** The audit entry of a request while the request is served (operators.md, "Audit"). */
+import { Context, Effect, Exit } from "effect"
+import type { AuditEntry } from "./AuditEntry.ts"
+
+/** The most fields that an entry names, and the most characters of a name. */
+const MOST_CHANGES = 100
+const LONGEST_NAME = 200
+
+/** Texts that look like a key or the secret of a webhook. */
+const secrets = /\b(mst|whsec)_[\w+/=-]*/g
+
+/** Returns a text from a request, bounded and without what looks like a secret. */
+const cleaned = (text: string): string => text.replaceAll(secrets, "$1_...").slice(0, LONGEST_NAME)
+
+/** An entry for the database. `objects`: ids of a bulk action that are not recorded yet. */
+export interface AuditRecord {
+  readonly entry: AuditEntry
+  readonly objects: ReadonlyArray<string>
+}
+
+/**
+ * Collects what the entry of one request says. The first write of the request carries the entry in its transaction, with
+ * the status of a success; the pipeline corrects the entry if the response is another one.
+ */
+export class AuditedRequest {
+  /** The caller; undefined: the request has no valid key, and no entry. */
+  actor: AuditEntry["actor"] | undefined
+  /** Whether the request can change something; a dry run cannot. */
+  isChange = true
+  /** The status of a response that precedes the end of the request; see {@link auditOpened}. */
+  begun: number | undefined
+  #action: string
+  #changes: ReadonlyArray<string> = []
+  #id: string | null
+  readonly #creates: boolean
+  /** Whether a write of the request has created nothing so far. */
+  #isWaiting = false
+  readonly #objects = new Set<string>()
+  readonly #begin: Omit<AuditEntry, "actor" | "action" | "object" | "changes" | "result">
+  readonly #kind: string
+  readonly #success: number
+  /** The entry and its objects as the database has them. */
+  #committed: string | undefined
+  readonly #committedObjects = new Set<string>()
+
+  /** @param given.id of the object; undefined: the request has none, or creates it */
+  constructor(given: {
+    readonly begin: Omit<AuditEntry, "actor" | "action" | "object" | "changes" | "result">
+    readonly action: string
+    readonly kind: string
+    readonly id: string | undefined
+    readonly success: number
+    readonly actor?: AuditEntry["actor"]
+  }) {
+    this.#begin = given.begin
+    this.#action = given.action
+    this.#kind = given.kind
+    this.#id = given.id === undefined ? null : cleaned(given.id)
+    this.#creates = given.id === undefined
+    this.#success = given.success
+    this.actor = given.actor
+  }
+
+  /** @param given.id null: the write has created nothing, and does not carry the entry */
+  describe(given: {
+    readonly action?: string
+    readonly id?: string | null
+    readonly changes?: ReadonlyArray<string>
+  }): void {
+    if (given.action !== undefined) this.#action = given.action
+    if (given.id !== undefined) {
+      this.#id = given.id
+      this.#isWaiting = given.id === null
+    }
+    if (given.changes !== undefined) this.#changes = given.changes.slice(0, MOST_CHANGES).map(cleaned)
+  }
+
+  /** Adds an object of a bulk action, or removes the object if it was not changed. */
+  object(id: string, isChanged: boolean): void {
+    if (isChanged) this.#objects.add(id)
+    else this.#objects.delete(id)
+  }
+
+  /** Whether a transaction has the entry. */
+  get isCommitted(): boolean {
+    return this.#committed !== undefined
+  }
+
+  /** Returns what a write of the request adds to the database: the entry of a success. */
+  carried(): AuditRecord | undefined {
+    return this.#isWaiting ? undefined : this.pending(this.#success)
+  }
+
+  /** Returns what the database lacks of the entry, or undefined. @param status that of the response */
+  pending(status: number): AuditRecord | undefined {
+    const { actor } = this
+    if (actor === undefined || !this.isChange) return undefined
+    const isMissing = status >= 400 && this.#creates && !this.isCommitted
+    const entry: AuditEntry = {
+      ...this.#begin,
+      actor,
+      action: this.#action,
+      object: {
+        kind: this.#kind,
+        id: isMissing ? null : this.#id,
+        ...(this.#objects.size === 0 ? {} : { count: this.#objects.size })
+      },
+      // An undecodable body has no fields.
+      changes: status === 422 ? [] : this.#changes,
+      result: { status }
+    }
+    const objects = [...this.#objects].filter((id) => !this.#committedObjects.has(id))
+    return objects.length === 0 && JSON.stringify(entry) === this.#committed ? undefined : { entry, objects }
+  }
+
+  committed({ entry, objects }: AuditRecord): void {
+    this.#committed = JSON.stringify(entry)
+    for (const id of objects) this.#committedObjects.add(id)
+  }
+}
+
+/** Records the outcome of an audited request; undefined: the server has no audit log. */
+export const AuditRecorder = Context.Reference<
+  ((request: AuditedRequest, status: number) => Effect.Effect<void>) | undefined
+>("muster/domain/AuditRecorder", { defaultValue: () => undefined })
+
+/** The entry of the request that the current fiber serves; undefined: none is due. */
+export const CurrentAudit = Context.Reference<AuditedRequest | undefined>("muster/domain/CurrentAudit", {
+  defaultValue: () => undefined
+})
+
+/** The object of a bulk action on which the current fiber acts. */
+const CurrentObject = Context.Reference<string | undefined>("muster/domain/CurrentAuditObject", {
+  defaultValue: () => undefined
+})
+
+/** Acts on one object of a bulk action: its write records the object, too. */
+export const auditObject =
+  (id: string) =>
+  <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+    Effect.flatMap(CurrentAudit, (audited) =>
+      audited === undefined
+        ? self
+        : self.pipe(
+            Effect.provideService(CurrentObject, id),
+            Effect.onExit((exit) => Effect.sync(() => audited.object(id, Exit.isSuccess(exit))))
+          )
+    )
+
+/** Returns the audited request of a caller whose write has succeeded, with the object that the write has changed. */
+export const auditedBy = (caller: Context.Context<never>): AuditedRequest | undefined => {
+  const audited = Context.get(caller, CurrentAudit)
+  const object = Context.get(caller, CurrentObject)
+  if (object !== undefined) audited?.object(object, true)
+  return audited
+}
+
+/** Adds to the entry of the current request. */
+export const describeAudit = (given: Parameters<AuditedRequest["describe"]>[0]): Effect.Effect<void> =>
+  Effect.map(CurrentAudit, (audited) => audited?.describe(given))
+
+/** Records the current request now, with this status: an opened console, whose request ends with the console. */
+export const auditOpened = (status: number): Effect.Effect<void> =>
+  Effect.gen(function* () {
+    const audited = yield* CurrentAudit
+    const record = yield* AuditRecorder
+    if (audited === undefined || record === undefined) return
+    audited.begun = status
+    yield* record(audited, status)
+  })
+
+/** Declares that the current request changes nothing: a dry run. */
+export const withoutAudit: Effect.Effect<void> = Effect.map(CurrentAudit, (audited) => {
+  if (audited !== undefined) audited.isChange = false
+})

@@ -1,0 +1,139 @@
+/** The statements on the tables `audit` and `audit_objects`. */
+import { Array as Arr, Effect, Schema } from "effect"
+import type { SqlClient, SqlError } from "effect/sql"
+import { AuditEntry } from "../../domain/AuditEntry.ts"
+import type { AuditRecord } from "../../domain/AuditedRequest.ts"
+import { auditIdAt } from "../../domain/auditId.ts"
+import { pipelined } from "../sql/pipelined.ts"
+import { IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+
+/** Rows of one INSERT: six parameters each, well below what either database takes. */
+const INSERT_ROWS = 500
+
+/** Entries that one statement reads and filters, so that a rare one does not hold the database. */
+const SCAN = 5_000
+
+/** Conditions of a list; all must hold. */
+export interface AuditQuery {
+  /** Milliseconds since the epoch. */
+  readonly since?: number
+  readonly until?: number
+  /** Id or name of a key, or `cli`. */
+  readonly actor?: string
+  /** An action, or its first parts: `server.power` also selects `server.power.stop`. */
+  readonly action?: string
+  /** Id of an object, also of one among those of a bulk action. */
+  readonly object?: string
+  /** A status, or whether it is below 400. */
+  readonly result?: number | "ok" | "refused"
+  /** Only entries before the one with this id. */
+  readonly after?: string
+  readonly limit: number
+}
+
+/** Sorts after every id. */
+const NEWEST = "g"
+
+const encode = writeRow(JsonColumn(AuditEntry))
+const readEntries = readRows(Schema.Struct({ entry: JsonColumn(AuditEntry) }))
+const readScan = readRows(Schema.Struct({ scanned: IntColumn, last: Schema.NullOr(Schema.String) }))
+
+export const auditTable = (sql: SqlClient.SqlClient) => {
+  /** Adds entries, or replaces them by their ids; does not wait for the result, as {@link pipelined}. */
+  const put = Effect.fnUntraced(function* (
+    records: ReadonlyArray<AuditRecord>
+  ): Effect.fn.Return<void, SqlError.SqlError> {
+    // The last of an entry counts: a statement cannot change a row twice.
+    const latest = [...new Map(records.map((record) => [record.entry.id, record])).values()]
+    const rows = yield* Effect.forEach(latest, ({ entry }) =>
+      Effect.map(encode(entry), (text) => ({
+        id: entry.id,
+        object_id: entry.object.id,
+        key_id: entry.actor.key_id,
+        actor: entry.actor.name,
+        action: entry.action,
+        status: entry.result.status,
+        entry: text
+      }))
+    )
+    for (const some of Arr.chunksOf(rows, INSERT_ROWS)) {
+      yield* pipelined(sql`INSERT INTO audit ${sql.insert(some)} ON CONFLICT (id) DO UPDATE SET
+        object_id = excluded.object_id, action = excluded.action, status = excluded.status, entry = excluded.entry`)
+    }
+    const objects = records.flatMap(({ entry, objects }) =>
+      objects.map((object_id) => ({ entry_id: entry.id, object_id }))
+    )
+    for (const some of Arr.chunksOf(objects, INSERT_ROWS)) {
+      yield* pipelined(
+        sql`INSERT INTO audit_objects ${sql.insert(some)} ON CONFLICT (entry_id, object_id) DO NOTHING`
+      )
+    }
+  })
+
+  const matching = ({ action, actor, result }: AuditQuery) =>
+    sql.and([
+      sql`1 = 1`,
+      ...(actor === undefined ? [] : [sql`(key_id = ${actor} OR actor = ${actor})`]),
+      ...(action === undefined
+        ? []
+        : // The character after the dot ends the range of further parts.
+          [sql`(action = ${action} OR (action >= ${`${action}.`} AND action < ${`${action}/`}))`]),
+      ...(result === undefined
+        ? []
+        : [
+            result === "ok"
+              ? sql`status < 400`
+              : result === "refused"
+                ? sql`status >= 400`
+                : sql`status = ${result}`
+          ])
+    ])
+
+  /** The entries among which a page is searched, newest first. */
+  const scan = ({ object, since }: AuditQuery, before: string) =>
+    sql`SELECT * FROM audit WHERE ${sql.and([
+      sql`id < ${before}`,
+      ...(since === undefined ? [] : [sql`id >= ${auditIdAt(since)}`]),
+      ...(object === undefined
+        ? []
+        : [
+            sql`(object_id = ${object} OR id IN (SELECT entry_id FROM audit_objects WHERE object_id = ${object}))`
+          ])
+    ])} ORDER BY id DESC LIMIT ${SCAN}`
+
+  /** Returns entries, newest first. Between two statements, other work runs. */
+  const find = Effect.fnUntraced(function* (
+    query: AuditQuery
+  ): Effect.fn.Return<ReadonlyArray<AuditEntry>, SqlError.SqlError> {
+    const { after = NEWEST, limit, until } = query
+    let before = until === undefined ? NEWEST : auditIdAt(until + 1)
+    if (after < before) before = after
+    const found: Array<AuditEntry> = []
+    while (found.length < limit) {
+      const scanned = scan(query, before)
+      found.push(
+        ...(yield* readEntries(
+          sql`SELECT entry FROM (${scanned}) AS page WHERE ${matching(query)} ORDER BY id DESC LIMIT ${limit - found.length}`
+        )).map(({ entry }) => entry)
+      )
+      if (found.length >= limit) break
+      const [page] = yield* readScan(
+        sql`SELECT COUNT(*) AS scanned, MIN(id) AS last FROM (${scanned}) AS page`
+      )
+      if (page === undefined || page.last === null || page.scanned < SCAN) break
+      before = page.last
+      yield* Effect.yieldNow
+    }
+    return found
+  })
+
+  /** Deletes at most `most` entries from before a time (ms since the epoch), the oldest; returns their number. */
+  const prune = (notBefore: number, most: number): Effect.Effect<number, SqlError.SqlError> =>
+    Effect.map(
+      sql`DELETE FROM audit WHERE id IN (
+        SELECT id FROM audit WHERE id < ${auditIdAt(notBefore)} ORDER BY id LIMIT ${most}) RETURNING id`,
+      (rows) => rows.length
+    )
+
+  return { put, find, prune } as const
+}

@@ -1,0 +1,23 @@
+import { Context, Effect, Layer } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import type { AuditEntry } from "../../domain/AuditEntry.ts"
+import type { AuditRecord } from "../../domain/AuditedRequest.ts"
+import { type AuditQuery, auditTable } from "../audit/auditTable.ts"
+
+/** Entries of the audit log (operators.md, "Audit"). A write of an audited request adds its entry by itself. */
+export class AuditRepo extends Context.Service<
+  AuditRepo,
+  {
+    /** Adds entries, or replaces them by their ids. */
+    put(records: ReadonlyArray<AuditRecord>): Effect.Effect<void, SqlError.SqlError>
+    /** Returns entries, newest first. */
+    find(query: AuditQuery): Effect.Effect<ReadonlyArray<AuditEntry>, SqlError.SqlError>
+    /** Deletes at most `most` entries from before a time (ms since the epoch), the oldest; returns their number. */
+    prune(notBefore: number, most: number): Effect.Effect<number, SqlError.SqlError>
+  }
+>()("muster/store/AuditRepo") {
+  static readonly layer = Layer.effect(
+    AuditRepo,
+    Effect.map(SqlClient.SqlClient, (sql) => AuditRepo.of(auditTable(sql)))
+  )
+}

@@ -1,0 +1,183 @@
+import { NodeServices } from "@effect/platform-node"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Exit } from "effect"
+import * as fc from "fast-check"
+import { makeRefusals, SINGLE_REFUSALS } from "../../src/audit/refusals.ts"
+import type { AuditEntry } from "../../src/domain/AuditEntry.ts"
+import { AuditedRequest, auditObject, CurrentAudit } from "../../src/domain/AuditedRequest.ts"
+import { auditId } from "../../src/domain/auditId.ts"
+import { fieldNames } from "../../src/domain/definitionChanges.ts"
+import type { AuditQuery } from "../../src/store/audit/auditTable.ts"
+import { AuditRepo } from "../../src/store/repos/AuditRepo.ts"
+import { Store } from "../../src/store/Store.ts"
+import { append, databases, freshStore } from "../store/support/database.ts"
+
+const START = Date.parse("2026-03-01T00:00:00Z")
+
+/** The request of a caller at a time after the start, in milliseconds. */
+const request = (
+  action: string,
+  id: string | undefined,
+  { at = 0, key = "k1", success = 200 }: { at?: number; key?: string; success?: number } = {}
+) =>
+  new AuditedRequest({
+    begin: {
+      id: auditId(START + at),
+      at: new Date(START + at).toISOString(),
+      client: "192.0.2.1",
+      request_id: "r"
+    },
+    action,
+    kind: "server",
+    id,
+    success,
+    actor: { key_id: key, name: `name of ${key}`, scope: "AppAdmin" }
+  })
+
+const find = Effect.fnUntraced(function* (query: Partial<AuditQuery> = {}) {
+  const store = yield* Store
+  return yield* store.read((yield* AuditRepo).find({ limit: 100, ...query }))
+})
+
+const shown = (entries: ReadonlyArray<AuditEntry>) =>
+  entries.map(({ action, object, result }) => `${action} ${object.id} ${result.status}`)
+
+const put = Effect.fnUntraced(function* (...requests: ReadonlyArray<readonly [AuditedRequest, number]>) {
+  const store = yield* Store
+  const repo = yield* AuditRepo
+  yield* store.write(repo.put(requests.flatMap(([one, status]) => one.pending(status) ?? [])))
+})
+
+describe.each(databases)("operators.md, Audit: the table (%s)", (kind) => {
+  it.effect("an entry is committed with the change of its request, once, and not without it", () =>
+    Effect.gen(function* () {
+      const store = yield* Store
+      const changed = request("server.patch", "a")
+      const both = Effect.andThen(store.write(append("x")), store.write(append("y")))
+      yield* Effect.provideService(both, CurrentAudit, changed)
+      const refused = request("server.patch", "b", { at: 1 })
+      const failing = store.write(Effect.andThen(append("z"), Effect.fail("refused" as const)))
+      const exit = yield* Effect.exit(Effect.provideService(failing, CurrentAudit, refused))
+      assert.isTrue(Exit.isFailure(exit))
+      assert.deepStrictEqual(shown(yield* find()), ["server.patch a 200"])
+      assert.isFalse(refused.isCommitted)
+      // The response was another one than that of a success.
+      yield* put([changed, 504], [refused, 409])
+      assert.deepStrictEqual(shown(yield* find()), ["server.patch b 409", "server.patch a 504"])
+      const waiting = request("server.create", undefined, { at: 2, success: 202 })
+      waiting.describe({ id: null })
+      yield* Effect.provideService(store.write(append("w")), CurrentAudit, waiting)
+      assert.lengthOf(yield* find(), 2)
+    }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
+  )
+
+  it.effect("the changes of a bulk action share an entry, which each of its objects finds", () =>
+    Effect.gen(function* () {
+      const store = yield* Store
+      const bulk = request("server.delete", undefined)
+      const remove = (id: string) =>
+        store.write(id === "c" ? Effect.fail("busy" as const) : append(id)).pipe(auditObject(id), Effect.exit)
+      yield* Effect.forEach(["a", "b", "c"], remove, { concurrency: "unbounded" }).pipe(
+        Effect.provideService(CurrentAudit, bulk)
+      )
+      yield* put([bulk, 200])
+      const [entry, ...others] = yield* find({ object: "a", action: "server.delete" })
+      assert.deepStrictEqual(others, [])
+      assert.deepStrictEqual(entry?.object, { kind: "server", id: null, count: 2 })
+      assert.lengthOf(yield* find({ object: "b" }), 1)
+      assert.deepStrictEqual(yield* find({ object: "c" }), [])
+    }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
+  )
+
+  it.effect("entries are found by time, caller, action, object and result, newest first; old ones go", () =>
+    Effect.gen(function* () {
+      yield* put(
+        [request("server.power.stop", "a", { at: 0 }), 200],
+        [request("server.power.kill", "a", { at: 1000, key: "k2" }), 409],
+        [request("server.powers", "b", { at: 1000 }), 200],
+        [request("key.create", "k3", { at: 2000 }), 201]
+      )
+      const is = Effect.fnUntraced(function* (
+        query: Partial<AuditQuery>,
+        ...expected: ReadonlyArray<string>
+      ) {
+        const found = (yield* find(query)).map(({ action }) => action)
+        assert.deepStrictEqual(found, expected, JSON.stringify(query))
+      })
+      const all = ["key.create", "server.powers", "server.power.kill", "server.power.stop"] as const
+      yield* is({}, ...all)
+      yield* is({ limit: 2 }, all[0], all[1])
+      const [, second] = yield* find({ limit: 2 })
+      yield* is({ after: second?.id ?? "" }, all[2], all[3])
+      yield* is({ action: "server.power" }, all[2], all[3])
+      yield* is({ action: "server.power.stop" }, all[3])
+      yield* is({ actor: "k2" }, all[2])
+      yield* is({ actor: "name of k1", object: "a" }, all[3])
+      yield* is({ result: "refused" }, all[2])
+      yield* is({ result: 201 }, all[0])
+      yield* is({ since: START + 1000 }, all[0], all[1], all[2])
+      yield* is({ since: START + 1, until: START + 1000 }, all[1], all[2])
+      yield* is({ until: START }, all[3])
+      const { prune } = yield* AuditRepo
+      const store = yield* Store
+      assert.strictEqual(yield* store.write(prune(START + 1001, 2)), 2)
+      assert.strictEqual(yield* store.write(prune(START + 1001, 2)), 1)
+      yield* is({}, all[0])
+    }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
+  )
+})
+
+describe("operators.md, Audit: entries", () => {
+  it("beyond a bound in a minute, the refused requests of a key share an entry for each action and status", () => {
+    const { add, take } = makeRefusals()
+    const refuse = (key: string, action: string, status: number) => {
+      const record = request(action, "a", { key }).pending(status)
+      return record === undefined ? undefined : add(record, 0)
+    }
+    for (let i = 0; i < SINGLE_REFUSALS; i++) assert.isDefined(refuse("k1", "server.delete", 403))
+    for (let i = 0; i < 5000; i++) assert.isUndefined(refuse("k1", "server.delete", 403))
+    assert.isUndefined(refuse("k1", "server.power", 403))
+    assert.isDefined(refuse("k2", "server.delete", 403))
+    assert.deepStrictEqual(take(59_999), [])
+    assert.deepStrictEqual(
+      take(60_000).map(({ entry }) => [entry.action, entry.object.id, entry.repeated]),
+      [
+        ["server.delete", null, 5000],
+        ["server.power", null, 1]
+      ]
+    )
+    assert.deepStrictEqual(take(120_000), [])
+    assert.isDefined(refuse("k1", "server.delete", 403))
+  })
+
+  it("an entry names the changed fields, and has no value of a request and nothing that looks like a key", () => {
+    const secret = "s3cr3t-value"
+    const values = fc.letrec<{ value: unknown }>((tie) => ({
+      value: fc.oneof(
+        { maxDepth: 5 },
+        fc.constant(secret),
+        fc.constant(null),
+        fc.array(tie("value"), { maxLength: 3 }),
+        fc.dictionary(fc.constantFrom("limits", "configs", "env", "a.b", "motd", "find"), tie("value"), {
+          maxKeys: 4
+        })
+      )
+    })).value
+    const body = fc.dictionary(fc.constantFrom("name", "labels", "limits", "configs", "env"), values)
+    fc.assert(
+      fc.property(body, fc.constantFrom("mst_", "whsec_"), (change, prefix) => {
+        const one = request("server.patch", `${prefix}${"a1B2".repeat(12)}`)
+        one.describe({ changes: [...fieldNames(JSON.parse(JSON.stringify(change))), `env.${prefix}abc`] })
+        const text = JSON.stringify(one.pending(200))
+        assert.notInclude(text, secret)
+        assert.notInclude(text, "a1B2")
+        assert.notInclude(text, "abc")
+        assert.notInclude(JSON.stringify(one.pending(422)), "env.")
+      })
+    )
+    assert.deepStrictEqual(
+      fieldNames({ name: null, limits: { memory_limit: 512 }, labels: { "a.b": "c" }, expires_in: 5 }),
+      ["name", "limits.memory_limit", 'labels["a.b"]', "expires_in"]
+    )
+  })
+})

@@ -1,0 +1,234 @@
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { HttpApi } from "effect/http-api"
+import { ApplicationApi } from "../../src/api/ApplicationApi.ts"
+import { auditedRoutes } from "../../src/api/audited.ts"
+import { Writes } from "../../src/api/Failures.ts"
+import type { AuditEntry } from "../../src/domain/AuditEntry.ts"
+import { muster } from "../support/command.ts"
+import { Muster } from "../support/Muster.ts"
+import { type RequestOptions, requestTo } from "../support/Service.ts"
+import { expectStatus, installed, powered } from "../support/servers.ts"
+import { assertError, options, service, socket } from "./support/http.ts"
+
+const audit = Effect.fnUntraced(function* (query = "") {
+  const api = yield* Muster
+  const { json } = yield* expectStatus(api, 200, "GET", `/api/audit?${query}`)
+  // The response of the service, whose schema test/http/responseSchemas.test.ts checks.
+  return json as ReadonlyArray<AuditEntry>
+})
+
+/** Returns the entries of one request. */
+const entriesOf = Effect.fnUntraced(function* (
+  status: number,
+  method: string,
+  path: string,
+  request: RequestOptions = {}
+) {
+  const api = yield* Muster
+  const id = `r-${crypto.randomUUID()}`
+  const answer = yield* expectStatus(api, status, method, path, {
+    ...request,
+    headers: { ...request.headers, "x-request-id": id }
+  })
+  const all = yield* audit()
+  return { answer, entries: all.filter(({ request_id }) => request_id === id) }
+})
+
+/** Returns what the only entry of a request says. */
+const entryOf = Effect.fnUntraced(function* (...[status, ...request]: Parameters<typeof entriesOf>) {
+  const { answer, entries } = yield* entriesOf(status, ...request)
+  assert.lengthOf(entries, 1, `${request[0]} ${request[1]}`)
+  const [{ action, changes, object, result } = assert.fail("no entry")] = entries
+  assert.strictEqual(result.status, status)
+  return { answer, action, object, changes }
+})
+
+layer(service(), options)("the audit log", (it) => {
+  describe("operators.md, Audit", () => {
+    it.effect("every route that writes is in the table, with one of its statuses", () =>
+      Effect.sync(() => {
+        const writing: Array<string> = []
+        HttpApi.reflect(ApplicationApi, {
+          onGroup: () => {},
+          onEndpoint: ({ endpoint, group, middleware, successes }) => {
+            const name = `${group.identifier}.${endpoint.identifier}`
+            const isWriting = endpoint.method !== "GET" || Array.from<unknown>(middleware).includes(Writes)
+            const audited = auditedRoutes[name]
+            if (isWriting) writing.push(name)
+            if (audited !== undefined) assert.isTrue(successes.has(audited.status), name)
+          }
+        })
+        // A GET: the lines of an open console are commands.
+        assert.deepStrictEqual(
+          Object.keys(auditedRoutes).toSorted(),
+          [...writing, "servers.console"].toSorted()
+        )
+      })
+    )
+
+    it.effect("a request has one entry: caller, address, action, object and status", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const before = Date.now()
+        const { answer, entries } = yield* entriesOf(202, "POST", "/api/servers", {
+          body: { blueprint_id: "kept" }
+        })
+        const { id } = answer.json
+        const [{ at, id: _, request_id: __, ...entry } = assert.fail("no entry")] = entries
+        assert.isAtLeast(Date.parse(at), before)
+        assert.deepStrictEqual(entry, {
+          actor: { key_id: "env", name: "APP_ADMIN_API_KEY", scope: "AppAdmin" },
+          client: "127.0.0.1",
+          action: "server.create",
+          object: { kind: "server", id },
+          changes: [],
+          result: { status: 202 }
+        })
+        yield* expectStatus(api, 200, "GET", `/api/servers/${id}?wait=installed`)
+        const path = `/api/servers/${id}`
+        const object = { kind: "server", id }
+        const patch = yield* entryOf(200, "PATCH", path, {
+          body: { name: "x", overrides: { limits: { memory_limit: 333 }, env: { PASSWORD: "hunter2" } } }
+        })
+        assert.deepInclude(patch, {
+          action: "server.patch",
+          object,
+          changes: ["name", "limits.memory_limit", "env.PASSWORD"]
+        })
+        assert.notInclude(JSON.stringify(yield* audit()), "hunter2")
+        const start = yield* entryOf(200, "POST", `${path}/power`, { body: { action: "start" } })
+        assert.deepInclude(start, { action: "server.power.start", object })
+        yield* expectStatus(api, 200, "GET", `${path}?wait=running`)
+        assert.deepInclude(
+          yield* entryOf(204, "POST", `${path}/commands`, { body: { commands: ["the secret line"] } }),
+          { action: "server.commands", object, changes: [] }
+        )
+        const console = yield* socket(api, `${path}/console`, {
+          authorization: `Bearer ${api.key}`,
+          "x-request-id": "console-1"
+        })
+        const [opened, ...more] = (yield* audit(`action=server.console&object=${id}`)).map(
+          ({ request_id, result }) => ({ request_id, ...result })
+        )
+        assert.deepStrictEqual([opened, more], [{ request_id: "console-1", status: 101 }, []])
+        console.ws.close()
+        assert.deepInclude(yield* entryOf(200, "DELETE", path), { action: "server.delete", object })
+        const [deletion, ...others] = yield* audit(`object=${id}&action=server.delete`)
+        assert.strictEqual(deletion?.actor.name, "APP_ADMIN_API_KEY")
+        assert.deepStrictEqual(others, [])
+      })
+    )
+
+    it.effect("refused requests have entries, too; without a valid key or a route there is none", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const nothing = yield* entryOf(404, "POST", "/api/servers", { body: { blueprint_id: "nope" } })
+        assert.deepInclude(nothing, { action: "server.create", object: { kind: "server", id: null } })
+        assert.deepInclude(yield* entryOf(404, "DELETE", "/api/servers/nope"), {
+          object: { kind: "server", id: "nope" }
+        })
+        assert.deepInclude(
+          yield* entryOf(422, "POST", "/api/servers/nope/power", { body: { action: "jump" } }),
+          {
+            action: "server.power"
+          }
+        )
+        assert.deepInclude(yield* entryOf(422, "PATCH", "/api/servers/nope", { raw: "{" }), { changes: [] })
+        const { key, text } = yield* Effect.map(
+          entryOf(201, "POST", "/api/keys", { body: { name: "reader", scope: "ReadOnly" } }),
+          ({ action, answer, object }) => {
+            assert.deepStrictEqual([action, object], ["key.create", { kind: "key", id: answer.json.id }])
+            return { key: answer.json.key, text: answer.json.id }
+          }
+        )
+        assert.deepInclude(yield* entryOf(403, "POST", "/api/blueprints/reload", { key }), {
+          action: "blueprints.reload"
+        })
+        const [refused] = yield* audit("actor=reader&result=403")
+        assert.deepStrictEqual(refused?.actor, { key_id: text, name: "reader", scope: "ReadOnly" })
+        assertError(yield* requestTo(api.url, key)("GET", "/api/audit"), 403)
+        const none = [
+          [401, "DELETE", "/api/servers/nope", { key: "mst_wrong" }],
+          [404, "POST", "/api/nowhere", {}],
+          [405, "PUT", "/api/servers/nope", {}],
+          [200, "POST", "/api/servers?dry_run=true", { body: { blueprint_id: "kept" } }],
+          [422, "POST", "/api/rollouts?dry_run=true", { body: { selector: { blueprint_id: "none" } } }],
+          [200, "GET", "/api/servers", {}]
+        ] as const
+        for (const [status, method, path, request] of none) {
+          assert.deepStrictEqual((yield* entriesOf(status, method, path, request)).entries, [], path)
+        }
+        assert.notInclude(JSON.stringify(yield* audit("limit=1000")), key)
+      })
+    )
+
+    it.effect("a bulk action has one entry, which each of its servers finds", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const ids = yield* Effect.forEach(["kept", "kept"], (name) => installed(api, name))
+        const selector = { ids: [...ids, "nope"] }
+        const stop = yield* entryOf(200, "POST", "/api/servers/power", { body: { selector, action: "stop" } })
+        const object = { kind: "server", id: null, count: 2 }
+        assert.deepInclude(stop, { action: "server.power.stop", object })
+        assert.deepInclude(yield* entryOf(200, "DELETE", "/api/servers", { body: { selector } }), {
+          action: "server.delete",
+          object
+        })
+        for (const id of ids) assert.lengthOf(yield* audit(`object=${id}&action=server.delete`), 1)
+        assert.lengthOf(yield* audit("object=nope&action=server.delete&result=ok"), 0)
+      })
+    )
+
+    it.effect("a repeated creation names the server of the first one", () =>
+      Effect.gen(function* () {
+        const request = { body: { blueprint_id: "kept" }, headers: { "idempotency-key": "once" } }
+        const first = yield* entryOf(202, "POST", "/api/servers", request)
+        const again = yield* entryOf(202, "POST", "/api/servers", request)
+        assert.deepStrictEqual(again.object, first.object)
+        assert.strictEqual(first.object.id, first.answer.json.id)
+        const other = yield* entryOf(409, "POST", "/api/servers", {
+          ...request,
+          body: { blueprint_id: "passing" }
+        })
+        assert.isNull(other.object.id)
+      })
+    )
+
+    it.effect("changes of keys by a command are entries of the actor cli", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const made = yield* muster(["keys", "create", "--name", "x"], { MUSTER_DATA_DIR: api.dataDir })
+        const id = /^Key (\S+)/m.exec(made.stderr)?.[1] ?? assert.fail(made.stderr)
+        yield* muster(["keys", "revoke", id], { MUSTER_DATA_DIR: api.dataDir })
+        const again = yield* entryOf(404, "DELETE", `/api/keys/${id}`)
+        assert.deepInclude(again, { action: "key.revoke", object: { kind: "key", id } })
+        const entries = yield* audit(`actor=cli&object=${id}`)
+        assert.deepStrictEqual(
+          entries.map(({ action, actor, client, result }) => ({ action, actor, client, ...result })),
+          [
+            { action: "key.revoke", status: 200 },
+            { action: "key.create", status: 201 }
+          ].map((entry) => ({ ...entry, actor: { key_id: null, name: "cli", scope: null }, client: null }))
+        )
+      })
+    )
+
+    it.effect("the list has pages with Link, and refuses unknown values", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        for (let i = 0; i < 3; i++) yield* expectStatus(api, 201, "POST", "/api/events/tickets")
+        const first = yield* expectStatus(api, 200, "GET", "/api/audit?action=ticket&limit=2")
+        assert.lengthOf(first.json, 2)
+        const next = /<([^>]*)>; rel="next"/.exec(first.headers.get("link") ?? "")?.[1] ?? ""
+        const second = yield* expectStatus(api, 200, "GET", next)
+        assert.lengthOf(second.json, 1)
+        assert.isNull(second.headers.get("link"))
+        for (const query of ["limit=0", "result=maybe", "since=today", "after=x", "who=me"]) {
+          assertError(yield* api.request("GET", `/api/audit?${query}`), 422, /query field/)
+        }
+        yield* powered(api, yield* installed(api, "kept"), "stop")
+      })
+    )
+  })
+})
