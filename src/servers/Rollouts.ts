@@ -1,15 +1,21 @@
 import { randomBytes } from "node:crypto"
-import { Context, Effect, Layer, Option } from "effect"
+import { Array as Arr, Context, Effect, Layer, Option } from "effect"
 import type { CreateRollout } from "../api/RolloutsGroup.ts"
 import type { Selector } from "../api/selector.ts"
 import { describeAudit } from "../domain/AuditedRequest.ts"
 import { changesBetween } from "../domain/definitionChanges.ts"
-import { Conflict, InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
+import { Conflict, InvalidRequest, NotFound, Unavailable } from "../domain/errors.ts"
 import { type ServerId, serverId } from "../domain/Id.ts"
 import { nowText } from "../domain/nowText.ts"
-import { isOver, type Rollout, type RolloutPlan, type RolloutRecord } from "../domain/Rollout.ts"
+import {
+  isOver,
+  type Rollout,
+  type RolloutPlan,
+  type RolloutRecord,
+  type RolloutServer
+} from "../domain/Rollout.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
-import { type NewRollout, RolloutRepo } from "../store/repos/RolloutRepo.ts"
+import { type RolloutPart, RolloutRepo } from "../store/repos/RolloutRepo.ts"
 import { Store, Transaction } from "../store/Store.ts"
 import { continued } from "./controllers/rolloutRules.ts"
 import { makePlan, named, type Planned } from "./rolloutPlan.ts"
@@ -27,6 +33,29 @@ const notAllowed = ({ id, state }: RolloutRecord) =>
     detail: `rollout is ${state}: ${id}`,
     hint: isOver(state) ? "Create another rollout." : "GET /api/rollouts/:rollout has its progress."
   })
+
+/** Rows of one write of a creation: other writes come between. */
+const ROWS_AT_ONCE = 200
+
+/** Divides the rows of a rollout into writes. */
+const partsOf = (whole: RolloutPart): ReadonlyArray<RolloutPart> => {
+  const { definitions, rollout_id, servers } = whole
+  if (servers.length + definitions.length <= ROWS_AT_ONCE) return [whole]
+  return [
+    ...Arr.chunksOf(definitions, ROWS_AT_ONCE).map((some) => ({
+      rollout_id,
+      definitions: some,
+      servers: []
+    })),
+    ...Arr.chunksOf(servers, ROWS_AT_ONCE).map((some) => ({ rollout_id, definitions: [], servers: some }))
+  ]
+}
+
+/** 503: another leader took the rows of the creation for those of a process that has died. */
+const partsRemoved = new Unavailable({
+  detail: "the leader changed during the creation of the rollout",
+  hint: "Nothing was changed; send the request again."
+})
 
 const problemsOf = (planned: ReadonlyArray<Planned>) =>
   planned.flatMap(({ record, target }) => ("problem" in target ? [`${record.id}: ${target.problem}`] : []))
@@ -101,22 +130,36 @@ export class Rollouts extends Context.Service<
         } satisfies Rollout
       })
 
-      const insert = (rollout: NewRollout) =>
-        store.write(
-          Effect.gen(function* () {
-            const busy = yield* repo.busy(rollout.servers.map(({ server_id }) => server_id))
-            if (busy.length > 0) {
-              const ids = [...new Set(busy.map(({ rollout_id }) => rollout_id))]
-              return yield* new Conflict({
-                detail: `servers are in an unfinished rollout: ${named(busy.map(({ rollout_id, server_id }) => `${server_id} (${rollout_id})`))}`,
-                hint: `Wait for ${named(ids)}, or abort it: POST /api/rollouts/:rollout/abort.`
-              })
-            }
-            yield* repo.insert(rollout)
+      const refuseBusy = Effect.fnUntraced(function* ({ servers }: RolloutPart) {
+        const busy = yield* repo.busy(servers.map(({ server_id }) => server_id))
+        if (busy.length === 0) return
+        const ids = [...new Set(busy.map(({ rollout_id }) => rollout_id))]
+        return yield* new Conflict({
+          detail: `servers are in an unfinished rollout: ${named(busy.map(({ rollout_id, server_id }) => `${server_id} (${rollout_id})`))}`,
+          hint: `Wait for ${named(ids)}, or abort it: POST /api/rollouts/:rollout/abort.`
+        })
+      })
+
+      /** Stores a rollout in several writes, of which the last one makes it exist. */
+      const insert = Effect.fnUntraced(
+        function* (rollout: RolloutRecord, whole: RolloutPart) {
+          const { definitions, servers } = whole
+          yield* store.read(refuseBusy(whole))
+          const [last = whole, ...earlier] = partsOf(whole).toReversed()
+          for (const part of earlier) yield* store.write(repo.addPart(part))
+          const begin = Effect.gen(function* () {
+            yield* refuseBusy(whole)
+            yield* repo.addPart(last)
+            const rows = { servers: servers.length, definitions: definitions.length }
+            if (!(yield* repo.insert(rollout, rows))) return yield* partsRemoved
             const { append } = yield* Transaction
-            yield* append({ topic: "rollout:changed", rollout_id: rollout.rollout.id })
+            yield* append({ topic: "rollout:changed", rollout_id: rollout.id })
           })
-        )
+          yield* store.write(begin)
+        },
+        (inserting, { id }) =>
+          Effect.onError(inserting, () => Effect.ignore(store.write(repo.removeParts(id))))
+      )
 
       const create = Effect.fn("Rollouts.create")(function* ({ selector, ...choices }: CreateRollout) {
         const planned = yield* plan(selector)
@@ -131,7 +174,7 @@ export class Rollouts extends Context.Service<
         yield* describeAudit({ id })
         const now = yield* nowText
         const definitions = new Map<string, ServerDefinition>()
-        const servers: Array<NewRollout["servers"][number]> = []
+        const servers: Array<RolloutServer> = []
         for (const one of planned) {
           if (isUpToDate(one) || "problem" in one.target) continue
           const { earlier, record, target } = one
@@ -171,7 +214,7 @@ export class Rollouts extends Context.Service<
           created_at: now,
           finished_at: servers.length === 0 ? now : null
         }
-        yield* insert({ rollout, servers, definitions })
+        yield* insert(rollout, { rollout_id: id, servers, definitions: [...definitions] })
         yield* Effect.annotateLogs(
           Effect.logInfo(`rollout created: ${servers.length} of ${planned.length} servers change`),
           { rollout_id: id }

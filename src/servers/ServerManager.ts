@@ -49,9 +49,10 @@ export class ServerManager extends Context.Service<
     /**
      * Returns the servers of a request, by creation.
      *
+     * @param include the fields that the caller is going to encode
      * @error InvalidRequest `after` is no server
      */
-    select(request: ListRequest): Effect.Effect<ServerPage, InvalidRequest>
+    select(request: ListRequest, include?: Include): Effect.Effect<ServerPage, InvalidRequest>
     readonly ids: Effect.Effect<ReadonlyArray<ServerId>>
     /** Returns the figures of servers, with one call to each node; null: the node has not given any. */
     statsOf(ids: ReadonlyArray<ServerId>): Effect.Effect<StatsById>
@@ -180,8 +181,8 @@ export class ServerManager extends Context.Service<
       return ServerManager.of({
         list: index.list,
         ids: index.ids,
-        select: Effect.fn("ServerManager.select")(function* (request) {
-          const page = yield* index.select(request)
+        select: Effect.fn("ServerManager.select")(function* (request, include) {
+          const page = yield* index.select(request, include)
           return page ?? (yield* unknownAfter("server", request.after))
         }),
         identify,

@@ -72,7 +72,7 @@ export const ServersHandlers = HttpApiBuilder.group(
           const stats = !idsOnly && has(include, "stats")
           if (asked === undefined && !idsOnly && !stats)
             return yield* conditional(yield* servers.list(include))
-          const page = yield* servers.select(asked ?? wholeList)
+          const page = yield* servers.select(asked ?? wholeList, idsOnly ? undefined : include)
           const { encodeWith } = page
           const withStats = stats ? Effect.map(servers.statsOf(page.ids), encodeWith(include)) : undefined
           return yield* conditional(

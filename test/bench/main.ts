@@ -5,6 +5,7 @@
 import { NodeRuntime } from "@effect/platform-node"
 import { Console, Effect } from "effect"
 import { creates } from "./creates.ts"
+import { distinct } from "./distinct.ts"
 import { events } from "./events.ts"
 import { BenchFailed } from "./harness.ts"
 import { idle } from "./idle.ts"
@@ -24,7 +25,8 @@ const benches: Record<string, Effect.Effect<void, { readonly message: string }>>
   start,
   idle,
   overlay,
-  removal
+  removal,
+  distinct
 }
 
 const names = Object.keys(benches)

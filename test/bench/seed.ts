@@ -16,20 +16,26 @@ import { node } from "../support/samples.ts"
 const FIRST_PORT = 10_000
 const PER_WRITE = 500
 
+interface SeedOptions {
+  readonly known: boolean
+  readonly own?: (n: number) => Partial<ServerRecord>
+}
+
 /**
  * Seeds `count` servers on a node without a daemon; returns their ids. Their status is `unknown` and they are saved, so
  * the service has no work for them.
  * @param options.known whether the node has a record; without one a forced deletion is not retried
+ * @param options.own   fields of server number n
  */
-export const seedServers = (dataDir: string, count: number, options: { readonly known: boolean }) =>
+export const seedServers = (dataDir: string, count: number, options: SeedOptions) =>
   Effect.gen(function* () {
     yield* Effect.sync(() => mkdirSync(dataDir, { recursive: true, mode: 0o700 }))
-    return yield* seed(count, options.known).pipe(
+    return yield* seed(count, options).pipe(
       Effect.provide(layerSqlite({ filename: join(dataDir, "muster.db") }))
     )
   })
 
-const seed = (count: number, known: boolean) =>
+const seed = (count: number, { known, own = () => ({}) }: SeedOptions) =>
   Effect.gen(function* () {
     const store = yield* Store
     const servers = yield* ServerRepo
@@ -41,7 +47,8 @@ const seed = (count: number, known: boolean) =>
         ...record,
         created_at: new Date(now + n).toISOString(),
         status: "unknown",
-        definition: { ...record.definition, save: true }
+        definition: { ...record.definition, save: true },
+        ...own(n)
       }
     })
     if (known) yield* store.write(nodes.save(node("node-1")))

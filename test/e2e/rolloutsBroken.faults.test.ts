@@ -1,4 +1,5 @@
 import { join } from "node:path"
+import { DatabaseSync } from "node:sqlite"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import type { ServerId } from "../../src/domain/Id.ts"
@@ -78,6 +79,39 @@ describe("life.md, Rollouts: durable", () => {
         yield* allRunTwo(api, ids)
       }).pipe(Effect.scoped),
     180_000
+  )
+
+  it.live(
+    "a kill -9 during the creation leaves no part of a rollout",
+    () =>
+      Effect.gen(function* () {
+        const dataDir = join(yield* temporaryFolder, "data")
+        yield* seedServers(dataDir, 3_000, {
+          known: false,
+          own: (n) => ({ blueprint_id: "fleet", overrides: { env: { NUMBER: String(n) } } })
+        })
+        const folders = yield* definitions(files)
+        const restarting = yield* makeRestartingService({ dataDir, env: { ...alone, ...folders.env } })
+        const database = yield* Effect.acquireRelease(
+          Effect.sync(() => new DatabaseSync(join(dataDir, "muster.db"), { readOnly: true })),
+          (open) => Effect.sync(() => open.close())
+        )
+        const rows = (table: string) =>
+          Effect.sync(() => Number(database.prepare(`SELECT COUNT(*) AS n FROM ${table}`).get()?.n))
+        const body = { ...all, restart: "when_stopped" }
+        yield* Effect.forkScoped(restarting.send("POST", "/api/rollouts", { body }))
+        yield* eventually(rows("rollout_definitions"), (n) => n > 0)
+        assert.strictEqual(yield* rows("rollouts"), 0)
+        yield* restarting.killAndRestart()
+        const api = yield* restarting.current
+        assert.deepStrictEqual((yield* expectStatus(api, 200, "GET", "/api/rollouts")).json, [])
+        yield* eventually(rows("rollout_definitions"), (n) => n === 0)
+        yield* eventually(rows("rollout_servers"), (n) => n === 0)
+        const created = yield* expectStatus(api, 201, "POST", "/api/rollouts", { body })
+        assert.strictEqual(created.json.total, 3_000)
+        assert.strictEqual(yield* rows("rollout_servers"), 3_000)
+      }).pipe(Effect.scoped),
+    90_000
   )
 
   it.live(

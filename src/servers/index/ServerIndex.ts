@@ -1,4 +1,4 @@
-import { Context, Effect, Latch, Layer, Option, type Scope, Stream } from "effect"
+import { Array as Arr, Context, Effect, Latch, Layer, Option, type Scope, Stream } from "effect"
 import type { SqlError } from "effect/sql"
 import { type Versioned, versioned } from "../../api/conditional.ts"
 import { BlueprintStore } from "../../blueprints/BlueprintStore.ts"
@@ -19,7 +19,10 @@ import { Store } from "../../store/Store.ts"
 import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
 import { type ListRequest, ServerTable, withStats } from "./ServerTable.ts"
 import type { Encoded } from "./SummaryCache.ts"
-import type { Include, ListedServer } from "./summary.ts"
+import { type Include, type ListedServer, plain, showsDefinition } from "./summary.ts"
+
+/** Servers that are compared with today's definitions between two turns of other work. */
+const SLICE = 20
 
 /** A page of servers; `next`: the last of its ids, if there are more servers. */
 export interface ServerPage {
@@ -42,8 +45,12 @@ export class ServerIndex extends Context.Service<
   {
     /** JSON array of all summaries, by creation; nothing is computed when nothing changed since the last call. */
     list(include: Include): Effect.Effect<Versioned>
-    /** Returns the servers of a request; undefined: `after` is no server that is or was recently here. */
-    select(request: ListRequest): Effect.Effect<ServerPage | undefined>
+    /**
+     * Returns the servers of a request; undefined: `after` is no server that is or was recently here.
+     *
+     * @param include the fields that the caller is going to encode
+     */
+    select(request: ListRequest, include?: Include): Effect.Effect<ServerPage | undefined>
     readonly ids: Effect.Effect<ReadonlyArray<ServerId>>
     /** Returns at most `limit` ids that begin with `prefix`. */
     withPrefix(prefix: string, limit: number): Effect.Effect<ReadonlyArray<ServerId>>
@@ -203,17 +210,31 @@ export class ServerIndex extends Context.Service<
         Effect.forkScoped({ startImmediately: true })
       )
 
-      /** Compares the definitions of servers with those of the last reload. */
-      const compare = Effect.map(blueprints.today, (today) => table.compareWith(today))
+      /**
+       * Compares the definitions of servers with those of the last reload. Encodes them in slices, because the comparison
+       * of many servers must not hold up other requests.
+       */
+      const compare = Effect.fnUntraced(function* (include: Include, request?: ListRequest) {
+        while (true) {
+          const today = yield* blueprints.today
+          table.compareWith(today)
+          if (!showsDefinition(include)) return
+          for (const ids of Arr.chunksOf(table.missing(include, request), SLICE)) {
+            table.prepare(ids, include)
+            yield* Effect.yieldNow
+          }
+          if ((yield* blueprints.today) === today) return
+        }
+      })
 
       const readOf = ({ body, etag }: Encoded): Versioned => ({ body, etag, cursor })
 
       const find = (id: ServerId) => Effect.sync(() => Option.fromUndefinedOr(table.get(id)))
 
       return ServerIndex.of({
-        list: (include) => Effect.map(compare, () => readOf(table.list(include))),
-        select: (request) =>
-          Effect.map(compare, () => {
+        list: (include) => Effect.map(compare(include), () => readOf(table.list(include))),
+        select: (request, include = plain) =>
+          Effect.map(compare(include, request), () => {
             const selection = table.select(request)
             if (selection === undefined) return undefined
             const { next, records } = selection
@@ -237,7 +258,9 @@ export class ServerIndex extends Context.Service<
         ids: Effect.sync(() => table.ids),
         withPrefix: (prefix, limit) => Effect.sync(() => table.withPrefix(prefix, limit)),
         summary: (id, include) =>
-          Effect.map(compare, () => Option.map(Option.fromUndefinedOr(table.summary(id, include)), readOf)),
+          Effect.map(compare(plain), () =>
+            Option.map(Option.fromUndefinedOr(table.summary(id, include)), readOf)
+          ),
         latest: (id) => table.latest(id),
         labelsOf: (id) => table.labelsOf(id),
         lastCrash: (id) => Effect.sync(() => table.get(id)?.last_crash),

@@ -238,6 +238,19 @@ export class ServerTable {
     return variant.list
   }
 
+  /** Returns the servers of a request, by default of the whole list, whose summaries are not encoded. */
+  missing(include: Include, request?: ListRequest): ReadonlyArray<ServerId> {
+    const { list, pieces } = this.#cache.of(include)
+    if (request === undefined && list !== undefined) return []
+    const ids = request === undefined ? this.ids : (this.select(request)?.records ?? []).map(({ id }) => id)
+    return ids.filter((id) => !pieces.has(id))
+  }
+
+  /** Encodes the summaries of some servers as they are now. */
+  prepare(ids: ReadonlyArray<ServerId>, include: Include): void {
+    this.pieces(this.#pick(ids), include)
+  }
+
   /** JSON array of some summaries. */
   encode(records: ReadonlyArray<ListedServer>, include: Include): Encoded {
     return this.#array(this.#cache.of(include), records)

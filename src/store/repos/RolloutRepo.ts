@@ -47,24 +47,35 @@ const readDefinition = firstRow(Schema.Struct({ definition: JsonColumn(ServerDef
 const readCounts = readRows(
   Schema.Struct({ rollout_id: Schema.String, phase: RolloutPhase, servers: IntColumn })
 )
+const readRowCounts = readRows(Schema.Struct({ servers: IntColumn, definitions: IntColumn }))
 const readPlaces = readRows(Schema.Struct({ created_at: Schema.String }))
 
 const noServers: RolloutCounts = { queued: 0, changing: 0, waiting: 0, done: 0, failed: 0 }
 
-/** A rollout with the servers that remain to be changed. */
-export interface NewRollout {
-  readonly rollout: RolloutRecord
+/** Rows of a rollout: its servers that remain to be changed, and the definitions of revisions. */
+export interface RolloutPart {
+  readonly rollout_id: string
   readonly servers: ReadonlyArray<RolloutServer>
-  /** By revision. */
-  readonly definitions: ReadonlyMap<string, ServerDefinition>
+  readonly definitions: ReadonlyArray<readonly [revision: string, definition: ServerDefinition]>
 }
 
 /** Rollouts and their servers (life.md, "Rollouts"). */
 export class RolloutRepo extends Context.Service<
   RolloutRepo,
   {
-    /** Inserts a rollout, none of whose servers is {@link busy}. */
-    insert(rollout: NewRollout): Write<void>
+    /** Adds rows of a rollout that is not inserted yet; until then they have no effect. */
+    addPart(part: RolloutPart): Write<void>
+    /**
+     * Inserts a rollout, none of whose servers is {@link busy}, with all its parts; false: some rows were removed since.
+     *
+     * @param rows the number of its rows
+     */
+    insert(
+      rollout: RolloutRecord,
+      rows: { readonly servers: number; readonly definitions: number }
+    ): Write<boolean>
+    /** Removes the parts of rollouts that were not inserted: of one, or of all. */
+    removeParts(id?: string): Write<void>
     find(id: string): Read<Option.Option<RolloutRecord>>
     /** Returns rollouts, newest first; undefined: no rollout has the id `after`. */
     list(page: {
@@ -120,23 +131,43 @@ export class RolloutRepo extends Context.Service<
         yield* sql`DELETE FROM rollouts WHERE ${sql.in("id", ids)}`
       })
 
-      const insert = Effect.fn("RolloutRepo.insert")(function* ({
-        definitions,
-        rollout,
-        servers
-      }: NewRollout) {
-        yield* sql`INSERT INTO rollouts ${sql.insert(yield* encodeRollout(rollout))}`
-        for (const [revision, definition] of definitions) {
-          const row = { rollout_id: rollout.id, revision, definition: yield* encodeDefinition(definition) }
-          yield* sql`INSERT INTO rollout_definitions ${sql.insert(row)}`
+      const addPart = Effect.fn("RolloutRepo.addPart")(function* (part: RolloutPart) {
+        const { rollout_id } = part
+        for (const some of Arr.chunksOf(part.definitions, ROWS)) {
+          const rows = yield* Effect.forEach(some, ([revision, definition]) =>
+            Effect.map(encodeDefinition(definition), (text) => ({ rollout_id, revision, definition: text }))
+          )
+          yield* sql`INSERT INTO rollout_definitions ${sql.insert(rows)}`
         }
-        for (const some of Arr.chunksOf(servers, ROWS)) {
+        for (const some of Arr.chunksOf(part.servers, ROWS)) {
           const rows = yield* Effect.forEach(some, (server) =>
-            Effect.map(encodeServer(server), (row) => ({ ...row, active: 1 }))
+            Effect.map(encodeServer(server), (row) => ({ ...row, active: 0 }))
           )
           yield* sql`INSERT INTO rollout_servers ${sql.insert(rows)}`
         }
+      })
+
+      const insert = Effect.fn("RolloutRepo.insert")(function* (
+        rollout: RolloutRecord,
+        rows: { readonly servers: number; readonly definitions: number }
+      ) {
+        const { id } = rollout
+        const [found] = yield* readRowCounts(
+          sql`SELECT (SELECT COUNT(*) FROM rollout_servers WHERE rollout_id = ${id}) AS servers,
+            (SELECT COUNT(*) FROM rollout_definitions WHERE rollout_id = ${id}) AS definitions`
+        )
+        if (found?.servers !== rows.servers || found.definitions !== rows.definitions) return false
+        yield* sql`UPDATE rollout_servers SET active = 1 WHERE rollout_id = ${id}`
+        yield* sql`INSERT INTO rollouts ${sql.insert(yield* encodeRollout(rollout))}`
         yield* prune
+        return true
+      })
+
+      const removeParts = Effect.fn("RolloutRepo.removeParts")(function* (id?: string) {
+        const ofNone = sql`rollout_id NOT IN (SELECT id FROM rollouts)`
+        const parts = id === undefined ? ofNone : sql`${ofNone} AND rollout_id = ${id}`
+        yield* sql`DELETE FROM rollout_servers WHERE ${parts}`
+        yield* sql`DELETE FROM rollout_definitions WHERE ${parts}`
       })
 
       const list = Effect.fn("RolloutRepo.list")(function* (page: {
@@ -206,7 +237,9 @@ export class RolloutRepo extends Context.Service<
         restarted_at, crash_before, reason`
 
       return RolloutRepo.of({
+        addPart,
         insert,
+        removeParts,
         find: (id) => readRollout(sql`${select} WHERE id = ${id}`),
         list,
         unfinished: readRollouts(sql`${select} WHERE NOT (${over}) ORDER BY created_at, id`),

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { plain } from "../../../src/servers/index/summary.ts"
+import { includeOf, plain } from "../../../src/servers/index/summary.ts"
 import { allocations, record } from "../../support/samples.ts"
 import { FakeNodes } from "../support/FakeNodes.ts"
 import { makeHarness, request, runHarness } from "../support/harness.ts"
@@ -46,6 +46,10 @@ describe("design, Reads: from memory", () => {
       assert.strictEqual(JSON.parse(new TextDecoder().decode(first.body)).length, 1000)
       assert.isTrue(first.body === (yield* servers.list(plain)).body)
       assert.strictEqual((yield* servers.counts).get("offline"), 1000)
+      let turns = 0
+      const other = Effect.forever(Effect.flatMap(Effect.yieldNow, () => Effect.sync(() => (turns += 1))))
+      yield* Effect.raceFirst(servers.list(includeOf(["definition"])), other)
+      assert.isAtLeast(turns, 25, "a comparison with today's definitions lets other work run")
     }).pipe(runHarness)
   )
 })

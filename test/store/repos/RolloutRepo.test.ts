@@ -37,10 +37,20 @@ const server = (rollout_id: string, position: number): RolloutServer => ({
   reason: null
 })
 
-const definitions = new Map([
+const definitions = [
   ["new", definition({ version: "2" })],
   ["old", definition({ version: "1" })]
-])
+] as const
+
+const insert = Effect.fnUntraced(function* (of: RolloutRecord, servers: ReadonlyArray<RolloutServer>) {
+  const repo = yield* RolloutRepo
+  const { write } = yield* Store
+  const whole = Effect.gen(function* () {
+    yield* repo.addPart({ rollout_id: of.id, servers, definitions })
+    return yield* repo.insert(of, { servers: servers.length, definitions: definitions.length })
+  })
+  assert.isTrue(yield* write(whole))
+})
 
 describe.each(databases)("life.md, Rollouts: the rows (%s)", (kind) => {
   it.effect(
@@ -50,7 +60,7 @@ describe.each(databases)("life.md, Rollouts: the rows (%s)", (kind) => {
         const repo = yield* RolloutRepo
         const { read, write } = yield* Store
         const servers = [0, 1, 2, 3].map((position) => server("r1", position))
-        yield* write(repo.insert({ rollout: rollout(1), servers, definitions }))
+        yield* insert(rollout(1), servers)
         assert.deepStrictEqual((yield* write(repo.begin("r1", 2))).toSorted(), [
           ServerId.make("s0"),
           ServerId.make("s1")
@@ -85,13 +95,36 @@ describe.each(databases)("life.md, Rollouts: the rows (%s)", (kind) => {
       }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
   )
 
-  it.effect("the newest 100 rollouts that are over are kept, and all that are not", () =>
+  it.effect("the parts of a rollout have no effect until it is inserted, and are removed otherwise", () =>
     Effect.gen(function* () {
       const repo = yield* RolloutRepo
       const { read, write } = yield* Store
-      yield* write(repo.insert({ rollout: rollout(0), servers: [server("r0", 0)], definitions }))
+      const [first, second] = [server("r1", 0), server("r2", 0)]
+      const ids = [first.server_id]
+      yield* write(repo.addPart({ rollout_id: "r1", servers: [first], definitions }))
+      yield* write(repo.addPart({ rollout_id: "r2", servers: [second], definitions: [] }))
+      assert.deepStrictEqual(yield* read(repo.busy(ids)), [])
+      assert.isTrue(Option.isNone(yield* read(repo.server(first.server_id))))
+      assert.isFalse(yield* write(repo.insert(rollout(1), { servers: 2, definitions: 2 })))
+      assert.isTrue(yield* write(repo.insert(rollout(1), { servers: 1, definitions: 2 })))
+      yield* write(repo.removeParts("r1"))
+      yield* write(repo.removeParts())
+      assert.deepStrictEqual(
+        (yield* read(repo.busy(ids))).map(({ rollout_id }) => rollout_id),
+        ["r1"]
+      )
+      assert.isTrue(Option.isSome(yield* read(repo.definition("r1", "new"))))
+      assert.isFalse(yield* write(repo.insert(rollout(2), { servers: 1, definitions: 0 })), "removed")
+    }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
+  )
+
+  it.effect("the newest 100 rollouts that are over are kept, and all that are not", () =>
+    Effect.gen(function* () {
+      const repo = yield* RolloutRepo
+      const { read } = yield* Store
+      yield* insert(rollout(0), [server("r0", 0)])
       for (let n = 1; n <= 103; n++) {
-        yield* write(repo.insert({ rollout: rollout(n, "done"), servers: [], definitions: new Map() }))
+        yield* insert(rollout(n, "done"), [])
       }
       const list = (yield* read(repo.list({ limit: 200 }))) ?? []
       assert.deepStrictEqual(
