@@ -30,7 +30,10 @@ export type InstallSteps = ReadonlyArray<InstallStep>
 
 /** At most one step of each name. */
 export const InstallSteps = Schema.Array(InstallStep).check(
-  Schema.isMaxLength(InstallStepName.literals.length)
+  Schema.isMaxLength(InstallStepName.literals.length),
+  Schema.makeFilter((steps) => new Set(steps.map(({ name }) => name)).size === steps.length, {
+    expected: "at most one step of each name"
+  })
 )
 
 /** Returns the step that is in progress. */

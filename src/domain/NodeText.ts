@@ -74,11 +74,17 @@ const readTime = (text: string): number | undefined => {
 
 const isoOf = (millis: number) => new Date(millis).toISOString()
 
+/** Returns a time of a node in the contract's form; undefined: the text is not a time. */
+export const timeText = (text: string): string | undefined => {
+  const millis = readTime(text)
+  return millis === undefined ? undefined : isoOf(millis)
+}
+
 /** An optional time of a node in the contract's form. Decoding drops a text that is not a time. */
 export const NodeTime = Schema.optionalKey(Schema.String).pipe(
   Schema.decodeTo(Schema.optionalKey(Schema.String), {
     decode: SchemaGetter.transformOptional((given: Option.Option<string>) =>
-      Option.flatMap(given, (text) => Option.map(Option.fromUndefinedOr(readTime(text)), isoOf))
+      Option.flatMap(given, (text) => Option.fromUndefinedOr(timeText(text)))
     ),
     encode: SchemaGetter.passthrough()
   })
@@ -87,7 +93,7 @@ export const NodeTime = Schema.optionalKey(Schema.String).pipe(
 /** A required time of a node in the contract's form. Decoding reads a text that is not a time as 1970. */
 export const NodeCertainTime = Schema.String.pipe(
   Schema.decodeTo(Schema.String, {
-    decode: SchemaGetter.transform((text) => isoOf(readTime(text) ?? 0)),
+    decode: SchemaGetter.transform((text) => timeText(text) ?? isoOf(0)),
     encode: SchemaGetter.passthrough()
   })
 )

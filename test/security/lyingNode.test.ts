@@ -180,7 +180,13 @@ layer(LyingNodeService.layer, options)("a lying node", (it) => {
         const beat = { boot_id: "boot-1", load: 1, memory_used_bytes: 1, disk_used_bytes: 1 }
         const path = `/internal/event/servers/${server}/status`
         const status = { boot_id: "boot-1", sequence: 7, status: "running" }
+        const step = { name: "script", started_at: "2026-01-01T00:00:00Z" }
         const tries: ReadonlyArray<readonly [string, unknown, RegExp]> = [
+          [
+            `/internal/event/servers/${server}/install-status`,
+            { boot_id: "boot-1", sequence: 7, install: { phase: "ready", steps: [step, step] } },
+            /steps: Expected at most one step of each name/
+          ],
           ["/internal/heartbeat", { ...beat, load: -1 }, /load/],
           ["/internal/heartbeat", { ...beat, memory_used_bytes: -1 }, /memory_used_bytes/],
           ["/internal/heartbeat", { ...beat, disk_used_bytes: 2 ** 60 }, /disk_used_bytes/],
@@ -251,6 +257,19 @@ layer(LyingNodeService.layer, options)("a lying node", (it) => {
         yield* eventually(Effect.sync(api.output), (output) =>
           /WARN .*registration refused: .*169\.254\.169\.254.* node_id=liar$/m.test(output)
         )
+      })
+    )
+
+    it.effect("a server that is listed many times is reconciled once", () =>
+      Effect.gen(function* () {
+        const { api, register, server } = yield* LyingNodeService
+        const cursor = Effect.map(api.request("GET", "/api/servers"), ({ headers }) =>
+          Number(headers.get("x-muster-cursor"))
+        )
+        const before = yield* cursor
+        const view = { id: server, status: "offline", install: { phase: "failed" }, unsent_reports: 0 }
+        assert.strictEqual((yield* register({ servers: Array(500).fill(view) })).status, 200)
+        assert.isBelow((yield* cursor) - before, 100)
       })
     )
 

@@ -74,7 +74,9 @@ export class NodeReconciler extends Context.Service<
 
       const register = Effect.fn("NodeReconciler.register")(function* (registration: Registration) {
         const node_id = registration.id
-        const listed = registration.servers.map((server) => server.id)
+        // Each server once: a node may list one many times.
+        const views = new Map(registration.servers.map((view) => [view.id, view]))
+        const listed = [...views.keys()]
         // Reports of a new boot are accepted only after its registration, so that each is newer than the snapshot.
         // Those of the present boot may have been accepted meanwhile: then the snapshot proves nothing.
         const sameBoot = yield* registry.checkBoot(node_id, registration.boot_id).pipe(
@@ -93,7 +95,7 @@ export class NodeReconciler extends Context.Service<
           if (sameBoot) suspects.push(view.id)
           else yield* lifecycle.observe(node_id, view, sequence)
         })
-        yield* Effect.forEach(registration.servers, reconcile, { concurrency: CONCURRENCY, discard: true })
+        yield* Effect.forEach(views.values(), reconcile, { concurrency: CONCURRENCY, discard: true })
         const has = new Set(listed)
         for (const record of yield* index.onNode(node_id)) {
           if (!has.has(record.id) && isFinished(record.install)) suspects.push(record.id)

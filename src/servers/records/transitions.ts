@@ -10,6 +10,7 @@ import {
   withoutProgress
 } from "../../domain/InstallStep.ts"
 import type { DaemonServer, Report } from "../../domain/NodeMessages.ts"
+import { timeText } from "../../domain/NodeText.ts"
 import { isRestartPending, type RestartState } from "../../domain/Restart.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import type { Crash } from "../../domain/ServerEvent.ts"
@@ -73,10 +74,16 @@ const toStatus = (subject: Subject, to: ServerStatus): Transition => {
   }
 }
 
-/** Takes over what a node reports of restarts; a time that cannot be read is dropped. */
+/** Returns a restart that a node reports, with its time in the contract's form; null: none, or its time is no time. */
+const restartOf = (reported: Subject["restart"]): RestartState | null => {
+  if (!isRestartPending(reported)) return reported ?? null
+  const next_at = timeText(reported.next_at)
+  return next_at === undefined ? null : { ...reported, next_at }
+}
+
+/** Takes over what a node reports of restarts. */
 const restarts = ({ restart: before }: Subject, reported: Subject["restart"]): Transition => {
-  const restart =
-    isRestartPending(reported) && Number.isNaN(Date.parse(reported.next_at)) ? null : (reported ?? null)
+  const restart = restartOf(reported)
   return isDeepStrictEqual(before ?? null, restart) ? {} : { restart }
 }
 

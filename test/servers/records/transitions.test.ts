@@ -201,8 +201,9 @@ describe("life, stopping and restarting: what a node reports of restarts", () =>
   })
 
   it("does not count if its time cannot be read", () => {
-    const wrong = { attempt: 1, next_at: "soon" }
-    expect(reported(saved(), report("offline", { restart: wrong }))).toEqual({})
+    for (const next_at of ["soon", "Thu, 01 Jan 2026 00:00:00 GMT", "9999-12-31T00:00:00Z"]) {
+      expect(reported(saved(), report("offline", { restart: { attempt: 1, next_at } }))).toEqual({})
+    }
   })
 
   it("is taken from a snapshot as well", () => {
