@@ -17,7 +17,7 @@ import {
   parseDatabaseUrl,
   withoutSecrets
 } from "../store/sql/DatabaseUrl.ts"
-import { table } from "./table.ts"
+import { table } from "./shared/table.ts"
 
 /** The database of the settings. */
 const configured = Effect.gen(function* () {

@@ -23,7 +23,7 @@ import type { KeyRecord } from "../store/repos/KeyRepo.ts"
 import { NodeKeyRepo } from "../store/repos/NodeKeyRepo.ts"
 import { NodeRepo } from "../store/repos/NodeRepo.ts"
 import { Store } from "../store/Store.ts"
-import { table } from "./table.ts"
+import { table } from "./shared/table.ts"
 
 const units = { m: "minutes", h: "hours", d: "days" } as const
 

@@ -1,5 +1,5 @@
 import { type Duration, Effect, Option, Schedule, Schema, Stream } from "effect"
-import { Sse } from "effect/encoding"
+import * as Sse from "effect/encoding/Sse"
 import type { HttpClientError, HttpClientResponse } from "effect/http"
 import { ServerId } from "../domain/Id.ts"
 import type { Server } from "../domain/Server.ts"

@@ -58,15 +58,28 @@ const variable = (name: string) =>
     Effect.map((given) => Option.getOrUndefined(given) || undefined)
   )
 
-/** The text of a setting and its variable. */
+/** The origin of a setting's value. */
+export type SettingSource = "default" | "environment" | "file"
+
+/** The text of a setting, its variable and its origin. */
 const textOf = Effect.fnUntraced(function* ({ name, secret }: Setting<unknown>) {
   const given = yield* variable(name)
   const file = secret === true ? yield* variable(fileForm(name)) : undefined
-  if (file === undefined) return { name, text: given }
+  if (file === undefined) {
+    return {
+      name,
+      text: given,
+      source: given === undefined ? ("default" as const) : ("environment" as const)
+    }
+  }
   if (given !== undefined) {
     return yield* new StartError({ message: `${name} and ${fileForm(name)} are both set: unset one of them` })
   }
-  return { name: fileForm(name), text: yield* readSecretFile(fileForm(name), file) }
+  return {
+    name: fileForm(name),
+    text: yield* readSecretFile(fileForm(name), file),
+    source: "file" as const
+  }
 })
 
 const read = Effect.fnUntraced(function* <A>(one: Setting<A>) {
@@ -90,3 +103,20 @@ export const readAll = <S extends Record<string, Setting<unknown>>>(all: S) =>
   Effect.all(Object.fromEntries(Object.entries(all).map(([key, one]) => [key, read(one)])), {
     concurrency: 1
   }) as Effect.Effect<{ readonly [K in keyof S]: SettingValue<S[K]> }, InvalidSetting | StartError>
+
+/** A setting as people see it. `value`: null for a secret that is set. */
+export interface SettingView {
+  readonly name: string
+  readonly value: string | null
+  readonly source: SettingSource
+}
+
+/** Returns settings with the origins of their values, and without secrets. */
+export const viewAll = (all: Readonly<Record<string, Setting<unknown>>>) =>
+  Effect.forEach(Object.values(all), (one) =>
+    Effect.map(textOf(one), ({ source, text }): SettingView => {
+      const value = text ?? one.standard
+      const isHidden = one.secret === true && source !== "default"
+      return { name: one.name, source, value: isHidden ? null : value }
+    })
+  )

@@ -1,20 +1,23 @@
 /** Settings of the commands that call a running service. An empty variable counts as unset. */
-import { address, text } from "./kinds.ts"
+import { optionalAddress, text } from "./kinds.ts"
 import { readAll, secret, setting } from "./Setting.ts"
 import { settings } from "./service.ts"
+
+/** The address of a service with the default settings, on this machine. */
+export const LOCAL_SERVICE = "http://127.0.0.1:5620"
 
 /** All settings in their documented order. */
 export const commandSettings = {
   url: setting(
     "MUSTER_URL",
-    "http://127.0.0.1:5620",
-    "Address of the service that the command calls.",
-    address
+    "",
+    `Address of the service that the command calls. Unset: that of the current context (\`muster context\`), else \`${LOCAL_SERVICE}\`.`,
+    optionalAddress
   ),
   apiKey: secret(
     "MUSTER_API_KEY",
     "",
-    "Key with scope `AppAdmin`. Unset: the key in `admin.key` of the data folder. Set it on other machines.",
+    "Key for the service. Unset: that of the current context, else the key in `admin.key` of the data folder.",
     text
   ),
   dataDir: settings.dataDir

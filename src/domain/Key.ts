@@ -15,3 +15,6 @@ export const Key = Schema.Struct({
 export type Key = typeof Key.Type
 
 export const KeyName = Schema.NonEmptyString.check(Schema.isMaxLength(128))
+
+/** Name of the file in the data folder with the key of the first start. */
+export const ADMIN_KEY_FILE = "admin.key"

@@ -1,13 +1,11 @@
 import type { PlatformError } from "effect"
 import { Data, Effect, FileSystem, Path, Redacted } from "effect"
+import { ADMIN_KEY_FILE } from "../domain/Key.ts"
 import { KeyRepo } from "../store/repos/KeyRepo.ts"
 import { Store } from "../store/Store.ts"
 import { isWellFormed } from "./keyFormat.ts"
 import { writeNewFile } from "./newFile.ts"
 import { generateKey, makeRecord } from "./newKey.ts"
-
-/** Name of the file in the data folder. */
-export const ADMIN_KEY_FILE = "admin.key"
 
 /**
  * The result of {@link ensureFirstKey}; `message` is for the operator.

@@ -16,7 +16,7 @@ describe("muster: usage errors", () => {
         ]
       ] as const) {
         const { code, stderr, stdout } = yield* muster(args)
-        assert.strictEqual(code, 1)
+        assert.strictEqual(code, 64)
         assert.strictEqual(stdout, "")
         const [line = "", hint, ...rest] = stderr.trimEnd().split("\n")
         if (typeof mistake === "string") assert.strictEqual(line, mistake)

@@ -33,7 +33,13 @@ const run = (args: ReadonlyArray<string>, env: Readonly<Record<string, string>>)
   Effect.callback<Ended>((resume) => {
     const child = spawn(process.execPath, [join(root, "src/main.ts"), ...args], {
       cwd: root,
-      env: { PATH: process.env.PATH ?? "", HOME: process.env.HOME ?? "", ...env },
+      // The contexts of the person who runs the tests do not count.
+      env: {
+        PATH: process.env.PATH ?? "",
+        HOME: process.env.HOME ?? "",
+        XDG_CONFIG_HOME: "/dev/null",
+        ...env
+      },
       stdio: ["ignore", "pipe", "pipe"]
     })
     let stdout = ""

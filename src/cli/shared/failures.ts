@@ -1,6 +1,8 @@
-/** The failures of a command, for its user: one line on standard error. */
+/** The failures of a command, for its user: one line on standard error, and the exit status. */
 import { Cause, Console, Data, Effect, Runtime } from "effect"
 import { type CliError, CliOutput } from "effect/cli"
+import { replaceHostile } from "../../domain/NodeText.ts"
+import { CommandError, exitStatus } from "./CommandError.ts"
 
 const isNamed = (value: unknown): value is { readonly message: string; readonly _tag: string } =>
   typeof value === "object" && value !== null && "_tag" in value && "message" in value
@@ -18,10 +20,20 @@ const explain = (failure: unknown): string => {
   return failure.message
 }
 
-/** The failure is on standard error; the process ends with 1. */
-class Explained extends Data.TaggedError("Explained") {
-  override readonly [Runtime.errorExitCode] = 1
+/** The failure is on standard error; the process ends with `status`. */
+class Explained extends Data.TaggedError("Explained")<{ readonly status: number }> {
+  override readonly [Runtime.errorExitCode] = this.status
 }
+
+const explained = (failure: unknown) => {
+  const status = failure instanceof CommandError ? exitStatus[failure.status] : exitStatus.failed
+  const text = explain(failure)
+  // Texts of the service may have control characters; messages of several lines are the program's own.
+  const printed = text === "" ? Effect.void : Console.error(text.split("\n").map(printable).join("\n"))
+  return Effect.andThen(printed, Effect.fail(new Explained({ status })))
+}
+
+const printable = (line: string): string => replaceHostile(line, "?")
 
 /**
  * Prints why a command fails, in one line on standard error. Defects keep their stack, for a bug report. Failures of
@@ -35,10 +47,15 @@ export const explainFailure = <A, E, R>(
     if (failure._tag === "None") {
       return Cause.hasInterruptsOnly(cause)
         ? Effect.failCause(cause)
-        : Effect.andThen(Console.error(Cause.pretty(cause)), Effect.fail(new Explained()))
+        : Effect.andThen(
+            Console.error(Cause.pretty(cause)),
+            Effect.fail(new Explained({ status: exitStatus.failed }))
+          )
     }
-    if (isNamed(failure.value) && failure.value._tag === "ShowHelp") return Effect.failCause(cause)
-    return Effect.andThen(Console.error(explain(failure.value)), Effect.fail(new Explained()))
+    const { value } = failure
+    if (!isNamed(value) || value._tag !== "ShowHelp") return explained(value)
+    const isMistake = "errors" in value && Array.isArray(value.errors) && value.errors.length > 0
+    return isMistake ? Effect.fail(new Explained({ status: exitStatus.usage })) : Effect.failCause(cause)
   })
 
 /** Prints a mistake in the command line in one line, without the whole help. */

@@ -1,0 +1,137 @@
+import { Console, Effect, Option, Stream } from "effect"
+import { Command, Flag } from "effect/cli"
+import type { Change, Reset } from "../client/follow.ts"
+import { commandSettings } from "../config/command.ts"
+import { withSettings } from "../config/help.ts"
+import { Topic } from "../domain/ServerEvent.ts"
+import { wrongUsage } from "./shared/CommandError.ts"
+import { askStream, CommandClient } from "./shared/musterClient.ts"
+import { serverNamed } from "./shared/named.ts"
+import { formatOf, jsonOf, outputFlags } from "./shared/output.ts"
+import { rows } from "./shared/table.ts"
+import { note, paint } from "./shared/terminal.ts"
+
+const isTopic = (text: string): text is Topic => Topic.literals.some((topic) => topic === text)
+
+/** A stream that has sent nothing for this long has sent all stored events: the service sends them without a pause. */
+const QUIET = "2 seconds"
+
+const detailOf = ({ payload, topic }: Change): string => {
+  switch (topic) {
+    case "status":
+      return String(payload)
+    case "crash":
+      return `${payload.reason}, exit code ${payload.exit_code}`
+    case "deleted":
+      return ""
+    default:
+      return jsonOf(payload)
+  }
+}
+
+const lineOf = (change: Change): string => {
+  const color = change.topic === "crash" ? "red" : undefined
+  const { at, cursor, server_id, topic } = change
+  return rows([[at, String(cursor), server_id, { text: topic.padEnd(7), color }, detailOf(change)]])
+}
+
+const isChange = (one: Change | Reset): one is Change => one.topic !== "reset"
+
+/** `muster events`. */
+export const events = Command.make(
+  "events",
+  {
+    follow: Flag.Boolean("follow").pipe(
+      Flag.withAlias("f"),
+      Flag.withDescription("Print new events until Ctrl-C; without it, the stored ones only"),
+      Flag.withDefault(false)
+    ),
+    since: Flag.String("since").pipe(
+      Flag.withDescription(
+        "`now`, or the cursor after which to begin; default: 0 (all stored), with -f `now`"
+      ),
+      Flag.filter(
+        (text) => /^(?:now|\d{1,15})$/.test(text),
+        () => "expected now or a cursor"
+      ),
+      Flag.optional
+    ),
+    topic: Flag.String("topic").pipe(
+      Flag.withDescription(
+        `Only this topic, repeatable: ${Topic.literals.join(", ")}; default: status, crash, deleted`
+      ),
+      Flag.between(0, Topic.literals.length)
+    ),
+    server: Flag.String("server").pipe(
+      Flag.withDescription("Only events of this server, repeatable"),
+      Flag.between(0, 100)
+    ),
+    blueprint: Flag.String("blueprint").pipe(
+      Flag.withDescription("Only events of servers of this blueprint, repeatable"),
+      Flag.between(0, 100)
+    ),
+    ...outputFlags
+  },
+  Effect.fn(function* ({ blueprint, follow, server, since, topic, ...flags }) {
+    const topics = topic.filter(isTopic)
+    const unknown = topic.find((text) => !isTopic(text))
+    if (unknown !== undefined) {
+      return yield* wrongUsage(`there is no topic ${unknown}: topics are ${Topic.literals.join(", ")}.`)
+    }
+    const servers = yield* Effect.forEach(server, eventServer)
+    const from = Option.getOrElse(since, () => (follow ? "now" : "0"))
+    const changes = askStream((muster) =>
+      muster.follow({
+        from: from === "now" ? from : Number(from),
+        ...(topics.length > 0 ? { topics } : {}),
+        servers,
+        blueprints: blueprint
+      })
+    )
+    const format = formatOf(flags)
+    const print = (change: Change) => {
+      if (format === "id") return Console.log(String(change.cursor))
+      return Console.log(format === "table" || format === "wide" ? lineOf(change) : jsonOf(change))
+    }
+    const shown = follow ? changes : Stream.timeout(changes, QUIET)
+    yield* Stream.runForEach(shown, (one) =>
+      isChange(one)
+        ? print(one)
+        : note(
+            paint(
+              "The service no longer has the events after this cursor: these are the ones from now on.",
+              "yellow",
+              process.stderr
+            )
+          )
+    )
+  })
+).pipe(
+  Command.withShortDescription("Print what happens to servers"),
+  Command.withDescription(
+    withSettings(
+      "Print what happens to servers: time, cursor, server, topic and details. The stream resumes by itself, and misses nothing, when the connection breaks.",
+      commandSettings
+    )
+  ),
+  Command.withExamples([
+    { command: "muster events -f", description: "Everything from now on" },
+    {
+      command: "muster events --topic crash --topic deleted --since 0 -o jsonl",
+      description: "Stored crashes and deletions"
+    }
+  ]),
+  Command.provide(CommandClient)
+)
+
+const DELETED = "notFound"
+
+/** The id of a server; that of a deleted server stands for itself. */
+const eventServer = (text: string) =>
+  serverNamed(text).pipe(
+    Effect.map(({ id }): string => id),
+    Effect.catchIf(
+      ({ status }) => status === DELETED,
+      () => Effect.succeed(text)
+    )
+  )

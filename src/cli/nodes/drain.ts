@@ -1,0 +1,142 @@
+import { Console, Effect, Schedule } from "effect"
+import { Command, Flag } from "effect/cli"
+import type { MigrationProgress } from "../../domain/Migration.ts"
+import type { Node, NodeDetail } from "../../domain/Node.ts"
+import { CommandError, wrongUsage } from "../shared/CommandError.ts"
+import { ask } from "../shared/musterClient.ts"
+import { nodeArgument, nodeNamed } from "../shared/named.ts"
+import { outputFlags } from "../shared/output.ts"
+import { preview } from "./preview.ts"
+
+const PAUSE = "1 second"
+/** Seconds to wait for a service that restarts. */
+const PATIENCE = 60
+/** Checks without progress after which the wait for a node ends: no server can leave it, or the node is away. */
+const LOOKS = 3
+const LOOKS_AWAY = 10
+
+const servers = (count: number) => (count === 1 ? "1 server" : `${count} servers`)
+
+/** Returns why no server can leave a node now; undefined: the node is not the reason. */
+const awayOf = ({ connected, key, unreachable }: NodeDetail): string | undefined => {
+  if (connected) return undefined
+  if (unreachable !== undefined) return `it cannot be called: ${unreachable}`
+  return key === undefined ? "it is not connected" : `its key is ${key}`
+}
+
+/** Returns the progress in one line. */
+const lineOf = ({ left, servers: all }: MigrationProgress, away: string | undefined): string => {
+  const count = (state: string) => all.filter((one) => one.state === state).length
+  const parts = ["stopping", "transferring", "returning", "waiting", "blocked"].flatMap((state) =>
+    count(state) === 0 ? [] : [`${count(state)} ${state}`]
+  )
+  return `${servers(left)} left: ${parts.join(", ")}${away === undefined ? "" : `; ${away}`}`
+}
+
+const changedMeanwhile = (node: Node) =>
+  new CommandError({
+    status: "failed",
+    message: `the drain of ${node.name} no longer migrates its servers: another call has changed it.`
+  })
+
+const cannotLeave = (node: Node, left: number, away: string | undefined) =>
+  new CommandError({
+    status: "failed",
+    message:
+      away === undefined
+        ? `${servers(left)} cannot leave ${node.name}.`
+        : `${servers(left)} cannot leave ${node.name}: ${away}. They move once it is back; \`muster nodes undrain ${node.id}\` cancels that.`
+  })
+
+/** Prints the progress until no saved server is left, or no migration continues. */
+const waitUntilEmpty = Effect.fnUntraced(function* (node: Node) {
+  let line = ""
+  let stuck = 0
+  while (true) {
+    const detail = yield* ask((muster) => muster.nodes.get({ params: { node: node.id } })).pipe(
+      Effect.retry({ schedule: Schedule.spaced(PAUSE), times: PATIENCE })
+    )
+    const { move } = detail
+    const away = awayOf(detail)
+    if (move === undefined) return yield* changedMeanwhile(node)
+    if (move.left === 0) return move
+    const now = lineOf(move, away)
+    // One check may fall between two migrations, and a node may be started again.
+    const isStuck = away !== undefined || move.servers.every((one) => one.state === "blocked")
+    stuck = isStuck && now === line ? stuck + 1 : isStuck ? 1 : 0
+    if (now !== line) yield* Console.log(now)
+    line = now
+    if (stuck >= (away === undefined ? LOOKS : LOOKS_AWAY)) {
+      for (const { reason, server_id } of move.servers) {
+        if (reason !== undefined) yield* Console.error(`${server_id}: ${reason}`)
+      }
+      return yield* cannotLeave(node, move.left, away)
+    }
+    yield* Effect.sleep(PAUSE)
+  }
+})
+
+const runningOut = ({ running_out }: MigrationProgress) =>
+  running_out === 0 ? "" : ` Not moved, because not saved: ${servers(running_out)}.`
+
+const drained = (node: Node, detail: NodeDetail): string => {
+  const { move } = detail
+  if (move === undefined) return `Node ${node.name} is drained: it gets no new servers.`
+  const away = move.left === 0 ? undefined : awayOf(detail)
+  const stays = away === undefined ? "" : ` None can leave it now: ${away}.`
+  return `Node ${node.name} is drained; ${servers(move.left)} to move.${runningOut(move)}${stays}`
+}
+
+/** `muster nodes drain`. */
+export const drain = Command.make(
+  "drain",
+  {
+    node: nodeArgument,
+    move: Flag.Boolean("move").pipe(
+      Flag.withDescription("Move its saved servers to other nodes"),
+      Flag.withDefault(false)
+    ),
+    wait: Flag.Boolean("wait").pipe(
+      Flag.withDescription(
+        "With --move: wait until no saved server is left on the node; exit with 1 and the reasons if some cannot leave"
+      ),
+      Flag.withDefault(false)
+    ),
+    "dry-run": Flag.Boolean("dry-run").pipe(
+      Flag.withDescription("List the servers of the node and what --move does with each, and change nothing"),
+      Flag.withDefault(false)
+    ),
+    ...outputFlags
+  },
+  Effect.fn(function* ({ "dry-run": isPreview, move, node: text, wait, ...flags }) {
+    if (wait && !move) {
+      return yield* wrongUsage("--wait goes with --move: without it the node keeps its servers.")
+    }
+    const node = yield* nodeNamed(text)
+    if (isPreview) return yield* preview(node, flags)
+    const detail = yield* ask((muster) =>
+      muster.nodes.drained({
+        params: { node: node.id },
+        payload: { drained: true, ...(move ? { move } : {}) }
+      })
+    )
+    yield* Console.log(drained(node, detail))
+    if (!wait) return
+    const end = yield* waitUntilEmpty(node)
+    yield* Console.log(`No saved server is left on ${node.name}.${runningOut(end)}`)
+  })
+).pipe(
+  Command.withDescription(
+    "Place no new servers on a node, except those that name it with node_id; with --move, migrate its saved servers"
+  ),
+  Command.withExamples([
+    {
+      command: "muster nodes drain node-2 --dry-run",
+      description: "Which servers would migrate, and whether there is room"
+    },
+    {
+      command: "muster nodes drain node-2 --move --wait",
+      description: "Migrate all saved servers, with the progress"
+    }
+  ])
+)

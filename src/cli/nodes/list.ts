@@ -1,0 +1,86 @@
+import { Console, Effect } from "effect"
+import { Command } from "effect/cli"
+import { type Node, type NodeDetail, nodeState } from "../../domain/Node.ts"
+import { ask } from "../shared/musterClient.ts"
+import { allNodes, nodeArgument, nodeNamed } from "../shared/named.ts"
+import { type Listing, outputFlags, printList, printOne } from "../shared/output.ts"
+
+const GIB = 1024 ** 3
+
+const gib = (bytes: number): string => (bytes / GIB).toFixed(1)
+
+const share = (used: number, all: number): string => `${gib(used)}/${gib(all)} GiB`
+
+/** How nodes are printed. */
+const listing: Listing<NodeDetail> = {
+  id: ({ id }) => id,
+  columns: [
+    { name: "id", of: ({ id }) => id },
+    { name: "name", of: ({ name }) => name },
+    { name: "location", of: ({ location }) => location },
+    { name: "state", of: nodeState },
+    { name: "servers", of: (node) => String(node.servers) },
+    {
+      name: "memory",
+      wide: true,
+      of: ({ capacity, committed }) => share(committed.memory_bytes, capacity.memory_bytes)
+    },
+    {
+      name: "disk",
+      wide: true,
+      of: ({ capacity, committed }) => share(committed.disk_bytes, capacity.disk_bytes)
+    },
+    { name: "ports free", wide: true, of: ({ ports_free }) => String(ports_free) },
+    { name: "load", wide: true, of: ({ usage }) => (usage === null ? "" : usage.load.toFixed(2)) },
+    { name: "version", wide: true, of: ({ version }) => version },
+    { name: "seen", wide: true, of: ({ last_seen_at }) => last_seen_at ?? "" },
+    { name: "url", wide: true, of: ({ url }) => url },
+    { name: "unreachable", wide: true, of: ({ unreachable }) => unreachable ?? "" }
+  ]
+}
+
+const detailOf = (id: Node["id"]) => ask((muster) => muster.nodes.get({ params: { node: id } }))
+
+/** Nodes that are asked for at a time. */
+const AT_A_TIME = 8
+
+/** `muster nodes list`. */
+export const list = Command.make(
+  "list",
+  outputFlags,
+  Effect.fn(function* (flags) {
+    const nodes = yield* Effect.forEach(yield* allNodes, ({ id }) => detailOf(id), { concurrency: AT_A_TIME })
+    yield* printList(flags, listing, nodes, "No nodes. `muster node` runs one.")
+    for (const { name, unreachable } of nodes) {
+      if (unreachable !== undefined) yield* Console.error(`${name} cannot be called: ${unreachable}`)
+    }
+  })
+).pipe(
+  Command.withShortDescription("List nodes"),
+  Command.withDescription(
+    "List nodes: id, name, location, state (connected, unreachable, away, key revoked or expired; drained; plain HTTP), servers"
+  ),
+  Command.withExamples([
+    { command: "muster nodes list", description: "Each node with its state" },
+    {
+      command: "muster nodes list -o wide",
+      description: "Also the memory and disk that servers have reserved"
+    }
+  ])
+)
+
+/** `muster nodes show`. */
+export const show = Command.make(
+  "show",
+  { node: nodeArgument, ...outputFlags },
+  Effect.fn(function* ({ node, ...flags }) {
+    const { id } = yield* nodeNamed(node)
+    yield* printOne(flags, listing, yield* detailOf(id))
+  })
+).pipe(
+  Command.withDescription("Show a node: its state, load and reserved capacity"),
+  Command.withExamples([
+    { command: "muster nodes show local", description: "A node by its name" },
+    { command: "muster nodes show local --json", description: "As the API returns it" }
+  ])
+)

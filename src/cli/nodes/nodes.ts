@@ -1,0 +1,63 @@
+import { Console, Effect } from "effect"
+import { Command, Flag } from "effect/cli"
+import { commandSettings } from "../../config/command.ts"
+import { withSettings } from "../../config/help.ts"
+import { ask, CommandClient } from "../shared/musterClient.ts"
+import { nodeArgument, nodeNamed } from "../shared/named.ts"
+import { drain } from "./drain.ts"
+import { list, show } from "./list.ts"
+
+const undrain = Command.make(
+  "undrain",
+  { node: nodeArgument },
+  Effect.fn(function* ({ node: text }) {
+    const node = yield* nodeNamed(text)
+    yield* ask((muster) => muster.nodes.drained({ params: { node: node.id }, payload: { drained: false } }))
+    yield* Console.log(`Node ${node.name} gets servers again.`)
+  })
+).pipe(
+  Command.withDescription("End the drain of a node; migrations that have not begun are cancelled"),
+  Command.withExamples([
+    { command: "muster nodes undrain node-2", description: "The node gets servers again" },
+    { command: "muster nodes undrain node-cac6074c", description: "A node by its id" }
+  ])
+)
+
+const remove = Command.make(
+  "remove",
+  {
+    node: nodeArgument,
+    force: Flag.Boolean("force").pipe(
+      Flag.withDescription("Also while the node is connected"),
+      Flag.withDefault(false)
+    )
+  },
+  Effect.fn(function* ({ force, node: text }) {
+    const node = yield* nodeNamed(text)
+    const { connected, unreachable } = yield* ask((muster) => muster.nodes.get({ params: { node: node.id } }))
+    yield* ask((muster) =>
+      muster.nodes.remove({ params: { node: node.id }, query: force ? { force: "true" } : {} })
+    )
+    yield* Console.log(`Node ${node.name} is removed.`)
+    if (!connected && unreachable === undefined) return
+    yield* Console.error(
+      `Node ${node.name} still runs and registers again within seconds. Stop it, or revoke its key (\`muster keys revoke\`).`
+    )
+  })
+).pipe(
+  Command.withDescription("Remove a node that has no servers"),
+  Command.withExamples([
+    { command: "muster nodes remove node-2", description: "A node that is away for good" },
+    { command: "muster nodes remove node-2 --force", description: "Also while it is connected" }
+  ])
+)
+
+/** `muster nodes`, against the service that `MUSTER_URL` names. */
+export const nodes = Command.make("nodes").pipe(
+  Command.withShortDescription("List, drain and remove nodes of a running service"),
+  Command.withDescription(
+    withSettings("List, show, drain and remove nodes of a running service.", commandSettings)
+  ),
+  Command.withSubcommands([list, show, drain, undrain, remove]),
+  Command.provide(CommandClient)
+)

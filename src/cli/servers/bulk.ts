@@ -1,0 +1,112 @@
+/** Actions on one server or on many: those that the arguments name, or those of a selector. */
+import { Array, Console, Effect } from "effect"
+import { Flag } from "effect/cli"
+import type { BulkOutcomes, Selector } from "../../api/selector.ts"
+import type { Server } from "../../domain/Server.ts"
+import { CommandError, wrongUsage } from "../shared/CommandError.ts"
+import { ask } from "../shared/musterClient.ts"
+import { serverArguments, serverNamed } from "../shared/named.ts"
+import { queryOf, type Selection, selectionOf, selectorFlag } from "../shared/selection.ts"
+import { confirm } from "../shared/terminal.ts"
+
+/** The arguments and flags of a command for one server or many. */
+export const bulkInput = {
+  server: serverArguments,
+  selector: selectorFlag,
+  yes: Flag.Boolean("yes").pipe(
+    Flag.withAlias("y"),
+    Flag.withDescription("Do not ask for confirmation"),
+    Flag.withDefault(false)
+  )
+} as const
+
+export interface BulkInput {
+  readonly server: ReadonlyArray<string>
+  readonly selector: ReadonlyArray<string>
+  readonly yes: boolean
+}
+
+/** The servers that a command is for. `isSelected`: by a selector. */
+interface Targets {
+  readonly servers: ReadonlyArray<Pick<Server, "id" | "name">>
+  readonly isSelected: boolean
+}
+
+const isServer = (one: Server | string): one is Server => typeof one !== "string"
+
+const selected = Effect.fnUntraced(function* (selection: Selection) {
+  const found: ReadonlyArray<Server | string> = yield* ask((muster) =>
+    muster.servers.list({ query: { ...queryOf(selection), include: "name" } })
+  )
+  return found.filter(isServer)
+})
+
+/**
+ * Finds the servers of a command.
+ *
+ * @error CommandError there are neither arguments nor a selector, or both (usage)
+ */
+export const targetsOf = Effect.fnUntraced(function* ({ selector, server }: BulkInput) {
+  if ((selector.length === 0) === (server.length === 0)) {
+    return yield* wrongUsage(
+      "Name servers by id or name, or select them with --selector label=k=v; not both."
+    )
+  }
+  if (server.length > 0) {
+    const found = yield* Effect.forEach(server, (text) => serverNamed(text), { concurrency: 4 })
+    const servers = [...new Map(found.map((one) => [one.id, one])).values()]
+    return { servers, isSelected: false } satisfies Targets
+  }
+  return { servers: yield* selected(yield* selectionOf(selector)), isSelected: true } satisfies Targets
+})
+
+/** Names listed in a question. */
+const LISTED = 5
+
+/** Returns the servers for a question: `3 servers (a, b, c)`. */
+const described = (servers: Targets["servers"]): string => {
+  const names = servers.slice(0, LISTED).map(({ id, name }) => (name ? `${id} "${name}"` : id))
+  const more = servers.length > LISTED ? ", ..." : ""
+  return `${servers.length === 1 ? "1 server" : `${servers.length} servers`} (${names.join(", ")}${more})`
+}
+
+/** Asks for the confirmation of an action. */
+export const confirmed = (verb: string, { servers }: Targets, yes: boolean) =>
+  confirm(`${verb} ${described(servers)}?`, yes)
+
+/** Servers of one request: a service has a minute to respond to it. */
+const CHUNK = 500
+
+/** An action, as the calls for one server and for many. */
+interface Action<E, R> {
+  readonly one: (server: Server["id"]) => Effect.Effect<void, E, R>
+  readonly many: (selector: Selector) => Effect.Effect<BulkOutcomes, E, R>
+}
+
+/**
+ * Carries out an action on the servers that were found (and confirmed), and prints the result of each.
+ *
+ * @error CommandError some servers refuse: the message has a line for each (refused)
+ */
+export const acted = Effect.fnUntraced(function* <E, R>(
+  done: string,
+  { isSelected, servers }: Targets,
+  { many, one }: Action<E, R>
+) {
+  const [only] = servers
+  if (!isSelected && servers.length === 1 && only !== undefined) {
+    yield* one(only.id)
+    return yield* Console.log(`${only.id} ${done}`)
+  }
+  const failed: globalThis.Array<string> = []
+  for (const chunk of Array.chunksOf(servers, CHUNK)) {
+    const outcomes = yield* many({ ids: chunk.map(({ id }) => id) })
+    for (const [id, outcome] of Object.entries(outcomes)) {
+      if ("code" in outcome) failed.push(`${id}: ${outcome.detail}. ${outcome.hint}`)
+      else yield* Console.log(`${id} ${done}`)
+    }
+  }
+  if (failed.length > 0) {
+    return yield* new CommandError({ status: "refused", message: failed.join("\n") })
+  }
+})

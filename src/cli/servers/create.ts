@@ -1,0 +1,186 @@
+import { Console, Duration, Effect, Option } from "effect"
+import { Argument, Command, Flag } from "effect/cli"
+import type { CreationPlan } from "../../api/ServersGroup.ts"
+import type { NodeFit } from "../../domain/NodeFit.ts"
+import type { Server } from "../../domain/Server.ts"
+import { CommandError } from "../shared/CommandError.ts"
+import { DurationText, durationOf } from "../shared/durations.ts"
+import { ask } from "../shared/musterClient.ts"
+import { nodeNamed } from "../shared/named.ts"
+import { formatOf, jsonOf, type Listing, outputFlags, printList, tableOfItems } from "../shared/output.ts"
+import { note } from "../shared/terminal.ts"
+import { followInstallation } from "./installation.ts"
+import { servers } from "./listing.ts"
+import { envFlag, labelFlag, labelsOf, overridesOf, setFlag } from "./overrides.ts"
+import { timeoutFlag, waitFor } from "./wait.ts"
+
+const GIB = 1024 ** 3
+
+/** Console lines that a failed creation prints. */
+const LAST_LINES = 20
+
+const gib = (bytes: number): string => `${(bytes / GIB).toFixed(1)} GiB`
+
+/** How the nodes of a plan are printed. */
+const candidates: Listing<NodeFit> = {
+  id: ({ node_id }) => node_id,
+  columns: [
+    { name: "node", of: ({ node_id }) => node_id },
+    { name: "name", of: ({ node_name }) => node_name },
+    {
+      name: "fits",
+      of: ({ fits }) => ({ text: fits ? "yes" : "no", color: fits ? "green" : "red" })
+    },
+    { name: "memory free", of: ({ memory_free_bytes }) => gib(memory_free_bytes) },
+    { name: "disk free", of: ({ disk_free_bytes }) => gib(disk_free_bytes) },
+    { name: "ports free", of: ({ ports_free }) => String(ports_free) },
+    { name: "reason", of: ({ reason }) => reason ?? "" }
+  ]
+}
+
+/** The service places the server on no node: the exit status is that of a lack of capacity. */
+const noFit = (reasons: ReadonlyArray<string>) =>
+  new CommandError({ status: "refused", message: reasons.join("; ") || "no node fits" })
+
+const printPlan = Effect.fnUntraced(function* (
+  flags: Parameters<typeof printList>[0],
+  plan: CreationPlan,
+  blueprint: string
+) {
+  const format = formatOf(flags)
+  if (format === "json" || format === "jsonl") {
+    yield* Console.log(jsonOf(plan, format === "json" ? 2 : undefined))
+  } else {
+    yield* printList(flags, candidates, plan.candidates, "No nodes.")
+  }
+  if (plan.node_id === null) return yield* noFit(plan.warnings)
+  yield* Effect.forEach(plan.warnings, note, { discard: true })
+  yield* note(`A server of ${blueprint} would be placed on ${plan.node_id}. Nothing was created.`)
+})
+
+/** A server that is not saved is deleted after a crash: its crash is the reason. */
+const whyDeleted = Effect.fnUntraced(function* ({ id }: Server) {
+  const [crash] = yield* ask((muster) =>
+    muster.servers.crashesOf({ params: { server: id }, query: {} })
+  ).pipe(
+    Effect.catchIf(
+      ({ status }) => status === "notFound",
+      () => Effect.succeed([])
+    )
+  )
+  const message =
+    crash === undefined ? "was deleted" : `crashed (${crash.reason}) and was deleted, as it is not saved`
+  yield* Effect.forEach(crash?.lines.slice(-LAST_LINES) ?? [], (line) => note(`  ${line}`), { discard: true })
+  return yield* new CommandError({ status: "failed", message: `server ${id} ${message}` })
+})
+
+/** Waits for a new server, and shows its installation meanwhile. */
+const untilUp = Effect.fnUntraced(function* (server: Server, starts: boolean, timeout: string) {
+  yield* note(`Server ${server.id} is installed on ${server.node_name}.`)
+  const done = Effect.catchIf(
+    waitFor(server.id, starts ? "running" : "installed", timeout),
+    ({ status }) => status === "notFound",
+    () => whyDeleted(server)
+  )
+  // The rest of the output is printed before the end; a deleted server has none.
+  const followed = Effect.catchIf(
+    followInstallation(server.id),
+    ({ status }) => status === "notFound",
+    () => Effect.void
+  )
+  const [found] = yield* Effect.all(
+    [Effect.exit(done), Effect.timeoutOption(followed, durationOf(timeout))],
+    {
+      concurrency: "unbounded"
+    }
+  )
+  return yield* found
+})
+
+/** Whether a blueprint starts its servers once they are installed. */
+const startsByItself = (blueprint: string) =>
+  Effect.map(
+    ask((muster) => muster.blueprints.get({ params: { blueprint } })),
+    ({ start }) => start === true
+  )
+
+/** `muster servers create`. */
+export const create = Command.make(
+  "create",
+  {
+    blueprint: Argument.String("blueprint").pipe(Argument.withDescription("Id of the blueprint")),
+    name: Flag.String("name").pipe(Flag.withDescription("A name, which need not be unique"), Flag.optional),
+    node: Flag.String("node").pipe(
+      Flag.withDescription("Place the server on this node (id or name)"),
+      Flag.optional
+    ),
+    label: labelFlag,
+    set: setFlag,
+    env: envFlag,
+    expires: Flag.String("expires").pipe(
+      Flag.withDescription("Delete the server after this time: 30m, 12h, 7d"),
+      Flag.withSchema(DurationText),
+      Flag.optional
+    ),
+    start: Flag.Boolean("start").pipe(
+      Flag.withDescription("Start the server once it is installed; default: what the blueprint says"),
+      Flag.optional
+    ),
+    wait: Flag.Boolean("wait").pipe(
+      Flag.withDescription(
+        "Show the installation, and end once the server is installed, or running if it starts"
+      ),
+      Flag.withDefault(false)
+    ),
+    timeout: timeoutFlag,
+    "dry-run": Flag.Boolean("dry-run").pipe(
+      Flag.withDescription("Show which nodes fit, and create nothing"),
+      Flag.withDefault(false)
+    ),
+    ...outputFlags
+  },
+  Effect.fn(function* (input) {
+    const { blueprint, env, expires, label, name, node, set, start, timeout, wait, ...others } = input
+    const flags = { output: others.output, json: others.json }
+    const overrides = yield* overridesOf({ set, env })
+    const payload = {
+      blueprint_id: blueprint,
+      ...(overrides === undefined ? {} : { overrides }),
+      ...(label.length === 0 ? {} : { labels: yield* labelsOf(label) }),
+      ...(Option.isSome(name) ? { name: name.value } : {}),
+      ...(Option.isSome(node) ? { node_id: (yield* nodeNamed(node.value)).id } : {}),
+      ...(Option.isSome(start) ? { start: start.value } : {}),
+      ...(Option.isSome(expires) ? { expires_in: Duration.toSeconds(durationOf(expires.value)) } : {})
+    }
+    const plan = ask((muster) => muster.servers.dryRun({ payload }))
+    if (others["dry-run"]) return yield* printPlan(flags, yield* plan, blueprint)
+    // The same request again after a break creates no second server.
+    const headers = { "idempotency-key": crypto.randomUUID() }
+    const created = yield* ask((muster) => muster.servers.create({ payload, headers })).pipe(
+      Effect.tapError(({ status }) =>
+        status === "refused"
+          ? Effect.matchEffect(plan, {
+              onSuccess: ({ candidates: all }) =>
+                all.length === 0 ? Effect.void : note(tableOfItems(candidates, all)),
+              onFailure: () => Effect.void // The refusal itself is printed.
+            })
+          : Effect.void
+      )
+    )
+    if (!wait) return yield* printList(flags, servers, [created], "")
+    const starts = Option.isSome(start) ? start.value : yield* startsByItself(blueprint)
+    yield* printList(flags, servers, [yield* untilUp(created, starts, timeout)], "")
+  })
+).pipe(
+  Command.withShortDescription("Create a server from a blueprint"),
+  Command.withDescription(
+    "Create a server from a blueprint. With --wait, standard error shows the installation, and the exit status is 0 once the server is up, and 1 with the reason if that fails. If no node fits, the status is 2, and each node is listed with its reason."
+  ),
+  Command.withExamples([
+    { command: "muster servers create demo --name lobby --start --wait", description: "Until it runs" },
+    {
+      command: "muster servers create demo --label team=a --set limits.memory_limit=512 --dry-run",
+      description: "Which nodes would fit"
+    }
+  ])
+)

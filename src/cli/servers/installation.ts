@@ -1,0 +1,79 @@
+/** The installation of a server while it runs: its steps, and the output of its script. */
+import { Console, Effect, Schedule } from "effect"
+import type { InstallStep } from "../../domain/InstallStep.ts"
+import type { Server } from "../../domain/Server.ts"
+import { shortDuration } from "../shared/durations.ts"
+import { ask } from "../shared/musterClient.ts"
+import { note } from "../shared/terminal.ts"
+
+const PAUSE = "500 millis"
+
+/** Lines of one request. */
+const PAGE = 1000
+
+const secondsOf = ({ finished_at, started_at }: InstallStep): number =>
+  finished_at === undefined ? 0 : (Date.parse(finished_at) - Date.parse(started_at)) / 1000
+
+const lineOf = (step: InstallStep): string => {
+  if (step.finished_at !== undefined) return `${step.name}: done in ${shortDuration(secondsOf(step))}`
+  return step.progress === undefined
+    ? `${step.name} ...`
+    : `${step.name}: ${Math.floor(step.progress * 10) * 10} %`
+}
+
+/** Returns the lines of the installation's output from `from` on. */
+export const installLines = Effect.fnUntraced(function* (server: Server["id"], from: number) {
+  const lines: Array<string> = []
+  while (true) {
+    const at = from + lines.length
+    const page = Math.floor(at / PAGE) + 1
+    const { data } = yield* ask((muster) =>
+      muster.servers.installLogs({
+        params: { server },
+        query: { page: String(page), per_page: String(PAGE) }
+      })
+    )
+    const fresh = data.slice(at % PAGE)
+    lines.push(...fresh)
+    if (data.length < PAGE) return lines
+  }
+})
+
+/**
+ * Prints the steps of an installation and the output of its script to standard error, until the phase is `ready` or
+ * `failed`.
+ */
+export const followInstallation = Effect.fnUntraced(function* (server: Server["id"]) {
+  const shown = new Map<string, string>()
+  let printed = 0
+  const once = Effect.gen(function* () {
+    const report = yield* ask((muster) =>
+      muster.servers.install({ params: { server }, query: { script: "false" } })
+    )
+    for (const step of report.steps ?? []) {
+      const line = lineOf(step)
+      if (shown.get(step.name) === line) continue
+      shown.set(step.name, line)
+      yield* note(line)
+    }
+    if (report.waiting_reason !== undefined && shown.get("waiting") !== report.waiting_reason) {
+      shown.set("waiting", report.waiting_reason)
+      yield* note(`waiting: ${report.waiting_reason}`)
+    }
+    if (report.phase !== "pending") {
+      const lines = yield* installLines(server, printed)
+      printed += lines.length
+      yield* Effect.forEach(lines, (line) => Console.error(`  ${line}`), { discard: true })
+    }
+    return report.phase === "ready" || report.phase === "failed"
+  })
+  // A node or a service that is away for a moment does not end the wait; the wait itself reports what is final.
+  yield* Effect.repeat(
+    Effect.catchIf(
+      once,
+      ({ status }) => status === "refused" || status === "unreachable",
+      () => Effect.succeed(false)
+    ),
+    { schedule: Schedule.spaced(PAUSE), until: (isOver) => isOver }
+  )
+})

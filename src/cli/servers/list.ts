@@ -1,0 +1,77 @@
+import { Effect, Option } from "effect"
+import { Command, Flag } from "effect/cli"
+import type { Server } from "../../domain/Server.ts"
+import { ask } from "../shared/musterClient.ts"
+import { outputFlags, printList } from "../shared/output.ts"
+import { queryOf, selectionOf, selectorFlag } from "../shared/selection.ts"
+import { servers, shownFields } from "./listing.ts"
+
+/** Servers of one request. */
+const PAGE = 1000
+
+const isServer = (one: Server | string): one is Server => typeof one !== "string"
+
+type Query = ReturnType<typeof queryOf> & { readonly q?: string }
+
+/** Returns the servers of a query page by page, up to `most`. */
+const pages = Effect.fnUntraced(function* (query: Query, include: string, most: number) {
+  const all: Array<Server> = []
+  while (all.length < most) {
+    const limit = Math.min(PAGE, most - all.length)
+    const last = all.at(-1)
+    const page: ReadonlyArray<Server | string> = yield* ask((muster) =>
+      muster.servers.list({
+        query: {
+          ...query,
+          include,
+          limit: String(limit),
+          ...(last === undefined ? {} : { after: last.id })
+        }
+      })
+    )
+    all.push(...page.filter(isServer))
+    if (page.length < limit) break
+  }
+  return all
+})
+
+/** `muster servers list`. */
+export const list = Command.make(
+  "list",
+  {
+    ...outputFlags,
+    selector: selectorFlag,
+    search: Flag.String("search").pipe(
+      Flag.withAlias("q"),
+      Flag.withDescription("Servers whose id begins with this, or whose name contains it"),
+      Flag.optional
+    ),
+    limit: Flag.Int("limit").pipe(
+      Flag.withDescription("At most this many servers; default: all"),
+      Flag.filter(
+        (limit) => limit > 0,
+        () => "expected a whole number of at least 1"
+      ),
+      Flag.optional
+    )
+  },
+  Effect.fn(function* ({ limit, search, selector, ...flags }) {
+    const query = queryOf(yield* selectionOf(selector))
+    const found = yield* pages(
+      Option.isSome(search) ? { ...query, q: search.value } : query,
+      shownFields.join(","),
+      Option.getOrElse(limit, () => Number.POSITIVE_INFINITY)
+    )
+    yield* printList(flags, servers, found, "No servers.")
+  })
+).pipe(
+  Command.withShortDescription("List servers"),
+  Command.withDescription("List servers in the order of their creation, all pages of them."),
+  Command.withExamples([
+    { command: "muster servers list -o wide", description: "All servers, with limits and conditions" },
+    {
+      command: "muster servers list --selector label=team=a --selector status=running -o id",
+      description: "The ids of the running servers of a team"
+    }
+  ])
+)

@@ -1,0 +1,84 @@
+/** Servers in tables. */
+import type { Server } from "../../domain/Server.ts"
+import type { ServerStatus } from "../../domain/ServerStatus.ts"
+import type { Listing } from "../shared/output.ts"
+import type { Color } from "../shared/terminal.ts"
+
+const colors: Readonly<Partial<Record<ServerStatus, Color>>> = {
+  running: "green",
+  starting: "yellow",
+  stopping: "yellow",
+  installing: "yellow",
+  paused: "yellow",
+  unknown: "red"
+}
+
+/** Returns a status with its colour. */
+export const statusCell = (status: ServerStatus | undefined) => ({
+  text: status ?? "",
+  color: status === undefined ? undefined : colors[status]
+})
+
+/** The fields of the API that {@link servers} shows. */
+export const shownFields = [
+  "status",
+  "name",
+  "labels",
+  "install",
+  "last_crash",
+  "restart",
+  "limits",
+  "software",
+  "definition",
+  "expires_at",
+  "updated_at"
+]
+
+const address = ({ allocations }: Server): string => `${allocations.default.ip}:${allocations.default.port}`
+
+const labelsOf = ({ labels = {} }: Server): string =>
+  Object.entries(labels)
+    .map(([key, value]) => (value === "" ? key : `${key}=${value}`))
+    .join(",")
+
+/** Returns why a server is not up: a failed installation, its next restart, or its last crash. */
+const conditionOf = ({ install, last_crash, restart }: Server): string => {
+  if (install?.phase === "failed") return `installation failed: ${install.failure_reason ?? "no reason"}`
+  if (restart !== null && restart !== undefined) {
+    return "next_at" in restart
+      ? `restart ${restart.attempt} at ${restart.next_at}`
+      : `no restart: ${restart.reason}`
+  }
+  return last_crash === null || last_crash === undefined
+    ? ""
+    : `crashed ${last_crash.crashed_at}: ${last_crash.reason}`
+}
+
+/** How servers are printed. */
+export const servers: Listing<Server> = {
+  id: ({ id }) => id,
+  columns: [
+    { name: "id", of: ({ id }) => id },
+    { name: "name", of: ({ name }) => name ?? "" },
+    { name: "blueprint", of: ({ blueprint_id }) => blueprint_id },
+    { name: "status", of: ({ status }) => statusCell(status) },
+    { name: "node", of: ({ node_name }) => node_name },
+    { name: "address", of: address },
+    { name: "labels", of: labelsOf },
+    {
+      name: "software",
+      wide: true,
+      of: ({ software = "", version = "" }) => `${software} ${version}`.trim()
+    },
+    {
+      name: "memory",
+      wide: true,
+      of: ({ limits }) => (limits?.memory_limit === undefined ? "" : `${limits.memory_limit} MiB`)
+    },
+    { name: "outdated", wide: true, of: ({ definition }) => (definition?.outdated === true ? "yes" : "") },
+    { name: "pending", wide: true, of: ({ pending = [] }) => pending.join(",") },
+    { name: "expires", wide: true, of: ({ expires_at }) => expires_at ?? "" },
+    { name: "changed", wide: true, of: ({ updated_at }) => updated_at ?? "" },
+    { name: "condition", wide: true, of: conditionOf }
+  ]
+}

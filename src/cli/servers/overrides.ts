@@ -1,0 +1,140 @@
+/** Overrides and labels on the command line: `--set limits.memory_limit=512`, `--env K=V`, `--label k=v`. */
+import { Effect, Schema } from "effect"
+import { Flag } from "effect/cli"
+import { Overrides, OverridesChange } from "../../domain/Overrides.ts"
+import { wrongUsage } from "../shared/CommandError.ts"
+
+/** A flag `--<name> key=value` that may be given more than once. */
+const pairs = (name: string, description: string) =>
+  Flag.String(name).pipe(
+    Flag.withMetavar("key=value"),
+    Flag.withDescription(description),
+    Flag.between(0, 256)
+  )
+
+export const setFlag = pairs(
+  "set",
+  "An override, repeatable: limits.memory_limit=512, save=true, version=1.21.4, configs[server.properties].find.motd=Hello"
+)
+
+export const envFlag = pairs("env", "A variable of the server, repeatable: MOTD=Hello")
+
+export const labelFlag = pairs("label", "A label, repeatable: team=a")
+
+/** Reads `key=value`. */
+const pairOf = (flag: string, text: string) => {
+  const at = text.indexOf("=")
+  return at < 1
+    ? Effect.fail(wrongUsage(`--${flag} ${text}: expected key=value.`))
+    : Effect.succeed([text.slice(0, at), text.slice(at + 1)] as const)
+}
+
+/** Reads the values of {@link labelFlag}. */
+export const labelsOf = (labels: ReadonlyArray<string>) =>
+  Effect.map(
+    Effect.forEach(labels, (text) => pairOf("label", text)),
+    (all): Readonly<Record<string, string>> => Object.fromEntries(all)
+  )
+
+/** The steps of a path such as `limits.memory_limit` or `configs[server.properties].find.motd`; undefined: malformed. */
+const stepsOf = (path: string): ReadonlyArray<string> | undefined =>
+  /^[^.[\]]+(?:\.[^.[\]]+|\[[^\]]+\])*$/.test(path)
+    ? [...path.matchAll(/[^.[\]]+(?![^[]*\])|(?<=\[)[^\]]+/g)].map(([step]) => step)
+    : undefined
+
+/** The overrides whose values are texts, also if they look like numbers. */
+const isText = ([first, second]: ReadonlyArray<string>): boolean =>
+  ["version", "software", "image", "env"].includes(first ?? "") ||
+  (first === "limits" && second === "threads") ||
+  second === "parser"
+
+const jsonOf = (text: string): unknown => {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return text
+  }
+}
+
+interface Tree {
+  [step: string]: unknown
+}
+
+const isTree = (value: unknown): value is Tree =>
+  typeof value === "object" && value !== null && !Array.isArray(value)
+
+/** Puts a value at the end of a path. The path may not lead through a value. */
+const put = (tree: Tree, [step = "", ...rest]: ReadonlyArray<string>, value: unknown): boolean => {
+  if (rest.length === 0) {
+    tree[step] = value
+    return true
+  }
+  const below = Object.hasOwn(tree, step) ? tree[step] : undefined
+  if (below !== undefined && !isTree(below)) return false
+  const next: Tree = below ?? Object.create(null)
+  tree[step] = next
+  return put(next, rest, value)
+}
+
+interface Given {
+  readonly set: ReadonlyArray<string>
+  readonly env: ReadonlyArray<string>
+  /** Paths of overrides to remove. */
+  readonly unset?: ReadonlyArray<string>
+}
+
+/** Returns the object that the flags describe; undefined: they describe none. */
+const treeOf = Effect.fnUntraced(function* ({ env, set, unset = [] }: Given) {
+  if (env.length + set.length + unset.length === 0) return undefined
+  const tree: Tree = Object.create(null)
+  const entries = [
+    ...(yield* Effect.forEach(set, (text) => pairOf("set", text))).map(
+      ([path, value]) => [path, value, "set"] as const
+    ),
+    ...unset.map((path) => [path, null, "unset"] as const)
+  ]
+  for (const [path, value, flag] of entries) {
+    const steps = stepsOf(path)
+    const parsed = steps === undefined || value === null || isText(steps) ? value : jsonOf(value)
+    if (steps === undefined || !put(tree, steps, parsed)) {
+      return yield* wrongUsage(
+        `--${flag} ${path}: expected a path such as limits.memory_limit or configs[server.properties].find.motd.`
+      )
+    }
+  }
+  for (const text of env) {
+    const [name, value] = yield* pairOf("env", text)
+    put(tree, ["env", name], value)
+  }
+  return tree
+})
+
+const checked =
+  <S extends Schema.Codec<unknown, unknown>>(schema: S) =>
+  (tree: Tree): Effect.Effect<S["Type"], ReturnType<typeof wrongUsage>> =>
+    // Through JSON: the schema expects plain objects.
+    Schema.decodeUnknownEffect(schema)(JSON.parse(JSON.stringify(tree)), {
+      errors: "all",
+      onExcessProperty: "error"
+    }).pipe(
+      Effect.mapError(({ message }) =>
+        wrongUsage(
+          `the overrides are invalid: ${message
+            .split("\n")
+            .map((line) => line.trim())
+            .join(" ")}`
+        )
+      )
+    )
+
+/** Reads the overrides of a creation; undefined: none. */
+export const overridesOf = Effect.fnUntraced(function* (given: Given) {
+  const tree = yield* treeOf(given)
+  return tree === undefined ? undefined : yield* checked(Overrides)(tree)
+})
+
+/** Reads the changes of overrides; undefined: none. */
+export const overridesChangeOf = Effect.fnUntraced(function* (given: Given) {
+  const tree = yield* treeOf(given)
+  return tree === undefined ? undefined : yield* checked(OverridesChange)(tree)
+})

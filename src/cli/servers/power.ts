@@ -1,0 +1,145 @@
+import { Console, Duration, Effect, Option } from "effect"
+import { Command, Flag } from "effect/cli"
+import type { PowerAction } from "../../domain/NodeMessages.ts"
+import type { CommandError } from "../shared/CommandError.ts"
+import { DurationText, durationOf } from "../shared/durations.ts"
+import { ask } from "../shared/musterClient.ts"
+import { acted, type BulkInput, bulkInput, confirmed, targetsOf } from "./bulk.ts"
+import { type State, timeoutFlag, waitFor } from "./wait.ts"
+
+interface Power {
+  readonly action: PowerAction
+  /** Imperative, for questions. */
+  readonly verb: string
+  /** For results. */
+  readonly done: string
+  /** The first sentence is that of the list of commands. */
+  readonly description: string
+  /** The state in which the action ends. */
+  readonly until: State
+}
+
+const act = Effect.fnUntraced(function* (
+  { action, done, until, verb }: Power,
+  input: BulkInput,
+  options: { readonly wait_seconds?: number; readonly wait: boolean; readonly timeout: string }
+) {
+  const targets = yield* targetsOf(input)
+  const { servers } = targets
+  if (servers.length === 0) return yield* Console.error("No servers match.")
+  if (targets.isSelected && action !== "start") yield* confirmed(verb, targets, input.yes)
+  const { timeout, wait, ...seconds } = options
+  yield* acted(done, targets, {
+    one: (server) =>
+      ask((muster) => muster.servers.power({ params: { server }, payload: { action, ...seconds } })),
+    many: (selector) =>
+      ask((muster) => muster.servers.powerMany({ payload: { selector, action, ...seconds } }))
+  })
+  if (!wait) return
+  // A server that is not saved is deleted once it has stopped.
+  const isDone = ({ status }: CommandError) => until === "offline" && status === "notFound"
+  yield* Effect.forEach(
+    servers,
+    ({ id }) =>
+      waitFor(id, until, timeout).pipe(
+        Effect.matchEffect({
+          onSuccess: () => Console.log(`${id} is ${until}`),
+          onFailure: (error) => (isDone(error) ? Console.log(`${id} is deleted`) : Effect.fail(error))
+        })
+      ),
+    { concurrency: 16, discard: true }
+  )
+})
+
+const flags = {
+  ...bulkInput,
+  wait: Flag.Boolean("wait").pipe(
+    Flag.withDescription("Wait for the state that the action leads to"),
+    Flag.withDefault(false)
+  ),
+  timeout: timeoutFlag
+}
+
+/** The grace period of stop and restart. */
+const grace = Flag.String("grace").pipe(
+  Flag.withDescription("Kill the server if it still runs after this time; default: its stop timeout"),
+  Flag.withSchema(DurationText),
+  Flag.optional
+)
+
+const examplesOf = (action: PowerAction) => [
+  { command: `muster servers ${action} survival-1`, description: "A server by its name" },
+  {
+    command: `muster servers ${action} --selector label=team=a --yes`,
+    description: "All servers of a team, without a question"
+  }
+]
+
+const firstSentence = (text: string): string => text.slice(0, text.indexOf("."))
+
+const plain = (power: Power) =>
+  Command.make(
+    power.action,
+    flags,
+    Effect.fn(function* ({ timeout, wait, ...input }) {
+      yield* act(power, input, { wait, timeout })
+    })
+  ).pipe(
+    Command.withShortDescription(firstSentence(power.description)),
+    Command.withDescription(power.description),
+    Command.withExamples(examplesOf(power.action))
+  )
+
+const graceful = (power: Power) =>
+  Command.make(
+    power.action,
+    { ...flags, grace },
+    Effect.fn(function* ({ grace, timeout, wait, ...input }) {
+      const seconds = Option.map(grace, (text) => Duration.toSeconds(durationOf(text)))
+      yield* act(power, input, {
+        wait,
+        timeout,
+        ...(Option.isSome(seconds) ? { wait_seconds: seconds.value } : {})
+      })
+    })
+  ).pipe(
+    Command.withShortDescription(firstSentence(power.description)),
+    Command.withDescription(power.description),
+    Command.withExamples(examplesOf(power.action))
+  )
+
+/** `muster servers start`. */
+export const start = plain({
+  action: "start",
+  verb: "Start",
+  done: "starts",
+  until: "running",
+  description: "Start servers. A server that is being installed starts once it is installed."
+})
+
+/** `muster servers stop`. */
+export const stop = graceful({
+  action: "stop",
+  verb: "Stop",
+  done: "stops",
+  until: "offline",
+  description: "Stop servers. A server that is not saved is deleted once it has stopped."
+})
+
+/** `muster servers restart`. */
+export const restart = graceful({
+  action: "restart",
+  verb: "Restart",
+  done: "restarts",
+  until: "running",
+  description: "Stop servers and start them again."
+})
+
+/** `muster servers kill`. */
+export const kill = plain({
+  action: "kill",
+  verb: "Kill",
+  done: "is killed",
+  until: "offline",
+  description: "End the processes of servers at once. A server that is not saved is then deleted."
+})

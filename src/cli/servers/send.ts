@@ -1,0 +1,34 @@
+import { Effect } from "effect"
+import { Argument, Command } from "effect/cli"
+import { ask } from "../shared/musterClient.ts"
+import { serverArgument, serverNamed } from "../shared/named.ts"
+
+/** `muster servers send`. */
+export const send = Command.make(
+  "send",
+  {
+    server: serverArgument,
+    command: Argument.String("command").pipe(
+      Argument.withDescription("The line to write; several words are one line"),
+      Argument.atLeast(1)
+    )
+  },
+  Effect.fn(function* ({ command, server }) {
+    const { id } = yield* serverNamed(server)
+    yield* ask((muster) =>
+      muster.servers.commands({ params: { server: id }, payload: { commands: [command.join(" ")] } })
+    )
+  })
+).pipe(
+  Command.withShortDescription("Write a line to the console of a server"),
+  Command.withDescription(
+    "Write a line to the console of a server that runs. `servers logs` shows the response."
+  ),
+  Command.withExamples([
+    { command: "muster servers send survival-1 say hello", description: "The line `say hello`" },
+    {
+      command: "muster servers send k7f -- op alice -f",
+      description: "After --, words may begin with a dash"
+    }
+  ])
+)

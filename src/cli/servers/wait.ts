@@ -1,0 +1,69 @@
+import { Effect } from "effect"
+import { Command, Flag } from "effect/cli"
+import type { Server } from "../../domain/Server.ts"
+import { CommandError } from "../shared/CommandError.ts"
+import { DurationText, durationOf } from "../shared/durations.ts"
+import { ask } from "../shared/musterClient.ts"
+import { serverArgument, serverNamed } from "../shared/named.ts"
+import { outputFlags, printList } from "../shared/output.ts"
+import { servers, shownFields } from "./listing.ts"
+
+const states = ["running", "offline", "installed"] as const
+export type State = (typeof states)[number]
+
+/** Whole seconds, or a duration with its unit. */
+const secondsOrDuration = (text: string) => (/^\d+$/.test(text) ? `${text}s` : text)
+
+/** The longest time to wait. */
+export const timeoutFlag = Flag.String("timeout").pipe(
+  Flag.withDescription("The longest time to wait: seconds, or 90s, 10m, 1h; default 10m"),
+  Flag.map(secondsOrDuration),
+  Flag.withDefault("10m"),
+  Flag.withSchema(DurationText)
+)
+
+/**
+ * Waits until a server is in a state.
+ *
+ * @error CommandError the server cannot reach the state or the time is over (failed); it was deleted (not found)
+ */
+export const waitFor = (id: Server["id"], state: State, timeout: string) =>
+  ask((muster) =>
+    muster.waitUntil(id, state, { timeout: durationOf(timeout), include: shownFields }).pipe(
+      Effect.catchTags({
+        Conflict: ({ detail, hint }) =>
+          Effect.fail(new CommandError({ status: "failed", message: `${detail}. ${hint}` })),
+        NotFound: () =>
+          Effect.fail(
+            new CommandError({
+              status: "notFound",
+              message: `server ${id} was deleted; \`muster servers crashes ${id}\` shows whether it crashed.`
+            })
+          )
+      })
+    )
+  )
+
+/** `muster servers wait`. */
+export const wait = Command.make(
+  "wait",
+  {
+    server: serverArgument,
+    for: Flag.Literals("for", states).pipe(Flag.withDescription("The state to wait for")),
+    timeout: timeoutFlag,
+    ...outputFlags
+  },
+  Effect.fn(function* ({ for: state, server, timeout, ...flags }) {
+    const { id } = yield* serverNamed(server)
+    yield* printList(flags, servers, [yield* waitFor(id, state, timeout)], "")
+  })
+).pipe(
+  Command.withShortDescription("Wait until a server is in a state"),
+  Command.withDescription(
+    "Wait until a server is running, offline or installed. Ends with 1 and the reason if the server cannot reach the state, or if the time is over, and with 3 if the server is deleted."
+  ),
+  Command.withExamples([
+    { command: "muster servers wait survival-1 --for running --timeout 60", description: "At most a minute" },
+    { command: "muster servers wait k7f --for offline", description: "Until the server has stopped" }
+  ])
+)

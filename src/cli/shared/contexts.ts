@@ -1,0 +1,86 @@
+/** The services that the command line knows by name, with their keys: `muster context`. */
+import { chmodSync, mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs"
+import { homedir } from "node:os"
+import { dirname, join } from "node:path"
+import { Config, Effect, Schema } from "effect"
+import { CommandError } from "./CommandError.ts"
+
+/** A service and the key for it. */
+const Context = Schema.Struct({ url: Schema.String, key: Schema.String })
+export type Context = typeof Context.Type
+
+/** The file of contexts. `current`: the one that commands use. */
+const Contexts = Schema.Struct({
+  current: Schema.optionalKey(Schema.String),
+  contexts: Schema.Record(Schema.String, Context)
+})
+export type Contexts = typeof Contexts.Type
+
+const none: Contexts = { contexts: {} }
+
+/** The permissions of others than the owner of a file. */
+const OTHERS = 0o077
+
+const failed = (message: string) => new CommandError({ status: "failed", message })
+
+/** The file of contexts, in the folder for the configuration of programs. */
+const contextsFile = Config.String("XDG_CONFIG_HOME").pipe(
+  Config.withDefault(""),
+  Effect.orElseSucceed(() => ""),
+  Effect.map((folder) => join(folder === "" ? join(homedir(), ".config") : folder, "muster", "contexts.json"))
+)
+
+const isMissing = (cause: unknown): boolean =>
+  cause instanceof Error && "code" in cause && (cause.code === "ENOENT" || cause.code === "ENOTDIR")
+
+const decode = Schema.decodeUnknownEffect(Schema.fromJsonString(Contexts))
+
+/**
+ * Reads the contexts; a missing file has none.
+ *
+ * @error CommandError the file cannot be read, is not one of contexts, or others can read its keys
+ */
+export const readContexts = Effect.gen(function* () {
+  const file = yield* contextsFile
+  const text = yield* Effect.try({
+    try: () => ({ mode: statSync(file).mode, text: readFileSync(file, "utf8") }),
+    catch: (cause) => cause
+  }).pipe(
+    Effect.catch((cause) =>
+      isMissing(cause) ? Effect.succeed(undefined) : Effect.fail(failed(`cannot read ${file}: ${cause}`))
+    )
+  )
+  if (text === undefined) return none
+  if ((text.mode & OTHERS) !== 0) {
+    return yield* failed(`others can read the keys in ${file}: run \`chmod 600 ${file}\``)
+  }
+  return yield* Effect.mapError(decode(text.text), () =>
+    failed(`${file} is not a file of contexts: move it away, and add them again with \`muster context add\``)
+  )
+})
+
+/** Replaces the contexts, in a file that only its owner can read. */
+export const writeContexts = Effect.fnUntraced(function* (contexts: Contexts) {
+  const file = yield* contextsFile
+  const draft = `${file}.${process.pid}`
+  yield* Effect.try({
+    try: () => {
+      mkdirSync(dirname(file), { recursive: true, mode: 0o700 })
+      writeFileSync(draft, `${JSON.stringify(contexts, null, 2)}\n`, { mode: 0o600 })
+      chmodSync(draft, 0o600)
+      renameSync(draft, file)
+    },
+    catch: (cause) => failed(`cannot write ${file}: ${cause}`)
+  })
+})
+
+/** The context that commands use; undefined: none is chosen. */
+export const currentContext = Effect.gen(function* () {
+  const { contexts, current } = yield* readContexts
+  if (current === undefined) return undefined
+  const context = Object.hasOwn(contexts, current) ? contexts[current] : undefined
+  if (context === undefined) {
+    return yield* failed(`there is no context ${current}: choose another with \`muster context use\``)
+  }
+  return { name: current, ...context }
+})

@@ -1,0 +1,83 @@
+/** Servers and nodes by the names that people give: an id, the beginning of one, or a name. */
+import { Effect } from "effect"
+import { Argument } from "effect/cli"
+import type { Node } from "../../domain/Node.ts"
+import type { Server } from "../../domain/Server.ts"
+import { CommandError } from "./CommandError.ts"
+import { ask } from "./musterClient.ts"
+
+/** The argument that names a server. */
+export const serverArgument = Argument.String("server").pipe(
+  Argument.withDescription("Id of the server, the beginning of one, or its name")
+)
+
+/** The argument that names several servers. */
+export const serverArguments = serverArgument.pipe(Argument.variadic())
+
+/** The argument that names a node. */
+export const nodeArgument = Argument.String("node").pipe(
+  Argument.withDescription("Id of the node, the beginning of one, or its name")
+)
+
+/** Candidates that a message lists. */
+const LISTED = 10
+
+const isWhole = <A extends object>(item: A | string): item is A => typeof item !== "string"
+
+/**
+ * Returns the only object with this id, else with this name, else with this beginning of its id.
+ *
+ * @error CommandError there is none (not found), or there are several (refused): the message lists them
+ */
+const only = <A extends { readonly id: string }>(
+  what: "server" | "node",
+  text: string,
+  all: ReadonlyArray<A>,
+  nameOf: (item: A) => string
+): Effect.Effect<A, CommandError> => {
+  const byId = all.filter(({ id }) => id === text)
+  const byName = byId.length > 0 ? byId : all.filter((item) => nameOf(item) === text)
+  const found = byName.length > 0 ? byName : all.filter(({ id }) => id.startsWith(text))
+  const [first, ...others] = found
+  if (first === undefined) {
+    return Effect.fail(
+      new CommandError({
+        status: "notFound",
+        message: `${what} not found: ${text}. \`muster ${what}s list\` shows all ${what}s.`
+      })
+    )
+  }
+  if (others.length === 0) return Effect.succeed(first)
+  const shown = found
+    .slice(0, LISTED)
+    .map((item) => (nameOf(item) === "" ? item.id : `${item.id} (${nameOf(item)})`))
+  const more = found.length > LISTED ? `, and ${found.length - LISTED} more` : ""
+  return Effect.fail(
+    new CommandError({
+      status: "refused",
+      message: `several ${what}s match ${text}: ${shown.join(", ")}${more}. Name one by its id.`
+    })
+  )
+}
+
+/** Servers that one search returns. */
+const MOST = "1000"
+
+/** Returns the server of an argument, with `status` and `name`; `include`: further fields. */
+export const serverNamed = Effect.fnUntraced(function* (text: string, include: ReadonlyArray<string> = []) {
+  const fields = [...new Set(["status", "name", ...include])].join(",")
+  const found: ReadonlyArray<Server | string> = yield* ask((muster) =>
+    muster.servers.list({ query: { q: text, include: fields, limit: MOST } })
+  )
+  return yield* only("server", text, found.filter(isWhole), ({ name }) => name ?? "")
+})
+
+/** Returns all nodes. */
+export const allNodes = ask((muster) => muster.nodes.list({ query: {} })).pipe(
+  Effect.map((nodes: ReadonlyArray<Node | string>) => nodes.filter(isWhole))
+)
+
+/** Returns the node of an argument. */
+export const nodeNamed = Effect.fnUntraced(function* (text: string) {
+  return yield* only("node", text, yield* allNodes, ({ name }) => name)
+})

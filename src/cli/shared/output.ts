@@ -1,0 +1,89 @@
+/** The forms of a command's result: `-o table|wide|json|jsonl|id` (operators.md, "Command line"). */
+import { Console, Effect } from "effect"
+import { Flag } from "effect/cli"
+import { escapeText } from "../../domain/NodeText.ts"
+import { type Cell, isEmpty, rows, table } from "./table.ts"
+
+const formats = ["table", "wide", "json", "jsonl", "id"] as const
+
+/** The flags of every command that prints objects. */
+export const outputFlags = {
+  output: Flag.Literals("output", formats).pipe(
+    Flag.withAlias("o"),
+    Flag.withDescription(
+      "`table`; `wide`: with more columns; `json`: as the API returns it; `jsonl`: one object a line; `id`: ids only"
+    ),
+    Flag.withDefault("table")
+  ),
+  json: Flag.Boolean("json").pipe(Flag.withDescription("The same as -o json"), Flag.withDefault(false))
+} as const
+
+/** The values of {@link outputFlags}. */
+export interface OutputOptions {
+  readonly output: (typeof formats)[number]
+  readonly json: boolean
+}
+
+/** A column of a table; `wide`: only with `-o wide`. */
+export interface Column<A> {
+  readonly name: string
+  readonly of: (item: A) => Cell
+  readonly wide?: true
+}
+
+/** How objects of one kind are printed. */
+export interface Listing<A> {
+  readonly columns: ReadonlyArray<Column<A>>
+  readonly id: (item: A) => string
+}
+
+/** Returns a value as JSON without characters that act on a terminal. */
+export const jsonOf = (value: unknown, space?: number): string =>
+  // JSON escapes control characters itself; format characters remain.
+  escapeLines(JSON.stringify(value, null, space))
+
+const escapeLines = (text: string): string => text.split("\n").map(escapeText).join("\n")
+
+/** The form that the flags name. */
+export const formatOf = ({ json, output }: OutputOptions): OutputOptions["output"] => (json ? "json" : output)
+
+const shownColumns = <A>({ columns }: Listing<A>, isWide: boolean) =>
+  columns.filter(({ wide }) => isWide || wide !== true)
+
+/** Returns objects as a table. */
+export const tableOfItems = <A>(listing: Listing<A>, items: ReadonlyArray<A>, isWide = false): string => {
+  const columns = shownColumns(listing, isWide)
+  return table(
+    columns.map(({ name }) => name),
+    items.map((item) => columns.map(({ of }) => of(item)))
+  )
+}
+
+const linesOf = <A>(format: "jsonl" | "id", { id }: Listing<A>, items: ReadonlyArray<A>): string =>
+  items.map((item) => (format === "id" ? escapeText(id(item)) : jsonOf(item))).join("\n")
+
+/** Prints objects in the form that the flags name. If there is none, people get `empty` on standard error. */
+export const printList = <A>(
+  flags: OutputOptions,
+  listing: Listing<A>,
+  items: ReadonlyArray<A>,
+  empty: string
+): Effect.Effect<void> => {
+  const format = formatOf(flags)
+  if (format === "json") return Console.log(jsonOf(items, 2))
+  if (format === "jsonl" || format === "id") {
+    return items.length === 0 ? Effect.void : Console.log(linesOf(format, listing, items))
+  }
+  return items.length === 0
+    ? Console.error(empty)
+    : Console.log(tableOfItems(listing, items, format === "wide"))
+}
+
+/** Prints one object: as a table, one line for each field that has a value. */
+export const printOne = <A>(flags: OutputOptions, listing: Listing<A>, item: A): Effect.Effect<void> => {
+  const format = formatOf(flags)
+  if (format === "json") return Console.log(jsonOf(item, 2))
+  if (format === "jsonl" || format === "id") return Console.log(linesOf(format, listing, [item]))
+  const fields = listing.columns.map(({ name, of }) => ({ name: `${name}:`, value: of(item) }))
+  return Console.log(rows(fields.flatMap(({ name, value }) => (isEmpty(value) ? [] : [[name, value]]))))
+}

@@ -1,0 +1,43 @@
+/** What depends on whether a terminal shows the output and takes the input. */
+import { Console, Effect } from "effect"
+import { Prompt } from "effect/cli"
+import { CommandError, wrongUsage } from "./CommandError.ts"
+
+const isSet = (value: string | undefined): boolean => value !== undefined && value !== ""
+
+/** Whether a stream shows colours: it is a terminal, and `NO_COLOR` is unset. */
+const hasColors = (stream: NodeJS.WriteStream): boolean => {
+  const { NO_COLOR, TERM } = process.env
+  return stream.isTTY === true && !isSet(NO_COLOR) && TERM !== "dumb"
+}
+
+/** Whether a terminal shows standard output. */
+export const isTerminal = (): boolean => process.stdout.isTTY === true
+
+export type Color = "red" | "green" | "yellow" | "gray"
+
+const codes: Readonly<Record<Color, string>> = { red: "31", green: "32", yellow: "33", gray: "90" }
+
+/** Colours a text for a stream; a stream without colours gets the text as it is. */
+export const paint = (
+  text: string,
+  color: Color | undefined,
+  stream: NodeJS.WriteStream = process.stdout
+): string => (color === undefined || !hasColors(stream) ? text : `\u001b[${codes[color]}m${text}\u001b[0m`)
+
+/** Prints a step of work that takes time, to standard error: standard output has the result. */
+export const note = (text: string) => Console.error(text)
+
+/**
+ * Asks before a command destroys something. Without a terminal there is nobody to ask: `--yes` is needed.
+ *
+ * @error CommandError the caller declines (failed), or cannot be asked (usage)
+ */
+export const confirm = Effect.fnUntraced(function* (question: string, yes: boolean) {
+  if (yes) return
+  if (process.stdin.isTTY !== true || !isTerminal()) {
+    return yield* wrongUsage(`${question} Repeat the command with --yes: there is no terminal to confirm on.`)
+  }
+  const agreed = yield* Prompt.run(Prompt.Confirm({ message: question, initial: false }))
+  if (!agreed) return yield* new CommandError({ status: "failed", message: "Nothing was changed." })
+})

@@ -1,0 +1,55 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { overridesChangeOf, overridesOf } from "../../../src/cli/servers/overrides.ts"
+
+const read = (...set: ReadonlyArray<string>) => overridesOf({ set, env: [] })
+
+describe("operators.md, Command line: --set and --env", () => {
+  it.effect("a path names a field; values have the type of the field", () =>
+    Effect.gen(function* () {
+      assert.deepStrictEqual(
+        yield* read("limits.memory_limit=512", "save=true", "version=1.21", "limits.threads=2", "env.PORT=7"),
+        { limits: { memory_limit: 512, threads: "2" }, save: true, version: "1.21", env: { PORT: "7" } }
+      )
+    })
+  )
+
+  it.effect("brackets hold the name of a config file; --env adds variables", () =>
+    Effect.gen(function* () {
+      const given = { set: ["configs[server.properties].find.motd=a=b"], env: ["MOTD=x=y"] }
+      assert.deepStrictEqual(yield* overridesOf(given), {
+        configs: { "server.properties": { find: { motd: "a=b" } } },
+        env: { MOTD: "x=y" }
+      })
+    })
+  )
+
+  it.effect("--unset removes an override; without flags there are no overrides", () =>
+    Effect.gen(function* () {
+      assert.deepStrictEqual(yield* overridesChangeOf({ set: [], env: [], unset: ["limits.swap"] }), {
+        limits: { swap: null }
+      })
+      assert.isUndefined(yield* overridesOf({ set: [], env: [] }))
+    })
+  )
+
+  it.effect("an unknown field, a wrong value and a malformed path are wrong usage", () =>
+    Effect.gen(function* () {
+      for (const [text, expected] of [
+        ["limits.memory=1", /memory/],
+        ["limits.memory_limit=many", /number|memory_limit/],
+        ["limits..swap=1", /expected a path/],
+        ["__proto__.x=1", /__proto__|Unexpected/],
+        ["save", /expected key=value/],
+        ["=1", /expected key=value/]
+      ] as const) {
+        const error = yield* Effect.flip(read(text))
+        assert.strictEqual(error.status, "usage", text)
+        assert.match(error.message, expected)
+        assert.notInclude(error.message, "\n")
+      }
+      const error = yield* Effect.flip(read("limits=1", "limits.swap=1"))
+      assert.match(error.message, /expected a path/)
+    })
+  )
+})
