@@ -2,7 +2,8 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { NotFound } from "../domain/errors.ts"
 import { Key, KeyName } from "../domain/Key.ts"
-import { KeyScope, Right, rightsFit } from "../domain/KeyScope.ts"
+import { keyLimits } from "../domain/KeyLimits.ts"
+import { KeyScope, limitsFit, Right, rightsFit } from "../domain/KeyScope.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
 import { Authorization } from "./Authorization.ts"
 import { Writes } from "./Failures.ts"
@@ -19,13 +20,36 @@ export const CreateKey = Schema.Struct({
       description: "Rights in place of those of the scope; only for `Operator` and `ReadOnly`."
     })
   ),
+  servers: optionalInput(
+    keyLimits.servers.annotate({ description: "The key reads these servers only, and acts on no other." })
+  ),
+  blueprints: optionalInput(
+    keyLimits.blueprints.annotate({
+      description: "The key reads and creates servers of these blueprints only."
+    })
+  ),
+  labels: optionalInput(
+    keyLimits.labels.annotate({
+      description: "The key reads and creates servers with all of these labels only."
+    })
+  ),
+  max_servers: optionalInput(
+    keyLimits.max_servers.annotate({
+      description: "Servers that the key has created and that exist; default: any number."
+    })
+  ),
+  max_memory: optionalInput(
+    keyLimits.max_memory.annotate({
+      description: "The sum of the memory limits of these servers, in MiB; default: no limit."
+    })
+  ),
   expires_in: optionalInput(
     Schema.Finite.check(Schema.isBetween({ minimum: 1, maximum: LONGEST })).annotate({
       description: "Seconds until the key expires; default: never."
     })
   )
 })
-  .check(rightsFit)
+  .check(rightsFit, limitsFit)
   .annotate({ identifier: "CreateKey" })
 
 /** A new key with its text, which is shown only here. */

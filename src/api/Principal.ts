@@ -1,4 +1,5 @@
 import { Context, Effect } from "effect"
+import type { Quota, Restriction } from "../domain/KeyLimits.ts"
 import type { KeyScope, Right } from "../domain/KeyScope.ts"
 
 /** The key of a caller. */
@@ -9,6 +10,10 @@ export interface Principal {
   readonly scope: KeyScope
   /** The rights of the key; absent: all that its scope allows. */
   readonly rights?: ReadonlySet<Right>
+  /** The servers that the key may read; absent: every server. */
+  readonly restriction?: Restriction
+  /** The quotas of creations; absent: none. */
+  readonly quota?: Quota
   /** SHA-256 of the ticket that the caller sent in place of the key, in hex. */
   readonly ticket?: string
 }
@@ -20,6 +25,9 @@ export const OUTSIDE_KEY = "env"
 export const CurrentPrincipal = Context.Reference<Principal | undefined>("muster/api/CurrentPrincipal", {
   defaultValue: () => undefined
 })
+
+/** The servers that the current caller may read; undefined: every server. */
+export const currentRestriction = Effect.map(CurrentPrincipal, (principal) => principal?.restriction)
 
 /** Waits until the caller's key is no longer valid. Streams end then (decisions, section 5). */
 export const KeyEnds = Context.Reference<(principal: Principal | undefined) => Effect.Effect<void>>(

@@ -189,7 +189,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
         examples: [{ blueprint_id: "survival", overrides: { limits: { memory_limit: 4096 } } }]
       }),
       success: [ServerBody.pipe(HttpApiSchema.status(202)), CreationPlan],
-      error: [NotFound, Conflict, Unavailable]
+      error: [NotFound, Conflict, Forbidden, Unavailable]
     })
       .middleware(Writes)
       .annotateMerge(summary("Create a server from a blueprint"))

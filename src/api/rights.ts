@@ -54,6 +54,12 @@ export const neededRights: Readonly<Record<string, Right>> = {
 }
 
 /**
+ * Routes with a `:server` that find it themselves: by the beginning of its id, or after its deletion. On all others, a
+ * server that the caller may not read is 404 before the input is read.
+ */
+export const findsServer: ReadonlySet<string> = new Set(["servers.get", "servers.crashesOf"])
+
+/**
  * Returns what a key lacks for a route, for a message; undefined: nothing.
  *
  * @param right  the right that the route needs; undefined: keys with limited rights cannot call it

@@ -16,7 +16,9 @@ import { auditedCommand } from "../audit/auditedCommand.ts"
 import { withSettings } from "../config/help.ts"
 import { StartError } from "../config/StartError.ts"
 import { ServiceConfig, settings as service } from "../config/service.ts"
+import { DefinitionId, ServerId } from "../domain/Id.ts"
 import { KeyName } from "../domain/Key.ts"
+import type { KeyLimits } from "../domain/KeyLimits.ts"
 import { KeyGrant, KeyScope, Right } from "../domain/KeyScope.ts"
 import { ApiKeys } from "../keys/ApiKeys.ts"
 import type { KeyRecord } from "../store/repos/KeyRepo.ts"
@@ -24,6 +26,8 @@ import { NodeKeyRepo } from "../store/repos/NodeKeyRepo.ts"
 import { NodeRepo } from "../store/repos/NodeRepo.ts"
 import { Store } from "../store/Store.ts"
 import { table } from "./shared/table.ts"
+
+const decodeGrant = Schema.decodeUnknownEffect(KeyGrant)
 
 const units = { m: "minutes", h: "hours", d: "days" } as const
 
@@ -36,16 +40,36 @@ const toDuration = (text: string) => {
   return Duration.fromInputUnsafe(`${Number(text.slice(0, -1))} ${unit}`)
 }
 
-const AllowedRights = Schema.String.pipe(
-  Schema.decodeTo(
-    Schema.Array(Schema.String),
-    SchemaTransformation.transform({
-      decode: (text): ReadonlyArray<string> => text.split(",").map((right) => right.trim()),
-      encode: (rights) => rights.join(",")
-    })
-  ),
-  Schema.decodeTo(Schema.Array(Right))
+const listOf = <A>(item: Schema.Codec<A, string>) =>
+  Schema.String.pipe(
+    Schema.decodeTo(
+      Schema.Array(Schema.String),
+      SchemaTransformation.transform({
+        decode: (text): ReadonlyArray<string> => text.split(",").map((part) => part.trim()),
+        encode: (parts) => parts.join(",")
+      })
+    ),
+    Schema.decodeTo(Schema.Array(item))
+  )
+const AllowedRights = listOf(Right)
+
+/** A flag that limits a key, and may be given more than once. */
+const several = <A>(name: string, item: Schema.Codec<A, string>, description: string) =>
+  Flag.String(name).pipe(
+    Flag.withDescription(
+      `${description}; comma-separated or several times; with the scopes Operator and ReadOnly`
+    ),
+    Flag.withSchema(listOf(item)),
+    Flag.between(0, 1000),
+    Flag.map((lists) => lists.flat())
+  )
+
+const LabelPair = Schema.String.check(
+  Schema.isPattern(/^[^=]+=/, { message: "expected a label such as team=a" })
 )
+
+const quotaOf = (name: string, description: string) =>
+  Flag.Int(name).pipe(Flag.withDescription(description), Flag.optional)
 
 const keysOver = (store: typeof CommandStore | typeof CommandStoreOrNew) =>
   Layer.unwrap(
@@ -53,6 +77,39 @@ const keysOver = (store: typeof CommandStore | typeof CommandStoreOrNew) =>
   ).pipe(Layer.provideMerge(CommandLogging))
 
 const Keys = keysOver(CommandStore)
+
+const grantOf = Effect.fnUntraced(function* (chosen: {
+  readonly scope: KeyScope
+  readonly allow: Option.Option<ReadonlyArray<Right>>
+  readonly server: ReadonlyArray<ServerId>
+  readonly blueprint: ReadonlyArray<string>
+  readonly label: ReadonlyArray<string>
+  readonly maxServers: Option.Option<number>
+  readonly maxMemory: Option.Option<number>
+}) {
+  const { allow, blueprint, label, maxMemory, maxServers, scope, server } = chosen
+  const labels = label.map((pair) => [pair.slice(0, pair.indexOf("=")), pair.slice(pair.indexOf("=") + 1)])
+  const twice = labels.find(([key], at) => labels.findIndex(([other]) => other === key) !== at)
+  if (twice !== undefined) return yield* new StartError({ message: `--label: ${twice[0]} is given twice` })
+  const rights = { scope, ...(Option.isSome(allow) ? { allow: allow.value } : {}) }
+  if (!Schema.is(KeyGrant)(rights)) {
+    return yield* new StartError({
+      message: `--allow needs --scope Operator: a key of the scope ${scope} has the rights of its scope`
+    })
+  }
+  const grant = {
+    ...rights,
+    ...(server.length === 0 ? {} : { servers: server }),
+    ...(blueprint.length === 0 ? {} : { blueprints: blueprint }),
+    ...(labels.length === 0 ? {} : { labels: Object.fromEntries(labels) }),
+    ...(Option.isSome(maxServers) ? { max_servers: maxServers.value } : {}),
+    ...(Option.isSome(maxMemory) ? { max_memory: maxMemory.value } : {})
+  }
+  return yield* Effect.mapError(
+    decodeGrant(grant),
+    ({ message }) => new StartError({ message: `the limits of the key are not possible: ${message}` })
+  )
+})
 
 const create = Command.make(
   "create",
@@ -69,20 +126,24 @@ const create = Command.make(
       Flag.withSchema(AllowedRights),
       Flag.optional
     ),
+    server: several("server", ServerId, "Id of a server that the key is limited to"),
+    blueprint: several("blueprint", DefinitionId, "Blueprint that the key is limited to"),
+    label: several("label", LabelPair, "Label k=v that servers of the key must have"),
+    maxServers: quotaOf(
+      "max-servers",
+      "Most servers that the key has created and that exist; default: any number"
+    ),
+    maxMemory: quotaOf("max-memory", "Most memory of these servers, in MiB; default: no limit"),
     expires: Flag.String("expires").pipe(
       Flag.withDescription("When the key expires: 90m, 12h or 30d from now; default: never"),
       Flag.withSchema(Expiry),
       Flag.optional
     )
   },
-  Effect.fn(function* ({ allow, name, scope, expires }) {
+  Effect.fn(function* ({ expires, name, ...chosen }) {
     const keys = yield* ApiKeys
-    const grant = { scope, ...(Option.isSome(allow) ? { allow: allow.value } : {}) }
-    if (!Schema.is(KeyGrant)(grant)) {
-      return yield* new StartError({
-        message: `--allow needs --scope Operator: a key of the scope ${scope} has the rights of its scope`
-      })
-    }
+    const { scope } = chosen
+    const grant = yield* grantOf(chosen)
     const made = yield* keys
       .create({
         ...grant,
@@ -144,6 +205,15 @@ const listed = Effect.gen(function* () {
 
 const columns = ["id", "scope", "state", "name", "node", "seen"]
 
+const limitsText = ({ blueprints, labels, max_memory, max_servers, servers }: KeyLimits): string =>
+  [
+    ...(servers === undefined ? [] : [`servers ${servers.join()}`]),
+    ...(blueprints === undefined ? [] : [`blueprints ${blueprints.join()}`]),
+    ...Object.entries(labels ?? {}).map(([key, value]) => `${key}=${value}`),
+    ...(max_servers === undefined ? [] : [`at most ${max_servers} servers`]),
+    ...(max_memory === undefined ? [] : [`at most ${max_memory} MiB`])
+  ].join(", ")
+
 const rowOf = ({
   allow,
   expires_at,
@@ -153,12 +223,21 @@ const rowOf = ({
   node_id,
   revoked_at,
   scope,
-  state
+  state,
+  ...limits
 }: ListedKey) => {
   const until = expires_at === null ? "valid" : `valid until ${expires_at}`
   const when = state === "revoked" ? `revoked ${revoked_at}` : `expired ${expires_at}`
   const rights = allow === undefined ? scope : `${scope}: ${allow.join()}`
-  return [id, rights, state === "valid" ? until : when, name, node_id ?? "", last_seen_at ?? ""]
+  const limited = limitsText(limits)
+  return [
+    id,
+    limited === "" ? rights : `${rights} (${limited})`,
+    state === "valid" ? until : when,
+    name,
+    node_id ?? "",
+    last_seen_at ?? ""
+  ]
 }
 
 const list = Command.make(

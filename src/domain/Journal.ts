@@ -2,6 +2,7 @@ import type { Allocations } from "./Allocation.ts"
 import type { CrashSummary } from "./CrashRecord.ts"
 import type { NodeId, ServerId } from "./Id.ts"
 import type { InstallState } from "./InstallState.ts"
+import type { Labels } from "./Labels.ts"
 import type { Migration } from "./Migration.ts"
 import type { RestartState } from "./Restart.ts"
 import type { Crash } from "./ServerEvent.ts"
@@ -105,6 +106,12 @@ export type Change =
   | RolloutChange
   | UnknownChange
 
+/** The facts of a server by which streams filter its events. */
+export interface ChangedServer {
+  readonly blueprint_id: string
+  readonly labels?: Labels
+}
+
 /** A {@link Change} with its place in the one total order: gapless, in commit order. */
 export interface JournalEntry {
   readonly cursor: number
@@ -112,6 +119,8 @@ export interface JournalEntry {
   readonly at: number
   /** Blueprint of the server, so that streams can filter by it after the record is deleted. */
   readonly blueprint_id: string
+  /** Labels of the server at the time of the change; absent: none. */
+  readonly labels?: Labels
   readonly change: Change
 }
 

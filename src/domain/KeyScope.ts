@@ -1,4 +1,5 @@
 import { Schema } from "effect"
+import { hasQuota, isRestricted, type KeyLimits, keyLimitFields } from "./KeyLimits.ts"
 
 /** The scope of a key (decisions, section 5; operators.md, "Keys"). */
 export const KeyScope = Schema.Literals(["AppAdmin", "Operator", "ReadOnly", "Node", "Metrics"])
@@ -20,10 +21,11 @@ const standard: Readonly<Record<KeyScope, ReadonlyArray<Right>>> = {
 export const keyGrantFields = {
   scope: KeyScope,
   /** Rights in place of those of the scope. */
-  allow: Schema.optionalKey(Schema.Array(Right))
+  allow: Schema.optionalKey(Schema.Array(Right)),
+  ...keyLimitFields
 } as const
 
-interface Grant {
+interface Grant extends KeyLimits {
   readonly scope: KeyScope
   readonly allow?: ReadonlyArray<Right>
 }
@@ -35,10 +37,20 @@ export const rightsFit = Schema.makeFilter<Grant>(
   { expected: "rights (allow) only with the scope Operator, or read with the scope ReadOnly" }
 )
 
-/** The scope and rights that the creator of a key chose. */
-export const KeyGrant = Schema.Struct(keyGrantFields).check(rightsFit)
+/** Only the scopes `Operator` and `ReadOnly` are limited to servers, and only the former has quotas. */
+export const limitsFit = Schema.makeFilter<Grant>(
+  (grant) =>
+    grant.scope === "Operator" || (!hasQuota(grant) && (grant.scope === "ReadOnly" || !isRestricted(grant))),
+  {
+    expected:
+      "servers, blueprints and labels only with the scopes Operator and ReadOnly, max_servers and max_memory only with Operator"
+  }
+)
+
+/** The scope, rights and limits that the creator of a key chose. */
+export const KeyGrant = Schema.Struct(keyGrantFields).check(rightsFit, limitsFit)
 export type KeyGrant = typeof KeyGrant.Type
 
 /** Returns the rights of a key. Each includes `read`: nothing can be done to what cannot be read. */
-export const rightsOf = ({ allow, scope }: KeyGrant): ReadonlySet<Right> =>
+export const rightsOf = ({ allow, scope }: Pick<KeyGrant, "allow" | "scope">): ReadonlySet<Right> =>
   new Set(allow === undefined ? standard[scope] : (["read", ...allow] as const))

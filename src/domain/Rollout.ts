@@ -60,7 +60,9 @@ export const RolloutRecord = Schema.Struct({
   reason: Schema.NullOr(Schema.String),
   /** RFC 3339, UTC, milliseconds. */
   created_at: Schema.String,
-  finished_at: Schema.NullOr(Schema.String)
+  finished_at: Schema.NullOr(Schema.String),
+  /** The id of the key that has created it; null: an earlier version did not record it. */
+  created_by: Schema.NullOr(Schema.String)
 })
 export type RolloutRecord = typeof RolloutRecord.Type
 

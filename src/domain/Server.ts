@@ -151,7 +151,9 @@ export const ServerRecord = Schema.Struct({
   name: Schema.optionalKey(Schema.String),
   labels: Labels,
   /** The time at which the server is deleted; absent: never. */
-  expires_at: Schema.optionalKey(Schema.String)
+  expires_at: Schema.optionalKey(Schema.String),
+  /** The id of the key that has created the server; absent: an earlier version did not record it. */
+  created_by: Schema.optionalKey(Schema.String)
 })
 export type ServerRecord = typeof ServerRecord.Type
 

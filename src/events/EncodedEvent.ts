@@ -1,4 +1,6 @@
 import type { ServerId } from "../domain/Id.ts"
+import type { RestrictedServer } from "../domain/KeyLimits.ts"
+import type { Labels } from "../domain/Labels.ts"
 import type { Topic } from "../domain/ServerEvent.ts"
 
 /** The events that a subscriber receives; an absent field filters nothing (decisions, section 6). */
@@ -8,6 +10,8 @@ export interface EventFilter {
   readonly blueprintIds?: ReadonlySet<string>
   /** Seconds between two `stats` events of a server. */
   readonly interval?: number
+  /** Whether the caller may read a server with these facts; absent: every server. */
+  readonly mayRead?: (server: RestrictedServer) => boolean
 }
 
 /** Seconds between two `stats` events of a server, without `interval`. */
@@ -32,6 +36,8 @@ export interface EncodedEvent {
   readonly isOptIn: boolean
   readonly server_id: ServerId
   readonly blueprint_id: string
+  /** Labels of the server at the time of the event; undefined: none. */
+  readonly labels: Labels | undefined
   /** SSE event without and with its `id:` line. */
   readonly sse: Uint8Array
   readonly sseWithId: Uint8Array
@@ -51,11 +57,13 @@ export const isNews = (event: EncodedEvent, position: number): boolean =>
 
 /** Whether `filter` lets the events of a server through. */
 export const letsThrough = (
-  { blueprintIds, serverIds }: EventFilter,
-  { blueprint_id, server_id }: Pick<EncodedEvent, "blueprint_id" | "server_id">
+  { blueprintIds, mayRead, serverIds }: EventFilter,
+  { blueprint_id, labels, server_id }: Pick<EncodedEvent, "blueprint_id" | "labels" | "server_id">
 ): boolean =>
   (serverIds === undefined || serverIds.has(server_id)) &&
-  (blueprintIds === undefined || blueprintIds.has(blueprint_id))
+  (blueprintIds === undefined || blueprintIds.has(blueprint_id)) &&
+  (mayRead === undefined ||
+    mayRead({ id: server_id, blueprint_id, ...(labels === undefined ? {} : { labels }) }))
 
 /** Whether `filter` lets an event through. */
 export const passes = (filter: EventFilter, event: EncodedEvent): boolean =>

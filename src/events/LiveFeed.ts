@@ -1,5 +1,6 @@
 import { Context, Layer } from "effect"
 import type { ServerId } from "../domain/Id.ts"
+import type { Labels } from "../domain/Labels.ts"
 import type { ServerStats } from "../domain/Server.ts"
 import type { InstallProgress } from "../domain/ServerEvent.ts"
 
@@ -7,6 +8,7 @@ import type { InstallProgress } from "../domain/ServerEvent.ts"
 export type LiveNews = {
   readonly server_id: ServerId
   readonly blueprint_id: string
+  readonly labels: Labels
   /** Milliseconds since the epoch. */
   readonly at: number
 } & (

@@ -2,6 +2,7 @@ import type { ServerId } from "../domain/Id.ts"
 import type { InstallState } from "../domain/InstallState.ts"
 import { currentStep } from "../domain/InstallStep.ts"
 import type { JournalEntry } from "../domain/Journal.ts"
+import type { Labels } from "../domain/Labels.ts"
 import { cleanText } from "../domain/NodeText.ts"
 import type { Server } from "../domain/Server.ts"
 import { type Expiring, type InstallProgress, isOptIn, type Topic } from "../domain/ServerEvent.ts"
@@ -21,7 +22,7 @@ const once = <A>(make: () => A): (() => A) => {
 
 /** The content of a message. */
 interface Content {
-  readonly entry: Pick<JournalEntry, "cursor" | "at" | "blueprint_id">
+  readonly entry: Pick<JournalEntry, "cursor" | "at" | "blueprint_id" | "labels">
   readonly isLive: boolean
   readonly interval?: number
   readonly topic: Topic
@@ -48,6 +49,7 @@ class Encoded implements EncodedEvent {
   readonly isOptIn: boolean
   readonly server_id: ServerId
   readonly blueprint_id: string
+  readonly labels: Labels | undefined
   readonly text: string
   readonly sse: Uint8Array
   private readonly withId: () => Uint8Array
@@ -58,7 +60,7 @@ class Encoded implements EncodedEvent {
 
   constructor(content: Content, extra?: Extra) {
     const { isLive, payload, server_id, topic } = content
-    const { cursor, blueprint_id } = content.entry
+    const { cursor, blueprint_id, labels } = content.entry
     const Data = extra === undefined ? { server_id, payload } : { server_id, payload, ...extra }
     const message = { Topic: topic, Data }
     this.content = content
@@ -69,6 +71,7 @@ class Encoded implements EncodedEvent {
     this.isOptIn = isOptIn(topic)
     this.server_id = server_id
     this.blueprint_id = blueprint_id
+    this.labels = labels
     this.text = JSON.stringify(message)
     const lines = `event: ${topic}\ndata: ${this.text}\n\n`
     this.sse = textEncoder.encode(lines)
@@ -131,9 +134,9 @@ const installProgress = ({ failure_reason, phase, steps = [] }: InstallState): I
  * @param server as of {@link encode}
  */
 export const encodeLive = (news: LiveNews, cursor: number, server: Server | null): EncodedEvent => {
-  const { at, blueprint_id, payload, server_id, topic } = news
+  const { at, blueprint_id, labels, payload, server_id, topic } = news
   return new Encoded({
-    entry: { cursor, at, blueprint_id },
+    entry: { cursor, at, blueprint_id, labels },
     isLive: true,
     ...("interval" in news && { interval: news.interval }),
     topic,

@@ -2,13 +2,15 @@ import { Effect } from "effect"
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
-import { CurrentPrincipal, KeyEnds } from "../api/Principal.ts"
+import { CurrentPrincipal, currentRestriction, KeyEnds } from "../api/Principal.ts"
 import { limitResponse } from "../api/rateLimit.ts"
 import { Unauthorized } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
+import { admits, type RestrictedServer } from "../domain/KeyLimits.ts"
 import { EventHub } from "./EventHub.ts"
 import { type EventQuery, eventQueryOf } from "./filter.ts"
 import { OpenStreams } from "./OpenStreams.ts"
+import { ServerSummaries } from "./ServerSummaries.ts"
 import { StatsFeed } from "./StatsFeed.ts"
 import { StreamShutdown } from "./StreamShutdown.ts"
 import { sseResponse } from "./sse.ts"
@@ -31,13 +33,21 @@ const makeOpenStream = Effect.gen(function* () {
   const tickets = yield* Tickets
   const streams = yield* OpenStreams
   const stats = yield* StatsFeed
+  const summaries = yield* ServerSummaries
   return Effect.fnUntraced(function* (request: HttpServerRequest.HttpServerRequest, serverId?: ServerId) {
     yield* streams.take
     const asked = yield* eventQueryOf(request)
-    const query: EventQuery =
-      serverId === undefined
-        ? asked
-        : { ...asked, filter: { ...asked.filter, serverIds: new Set([serverId]) } }
+    const restriction = yield* currentRestriction
+    const mayRead = (server: RestrictedServer) =>
+      admits(restriction, server) && admits(restriction, summaries.facts(server.id) ?? server)
+    const query: EventQuery = {
+      ...asked,
+      filter: {
+        ...asked.filter,
+        ...(serverId === undefined ? {} : { serverIds: new Set([serverId]) }),
+        ...(restriction === undefined ? {} : { mayRead })
+      }
+    }
     const cursor = typeof query.cursor === "number" ? query.cursor : undefined
     // A request that is refused must not end the stream that is open with its ticket.
     const hasTicket = (yield* CurrentPrincipal)?.ticket !== undefined

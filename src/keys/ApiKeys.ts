@@ -4,6 +4,7 @@ import { OUTSIDE_KEY, type Principal } from "../api/Principal.ts"
 import { describeAudit } from "../domain/AuditedRequest.ts"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import { NotFound, Unauthorized, type Unavailable } from "../domain/errors.ts"
+import { hasQuota, restrictionOf } from "../domain/KeyLimits.ts"
 import { type KeyGrant, rightsOf } from "../domain/KeyScope.ts"
 import { mayUseReserve } from "../store/disk/DatabaseDisk.ts"
 import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
@@ -122,8 +123,22 @@ export class ApiKeys extends Context.Service<
 
 const principalOf = (record: KeyRecord): Principal => {
   const { id, name, scope } = record
+  const { max_memory, max_servers } = record
   const isLimited = scope === "Operator" || scope === "ReadOnly"
-  return { key_id: id, name, scope, ...(isLimited ? { rights: rightsOf(record) } : {}) }
+  const restriction = restrictionOf(record)
+  const quota = {
+    key_id: id,
+    ...(max_servers === undefined ? {} : { max_servers }),
+    ...(max_memory === undefined ? {} : { max_memory })
+  }
+  return {
+    key_id: id,
+    name,
+    scope,
+    ...(isLimited ? { rights: rightsOf(record) } : {}),
+    ...(restriction === undefined ? {} : { restriction }),
+    ...(hasQuota(record) ? { quota } : {})
+  }
 }
 
 const adminPrincipal: Principal = { key_id: OUTSIDE_KEY, name: "APP_ADMIN_API_KEY", scope: "AppAdmin" }

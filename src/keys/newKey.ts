@@ -24,17 +24,16 @@ const dateAfter = (now: number, expires: Duration.Duration | undefined): string 
 /** Makes the record of `key`. It never expires without `expires`, or with one that no date can hold. */
 export const makeRecord = Effect.fnUntraced(function* (
   key: Redacted.Redacted<string>,
-  options: KeyGrant & { readonly name: string; readonly expires?: Duration.Duration }
+  { expires, name, ...grant }: KeyGrant & { readonly name: string; readonly expires?: Duration.Duration }
 ): Effect.fn.Return<KeyRecord> {
   const now = yield* Clock.currentTimeMillis
   return {
     id: yield* Effect.sync(() => formatKeyId(randomBytes(12))),
-    name: options.name,
-    scope: options.scope,
-    ...(options.allow === undefined ? {} : { allow: options.allow }),
+    name,
+    ...grant,
     hash: hashKey(Redacted.value(key)),
     created_at: new Date(now).toISOString(),
-    expires_at: dateAfter(now, options.expires),
+    expires_at: dateAfter(now, expires),
     revoked_at: null
   }
 })

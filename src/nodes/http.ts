@@ -2,14 +2,21 @@ import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { conditional, versioned } from "../api/conditional.ts"
+import { currentRestriction } from "../api/Principal.ts"
+import { ServerAccess } from "../api/ServerAccess.ts"
 import { describeAudit } from "../domain/AuditedRequest.ts"
-import { Conflict, InvalidRequest } from "../domain/errors.ts"
+import { Conflict, Forbidden, InvalidRequest } from "../domain/errors.ts"
 import type { NodeDetail } from "../domain/Node.ts"
 import { Journal } from "../store/journal/Journal.ts"
 import { NodeMigrations } from "./NodeMigrations.ts"
 import { NodeRegistry } from "./NodeRegistry.ts"
 import { makeKeyState } from "./nodeAvailability.ts"
 import { owns } from "./nodeWrites.ts"
+
+const limitedToServers = new Forbidden({
+  detail: "the API key lacks access to every server: a drain concerns all servers of its node",
+  hint: "Use a key that is not limited to servers, blueprints or labels."
+})
 
 /** Handlers of the node routes (contract 4.2; decisions, section 2). */
 export const NodesHandlers = HttpApiBuilder.group(
@@ -20,11 +27,17 @@ export const NodesHandlers = HttpApiBuilder.group(
     const migrations = yield* NodeMigrations
     const keyState = yield* makeKeyState
     const journal = yield* Journal
+    const access = yield* ServerAccess
 
     const withProgress = (detail: NodeDetail) =>
       Effect.map(migrations.progress(detail.id), (move) =>
         move === undefined ? detail : { ...detail, move }
       )
+
+    const withCount = Effect.fnUntraced(function* (detail: NodeDetail) {
+      const servers = yield* access.countOn(detail.id)
+      return servers === undefined ? detail : { ...detail, servers }
+    })
 
     /** Only of a node that is away, since nothing else of a node need be read. */
     const withKey = Effect.fnUntraced(function* (detail: NodeDetail) {
@@ -44,7 +57,7 @@ export const NodesHandlers = HttpApiBuilder.group(
       }),
       get: Effect.fnUntraced(function* ({ params }) {
         const cursor = yield* journal.applied
-        const detail = yield* withProgress(yield* withKey(yield* nodes.get(params.node)))
+        const detail = yield* withCount(yield* withProgress(yield* withKey(yield* nodes.get(params.node))))
         return yield* conditional(versioned(detail, cursor))
       }),
       system: Effect.fnUntraced(function* ({ params }) {
@@ -57,6 +70,7 @@ export const NodesHandlers = HttpApiBuilder.group(
           ...(drained ? {} : { action: "node.undrain" }),
           changes: move === undefined ? ["drained"] : ["drained", "move"]
         })
+        if ((yield* currentRestriction) !== undefined) return yield* limitedToServers
         if (!drained && move === true) {
           return yield* new InvalidRequest({
             detail: "body field move: expected false or absent if drained is false",

@@ -1,10 +1,11 @@
 import { randomBytes } from "node:crypto"
 import { Array as Arr, Context, Effect, Layer, Option } from "effect"
+import { CurrentPrincipal } from "../api/Principal.ts"
 import type { CreateRollout } from "../api/RolloutsGroup.ts"
 import type { Selector } from "../api/selector.ts"
 import { describeAudit } from "../domain/AuditedRequest.ts"
 import { changesBetween } from "../domain/definitionChanges.ts"
-import { Conflict, InvalidRequest, NotFound, Unavailable } from "../domain/errors.ts"
+import { Conflict, type Forbidden, InvalidRequest, NotFound, Unavailable } from "../domain/errors.ts"
 import { type ServerId, serverId } from "../domain/Id.ts"
 import { nowText } from "../domain/nowText.ts"
 import {
@@ -18,7 +19,9 @@ import type { ServerDefinition } from "../domain/ServerDefinition.ts"
 import { type RolloutPart, RolloutRepo } from "../store/repos/RolloutRepo.ts"
 import { Store, Transaction } from "../store/Store.ts"
 import { continued } from "./controllers/rolloutRules.ts"
+import { rolloutRefusal } from "./records/callerLimits.ts"
 import { makePlan, named, type Planned } from "./rolloutPlan.ts"
+import { makeRolloutView } from "./rolloutView.ts"
 
 const DEFAULT_PARALLEL = 2
 
@@ -64,6 +67,11 @@ const problemsOf = (planned: ReadonlyArray<Planned>) =>
 const isUpToDate = ({ earlier, record, target }: Planned): boolean =>
   "revision" in target && target.revision === earlier.revision && record.redefinition?.used === undefined
 
+/** Whether a rollout changes the memory limit of a server; its rollback raises a lowered one again. */
+const changesMemory = ({ record: { definition }, target }: Planned): boolean =>
+  "definition" in target &&
+  (definition.limits.memory_limit ?? 0) !== (target.definition.limits.memory_limit ?? 0)
+
 /** Creates and shows rollouts, and changes their state; the leader does the work (life.md, "Rollouts"). */
 export class Rollouts extends Context.Service<
   Rollouts,
@@ -72,10 +80,13 @@ export class Rollouts extends Context.Service<
      * Resolves the definition of each selected server and stores the rollout.
      *
      * @error NotFound       the selector names an unknown server
+     * @error Forbidden      the key has a memory quota, and the rollout would change a memory limit
      * @error InvalidRequest no server matches, or one has no valid definition today
      * @error Conflict       a server is in another unfinished rollout
      */
-    create(request: CreateRollout): Effect.Effect<Rollout, NotFound | InvalidRequest | Conflict | Unavailable>
+    create(
+      request: CreateRollout
+    ): Effect.Effect<Rollout, NotFound | Forbidden | InvalidRequest | Conflict | Unavailable>
     /** Returns what {@link create} would change; `next`: the last server of a page that is not the last one. */
     plan(
       selector: Selector,
@@ -106,29 +117,7 @@ export class Rollouts extends Context.Service<
       const plan = yield* makePlan
       const repo = yield* RolloutRepo
       const store = yield* Store
-
-      const show = Effect.fnUntraced(function* (record: RolloutRecord) {
-        const { created_at, done, finished_at, id, reason, rolling_back, settings, state, total } = record
-        const counts = yield* repo.counts(id)
-        const failures = yield* repo.failures(id)
-        const isForward = !rolling_back && !isOver(state)
-        const back = isOver(state) ? record.rolled_back : counts.done
-        return {
-          id,
-          state,
-          ...(reason === null ? {} : { reason }),
-          ...settings,
-          total,
-          done: isForward ? done + counts.done : done,
-          under_way: counts.changing,
-          waiting: counts.waiting,
-          ...(rolling_back ? { rolled_back: back } : {}),
-          failed: failures.first,
-          failed_total: failures.total,
-          created_at,
-          ...(finished_at === null ? {} : { finished_at })
-        } satisfies Rollout
-      })
+      const { creator, show } = yield* makeRolloutView
 
       const refuseBusy = Effect.fnUntraced(function* ({ servers }: RolloutPart) {
         const busy = yield* repo.busy(servers.map(({ server_id }) => server_id))
@@ -170,6 +159,9 @@ export class Rollouts extends Context.Service<
             hint: "Correct the blueprint, the software or the overrides, or leave these servers out."
           })
         }
+        const caller = yield* CurrentPrincipal
+        const changed = caller?.quota?.max_memory === undefined ? [] : planned.filter(changesMemory)
+        if (changed.length > 0) return yield* rolloutRefusal(changed.map(({ record }) => record.id))
         const id = serverId(randomBytes(16))
         yield* describeAudit({ id })
         const now = yield* nowText
@@ -212,7 +204,8 @@ export class Rollouts extends Context.Service<
           rolling_back: false,
           reason: null,
           created_at: now,
-          finished_at: servers.length === 0 ? now : null
+          finished_at: servers.length === 0 ? now : null,
+          created_by: caller?.key_id ?? null
         }
         yield* insert(rollout, { rollout_id: id, servers, definitions: [...definitions] })
         yield* Effect.annotateLogs(
@@ -254,7 +247,10 @@ export class Rollouts extends Context.Service<
       })
 
       const list = Effect.fn("Rollouts.list")(function* ({ limit, ...page }: PageRequest) {
-        const found = yield* store.read(repo.list({ limit: limit + 1, ...page }))
+        const created_by = yield* creator
+        const found = yield* store.read(
+          repo.list({ limit: limit + 1, ...page, ...(created_by === undefined ? {} : { created_by }) })
+        )
         if (found === undefined) {
           return yield* new InvalidRequest({
             detail: `query field after: no rollout has this id: ${page.after}`,
@@ -268,10 +264,15 @@ export class Rollouts extends Context.Service<
         }
       })
 
-      const get = Effect.fn("Rollouts.get")(function* (id: string) {
-        const record = Option.getOrUndefined(yield* store.read(repo.find(id)))
-        return record === undefined ? yield* NotFound.rollout(id) : yield* store.read(show(record))
+      /** Finds a rollout that the caller sees. */
+      const find = Effect.fnUntraced(function* (id: string) {
+        const created_by = yield* creator
+        const record = Option.getOrUndefined(yield* repo.find(id))
+        const isOther = created_by !== undefined && record?.created_by !== created_by
+        return record === undefined || isOther ? yield* NotFound.rollout(id) : record
       })
+
+      const get = Effect.fn("Rollouts.get")((id: string) => store.read(Effect.flatMap(find(id), show)))
 
       /** Changes the state of a rollout; `by` returns the same record if it has this state. */
       const change = Effect.fnUntraced(function* (
@@ -280,8 +281,7 @@ export class Rollouts extends Context.Service<
       ) {
         const now = yield* nowText
         const change = Effect.gen(function* () {
-          const before = Option.getOrUndefined(yield* repo.find(id))
-          if (before === undefined) return yield* NotFound.rollout(id)
+          const before = yield* find(id)
           const after = by(before, now)
           if (after instanceof Conflict) return yield* after
           if (after === before) return undefined

@@ -1,10 +1,12 @@
 import { Context, Effect, Layer, Option, type Scope, type Stream } from "effect"
 import type { Versioned } from "../api/conditional.ts"
 import type { LinesRequest } from "../api/Daemon.ts"
+import { currentRestriction } from "../api/Principal.ts"
 import type { CreationPlan } from "../api/ServersGroup.ts"
 import type { CrashRecord } from "../domain/CrashRecord.ts"
 import { Conflict, type Forbidden, InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
+import { admits, type RestrictedServer } from "../domain/KeyLimits.ts"
 import type { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import type { Page } from "../domain/Pagination.ts"
 import type { ServerStats, StatsById } from "../domain/Server.ts"
@@ -44,16 +46,15 @@ const unknownAfter = (kind: "crash" | "server", id: string | undefined) =>
 export class ServerManager extends Context.Service<
   ServerManager,
   {
-    /** JSON array of all summaries, by creation. */
+    /** JSON array of all summaries, by creation; for a caller that may read every server. */
     list(include: Include): Effect.Effect<Versioned>
     /**
-     * Returns the servers of a request, by creation.
+     * Returns the servers of a request that the caller may read, by creation.
      *
      * @param include the fields that the caller is going to encode
      * @error InvalidRequest `after` is no server
      */
     select(request: ListRequest, include?: Include): Effect.Effect<ServerPage, InvalidRequest>
-    readonly ids: Effect.Effect<ReadonlyArray<ServerId>>
     /** Returns the figures of servers, with one call to each node; null: the node has not given any. */
     statsOf(ids: ReadonlyArray<ServerId>): Effect.Effect<StatsById>
     /** JSON of one summary; with its figures, if `include` has them. */
@@ -77,21 +78,19 @@ export class ServerManager extends Context.Service<
      * @error NotFound       unknown blueprint or node
      * @error InvalidRequest overrides that are not possible
      * @error Conflict       the idempotency key came with another body
+     * @error Forbidden      the key of the caller is limited to other servers, or its quota is used up
      * @error Unavailable    no node fits, or the database cannot be reached
      */
     create(
       request: CreateRequest
     ): Effect.Effect<
       { readonly id: ServerId; readonly body: string; readonly start: boolean },
-      NotFound | InvalidRequest | Conflict | Unavailable
+      NotFound | InvalidRequest | Conflict | Forbidden | Unavailable
     >
-    /**
-     * Returns what {@link create} would do now; stores and reserves nothing.
-     *
-     * @error NotFound       unknown blueprint or node
-     * @error InvalidRequest overrides that are not possible
-     */
-    plan(request: CreateRequest): Effect.Effect<CreationPlan, NotFound | InvalidRequest>
+    /** Returns what {@link create} would do now; stores and reserves nothing. Errors as {@link create}. */
+    plan(
+      request: CreateRequest
+    ): Effect.Effect<CreationPlan, NotFound | InvalidRequest | Forbidden | Unavailable>
     /**
      * Changes name, labels, expiry and overrides of a server (life.md, "Changing").
      *
@@ -131,7 +130,7 @@ export class ServerManager extends Context.Service<
     commands(id: ServerId, lines: ReadonlyArray<string>): Effect.Effect<void, NodeCallError>
     reset(id: ServerId): Effect.Effect<void, NodeCallError>
     /** Installs an offline server again; with today's definition also errors as {@link patch}. */
-    reinstall(id: ServerId, definition?: ReinstallDefinition): Effect.Effect<void, NodeCallError>
+    reinstall(id: ServerId, definition?: ReinstallDefinition): Effect.Effect<void, NodeCallError | Forbidden>
     install(id: ServerId): Effect.Effect<InstallReport, NodeCallError>
     installLogs(id: ServerId, request: LinesRequest): Effect.Effect<Page<string>, NodeCallError>
     console(id: ServerId): Effect.Effect<Stream.Stream<string>, NodeCallError, Scope.Scope>
@@ -153,7 +152,15 @@ export class ServerManager extends Context.Service<
 
       const crashRepo = yield* CrashRepo
       const store = yield* Store
-      const crashes = Effect.fn("ServerManager.crashes")(function* (query: CrashQuery) {
+      const crashes = Effect.fn("ServerManager.crashes")(function* (asked: CrashQuery) {
+        const within = yield* currentRestriction
+        const query =
+          within === undefined
+            ? asked
+            : {
+                ...asked,
+                mayRead: (server: RestrictedServer) => admits(within, index.factsOf(server.id) ?? server)
+              }
         const found = yield* store.read(crashRepo.find(query))
         if (found === undefined) {
           return yield* unknownAfter("crash", query.after)
@@ -162,12 +169,12 @@ export class ServerManager extends Context.Service<
       })
       const crashesOf = Effect.fn("ServerManager.crashesOf")(function* (id: ServerId, query: CrashQuery) {
         const found = yield* crashes({ ...query, server_id: id })
-        if (found.length === 0 && Option.isNone(yield* index.lookUp(id))) return yield* NotFound.server(id)
+        if (found.length === 0 && !(yield* isReadable(id))) return yield* NotFound.server(id)
         return found
       })
 
       const identify = Effect.fn("ServerManager.identify")(function* (prefix: string) {
-        const ids = yield* index.withPrefix(prefix, MOST_IDS + 1)
+        const ids = yield* index.withPrefix(prefix, MOST_IDS + 1, yield* currentRestriction)
         const [id] = ids
         if (id === undefined) return yield* NotFound.server(prefix)
         if (ids.length === 1) return id
@@ -178,11 +185,22 @@ export class ServerManager extends Context.Service<
         })
       })
 
+      /** Whether a server exists and the caller may read it. */
+      const isReadable = Effect.fnUntraced(function* (id: ServerId) {
+        const within = yield* currentRestriction
+        // Another replica may have just created it.
+        const record = Option.getOrUndefined(yield* Effect.orElseSucceed(index.lookUp(id), Option.none))
+        return record !== undefined && admits(within, record)
+      })
+
       return ServerManager.of({
         list: index.list,
-        ids: index.ids,
-        select: Effect.fn("ServerManager.select")(function* (request, include) {
-          const page = yield* index.select(request, include)
+        select: Effect.fn("ServerManager.select")(function* ({ filter, ...request }, include) {
+          const within = yield* currentRestriction
+          const page = yield* index.select(
+            { ...request, filter: within === undefined ? filter : { ...filter, within } },
+            include
+          )
           return page ?? (yield* unknownAfter("server", request.after))
         }),
         identify,
@@ -190,8 +208,7 @@ export class ServerManager extends Context.Service<
         counts: index.counts,
         statsOf,
         get: Effect.fn("ServerManager.get")(function* (id, include) {
-          // Another replica may have just created it.
-          if (Option.isNone(yield* index.find(id))) yield* Effect.ignore(index.lookUp(id))
+          if (!(yield* isReadable(id))) return yield* NotFound.server(id)
           const summary = Option.getOrUndefined(yield* index.summary(id, include))
           if (summary === undefined) return yield* NotFound.server(id)
           if (!has(include, "stats")) return summary

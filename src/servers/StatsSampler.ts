@@ -40,20 +40,20 @@ export const StatsSampler = Layer.effect(
             Option.toArray
           )
       return candidates.filter(
-        ({ blueprint_id, id, node_id }) =>
+        ({ blueprint_id, id, labels, node_id }) =>
           registry.isConnected(node_id) &&
-          filters.some((filter) => letsThrough(filter, { server_id: id, blueprint_id }))
+          filters.some((filter) => letsThrough(filter, { server_id: id, blueprint_id, labels }))
       )
     })
 
     const measure = Effect.fnUntraced(function* (interval: number, records: ReadonlyArray<ServerRecord>) {
       const figures = yield* statsOf(records.map(({ id }) => id))
       const at = yield* Clock.currentTimeMillis
-      const news = records.flatMap(({ blueprint_id, id }): ReadonlyArray<LiveNews> => {
+      const news = records.flatMap(({ blueprint_id, id, labels }): ReadonlyArray<LiveNews> => {
         const payload = figures[id] ?? null
         return payload === null
           ? []
-          : [{ topic: "stats", server_id: id, blueprint_id, at, payload, interval }]
+          : [{ topic: "stats", server_id: id, blueprint_id, labels, at, payload, interval }]
       })
       for (const slice of Arr.chunksOf(news, SLICE)) {
         // No figures follow the deletion of a server.

@@ -11,6 +11,8 @@ import { ServerManager } from "./ServerManager.ts"
 /** Servers of a bulk action that are worked on at a time. */
 const AT_ONCE = 64
 
+const named = (ids: ReadonlyArray<ServerId>) => ({ filter: { labels: [], ids: new Set(ids) } })
+
 /** Acts on all servers that a selector selects; each has an outcome of its own (life.md, "Changing"). */
 export const makeBulk = Effect.map(ServerManager, (servers) =>
   Effect.fn("bulk")(function* (
@@ -18,8 +20,9 @@ export const makeBulk = Effect.map(ServerManager, (servers) =>
     act: (id: ServerId) => Effect.Effect<void, NodeCallError>
   ): Effect.fn.Return<BulkOutcomes, InvalidRequest> {
     const page = yield* servers.select({ filter: yield* filterOf(selector) })
-    const known = new Set(yield* servers.ids)
-    const unknown = (selector.ids ?? []).filter((id) => !known.has(id))
+    const { ids = [] } = selector
+    const known = new Set([...page.ids, ...(yield* servers.select(named(ids))).ids])
+    const unknown = ids.filter((id) => !known.has(id))
     const request_id = (yield* RequestId) ?? ""
     const outcomes = yield* Effect.forEach(
       [...page.ids, ...new Set(unknown)],

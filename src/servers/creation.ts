@@ -1,15 +1,16 @@
 import { randomBytes } from "node:crypto"
 import { Clock, Effect, Exit, Option, Schema } from "effect"
+import { CurrentPrincipal } from "../api/Principal.ts"
 import type { CreationPlan } from "../api/ServersGroup.ts"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { type AuditedRequest, CurrentAudit, describeAudit } from "../domain/AuditedRequest.ts"
-import { Conflict, Unavailable } from "../domain/errors.ts"
+import { Conflict, type Forbidden, Unavailable } from "../domain/errors.ts"
 import { ServerId, serverId } from "../domain/Id.ts"
 import { beginStep, finishSteps } from "../domain/InstallStep.ts"
 import { expiryOf } from "../domain/Labels.ts"
 import { nowText } from "../domain/nowText.ts"
 import type { ServerRecord } from "../domain/Server.ts"
-import { definitionView } from "../domain/ServerDefinition.ts"
+import { definitionView, type ServerDefinition } from "../domain/ServerDefinition.ts"
 import { LoadBalancer, type PlacementRequest } from "../nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { makeNodeAvailability } from "../nodes/nodeAvailability.ts"
@@ -25,6 +26,8 @@ import { availableCapacity } from "./availableCapacity.ts"
 import type { CreateRequest } from "./CreateRequest.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { encodeSummary, plain } from "./index/summary.ts"
+import { creationRefusal } from "./records/callerLimits.ts"
+import { makeQuotaUsage, type QuotaUse } from "./records/quotaUsage.ts"
 
 /** Lifetime of the answer to an idempotency key: 24 h, in milliseconds. */
 export const ANSWER_LIFETIME = 24 * 60 * 60 * 1000
@@ -41,7 +44,7 @@ interface Created {
 type Decided = CreateRequest & { readonly start: boolean }
 
 /** A creation that is placed and not yet written. */
-interface Placed {
+interface Placed extends QuotaUse {
   readonly record: ServerRecord
   /** JSON of its summary. */
   readonly body: string
@@ -64,6 +67,7 @@ type Insertion =
   | { readonly _tag: "created" }
   | { readonly _tag: "repeated"; readonly answer: IdempotentAnswer }
   | { readonly _tag: "port-taken" }
+  | { readonly _tag: "over-quota"; readonly error: Forbidden }
   /** The reason that it does not fit on the chosen node. */
   | { readonly _tag: "refused"; readonly reason: string }
 
@@ -84,6 +88,7 @@ export const makeCreation = Effect.gen(function* () {
   const servers = yield* ServerRepo
   const store = yield* Store
   const clock = yield* ExpiryClock
+  const usageOf = yield* makeQuotaUsage
   const { notConnected } = yield* makeNodeAvailability
   /** Serialises requests with the same idempotency key. */
   const keys = makeKeyedLock()
@@ -112,14 +117,20 @@ export const makeCreation = Effect.gen(function* () {
       ],
       { concurrency: "unbounded" }
     )
+    const usage = yield* usageOf(creations)
     const insertions = new Map<Placed, Insertion>()
     const fitting = creations.filter((creation) => {
       const { placement, record } = creation
       const answer = answers.get(creation.idempotency?.key ?? "")
       const reason = balancer.whyNot(placement, room.of(record))
+      const overQuota = usage.refusal(creation)
       if (answer !== undefined) insertions.set(creation, { _tag: "repeated", answer })
       else if (reason !== undefined) insertions.set(creation, { _tag: "refused", reason })
-      else room.take(record)
+      else if (overQuota !== undefined) insertions.set(creation, { _tag: "over-quota", error: overQuota })
+      else {
+        room.take(record)
+        usage.count(creation)
+      }
       return !insertions.has(creation)
     })
     const records = fitting.map(({ record }) => committed(record, created_at))
@@ -127,6 +138,13 @@ export const makeCreation = Effect.gen(function* () {
     const outcomes = yield* servers.insertAll(records)
     for (const [index, creation] of fitting.entries()) {
       insertions.set(creation, { _tag: outcomes[index] === "inserted" ? "created" : "port-taken" })
+    }
+    if (outcomes.includes("port-taken")) {
+      // Its server does not count: the creations that it left no quota are tried again.
+      for (const [creation, insertion] of insertions) {
+        if (insertion._tag === "over-quota")
+          insertions.set(creation, { _tag: "refused", reason: insertion.error.detail })
+      }
     }
     const created = fitting.filter((creation) => insertions.get(creation)?._tag === "created")
     yield* pipelined(
@@ -141,9 +159,9 @@ export const makeCreation = Effect.gen(function* () {
       creation.audited?.describe({ id: isCreated ? creation.record.id : null })
     }
     for (const { record } of created) {
-      const { id: server_id, blueprint_id } = record
-      yield* transaction.append({ topic: "server:created", server_id, payload: null }, blueprint_id)
-      yield* transaction.append({ topic: "status", server_id, payload: record.status }, blueprint_id)
+      const { id: server_id } = record
+      yield* transaction.append({ topic: "server:created", server_id, payload: null }, record)
+      yield* transaction.append({ topic: "status", server_id, payload: record.status }, record)
     }
     return creations.flatMap((creation) => insertions.get(creation) ?? [])
   })
@@ -181,8 +199,23 @@ export const makeCreation = Effect.gen(function* () {
     return { definition, placement: needed }
   })
 
+  /** Refuses a creation that is beyond the quota already; its write decides. */
+  const checkQuota = Effect.fnUntraced(function* (quota: QuotaUse["quota"], definition: ServerDefinition) {
+    if (quota === undefined) return
+    const one = { quota, record: { definition } }
+    const refusal = (yield* store.read(usageOf([one]))).refusal(one)
+    if (refusal !== undefined) return yield* refusal
+  })
+
   const plan = Effect.fn("ServerManager.plan")(function* (request: CreateRequest) {
+    const caller = yield* CurrentPrincipal
+    const refusal = creationRefusal(caller, {
+      blueprint_id: request.blueprint_id,
+      labels: request.labels ?? {}
+    })
+    if (refusal !== undefined) return yield* refusal
     const { definition, placement } = yield* prepare(request, serverId(randomBytes(16)))
+    yield* checkQuota(caller?.quota, definition)
     const { candidates, chosen, warnings } = yield* balancer.preview(placement)
     return {
       definition: definitionView(definition),
@@ -193,10 +226,12 @@ export const makeCreation = Effect.gen(function* () {
   })
 
   const createNew = Effect.fnUntraced(function* (request: Decided) {
+    const caller = yield* CurrentPrincipal
     const now = yield* Clock.currentTimeMillis
     const id = serverId(randomBytes(16))
     const created_at = new Date(now).toISOString()
     const { definition, placement } = yield* prepare(request, id)
+    yield* checkQuota(caller?.quota, definition)
 
     const attempt = Effect.gen(function* () {
       const { node_id, allocations } = yield* place(placement)
@@ -219,7 +254,8 @@ export const makeCreation = Effect.gen(function* () {
         updated_at: created_at,
         labels: request.labels ?? {},
         ...(request.name === undefined ? {} : { name: request.name }),
-        ...(request.expires_in === undefined ? {} : { expires_at: expiryOf(now, request.expires_in) })
+        ...(request.expires_in === undefined ? {} : { expires_at: expiryOf(now, request.expires_in) }),
+        ...(caller === undefined ? {} : { created_by: caller.key_id })
       }
       const body = encodeSummary(record, registry.nameOf(node_id), plain)
       const insertion = yield* insert({
@@ -227,6 +263,7 @@ export const makeCreation = Effect.gen(function* () {
         body,
         placement,
         idempotency: request.idempotency,
+        quota: caller?.quota,
         audited: yield* CurrentAudit
       }).pipe(
         (write) => index.creating(record, write),
@@ -246,6 +283,7 @@ export const makeCreation = Effect.gen(function* () {
       if (insertion._tag === "repeated") {
         return yield* repeat(insertion.answer, request.idempotency?.body_hash ?? "")
       }
+      if (insertion._tag === "over-quota") return yield* insertion.error
       reason = insertion._tag === "refused" ? insertion.reason : "its ports are taken"
       yield* journal.catchUp
     }
@@ -265,6 +303,9 @@ export const makeCreation = Effect.gen(function* () {
 
   /** Creates a server; `start`: whether it starts once it is installed. */
   const create = Effect.fn("ServerManager.create")(function* (given: CreateRequest) {
+    const { blueprint_id, labels = {} } = given
+    const refusal = creationRefusal(yield* CurrentPrincipal, { blueprint_id, labels })
+    if (refusal !== undefined) return yield* refusal
     const start =
       given.start ?? (yield* blueprints.starts(given.blueprint_id)) ?? given.startUnlessSaid ?? false
     const created = yield* createOnce({ ...given, start })

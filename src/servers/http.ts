@@ -6,9 +6,10 @@ import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { Authorization } from "../api/Authorization.ts"
 import { conditional } from "../api/conditional.ts"
 import { linkOf, pageAfter } from "../api/link.ts"
-import { CurrentPrincipal, KeyEnds } from "../api/Principal.ts"
+import { CurrentPrincipal, currentRestriction, KeyEnds } from "../api/Principal.ts"
 import { limitResponse } from "../api/rateLimit.ts"
 import { lackingOf } from "../api/rights.ts"
+import { ServerAccess } from "../api/ServerAccess.ts"
 import { CommandsRequest } from "../api/ServersGroup.ts"
 import { CurrentSlsRequest, slsPhase } from "../api/sls.ts"
 import { auditOpened, describeAudit, withoutAudit } from "../domain/AuditedRequest.ts"
@@ -61,6 +62,7 @@ export const ServersHandlers = HttpApiBuilder.group(
     const serveEvents = yield* makeServeEvents
     const { begun } = yield* StreamShutdown
     const keyEnds = yield* KeyEnds
+    const access = yield* ServerAccess
     const streams = yield* OpenStreams
     const tickets = yield* Tickets
     return handlers
@@ -70,8 +72,8 @@ export const ServersHandlers = HttpApiBuilder.group(
           const asked = yield* parseListQuery(query)
           const idsOnly = query.ids_only === "true"
           const stats = !idsOnly && has(include, "stats")
-          if (asked === undefined && !idsOnly && !stats)
-            return yield* conditional(yield* servers.list(include))
+          const isWhole = asked === undefined && (yield* currentRestriction) === undefined
+          if (isWhole && !idsOnly && !stats) return yield* conditional(yield* servers.list(include))
           const page = yield* servers.select(asked ?? wholeList, idsOnly ? undefined : include)
           const { encodeWith } = page
           const withStats = stats ? Effect.map(servers.statsOf(page.ids), encodeWith(include)) : undefined
@@ -264,7 +266,7 @@ export const ServersHandlers = HttpApiBuilder.group(
                 // The socket has no way to answer; the line was not a command, or the server is not up.
                 Effect.catch((error) => Effect.logDebug(`console line refused: ${error.message}`))
               )
-            const revoked = keyEnds(principal)
+            const revoked = Effect.raceFirst(keyEnds(principal), access.ends(params.server))
             return yield* serveConsole(request, lines, send, { shutdown: begun, revoked, replaced })
           },
           Effect.catchTag("LimitReached", limitResponse),

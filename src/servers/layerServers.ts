@@ -16,6 +16,7 @@ import { ServerLifecycle } from "./records/ServerLifecycle.ts"
 import { ServerLocks } from "./records/ServerLocks.ts"
 import { ServerManager } from "./ServerManager.ts"
 import { StatsSampler } from "./StatsSampler.ts"
+import { ServerAccessLayer } from "./serverAccess.ts"
 
 export interface ServersOptions {
   /** Provisioning calls to one node at a time. Default: 64. */
@@ -36,7 +37,7 @@ export interface ServersOptions {
 
 const summaries = Layer.effect(
   ServerSummaries,
-  Effect.map(ServerIndex, ({ labelsOf, latest }) => ServerSummaries.of({ find: latest, labels: labelsOf }))
+  Effect.map(ServerIndex, ({ factsOf, latest }) => ServerSummaries.of({ find: latest, facts: factsOf }))
 )
 
 /**
@@ -59,6 +60,7 @@ export const layerServers = (options: ServersOptions = {}) => {
     ServerExpiry,
     Rollouts.layer,
     rollouts,
+    ServerAccessLayer,
     StatsSampler,
     summaries
   ).pipe(

@@ -1,17 +1,20 @@
 import { isDeepStrictEqual } from "node:util"
 import { Effect, Option } from "effect"
+import { CurrentPrincipal, currentRestriction } from "../api/Principal.ts"
 import { lackingToDelete } from "../api/rights.ts"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { changeOverrides } from "../blueprints/changeOverrides.ts"
 import type { DefinitionChange } from "../domain/DefinitionChange.ts"
 import { changesBetween, revisionOf } from "../domain/definitionChanges.ts"
-import { Conflict, Forbidden } from "../domain/errors.ts"
+import { Conflict, Forbidden, NotFound } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
-import type { ServerPatch } from "../domain/Labels.ts"
+import { admits } from "../domain/KeyLimits.ts"
+import { mergeLabels, type ServerPatch } from "../domain/Labels.ts"
 import type { OverridesChange } from "../domain/Overrides.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
 import { isUnknownToNode, makeNodeCalls } from "./nodeCalls.ts"
+import { changeRefusal } from "./records/callerLimits.ts"
 import { makeDeliver } from "./records/deliver.ts"
 import { makeNodeErrors, type NodeCallError } from "./records/nodeErrors.ts"
 import { notOffline } from "./records/power.ts"
@@ -51,13 +54,29 @@ const daemonTooOld = ({ node_id }: ServerRecord) =>
 const isEarlier = (after: string | null | undefined, before: string | undefined) =>
   typeof after === "string" && (before === undefined || Date.parse(after) < Date.parse(before))
 
-/** Returns a check that refuses what deletes a server that would stay, unless the caller may delete servers. */
-const makeDeletionCheck = Effect.map(lackingToDelete, (lacking) => {
+/**
+ * Returns checks of what the caller may change: nothing of a server that it may not read, nothing after which it could no
+ * longer read the server, and only with the right `delete` what deletes a server that would stay.
+ */
+const makeCallerChecks = Effect.gen(function* () {
+  const lacking = yield* lackingToDelete
+  const restriction = yield* currentRestriction
+  const quota = (yield* CurrentPrincipal)?.quota
   const refuseIf = (deletes: boolean, why: string) =>
     deletes && lacking !== undefined
       ? Effect.fail(new Forbidden({ detail: `the API key lacks${lacking}: ${why}` }))
       : Effect.void
   return {
+    quota,
+    limits: Effect.fnUntraced(function* (
+      record: ServerRecord,
+      next: { readonly blueprint_id?: string; readonly labels?: ServerPatch["labels"] }
+    ) {
+      if (!admits(restriction, record)) return yield* NotFound.server(record.id)
+      const { blueprint_id = record.blueprint_id, labels = {} } = next
+      const refusal = changeRefusal(restriction, { blueprint_id, labels: mergeLabels(record.labels, labels) })
+      if (refusal !== undefined) return yield* refusal
+    }),
     expiry: (record: ServerRecord, expires_at: string | null | undefined) =>
       refuseIf(isEarlier(expires_at, record.expires_at), "the server would expire earlier"),
     save: ({ definition }: ServerRecord, next: ServerDefinition) =>
@@ -115,13 +134,15 @@ export const makeRedefining = Effect.gen(function* () {
     id: ServerId,
     { overrides, ...settings }: ServerChange
   ) {
-    const check = yield* makeDeletionCheck
+    const check = yield* makeCallerChecks
     yield* check.expiry(yield* recordOf(id), settings.expires_at)
-    if (overrides === undefined) return yield* lifecycle.patch(id, settings)
+    const within = (record: ServerRecord) => check.limits(record, settings)
+    if (overrides === undefined) return yield* lifecycle.patch(id, settings, within)
     const by = Effect.fnUntraced(function* (record: ServerRecord) {
+      yield* within(record)
       const changed = yield* changeOverrides(record, overrides, blueprints.resolve)
       yield* check.save(record, changed.definition)
-      return { ...changed, settings } satisfies NewDefinition
+      return { ...changed, settings, quota: check.quota } satisfies NewDefinition
     })
     yield* locks.withLock(id)(redefine(id, by))
   })
@@ -129,18 +150,20 @@ export const makeRedefining = Effect.gen(function* () {
   const upgrade = Effect.fn("ServerManager.upgrade")(function* (id: ServerId, request: UpgradeRequest) {
     const today = (record: ServerRecord) =>
       blueprints.resolve(request.blueprint_id ?? record.blueprint_id, record.overrides ?? {})
+    const check = yield* makeCallerChecks
     const record = yield* recordOf(id)
     const definition = yield* today(record)
+    yield* check.limits(record, definition)
     const upgrade: Upgrade = {
       changes: changesBetween(record.definition, definition),
       revision: revisionOf(definition)
     }
     if (!request.dry_run) {
-      const check = yield* makeDeletionCheck
       const by = Effect.fnUntraced(function* (now: ServerRecord) {
         const definition = yield* today(now)
+        yield* check.limits(now, definition)
         yield* check.save(now, definition)
-        return { definition } satisfies NewDefinition
+        return { definition, quota: check.quota } satisfies NewDefinition
       })
       yield* locks.withLock(id)(redefine(id, by))
     }
@@ -167,14 +190,15 @@ export const makeRedefining = Effect.gen(function* () {
   const reinstall = Effect.fn("ServerManager.reinstall")(function* (
     id: ServerId,
     which: ReinstallDefinition
-  ): Effect.fn.Return<void, NodeCallError> {
+  ): Effect.fn.Return<void, NodeCallError | Forbidden> {
     const record = yield* recordOf(id)
     yield* refuseMoving(id)
     if (record.status === "unknown") return yield* failAway(record)
     if (record.status !== "offline") return yield* notOffline(record)
     const definition = yield* otherDefinition(record, which)
     if (definition !== undefined) {
-      return yield* redefine(id, () => Effect.succeed({ definition, reinstall: true }))
+      const quota = (yield* CurrentPrincipal)?.quota
+      return yield* redefine(id, () => Effect.succeed({ definition, reinstall: true, quota }))
     }
     const daemon = yield* call(record, Effect.succeed)
     yield* Effect.uninterruptibleMask((restore) =>

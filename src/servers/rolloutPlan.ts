@@ -1,10 +1,12 @@
 /** The definitions that a rollout gives to its servers, resolved when it is created (life.md, "Rollouts"). */
 import { Effect, Option } from "effect"
+import { currentRestriction } from "../api/Principal.ts"
 import type { Selector } from "../api/selector.ts"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { revisionOf } from "../domain/definitionChanges.ts"
 import { InvalidRequest, NotFound } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
+import { admits } from "../domain/KeyLimits.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
@@ -49,12 +51,14 @@ export const makePlan = Effect.gen(function* () {
   const index = yield* ServerIndex
 
   const selected = Effect.fnUntraced(function* (selector: Selector) {
-    const page = yield* index.select({ filter: yield* filterOf(selector) })
+    const within = yield* currentRestriction
+    const filter = yield* filterOf(selector)
+    const page = yield* index.select({ filter: within === undefined ? filter : { ...filter, within } })
     const ids = page?.ids ?? []
     const records = new Map<ServerId, ServerRecord>()
     for (const id of [...ids, ...(selector.ids ?? [])]) {
       const record = Option.getOrUndefined(yield* index.find(id))
-      if (record !== undefined) records.set(id, record)
+      if (record !== undefined && admits(within, record)) records.set(id, record)
     }
     const unknown = (selector.ids ?? []).filter((id) => !records.has(id))
     if (unknown.length > 0) return yield* NotFound.server(named(unknown))

@@ -76,7 +76,7 @@ export const WebhookDeliverer = Layer.effectDiscard(
       if (blueprint_id !== undefined && event.blueprint_id !== blueprint_id) return false
       const condition = label === undefined ? undefined : labelCondition(label)
       if (condition === undefined) return true
-      const labels = summaries.labels(event.server_id)
+      const labels = summaries.facts(event.server_id)?.labels
       return labels !== undefined && meets(labels, condition)
     }
 

@@ -200,6 +200,9 @@ layer(Control.layer, { excludeTestServices: true, timeout: "60 seconds" })("comm
           const unused = yield* make("--name", "unused", "--scope", "Node")
           const short = yield* make("--name", "short", "--expires", "90m")
           const gone = yield* make("--name", "gone")
+          const limits =
+            "--server a,b --blueprint kept --label team=a --label tier= --max-servers 3 --max-memory 1024"
+          const limited = yield* make("--name", "ci", "--scope", "Operator", ...limits.split(" "))
           yield* run("keys", "revoke", gone)
           const node = yield* makeSimulatedNode({
             id: "seen",
@@ -216,7 +219,8 @@ layer(Control.layer, { excludeTestServices: true, timeout: "60 seconds" })("comm
             `${used.id} +Node +valid +used +seen +${time}`,
             `${unused} +Node +valid +unused +- +-`,
             `${short} +AppAdmin +valid until ${time} +short +- +-`,
-            `${gone} +AppAdmin +revoked ${time} +gone +- +-`
+            `${gone} +AppAdmin +revoked ${time} +gone +- +-`,
+            `${limited} +Operator \\(servers a,b, blueprints kept, team=a, tier=, at most 3 servers, at most 1024 MiB\\) +valid +ci +- +-`
           ]) {
             assert.match(stdout, new RegExp(`^${line}$`, "m"))
           }

@@ -138,6 +138,17 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
       })
     )
 
+    it.effect("Limit a key to some servers: it creates servers within its limits only", () =>
+      Effect.gen(function* () {
+        const service = yield* Installed
+        const key = (yield* run(printed("docs/keys.md", "limits"), service)).trim()
+        const body = { blueprint_id: "paper" }
+        yield* expectStatus(service, 403, "POST", "/api/servers?dry_run=true", { key, body })
+        const labelled = { ...body, labels: { team: "a" } }
+        yield* expectStatus(service, 200, "POST", "/api/servers?dry_run=true", { key, body: labelled })
+      })
+    )
+
     it.effect("Get the first key", () =>
       Effect.gen(function* () {
         const service = yield* Installed

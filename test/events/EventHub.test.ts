@@ -338,6 +338,7 @@ describe("life, Streams: include and opt-in topics", () => {
         topic: "install",
         server_id: ServerId.make("a"),
         blueprint_id: "b",
+        labels: {},
         at: 0,
         payload: { phase: "installing", step: "pull", progress }
       })

@@ -69,7 +69,7 @@ export class MemoryJournal extends Context.Service<
       })
       return Context.make(Journal, journal).pipe(
         Context.add(MemoryJournal, memory),
-        Context.add(ServerSummaries, { find: (id) => memory.summaries.get(id), labels: () => undefined }),
+        Context.add(ServerSummaries, { find: (id) => memory.summaries.get(id), facts: () => undefined }),
         Context.merge(yield* Layer.build(LiveFeed.layer))
       )
     })

@@ -9,7 +9,7 @@ import { append, freshStore } from "../store/support/database.ts"
 
 const overStore = EventHub.layer({ replayPage: 20 }).pipe(
   Layer.provide([
-    Layer.succeed(ServerSummaries, { find: () => undefined, labels: () => undefined }),
+    Layer.succeed(ServerSummaries, { find: () => undefined, facts: () => undefined }),
     LiveFeed.layer
   ]),
   Layer.provideMerge(freshStore()),

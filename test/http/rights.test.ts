@@ -1,45 +1,22 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { HttpApi } from "effect/http-api"
-import { ApplicationApi } from "../../src/api/ApplicationApi.ts"
 import { neededRights } from "../../src/api/rights.ts"
 import type { KeyScope, Right } from "../../src/domain/KeyScope.ts"
 import { muster } from "../support/command.ts"
 import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
-import { requestTo, type Service } from "../support/Service.ts"
 import { expectStatus, installed, statusOf } from "../support/servers.ts"
 import { assertError, options, service, socket } from "./support/http.ts"
+import { contractRoutes, keyed } from "./support/keyed.ts"
 
-/** Creates a key over the API; returns requests with it. */
-const keyed = Effect.fnUntraced(function* (scope: KeyScope, allow?: ReadonlyArray<Right>) {
-  const api = yield* Muster
-  const { json } = yield* expectStatus(api, 201, "POST", "/api/keys", {
-    body: { name: "test", scope, allow }
-  })
-  const key: string = json.key
-  return { ...api, key, id: json.id, request: requestTo(api.url, key) } satisfies Service & { id: string }
-})
-
-/** Every route of the contract under `/api`, with the right that it needs. */
-const routes: Array<{ readonly method: string; readonly path: string; readonly right: Right | undefined }> =
-  []
-const names: Array<string> = []
-HttpApi.reflect(ApplicationApi, {
-  onGroup: () => {},
-  onEndpoint: ({ endpoint: { identifier, method, path }, group }) => {
-    const name = `${group.identifier}.${identifier}`
-    names.push(name)
-    if (path.startsWith("/api/")) routes.push({ method, path, right: neededRights[name] })
-  }
-})
+const routes = contractRoutes.filter(({ path }) => path.startsWith("/api/"))
 
 layer(service(), options)("keys with limited rights", (it) => {
   describe("operators.md, Keys", () => {
     it.effect("the table of rights names existing routes only", () =>
       Effect.sync(() => {
         assert.deepStrictEqual(
-          Object.keys(neededRights).filter((name) => !names.includes(name)),
+          Object.keys(neededRights).filter((name) => contractRoutes.every((route) => route.name !== name)),
           []
         )
         const open = routes.filter(({ right }) => right === undefined).map(({ path }) => path.split("/")[2])
@@ -64,7 +41,7 @@ layer(service(), options)("keys with limited rights", (it) => {
       { scope: "Operator", allow: ["create", "delete"], may: ["read", "create", "delete"] }
     ])("$scope ($allow) may call the routes that need $may, and no other", ({ allow, may, scope }) =>
       Effect.gen(function* () {
-        const api = yield* keyed(scope, allow)
+        const api = yield* keyed(scope, allow === undefined ? {} : { allow })
         for (const { method, path, right } of routes) {
           const target = path.replaceAll(/:\w+/g, "nothing")
           // A stream stays open.
@@ -125,7 +102,7 @@ layer(service(), options)("keys with limited rights", (it) => {
         assert.isNull(json.expires_at)
         assert.isNull(json.name)
         yield* expectStatus(api, 202, "POST", `${path}/upgrade`)
-        const other = yield* keyed("Operator", ["change", "delete"])
+        const other = yield* keyed("Operator", { allow: ["change", "delete"] })
         yield* expectStatus(other, 200, "PATCH", path, { body: { expires_in: 1000 } })
       })
     )
@@ -147,7 +124,7 @@ layer(service(), options)("keys with limited rights", (it) => {
           403,
           "the API key lacks: console"
         )
-        const watcher = yield* keyed("Operator", ["console"])
+        const watcher = yield* keyed("Operator", { allow: ["console"] })
         const console = yield* socket(watcher, `/api/servers/${id}/console`)
         console.ws.send("from the watcher")
         const whole = yield* socket(yield* keyed("Operator"), `/api/servers/${id}/console`)
@@ -164,7 +141,7 @@ layer(service(), options)("keys with limited rights", (it) => {
     it.effect("keys are created, listed and revoked over the API; a text is shown once", () =>
       Effect.gen(function* () {
         const admin = yield* Muster
-        const { id, key, request } = yield* keyed("Operator", ["power"])
+        const { id, key, request } = yield* keyed("Operator", { allow: ["power"] })
         assert.match(key, /^mst_/)
         const list = yield* expectStatus(admin, 200, "GET", "/api/keys")
         assert.notInclude(list.text, key)

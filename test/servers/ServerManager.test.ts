@@ -4,7 +4,7 @@ import { TestClock } from "effect/testing"
 import { NodeId } from "../../src/domain/Id.ts"
 import { plain } from "../../src/servers/index/summary.ts"
 import { record } from "../support/samples.ts"
-import { makeHarness, request, runHarness } from "./support/harness.ts"
+import { idsOf, makeHarness, request, runHarness } from "./support/harness.ts"
 
 const parse = (read: { readonly body: Uint8Array }) => JSON.parse(new TextDecoder().decode(read.body))
 
@@ -139,7 +139,7 @@ describe("contract 4.4: GET /api/servers", () => {
       for (let n = 0; n < 5; n++) created.push((yield* first.servers.create(request())).id)
       yield* first.settled
       const list = parse(yield* first.servers.list(plain))
-      const ids = yield* first.servers.ids
+      const ids = yield* idsOf(first)
       assert.deepStrictEqual([...ids].sort(), created.sort())
       assert.deepStrictEqual(
         list.map((server: { id: string }) => server.id),

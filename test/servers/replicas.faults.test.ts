@@ -1,8 +1,9 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Deferred, Effect, Exit, Latch, Layer, References, Scope } from "effect"
+import { Context, Deferred, Effect, Exit, Latch, Layer, References, Result, Scope } from "effect"
 import * as fc from "fast-check"
 import { ControlPlane } from "../../src/api/ControlPlane.ts"
+import { CurrentPrincipal, type Principal } from "../../src/api/Principal.ts"
 import { NodeId, type ServerId } from "../../src/domain/Id.ts"
 import { committedDiskBytes, committedMemoryBytes } from "../../src/domain/Limits.ts"
 import type { ServerRecord } from "../../src/domain/Server.ts"
@@ -21,7 +22,7 @@ import { until } from "../support/eventually.ts"
 import { newPostgresDatabase, statementsOn } from "../support/postgresDatabase.ts"
 import { allocation, definition, registration } from "../support/samples.ts"
 import { FakeDaemon } from "./support/FakeDaemon.ts"
-import { blueprintsOf, request } from "./support/harness.ts"
+import { blueprintsOf, idsOf, request } from "./support/harness.ts"
 
 const MIB = 1024 ** 2
 const sizes = [256, 512, 1024] as const
@@ -260,6 +261,31 @@ describe("design: any replica takes any request", () => {
     )
   )
 
+  it.live("operators.md, Keys: two replicas create no more servers than the quotas of a key allow", () =>
+    onDatabase((url) =>
+      Effect.gen(function* () {
+        const { one, other } = yield* withDaemon(url)
+        for (const [quota, most] of [
+          [{ key_id: "key_a", max_servers: 5 }, 5],
+          [{ key_id: "key_b", max_memory: 1000 }, 3]
+        ] as const) {
+          const caller: Principal = { key_id: quota.key_id, name: "a", scope: "Operator", quota }
+          const created = yield* Effect.forEach(
+            Array.from({ length: 10 }, (_, i) => (i % 2 === 0 ? one : other)),
+            (plane) => Effect.result(plane.servers.create(small)),
+            { concurrency: "unbounded" }
+          ).pipe(Effect.provideService(CurrentPrincipal, caller))
+          const refused = created.flatMap((result) => (Result.isFailure(result) ? [result.failure] : []))
+          assert.strictEqual(refused.length, 10 - most)
+          for (const { code, detail } of refused) {
+            assert.strictEqual(code, "403")
+            assert.match(detail, /^quota of the API key: at most /)
+          }
+        }
+      })
+    )
+  )
+
   it.live("a change of one replica appears on all without a request", () =>
     onDatabase((url) =>
       Effect.gen(function* () {
@@ -271,7 +297,7 @@ describe("design: any replica takes any request", () => {
           const written = performance.now()
           yield* until(
             "the other lists it",
-            Effect.map(there.servers.ids, (ids) => ids.includes(id))
+            Effect.map(idsOf(there), (ids) => ids.includes(id))
           )
           times.push(Math.round(performance.now() - written))
           yield* there.servers.remove(id, { force: true })

@@ -1,8 +1,10 @@
 import { randomUUID } from "node:crypto"
 import { type Duration, Effect, Layer, Option, Schedule, Stream } from "effect"
+import { currentRestriction } from "../../api/Principal.ts"
 import type { Unavailable } from "../../domain/errors.ts"
 import type { NodeId } from "../../domain/Id.ts"
 import { serverOf } from "../../domain/Journal.ts"
+import { admits } from "../../domain/KeyLimits.ts"
 import { isUnderway, type Migration } from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { NodeMigrations } from "../../nodes/NodeMigrations.ts"
@@ -169,10 +171,12 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
             const reason = yield* unavailableReason(id)
             if (reason !== undefined) away.set(id, reason)
           }
+          const within = yield* currentRestriction
+          const readable = (some: ReadonlyArray<ServerRecord>) => some.filter((one) => admits(within, one))
           return progressOf({
             node_id,
-            here: yield* index.onNode(node_id),
-            elsewhere,
+            here: readable(yield* index.onNode(node_id)),
+            elsewhere: readable(elsewhere),
             away,
             migrations: new Map(all.map((migration) => [migration.server_id, migration])),
             isDrained: (record) => isDrained(record, asked_at),

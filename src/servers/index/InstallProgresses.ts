@@ -52,7 +52,8 @@ export class InstallProgresses extends Context.Service<
           known.set(id, progress)
           const at = yield* Clock.currentTimeMillis
           const payload = { phase: install.phase, step: step.name, progress }
-          live.publish([{ topic: "install", server_id: id, blueprint_id: record.blueprint_id, at, payload }])
+          const { blueprint_id, labels } = record
+          live.publish([{ topic: "install", server_id: id, blueprint_id, labels, at, payload }])
         }),
         of: ({ id }) => known.get(id)
       })

@@ -1,5 +1,6 @@
 /** The conditions by which a caller selects servers (life.md, "Reading"); all of them must hold. */
 import type { NodeId, ServerId } from "../../domain/Id.ts"
+import { admits, type Restriction } from "../../domain/KeyLimits.ts"
 import { type LabelCondition, meets } from "../../domain/Labels.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import type { ServerStatus } from "../../domain/ServerStatus.ts"
@@ -10,6 +11,8 @@ export interface ServerFilter {
   readonly status?: ServerStatus
   readonly labels: ReadonlyArray<LabelCondition>
   readonly ids?: ReadonlySet<ServerId>
+  /** The servers that the caller may read. */
+  readonly within?: Restriction
   /** The beginning of an id, or a part of a name in lower case. */
   readonly q?: { readonly id: string; readonly name: string }
 }
@@ -17,12 +20,13 @@ export interface ServerFilter {
 export const everyServer: ServerFilter = { labels: [] }
 
 export const matches = (filter: ServerFilter, record: ServerRecord): boolean => {
-  const { blueprint_id, ids, labels, node_id, q, status } = filter
+  const { blueprint_id, ids, labels, node_id, q, status, within } = filter
   return (
     (blueprint_id === undefined || record.blueprint_id === blueprint_id) &&
     (node_id === undefined || record.node_id === node_id) &&
     (status === undefined || record.status === status) &&
     (ids === undefined || ids.has(record.id)) &&
+    admits(within, record) &&
     labels.every((condition) => meets(record.labels, condition)) &&
     (q === undefined || record.id.startsWith(q.id) || (record.name?.toLowerCase().includes(q.name) ?? false))
   )

@@ -6,7 +6,7 @@ import type { CrashSummary } from "../../domain/CrashRecord.ts"
 import type { Unavailable } from "../../domain/errors.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { type JournalEntry, serverOf } from "../../domain/Journal.ts"
-import type { Labels } from "../../domain/Labels.ts"
+import type { RestrictedServer, Restriction } from "../../domain/KeyLimits.ts"
 import type { Migration } from "../../domain/Migration.ts"
 import type { Server, ServerRecord, StatsById } from "../../domain/Server.ts"
 import { isUp, type ServerStatus } from "../../domain/ServerStatus.ts"
@@ -52,14 +52,14 @@ export class ServerIndex extends Context.Service<
      */
     select(request: ListRequest, include?: Include): Effect.Effect<ServerPage | undefined>
     readonly ids: Effect.Effect<ReadonlyArray<ServerId>>
-    /** Returns at most `limit` ids that begin with `prefix`. */
-    withPrefix(prefix: string, limit: number): Effect.Effect<ReadonlyArray<ServerId>>
+    /** Returns at most `limit` ids of admitted servers that begin with `prefix`. */
+    withPrefix(prefix: string, limit: number, within?: Restriction): Effect.Effect<ReadonlyArray<ServerId>>
     /** JSON of one summary. */
     summary(id: ServerId, include: Include): Effect.Effect<Option.Option<Versioned>>
     /** The plain summary of a server, or the last one of a server that was recently here. */
     latest(id: ServerId): Server | undefined
-    /** The labels of a server, or the last ones of a server that was recently here. */
-    labelsOf(id: ServerId): Labels | undefined
+    /** The facts of a server for filters, or the last ones of a server that was recently here. */
+    factsOf(id: ServerId): RestrictedServer | undefined
     /** Returns a latch that each change of a server opens. */
     changeOf(id: ServerId): Effect.Effect<Latch.Latch, never, Scope.Scope>
     lastCrash(id: ServerId): Effect.Effect<CrashSummary | undefined>
@@ -256,13 +256,13 @@ export class ServerIndex extends Context.Service<
             }
           }),
         ids: Effect.sync(() => table.ids),
-        withPrefix: (prefix, limit) => Effect.sync(() => table.withPrefix(prefix, limit)),
+        withPrefix: (prefix, limit, within) => Effect.sync(() => table.withPrefix(prefix, limit, within)),
         summary: (id, include) =>
           Effect.map(compare(plain), () =>
             Option.map(Option.fromUndefinedOr(table.summary(id, include)), readOf)
           ),
         latest: (id) => table.latest(id),
-        labelsOf: (id) => table.labelsOf(id),
+        factsOf: (id) => table.factsOf(id),
         lastCrash: (id) => Effect.sync(() => table.get(id)?.last_crash),
         changeOf: (id) =>
           Effect.acquireRelease(

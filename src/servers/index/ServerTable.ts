@@ -1,7 +1,7 @@
 import type { Today } from "../../blueprints/today.ts"
 import { revisionOf } from "../../domain/definitionChanges.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
-import type { Labels } from "../../domain/Labels.ts"
+import { admits, type RestrictedServer, type Restriction } from "../../domain/KeyLimits.ts"
 import type { Server, ServerRecord, ServerStats, StatsById } from "../../domain/Server.ts"
 import { ServerStatus } from "../../domain/ServerStatus.ts"
 import { everyServer, matches, type ServerFilter } from "./ServerFilter.ts"
@@ -91,7 +91,7 @@ export class ServerTable {
   readonly #counts = new Map<ServerStatus, number>(ServerStatus.literals.map((status) => [status, 0]))
   readonly #nameOf: (node_id: NodeId) => string
   readonly #sorted: Array<Place> = []
-  readonly #deleted = new Map<string, Place & { readonly summary: Server; readonly labels: Labels }>()
+  readonly #deleted = new Map<string, Place & RestrictedServer & { readonly summary: Server }>()
   readonly #cache = new SummaryCache()
   #ids: ReadonlyArray<ServerId> | undefined
   #today: Today | undefined
@@ -121,11 +121,11 @@ export class ServerTable {
     return this.#records.get(id)
   }
 
-  /** Returns at most `limit` ids that begin with `prefix`. */
-  withPrefix(prefix: string, limit: number): ReadonlyArray<ServerId> {
+  /** Returns at most `limit` ids of admitted servers that begin with `prefix`. */
+  withPrefix(prefix: string, limit: number, within?: Restriction): ReadonlyArray<ServerId> {
     const found: Array<ServerId> = []
-    for (const id of this.#records.keys()) {
-      if (id.startsWith(prefix) && found.push(id) === limit) break
+    for (const [id, record] of this.#records) {
+      if (id.startsWith(prefix) && admits(within, record) && found.push(id) === limit) break
     }
     return found
   }
@@ -188,7 +188,7 @@ export class ServerTable {
   remove(id: ServerId): void {
     const record = this.#records.get(id)
     if (record === undefined) return
-    const { created_at, labels, node_id, status } = record
+    const { blueprint_id, created_at, labels, node_id, status } = record
     const summary = this.#summaryOf(record)
     this.#records.delete(id)
     this.#sorted.splice(this.#position(record), 1)
@@ -201,7 +201,7 @@ export class ServerTable {
     this.#count(status, -1)
     this.#ids = undefined
     this.#cache.forget([id])
-    this.#deleted.set(id, { id, created_at, summary, labels })
+    this.#deleted.set(id, { id, blueprint_id, created_at, summary, labels })
     const oldest = this.#deleted.keys().next()
     if (this.#deleted.size > MAX_DELETED && oldest.done !== true) this.#deleted.delete(oldest.value)
   }
@@ -226,9 +226,9 @@ export class ServerTable {
     return record === undefined ? this.#deleted.get(id)?.summary : this.#summaryOf(record)
   }
 
-  /** Returns the labels of a server, or the last ones of a server that was recently here. */
-  labelsOf(id: ServerId): Labels | undefined {
-    return (this.#records.get(id) ?? this.#deleted.get(id))?.labels
+  /** Returns the facts of a server for filters, or the last ones of a server that was recently here. */
+  factsOf(id: ServerId): RestrictedServer | undefined {
+    return this.#records.get(id) ?? this.#deleted.get(id)
   }
 
   /** JSON array of all summaries. */
@@ -262,10 +262,10 @@ export class ServerTable {
     return records.map((record) => this.#piece(variant, record).body)
   }
 
-  /** Returns the servers of a request; undefined: `after` is no server that is or was recently here. */
+  /** Returns the servers of a request; undefined: `after` is no admitted server that is or was recently here. */
   select({ after, filter, limit = Number.POSITIVE_INFINITY }: ListRequest): Selection | undefined {
     const place = after === undefined ? undefined : (this.#records.get(after) ?? this.#deleted.get(after))
-    if (after !== undefined && place === undefined) return undefined
+    if (after !== undefined && (place === undefined || !admits(filter.within, place))) return undefined
     const records: Array<ListedServer> = []
     for (let at = place === undefined ? 0 : this.#positionAfter(place); at < this.#sorted.length; at++) {
       const { id } = this.#sorted[at] ?? {}

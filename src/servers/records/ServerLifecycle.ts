@@ -1,6 +1,6 @@
 import { Context, Effect, Layer, type Option } from "effect"
 import type { Allocations } from "../../domain/Allocation.ts"
-import type { Conflict, InvalidRequest, NotFound, Unavailable } from "../../domain/errors.ts"
+import type { Conflict, Forbidden, InvalidRequest, NotFound, Unavailable } from "../../domain/errors.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { ServerPatch } from "../../domain/Labels.ts"
 import type { DaemonServer, Report, TakenPort } from "../../domain/NodeMessages.ts"
@@ -49,27 +49,29 @@ export class ServerLifecycle extends Context.Service<
     /** Undoes {@link reinstall}, unless the node has reported an installation since. */
     undoReinstall(before: ServerRecord): Effect.Effect<void, Unavailable>
     /**
-     * Changes name, labels and expiry.
+     * Changes name, labels and expiry, unless the check of the present record fails.
      *
      * @error Conflict       the server is being deleted
      * @error InvalidRequest too many labels
      */
-    patch(
+    patch<E = never>(
       id: ServerId,
-      change: ServerPatch
-    ): Effect.Effect<void, NotFound | Conflict | InvalidRequest | Unavailable>
+      change: ServerPatch,
+      check?: (record: ServerRecord) => Effect.Effect<void, E>
+    ): Effect.Effect<void, NotFound | Conflict | InvalidRequest | Unavailable | E>
     /**
      * Changes the definition of a server, its overrides and its reservation in one write; {@link Provisioner} delivers
      * it to the node. `by` decides on the present record, and only reads memory.
      *
      * @error Conflict    the server is being deleted or migrates, needs more ports, or is to be reinstalled and not offline
      * @error InvalidRequest too many labels
+     * @error Forbidden      the quota of the key does not allow the memory limit
      * @error Unavailable the limits do not fit on the node
      */
     redefine<E = never>(
       id: ServerId,
       by: (record: ServerRecord) => Effect.Effect<NewDefinition, E>
-    ): Effect.Effect<Redefined, NotFound | Conflict | InvalidRequest | Unavailable | E>
+    ): Effect.Effect<Redefined, NotFound | Conflict | Forbidden | InvalidRequest | Unavailable | E>
     /** Records that the node has accepted the definition of a time. */
     delivered(id: ServerId, defined_at: number): Effect.Effect<void, Unavailable>
     /** Publishes that a server expires soon, once for each expiry. */

@@ -4,7 +4,7 @@ import { Effect, Option } from "effect"
 import type { SqlError } from "effect/sql"
 import type { NodeId } from "../../domain/Id.ts"
 import { pendingInstall } from "../../domain/InstallState.ts"
-import type { Change } from "../../domain/Journal.ts"
+import type { Change, ChangedServer } from "../../domain/Journal.ts"
 import type { Migration } from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { LoadBalancer, type Placement, placementOf } from "../../nodes/LoadBalancer.ts"
@@ -20,9 +20,9 @@ export const makeMigrationRecords = Effect.gen(function* () {
   const rooms = yield* CapacityRepo
   const balancer = yield* LoadBalancer
 
-  const append = Effect.fnUntraced(function* (record: Pick<ServerRecord, "blueprint_id">, change: Change) {
+  const append = Effect.fnUntraced(function* (record: ChangedServer, change: Change) {
     const transaction = yield* Transaction
-    yield* transaction.append(change, record.blueprint_id)
+    yield* transaction.append(change, record)
   })
 
   const save = Effect.fnUntraced(function* (record: ServerRecord, migration: Migration) {
@@ -42,7 +42,7 @@ export const makeMigrationRecords = Effect.gen(function* () {
 
   /** Makes a node delete its files of a server. */
   const deleteOn = Effect.fnUntraced(function* (
-    record: Pick<ServerRecord, "id" | "blueprint_id">,
+    record: ChangedServer & Pick<ServerRecord, "id">,
     node_id: NodeId
   ): Effect.fn.Return<void, SqlError.SqlError, Transaction> {
     yield* migrations.addDeletion({ server_id: record.id, node_id })

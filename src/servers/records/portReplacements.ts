@@ -39,7 +39,7 @@ export const makePortReplacements = Effect.gen(function* () {
     before: ServerRecord,
     allocations: ServerRecord["allocations"]
   ) {
-    const { blueprint_id, id: server_id, node_id } = before
+    const { id: server_id, node_id } = before
     const record = yield* replaceable(node_id, server_id)
     if (JSON.stringify(record.allocations) !== JSON.stringify(before.allocations)) return "changed" as const
     const outcome = yield* servers.replacePorts(record, allocations)
@@ -47,7 +47,7 @@ export const makePortReplacements = Effect.gen(function* () {
     const transaction = yield* Transaction
     yield* transaction.append(
       { topic: "server:placed", server_id, payload: { node_id, allocations } },
-      blueprint_id
+      record
     )
     return outcome
   })

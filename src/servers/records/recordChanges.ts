@@ -43,7 +43,7 @@ export const makeRecordChanges = Effect.gen(function* () {
   ) {
     const outcome = yield* migrationRecords.settle(record, decided)
     const transaction = yield* Transaction
-    const append = (change: Change) => transaction.append(change, record.blueprint_id)
+    const append = (change: Change) => transaction.append(change, record)
     const server_id = record.id
     if (outcome.destroys !== true) {
       yield* servers.set(server_id, {
@@ -84,6 +84,7 @@ export const makeRecordChanges = Effect.gen(function* () {
     }
     if (outcome.destroys === true) {
       if (record.node_id !== removedFrom) yield* migrationRecords.deleteOn(record, record.node_id)
+      if (Object.keys(record.labels).length > 0) yield* crashes.keepLabels(server_id, record.labels)
       yield* servers.remove(server_id)
       yield* append({ topic: "deleted", server_id, payload: null })
     }

@@ -4,6 +4,7 @@ import { changesBetween } from "../../domain/definitionChanges.ts"
 import { Conflict, NotFound, Unavailable } from "../../domain/errors.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import { pendingInstall } from "../../domain/InstallState.ts"
+import type { Quota } from "../../domain/KeyLimits.ts"
 import type { ServerPatch } from "../../domain/Labels.ts"
 import { committedDiskBytes, committedMemoryBytes } from "../../domain/Limits.ts"
 import { isUnderway } from "../../domain/Migration.ts"
@@ -17,6 +18,7 @@ import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { portsOf } from "../../store/repos/serverRows.ts"
 import { Store, Transaction } from "../../store/Store.ts"
+import { raiseRefusal, raisesMemory } from "./callerLimits.ts"
 import { isBeingDeleted, isMoving, notOffline } from "./power.ts"
 import type { RecordChanges } from "./recordChanges.ts"
 import { settingsOf } from "./settings.ts"
@@ -28,6 +30,8 @@ export interface NewDefinition {
   readonly overrides?: Overrides
   /** Whether the server is installed again; it must be offline. */
   readonly reinstall?: boolean
+  /** The quota of the key that requests more memory; default: none. */
+  readonly quota?: Quota | undefined
   /** Changed in the same write. */
   readonly settings?: ServerPatch
 }
@@ -52,9 +56,9 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
   const balancer = yield* LoadBalancer
   const capacity = yield* CapacityRepo
 
-  const append = Effect.fnUntraced(function* ({ blueprint_id, id: server_id }: ServerRecord) {
+  const append = Effect.fnUntraced(function* (record: ServerRecord) {
     const transaction = yield* Transaction
-    yield* transaction.append({ topic: "server:changed", server_id, payload: null }, blueprint_id)
+    yield* transaction.append({ topic: "server:changed", server_id: record.id, payload: null }, record)
   })
 
   /** Refuses a definition that the node of its server cannot run, or whose larger limits do not fit there. */
@@ -81,6 +85,17 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
       detail: `the limits do not fit on node ${node_id}: ${reason}`,
       hint: "Choose lower limits, or free capacity on the node."
     })
+  })
+
+  const checkQuota = Effect.fnUntraced(function* (
+    quota: Quota | undefined,
+    before: ServerRecord,
+    record: ServerRecord
+  ) {
+    if (quota?.max_memory === undefined) return
+    if (!raisesMemory(before.definition.limits, record.definition.limits)) return
+    const refusal = raiseRefusal(quota, yield* servers.createdBy(quota.key_id), before, record)
+    if (refusal !== undefined) return yield* refusal
   })
 
   const redefine = Effect.fnUntraced(function* <E>(
@@ -123,6 +138,7 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
             }
           })
     }
+    yield* checkQuota(asked.quota, before, record)
     yield* checkFits(before, record)
     yield* servers.redefine(record)
     yield* append(record)

@@ -73,19 +73,25 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
     return record
   })
 
-  const patch = Effect.fnUntraced(function* (id: ServerId, change: ServerPatch) {
+  const patch = Effect.fnUntraced(function* <E>(
+    id: ServerId,
+    change: ServerPatch,
+    check?: (record: ServerRecord) => Effect.Effect<void, E>
+  ) {
     const record = Option.getOrUndefined(yield* servers.lock(id))
     if (record === undefined) return yield* NotFound.server(id)
+    if (check !== undefined) yield* check(record)
     if (yield* servers.isRemoving(id)) return yield* isBeingDeleted(id)
     yield* servers.set(id, yield* settingsOf(record, change))
     const { append } = yield* Transaction
-    yield* append({ topic: "server:changed", server_id: record.id, payload: null }, record.blueprint_id)
+    yield* append({ topic: "server:changed", server_id: record.id, payload: null }, record)
   })
 
-  const announceExpiry = Effect.fnUntraced(function* ({ blueprint_id, expires_at, id }: ServerRecord) {
+  const announceExpiry = Effect.fnUntraced(function* (record: ServerRecord) {
+    const { expires_at, id } = record
     if (expires_at === undefined || !(yield* servers.announceExpiry(id, expires_at))) return
     const { append } = yield* Transaction
-    yield* append({ topic: "server:expiring", server_id: id, payload: expires_at }, blueprint_id)
+    yield* append({ topic: "server:expiring", server_id: id, payload: expires_at }, record)
   })
 
   return {
@@ -97,7 +103,8 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
     undoReinstall: (before: ServerRecord) => Effect.asVoid(write(undoReinstall(before))),
     beginRemoval: (id: ServerId, onlyIf?: (record: ServerRecord) => boolean) =>
       write(beginRemoval(id, onlyIf)),
-    patch: (id: ServerId, change: ServerPatch) => write(patch(id, change)),
+    patch: <E>(id: ServerId, change: ServerPatch, check?: (record: ServerRecord) => Effect.Effect<void, E>) =>
+      write(patch(id, change, check)),
     giveUpRemoval: (id: ServerId) => write(servers.setRemoving(id, false)),
     remove: (id: ServerId, from?: string) =>
       Effect.map(write(change(id, () => ({ destroys: true }), from)), (changed) => changed !== undefined)

@@ -1,7 +1,8 @@
 /** The statements on the tables `journal` and its counter; nothing here knows of followers or commits. */
 import { Array as Arr, Clock, Effect, Schema } from "effect"
 import type { SqlClient, SqlError, Statement } from "effect/sql"
-import type { Change, JournalBounds, JournalEntry } from "../../domain/Journal.ts"
+import type { Change, ChangedServer, JournalBounds, JournalEntry } from "../../domain/Journal.ts"
+import { Labels } from "../../domain/Labels.ts"
 import { pipelined } from "../sql/pipelined.ts"
 import { IntColumn, JsonColumn, readRows } from "../sql/rows.ts"
 import { changeRow, decodeChange } from "./changeRow.ts"
@@ -12,19 +13,19 @@ const EntryRow = Schema.Struct({
   topic: Schema.String,
   server_id: Schema.String,
   blueprint_id: Schema.String,
+  labels: Schema.NullOr(JsonColumn(Labels)),
   payload: JsonColumn(Schema.Json)
 })
 const readEntries = readRows(EntryRow)
 const readBounds = readRows(Schema.Struct({ newest: IntColumn, oldest: Schema.NullOr(IntColumn) }))
 const readCursors = readRows(Schema.Struct({ cursor: IntColumn }))
 const readValues = readRows(Schema.Struct({ value: IntColumn }))
-/** Rows of one INSERT: six parameters each, well below what either database takes. */
+/** Rows of one INSERT: seven parameters each, well below what either database takes. */
 const INSERT_ROWS = 500
 
 /** A change that waits for its cursor. */
-export interface PendingChange {
+export interface PendingChange extends ChangedServer {
   readonly change: Change
-  readonly blueprint_id: string
 }
 
 export const journalTable = (sql: SqlClient.SqlClient) => {
@@ -58,9 +59,13 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
   ): Effect.fn.Return<void, SqlError.SqlError> {
     const last = entries.at(-1)
     if (last === undefined) return
-    const rows = entries.map(({ change, ...entry }) => {
+    const rows = entries.map(({ change, labels, ...entry }) => {
       const { payload, server_id, topic } = changeRow(change)
-      return { ...entry, topic, server_id, payload: JSON.stringify(payload) }
+      const texts = {
+        labels: labels === undefined ? null : JSON.stringify(labels),
+        payload: JSON.stringify(payload)
+      }
+      return { ...entry, topic, server_id, ...texts }
     })
     yield* pipelined(
       sql`UPDATE counters SET value = ${last.cursor} WHERE name = 'journal' RETURNING value ${notifyClause}`
@@ -77,11 +82,17 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
     limit: number
   ): Effect.fn.Return<ReadonlyArray<JournalEntry>, SqlError.SqlError> {
     const rows = yield* readEntries(
-      sql`SELECT cursor, at, topic, server_id, blueprint_id, payload FROM journal
+      sql`SELECT cursor, at, topic, server_id, blueprint_id, labels, payload FROM journal
           WHERE cursor > ${after} AND cursor <= ${upTo} ORDER BY cursor LIMIT ${limit}`
     )
-    return yield* Effect.forEach(rows, ({ cursor, at, blueprint_id, ...row }) =>
-      Effect.map(decodeChange(row), (change) => ({ cursor, at, blueprint_id, change }))
+    return yield* Effect.forEach(rows, ({ cursor, at, blueprint_id, labels, ...row }) =>
+      Effect.map(decodeChange(row), (change) => ({
+        cursor,
+        at,
+        blueprint_id,
+        ...(labels === null ? {} : { labels }),
+        change
+      }))
     )
   })
 

@@ -22,6 +22,7 @@ import { webhooks } from "./0016_webhooks.ts"
 import { expiryAnnounced } from "./0017_expiry_announced.ts"
 import { keyGrants } from "./0018_key_grants.ts"
 import { audit } from "./0019_audit.ts"
+import { keyRestrictions } from "./0020_key_restrictions.ts"
 
 /** The table of applied migrations. */
 export const MIGRATIONS_TABLE = "muster_migrations"
@@ -47,7 +48,8 @@ const migrations = {
   "0016_webhooks": webhooks,
   "0017_expiry_announced": expiryAnnounced,
   "0018_key_grants": keyGrants,
-  "0019_audit": audit
+  "0019_audit": audit,
+  "0020_key_restrictions": keyRestrictions
 }
 
 /** The schema version of this program. */

@@ -1,8 +1,12 @@
 import { Clock, Context, Effect, Layer, Schema } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { SqlClient, type SqlError, type Statement } from "effect/sql"
 import { type CrashRecord, CrashSummary } from "../../domain/CrashRecord.ts"
+import { ServerId } from "../../domain/Id.ts"
+import type { RestrictedServer } from "../../domain/KeyLimits.ts"
+import { Labels } from "../../domain/Labels.ts"
 import { IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import type { Transaction } from "../write/Transaction.ts"
+import { encodeLabels } from "./serverRows.ts"
 
 /** Crashes of each blueprint that are kept. */
 export const CrashesKept = Context.Reference("muster/store/CrashesKept", { defaultValue: () => 20 })
@@ -15,6 +19,8 @@ export interface CrashQuery {
   readonly since?: number
   /** The crashes that are older than the one with this id. */
   readonly after?: string
+  /** Only crashes of these servers: those of a deleted one are decided on its last labels. */
+  readonly mayRead?: (server: RestrictedServer) => boolean
   readonly limit: number
 }
 
@@ -22,6 +28,14 @@ const readRecords = readRows(
   Schema.Struct({ summary: JsonColumn(CrashSummary), lines: JsonColumn(Schema.Array(Schema.String)) })
 )
 const readSummaries = readRows(Schema.Struct({ summary: JsonColumn(CrashSummary) }))
+const readFacts = readRows(
+  Schema.Struct({
+    id: Schema.String,
+    server_id: ServerId,
+    blueprint_id: Schema.String,
+    labels: Schema.NullOr(JsonColumn(Labels))
+  })
+)
 const readTimes = readRows(Schema.Struct({ recorded_at: IntColumn }))
 const encodeSummary = writeRow(JsonColumn(CrashSummary))
 
@@ -31,7 +45,9 @@ export class CrashRepo extends Context.Service<
   {
     /** Adds a record, and removes the oldest of the blueprint beyond {@link CrashesKept}. */
     add(record: CrashRecord): Effect.Effect<void, SqlError.SqlError, Transaction>
-    /** Undefined: no crash has the id `after`. */
+    /** Records the labels of a server that is deleted. */
+    keepLabels(id: ServerId, labels: Labels): Effect.Effect<void, SqlError.SqlError, Transaction>
+    /** Undefined: no crash has the id `after`, or the caller may not read it. */
     find(query: CrashQuery): Effect.Effect<ReadonlyArray<CrashRecord> | undefined, SqlError.SqlError>
     /** The last crash of each server that has one. */
     readonly last: Effect.Effect<ReadonlyArray<CrashSummary>, SqlError.SqlError>
@@ -53,10 +69,34 @@ export class CrashRepo extends Context.Service<
           ORDER BY recorded_at DESC, id DESC LIMIT ${kept})`
       })
 
+      /** The crashes of a caller that may not read all of them: the limit counts those that it may read. */
+      const findSome = Effect.fnUntraced(function* (
+        conditions: ReadonlyArray<Statement.Fragment>,
+        options: Required<Pick<CrashQuery, "limit" | "mayRead">> & { readonly after: string | undefined }
+      ) {
+        const { after, limit, mayRead } = options
+        const where = conditions.length === 0 ? sql`1 = 1` : sql.and(conditions)
+        const facts =
+          yield* readFacts(sql`SELECT id, server_id, blueprint_id, labels FROM crashes WHERE ${where}
+          ORDER BY recorded_at DESC, id DESC`)
+        const ids = facts.flatMap(({ blueprint_id, id, labels, server_id }) =>
+          mayRead({ id: server_id, blueprint_id, labels: labels ?? {} }) ? [id] : []
+        )
+        const place = after === undefined ? -1 : ids.indexOf(after)
+        if (after !== undefined && place === -1) return undefined
+        const page = ids.slice(place + 1, place + 1 + limit)
+        if (page.length === 0) return []
+        const rows = yield* readRecords(
+          sql`SELECT summary, lines FROM crashes WHERE ${sql.in("id", page)} ORDER BY recorded_at DESC, id DESC`
+        )
+        return rows.map(({ lines, summary }) => ({ ...summary, lines }))
+      })
+
       const find = Effect.fn("CrashRepo.find")(function* (query: CrashQuery) {
-        const { after, limit, since, ...equal } = query
+        const { after, limit, mayRead, since, ...equal } = query
         const conditions = Object.entries(equal).map(([column, value]) => sql`${sql(column)} = ${value}`)
         if (since !== undefined) conditions.push(sql`recorded_at >= ${since}`)
+        if (mayRead !== undefined) return yield* findSome(conditions, { after, limit, mayRead })
         if (after !== undefined) {
           const [place] = yield* readTimes(sql`SELECT recorded_at FROM crashes WHERE id = ${after}`)
           if (place === undefined) return undefined
@@ -74,6 +114,9 @@ export class CrashRepo extends Context.Service<
 
       return CrashRepo.of({
         add,
+        keepLabels: Effect.fn("CrashRepo.keepLabels")(function* (id, labels) {
+          yield* sql`UPDATE crashes SET labels = ${yield* encodeLabels(labels)} WHERE server_id = ${id}`
+        }),
         find,
         last: Effect.map(readSummaries(sql`SELECT summary FROM crashes ORDER BY recorded_at, id`), (rows) => [
           ...new Map(rows.map(({ summary }) => [summary.server_id, summary])).values()

@@ -1,5 +1,6 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import { hasQuota, isRestricted } from "../../domain/KeyLimits.ts"
 import { KeyGrant, keyGrantFields } from "../../domain/KeyScope.ts"
 import { firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import { keysChanged } from "../write/keysChanged.ts"
@@ -49,7 +50,7 @@ export class KeyRepo extends Context.Service<
       })
       const all = Effect.map(
         readAll(
-          sql`SELECT id, name, scope, access, hash, created_at, expires_at, revoked_at FROM api_keys
+          sql`SELECT id, name, scope, access, limited_access, hash, created_at, expires_at, revoked_at FROM api_keys
             ORDER BY created_at, id`
         ),
         (rows) => rows.map(recordOf)
@@ -63,26 +64,44 @@ export class KeyRepo extends Context.Service<
   )
 }
 
-const { allow: _, scope: __, ...columns } = KeyRecord.fields
+const { created_at, expires_at, hash, id, name, revoked_at } = KeyRecord.fields
 
 const KeyRow = Schema.Struct({
-  ...columns,
+  id,
+  name,
+  hash,
+  created_at,
+  expires_at,
+  revoked_at,
   /** The scope, as every version knows it. */
   scope: Schema.Literals(["AppAdmin", "Node", "Metrics"]),
   /** The scope and rights of a key with another scope; the column `scope` is then `Metrics`. */
-  access: Schema.NullOr(JsonColumn(KeyGrant))
+  access: Schema.NullOr(JsonColumn(KeyGrant)),
+  /** The same of a key with limits, which an earlier version would read without them; `access` is then null. */
+  limited_access: Schema.NullOr(JsonColumn(KeyGrant))
 })
 const encode = writeRow(KeyRow)
 const readAll = readRows(KeyRow)
 
-const rowOf = ({ allow, scope, ...record }: KeyRecord): typeof KeyRow.Type =>
-  scope === "Operator" || scope === "ReadOnly"
-    ? { ...record, scope: "Metrics", access: { scope, ...(allow === undefined ? {} : { allow }) } }
-    : { ...record, scope, access: null }
+const rowOf = (key: KeyRecord): typeof KeyRow.Type => {
+  const { created_at, expires_at, hash, id, name, revoked_at, scope, ...limits } = key
+  const row = { id, name, hash, created_at, expires_at, revoked_at }
+  if (scope !== "Operator" && scope !== "ReadOnly") {
+    return { ...row, scope, access: null, limited_access: null }
+  }
+  const grant = { scope, ...limits }
+  const isLimited = isRestricted(limits) || hasQuota(limits)
+  return {
+    ...row,
+    scope: "Metrics",
+    access: isLimited ? null : grant,
+    limited_access: isLimited ? grant : null
+  }
+}
 
-const recordOf = ({ access, scope, ...record }: typeof KeyRow.Type): KeyRecord => ({
+const recordOf = ({ access, limited_access, scope, ...record }: typeof KeyRow.Type): KeyRecord => ({
   ...record,
-  ...(access ?? { scope })
+  ...(limited_access ?? access ?? { scope })
 })
 
 const readVersion = firstRow(Schema.Struct({ value: IntColumn }))

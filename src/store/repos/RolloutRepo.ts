@@ -52,6 +52,13 @@ const readPlaces = readRows(Schema.Struct({ created_at: Schema.String }))
 
 const noServers: RolloutCounts = { queued: 0, changing: 0, waiting: 0, done: 0, failed: 0 }
 
+/** A page of rollouts. */
+interface RolloutPage {
+  readonly limit: number
+  readonly after?: string
+  readonly created_by?: string
+}
+
 /** Rows of a rollout: its servers that remain to be changed, and the definitions of revisions. */
 export interface RolloutPart {
   readonly rollout_id: string
@@ -77,11 +84,8 @@ export class RolloutRepo extends Context.Service<
     /** Removes the parts of rollouts that were not inserted: of one, or of all. */
     removeParts(id?: string): Write<void>
     find(id: string): Read<Option.Option<RolloutRecord>>
-    /** Returns rollouts, newest first; undefined: no rollout has the id `after`. */
-    list(page: {
-      readonly limit: number
-      readonly after?: string
-    }): Read<ReadonlyArray<RolloutRecord> | undefined>
+    /** Returns rollouts, newest first; undefined: none has the id `after`. `created_by`: only those of this key. */
+    list(page: RolloutPage): Read<ReadonlyArray<RolloutRecord> | undefined>
     /** Rollouts that are not over. */
     readonly unfinished: Read<ReadonlyArray<RolloutRecord>>
     save(rollout: RolloutRecord): Write<void>
@@ -118,7 +122,7 @@ export class RolloutRepo extends Context.Service<
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const select = sql`SELECT id, state, settings, total, done, rolled_back, canary_left, rolling_back, reason, created_at,
-        finished_at FROM rollouts`
+        finished_at, created_by FROM rollouts`
       const over = sql`state IN ('done', 'failed', 'rolled_back', 'aborted')`
 
       const prune = Effect.gen(function* () {
@@ -170,22 +174,19 @@ export class RolloutRepo extends Context.Service<
         yield* sql`DELETE FROM rollout_definitions WHERE ${parts}`
       })
 
-      const list = Effect.fn("RolloutRepo.list")(function* (page: {
-        readonly limit: number
-        readonly after?: string
-      }) {
-        const { after, limit } = page
+      const list = Effect.fn("RolloutRepo.list")(function* ({ after, created_by, limit }: RolloutPage) {
+        const own = created_by === undefined ? sql`1 = 1` : sql`created_by = ${created_by}`
         const [place] =
           after === undefined
             ? []
-            : yield* readPlaces(sql`SELECT created_at FROM rollouts WHERE id = ${after}`)
+            : yield* readPlaces(sql`SELECT created_at FROM rollouts WHERE id = ${after} AND ${own}`)
         if (after !== undefined && place === undefined) return undefined
         const where =
           place === undefined
             ? sql`1 = 1`
             : sql`(created_at < ${place.created_at} OR (created_at = ${place.created_at} AND id < ${after}))`
         return yield* readRollouts(
-          sql`${select} WHERE ${where} ORDER BY created_at DESC, id DESC LIMIT ${limit}`
+          sql`${select} WHERE ${own} AND ${where} ORDER BY created_at DESC, id DESC LIMIT ${limit}`
         )
       })
 

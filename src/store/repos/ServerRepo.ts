@@ -1,10 +1,10 @@
-import { Array as Arr, Context, Effect, Layer, type Option, Schema } from "effect"
+import { Array as Arr, Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import type { Allocations } from "../../domain/Allocation.ts"
 import { ServerId } from "../../domain/Id.ts"
 import { nowText } from "../../domain/nowText.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
-import { readRows } from "../sql/rows.ts"
+import { firstRow, IntColumn, readRows } from "../sql/rows.ts"
 import { isUniqueViolation } from "../sql/sqlErrors.ts"
 import type { Transaction } from "../write/Transaction.ts"
 import { deleteReservations, holdingRow, insertReservations } from "./reservationRows.ts"
@@ -19,6 +19,7 @@ import {
   readServers
 } from "./serverRows.ts"
 
+const readUsage = firstRow(Schema.Struct({ servers: IntColumn, memory_bytes: IntColumn }))
 const readIds = readRows(Schema.Struct({ server_id: ServerId }))
 
 type Write<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
@@ -73,6 +74,10 @@ export class ServerRepo extends Context.Service<
     /** Deletes the record and its reservations. */
     remove(id: ServerId): Write<void>
     find(ids: ReadonlyArray<ServerId>): Effect.Effect<ReadonlyArray<ServerRecord>, SqlError.SqlError>
+    /** The servers that a key has created: their number and the memory that placement counts for them, in bytes. */
+    createdBy(
+      key_id: string
+    ): Effect.Effect<{ readonly servers: number; readonly memory_bytes: number }, SqlError.SqlError>
     /** Every record, by id. */
     readonly all: Effect.Effect<ReadonlyArray<ServerRecord>, SqlError.SqlError>
   }
@@ -82,7 +87,7 @@ export class ServerRepo extends Context.Service<
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const select = sql`SELECT id, blueprint_id, node_id, allocations, overrides, definition, redefinition, status,
-        install, start_pending, restart, last_sequence, created_at, name, labels, expires_at, updated_at FROM servers`
+        install, start_pending, restart, last_sequence, created_at, name, labels, expires_at, created_by, updated_at FROM servers`
 
       const insertRows = Effect.fnUntraced(function* (records: ReadonlyArray<ServerRecord>) {
         const rows = yield* Effect.forEach(records, encodeServer)
@@ -235,6 +240,14 @@ export class ServerRepo extends Context.Service<
             )
           ),
         find,
+        // A migrating server has two reservations.
+        createdBy: (key_id) =>
+          Effect.map(
+            readUsage(sql`SELECT COUNT(*) AS servers, COALESCE(SUM(memory_bytes), 0) AS memory_bytes FROM (
+              SELECT MAX(memory_bytes) AS memory_bytes FROM servers JOIN holdings ON holdings.server_id = servers.id
+              WHERE created_by = ${key_id} GROUP BY servers.id) AS own`),
+            Option.getOrElse(() => ({ servers: 0, memory_bytes: 0 }))
+          ),
         all: readServers(sql`${select} ORDER BY id`)
       })
     })

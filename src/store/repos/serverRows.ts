@@ -21,6 +21,7 @@ const ServerRow = Schema.Struct({
   name: Schema.NullOr(Schema.String),
   labels: Schema.NullOr(JsonColumn(Labels)),
   expires_at: Schema.NullOr(Schema.String),
+  created_by: Schema.NullOr(Schema.String),
   updated_at: Schema.NullOr(Schema.String)
 })
 const encodeRow = writeRow(ServerRow)
@@ -33,7 +34,8 @@ export const encodeServer = (record: ServerRecord) =>
     redefinition: record.redefinition ?? null,
     restart: record.restart ?? null,
     name: record.name ?? null,
-    expires_at: record.expires_at ?? null
+    expires_at: record.expires_at ?? null,
+    created_by: record.created_by ?? null
   })
 
 export const encodeRestart = writeRow(Schema.NullOr(JsonColumn(RestartState)))
@@ -45,6 +47,7 @@ export const encodeLabels = writeRow(JsonColumn(Labels))
 export const encodeInstall = writeRow(JsonColumn(InstallState))
 
 const toRecord = ({
+  created_by,
   expires_at,
   name,
   overrides,
@@ -59,6 +62,7 @@ const toRecord = ({
   ...(restart === null ? {} : { restart }),
   ...(name === null ? {} : { name }),
   ...(expires_at === null ? {} : { expires_at }),
+  ...(created_by === null ? {} : { created_by }),
   ...(overrides === null ? {} : { overrides })
 })
 

@@ -64,9 +64,13 @@ export const makeKind = <Request, A, E>(sql: SqlClient.SqlClient, mutation: Muta
     const carryOut = (some: ReadonlyArray<Entry<Request, A, E>>): Effect.Effect<void, SqlError.SqlError> => {
       const appended: Array<PendingChange> = []
       const transaction = Transaction.of({
-        append: (change, blueprint_id = "") =>
+        append: (change, { blueprint_id, labels = {} } = { blueprint_id: "" }) =>
           Effect.map(encodeChange(change), () => {
-            appended.push({ change, blueprint_id })
+            appended.push({
+              change,
+              blueprint_id,
+              ...(Object.keys(labels).length === 0 ? {} : { labels })
+            })
           })
       })
       const [first] = some

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { NodeId, ServerId } from "../../../src/domain/Id.ts"
 import { until } from "../../support/eventually.ts"
-import { makeHarness, request, runHarness } from "../support/harness.ts"
+import { idsOf, makeHarness, request, runHarness } from "../support/harness.ts"
 
 /** A server without a creation. */
 const unknownServer = {
@@ -297,7 +297,7 @@ describe("node-protocol, Placement and ports: no port leaks", () => {
         seed = (seed * 1103515245 + 12345) % 2147483648
         return Math.floor((seed / 2147483648) * below)
       }
-      const someone = Effect.map(plane.servers.ids, (ids) => ids[random(ids.length)] ?? ServerId.make("none"))
+      const someone = Effect.map(idsOf(plane), (ids) => ids[random(ids.length)] ?? ServerId.make("none"))
       for (let step = 0; step < 150; step++) {
         const blueprint_id = ["survival", "lobby", "two-ports"][random(3)] ?? "survival"
         const id = yield* someone

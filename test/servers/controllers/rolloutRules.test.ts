@@ -30,6 +30,7 @@ const rollout = (
   reason: null,
   created_at: at,
   finished_at: null,
+  created_by: null,
   ...change
 })
 

@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import { includeOf, plain } from "../../../src/servers/index/summary.ts"
 import { allocations, record } from "../../support/samples.ts"
 import { FakeNodes } from "../support/FakeNodes.ts"
-import { makeHarness, request, runHarness } from "../support/harness.ts"
+import { idsOf, makeHarness, request, runHarness } from "../support/harness.ts"
 
 describe("design, Deployments: replicas are equal", () => {
   it.live("changes of another process appear, and its ports are reserved and released", () =>
@@ -20,12 +20,12 @@ describe("design, Deployments: replicas are equal", () => {
       yield* here.publish("n1", "connected")
       const mine = yield* one.servers.create(request())
       assert.strictEqual(JSON.parse(mine.body).allocations.default.port, 25566)
-      assert.deepStrictEqual((yield* one.servers.ids).toSorted(), [id, mine.id].toSorted())
+      assert.deepStrictEqual((yield* idsOf(one)).toSorted(), [id, mine.id].toSorted())
       assert.strictEqual(yield* one.servers.status(id), "offline")
       assert.deepStrictEqual([...here.held.keys()].toSorted(), [id, mine.id].toSorted())
       yield* two.servers.remove(id, { force: false })
       yield* one.servers.remove(mine.id, { force: true })
-      assert.deepStrictEqual(yield* one.servers.ids, [])
+      assert.deepStrictEqual(yield* idsOf(one), [])
       assert.strictEqual(here.held.size, 0)
     }).pipe(runHarness)
   )

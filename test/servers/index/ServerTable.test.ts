@@ -1,11 +1,12 @@
 import { describe, expect, it, vi } from "@effect/vitest"
 import * as fc from "fast-check"
+import { restrictionOf } from "../../../src/domain/KeyLimits.ts"
 import { type Includable, includable } from "../../../src/domain/Server.ts"
 import { everyServer } from "../../../src/servers/index/ServerFilter.ts"
 import { ServerTable } from "../../../src/servers/index/ServerTable.ts"
 import type { Encoded } from "../../../src/servers/index/SummaryCache.ts"
 import { includeOf, plain, summaryOf } from "../../../src/servers/index/summary.ts"
-import { plain as withPlainIds } from "../../support/ids.ts"
+import { branded, plain as withPlainIds } from "../../support/ids.ts"
 import { record } from "../../support/samples.ts"
 
 const tableOf = (nameOf: (id: string) => string) => withPlainIds(new ServerTable(nameOf))
@@ -90,6 +91,45 @@ describe("contract 4.4: the list", () => {
         }
       )
     ))
+
+  it("operators.md, Keys: for any limits of a key, its list is the filtered list of all servers, page by page", () => {
+    const oneOf = fc.constantFrom("a", "b")
+    const labels = fc.dictionary(oneOf, oneOf, { maxKeys: 2 })
+    const some = fc.array(oneOf, { minLength: 1, maxLength: 2 })
+    const limits = fc.record(
+      { servers: fc.subarray([..."abcdefgh"], { minLength: 1 }), blueprints: some, labels },
+      { requiredKeys: [] }
+    )
+    const servers = fc.array(fc.record({ blueprint_id: oneOf, labels }), { minLength: 1, maxLength: 8 })
+    fc.assert(
+      fc.property(servers, limits, fc.integer({ min: 1, max: 3 }), (made, chosen, limit) => {
+        const table = tableOf((id) => id)
+        for (const [at, fields] of made.entries())
+          table.add(
+            record({ ...fields, id: "abcdefgh"[at] ?? "", created_at: createdAt("abcdefgh"[at] ?? "") })
+          )
+        const may = ({ blueprint_id, id, labels }: ReturnType<typeof record>) =>
+          (chosen.servers?.includes(id) ?? true) &&
+          (chosen.blueprints?.some((one) => one === blueprint_id) ?? true) &&
+          Object.entries(chosen.labels ?? {}).every(([key, value]) => labels[key] === value)
+        const wanted = table.records.filter(may).map(({ id }) => id)
+        const within = restrictionOf(branded(chosen))
+        const filter = within === undefined ? everyServer : { ...everyServer, within }
+        const seen: Array<string> = []
+        for (let after: string | undefined, first = true; first || after !== undefined; first = false) {
+          const page = table.select({ filter, limit, ...(after === undefined ? {} : { after }) })
+          seen.push(...(page?.records ?? []).map(({ id }) => id))
+          after = page?.next
+        }
+        expect(seen).toEqual(wanted)
+        expect(table.withPrefix("", 9, within).toSorted()).toEqual(wanted.toSorted())
+        for (const { id } of table.records.filter((one) => !may(one))) {
+          expect(table.select({ filter, after: id })).toBeUndefined()
+          expect(table.withPrefix(id, 9, within)).toEqual([])
+        }
+      })
+    )
+  })
 
   it("the list is the same buffer until a change, and unchanged servers are not encoded again", () => {
     const stringify = vi.spyOn(JSON, "stringify")

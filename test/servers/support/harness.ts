@@ -23,6 +23,7 @@ import { DaemonClient } from "../../../src/nodes/DaemonClient.ts"
 import { NodeMigrations } from "../../../src/nodes/NodeMigrations.ts"
 import type { CreateRequest } from "../../../src/servers/CreateRequest.ts"
 import { Provisioner } from "../../../src/servers/controllers/Provisioner.ts"
+import { wholeList } from "../../../src/servers/index/ServerTable.ts"
 import { layerServers } from "../../../src/servers/layerServers.ts"
 import { Rollouts } from "../../../src/servers/Rollouts.ts"
 import { ServerLifecycle } from "../../../src/servers/records/ServerLifecycle.ts"
@@ -229,7 +230,7 @@ export const makeHarness = Effect.fnUntraced(function* (
       const store = yield* Store
       const repo = yield* ServerRepo
       const transaction = Effect.flatMap(Transaction, ({ append }) =>
-        append({ topic: "server:created", server_id: record.id, payload: null }, record.blueprint_id)
+        append({ topic: "server:created", server_id: record.id, payload: null }, record)
       )
       yield* store.write(Effect.andThen(repo.insert(record), transaction))
     }).pipe(Effect.provide(Layer.fresh(storeAt(url))))
@@ -240,6 +241,10 @@ export const makeHarness = Effect.fnUntraced(function* (
 /** A public event in short form. */
 const describe = (change: Change): string =>
   change.topic === "status" ? `status ${change.payload}` : change.topic
+
+/** The ids of all servers, by creation. */
+export const idsOf = ({ servers }: { readonly servers: ServerManager["Service"] }) =>
+  Effect.map(Effect.orDie(servers.select(wholeList)), ({ ids }) => ids)
 
 export const runHarness = <A, E>(effect: Effect.Effect<A, E, Scope.Scope | FileSystem.FileSystem>) =>
   effect.pipe(

@@ -101,22 +101,34 @@ describe.each(databases)("decisions 6: one total order (%s)", (kind) => {
         Effect.gen(function* () {
           const { append } = yield* Transaction
           const crash = { reason: "exit code 1", exit_code: 1, timestamp: "2026-01-02T03:04:05.678Z" }
-          yield* append({ topic: "server:created", server_id: ServerId.make("a"), payload: null }, "b1")
+          yield* append(
+            { topic: "server:created", server_id: ServerId.make("a"), payload: null },
+            { blueprint_id: "b1" }
+          )
           yield* append(
             {
               topic: "server:install",
               server_id: ServerId.make("a"),
               payload: { phase: "ready", exit_code: 0 }
             },
-            "b1"
+            { blueprint_id: "b1" }
           )
           yield* append(
             { topic: "server:start-pending", server_id: ServerId.make("a"), payload: false },
-            "b1"
+            { blueprint_id: "b1" }
           )
-          yield* append({ topic: "status", server_id: ServerId.make("a"), payload: "offline" }, "b1")
-          yield* append({ topic: "crash", server_id: ServerId.make("a"), payload: crash }, "b1")
-          yield* append({ topic: "deleted", server_id: ServerId.make("a"), payload: null }, "b2")
+          yield* append(
+            { topic: "status", server_id: ServerId.make("a"), payload: "offline" },
+            { blueprint_id: "b1", labels: { team: "a" } }
+          )
+          yield* append(
+            { topic: "crash", server_id: ServerId.make("a"), payload: crash },
+            { blueprint_id: "b1" }
+          )
+          yield* append(
+            { topic: "deleted", server_id: ServerId.make("a"), payload: null },
+            { blueprint_id: "b2" }
+          )
         })
       )
       const kept = yield* entriesAfter(0)
@@ -126,6 +138,7 @@ describe.each(databases)("decisions 6: one total order (%s)", (kind) => {
         [false, false, false, true, true, true]
       )
       assert.strictEqual(kept[5]?.blueprint_id, "b2")
+      assert.deepStrictEqual(kept[3]?.labels, { team: "a" })
     }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
   )
 

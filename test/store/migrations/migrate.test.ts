@@ -112,6 +112,7 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
               updated_at: ____,
               restart: _____,
               redefinition: ______,
+              created_by: _______,
               ...row
             } = yield* encodeServer({
               ...made,

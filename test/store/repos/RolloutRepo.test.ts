@@ -19,7 +19,8 @@ const rollout = (n: number, state: RolloutRecord["state"] = "running"): RolloutR
   rolling_back: false,
   reason: null,
   created_at: new Date(Date.UTC(2026, 0, 1) + n * 1000).toISOString(),
-  finished_at: null
+  finished_at: null,
+  created_by: null
 })
 
 const server = (rollout_id: string, position: number): RolloutServer => ({

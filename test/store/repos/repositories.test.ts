@@ -5,11 +5,11 @@ import { SqlClient } from "effect/sql"
 import { NodeId, ServerId } from "../../../src/domain/Id.ts"
 import { CapacityRepo } from "../../../src/store/repos/CapacityRepo.ts"
 import { IdempotencyRepo } from "../../../src/store/repos/IdempotencyRepo.ts"
-import { KeyRepo } from "../../../src/store/repos/KeyRepo.ts"
+import { type KeyRecord, KeyRepo } from "../../../src/store/repos/KeyRepo.ts"
 import { type NodeRecord, NodeRepo } from "../../../src/store/repos/NodeRepo.ts"
 import { ServerRepo } from "../../../src/store/repos/ServerRepo.ts"
 import { Store } from "../../../src/store/Store.ts"
-import { plain } from "../../support/ids.ts"
+import { branded, plain } from "../../support/ids.ts"
 import { key, node, server } from "../../support/samples.ts"
 import { append, type DatabaseKind, databases, freshStore, query } from "../support/database.ts"
 
@@ -411,5 +411,30 @@ describe.each(databases)("decisions 5: records of keys (%s)", (kind) => {
         ])
       })
     )
+  )
+
+  it.effect(
+    "operators.md, Keys: a version that knows no limits reads a limited key as one of the scope Metrics",
+    () =>
+      onFreshStore(
+        Effect.gen(function* () {
+          const store = yield* Store
+          const repo = yield* KeyRepo
+          const limited = branded<KeyRecord>({
+            ...key("key_1"),
+            scope: "Operator",
+            allow: ["power"],
+            servers: ["a"],
+            labels: { team: "a" },
+            max_memory: 5
+          })
+          yield* store.write(repo.insert(limited))
+          assert.deepStrictEqual(yield* store.read(repo.all), [limited])
+          const sql = yield* SqlClient.SqlClient
+          assert.deepStrictEqual(yield* store.read(sql`SELECT scope, access FROM api_keys`), [
+            { scope: "Metrics", access: null }
+          ])
+        })
+      )
   )
 })

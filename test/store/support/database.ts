@@ -41,7 +41,7 @@ export const freshStore = (options: StoreOptions = {}, kind: DatabaseKind = test
 export const append = (...ids: ReadonlyArray<string>) =>
   Effect.gen(function* () {
     const transaction = yield* Transaction
-    for (const id of ids) yield* transaction.append(status(id), "survival")
+    for (const id of ids) yield* transaction.append(status(id), { blueprint_id: "survival" })
   })
 
 /** The rows of `statement` as text; for statements that no repository has. */

@@ -1,0 +1,16 @@
+import { Context, type Effect } from "effect"
+import type { Unavailable } from "../domain/errors.ts"
+import type { NodeId, ServerId } from "../domain/Id.ts"
+
+/** The servers that the key of the current caller may read (operators.md, "Keys"); the servers implement it. */
+export class ServerAccess extends Context.Service<
+  ServerAccess,
+  {
+    /** Whether the caller may read a server; of a key that is limited to servers, false also for an unknown one. */
+    mayRead(id: ServerId): Effect.Effect<boolean, Unavailable>
+    /** Waits until the caller may no longer read a server; forever, if its key is not limited to servers. */
+    ends(id: ServerId): Effect.Effect<void>
+    /** The servers of a node that the caller may read; undefined: its key is not limited to servers. */
+    countOn(node_id: NodeId): Effect.Effect<number | undefined>
+  }
+>()("muster/api/ServerAccess") {}

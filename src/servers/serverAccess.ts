@@ -1,0 +1,40 @@
+import { Effect, Layer, Option } from "effect"
+import { currentRestriction } from "../api/Principal.ts"
+import { ServerAccess } from "../api/ServerAccess.ts"
+import type { ServerId } from "../domain/Id.ts"
+import { admits } from "../domain/KeyLimits.ts"
+import { ServerIndex } from "./index/ServerIndex.ts"
+
+export const ServerAccessLayer = Layer.effect(
+  ServerAccess,
+  Effect.gen(function* () {
+    const index = yield* ServerIndex
+
+    const ends = Effect.fnUntraced(function* (id: ServerId) {
+      const restriction = yield* currentRestriction
+      if (restriction === undefined) return yield* Effect.never
+      const changed = yield* index.changeOf(id)
+      while (true) {
+        changed.closeUnsafe()
+        const record = Option.getOrUndefined(yield* index.find(id))
+        if (record === undefined || !admits(restriction, record)) return
+        yield* changed.await
+      }
+    }, Effect.scoped)
+
+    return ServerAccess.of({
+      mayRead: Effect.fnUntraced(function* (id) {
+        const restriction = yield* currentRestriction
+        if (restriction === undefined) return true
+        const record = Option.getOrUndefined(yield* index.lookUp(id))
+        return record !== undefined && admits(restriction, record)
+      }),
+      ends,
+      countOn: Effect.fnUntraced(function* (node_id) {
+        const restriction = yield* currentRestriction
+        if (restriction === undefined) return undefined
+        return (yield* index.onNode(node_id)).filter((record) => admits(restriction, record)).length
+      })
+    })
+  })
+)
