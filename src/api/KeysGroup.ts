@@ -2,7 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { NotFound } from "../domain/errors.ts"
 import { Key, KeyName } from "../domain/Key.ts"
-import { keyLimits } from "../domain/KeyLimits.ts"
+import { keyLimitFields, keyLimits } from "../domain/KeyLimits.ts"
 import { KeyScope, limitsFit, Right, rightsFit } from "../domain/KeyScope.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
 import { Authorization } from "./Authorization.ts"
@@ -57,7 +57,16 @@ export const CreatedKey = Schema.Struct({ ...Key.fields, key: Schema.String }).a
   identifier: "CreatedKey"
 })
 
-/** API keys; only keys of the scope `AppAdmin` manage them (operators.md, "Keys"). */
+/** The key of the caller, and all that it may do. */
+export const OwnKey = Schema.Struct({
+  id: Schema.String,
+  name: Schema.String,
+  scope: KeyScope,
+  rights: Schema.Array(Right),
+  ...keyLimitFields
+}).annotate({ identifier: "OwnKey" })
+
+/** API keys; only keys of the scope `AppAdmin` manage them, and every key can read itself (operators.md, "Keys"). */
 export class KeysGroup extends HttpApiGroup.make("keys")
   .add(
     HttpApiEndpoint.get("list", "/keys", { success: Schema.Array(Key) }).annotateMerge(
@@ -69,6 +78,9 @@ export class KeysGroup extends HttpApiGroup.make("keys")
     })
       .middleware(Writes)
       .annotateMerge(OpenApi.annotations({ summary: "Create a key; the response has it, once" })),
+    HttpApiEndpoint.get("self", "/keys/self", { success: OwnKey }).annotateMerge(
+      OpenApi.annotations({ summary: "The key of the request, with its rights" })
+    ),
     HttpApiEndpoint.delete("revoke", "/keys/:key", {
       params: { key: Schema.String },
       success: HttpApiSchema.Empty(200),

@@ -12,6 +12,7 @@ export const neededRights: Readonly<Record<string, Right>> = {
   "nodes.system": "read",
   "nodes.drained": "change",
   "system.info": "read",
+  "keys.self": "read",
   "blueprints.list": "read",
   "blueprints.get": "read",
   "blueprints.mixins": "read",

@@ -38,6 +38,7 @@ import { NodeAuthorizationLayer } from "../keys/NodeKeys.ts"
 import { NodesHandlers } from "../nodes/http.ts"
 import { makeLogRefusedRegistrations } from "../nodes/refusedRegistrations.ts"
 import { CachedPages } from "../pages/CachedPages.ts"
+import { DASHBOARD_PATHS, DashboardRoutes } from "../pages/dashboard.ts"
 import { DocsRoutes, makeCompressed, SCRIPT } from "../pages/docs.ts"
 import { FAVICON } from "../pages/html.ts"
 import { MetricsHandlers, PublicPagesHandlers, SystemHandlers } from "../pages/publicPages.ts"
@@ -59,7 +60,7 @@ const serviceRoutes = makeRouteTable({
     // A newer daemon may send parameters that this version does not know.
     ...declaredRoutes(NodeApi, { strictQuery: false })
   ],
-  pages: ["/openapi.json", "/docs", SCRIPT, FAVICON],
+  pages: ["/openapi.json", "/docs", SCRIPT, FAVICON, ...DASHBOARD_PATHS],
   unknown: Authorization.scopes
 })
 
@@ -128,7 +129,7 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
         AuditHandlers,
         SystemHandlers(options.system),
         PublicPagesHandlers(options.system, options.publicPages),
-        MetricsHandlers(options.system)
+        MetricsHandlers
       ]),
       Layer.provide([AuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer, WritesLayer])
     ),
@@ -137,9 +138,11 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
       Layer.provide([NodeAuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer])
     ),
     RevokedNodes,
-    Layer.mergeAll(OpenApiRoute(api), DocsRoutes(`Muster ${options.system.version}`)).pipe(
-      Layer.provide(CachedPages)
-    ),
+    Layer.mergeAll(
+      OpenApiRoute(api),
+      DocsRoutes(`Muster ${options.system.version}`),
+      DashboardRoutes("Muster")
+    ).pipe(Layer.provide(CachedPages)),
     Pipeline({
       routes: serviceRoutes,
       slsClients: true,

@@ -1,11 +1,33 @@
 import { Duration, Effect, Redacted } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
+import { CurrentPrincipal, type Principal } from "../api/Principal.ts"
+import { Unauthorized } from "../domain/errors.ts"
+import { DefinitionId } from "../domain/Id.ts"
 import type { Key } from "../domain/Key.ts"
+import { Right } from "../domain/KeyScope.ts"
 import type { KeyRecord } from "../store/repos/KeyRepo.ts"
 import { ApiKeys } from "./ApiKeys.ts"
 
 const viewOf = ({ hash: _, ...key }: KeyRecord): Key => key
+
+/** Returns all that a caller may do. */
+const ownKeyOf = ({ key_id: id, name, quota, restriction = {}, rights, scope }: Principal) => {
+  const { blueprints, labels, servers } = restriction
+  const { key_id: _, ...quotas } = quota ?? { key_id: id }
+  return {
+    id,
+    name,
+    scope,
+    rights: Right.literals.filter((right) => rights === undefined || rights.has(right)),
+    ...(servers === undefined ? {} : { servers: [...servers] }),
+    ...(blueprints === undefined
+      ? {}
+      : { blueprints: [...blueprints].map((blueprint) => DefinitionId.make(blueprint)) }),
+    ...(labels === undefined ? {} : { labels }),
+    ...quotas
+  }
+}
 
 /** Handlers of the key routes (operators.md, "Keys"). */
 export const KeysHandlers = HttpApiBuilder.group(
@@ -21,6 +43,11 @@ export const KeysHandlers = HttpApiBuilder.group(
           ...(expires_in === undefined ? {} : { expires: Duration.seconds(expires_in) })
         })
         return { ...viewOf(record), key: Redacted.value(key) }
+      }),
+      self: Effect.fnUntraced(function* () {
+        const caller = yield* CurrentPrincipal
+        if (caller === undefined) return yield* new Unauthorized({ detail: "no API key was given" })
+        return ownKeyOf(caller)
       }),
       revoke: ({ params }) => keys.revoke(params.key)
     })

@@ -98,6 +98,10 @@ export const makeCompressed = Effect.fnUntraced(function* (body: Uint8Array, con
   })
 })
 
+/** Lets caches keep a response whose address has the hash of its content. */
+export const immutable = (response: HttpServerResponse.HttpServerResponse) =>
+  HttpServerResponse.setHeader(response, "cache-control", "public, max-age=31536000, immutable")
+
 /**
  * `GET /docs`: a page that renders the OpenAPI document with Scalar. The script is a file of its own, named with the hash
  * of its content, and is compressed at its first use.
@@ -121,9 +125,7 @@ export const DocsRoutes = (title: string) =>
           const { url } = yield* HttpServerRequest.HttpServerRequest
           const response = yield* compressed
           // Another replica may serve another version under this name.
-          return url.endsWith(`?${hash}`)
-            ? HttpServerResponse.setHeader(response, "cache-control", "public, max-age=31536000, immutable")
-            : response
+          return url.endsWith(`?${hash}`) ? immutable(response) : response
         })
       )
     })

@@ -31,6 +31,7 @@ const inputs: Readonly<
   "nodes.system": () => ({ status: 200 }),
   "nodes.drained": () => ({ status: 403, body: { drained: true } }),
   "system.info": () => ({ status: 200 }),
+  "keys.self": () => ({ status: 200 }),
   "blueprints.list": () => ({ status: 200 }),
   "blueprints.get": () => ({ status: 200 }),
   "blueprints.mixins": () => ({ status: 200 }),

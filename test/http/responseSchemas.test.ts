@@ -95,6 +95,7 @@ const requests: Record<string, ReadonlyArray<{ readonly query?: string; readonly
   "blueprints.sources": [{}],
   "events.ticket": [{}],
   "keys.list": [{}],
+  "keys.self": [{}],
   "audit.list": [{}],
   "keys.create": [{ body: { name: "ci", scope: "Operator", allow: ["power"], expires_in: 60 } }],
   "webhooks.list": [{}],

@@ -42,6 +42,8 @@ layer(service(), options)("keys with limited rights", (it) => {
     ])("$scope ($allow) may call the routes that need $may, and no other", ({ allow, may, scope }) =>
       Effect.gen(function* () {
         const api = yield* keyed(scope, allow === undefined ? {} : { allow })
+        const { json: own } = yield* expectStatus(api, 200, "GET", "/api/keys/self")
+        assert.deepStrictEqual(own, { id: api.id, name: "test", scope, rights: may })
         for (const { method, path, right } of routes) {
           const target = path.replaceAll(/:\w+/g, "nothing")
           // A stream stays open.

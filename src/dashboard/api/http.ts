@@ -1,0 +1,118 @@
+/** Requests to the service, with the key of this tab. */
+import { signal } from "@preact/signals"
+
+/** The item of sessionStorage with the key: it ends with the tab, and no address has it. */
+const ITEM = "muster.key"
+
+/** Milliseconds after which a request counts as failed; waiting routes are not used. */
+const TIMEOUT = 40_000
+
+/** The key; undefined: nobody has signed in. */
+export const key = signal<string | undefined>(sessionStorage.getItem(ITEM) ?? undefined)
+
+/** Why the last session ended, for the sign-in form. */
+export const endedBecause = signal("")
+
+export const rememberKey = (text: string): void => {
+  sessionStorage.setItem(ITEM, text)
+  key.value = text
+}
+
+export const forgetKey = (reason: string): void => {
+  sessionStorage.removeItem(ITEM)
+  endedBecause.value = reason
+  key.value = undefined
+}
+
+/** A failed request; `code` 0: no response. */
+export interface Failure {
+  readonly ok: false
+  readonly code: number
+  readonly detail: string
+  readonly hint: string
+}
+
+export interface Success<A> {
+  readonly ok: true
+  readonly code: number
+  readonly body: A
+  readonly headers: Headers
+}
+
+export type Reply<A> = Success<A> | Failure
+
+const parsed = (text: string): unknown => {
+  if (text === "") return undefined
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+const failureOf = (status: number, body: unknown): Failure => {
+  const { detail, hint } = (typeof body === "object" && body !== null ? body : {}) as Record<string, unknown>
+  return {
+    ok: false,
+    code: status,
+    detail: typeof detail === "string" ? detail : `The service returned ${status}.`,
+    hint: typeof hint === "string" ? hint : ""
+  }
+}
+
+const unreachable: Failure = {
+  ok: false,
+  code: 0,
+  detail: "The service cannot be reached.",
+  hint: "The dashboard tries again by itself."
+}
+
+/** Options of {@link request}. */
+export interface RequestOptions {
+  readonly body?: unknown
+  readonly headers?: Readonly<Record<string, string>>
+  readonly signal?: AbortSignal
+  /** A key in place of that of the tab. */
+  readonly key?: string
+}
+
+/** Sends a request; a 401 for the key of the tab ends the session. */
+export const request = async <A>(
+  method: "GET" | "POST" | "PATCH" | "DELETE",
+  path: string,
+  options: RequestOptions = {}
+): Promise<Reply<A>> => {
+  const used = options.key ?? key.value ?? ""
+  const timeout = AbortSignal.timeout(TIMEOUT)
+  try {
+    const response = await fetch(path, {
+      method,
+      headers: {
+        authorization: `Bearer ${used}`,
+        ...(options.body === undefined ? {} : { "content-type": "application/json" }),
+        ...options.headers
+      },
+      signal: options.signal === undefined ? timeout : AbortSignal.any([timeout, options.signal]),
+      ...(options.body === undefined ? {} : { body: JSON.stringify(options.body) })
+    })
+    const body = parsed(await response.text())
+    if (response.ok) {
+      // The service that has sent this page answers in the form of its contract.
+      return { ok: true, code: response.status, body: body as A, headers: response.headers }
+    }
+    const failure = failureOf(response.status, body)
+    if (response.status === 401 && used === key.value) forgetKey(failure.detail)
+    return failure
+  } catch {
+    return unreachable
+  }
+}
+
+export const get = <A>(path: string, signal?: AbortSignal): Promise<Reply<A>> =>
+  request<A>("GET", path, signal === undefined ? {} : { signal })
+
+export const post = <A>(path: string, body?: unknown): Promise<Reply<A>> =>
+  request<A>("POST", path, body === undefined ? {} : { body })
+
+/** One path segment. */
+export const segment = encodeURIComponent

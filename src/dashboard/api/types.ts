@@ -1,0 +1,17 @@
+/**
+ * The bodies of the API that the dashboard reads. The types are those of the contract; the page comes from the service
+ * that answers, so that it reads bodies without a second check.
+ */
+export type { CreationPlan } from "../../api/ServersGroup.ts"
+export type { BlueprintView as Blueprint } from "../../domain/Blueprint.ts"
+export type { CrashRecord } from "../../domain/CrashRecord.ts"
+export type { DefinitionChange } from "../../domain/DefinitionChange.ts"
+export type { InstallPhase } from "../../domain/InstallState.ts"
+export type { InstallStep } from "../../domain/InstallStep.ts"
+export type { Right } from "../../domain/KeyScope.ts"
+export type { NodeDetail } from "../../domain/Node.ts"
+export type { InstallReport } from "../../domain/NodeMessages.ts"
+export type { Overrides } from "../../domain/Overrides.ts"
+export type { Server, ServerStats } from "../../domain/Server.ts"
+export type { ServerEvent, Topic } from "../../domain/ServerEvent.ts"
+export type { ServerStatus } from "../../domain/ServerStatus.ts"

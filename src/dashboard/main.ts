@@ -1,0 +1,55 @@
+import { useSignalEffect } from "@preact/signals"
+import { h, render } from "preact"
+import { useEffect } from "preact/hooks"
+import { key } from "./api/http.ts"
+import { caller, resumeSession } from "./api/session.ts"
+import { Shell } from "./app/Shell.ts"
+import { SignIn } from "./app/SignIn.ts"
+import { listenToKeys } from "./app/shortcuts.ts"
+import type { View } from "./dom/el.ts"
+import { CreatePage } from "./pages/create/CreatePage.ts"
+import { EventsPage } from "./pages/EventsPage.ts"
+import { NodesPage } from "./pages/NodesPage.ts"
+import { ServerPage } from "./pages/server/ServerPage.ts"
+import { ServersPage } from "./pages/servers/ServersPage.ts"
+import { connect, disconnect } from "./state/live.ts"
+import { followNodes } from "./state/nodes.ts"
+import { route } from "./state/router.ts"
+
+const Page = (): View => {
+  const shown = route.value
+  switch (shown.page) {
+    case "servers":
+      return h(ServersPage, {})
+    case "server":
+      return h(ServerPage, { key: shown.id, id: shown.id, tab: shown.tab })
+    case "nodes":
+      return h(NodesPage, {})
+    case "events":
+      return h(EventsPage, {})
+    case "new":
+      return h(CreatePage, {})
+  }
+}
+
+const Session = (): View => {
+  useEffect(() => {
+    connect()
+    followNodes()
+    if (caller.value === undefined) void resumeSession()
+    return disconnect
+  }, [])
+  return h(Shell, { children: h(Page, {}) })
+}
+
+const App = (): View => {
+  // A key that the service no longer accepts ends the session.
+  useSignalEffect(() => {
+    if (key.value === undefined) caller.value = undefined
+  })
+  return key.value === undefined ? h(SignIn, {}) : h(Session, {})
+}
+
+const root = document.getElementById("app")
+listenToKeys()
+if (root !== null) render(h(App, {}), root)

@@ -1,0 +1,153 @@
+import { h } from "preact"
+import { useEffect, useState } from "preact/hooks"
+import { get, request, segment } from "../api/http.ts"
+import { whyNot } from "../api/session.ts"
+import type { NodeDetail } from "../api/types.ts"
+import { a, article, code, dd, div, dl, dt, h1, h2, p, span, strong, type View } from "../dom/el.ts"
+import { ago, bytes, counted } from "../dom/format.ts"
+import { show } from "../parts/Dialog.ts"
+import { Menu, type MenuItem } from "../parts/Menu.ts"
+import { action, bar, copyable, empty, status } from "../parts/parts.ts"
+import { setFilter } from "../state/filter.ts"
+import { areNodesLoaded, nodes, nodesReadAt, readNodes } from "../state/nodes.ts"
+import { done, failed } from "../state/notices.ts"
+import { addressOf, go } from "../state/router.ts"
+import { bars, portsInUse, stateOf } from "./servers/NodeStrip.ts"
+
+interface Host {
+  readonly version: string
+  readonly system: { readonly os: string; readonly architecture: string; readonly kernel_version: string }
+}
+
+const drain = async (node: NodeDetail, body: { readonly drained: boolean; readonly move?: boolean }) => {
+  const reply = await request("PATCH", `/api/nodes/${segment(node.id)}/drained`, { body })
+  if (reply.ok) done(body.drained ? `${node.name} is drained` : `${node.name} takes servers again`)
+  else failed(`${node.name} was not changed`, reply)
+  void readNodes()
+}
+
+const confirmDrain = (node: NodeDetail): void =>
+  show(`Drain ${node.name}?`, (close) => [
+    p({}, "A drained node gets no new servers. Servers that run on it continue until they stop."),
+    p(
+      {},
+      "With ",
+      strong({}, "Drain and move"),
+      ", saved servers are stopped, copied with their files to other nodes, two at a time, and started there."
+    ),
+    div(
+      { class: "dialog-actions" },
+      action({ text: "Cancel", onClick: close }),
+      action({
+        text: "Drain",
+        onClick: () => {
+          close()
+          void drain(node, { drained: true })
+        }
+      }),
+      action({
+        text: "Drain and move",
+        class: "primary",
+        onClick: () => {
+          close()
+          void drain(node, { drained: true, move: true })
+        }
+      })
+    )
+  ])
+
+const itemsOf = (node: NodeDetail): ReadonlyArray<MenuItem> => [
+  {
+    text: "Show its servers",
+    onChoose: () => {
+      go(addressOf.servers())
+      setFilter({ node: node.id })
+    }
+  },
+  node.drained
+    ? {
+        text: "End the drain",
+        whyNot: whyNot("change"),
+        onChoose: () => void drain(node, { drained: false, move: false })
+      }
+    : { text: "Drain…", whyNot: whyNot("change"), onChoose: () => confirmDrain(node) }
+]
+
+const Node = ({ held, node }: { readonly node: NodeDetail; readonly held: number }): View => {
+  const [host, setHost] = useState<Host | undefined>(undefined)
+  const [word, colour] = stateOf(node)
+  useEffect(() => {
+    const stop = new AbortController()
+    void get<Host>(`/api/nodes/${segment(node.id)}/system`, stop.signal).then((reply) => {
+      if (reply.ok) setHost(reply.body)
+    })
+    return () => stop.abort()
+  }, [node.id, node.connected])
+  const { capacity, committed, usage } = node
+  const fact = (name: string, value: string | View) => div({ key: name }, dt({}, name), dd({}, value))
+  return article(
+    { class: "card node", "aria-label": `Node ${node.name}` },
+    div(
+      { class: "node-title" },
+      h2({}, node.name),
+      status(word, colour),
+      span({ class: "grow" }),
+      h(Menu, { label: `Actions on ${node.name}`, class: "ghost square", items: itemsOf(node) })
+    ),
+    node.unreachable !== undefined &&
+      p({ class: "problem" }, `Its heartbeats arrive, but calls fail: ${node.unreachable}`),
+    node.move !== undefined &&
+      p(
+        { class: "note" },
+        `${counted(node.move.left, "saved server")} left to move, ${node.move.running_out} end by themselves.`
+      ),
+    div(
+      { class: "node-bars" },
+      bars(node, held),
+      bar({
+        label: "Disk",
+        share: capacity.disk_bytes === 0 ? 0 : (usage?.disk_bytes ?? 0) / capacity.disk_bytes,
+        mark: capacity.disk_bytes === 0 ? 0 : committed.disk_bytes / capacity.disk_bytes,
+        text: usage === null ? "–" : `${bytes(usage.disk_bytes)} of ${bytes(capacity.disk_bytes)}`
+      })
+    ),
+    dl(
+      { class: "facts" },
+      fact("Servers", String(node.servers)),
+      fact("Reserved memory", `${bytes(committed.memory_bytes)} of ${bytes(capacity.memory_bytes)}`),
+      fact("Location", node.location),
+      fact(
+        "Last heartbeat",
+        node.last_seen_at === null ? "never" : ago(node.last_seen_at, nodesReadAt.value)
+      ),
+      fact("Id", copyable(node.id)),
+      fact("Address", code({}, node.url)),
+      fact("Version", node.version),
+      fact("Host", host === undefined ? "–" : `${host.system.os}, ${host.system.architecture}`)
+    )
+  )
+}
+
+/** All nodes with their load, hosts and drains. */
+export const NodesPage = (): View => {
+  const held = portsInUse()
+  const all = nodes.value
+  return div(
+    {},
+    div(
+      { class: "page-head" },
+      h1({}, "Nodes"),
+      span({ class: "muted" }, areNodesLoaded.value ? counted(all.length, "node") : "")
+    ),
+    areNodesLoaded.value && all.length === 0
+      ? empty("node", "No node yet", [
+          "A node is a machine that runs servers. ",
+          a({ href: "/docs" }, "The documents"),
+          " describe how to start one with muster node."
+        ])
+      : div(
+          { class: "nodes" },
+          all.map((node) => h(Node, { key: node.id, node, held: held.get(node.id) ?? 0 }))
+        )
+  )
+}

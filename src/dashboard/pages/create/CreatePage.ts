@@ -1,0 +1,223 @@
+import { h } from "preact"
+import { useEffect, useMemo, useState } from "preact/hooks"
+import { get, type Reply, request } from "../../api/http.ts"
+import { whyNot } from "../../api/session.ts"
+import type { Blueprint, CreationPlan, Server } from "../../api/types.ts"
+import {
+  a,
+  button,
+  classes,
+  code,
+  div,
+  fieldset,
+  form,
+  h1,
+  input,
+  label,
+  legend,
+  p,
+  span,
+  type View
+} from "../../dom/el.ts"
+import { mebibytes } from "../../dom/format.ts"
+import { FieldInput } from "../../parts/fieldInput.ts"
+import { action, empty } from "../../parts/parts.ts"
+import { nodes } from "../../state/nodes.ts"
+import { done } from "../../state/notices.ts"
+import { addressOf, follow, go } from "../../state/router.ts"
+import { rowOf } from "../../state/rows.ts"
+import { changed, put } from "../../state/servers.ts"
+import { bodyOf, emptyForm, type Form } from "./form.ts"
+import { Plan } from "./Plan.ts"
+
+/** Milliseconds after the last key before the service is asked what it would do. */
+const SETTLE = 250
+
+/** 128 random bits; `randomUUID` exists on pages over HTTPS only. */
+const makeKey = (): string =>
+  Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(36)).join("-")
+
+const useBlueprints = (): Reply<ReadonlyArray<Blueprint>> | undefined => {
+  const [all, setAll] = useState<Reply<ReadonlyArray<Blueprint>> | undefined>(undefined)
+  useEffect(() => {
+    const stop = new AbortController()
+    void get<{ readonly data: ReadonlyArray<Blueprint> }>("/api/blueprints?limit=1000", stop.signal).then(
+      (reply) => {
+        if (!stop.signal.aborted) setAll(reply.ok ? { ...reply, body: reply.body.data } : reply)
+      }
+    )
+    return () => stop.abort()
+  }, [])
+  return all
+}
+
+const usePlan = (values: Form): Reply<CreationPlan> | undefined => {
+  const [plan, setPlan] = useState<Reply<CreationPlan> | undefined>(undefined)
+  const body = JSON.stringify(bodyOf(values))
+  useEffect(() => {
+    if (values.blueprint === "" || whyNot("create") !== undefined) return
+    const stop = new AbortController()
+    const timer = setTimeout(() => {
+      void request<CreationPlan>("POST", "/api/servers?dry_run=true", {
+        body: JSON.parse(body),
+        signal: stop.signal
+      }).then((reply) => {
+        if (!stop.signal.aborted) setPlan(reply)
+      })
+    }, SETTLE)
+    return () => {
+      clearTimeout(timer)
+      stop.abort()
+    }
+  }, [body])
+  return plan
+}
+
+const blueprintCard = (blueprint: Blueprint, isChosen: boolean, choose: () => void): View =>
+  label(
+    { key: blueprint.metadata.id, class: classes("blueprint", isChosen && "is-chosen") },
+    input({ type: "radio", name: "blueprint", checked: isChosen, onChange: choose }),
+    span({ class: "blueprint-name" }, blueprint.metadata.name),
+    code({ class: "server-id" }, blueprint.metadata.id),
+    span(
+      { class: "muted small" },
+      `${blueprint.server.software} ${blueprint.server.version} · ${mebibytes(blueprint.server.limits.memory_limit ?? 0)}${blueprint.save ? " · saved" : ""}`
+    )
+  )
+
+/** Creates a server from a blueprint; the service explains meanwhile what it would do. */
+export const CreatePage = (): View => {
+  const blueprints = useBlueprints()
+  const [values, setValues] = useState<Form>(emptyForm)
+  const [problem, setProblem] = useState("")
+  const [isBusy, setBusy] = useState(false)
+  const plan = usePlan(values)
+  // A repetition after a lost response creates no second server.
+  const idempotencyKey = useMemo(makeKey, [values])
+  const set = (change: Partial<Form>) => setValues((before) => ({ ...before, ...change }))
+  const lacks = whyNot("create")
+  const create = async () => {
+    setBusy(true)
+    setProblem("")
+    const reply = await request<Server>("POST", "/api/servers", {
+      body: bodyOf(values),
+      headers: { "idempotency-key": idempotencyKey }
+    })
+    setBusy(false)
+    if (!reply.ok) return setProblem(`${reply.detail} ${reply.hint}`)
+    put(rowOf({ ...reply.body, status: "installing", name: values.name === "" ? null : values.name }))
+    changed()
+    done(`Created ${values.name === "" ? reply.body.id : values.name}`)
+    go(addressOf.server(reply.body.id, "installation"))
+  }
+  const text = (
+    name: keyof Form,
+    title: string,
+    more: { readonly hint?: string; readonly kind?: "number" | "pairs"; readonly placeholder?: string } = {}
+  ) =>
+    h(FieldInput, {
+      label: title,
+      kind: "text",
+      value: String(values[name]),
+      onChange: (value: string) => set({ [name]: value }),
+      ...more
+    })
+  const cannot =
+    lacks ??
+    (values.blueprint === "" ? "Choose a blueprint first." : plan?.ok === false ? plan.detail : undefined)
+  return div(
+    {},
+    div(
+      { class: "page-head server-head" },
+      a({ class: "back", href: addressOf.servers(), onClick: follow }, "Servers"),
+      span({ class: "crumb", "aria-hidden": "true" }, "/"),
+      h1({}, "New server")
+    ),
+    lacks !== undefined && p({ class: "note" }, lacks),
+    blueprints?.ok === false && p({ class: "problem" }, blueprints.detail),
+    blueprints?.ok === true && blueprints.body.length === 0
+      ? empty(
+          "servers",
+          "No blueprint yet",
+          "A blueprint is a YAML file in the folder of blueprints. Write one, reload, and come back."
+        )
+      : div(
+          { class: "create-columns" },
+          form(
+            {
+              class: "card panel",
+              onSubmit: (event: Event) => {
+                event.preventDefault()
+                if (cannot === undefined && !isBusy) void create()
+              }
+            },
+            fieldset(
+              { class: "blueprints" },
+              legend({}, "Blueprint"),
+              blueprints?.ok === true &&
+                blueprints.body.map((blueprint) =>
+                  blueprintCard(blueprint, values.blueprint === blueprint.metadata.id, () =>
+                    set({ blueprint: blueprint.metadata.id })
+                  )
+                )
+            ),
+            div(
+              { class: "fields" },
+              text("name", "Name", { hint: "Optional; need not be unique." }),
+              h(FieldInput, {
+                label: "Node",
+                kind: "choice",
+                hint: "The load balancer chooses unless you do.",
+                value: values.node,
+                choices: [
+                  ["", "Chosen by the load balancer"],
+                  ...nodes.value.map(({ id, name }) => [id, name] as const)
+                ],
+                onChange: (node: string) => set({ node })
+              }),
+              text("memory", "Memory, MiB", { kind: "number", hint: "Empty: that of the blueprint." }),
+              text("version", "Version", { hint: "Empty: that of the blueprint." }),
+              h(FieldInput, {
+                label: "Keep it when it stops",
+                kind: "choice",
+                value: values.save,
+                choices: [
+                  ["", "As the blueprint says"],
+                  ["true", "Yes, it is saved"],
+                  ["false", "No, it is deleted"]
+                ],
+                onChange: (save: string) => set({ save })
+              }),
+              text("expires", "Delete in, hours", { kind: "number", hint: "Empty: never." }),
+              text("labels", "Labels", { kind: "pairs", hint: "One key=value a line." }),
+              text("env", "Environment variables", { kind: "pairs", hint: "One NAME=value a line." })
+            ),
+            label(
+              { class: "check-field" },
+              input({
+                type: "checkbox",
+                checked: values.start,
+                onChange: () => set({ start: !values.start })
+              }),
+              span({}, "Start it once it is installed")
+            ),
+            p({ class: "problem", role: "alert" }, problem),
+            div(
+              { class: "form-actions" },
+              div({ class: "grow" }),
+              action({ text: "Cancel", class: "ghost", onClick: () => go(addressOf.servers()) }),
+              button(
+                {
+                  type: "submit",
+                  class: classes("primary", isBusy && "is-busy"),
+                  "aria-disabled": cannot !== undefined || isBusy,
+                  title: cannot
+                },
+                isBusy ? "Creating…" : "Create the server"
+              )
+            )
+          ),
+          h(Plan, { isChosen: values.blueprint !== "", plan })
+        )
+  )
+}

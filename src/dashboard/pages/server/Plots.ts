@@ -1,0 +1,139 @@
+import { h } from "preact"
+import { useEffect, useRef, useState } from "preact/hooks"
+import type { ServerStats } from "../../api/types.ts"
+import { div, figcaption, figure, p, span, strong, type View } from "../../dom/el.ts"
+import { bytes, duration } from "../../dom/format.ts"
+import { makeStatsStream, type Sample, samples } from "../../state/stats.ts"
+import { openPlot, type Plot, type Points } from "./plot.ts"
+
+/** Seconds between two figures. */
+const INTERVAL = 2
+/** Figures that a plot shows: five minutes. */
+const MOST = 150
+
+const MIB = 1024 * 1024
+
+/** One plot: the rows of values of a sample, and the text of the newest. */
+interface Kind {
+  readonly title: string
+  readonly colours: ReadonlyArray<string>
+  readonly valuesOf: (sample: Sample, before: Sample | undefined) => ReadonlyArray<number | null>
+  readonly textOf: (stats: ServerStats, values: ReadonlyArray<number | null>) => string
+  readonly axisText: (value: number) => string
+  /** Whether the node measures it. */
+  readonly isKnown: (stats: ServerStats) => boolean
+}
+
+const rate = (now: number | null, then: number | null | undefined, seconds: number): number | null =>
+  now === null || then === null || then === undefined || seconds <= 0
+    ? null
+    : Math.max(0, (now - then) / seconds)
+
+const kinds: ReadonlyArray<Kind> = [
+  {
+    title: "CPU",
+    colours: ["accent"],
+    valuesOf: ({ stats }) => [stats.cpu_absolute],
+    textOf: (stats, [cpu]) =>
+      cpu === null || cpu === undefined
+        ? "unknown"
+        : `${cpu.toFixed(1)}%${stats.cpu_absolute_limit > 0 ? ` of ${stats.cpu_absolute_limit}%` : ""}`,
+    axisText: (value) => `${Math.round(value * 10) / 10}%`,
+    isKnown: () => true
+  },
+  {
+    title: "Memory",
+    colours: ["violet"],
+    valuesOf: ({ stats }) => [stats.memory_bytes === null ? null : stats.memory_bytes / MIB],
+    textOf: ({ memory_bytes, memory_limit_bytes }) =>
+      memory_bytes === null
+        ? "unknown"
+        : `${bytes(memory_bytes)}${memory_limit_bytes > 0 ? ` of ${bytes(memory_limit_bytes)}` : ""}`,
+    axisText: (value) => bytes(value * MIB),
+    isKnown: () => true
+  },
+  {
+    title: "Network",
+    colours: ["green", "blue"],
+    valuesOf: ({ at, stats }, before) => {
+      const seconds = before === undefined ? 0 : (at - before.at) / 1000
+      return [
+        rate(stats.network.rx_bytes, before?.stats.network.rx_bytes, seconds),
+        rate(stats.network.tx_bytes, before?.stats.network.tx_bytes, seconds)
+      ]
+    },
+    textOf: (_, [rx, tx]) => `${bytes(rx ?? 0)}/s in, ${bytes(tx ?? 0)}/s out`,
+    axisText: (value) => `${bytes(value)}/s`,
+    isKnown: ({ network }) => network.rx_bytes !== null
+  }
+]
+
+const pointsOf = ({ colours, valuesOf }: Kind, all: ReadonlyArray<Sample>): Points => {
+  const rows = all.map((sample, index) => valuesOf(sample, all[index - 1]))
+  return [all.map(({ at }) => at / 1000), ...colours.map((_, line) => rows.map((row) => row[line] ?? null))]
+}
+
+const Chart = ({ all, kind }: { readonly kind: Kind; readonly all: ReadonlyArray<Sample> }): View => {
+  const element = useRef<HTMLDivElement>(null)
+  const plot = useRef<Plot>(undefined)
+  useEffect(() => {
+    let isClosed = false
+    if (element.current === null) return
+    void openPlot(element.current, kind.colours, kind.axisText).then((opened) => {
+      if (isClosed) return opened.close()
+      plot.current = opened
+      opened.set(pointsOf(kind, all))
+    })
+    return () => {
+      isClosed = true
+      plot.current?.close()
+    }
+  }, [])
+  useEffect(() => plot.current?.set(pointsOf(kind, all)), [all])
+  const newest = all.at(-1)
+  const text = newest === undefined ? "" : kind.textOf(newest.stats, kind.valuesOf(newest, all.at(-2)))
+  return figure(
+    { class: "plot" },
+    figcaption({}, strong({}, kind.title), span({ class: "muted" }, text)),
+    div({ ref: element, role: "img", "aria-label": `${kind.title} of the last minutes: ${text}` })
+  )
+}
+
+/** CPU, memory and network of a server, live. */
+export const Plots = ({ id, isUp }: { readonly id: string; readonly isUp: boolean }): View => {
+  const [all, setAll] = useState<ReadonlyArray<Sample>>([])
+  useEffect(() => {
+    if (!isUp) return
+    const stream = makeStatsStream(INTERVAL, (server, sample) => {
+      samples.set(server, sample)
+      setAll((before) => [...before.slice(1 - MOST), sample])
+    })
+    stream.want([id], 0)
+    return stream.close
+  }, [id, isUp])
+  const newest = all.at(-1)?.stats
+  return div(
+    { class: "card side-card" },
+    div(
+      { class: "plot-head" },
+      strong({}, "Live figures"),
+      span(
+        { class: "muted" },
+        isUp && newest?.uptime !== null && newest?.uptime !== undefined ? `up ${duration(newest.uptime)}` : ""
+      )
+    ),
+    isUp
+      ? kinds
+          .filter(({ isKnown }) => newest === undefined || isKnown(newest))
+          .map((kind) => h(Chart, { key: kind.title, kind, all }))
+      : p({ class: "muted" }, "No process runs. The figures begin with the next start."),
+    newest?.network.rx_bytes === null &&
+      p({ class: "muted small" }, "This node does not measure the network of processes."),
+    newest !== undefined &&
+      newest.disk_bytes !== null &&
+      p(
+        { class: "muted small" },
+        `Disk ${bytes(newest.disk_bytes)}${newest.disk_max > 0 ? ` of ${bytes(newest.disk_max)}` : ""}`
+      )
+  )
+}

@@ -1,0 +1,190 @@
+import { h } from "preact"
+import { useState } from "preact/hooks"
+import { whyNot } from "../../api/session.ts"
+import type { Server } from "../../api/types.ts"
+import { code, div, input, label, p, span, strong, type View } from "../../dom/el.ts"
+import type { IconName } from "../../dom/icons.ts"
+import { Dialog, openDialog, show } from "../../parts/Dialog.ts"
+import { Menu, type MenuItem } from "../../parts/Menu.ts"
+import { action } from "../../parts/parts.ts"
+import { act, type Power, power, remove } from "../../state/actions.ts"
+import { addressOf, go } from "../../state/router.ts"
+import { showUpgrade } from "./upgrade.ts"
+
+interface Choice {
+  readonly action: Power
+  readonly text: string
+  readonly icon: IconName
+  readonly class?: string
+}
+
+const start: Choice = { action: "start", text: "Start", icon: "play", class: "primary" }
+const stop: Choice = { action: "stop", text: "Stop", icon: "stop" }
+const restart: Choice = { action: "restart", text: "Restart", icon: "restart" }
+const kill: Choice = { action: "kill", text: "Kill", icon: "close", class: "danger" }
+const unpause: Choice = { action: "unpause", text: "Continue", icon: "play", class: "primary" }
+
+/** The buttons that fit a state. */
+const choicesOf = ({ install, restart: again, status }: Server): ReadonlyArray<Choice> => {
+  switch (status) {
+    case "running":
+      return [restart, stop]
+    case "starting":
+      return [stop, kill]
+    case "stopping":
+      return [kill]
+    case "paused":
+      return [unpause, stop]
+    case "installing":
+      return [{ ...start, text: "Start when installed", class: "" }]
+    case "offline":
+      if (install?.phase === "failed") return []
+      return again !== null && again !== undefined && "next_at" in again
+        ? [start, { ...stop, text: "Cancel the restart" }]
+        : [start]
+    default:
+      return []
+  }
+}
+
+const ConfirmDeletion = ({
+  onClose,
+  server
+}: {
+  readonly server: Server
+  readonly onClose: () => void
+}): View => {
+  const [isForced, setForced] = useState(false)
+  const name = server.name ?? server.id
+  const isUp = server.status !== "offline" && server.status !== "installing"
+  return h(
+    Dialog,
+    { title: `Delete ${name}?`, onClose },
+    p(
+      {},
+      "This destroys the server ",
+      strong({}, name),
+      " (",
+      code({}, server.id),
+      ") with its files, its worlds and its console, and frees its address ",
+      code({}, `${server.allocations.default.ip}:${server.allocations.default.port}`),
+      ". It cannot be undone."
+    ),
+    isUp && p({ class: "problem" }, `The server is ${server.status}; its players lose their connection.`),
+    label(
+      { class: "check-field" },
+      input({ type: "checkbox", checked: isForced, onChange: () => setForced(!isForced) }),
+      span({}, "Also if its node cannot be reached")
+    ),
+    div(
+      { class: "dialog-actions" },
+      action({ text: "Keep it", onClick: onClose }),
+      action({
+        text: `Delete ${name}`,
+        class: "danger",
+        onClick: () => {
+          onClose()
+          void remove(server.id, isForced).then((ok) => {
+            if (ok) go(addressOf.servers())
+          })
+        }
+      })
+    )
+  )
+}
+
+const confirm = (title: string, text: string, button: string, onConfirm: () => void): void =>
+  show(title, (close) => [
+    p({}, text),
+    div(
+      { class: "dialog-actions" },
+      action({ text: "Cancel", onClick: close }),
+      action({
+        text: button,
+        class: "danger",
+        onClick: () => {
+          close()
+          onConfirm()
+        }
+      })
+    )
+  ])
+
+const itemsOf = (server: Server): ReadonlyArray<MenuItem> => {
+  const { id, status } = server
+  const name = server.name ?? id
+  const ready = ["running", "starting", "stopping", "paused"].includes(status ?? "")
+  const needs = (wanted: boolean, text: string) => whyNot("power") ?? (wanted ? undefined : text)
+  return [
+    { text: "Upgrade to today’s blueprint…", whyNot: whyNot("change"), onChoose: () => showUpgrade(id) },
+    {
+      text: "Pause",
+      whyNot: needs(status === "running", "Only a running server can be paused."),
+      onChoose: () => void power(id, "pause")
+    },
+    {
+      text: "Kill…",
+      whyNot: needs(ready, "No process runs."),
+      onChoose: () =>
+        confirm(
+          `Kill ${name}?`,
+          "The process ends at once. What it has not saved is lost.",
+          "Kill",
+          () => void power(id, "kill")
+        )
+    },
+    {
+      text: "Reinstall…",
+      whyNot: whyNot("change"),
+      onChoose: () =>
+        confirm(
+          `Reinstall ${name}?`,
+          "The install script runs again with today’s blueprint. The files that a saved server has written stay.",
+          "Reinstall",
+          () => void act(id, "reinstall", "Reinstallation requested", {})
+        )
+    },
+    {
+      text: "Reset…",
+      isDangerous: true,
+      whyNot: whyNot("change"),
+      onChoose: () =>
+        confirm(
+          `Reset ${name}?`,
+          "The server stops, and all that it has written is deleted, its world too. The files of its blueprint are restored. This cannot be undone.",
+          `Reset ${name}`,
+          () => void act(id, "reset", "Reset requested")
+        )
+    },
+    {
+      text: "Delete…",
+      isDangerous: true,
+      whyNot: whyNot("delete"),
+      onChoose: () => openDialog((onClose) => h(ConfirmDeletion, { server, onClose }))
+    }
+  ]
+}
+
+/** The power actions that fit the state of a server, and all others in a menu. */
+export const PowerButtons = ({ server }: { readonly server: Server }): View => {
+  const [busy, setBusy] = useState<Power | undefined>(undefined)
+  const run = async (wanted: Power) => {
+    setBusy(wanted)
+    await power(server.id, wanted)
+    setBusy(undefined)
+  }
+  return div(
+    { class: "power" },
+    choicesOf(server).map((choice) =>
+      action({
+        text: choice.text,
+        icon: choice.icon,
+        class: choice.class ?? "",
+        whyNot: whyNot("power"),
+        isBusy: busy === choice.action,
+        onClick: () => void run(choice.action)
+      })
+    ),
+    h(Menu, { label: "More actions", items: itemsOf(server) })
+  )
+}

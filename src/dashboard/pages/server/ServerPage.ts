@@ -1,0 +1,224 @@
+import { h } from "preact"
+import { useEffect } from "preact/hooks"
+import { whyNot } from "../../api/session.ts"
+import type { Server } from "../../api/types.ts"
+import { a, classes, code, dd, div, dl, dt, h1, nav, p, section, span, type View } from "../../dom/el.ts"
+import { dateTime, mebibytes } from "../../dom/format.ts"
+import { action, copyable, empty, status } from "../../parts/parts.ts"
+import { power } from "../../state/actions.ts"
+import { feed } from "../../state/feed.ts"
+import { addressOf, follow, go, showTitle } from "../../state/router.ts"
+import { eventList } from "../EventsPage.ts"
+import { Changes } from "./Changes.ts"
+import { Console } from "./Console.ts"
+import { Crashes } from "./Crashes.ts"
+import { type Tab, tabs, useDetail } from "./detail.ts"
+import { Installation } from "./Installation.ts"
+import { Plots } from "./Plots.ts"
+import { PowerButtons } from "./PowerButtons.ts"
+import { showUpgrade } from "./upgrade.ts"
+
+const names: Readonly<Record<Tab, string>> = {
+  console: "Console",
+  changes: "Changes",
+  installation: "Installation",
+  crashes: "Crashes",
+  events: "Events"
+}
+
+const addressText = ({ alias, default: main }: Server["allocations"]): string =>
+  `${alias === "" ? main.ip : alias}:${main.port}`
+
+const fact = (name: string, value: string | View | ReadonlyArray<View | string>): View =>
+  div({ key: name }, dt({}, name), dd({}, value))
+
+const Facts = ({ server }: { readonly server: Server }): View => {
+  const { allocations, labels = {}, limits, ports = {} } = server
+  return dl(
+    { class: "facts" },
+    fact("Address", copyable(addressText(allocations))),
+    Object.keys(ports).length > 1 &&
+      fact(
+        "Ports",
+        Object.entries(ports).map(([name, { port }]) =>
+          span({ class: "label", key: name }, `${name} ${port}`)
+        )
+      ),
+    fact("Blueprint", server.blueprint_id),
+    fact("Software", `${server.software ?? ""} ${server.version ?? ""}`),
+    fact("Node", a({ href: addressOf.nodes, onClick: follow }, server.node_name)),
+    fact("Memory", mebibytes(limits?.memory_limit ?? 0)),
+    fact(
+      "CPU",
+      limits?.cpu_limit === undefined || limits.cpu_limit === 0 ? "no limit" : `${limits.cpu_limit}%`
+    ),
+    fact("Id", copyable(server.id)),
+    fact("Created", server.created_at === undefined ? "–" : dateTime(server.created_at)),
+    server.expires_at !== null &&
+      server.expires_at !== undefined &&
+      fact("Expires", dateTime(server.expires_at)),
+    Object.keys(labels).length > 0 &&
+      fact(
+        "Labels",
+        Object.entries(labels).map(([name, value]) =>
+          span({ class: "label", key: name }, value === "" ? name : `${name}=${value}`)
+        )
+      )
+  )
+}
+
+/** What needs the attention of the reader, with the way out. */
+const Attention = ({ server }: { readonly server: Server }): View | null => {
+  const { definition, install, last_crash, pending = [], restart, status: state } = server
+  const crashed =
+    last_crash !== null && last_crash !== undefined && state === "offline" ? last_crash : undefined
+  const items: ReadonlyArray<View | false> = [
+    install?.phase === "failed" &&
+      div(
+        { class: "attention is-failed", key: "install" },
+        span({}, `The installation failed: ${install.failure_reason ?? "no reason is known"}`),
+        a({ href: addressOf.server(server.id, "installation"), onClick: follow }, "Show its output")
+      ),
+    crashed !== undefined &&
+      div(
+        { class: "attention is-failed", key: "crash" },
+        span(
+          {},
+          `Crashed ${dateTime(crashed.crashed_at)}: ${crashed.reason}`,
+          restart !== null &&
+            restart !== undefined &&
+            "next_at" in restart &&
+            ` It starts again ${dateTime(restart.next_at)}.`,
+          restart !== null &&
+            restart !== undefined &&
+            "given_up" in restart &&
+            ` It does not start again: ${restart.reason}.`
+        ),
+        a({ href: addressOf.server(server.id, "crashes"), onClick: follow }, "Show its last lines")
+      ),
+    pending.length > 0 &&
+      div(
+        { class: "attention", key: "pending" },
+        span(
+          {},
+          "The next start changes ",
+          pending.map((path) => code({ key: path }, path, " "))
+        ),
+        action({
+          text: "Restart now",
+          class: "link",
+          whyNot: whyNot("power"),
+          onClick: () => void power(server.id, "restart")
+        })
+      ),
+    definition?.outdated === true &&
+      div(
+        { class: "attention", key: "outdated" },
+        span({}, "The blueprint has changed since this server got its definition."),
+        action({
+          text: "Review the upgrade",
+          class: "link",
+          whyNot: whyNot("change"),
+          onClick: () => showUpgrade(server.id)
+        })
+      )
+  ]
+  return items.some((item) => item !== false) ? div({ class: "attentions" }, items) : null
+}
+
+const panelOf = (tab: Tab, server: Server, readings: number, reload: () => void): View => {
+  switch (tab) {
+    case "console":
+      return h(Console, { id: server.id, status: server.status ?? "unknown" })
+    case "changes":
+      return h(Changes, { server, onChanged: reload })
+    case "installation":
+      return h(Installation, { id: server.id, readings })
+    case "crashes":
+      return h(Crashes, { id: server.id, readings })
+    case "events": {
+      const its = feed.value.filter(({ event }) => event.Data.server_id === server.id)
+      return its.length === 0
+        ? empty("events", "No event yet", "This tab has seen no event of the server.")
+        : eventList(its)
+    }
+  }
+}
+
+/** The page of one server. */
+export const ServerPage = ({ id, tab }: { readonly id: string; readonly tab: string }): View => {
+  const { failure, readings, reload, server } = useDetail(id)
+  const shown =
+    tabs.find((one) => one === tab) ??
+    (server?.install?.phase === "installing" || server?.install?.phase === "pending"
+      ? "installation"
+      : "console")
+  const title = server?.name ?? server?.id ?? id
+  useEffect(() => showTitle(title), [title])
+  if (server === undefined) {
+    return failure === undefined
+      ? div({ class: "loading", "aria-busy": "true" }, p({ class: "muted" }, "Loading the server"))
+      : empty(
+          "servers",
+          failure.code === 404 ? "This server does not exist" : "The server cannot be shown",
+          failure.code === 404 ? "It was deleted, or the address is wrong." : failure.detail,
+          action({ text: "Show all servers", onClick: () => go(addressOf.servers()) })
+        )
+  }
+  return div(
+    { class: "server-page" },
+    div(
+      { class: "page-head server-head" },
+      a(
+        {
+          class: "back",
+          href: addressOf.servers(),
+          onClick: follow,
+          "aria-label": "Back to the list of servers"
+        },
+        "Servers"
+      ),
+      span({ class: "crumb", "aria-hidden": "true" }, "/"),
+      h1({}, title),
+      status(server.status ?? "unknown"),
+      span({ class: "grow" }),
+      h(PowerButtons, { server })
+    ),
+    h(Attention, { server }),
+    div(
+      { class: "server-columns" },
+      section(
+        { class: "server-main", "aria-label": "Details" },
+        nav(
+          { class: "tabs", "aria-label": "Parts of the server" },
+          tabs.map((one) =>
+            a(
+              {
+                key: one,
+                href: addressOf.server(server.id, one),
+                class: classes(one === shown && "is-shown"),
+                "aria-current": one === shown ? "true" : undefined,
+                onClick: (event: MouseEvent) => {
+                  if (event.ctrlKey || event.metaKey) return
+                  event.preventDefault()
+                  go(addressOf.server(server.id, one), { replace: true })
+                }
+              },
+              names[one]
+            )
+          )
+        ),
+        panelOf(shown, server, readings, reload)
+      ),
+      section(
+        { class: "server-side", "aria-label": "Figures" },
+        h(Plots, {
+          key: server.id,
+          id: server.id,
+          isUp: !["offline", "installing", "unknown"].includes(server.status ?? "")
+        }),
+        div({ class: "card side-card" }, h(Facts, { server }))
+      )
+    )
+  )
+}

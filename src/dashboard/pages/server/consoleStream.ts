@@ -1,0 +1,103 @@
+/** The lines of a console: the stored ones, then the live ones, without a gap and without a repetition. */
+import { type Failure, get, post, segment } from "../../api/http.ts"
+import { whyNot } from "../../api/session.ts"
+import { type OpenStream, openStream, pauseBefore } from "../../api/stream.ts"
+import { overlap } from "./consoleText.ts"
+
+/** Lines that are read at first. */
+const LINES = 1000
+/** Milliseconds between two readings with a key that may not open consoles. */
+const EVERY = 2500
+
+export interface ConsoleHandlers {
+  readonly onReplace: (lines: ReadonlyArray<string>) => void
+  readonly onLines: (lines: ReadonlyArray<string>) => void
+  /** Called with the state for people; empty: live. */
+  readonly onState: (text: string) => void
+}
+
+export interface ConsoleStream {
+  /** Sends a line; undefined: it was sent. */
+  readonly send: (line: string) => Promise<Failure | undefined>
+  readonly close: () => void
+}
+
+const stored = async (id: string): Promise<ReadonlyArray<string> | Failure> => {
+  const reply = await get<{ readonly data: ReadonlyArray<string> }>(
+    `/api/servers/${segment(id)}/logs?per_page=${LINES}`
+  )
+  return reply.ok ? reply.body.data : reply
+}
+
+const isLines = (read: ReadonlyArray<string> | Failure): read is ReadonlyArray<string> => !("ok" in read)
+
+/** Opens the console of a server until it is closed. */
+export const followConsole = (id: string, handlers: ConsoleHandlers): ConsoleStream => {
+  let isClosed = false
+  let timer: ReturnType<typeof setTimeout> | undefined
+  let stream: OpenStream | undefined
+  let attempt = 0
+  let last: ReadonlyArray<string> = []
+
+  const poll = async () => {
+    const read = await stored(id)
+    if (isClosed) return
+    if (!isLines(read)) handlers.onState(read.detail)
+    else {
+      const known = overlap(last, read)
+      if (known === 0) handlers.onReplace(read)
+      else handlers.onLines(read.slice(known))
+      last = read
+    }
+    timer = setTimeout(() => void poll(), EVERY)
+  }
+
+  const connect = () => {
+    /** Live lines that arrive before the stored ones; undefined: those are there. */
+    let early: Array<string> | undefined = []
+    const fill = async () => {
+      const read = await stored(id)
+      if (isClosed || early === undefined) return
+      const waiting = early
+      early = undefined
+      if (!isLines(read)) return handlers.onState(read.detail)
+      handlers.onReplace([...read, ...waiting.slice(overlap(read, waiting))])
+      handlers.onState("")
+    }
+    const path = `/api/servers/${segment(id)}/console`
+    stream = openStream(path, path, {
+      onOpen: () => {
+        attempt = 0
+        void fill()
+      },
+      onMessage: (line) => {
+        if (early === undefined) handlers.onLines([line])
+        else early.push(line)
+      },
+      onEnd: (ending) => {
+        early = undefined
+        if (isClosed) return
+        handlers.onState(
+          ending.kind === "refused" ? ending.detail : "The console broke off; it is opened again."
+        )
+        if (ending.kind !== "refused") timer = setTimeout(connect, pauseBefore(attempt++))
+      }
+    })
+  }
+
+  if (whyNot("console") === undefined) connect()
+  else void poll()
+
+  return {
+    send: async (line) => {
+      if (stream?.send(line) === true) return undefined
+      const reply = await post(`/api/servers/${segment(id)}/commands`, { commands: [line] })
+      return reply.ok ? undefined : reply
+    },
+    close: () => {
+      isClosed = true
+      clearTimeout(timer)
+      stream?.close()
+    }
+  }
+}

@@ -1,0 +1,165 @@
+/** The fields of a server that people change, as texts, and the body of the PATCH that changes them. */
+import type { Server } from "../../api/types.ts"
+import type { Difference } from "./differences.ts"
+
+export interface Field {
+  /** The place in the body of the PATCH. */
+  readonly path: string
+  readonly label: string
+  readonly hint?: string
+  readonly kind: "text" | "number" | "pairs" | "choice"
+  readonly choices?: ReadonlyArray<readonly [string, string]>
+  /** The present value as a text; of pairs: one `name=value` a line. */
+  readonly read: (server: Server) => string
+}
+
+const pairsText = (pairs: Readonly<Record<string, string>> = {}): string =>
+  Object.entries(pairs)
+    .map(([name, value]) => `${name}=${value}`)
+    .join("\n")
+
+const overrideText = (value: unknown): string => (value === undefined || value === null ? "" : String(value))
+
+export const fields: ReadonlyArray<Field> = [
+  {
+    path: "name",
+    label: "Name",
+    kind: "text",
+    hint: "Up to 64 characters; empty: none.",
+    read: ({ name }) => name ?? ""
+  },
+  {
+    path: "labels",
+    label: "Labels",
+    kind: "pairs",
+    hint: "One key=value a line.",
+    read: ({ labels }) => pairsText(labels)
+  },
+  {
+    path: "overrides.limits.memory_limit",
+    label: "Memory, MiB",
+    kind: "number",
+    hint: "0: no limit.",
+    read: ({ limits }) => overrideText(limits?.memory_limit)
+  },
+  {
+    path: "overrides.limits.cpu_limit",
+    label: "CPU, percent of one thread",
+    kind: "number",
+    hint: "0: no limit.",
+    read: ({ limits }) => overrideText(limits?.cpu_limit)
+  },
+  {
+    path: "overrides.limits.disk_space",
+    label: "Disk, MB",
+    kind: "number",
+    hint: "0: no limit.",
+    read: ({ limits }) => overrideText(limits?.disk_space)
+  },
+  {
+    path: "overrides.version",
+    label: "Version",
+    kind: "text",
+    hint: "Empty: that of the blueprint.",
+    read: ({ overrides, version }) => overrideText(overrides?.version ?? version)
+  },
+  {
+    path: "overrides.save",
+    label: "Keep the server when it stops",
+    kind: "choice",
+    choices: [
+      ["", "As the blueprint says"],
+      ["true", "Yes, it is saved"],
+      ["false", "No, it is deleted"]
+    ],
+    read: ({ overrides }) => overrideText(overrides?.save)
+  },
+  {
+    path: "overrides.stop_timeout",
+    label: "Stop timeout, s",
+    kind: "number",
+    hint: "Empty: that of the blueprint.",
+    read: ({ overrides }) => overrideText(overrides?.stop_timeout)
+  },
+  {
+    path: "overrides.env",
+    label: "Environment variables",
+    kind: "pairs",
+    hint: "One NAME=value a line; those of the blueprint are not listed.",
+    read: ({ overrides }) => pairsText(overrides?.env)
+  },
+  {
+    path: "expires_in",
+    label: "Delete in, hours",
+    kind: "number",
+    hint: "Empty: no change; 0: never.",
+    read: () => ""
+  }
+]
+
+/** Reads lines of `name=value`. */
+export const pairsOf = (text: string): ReadonlyMap<string, string> =>
+  new Map(
+    text
+      .split("\n")
+      .map((line) => line.trim())
+      .filter((line) => line !== "")
+      .map((line) => {
+        const at = line.indexOf("=")
+        return at === -1 ? [line, ""] : [line.slice(0, at).trim(), line.slice(at + 1).trim()]
+      })
+  )
+
+const valueOf = ({ kind, path }: Field, text: string): unknown => {
+  if (path === "expires_in") return Number(text) === 0 ? null : Number(text) * 3600
+  if (text === "") return null
+  if (kind === "number") return Number(text)
+  return kind === "choice" ? text === "true" : text
+}
+
+/** A change of one value, and its place in the body. */
+export interface FieldChange extends Difference {
+  readonly keys: ReadonlyArray<string>
+}
+
+const pairChanges = (path: string, before: string, after: string): ReadonlyArray<FieldChange> => {
+  const [old, now] = [pairsOf(before), pairsOf(after)]
+  return [...new Set([...old.keys(), ...now.keys()])]
+    .filter((name) => old.get(name) !== now.get(name))
+    .map((name) => ({
+      path: `${path}.${name}`,
+      keys: [...path.split("."), name],
+      from: old.get(name),
+      to: now.get(name) ?? null
+    }))
+}
+
+/** Returns the changes of a form. */
+export const changesOf = (
+  server: Server,
+  texts: Readonly<Record<string, string>>
+): ReadonlyArray<FieldChange> =>
+  fields.flatMap((field): ReadonlyArray<FieldChange> => {
+    const before = field.read(server)
+    const after = texts[field.path] ?? before
+    if (before === after) return []
+    if (field.kind === "pairs") return pairChanges(field.path, before, after)
+    const from = field.path === "expires_in" ? server.expires_at : valueOf(field, before)
+    return [{ path: field.path, keys: field.path.split("."), from, to: valueOf(field, after) }]
+  })
+
+/** Returns the body of the PATCH. */
+export const bodyOf = (changes: ReadonlyArray<FieldChange>): Record<string, unknown> => {
+  const body: Record<string, unknown> = {}
+  for (const { keys, to } of changes) {
+    let place = body
+    for (const key of keys.slice(0, -1)) {
+      const inner: Record<string, unknown> = (place[key] as Record<string, unknown> | undefined) ?? {}
+      place[key] = inner
+      place = inner
+    }
+    const last = keys.at(-1)
+    if (last !== undefined) place[last] = to
+  }
+  return body
+}

@@ -1,0 +1,83 @@
+/** A plot of the last minutes. */
+import { effect } from "@preact/signals"
+import type uPlot from "uplot"
+import { colour, theme } from "../../state/theme.ts"
+
+/** Times in seconds, then one row of values for each line. */
+export type Points = [Array<number>, ...Array<Array<number | null>>]
+
+export interface Plot {
+  readonly set: (points: Points) => void
+  readonly close: () => void
+}
+
+const HEIGHT = 108
+const FONT = "10.5px ui-sans-serif, system-ui, sans-serif"
+
+const optionsOf = (
+  width: number,
+  colours: ReadonlyArray<string>,
+  textOf: (value: number) => string
+): uPlot.Options => {
+  const axis = {
+    stroke: colour("muted"),
+    font: FONT,
+    grid: { stroke: colour("line"), width: 1 },
+    ticks: { show: false }
+  }
+  return {
+    width,
+    height: HEIGHT,
+    padding: [6, 4, 0, 0],
+    legend: { show: false },
+    cursor: { sync: { key: "server" }, drag: { x: false, y: false }, points: { size: 6 } },
+    scales: { x: { time: true }, y: { range: (_, __, highest) => [0, Math.max(1, (highest ?? 1) * 1.15)] } },
+    axes: [
+      {
+        ...axis,
+        size: 22,
+        space: 80,
+        values: (_, times) => times.map((at) => new Date(at * 1000).toLocaleTimeString([], { hour12: false }))
+      },
+      { ...axis, size: 58, space: 26, values: (_, values) => values.map(textOf) }
+    ],
+    series: [
+      {},
+      ...colours.map((name) => ({
+        stroke: colour(name),
+        width: 1.5,
+        fill: `color-mix(in srgb, ${colour(name)} 10%, transparent)`,
+        points: { show: false }
+      }))
+    ]
+  }
+}
+
+/** Draws a plot in an element; its code is loaded at the first use. */
+export const openPlot = async (
+  element: HTMLElement,
+  colours: ReadonlyArray<string>,
+  textOf: (value: number) => string
+): Promise<Plot> => {
+  const { default: UPlot } = await import("uplot")
+  let points: Points = [[], ...colours.map(() => [])]
+  let plot: uPlot | undefined
+  const drawn = effect(() => {
+    theme.value
+    plot?.destroy()
+    plot = new UPlot(optionsOf(element.clientWidth, colours, textOf), points, element)
+  })
+  const sized = new ResizeObserver(() => plot?.setSize({ width: element.clientWidth, height: HEIGHT }))
+  sized.observe(element)
+  return {
+    set: (next) => {
+      points = next
+      plot?.setData(next)
+    },
+    close: () => {
+      drawn()
+      sized.disconnect()
+      plot?.destroy()
+    }
+  }
+}

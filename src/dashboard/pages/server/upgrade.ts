@@ -1,0 +1,60 @@
+import { h } from "preact"
+import { useEffect, useState } from "preact/hooks"
+import { post, type Reply, segment } from "../../api/http.ts"
+import type { DefinitionChange } from "../../api/types.ts"
+import { div, p, type View } from "../../dom/el.ts"
+import { counted } from "../../dom/format.ts"
+import { Dialog, openDialog } from "../../parts/Dialog.ts"
+import { action } from "../../parts/parts.ts"
+import { act } from "../../state/actions.ts"
+import { differences } from "./differences.ts"
+
+interface Upgrade {
+  readonly changes: ReadonlyArray<DefinitionChange>
+  readonly revision: string
+}
+
+const needs = {
+  nothing: "at once",
+  restart: "at the next start",
+  installation: "after an installation"
+} as const
+
+const UpgradeDialog = ({ id, onClose }: { readonly id: string; readonly onClose: () => void }): View => {
+  const [plan, setPlan] = useState<Reply<Upgrade> | undefined>(undefined)
+  useEffect(() => {
+    void post<Upgrade>(`/api/servers/${segment(id)}/upgrade`, { dry_run: true }).then(setPlan)
+  }, [id])
+  const changes = plan?.ok === true ? plan.body.changes : []
+  return h(
+    Dialog,
+    { title: "Upgrade to today’s blueprint", onClose, class: "is-wide" },
+    plan === undefined && p({ class: "muted", "aria-busy": "true" }, "Comparing the definitions"),
+    plan?.ok === false && p({ class: "problem" }, `${plan.detail} ${plan.hint}`),
+    plan?.ok === true &&
+      (changes.length === 0
+        ? p({}, "The server has today’s definition already.")
+        : [
+            p({}, "The server keeps its data, its id and its ports."),
+            differences(
+              changes.map(({ from, needs: after, path, to }) => ({ path, from, to, note: needs[after] }))
+            )
+          ]),
+    div(
+      { class: "dialog-actions" },
+      action({ text: changes.length === 0 ? "Close" : "Cancel", onClick: onClose }),
+      changes.length > 0 &&
+        action({
+          text: `Upgrade with ${counted(changes.length, "change")}`,
+          class: "primary",
+          onClick: () => {
+            onClose()
+            void act(id, "upgrade", "Upgrade requested", {})
+          }
+        })
+    )
+  )
+}
+
+/** Shows what an upgrade would change, and upgrades on confirmation. */
+export const showUpgrade = (id: string): void => openDialog((onClose) => h(UpgradeDialog, { id, onClose }))

@@ -1,0 +1,66 @@
+import { signal } from "@preact/signals"
+import { type ComponentChildren, h } from "preact"
+import { useEffect, useId, useRef } from "preact/hooks"
+import { button, dialog, div, h2, type View } from "../dom/el.ts"
+import { icon } from "../dom/icons.ts"
+
+/** The dialog that is open, as a function that draws it; undefined: none. */
+const opened = signal<((close: () => void) => ComponentChildren) | undefined>(undefined)
+
+/** Opens a dialog in place of the one that is open. */
+export const openDialog = (draw: (close: () => void) => ComponentChildren): void => {
+  opened.value = draw
+}
+
+export const closeDialog = (): void => {
+  opened.value = undefined
+}
+
+/** The place of dialogs in the page. */
+export const Dialogs = (): ComponentChildren => opened.value?.(closeDialog) ?? null
+
+/** A modal dialog; the browser keeps the focus in it, and Escape closes it. */
+export const Dialog = (props: {
+  readonly title: string
+  readonly onClose: () => void
+  readonly class?: string
+  readonly children?: ComponentChildren
+}): View => {
+  const ref = useRef<HTMLDialogElement>(null)
+  const id = useId()
+  useEffect(() => {
+    const before = document.activeElement
+    ref.current?.showModal()
+    return () => {
+      if (before instanceof HTMLElement && before.isConnected) before.focus()
+    }
+  }, [])
+  return dialog(
+    {
+      ref,
+      class: `dialog ${props.class ?? ""}`,
+      "aria-labelledby": id,
+      onClose: props.onClose,
+      onClick: (event: MouseEvent) => {
+        if (event.target === ref.current) props.onClose()
+      }
+    },
+    div(
+      { class: "dialog-body" },
+      div(
+        { class: "dialog-head" },
+        h2({ id }, props.title),
+        button({ class: "ghost square", "aria-label": "Close", onClick: props.onClose }, icon("close"))
+      ),
+      props.children
+    )
+  )
+}
+
+/** Opens a dialog with content that is drawn once. */
+export const show = (
+  title: string,
+  content: (close: () => void) => ComponentChildren,
+  className = ""
+): void =>
+  openDialog((close) => h(Dialog, { title, onClose: close, class: className, children: content(close) }))

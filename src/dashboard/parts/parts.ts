@@ -1,0 +1,127 @@
+/** Small parts that several pages show. */
+import type { ComponentChildren } from "preact"
+import { button, classes, code, div, h2, p, span, type View } from "../dom/el.ts"
+import { type IconName, icon } from "../dom/icons.ts"
+import { announce, failed } from "../state/notices.ts"
+
+/** A status with its colour and its word. */
+export const status = (text: string, className = text): View =>
+  span({ class: classes("status", `is-${className}`) }, span({ class: "dot", "aria-hidden": "true" }), text)
+
+/** Copies over the selection: pages over plain HTTP have no clipboard. */
+const copySelected = (text: string): boolean => {
+  const area = document.createElement("textarea")
+  area.value = text
+  area.className = "unseen"
+  document.body.append(area)
+  area.select()
+  const hasCopied = document.execCommand("copy")
+  area.remove()
+  return hasCopied
+}
+
+const copyText = async (text: string): Promise<boolean> => {
+  const { clipboard } = navigator as { readonly clipboard?: Clipboard }
+  if (clipboard === undefined) return copySelected(text)
+  return clipboard.writeText(text).then(
+    () => true,
+    () => copySelected(text)
+  )
+}
+
+/** A text that a click copies. */
+export const copyable = (text: string, tabIndex = 0): View =>
+  button(
+    {
+      type: "button",
+      class: "copyable",
+      tabIndex,
+      title: "Copy",
+      "aria-label": `Copy ${text}`,
+      onClick: (event: MouseEvent) => {
+        event.stopPropagation()
+        const { currentTarget } = event
+        void copyText(text).then((hasCopied) => {
+          if (!hasCopied) return failed("Not copied", { detail: "The browser did not allow it.", hint: "" })
+          announce(`Copied ${text}`)
+          if (!(currentTarget instanceof HTMLElement)) return
+          currentTarget.classList.add("is-copied")
+          setTimeout(() => currentTarget.classList.remove("is-copied"), 1200)
+        })
+      }
+    },
+    code({}, text),
+    icon("copy"),
+    icon("check")
+  )
+
+/** A page or panel without content: why, and what to do. */
+export const empty = (
+  name: IconName,
+  title: string,
+  text: ComponentChildren,
+  ...actions: Array<ComponentChildren>
+): View =>
+  div(
+    { class: "empty" },
+    div({ class: "empty-icon" }, icon(name)),
+    h2({}, title),
+    p({}, text),
+    actions.length > 0 && div({ class: "empty-actions" }, ...actions)
+  )
+
+/** A button that says why it cannot be used. */
+export const action = (
+  props: {
+    readonly text: string
+    readonly onClick: () => void
+    readonly icon?: IconName
+    readonly class?: string
+    readonly whyNot?: string | undefined
+    readonly isBusy?: boolean
+  },
+  ...children: Array<ComponentChildren>
+): View =>
+  button(
+    {
+      type: "button",
+      class: classes(props.class, props.isBusy === true && "is-busy"),
+      "aria-disabled": props.whyNot !== undefined || props.isBusy === true,
+      title: props.whyNot,
+      onClick: () => {
+        if (props.whyNot === undefined && props.isBusy !== true) props.onClick()
+      }
+    },
+    props.icon !== undefined && icon(props.icon),
+    span({}, props.text),
+    ...children
+  )
+
+/** A share as a bar; `mark`: another share, as a line. */
+export const bar = (props: {
+  readonly label: string
+  readonly share: number
+  readonly text: string
+  readonly mark?: number
+}): View => {
+  const share = Math.min(1, Math.max(0, props.share))
+  return div(
+    { class: "meter" },
+    span({ class: "meter-label" }, props.label),
+    div(
+      {
+        class: classes("bar", share > 0.9 && "is-full", share > 0.75 && share <= 0.9 && "is-high"),
+        role: "meter",
+        "aria-label": props.label,
+        "aria-valuemin": 0,
+        "aria-valuemax": 100,
+        "aria-valuenow": Math.round(share * 100),
+        "aria-valuetext": props.text
+      },
+      div({ class: "bar-fill", style: { width: `${share * 100}%` } }),
+      props.mark !== undefined &&
+        div({ class: "bar-mark", style: { left: `${Math.min(1, props.mark) * 100}%` } })
+    ),
+    span({ class: "meter-text" }, props.text)
+  )
+}

@@ -1,0 +1,24 @@
+/** The newest events, for people. */
+import { signal } from "@preact/signals"
+import type { ServerEvent } from "../api/types.ts"
+
+/** Events that the page keeps. */
+const MOST = 500
+
+export interface FeedEvent {
+  readonly event: ServerEvent
+  /** The name of the server when the event came; empty: none. */
+  readonly name: string
+}
+
+/** Newest first. */
+export const feed = signal<ReadonlyArray<FeedEvent>>([])
+
+export const addToFeed = (events: ReadonlyArray<FeedEvent>): void => {
+  if (events.length === 0) return
+  feed.value = [...events.toReversed(), ...feed.value].slice(0, MOST)
+}
+
+export const clearFeed = (): void => {
+  feed.value = []
+}

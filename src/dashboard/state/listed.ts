@@ -1,0 +1,95 @@
+/** The servers that the list shows: filtered and sorted a few times a second at most, however fast they change. */
+import { effect, signal } from "@preact/signals"
+import { counted } from "../dom/format.ts"
+import { type Column, conditionsOf, type Filter, filter, matcherOf } from "./filter.ts"
+import { announce } from "./notices.ts"
+import { type Row, titleOf } from "./rows.ts"
+import { changes, isCut, membership, narrow, rows } from "./servers.ts"
+import { readAllStats, sampled, samples } from "./stats.ts"
+
+/** Milliseconds between two sorts. */
+const EVERY = 250
+/** Milliseconds between two readings of all figures, while the list is sorted by them. */
+const FIGURES = 15_000
+
+/** Ids in the order of the list. */
+export const listed = signal<ReadonlyArray<string>>([])
+/** Servers by status, of all. */
+export const tallies = signal<Readonly<Record<string, number>>>({})
+
+const order = ["running", "starting", "stopping", "installing", "paused", "unknown", "offline"]
+
+const memoryOf = ({ id }: Row) => samples.get(id)?.stats.memory_bytes ?? -1
+const cpuOf = ({ id }: Row) => samples.get(id)?.stats.cpu_absolute ?? -1
+const uptimeOf = ({ id, status }: Row) => (status === "running" ? (samples.get(id)?.stats.uptime ?? -1) : -1)
+
+const keys: Readonly<Record<Column, (row: Row) => string | number>> = {
+  name: (row) => titleOf(row).toLowerCase(),
+  status: (row) => order.indexOf(row.status),
+  blueprint: ({ blueprint }) => blueprint,
+  node: ({ nodeName }) => nodeName,
+  address: ({ address }) => address,
+  memory: memoryOf,
+  cpu: cpuOf,
+  uptime: uptimeOf,
+  created: ({ createdAt }) => createdAt
+}
+
+const needsFigures = ({ sort }: Filter): boolean => sort === "memory" || sort === "cpu" || sort === "uptime"
+
+const select = (wanted: Filter): ReadonlyArray<string> => {
+  const matches = matcherOf(wanted)
+  const keyOf = keys[wanted.sort]
+  const found: Array<{ readonly id: string; readonly key: string | number; readonly at: number }> = []
+  let at = 0
+  for (const row of rows.values()) if (matches(row)) found.push({ id: row.id, key: keyOf(row), at: at++ })
+  const sign = wanted.descending ? -1 : 1
+  // Servers with equal keys stay in the order of their creation.
+  found.sort((one, other) =>
+    one.key < other.key ? -sign : one.key > other.key ? sign : sign * (one.at - other.at)
+  )
+  return found.map(({ id }) => id)
+}
+
+const same = (one: ReadonlyArray<string>, other: ReadonlyArray<string>): boolean =>
+  one.length === other.length && one.every((id, index) => id === other[index])
+
+let seen: { readonly filter: Filter; readonly changes: number; readonly sampled: number } | undefined
+let timer: ReturnType<typeof setTimeout> | undefined
+let last = 0
+
+const tally = (): void => {
+  const found: Record<string, number> = {}
+  for (const { status } of rows.values()) found[status] = (found[status] ?? 0) + 1
+  tallies.value = found
+}
+
+const update = (): void => {
+  timer = undefined
+  last = performance.now()
+  const isOther = seen?.filter !== filter.peek()
+  seen = { filter: filter.peek(), changes: changes.peek(), sampled: sampled.peek() }
+  const next = select(seen.filter)
+  tally()
+  if (!same(next, listed.peek())) listed.value = next
+  if (isOther) announce(`${counted(next.length, "server")} listed`)
+}
+
+effect(() => {
+  changes.value
+  membership.value
+  const isOther = seen?.filter !== filter.value
+  if (needsFigures(filter.value)) sampled.value
+  if (isOther) {
+    clearTimeout(timer)
+    if (isCut.peek()) narrow(conditionsOf(filter.value))
+    update()
+  } else timer ??= setTimeout(update, Math.max(0, EVERY - (performance.now() - last)))
+})
+
+effect(() => {
+  if (!needsFigures(filter.value)) return
+  void readAllStats()
+  const repeated = setInterval(() => void readAllStats(), FIGURES)
+  return () => clearInterval(repeated)
+})

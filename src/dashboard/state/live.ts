@@ -1,0 +1,190 @@
+/** The stream of changes: it resumes at its cursor, and the list is read again where the service has forgotten it. */
+import { signal } from "@preact/signals"
+import { key } from "../api/http.ts"
+import { type Ending, type OpenStream, openStream, pauseBefore } from "../api/stream.ts"
+import type { ServerEvent } from "../api/types.ts"
+import { addToFeed, type FeedEvent } from "./feed.ts"
+import { type Row, withSummary } from "./rows.ts"
+import { changed, drop, load, membership, put, readLater, rows } from "./servers.ts"
+
+/** How many changes before the list the feed shows at first. */
+const HISTORY = 200
+
+/** Longest wait of changes while the page is hidden, in milliseconds. */
+const HIDDEN = 1000
+
+const TOPICS = "topics=status,crash,deleted,install,expiring&include=server,time"
+
+/** The connection as the page shows it. */
+export interface Connection {
+  readonly state: "loading" | "live" | "reconnecting" | "ended"
+  /** What has happened, for people. */
+  readonly detail: string
+}
+
+export const connection = signal<Connection>({ state: "loading", detail: "Reading the list of servers" })
+
+let stream: OpenStream | undefined
+let cursor = 0
+/** Events up to here are history: the list has them. */
+let listed = 0
+let attempt = 0
+let retry: ReturnType<typeof setTimeout> | undefined
+let waiting: Array<ServerEvent> = []
+let scheduled: (() => void) | undefined
+
+/** Called with each event that changes a server, after the row has changed. */
+const listeners = new Set<(event: ServerEvent) => void>()
+export const onEvent = (listener: (event: ServerEvent) => void): (() => void) => {
+  listeners.add(listener)
+  return () => listeners.delete(listener)
+}
+
+/** Returns the row after an event. */
+const rowAfter = (row: Row, event: ServerEvent): Row => {
+  const { server, time } = event.Data
+  const placed = server === undefined || server === null ? row : withSummary(row, server)
+  switch (event.Topic) {
+    case "status":
+      return { ...placed, status: event.Data.payload, restartAt: "" }
+    case "crash":
+      return { ...placed, crashedAt: time ?? "" }
+    case "install":
+      return { ...placed, phase: event.Data.payload.phase, failure: event.Data.payload.reason ?? "" }
+    default:
+      return placed
+  }
+}
+
+const apply = (event: ServerEvent): void => {
+  const { server_id } = event.Data
+  const row = rows.get(server_id)
+  if (event.Topic === "deleted") drop(server_id)
+  else if (row !== undefined) put(rowAfter(row, event))
+  else if (event.Topic === "status") readLater(server_id)
+}
+
+/** Whether the feed shows an event: not the progress of a pull, and not the first start, which has its statuses. */
+const isForPeople = (event: ServerEvent): boolean =>
+  event.Topic !== "install" || (event.Cursor !== undefined && event.Data.payload.step !== "start")
+
+/** Applies the changes that wait, once a frame. */
+const flush = (): void => {
+  scheduled = undefined
+  const batch = waiting
+  waiting = []
+  const fed: Array<FeedEvent> = []
+  for (const event of batch) {
+    const isHistory = event.Cursor !== undefined && event.Cursor <= listed
+    if (event.Cursor !== undefined) cursor = Math.max(cursor, event.Cursor)
+    const name = rows.get(event.Data.server_id)?.name ?? ""
+    if (!isHistory) apply(event)
+    if (isForPeople(event)) fed.push({ event, name })
+    if (!isHistory) for (const listener of listeners) listener(event)
+  }
+  addToFeed(fed)
+  changed()
+}
+
+const schedule = (): void => {
+  if (scheduled !== undefined) return
+  if (document.hidden) {
+    const timer = setTimeout(flush, HIDDEN)
+    scheduled = () => clearTimeout(timer)
+  } else {
+    const frame = requestAnimationFrame(flush)
+    scheduled = () => cancelAnimationFrame(frame)
+  }
+}
+
+// Frames stop while the page is hidden.
+document.addEventListener("visibilitychange", () => {
+  if (scheduled === undefined) return
+  scheduled()
+  flush()
+})
+
+const later = (next: () => void): void => {
+  connection.value = { state: "reconnecting", detail: `Trying again, attempt ${attempt + 1}` }
+  clearTimeout(retry)
+  retry = setTimeout(next, pauseBefore(attempt++))
+}
+
+const ended = (detail: string): void => {
+  connection.value = { state: "ended", detail }
+}
+
+const listAgain = async (reason: string): Promise<void> => {
+  connection.value = { state: attempt === 0 ? "loading" : "reconnecting", detail: reason }
+  const loaded = await load()
+  if (key.value === undefined) return
+  if (!loaded.ok) {
+    if (loaded.isFinal) ended(loaded.detail)
+    else later(() => void listAgain(reason))
+    return
+  }
+  const isFirst = listed === 0
+  listed = loaded.cursor
+  cursor = isFirst ? Math.max(0, listed - HISTORY) : listed
+  open(reason)
+}
+
+const open = (reason: string): void => {
+  stream?.close()
+  const from = cursor
+  const query = `${TOPICS}&cursor=${from}`
+  stream = openStream(`/api/events/ws?${query}`, `/api/events?${query}`, {
+    onOpen: () => {
+      attempt = 0
+      connection.value = { state: "live", detail: reason }
+    },
+    onMessage: (text) => {
+      // The service that has sent this page sends events in the form of its contract.
+      waiting.push(JSON.parse(text) as ServerEvent)
+      schedule()
+    },
+    onEnd: (ending) => onEnd(ending, from)
+  })
+}
+
+const onEnd = (ending: Ending, from: number): void => {
+  if (ending.kind === "refused") ended(ending.detail)
+  else if (ending.kind === "broken") later(() => open(`Resumed after change ${cursor}`))
+  else if (from < listed) {
+    // The history of the feed may be older than what the service keeps; the list is not.
+    cursor = listed
+    open("Live")
+  } else void listAgain("Changes were missed; the list was read again")
+}
+
+/** Begins with the list. */
+export const connect = (): void => {
+  attempt = 0
+  listed = 0
+  void listAgain("Live")
+}
+
+/** Tries at once, for example because the network is back. */
+export const reconnect = (): void => {
+  if (connection.value.state !== "reconnecting") return
+  clearTimeout(retry)
+  if (listed === 0) void listAgain("Live")
+  else open(`Resumed after change ${cursor}`)
+}
+
+/** Ends a connection on which requests get no response: browsers do not show that a WebSocket is dead. */
+export const suspectDead = (): void => {
+  if (connection.value.state !== "live") return
+  stream?.close()
+  later(() => open(`Resumed after change ${cursor}`))
+}
+
+export const disconnect = (): void => {
+  clearTimeout(retry)
+  stream?.close()
+  rows.clear()
+  membership.value++
+  connection.value = { state: "loading", detail: "" }
+}
+
+window.addEventListener("online", reconnect)

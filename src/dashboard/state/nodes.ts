@@ -1,0 +1,50 @@
+/** The nodes with their load, which no stream has: they are read every few seconds while the page is visible. */
+import { signal } from "@preact/signals"
+import { get, key, segment } from "../api/http.ts"
+import type { NodeDetail } from "../api/types.ts"
+import { suspectDead } from "./live.ts"
+
+const EVERY = 5000
+
+/** Nodes that are read at the same time. */
+const AT_ONCE = 4
+
+/** By name. */
+export const nodes = signal<ReadonlyArray<NodeDetail>>([])
+export const areNodesLoaded = signal(false)
+/** The time of the last reading, in milliseconds. */
+export const nodesReadAt = signal(Date.now())
+
+let timer: ReturnType<typeof setTimeout> | undefined
+
+export const readNodes = async (): Promise<void> => {
+  const ids = await get<ReadonlyArray<string>>("/api/nodes?ids_only=true")
+  if (!ids.ok) {
+    if (ids.code === 0) suspectDead()
+    return
+  }
+  const waiting = [...ids.body]
+  const found: Array<NodeDetail> = []
+  const reader = async () => {
+    for (let id = waiting.shift(); id !== undefined; id = waiting.shift()) {
+      const reply = await get<NodeDetail>(`/api/nodes/${segment(id)}`)
+      if (reply.ok) found.push(reply.body)
+    }
+  }
+  await Promise.all(Array.from({ length: AT_ONCE }, reader))
+  nodes.value = found.toSorted(
+    (one, other) => one.name.localeCompare(other.name) || (one.id < other.id ? -1 : 1)
+  )
+  nodesReadAt.value = Date.now()
+  areNodesLoaded.value = true
+}
+
+const tick = async (): Promise<void> => {
+  if (!document.hidden) await readNodes()
+  if (key.value !== undefined) timer = setTimeout(() => void tick(), EVERY)
+}
+
+export const followNodes = (): void => {
+  clearTimeout(timer)
+  void tick()
+}

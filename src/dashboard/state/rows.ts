@@ -1,0 +1,96 @@
+/** The servers as the page has them: rows that are replaced, never changed. */
+import type { InstallPhase, Server, ServerStatus } from "../api/types.ts"
+
+/** A server in the list. */
+export interface Row {
+  readonly id: string
+  /** Empty: the server has no name. */
+  readonly name: string
+  readonly blueprint: string
+  readonly nodeId: string
+  readonly nodeName: string
+  readonly address: string
+  /** Ports that the server holds on its node. */
+  readonly ports: number
+  readonly status: ServerStatus
+  readonly phase: InstallPhase
+  readonly failure: string
+  /** MiB; 0: no limit. */
+  readonly memoryLimit: number
+  readonly version: string
+  readonly software: string
+  readonly labels: Readonly<Record<string, string>>
+  /** RFC 3339; empty: never. */
+  readonly expiresAt: string
+  readonly createdAt: string
+  /** The time of the last crash that this page has seen; empty: none. */
+  readonly crashedAt: string
+  /** A restart after a crash is pending. */
+  readonly restartAt: string
+  /** All that a search looks at, in lower case. */
+  readonly text: string
+}
+
+/** The fields that the list asks for. */
+export const LIST_FIELDS = "status,limits,software,labels,name,install,expires_at,restart"
+
+const addressOf = ({ alias, default: main }: Server["allocations"]): string => {
+  const host = alias === "" ? main.ip : alias
+  return `${host.includes(":") ? `[${host}]` : host}:${main.port}`
+}
+
+const textOf = (server: Server, address: string): string =>
+  [
+    server.id,
+    server.name ?? "",
+    server.blueprint_id,
+    server.node_name,
+    address,
+    ...Object.entries(server.labels ?? {}).map(([key, value]) => `${key}=${value}`)
+  ]
+    .join("\n")
+    .toLowerCase()
+
+export const rowOf = (server: Server, before?: Row): Row => {
+  const address = addressOf(server.allocations)
+  const { install, limits, restart } = server
+  return {
+    id: server.id,
+    name: server.name ?? "",
+    blueprint: server.blueprint_id,
+    nodeId: server.node_id,
+    nodeName: server.node_name,
+    address,
+    ports: Object.values(server.allocations.mappings).reduce((sum, ports) => sum + ports.length, 0),
+    status: server.status ?? "unknown",
+    phase: install?.phase ?? "ready",
+    failure: install?.failure_reason ?? "",
+    memoryLimit: limits?.memory_limit ?? 0,
+    version: server.version ?? "",
+    software: server.software ?? "",
+    labels: server.labels ?? {},
+    expiresAt: server.expires_at ?? "",
+    createdAt: server.created_at ?? before?.createdAt ?? "",
+    crashedAt: before?.crashedAt ?? "",
+    restartAt: restart !== null && restart !== undefined && "next_at" in restart ? restart.next_at : "",
+    text: textOf(server, address)
+  }
+}
+
+/** A row with the summary of an event, which has the place of the server but not its further fields. */
+export const withSummary = (row: Row, server: Server): Row => {
+  const address = addressOf(server.allocations)
+  return row.nodeId === server.node_id && row.address === address && row.blueprint === server.blueprint_id
+    ? row
+    : {
+        ...row,
+        address,
+        blueprint: server.blueprint_id,
+        nodeId: server.node_id,
+        nodeName: server.node_name,
+        text: textOf({ ...server, name: row.name, labels: row.labels }, address)
+      }
+}
+
+/** What people call a server. */
+export const titleOf = ({ id, name }: Pick<Row, "id" | "name">): string => (name === "" ? id : name)

@@ -1,0 +1,122 @@
+/** All servers of the list, and the work that keeps them up to date. */
+import { signal } from "@preact/signals"
+import { get, segment } from "../api/http.ts"
+import type { Server } from "../api/types.ts"
+import { LIST_FIELDS, type Row, rowOf } from "./rows.ts"
+
+/** Servers that the page holds at most; beyond them, filters are sent to the service. */
+export const MOST = 20_000
+
+const PAGE = 1000
+
+/** Milliseconds in which new servers gather before they are read. */
+const GATHER = 150
+
+/** New servers that are read one by one; more are read as a list. */
+const ONE_BY_ONE = 8
+
+/** By id, in the order of creation. */
+export const rows = new Map<string, Row>()
+
+/** Grows with each change of a row. */
+export const changes = signal(0)
+/** Grows with each change that may move rows: servers that come or go, and each change of a row. */
+export const membership = signal(0)
+/** Whether the list has been read once. */
+export const isLoaded = signal(false)
+/** Whether there are more servers than {@link MOST}. */
+export const isCut = signal(false)
+
+export const changed = (): void => {
+  changes.value++
+}
+
+export const put = (row: Row): void => {
+  if (!rows.has(row.id)) membership.value++
+  rows.set(row.id, row)
+}
+
+export const drop = (id: string): void => {
+  if (rows.delete(id)) membership.value++
+}
+
+/** The conditions that the service applies when the list is cut. */
+let conditions = ""
+
+const pageOf = (after: string) =>
+  get<ReadonlyArray<Server>>(
+    `/api/servers?include=${LIST_FIELDS}&limit=${PAGE}${conditions}${after === "" ? "" : `&after=${segment(after)}`}`
+  )
+
+/** What a read of the whole list has led to. */
+export type Loaded =
+  | { readonly ok: true; readonly cursor: number }
+  | { readonly ok: false; readonly detail: string; readonly isFinal: boolean }
+
+/** Reads all servers; the list then shows at least the state at `cursor`. */
+export const load = async (): Promise<Loaded> => {
+  let after = ""
+  let cursor: number | undefined
+  const seen = new Map<string, Row>()
+  for (;;) {
+    const reply = await pageOf(after)
+    if (!reply.ok)
+      return { ok: false, detail: reply.detail, isFinal: reply.code === 401 || reply.code === 403 }
+    // The stream begins at the first page: what the later ones have already seen is only repeated.
+    cursor ??= Number(reply.headers.get("x-muster-cursor") ?? 0)
+    for (const server of reply.body) seen.set(server.id, rowOf(server, rows.get(server.id)))
+    after = reply.body.at(-1)?.id ?? ""
+    const isLast = !(reply.headers.get("link") ?? "").includes('rel="next"')
+    isCut.value = !isLast && seen.size >= MOST
+    if (isLast || isCut.value) break
+  }
+  rows.clear()
+  for (const [id, row] of seen) rows.set(id, row)
+  isLoaded.value = true
+  membership.value++
+  changed()
+  return { ok: true, cursor }
+}
+
+/** Sets the conditions for a list that is cut; `query` begins with `&`. */
+export const narrow = (query: string): void => {
+  if (query === conditions) return
+  conditions = query
+  void load()
+}
+
+/** Reads one server again; drops it if it is gone. */
+export const refresh = async (id: string): Promise<void> => {
+  const reply = await get<Server>(`/api/servers/${segment(id)}?include=${LIST_FIELDS}`)
+  if (reply.ok) put(rowOf(reply.body, rows.get(id)))
+  else if (reply.code === 404) drop(id)
+  changed()
+}
+
+const missing = new Set<string>()
+let isGathering = false
+
+const readMissing = async (): Promise<void> => {
+  isGathering = false
+  const ids = [...missing]
+  missing.clear()
+  if (ids.length <= ONE_BY_ONE) return void (await Promise.all(ids.map(refresh)))
+  // Lists are in the order of creation: new servers are at the end.
+  let after = [...rows.keys()].at(-1) ?? ""
+  for (;;) {
+    const reply = await pageOf(after)
+    if (!reply.ok) return void (reply.code === 404 || reply.code === 422 ? await load() : undefined)
+    for (const server of reply.body) put(rowOf(server, rows.get(server.id)))
+    changed()
+    after = reply.body.at(-1)?.id ?? ""
+    if (after === "" || !(reply.headers.get("link") ?? "").includes('rel="next"')) return
+  }
+}
+
+/** Reads a server that an event names and the list does not have. */
+export const readLater = (id: string): void => {
+  if (isCut.value) return
+  missing.add(id)
+  if (!isGathering) setTimeout(() => void readMissing(), GATHER)
+  isGathering = true
+}
