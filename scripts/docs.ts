@@ -5,6 +5,7 @@ import { commandSettings } from "../src/config/command.ts"
 import { nodeSettings } from "../src/config/node.ts"
 import { fileForm, type Setting } from "../src/config/Setting.ts"
 import { settings } from "../src/config/service.ts"
+import { metrics } from "../src/domain/metrics.ts"
 
 type Listed = Pick<Setting<unknown>, "name" | "standard" | "meaning" | "may" | "secret">
 
@@ -81,4 +82,52 @@ ${parted(nodeSettings, nodeParts)}
 ${table(Object.values(commandSettings))}
 `
 
-if (import.meta.main) writeFileSync(resolve(import.meta.dirname, "../docs/settings.md"), settingsPage)
+const metricTable = (origin: string) =>
+  [
+    "| Metric | Type | Meaning | Labels |",
+    "|---|---|---|---|",
+    ...metrics
+      .filter((metric) => metric.origin.split(", ").includes(origin))
+      .map(
+        ({ description, labels, name, type }) =>
+          `| \`${name}\` | ${type.toLowerCase()} | ${description} | ${Object.entries(labels)
+            .map(([label, values]) => `\`${label}\`: ${values}`)
+            .join("; ")} |`
+      )
+  ].join("\n")
+
+/** The text of `docs/metrics.md`. */
+export const metricsPage = `# Metrics
+
+\`npm run docs\` writes this page from \`src/domain/metrics.ts\`; do not edit it.
+
+\`GET /metrics\` has the text format of Prometheus. A metric appears with its first value. The number of label values is
+bounded: no label has a server, a key or an address.
+
+## Read the metrics of the service
+
+\`\`\`yaml
+scrape_configs:
+  - job_name: muster
+    authorization: {credentials_file: /etc/prometheus/muster.key}
+    static_configs: [{targets: ["127.0.0.1:5620"]}]
+\`\`\`
+
+The key needs the scope \`Metrics\` or \`AppAdmin\`. Each replica has its own counters, so sum them. All replicas have the
+same gauges of servers and nodes, so take one of them. An embedded node has no metrics of its own.
+
+${metricTable("service")}
+
+## Read the metrics of a daemon
+
+Set \`MUSTER_NODE_METRICS_KEY\` to a random text of at least 24 characters, and give Prometheus the same text. Without the
+setting only the control plane can call the daemon. With \`MUSTER_NODE_CLIENT_CA\`, Prometheus needs a client certificate, too.
+
+${metricTable("daemon")}
+`
+
+if (import.meta.main) {
+  const docs = resolve(import.meta.dirname, "../docs")
+  writeFileSync(resolve(docs, "settings.md"), settingsPage)
+  writeFileSync(resolve(docs, "metrics.md"), metricsPage)
+}

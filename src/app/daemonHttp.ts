@@ -1,19 +1,27 @@
+import { createHash, timingSafeEqual } from "node:crypto"
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import { Duration, Effect, Layer } from "effect"
+import { Duration, Effect, Layer, Metric, Option, Redacted } from "effect"
 import { HttpRouter } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { DaemonApi } from "../api/DaemonApi.ts"
 import { NodeToken } from "../daemon/controlPlane/NodeToken.ts"
+import { ServedDaemon } from "../daemon/controlPlane/ServedDaemon.ts"
 import { DaemonAuthorizationLayer, DaemonHandlers, unauthorized } from "../daemon/http.ts"
+import { daemonReports, daemonServers } from "../domain/metrics.ts"
 import type { Reloadable } from "../domain/Reloadable.ts"
+import { ServerStatus } from "../domain/ServerStatus.ts"
 import { Authentication } from "../http/authenticate.ts"
 import { HttpConnections } from "../http/connectionLimit.ts"
 import { FAILURES_PER_MINUTE, FailedLogins } from "../http/FailedLogins.ts"
 import { AnyFailureLayer, SchemaErrorsLayer } from "../http/failures.ts"
+import { metricsPage } from "../http/metrics.ts"
 import { makeNodeServer, type TlsOptions } from "../http/nodeServer.ts"
+import { makeSeries } from "../http/observations.ts"
 import { Pipeline } from "../http/Pipeline.ts"
+import { makeObserveProcess } from "../http/processFigures.ts"
 import { declaredRoutes, makeRouteTable, routerConfig } from "../http/RouteTable.ts"
 import { logRefusedHandshakes } from "../http/refusedHandshakes.ts"
+import { version } from "./version.ts"
 
 /** Longer than the control plane's own timeout. */
 const REQUEST_TIMEOUT = Duration.seconds(30)
@@ -26,35 +34,86 @@ const LONGEST_MESSAGE = 64 * 1024
 
 const bearer = /^Bearer +(\S+) *$/i
 
-const daemonRoutes = makeRouteTable({ routes: declaredRoutes(DaemonApi, { strictQuery: false }) })
+/** The path of the daemon's own metrics. */
+const METRICS = "/metrics"
+
+const daemonRoutes = makeRouteTable({
+  routes: declaredRoutes(DaemonApi, { strictQuery: false }),
+  pages: [METRICS]
+})
+
+const digest = (text: string) => createHash("sha256").update(text).digest()
+
+/** Returns a comparison with a key in constant time; without a key it refuses every text. */
+const acceptsKey = (key: Redacted.Redacted<string> | undefined) => {
+  const text = key === undefined ? "" : Redacted.value(key)
+  const expected = digest(text)
+  return (given: string) => text !== "" && timingSafeEqual(digest(given), expected)
+}
+
+/** `GET /metrics`: the servers of the node, and the figures of this process. */
+const MetricsRoute = HttpRouter.use(
+  Effect.fnUntraced(function* (router) {
+    const served = yield* ServedDaemon
+    const observeProcess = yield* makeObserveProcess(version)
+    const setSeries = makeSeries()
+    const observeServers = Effect.gen(function* () {
+      // The routes start before the daemon is ready.
+      const servers = Option.getOrElse(yield* Effect.timeoutOption(served.servers, "1 second"), () => [])
+      const counts = Map.groupBy(servers, ({ status }) => status)
+      yield* setSeries(
+        ServerStatus.literals.map((status) => ({
+          gauge: daemonServers,
+          labels: { status },
+          value: counts.get(status)?.length ?? 0
+        }))
+      )
+      yield* Metric.update(
+        daemonReports,
+        servers.reduce((sum, { unsent_reports }) => sum + unsent_reports, 0)
+      )
+    })
+    yield* router.add(
+      "GET",
+      METRICS,
+      Effect.andThen(Effect.andThen(observeServers, observeProcess), metricsPage)
+    )
+  })
+)
 
 /**
- * Admits a request with the token, whatever its path. A refusal is always 401, so that the control plane learns that its
+ * Admits a request with the token, whatever its path; `/metrics` also with a key of its own. A refusal is always 401, so that the control plane learns that its
  * token is outdated; a token has 256 random bits.
  */
-const DaemonAuthentication = Layer.effect(
-  Authentication,
-  Effect.gen(function* () {
-    const token = yield* NodeToken
-    const failedLogins = yield* FailedLogins
-    return Authentication.of({
-      admit: (request) =>
-        token.accepts(bearer.exec(request.headers.authorization ?? "")?.[1] ?? "")
-          ? Effect.succeed({ headers: {} })
-          : Effect.andThen(
-              failedLogins.count(request),
-              Effect.fail({ error: unauthorized, headers: { "www-authenticate": "Bearer" } })
-            )
+const DaemonAuthentication = (metricsKey: Redacted.Redacted<string> | undefined) =>
+  Layer.effect(
+    Authentication,
+    Effect.gen(function* () {
+      const token = yield* NodeToken
+      const failedLogins = yield* FailedLogins
+      const opensMetrics = acceptsKey(metricsKey)
+      return Authentication.of({
+        admit: (request, { path }) => {
+          const given = bearer.exec(request.headers.authorization ?? "")?.[1] ?? ""
+          return token.accepts(given) || (path === METRICS && opensMetrics(given))
+            ? Effect.succeed({ headers: {} })
+            : Effect.andThen(
+                failedLogins.count(request),
+                Effect.fail({ error: unauthorized, headers: { "www-authenticate": "Bearer" } })
+              )
+        }
+      })
     })
-  })
-  // A control plane may use a token a few times before the daemon has received it.
-).pipe(Layer.provide(FailedLogins.layer({ tolerated: FAILURES_PER_MINUTE })))
+    // A control plane may use a token a few times before the daemon has received it.
+  ).pipe(Layer.provide(FailedLogins.layer({ tolerated: FAILURES_PER_MINUTE })))
 
 export interface DaemonHttpOptions {
   readonly host: string
   /** 0: any free port. */
   readonly port: number
   readonly tls?: Reloadable<TlsOptions>
+  /** A key for `/metrics`; default: none. */
+  readonly metricsKey?: Redacted.Redacted<string>
 }
 
 /** The HTTP server of a daemon; needs `NodeToken` and `ServedDaemon`. `HttpServer` in the output has the port. */
@@ -62,13 +121,14 @@ export const DaemonHttpLayer = (options: DaemonHttpOptions) =>
   Layer.suspend(() => {
     const server = makeNodeServer(options.tls)
     return HttpRouter.serve(
-      Layer.merge(
+      Layer.mergeAll(
+        MetricsRoute,
         HttpApiBuilder.layer(DaemonApi).pipe(
           Layer.provide(DaemonHandlers),
           Layer.provide([DaemonAuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer])
         ),
         Pipeline({ routes: daemonRoutes, bodyLimit: BODY_LIMIT, timeout: REQUEST_TIMEOUT }).pipe(
-          Layer.provide(DaemonAuthentication)
+          Layer.provide(DaemonAuthentication(options.metricsKey))
         )
       ),
       { disableLogger: true, disableListenLog: true }

@@ -1,9 +1,6 @@
 import { Effect, Metric, Schedule } from "effect"
+import { diskFree } from "../domain/metrics.ts"
 import { type DiskError, holdReserve, makeRoomToStart, spaceOf } from "../store/disk/reserve.ts"
-
-const freeBytes = Metric.gauge("muster_data_disk_free_bytes", {
-  description: "Free bytes on the disk of the data folder."
-})
 
 /** Part of the disk below which a warning is due, and from which the disk has recovered. */
 const LOW = 0.05
@@ -25,7 +22,7 @@ export const watchDataDisk = Effect.fnUntraced(function* (folder: string, reserv
   const look = Effect.gen(function* () {
     const space = yield* spaceOf(folder)
     const { free, total } = space
-    yield* Metric.update(freeBytes, free)
+    yield* Metric.update(diskFree, free)
     const part = total === 0 ? 1 : free / total
     if (!isLow && part < LOW) {
       isLow = true

@@ -107,6 +107,7 @@ export const runNode = Effect.fnUntraced(function* (settings: NodeSettings) {
       DaemonHttpLayer({
         host: settings.host,
         port: settings.port,
+        metricsKey: settings.metricsKey,
         ...(tls === undefined ? {} : { tls })
       })
     ),

@@ -129,7 +129,7 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
         AuditHandlers,
         SystemHandlers(options.system),
         PublicPagesHandlers(options.system, options.publicPages),
-        MetricsHandlers
+        MetricsHandlers(options.system)
       ]),
       Layer.provide([AuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer, WritesLayer])
     ),

@@ -2,6 +2,7 @@ import { Clock, Context, Duration, Effect, Latch, Layer, Metric, Queue, Schedule
 import type { AuditEntry } from "../domain/AuditEntry.ts"
 import type { AuditedRequest, AuditRecord } from "../domain/AuditedRequest.ts"
 import type { Unavailable } from "../domain/errors.ts"
+import { auditLost } from "../domain/metrics.ts"
 import type { AuditQuery } from "../store/audit/auditTable.ts"
 import { AuditRepo } from "../store/repos/AuditRepo.ts"
 import { Store } from "../store/Store.ts"
@@ -12,11 +13,6 @@ const MOST_WAITING = 10_000
 
 /** Entries of one write. */
 const BATCH = 500
-
-const lost = Metric.counter("muster_audit_entries_lost_total", {
-  description: "Audit entries that were lost because the database was unavailable for too long.",
-  incremental: true
-})
 
 /** The audit log (operators.md, "Audit"). */
 export class AuditLog extends Context.Service<
@@ -51,7 +47,7 @@ export class AuditLog extends Context.Service<
 
       const enqueue = (record: AuditRecord) =>
         Effect.suspend(() => {
-          if (waiting >= MOST_WAITING) return Metric.update(lost, 1)
+          if (waiting >= MOST_WAITING) return Metric.update(auditLost, 1)
           waiting += 1
           idle.closeUnsafe()
           return Effect.asVoid(Queue.offer(queue, record))

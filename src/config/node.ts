@@ -6,6 +6,17 @@ import { type InvalidSetting, readAll, type SettingValue, secret, setting } from
 import { StartError } from "./StartError.ts"
 import { settings } from "./service.ts"
 
+/** A shorter key can be guessed. */
+const SHORTEST_METRICS_KEY = 24
+
+const metricsKey = {
+  may: `unset or at least ${SHORTEST_METRICS_KEY} characters`,
+  read: (value: string) => {
+    const key = value.trim()
+    return key === "" || key.length >= SHORTEST_METRICS_KEY ? key : undefined
+  }
+}
+
 const nodeId = {
   may: "unset or 1-64 characters from A-Z a-z 0-9 . _ -",
   read: (value: string) =>
@@ -56,6 +67,12 @@ export const nodeSettings = {
     "5585",
     "Port that the daemon listens on. Change it if the port is taken; 0 takes a free port, which the log names.",
     whole(0, 65535)
+  ),
+  metricsKey: secret(
+    "MUSTER_NODE_METRICS_KEY",
+    "",
+    "Key with which Prometheus reads `/metrics` of the daemon: `Authorization: Bearer <key>`. Unset: only the control plane can. Use a random text.",
+    metricsKey
   ),
   url: setting(
     "MUSTER_NODE_URL",
@@ -128,19 +145,21 @@ export const nodeSettings = {
 
 /** The values of a node's settings. */
 export type NodeSettings = {
-  readonly [K in Exclude<keyof typeof nodeSettings, "key">]: SettingValue<(typeof nodeSettings)[K]>
-} & { readonly key: Redacted.Redacted<string> }
+  readonly [K in Exclude<keyof typeof nodeSettings, "key" | "metricsKey">]: SettingValue<
+    (typeof nodeSettings)[K]
+  >
+} & { readonly key: Redacted.Redacted<string>; readonly metricsKey: Redacted.Redacted<string> }
 
 /** Reads the settings of `muster node`. */
 export const loadNodeSettings: Effect.Effect<NodeSettings, InvalidSetting | StartError> = Effect.gen(
   function* () {
-    const { key, ...plain } = yield* readAll(nodeSettings)
+    const { key, metricsKey, ...plain } = yield* readAll(nodeSettings)
     if (key === "") {
       return yield* new StartError({
         message:
           "MUSTER_NODE_KEY is not set: `muster keys create --name <name> --scope Node` beside the control plane makes a key"
       })
     }
-    return { ...plain, key: Redacted.make(key.trim()) }
+    return { ...plain, key: Redacted.make(key.trim()), metricsKey: Redacted.make(metricsKey) }
   }
 )

@@ -1,7 +1,8 @@
-import { Array as Arr, Context, Effect, Layer, PubSub, type Scope, Stream } from "effect"
+import { Array as Arr, Clock, Context, Effect, Layer, Metric, PubSub, type Scope, Stream } from "effect"
 import { CursorExpired, type Unavailable } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import { isOptInChange, type JournalEntry, serverOf } from "../domain/Journal.ts"
+import { eventLag, subscribersCutOff } from "../domain/metrics.ts"
 import { isOptIn } from "../domain/ServerEvent.ts"
 import { Journal } from "../store/journal/Journal.ts"
 import { type EncodedEvent, type EventFilter, type EventInclude, isNews, passes } from "./EncodedEvent.ts"
@@ -108,16 +109,25 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
     return encode(entry, demand.server === 0 ? null : summaryFor(entry))
   }
 
-  const publish = (entries: ReadonlyArray<JournalEntry>) => {
+  const publish = (entries: ReadonlyArray<JournalEntry>, now: number) => {
     const events: Array<EncodedEvent> = []
+    let oldest = now
     for (const entry of entries) {
       if (entry.cursor <= newest) continue
       newest = entry.cursor
       const event = toEvent(entry)
-      if (event !== undefined) events.push(event)
+      if (event === undefined) continue
+      events.push(event)
+      oldest = Math.min(oldest, entry.at)
     }
-    if (events.length > 0) PubSub.publishUnsafe(published, events)
+    if (events.length === 0) return Effect.void
+    PubSub.publishUnsafe(published, events)
+    return Metric.update(eventLag, (now - oldest) / 1000)
   }
+
+  /** Publishes entries; the lag is that of the oldest one. */
+  const publishNow = (entries: ReadonlyArray<JournalEntry>) =>
+    Effect.flatMap(Clock.currentTimeMillis, (now) => publish(entries, now))
 
   /** Publishes live news at the current position. */
   const publishLive = (news: ReadonlyArray<LiveNews>) => {
@@ -143,17 +153,15 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
         wanted,
         wanted.reduce((bytes, event) => bytes + (withCursor ? event.sseWithId : event.sse).length, 0)
       )
-      return Effect.yieldNow
+      return outbox.isOpen
+        ? Effect.yieldNow
+        : Effect.andThen(Metric.update(subscribersCutOff, 1), Effect.yieldNow)
     }).pipe(Effect.forever)
 
   yield* journal.follow("publish", (entries) => {
-    if (entries.length <= SLICE) return Effect.sync(() => publish(entries))
+    if (entries.length <= SLICE) return publishNow(entries)
     const slices = Arr.chunksOf(entries, SLICE)
-    const each = (slice: ReadonlyArray<JournalEntry>) =>
-      Effect.andThen(
-        Effect.sync(() => publish(slice)),
-        Effect.yieldNow
-      )
+    const each = (slice: ReadonlyArray<JournalEntry>) => Effect.andThen(publishNow(slice), Effect.yieldNow)
     // The subscribers also get the rest of a commit whose writer is interrupted.
     return Effect.uninterruptible(Effect.forEach(slices, each, { discard: true }))
   })

@@ -40,6 +40,8 @@ export interface Route {
   readonly query?: ReadonlyArray<string>
   /** `group.endpoint` of the API; empty for an unknown path. */
   readonly name: string
+  /** The template of the path; empty for an unknown path. */
+  readonly path: string
 }
 
 /** The route of a request. */
@@ -67,16 +69,16 @@ const plain: Route = {
   hasQueryFallbacks: false,
   largeBody: 0,
   longestWait: 0,
-  name: ""
+  name: "",
+  path: ""
 }
 
 const hasScopes = (middleware: unknown): middleware is { readonly scopes: Scopes } =>
   Predicate.hasProperty(middleware, "scopes")
 
-/** A route with its method and its path template. */
+/** A route with its method. */
 interface DeclaredRoute extends Route {
   readonly method: string
-  readonly path: string
 }
 
 /** Names of the declared query parameters. */
@@ -162,7 +164,7 @@ export const makeRouteTable = (options: {
   const router = FindMyWay.make<Route>(routerConfig)
   const folders = FindMyWay.make<Scopes>(routerConfig)
   for (const route of options.routes) router.on(route.method, pattern(route.path), route)
-  for (const path of options.pages ?? []) router.on("GET", pattern(path), plain)
+  for (const path of options.pages ?? []) router.on("GET", pattern(path), { ...plain, path })
   for (const { folder, scopes } of folderScopes(options.routes))
     folders.on("GET", pattern(`${folder}/*`), scopes)
 

@@ -1,32 +1,34 @@
 import { Effect, Metric } from "effect"
-import type { HttpServerRequest, HttpServerResponse } from "effect/http"
+import { type HttpServerRequest, HttpServerResponse } from "effect/http"
+import { PrometheusMetrics } from "effect/observability"
 import { elapsedMillis } from "../domain/elapsed.ts"
+import { httpDuration, httpRequests } from "../domain/metrics.ts"
 import { pathOf } from "./errorResponse.ts"
 import type { Route } from "./RouteTable.ts"
 import { isOfStranger } from "./strangers.ts"
 
-const requests = Metric.counter("muster_http_requests_total", {
-  description: "Requests by method and status.",
-  incremental: true
-})
-const duration = Metric.histogram("muster_http_request_duration_seconds", {
-  description: "Time to the head of the response.",
-  boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30]
-})
-
-const counters = new Map<string, typeof requests>()
 const known = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
 
-/** The counter of a method and status. Unknown methods share one, so that the labels are bounded. */
-const counterOf = (method: string, status: number) => {
-  const label = known.has(method) ? method : "other"
-  const key = `${label} ${status}`
-  const existing = counters.get(key)
-  if (existing !== undefined) return existing
-  const made = Metric.withAttributes(requests, { method: label, status: String(status) })
-  counters.set(key, made)
-  return made
+/** Returns the metric with labels, made once. Unknown methods share one, so that the labels are bounded. */
+const cached = <Input, State>(metric: Metric.Metric<Input, State>) => {
+  const made = new Map<string, Metric.Metric<Input, State>>()
+  return (method: string, { path }: Route, status?: number) => {
+    const labels = {
+      method: known.has(method) ? method : "other",
+      route: path === "" ? "other" : path,
+      ...(status === undefined ? {} : { status: String(status) })
+    }
+    const key = `${labels.method} ${labels.route} ${status ?? ""}`
+    const existing = made.get(key)
+    if (existing !== undefined) return existing
+    const one = Metric.withAttributes(metric, labels)
+    made.set(key, one)
+    return one
+  }
 }
+
+const requests = cached(httpRequests)
+const duration = cached(httpDuration)
 
 /** Responses before the request is read: no valid key, over its limit, or (400) no `Host`. */
 const unread: ReadonlySet<number> = new Set([400, 401, 429])
@@ -49,8 +51,8 @@ export const recordRequest = Effect.fnUntraced(function* (
 ) {
   const took = (yield* elapsedMillis) - started
   const status = statusOf(request, response)
-  yield* Metric.update(counterOf(request.method, status), 1)
-  yield* Metric.update(duration, took / 1000)
+  yield* Metric.update(requests(request.method, route, status), 1)
+  yield* Metric.update(duration(request.method, route), took / 1000)
   const { method } = request
   const path = pathOf(request.url)
   // The store counts refused writes of a full disk and logs them once per second.
@@ -66,3 +68,8 @@ export const recordRequest = Effect.fnUntraced(function* (
     Effect.annotateLogs({ method, path, status, duration_ms: took })
   )
 })
+
+/** The page of `/metrics` in the text format of Prometheus. */
+export const metricsPage = Effect.map(PrometheusMetrics.format(), (text) =>
+  HttpServerResponse.text(text, { contentType: "text/plain; version=0.0.4; charset=utf-8" })
+)

@@ -1,9 +1,5 @@
 import { type Effect, Metric } from "effect"
-
-const failures = Metric.counter("muster_auth_failures_total", {
-  description: "Failed authentications, by reason.",
-  incremental: true
-})
+import { authFailures } from "../domain/metrics.ts"
 
 /**
  * The reasons of a failed authentication. `limited`: the address is over its limit, and the key was not compared with a
@@ -21,4 +17,4 @@ export type AuthFailure =
 
 /** Counts a failed authentication for `/metrics`. */
 export const countAuthFailure = (reason: AuthFailure): Effect.Effect<void> =>
-  Metric.update(Metric.withAttributes(failures, { reason }), 1)
+  Metric.update(Metric.withAttributes(authFailures, { reason }), 1)

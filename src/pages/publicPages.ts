@@ -1,11 +1,11 @@
 import { Effect } from "effect"
-import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
-import { PrometheusMetrics } from "effect/observability"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { DatabaseFull, Unavailable } from "../domain/errors.ts"
 import type { SystemInfo } from "../domain/SystemInfo.ts"
 import { GracefulStop } from "../http/GracefulStop.ts"
+import { metricsPage } from "../http/metrics.ts"
+import { makeObserveProcess } from "../http/processFigures.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { DatabaseDisk } from "../store/disk/DatabaseDisk.ts"
 import { Store } from "../store/Store.ts"
@@ -55,18 +55,12 @@ export const SystemHandlers = (system: SystemInfo) =>
   )
 
 /** `GET /metrics` (decisions, section 7). */
-export const MetricsHandlers = HttpApiBuilder.group(
-  ApplicationApi,
-  "metrics",
-  Effect.fn(function* (handlers) {
-    const observe = yield* makeObserve
-    return handlers.handleAll({
-      page: Effect.fnUntraced(function* () {
-        yield* observe
-        return HttpServerResponse.text(yield* PrometheusMetrics.format(), {
-          contentType: "text/plain; version=0.0.4; charset=utf-8"
-        })
-      })
+export const MetricsHandlers = ({ version }: SystemInfo) =>
+  HttpApiBuilder.group(
+    ApplicationApi,
+    "metrics",
+    Effect.fn(function* (handlers) {
+      const observe = Effect.andThen(yield* makeObserve, yield* makeObserveProcess(version))
+      return handlers.handleAll({ page: () => Effect.andThen(observe, metricsPage) })
     })
-  })
-)
+  )

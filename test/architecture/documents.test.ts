@@ -2,7 +2,7 @@ import { existsSync, globSync, readdirSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { HttpApi } from "effect/http-api"
 import { describe, expect, it } from "vitest"
-import { settingsPage } from "../../scripts/docs.ts"
+import { metricsPage, settingsPage } from "../../scripts/docs.ts"
 import { ApplicationApi } from "../../src/api/ApplicationApi.ts"
 import { schemaVersion } from "../../src/store/migrations/migrate.ts"
 import { documents, root, textOf } from "../support/docs.ts"
@@ -52,8 +52,9 @@ describe("documents", () => {
     expect(textOf("README.md").trimEnd().split("\n").length).toBeLessThanOrEqual(150)
   })
 
-  it("docs/settings.md equals the output of `npm run docs`", () => {
+  it("docs/settings.md and docs/metrics.md equal the output of `npm run docs`", () => {
     expect(textOf("docs/settings.md")).toBe(settingsPage)
+    expect(textOf("docs/metrics.md")).toBe(metricsPage)
   })
 
   it.each(documents)("every command of %s is printed in a block that a test runs", (path) => {

@@ -82,7 +82,8 @@ layer(Control.layer, options)("node", (it) => {
     it.effect("every operation on a server works over HTTP", () =>
       Effect.gen(function* () {
         const api = yield* Control
-        const daemon = yield* node(api, "wire", 27_000)
+        const metricsKey = "a-key-for-the-metrics-of-a-daemon"
+        const daemon = yield* node(api, "wire", 27_000, { MUSTER_NODE_METRICS_KEY: metricsKey })
         const stream = yield* subscribe(api)
         const id = yield* create(api, "kept")
         yield* becomes(api, id, "offline")
@@ -94,6 +95,16 @@ layer(Control.layer, options)("node", (it) => {
         yield* powered(api, id, "start")
         yield* becomes(api, id, "running")
         assert.isDefined(yield* mainProcess(daemon.dataDir, id))
+        const read = requestTo(daemon.url, metricsKey)
+        const metrics = yield* expectStatus({ request: read }, 200, "GET", "/metrics")
+        assert.match(metrics.text, /^muster_daemon_servers\{status="running"\} 1$/m)
+        assert.match(metrics.text, /^process_resident_memory_bytes \d+$/m)
+        for (const [path, key] of [
+          ["/metrics", api.key],
+          ["/servers", metricsKey]
+        ] as const) {
+          assert.strictEqual((yield* read("GET", path, { key })).status, 401)
+        }
         const console = yield* openSocket(api, `/api/servers/${id}/console`)
         yield* expectStatus(api, 204, "POST", `/api/servers/${id}/commands`, {
           body: { commands: ["hello"] }

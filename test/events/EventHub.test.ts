@@ -1,7 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Effect, Exit, Fiber, Layer, type Pull, Scope, Stream } from "effect"
+import { Context, Effect, Exit, Fiber, Layer, Metric, type Pull, Scope, Stream } from "effect"
 import fc from "fast-check"
 import { NodeId, ServerId } from "../../src/domain/Id.ts"
+import { eventLag, subscribersCutOff } from "../../src/domain/metrics.ts"
 import type { Server } from "../../src/domain/Server.ts"
 import type { EncodedEvent } from "../../src/events/EncodedEvent.ts"
 import { EventHub, type Subscription } from "../../src/events/EventHub.ts"
@@ -108,12 +109,17 @@ describe("decisions 6: slow subscribers", () => {
       Effect.gen(function* () {
         const { subscribe } = yield* EventHub
         const journal = yield* MemoryJournal
+        const cutOff = Effect.map(Metric.value(subscribersCutOff), ({ count }) => Number(count))
+        const lags = Effect.map(Metric.value(eventLag), ({ count }) => count)
+        const [before, published] = [yield* cutOff, yield* lags]
         const slow = yield* subscribe({ filter: {} })
         const quick = yield* subscribe({ filter: {} })
         const reader = yield* Effect.forkChild(collect(quick, 200), { startImmediately: true })
         for (const change of statuses(200)) yield* journal.append([change])
         yield* slow.cutOff
         assert.strictEqual(yield* outcome(slow), "too slow")
+        assert.strictEqual(yield* cutOff, before + 1)
+        assert.strictEqual(yield* lags, published + 200)
         assert.deepStrictEqual(yield* Fiber.join(reader), range(1, 200))
         assert.isFalse(yield* isCutOff(quick))
       }).pipe(Effect.scoped, Effect.provide(hub({ bufferBytes: 10_000 })))

@@ -96,6 +96,19 @@ layer(service, options)("servers", (it) => {
       })
     )
 
+    it.effect(
+      "docs/metrics.md: crashes by cause, installations by outcome, and the time of starts are counted",
+      () =>
+        Effect.gen(function* () {
+          const { text } = yield* expectStatus(yield* Muster, 200, "GET", "/metrics")
+          assert.match(text, /^muster_server_crashes_total\{cause="exit_code"\} 6$/m)
+          assert.match(text, /^muster_server_crashes_total\{cause="signal"\} 1$/m)
+          assert.match(text, /^muster_installations_total\{outcome="ready"\} 3$/m)
+          assert.match(text, /^muster_installation_duration_seconds_count\{outcome="ready"\} 3$/m)
+          assert.match(text, /^muster_server_start_duration_seconds_count 7$/m)
+        })
+    )
+
     it.effect("a server without crashes has an empty list; an unknown one is 404, an unknown value 422", () =>
       Effect.gen(function* () {
         const api = yield* Muster

@@ -211,6 +211,19 @@ layer(Control.layer, options)("node keys", (it) => {
           assert.strictEqual((yield* node.post("/internal/heartbeat", usage)).status, 200)
           assert.deepStrictEqual(yield* shown(), { load: 1.5, memory_bytes: 123_456, disk_bytes: 654_321 })
           const metrics = (yield* expectStatus(api, 200, "GET", "/metrics")).text
+          assert.match(
+            metrics,
+            /^muster_node_up\{name="busy",node="busy"\} 1$|^muster_node_up\{node="busy",name="busy"\} 1$/m
+          )
+          for (const [name, value] of [
+            ["drained", "0"],
+            ["servers", "0"],
+            ["memory_committed_bytes", "0"],
+            ["memory_bytes", "\\d+"],
+            ["ports_free", "\\d+"]
+          ]) {
+            assert.match(metrics, new RegExp(`^muster_node_${name}\\{node="busy"\\} ${value}$`, "m"))
+          }
           assert.match(metrics, /^muster_node_load\{[^}]*node="busy"[^}]*\} 1\.5$/m)
           assert.match(metrics, /^muster_node_memory_used_bytes\{[^}]*node="busy"[^}]*\} 123456$/m)
           assert.match(metrics, /^muster_node_disk_used_bytes\{[^}]*node="busy"[^}]*\} 654321$/m)

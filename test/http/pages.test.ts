@@ -4,6 +4,7 @@ import { HttpApi } from "effect/http-api"
 import { ApplicationApi } from "../../src/api/ApplicationApi.ts"
 import { version } from "../../src/app/version.ts"
 import { NodeId } from "../../src/domain/Id.ts"
+import { metrics } from "../../src/domain/metrics.ts"
 import { bannerPage, nodesPage } from "../../src/pages/html.ts"
 import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
@@ -215,7 +216,11 @@ layer(service(noNode), options)("pages", (it) => {
       Effect.gen(function* () {
         const api = yield* Muster
         const count = Effect.map(api.request("GET", "/metrics"), ({ text }) =>
-          Number(/^muster_http_requests_total\{method="OPTIONS",status="204"\} (\d+)$/m.exec(text)?.[1] ?? 0)
+          Number(
+            /^muster_http_requests_total\{method="OPTIONS",route="\/healthz",status="204"\} (\d+)$/m.exec(
+              text
+            )?.[1] ?? 0
+          )
         )
         const before = yield* count
         yield* api.request("OPTIONS", "/healthz")
@@ -226,6 +231,20 @@ layer(service(noNode), options)("pages", (it) => {
         }
         assert.match(text, /^# TYPE muster_placements_total counter$/m)
         assert.match(headers.get("content-type") ?? "", /^text\/plain; version=0\.0\.4/)
+        for (const [, name, labels = ""] of text.matchAll(
+          /^([a-z_]+?)(?:_bucket|_sum|_count)?(?:\{([^}]*)\})? \S+$/gm
+        )) {
+          const metric = metrics.find((one) => one.name === name)
+          assert.isDefined(metric, `${name} is not in docs/metrics.md`)
+          const known = [...Object.keys(metric?.labels ?? {}), "le"]
+          assert.deepStrictEqual(
+            [...labels.matchAll(/(\w+)="/g)]
+              .map(([, label = ""]) => label)
+              .filter((label) => !known.includes(label)),
+            [],
+            name
+          )
+        }
         for (const line of text.trimEnd().split("\n")) {
           assert.match(line, /^(?:# (?:HELP|TYPE) [a-z_]+ .+|[a-z_]+(?:\{[^}]*\})? [-+0-9.eInfNa]+)$/)
         }
@@ -235,7 +254,13 @@ layer(service(noNode), options)("pages", (it) => {
           "muster_servers",
           "muster_event_subscribers",
           "muster_http_request_duration_seconds_bucket",
-          "muster_journal_newest_cursor"
+          "muster_journal_newest_cursor",
+          "muster_build_info",
+          "process_cpu_seconds_total",
+          "process_resident_memory_bytes",
+          "process_open_fds",
+          "process_max_fds",
+          "process_start_time_seconds"
         ]) {
           assert.match(text, new RegExp(`^${name}\\b`, "m"))
         }

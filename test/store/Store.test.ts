@@ -3,11 +3,11 @@ import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Layer, Metric, Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
+import { storeCommits } from "../../src/domain/metrics.ts"
 import { Journal } from "../../src/store/journal/Journal.ts"
 import { layerSqlite } from "../../src/store/layers/layerSqlite.ts"
 import { Store } from "../../src/store/Store.ts"
 import { openDatabase } from "../../src/store/sqlite/database.ts"
-import { storeCommits } from "../../src/store/write/groupCommit.ts"
 import {
   append,
   type DatabaseKind,

@@ -8,6 +8,7 @@ import { CapacityRepo } from "../../store/repos/CapacityRepo.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store, type Transaction } from "../../store/Store.ts"
+import { countChange } from "./countChange.ts"
 import { makeMigrationRecords } from "./migrationRecords.ts"
 import { logChange, logFields, makeMarkForVerification, type RecordChanges } from "./recordChanges.ts"
 import {
@@ -65,6 +66,7 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
     })
     const { changed, known } = yield* records.onRecord(id, apply)
     yield* logChange(changed)
+    if (changed !== undefined) yield* countChange(changed, received_at)
     return known
   }, Effect.uninterruptible)
 

@@ -2,24 +2,13 @@ import { type Cause, Context, Effect, Fiber, FiberSet, Metric, Queue } from "eff
 import type { SqlClient, SqlError } from "effect/sql"
 import { elapsedMillis } from "../../domain/elapsed.ts"
 import { Unavailable } from "../../domain/errors.ts"
+import { storeCommits, storeMutations } from "../../domain/metrics.ts"
 import { type DatabaseDisk, MayUseReserve } from "../disk/DatabaseDisk.ts"
 import type { Backend } from "../sql/Backend.ts"
 import { isContention, isDiskFull, isLostConnection, sqlErrorIn } from "../sql/sqlErrors.ts"
 import { type Answered, type Job, type Mutation, makeKind } from "./job.ts"
 import { Transaction } from "./Transaction.ts"
 import { type Entries, makeWriteTransaction, type TransactionResult } from "./writeTransaction.ts"
-
-/** Committed write transactions; with {@link storeMutations}, the number of writes per transaction. */
-export const storeCommits = Metric.counter("muster_store_commits", {
-  description: "Write transactions committed",
-  incremental: true
-})
-
-/** Mutations in committed transactions. */
-export const storeMutations = Metric.counter("muster_store_mutations", {
-  description: "Mutations that were part of a committed write transaction",
-  incremental: true
-})
 
 /** Mutations per commit: bounds the time that a transaction holds the database. */
 const MAX_BATCH = 500

@@ -1,0 +1,36 @@
+/** Figures that are read when `/metrics` is, and not counted as events occur. */
+import { Effect, Metric } from "effect"
+
+/** A series of a gauge: its labels and its value. */
+export interface Series {
+  readonly gauge: Metric.Metric<number, unknown>
+  readonly labels: Readonly<Record<string, string>>
+  readonly value: number
+}
+
+/** Returns a function that sets all series of some gauges, and removes those that it set before and are gone. */
+export const makeSeries = () => {
+  let shown = new Map<string, Metric.Metric<number, unknown>>()
+  return Effect.fnUntraced(function* (all: ReadonlyArray<Series>) {
+    const now = new Map<string, Metric.Metric<number, unknown>>()
+    for (const { gauge, labels, value } of all) {
+      const key = JSON.stringify([gauge.id, labels])
+      const series = shown.get(key) ?? Metric.withAttributes(gauge, labels)
+      now.set(key, series)
+      yield* Metric.update(series, value)
+    }
+    for (const [key, series] of shown) if (!now.has(key)) yield* Metric.remove(series)
+    shown = now
+  })
+}
+
+/** Returns a function that advances a counter to a total. */
+export const makeTotal = (counter: Metric.Metric<number, unknown>) => {
+  let counted = 0
+  return (total: number) =>
+    Effect.suspend(() => {
+      const difference = total - counted
+      counted = total
+      return Metric.update(counter, difference)
+    })
+}
