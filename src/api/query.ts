@@ -48,18 +48,24 @@ const rfc3339 = /^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\
 const isTime = (text: string): boolean => rfc3339.test(text) && !Number.isNaN(Date.parse(text))
 
 /** A condition on a label; may be given more than once. */
-export const labels = (description: string) => {
-  const condition = Schema.String.check(
-    checkedBy((text) =>
-      labelCondition(text) === undefined ? `expected k=v, k!=v, k or !k, got ${quoted(text)}` : undefined
-    )
+export const labels = (description: string) =>
+  Schema.optionalKey(
+    // Checked as a whole: each form of the parameter would report the same mistake.
+    Schema.Union([Schema.String, Schema.Array(Schema.String)])
+      .annotate({ description })
+      .check(
+        Schema.makeFilter((given) => {
+          const texts = [given].flat().filter((text) => text !== "")
+          if (texts.length > MAX_CONDITIONS) {
+            return `expected at most ${MAX_CONDITIONS} conditions, got ${texts.length}`
+          }
+          const refused = texts.filter((text) => labelCondition(text) === undefined)
+          return refused.length === 0
+            ? undefined
+            : `expected k=v, k!=v, k or !k, got ${refused.map(quoted).join(", ").slice(0, 300)}`
+        })
+      )
   )
-  return Schema.optionalKey(
-    Schema.Union([condition, Schema.Array(condition).check(Schema.isMaxLength(MAX_CONDITIONS))]).annotate({
-      description
-    })
-  )
-}
 
 /** `true` or `false`. */
 export const flag = (description: string) => given(/^(?:true|false)?$/, "true or false", description)

@@ -31,5 +31,8 @@ export const serverId = (random: Uint8Array): ServerId => {
   return ServerId.make(letter + (number % TAILS).toString(36).padStart(TAIL_DIGITS, "0"))
 }
 
+/** Whether a text may be the beginning of a server id, and is no whole one. */
+export const isBeginningOfServerId = (text: string): boolean => /^[a-z][a-z0-9]{0,10}$/.test(text)
+
 /** Form of a server id; versions before 0.2 made the longer one. */
 export const serverIdPattern = /^(?:[a-z][a-z0-9]{11}|srv_[0-9A-HJKMNP-TV-Z]{26})$/

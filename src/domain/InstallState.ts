@@ -22,8 +22,27 @@ export type InstallState = typeof InstallState.Type
 export const NEW_DEFINITION =
   "correct the software or blueprint, reload, then reinstall the server: POST /api/servers/:server/reinstall"
 
-/** The hint of every refusal because of a failed installation. */
+/** The next step after a failure whose remedy is not known, as a clause. */
+export const READ_THE_LOG = `read the install log; if the cause has passed, reinstall; otherwise ${NEW_DEFINITION}`
+
+/** The hint of a refusal because of a failed installation whose remedy is not known. */
 export const INSTALL_FAILED_HINT = `Read GET /api/servers/:server/install/logs. If the cause has passed, reinstall the server; otherwise ${NEW_DEFINITION}.`
+
+/** Returns the text of a failure on a node; `next`: the next step, as a clause. */
+export const failureText = (what: string, node_id: string, next: string): string =>
+  `${what} (node ${node_id}): ${next}`
+
+const failureWithNext = /^(.* \(node [^()]+\)): (.+)$/su
+
+/** Returns the failure of an installation as the parts of an error: the reason for `detail`, the next step for `hint`. */
+export const installFailure = ({ exit_code, failure_reason }: InstallState) => {
+  const reason = failure_reason ?? `exit code ${exit_code ?? "unknown"}`
+  const [, what, next] = failureWithNext.exec(reason) ?? []
+  if (what === undefined || next === undefined) return { reason, hint: INSTALL_FAILED_HINT }
+  const hint =
+    next === READ_THE_LOG ? INSTALL_FAILED_HINT : `${next.charAt(0).toUpperCase()}${next.slice(1)}.`
+  return { reason: what, hint }
+}
 
 export const withoutSteps = ({ steps, ...install }: InstallState): InstallState => install
 

@@ -3,6 +3,7 @@
  * service failed with (contract, section 7; decisions, section 1).
  */
 import { ApiError } from "./ApiError.ts"
+import { isBeginningOfServerId } from "./Id.ts"
 
 /** 401: no key, a malformed header, or a key that is unknown, revoked or expired. */
 export class Unauthorized extends ApiError<Unauthorized>()(
@@ -40,7 +41,19 @@ export class NotFound extends ApiError<NotFound>()(
     return new NotFound({ detail: `node not found: ${id}`, hint: "GET /api/nodes lists what exists." })
   }
   static server(id: string) {
-    return new NotFound({ detail: `server not found: ${id}`, hint: "GET /api/servers lists what exists." })
+    return new NotFound({
+      detail: `server not found: ${id}`,
+      hint: isBeginningOfServerId(id)
+        ? `This route needs the whole id; GET /api/servers?q=${id} lists the servers whose ids begin with this.`
+        : "GET /api/servers lists what exists."
+    })
+  }
+  /** No id of a server begins with a text. */
+  static serverBeginning(beginning: string) {
+    return new NotFound({
+      detail: `server not found: ${beginning}`,
+      hint: "GET /api/servers lists what exists."
+    })
   }
   static rollout(id: string) {
     return new NotFound({ detail: `rollout not found: ${id}`, hint: "GET /api/rollouts lists what exists." })

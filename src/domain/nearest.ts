@@ -22,9 +22,12 @@ const distance = (a: string, b: string): number => {
   return last[b.length] ?? 0
 }
 
+/** The shortest beginning of a candidate that means the candidate. */
+const SHORTEST_BEGINNING = 3
+
 /**
  * The candidate that `word` most likely meant; undefined when none is near. A single word may also mean the first word
- * of a candidate, such as `memory` of `memory_limit`.
+ * of a candidate, such as `memory` of `memory_limit`, or be its beginning, such as `stat` of `status`.
  */
 export const nearest = (word: string, candidates: ReadonlyArray<string>): string | undefined => {
   const heads = word.includes("_")
@@ -43,5 +46,6 @@ export const nearest = (word: string, candidates: ReadonlyArray<string>): string
       fewest = edits
     }
   }
-  return best
+  if (best !== undefined || word.length < SHORTEST_BEGINNING) return best
+  return candidates.find((candidate) => candidate.startsWith(word))
 }

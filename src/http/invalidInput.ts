@@ -55,16 +55,30 @@ interface Reason {
   readonly known?: ReadonlyArray<string>
 }
 
+/** Query parameters that other APIs, or other routes, call by another name. */
+const sameParameters = [
+  ["limit", "per_page", "page_size", "count", "size"],
+  ["after", "page", "offset"],
+  ["q", "name", "search", "id"],
+  ["include", "fields"]
+]
+
+/** Returns the known name that a caller most likely meant. */
+const meantBy = (name: string, place: Place, known: ReadonlyArray<string>): string | undefined => {
+  const near = nearest(name, known)
+  if (near !== undefined || place !== "query") return near
+  const others = sameParameters.find((names) => names.includes(name)) ?? []
+  return others.find((other) => known.includes(other))
+}
+
 const reasonsOf = (issue: SchemaIssue.Issue, place: Place): ReadonlyArray<Reason> =>
   formatIssue(issue).issues.map((found, at) => {
     const path = (found.path ?? [])
       .map((part) => String(typeof part === "object" ? part.key : part))
       .join(".")
     const [message = "not as expected", ...known] = found.message.split("\n")
-    const near =
-      message === UNKNOWN_FIELD && at < MOST_REASONS
-        ? nearest(path.slice(path.lastIndexOf(".") + 1).slice(0, 100), known)
-        : undefined
+    const name = path.slice(path.lastIndexOf(".") + 1).slice(0, 100)
+    const near = message === UNKNOWN_FIELD && at < MOST_REASONS ? meantBy(name, place, known) : undefined
     const meant = near === undefined ? "" : `; did you mean ${near}?`
     const field = path === "" ? place : `${place} field ${path.slice(0, 200)}`
     const text = `${field}: ${inCallersTerms(message).slice(0, 500)}${meant}`

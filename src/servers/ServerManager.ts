@@ -176,7 +176,7 @@ export class ServerManager extends Context.Service<
       const identify = Effect.fn("ServerManager.identify")(function* (prefix: string) {
         const ids = yield* index.withPrefix(prefix, MOST_IDS + 1, yield* currentRestriction)
         const [id] = ids
-        if (id === undefined) return yield* NotFound.server(prefix)
+        if (id === undefined) return yield* NotFound.serverBeginning(prefix)
         if (ids.length === 1) return id
         const named = ids.slice(0, MOST_IDS).join(", ")
         return yield* new Conflict({

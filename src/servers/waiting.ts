@@ -2,7 +2,7 @@ import { Effect, Option } from "effect"
 import type { CrashSummary } from "../domain/CrashRecord.ts"
 import { Conflict, NotFound } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
-import { INSTALL_FAILED_HINT } from "../domain/InstallState.ts"
+import { installFailure } from "../domain/InstallState.ts"
 import { isRestartPending } from "../domain/Restart.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { isUp } from "../domain/ServerStatus.ts"
@@ -18,8 +18,11 @@ const isReached = ({ install, status }: ServerRecord, target: WaitTarget): boole
   // After a reinstallation, the phase is reported before the status.
   target === "installed" ? install.phase === "ready" && status !== "installing" : status === target
 
+const START_AGAIN =
+  "Read GET /api/servers/:server/logs, then start it again: POST /api/servers/:server/power."
+
 /**
- * Returns why a server cannot reach the state.
+ * Returns why a server cannot reach the state, and the next step.
  *
  * @param crash    the crash since the wait began
  * @param wasUp    whether the server was up, or about to start, since the wait began
@@ -28,25 +31,20 @@ const obstacle = (
   { definition, install, restart, start_pending, status, transient }: ListedServer,
   target: WaitTarget,
   { crash, wasUp }: { readonly crash: CrashSummary | undefined; readonly wasUp: boolean }
-): string | undefined => {
+): { readonly reason: string; readonly hint: string } | undefined => {
   if (target === "offline") return undefined
-  if (install.phase === "failed")
-    return `install failed: ${install.failure_reason ?? `exit code ${install.exit_code ?? "unknown"}`}`
+  if (install.phase === "failed") {
+    const { hint, reason } = installFailure(install)
+    return { reason: `install failed: ${reason}`, hint }
+  }
   if (target === "installed" || status !== "offline" || start_pending) return undefined
   if (isRestartPending(restart) || transient === true) return undefined
-  if (crash !== undefined && restart !== null && restart !== undefined) return restart.reason
-  if (crash !== undefined) return definition.restart.on_crash ? undefined : `it crashed: ${crash.reason}`
-  return wasUp ? "it was stopped, or could not be started" : undefined
+  const because = (reason: string) => ({ reason, hint: START_AGAIN })
+  if (crash !== undefined && restart !== null && restart !== undefined) return because(restart.reason)
+  if (crash !== undefined)
+    return definition.restart.on_crash ? undefined : because(`it crashed: ${crash.reason}`)
+  return wasUp ? because("it was stopped, or could not be started") : undefined
 }
-
-const cannotReach = (id: ServerId, target: WaitTarget, reason: string) =>
-  new Conflict({
-    detail: `server is not ${target}: ${id}: ${reason}`,
-    hint:
-      target === "installed" || reason.startsWith("install failed")
-        ? INSTALL_FAILED_HINT
-        : "Read GET /api/servers/:server/logs, then start it again: POST /api/servers/:server/power."
-  })
 
 /** The longest wait for a report after a power action: the node may be unable to send reports. */
 const REPORT_TIMEOUT = "2 seconds"
@@ -92,17 +90,19 @@ export const makeWaitFor = Effect.gen(function* () {
       const crash = yield* index.lastCrash(id)
       wasUp ||= record.start_pending || isUp(record.status)
       const reached = isReached(record, target)
-      const reason = reached
+      const why = reached
         ? undefined
         : obstacle(record, target, { crash: crash === before ? undefined : crash, wasUp })
-      if (!reached && reason === undefined) {
+      if (!reached && why === undefined) {
         yield* changed.await
       } else if (!isCurrent) {
         // The caller may have changed the server through another replica.
         yield* Effect.ignore(journal.catchUp)
         isCurrent = true
       } else {
-        return reason === undefined ? undefined : yield* cannotReach(id, target, reason)
+        if (why === undefined) return
+        const { hint, reason } = why
+        return yield* new Conflict({ detail: `server is not ${target}: ${id}: ${reason}`, hint })
       }
     }
   }, Effect.scoped)

@@ -43,7 +43,8 @@ layer(service, options)("lists of servers", (it) => {
         assert.strictEqual(found.json.id, id)
         assertError(yield* api.request("GET", `/api/servers/${id}x`), 404)
         assertError(yield* api.request("GET", `/api/servers/${id.slice(0, 11)}/status`), 404)
-        assertError(yield* api.request("DELETE", `/api/servers/${id.slice(0, 11)}`), 404)
+        const refused = assertError(yield* api.request("DELETE", `/api/servers/${id.slice(0, 11)}`), 404)
+        assert.match(refused.hint ?? "", /^This route needs the whole id; GET \/api\/servers\?q=/)
         yield* removed(id)
       })
     )
@@ -220,6 +221,15 @@ layer(service, options)("lists of servers", (it) => {
           "labels=a"
         ]) {
           assertError(yield* api.request("GET", `/api/servers?${query}`), 422, /query field/)
+        }
+        for (const [query, detail] of [
+          ["label=Team=a", 'query field label: expected k=v, k!=v, k or !k, got "Team=a"'],
+          ["label=a&label=B", 'query field label: expected k=v, k!=v, k or !k, got "B"'],
+          ["stat=running", "query field stat: unknown field; did you mean status?"],
+          ["per_page=3", "query field per_page: unknown field; did you mean limit?"],
+          ["name=lobby", "query field name: unknown field; did you mean q?"]
+        ] as const) {
+          assertError(yield* api.request("GET", `/api/servers?${query}`), 422, detail)
         }
       })
     )

@@ -47,7 +47,7 @@ layer(service(noNode), options)("life.md: several reasons for one request", (it)
           "query field lable: unknown field",
           "query field limit: Expected a whole number from 1 to 1000",
           `query field include: expected ${names}, got "nope"`,
-          'query field label.0: expected k=v, k!=v, k or !k, got "=a"'
+          'query field label: expected k=v, k!=v, k or !k, got "=a"'
         )
         yield* refused(
           "GET",

@@ -1,6 +1,6 @@
 import { Data } from "effect"
 import type { NodeId } from "../../domain/Id.ts"
-import { NEW_DEFINITION } from "../../domain/InstallState.ts"
+import { failureText, NEW_DEFINITION, READ_THE_LOG } from "../../domain/InstallState.ts"
 import { fromDataFolder, isPermanent, remedyOf } from "../disk/remedy.ts"
 
 /**
@@ -37,14 +37,11 @@ export interface InstallPlace {
 const nextStep = ({ permanent, remedy }: InstallFailed, arriving: boolean): string => {
   if (permanent === true) return NEW_DEFINITION
   if (arriving) return `${remedy ?? "read the install log, correct the cause"}, then move it again`
-  return remedy === undefined
-    ? `read the install log; if the cause has passed, reinstall; otherwise ${NEW_DEFINITION}`
-    : `${remedy}, then reinstall`
+  return remedy === undefined ? READ_THE_LOG : `${remedy}, then reinstall`
 }
 
 /**
  * Returns the text of a failure for users: operation, reason, node and next step. Only the next step names host paths.
  */
-export const failureText = (error: InstallFailed, { arriving, dataDir, node_id }: InstallPlace): string => {
-  return `${fromDataFolder(error.reason, dataDir)} (node ${node_id}): ${nextStep(error, arriving)}`
-}
+export const textOfFailure = (error: InstallFailed, { arriving, dataDir, node_id }: InstallPlace): string =>
+  failureText(fromDataFolder(error.reason, dataDir), node_id, nextStep(error, arriving))

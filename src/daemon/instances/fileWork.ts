@@ -2,7 +2,7 @@ import { copyFile } from "node:fs/promises"
 import { Effect, type Scope } from "effect"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { io, orMissing } from "../disk/fsio.ts"
-import { failureText, InstallFailed, installFailed } from "../files/InstallFailed.ts"
+import { InstallFailed, installFailed, textOfFailure } from "../files/InstallFailed.ts"
 import { type FileSources, type InstanceFiles, instanceFolder } from "../files/InstanceFiles.ts"
 import { fetchFiles } from "../files/importFiles.ts"
 import { missingVolumes } from "../files/sources.ts"
@@ -99,7 +99,7 @@ export const doFileWork = (folder: string, state: ServerState, parts: FileWorkPa
   runFileWork(folder, state, parts).pipe(
     Effect.catchTag("InstallFailed", (error) => {
       const arriving = state.work === "install" && state.spec.arrival !== undefined
-      const reason = failureText(error, { ...parts.sources, arriving })
+      const reason = textOfFailure(error, { ...parts.sources, arriving })
       const { exit_code } = error
       return Effect.andThen(
         appendInstallLog(folder, `\n[${reason}]\n`),

@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from "node:util"
 import { Effect, Exit, Fiber, type Scope } from "effect"
 import {
+  beginStep,
   currentStep,
   finishSteps,
   type InstallSteps,
@@ -68,7 +69,10 @@ const workEnded = (
   if (Exit.isSuccess(exit) && state.work === "reset") return done
   const failure = failureOf(exit)
   const { exit_code } = Exit.isSuccess(exit) ? exit.value : (failure ?? {})
-  const steps = mergeSteps(state.install.steps ?? [], Exit.isSuccess(exit) ? (exit.value.steps ?? []) : [])
+  const known = mergeSteps(state.install.steps ?? [], Exit.isSuccess(exit) ? (exit.value.steps ?? []) : [])
+  // The last step of a failed installation is the one that failed; it may not have begun.
+  const isOutside = Exit.isFailure(exit) && currentStep(known) === undefined
+  const steps = isOutside ? beginStep(known, "instance", finished_at) : known
   const reported = withReport(Exit.isSuccess(exit) ? done : { ...done, start_again: false }, {
     type: "install-status",
     install: {

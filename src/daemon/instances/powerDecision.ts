@@ -1,5 +1,5 @@
 /** The effect of a power action in each state (decisions, "States" and the power route). Pure. */
-import { INSTALL_FAILED_HINT } from "../../domain/InstallState.ts"
+import { installFailure } from "../../domain/InstallState.ts"
 import type { PowerAction } from "../../domain/NodeMessages.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import { pendingRestart, type ServerState } from "../state/ServerFile.ts"
@@ -17,10 +17,8 @@ const notReadyRefusal = (state: ServerState): PowerDecision | undefined => {
     return refuse("the server is being installed", "Start it once its install phase is ready.")
   }
   if (state.install.phase !== "ready") {
-    return refuse(
-      `the installation failed: ${state.install.failure_reason ?? "unknown reason"}`,
-      INSTALL_FAILED_HINT
-    )
+    const { hint, reason } = installFailure(state.install)
+    return refuse(`the installation failed: ${reason}`, hint)
   }
   if (state.work !== "none")
     return refuse("the files of the server are being reset", "Start it once its files are reset.")

@@ -2,7 +2,7 @@
 
 import { Conflict, Unavailable } from "../../domain/errors.ts"
 import type { ServerId } from "../../domain/Id.ts"
-import { INSTALL_FAILED_HINT } from "../../domain/InstallState.ts"
+import { installFailure } from "../../domain/InstallState.ts"
 import type { PowerAction } from "../../domain/NodeMessages.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { next, type ServerStatus, type Trigger } from "../../domain/ServerStatus.ts"
@@ -88,10 +88,8 @@ export const decidePower = (
     if (start_pending && (action === "stop" || action === "kill")) return "cancel"
   }
   if (action === "start" && status === "offline" && install.phase === "failed") {
-    return new Conflict({
-      detail: `install failed: ${install.failure_reason ?? `exit code ${install.exit_code ?? "unknown"}`}`,
-      hint: INSTALL_FAILED_HINT
-    })
+    const { hint, reason } = installFailure(install)
+    return new Conflict({ detail: `install failed: ${reason}`, hint })
   }
   return next(status, rule.trigger) === undefined ? wrongStatus(record) : "call"
 }

@@ -24,7 +24,8 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
 
   const refuseInstall = Effect.fn("ServerLifecycle.refuseInstall")(function* (id: ServerId, reason: string) {
     const finished_at = yield* nowText
-    const failed = { phase: "failed", finished_at, failure_reason: reason } as const
+    const steps = [{ name: "instance", started_at: finished_at, finished_at }] as const
+    const failed = { phase: "failed", finished_at, failure_reason: reason, steps } as const
     yield* Effect.logWarning(`the server cannot be installed: ${reason}`).pipe(
       Effect.annotateLogs({ server_id: id })
     )

@@ -2,10 +2,10 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { failureText, InstallFailed, installFailed } from "../../../src/daemon/files/InstallFailed.ts"
+import { InstallFailed, installFailed, textOfFailure } from "../../../src/daemon/files/InstallFailed.ts"
 import type { Copy, Mount, Volume } from "../../../src/domain/Blueprint.ts"
 import { NodeId } from "../../../src/domain/Id.ts"
-import { NEW_DEFINITION } from "../../../src/domain/InstallState.ts"
+import { INSTALL_FAILED_HINT, installFailure, NEW_DEFINITION } from "../../../src/domain/InstallState.ts"
 import { until } from "../../support/eventually.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { write } from "../files/scene.ts"
@@ -16,7 +16,7 @@ const place = { node_id: NodeId.make("n1"), dataDir: "/srv/muster/node", arrivin
 describe("decisions 3, installation: failure_reason", () => {
   it("the reason names the action, the cause, the node and the next step", () => {
     const text = (error: Parameters<typeof installFailed>[0], arriving = false) =>
-      failureText(installFailed(error), { ...place, arriving })
+      textOfFailure(installFailed(error), { ...place, arriving })
     assert.strictEqual(
       text({ code: "EACCES", message: "copy files/a: permission denied" }),
       "copy files/a: permission denied (node n1): give the user of the daemon access to it, then reinstall"
@@ -30,16 +30,33 @@ describe("decisions 3, installation: failure_reason", () => {
       `target ../x: it contains \`..\` (node n1): ${NEW_DEFINITION}`
     )
     assert.strictEqual(
-      failureText(new InstallFailed({ reason: "install script exited with 3", exit_code: 3 }), place),
+      textOfFailure(new InstallFailed({ reason: "install script exited with 3", exit_code: 3 }), place),
       `install script exited with 3 (node n1): read the install log; if the cause has passed, reinstall; otherwise ${NEW_DEFINITION}`
     )
   })
 
+  it("a refusal because of a failure has its reason in `detail` and its next step in `hint`", () => {
+    const refusal = (error: InstallFailed) =>
+      installFailure({ phase: "failed", failure_reason: textOfFailure(error, place) })
+    assert.deepStrictEqual(refusal(installFailed({ code: "ENOSPC", message: "copy a (b): c" })), {
+      reason: "copy a (b): c (node n1)",
+      hint: "Free space on the disk of the data folder, then reinstall."
+    })
+    assert.deepStrictEqual(refusal(new InstallFailed({ reason: "install script exited with 3" })), {
+      reason: "install script exited with 3 (node n1)",
+      hint: INSTALL_FAILED_HINT
+    })
+    assert.deepStrictEqual(installFailure({ phase: "failed", exit_code: 3 }), {
+      reason: "exit code 3",
+      hint: INSTALL_FAILED_HINT
+    })
+  })
+
   it("paths are relative to the data folder, which is not named", () => {
     const message = "create folder /srv/muster/node/servers/srv_1/tree: permission denied"
-    const line = failureText(installFailed({ message }), place)
+    const line = textOfFailure(installFailed({ message }), place)
     assert.match(line, /^create folder servers\/srv_1\/tree: permission denied /)
-    const itself = failureText(installFailed({ message: "open /srv/muster/node: it is gone" }), place)
+    const itself = textOfFailure(installFailed({ message: "open /srv/muster/node: it is gone" }), place)
     assert.match(itself, /^open the data folder: it is gone /)
   })
 
@@ -89,6 +106,11 @@ describe("decisions 3, installation: failure_reason", () => {
       assert.strictEqual(
         lastInstall(id)?.failure_reason,
         "the software runs in containers only, and this node runs plain processes (node test-node): enable Docker (MUSTER_NODE_RUNTIME, MUSTER_EMBEDDED_RUNTIME), then reinstall"
+      )
+      assert.deepStrictEqual(
+        lastInstall(id)?.steps?.map(({ name }) => name),
+        ["instance"],
+        "the step that failed"
       )
       assert.isFalse(existsSync(join(dataDir, "base/echo")), "no script runs outside a container")
     }).pipe(Effect.scoped)

@@ -98,6 +98,7 @@ describe("node-protocol: an installation is retried until the node has accepted 
       yield* settled
       const install = yield* servers.install(id)
       assert.deepStrictEqual([install.phase, install.failure_reason], ["failed", "mount not allowed: /srv"])
+      assert.strictEqual(install.steps?.at(-1)?.name, "instance", "the last step is the one that failed")
       assert.deepStrictEqual(yield* events(id), whole.slice(0, 2))
     }).pipe(runHarness)
   )
