@@ -1,5 +1,5 @@
 import { inspect } from "node:util"
-import { Array, Cause, Layer, Logger, type LogLevel, Redactable, References } from "effect"
+import { Array, Cause, Formatter, Layer, Logger, type LogLevel, Redactable, References } from "effect"
 import type { ServiceSettings } from "../config/service.ts"
 import { escapeText } from "../domain/NodeText.ts"
 
@@ -15,19 +15,27 @@ const colors: Partial<Record<LogLevel.LogLevel, string>> = {
   Fatal: "31"
 }
 
+/** Returns a time of the host: `2026-11-22 05:20:11.204`. */
 const timeOf = (date: Date): string => {
   const two = (value: number) => String(value).padStart(2, "0")
+  const day = [date.getFullYear(), two(date.getMonth() + 1), two(date.getDate())].join("-")
   const clock = [date.getHours(), date.getMinutes(), date.getSeconds()].map(two).join(":")
-  return `${clock}.${String(date.getMilliseconds()).padStart(3, "0")}`
+  return `${day} ${clock}.${String(date.getMilliseconds()).padStart(3, "0")}`
 }
 
-/** Returns the lines of a text below an entry: each line is escaped, and none looks like the start of an entry. */
-const below = (text: string): ReadonlyArray<string> =>
-  text.split("\n").map((line) => `  ${escapeText(line.trimEnd())}`)
+/** Returns the lines of a text on one line. */
+const joined = (text: string): string =>
+  text
+    .split("\n")
+    .map((line) => escapeText(line.trim()))
+    .filter((line) => line !== "")
+    .join(" | ")
 
 const textOf = (value: unknown): string => {
   const shown = Redactable.redact(value)
-  return typeof shown === "string" ? escapeText(shown) : inspect(shown, { depth: 4 })
+  return typeof shown === "string"
+    ? escapeText(shown)
+    : joined(inspect(shown, { depth: 4, breakLength: Number.POSITIVE_INFINITY }))
 }
 
 /** Returns the value of a field on the line of its entry; a text with spaces is quoted. */
@@ -37,7 +45,7 @@ const fieldOf = (value: unknown): string => {
 }
 
 /**
- * Formats entries for people: one line with the fields, then causes and other values, indented. Names and texts from
+ * Formats an entry for people as one line: the event, its fields, other values, then its cause. Names and texts from
  * outside are escaped, so that they cannot end a line, start an entry or control a terminal.
  */
 const formatPretty = (colored: boolean) => {
@@ -53,16 +61,43 @@ const formatPretty = (colored: boolean) => {
     const [first, ...others] = Array.ensure(message)
     const isText = typeof first === "string"
     const head = `[${timeOf(date)}] ${paint(logLevel.toUpperCase(), colors[logLevel] ?? "90")} (#${fiber.id})`
-    return [
-      `${head}${spans.join("")}:${isText ? ` ${paint(escapeText(first), BOLD, CYAN)}` : ""}${fields.join("")}`,
-      ...(cause.reasons.length > 0 ? below(Cause.pretty(cause)) : []),
-      ...(isText ? others : Array.ensure(message)).flatMap((value) => below(textOf(value)))
-    ].join("\n")
+    const details = [
+      ...(isText ? others : Array.ensure(message)).map(textOf),
+      ...(cause.reasons.length > 0 ? [joined(Cause.pretty(cause))] : [])
+    ].map((text) => ` | ${text}`)
+    return `${head}${spans.join("")}:${isText ? ` ${paint(escapeText(first), BOLD, CYAN)}` : ""}${fields.join("")}${details.join("")}`
   })
 }
 
-/** One line of JSON, with escapes for the characters that JSON allows and a terminal interprets. */
-const formatJson = Logger.map(Logger.formatJson, escapeText)
+/** The fields that every entry has; an annotation of such a name gets an underscore. */
+const ownFields = new Set(["timestamp", "level", "message", "details", "cause", "fiber"])
+
+/**
+ * Formats an entry for programs as one line of flat JSON: the annotations are beside `timestamp`, `level` and `message`.
+ * Characters that JSON allows and a terminal interprets are escaped.
+ */
+const formatJson = Logger.map(
+  Logger.formatStructured,
+  ({ annotations, cause, fiberId, level, message, spans, timestamp }) => {
+    const [first, ...others] = Array.ensure(message)
+    const isText = typeof first === "string"
+    const details = isText ? others : Array.ensure(message)
+    const fields = Object.entries({ ...spans, ...annotations }).map(
+      ([name, value]) => [ownFields.has(name) ? `${name}_` : name, value] as const
+    )
+    return escapeText(
+      Formatter.formatJson({
+        timestamp,
+        level,
+        message: isText ? first : "",
+        ...Object.fromEntries(fields),
+        ...(details.length === 0 ? {} : { details }),
+        ...(cause === undefined ? {} : { cause }),
+        fiber: fiberId
+      })
+    )
+  }
+)
 
 /** Writes structured logs in the set format, from the set level on. */
 export const LoggingLayer = (settings: Pick<ServiceSettings, "logFormat" | "logLevel">) =>

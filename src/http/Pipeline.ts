@@ -235,9 +235,12 @@ export const Pipeline = (options: PipelineOptions) =>
           const found = match(target.method, target.url)
           const served = Effect.gen(function* () {
             const request = yield* HttpServerRequest.HttpServerRequest
+            let key_id: string | undefined
             const audited = record === undefined ? undefined : yield* beginAudit(found, request, id)
             const handled = authenticated(app, found, (principal) => {
-              if (audited !== undefined && principal !== undefined) audited.actor = actorOf(principal)
+              if (principal === undefined) return
+              key_id = principal.key_id
+              if (audited !== undefined) audited.actor = actorOf(principal)
             })
             return yield* withAudit(cors(withErrorBodies(handled)), audited, record).pipe(
               Effect.map((response) => withStandardHeaders(withReason(response), id, request.url)),
@@ -246,7 +249,7 @@ export const Pipeline = (options: PipelineOptions) =>
               ),
               Effect.map(withRetryAfter),
               Effect.map(ending(request)),
-              Effect.tap((response) => recordRequest(request, response, found.route, started)),
+              Effect.tap((response) => recordRequest(request, response, found, { key_id, started })),
               Effect.tap((response) => onResponse(found, response))
             )
           })

@@ -3,8 +3,9 @@ import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { PrometheusMetrics } from "effect/observability"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import { httpDuration, httpRequests } from "../domain/metrics.ts"
+import { clientOf } from "./clientAddress.ts"
 import { pathOf } from "./errorResponse.ts"
-import type { Route } from "./RouteTable.ts"
+import type { Route, RouteMatch } from "./RouteTable.ts"
 import { isOfStranger } from "./strangers.ts"
 
 const known = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
@@ -42,14 +43,26 @@ const statusOf = (
   response: HttpServerResponse.HttpServerResponse
 ) => (request.headers.upgrade !== undefined && response.status === 204 ? 101 : response.status)
 
-/** Counts and logs a request: changes at info level; reads, calls of daemons and public responses at debug level. */
+/** The objects that a request names in its path, as fields of the log. */
+const objectsOf = ({ params: { node, server } }: RouteMatch) => ({
+  ...(server === undefined ? {} : { server_id: server }),
+  ...(node === undefined ? {} : { node_id: node })
+})
+
+/**
+ * Counts and logs a request: changes at info level; reads, calls of daemons and public responses at debug level.
+ *
+ * @param exchange.key_id  of the caller
+ * @param exchange.started time of {@link elapsedMillis}
+ */
 export const recordRequest = Effect.fnUntraced(function* (
   request: HttpServerRequest.HttpServerRequest,
   response: HttpServerResponse.HttpServerResponse,
-  route: Route,
-  started: number
+  found: RouteMatch,
+  exchange: { readonly key_id: string | undefined; readonly started: number }
 ) {
-  const took = (yield* elapsedMillis) - started
+  const { route } = found
+  const took = (yield* elapsedMillis) - exchange.started
   const status = statusOf(request, response)
   yield* Metric.update(requests(request.method, route, status), 1)
   yield* Metric.update(duration(request.method, route), took / 1000)
@@ -65,7 +78,15 @@ export const recordRequest = Effect.fnUntraced(function* (
     // 503 while the database is unavailable: no key can be verified.
     isOfStranger(request)
   yield* (quiet ? Effect.logDebug("request") : Effect.logInfo("request")).pipe(
-    Effect.annotateLogs({ method, path, status, duration_ms: took })
+    Effect.annotateLogs({
+      method,
+      path,
+      status,
+      duration_ms: took,
+      client: clientOf(request),
+      ...(exchange.key_id === undefined ? {} : { key_id: exchange.key_id }),
+      ...objectsOf(found)
+    })
   )
 })
 

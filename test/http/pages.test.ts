@@ -169,33 +169,39 @@ layer(service(noNode), options)("pages", (it) => {
       })
     )
 
-    it.effect("the log line of a request has its method, path, status and time as fields", () =>
-      Effect.gen(function* () {
-        const api = yield* startService({
-          env: { ...noNode, MUSTER_LOG_FORMAT: "json", MUSTER_LOG_LEVEL: "debug" }
-        })
-        yield* api.request("GET", "/api/servers/none?include=status", {
-          headers: { "x-request-id": "the-one" }
-        })
-        const line = yield* eventually(
-          Effect.sync(() =>
-            api
-              .output()
-              .split("\n")
-              .find((text) => text.includes("the-one"))
-          ),
-          (found) => found !== undefined
-        )
-        const { annotations } = JSON.parse(line ?? "")
-        assert.strictEqual(typeof annotations.duration_ms, "number")
-        assert.deepStrictEqual(annotations, {
-          request_id: "the-one",
-          method: "GET",
-          path: "/api/servers/none",
-          status: 404,
-          duration_ms: annotations.duration_ms
-        })
-      }).pipe(Effect.scoped)
+    it.effect(
+      "the log line of a request has its caller, server, method, path, status and time as fields",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* startService({
+            env: { ...noNode, MUSTER_LOG_FORMAT: "json", MUSTER_LOG_LEVEL: "debug" }
+          })
+          yield* api.request("GET", "/api/servers/none?include=status", {
+            headers: { "x-request-id": "the-one" }
+          })
+          const line = yield* eventually(
+            Effect.sync(() =>
+              api
+                .output()
+                .split("\n")
+                .find((text) => text.includes("the-one"))
+            ),
+            (found) => found !== undefined
+          )
+          const { duration_ms, fiber: _, timestamp: __, ...entry } = JSON.parse(line ?? "")
+          assert.strictEqual(typeof duration_ms, "number")
+          assert.deepStrictEqual(entry, {
+            level: "DEBUG",
+            message: "request",
+            request_id: "the-one",
+            client: "127.0.0.1",
+            key_id: "env",
+            server_id: "none",
+            method: "GET",
+            path: "/api/servers/none",
+            status: 404
+          })
+        }).pipe(Effect.scoped)
     )
   })
 
