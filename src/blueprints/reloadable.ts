@@ -2,10 +2,11 @@ import { Effect, FileSystem, Path, Semaphore } from "effect"
 import { InvalidRequest, SourceFailed } from "../domain/errors.ts"
 import { choose } from "./choose.ts"
 import type { Definitions } from "./definitions.ts"
+import { type Loaded, loadFolder } from "./loadFolder.ts"
 import type { AnyFile } from "./parse/files.ts"
 import type { Folder } from "./parse/parse.ts"
-import { describeProblems, type Problem, renderProblem, sortProblems } from "./parse/problem.ts"
-import { type Mount, readFolder } from "./parse/readFolder.ts"
+import { describeProblems, type Problem, renderProblem } from "./parse/problem.ts"
+import type { Mount } from "./parse/readFolder.ts"
 import type { Candidate } from "./sources/candidates.ts"
 import type { InvalidSources } from "./sources/readSources.ts"
 import { type SourceFailure, Sources } from "./sources/Sources.ts"
@@ -20,13 +21,6 @@ export interface Reloadable<A> {
    */
   readonly warnings: Effect.Effect<ReadonlyArray<string>>
   readonly reload: Effect.Effect<void, InvalidRequest | SourceFailed>
-}
-
-/** The result of reading a folder. */
-interface Loaded<A> {
-  readonly value: A
-  readonly problems: ReadonlyArray<Problem>
-  readonly warnings: ReadonlyArray<string>
 }
 
 /** The set in use. */
@@ -57,16 +51,10 @@ export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
   const oneAtATime = yield* Semaphore.make(1)
 
   const load = (mounts: ReadonlyArray<Mount> = []) =>
-    Effect.gen(function* () {
-      const contents = yield* readFolder(folder, directory, mounts)
-      const files = contents.files.flatMap(({ definition }) => definition ?? [])
-      const { problems, value } = build(files)
-      return {
-        value,
-        problems: sortProblems([...contents.files.flatMap((file) => file.problems), ...problems]),
-        warnings: [...contents.warnings, ...contents.files.flatMap((file) => file.warnings)]
-      } satisfies Loaded<A>
-    }).pipe(Effect.provideService(FileSystem.FileSystem, fs), Effect.provideService(Path.Path, path))
+    loadFolder(folder, directory, build, mounts).pipe(
+      Effect.provideService(FileSystem.FileSystem, fs),
+      Effect.provideService(Path.Path, path)
+    )
 
   const warn = (lines: ReadonlyArray<string>) =>
     Effect.forEach(lines, (line) => Effect.logWarning(`${folder}: ${line}`), { discard: true })

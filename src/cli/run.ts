@@ -5,25 +5,8 @@ import { Cause, ConfigProvider, Effect, Exit, Layer, Runtime } from "effect"
 import { Command } from "effect/cli"
 import { takeSecrets } from "../app/secretVariables.ts"
 import { version } from "../app/version.ts"
+import { musterCommand } from "./commands.ts"
 import { explainFailure, UsageErrors } from "./shared/failures.ts"
-
-const commands = {
-  init: Effect.promise(() => import("./init.ts").then(({ init }) => init)),
-  serve: Effect.promise(() => import("./serve.ts").then(({ serve }) => serve)),
-  node: Effect.promise(() => import("./node.ts").then(({ node }) => node)),
-  events: Effect.promise(() => import("./events.ts").then(({ events }) => events)),
-  nodes: Effect.promise(() => import("./nodes/nodes.ts").then(({ nodes }) => nodes)),
-  servers: Effect.promise(() => import("./servers/servers.ts").then(({ servers }) => servers)),
-  keys: Effect.promise(() => import("./keys.ts").then(({ keys }) => keys)),
-  db: Effect.promise(() => import("./db.ts").then(({ db }) => db))
-}
-
-const isCommand = (word: string | undefined): word is keyof typeof commands =>
-  word !== undefined && Object.hasOwn(commands, word)
-
-/** Loads the named command only; without a name, all of them, for the help and for suggestions. */
-const named = (word: string | undefined) =>
-  Effect.all(isCommand(word) ? [commands[word]] : Object.values(commands))
 
 const word = process.argv[2]
 
@@ -47,14 +30,8 @@ if (!isService) {
   }
 }
 
-named(word).pipe(
-  Effect.flatMap((subcommands) =>
-    Command.make("muster").pipe(
-      Command.withDescription("Control plane for game servers"),
-      Command.withSubcommands(subcommands),
-      Command.run({ version })
-    )
-  ),
+musterCommand(word).pipe(
+  Effect.flatMap(Command.run({ version })),
   explainFailure,
   Effect.provide([
     NodeServices.layer,

@@ -10,7 +10,7 @@ import { nodeNamed } from "../shared/named.ts"
 import { formatOf, jsonOf, type Listing, outputFlags, printList, tableOfItems } from "../shared/output.ts"
 import { note } from "../shared/terminal.ts"
 import { followInstallation } from "./installation.ts"
-import { servers } from "./listing.ts"
+import { printServer, servers } from "./listing.ts"
 import { envFlag, labelFlag, labelsOf, overridesOf, setFlag } from "./overrides.ts"
 import { timeoutFlag, waitFor } from "./wait.ts"
 
@@ -167,7 +167,7 @@ export const create = Command.make(
           : Effect.void
       )
     )
-    if (!wait) return yield* printList(flags, servers, [created], "")
+    if (!wait) return yield* printServer(flags, created.id)
     const starts = Option.isSome(start) ? start.value : yield* startsByItself(blueprint)
     yield* printList(flags, servers, [yield* untilUp(created, starts, timeout)], "")
   })

@@ -40,10 +40,13 @@ export const installLines = Effect.fnUntraced(function* (server: Server["id"], f
 })
 
 /**
- * Prints the steps of an installation and the output of its script to standard error, until the phase is `ready` or
+ * Prints the steps of an installation to standard error, and the output of its script, until the phase is `ready` or
  * `failed`.
  */
-export const followInstallation = Effect.fnUntraced(function* (server: Server["id"]) {
+export const followInstallation = Effect.fnUntraced(function* (
+  server: Server["id"],
+  print: (line: string) => Effect.Effect<void> = (line) => Console.error(`  ${line}`)
+) {
   const shown = new Map<string, string>()
   let printed = 0
   const once = Effect.gen(function* () {
@@ -63,7 +66,7 @@ export const followInstallation = Effect.fnUntraced(function* (server: Server["i
     if (report.phase !== "pending") {
       const lines = yield* installLines(server, printed)
       printed += lines.length
-      yield* Effect.forEach(lines, (line) => Console.error(`  ${line}`), { discard: true })
+      yield* Effect.forEach(lines, print, { discard: true })
     }
     return report.phase === "ready" || report.phase === "failed"
   })

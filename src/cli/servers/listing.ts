@@ -1,7 +1,9 @@
 /** Servers in tables. */
+import { Effect } from "effect"
 import type { Server } from "../../domain/Server.ts"
 import type { ServerStatus } from "../../domain/ServerStatus.ts"
-import type { Listing } from "../shared/output.ts"
+import { ask } from "../shared/musterClient.ts"
+import { type Listing, type OutputOptions, printList } from "../shared/output.ts"
 import type { Color } from "../shared/terminal.ts"
 
 const colors: Readonly<Partial<Record<ServerStatus, Color>>> = {
@@ -82,3 +84,12 @@ export const servers: Listing<Server> = {
     { name: "condition", wide: true, of: conditionOf }
   ]
 }
+
+/** Prints a server with all fields of {@link servers}, and returns it. */
+export const printServer = Effect.fnUntraced(function* (flags: OutputOptions, id: Server["id"]) {
+  const server = yield* ask((muster) =>
+    muster.servers.get({ params: { server: id }, query: { include: shownFields.join(",") } })
+  )
+  yield* printList(flags, servers, [server], "")
+  return server
+})

@@ -2,13 +2,19 @@ import { Command } from "effect/cli"
 import { commandSettings } from "../../config/command.ts"
 import { withSettings } from "../../config/help.ts"
 import { CommandClient } from "../shared/musterClient.ts"
+import { console_ } from "./console.ts"
+import { crashes } from "./crashes.ts"
 import { create } from "./create.ts"
 import { remove } from "./delete.ts"
+import { installLog } from "./installLog.ts"
 import { list } from "./list.ts"
 import { logs } from "./logs.ts"
+import { patch } from "./patch.ts"
 import { kill, restart, start, stop } from "./power.ts"
 import { send } from "./send.ts"
 import { show } from "./show.ts"
+import { top } from "./top.ts"
+import { upgrade } from "./upgrade.ts"
 import { wait } from "./wait.ts"
 
 /** `muster servers`, against a running service. */
@@ -17,6 +23,24 @@ export const servers = Command.make("servers").pipe(
   Command.withDescription(
     withSettings("Create, list, start, stop, watch and delete servers of a running service.", commandSettings)
   ),
-  Command.withSubcommands([list, show, create, start, stop, restart, kill, remove, logs, send, wait]),
+  Command.withSubcommands([
+    list,
+    show,
+    create,
+    start,
+    stop,
+    restart,
+    kill,
+    remove,
+    logs,
+    console_,
+    send,
+    top,
+    wait,
+    patch,
+    upgrade,
+    crashes,
+    installLog
+  ]),
   Command.provide(CommandClient)
 )

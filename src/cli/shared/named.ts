@@ -14,6 +14,9 @@ export const serverArgument = Argument.String("server").pipe(
 /** The argument that names several servers. */
 export const serverArguments = serverArgument.pipe(Argument.variadic())
 
+/** The argument that names a server, or none. */
+export const optionalServerArgument = serverArgument.pipe(Argument.optional)
+
 /** The argument that names a node. */
 export const nodeArgument = Argument.String("node").pipe(
   Argument.withDescription("Id of the node, the beginning of one, or its name")

@@ -1,0 +1,135 @@
+import { Console, Effect, Option, Schedule } from "effect"
+import { Command, Flag } from "effect/cli"
+import { commandSettings } from "../config/command.ts"
+import { withSettings } from "../config/help.ts"
+import type { AuditEntry } from "../domain/AuditEntry.ts"
+import { ask, CommandClient } from "./shared/musterClient.ts"
+import { formatOf, jsonOf, type Listing, outputFlags, printList } from "./shared/output.ts"
+import { rows } from "./shared/table.ts"
+import { sinceFlag, untilFlag } from "./shared/times.ts"
+
+const listing: Listing<AuditEntry> = {
+  id: ({ id }) => id,
+  columns: [
+    { name: "at", of: ({ at }) => at },
+    { name: "actor", of: ({ actor }) => actor.name },
+    { name: "action", of: ({ action }) => action },
+    {
+      name: "object",
+      of: ({ object }) => object.id ?? (object.count === undefined ? "" : `${object.count} ${object.kind}s`)
+    },
+    {
+      name: "result",
+      of: ({ result }) => ({
+        text: String(result.status),
+        color: result.status < 400 ? undefined : "red"
+      })
+    },
+    { name: "changes", of: ({ changes }) => changes.join(",") },
+    { name: "scope", wide: true, of: ({ actor }) => actor.scope ?? "" },
+    { name: "key", wide: true, of: ({ actor }) => actor.key_id ?? "" },
+    { name: "client", wide: true, of: ({ client }) => client ?? "" },
+    { name: "request", wide: true, of: ({ request_id }) => request_id ?? "" },
+    { name: "repeated", wide: true, of: ({ repeated }) => (repeated === undefined ? "" : String(repeated)) }
+  ]
+}
+
+const PAUSE = "2 seconds"
+
+/** Milliseconds from the arrival of a request to its entry, at most. */
+const LONGEST_REQUEST = 120_000
+
+/** Entries of one request of a follower. */
+const PAGE = 1000
+
+const text = (name: string, description: string) =>
+  Flag.String(name).pipe(Flag.withDescription(description), Flag.optional)
+
+type Query = Readonly<
+  Record<"since" | "until" | "actor" | "action" | "object" | "result", Option.Option<string>>
+>
+
+const queryOf = (given: Query) =>
+  Object.fromEntries(
+    Object.entries(given).flatMap(([name, value]) => (Option.isSome(value) ? [[name, value.value]] : []))
+  )
+
+const entries = (query: ReturnType<typeof queryOf>, limit: number) =>
+  ask((muster) => muster.audit.list({ query: { ...query, limit: String(limit) } }))
+
+/** Returns all entries of a query, newest first. */
+const allEntries = Effect.fnUntraced(function* (query: ReturnType<typeof queryOf>) {
+  const all: Array<AuditEntry> = []
+  while (true) {
+    const after = all.at(-1)?.id
+    const page = yield* entries(after === undefined ? query : { ...query, after }, PAGE)
+    all.push(...page)
+    if (page.length < PAGE) return all
+  }
+})
+
+/** `muster audit`. */
+export const audit = Command.make(
+  "audit",
+  {
+    since: sinceFlag("Only requests since this time"),
+    until: untilFlag("Only requests until this time"),
+    actor: text("actor", "Only requests of this key, by its id or name; `cli`: commands beside the service"),
+    action: text("action", "Only this action, or all that begin with its parts: server.delete, server.power"),
+    object: text("object", "Only requests on the object with this id"),
+    result: text("result", "`ok`, `refused`, or a status such as 409"),
+    limit: Flag.Int("limit").pipe(
+      Flag.withDescription("At most this many entries, 1 to 1000; default 100"),
+      Flag.withDefault(100)
+    ),
+    follow: Flag.Boolean("follow").pipe(
+      Flag.withAlias("f"),
+      Flag.withDescription("Print new entries until Ctrl-C, oldest first"),
+      Flag.withDefault(false)
+    ),
+    ...outputFlags
+  },
+  Effect.fn(function* ({ follow, json, limit, output, ...given }) {
+    const flags = { json, output }
+    if (!follow) {
+      return yield* printList(flags, listing, yield* entries(queryOf(given), limit), "No entries.")
+    }
+    const format = formatOf(flags)
+    const columns = listing.columns.filter(({ wide }) => format === "wide" || wide !== true)
+    const print = (entry: AuditEntry) => {
+      if (format === "id") return Console.log(entry.id)
+      if (format === "json" || format === "jsonl") return Console.log(jsonOf(entry))
+      return Console.log(rows([columns.map(({ of }) => of(entry))]))
+    }
+    const begin = Option.match(given.since, {
+      onNone: () => Date.now(),
+      onSome: (text) => Date.parse(text)
+    })
+    let seen: ReadonlySet<string> = new Set()
+    let newest = begin
+    const once = Effect.gen(function* () {
+      // An entry has the time of its request, and is written when the request ends.
+      const since = new Date(Math.max(begin, newest - LONGEST_REQUEST)).toISOString()
+      const found = yield* allEntries({ ...queryOf(given), since })
+      for (const entry of found.toReversed()) {
+        newest = Math.max(newest, Date.parse(entry.at))
+        if (!seen.has(entry.id)) yield* print(entry)
+      }
+      seen = new Set(found.map(({ id }) => id))
+    })
+    yield* Effect.repeat(once, Schedule.spaced(PAUSE))
+  })
+).pipe(
+  Command.withShortDescription("Show the requests that changed something, and their callers"),
+  Command.withDescription(
+    withSettings(
+      "Show the requests that changed something, or were refused: when, which key, which action, on what. Newest first. Needs a key of scope AppAdmin.",
+      commandSettings
+    )
+  ),
+  Command.withExamples([
+    { command: "muster audit --action server.delete --since 24h", description: "Which key deleted servers" },
+    { command: "muster audit -f --result refused", description: "Refused requests, as they happen" }
+  ]),
+  Command.provide(CommandClient)
+)

@@ -1,0 +1,130 @@
+import { Console, Effect } from "effect"
+import { Argument, Command } from "effect/cli"
+import { commandSettings } from "../../config/command.ts"
+import { withSettings } from "../../config/help.ts"
+import type { BlueprintView } from "../../domain/Blueprint.ts"
+import { ask, CommandClient } from "../shared/musterClient.ts"
+import { type Listing, outputFlags, printList, printOne } from "../shared/output.ts"
+import { rolloutFlags, startRollout } from "../shared/rollout.ts"
+import { printWarnings } from "../shared/warnings.ts"
+import { check } from "./check.ts"
+
+const blueprintArgument = Argument.String("blueprint").pipe(Argument.withDescription("Id of the blueprint"))
+
+const listing: Listing<BlueprintView> = {
+  id: ({ metadata }) => metadata.id,
+  columns: [
+    { name: "id", of: ({ metadata }) => metadata.id },
+    { name: "name", of: ({ metadata }) => metadata.name },
+    { name: "software", of: ({ server }) => `${server.software} ${server.version}` },
+    {
+      name: "memory",
+      of: ({ server }) =>
+        server.limits.memory_limit === undefined ? "" : `${server.limits.memory_limit} MiB`
+    },
+    { name: "saved", of: ({ save }) => (save ? "yes" : "no") },
+    { name: "type", wide: true, of: ({ metadata }) => metadata.type },
+    { name: "starts", wide: true, of: ({ start }) => (start === true ? "yes" : "no") },
+    { name: "image", wide: true, of: ({ server }) => server.image }
+  ]
+}
+
+/** Blueprints of one request. */
+const PAGE = 1000
+
+const allBlueprints = Effect.gen(function* () {
+  const all: Array<BlueprintView> = []
+  for (let page = 1; ; page++) {
+    const { data, meta } = yield* ask((muster) =>
+      muster.blueprints.list({ query: { page: String(page), limit: String(PAGE) } })
+    )
+    all.push(...data)
+    if (page >= meta.pagination.total_pages) return all
+  }
+})
+
+const list = Command.make(
+  "list",
+  outputFlags,
+  Effect.fn(function* (flags) {
+    yield* printList(flags, listing, yield* allBlueprints, "No blueprints. `muster init` writes examples.")
+  })
+).pipe(
+  Command.withDescription("List blueprints"),
+  Command.withExamples([
+    { command: "muster blueprints list", description: "All blueprints" },
+    { command: "muster blueprints list -o wide", description: "With images" }
+  ])
+)
+
+const show = Command.make(
+  "show",
+  { blueprint: blueprintArgument, ...outputFlags },
+  Effect.fn(function* ({ blueprint, ...flags }) {
+    yield* printOne(flags, listing, yield* ask((muster) => muster.blueprints.get({ params: { blueprint } })))
+  })
+).pipe(
+  Command.withDescription("Show a blueprint"),
+  Command.withExamples([
+    { command: "muster blueprints show demo", description: "The main fields" },
+    {
+      command: "muster blueprints show demo --json",
+      description: "The whole blueprint, with its mixins merged"
+    }
+  ])
+)
+
+const reload = Command.make(
+  "reload",
+  {},
+  Effect.fn(function* () {
+    yield* ask((muster) => muster.blueprints.reload())
+    yield* Console.log("Blueprints are reloaded.")
+    yield* printWarnings("blueprints")
+  })
+).pipe(
+  Command.withShortDescription("Sync the sources of blueprints and read their files again"),
+  Command.withDescription(
+    "Sync the sources of blueprints and read their files again, all or nothing. An invalid file is named with line, column and reason. Servers keep their definitions; `muster blueprints rollout` gives them the new ones."
+  ),
+  Command.withExamples([
+    { command: "muster blueprints reload", description: "After a change of files" },
+    {
+      command: "muster blueprints check ./blueprints && muster blueprints reload",
+      description: "Only if the files are valid"
+    }
+  ])
+)
+
+const rollout = Command.make(
+  "rollout",
+  { blueprint: blueprintArgument, ...rolloutFlags },
+  Effect.fn(function* ({ blueprint, ...input }) {
+    yield* startRollout({ blueprint_id: blueprint }, input)
+  })
+).pipe(
+  Command.withShortDescription("Give today's blueprint to its servers, a few at a time"),
+  Command.withDescription(
+    "Give today's blueprint and software to all servers of the blueprint, a few at a time. Servers that run are restarted; all keep their data, ids and ports."
+  ),
+  Command.withExamples([
+    { command: "muster blueprints rollout survival --dry-run", description: "What would change" },
+    {
+      command: "muster blueprints rollout survival --max-parallel 5 --on-failure rollback --wait --yes",
+      description: "Five at a time, and back to the earlier definitions after a failure"
+    }
+  ])
+)
+
+/** `muster blueprints`: `check` needs no service. */
+export const blueprints = Command.make("blueprints").pipe(
+  Command.withShortDescription("List, check, reload and roll out blueprints"),
+  Command.withDescription(withSettings("List, check, reload and roll out blueprints.", commandSettings)),
+  Command.withSubcommands([
+    list.pipe(Command.provide(CommandClient)),
+    show.pipe(Command.provide(CommandClient)),
+    check,
+    reload.pipe(Command.provide(CommandClient)),
+    rollout.pipe(Command.provide(CommandClient))
+  ])
+)

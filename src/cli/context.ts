@@ -1,0 +1,150 @@
+import { Console, Effect } from "effect"
+import { Argument, Command, Flag } from "effect/cli"
+import { address } from "../config/kinds.ts"
+import { ADMIN_KEY_FILE } from "../domain/Key.ts"
+import { CommandError } from "./shared/CommandError.ts"
+import { readContexts, writeContexts } from "./shared/contexts.ts"
+import { lineIn } from "./shared/lineFile.ts"
+import { type Listing, outputFlags, printList } from "./shared/output.ts"
+
+const nameArgument = Argument.String("name").pipe(
+  Argument.withDescription("Name of the context"),
+  Argument.filter(
+    (name) => /^[A-Za-z0-9][\w.-]{0,62}$/.test(name),
+    () => "expected a name such as production ([A-Za-z0-9_.-], at most 63 characters)"
+  )
+)
+
+const add = Command.make(
+  "add",
+  {
+    name: nameArgument,
+    url: Flag.String("url").pipe(
+      Flag.withDescription("Address of the service"),
+      Flag.filter(
+        (url) => address.read(url) !== undefined,
+        () => `expected ${address.may}`
+      )
+    ),
+    keyFile: Flag.String("key-file").pipe(
+      Flag.withDescription(
+        `File with the key, such as ${ADMIN_KEY_FILE} of the data folder; - is standard input. The key is copied.`
+      )
+    )
+  },
+  Effect.fn(function* ({ keyFile, name, url }) {
+    const key = yield* lineIn("key", keyFile)
+    const { contexts, current = name } = yield* readContexts
+    yield* writeContexts({ current, contexts: { ...contexts, [name]: { url, key } } })
+    yield* Console.log(
+      current === name
+        ? `Commands use the context ${name}.`
+        : `The context ${name} is added; \`muster context use ${name}\` chooses it.`
+    )
+  })
+).pipe(
+  Command.withShortDescription("Add or replace a context"),
+  Command.withDescription("Add or replace a context. The first one is chosen at once."),
+  Command.withExamples([
+    {
+      command: "muster context add home --url http://127.0.0.1:5620 --key-file data/admin.key",
+      description: "The service on this machine"
+    },
+    {
+      command: "muster context add production --url https://muster.example.com --key-file - < key",
+      description: "A key from standard input"
+    }
+  ])
+)
+
+interface Row {
+  readonly name: string
+  readonly url: string
+  readonly current: boolean
+}
+
+const listing: Listing<Row> = {
+  id: ({ name }) => name,
+  columns: [
+    { name: "name", of: ({ name }) => name },
+    { name: "url", of: ({ url }) => url },
+    { name: "current", of: ({ current }) => (current ? "yes" : "") }
+  ]
+}
+
+const list = Command.make(
+  "list",
+  outputFlags,
+  Effect.fn(function* (flags) {
+    const { contexts, current } = yield* readContexts
+    const rows = Object.entries(contexts).map(([name, { url }]) => ({ name, url, current: name === current }))
+    yield* printList(flags, listing, rows, "No contexts. `muster context add` makes one.")
+  })
+).pipe(
+  Command.withShortDescription("List contexts"),
+  Command.withDescription("List contexts, without their keys."),
+  Command.withExamples([
+    { command: "muster context list", description: "All contexts" },
+    { command: "muster context list -o id", description: "Their names" }
+  ])
+)
+
+const notFound = (name: string) =>
+  new CommandError({
+    status: "notFound",
+    message: `context not found: ${name}. \`muster context list\` shows all contexts.`
+  })
+
+const use = Command.make(
+  "use",
+  { name: nameArgument },
+  Effect.fn(function* ({ name }) {
+    const { contexts } = yield* readContexts
+    if (!Object.hasOwn(contexts, name)) return yield* notFound(name)
+    yield* writeContexts({ contexts, current: name })
+    yield* Console.log(`Commands use the context ${name}.`)
+  })
+).pipe(
+  Command.withShortDescription("Choose the context that commands use"),
+  Command.withDescription(
+    "Choose the context that commands use. MUSTER_URL and MUSTER_API_KEY take precedence."
+  ),
+  Command.withExamples([
+    { command: "muster context use production", description: "From now on" },
+    {
+      command: "MUSTER_URL=http://127.0.0.1:5620 muster nodes list",
+      description: "Another service, for one command"
+    }
+  ])
+)
+
+const remove = Command.make(
+  "remove",
+  { name: nameArgument },
+  Effect.fn(function* ({ name }) {
+    const { contexts, current } = yield* readContexts
+    if (!Object.hasOwn(contexts, name)) return yield* notFound(name)
+    const { [name]: _, ...others } = contexts
+    const isCurrent = current === name
+    yield* writeContexts({ contexts: others, ...(isCurrent || current === undefined ? {} : { current }) })
+    yield* Console.log(
+      isCurrent ? `The context ${name} is removed; none is chosen now.` : `The context ${name} is removed.`
+    )
+  })
+).pipe(
+  Command.withShortDescription("Remove a context and its key"),
+  Command.withDescription("Remove a context and its key from this machine. The key stays valid."),
+  Command.withExamples([
+    { command: "muster context remove production", description: "The context and its key" },
+    { command: "muster keys revoke key_2f9", description: "Make the key itself invalid, beside the service" }
+  ])
+)
+
+/** `muster context`: services and keys by name, in a file that only its owner can read. */
+export const context = Command.make("context").pipe(
+  Command.withShortDescription("Remember services and their keys by name"),
+  Command.withDescription(
+    "Remember services and their keys by name, in contexts.json of $XDG_CONFIG_HOME/muster (~/.config/muster), with mode 0600."
+  ),
+  Command.withSubcommands([add, list, use, remove])
+)

@@ -1,0 +1,97 @@
+import { createInterface, type Key } from "node:readline"
+import { type Cause, Console, Effect, Queue, Stream } from "effect"
+import { Command } from "effect/cli"
+import type { Console as OpenConsole } from "../../client/console.ts"
+import { CommandError } from "../shared/CommandError.ts"
+import { ask, askStream } from "../shared/musterClient.ts"
+import { serverArgument, serverNamed } from "../shared/named.ts"
+import { isTerminal, note } from "../shared/terminal.ts"
+
+/** Ctrl-], which leaves the console. */
+const LEAVE = "\u001d"
+
+/** Typed lines that the arrow keys bring back. */
+const HISTORY = 1000
+
+/** Reads lines from the terminal with editing and history; prints lines above the one that is being typed. */
+const editor = Effect.gen(function* () {
+  const typed = yield* Queue.unbounded<string, Cause.Done>()
+  const reader = yield* Effect.acquireRelease(
+    Effect.sync(() =>
+      createInterface({
+        input: process.stdin,
+        output: process.stdout,
+        terminal: true,
+        historySize: HISTORY,
+        prompt: "> "
+      })
+    ),
+    (open) => Effect.sync(() => open.close())
+  )
+  const onKey = (_: string | undefined, key: Key) => {
+    if (key.sequence === LEAVE) reader.close()
+  }
+  yield* Effect.acquireRelease(
+    Effect.sync(() => process.stdin.on("keypress", onKey)),
+    () => Effect.sync(() => process.stdin.off("keypress", onKey))
+  )
+  reader.on("line", (line) => Queue.offerUnsafe(typed, line))
+  reader.on("SIGINT", () => process.kill(process.pid, "SIGINT"))
+  reader.on("close", () => Queue.endUnsafe(typed))
+  reader.prompt()
+  return {
+    lines: Stream.fromQueue(typed),
+    prompt: Effect.sync(() => reader.prompt(true)),
+    print: (line: string) =>
+      Effect.sync(() => {
+        process.stdout.write(`\r\u001b[K${line}\n`)
+        reader.prompt(true)
+      })
+  }
+})
+
+type Editor = Effect.Success<typeof editor>
+
+const withTerminal = Effect.fnUntraced(function* (
+  { lines, send }: OpenConsole,
+  { print, prompt, ...typed }: Editor
+) {
+  const shown = askStream(() => lines)
+  const sent = Stream.runForEach(typed.lines, (line) =>
+    Effect.andThen(line === "" ? Effect.void : ask(() => send(line)), prompt)
+  )
+  yield* Effect.raceFirst(Stream.runForEach(shown, print), sent)
+})
+
+/** Sends each line of standard input, which is no terminal. */
+const withPipe = ({ send }: OpenConsole) => {
+  const lines = Stream.fromAsyncIterable(
+    createInterface({ input: process.stdin, crlfDelay: Number.POSITIVE_INFINITY }),
+    (cause) => new CommandError({ status: "failed", message: `cannot read standard input: ${cause}` })
+  )
+  return Stream.runForEach(lines, (line) => ask(() => send(line)))
+}
+
+/** `muster servers console`. */
+export const console_ = Command.make(
+  "console",
+  { server: serverArgument },
+  Effect.fn(function* ({ server }) {
+    const { id, status } = yield* serverNamed(server)
+    const open = yield* ask((muster) => muster.console(id))
+    if (status !== "running") yield* note(`The server is ${status}: it reads no lines now.`)
+    if (process.stdin.isTTY !== true || !isTerminal()) return yield* withPipe(open)
+    yield* note("Ctrl-] leaves the console; the server goes on.")
+    yield* withTerminal(open, yield* editor)
+    yield* Console.log("")
+  }, Effect.scoped)
+).pipe(
+  Command.withShortDescription("Open the console of a server"),
+  Command.withDescription(
+    "Open the console of a server: lines of the server as they are, with their colours, and a line to type, with history. Ctrl-] leaves. If standard input is no terminal, each of its lines is sent."
+  ),
+  Command.withExamples([
+    { command: "muster servers console survival-1", description: "Until Ctrl-]" },
+    { command: "muster servers console k7f < commands.txt", description: "Send the lines of a file" }
+  ])
+)

@@ -1,0 +1,107 @@
+import { Console, Effect, Option } from "effect"
+import { Command, Flag } from "effect/cli"
+import type { CrashRecord } from "../../domain/CrashRecord.ts"
+import { ServerId } from "../../domain/Id.ts"
+import { shortDuration } from "../shared/durations.ts"
+import { ask } from "../shared/musterClient.ts"
+import { nodeNamed, optionalServerArgument, serverNamed } from "../shared/named.ts"
+import { formatOf, type Listing, outputFlags, printList, tableOfItems } from "../shared/output.ts"
+import { sinceFlag } from "../shared/times.ts"
+
+const restartOf = ({ restart }: CrashRecord): string => {
+  if (restart === null) return ""
+  return "next_at" in restart ? `attempt ${restart.attempt} at ${restart.next_at}` : `none: ${restart.reason}`
+}
+
+const listing: Listing<CrashRecord> = {
+  id: ({ id }) => id,
+  columns: [
+    { name: "crashed", of: ({ crashed_at }) => crashed_at },
+    { name: "server", of: ({ server_id }) => server_id },
+    { name: "blueprint", of: ({ blueprint_id }) => blueprint_id },
+    { name: "reason", of: ({ reason }) => reason },
+    { name: "exit code", of: ({ exit_code }) => String(exit_code) },
+    {
+      name: "uptime",
+      of: ({ uptime_seconds }) => (uptime_seconds === null ? "" : shortDuration(uptime_seconds))
+    },
+    { name: "node", wide: true, of: ({ node_id }) => node_id },
+    { name: "version", wide: true, of: ({ version }) => version },
+    { name: "restart", wide: true, of: restartOf },
+    { name: "id", wide: true, of: ({ id }) => id }
+  ]
+}
+
+/** Returns the id of a server, also of a deleted one. */
+const idOf = (text: string) =>
+  serverNamed(text).pipe(
+    Effect.map(({ id }) => id),
+    Effect.catchIf(
+      ({ status }) => status === "notFound",
+      () => Effect.succeed(ServerId.make(text))
+    )
+  )
+
+/** `muster servers crashes`. */
+export const crashes = Command.make(
+  "crashes",
+  {
+    server: optionalServerArgument,
+    since: sinceFlag("Only crashes since this time"),
+    blueprint: Flag.String("blueprint").pipe(
+      Flag.withDescription("Only crashes of servers of this blueprint"),
+      Flag.optional
+    ),
+    node: Flag.String("node").pipe(Flag.withDescription("Only crashes on this node"), Flag.optional),
+    limit: Flag.Int("limit").pipe(
+      Flag.withDescription("At most this many crashes, 1 to 100; default 20"),
+      Flag.withDefault(20)
+    ),
+    lines: Flag.Int("lines").pipe(
+      Flag.withDescription(
+        "Also print this many of the last console lines of each crash, 0 to 200; default 0"
+      ),
+      Flag.withDefault(0)
+    ),
+    ...outputFlags
+  },
+  Effect.fn(function* ({ blueprint, limit, lines, node, server, since, ...flags }) {
+    const page = { limit: String(limit) }
+    const found = yield* Option.isSome(server)
+      ? Effect.flatMap(idOf(server.value), (id) =>
+          ask((muster) => muster.servers.crashesOf({ params: { server: id }, query: page }))
+        )
+      : Effect.gen(function* () {
+          const query = {
+            ...page,
+            ...(Option.isSome(since) ? { since: since.value } : {}),
+            ...(Option.isSome(blueprint) ? { blueprint_id: blueprint.value } : {}),
+            ...(Option.isSome(node) ? { node_id: (yield* nodeNamed(node.value)).id } : {})
+          }
+          return yield* ask((muster) => muster.servers.crashes({ query }))
+        })
+    const format = formatOf(flags)
+    if (lines <= 0 || (format !== "table" && format !== "wide")) {
+      return yield* printList(flags, listing, found, "No crashes.")
+    }
+    for (const crash of found) {
+      yield* Console.log(tableOfItems(listing, [crash], format === "wide"))
+      for (const line of crash.lines.slice(-lines)) yield* Console.log(`  ${line}`)
+    }
+  })
+).pipe(
+  Command.withShortDescription("List crashes with reasons and console lines"),
+  Command.withDescription(
+    "List crashes, newest first, of one server (also of a deleted one, by its id) or of all. The service keeps the newest crashes of each blueprint (MUSTER_CRASHES_KEEP)."
+  ),
+  Command.withExamples([
+    {
+      command: "muster servers crashes k7f3m9q2x8ab --lines 50",
+      description: "Why a deleted server crashed"
+    },
+    {
+      command: "muster servers crashes --since 24h --blueprint survival",
+      description: "The crashes of a day"
+    }
+  ])
+)

@@ -1,0 +1,37 @@
+import { Console, Effect } from "effect"
+import { Command, Flag } from "effect/cli"
+import { ask } from "../shared/musterClient.ts"
+import { serverArgument, serverNamed } from "../shared/named.ts"
+import { note } from "../shared/terminal.ts"
+import { followInstallation, installLines } from "./installation.ts"
+
+/** `muster servers install-log`. */
+export const installLog = Command.make(
+  "install-log",
+  {
+    server: serverArgument,
+    follow: Flag.Boolean("follow").pipe(
+      Flag.withAlias("f"),
+      Flag.withDescription("Follow an installation to its end"),
+      Flag.withDefault(false)
+    )
+  },
+  Effect.fn(function* ({ follow, server }) {
+    const { id } = yield* serverNamed(server)
+    if (follow) yield* followInstallation(id, Console.log)
+    else yield* Effect.forEach(yield* installLines(id, 0), (line) => Console.log(line), { discard: true })
+    const report = yield* ask((muster) =>
+      muster.servers.install({ params: { server: id }, query: { script: "false" } })
+    )
+    yield* note(`${report.phase}${report.failure_reason === undefined ? "" : `: ${report.failure_reason}`}`)
+  })
+).pipe(
+  Command.withShortDescription("Print the output of a server's installation"),
+  Command.withDescription(
+    "Print the output of a server's installation. Standard error has the phase, and the reason of a failure."
+  ),
+  Command.withExamples([
+    { command: "muster servers install-log survival-1", description: "After a failed installation" },
+    { command: "muster servers install-log k7f -f", description: "While it runs, with its steps" }
+  ])
+)

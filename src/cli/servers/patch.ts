@@ -1,0 +1,79 @@
+import { Duration, Effect, Option, Schema } from "effect"
+import { Command, Flag } from "effect/cli"
+import { wrongUsage } from "../shared/CommandError.ts"
+import { DurationText, durationOf } from "../shared/durations.ts"
+import { ask } from "../shared/musterClient.ts"
+import { serverArgument, serverNamed } from "../shared/named.ts"
+import { outputFlags } from "../shared/output.ts"
+import { note } from "../shared/terminal.ts"
+import { printServer } from "./listing.ts"
+import { envFlag, labelFlag, labelsOf, overridesChangeOf, setFlag } from "./overrides.ts"
+
+const isDuration = Schema.is(DurationText)
+
+const NEVER = "never"
+
+/** The seconds of a duration. */
+const durationIn = (text: string) =>
+  Option.map(Option.liftPredicate(text, isDuration), (valid) => Duration.toSeconds(durationOf(valid)))
+
+const names = (name: string, description: string) =>
+  Flag.String(name).pipe(Flag.withDescription(description), Flag.between(0, 256))
+
+/** `muster servers patch`. */
+export const patch = Command.make(
+  "patch",
+  {
+    server: serverArgument,
+    name: Flag.String("name").pipe(Flag.withDescription("A new name; empty: no name"), Flag.optional),
+    label: labelFlag,
+    unlabel: names("unlabel", "The key of a label to remove, repeatable"),
+    set: setFlag,
+    unset: names("unset", "An override to remove, repeatable: limits.memory_limit, env.MOTD"),
+    env: envFlag,
+    expires: Flag.String("expires").pipe(
+      Flag.withDescription("Delete the server after this time from now: 30m, 12h, 7d; or `never`"),
+      Flag.filter(
+        (text) => text === NEVER || Option.isSome(durationIn(text)),
+        () => "expected a time such as 12h, or never"
+      ),
+      Flag.optional
+    ),
+    ...outputFlags
+  },
+  Effect.fn(function* (input) {
+    const { env, expires, label, name, server, set, unlabel, unset, ...flags } = input
+    const overrides = yield* overridesChangeOf({ set, env, unset })
+    const labels = {
+      ...(yield* labelsOf(label)),
+      ...Object.fromEntries(unlabel.map((key) => [key, null]))
+    }
+    const payload = {
+      ...(overrides === undefined ? {} : { overrides }),
+      ...(Object.keys(labels).length === 0 ? {} : { labels }),
+      ...(Option.isSome(name) ? { name: name.value === "" ? null : name.value } : {}),
+      ...(Option.isSome(expires) ? { expires_in: Option.getOrNull(durationIn(expires.value)) } : {})
+    }
+    if (Object.keys(payload).length === 0) {
+      return yield* wrongUsage(
+        "Say what to change: --set, --unset, --env, --label, --unlabel, --name or --expires."
+      )
+    }
+    const { id } = yield* serverNamed(server)
+    yield* ask((muster) => muster.servers.patch({ params: { server: id }, payload }))
+    const { pending = [] } = yield* printServer(flags, id)
+    if (pending.length > 0) yield* note(`At its next start, the server gets: ${pending.join(", ")}`)
+  })
+).pipe(
+  Command.withShortDescription("Change limits, variables, labels, name or expiry of a server"),
+  Command.withDescription(
+    "Change limits, variables, config values, labels, name or expiry of one server. A server that is up gets changes of its definition at its next start."
+  ),
+  Command.withExamples([
+    { command: "muster servers patch survival-1 --set limits.memory_limit=4096", description: "More memory" },
+    {
+      command: "muster servers patch k7f --label team=b --unlabel season --expires never",
+      description: "Labels and expiry"
+    }
+  ])
+)

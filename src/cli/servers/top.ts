@@ -1,0 +1,100 @@
+import { Console, Effect, Schedule } from "effect"
+import { Command, Flag } from "effect/cli"
+import type { Server, ServerStats } from "../../domain/Server.ts"
+import { DurationText, durationOf, shortDuration } from "../shared/durations.ts"
+import { ask } from "../shared/musterClient.ts"
+import { formatOf, type Listing, outputFlags, printList, tableOfItems } from "../shared/output.ts"
+import { queryOf, selectionOf, selectorFlag } from "../shared/selection.ts"
+import { isTerminal } from "../shared/terminal.ts"
+import { statusCell } from "./listing.ts"
+
+const MIB = 1024 ** 2
+
+const figure = (value: number | null | undefined, show: (known: number) => string): string =>
+  value === null || value === undefined ? "" : show(value)
+
+const mib = (bytes: number): string => `${Math.round(bytes / MIB)} MiB`
+
+const percent = (share: number): string => `${share.toFixed(1)} %`
+
+const limit = (value: number | undefined, show: (known: number) => string): string =>
+  value === undefined || value === 0 ? "" : show(value)
+
+const of =
+  (read: (stats: ServerStats) => string) =>
+  ({ stats }: Server) =>
+    stats === null || stats === undefined ? "" : read(stats)
+
+const listing: Listing<Server> = {
+  id: ({ id }) => id,
+  columns: [
+    { name: "id", of: ({ id }) => id },
+    { name: "name", of: ({ name }) => name ?? "" },
+    { name: "node", of: ({ node_name }) => node_name },
+    { name: "status", of: ({ status }) => statusCell(status) },
+    { name: "cpu", of: of(({ cpu_absolute }) => figure(cpu_absolute, percent)) },
+    { name: "cpu limit", wide: true, of: of(({ cpu_absolute_limit }) => limit(cpu_absolute_limit, percent)) },
+    { name: "memory", of: of(({ memory_bytes }) => figure(memory_bytes, mib)) },
+    { name: "limit", of: of(({ memory_limit_bytes }) => limit(memory_limit_bytes, mib)) },
+    { name: "disk", of: of(({ disk_bytes }) => figure(disk_bytes, mib)) },
+    { name: "received", wide: true, of: of(({ network }) => figure(network.rx_bytes, mib)) },
+    { name: "sent", wide: true, of: of(({ network }) => figure(network.tx_bytes, mib)) },
+    { name: "uptime", of: of(({ uptime }) => figure(uptime, (ms) => shortDuration(ms / 1000))) }
+  ]
+}
+
+const cpuOf = ({ stats }: Server): number => stats?.cpu_absolute ?? -1
+
+const isServer = (one: Server | string): one is Server => typeof one !== "string"
+
+/** Moves the cursor of the terminal to its first line, and clears what is below. */
+const REDRAW = "\u001b[H\u001b[J"
+
+/** Lines above and below the servers. */
+const OTHER_LINES = 3
+
+/** Returns what a terminal shows: as many servers as it has lines. */
+const screen = (servers: ReadonlyArray<Server>, isWide: boolean): string => {
+  const room = Math.max(1, (process.stdout.rows ?? 24) - OTHER_LINES)
+  const more = servers.length > room ? `\n${servers.length - room} more` : ""
+  return `${REDRAW}${tableOfItems(listing, servers.slice(0, room), isWide)}${more}`
+}
+
+/** `muster servers top`. */
+export const top = Command.make(
+  "top",
+  {
+    selector: selectorFlag,
+    interval: Flag.String("interval").pipe(
+      Flag.withDescription("The time between two measurements; default 2s"),
+      Flag.withDefault("2s"),
+      Flag.withSchema(DurationText)
+    ),
+    ...outputFlags
+  },
+  Effect.fn(function* ({ interval, selector, ...flags }) {
+    const query = { ...queryOf(yield* selectionOf(selector)), include: "status,name,stats" }
+    const measured = Effect.map(
+      ask((muster) => muster.servers.list({ query })),
+      (found: ReadonlyArray<Server | string>) =>
+        found.filter(isServer).toSorted((a, b) => cpuOf(b) - cpuOf(a))
+    )
+    const format = formatOf(flags)
+    if (!isTerminal() || (format !== "table" && format !== "wide")) {
+      return yield* printList(flags, listing, yield* measured, "No servers.")
+    }
+    yield* Effect.repeat(
+      Effect.flatMap(measured, (servers) => Console.log(screen(servers, format === "wide"))),
+      Schedule.spaced(durationOf(interval))
+    )
+  })
+).pipe(
+  Command.withShortDescription("Show CPU, memory and disk of servers, live"),
+  Command.withDescription(
+    "Show CPU (percent of one thread), memory and disk of servers, those with the most CPU first. On a terminal, the table is drawn again until Ctrl-C; otherwise it is printed once."
+  ),
+  Command.withExamples([
+    { command: "muster servers top", description: "All servers, live" },
+    { command: "muster servers top --selector node=local --json", description: "Once, for programs" }
+  ])
+)

@@ -1,0 +1,48 @@
+import { Console, Effect, Option } from "effect"
+import { Command, Flag } from "effect/cli"
+import { changes } from "../shared/definitionChanges.ts"
+import { ask } from "../shared/musterClient.ts"
+import { serverArgument, serverNamed } from "../shared/named.ts"
+import { formatOf, jsonOf, outputFlags, printList } from "../shared/output.ts"
+import { note } from "../shared/terminal.ts"
+
+/** `muster servers upgrade`. */
+export const upgrade = Command.make(
+  "upgrade",
+  {
+    server: serverArgument,
+    blueprint: Flag.String("blueprint").pipe(
+      Flag.withDescription("Another blueprint; default: that of the server"),
+      Flag.optional
+    ),
+    "dry-run": Flag.Boolean("dry-run").pipe(
+      Flag.withDescription("Show the changes, and make none"),
+      Flag.withDefault(false)
+    ),
+    ...outputFlags
+  },
+  Effect.fn(function* ({ blueprint, "dry-run": isPreview, server, ...flags }) {
+    const { id } = yield* serverNamed(server)
+    const found = yield* ask((muster) =>
+      muster.servers.upgrade({
+        params: { server: id },
+        payload: {
+          ...(isPreview ? { dry_run: true } : {}),
+          ...(Option.isSome(blueprint) ? { blueprint_id: blueprint.value } : {})
+        }
+      })
+    )
+    if (formatOf(flags) === "json") yield* Console.log(jsonOf(found, 2))
+    else yield* printList(flags, changes, found.changes, `${id} has today's definition.`)
+    if (isPreview) yield* note("Nothing was changed.")
+  })
+).pipe(
+  Command.withShortDescription("Give a server today's blueprint and software"),
+  Command.withDescription(
+    "Resolve the blueprint of a server again. The server keeps its data, its id and its ports. A server that is up gets the new definition at its next start; `muster rollouts start` restarts many servers, a few at a time."
+  ),
+  Command.withExamples([
+    { command: "muster servers upgrade survival-1 --dry-run", description: "What would change" },
+    { command: "muster servers upgrade survival-1 --blueprint survival-2", description: "Another blueprint" }
+  ])
+)

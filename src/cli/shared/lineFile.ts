@@ -1,0 +1,18 @@
+import { readFileSync } from "node:fs"
+import { Effect } from "effect"
+import { CommandError, wrongUsage } from "./CommandError.ts"
+
+/** Standard input, as the name of a file. */
+const STANDARD_INPUT = "-"
+
+/** Reads the only line of a file with a secret, which the arguments of a process would show to other users. */
+export const lineIn = (what: string, file: string) =>
+  Effect.try({
+    try: () => readFileSync(file === STANDARD_INPUT ? 0 : file, "utf8").trim(),
+    catch: (cause) => new CommandError({ status: "failed", message: `cannot read the ${what}: ${cause}` })
+  }).pipe(
+    Effect.filterOrFail(
+      (line) => line !== "" && !/\s/.test(line),
+      () => wrongUsage(`${file} has no ${what} on one line.`)
+    )
+  )

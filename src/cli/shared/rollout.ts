@@ -1,0 +1,239 @@
+/** The start and the progress of rollouts: `muster rollouts` and `muster blueprints rollout`. */
+import { Console, Duration, Effect, Option, Schedule } from "effect"
+import { type Command, Flag } from "effect/cli"
+import type { Selector } from "../../api/selector.ts"
+import { replaceHostile } from "../../domain/NodeText.ts"
+import { isOver, OnFailure, Restarting, type Rollout, type RolloutPlan } from "../../domain/Rollout.ts"
+import { CommandError } from "./CommandError.ts"
+import { changes } from "./definitionChanges.ts"
+import { DurationText, durationOf } from "./durations.ts"
+import { ask } from "./musterClient.ts"
+import {
+  formatOf,
+  jsonOf,
+  type Listing,
+  type OutputOptions,
+  outputFlags,
+  printOne,
+  tableOfItems
+} from "./output.ts"
+import { confirm, note } from "./terminal.ts"
+
+/** How rollouts are printed. */
+export const listing: Listing<Rollout> = {
+  id: ({ id }) => id,
+  columns: [
+    { name: "id", of: ({ id }) => id },
+    { name: "state", of: ({ state }) => ({ text: state, color: state === "failed" ? "red" : undefined }) },
+    { name: "total", of: ({ total }) => String(total) },
+    { name: "done", of: ({ done }) => String(done) },
+    { name: "under way", of: ({ under_way }) => String(under_way) },
+    { name: "waiting", of: ({ waiting }) => String(waiting) },
+    { name: "failed", of: ({ failed_total }) => String(failed_total) },
+    { name: "created", of: ({ created_at }) => created_at },
+    { name: "finished", wide: true, of: ({ finished_at }) => finished_at ?? "" },
+    { name: "parallel", wide: true, of: ({ max_parallel }) => String(max_parallel) },
+    { name: "restart", wide: true, of: ({ restart }) => restart },
+    { name: "on failure", wide: true, of: ({ on_failure }) => on_failure },
+    { name: "reason", wide: true, of: ({ reason }) => reason ?? "" },
+    {
+      name: "failures",
+      wide: true,
+      of: ({ failed }) => failed.map(({ reason, server_id }) => `${server_id}: ${reason}`).join("; ")
+    }
+  ]
+}
+
+/** The flags of a new rollout. */
+export const rolloutFlags = {
+  "max-parallel": Flag.Int("max-parallel").pipe(
+    Flag.withDescription("Servers that are changed at a time, 1 to 50; default 2"),
+    Flag.optional
+  ),
+  canary: Flag.Int("canary").pipe(
+    Flag.withDescription("Pause after this many servers, until `muster rollouts resume`"),
+    Flag.optional
+  ),
+  restart: Flag.Literals("restart", Restarting.literals).pipe(
+    Flag.withDescription(
+      "`now`: restart servers that are up; `when_stopped`: at their next start; default now"
+    ),
+    Flag.optional
+  ),
+  "on-failure": Flag.Literals("on-failure", OnFailure.literals).pipe(
+    Flag.withDescription("After a failed server: pause, continue, or rollback of all; default pause"),
+    Flag.optional
+  ),
+  "start-timeout": Flag.String("start-timeout").pipe(
+    Flag.withDescription(
+      "The time in which a restarted server must be running; default: that of its software"
+    ),
+    Flag.withSchema(DurationText),
+    Flag.optional
+  ),
+  "dry-run": Flag.Boolean("dry-run").pipe(
+    Flag.withDescription("Show the changes of each server, and make none"),
+    Flag.withDefault(false)
+  ),
+  wait: Flag.Boolean("wait").pipe(
+    Flag.withDescription(
+      "Show the progress until the rollout is over or pauses; end with 1 unless it is done"
+    ),
+    Flag.withDefault(false)
+  ),
+  yes: Flag.Boolean("yes").pipe(
+    Flag.withAlias("y"),
+    Flag.withDescription("Do not ask for confirmation"),
+    Flag.withDefault(false)
+  ),
+  ...outputFlags
+} as const
+
+/** The values of {@link rolloutFlags}. */
+export type RolloutInput = Command.Command.Config.Infer<typeof rolloutFlags>
+
+const payloadOf = (selector: Selector, input: RolloutInput) => {
+  const { canary, restart } = input
+  const [parallel, failure, timeout] = [input["max-parallel"], input["on-failure"], input["start-timeout"]]
+  return {
+    selector,
+    ...(Option.isSome(canary) ? { canary: canary.value } : {}),
+    ...(Option.isSome(restart) ? { restart: restart.value } : {}),
+    ...(Option.isSome(parallel) ? { max_parallel: parallel.value } : {}),
+    ...(Option.isSome(failure) ? { on_failure: failure.value } : {}),
+    ...(Option.isSome(timeout) ? { start_timeout: Duration.toSeconds(durationOf(timeout.value)) } : {})
+  }
+}
+
+const isPlan = (made: Rollout | RolloutPlan): made is RolloutPlan => "servers" in made
+
+/** Servers of one page of a plan. */
+const PAGE = 1000
+
+type Payload = ReturnType<typeof payloadOf>
+
+const call = (
+  payload: Payload,
+  query: { readonly dry_run?: "true"; readonly limit?: string; readonly after?: string }
+) => ask((muster) => muster.rollouts.create({ payload, query }))
+
+/** Returns what a rollout would change. */
+const planOf = Effect.fnUntraced(function* (payload: Payload) {
+  const servers: Array<RolloutPlan["servers"][number]> = []
+  while (true) {
+    const after = servers.at(-1)?.server_id
+    const page = yield* call(payload, {
+      dry_run: "true",
+      limit: String(PAGE),
+      ...(after === undefined ? {} : { after })
+    })
+    if (!isPlan(page)) return yield* Effect.die("a dry run has started a rollout")
+    servers.push(...page.servers)
+    if (page.servers.length < PAGE) return { ...page, servers }
+  }
+})
+
+const printPlan = Effect.fnUntraced(function* (flags: OutputOptions, plan: RolloutPlan) {
+  const format = formatOf(flags)
+  if (format === "json") return yield* Console.log(jsonOf(plan, 2))
+  if (format === "jsonl") {
+    return yield* Effect.forEach(plan.servers, (server) => Console.log(jsonOf(server)), { discard: true })
+  }
+  for (const { changes: its, problem, server_id } of plan.servers) {
+    yield* Console.log(server_id)
+    if (format === "id") continue
+    if (problem !== undefined) yield* Console.log(`  ${replaceHostile(problem, "?")}`)
+    else yield* Console.log(tableOfItems(changes, its).replace(/^/gm, "  "))
+  }
+  const { servers, total, up_to_date } = plan
+  yield* note(`${servers.length} of ${total} servers would change; ${up_to_date} have today's definition.`)
+})
+
+const MAX_FAILURES = 10
+
+/** Returns the progress of a rollout in one line. */
+const progressOf = ({ done, failed_total, state, total, under_way, waiting }: Rollout): string =>
+  [
+    `${state}: ${done} of ${total} done`,
+    `${under_way} under way`,
+    ...(waiting > 0 ? [`${waiting} get it at their next start`] : []),
+    ...(failed_total > 0 ? [`${failed_total} failed`] : [])
+  ].join(", ")
+
+const PAUSE = "1 second"
+
+/** Attempts to reach a service that restarts. */
+const PATIENCE = 60
+
+/** Whether a rollout goes on without a caller. */
+const isMoving = ({
+  on_failure,
+  restart,
+  state,
+  under_way,
+  waiting,
+  done,
+  failed_total,
+  total
+}: Rollout): boolean =>
+  !isOver(state) &&
+  state !== "paused" &&
+  // Servers that only wait for a start of their own may wait for ever.
+  !(
+    restart === "when_stopped" &&
+    on_failure !== "rollback" &&
+    under_way === 0 &&
+    waiting > 0 &&
+    done + waiting + failed_total === total
+  )
+
+/** Shows the progress of a rollout until it is over or pauses; fails unless all servers are done, or wait for a start. */
+export const watchRollout = Effect.fnUntraced(function* (id: string) {
+  // A service that restarts does not end the rollout.
+  const read = Effect.retry(
+    ask((muster) => muster.rollouts.get({ params: { rollout: id } })),
+    {
+      schedule: Schedule.spaced(PAUSE),
+      times: PATIENCE,
+      while: ({ status }) => status === "refused" || status === "unreachable"
+    }
+  )
+  let line = ""
+  let end = yield* read
+  while (true) {
+    const now = progressOf(end)
+    if (now !== line) yield* note(now)
+    line = now
+    if (!isMoving(end)) break
+    yield* Effect.sleep(PAUSE)
+    end = yield* read
+  }
+  if (end.state === "done" || (!isOver(end.state) && end.state !== "paused")) return end
+  const failures = end.failed.slice(0, MAX_FAILURES).map(({ reason, server_id }) => `${server_id}: ${reason}`)
+  const isCanary = end.state === "paused" && end.failed_total === 0
+  const next =
+    end.state === "paused"
+      ? `. \`muster rollouts resume ${id}\` continues it, \`muster rollouts abort ${id}\` ends it`
+      : ""
+  return yield* new CommandError({
+    status: isCanary ? "refused" : "failed",
+    message: [
+      `rollout ${id} is ${end.state}${end.reason === undefined ? "" : ` (${end.reason})`}${next}.`,
+      ...failures
+    ].join("\n")
+  })
+})
+
+/** Starts a rollout for the servers of a selector, as the flags say. */
+export const startRollout = Effect.fnUntraced(function* (selector: Selector, input: RolloutInput) {
+  const payload = payloadOf(selector, input)
+  const plan = yield* planOf(payload)
+  if (input["dry-run"]) return yield* printPlan(input, plan)
+  const count = plan.servers.length
+  if (payload.restart !== "when_stopped" && count > 0) {
+    yield* confirm(`Change ${count} of ${plan.total} servers, and restart those that run?`, input.yes)
+  }
+  const made = yield* call(payload, {})
+  if (isPlan(made)) return yield* Effect.die("a rollout was only planned")
+  yield* printOne(input, listing, input.wait ? yield* watchRollout(made.id) : made)
+})

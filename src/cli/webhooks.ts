@@ -1,0 +1,254 @@
+import { Console, Effect, Option } from "effect"
+import { Argument, Command, Flag } from "effect/cli"
+import { commandSettings } from "../config/command.ts"
+import { withSettings } from "../config/help.ts"
+import { type Webhook, type WebhookDelivery, WebhookId } from "../domain/Webhook.ts"
+import { CommandError, wrongUsage } from "./shared/CommandError.ts"
+import { ask, CommandClient } from "./shared/musterClient.ts"
+import { type Listing, outputFlags, printList, printOne } from "./shared/output.ts"
+import { confirm, note } from "./shared/terminal.ts"
+import { fields, payloadOf, urlOf } from "./shared/webhookFields.ts"
+
+const webhookArgument = Argument.String("webhook").pipe(
+  Argument.withDescription("Id of the webhook"),
+  Argument.map(WebhookId.make)
+)
+
+const colors = { active: "green", retrying: "yellow", parked: "red" } as const
+
+const listing: Listing<Webhook> = {
+  id: ({ id }) => id,
+  columns: [
+    { name: "id", of: ({ id }) => id },
+    { name: "state", of: ({ state }) => ({ text: state, color: colors[state] }) },
+    { name: "topics", of: ({ topics }) => topics.join(",") },
+    { name: "format", of: ({ format }) => format },
+    { name: "url", of: ({ url }) => url },
+    { name: "blueprint", wide: true, of: ({ blueprint_id }) => blueprint_id ?? "" },
+    { name: "label", wide: true, of: ({ label }) => label ?? "" },
+    { name: "cursor", wide: true, of: ({ cursor }) => String(cursor) },
+    { name: "source", wide: true, of: ({ source }) => source },
+    { name: "failing since", wide: true, of: ({ failing_since }) => failing_since ?? "" },
+    { name: "failure", wide: true, of: ({ failure }) => failure ?? "" },
+    { name: "description", wide: true, of: ({ description }) => description ?? "" }
+  ]
+}
+
+const attempts: Listing<WebhookDelivery> = {
+  id: ({ message_id }) => message_id,
+  columns: [
+    { name: "at", of: ({ at }) => at },
+    { name: "topic", of: ({ topic }) => topic },
+    { name: "server", of: ({ server_id }) => server_id ?? "" },
+    { name: "cursor", of: ({ cursor }) => (cursor === null ? "" : String(cursor)) },
+    { name: "status", of: ({ status }) => (status === undefined ? "" : String(status)) },
+    { name: "time", of: ({ duration_ms }) => `${duration_ms} ms` },
+    { name: "error", of: ({ error }) => ({ text: error ?? "", color: "red" }) },
+    { name: "message", wide: true, of: ({ message_id }) => message_id }
+  ]
+}
+
+const create = Command.make(
+  "create",
+  { ...fields, ...outputFlags },
+  Effect.fn(function* (input) {
+    const url = yield* urlOf(input)
+    if (Option.isNone(url)) return yield* wrongUsage("Name the address with --url or --url-file.")
+    const made = yield* ask((muster) =>
+      muster.webhooks.create({ payload: { url: url.value, ...payloadOf(input) } })
+    )
+    const withSecret: Listing<typeof made> = {
+      ...listing,
+      columns: [...listing.columns, { name: "secret", of: ({ secret }) => secret }]
+    }
+    yield* printOne(input, withSecret, made)
+    yield* note("The secret is shown only now: keep it, to check signatures.")
+  })
+).pipe(
+  Command.withShortDescription("Create a webhook"),
+  Command.withDescription(
+    "Create a webhook: its address receives events in signed requests. The secret is shown once."
+  ),
+  Command.withExamples([
+    {
+      command: "muster webhooks create --url https://example.com/hook --topic crash",
+      description: "Crashes, as JSON"
+    },
+    {
+      command: "muster webhooks create --url-file discord-url --format discord --topic crash --label team=a",
+      description: "Crashes of a team, in a Discord channel"
+    }
+  ])
+)
+
+const list = Command.make(
+  "list",
+  outputFlags,
+  Effect.fn(function* (flags) {
+    const found = yield* ask((muster) => muster.webhooks.list())
+    yield* printList(flags, listing, found, "No webhooks. `muster webhooks create` makes one.")
+  })
+).pipe(
+  Command.withDescription("List webhooks"),
+  Command.withExamples([
+    { command: "muster webhooks list", description: "All webhooks with their state" },
+    { command: "muster webhooks list -o wide", description: "Also why deliveries fail" }
+  ])
+)
+
+const show = Command.make(
+  "show",
+  { webhook: webhookArgument, ...outputFlags },
+  Effect.fn(function* ({ webhook, ...flags }) {
+    yield* printOne(flags, listing, yield* ask((muster) => muster.webhooks.get({ params: { webhook } })))
+  })
+).pipe(
+  Command.withDescription("Show a webhook"),
+  Command.withExamples([
+    { command: "muster webhooks show crash-alerts", description: "Its fields and state" },
+    { command: "muster webhooks show crash-alerts --json", description: "As JSON" }
+  ])
+)
+
+const patch = Command.make(
+  "patch",
+  {
+    webhook: webhookArgument,
+    ...fields,
+    "any-blueprint": Flag.Boolean("any-blueprint").pipe(
+      Flag.withDescription("Events of servers of all blueprints"),
+      Flag.withDefault(false)
+    ),
+    "any-label": Flag.Boolean("any-label").pipe(
+      Flag.withDescription("Events of servers with any labels"),
+      Flag.withDefault(false)
+    ),
+    ...outputFlags
+  },
+  Effect.fn(function* (input) {
+    const url = yield* urlOf(input)
+    const payload = {
+      ...payloadOf(input),
+      ...(Option.isSome(url) ? { url: url.value } : {}),
+      ...(input["any-blueprint"] ? { blueprint_id: null } : {}),
+      ...(input["any-label"] ? { label: null } : {})
+    }
+    if (Object.keys(payload).length === 0)
+      return yield* wrongUsage("Say what to change, such as with --topic crash.")
+    const changed = yield* ask((muster) =>
+      muster.webhooks.patch({ params: { webhook: input.webhook }, payload })
+    )
+    yield* printOne(input, listing, changed)
+  })
+).pipe(
+  Command.withShortDescription("Change a webhook"),
+  Command.withDescription("Change a webhook. A parked one continues."),
+  Command.withExamples([
+    {
+      command: "muster webhooks patch crash-alerts --topic crash --topic deleted",
+      description: "Other topics"
+    },
+    {
+      command: "muster webhooks patch crash-alerts --any-label",
+      description: "Without a condition on labels"
+    }
+  ])
+)
+
+const remove = Command.make(
+  "delete",
+  {
+    webhook: webhookArgument,
+    yes: Flag.Boolean("yes").pipe(
+      Flag.withAlias("y"),
+      Flag.withDescription("Do not ask for confirmation"),
+      Flag.withDefault(false)
+    )
+  },
+  Effect.fn(function* ({ webhook, yes }) {
+    yield* confirm(`Delete the webhook ${webhook}, with its secret?`, yes)
+    yield* ask((muster) => muster.webhooks.remove({ params: { webhook } }))
+    yield* Console.log(`Webhook ${webhook} is deleted.`)
+  })
+).pipe(
+  Command.withDescription("Delete a webhook"),
+  Command.withExamples([
+    { command: "muster webhooks delete crash-alerts", description: "After confirmation" },
+    { command: "muster webhooks delete crash-alerts --yes", description: "Without a question" }
+  ])
+)
+
+const test = Command.make(
+  "test",
+  { webhook: webhookArgument, ...outputFlags },
+  Effect.fn(function* ({ webhook, ...flags }) {
+    const attempt = yield* ask((muster) => muster.webhooks.test({ params: { webhook } }))
+    yield* printList(flags, attempts, [attempt], "")
+    if (attempt.error !== undefined) {
+      return yield* new CommandError({ status: "failed", message: `the delivery failed: ${attempt.error}` })
+    }
+  })
+).pipe(
+  Command.withShortDescription("Send a test message now"),
+  Command.withDescription("Send a test message now. Ends with 1 if the receiver does not accept it."),
+  Command.withExamples([
+    { command: "muster webhooks test crash-alerts", description: "One attempt" },
+    { command: "muster webhooks test crash-alerts --json", description: "With its status and time as JSON" }
+  ])
+)
+
+const replay = Command.make(
+  "replay",
+  {
+    webhook: webhookArgument,
+    cursor: Flag.Int("cursor").pipe(
+      Flag.withDescription("Deliver the events after this cursor again; 0: all stored events"),
+      Flag.filter(
+        (cursor) => cursor >= 0,
+        () => "expected a cursor, such as `muster events` prints"
+      )
+    ),
+    ...outputFlags
+  },
+  Effect.fn(function* ({ cursor, webhook, ...flags }) {
+    const replayed = yield* ask((muster) =>
+      muster.webhooks.replay({ params: { webhook }, payload: { cursor } })
+    )
+    yield* printOne(flags, listing, replayed)
+  })
+).pipe(
+  Command.withShortDescription("Deliver events again"),
+  Command.withDescription("Deliver the events after a cursor again. A parked webhook continues."),
+  Command.withExamples([
+    { command: "muster webhooks replay crash-alerts --cursor 0", description: "All stored events" },
+    { command: "muster webhooks replay crash-alerts --cursor 4711", description: "Those after an event" }
+  ])
+)
+
+const deliveries = Command.make(
+  "deliveries",
+  { webhook: webhookArgument, ...outputFlags },
+  Effect.fn(function* ({ webhook, ...flags }) {
+    const found = yield* ask((muster) => muster.webhooks.deliveries({ params: { webhook } }))
+    yield* printList(flags, attempts, found, "No deliveries.")
+  })
+).pipe(
+  Command.withDescription("List the last 100 attempts, newest first"),
+  Command.withExamples([
+    { command: "muster webhooks deliveries crash-alerts", description: "With statuses and errors" },
+    { command: "muster webhooks deliveries crash-alerts -o jsonl", description: "One attempt a line" }
+  ])
+)
+
+/** `muster webhooks`, against a running service. */
+export const webhooks = Command.make("webhooks").pipe(
+  Command.withShortDescription("Send events to programs, Discord and Slack"),
+  Command.withDescription(
+    withSettings(
+      "Create, test and watch webhooks of a running service. Needs a key of scope AppAdmin.",
+      commandSettings
+    )
+  ),
+  Command.withSubcommands([list, create, show, patch, remove, test, replay, deliveries]),
+  Command.provide(CommandClient)
+)
