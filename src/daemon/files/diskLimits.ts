@@ -110,3 +110,4 @@ export const openDiskLimits = Effect.fnUntraced(function* (serversDir: string) {
       enforced.has(folder) && (layered || enforced.get(folder)?.stopsRoot === true)
   }
 })
+export type DiskLimits = Effect.Success<ReturnType<typeof openDiskLimits>>

@@ -3,7 +3,8 @@ import { DaemonRefused } from "../../api/Daemon.ts"
 import type { IoError } from "../disk/fsio.ts"
 import type { ServerState } from "../state/ServerFile.ts"
 import { packFiles } from "../transfer/archive.ts"
-import { type InstanceFiles, instanceFolder, likelyKind } from "./InstanceFiles.ts"
+import { likelyKind } from "./fileContext.ts"
+import { type InstanceFiles, instanceFolder } from "./InstanceFiles.ts"
 
 const unreadable = (error: IoError) =>
   new DaemonRefused({

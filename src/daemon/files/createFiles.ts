@@ -1,0 +1,101 @@
+/** How the files of a new instance are made: as an overlay over its base, or as a copy of it. */
+import { Effect } from "effect"
+import type { ServerSpec } from "../../domain/NodeMessages.ts"
+import { makeFolder } from "../disk/fsio.ts"
+import type { RunUser } from "../runtime/Runtime.ts"
+import { buildOverlay } from "./buildOverlay.ts"
+import { copyIntoShared } from "./copyInside.ts"
+import { type FileContext, likelyKind } from "./fileContext.ts"
+import type { FilePlan } from "./filePlan.ts"
+import type { BaseFolder } from "./overlayTree.ts"
+import { ownerOf } from "./owners.ts"
+import { recordPlainBase, settlePlainBase } from "./plainRecord.ts"
+import { buildPlain } from "./plainTree.ts"
+import { instanceFolder, sharingFor } from "./presentFiles.ts"
+import { openShared, type SharedOwner, share } from "./sharedFiles.ts"
+import type { Source } from "./sources.ts"
+import { building, cleanFiles, discardFiles, recoverFiles, swapIn } from "./swapIn.ts"
+
+export const makeCreation = (context: FileContext) => {
+  const { at, limits, planOf, present, presenter, sharedOwner, sources, storage, writers } = context
+  const mapped = storage.mapped.layers
+
+  const shareAt = Effect.fnUntraced(function* (
+    root: string,
+    plan: FilePlan,
+    way: "place" | "copy" | "link",
+    to: SharedOwner
+  ) {
+    const given = way === "place" ? undefined : to
+    return yield* share(root, yield* openShared(plan, sources, given), way, to)
+  }, Effect.scoped)
+
+  /**
+   * Whether a base can be a layer below files of an owner: a mount maps its owner, or the owners are the same.
+   */
+  const isLayer = Effect.fnUntraced(function* (base: string, owner: RunUser | undefined) {
+    if (mapped || owner === undefined || owner.uid === 0) return true
+    return (yield* ownerOf(base)).uid === owner.uid
+  })
+
+  /** Whether to copy a volume instead of using it as a layer. */
+  const copyFirst = Effect.map(
+    writers.isWritten,
+    (isWritten) => (source: Source) => storage.reflink || isWritten(source)
+  )
+
+  return Effect.fn("InstanceFiles.make")(function* (
+    folder: string,
+    base: BaseFolder,
+    spec: ServerSpec,
+    user?: RunUser
+  ) {
+    const plan = yield* planOf(spec, "create")
+    const to = sharedOwner(folder, user)
+    const overlay = storage.strategy === "overlay" && (yield* isLayer(base.folder, to.owner))
+    yield* recoverFiles(folder)
+    yield* cleanFiles(folder)
+    yield* Effect.gen(function* () {
+      yield* makeFolder(folder)
+      const { files, tree } = building(folder)
+      if (overlay) {
+        const { generation } = base
+        yield* makeFolder(tree)
+        yield* limits.begin(folder, spec, tree)
+        yield* presenter.settle(generation, to.owner)
+        yield* buildOverlay({
+          building: { files, tree },
+          at,
+          generation,
+          plan,
+          to,
+          copyFirst: yield* copyFirst,
+          mapped,
+          binds: storage.binds
+        })
+      } else {
+        const way = storage.binds ? "place" : sharingFor(likelyKind(spec))
+        yield* makeFolder(files)
+        yield* limits.begin(folder, spec, files)
+        yield* buildPlain({
+          files,
+          base: base.folder,
+          plan,
+          sources,
+          owner: to.owner,
+          share: (root) => shareAt(root, plan, way, to)
+        })
+        yield* recordPlainBase(folder, files, base.generation)
+      }
+    }).pipe(Effect.onError(() => Effect.ignore(cleanFiles(folder))))
+    yield* swapIn(folder, overlay).pipe(
+      Effect.andThen(present(folder, spec, likelyKind(spec), user)),
+      Effect.andThen(copyIntoShared(plan, sources)),
+      Effect.onError(() => Effect.ignore(discardFiles(folder))),
+      Effect.uninterruptible
+    )
+    yield* settlePlainBase(folder, instanceFolder(folder))
+    yield* cleanFiles(folder)
+  })
+}
+export type Creation = ReturnType<typeof makeCreation>
