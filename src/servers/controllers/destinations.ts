@@ -1,7 +1,8 @@
 import { Effect } from "effect"
 import type { ServerId } from "../../domain/Id.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
-import { LoadBalancer, type Placement, placementOf } from "../../nodes/LoadBalancer.ts"
+import { LoadBalancer, type Placement } from "../../nodes/LoadBalancer.ts"
+import { placementOf } from "../../nodes/placementRequest.ts"
 import { secondReservation } from "../index/reservations.ts"
 import { ServerGarbageCollector } from "./ServerGarbageCollector.ts"
 

@@ -7,12 +7,10 @@ import type { Change, JournalEntry } from "../../../src/domain/Journal.ts"
 import type { ServerRecord } from "../../../src/domain/Server.ts"
 import { DaemonClient } from "../../../src/nodes/DaemonClient.ts"
 import { Fleet } from "../../../src/nodes/fleet/Fleet.ts"
-import {
-  LoadBalancer,
-  type LoadBalancerOptions,
-  type PlacementRequest
-} from "../../../src/nodes/LoadBalancer.ts"
+import { LoadBalancer } from "../../../src/nodes/LoadBalancer.ts"
 import { NodeRegistry, type NodeRegistryOptions } from "../../../src/nodes/NodeRegistry.ts"
+import type { LoadBalancerOptions } from "../../../src/nodes/placementChoice.ts"
+import type { PlacementRequest } from "../../../src/nodes/placementRequest.ts"
 import { Freshness } from "../../../src/store/journal/Freshness.ts"
 import { Journal } from "../../../src/store/journal/Journal.ts"
 import { Leadership } from "../../../src/store/Leadership.ts"

@@ -3,13 +3,9 @@ import { RegistrationRequired } from "../../../src/api/ControlPlane.ts"
 import { NotFound, Unavailable } from "../../../src/domain/errors.ts"
 import { NodeId } from "../../../src/domain/Id.ts"
 import type { ReservationId } from "../../../src/nodes/fleet/FleetNode.ts"
-import {
-  LoadBalancer,
-  type Placement,
-  type PlacementRequest,
-  type Reserved
-} from "../../../src/nodes/LoadBalancer.ts"
+import { LoadBalancer, type Placement } from "../../../src/nodes/LoadBalancer.ts"
 import { type NodeChange, NodeRegistry } from "../../../src/nodes/NodeRegistry.ts"
+import type { PlacementRequest, Reserved } from "../../../src/nodes/placementRequest.ts"
 import { allocations, host } from "../../support/samples.ts"
 
 interface FakeNode {

@@ -1,0 +1,62 @@
+import type { PlacementRule } from "../domain/Blueprint.ts"
+import type { NodeId } from "../domain/Id.ts"
+import {
+  committedCpuPercent,
+  committedDiskBytes,
+  committedMemoryBytes,
+  type Limits
+} from "../domain/Limits.ts"
+import type { RuntimeKind } from "../domain/Node.ts"
+import type { ServerRecord } from "../domain/Server.ts"
+import type { Load, ReservationId } from "./fleet/FleetNode.ts"
+import type { Need } from "./fleet/place.ts"
+
+/** The requirements of a server on its node. */
+export interface PlacementRequest {
+  readonly server_id: ReservationId
+  readonly blueprint_id: string
+  /** The node that the caller names, drained or not. */
+  readonly node_id?: NodeId
+  readonly limits: Limits
+  readonly ports: number
+  readonly runtimes: ReadonlyArray<RuntimeKind>
+  readonly placement: PlacementRule
+  /** Ids of nodes that are excluded. */
+  readonly except?: ReadonlyArray<NodeId>
+  /** Whether the caller repeats a refused request, so that a refusal is not counted again. */
+  readonly isRetry?: boolean
+}
+
+/** A record of a server, or that of its second reservation. */
+export type Reserved = Omit<ServerRecord, "id"> & { readonly id: ReservationId }
+
+/** Returns the placement request of an existing server. */
+export const placementOf = ({ blueprint_id, definition, id }: ServerRecord): PlacementRequest => {
+  const { limits, placement, ports, runtimes } = definition
+  return { server_id: id, blueprint_id, limits, placement, ports, runtimes }
+}
+
+/** Returns what a server takes of its node. */
+export const loadOf = (limits: Limits): Load => ({
+  memory_bytes: committedMemoryBytes(limits),
+  disk_bytes: committedDiskBytes(limits),
+  cpu_millipercent: Math.round(committedCpuPercent(limits) * 1000)
+})
+
+/** Returns what a node must have for a placement. */
+export const needOf = ({
+  limits,
+  ports,
+  runtimes,
+  placement,
+  blueprint_id,
+  except
+}: PlacementRequest): Need => ({
+  memory_bytes: committedMemoryBytes(limits),
+  disk_bytes: committedDiskBytes(limits),
+  ports: ports >= 1 ? Math.ceil(ports) : 1,
+  runtimes,
+  locations: placement.locations,
+  ...(placement.anti_affinity ? { alone: blueprint_id } : {}),
+  ...(except === undefined || except.length === 0 ? {} : { except })
+})
