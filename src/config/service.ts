@@ -328,7 +328,7 @@ export const settings = {
   publicPages: setting(
     "MUSTER_PUBLIC_PAGES",
     "all",
-    "Fields of a node on the page `/nodes`, which needs no key. `all`: every field. `banner`: name, location and state, but no id and no address. Set `banner` if strangers reach the service.",
+    "What the pages `/` and `/nodes`, which need no key, show. `all`: uptime, nodes, servers by status and warnings, and every field of a node. `banner`: the banner alone, and name, location and state of nodes. Set `banner` if strangers reach the service.",
     oneOf("banner", "all")
   ),
   shutdownGrace: setting(

@@ -1,16 +1,20 @@
-import { Effect } from "effect"
+import { Clock, Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
+import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
+import { SoftwareStore } from "../blueprints/SoftwareStore.ts"
+import { elapsedMillis } from "../domain/elapsed.ts"
 import { DatabaseFull, Unavailable } from "../domain/errors.ts"
 import type { SystemInfo } from "../domain/SystemInfo.ts"
 import { GracefulStop } from "../http/GracefulStop.ts"
 import { metricsPage } from "../http/metrics.ts"
 import { makeObserveProcess } from "../http/processFigures.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { ServerManager } from "../servers/ServerManager.ts"
 import { DatabaseDisk } from "../store/disk/DatabaseDisk.ts"
 import { Store } from "../store/Store.ts"
 import { makeObserve } from "./gauges.ts"
-import { bannerPage, nodesPage, pageResponse } from "./html.ts"
+import { bannerPage, nodesPage, pageResponse } from "./publicHtml.ts"
 
 const shuttingDown = new Unavailable({
   detail: "shutting down",
@@ -27,11 +31,35 @@ export const PublicPagesHandlers = (system: SystemInfo, publicPages: "banner" | 
       const store = yield* Store
       const disk = yield* DatabaseDisk
       const { isStopping } = yield* GracefulStop
-      const banner = pageResponse(bannerPage(system.version))
+      const servers = yield* ServerManager
+      const blueprints = yield* BlueprintStore
+      const software = yield* SoftwareStore
+      const started = yield* elapsedMillis
+      // A page without a key must not make the service compare all definitions with each request.
+      const definitionWarnings = yield* Effect.cachedWithTTL(
+        Effect.map(
+          Effect.all([blueprints.warnings, software.warnings]),
+          (lists) => new Set(lists.flat()).size
+        ),
+        "10 seconds"
+      )
+      const overview = Effect.gen(function* () {
+        return {
+          uptime: (yield* elapsedMillis) - started,
+          nodes: yield* nodes.details,
+          servers: yield* servers.counts,
+          definitionWarnings: yield* definitionWarnings,
+          isDatabaseFull: disk.isFull()
+        }
+      })
       return handlers.handleAll({
-        banner: () => Effect.succeed(banner),
-        nodesPage: () =>
-          Effect.map(nodes.details, (details) => pageResponse(nodesPage(details, publicPages))),
+        banner: () =>
+          Effect.map(publicPages === "all" ? overview : Effect.undefined, (shown) =>
+            pageResponse(bannerPage(system.version, shown))
+          ),
+        nodesPage: Effect.fnUntraced(function* () {
+          return pageResponse(nodesPage(yield* nodes.details, publicPages, yield* Clock.currentTimeMillis))
+        }),
         healthz: () => Effect.succeed({ status: "ok" as const }),
         readyz: () =>
           Effect.suspend(() => (isStopping() ? Effect.fail(shuttingDown) : store.ping)).pipe(

@@ -20,7 +20,7 @@ const allowedImports: Record<string, ReadonlyArray<string>> = {
   servers: ["domain", "api", "store", "work", "keys", "nodes", "blueprints", "events"],
   webhooks: ["domain", "api", "store", "work", "net", "events"],
   http: ["domain", "api"],
-  pages: ["domain", "api", "store", "nodes", "servers", "events", "http"],
+  pages: ["domain", "api", "store", "nodes", "blueprints", "servers", "events", "http"],
   app: [
     "domain",
     "api",

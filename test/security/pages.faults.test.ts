@@ -364,8 +364,12 @@ describe("decisions 7: MUSTER_PUBLIC_PAGES", () => {
         const { text } = yield* api.request("GET", "/nodes", { key: null })
         for (const value of ["node-of-the-page", "attic", "connected"])
           assert.include(text, `<td>${value}</td>`)
-        for (const value of [node.id, "10.11.12.13"]) {
+        for (const value of [node.id, "10.11.12.13", "Last heartbeat", "GiB"]) {
           assert.strictEqual(text.includes(value), pages === "all", value)
+        }
+        const start = yield* api.request("GET", "/", { key: null })
+        for (const value of ["Uptime", "Warnings", "of 1 connected"]) {
+          assert.strictEqual(start.text.includes(value), pages === "all", value)
         }
       }
     }).pipe(Effect.scoped)

@@ -9,6 +9,15 @@ export interface Caller {
   readonly name: string
   readonly scope: string
   readonly rights: ReadonlyArray<Right>
+  /** Ids of the servers that the key may read; absent: not limited so. */
+  readonly servers?: ReadonlyArray<string>
+  /** Blueprints whose servers it may read; absent: not limited so. */
+  readonly blueprints?: ReadonlyArray<string>
+  /** Labels that all of its servers have; absent: not limited so. */
+  readonly labels?: Readonly<Record<string, string>>
+  readonly max_servers?: number
+  /** MiB. */
+  readonly max_memory?: number
 }
 
 export const caller = signal<Caller | undefined>(undefined)
@@ -41,10 +50,31 @@ export const signOut = (reason = ""): void => {
   forgetKey(reason)
 }
 
+/** Whether the key is limited to some servers. */
+const isLimited = ({ blueprints, labels, servers }: Caller): boolean =>
+  servers !== undefined || blueprints !== undefined || labels !== undefined
+
 /** Why the key may not do this; undefined: it may. */
-export const whyNot = (right: Right): string | undefined => {
+export const whyNot = (right: Right | "drain"): string | undefined => {
   const known = caller.value
-  return known === undefined || known.rights.includes(right)
-    ? undefined
-    : `The key “${known.name}” lacks the right ${right}.`
+  if (known === undefined) return undefined
+  const needed = right === "drain" ? "change" : right
+  if (!known.rights.includes(needed)) return `The key “${known.name}” lacks the right ${needed}.`
+  if (right === "drain" && isLimited(known)) return `The key “${known.name}” is limited to some servers.`
+  return right === "create" && known.servers !== undefined
+    ? `The key “${known.name}” is limited to servers that exist.`
+    : undefined
+}
+
+/** The limits of the key in words; empty: none. */
+export const limitsOf = (known: Caller): string => {
+  const { blueprints, labels = {}, max_memory, max_servers, rights, scope, servers } = known
+  return [
+    ...(scope === "AppAdmin" ? [] : [`Rights: ${rights.join(", ")}`]),
+    ...(servers === undefined ? [] : [`${servers.length} servers`]),
+    ...(blueprints === undefined ? [] : [`Blueprints: ${blueprints.join(", ")}`]),
+    ...Object.entries(labels).map(([name, value]) => `Label: ${name}=${value}`),
+    ...(max_servers === undefined ? [] : [`At most ${max_servers} servers of its own`]),
+    ...(max_memory === undefined ? [] : [`At most ${max_memory} MiB of its own`])
+  ].join(". ")
 }

@@ -1,6 +1,6 @@
 import { useSignalEffect } from "@preact/signals"
 import { type ComponentChildren, h } from "preact"
-import { caller, signOut } from "../api/session.ts"
+import { caller, limitsOf, signOut } from "../api/session.ts"
 import { a, button, classes, div, header, main, nav, p, span, type View } from "../dom/el.ts"
 import { type IconName, icon } from "../dom/icons.ts"
 import { Dialogs } from "../parts/Dialog.ts"
@@ -39,7 +39,7 @@ const pages: ReadonlyArray<readonly [string, string, IconName, ReadonlyArray<str
 
 const Bar = (): View => {
   const known = caller.value
-  const limits = known === undefined || known.scope === "AppAdmin" ? "" : `May: ${known.rights.join(", ")}.`
+  const limits = known === undefined ? "" : limitsOf(known)
   return header(
     { class: "top" },
     a(
@@ -70,7 +70,7 @@ const Bar = (): View => {
       icon(theme.value === "dark" ? "sun" : "moon")
     ),
     h(Menu, {
-      label: `Key ${known?.name ?? ""}, ${known?.scope ?? ""}`,
+      label: `Key ${known?.name ?? ""}, ${known?.scope ?? ""}${limits === "" ? "" : `. ${limits}`}`,
       class: "ghost key-button",
       items: [
         { text: "Keyboard shortcuts", onChoose: showShortcuts },
@@ -87,7 +87,7 @@ const Bar = (): View => {
       children: [
         icon("key"),
         span({ class: "key-name" }, known?.name ?? ""),
-        span({ class: "tag", title: limits }, known?.scope ?? "")
+        span({ class: "tag" }, known?.scope ?? "")
       ]
     })
   )

@@ -67,10 +67,10 @@ const itemsOf = (node: NodeDetail): ReadonlyArray<MenuItem> => [
   node.drained
     ? {
         text: "End the drain",
-        whyNot: whyNot("change"),
+        whyNot: whyNot("drain"),
         onChoose: () => void drain(node, { drained: false, move: false })
       }
-    : { text: "Drain…", whyNot: whyNot("change"), onChoose: () => confirmDrain(node) }
+    : { text: "Drain…", whyNot: whyNot("drain"), onChoose: () => confirmDrain(node) }
 ]
 
 const Node = ({ held, node }: { readonly node: NodeDetail; readonly held: number }): View => {

@@ -1,7 +1,7 @@
 import { h } from "preact"
 import { useEffect, useMemo, useState } from "preact/hooks"
 import { get, type Reply, request } from "../../api/http.ts"
-import { whyNot } from "../../api/session.ts"
+import { caller, whyNot } from "../../api/session.ts"
 import type { Blueprint, CreationPlan, Server } from "../../api/types.ts"
 import {
   a,
@@ -27,6 +27,7 @@ import { done } from "../../state/notices.ts"
 import { addressOf, follow, go } from "../../state/router.ts"
 import { rowOf } from "../../state/rows.ts"
 import { changed, put } from "../../state/servers.ts"
+import { pairsText } from "../server/fields.ts"
 import { bodyOf, emptyForm, type Form } from "./form.ts"
 import { Plan } from "./Plan.ts"
 
@@ -37,13 +38,18 @@ const SETTLE = 250
 const makeKey = (): string =>
   Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(36)).join("-")
 
+/** Whether the key may create servers of a blueprint. */
+const isAllowed = ({ metadata }: Blueprint): boolean =>
+  caller.value?.blueprints === undefined || caller.value.blueprints.includes(metadata.id)
+
 const useBlueprints = (): Reply<ReadonlyArray<Blueprint>> | undefined => {
   const [all, setAll] = useState<Reply<ReadonlyArray<Blueprint>> | undefined>(undefined)
   useEffect(() => {
     const stop = new AbortController()
     void get<{ readonly data: ReadonlyArray<Blueprint> }>("/api/blueprints?limit=1000", stop.signal).then(
       (reply) => {
-        if (!stop.signal.aborted) setAll(reply.ok ? { ...reply, body: reply.body.data } : reply)
+        if (!stop.signal.aborted)
+          setAll(reply.ok ? { ...reply, body: reply.body.data.filter(isAllowed) } : reply)
       }
     )
     return () => stop.abort()
@@ -88,7 +94,10 @@ const blueprintCard = (blueprint: Blueprint, isChosen: boolean, choose: () => vo
 /** Creates a server from a blueprint; the service explains meanwhile what it would do. */
 export const CreatePage = (): View => {
   const blueprints = useBlueprints()
-  const [values, setValues] = useState<Form>(emptyForm)
+  const [values, setValues] = useState<Form>(() => ({
+    ...emptyForm,
+    labels: pairsText(caller.value?.labels)
+  }))
   const [problem, setProblem] = useState("")
   const [isBusy, setBusy] = useState(false)
   const plan = usePlan(values)

@@ -13,7 +13,8 @@ export interface Field {
   readonly read: (server: Server) => string
 }
 
-const pairsText = (pairs: Readonly<Record<string, string>> = {}): string =>
+/** Pairs as lines of `name=value`. */
+export const pairsText = (pairs: Readonly<Record<string, string>> = {}): string =>
   Object.entries(pairs)
     .map(([name, value]) => `${name}=${value}`)
     .join("\n")
