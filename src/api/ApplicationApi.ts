@@ -1,4 +1,3 @@
-import { Predicate } from "effect"
 import { HttpApi, OpenApi } from "effect/http-api"
 import { AuditGroup } from "./AuditGroup.ts"
 import { BlueprintsGroup } from "./BlueprintsGroup.ts"
@@ -6,20 +5,12 @@ import { EventsGroup } from "./EventsGroup.ts"
 import { AnyFailure, SchemaErrors } from "./Failures.ts"
 import { KeysGroup } from "./KeysGroup.ts"
 import { NodesGroup, SystemGroup } from "./NodesGroup.ts"
+import { forGenerators } from "./openapi/document.ts"
+import { DESCRIBED_AS } from "./openapi/schemas.ts"
 import { MetricsGroup, PublicPagesGroup } from "./PublicPagesGroup.ts"
-import { withDescribedParameters } from "./query.ts"
 import { RolloutsGroup } from "./RolloutsGroup.ts"
 import { ServersGroup } from "./ServersGroup.ts"
 import { WebhooksGroup } from "./WebhooksGroup.ts"
-
-/** Writes the scheme of keys in lower case: tools then offer a field for the key. */
-const withKnownScheme = (document: Record<string, unknown>): Record<string, unknown> => ({
-  ...document,
-  components: {
-    ...(Predicate.isObject(document.components) ? document.components : {}),
-    securitySchemes: { bearer: { type: "http", scheme: "bearer" } }
-  }
-})
 
 /** The whole HTTP interface of the service (application-api.md). */
 export class ApplicationApi extends HttpApi.make("muster")
@@ -43,6 +34,13 @@ export class ApplicationApi extends HttpApi.make("muster")
     OpenApi.annotations({
       title: "Muster",
       description: "Control plane for game servers: nodes, blueprints, servers, one event stream.",
-      transform: (document) => withKnownScheme(withDescribedParameters(document))
+      license: { name: "MIT", identifier: "MIT" },
+      transform: forGenerators
     })
   ) {}
+
+/** The OpenAPI document of the service. @param version of the service */
+export const openApiDocument = (version: string) =>
+  OpenApi.fromApi(ApplicationApi.annotate(OpenApi.Version, version), {
+    includeAnnotationKey: (key) => key === DESCRIBED_AS
+  })

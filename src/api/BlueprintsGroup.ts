@@ -23,7 +23,7 @@ export class BlueprintsGroup extends HttpApiGroup.make("blueprints")
         per_page: text("The same as `limit`, which takes precedence."),
         meta: text("Reserved; changes nothing.")
       },
-      success: Paginated(BlueprintView.annotate({ examples: [blueprintExample] }))
+      success: Paginated("BlueprintPage", BlueprintView.annotate({ examples: [blueprintExample] }))
     })
       .annotateMerge(OpenApi.annotations({ summary: "List blueprints, paginated" }))
       .annotate(HasQueryFallbacks, true),
@@ -36,7 +36,7 @@ export class BlueprintsGroup extends HttpApiGroup.make("blueprints")
         OpenApi.annotations({ summary: "Sync the sources of blueprints and reload them, all or nothing" })
       ),
     HttpApiEndpoint.get("get", "/blueprints/:blueprint", {
-      params: { blueprint: Schema.String },
+      params: { blueprint: Schema.String.annotate({ description: "The id of the blueprint." }) },
       success: BlueprintView,
       error: NotFound
     }).annotateMerge(OpenApi.annotations({ summary: "One blueprint" })),
@@ -44,7 +44,7 @@ export class BlueprintsGroup extends HttpApiGroup.make("blueprints")
       OpenApi.annotations({ summary: "List mixins" })
     ),
     HttpApiEndpoint.get("mixin", "/mixins/:mixin", {
-      params: { mixin: Schema.String },
+      params: { mixin: Schema.String.annotate({ description: "The id of the mixin." }) },
       success: MixinView,
       error: NotFound
     }).annotateMerge(OpenApi.annotations({ summary: "One mixin" })),
@@ -60,7 +60,7 @@ export class BlueprintsGroup extends HttpApiGroup.make("blueprints")
         OpenApi.annotations({ summary: "Sync the sources of software and reload it, all or nothing" })
       ),
     HttpApiEndpoint.get("software", "/software/:software", {
-      params: { software: Schema.String },
+      params: { software: Schema.String.annotate({ description: "The id of the software." }) },
       success: Software,
       error: NotFound
     }).annotateMerge(OpenApi.annotations({ summary: "One software definition" })),

@@ -11,7 +11,7 @@ import {
 import { Conflict, NotFound, Unauthorized, UpgradeRequired } from "../domain/errors.ts"
 import { ServerId } from "../domain/Id.ts"
 import { DaemonServer, HeldServer, InstallReport, PowerAction, ServerSpec } from "../domain/NodeMessages.ts"
-import { Paginated } from "../domain/Pagination.ts"
+import { LinePage } from "../domain/Pagination.ts"
 import { ServerStats, StatsById } from "../domain/Server.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { SystemInfo } from "../domain/SystemInfo.ts"
@@ -121,7 +121,7 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
     HttpApiEndpoint.get("logs", "/servers/:id/logs", {
       params,
       query: lines,
-      success: Paginated(Schema.String),
+      success: LinePage,
       error: refusals
     }).annotateMerge(summary("Console lines; page 1 is the newest")),
     HttpApiEndpoint.get("install", "/servers/:id/install", {
@@ -132,7 +132,7 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
     HttpApiEndpoint.get("installLogs", "/servers/:id/install/logs", {
       params,
       query: lines,
-      success: Paginated(Schema.String),
+      success: LinePage,
       error: refusals
     }).annotateMerge(summary("Output of the install script; page 1 is the oldest")),
     HttpApiEndpoint.get("console", "/servers/:id/console", {

@@ -1,6 +1,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { CursorExpired, UpgradeRequired } from "../domain/errors.ts"
+import { TimeText } from "../domain/nowText.ts"
 import { ServerEvent } from "../domain/ServerEvent.ts"
 import { Authorization } from "./Authorization.ts"
 import { Writes } from "./Failures.ts"
@@ -27,7 +28,7 @@ export const EventQuery = {
 }
 
 /** A ticket opens one stream until `expires_at` (RFC 3339 UTC), then the same stream again (life, "Streams"). */
-export const Ticket = Schema.Struct({ ticket: Schema.String, expires_at: Schema.String }).annotate({
+export const Ticket = Schema.Struct({ ticket: Schema.String, expires_at: TimeText }).annotate({
   identifier: "Ticket"
 })
 

@@ -82,7 +82,7 @@ export class KeysGroup extends HttpApiGroup.make("keys")
       OpenApi.annotations({ summary: "The key of the request, with its rights" })
     ),
     HttpApiEndpoint.delete("revoke", "/keys/:key", {
-      params: { key: Schema.String },
+      params: { key: Schema.String.annotate({ description: "The id of the key, or its beginning." }) },
       success: HttpApiSchema.Empty(200),
       error: NotFound
     })

@@ -106,7 +106,7 @@ export class NodeGroup extends HttpApiGroup.make("node")
     HttpApiEndpoint.get("servers", "/nodes/:node/internal/servers", {
       params: node,
       query: { page: text, per_page: text },
-      success: Paginated(ServerSpec),
+      success: Paginated("ServerSpecPage", ServerSpec),
       error: NotFound
     }).annotateMerge(summary("Configuration of the node's servers")),
     HttpApiEndpoint.get("server", "/nodes/:node/internal/servers/:server", {

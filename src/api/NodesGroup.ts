@@ -10,7 +10,7 @@ import { nodeExample, systemExample } from "./examples.ts"
 import { Writes } from "./Failures.ts"
 import { flag, text } from "./query.ts"
 
-const params = { node: NodeId }
+const params = { node: NodeId.annotate({ description: "The id of the node." }) }
 
 /** Nodes and the system they run on (contract 4.2, 4.3; decisions, section 2). */
 export class NodesGroup extends HttpApiGroup.make("nodes")

@@ -4,7 +4,7 @@ import { Unavailable } from "../domain/errors.ts"
 import { MetricsAuthorization } from "./Authorization.ts"
 
 const Html = Schema.String.pipe(HttpApiSchema.asText({ contentType: "text/html" }))
-const Health = Schema.Struct({ status: Schema.Literal("ok") })
+const Health = Schema.Struct({ status: Schema.Literal("ok") }).annotate({ identifier: "Health" })
 
 /** Pages and health: no key (contract 4.11; decisions, section 7). */
 export class PublicPagesGroup extends HttpApiGroup.make("beside", { topLevel: true })

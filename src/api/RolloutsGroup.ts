@@ -8,7 +8,7 @@ import { Writes } from "./Failures.ts"
 import { flag, numberBetween, text } from "./query.ts"
 import { Selector } from "./selector.ts"
 
-const params = { rollout: Schema.String }
+const params = { rollout: Schema.String.annotate({ description: "The id of the rollout." }) }
 const summary = (summary: string) => OpenApi.annotations({ summary })
 const whole = (minimum: number, maximum: number, description: string) =>
   optionalInput(Schema.Int.check(Schema.isBetween({ minimum, maximum })).annotate({ description }))

@@ -18,7 +18,7 @@ import { NodeFit } from "../domain/NodeFit.ts"
 import { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import { Overrides, OverridesChange } from "../domain/Overrides.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
-import { Paginated } from "../domain/Pagination.ts"
+import { LinePage } from "../domain/Pagination.ts"
 import { includable, Server, ServerStats, StatsById } from "../domain/Server.ts"
 import { DefinitionView } from "../domain/ServerDefinition.ts"
 import { ServerEvent } from "../domain/ServerEvent.ts"
@@ -31,7 +31,9 @@ import { flag, labels, linePage, names, numberBetween, oneOf, text, time, wholeN
 import { IsStream, LongestWait } from "./routePolicy.ts"
 import { BulkOutcomes, Selector } from "./selector.ts"
 
-const params = { server: ServerId }
+const params = {
+  server: ServerId.annotate({ description: "The id of the server; a read takes the beginning of it too." })
+}
 const include = names(
   includable,
   `Further fields, comma-separated: ${includable.map((name) => `\`${name}\``).join(", ")}.`
@@ -144,7 +146,7 @@ export const BulkRemoval = Schema.Struct({
 const CommandLine = Schema.String.check(
   Schema.isMaxLength(4096),
   // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is refused
-  Schema.isPattern(/^[^\u0000-\u001f\u007f-\u009f\u2028\u2029]*$/, {
+  Schema.isPattern(/^[^\u0000-\u001f\u007f-\u009f\u2028\u2029]*$/u, {
     expected: "a line without control characters"
   })
 )
@@ -154,8 +156,11 @@ export const CommandsRequest = Schema.Struct({
   commands: Schema.Array(CommandLine).check(Schema.isMinLength(1), Schema.isMaxLength(100))
 }).annotate({ identifier: "CommandsRequest" })
 
+/** HTTP removes spaces around a header. */
 const IdempotencyKey = Schema.String.check(
-  Schema.isPattern(/^[\x20-\x7e]{1,128}$/, { expected: "1-128 printable characters" })
+  Schema.isPattern(/^[\x21-\x7e](?:[\x20-\x7e]{0,126}[\x21-\x7e])?$/u, {
+    expected: "1-128 printable characters"
+  })
 )
 
 /** Servers (contract 4.4, 4.5, 4.10; decisions, section 3). */
@@ -256,7 +261,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       .annotateMerge(summary("Start, stop, restart, kill, pause or unpause")),
     HttpApiEndpoint.get("status", "/servers/:server/status", {
       params,
-      success: Schema.Struct({ status: ServerStatus }),
+      success: Schema.Struct({ status: ServerStatus }).annotate({ identifier: "StatusOfServer" }),
       error: NotFound
     }).annotateMerge(summary("Power and process status")),
     HttpApiEndpoint.get("stats", "/servers/:server/stats", {
@@ -282,7 +287,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
         ),
         ...linePage("newest lines")
       },
-      success: Paginated(Schema.String),
+      success: LinePage,
       error: nodeErrors
     }).annotateMerge(summary("Console lines, newest last")),
     HttpApiEndpoint.post("commands", "/servers/:server/commands", {
@@ -321,7 +326,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
     HttpApiEndpoint.get("installLogs", "/servers/:server/install/logs", {
       params,
       query: linePage("first lines"),
-      success: Paginated(Schema.String),
+      success: LinePage,
       error: nodeErrors
     }).annotateMerge(summary("Output of the install script")),
     HttpApiEndpoint.get("crashesOf", "/servers/:server/crashes", {

@@ -6,7 +6,7 @@ import { Webhook, WebhookDelivery, WebhookId, webhookFields } from "../domain/We
 import { Authorization } from "./Authorization.ts"
 import { Writes } from "./Failures.ts"
 
-const params = { webhook: WebhookId }
+const params = { webhook: WebhookId.annotate({ description: "The id of the webhook." }) }
 const { blueprint_id, description, format, label, topics, url } = webhookFields
 
 const optional = {
@@ -94,7 +94,7 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
         cursor: Schema.Int.check(Schema.isGreaterThanOrEqualTo(0)).annotate({
           description: "The events after this cursor are delivered, also those that were delivered before."
         })
-      }),
+      }).annotate({ identifier: "ReplayWebhook" }),
       success: Webhook,
       error: [NotFound, CursorExpired]
     })

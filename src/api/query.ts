@@ -1,17 +1,35 @@
 /** The query parameters and their descriptions in the API. */
-import { Predicate, Record, Schema } from "effect"
+import { Schema } from "effect"
 import { labelCondition, MAX_CONDITIONS } from "../domain/Labels.ts"
+import { describedAs } from "./openapi/schemas.ts"
 
 /** An optional parameter. */
 export const text = (description: string) => Schema.optionalKey(Schema.String.annotate({ description }))
 
+const LIST = { type: "array", items: { type: "string" } }
+
 /** A repeatable parameter. */
 export const many = (description: string) =>
-  Schema.optionalKey(Schema.Union([Schema.String, Schema.Array(Schema.String)]).annotate({ description }))
+  Schema.optionalKey(
+    Schema.Union([Schema.String, Schema.Array(Schema.String)]).annotate({
+      description,
+      ...describedAs(LIST)
+    })
+  )
+
+type Described = Parameters<typeof describedAs>[0]
+
+/** The text of a parameter, and the schema that callers see. */
+const textOf = (description: string, schema: Described) =>
+  Schema.String.annotate({ description, ...describedAs(schema) })
 
 /** A parameter that matches `pattern`, else 422; an empty text counts as absent. */
-export const given = (pattern: RegExp, expected: string, description: string) =>
-  Schema.optionalKey(Schema.String.check(Schema.isPattern(pattern, { expected })).annotate({ description }))
+export const given = (
+  pattern: RegExp,
+  expected: string,
+  description: string,
+  schema: Described = { type: "string" }
+) => Schema.optionalKey(textOf(description, schema).check(Schema.isPattern(pattern, { expected })))
 
 /** A text that a function accepts, else 422 with the returned reason; an empty text counts as absent. */
 const checkedBy = (whyNot: (text: string) => string | undefined) =>
@@ -22,7 +40,11 @@ const quoted = (text: string): string => JSON.stringify(text.slice(0, 200))
 /** Names, comma-separated. */
 export const names = (allowed: ReadonlyArray<string>, description: string) =>
   Schema.optionalKey(
-    Schema.String.annotate({ description }).check(
+    textOf(description, {
+      type: "array",
+      items: { type: "string", enum: [...allowed] },
+      explode: false
+    }).check(
       checkedBy((text) => {
         const unknown = text.split(",").filter((name) => name !== "" && !allowed.includes(name))
         return unknown.length === 0
@@ -35,7 +57,7 @@ export const names = (allowed: ReadonlyArray<string>, description: string) =>
 /** A time of RFC 3339. */
 export const time = (description: string) =>
   Schema.optionalKey(
-    Schema.String.annotate({ description }).check(
+    Schema.String.annotate({ description, format: "date-time" }).check(
       checkedBy((text) =>
         isTime(text) ? undefined : `expected a time such as 2026-01-31T12:00:00Z, got ${quoted(text)}`
       )
@@ -52,7 +74,7 @@ export const labels = (description: string) =>
   Schema.optionalKey(
     // Checked as a whole: each form of the parameter would report the same mistake.
     Schema.Union([Schema.String, Schema.Array(Schema.String)])
-      .annotate({ description })
+      .annotate({ description, ...describedAs({ ...LIST, maxItems: MAX_CONDITIONS }) })
       .check(
         Schema.makeFilter((given) => {
           const texts = [given].flat().filter((text) => text !== "")
@@ -68,19 +90,21 @@ export const labels = (description: string) =>
   )
 
 /** `true` or `false`. */
-export const flag = (description: string) => given(/^(?:true|false)?$/, "true or false", description)
+export const flag = (description: string) =>
+  given(/^(?:true|false)?$/, "true or false", description, { type: "boolean" })
 
 /** A whole number. The route checks its range. */
-export const wholeNumber = (description: string) => given(/^(?:[+-]?\d+)?$/, "a whole number", description)
+export const wholeNumber = (description: string) =>
+  given(/^(?:[+-]?\d+)?$/, "a whole number", description, { type: "integer" })
 
 /** A whole number of at least 1. */
 export const positive = (description: string) =>
-  given(/^(?:0*[1-9]\d*)?$/, "a whole number of at least 1", description)
+  given(/^(?:0*[1-9]\d*)?$/, "a whole number of at least 1", description, { type: "integer", minimum: 1 })
 
 /** A whole number between two bounds. */
 export const numberBetween = (minimum: number, maximum: number, description: string) =>
   Schema.optionalKey(
-    Schema.String.annotate({ description }).check(
+    textOf(description, { type: "integer", minimum, maximum }).check(
       Schema.makeFilter(
         (value) =>
           value === "" || (/^\d+$/.test(value) && Number(value) >= minimum && Number(value) <= maximum),
@@ -92,7 +116,11 @@ export const numberBetween = (minimum: number, maximum: number, description: str
 /** One of some words. */
 export const oneOf = <const Words extends ReadonlyArray<string>>(words: Words, description: string) =>
   Schema.optionalKey(
-    Schema.Literals([...words, ""] as const).annotate({ description, expected: words.join(" | ") })
+    Schema.Literals([...words, ""] as const).annotate({
+      description,
+      expected: words.join(" | "),
+      ...describedAs({ type: "string", enum: [...words] })
+    })
   )
 
 /** The parameters of a page of lines; `first` describes the first page. */
@@ -100,24 +128,3 @@ export const linePage = (first: string) => ({
   page: positive(`Page of lines, from 1 on; 1, the default, has the ${first}.`),
   per_page: positive("Lines of a page, 1 to 1,000; default 100. More counts as 1,000.")
 })
-
-/** Copies the description of a parameter's schema to the parameter, where tools look for it. */
-const describedParameter = (parameter: unknown): unknown =>
-  Predicate.hasProperty(parameter, "schema") && Predicate.hasProperty(parameter.schema, "description")
-    ? { ...parameter, description: parameter.schema.description }
-    : parameter
-
-/** Adds descriptions to the parameters of an OpenAPI document. */
-export const withDescribedParameters = (document: Record<string, unknown>): Record<string, unknown> => ({
-  ...document,
-  paths: mapRecord(document.paths, (path) =>
-    mapRecord(path, (operation) =>
-      Predicate.hasProperty(operation, "parameters") && Array.isArray(operation.parameters)
-        ? { ...operation, parameters: operation.parameters.map(describedParameter) }
-        : operation
-    )
-  )
-})
-
-const mapRecord = (value: unknown, f: (item: unknown) => unknown): unknown =>
-  Predicate.isObject(value) ? Record.map(value, f) : value

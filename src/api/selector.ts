@@ -4,6 +4,7 @@ import { NodeId, ServerId } from "../domain/Id.ts"
 import { Labels, MAX_CONDITIONS } from "../domain/Labels.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
+import { describedAs } from "./openapi/schemas.ts"
 
 const MAX_IDS = 10_000
 
@@ -20,7 +21,9 @@ export const Selector = Schema.Struct({
       ),
       Schema.Array(Schema.String).check(Schema.isMinLength(1), Schema.isMaxLength(MAX_CONDITIONS))
     ]).annotate({
-      description: "Labels and their values, or conditions `k=v`, `k!=v`, `k`, `!k`."
+      description: "Labels and their values, or an array of conditions `k=v`, `k!=v`, `k`, `!k`.",
+      // Languages without unions write the labels.
+      ...describedAs({ type: "object", additionalProperties: { type: "string" } })
     })
   ),
   ids: optionalInput(Schema.Array(ServerId).check(Schema.isMaxLength(MAX_IDS)))
@@ -37,14 +40,14 @@ export type Selector = typeof Selector.Type
 export const BulkOutcomes = Schema.Record(
   Schema.String,
   Schema.Union([
-    Schema.Struct({ status: Schema.Literal(200) }),
+    Schema.Struct({ status: Schema.Literal(200) }).annotate({ identifier: "Success" }),
     Schema.Struct({
       code: Schema.String,
       status: Schema.Literals(Object.values(reasonPhrases)),
       detail: Schema.String,
       hint: Schema.String,
       request_id: Schema.String
-    })
+    }).annotate({ identifier: "Failure" })
   ])
 ).annotate({ identifier: "BulkOutcomes" })
 export type BulkOutcomes = typeof BulkOutcomes.Type

@@ -1,10 +1,10 @@
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Duration, Effect, Layer } from "effect"
 import { HttpRouter } from "effect/http"
-import { HttpApiBuilder, OpenApi } from "effect/http-api"
+import { HttpApiBuilder } from "effect/http-api"
 import type { IpNetwork } from "effect/net"
 import { RateLimiter } from "effect/persistence"
-import { ApplicationApi } from "../api/ApplicationApi.ts"
+import { ApplicationApi, openApiDocument } from "../api/ApplicationApi.ts"
 import { Authorization } from "../api/Authorization.ts"
 import { auditedRoutes } from "../api/audited.ts"
 import { Writes } from "../api/Failures.ts"
@@ -96,13 +96,10 @@ const WritesLayer = Layer.succeed(
   )
 )
 
-/** The contract with the version of this build. */
-const versioned = (version: string) => ApplicationApi.annotate(OpenApi.Version, version)
-
-const OpenApiRoute = (api: ReturnType<typeof versioned>) =>
+const OpenApiRoute = (version: string) =>
   HttpRouter.use(
     Effect.fnUntraced(function* (router) {
-      const document = new TextEncoder().encode(JSON.stringify(OpenApi.fromApi(api)))
+      const document = new TextEncoder().encode(JSON.stringify(openApiDocument(version)))
       yield* router.add("GET", "/openapi.json", yield* makeCompressed(document, "application/json"))
     })
   )
@@ -114,7 +111,6 @@ const auditRecorder = Layer.effect(
 
 /** All routes with their pipeline; the caller provides the services. */
 export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
-  const api = versioned(options.system.version)
   const logRefusedRegistrations = makeLogRefusedRegistrations()
   return Layer.mergeAll(
     HttpApiBuilder.layer(ApplicationApi).pipe(
@@ -139,7 +135,7 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
     ),
     RevokedNodes,
     Layer.mergeAll(
-      OpenApiRoute(api),
+      OpenApiRoute(options.system.version),
       DocsRoutes(`Muster ${options.system.version}`),
       DashboardRoutes("Muster")
     ).pipe(Layer.provide(CachedPages)),

@@ -13,7 +13,7 @@ export type Allocations = typeof Allocations.Type
 
 /** The name of a port in `ports: [game, query]` of a blueprint. */
 export const PortName = Schema.String.check(
-  Schema.isPattern(/^[a-z][a-z0-9_]{0,31}$/, {
+  Schema.isPattern(/^[a-z][a-z0-9_]{0,31}$/u, {
     expected: "a name of at most 32 characters from a-z0-9_, a letter first"
   })
 )

@@ -1,6 +1,7 @@
 /** Entries of the audit log (operators.md, "Audit"). */
 import { Schema } from "effect"
 import { KeyScope } from "./KeyScope.ts"
+import { TimeText } from "./nowText.ts"
 
 /** Form of the id of an entry. Ids sort by the arrival of their requests. */
 export const auditIdPattern = /^[0-9a-f]{32}$/
@@ -8,7 +9,7 @@ export const auditIdPattern = /^[0-9a-f]{32}$/
 export const AuditEntry = Schema.Struct({
   id: Schema.String,
   /** The arrival of the request, RFC 3339 in UTC. */
-  at: Schema.String,
+  at: TimeText,
   /** The key of the caller. `cli`, without a key: a command beside the service. */
   actor: Schema.Struct({
     key_id: Schema.NullOr(Schema.String),

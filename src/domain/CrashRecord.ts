@@ -1,6 +1,7 @@
 /** Records of crashes (life.md, "Crashes"). */
 import { Schema } from "effect"
 import { cleanText, ExitCode, NodeText, NodeTime } from "./NodeText.ts"
+import { TimeText } from "./nowText.ts"
 import { RestartState } from "./Restart.ts"
 
 /** Console lines of a crash record. */
@@ -46,8 +47,8 @@ const fields = {
   signal: Schema.optionalKey(Schema.String),
   out_of_memory: Schema.Boolean,
   /** RFC 3339; null: the node did not report it. */
-  started_at: Schema.NullOr(Schema.String),
-  crashed_at: Schema.String,
+  started_at: Schema.NullOr(TimeText),
+  crashed_at: TimeText,
   uptime_seconds: Schema.NullOr(Schema.Finite),
   /** The restart that follows, or why there is none any more; null: the server is not restarted after crashes. */
   restart: Schema.NullOr(RestartState)

@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 
 /** Form of blueprint, mixin and software ids (blueprints.md). */
-export const definitionIdPattern = /^[a-z0-9][a-z0-9_-]{0,62}$/
+export const definitionIdPattern = /^[a-z0-9][a-z0-9_-]{0,62}$/u
 
 /** Id of a blueprint, mixin or software. */
 export const DefinitionId = Schema.String.check(

@@ -1,16 +1,17 @@
 import { Schema } from "effect"
 import { keyGrantFields } from "./KeyScope.ts"
+import { TimeText } from "./nowText.ts"
 
 /** An API key in lists; times RFC 3339 in UTC. */
 export const Key = Schema.Struct({
   id: Schema.String,
   name: Schema.String,
   ...keyGrantFields,
-  created_at: Schema.String,
+  created_at: TimeText,
   /** Null: never. */
-  expires_at: Schema.NullOr(Schema.String),
+  expires_at: Schema.NullOr(TimeText),
   /** Null: the key is not revoked. */
-  revoked_at: Schema.NullOr(Schema.String)
+  revoked_at: Schema.NullOr(TimeText)
 }).annotate({ identifier: "Key" })
 export type Key = typeof Key.Type
 

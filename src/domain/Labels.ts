@@ -4,7 +4,9 @@ import { Record, Schema } from "effect"
 export const MAX_LABELS = 32
 
 export const LabelKey = Schema.String.check(
-  Schema.isPattern(/^[a-z0-9][a-z0-9._/-]{0,62}$/, { expected: "a label key ([a-z0-9]([a-z0-9._/-]{0,62}))" })
+  Schema.isPattern(/^[a-z0-9][a-z0-9._/-]{0,62}$/u, {
+    expected: "a label key ([a-z0-9]([a-z0-9._/-]{0,62}))"
+  })
 )
 
 /** No control or format characters except the joiners of scripts and emoji, no separators, no half surrogate pairs. */

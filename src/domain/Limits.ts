@@ -8,7 +8,7 @@ const boundedInt = (minimum: number, maximum: number) =>
 
 /** A cpuset list such as `0-3,6`; empty: every thread. */
 export const CpuSet = Schema.String.check(
-  Schema.isPattern(/^(?:\d{1,4}(?:-\d{1,4})?(?:,\d{1,4}(?:-\d{1,4})?)*)?$/, {
+  Schema.isPattern(/^(?:\d{1,4}(?:-\d{1,4})?(?:,\d{1,4}(?:-\d{1,4})?)*)?$/u, {
     expected: 'a cpuset such as "0-3,6"'
   })
 )

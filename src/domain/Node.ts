@@ -1,6 +1,7 @@
 import { Schema } from "effect"
 import { NodeId } from "./Id.ts"
 import { MigrationProgress } from "./Migration.ts"
+import { TimeText } from "./nowText.ts"
 
 /** A node in a list (contract 2.1). */
 export const Node = Schema.Struct({
@@ -37,7 +38,7 @@ export const NodeDetail = Schema.Struct({
   unreachable: Schema.optionalKey(Schema.String),
   /** The reason why no key of the node is valid; absent: a key is valid. */
   key: Schema.optionalKey(Schema.Literals(["revoked", "expired"])),
-  last_seen_at: Schema.NullOr(Schema.String),
+  last_seen_at: Schema.NullOr(TimeText),
   version: Schema.String,
   capacity: Capacity,
   committed: Capacity,

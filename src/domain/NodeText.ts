@@ -1,5 +1,6 @@
 /** The fields of messages from nodes: bounded text without control characters, bounded counts, times in one form. */
 import { Option, Schema, SchemaGetter } from "effect"
+import { TimeText } from "./nowText.ts"
 
 /** The longest text of a node, in UTF-16 code units. Console lines have a bound of their own. */
 export const NODE_TEXT_LENGTH = 1024
@@ -81,7 +82,7 @@ export const timeText = (text: string): string | undefined => {
 }
 
 /** An optional time of a node in the contract's form. Decoding drops a text that is not a time. */
-export const NodeTime = Schema.optionalKey(Schema.String).pipe(
+export const NodeTime = Schema.optionalKey(TimeText).pipe(
   Schema.decodeTo(Schema.optionalKey(Schema.String), {
     decode: SchemaGetter.transformOptional((given: Option.Option<string>) =>
       Option.flatMap(given, (text) => Option.fromUndefinedOr(timeText(text)))
@@ -91,7 +92,7 @@ export const NodeTime = Schema.optionalKey(Schema.String).pipe(
 )
 
 /** A required time of a node in the contract's form. Decoding reads a text that is not a time as 1970. */
-export const NodeCertainTime = Schema.String.pipe(
+export const NodeCertainTime = TimeText.pipe(
   Schema.decodeTo(Schema.String, {
     decode: SchemaGetter.transform((text) => timeText(text) ?? isoOf(0)),
     encode: SchemaGetter.passthrough()

@@ -7,11 +7,11 @@ import { StopTimeout } from "./Software.ts"
 
 /** Name of an environment variable. */
 export const EnvName = Schema.String.check(
-  Schema.isPattern(/^[A-Za-z_][A-Za-z0-9_]{0,255}$/, { expected: "the name of an environment variable" })
+  Schema.isPattern(/^[A-Za-z_][A-Za-z0-9_]{0,255}$/u, { expected: "the name of an environment variable" })
 )
 /** Value of an environment variable: anything but NUL. */
 export const EnvValue = Schema.String.check(
-  Schema.isPattern(/^[^\0]*$/, { expected: "a value without NUL" }),
+  Schema.isPattern(/^[^\0]*$/u, { expected: "a value without NUL" }),
   Schema.isMaxLength(32_768)
 )
 
@@ -48,12 +48,12 @@ export const ConfigOverride = Schema.Struct({
 
 /** Version of a software: anything printable on one line. */
 export const VersionText = Schema.String.check(
-  Schema.isPattern(/^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$/, { expected: "a version such as 1.21.11" })
+  Schema.isPattern(/^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$/u, { expected: "a version such as 1.21.11" })
 )
 
 /** Reference of a container image; a `~` before it: the image is only on the node, and never pulled. */
 export const ImageReference = Schema.String.check(
-  Schema.isPattern(/^~?[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}$/, { expected: "an image reference" })
+  Schema.isPattern(/^~?[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}$/u, { expected: "an image reference" })
 )
 
 /** Returns a text that can only be an image reference: a mistyped key has none of its signs. */
@@ -62,16 +62,19 @@ export const referenceOf = (text: string): string | undefined =>
 
 /** Key of a software's images, such as `java_21` or `Java 21`. */
 export const ImageKey = Schema.String.check(
-  Schema.isPattern(/^[A-Za-z0-9](?:[\w .,:()+/@-]{0,126}[\w.,:()+/@-])?$/, {
+  Schema.isPattern(/^[A-Za-z0-9](?:[\w .,:()+/@-]{0,126}[\w.,:()+/@-])?$/u, {
     expected: "a name such as java_21"
   })
 )
 
 /** Reference of a container image, or a key of the software's images. */
 export const ImageText = Schema.String.check(
-  Schema.isPattern(/^(?:~?[A-Za-z0-9][\w./:@-]{0,511}|[A-Za-z0-9](?:[\w .,:()+/@-]{0,126}[\w.,:()+/@-])?)$/, {
-    expected: "an image reference or key"
-  })
+  Schema.isPattern(
+    /^(?:~?[A-Za-z0-9][\w./:@-]{0,511}|[A-Za-z0-9](?:[\w .,:()+/@-]{0,126}[\w.,:()+/@-])?)$/u,
+    {
+      expected: "an image reference or key"
+    }
+  )
 )
 
 /** A value of a change; null removes the override. */

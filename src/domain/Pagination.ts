@@ -9,8 +9,14 @@ export const Pagination = Schema.Struct({
 }).annotate({ identifier: "Pagination" })
 export type Pagination = typeof Pagination.Type
 
-export const Paginated = <S extends Schema.Top>(item: S) =>
-  Schema.Struct({ meta: Schema.Struct({ pagination: Pagination }), data: Schema.Array(item) })
+const PageMeta = Schema.Struct({ pagination: Pagination }).annotate({ identifier: "PageMeta" })
+
+/** A page of items. @param identifier of the schema */
+export const Paginated = <S extends Schema.Top>(identifier: string, item: S) =>
+  Schema.Struct({ meta: PageMeta, data: Schema.Array(item) }).annotate({ identifier })
+
+/** A page of lines. */
+export const LinePage = Paginated("LinePage", Schema.String)
 
 /** A page and the number of all items. */
 export interface Page<A> {

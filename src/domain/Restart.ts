@@ -4,8 +4,8 @@ import { NodeCount, NodeText } from "./NodeText.ts"
 
 /** A restart that is pending, `next_at` in RFC 3339; or the reason why there is none any more. */
 export const RestartState = Schema.Union([
-  Schema.Struct({ attempt: NodeCount, next_at: NodeText }),
-  Schema.Struct({ given_up: Schema.Literal(true), reason: NodeText })
+  Schema.Struct({ attempt: NodeCount, next_at: NodeText }).annotate({ identifier: "PendingRestart" }),
+  Schema.Struct({ given_up: Schema.Literal(true), reason: NodeText }).annotate({ identifier: "NoRestart" })
 ]).annotate({ identifier: "RestartState" })
 export type RestartState = typeof RestartState.Type
 

@@ -2,6 +2,7 @@
 import { Schema } from "effect"
 import { DefinitionChange } from "./DefinitionChange.ts"
 import { ServerId } from "./Id.ts"
+import { TimeText } from "./nowText.ts"
 
 /**
  * - `planned`: the leader has not begun
@@ -19,7 +20,7 @@ export const RolloutState = Schema.Literals([
   "failed",
   "rolled_back",
   "aborted"
-]).annotate({ identifier: "RolloutState" })
+])
 export type RolloutState = typeof RolloutState.Type
 
 /** Whether a rollout is over. */
@@ -59,8 +60,8 @@ export const RolloutRecord = Schema.Struct({
   /** Why the rollout is paused, or rolls back. */
   reason: Schema.NullOr(Schema.String),
   /** RFC 3339, UTC, milliseconds. */
-  created_at: Schema.String,
-  finished_at: Schema.NullOr(Schema.String),
+  created_at: TimeText,
+  finished_at: Schema.NullOr(TimeText),
   /** The id of the key that has created it; null: an earlier version did not record it. */
   created_by: Schema.NullOr(Schema.String)
 })
@@ -102,7 +103,9 @@ export type RolloutServer = typeof RolloutServer.Type
 /** Servers of a rollout by phase. */
 export type RolloutCounts = Readonly<Record<RolloutPhase, number>>
 
-export const RolloutFailure = Schema.Struct({ server_id: ServerId, reason: Schema.String })
+export const RolloutFailure = Schema.Struct({ server_id: ServerId, reason: Schema.String }).annotate({
+  identifier: "RolloutFailure"
+})
 export type RolloutFailure = typeof RolloutFailure.Type
 
 /** A rollout, as its callers see it. */
@@ -123,8 +126,8 @@ export const Rollout = Schema.Struct({
   /** The first 100. */
   failed: Schema.Array(RolloutFailure),
   failed_total: Schema.Int,
-  created_at: Schema.String,
-  finished_at: Schema.optionalKey(Schema.String)
+  created_at: TimeText,
+  finished_at: Schema.optionalKey(TimeText)
 }).annotate({ identifier: "Rollout" })
 export type Rollout = typeof Rollout.Type
 
@@ -140,7 +143,7 @@ export const RolloutPlan = Schema.Struct({
       changes: Schema.Array(DefinitionChange),
       /** Why the server has no definition: the rollout is refused. */
       problem: Schema.optionalKey(Schema.String)
-    })
+    }).annotate({ identifier: "PlannedChange" })
   )
 }).annotate({ identifier: "RolloutPlan" })
 export type RolloutPlan = typeof RolloutPlan.Type

@@ -6,6 +6,7 @@ import { InstallPhase, InstallState } from "./InstallState.ts"
 import { Labels } from "./Labels.ts"
 import { Limits } from "./Limits.ts"
 import { NodeCount, NodeShare, NodeText } from "./NodeText.ts"
+import { TimeText } from "./nowText.ts"
 import { Overrides } from "./Overrides.ts"
 import { RestartState } from "./Restart.ts"
 import { ServerDefinition } from "./ServerDefinition.ts"
@@ -51,7 +52,7 @@ export const withoutNulls = (stats: ServerStats): ServerStats => ({
 })
 
 /** The address and port of a named port. */
-const NamedPort = Schema.Struct({ ip: Schema.String, port: Schema.Int })
+const NamedPort = Schema.Struct({ ip: Schema.String, port: Schema.Int }).annotate({ identifier: "NamedPort" })
 
 /** Server summary (contract 2.3); the fields from `status` on only with `include=` (life.md, "Reading"). */
 export const Server = Schema.Struct({
@@ -74,7 +75,7 @@ export const Server = Schema.Struct({
   last_crash: Schema.optionalKey(Schema.NullOr(CrashSummary)),
   ports: Schema.optionalKey(Schema.Record(Schema.String, NamedPort)),
   /** RFC 3339; null: the server does not expire. */
-  expires_at: Schema.optionalKey(Schema.NullOr(Schema.String)),
+  expires_at: Schema.optionalKey(Schema.NullOr(TimeText)),
   /** Null: no restart is pending or given up. */
   restart: Schema.optionalKey(Schema.NullOr(RestartState)),
   /** `outdated`: today's blueprint and software resolve to another definition. */
@@ -89,8 +90,8 @@ export const Server = Schema.Struct({
       description: "Paths of the changes that a server which is up gets at its next start."
     })
   ),
-  updated_at: Schema.optionalKey(Schema.String),
-  created_at: Schema.optionalKey(Schema.String),
+  updated_at: Schema.optionalKey(TimeText),
+  created_at: Schema.optionalKey(TimeText),
   stats: Schema.optionalKey(Schema.NullOr(ServerStats))
 }).annotate({ identifier: "Server" })
 export type Server = typeof Server.Type
@@ -145,13 +146,13 @@ export const ServerRecord = Schema.Struct({
   /** Sequence of the last report that was applied; an equal or lower one is a repetition. */
   last_sequence: Schema.Int,
   /** RFC 3339, UTC, milliseconds. */
-  created_at: Schema.String,
+  created_at: TimeText,
   /** The time of the last change. */
-  updated_at: Schema.String,
+  updated_at: TimeText,
   name: Schema.optionalKey(Schema.String),
   labels: Labels,
   /** The time at which the server is deleted; absent: never. */
-  expires_at: Schema.optionalKey(Schema.String),
+  expires_at: Schema.optionalKey(TimeText),
   /** The id of the key that has created the server; absent: an earlier version did not record it. */
   created_by: Schema.optionalKey(Schema.String)
 })

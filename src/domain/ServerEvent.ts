@@ -2,6 +2,7 @@ import { Schema } from "effect"
 import { InstallPhase } from "./InstallState.ts"
 import { InstallStepName } from "./InstallStep.ts"
 import { ExitCode, NodeText } from "./NodeText.ts"
+import { TimeText } from "./nowText.ts"
 import { Server, ServerStats } from "./Server.ts"
 import { ServerStatus } from "./ServerStatus.ts"
 
@@ -38,8 +39,11 @@ export const InstallProgress = Schema.Struct({
 export type InstallProgress = typeof InstallProgress.Type
 
 /** Payload of an `expiring` event: when the server is deleted, RFC 3339. */
-export const Expiring = Schema.Struct({ expires_at: Schema.String }).annotate({ identifier: "Expiring" })
+export const Expiring = Schema.Struct({ expires_at: TimeText }).annotate({ identifier: "Expiring" })
 export type Expiring = typeof Expiring.Type
+
+/** The name of a topic's messages in the OpenAPI document, such as `StatusEvent`. */
+export const eventName = (topic: Topic): string => `${topic.charAt(0).toUpperCase()}${topic.slice(1)}Event`
 
 const message = <T extends Topic, S extends Schema.Top>(topic: T, payload: S) =>
   Schema.Struct({
@@ -53,11 +57,11 @@ const message = <T extends Topic, S extends Schema.Top>(topic: T, payload: S) =>
         })
       ),
       time: Schema.optionalKey(
-        Schema.String.annotate({ description: "With `include=time`: commit time, RFC 3339 in UTC." })
+        TimeText.annotate({ description: "With `include=time`: commit time, RFC 3339 in UTC." })
       )
     }),
     Cursor: Schema.optionalKey(Schema.Int)
-  })
+  }).annotate({ identifier: eventName(topic) })
 
 /**
  * Message shape of both streams (contract 6.1). `Cursor` is present only if the stream resumes; `server` and `time` are

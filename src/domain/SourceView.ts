@@ -1,4 +1,5 @@
 import { Schema } from "effect"
+import { TimeText } from "./nowText.ts"
 
 /** A git repository of definitions, as its route shows it: the settings and the last result. */
 export const SourceView = Schema.Struct({
@@ -13,7 +14,7 @@ export const SourceView = Schema.Struct({
   /** The commit whose files are in place; null: none yet. */
   commit: Schema.NullOr(Schema.String),
   /** The time at which the files were put in place, RFC 3339. */
-  synced_at: Schema.NullOr(Schema.String),
+  synced_at: Schema.NullOr(TimeText),
   /** The reason why the last sync failed; null: it succeeded. */
   error: Schema.NullOr(Schema.String)
 }).annotate({ identifier: "Source" })

@@ -1,10 +1,11 @@
 import { Schema } from "effect"
 import { labelCondition, PrintableText } from "./Labels.ts"
 import { NodeText } from "./NodeText.ts"
+import { TimeText } from "./nowText.ts"
 
 /** Id of a webhook: made by the service, or given by the file. */
 export const WebhookId = Schema.String.check(
-  Schema.isPattern(/^[a-z0-9][a-z0-9_-]{0,62}$/, {
+  Schema.isPattern(/^[a-z0-9][a-z0-9_-]{0,62}$/u, {
     expected: "an id such as crash-alerts ([a-z0-9][a-z0-9_-]{0,62})"
   })
 ).pipe(Schema.brand("WebhookId"))
@@ -63,8 +64,8 @@ export const Webhook = Schema.Struct({
   state: Schema.Literals(["active", "retrying", "parked"]),
   /** Events up to this cursor are delivered. */
   cursor: Schema.Int,
-  created_at: Schema.String,
-  failing_since: Schema.optionalKey(Schema.String),
+  created_at: TimeText,
+  failing_since: Schema.optionalKey(TimeText),
   /** Why the last delivery failed. */
   failure: Schema.optionalKey(Schema.String)
 }).annotate({ identifier: "Webhook" })
@@ -78,7 +79,7 @@ export const WebhookDelivery = Schema.Struct({
   cursor: Schema.NullOr(Schema.Int),
   server_id: Schema.NullOr(Schema.String),
   topic: Schema.String,
-  at: Schema.String,
+  at: TimeText,
   duration_ms: Schema.Int,
   /** Status of the response; absent: there was none. */
   status: Schema.optionalKey(Schema.Int),

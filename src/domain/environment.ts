@@ -34,7 +34,7 @@ export const ofDaemon = `the variables ${OWN} are the daemon's`
 
 /** Name of a variable of a server. */
 export const VariableName = Schema.String.check(
-  Schema.isPattern(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/, {
+  Schema.isPattern(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/u, {
     expected: "the name of an environment variable: at most 128 characters from A-Za-z0-9_, no digit first"
   })
 )
@@ -49,7 +49,7 @@ export const VariableValue = Schema.String.check(
 
 /** An entry of `env-allow`: the name of a variable, or a prefix and `*`. */
 export const VariablePattern = Schema.String.check(
-  Schema.isPattern(/^[A-Za-z_][A-Za-z0-9_]{0,127}\*?$/, {
+  Schema.isPattern(/^[A-Za-z_][A-Za-z0-9_]{0,127}\*?$/u, {
     expected: "the name of an environment variable, or the beginning of names and *"
   })
 )

@@ -4,7 +4,7 @@ import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { createViteServer } from "vitest/node"
 import { chromium, chromiumNote, openPage } from "../support/browser.ts"
-import { startChild } from "../support/child.ts"
+import { runToEnd as run, startChild } from "../support/child.ts"
 import { writeFiles } from "../support/definitions.ts"
 import { printed, root } from "../support/docs.ts"
 import { eventually } from "../support/eventually.ts"
@@ -13,16 +13,6 @@ import { startService } from "../support/Service.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 const README = "src/client/README.md"
-
-/** Runs a program to its end and returns its output. */
-const run = Effect.fnUntraced(function* (
-  command: readonly [string, ...ReadonlyArray<string>],
-  options: { readonly cwd: string; readonly env?: Record<string, string> }
-) {
-  const child = yield* startChild(command, options)
-  assert.strictEqual(yield* child.exited("180 seconds"), 0, child.output())
-  return child.stdout()
-}, Effect.scoped)
 
 const tsconfig = (options: Readonly<Record<string, unknown>>) =>
   JSON.stringify({

@@ -117,3 +117,19 @@ export const startChild = (
         )
     }
   })
+
+/** Runs a program to its end and returns its output; fails if the program does. */
+export const runToEnd = Effect.fnUntraced(function* (
+  command: readonly [string, ...ReadonlyArray<string>],
+  options: { readonly cwd: string; readonly env?: Record<string, string> },
+  within: `${number} seconds` = "180 seconds"
+) {
+  const child = yield* startChild(command, options)
+  const code = yield* child.exited(within)
+  if (code !== 0) {
+    return yield* new ServiceFailed({
+      message: `${command.join(" ")} ended with ${code}:\n${child.output()}`
+    })
+  }
+  return child.stdout()
+}, Effect.scoped)

@@ -1,0 +1,168 @@
+/**
+ * Shapes the OpenAPI document that Effect derives, so that generators make plain clients of it: one schema per thing, one
+ * error body, one type of success per operation.
+ */
+import { Record } from "effect"
+import { reasonPhrases } from "../../domain/ApiError.ts"
+import { eventName, Topic } from "../../domain/ServerEvent.ts"
+import {
+  isNull,
+  isObject,
+  type JsonObject,
+  mapValues,
+  plain,
+  replacements,
+  SCHEMAS,
+  schemaRef,
+  withWidest
+} from "./schemas.ts"
+
+/** The meaning of each status with which a request fails (contract, section 7; decisions, section 1). */
+const meanings: Readonly<Record<string, string>> = {
+  401: "The key is missing, unknown, revoked or expired.",
+  403: "The key lacks the scope or right that `detail` names.",
+  404: "The thing that the request names does not exist, or the key may not read it.",
+  409: "The request does not fit the current state.",
+  410: "The cursor is older than the retained journal; `hint` has the next step.",
+  413: "The body is larger than the service accepts.",
+  422: "The request cannot be read; `detail` has the reasons.",
+  426: "The path speaks WebSocket only.",
+  429: "Too many requests; `Retry-After` has the seconds to wait.",
+  500: "The service failed; its log has the cause under `request_id`.",
+  502: "The node, or a git repository of definitions, returned an error.",
+  503: "The service cannot carry out the request now; `hint` says whether anything was changed.",
+  504: "The request took too long.",
+  507: "The disk of the database is full; nothing was changed."
+}
+
+/** The body of every failure (contract, section 7). */
+const ErrorBody = {
+  type: "object",
+  description: "The body of every failure.",
+  properties: {
+    code: { type: "string", enum: Object.keys(reasonPhrases), description: "The HTTP status." },
+    status: { type: "string", enum: Object.values(reasonPhrases), description: "Its reason phrase." },
+    detail: { type: "string", description: "Why the request failed, with the value." },
+    hint: { type: "string", description: "The next step." },
+    request_id: { type: "string", description: "The id of the request, as in the log of the service." }
+  },
+  required: ["code", "status", "detail", "hint", "request_id"],
+  additionalProperties: false
+}
+
+const errorResponses = Record.map(meanings, (description) => ({
+  description,
+  content: { "application/json": { schema: schemaRef("Error") } }
+}))
+
+/** A stream is text to generated clients; `ServerEvent` is the shape of its messages. */
+const streamResponse = {
+  description: "Server-Sent Events; `data` of each is a `ServerEvent` as JSON.",
+  content: { "text/event-stream": { schema: { type: "string" } } }
+}
+
+const contentOf = (part: unknown): JsonObject => mapValues(isObject(part) ? part.content : {}, (item) => item)
+
+/**
+ * Returns the responses of an operation. A generated client returns the lowest success: a `200` with another body than
+ * `201` or `202` is the preview of `dry_run=true` and stands as `2XX`.
+ */
+const plainResponses = (responses: JsonObject): JsonObject => {
+  const done = ["201", "202"].find((status) => status in responses)
+  const isPreview =
+    done !== undefined &&
+    JSON.stringify(contentOf(responses[200])) !== JSON.stringify(contentOf(responses[done]))
+  return Object.fromEntries(
+    Object.entries(responses).map(([status, response]) => {
+      if (status in meanings) return [status, { $ref: `#/components/responses/${status}` }]
+      if ("text/event-stream" in contentOf(response)) return [status, streamResponse]
+      return [status === "200" && isPreview ? "2XX" : status, response]
+    })
+  )
+}
+
+/** Moves what describes a parameter from its schema to the parameter, where tools look for it. */
+const plainParameter = (parameter: unknown): unknown => {
+  if (!isObject(parameter) || !isObject(parameter.schema)) return parameter
+  const { explode, description, ...schema } = parameter.schema
+  return { ...parameter, description, schema, ...(explode === undefined ? {} : { explode }) }
+}
+
+/** A body that may be absent is one schema that is not required. */
+const plainBody = (body: unknown): JsonObject => {
+  const schemas = mapValues(contentOf(body), (media) => (isObject(media) ? media.schema : undefined))
+  const optional = Object.values(schemas).some(
+    (schema) => isObject(schema) && Array.isArray(schema.anyOf) && schema.anyOf.some(isNull)
+  )
+  if (!optional) return mapValues(body, (item) => item)
+  const first = (schema: unknown) =>
+    isObject(schema) && Array.isArray(schema.anyOf) ? schema.anyOf[0] : schema
+  return { content: mapValues(schemas, (schema) => ({ schema: first(schema) })), required: false }
+}
+
+const IDS_ONLY = "ids_only"
+const isIdsOnly = (parameter: unknown): boolean => isObject(parameter) && parameter.name === IDS_ONLY
+
+/** The response of a list without `ids_only`: generated clients have one type for it. */
+const wholeItems = (response: unknown): JsonObject => ({
+  ...mapValues(response, (item) => item),
+  content: mapValues(contentOf(response), (media) => {
+    const schema = isObject(media) ? media.schema : undefined
+    return { schema: isObject(schema) && Array.isArray(schema.anyOf) ? schema.anyOf[0] : schema }
+  })
+})
+
+const plainOperation = (operation: unknown): unknown => {
+  if (!isObject(operation)) return operation
+  const parameters: ReadonlyArray<unknown> = Array.isArray(operation.parameters) ? operation.parameters : []
+  const responses = plainResponses(mapValues(operation.responses, (item) => item))
+  const shaped = {
+    ...operation,
+    parameters: parameters.filter((parameter) => !isIdsOnly(parameter)).map(plainParameter),
+    responses,
+    ...(operation.requestBody === undefined ? {} : { requestBody: plainBody(operation.requestBody) })
+  }
+  return parameters.some(isIdsOnly)
+    ? {
+        ...shaped,
+        description:
+          "With `?ids_only=true` the response is an array of ids. The parameter is left out here, so that generated clients have one type of response.",
+        responses: { ...responses, 200: wholeItems(responses[200]) }
+      }
+    : shaped
+}
+
+/** The union of messages, which readers tell apart by `Topic`. */
+const ServerEvent = {
+  oneOf: Topic.literals.map((topic) => schemaRef(eventName(topic))),
+  discriminator: {
+    propertyName: "Topic",
+    mapping: Object.fromEntries(Topic.literals.map((topic) => [topic, SCHEMAS + eventName(topic)]))
+  }
+}
+
+/** Returns the document in the form that generators use. */
+export const forGenerators = (document: JsonObject): JsonObject => {
+  const components = mapValues(document.components, (item) => item)
+  const schemas = withWidest(mapValues(components.schemas, (item) => item))
+  const names = replacements(schemas)
+  const paths = mapValues(plain(names)(document.paths), (path) => mapValues(path, plainOperation))
+  const kept = Object.entries(schemas).filter(([name]) => !(name in names))
+  const named = Record.map(Object.fromEntries(kept), plain(names))
+  const used = JSON.stringify([paths, named, ServerEvent])
+  return {
+    ...document,
+    servers: [{ url: "/" }],
+    paths,
+    components: {
+      schemas: {
+        ...Object.fromEntries(Object.entries(named).filter(([name]) => used.includes(`"${SCHEMAS}${name}"`))),
+        ServerEvent,
+        Error: ErrorBody
+      },
+      responses: errorResponses,
+      // Lower case: tools then offer a field for the key.
+      securitySchemes: { bearer: { type: "http", scheme: "bearer", description: "An API key." } }
+    }
+  }
+}

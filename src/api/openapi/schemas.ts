@@ -1,0 +1,147 @@
+/** Rewrites the schemas of the OpenAPI document, so that every language has plain types for them. */
+import { Predicate, Record, type Schema } from "effect"
+
+export type JsonObject = Readonly<Record<string, unknown>>
+
+export const isObject = (value: unknown): value is JsonObject =>
+  Predicate.isObject(value) && !Array.isArray(value)
+
+/** Maps the values of an object; anything else counts as an empty one. */
+export const mapValues = (value: unknown, f: (item: unknown, key: string) => unknown): JsonObject =>
+  isObject(value) ? Record.map(value, f) : {}
+
+/** The key of the annotation of {@link describedAs}. */
+export const DESCRIBED_AS = "x-described-as"
+
+/**
+ * Annotates a text with the schema of its content: a query parameter is text to the service, and an integer, a boolean
+ * or a list to its caller.
+ */
+export const describedAs = (schema: { readonly [key: string]: Schema.Json }) => ({ [DESCRIBED_AS]: schema })
+
+export const isNull = (schema: unknown): boolean => isObject(schema) && schema.type === "null"
+
+/** Writes `anyOf: [X, null]` as X of two types. A reference stays in its union, which generators know. */
+const withNull = (schema: JsonObject): JsonObject => {
+  const { anyOf, ...rest } = schema
+  if (!Array.isArray(anyOf) || anyOf.length !== 2 || !anyOf.some(isNull)) return schema
+  const other: unknown = anyOf.find((member) => !isNull(member))
+  if (!isObject(other) || typeof other.type !== "string") return schema
+  const values = Array.isArray(other.enum) ? { enum: [...other.enum, null] } : {}
+  return { ...rest, ...other, type: [other.type, "null"], ...values }
+}
+
+const LARGEST_INT32 = 2 ** 31 - 1
+
+/** Removes the value of a boolean that has only one: few languages have a type for it. */
+const withoutSingleValue = (schema: JsonObject): JsonObject => {
+  const { enum: values, ...rest } = schema
+  return schema.type === "boolean" && values !== undefined ? rest : schema
+}
+
+/** Writes a field that is always null as an object that may be null: few languages have a type for null. */
+const withoutBareNull = (fields: JsonObject): JsonObject =>
+  Record.map(fields, (field) =>
+    isNull(field) ? { type: ["object", "null"], description: "Always null." } : field
+  )
+
+/** Adds the width of a number. The bounds of exact integers in JavaScript say nothing to other languages. */
+const withWidth = (schema: JsonObject): JsonObject => {
+  const isLiteral = Array.isArray(schema.enum) && schema.enum.every(Number.isInteger)
+  if (schema.type === "number" && !isLiteral) return { ...schema, format: "double" }
+  if (schema.type !== "integer" && schema.type !== "number") return schema
+  const isSmall = [schema.minimum, schema.maximum].every(
+    (bound) => typeof bound === "number" && Math.abs(bound) <= LARGEST_INT32
+  )
+  const kept = Object.entries(schema).filter(
+    ([, value]) => Math.abs(Number(value)) !== Number.MAX_SAFE_INTEGER
+  )
+  return { ...Object.fromEntries(kept), type: "integer", format: isSmall || isLiteral ? "int32" : "int64" }
+}
+
+/** Removes patterns with classes of characters by property: regular expressions of many languages lack them. */
+const withoutUnicodePattern = (schema: JsonObject): JsonObject => {
+  const { pattern, ...rest } = schema
+  return typeof pattern === "string" && /\\p/i.test(pattern) ? rest : schema
+}
+
+/** Writes an object whose keys match one pattern as a map, for which every language has a type. */
+const asMap = (schema: JsonObject): JsonObject => {
+  const { patternProperties, ...rest } = schema
+  const [only, ...others] = isObject(patternProperties) ? Object.entries(patternProperties) : []
+  if (only === undefined || others.length > 0) return schema
+  const [pattern, additionalProperties] = only
+  return { ...rest, propertyNames: { type: "string", pattern }, additionalProperties }
+}
+
+const withDescribed = (schema: JsonObject): JsonObject => {
+  const described = schema[DESCRIBED_AS]
+  return isObject(described) ? { ...described, description: schema.description } : schema
+}
+
+/** Keys whose values are data, not schemas. */
+const dataKeys = new Set(["examples", "default", "enum", DESCRIBED_AS])
+
+/** Rewrites every schema in a part of the document, and references by `names`. */
+export const plain =
+  (names: Readonly<Record<string, unknown>>) =>
+  (value: unknown): unknown => {
+    if (Array.isArray(value)) return value.map(plain(names))
+    if (!isObject(value)) return value
+    const named = typeof value.$ref === "string" ? names[value.$ref.slice(SCHEMAS.length)] : undefined
+    if (named !== undefined) return plain(names)(named)
+    const inner = Record.map(value, (item, key) => (dataKeys.has(key) ? item : plain(names)(item)))
+    const shaped = withNull(withWidth(withoutSingleValue(withoutUnicodePattern(asMap(withDescribed(inner))))))
+    return isObject(shaped.properties)
+      ? { ...shaped, properties: withoutBareNull(shaped.properties) }
+      : shaped
+  }
+
+export const SCHEMAS = "#/components/schemas/"
+export const schemaRef = (name: string) => ({ $ref: SCHEMAS + name })
+
+/** The name of a component without the number that Effect gives to a variant of it. */
+const baseOf = (name: string): string => name.replace(/_\d+$/, "")
+
+const isErrorBody = (schema: unknown): boolean =>
+  isObject(schema) && ["code", "hint"].every((field) => field in mapValues(schema.properties, (item) => item))
+
+/** What variants of a component have in common: all but examples, and whether a field may be null. */
+const shapeOf = (schema: unknown): unknown => {
+  if (Array.isArray(schema)) return schema.map(shapeOf)
+  if (!isObject(schema)) return typeof schema === "string" ? baseOf(schema) : schema
+  const { examples, ...rest } = schema
+  const { anyOf } = rest
+  const [only, ...others] = Array.isArray(anyOf) ? anyOf.filter((member) => !isNull(member)) : []
+  const shape = only !== undefined && others.length === 0 ? only : rest
+  return isObject(shape) ? mapValues(shape, shapeOf) : shape
+}
+
+const isSameShape = (one: unknown, other: unknown): boolean =>
+  JSON.stringify(shapeOf(one)) === JSON.stringify(shapeOf(other))
+
+/** Returns the components with one schema for variants of the same shape: the one that admits most. */
+export const withWidest = (schemas: JsonObject): JsonObject =>
+  Record.map(schemas, (schema, name) =>
+    Object.entries(schemas)
+      .filter(([other, variant]) => baseOf(other) === name && isSameShape(variant, schema))
+      .map(([, variant]) => variant)
+      .reduce((widest, variant) => (nullsIn(variant) > nullsIn(widest) ? variant : widest), schema)
+  )
+
+const nullsIn = (schema: unknown): number => JSON.stringify(schema).split('"null"').length
+
+/**
+ * Returns what stands for the components that get no name: a variant of the shape of its base, the union of a component
+ * with null, and the error bodies, which are one.
+ */
+export const replacements = (schemas: JsonObject): Readonly<Record<string, unknown>> =>
+  Object.fromEntries(
+    Object.entries(schemas).flatMap(([name, schema]) => {
+      if (isErrorBody(schema)) return [[name, schemaRef("Error")]]
+      const base = baseOf(name)
+      if (base !== name && isSameShape(schema, schemas[base])) return [[name, schemaRef(base)]]
+      const isInline = isObject(schema) && Array.isArray(schema.anyOf) && schema.anyOf.some(isNull)
+      return isInline ? [[name, schema]] : []
+    })
+  )
