@@ -90,7 +90,10 @@ export const plain =
     if (!isObject(value)) return value
     const named = typeof value.$ref === "string" ? names[value.$ref.slice(SCHEMAS.length)] : undefined
     if (named !== undefined) return plain(names)(named)
-    const inner = Record.map(value, (item, key) => (dataKeys.has(key) ? item : plain(names)(item)))
+    const inner = Record.map(value, (item, key) => {
+      if (key === "properties") return mapValues(item, plain(names))
+      return dataKeys.has(key) ? item : plain(names)(item)
+    })
     const shaped = withNull(withWidth(withoutSingleValue(withoutUnicodePattern(asMap(withDescribed(inner))))))
     return isObject(shaped.properties)
       ? { ...shaped, properties: withoutBareNull(shaped.properties) }
