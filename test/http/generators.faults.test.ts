@@ -5,6 +5,7 @@ import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { runToEnd } from "../support/child.ts"
 import { writeFiles } from "../support/definitions.ts"
+import { printed } from "../support/docs.ts"
 import { Muster } from "../support/Muster.ts"
 import type { Service } from "../support/Service.ts"
 import { installed } from "../support/servers.ts"
@@ -209,7 +210,7 @@ layer(Described.layer.pipe(Layer.provideMerge(service())), {
   describe.runIf(hasNpm)(`linters and types${named(hasNpm, "the npm registry")}`, slow, () => {
     it.effect("openapi-typescript makes types that compile; redocly and spectral find no error", () =>
       Effect.gen(function* () {
-        const { folder } = yield* Described
+        const { api, folder } = yield* Described
         const tools = yield* temporaryFolder
         yield* writeFiles(tools, {
           "package.json": JSON.stringify({ private: true }),
@@ -229,7 +230,8 @@ export { limit, server }
           ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", TYPES, ...LINTERS],
           inTools
         )
-        yield* runToEnd(["npx", "openapi-typescript", document, "-o", "muster.d.ts"], inTools)
+        const command = printed("docs/clients.md", "types").replace("http://127.0.0.1:5620", api.url)
+        yield* runToEnd(["sh", "-e", "-c", command], inTools)
         yield* runToEnd(
           ["npx", "tsc", "--noEmit", "--strict", "--skipLibCheck", "--target", "es2022", "use.ts"],
           inTools
