@@ -1,8 +1,7 @@
-import { Deferred, Effect, Exit, Queue, type Scope } from "effect"
+import { Deferred, Effect, type Scope } from "effect"
 import { DaemonRefused } from "../../api/Daemon.ts"
 import { DEFAULT_BACKOFF } from "../../domain/Blueprint.ts"
 import { changesBetween } from "../../domain/definitionChanges.ts"
-import type { ServerId } from "../../domain/Id.ts"
 import type { PowerAction, ServerSpec } from "../../domain/NodeMessages.ts"
 import { stopTimeoutOf } from "../../domain/ServerDefinition.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
@@ -21,28 +20,12 @@ import {
   withReport,
   withTaken
 } from "../state/ServerFile.ts"
-import { makeInstanceProcess, remainingMillis } from "./instanceProcess.ts"
-import { makeInstanceWork, type WorkExit } from "./instanceWork.ts"
-import type { RunEvent } from "./LiveRun.ts"
+import { makeInstanceProcess } from "./instanceProcess.ts"
+import { makeInstanceWork } from "./instanceWork.ts"
+import { remainingMillis } from "./LiveRun.ts"
+import { type Message, openMailbox, type Reply, replyWith } from "./mailbox.ts"
 import { powerDecision } from "./powerDecision.ts"
 import { serverUser } from "./serverUser.ts"
-
-type Reply = Deferred.Deferred<void, DaemonRefused>
-
-/** The messages of a server's fiber, which handles one at a time. */
-type Message =
-  | RunEvent
-  | {
-      readonly _tag: "Power"
-      readonly action: PowerAction
-      readonly wait_seconds: number
-      readonly reply: Reply
-    }
-  | { readonly _tag: "Reset" | "Reinstall" | "ShutDown"; readonly reply: Reply }
-  | { readonly _tag: "Hold"; readonly held: boolean; readonly reply: Reply }
-  | { readonly _tag: "Define"; readonly spec: ServerSpec; readonly reply: Reply }
-  | { readonly _tag: "RestartDue"; readonly at: number }
-  | { readonly _tag: "WorkDone"; readonly exit: WorkExit }
 
 /** A server of this node: a fiber that serialises all its operations. */
 export interface Instance {
@@ -80,26 +63,13 @@ export interface InstanceOptions {
 }
 
 const conflict = (detail: string, hint: string) => new DaemonRefused({ status: 409, detail, hint })
-const internalError = new DaemonRefused({
-  status: 500,
-  detail: "internal error of the node",
-  hint: "Read the log of the node."
-})
-const removed = (id: ServerId) =>
-  new DaemonRefused({
-    status: 404,
-    detail: `server not found: ${id}`,
-    hint: "Check whether the server still exists."
-  })
-
 /** Opens a server in the scope: adopts its process, continues unfinished work, then handles messages. */
 export const openInstance = Effect.fnUntraced(function* (options: InstanceOptions, scope: Scope.Scope) {
   const { console, file, files, folder, installer, replacePorts, runtime, sources } = options
   const { id } = file.get().spec
-  const inbox = yield* Queue.unbounded<Message>()
+  const mailbox = yield* openMailbox(id)
+  const { offer, request } = mailbox
   const adopted = yield* Deferred.make<void>()
-  let open = true
-  const offer = (message: Message) => Effect.asVoid(Queue.offer(inbox, message))
   const proc = makeInstanceProcess({
     file,
     files,
@@ -250,7 +220,7 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
   })
 
   const shutDown = Effect.gen(function* () {
-    open = false
+    mailbox.end()
     yield* work.interrupt
     yield* proc.destroy
     yield* console.end
@@ -292,33 +262,19 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
   const guarded = (what: string, effect: Effect.Effect<void>) =>
     Effect.catchCause(effect, (cause) => Effect.logError(`${what} failed`, cause))
 
-  /** Refuses the remaining messages, so that no caller waits for a closed server. */
-  const refuseQueued = Effect.gen(function* () {
-    open = false
-    for (const message of yield* Queue.clear(inbox)) {
-      if ("reply" in message) yield* Deferred.fail(message.reply, removed(id))
-    }
-  })
-
   const serve = Effect.gen(function* () {
     yield* guarded("adoption", proc.adopt)
     yield* Deferred.succeed(adopted, undefined)
     yield* guarded("resuming work", resume)
     yield* guarded("mounting the files", mountFiles)
-    while (open) {
-      const message = yield* Effect.interruptible(Queue.take(inbox))
+    while (mailbox.isOpen()) {
+      const message = yield* Effect.interruptible(mailbox.take)
       yield* guarded(message._tag, handle(message))
     }
-  }).pipe(Effect.ensuring(refuseQueued))
+  }).pipe(Effect.ensuring(mailbox.close))
   // Uninterruptible: a message is completed, also when the service stops.
   yield* Effect.forkIn(serve, scope, { uninterruptible: true })
 
-  const request = Effect.fnUntraced(function* (make: (reply: Reply) => Message) {
-    if (!open) return yield* removed(id)
-    const reply = yield* Deferred.make<void, DaemonRefused>()
-    yield* offer(make(reply))
-    return yield* Deferred.await(reply)
-  })
   const instance: Instance = {
     file,
     folder,
@@ -336,14 +292,3 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
   }
   return instance
 })
-
-/** Completes the reply with the outcome; a defect becomes a refusal, so that no caller waits forever. */
-const replyWith = (reply: Reply, effect: Effect.Effect<void, DaemonRefused>): Effect.Effect<void> =>
-  effect.pipe(
-    Effect.onExit((exit) =>
-      Exit.isSuccess(exit) || exit.cause.reasons.every((reason) => reason._tag === "Fail")
-        ? Deferred.done(reply, exit)
-        : Deferred.fail(reply, internalError)
-    ),
-    Effect.catchTag("DaemonRefused", () => Effect.void)
-  )

@@ -1,10 +1,9 @@
 import { join } from "node:path"
-import { Clock, Context, Deferred, Effect, Exit, Fiber, Layer, Scope } from "effect"
+import { Clock, Context, Deferred, Effect, Layer, Scope } from "effect"
 import { DaemonRefused } from "../../api/Daemon.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import { serverIdPattern } from "../../domain/Id.ts"
 import type { DaemonServer, ServerSpec } from "../../domain/NodeMessages.ts"
-import { stopTimeoutOf } from "../../domain/ServerDefinition.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import { makeKeyedLock } from "../../work/KeyedLock.ts"
 import { openConsoleLog } from "../console/ConsoleLog.ts"
@@ -12,14 +11,14 @@ import { sendReports, type Uplink } from "../controlPlane/ReportOutbox.ts"
 import { sendProgress } from "../controlPlane/sendProgress.ts"
 import { makeFolder, removeTree } from "../disk/fsio.ts"
 import { type FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
-import { hasFiles } from "../files/ownFiles.ts"
 import { Installer } from "../install/Installer.ts"
 import { Runtime } from "../runtime/Runtime.ts"
 import { createServerFile, daemonServer, newestDefinition, type ServerFile } from "../state/ServerFile.ts"
 import { watchDisks } from "./diskWatch.ts"
 import { makeFolderRemovals } from "./folderRemovals.ts"
 import { type Instance, openInstance } from "./Instance.ts"
-import { besideServers, type Departure, isKept, makeOrphanedServers } from "./orphanedServers.ts"
+import { type Entry, makeInstanceRemoval, stop } from "./instanceRemoval.ts"
+import { besideServers, type Departure, makeOrphanedServers } from "./orphanedServers.ts"
 import { RecentRemovals } from "./RecentRemovals.ts"
 import { refusals } from "./refusals.ts"
 import { isAside, readServers } from "./serverFolders.ts"
@@ -33,16 +32,6 @@ export interface InstancesOptions {
   readonly sources: FileSources
   /** Seconds between two measurements of disk usage. Default 30. */
   readonly diskCheckSeconds?: number
-}
-
-interface Entry {
-  readonly instance: Instance
-  readonly scope: Scope.Closeable
-  readonly reporter: Fiber.Fiber<never>
-  /** Whether the server was shut down, but its folder could not be renamed. */
-  ended: boolean
-  /** Set during a removal; completes when the folder is renamed. */
-  removed: Deferred.Deferred<void, DaemonRefused> | undefined
 }
 
 /** The longest wait for the adoption of processes at the start, in ms. */
@@ -205,70 +194,6 @@ export class Instances extends Context.Service<
           return daemonServer(state)
         })
 
-        const stop = Effect.fnUntraced(function* (instance: Instance) {
-          const { file } = instance
-          const wait_seconds = stopTimeoutOf(file.get().spec.definition)
-          yield* Effect.ignore(instance.power("stop", wait_seconds))
-          yield* Effect.sync(() => isUp(file.get().status)).pipe(
-            Effect.delay("50 millis"),
-            Effect.repeat({ while: (up) => up }),
-            Effect.timeoutOption((wait_seconds + 15) * 1000)
-          )
-        })
-
-        /** Moves the folder of a server away: to be deleted, or to the orphaned servers. */
-        const moveAway = Effect.fnUntraced(function* (id: ServerId, entry: Entry, departure?: Departure) {
-          const { file, folder } = entry.instance
-          if (departure !== undefined && isKept(file.get(), departure)) {
-            // Files that cannot be read are kept as well.
-            const found = yield* Effect.orElseSucceed(hasFiles(folder), () => true)
-            if (found) {
-              yield* orphans.keep(folder, file.get(), departure)
-              return yield* files.forget(folder)
-            }
-          }
-          yield* folderRemovals.begin(id, folder)
-        })
-
-        const removeEntry = Effect.fnUntraced(function* (id: ServerId, entry: Entry, departure?: Departure) {
-          if (departure !== undefined && !entry.ended) {
-            // The control plane must not receive further reports.
-            yield* Fiber.interrupt(entry.reporter)
-            yield* Effect.interruptible(stop(entry.instance))
-          }
-          if (!entry.ended) yield* entry.instance.shutDown
-          entry.ended = true
-          yield* Scope.close(entry.scope, Exit.void)
-          yield* Effect.mapError(files.close(entry.instance.folder), diskRefused)
-          yield* Effect.mapError(moveAway(id, entry, departure), diskRefused)
-          const { sequence, spec } = entry.instance.file.get()
-          entries.delete(id)
-          removals.add(id, now(), { sequence, arrival: spec.arrival })
-        })
-
-        const remove = Effect.fn("Instances.remove")(function* (id: ServerId, departure?: Departure) {
-          // Under the lock: waits for a creation in progress.
-          const find = Effect.sync(() => {
-            const found = entries.get(id)
-            if (found === undefined) removals.add(id, now())
-            return found
-          })
-          const entry = entries.get(id) ?? (yield* locks.withLock(id)(find))
-          if (entry === undefined) return
-          if (entry.removed !== undefined) return yield* Deferred.await(entry.removed)
-          const removed = yield* Deferred.make<void, DaemonRefused>()
-          entry.removed = removed
-          const work = removeEntry(id, entry, departure).pipe(
-            Effect.onExit((exit) => {
-              entry.removed = undefined
-              return Deferred.done(removed, exit)
-            }),
-            Effect.uninterruptible
-          )
-          // Forked: a stop may take longer than the caller waits, and continues without the caller.
-          yield* departure === undefined ? work : Effect.flatMap(Effect.forkIn(work, parent), Fiber.join)
-        })
-
         const get = Effect.fnUntraced(function* (id: ServerId) {
           const entry = entries.get(id)
           return entry === undefined || entry.removed !== undefined ? yield* notFound(id) : entry.instance
@@ -297,6 +222,17 @@ export class Instances extends Context.Service<
         for (const { file } of found) yield* Effect.ignore(installer.find(file.get().spec))
         const { collect } = installer
         const folderRemovals = yield* makeFolderRemovals({ serversDir, files, runtime, collect })
+        const remove = makeInstanceRemoval({
+          entries,
+          files,
+          folderRemovals,
+          locks,
+          now,
+          orphans,
+          parent,
+          refused: diskRefused,
+          removals
+        })
         const known = new Set<string>(found.map((server) => server.id))
         for (const name of yield* runtime.alive) {
           if (known.has(name)) continue

@@ -1,5 +1,5 @@
 import { watch } from "node:fs"
-import { Effect, Exit, Latch, Scope } from "effect"
+import { Clock, Effect, Exit, Latch, Scope } from "effect"
 import type { ConsoleLog, LineListener } from "../console/ConsoleLog.ts"
 import type { OnlineMatcher } from "../console/onlineSignal.ts"
 import type { ProcessExit } from "../runtime/exitReason.ts"
@@ -21,6 +21,10 @@ export type RunEvent =
   | { readonly _tag: "StartLate"; readonly token: string }
   | { readonly _tag: "InterruptLate"; readonly token: string }
   | { readonly _tag: "StopLate"; readonly token: string }
+
+/** Returns the milliseconds until a time, at most the original duration, because the clock may have been set since. */
+export const remainingMillis = (until: number, seconds: number) =>
+  Effect.map(Clock.currentTimeMillis, (now) => Math.min(Math.max(0, until - now), seconds * 1000))
 
 /** A run with the fibers that watch it. */
 export interface LiveRun {

@@ -1,23 +1,15 @@
-import { Clock, Effect, Schedule, type Scope } from "effect"
+import { Clock, Effect, type Scope } from "effect"
 import type { DaemonRefused } from "../../api/Daemon.ts"
-import { CRASH_LINES, crashLines } from "../../domain/CrashRecord.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import { END, type LineListener } from "../console/ConsoleLog.ts"
-import { appendConsoleLine } from "../console/consoleFiles.ts"
 import { type OnlineMatcher, onlineMatcher } from "../console/onlineSignal.ts"
 import { isInterrupt, type ProcessExit, stopMethod } from "../runtime/exitReason.ts"
-import type { ConsoleInputFailed, Run } from "../runtime/Runtime.ts"
-import {
-  type Backoff,
-  type Intent,
-  newToken,
-  type RunState,
-  type ServerState,
-  withReport
-} from "../state/ServerFile.ts"
-import { findOnlineSignal, type LiveRun, openLiveRun, type RunEvent } from "./LiveRun.ts"
+import type { Run } from "../runtime/Runtime.ts"
+import { type Backoff, newToken, type RunState, type ServerState, withReport } from "../state/ServerFile.ts"
+import { findOnlineSignal, type LiveRun, openLiveRun, type RunEvent, remainingMillis } from "./LiveRun.ts"
 import { type LauncherOptions, makeLauncher } from "./launcher.ts"
-import { type Ending, endLine, isCrash, processEnded, restartLimitReason } from "./processEnded.ts"
+import { INTERRUPT_TIMEOUT, makeProcessStop } from "./processStop.ts"
+import { makeRecordEnd } from "./recordEnd.ts"
 
 export interface ProcessOptions extends LauncherOptions {
   readonly scope: Scope.Scope
@@ -31,16 +23,8 @@ const noListener: LineListener = { wanted: () => false, onLines: () => Effect.vo
 const neverBegan = { never_began: true } as const
 /** The exit code of a start that was cancelled. */
 const KILLED = 137
-/** The pause between two attempts to stop a server whose engine is down. */
-const STOP_RETRY = Schedule.spaced(500)
-/** The time for a server to stop after the byte of ^C before it gets SIGINT, in ms. */
-const INTERRUPT_TIMEOUT = 5000
 /** The longest wait of a stop, in seconds. */
 const MAX_STOP = 3600
-
-/** Returns the milliseconds until a time, at most the original duration, because the clock may have been set since. */
-export const remainingMillis = (until: number, seconds: number) =>
-  Effect.map(Clock.currentTimeMillis, (now) => Math.min(Math.max(0, until - now), seconds * 1000))
 
 /**
  * Manages the process of a server. Every operation writes the state first, so that a restart of this service continues
@@ -53,11 +37,14 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
   const configuration = () => file.get().spec.definition.process
   const { launch, prepare } = makeLauncher(options)
   let live: LiveRun | undefined
+  const { ended, writeEnd, writeLine } = makeRecordEnd(options)
   /** The token of the run that was killed because it had not stopped. */
   let killedLate: string | undefined
 
   const status = (value: "running" | "paused" | "stopping") =>
     file.update((state) => withReport(state, { type: "status", status: value, transient: false }))
+
+  const { askToStop, end, kill, pause, unpause } = makeProcessStop({ file, status, live: () => live })
 
   const matcherOf = (): OnlineMatcher | undefined => {
     const { online_signal } = configuration()
@@ -79,26 +66,6 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
       })
     if (state.intent !== null)
       yield* live.after(yield* remainingMillis(state.intent.deadline, MAX_STOP), { _tag: "StopLate", token })
-  })
-
-  const writeLine = (text: string) =>
-    Effect.catch(appendConsoleLine(folder, text), (error) => Effect.logWarning(error.message))
-
-  /** The end of the console, for the record of a crash. */
-  const lastLines = console.page({ page: 1, per_page: CRASH_LINES }).pipe(
-    Effect.map(({ items }) => crashLines(items)),
-    Effect.catch((error) => Effect.as(Effect.logWarning(error.message), []))
-  )
-
-  /** @param mayRestart false: the server is not started again, whatever its restart rule */
-  const ended = Effect.fnUntraced(function* (exit: ProcessExit, mayRestart = true) {
-    const now = yield* Clock.currentTimeMillis
-    const why = mayRestart ? restartLimitReason(file.get(), exit, now) : undefined
-    const lines = isCrash(file.get(), exit) ? yield* lastLines : []
-    yield* file.update((state) => processEnded(state, exit, now, { lines, mayRestart }))
-    if (why === undefined) return
-    yield* Effect.logWarning(`the server is not started again: ${why}`)
-    yield* writeLine(`not started again: ${why}. Correct the cause, then start it`)
   })
 
   /** Writes the reason to the console as well, because a start may have no caller that waits. */
@@ -162,14 +129,6 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     )
   })
 
-  /** Says in the console how the process has ended. */
-  const writeEnd = Effect.fnUntraced(function* (exit: ProcessExit, ending: Ending) {
-    const line = endLine(file.get(), exit, ending)
-    if (line === undefined) return
-    if (ending.silent) yield* Effect.logWarning(line)
-    yield* writeLine(line)
-  })
-
   /** Kills all remaining processes and records the effect of the end. */
   const onEnded = Effect.fnUntraced(function* (exit: ProcessExit) {
     const finished = live
@@ -187,74 +146,6 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     // Delivers the rest of the output to subscribers.
     if (finished === undefined) return
     yield* Effect.catch(console.finish(noListener), (error) => Effect.logWarning(error.message))
-  })
-
-  // A server that cannot be asked is killed at its deadline.
-  const logNotStopped = ({ message, why }: ConsoleInputFailed) =>
-    Effect.logWarning(`the stop command failed: ${message}${why === "away" ? "; retrying" : ""}`)
-
-  const askToStop = Effect.fnUntraced(function* ({ after, inBackground, run, token }: LiveRun) {
-    const { stop_command } = configuration()
-    if (run.beginning?.isOver() === false) return yield* run.kill // no process yet
-    if (run.interrupt !== undefined && isInterrupt(stop_command)) {
-      yield* Effect.catch(run.interrupt, logNotStopped)
-      return yield* after(INTERRUPT_TIMEOUT, { _tag: "InterruptLate", token })
-    }
-    const method = stopMethod(stop_command)
-    if ("signal" in method) return yield* run.signal(method.signal)
-    const write = run.write(method.line)
-    const retried = Effect.retry(write, { schedule: STOP_RETRY, while: ({ why }) => why === "away" })
-    yield* Effect.catch(write, (error) =>
-      error.why === "away"
-        ? Effect.andThen(logNotStopped(error), inBackground(Effect.catch(retried, logNotStopped)))
-        : logNotStopped(error)
-    )
-  })
-
-  const unpause = Effect.gen(function* () {
-    yield* status("running")
-    if (live !== undefined) yield* live.run.resume
-  })
-
-  const pause = Effect.gen(function* () {
-    yield* status("paused")
-    if (live !== undefined) yield* live.run.pause
-  })
-
-  /** Returns the new intent: an accepted reset remains, else the latest request wins. */
-  const intent = (state: ServerState, type: Intent["type"], now: number, wait_seconds: number): Intent => {
-    const deadline = now + wait_seconds * 1000
-    return {
-      type: state.intent?.type === "reset" ? "reset" : type,
-      deadline: Math.min(deadline, state.intent?.deadline ?? deadline),
-      asked_at: state.intent?.asked_at ?? now
-    }
-  }
-
-  /** Asks the process to stop; kills it after the wait. */
-  const end = Effect.fnUntraced(function* (type: Intent["type"], wait_seconds: number) {
-    const before = file.get().status
-    const now = yield* Clock.currentTimeMillis
-    if (before === "paused") yield* unpause
-    const state = yield* file.update((current) => {
-      const requested = { ...current, intent: intent(current, type, now, wait_seconds) }
-      return before === "stopping"
-        ? requested
-        : withReport(requested, { type: "status", status: "stopping", transient: false })
-    })
-    if (live === undefined) return
-    if (before !== "stopping") yield* askToStop(live)
-    const wait = yield* remainingMillis(state.intent?.deadline ?? now, wait_seconds)
-    yield* live.after(wait, { _tag: "StopLate", token: live.token })
-  })
-
-  /** Kills the process; `accepted` runs once the intent is recorded. */
-  const kill = Effect.fnUntraced(function* (accepted: Effect.Effect<void>) {
-    if (file.get().status === "paused") yield* unpause
-    const now = yield* Clock.currentTimeMillis
-    yield* file.update((state) => ({ ...state, intent: intent(state, "kill", now, 0) }))
-    yield* accepted
-    if (live !== undefined) yield* live.run.kill
   })
 
   /** Restarts the start timeout when the process of a delayed start exists. */

@@ -1,0 +1,108 @@
+/** The removal of servers: the process ends, and the folder is deleted or kept for operators. */
+import { Deferred, Effect, Exit, Fiber, Scope } from "effect"
+import type { DaemonRefused } from "../../api/Daemon.ts"
+import type { ServerId } from "../../domain/Id.ts"
+import { stopTimeoutOf } from "../../domain/ServerDefinition.ts"
+import { isUp } from "../../domain/ServerStatus.ts"
+import type { KeyedLock } from "../../work/KeyedLock.ts"
+import type { IoError } from "../disk/fsio.ts"
+import type { InstanceFiles } from "../files/InstanceFiles.ts"
+import { hasFiles } from "../files/ownFiles.ts"
+import type { makeFolderRemovals } from "./folderRemovals.ts"
+import type { Instance } from "./Instance.ts"
+import { type Departure, isKept, type makeOrphanedServers } from "./orphanedServers.ts"
+import type { RecentRemovals } from "./RecentRemovals.ts"
+
+/** An open server. */
+export interface Entry {
+  readonly instance: Instance
+  readonly scope: Scope.Closeable
+  readonly reporter: Fiber.Fiber<never>
+  /** Whether the server was shut down, but its folder could not be renamed. */
+  ended: boolean
+  /** Set during a removal; completes when the folder is renamed. */
+  removed: Deferred.Deferred<void, DaemonRefused> | undefined
+}
+
+/** Stops a server within its stop timeout. */
+export const stop = Effect.fnUntraced(function* (instance: Instance) {
+  const { file } = instance
+  const wait_seconds = stopTimeoutOf(file.get().spec.definition)
+  yield* Effect.ignore(instance.power("stop", wait_seconds))
+  yield* Effect.sync(() => isUp(file.get().status)).pipe(
+    Effect.delay("50 millis"),
+    Effect.repeat({ while: (up) => up }),
+    Effect.timeoutOption((wait_seconds + 15) * 1000)
+  )
+})
+
+export interface RemovalOptions {
+  readonly entries: Map<ServerId, Entry>
+  readonly files: InstanceFiles["Service"]
+  readonly folderRemovals: Effect.Success<ReturnType<typeof makeFolderRemovals>>
+  /** Serialises the calls for each server. */
+  readonly locks: KeyedLock<ServerId>
+  readonly now: () => number
+  readonly orphans: ReturnType<typeof makeOrphanedServers>
+  /** The scope of removals, which continue without their caller. */
+  readonly parent: Scope.Scope
+  readonly refused: (error: IoError) => DaemonRefused
+  readonly removals: RecentRemovals
+}
+
+export const makeInstanceRemoval = (options: RemovalOptions) => {
+  const { entries, files, folderRemovals, locks, now, orphans, parent, refused, removals } = options
+
+  /** Moves the folder of a server away: to be deleted, or to the orphaned servers. */
+  const moveAway = Effect.fnUntraced(function* (id: ServerId, entry: Entry, departure?: Departure) {
+    const { file, folder } = entry.instance
+    if (departure !== undefined && isKept(file.get(), departure)) {
+      // Files that cannot be read are kept as well.
+      const found = yield* Effect.orElseSucceed(hasFiles(folder), () => true)
+      if (found) {
+        yield* orphans.keep(folder, file.get(), departure)
+        return yield* files.forget(folder)
+      }
+    }
+    yield* folderRemovals.begin(id, folder)
+  })
+
+  const removeEntry = Effect.fnUntraced(function* (id: ServerId, entry: Entry, departure?: Departure) {
+    if (departure !== undefined && !entry.ended) {
+      // The control plane must not receive further reports.
+      yield* Fiber.interrupt(entry.reporter)
+      yield* Effect.interruptible(stop(entry.instance))
+    }
+    if (!entry.ended) yield* entry.instance.shutDown
+    entry.ended = true
+    yield* Scope.close(entry.scope, Exit.void)
+    yield* Effect.mapError(files.close(entry.instance.folder), refused)
+    yield* Effect.mapError(moveAway(id, entry, departure), refused)
+    const { sequence, spec } = entry.instance.file.get()
+    entries.delete(id)
+    removals.add(id, now(), { sequence, arrival: spec.arrival })
+  })
+
+  return Effect.fn("Instances.remove")(function* (id: ServerId, departure?: Departure) {
+    // Under the lock: waits for a creation in progress.
+    const find = Effect.sync(() => {
+      const found = entries.get(id)
+      if (found === undefined) removals.add(id, now())
+      return found
+    })
+    const entry = entries.get(id) ?? (yield* locks.withLock(id)(find))
+    if (entry === undefined) return
+    if (entry.removed !== undefined) return yield* Deferred.await(entry.removed)
+    const removed = yield* Deferred.make<void, DaemonRefused>()
+    entry.removed = removed
+    const work = removeEntry(id, entry, departure).pipe(
+      Effect.onExit((exit) => {
+        entry.removed = undefined
+        return Deferred.done(removed, exit)
+      }),
+      Effect.uninterruptible
+    )
+    // Forked: a stop may take longer than the caller waits, and continues without the caller.
+    yield* departure === undefined ? work : Effect.flatMap(Effect.forkIn(work, parent), Fiber.join)
+  })
+}
