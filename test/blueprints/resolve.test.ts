@@ -3,54 +3,7 @@ import { Result } from "effect"
 import { resolve } from "../../src/blueprints/resolve.ts"
 import type { Blueprint } from "../../src/domain/Blueprint.ts"
 import type { Overrides } from "../../src/domain/Overrides.ts"
-import type { Software } from "../../src/domain/Software.ts"
-
-const software = (id: string, more: Partial<Software> = {}): Software => ({
-  id,
-  name: id,
-  images: { java_21: "example/java:21", java_25: "example/java:25" },
-  mappings: [
-    { image: "java_21", range: ">=1.20 <26" },
-    { image: "java_25", range: ">=26" }
-  ],
-  process: { invocation: "run", stop_command: "stop", start_timeout: 300, clean_exit: "crash" },
-  install_script: null,
-  limits: { memory_limit: 1, swap: 1, threads: "0" },
-  configs: { a: { parser: "properties", find: { x: "software", y: "software" } } },
-  runtimes: ["docker"],
-  ...more
-})
-
-const softwares = new Map(
-  [
-    software("paper"),
-    software("other", {
-      images: { java_21: "other/java:21" },
-      mappings: [{ image: "java_21", range: "default" }]
-    }),
-    software("plain", { images: {}, mappings: [], runtimes: ["process"] }),
-    software("boxed", { images: {}, mappings: [], runtimes: ["docker"] }),
-    software("single", { images: { only: "one/image:1" }, mappings: [] })
-  ].map((one) => [one.id, one])
-)
-
-const blueprint = (more: Partial<Blueprint> = {}): Blueprint => ({
-  id: "game",
-  name: "Game",
-  type: "t",
-  software: "paper",
-  version: "1.21",
-  limits: { swap: 2, cpu_limit: 2 },
-  ports: 3,
-  configs: { a: { parser: "properties", find: { y: "blueprint" } }, b: { parser: "yaml", find: { k: [1] } } },
-  placement: { locations: ["eu"], anti_affinity: true },
-  restart: { on_crash: true, max_per_hour: 7 },
-  state: null,
-  env_allow: [],
-  save: false,
-  annotations: {},
-  ...more
-})
+import { blueprint, software, softwares } from "./samples.ts"
 
 const resolved = (overrides: Overrides = {}, more: Partial<Blueprint> = {}) =>
   Result.getOrThrow(resolve(blueprint(more), overrides, softwares))

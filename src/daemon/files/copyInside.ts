@@ -10,11 +10,14 @@ import type { Copy } from "../../domain/Blueprint.ts"
 import { isHome } from "../../domain/filePlan.ts"
 import { IoError, io, openFile } from "../disk/fsio.ts"
 import { copyFileInside, type PathRefused } from "../disk/safePath.ts"
-import type { CopyEntry, FilePlan } from "./filePlan.ts"
+import { type CopyEntry, type FilePlan, refuse } from "./filePlan.ts"
 import { copySource, type FileSources, openSource, sharedSource } from "./sources.ts"
 
 const READ = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY
 const NOFOLLOW = READ | constants.O_NOFOLLOW
+
+/** The limit of entries of a folder that is copied into the instance folder itself. */
+const MAX_ENTRIES = 10_000
 
 const refusedPath = ({ path, reason }: PathRefused) =>
   new IoError({ code: "REFUSED", message: `state.copy: the target ${path} is refused: ${reason}` })
@@ -104,6 +107,11 @@ export const copiesOf = Effect.fnUntraced(function* (
       const isFolder = (yield* io(what, () => fs.stat(real))).isDirectory()
       if (!isFolder) return [{ ...copy, target: basename(copy.source) }]
       const entries = yield* io(what, () => fs.readdir(real, { withFileTypes: true }))
+      if (entries.length > MAX_ENTRIES) {
+        return yield* refuse(
+          `state.copy: ${what} has more than ${MAX_ENTRIES} entries: copy it into a folder of the instance`
+        )
+      }
       return entries.flatMap(
         (entry): ReadonlyArray<Copy> =>
           entry.isSymbolicLink()
