@@ -12,5 +12,10 @@ export class ServerAccess extends Context.Service<
     ends(id: ServerId): Effect.Effect<void>
     /** The servers of a node that the caller may read; undefined: its key is not limited to servers. */
     countOn(node_id: NodeId): Effect.Effect<number | undefined>
+    /**
+     * Returns the servers of a node that no drain removes or migrates: they are not saved, and their installation has
+     * failed. Only those that the caller may read.
+     */
+    stuckOn(node_id: NodeId): Effect.Effect<ReadonlyArray<ServerId>>
   }
 >()("muster/api/ServerAccess") {}

@@ -11,7 +11,7 @@ import { Journal } from "../store/journal/Journal.ts"
 import { NodeMigrations } from "./NodeMigrations.ts"
 import { NodeRegistry } from "./NodeRegistry.ts"
 import { makeKeyState } from "./nodeAvailability.ts"
-import { owns } from "./nodeWrites.ts"
+import { deleteServersFirst, owns } from "./nodeWrites.ts"
 
 const limitedToServers = new Forbidden({
   detail: "the API key lacks access to every server: a drain concerns all servers of its node",
@@ -85,14 +85,17 @@ export const NodesHandlers = HttpApiBuilder.group(
       }),
       remove: Effect.fnUntraced(function* ({ params, query }) {
         const { connected, servers, unreachable } = yield* nodes.get(params.node)
+        const hint = deleteServersFirst(yield* access.stuckOn(params.node))
         if (query.force !== "true" && (connected || unreachable !== undefined)) {
-          if (servers > 0) return yield* owns(params.node, servers)
+          if (servers > 0) return yield* owns(params.node, servers, hint)
           return yield* new Conflict({
             detail: `node is connected: ${params.node}`,
             hint: "Stop its daemon first: a daemon that runs registers again. Or send force=true."
           })
         }
-        yield* nodes.remove(params.node)
+        yield* Effect.catchTag(nodes.remove(params.node), "Conflict", ({ detail }) =>
+          Effect.fail(new Conflict({ detail, hint }))
+        )
         yield* migrations.end(params.node)
       })
     })

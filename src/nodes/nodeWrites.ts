@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto"
 import { Effect } from "effect"
 import { RegistrationRequired } from "../api/ControlPlane.ts"
 import { Conflict, NotFound, type Unavailable } from "../domain/errors.ts"
-import type { NodeId } from "../domain/Id.ts"
+import type { NodeId, ServerId } from "../domain/Id.ts"
 import { nowText } from "../domain/nowText.ts"
 import { mayUseReserve } from "../store/disk/DatabaseDisk.ts"
 import { Leadership } from "../store/Leadership.ts"
@@ -18,12 +18,27 @@ import { TokenSeal } from "./TokenSeal.ts"
 /** Random bytes of a token. */
 const TOKEN_BYTES = 32
 
+/** Ids that a hint names. */
+const NAMED = 10
+
+/**
+ * The hint of a refusal because a node owns servers.
+ *
+ * @param stuck those that no drain removes or migrates
+ */
+export const deleteServersFirst = (stuck: ReadonlyArray<ServerId> = []): string => {
+  const hint = "Delete its servers first, or migrate them: `muster nodes drain --move`."
+  if (stuck.length === 0) return hint
+  const named = `${stuck.slice(0, NAMED).join(", ")}${stuck.length > NAMED ? ", ..." : ""}`
+  return `${hint} A drain leaves servers that are not saved and whose installation has failed: delete ${named}.`
+}
+
 /** Fails because the node owns servers. */
-export const owns = (id: NodeId, servers: number) =>
+export const owns = (id: NodeId, servers: number, hint = deleteServersFirst()) =>
   Effect.fail(
     new Conflict({
       detail: `node owns ${servers === 1 ? "a server" : `${servers} servers`}: ${id}`,
-      hint: "Delete its servers first, or migrate them: `muster nodes drain --move`."
+      hint
     })
   )
 

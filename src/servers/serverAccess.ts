@@ -34,6 +34,13 @@ export const ServerAccessLayer = Layer.effect(
         const restriction = yield* currentRestriction
         if (restriction === undefined) return undefined
         return (yield* index.onNode(node_id)).filter((record) => admits(restriction, record)).length
+      }),
+      stuckOn: Effect.fnUntraced(function* (node_id) {
+        const restriction = yield* currentRestriction
+        return (yield* index.onNode(node_id)).flatMap((record) => {
+          const isStuck = !record.definition.save && record.install.phase === "failed"
+          return isStuck && (restriction === undefined || admits(restriction, record)) ? [record.id] : []
+        })
       })
     })
   })

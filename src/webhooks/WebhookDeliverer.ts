@@ -76,8 +76,8 @@ export const WebhookDeliverer = Layer.effectDiscard(
       if (blueprint_id !== undefined && event.blueprint_id !== blueprint_id) return false
       const condition = label === undefined ? undefined : labelCondition(label)
       if (condition === undefined) return true
-      const labels = summaries.facts(event.server_id)?.labels
-      return labels !== undefined && meets(labels, condition)
+      // The labels of a server that is gone are those at the time of the event.
+      return meets(summaries.facts(event.server_id)?.labels ?? event.labels ?? {}, condition)
     }
 
     const dueOf = (record: WebhookRecord, entries: ReadonlyArray<JournalEntry>): ReadonlyArray<Due> =>

@@ -136,7 +136,7 @@ layer(service(node), options)("nodes", (it) => {
           MUSTER_URL: api.url,
           MUSTER_API_KEY: api.key
         })
-        assert.strictEqual(removed.code, 1)
+        assert.strictEqual(removed.code, 2)
         assert.include(removed.stderr, `node is connected: ${id}`)
         const forced = yield* muster(["nodes", "remove", id, "--force"], {
           MUSTER_URL: api.url,

@@ -357,6 +357,12 @@ layer(service, options)("lists of servers", (it) => {
         assert.match(answer.headers.get("location") ?? "", /^\/api\/servers\/[a-z0-9]{12}$/)
         const kept = idsOf((yield* list("blueprint_id=failing")).json)
         assert.lengthOf(kept, 2, "the record of a failed installation remains")
+        const passing = yield* create(api, "failing", { overrides: { save: false } })
+        assertError(yield* waiting(passing, "installed"), 409)
+        const [node] = (yield* expectStatus(api, 200, "GET", "/api/nodes")).json
+        const owned = assertError(yield* api.request("DELETE", `/api/nodes/${node.id}`), 409)
+        assert.isTrue(owned.hint?.endsWith(`whose installation has failed: delete ${passing}.`), owned.hint)
+        yield* removed(passing)
         const endless = yield* create(api, "endless")
         const [gone] = yield* Effect.all([waiting(endless, "installed"), removed(endless)], {
           concurrency: "unbounded"

@@ -81,6 +81,41 @@ describe("operators.md, Webhooks: faults", () => {
   )
 
   it.live(
+    "the events of a deleted server match a label after a restart",
+    () =>
+      Effect.gen(function* () {
+        const folders = yield* definitions(games)
+        const dataDir = `${yield* temporaryFolder}/data`
+        const target = yield* receiver
+        yield* target.respond(() => 503)
+        const service = yield* makeRestartingService({ dataDir, env: { ...env, ...folders.env } })
+        const api = yield* service.current
+        const { json: hook } = yield* expectStatus(api, 201, "POST", "/api/webhooks", {
+          body: { url: target.url, topics: ["deleted"], label: "team=red" }
+        })
+        const [red, blue] = yield* Effect.forEach(["red", "blue"], (team) =>
+          installed(api, "kept", { labels: { team } })
+        )
+        yield* expectStatus(api, 200, "DELETE", `/api/servers/${blue}`)
+        yield* expectStatus(api, 200, "DELETE", `/api/servers/${red}`)
+        yield* service.killAndRestart()
+        yield* target.respond(() => 200)
+        const again = yield* service.current
+        const body = { description: "try again at once" }
+        yield* expectStatus(again, 200, "PATCH", `/api/webhooks/${hook.id}`, { body })
+        const shown = Effect.map(
+          expectStatus(again, 200, "GET", `/api/webhooks/${hook.id}`),
+          ({ json }) => json
+        )
+        yield* eventually(shown, ({ state }) => state === "active")
+        const servers = () => target.received().map(({ body }) => JSON.parse(body).Data.server_id)
+        yield* eventually(servers, (ids) => ids.length > 0)
+        assert.deepStrictEqual([...new Set(servers())], [red])
+      }).pipe(Effect.scoped),
+    60_000
+  )
+
+  it.live(
     "a receiver that hangs fails after 10 s; a webhook that fails for 24 h is parked until it is replayed",
     () =>
       Effect.gen(function* () {

@@ -107,17 +107,37 @@ export const openUidClaims = Effect.fnUntraced(function* (node: string, dataDir:
     if (found === undefined) return yield* add(uid, name)
     return (yield* isForeign(found)) ? false : yield* replace(uid, name)
   })
-  /** If a daemon is killed while it has the lock, the uid stays unused until the next boot. */
-  const takeOver = Effect.fnUntraced(function* (uid: number, name: string) {
-    const lock = `${pathOf(uid)}.lock`
-    if (!(yield* create(`lock uid ${uid}`, () => fs.writeFile(lock, "", { flag: "wx" })))) return false
-    return yield* Effect.ensuring(addOrReplace(uid, name), Effect.ignore(unlink(lock)))
-  })
+  /**
+   * Runs an effect with the lock of a uid; false if another daemon has the lock. If a daemon is killed while it has the
+   * lock, the uid stays unused until the next boot.
+   */
+  const locked =
+    (uid: number) =>
+    <E>(work: Effect.Effect<boolean, E>): Effect.Effect<boolean, E | IoError> =>
+      Effect.gen(function* () {
+        const lock = `${pathOf(uid)}.lock`
+        if (!(yield* create(`lock uid ${uid}`, () => fs.writeFile(lock, "", { flag: "wx" })))) return false
+        return yield* Effect.ensuring(work, Effect.ignore(unlink(lock)))
+      })
+  const takeOver = (uid: number, name: string) => locked(uid)(addOrReplace(uid, name))
+
+  /** Removes the claim of a node whose data folder is gone. */
+  const removeLeft = (uid: number) =>
+    Effect.gen(function* () {
+      const found = yield* read(uid)
+      if (found !== undefined && !isOwn(found) && !(yield* isForeign(found))) yield* unlink(pathOf(uid))
+      return true
+    }).pipe(
+      locked(uid),
+      Effect.catch((error) => Effect.logWarning(error.message))
+    )
 
   const previous = new Map<number, string>()
   for (const file of yield* io(`read ${claimsDir}`, () => fs.readdir(claimsDir))) {
     const found = /^\d+$/.test(file) ? yield* read(Number(file)) : undefined
-    if (typeof found === "object" && isOwn(found)) previous.set(Number(file), found.name)
+    if (typeof found !== "object") continue
+    if (isOwn(found)) previous.set(Number(file), found.name)
+    else if (!(yield* isForeign(found))) yield* removeLeft(Number(file))
   }
 
   const claims: UidClaims = {

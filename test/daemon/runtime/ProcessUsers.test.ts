@@ -1,4 +1,4 @@
-import { mkdirSync, rmSync, writeFileSync } from "node:fs"
+import { mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -138,6 +138,8 @@ describe("decisions 3, isolation: uids of servers", () => {
         range: { first: 71000, last: 71000 },
         claimsDir: join(root, "claims")
       })
+      const claimed = readdirSync(join(root, "claims")).toSorted()
+      assert.deepStrictEqual(claimed, ["70000", "70001", "70002"], "the claims of the removed node are gone")
       assert.strictEqual(yield* uidOf(after.assign("server")), 71000)
     }).pipe(Effect.scoped)
   )
