@@ -1,5 +1,5 @@
 import { cpSync, existsSync, readFileSync, symlinkSync } from "node:fs"
-import { join, resolve } from "node:path"
+import { dirname, join, resolve } from "node:path"
 import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer, Schema } from "effect"
 import { startChild } from "../support/child.ts"
@@ -39,7 +39,10 @@ class Built extends Context.Service<Built, { readonly folder: string; readonly m
         cpSync(join(root, name), join(checkout, name), { recursive: true })
       }
       symlinkSync(modules, join(checkout, "node_modules"))
-      const pack = yield* startChild(["sh", "-c", "npm pack && tar -xzf muster-*.tgz"], { cwd: checkout })
+      const pack = yield* startChild(
+        ["sh", "-ec", `${printed("docs/deployment.md", "package")}tar -xzf muster-*.tgz`],
+        { cwd: checkout }
+      )
       assert.strictEqual(yield* pack.exited("120 seconds"), 0, pack.output())
       const folder = join(checkout, "package")
       symlinkSync(modules, join(folder, "node_modules"))
@@ -51,10 +54,14 @@ class Built extends Context.Service<Built, { readonly folder: string; readonly m
 /** Runs a program to its end and returns its standard output. */
 const run = Effect.fnUntraced(function* (
   command: readonly [string, ...ReadonlyArray<string>],
-  options: { readonly cwd: string; readonly env?: Record<string, string> }
+  options: {
+    readonly cwd: string
+    readonly env?: Record<string, string>
+    readonly within?: `${number} seconds`
+  }
 ) {
   const child = yield* startChild(command, options)
-  assert.strictEqual(yield* child.exited("60 seconds"), 0, child.output())
+  assert.strictEqual(yield* child.exited(options.within ?? "60 seconds"), 0, child.output())
   return child.stdout()
 }, Effect.scoped)
 
@@ -97,6 +104,32 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm p
         const named = [bin.muster, ...Object.values(exports).flatMap((entry) => [entry.types, entry.default])]
         for (const file of named) assert.isTrue(existsSync(join(folder, file)), file)
       })
+    )
+  })
+
+  describe("docs/deployment.md, Install with systemd", () => {
+    it.effect(
+      "as printed: the package is installed with its Node.js, the units and the examples of settings",
+      () =>
+        Effect.gen(function* () {
+          const { folder } = yield* Built
+          const to = join(yield* temporaryFolder, "muster")
+          const printedLines = printed("docs/deployment.md", "install").replaceAll("/opt/muster", to)
+          const output = yield* run(["sh", "-ec", printedLines], {
+            cwd: dirname(folder),
+            within: "240 seconds"
+          })
+          assert.match(output, /muster v0\.1\.0\n$/)
+          const deploy = join(to, "node_modules/muster/deploy")
+          const listed = [
+            "systemd/muster.service",
+            "proxy/Caddyfile",
+            "compose.yaml",
+            "monitoring/alerts.yml"
+          ]
+          for (const file of listed) assert.isTrue(existsSync(join(deploy, file)), file)
+        }).pipe(Effect.scoped),
+      260_000
     )
   })
 

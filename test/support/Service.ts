@@ -175,6 +175,8 @@ export const startService = (
     /** Limit of open files. */
     readonly openFiles?: number
     readonly onSpawn?: (child: ChildProcess) => void
+    /** The main module of another version. */
+    readonly main?: string
   } = {}
 ): Effect.Effect<Service, ServiceFailed, Scope.Scope> =>
   Effect.gen(function* () {
@@ -187,7 +189,7 @@ export const startService = (
       Effect.sync(() => {
         const [program, ...args] = limitedTo(
           options.openFiles,
-          insideOf(options.namespace, [process.execPath, main, "serve"])
+          insideOf(options.namespace, [process.execPath, options.main ?? main, "serve"])
         )
         return spawn(program, args, {
           cwd: options.cwd ?? root,

@@ -60,6 +60,8 @@ export interface NodeOptions {
   readonly namespace?: string
   /** Limit of open files. */
   readonly openFiles?: number
+  /** The main module of another version. */
+  readonly main?: string
 }
 
 /** Starts `muster node` on a free port and waits until it listens. Its processes end with the scope. */
@@ -69,7 +71,7 @@ export const startNode = (options: NodeOptions): Effect.Effect<NodeProcess, Serv
     if (options.dataDir === undefined) yield* Effect.addFinalizer(() => endLeftovers(dataDir))
     const child = yield* Effect.acquireRelease(
       Effect.sync(() => {
-        const main = join(root, "src/main.ts")
+        const main = options.main ?? join(root, "src/main.ts")
         const [program, ...args] = limitedTo(
           options.openFiles,
           insideOf(options.namespace, [process.execPath, main, "node"])

@@ -1,0 +1,146 @@
+import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs"
+import { join, resolve } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { nodeSettings } from "../../src/config/node.ts"
+import { settings } from "../../src/config/service.ts"
+import { startChild } from "../support/child.ts"
+import { debianProgram } from "../support/debianPrograms.ts"
+import { freeAllocations, freePorts } from "../support/ports.ts"
+import { endLeftovers } from "../support/processes.ts"
+import { adminKey, requestTo } from "../support/Service.ts"
+import { becomes, create, expectStatus } from "../support/servers.ts"
+import { temporaryFolder, temporaryFolderIn } from "../support/temporaryFolder.ts"
+
+const root = resolve(import.meta.dirname, "../..")
+const folder = join(root, "deploy/systemd")
+const analyze = debianProgram("systemd-analyze", "systemd")
+const setpriv = debianProgram("setpriv", "util-linux")
+const units = ["muster.service", "muster-node.service", "muster-single.service"] as const
+const textOf = (name: string) => readFileSync(join(folder, name), "utf8")
+
+/** The values of a directive, in order. */
+const valuesOf = (unit: string, directive: string) =>
+  unit
+    .split("\n")
+    .flatMap((line) => (line.startsWith(`${directive}=`) ? [line.slice(directive.length + 1)] : []))
+
+/** Runs a program to its end; returns its code and output. */
+const ran = Effect.fnUntraced(function* (command: readonly [string, ...ReadonlyArray<string>]) {
+  const child = yield* startChild(command, { cwd: root })
+  const code = yield* child.exited("60 seconds")
+  return { code, output: child.output() }
+}, Effect.scoped)
+
+/** A root folder with the units and the command that they start. */
+const installed = Effect.gen(function* () {
+  const target = yield* temporaryFolder
+  const unitFolder = join(target, "etc/systemd/system")
+  mkdirSync(unitFolder, { recursive: true })
+  for (const name of units) {
+    const text = textOf(name).replaceAll("/opt/muster/node_modules/.bin/muster", join(target, "muster"))
+    writeFileSync(join(unitFolder, name), text)
+  }
+  cpSync("/bin/true", join(target, "muster"))
+  return unitFolder
+})
+
+describe.runIf(analyze.run)(`deploy/systemd: the units${analyze.note}`, () => {
+  it.live.each(units)("systemd-analyze verify finds nothing in %s", (name) =>
+    Effect.gen(function* () {
+      const unitFolder = yield* installed
+      const { code, output } = yield* ran([analyze.path, "verify", "--man=no", join(unitFolder, name)])
+      assert.deepStrictEqual({ code, output }, { code: 0, output: "" })
+      // The check can fail.
+      writeFileSync(
+        join(unitFolder, "muster.service"),
+        textOf("muster.service").replace("Type=exec", "Typ=exec")
+      )
+      const wrong = yield* ran([analyze.path, "verify", "--man=no", join(unitFolder, "muster.service")])
+      assert.include(wrong.output, "Typ")
+    }).pipe(Effect.scoped)
+  )
+
+  // Tenths; the daemon needs mounts, namespaces and users.
+  it.live.each([
+    ["muster.service", 15],
+    ["muster-node.service", 70],
+    ["muster-single.service", 70]
+  ] as const)("systemd-analyze security rates %s at %d tenths at most", ([name, threshold]) =>
+    Effect.gen(function* () {
+      const unitFolder = yield* installed
+      const rate = (limit: number) =>
+        ran([analyze.path, "security", "--offline=true", `--threshold=${limit}`, join(unitFolder, name)])
+      const rated = yield* rate(threshold)
+      assert.strictEqual(rated.code, 0, rated.output)
+      assert.notStrictEqual((yield* rate(5)).code, 0)
+    }).pipe(Effect.scoped)
+  )
+})
+
+describe("deploy/systemd: a daemon with the rights of its unit", () => {
+  it("both units with a daemon have the same rights", () => {
+    const rights = (name: string) => textOf(name).slice(textOf(name).indexOf("Restart="))
+    assert.strictEqual(rights("muster-node.service"), rights("muster-single.service"))
+  })
+
+  it.live.runIf(process.getuid?.() === 0 || process.env.CI !== undefined)(
+    "servers are isolated by user and namespaces, with mapped owners, and run",
+    () =>
+      Effect.gen(function* () {
+        const unit = textOf("muster-single.service")
+        const capabilities = valuesOf(unit, "CapabilityBoundingSet").join(" ").split(" ")
+        assert.isAbove(capabilities.length, 5)
+        const bounding = capabilities.map((name) => `+${name.replace("CAP_", "").toLowerCase()}`).join(",")
+        assert.deepStrictEqual(valuesOf(unit, "NoNewPrivileges"), ["yes"])
+        const dataDir = join(yield* temporaryFolderIn("/tmp", 0o711), "data")
+        yield* Effect.addFinalizer(() => endLeftovers(dataDir))
+        const main = [join(root, "node_modules/node/bin/node"), join(root, "src/main.ts"), "serve"]
+        const child = yield* startChild(
+          [setpriv.path, "--no-new-privs", `--bounding-set=-all,${bounding}`, "--", ...main],
+          {
+            cwd: root,
+            env: {
+              ...(yield* freeAllocations(2)),
+              APP_ADMIN_API_KEY: adminKey,
+              MUSTER_PORT: String(yield* freePorts(1)),
+              MUSTER_DATA_DIR: dataDir,
+              MUSTER_EMBEDDED_RUNTIME: "process",
+              MUSTER_PROCESS_ISOLATION: "required"
+            }
+          }
+        )
+        const [, url = ""] = yield* child.prints(/listens on (http:\S+)/, "30 seconds")
+        const api = { request: requestTo(url, adminKey) }
+        const [node] = (yield* expectStatus(api, 200, "GET", "/api/nodes")).json
+        const { json } = yield* expectStatus(api, 200, "GET", `/api/nodes/${node.id}/system`)
+        assert.strictEqual(json.system.isolation.process, "user+namespaces")
+        assert.notInclude(child.output(), "CAP_SYS_ADMIN")
+        const id = yield* create(api, "demo-saved", { start: true })
+        yield* becomes(api, id, "running")
+        yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
+        yield* child.signal("SIGTERM")
+        assert.strictEqual(yield* child.exited("30 seconds"), 0)
+      }).pipe(Effect.scoped)
+  )
+})
+
+describe("deploy: settings", () => {
+  const known = new Set([...Object.values(settings), ...Object.values(nodeSettings)].map(({ name }) => name))
+  const named = (text: string) =>
+    [...text.matchAll(/\b(MUSTER_[A-Z_]+)(?==|: )/g)].map(([, name = ""]) => name)
+
+  it.each(["systemd/muster.env", "systemd/node.env", ...units.map((name) => `systemd/${name}`)])(
+    "%s has settings that exist",
+    (path) => {
+      const names = named(readFileSync(join(root, "deploy", path), "utf8"))
+      assert.isNotEmpty(names)
+      assert.deepStrictEqual(
+        names
+          .map((name) => name.replace(/_FILE$/, ""))
+          .filter((name) => !known.has(name) && !known.has(`${name}_FILE`)),
+        []
+      )
+    }
+  )
+})
