@@ -5,7 +5,7 @@ import type { NodeId } from "../domain/Id.ts"
 import type { TakenPort } from "../domain/NodeMessages.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { AvailableCapacity } from "../store/repos/CapacityRepo.ts"
-import { Fleet } from "./fleet/Fleet.ts"
+import { Fleet, type FleetState } from "./fleet/Fleet.ts"
 import type { ReservationId } from "./fleet/FleetNode.ts"
 import type { PlacementPreview } from "./fleet/preview.ts"
 import { type LoadBalancerOptions, makePlacementChoice } from "./placementChoice.ts"
@@ -23,6 +23,22 @@ const FIRST_CALL = "3 seconds"
 
 /** Time for which a port that a program of its node has is not given to another server. */
 const AVOIDED = "10 minutes"
+
+/** Returns the placements on a fleet: each is one step. */
+const placingOn =
+  (fleet: FleetState, choice: ReturnType<typeof makePlacementChoice>) =>
+  (request: PlacementRequest): Result.Result<Placement, NotFound | Unavailable> => {
+    const { server_id, blueprint_id, node_id, limits } = request
+    fleet.release(server_id)
+    const need = needOf(request)
+    return Result.flatMap(choice.choose(node_id, need), (node) => {
+      const server = { server_id, blueprint_id, load: loadOf(limits) }
+      const allocations = fleet.reserve(node, server, need.ports)
+      return allocations === undefined
+        ? Result.fail(Unavailable.nodeFull(node.id, "Its ports are taken"))
+        : Result.succeed({ node_id: node.id, allocations })
+    })
+  }
 
 /**
  * Chooses nodes and commits their capacity and ports at once (node-protocol, "Placement and ports").
@@ -67,6 +83,13 @@ export class LoadBalancer extends Context.Service<
     release(server_id: ReservationId): Effect.Effect<void>
     /** Restores the reservations of records: at start, and of records of other replicas. */
     restore(records: ReadonlyArray<Reserved>): Effect.Effect<void>
+    /**
+     * Returns {@link place} for a copy of the fleet in which a node is drained: the placements of a rehearsal fill the
+     * copy only, and do not wait for first calls.
+     */
+    rehearse(
+      drained: NodeId
+    ): Effect.Effect<(request: PlacementRequest) => Result.Result<Placement, NotFound | Unavailable>>
     /** Placements since the start, by outcome; refused retries are not counted. */
     readonly placements: Effect.Effect<{ readonly placed: number; readonly refused: number }>
   }
@@ -98,18 +121,7 @@ export class LoadBalancer extends Context.Service<
           (stop) => Effect.sync(stop)
         )
 
-        const place = (request: PlacementRequest): Result.Result<Placement, NotFound | Unavailable> => {
-          const { server_id, blueprint_id, node_id, limits } = request
-          fleet.release(server_id)
-          const need = needOf(request)
-          return Result.flatMap(choice.choose(node_id, need), (node) => {
-            const server = { server_id, blueprint_id, load: loadOf(limits) }
-            const allocations = fleet.reserve(node, server, need.ports)
-            return allocations === undefined
-              ? Result.fail(Unavailable.nodeFull(node.id, "Its ports are taken"))
-              : Result.succeed({ node_id: node.id, allocations })
-          })
-        }
+        const place = placingOn(fleet, choice)
 
         const scope = yield* Effect.scope
         /** Ends the avoidance of ports after a while. */
@@ -173,6 +185,15 @@ export class LoadBalancer extends Context.Service<
                 fleet.hold({ ...reservation, mappings: allocations.mappings })
               }
               return avoided.length === 0 ? Effect.void : allowLater(avoided)
+            }),
+          rehearse: (drained) =>
+            Effect.sync(() => {
+              const copy = fleet.copy()
+              const record = copy.get(drained)?.record
+              if (record !== undefined) copy.put({ ...record, drained: true })
+              const rehearsed = makePlacementChoice(copy, options)
+              copy.watch(rehearsed.update)
+              return placingOn(copy, rehearsed)
             }),
           placements: Effect.sync(() => ({ placed, refused }))
         })

@@ -137,6 +137,14 @@ export class FleetState {
     return () => void this.#watchers.delete(watcher)
   }
 
+  /** Returns a copy with the same nodes and reservations, and without watchers. */
+  copy(): FleetState {
+    const copy = new FleetState()
+    for (const { record } of this.#nodes.values()) if (record !== undefined) copy.put(record)
+    for (const holding of this.#holdings.values()) copy.hold(holding)
+    return copy
+  }
+
   #obtain(id: NodeId): FleetNode {
     const node = this.#nodes.get(id) ?? new FleetNode(id)
     this.#nodes.set(id, node)

@@ -1,4 +1,4 @@
-import { Effect, Layer, PubSub, Stream } from "effect"
+import { Effect, Layer, PubSub, Result, Stream } from "effect"
 import { RegistrationRequired } from "../../../src/api/ControlPlane.ts"
 import { NotFound, Unavailable } from "../../../src/domain/errors.ts"
 import { NodeId } from "../../../src/domain/Id.ts"
@@ -107,7 +107,12 @@ export class FakeNodes {
   readonly balancer = Layer.sync(LoadBalancer, () => {
     this.held.clear()
     return LoadBalancer.of({
-      place: (request) => this.#place(request),
+      place: (request) => Effect.suspend(() => Effect.fromResult(this.#place(request, this.held))),
+      rehearse: () =>
+        Effect.sync(() => {
+          const held = new Map(this.held)
+          return (request) => this.#place(request, held)
+        }),
       preview: () => Effect.succeed({ chosen: undefined, candidates: [], warnings: [] }),
       placements: Effect.succeed({ placed: 0, refused: 0 }),
       whyNot: () => undefined,
@@ -126,24 +131,25 @@ export class FakeNodes {
     this.held.set(record.id, { node_id: record.node_id, ports })
   }
 
-  #place(request: PlacementRequest) {
-    return Effect.suspend((): Effect.Effect<Placement, NotFound | Unavailable> => {
-      if (request.node_id !== undefined && !this.nodes.has(request.node_id)) {
-        return Effect.fail(NotFound.node(request.node_id))
-      }
-      for (const [node_id, node] of this.nodes) {
-        if (request.except?.includes(node_id) === true) continue
-        if (request.node_id === undefined && this.drained.has(node_id)) continue
-        if (!node.connected || (request.node_id !== undefined && request.node_id !== node_id)) continue
-        const taken = new Set(
-          [...this.held.values()].filter((held) => held.node_id === node_id).flatMap((held) => held.ports)
-        )
-        const ports = node.ports.filter((port) => !taken.has(port)).slice(0, request.ports)
-        if (ports.length < request.ports) continue
-        this.held.set(request.server_id, { node_id, ports })
-        return Effect.succeed({ node_id, allocations: allocations(...ports) })
-      }
-      return Effect.fail(Unavailable.noNodes("no node has free ports"))
-    })
+  #place(
+    request: PlacementRequest,
+    all: typeof this.held
+  ): Result.Result<Placement, NotFound | Unavailable> {
+    if (request.node_id !== undefined && !this.nodes.has(request.node_id)) {
+      return Result.fail(NotFound.node(request.node_id))
+    }
+    for (const [node_id, node] of this.nodes) {
+      if (request.except?.includes(node_id) === true) continue
+      if (request.node_id === undefined && this.drained.has(node_id)) continue
+      if (!node.connected || (request.node_id !== undefined && request.node_id !== node_id)) continue
+      const taken = new Set(
+        [...all.values()].filter((held) => held.node_id === node_id).flatMap((held) => held.ports)
+      )
+      const ports = node.ports.filter((port) => !taken.has(port)).slice(0, request.ports)
+      if (ports.length < request.ports) continue
+      all.set(request.server_id, { node_id, ports })
+      return Result.succeed({ node_id, allocations: allocations(...ports) })
+    }
+    return Result.fail(Unavailable.noNodes("no node has free ports"))
   }
 }
