@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { DrainPlan, drainOptions, NOTIFY_SECONDS } from "../domain/Drain.ts"
 import { Conflict, NotFound } from "../domain/errors.ts"
 import { NodeId } from "../domain/Id.ts"
 import { Node, NodeDetail } from "../domain/Node.ts"
@@ -11,6 +12,39 @@ import { Writes } from "./Failures.ts"
 import { flag, text } from "./query.ts"
 
 const params = { node: NodeId.annotate({ description: "The id of the node." }) }
+
+/** Body of `PATCH /api/nodes/:node/drained`. */
+export const DrainRequest = Schema.Struct({
+  drained: Schema.Boolean,
+  move: optionalInput(
+    Schema.Boolean.annotate({
+      description:
+        "Whether its saved servers move to other nodes, two at a time, each stopped within its stop timeout; absent: as it was."
+    })
+  ),
+  parallel: optionalInput(
+    drainOptions.parallel.annotate({
+      description: "With `move`: servers that leave at a time; default 2."
+    })
+  ),
+  deadline: optionalInput(
+    drainOptions.deadline.annotate({
+      description:
+        "With `move`: seconds until all remaining servers leave at once, and those that cannot leave or are not saved are stopped; default: never."
+    })
+  ),
+  notify: optionalInput(
+    drainOptions.notify.annotate({
+      description: "With `move`: a line for the console of each running server before it is stopped."
+    })
+  ),
+  notify_seconds: optionalInput(
+    drainOptions.notify_seconds.annotate({
+      description: `Seconds between the line and the stop; default ${NOTIFY_SECONDS}.`
+    })
+  )
+}).annotate({ identifier: "DrainRequest" })
+export type DrainRequest = typeof DrainRequest.Type
 
 /** Nodes and the system they run on (contract 4.2, 4.3; decisions, section 2). */
 export class NodesGroup extends HttpApiGroup.make("nodes")
@@ -34,16 +68,11 @@ export class NodesGroup extends HttpApiGroup.make("nodes")
     }).annotateMerge(OpenApi.annotations({ summary: "Version of the daemon of a node, and its host" })),
     HttpApiEndpoint.patch("drained", "/nodes/:node/drained", {
       params,
-      payload: Schema.Struct({
-        drained: Schema.Boolean,
-        move: optionalInput(
-          Schema.Boolean.annotate({
-            description:
-              "Whether its saved servers move to other nodes, two at a time, each stopped within its stop timeout; absent: as it was."
-          })
-        )
-      }),
-      success: NodeDetail,
+      payload: DrainRequest,
+      query: {
+        dry_run: flag("`true`: changes nothing; the 200 has what a drain with `move` would do now.")
+      },
+      success: [NodeDetail, DrainPlan],
       error: NotFound
     })
       .middleware(Writes)

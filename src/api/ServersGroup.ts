@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { ConsoleLine } from "../domain/ConsoleLine.ts"
 import { CrashRecord } from "../domain/CrashRecord.ts"
 import { DefinitionChange } from "../domain/DefinitionChange.ts"
 import {
@@ -143,17 +144,9 @@ export const BulkRemoval = Schema.Struct({
   force: optionalInput(Schema.Boolean)
 }).annotate({ identifier: "BulkRemoval" })
 
-const CommandLine = Schema.String.check(
-  Schema.isMaxLength(4096),
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is refused
-  Schema.isPattern(/^[^\u0000-\u001f\u007f-\u009f\u2028\u2029]*$/u, {
-    expected: "a line without control characters"
-  })
-)
-
 /** Body of `POST /api/servers/:server/commands`. */
 export const CommandsRequest = Schema.Struct({
-  commands: Schema.Array(CommandLine).check(Schema.isMinLength(1), Schema.isMaxLength(100))
+  commands: Schema.Array(ConsoleLine).check(Schema.isMinLength(1), Schema.isMaxLength(100))
 }).annotate({ identifier: "CommandsRequest" })
 
 /** HTTP removes spaces around a header. */

@@ -35,7 +35,9 @@ export const Migration = Schema.Struct({
   /** Why the migration failed. */
   reason: Schema.NullOr(Schema.String),
   /** From the change of nodes on. */
-  origin: Schema.NullOr(Origin)
+  origin: Schema.NullOr(Origin),
+  /** When the server has got the line of the drain, RFC 3339 UTC; absent: it has not. */
+  notified_at: Schema.optionalKey(Schema.String)
 }).annotate({ identifier: "Move" })
 export type Migration = typeof Migration.Type
 
@@ -60,6 +62,10 @@ export const MigrationProgress = Schema.Struct({
   left: Schema.Int,
   /** Servers that are not saved: they are deleted when they stop. */
   running_out: Schema.Int,
+  /** Servers that leave at a time, if the caller has chosen that. */
+  parallel: Schema.optionalKey(Schema.Int),
+  /** When the remaining servers are stopped (RFC 3339); absent: never. */
+  deadline_at: Schema.optionalKey(Schema.String),
   /** The first 1,000 of the remaining servers, by id. */
   servers: Schema.Array(MigratingServer)
 }).annotate({ identifier: "MoveProgress" })

@@ -1,4 +1,5 @@
 import { Context, type Effect } from "effect"
+import type { DrainChoices, DrainPlan } from "../domain/Drain.ts"
 import type { Unavailable } from "../domain/errors.ts"
 import type { NodeId } from "../domain/Id.ts"
 import type { MigrationProgress } from "../domain/Migration.ts"
@@ -11,7 +12,9 @@ export class NodeMigrations extends Context.Service<
      * Begins to migrate the saved servers that are on the node now; durable. A second call includes the servers that
      * came since, and retries the failed ones.
      */
-    begin(node_id: NodeId): Effect.Effect<void, Unavailable>
+    begin(node_id: NodeId, choices?: DrainChoices): Effect.Effect<void, Unavailable>
+    /** Returns what {@link begin} would do now; stores and reserves nothing. */
+    plan(node_id: NodeId): Effect.Effect<DrainPlan>
     /** Ends it: no further migration from the node begins; those that have begun continue. */
     end(node_id: NodeId): Effect.Effect<void, Unavailable>
     /** The progress; undefined: the servers of the node are not migrated. */

@@ -1,10 +1,13 @@
-import { Effect } from "effect"
+import { Clock, Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { conditional, versioned } from "../api/conditional.ts"
+import type { DrainRequest } from "../api/NodesGroup.ts"
 import { currentRestriction } from "../api/Principal.ts"
 import { ServerAccess } from "../api/ServerAccess.ts"
-import { describeAudit } from "../domain/AuditedRequest.ts"
+import { describeAudit, withoutAudit } from "../domain/AuditedRequest.ts"
+import type { DrainChoices } from "../domain/Drain.ts"
+import { fieldNames } from "../domain/definitionChanges.ts"
 import { Conflict, Forbidden, InvalidRequest } from "../domain/errors.ts"
 import type { NodeDetail } from "../domain/Node.ts"
 import { Journal } from "../store/journal/Journal.ts"
@@ -16,6 +19,40 @@ import { deleteServersFirst, owns } from "./nodeWrites.ts"
 const limitedToServers = new Forbidden({
   detail: "the API key lacks access to every server: a drain concerns all servers of its node",
   hint: "Use a key that is not limited to servers, blueprints or labels."
+})
+
+/** 422: fields that do not fit together. */
+const checkDrain = Effect.fnUntraced(function* (payload: DrainRequest, dryRun: boolean) {
+  const { drained, move, ...choices } = payload
+  if (!drained && (move === true || dryRun)) {
+    return yield* new InvalidRequest({
+      detail: `body field ${dryRun ? "drained: expected true in a dry run" : "move: expected false or absent if drained is false"}`,
+      hint: "Only a drained node migrates its servers: send drained with true."
+    })
+  }
+  const [chosen] = Object.keys(choices)
+  if (chosen !== undefined && move !== true) {
+    return yield* new InvalidRequest({
+      detail: `body field ${chosen}: only a drain with move has it`,
+      hint: "Send move with true, or leave the field out."
+    })
+  }
+  if (choices.notify_seconds !== undefined && choices.notify === undefined) {
+    return yield* new InvalidRequest({
+      detail: "body field notify_seconds: only a drain with notify has it",
+      hint: "Send the line as notify, or leave the field out."
+    })
+  }
+})
+
+const choicesOf = Effect.fnUntraced(function* ({ deadline, notify, notify_seconds, parallel }: DrainRequest) {
+  const now = yield* Clock.currentTimeMillis
+  return {
+    ...(parallel === undefined ? {} : { parallel }),
+    ...(deadline === undefined ? {} : { deadline_at: new Date(now + deadline * 1000).toISOString() }),
+    ...(notify === undefined ? {} : { notify }),
+    ...(notify_seconds === undefined ? {} : { notify_seconds })
+  } satisfies DrainChoices
 })
 
 /** Handlers of the node routes (contract 4.2; decisions, section 2). */
@@ -64,23 +101,18 @@ export const NodesHandlers = HttpApiBuilder.group(
         const { version } = yield* nodes.get(params.node)
         return { version, system: yield* nodes.system(params.node) }
       }),
-      drained: Effect.fnUntraced(function* ({ params, payload }) {
+      drained: Effect.fnUntraced(function* ({ params, payload, query }) {
         const { drained, move } = payload
-        yield* describeAudit({
-          ...(drained ? {} : { action: "node.undrain" }),
-          changes: move === undefined ? ["drained"] : ["drained", "move"]
-        })
+        const dryRun = query.dry_run === "true"
+        if (dryRun) yield* withoutAudit
+        yield* describeAudit({ ...(drained ? {} : { action: "node.undrain" }), changes: fieldNames(payload) })
         if ((yield* currentRestriction) !== undefined) return yield* limitedToServers
-        if (!drained && move === true) {
-          return yield* new InvalidRequest({
-            detail: "body field move: expected false or absent if drained is false",
-            hint: "Only a drained node migrates its servers: send drained with true."
-          })
-        }
+        yield* checkDrain(payload, dryRun)
         yield* nodes.get(params.node)
+        if (dryRun) return yield* migrations.plan(params.node)
         if (!drained || move === false) yield* migrations.end(params.node)
         const detail = yield* nodes.setDrained(params.node, drained)
-        if (move === true) yield* migrations.begin(params.node)
+        if (move === true) yield* migrations.begin(params.node, yield* choicesOf(payload))
         return yield* withProgress(yield* withKey(detail))
       }),
       remove: Effect.fnUntraced(function* ({ params, query }) {

@@ -245,6 +245,23 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
             env: { MUSTER_URL: service.url }
           })
           assert.match(output, /^ID +NAME +LOCATION +STATE +SERVERS\n\S+ +local +local +connected +0\n/)
+          const there = { ...service, env: { MUSTER_URL: service.url } }
+          const id = yield* installed(service, "demo-saved")
+          assert.match(
+            yield* run(printed("docs/nodes.md", "plan"), there),
+            new RegExp(`^${id} +- +no nodes available`, "m")
+          )
+          assert.include(
+            yield* run(printed("docs/nodes.md", "choices"), there),
+            "Node local is drained; 1 server to move."
+          )
+          const [{ id: node_id }] = (yield* expectStatus(service, 200, "GET", "/api/nodes")).json
+          const { json } = yield* expectStatus(service, 200, "GET", `/api/nodes/${node_id}`)
+          assert.deepInclude(json.move, { parallel: 4, left: 1 })
+          yield* expectStatus(service, 200, "PATCH", `/api/nodes/${node_id}/drained`, {
+            body: { drained: false }
+          })
+          yield* expectStatus(service, 200, "DELETE", `/api/servers/${id}`)
           const [node] = (yield* expectStatus(service, 200, "GET", "/api/nodes")).json
           assert.isFalse(node.drained)
         })

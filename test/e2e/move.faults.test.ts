@@ -177,7 +177,8 @@ describe("drain with move, through kill -9", () => {
         for (const [round, { kill, when }] of rounds.entries()) {
           yield* commands(api, id, `round ${round}`)
           yield* logsHave(api, id, `wrote round ${round}`)
-          yield* drain(api, from.id)
+          const line = `round ${round}`
+          yield* drain(api, from.id, { drained: true, move: true, notify: line, notify_seconds: 1 })
           yield* when
           yield* kill()
           yield* eventually(

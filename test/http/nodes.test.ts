@@ -127,6 +127,39 @@ layer(service(node), options)("nodes", (it) => {
       })
     )
 
+    it.effect(
+      "a dry run of a drain changes nothing; the choices of a drain go with move and are bounded",
+      () =>
+        Effect.gen(function* () {
+          const { api, id } = yield* only
+          const drain = (body: object, query = "") =>
+            api.request("PATCH", `/api/nodes/${id}/drained${query}`, { body })
+          const plan = yield* drain({ drained: true, move: true }, "?dry_run=true")
+          assert.strictEqual(plan.status, 200, plan.text)
+          assert.deepStrictEqual(plan.json, {
+            migrations: [],
+            migrations_total: 0,
+            blocked: [],
+            running_out: 0
+          })
+          assert.strictEqual((yield* only).listed.drained, false)
+          assertError(yield* drain({ drained: false }, "?dry_run=true"), 422)
+          const move = { drained: true, move: true }
+          for (const body of [
+            { drained: true, parallel: 2 },
+            { ...move, parallel: 0 },
+            { ...move, parallel: 51 },
+            { ...move, deadline: 0 },
+            { ...move, deadline: 604_801 },
+            { ...move, notify: "" },
+            { ...move, notify: "two\nlines" },
+            { ...move, notify_seconds: 1 }
+          ])
+            assertError(yield* drain(body), 422)
+          assert.strictEqual((yield* only).listed.drained, false)
+        })
+    )
+
     it.effect("a connected node is removed with force=true only", () =>
       Effect.gen(function* () {
         const { api, id } = yield* only

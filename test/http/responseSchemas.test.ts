@@ -50,7 +50,12 @@ const requests: Record<string, ReadonlyArray<{ readonly query?: string; readonly
   "nodes.list": [{}, { query: "?ids_only=true" }],
   "nodes.get": [{}],
   "nodes.system": [{}],
-  "nodes.drained": [{ body: { drained: true } }, { body: { drained: false } }],
+  "nodes.drained": [
+    { query: "?dry_run=true", body: { drained: true } },
+    { body: { drained: true, move: true, parallel: 5, deadline: 60, notify: "bye", notify_seconds: 1 } },
+    { body: { drained: true } },
+    { body: { drained: false } }
+  ],
   "system.info": [{}],
   "servers.list": [{}, { query: "?ids_only=true" }, { query: "?include=status,limits,software" }],
   "servers.create": [

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber } from "effect"
+import { Effect, Fiber, Result } from "effect"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import { NodeId, ServerId } from "../../src/domain/Id.ts"
@@ -67,6 +67,23 @@ describe("node-protocol, Placement and ports: place", () => {
       const empty = yield* detail("a")
       assert.deepStrictEqual(empty.committed, { memory_bytes: 0, disk_bytes: 0, cpu_threads: 0 })
       assert.strictEqual(empty.ports_free, 10)
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
+  it.effect("a rehearsal places on a copy, without the drained node; nothing is reserved", () =>
+    Effect.gen(function* () {
+      yield* register("a")
+      yield* register("b")
+      yield* place("s1", { node_id: "a" })
+      const rehearsed = yield* (yield* LoadBalancer).rehearse(NodeId.make("a"))
+      const outcomes = Array.from({ length: 9 }, (_, i) => rehearsed(request(`copy-${i}`)))
+      assert.deepStrictEqual(
+        outcomes.map((outcome) => (Result.isSuccess(outcome) ? outcome.success.node_id : "none")),
+        [...Array.from({ length: 8 }, () => "b"), "none"]
+      )
+      assert.strictEqual((yield* detail("b")).ports_free, 10)
+      assert.isFalse((yield* detail("a")).drained)
+      assert.deepStrictEqual(yield* (yield* LoadBalancer).placements, { placed: 1, refused: 0 })
     }).pipe(Effect.provide(memoryNodes()))
   )
 

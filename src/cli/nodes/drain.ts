@@ -1,8 +1,9 @@
-import { Console, Effect, Schedule } from "effect"
+import { Console, Duration, Effect, Option, Schedule } from "effect"
 import { Command, Flag } from "effect/cli"
 import type { MigrationProgress } from "../../domain/Migration.ts"
 import type { Node, NodeDetail } from "../../domain/Node.ts"
 import { CommandError, wrongUsage } from "../shared/CommandError.ts"
+import { DurationText, durationOf } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
 import { nodeArgument, nodeNamed } from "../shared/named.ts"
 import { outputFlags } from "../shared/output.ts"
@@ -79,6 +80,22 @@ const waitUntilEmpty = Effect.fnUntraced(function* (node: Node) {
 const runningOut = ({ running_out }: MigrationProgress) =>
   running_out === 0 ? "" : ` Not moved, because not saved: ${servers(running_out)}.`
 
+/** Returns the choices of a drain for its request. */
+const choicesOf = (chosen: {
+  readonly parallel: Option.Option<number>
+  readonly deadline: Option.Option<string>
+  readonly notify: Option.Option<string>
+  readonly "notify-seconds": Option.Option<number>
+}) => {
+  const { deadline, notify, "notify-seconds": seconds, parallel } = chosen
+  return {
+    ...(Option.isSome(parallel) ? { parallel: parallel.value } : {}),
+    ...(Option.isSome(deadline) ? { deadline: Duration.toSeconds(durationOf(deadline.value)) } : {}),
+    ...(Option.isSome(notify) ? { notify: notify.value } : {}),
+    ...(Option.isSome(seconds) ? { notify_seconds: seconds.value } : {})
+  }
+}
+
 const drained = (node: Node, detail: NodeDetail): string => {
   const { move } = detail
   if (move === undefined) return `Node ${node.name} is drained: it gets no new servers.`
@@ -86,6 +103,9 @@ const drained = (node: Node, detail: NodeDetail): string => {
   const stays = away === undefined ? "" : ` None can leave it now: ${away}.`
   return `Node ${node.name} is drained; ${servers(move.left)} to move.${runningOut(move)}${stays}`
 }
+
+const choice = <A>(name: string, of: (name: string) => Flag.Flag<A>, description: string) =>
+  of(name).pipe(Flag.withDescription(`With --move: ${description}`), Flag.optional)
 
 /** `muster nodes drain`. */
 export const drain = Command.make(
@@ -102,25 +122,44 @@ export const drain = Command.make(
       ),
       Flag.withDefault(false)
     ),
+    parallel: choice("parallel", Flag.Int, "servers that leave at a time, 1 to 50; default 2"),
+    deadline: Flag.String("deadline").pipe(
+      Flag.withDescription(
+        "With --move: when the rest leaves at once, and servers that cannot leave are stopped: 30m, 2h from now; default: never"
+      ),
+      Flag.withSchema(DurationText),
+      Flag.optional
+    ),
+    notify: choice(
+      "notify",
+      Flag.String,
+      "a line for the console of each running server before it is stopped"
+    ),
+    "notify-seconds": choice("notify-seconds", Flag.Int, "seconds between the line and the stop; default 10"),
     "dry-run": Flag.Boolean("dry-run").pipe(
       Flag.withDescription("List the servers of the node and what --move does with each, and change nothing"),
       Flag.withDefault(false)
     ),
     ...outputFlags
   },
-  Effect.fn(function* ({ "dry-run": isPreview, move, node: text, wait, ...flags }) {
-    if (wait && !move) {
-      return yield* wrongUsage("--wait goes with --move: without it the node keeps its servers.")
+  Effect.fn(function* ({ "dry-run": isPreview, move, node: text, wait, output, json, ...chosen }) {
+    const flags = { output, json }
+    const choices = choicesOf(chosen)
+    const [needsMove] = [...(wait ? ["wait"] : []), ...Object.keys(choices)]
+    if (needsMove !== undefined && !move) {
+      const name = needsMove.replace("_", "-")
+      return yield* wrongUsage(`--${name} goes with --move: without it the node keeps its servers.`)
     }
     const node = yield* nodeNamed(text)
     if (isPreview) return yield* preview(node, flags)
     const detail = yield* ask((muster) =>
       muster.nodes.drained({
         params: { node: node.id },
-        payload: { drained: true, ...(move ? { move } : {}) }
+        query: {},
+        payload: { drained: true, ...(move ? { move } : {}), ...choices }
       })
     )
-    yield* Console.log(drained(node, detail))
+    if ("connected" in detail) yield* Console.log(drained(node, detail))
     if (!wait) return
     const end = yield* waitUntilEmpty(node)
     yield* Console.log(`No saved server is left on ${node.name}.${runningOut(end)}`)

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto"
 import { type Duration, Effect, Layer, Option, Schedule, Stream } from "effect"
 import { currentRestriction } from "../../api/Principal.ts"
+import type { Drain } from "../../domain/Drain.ts"
 import type { Unavailable } from "../../domain/errors.ts"
 import type { NodeId } from "../../domain/Id.ts"
 import { serverOf } from "../../domain/Journal.ts"
@@ -10,6 +11,7 @@ import type { ServerRecord } from "../../domain/Server.ts"
 import { NodeMigrations } from "../../nodes/NodeMigrations.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { makeNodeAvailability } from "../../nodes/nodeAvailability.ts"
+import { ExpiryClock } from "../../store/journal/ExpiryClock.ts"
 import { Journal } from "../../store/journal/Journal.ts"
 import { Leadership } from "../../store/Leadership.ts"
 import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
@@ -20,6 +22,8 @@ import { ServerLocks } from "../records/ServerLocks.ts"
 import { isFinished } from "../records/transitions.ts"
 import { migrationBlocker, migrationDelay } from "./canMigrate.ts"
 import { makeDestinations } from "./destinations.ts"
+import { deadlineOf, makeDrainDeadline } from "./drainDeadline.ts"
+import { makeDrainPlan } from "./drainPlan.ts"
 import { makeDrains } from "./drains.ts"
 import { makeMigrateStep } from "./migrateStep.ts"
 import { progressOf } from "./migrationProgress.ts"
@@ -33,7 +37,7 @@ export interface NodeDrainerOptions {
 }
 
 /** Whether a drain includes a server: saved, and on the node when the drain began. A later one was placed by name. */
-const isDrained = (record: ServerRecord, asked_at: string) =>
+const isDrained = (record: ServerRecord, { asked_at }: Drain) =>
   record.definition.save && record.created_at <= asked_at
 
 /** Whether this controller acts on a migration; in the other phases the nodes act. */
@@ -59,6 +63,9 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
       const registry = yield* NodeRegistry
       const steps = yield* makeMigrationSteps
       const { unavailableReason } = yield* makeNodeAvailability
+      const clock = yield* ExpiryClock
+      const keepDeadline = yield* makeDrainDeadline(drains, destinations.unplaced)
+      const plan = yield* makeDrainPlan
       const pause = Schedule.spaced(options.pause)
 
       const nodeOf = (id: NodeId) => Effect.map(Effect.option(registry.get(id)), Option.getOrUndefined)
@@ -66,7 +73,7 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
       const migrating = yield* makeWorkQueue({
         name: "migration",
         fields: (server_id) => ({ server_id }),
-        step: yield* makeMigrateStep(destinations),
+        step: yield* makeMigrateStep(destinations, drains),
         backoff: pause,
         leadership,
         permit: locks.withLock,
@@ -74,13 +81,15 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
       })
 
       /** Begins as many migrations from a node as may run at a time. */
-      const begin = Effect.fnUntraced(function* (node_id: NodeId, asked_at: string) {
+      const begin = Effect.fnUntraced(function* (node_id: NodeId, drain: Drain) {
+        const isOver = (yield* clock.millis) >= deadlineOf(drain)
+        const most = isOver ? Number.POSITIVE_INFINITY : (drain.parallel ?? options.migrationsPerNode)
         const all = yield* index.migrations
         const known = new Set(all.map((migration) => migration.server_id))
         let running = all.filter((one) => isUnderway(one) && one.from_node === node_id).length
         for (const record of yield* index.onNode(node_id)) {
-          if (running >= options.migrationsPerNode) return
-          if (known.has(record.id) || !isDrained(record, asked_at)) continue
+          if (running >= most) return
+          if (known.has(record.id) || !isDrained(record, drain)) continue
           if (migrationBlocker(record) !== undefined || migrationDelay(record) !== undefined) continue
           if ((yield* destinations.find(record)) === undefined) continue
           if (yield* locks.withLock(record.id)(steps.begin(record, randomUUID()))) running += 1
@@ -88,10 +97,13 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
         }
       })
       const drainStep = Effect.fnUntraced(function* (node_id: NodeId) {
-        const asked_at = (yield* drains.all).get(node_id)
-        if (asked_at === undefined) return "done"
+        const drain = (yield* drains.all).get(node_id)
+        if (drain === undefined) return "done"
         const node = yield* nodeOf(node_id)
-        if (node?.drained === true && node.connected) yield* begin(node_id, asked_at)
+        if (node?.drained === true && node.connected) {
+          yield* begin(node_id, drain)
+          yield* keepDeadline(drain)
+        }
         // Servers of the node may become free to migrate without a journal entry, such as when another node connects.
         return "again"
       })
@@ -157,9 +169,10 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
       return NodeMigrations.of({
         begin: drains.begin,
         end: drains.end,
+        plan,
         progress: Effect.fnUntraced(function* (node_id: NodeId) {
-          const asked_at = yield* drains.beganAt(node_id)
-          if (asked_at === undefined) return undefined
+          const drain = yield* drains.of(node_id)
+          if (drain === undefined) return undefined
           const all = yield* index.migrations
           const arriving = yield* Effect.forEach(
             all.filter((migration) => migration.phase === "arriving" && migration.from_node === node_id),
@@ -179,7 +192,8 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
             elsewhere: readable(elsewhere),
             away,
             migrations: new Map(all.map((migration) => [migration.server_id, migration])),
-            isDrained: (record) => isDrained(record, asked_at),
+            drain,
+            isDrained: (record) => isDrained(record, drain),
             unplaced: destinations.unplaced
           })
         })

@@ -1,4 +1,5 @@
 import { Effect, Option, Semaphore } from "effect"
+import type { Drain, DrainChoices } from "../../domain/Drain.ts"
 import type { NodeId } from "../../domain/Id.ts"
 import { nowText } from "../../domain/nowText.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
@@ -14,20 +15,20 @@ export const makeDrains = Effect.gen(function* () {
   const records = yield* makeMigrationRecords
   const servers = yield* ServerRepo
   const store = yield* Store
-  /** By node: when its drain began. */
-  let began: ReadonlyMap<NodeId, string> = new Map()
+  /** By node. */
+  let known: ReadonlyMap<NodeId, Drain> = new Map()
   let isStale = true
   const reading = yield* Semaphore.make(1)
   const markStale = () => {
     isStale = true
   }
   const refresh = Effect.suspend(() => {
-    if (!isStale) return Effect.succeed(began)
+    if (!isStale) return Effect.succeed(known)
     isStale = false
     return store.read(migrations.drains).pipe(
       Effect.map((rows) => {
-        began = new Map(rows.map((row) => [row.node_id, row.asked_at]))
-        return began
+        known = new Map(rows.map((row) => [row.node_id, row]))
+        return known
       }),
       Effect.onError(() => Effect.sync(markStale))
     )
@@ -56,16 +57,30 @@ export const makeDrains = Effect.gen(function* () {
 
   return {
     /** Begins the drain of a node. */
-    begin: Effect.fn("NodeDrainer.begin")(function* (node_id: NodeId) {
+    begin: Effect.fn("NodeDrainer.begin")(function* (node_id: NodeId, choices: DrainChoices = {}) {
+      const { deadline_at = null, notify = null, notify_seconds = null, parallel = null } = choices
       const asked_at = yield* nowText
-      yield* change(node_id, migrations.beginDrain({ node_id, asked_at }))
+      const drain = { node_id, asked_at, parallel, deadline_at, notify, notify_seconds, notified: false }
+      yield* change(node_id, migrations.beginDrain(drain))
+    }),
+    /** Records that the servers that the deadline stops have got the line. */
+    setNotified: Effect.fnUntraced(function* (node_id: NodeId) {
+      yield* store.write(
+        Effect.gen(function* () {
+          yield* migrations.setNotified(node_id)
+          const transaction = yield* Transaction
+          yield* transaction.append({ topic: "node:evacuation", node_id })
+        })
+      )
+      markStale()
     }),
     end: Effect.fn("NodeDrainer.end")((node_id: NodeId) => change(node_id, migrations.endDrain(node_id))),
     /** The node's drain may have begun or ended. */
     markStale,
     /** Reads the drains, if they may have changed. */
     all: refresh,
-    /** When the drain of a node began, as far as it is known. */
-    beganAt: (node_id: NodeId) => Effect.map(Effect.ignore(refresh), () => began.get(node_id))
+    /** The drain of a node, as far as it is known. */
+    of: (node_id: NodeId) => Effect.map(Effect.ignore(refresh), () => known.get(node_id))
   } as const
 })
+export type Drains = Effect.Success<typeof makeDrains>

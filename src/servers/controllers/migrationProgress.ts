@@ -1,4 +1,5 @@
 /** The progress of a drain, as the detail of its node shows it: pure rules. */
+import type { Drain } from "../../domain/Drain.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import {
   isUnderway,
@@ -19,6 +20,7 @@ export interface Remains {
   /** Servers that migrate away from it and have not arrived. */
   readonly elsewhere: ReadonlyArray<ServerRecord>
   readonly migrations: ReadonlyMap<ServerId, Migration>
+  readonly drain: Drain
   /** Whether the drain includes a server. */
   readonly isDrained: (record: ServerRecord) => boolean
   /** By server: the reason that no node was found. */
@@ -33,7 +35,12 @@ const viewOf = (record: ServerRecord, { away, migrations, node_id, unplaced }: R
   const server_id = record.id
   const migration = migrations.get(server_id)
   if (isUnderway(migration) && migration.phase !== "failed") {
-    const reason = away.get(node_id) ?? away.get(record.node_id) ?? migration.reason ?? undefined
+    const { notified_at } = migration
+    const notice =
+      migration.phase === "leaving" && notified_at !== undefined
+        ? `its console had the line at ${notified_at}`
+        : undefined
+    const reason = away.get(node_id) ?? away.get(record.node_id) ?? migration.reason ?? notice
     return {
       server_id,
       state: states[migration.phase],
@@ -53,11 +60,13 @@ const viewOf = (record: ServerRecord, { away, migrations, node_id, unplaced }: R
 
 /** Returns the progress; servers that were placed on the node after the drain began are not part of it. */
 export const progressOf = (remains: Remains): MigrationProgress => {
-  const { elsewhere, here, isDrained } = remains
+  const { drain, elsewhere, here, isDrained } = remains
   const left = [...here.filter(isDrained), ...elsewhere].toSorted((a, b) => (a.id < b.id ? -1 : 1))
   return {
     left: left.length,
     running_out: here.filter((record) => !record.definition.save).length,
+    ...(drain.parallel === null ? {} : { parallel: drain.parallel }),
+    ...(drain.deadline_at === null ? {} : { deadline_at: drain.deadline_at }),
     servers: left.slice(0, MOST).map((record) => viewOf(record, remains))
   }
 }

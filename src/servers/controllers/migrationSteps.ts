@@ -8,6 +8,7 @@ import type { Unavailable } from "../../domain/errors.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { isUnderway, type Migration } from "../../domain/Migration.ts"
 import type { HeldServer } from "../../domain/NodeMessages.ts"
+import { nowText } from "../../domain/nowText.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { stopTimeoutOf } from "../../domain/ServerDefinition.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
@@ -101,6 +102,20 @@ export const makeMigrationSteps = Effect.gen(function* () {
       })
     )
 
+  /** Sends the line of a drain to a running server, at least once. */
+  const notify = Effect.fnUntraced(function* (
+    migration: Migration,
+    line: string
+  ): Effect.fn.Return<StepResult, StepError> {
+    const sent = call(migration, (daemon) => daemon.commands(migration.server_id, [line]))
+    // It has stopped in the meantime.
+    yield* Effect.catchTag(sent, "DaemonRefused", () => Effect.void)
+    const notified_at = yield* nowText
+    return yield* change(migration, (record, now) =>
+      Effect.as(records.save(record, { ...now, notified_at }), "again" as const)
+    )
+  })
+
   /** Stops the server, then places it on its new node. */
   const leave = Effect.fnUntraced(function* (
     { definition }: ServerRecord,
@@ -175,5 +190,5 @@ export const makeMigrationSteps = Effect.gen(function* () {
       })
     )
 
-  return { begin, cancel, comeBack, leave, release } as const
+  return { begin, cancel, comeBack, leave, notify, release } as const
 })

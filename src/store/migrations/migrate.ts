@@ -23,6 +23,7 @@ import { expiryAnnounced } from "./0017_expiry_announced.ts"
 import { keyGrants } from "./0018_key_grants.ts"
 import { audit } from "./0019_audit.ts"
 import { keyRestrictions } from "./0020_key_restrictions.ts"
+import { drainOptions } from "./0021_drain_options.ts"
 
 /** The table of applied migrations. */
 export const MIGRATIONS_TABLE = "muster_migrations"
@@ -49,7 +50,8 @@ const migrations = {
   "0017_expiry_announced": expiryAnnounced,
   "0018_key_grants": keyGrants,
   "0019_audit": audit,
-  "0020_key_restrictions": keyRestrictions
+  "0020_key_restrictions": keyRestrictions,
+  "0021_drain_options": drainOptions
 }
 
 /** The schema version of this program. */

@@ -1,9 +1,10 @@
-import { Array as Arr, Context, Effect, Layer, type Option, Schema } from "effect"
+import { Array as Arr, Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import { Drain } from "../../domain/Drain.ts"
 import { NodeId, ServerId } from "../../domain/Id.ts"
 import { Migration, Origin } from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
-import { BooleanColumn, firstRow, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+import { BooleanColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import { isUniqueViolation } from "../sql/sqlErrors.ts"
 import type { Transaction } from "../write/Transaction.ts"
 import { deleteReservations, holdingRow, insertReservations } from "./reservationRows.ts"
@@ -13,10 +14,6 @@ import { encodeServer, portsOf } from "./serverRows.ts"
 type Write<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
 type Read<A> = Effect.Effect<A, SqlError.SqlError>
 
-/** The drain of a node with its migrations; `asked_at` is RFC 3339 UTC: later servers stay. */
-export const Drain = Schema.Struct({ node_id: NodeId, asked_at: Schema.String })
-export type Drain = typeof Drain.Type
-
 /** A deletion that a node must do: a deleted server, or the files of a server on another node. */
 export const PendingDeletion = Schema.Struct({ server_id: ServerId, node_id: NodeId })
 export type PendingDeletion = typeof PendingDeletion.Type
@@ -24,12 +21,24 @@ export type PendingDeletion = typeof PendingDeletion.Type
 const MigrationRow = Schema.Struct({
   ...Migration.fields,
   was_up: Schema.NullOr(BooleanColumn),
-  origin: Schema.NullOr(JsonColumn(Origin))
+  origin: Schema.NullOr(JsonColumn(Origin)),
+  notified_at: Schema.NullOr(Schema.String)
+})
+const DrainRow = Schema.Struct({
+  ...Drain.fields,
+  /** Null: an earlier version has written the row. */
+  notified: Schema.NullOr(BooleanColumn)
 })
 const encode = writeRow(MigrationRow)
-const readMigrations = readRows(MigrationRow)
-const readMigration = firstRow(MigrationRow)
-const readDrains = readRows(Drain)
+const encodeDrain = writeRow(DrainRow)
+const readRow = readRows(MigrationRow)
+const readMigrations = (query: Parameters<typeof readRow>[0]) =>
+  Effect.map(readRow(query), (rows) =>
+    rows.map(({ notified_at, ...row }): Migration => (notified_at === null ? row : { ...row, notified_at }))
+  )
+const readMigration = (query: Parameters<typeof readRow>[0]) =>
+  Effect.map(readMigrations(query), (all) => Option.fromUndefinedOr(all[0]))
+const readDrains = readRows(DrainRow)
 const readDeletions = readRows(PendingDeletion)
 const readStandings = readRows(
   Schema.Struct({
@@ -74,6 +83,8 @@ export class MigrationRepo extends Context.Service<
     free(server_id: ServerId, node_id: NodeId): Write<void>
     /** Begins the drain of a node, or begins it again. */
     beginDrain(drain: Drain): Write<void>
+    /** Records that the servers that the deadline of a drain stops have got its line. */
+    setNotified(node_id: NodeId): Write<void>
     endDrain(node_id: NodeId): Write<void>
     readonly drains: Read<ReadonlyArray<Drain>>
     addDeletion(deletion: PendingDeletion): Write<void>
@@ -91,13 +102,13 @@ export class MigrationRepo extends Context.Service<
     MigrationRepo,
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
-      const select = sql`SELECT server_id, from_node, phase, arrival, was_up, reason, origin FROM moves`
+      const select = sql`SELECT server_id, from_node, phase, arrival, was_up, reason, origin, notified_at FROM moves`
 
       const save = Effect.fn("MigrationRepo.save")(function* (migration: Migration) {
-        yield* sql`INSERT INTO moves ${sql.insert(yield* encode(migration))}
+        yield* sql`INSERT INTO moves ${sql.insert(yield* encode({ ...migration, notified_at: migration.notified_at ?? null }))}
           ON CONFLICT (server_id) DO UPDATE SET from_node = excluded.from_node, phase = excluded.phase,
             arrival = excluded.arrival, was_up = excluded.was_up, reason = excluded.reason,
-            origin = excluded.origin`
+            origin = excluded.origin, notified_at = excluded.notified_at`
       })
 
       const putBack = Effect.fn("MigrationRepo.putBack")(function* (to: ServerRecord) {
@@ -162,11 +173,20 @@ export class MigrationRepo extends Context.Service<
             sql`DELETE FROM ports WHERE server_id = ${server_id} AND node_id = ${node_id}`,
             deleteReservations(sql, server_id, node_id)
           ),
-        beginDrain: (drain) =>
-          Effect.asVoid(sql`INSERT INTO evacuations ${sql.insert(drain)}
-            ON CONFLICT (node_id) DO UPDATE SET asked_at = excluded.asked_at`),
+        beginDrain: Effect.fnUntraced(function* (drain) {
+          yield* sql`INSERT INTO evacuations ${sql.insert(yield* encodeDrain(drain))}
+            ON CONFLICT (node_id) DO UPDATE SET asked_at = excluded.asked_at, parallel = excluded.parallel,
+              deadline_at = excluded.deadline_at, notify = excluded.notify,
+              notify_seconds = excluded.notify_seconds, notified = excluded.notified`
+        }),
+        setNotified: (node_id) =>
+          Effect.asVoid(sql`UPDATE evacuations SET notified = 1 WHERE node_id = ${node_id}`),
         endDrain: (node_id) => Effect.asVoid(sql`DELETE FROM evacuations WHERE node_id = ${node_id}`),
-        drains: readDrains(sql`SELECT node_id, asked_at FROM evacuations ORDER BY node_id`),
+        drains: Effect.map(
+          readDrains(sql`SELECT node_id, asked_at, parallel, deadline_at, notify, notify_seconds, notified
+            FROM evacuations ORDER BY node_id`),
+          (rows) => rows.map((row) => ({ ...row, notified: row.notified === true }))
+        ),
         addDeletion: (deletion) =>
           Effect.asVoid(sql`INSERT INTO leftovers ${sql.insert(deletion)} ON CONFLICT DO NOTHING`),
         removeDeletion: ({ node_id, server_id }) =>

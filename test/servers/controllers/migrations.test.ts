@@ -397,7 +397,7 @@ describe("drain with move: control plane killed at any moment", () => {
           })
           daemon.step = step
           other.step = step
-          yield* drainWithMove("n1")
+          yield* drainWithMove("n1", { notify: "say bye", notify_seconds: 0 })
           const empty = (progress: typeof moves.progress, becomes: Effect.Effect<void>) =>
             until(
               "the node is empty",
@@ -426,6 +426,7 @@ describe("drain with move: control plane killed at any moment", () => {
           yield* second.settled
           assert.deepStrictEqual(yield* second.events(id), [...created, ...up, ...moved], `step ${killAt}`)
           assert.strictEqual(other.files.get(id), "a castle")
+          assert.include(daemon.calls, `commands ${id}`)
           yield* until(
             "one copy",
             Effect.map(

@@ -131,10 +131,7 @@ export class FakeNodes {
     this.held.set(record.id, { node_id: record.node_id, ports })
   }
 
-  #place(
-    request: PlacementRequest,
-    all: typeof this.held
-  ): Result.Result<Placement, NotFound | Unavailable> {
+  #place(request: PlacementRequest, all: typeof this.held): Result.Result<Placement, NotFound | Unavailable> {
     if (request.node_id !== undefined && !this.nodes.has(request.node_id)) {
       return Result.fail(NotFound.node(request.node_id))
     }

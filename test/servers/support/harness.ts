@@ -12,6 +12,7 @@ import {
 } from "effect"
 import { ControlPlane } from "../../../src/api/ControlPlane.ts"
 import { BlueprintStore } from "../../../src/blueprints/BlueprintStore.ts"
+import type { DrainChoices } from "../../../src/domain/Drain.ts"
 import { NotFound, Unavailable } from "../../../src/domain/errors.ts"
 import { NodeId } from "../../../src/domain/Id.ts"
 import { type Change, isPublic } from "../../../src/domain/Journal.ts"
@@ -168,10 +169,10 @@ export const makeHarness = Effect.fnUntraced(function* (
     if (how.connect !== false && otherPorts !== undefined) yield* connectOther
     const moves = plain(Context.get(context, NodeMigrations))
     /** Drains a node with move. */
-    const drainWithMove = (id: string) => {
+    const drainWithMove = (id: string, choices: DrainChoices = {}) => {
       const node_id = NodeId.make(id)
       nodes.drained.add(node_id)
-      return moves.begin(node_id)
+      return moves.begin(node_id, choices)
     }
 
     const records = store.read(repo.all)

@@ -1,0 +1,61 @@
+/** The drain of a node whose saved servers migrate to other nodes. */
+import { Schema } from "effect"
+import { ConsoleLine } from "./ConsoleLine.ts"
+import { NodeId, ServerId } from "./Id.ts"
+
+const WEEK = 7 * 24 * 60 * 60
+
+/** The choices of the caller. */
+export const drainOptions = {
+  /** Servers that leave the node at a time. */
+  parallel: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 50 })),
+  /** Seconds until the servers that remain leave at once, and those that cannot leave are stopped. */
+  deadline: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: WEEK })),
+  /** A line for the console of each running server before it is stopped. */
+  notify: ConsoleLine.check(Schema.isNonEmpty()),
+  /** Seconds between the line and the stop. */
+  notify_seconds: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 3600 }))
+} as const
+
+/** Seconds between the line and the stop, unless the caller says otherwise. */
+export const NOTIFY_SECONDS = 10
+
+/** The record of a drain; null: the caller has not chosen. */
+export const Drain = Schema.Struct({
+  node_id: NodeId,
+  /** RFC 3339 UTC; servers that were created later stay. */
+  asked_at: Schema.String,
+  parallel: Schema.NullOr(Schema.Int),
+  /** RFC 3339 UTC. */
+  deadline_at: Schema.NullOr(Schema.String),
+  notify: Schema.NullOr(Schema.String),
+  notify_seconds: Schema.NullOr(Schema.Int),
+  /** Whether the servers that the deadline stops have got the line. */
+  notified: Schema.Boolean
+})
+export type Drain = typeof Drain.Type
+
+/** The choices of a drain. */
+export type DrainChoices = Partial<Omit<Drain, "node_id" | "asked_at" | "notified">>
+
+/** Servers that a plan names, and of each reason. */
+export const MOST_PLANNED = 1000
+
+/** What a drain with `move` would do now. */
+export const DrainPlan = Schema.Struct({
+  /** The first 1,000 of the servers that would migrate, in their order, with their destinations. */
+  migrations: Schema.Array(Schema.Struct({ server_id: ServerId, to: NodeId, to_name: Schema.String })),
+  migrations_total: Schema.Int,
+  /** The servers that would stay, by the reason. */
+  blocked: Schema.Array(
+    Schema.Struct({
+      reason: Schema.String,
+      total: Schema.Int,
+      /** The first 1,000. */
+      server_ids: Schema.Array(ServerId)
+    })
+  ),
+  /** Servers that are not saved: they stay until they stop. */
+  running_out: Schema.Int
+}).annotate({ identifier: "DrainPlan" })
+export type DrainPlan = typeof DrainPlan.Type
