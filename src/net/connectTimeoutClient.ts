@@ -37,26 +37,17 @@ const refuses = (networks: AddressPolicy | undefined, [options, done]: Connect<H
   return refused !== undefined
 }
 
-class ConnectTimeoutHttpAgent extends HttpAgent {
-  private readonly networks: AddressPolicy | undefined
-  constructor(options: AgentOptions, networks: AddressPolicy | undefined) {
-    super(options)
-    this.networks = networks
-  }
-  override createConnection(...args: Connect<HttpAgent>) {
-    return refuses(this.networks, args) ? null : limited(super.createConnection(...args), "connect")
-  }
-}
-
-class ConnectTimeoutHttpsAgent extends HttpsAgent {
-  private readonly networks: AddressPolicy | undefined
-  constructor(options: AgentOptions, networks: AddressPolicy | undefined) {
-    super(options)
-    this.networks = networks
-  }
-  override createConnection(...args: Connect<HttpsAgent>) {
-    return refuses(this.networks, args) ? null : limited(super.createConnection(...args), "secureConnect")
-  }
+/** Makes an agent refuse addresses, and give up connections that take too long; `connected`: the event of an open one. */
+const limitedAgent = <A extends HttpAgent>(
+  agent: A,
+  connected: "connect" | "secureConnect",
+  networks: AddressPolicy | undefined
+): A => {
+  const create = agent.createConnection.bind(agent)
+  return Object.assign(agent, {
+    createConnection: (...args: Connect<HttpAgent>) =>
+      refuses(networks, args) ? null : limited(create(...args), connected)
+  })
 }
 
 const agent = <A extends HttpAgent>(make: () => A) =>
@@ -106,7 +97,7 @@ export const connectTimeoutClient = (
     ...tlsNow(options)
   }
   const https = () => {
-    const made = new ConnectTimeoutHttpsAgent(settings, networks)
+    const made = limitedAgent(new HttpsAgent(settings), "secureConnect", networks)
     const apply = () => void Object.assign(made.options, tlsNow(options))
     ca?.onChange(apply)
     certificate?.onChange(apply)
@@ -119,7 +110,7 @@ export const connectTimeoutClient = (
       Layer.effect(
         NodeHttpClient.HttpAgent,
         Effect.all({
-          http: agent(() => new ConnectTimeoutHttpAgent(settings, networks)),
+          http: agent(() => limitedAgent(new HttpAgent(settings), "connect", networks)),
           https: agent(https)
         })
       )

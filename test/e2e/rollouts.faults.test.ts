@@ -6,15 +6,7 @@ import { type Definitions, definitions } from "../support/definitions.ts"
 import { type EventStream, subscribe } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
 import { endLeftovers } from "../support/processes.ts"
-import {
-  changeRollout,
-  fleetBlueprints,
-  fleetSoftware,
-  publish,
-  rollOut,
-  rolloutIs,
-  rolloutOf
-} from "../support/rollouts.ts"
+import { changeRollout, fleetFiles, publish, rollOut, rolloutIs, rolloutOf } from "../support/rollouts.ts"
 import { type Service, startService } from "../support/Service.ts"
 import { create, expectStatus, logsOf, running, statusOf } from "../support/servers.ts"
 
@@ -32,7 +24,7 @@ interface Fleet {
 
 /** Starts a service with 50 running servers of version one. */
 const startFleet = Effect.gen(function* () {
-  const folders = yield* definitions({ blueprints: fleetBlueprints("one"), software: fleetSoftware })
+  const folders = yield* definitions(fleetFiles)
   const service = yield* startService({
     env: {
       ...folders.env,
@@ -198,7 +190,7 @@ describe("life.md, Rollouts: servers that are not saved, and servers that expire
     "a restart keeps a server that is not saved; its crash is a failure; a server that expires is done",
     () =>
       Effect.gen(function* () {
-        const folders = yield* definitions({ blueprints: fleetBlueprints("one"), software: fleetSoftware })
+        const folders = yield* definitions(fleetFiles)
         const service = yield* startService({
           env: { ...folders.env, MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:31200-31219" }
         })

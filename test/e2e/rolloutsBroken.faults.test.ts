@@ -11,14 +11,7 @@ import { makeRestartingService } from "../support/faults/index.ts"
 import { alone, connectedNode, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { endLeftovers } from "../support/processes.ts"
 import { replicaSet } from "../support/replicaSet.ts"
-import {
-  fleetBlueprints,
-  fleetSoftware,
-  publish,
-  rollOut,
-  rolloutIs,
-  rolloutOf
-} from "../support/rollouts.ts"
+import { fleetFiles, publish, rollOut, rolloutIs, rolloutOf } from "../support/rollouts.ts"
 import { type Service, startService } from "../support/Service.ts"
 import { makeSimulatedNode } from "../support/SimulatedNode.ts"
 import { becomes, create, expectStatus, logsOf } from "../support/servers.ts"
@@ -26,7 +19,6 @@ import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 type Api = Pick<Service, "request">
 
-const files = { blueprints: fleetBlueprints("one"), software: fleetSoftware }
 const all = { selector: { blueprint_id: "fleet" }, max_parallel: 3 }
 
 const startAll = (api: Api, count: number) =>
@@ -56,7 +48,7 @@ describe("life.md, Rollouts: durable", () => {
     "the rollout continues after each kill -9 of the service",
     () =>
       Effect.gen(function* () {
-        const folders = yield* definitions(files)
+        const folders = yield* definitions(fleetFiles)
         const dataDir = join(yield* temporaryFolder, "data")
         yield* Effect.addFinalizer(() => endLeftovers(dataDir))
         const env = {
@@ -90,7 +82,7 @@ describe("life.md, Rollouts: durable", () => {
           known: false,
           own: (n) => ({ blueprint_id: "fleet", overrides: { env: { NUMBER: String(n) } } })
         })
-        const folders = yield* definitions(files)
+        const folders = yield* definitions(fleetFiles)
         const restarting = yield* makeRestartingService({ dataDir, env: { ...alone, ...folders.env } })
         const database = yield* Effect.acquireRelease(
           Effect.sync(() => new DatabaseSync(join(dataDir, "muster.db"), { readOnly: true })),
@@ -118,7 +110,7 @@ describe("life.md, Rollouts: durable", () => {
     "the rollout continues after a kill -9 of the daemon",
     () =>
       Effect.gen(function* () {
-        const folders = yield* definitions(files)
+        const folders = yield* definitions(fleetFiles)
         const api = yield* startService({ env: { ...alone, ...folders.env } })
         const env = { MUSTER_NODE_ALLOCATIONS: "127.0.0.1:31400-31499" }
         const dataDir = join(yield* temporaryFolder, "node")
@@ -142,7 +134,7 @@ describe("life.md, Rollouts: durable", () => {
     "replicas: one of two rollouts at once is refused, and another replica continues when the leader is killed",
     () =>
       Effect.gen(function* () {
-        const folders = yield* definitions(files)
+        const folders = yield* definitions(fleetFiles)
         const set = yield* replicaSet(folders.env)
         const leader = yield* set.start()
         const other = yield* set.start()

@@ -38,6 +38,9 @@ export const fleetSoftware: Files = {
   "endless.yml": softwareFile("endless", { install: { script: "while :; do sleep 1; done" } })
 }
 
+/** The definitions of the first version. */
+export const fleetFiles = { blueprints: fleetBlueprints("one"), software: fleetSoftware }
+
 /** Replaces the blueprints, and reloads them. */
 export const publish = Effect.fnUntraced(function* (
   api: Api & { readonly folders: Pick<Definitions, "blueprints"> },

@@ -6,7 +6,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { layerUnlisted } from "../../../src/blueprints/sources/Sources.ts"
 import { blueprintFile } from "../support.ts"
-import { errorOf, ids, reload, sourcesSetup, withStores } from "./support.ts"
+import { errorOf, ids, oneSource, reload, sourcesSetup, withStores } from "./support.ts"
 
 const MIB = 1024 * 1024
 /** Returns random text, which compresses to half its size at best. */
@@ -24,10 +24,7 @@ const cacheBytes = 2 * MIB
 describe("sources: size of caches", () => {
   it.live("a repository over the limit is refused, and its cache is removed", () =>
     Effect.gen(function* () {
-      const setup = yield* sourcesSetup
-      const repository = setup.repository("r")
-      repository.commit({ "a.yml": blueprintFile("a") })
-      setup.list([{ id: "s", url: repository.folder }])
+      const { repository, setup } = yield* oneSource
       yield* withStores(
         setup,
         Effect.gen(function* () {
@@ -80,10 +77,7 @@ describe("sources: size of caches", () => {
 
   it.live("without a list of sources their caches are removed", () =>
     Effect.gen(function* () {
-      const setup = yield* sourcesSetup
-      const repository = setup.repository("r")
-      repository.commit({ "a.yml": blueprintFile("a") })
-      setup.list([{ id: "s", url: repository.folder }])
+      const { setup } = yield* oneSource
       yield* withStores(setup, ids)
       const cache = join(setup.data, "sources/blueprints/s")
       assert.isTrue(existsSync(cache))

@@ -13,6 +13,7 @@ import { SoftwareStore } from "../../../src/blueprints/SoftwareStore.ts"
 import { layerSources, Sources } from "../../../src/blueprints/sources/Sources.ts"
 import type { Files } from "../../support/definitions.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
+import { blueprintFile } from "../support.ts"
 
 export const tls = resolve(import.meta.dirname, "../../support/tls")
 
@@ -256,3 +257,12 @@ export const silentServer = Effect.gen(function* () {
 })
 
 export const remove = (path: string) => rmSync(path, { recursive: true, force: true })
+
+/** A setup with the source `s`, whose repository has the blueprint `a`. */
+export const oneSource = Effect.gen(function* () {
+  const setup = yield* sourcesSetup
+  const repository = setup.repository("r")
+  repository.commit({ "a.yml": blueprintFile("a") })
+  setup.list([{ id: "s", url: repository.folder }])
+  return { repository, setup }
+})

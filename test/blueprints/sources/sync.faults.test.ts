@@ -14,7 +14,16 @@ import { BlueprintStore } from "../../../src/blueprints/BlueprintStore.ts"
 import { SoftwareStore } from "../../../src/blueprints/SoftwareStore.ts"
 import { Sources } from "../../../src/blueprints/sources/Sources.ts"
 import { blueprintFile, paperFile, softwareFile } from "../support.ts"
-import { errorOf, ids, reload, remove, type SourcesSetup, sourcesSetup, withStores } from "./support.ts"
+import {
+  errorOf,
+  ids,
+  oneSource,
+  reload,
+  remove,
+  type SourcesSetup,
+  sourcesSetup,
+  withStores
+} from "./support.ts"
 
 /** Returns the versions of sources that are on the disk. */
 const states = ({ blueprints }: SourcesSetup) => {
@@ -178,10 +187,7 @@ describe("sources: result of a sync", () => {
 
   it.live("manual changes in the folder of a source are reverted", () =>
     Effect.gen(function* () {
-      const setup = yield* sourcesSetup
-      const repository = setup.repository("r")
-      repository.commit({ "a.yml": blueprintFile("a") })
-      setup.list([{ id: "s", url: repository.folder }])
+      const { setup } = yield* oneSource
       yield* withStores(
         setup,
         Effect.gen(function* () {
@@ -306,10 +312,7 @@ describe("sources: failed sync", () => {
 
   it.live("the error names a missing git", () =>
     Effect.gen(function* () {
-      const setup = yield* sourcesSetup
-      const repository = setup.repository("r")
-      repository.commit({ "a.yml": blueprintFile("a") })
-      setup.list([{ id: "s", url: repository.folder }])
+      const { setup } = yield* oneSource
       const log: Array<string> = []
       yield* withStores(setup, ids, { log, environment: { PATH: join(setup.root, "nothing") } })
       assert.match(log[0] ?? "", /source s: git is not installed; install it \(Debian: apt-get install git\)/)
@@ -528,10 +531,7 @@ describe("sources: destinations", () => {
 
   it.live("two services that share a definitions folder do not change each other's sources", () =>
     Effect.gen(function* () {
-      const setup = yield* sourcesSetup
-      const repository = setup.repository("r")
-      repository.commit({ "a.yml": blueprintFile("a") })
-      setup.list([{ id: "s", url: repository.folder }])
+      const { repository, setup } = yield* oneSource
       yield* withStores(setup, ids)
       const other = { ...setup, data: join(setup.root, "data2"), file: join(setup.root, "other.yml") }
       writeFileSync(other.file, "sources: []")

@@ -6,7 +6,6 @@ import {
   lstatSync,
   mkdirSync,
   readdirSync,
-  readFileSync,
   readlinkSync,
   renameSync,
   rmSync,
@@ -22,9 +21,7 @@ import { until } from "../../support/eventually.ts"
 import { mountsBelow, unmountBelow } from "../../support/mounts.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { harness, openDaemon, recorder } from "../support.ts"
-import { scene, smallDisk, ways, write } from "./scene.ts"
-
-const text = (...path: ReadonlyArray<string>) => readFileSync(join(...path), "utf8")
+import { scene, smallDisk, text, ways, write } from "./scene.ts"
 
 /** Returns the error code of a write that must fail, or `none`. */
 const refusal = (attempt: () => void): string => {

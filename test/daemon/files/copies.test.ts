@@ -1,19 +1,9 @@
-import {
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  writeFileSync
-} from "node:fs"
+import { existsSync, mkdirSync, readdirSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { scene, ways, write } from "./scene.ts"
+import { scene, text, ways, write } from "./scene.ts"
 
-const text = (...path: ReadonlyArray<string>) => readFileSync(join(...path), "utf8")
 const shared = (mode: "rw" | "ro") => ({ name: "s", source: "s", target: "/shared", mode })
 
 for (const [way, options] of Object.entries(ways)) {

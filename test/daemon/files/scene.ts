@@ -1,7 +1,7 @@
 /** A data folder with a base, volumes and an allowed mount, and instances made from them. */
 
 import { spawnSync } from "node:child_process"
-import { mkdirSync, rmSync, truncateSync, writeFileSync } from "node:fs"
+import { mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { Context, Effect, Layer, Scope } from "effect"
 import { InstanceFiles, type InstanceFilesOptions } from "../../../src/daemon/files/InstanceFiles.ts"
@@ -26,6 +26,8 @@ export const write = (root: string, files: Readonly<Record<string, string>>) => 
     writeFileSync(join(root, name), text)
   }
 }
+
+export const text = (...path: ReadonlyArray<string>) => readFileSync(join(...path), "utf8")
 
 export const scene = Effect.fnUntraced(function* (
   options: Partial<InstanceFilesOptions> = {},

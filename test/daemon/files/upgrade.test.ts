@@ -17,9 +17,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import type { ServerDefinition } from "../../../src/domain/ServerDefinition.ts"
 import { specOf } from "../support.ts"
-import { ownUser, scene, ways, write } from "./scene.ts"
-
-const text = (...path: ReadonlyArray<string>) => readFileSync(join(...path), "utf8")
+import { ownUser, scene, text, ways, write } from "./scene.ts"
 
 const asRoot = process.getuid?.() === 0
 
