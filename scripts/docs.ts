@@ -1,11 +1,13 @@
 /** Writes the pages of `docs/` that are generated: `npm run docs`. */
 import { writeFileSync } from "node:fs"
 import { resolve } from "node:path"
+import { Effect } from "effect"
 import { commandSettings } from "../src/config/command.ts"
 import { nodeSettings } from "../src/config/node.ts"
 import { fileForm, type Setting } from "../src/config/Setting.ts"
 import { settings } from "../src/config/service.ts"
 import { metrics } from "../src/domain/metrics.ts"
+import { commandsPage } from "./commandsPage.ts"
 
 type Listed = Pick<Setting<unknown>, "name" | "standard" | "meaning" | "may" | "secret">
 
@@ -77,7 +79,7 @@ ${parted(settings, serviceParts)}
 
 ${parted(nodeSettings, nodeParts)}
 
-## Commands that call a service: \`muster nodes\`
+## Commands that call a service
 
 ${table(Object.values(commandSettings))}
 `
@@ -130,4 +132,5 @@ if (import.meta.main) {
   const docs = resolve(import.meta.dirname, "../docs")
   writeFileSync(resolve(docs, "settings.md"), settingsPage)
   writeFileSync(resolve(docs, "metrics.md"), metricsPage)
+  writeFileSync(resolve(docs, "commands.md"), await Effect.runPromise(commandsPage))
 }

@@ -5,6 +5,7 @@ import { Conflict, NotFound } from "../domain/errors.ts"
 import { NodeId } from "../domain/Id.ts"
 import { Node, NodeDetail } from "../domain/Node.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
+import { SettingView } from "../domain/SettingView.ts"
 import { SystemInfo } from "../domain/SystemInfo.ts"
 import { Authorization } from "./Authorization.ts"
 import { nodeExample, systemExample } from "./examples.ts"
@@ -89,12 +90,24 @@ export class NodesGroup extends HttpApiGroup.make("nodes")
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Nodes" })) {}
 
-/** Version and host of the service (contract 4.3). */
+/** Version and host of the service (contract 4.3), its settings and its log. */
 export class SystemGroup extends HttpApiGroup.make("system")
   .add(
     HttpApiEndpoint.get("info", "/system", {
       success: SystemInfo.annotate({ examples: [systemExample] })
-    }).annotateMerge(OpenApi.annotations({ summary: "Version of the service and its host" }))
+    }).annotateMerge(OpenApi.annotations({ summary: "Version of the service and its host" })),
+    HttpApiEndpoint.get("settings", "/system/settings", {
+      success: Schema.Array(SettingView)
+    }).annotateMerge(
+      OpenApi.annotations({
+        summary: "Settings of this replica and their origins; secrets are null. Only for AppAdmin"
+      })
+    ),
+    HttpApiEndpoint.get("log", "/system/log", { success: Schema.Array(Schema.String) }).annotateMerge(
+      OpenApi.annotations({
+        summary: "The last 1,000 lines of the log of this replica, oldest first. Only for AppAdmin"
+      })
+    )
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "System" })) {}

@@ -99,13 +99,23 @@ const formatJson = Logger.map(
   }
 )
 
-/** Writes structured logs in the set format, from the set level on. */
-export const LoggingLayer = (settings: Pick<ServiceSettings, "logFormat" | "logLevel">) =>
+/**
+ * Writes structured logs in the set format, from the set level on.
+ *
+ * @param recent also receives each line, without colours
+ */
+export const LoggingLayer = (
+  settings: Pick<ServiceSettings, "logFormat" | "logLevel">,
+  recent?: (line: string) => void
+) =>
   Layer.mergeAll(
     Logger.layer([
       Logger.withConsoleLog(
         settings.logFormat === "json" ? formatJson : formatPretty(process.stdout.isTTY === true)
-      )
+      ),
+      ...(recent === undefined
+        ? []
+        : [Logger.map(settings.logFormat === "json" ? formatJson : formatPretty(false), recent)])
     ]),
     Layer.succeed(References.MinimumLogLevel, levels[settings.logLevel])
   )

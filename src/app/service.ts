@@ -3,7 +3,7 @@ import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Duration, Effect, Layer, Option, Redacted } from "effect"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { Reloads } from "../blueprints/Reloads.ts"
-import type { ServiceSettings } from "../config/service.ts"
+import { type ServiceSettings, settingViews } from "../config/service.ts"
 import { hostInfo } from "../daemon/host/hostInfo.ts"
 import { isLoopback } from "../domain/transport.ts"
 import { SHORTEST_SAFE_KEY } from "../keys/ApiKeys.ts"
@@ -16,6 +16,7 @@ import { certificates, hangups, reloadOnHangup } from "./hangups.ts"
 import { listenUrl } from "./listenUrl.ts"
 import { endOnSecondSignal } from "./onSignal.ts"
 import { plainHttp } from "./plainHttp.ts"
+import { RecentLog } from "./RecentLog.ts"
 import { ServiceHttp } from "./serviceHttp.ts"
 import { refuseUnreachableNodes } from "./singleServiceGuard.ts"
 import { hasEmbeddedNode, makeRoom, openDataDir, ServiceLocks } from "./storage.ts"
@@ -62,6 +63,7 @@ const warnings = Effect.fnUntraced(function* (settings: ServiceSettings) {
 
 /** Runs the service until it is interrupted, with an embedded node unless the settings disable it. */
 export const runService = Effect.fnUntraced(function* (settings: ServiceSettings) {
+  const recent = yield* RecentLog
   yield* endOnSecondSignal
   const hungUp = yield* hangups
   yield* warnings(settings)
@@ -93,6 +95,7 @@ export const runService = Effect.fnUntraced(function* (settings: ServiceSettings
     port: settings.port,
     ...(tls === undefined ? {} : { tls }),
     system: { version, system: hostInfo() },
+    inspection: { settings: yield* settingViews, log: recent.lines },
     bodyLimit: settings.bodyLimit,
     rateLimit: settings.rateLimit,
     corsOrigins: settings.corsOrigins,

@@ -41,7 +41,12 @@ import { CachedPages } from "../pages/CachedPages.ts"
 import { DASHBOARD_PATHS, DashboardRoutes } from "../pages/dashboard.ts"
 import { DocsRoutes, makeCompressed, SCRIPT } from "../pages/docs.ts"
 import { FAVICON } from "../pages/html.ts"
-import { MetricsHandlers, PublicPagesHandlers, SystemHandlers } from "../pages/publicPages.ts"
+import {
+  MetricsHandlers,
+  PublicPagesHandlers,
+  type ServiceInspection,
+  SystemHandlers
+} from "../pages/publicPages.ts"
 import { RevokedNodes } from "../servers/controllers/revokedNodes.ts"
 import { ServersHandlers } from "../servers/http.ts"
 import { NodeHandlers } from "../servers/nodeHttp.ts"
@@ -72,6 +77,7 @@ export interface HttpOptions {
   /** With it, the server speaks HTTPS only. */
   readonly tls?: Reloadable<TlsOptions>
   readonly system: SystemInfo
+  readonly inspection: ServiceInspection
   /** Bytes. */
   readonly bodyLimit: number
   /** Requests a minute and key; 0: no limit. */
@@ -123,7 +129,7 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
         WebhooksHandlers,
         KeysHandlers,
         AuditHandlers,
-        SystemHandlers(options.system),
+        SystemHandlers(options.system, options.inspection),
         PublicPagesHandlers(options.system, options.publicPages),
         MetricsHandlers(options.system)
       ]),

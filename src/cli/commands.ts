@@ -15,6 +15,8 @@ const others = {
   webhooks: Effect.promise(() => import("./webhooks.ts").then(({ webhooks }) => webhooks)),
   keys: Effect.promise(() => import("./keys.ts").then(({ keys }) => keys)),
   audit: Effect.promise(() => import("./audit.ts").then(({ audit }) => audit)),
+  config: Effect.promise(() => import("./config.ts").then(({ config }) => config)),
+  debug: Effect.promise(() => import("./debug.ts").then(({ debug }) => debug)),
   db: Effect.promise(() => import("./db.ts").then(({ db }) => db)),
   context: Effect.promise(() => import("./context.ts").then(({ context }) => context)),
   version: Effect.promise(() => import("./version.ts").then(({ version }) => version))

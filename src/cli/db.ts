@@ -43,6 +43,13 @@ const migrate = Command.make(
   })
 ).pipe(
   Command.withDescription("Bring the schema of the database up to date"),
+  Command.withExamples([
+    { command: "muster db migrate", description: "The database of the settings" },
+    {
+      command: "MUSTER_DATABASE_URL=postgres://muster@db/muster muster db migrate",
+      description: "PostgreSQL, before the first replica starts"
+    }
+  ]),
   Command.provide(CommandLogging)
 )
 
@@ -75,6 +82,13 @@ const status = Command.make(
   })
 ).pipe(
   Command.withDescription("Show the database, its schema and its contents in numbers"),
+  Command.withExamples([
+    { command: "muster db status", description: "The database of the settings" },
+    {
+      command: "MUSTER_DATA_DIR=/var/lib/muster muster db status",
+      description: "That of another data folder"
+    }
+  ]),
   Command.provide(CommandLogging)
 )
 
@@ -117,6 +131,16 @@ const copy = Command.make(
   })
 ).pipe(
   Command.withDescription("Copy an installation into another, empty database, and verify the copy"),
+  Command.withExamples([
+    {
+      command: "muster db copy --from sqlite:data/muster.db --to postgres://muster@db/muster",
+      description: "From SQLite to PostgreSQL"
+    },
+    {
+      command: "muster db copy --from postgres://muster@db/muster --to sqlite:copy.db",
+      description: "Into a file"
+    }
+  ]),
   Command.provide(CommandLogging)
 )
 
@@ -136,6 +160,13 @@ const backup = Command.make(
   })
 ).pipe(
   Command.withDescription("Write a copy of the SQLite database to a new file, while the service runs"),
+  Command.withExamples([
+    { command: "muster db backup muster-backup.db", description: "Into this folder" },
+    {
+      command: "MUSTER_DATA_DIR=/var/lib/muster muster db backup /backups/muster.db",
+      description: "The database of another data folder"
+    }
+  ]),
   Command.provide(CommandLogging)
 )
 

@@ -58,5 +58,13 @@ export const init = Command.make(
   Command.withShortDescription("Write examples of blueprints and software"),
   Command.withDescription(
     "Write the examples of blueprints and software into MUSTER_BLUEPRINTS_DIR (./blueprints) and MUSTER_SOFTWARE_DIR (./software). Files that exist stay as they are."
-  )
+  ),
+  Command.withExamples([
+    { command: "muster init", description: "Into ./blueprints and ./software" },
+    {
+      command:
+        "MUSTER_BLUEPRINTS_DIR=/etc/muster/blueprints MUSTER_SOFTWARE_DIR=/etc/muster/software muster init",
+      description: "Into other folders"
+    }
+  ])
 )

@@ -156,6 +156,16 @@ const create = Command.make(
   })
 ).pipe(
   Command.withDescription("Create a key and print it, once"),
+  Command.withExamples([
+    {
+      command: "muster keys create --name ci --expires 30d",
+      description: "A key for everything, for 30 days"
+    },
+    {
+      command: "muster keys create --name alice --scope Operator --allow power --server k7f3m9q2x8ab",
+      description: "A key that can only start, stop and restart one server"
+    }
+  ]),
   Command.provide(keysOver(CommandStoreOrNew))
 )
 
@@ -255,6 +265,10 @@ const list = Command.make(
   Command.withDescription(
     "List keys: id, scope, state and until when, name; of scope Node, the node and its last heartbeat, to a minute"
   ),
+  Command.withExamples([
+    { command: "muster keys list", description: "All keys with their state" },
+    { command: "muster keys list --json", description: "For programs, with all times" }
+  ]),
   Command.provide(Keys)
 )
 
@@ -266,7 +280,14 @@ const revoke = Command.make(
     yield* keys.revoke(id).pipe(auditedCommand("key.revoke", id))
     yield* Console.log(`Key ${id} is revoked.`)
   })
-).pipe(Command.withDescription("Revoke a key, at once and permanently"), Command.provide(Keys))
+).pipe(
+  Command.withDescription("Revoke a key, at once and permanently"),
+  Command.withExamples([
+    { command: "muster keys revoke key_hxRVN1Qkb4MDGCQY", description: "By its id" },
+    { command: "muster keys list", description: "Find the id first" }
+  ]),
+  Command.provide(Keys)
+)
 
 const { dataDir, databaseUrl } = service
 

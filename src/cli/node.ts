@@ -28,5 +28,16 @@ export const node = Command.make(
   Command.withShortDescription("Run the daemon of a node"),
   Command.withDescription(
     withSettings("Run the daemon of a node; docs/nodes.md has an example.", nodeSettings)
-  )
+  ),
+  Command.withExamples([
+    {
+      command: "MUSTER_NODE_KEY_FILE=/etc/muster/node.key muster node",
+      description: "Beside the control plane, with a key of scope Node"
+    },
+    {
+      command:
+        "MUSTER_CONTROL_URL=https://muster.example.com MUSTER_NODE_KEY_FILE=/etc/muster/node.key MUSTER_NODE_URL=https://node-2.example.com:5585 muster node",
+      description: "On another machine"
+    }
+  ])
 )

@@ -2,7 +2,7 @@
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, ConfigProvider, Effect, Exit, Layer, Runtime } from "effect"
-import { Command } from "effect/cli"
+import { CliConfig, Command, GlobalFlag } from "effect/cli"
 import { takeSecrets } from "../app/secretVariables.ts"
 import { version } from "../app/version.ts"
 import { musterCommand } from "./commands.ts"
@@ -36,6 +36,7 @@ musterCommand(word).pipe(
   Effect.provide([
     NodeServices.layer,
     UsageErrors,
+    CliConfig.layer({ builtIns: [GlobalFlag.Help, GlobalFlag.Version, GlobalFlag.LogLevel] }),
     Layer.succeed(ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env: takeSecrets() }))
   ]),
   NodeRuntime.runMain({ disableErrorReporting: true, teardown: endOf })

@@ -1,6 +1,7 @@
 import { Effect } from "effect"
 import { Command } from "effect/cli"
 import { LoggingLayer } from "../app/logging.ts"
+import { RecentLog } from "../app/RecentLog.ts"
 import { runService } from "../app/service.ts"
 import { withSettings } from "../config/help.ts"
 import { ServiceConfig, settings } from "../config/service.ts"
@@ -11,9 +12,18 @@ export const serve = Command.make(
   {},
   Effect.fn(function* () {
     const loaded = yield* ServiceConfig.load
-    yield* runService(loaded).pipe(Effect.provide(LoggingLayer(loaded)))
+    const { add } = yield* RecentLog
+    yield* runService(loaded).pipe(Effect.provide(LoggingLayer(loaded, add)))
   })
 ).pipe(
+  Command.provide(RecentLog.layer),
   Command.withShortDescription("Run the service"),
-  Command.withDescription(withSettings("Run the service.", settings))
+  Command.withDescription(withSettings("Run the service.", settings)),
+  Command.withExamples([
+    { command: "muster serve", description: "With the defaults, on this machine" },
+    {
+      command: "MUSTER_PORT=5621 MUSTER_DATA_DIR=/var/lib/muster muster serve",
+      description: "With another port and data folder"
+    }
+  ])
 )

@@ -1,5 +1,6 @@
 /** Settings and their reading from the environment. No other module reads it. */
 import { Config, Data, Effect, Option } from "effect"
+import type { SettingView } from "../domain/SettingView.ts"
 import { StartError } from "./StartError.ts"
 import { readSecretFile } from "./secretFile.ts"
 
@@ -58,9 +59,6 @@ const variable = (name: string) =>
     Effect.map((given) => Option.getOrUndefined(given) || undefined)
   )
 
-/** The origin of a setting's value. */
-export type SettingSource = "default" | "environment" | "file"
-
 /** The text of a setting, its variable and its origin. */
 const textOf = Effect.fnUntraced(function* ({ name, secret }: Setting<unknown>) {
   const given = yield* variable(name)
@@ -104,19 +102,12 @@ export const readAll = <S extends Record<string, Setting<unknown>>>(all: S) =>
     concurrency: 1
   }) as Effect.Effect<{ readonly [K in keyof S]: SettingValue<S[K]> }, InvalidSetting | StartError>
 
-/** A setting as people see it. `value`: null for a secret that is set. */
-export interface SettingView {
-  readonly name: string
-  readonly value: string | null
-  readonly source: SettingSource
-}
-
 /** Returns settings with the origins of their values, and without secrets. */
 export const viewAll = (all: Readonly<Record<string, Setting<unknown>>>) =>
   Effect.forEach(Object.values(all), (one) =>
-    Effect.map(textOf(one), ({ source, text }): SettingView => {
+    Effect.map(textOf(one), ({ name, source, text }): SettingView => {
       const value = text ?? one.standard
       const isHidden = one.secret === true && source !== "default"
-      return { name: one.name, source, value: isHidden ? null : value }
+      return { name, source, value: isHidden ? null : value }
     })
   )

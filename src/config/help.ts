@@ -10,10 +10,13 @@ const wrapped = (text: string): string => (text.match(LINES) ?? []).map((line) =
 
 type Listed = Pick<Setting<unknown>, "name" | "standard" | "meaning">
 
+/** Begins the settings in a description. */
+export const SETTINGS_FOLLOW = "Settings are environment variables;"
+
 /** The description of a command, followed by its settings: name, default and what each of them sets. */
 export const withSettings = (description: string, settings: Readonly<Record<string, Listed>>): string =>
   [
-    `${description} Settings are environment variables; docs/settings.md also lists their values:`,
+    `${description} ${SETTINGS_FOLLOW} docs/settings.md also lists their values:`,
     ...Object.values(settings).map(
       ({ meaning, name, standard }) =>
         `  ${name}${standard === "" ? "" : `=${standard}`}\n${wrapped(meaning.replaceAll("`", ""))}`

@@ -16,7 +16,7 @@ import {
   yesNo,
   yesNoAuto
 } from "./kinds.ts"
-import { type InvalidSetting, readAll, type SettingValue, secret, setting } from "./Setting.ts"
+import { type InvalidSetting, readAll, type SettingValue, secret, setting, viewAll } from "./Setting.ts"
 import type { StartError } from "./StartError.ts"
 
 /** All settings in their documented order. */
@@ -355,6 +355,9 @@ export const settings = {
 export type ServiceSettings = {
   readonly [K in Exclude<keyof typeof settings, "adminKey">]: SettingValue<(typeof settings)[K]>
 } & { readonly adminKey: Option.Option<Redacted.Redacted<string>> }
+
+/** The settings of this process with their origins, and without secrets. */
+export const settingViews = viewAll(settings)
 
 /** The settings of this process. */
 export class ServiceConfig extends Context.Service<ServiceConfig, ServiceSettings>()(

@@ -5,6 +5,7 @@ import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { SoftwareStore } from "../blueprints/SoftwareStore.ts"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import { DatabaseFull, Unavailable } from "../domain/errors.ts"
+import type { SettingView } from "../domain/SettingView.ts"
 import type { SystemInfo } from "../domain/SystemInfo.ts"
 import { GracefulStop } from "../http/GracefulStop.ts"
 import { metricsPage } from "../http/metrics.ts"
@@ -72,13 +73,23 @@ export const PublicPagesHandlers = (system: SystemInfo, publicPages: "banner" | 
     })
   )
 
-/** `GET /api/system` (contract 4.3). */
-export const SystemHandlers = (system: SystemInfo) =>
+/** What the routes of {@link SystemHandlers} return. */
+export interface ServiceInspection {
+  readonly settings: ReadonlyArray<SettingView>
+  readonly log: Effect.Effect<ReadonlyArray<string>>
+}
+
+/** `GET /api/system` (contract 4.3), and the settings and the log of this replica. */
+export const SystemHandlers = (system: SystemInfo, { log, settings }: ServiceInspection) =>
   HttpApiBuilder.group(
     ApplicationApi,
     "system",
     Effect.fn(function* (handlers) {
-      return handlers.handleAll({ info: () => Effect.succeed(system) })
+      return handlers.handleAll({
+        info: () => Effect.succeed(system),
+        settings: () => Effect.succeed(settings),
+        log: () => log
+      })
     })
   )
 

@@ -1,7 +1,9 @@
 import { existsSync, globSync, readdirSync } from "node:fs"
 import { dirname, join } from "node:path"
+import { Effect } from "effect"
 import { HttpApi } from "effect/http-api"
 import { describe, expect, it } from "vitest"
+import { commandsPage } from "../../scripts/commandsPage.ts"
 import { metricsPage, settingsPage } from "../../scripts/docs.ts"
 import { ApplicationApi } from "../../src/api/ApplicationApi.ts"
 import { schemaVersion } from "../../src/store/migrations/migrate.ts"
@@ -55,6 +57,26 @@ describe("documents", () => {
   it("docs/settings.md and docs/metrics.md equal the output of `npm run docs`", () => {
     expect(textOf("docs/settings.md")).toBe(settingsPage)
     expect(textOf("docs/metrics.md")).toBe(metricsPage)
+  })
+
+  it("docs/commands.md equals the output of `npm run docs`", async () => {
+    expect(textOf("docs/commands.md")).toBe(await Effect.runPromise(commandsPage))
+  })
+
+  it("every command in docs/commands.md has two examples of its own", () => {
+    const sections = textOf("docs/commands.md")
+      .split(/^#{2,3} muster /m)
+      .slice(1)
+    const commands = sections.filter((text) => /^`muster [^`]*`$/m.test(text))
+    expect(commands.length).toBeGreaterThan(50)
+    const lacking = commands.filter((text) => {
+      const name = `muster ${text.split("\n", 1)[0]}`
+      const [example = ""] = /```text\n[\s\S]*?```/.exec(text) ?? []
+      return (
+        example.split("\n").filter((line) => line.includes("muster ")).length < 2 || !example.includes(name)
+      )
+    })
+    expect(lacking.map((text) => text.split("\n", 1)[0])).toEqual([])
   })
 
   it.each(documents)("every command of %s is printed in a block that a test runs", (path) => {

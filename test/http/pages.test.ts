@@ -277,6 +277,34 @@ layer(service(noNode), options)("pages", (it) => {
       })
     )
 
+    it.effect(
+      "operators.md, Command line: the settings have their origins, and no secret; the log has the last lines",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const { json, text } = yield* api.request("GET", "/api/system/settings")
+          const of = (name: string) =>
+            json.find((setting: { readonly name: string }) => setting.name === name)
+          assert.deepStrictEqual(of("MUSTER_PORT"), {
+            name: "MUSTER_PORT",
+            value: "0",
+            source: "environment"
+          })
+          assert.deepStrictEqual(of("MUSTER_HOST"), {
+            name: "MUSTER_HOST",
+            value: "127.0.0.1",
+            source: "default"
+          })
+          assert.deepInclude(of("APP_ADMIN_API_KEY"), { value: null, source: "environment" })
+          assert.notInclude(text, api.key)
+          const log = (yield* api.request("GET", "/api/system/log")).json
+          assert.isTrue(
+            log.some((line: string) => line.includes("listens on http://")),
+            log.join("\n")
+          )
+        })
+    )
+
     it.effect("contract 2.2: /api/system has exactly its fields", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -401,6 +429,8 @@ layer(service(noNode), options)("pages", (it) => {
           "GET /api/software/{software}",
           "GET /api/stats",
           "GET /api/system",
+          "GET /api/system/log",
+          "GET /api/system/settings",
           "GET /api/webhooks",
           "GET /api/webhooks/{webhook}",
           "GET /api/webhooks/{webhook}/deliveries",

@@ -57,6 +57,8 @@ const requests: Record<string, ReadonlyArray<{ readonly query?: string; readonly
     { body: { drained: false } }
   ],
   "system.info": [{}],
+  "system.settings": [{}],
+  "system.log": [{}],
   "servers.list": [{}, { query: "?ids_only=true" }, { query: "?include=status,limits,software" }],
   "servers.create": [
     { body: { blueprint_id: "kept" } },

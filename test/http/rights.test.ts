@@ -26,6 +26,7 @@ layer(service(), options)("keys with limited rights", (it) => {
           "keys",
           "nodes",
           "software",
+          "system",
           "webhooks"
         ])
       })

@@ -1,0 +1,96 @@
+import { writeFileSync } from "node:fs"
+import { gzipSync } from "node:zlib"
+import { Console, Effect, Option, Stream } from "effect"
+import { Argument, Command } from "effect/cli"
+import * as Tar from "effect/encoding/Tar"
+import { version } from "../app/version.ts"
+import { commandSettings } from "../config/command.ts"
+import { withSettings } from "../config/help.ts"
+import { CommandError } from "./shared/CommandError.ts"
+import { ask, CommandClient } from "./shared/musterClient.ts"
+import { allNodes } from "./shared/named.ts"
+import { note } from "./shared/terminal.ts"
+
+const fileOf = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`
+
+/** The parts of the archive: names of files, and their texts. */
+const parts = {
+  "version.json": Effect.map(
+    ask((muster) => muster.system.info()),
+    (service) => fileOf({ command: version, service })
+  ),
+  "settings.json": Effect.map(
+    ask((muster) => muster.system.settings()),
+    fileOf
+  ),
+  "nodes.json": Effect.map(
+    Effect.flatMap(allNodes, (nodes) =>
+      Effect.forEach(nodes, ({ id }) => ask((muster) => muster.nodes.get({ params: { node: id } })))
+    ),
+    fileOf
+  ),
+  "warnings.json": Effect.map(
+    ask((muster) => muster.blueprints.warnings()),
+    fileOf
+  ),
+  "sources.json": Effect.map(
+    ask((muster) => muster.blueprints.sources()),
+    fileOf
+  ),
+  "log.txt": Effect.map(
+    ask((muster) => muster.system.log()),
+    (lines) => `${lines.join("\n")}\n`
+  ),
+  "metrics.txt": ask((muster) => muster.metrics.page())
+} as const
+
+const cannotWrite = (file: string) => (cause: unknown) =>
+  new CommandError({ status: "failed", message: `cannot write ${file}: ${cause}` })
+
+/** Writes files into a new archive that only its owner can read. */
+const write = Effect.fnUntraced(function* (archive: string, files: ReadonlyArray<readonly [string, string]>) {
+  const chunks = yield* Stream.fromIterable(files.map(([name, text]) => Tar.file(name, text))).pipe(
+    Stream.pipeThroughChannel(Tar.encode()),
+    Stream.runCollect,
+    Effect.mapError(cannotWrite(archive))
+  )
+  yield* Effect.try({
+    try: () => writeFileSync(archive, gzipSync(Buffer.concat(chunks)), { flag: "wx", mode: 0o600 }),
+    catch: cannotWrite(archive)
+  })
+})
+
+/** `muster debug`: an archive for a bug report. */
+export const debug = Command.make(
+  "debug",
+  {
+    archive: Argument.String("archive").pipe(
+      Argument.withDescription("A new file; default: muster-debug-TIME.tar.gz in this folder"),
+      Argument.optional
+    )
+  },
+  Effect.fn(function* ({ archive }) {
+    const time = new Date().toISOString().replaceAll(/[:.]/g, "-")
+    const file = Option.getOrElse(archive, () => `muster-debug-${time}.tar.gz`)
+    const files: Array<readonly [string, string]> = []
+    for (const [name, part] of Object.entries(parts)) {
+      yield* note(name)
+      files.push([name, yield* part])
+    }
+    yield* write(file, files)
+    yield* Console.log(file)
+  })
+).pipe(
+  Command.withShortDescription("Write an archive for a bug report"),
+  Command.withDescription(
+    withSettings(
+      "Write an archive (.tar.gz) for a bug report: settings without secrets, nodes, warnings, sources, the last 1,000 lines of the log, and metrics. Read it before you pass it on: it has names and addresses. Needs a key of scope AppAdmin.",
+      commandSettings
+    )
+  ),
+  Command.withExamples([
+    { command: "muster debug", description: "Into a new file of this folder" },
+    { command: "muster debug report.tar.gz && tar tzf report.tar.gz", description: "And list its files" }
+  ]),
+  Command.provide(CommandClient)
+)
