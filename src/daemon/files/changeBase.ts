@@ -83,7 +83,7 @@ export const makeBaseChanges = (context: FileContext, make: Creation) => {
         code: "REFUSED",
         message:
           "the base from which the files of the server were made is gone, so that its own files cannot be told apart",
-        next: "reset the server, which deletes everything that it has written"
+        next: "save the files of the base that were edited, which a reinstallation replaces"
       })
     }
     const { files: target } = building(folder)
