@@ -16,7 +16,7 @@ import { FAILURES_PER_MINUTE, FailedLogins } from "../http/FailedLogins.ts"
 import { AnyFailureLayer, SchemaErrorsLayer } from "../http/failures.ts"
 import { metricsPage } from "../http/metrics.ts"
 import { makeNodeServer, type TlsOptions } from "../http/nodeServer.ts"
-import { makeSeries } from "../http/observations.ts"
+import { makeSeries, observeForExporter } from "../http/observations.ts"
 import { Pipeline } from "../http/Pipeline.ts"
 import { makeObserveProcess } from "../http/processFigures.ts"
 import { declaredRoutes, makeRouteTable, routerConfig } from "../http/RouteTable.ts"
@@ -73,11 +73,9 @@ const MetricsRoute = HttpRouter.use(
         servers.reduce((sum, { unsent_reports }) => sum + unsent_reports, 0)
       )
     })
-    yield* router.add(
-      "GET",
-      METRICS,
-      Effect.andThen(Effect.andThen(observeServers, observeProcess), metricsPage)
-    )
+    const observe = Effect.andThen(observeServers, observeProcess)
+    yield* observeForExporter(observe)
+    yield* router.add("GET", METRICS, Effect.andThen(observe, metricsPage))
   })
 )
 

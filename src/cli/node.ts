@@ -2,6 +2,7 @@ import { Effect } from "effect"
 import { Command } from "effect/cli"
 import { LoggingLayer } from "../app/logging.ts"
 import { runNode } from "../app/node.ts"
+import { TelemetryLayer } from "../app/telemetry.ts"
 import { withSettings } from "../config/help.ts"
 import { loadNodeSettings, nodeSettings } from "../config/node.ts"
 import { StartError } from "../config/StartError.ts"
@@ -21,6 +22,7 @@ export const node = Command.make(
     const settings = yield* loadNodeSettings
     yield* runNode(settings).pipe(
       Effect.catchTag("ServeError", cannotListen),
+      Effect.provide(TelemetryLayer("muster-node", settings)),
       Effect.provide(LoggingLayer(settings))
     )
   })

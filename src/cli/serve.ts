@@ -3,6 +3,7 @@ import { Command } from "effect/cli"
 import { LoggingLayer } from "../app/logging.ts"
 import { RecentLog } from "../app/RecentLog.ts"
 import { runService } from "../app/service.ts"
+import { TelemetryLayer } from "../app/telemetry.ts"
 import { withSettings } from "../config/help.ts"
 import { ServiceConfig, settings } from "../config/service.ts"
 
@@ -13,7 +14,10 @@ export const serve = Command.make(
   Effect.fn(function* () {
     const loaded = yield* ServiceConfig.load
     const { add } = yield* RecentLog
-    yield* runService(loaded).pipe(Effect.provide(LoggingLayer(loaded, add)))
+    yield* runService(loaded).pipe(
+      Effect.provide(TelemetryLayer("muster", loaded)),
+      Effect.provide(LoggingLayer(loaded, add))
+    )
   })
 ).pipe(
   Command.provide(RecentLog.layer),

@@ -140,26 +140,33 @@ export const nodeSettings = {
   processIsolation: settings.processIsolation,
   processUids: settings.processUids,
   logFormat: settings.logFormat,
-  logLevel: settings.logLevel
+  logLevel: settings.logLevel,
+  otlpEndpoint: settings.otlpEndpoint,
+  otlpHeaders: settings.otlpHeaders
 } as const
+
+type Secret = "key" | "metricsKey" | "otlpHeaders"
 
 /** The values of a node's settings. */
 export type NodeSettings = {
-  readonly [K in Exclude<keyof typeof nodeSettings, "key" | "metricsKey">]: SettingValue<
-    (typeof nodeSettings)[K]
-  >
-} & { readonly key: Redacted.Redacted<string>; readonly metricsKey: Redacted.Redacted<string> }
+  readonly [K in Exclude<keyof typeof nodeSettings, Secret>]: SettingValue<(typeof nodeSettings)[K]>
+} & { readonly [K in Secret]: Redacted.Redacted<string> }
 
 /** Reads the settings of `muster node`. */
 export const loadNodeSettings: Effect.Effect<NodeSettings, InvalidSetting | StartError> = Effect.gen(
   function* () {
-    const { key, metricsKey, ...plain } = yield* readAll(nodeSettings)
+    const { key, metricsKey, otlpHeaders, ...plain } = yield* readAll(nodeSettings)
     if (key === "") {
       return yield* new StartError({
         message:
           "MUSTER_NODE_KEY is not set: `muster keys create --name <name> --scope Node` beside the control plane makes a key"
       })
     }
-    return { ...plain, key: Redacted.make(key.trim()), metricsKey: Redacted.make(metricsKey) }
+    return {
+      ...plain,
+      key: Redacted.make(key.trim()),
+      metricsKey: Redacted.make(metricsKey),
+      otlpHeaders: Redacted.make(otlpHeaders)
+    }
   }
 )

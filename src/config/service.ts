@@ -8,6 +8,7 @@ import {
   networks,
   number,
   oneOf,
+  optionalAddress,
   origins,
   path,
   text,
@@ -337,6 +338,18 @@ export const settings = {
     "Seconds between the first 503 of `readyz` and the end of the service. Set it, behind a load balancer, to twice the time that the balancer takes to notice.",
     number(0, 3600)
   ),
+  otlpEndpoint: setting(
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "",
+    "Address of an OpenTelemetry collector, such as `http://127.0.0.1:4318`, which gets traces and metrics (OTLP over HTTP, JSON). Unset: nothing is recorded.",
+    optionalAddress
+  ),
+  otlpHeaders: secret(
+    "OTEL_EXPORTER_OTLP_HEADERS",
+    "",
+    "Headers of the requests to the collector, such as a key: `name=value`, comma-separated.",
+    text
+  ),
   logFormat: setting(
     "MUSTER_LOG_FORMAT",
     "pretty",
@@ -353,8 +366,13 @@ export const settings = {
 
 /** The settings' values. */
 export type ServiceSettings = {
-  readonly [K in Exclude<keyof typeof settings, "adminKey">]: SettingValue<(typeof settings)[K]>
-} & { readonly adminKey: Option.Option<Redacted.Redacted<string>> }
+  readonly [K in Exclude<keyof typeof settings, "adminKey" | "otlpHeaders">]: SettingValue<
+    (typeof settings)[K]
+  >
+} & {
+  readonly adminKey: Option.Option<Redacted.Redacted<string>>
+  readonly otlpHeaders: Redacted.Redacted<string>
+}
 
 /** The settings of this process with their origins, and without secrets. */
 export const settingViews = viewAll(settings)
@@ -366,8 +384,12 @@ export class ServiceConfig extends Context.Service<ServiceConfig, ServiceSetting
   static readonly load: Effect.Effect<ServiceSettings, InvalidSetting | StartError> = Effect.gen(
     function* () {
       const values = yield* readAll(settings)
-      const key = values.adminKey
-      return { ...values, adminKey: key === "" ? Option.none() : Option.some(Redacted.make(key)) }
+      const { adminKey: key, otlpHeaders } = values
+      return {
+        ...values,
+        adminKey: key === "" ? Option.none() : Option.some(Redacted.make(key)),
+        otlpHeaders: Redacted.make(otlpHeaders)
+      }
     }
   )
 

@@ -154,7 +154,9 @@ export const ServerRecord = Schema.Struct({
   /** The time at which the server is deleted; absent: never. */
   expires_at: Schema.optionalKey(TimeText),
   /** The id of the key that has created the server; absent: an earlier version did not record it. */
-  created_by: Schema.optionalKey(Schema.String)
+  created_by: Schema.optionalKey(Schema.String),
+  /** The place of the creation in its trace (`traceparent`), which the installation continues; absent: none. */
+  trace: Schema.optionalKey(Schema.String)
 })
 export type ServerRecord = typeof ServerRecord.Type
 

@@ -1,5 +1,16 @@
 /** Figures that are read when `/metrics` is, and not counted as events occur. */
-import { Effect, Metric } from "effect"
+import { Context, type Duration, Effect, Metric, Schedule } from "effect"
+
+/** The interval at which figures are read for an exporter; undefined: there is none. */
+export const ObserveEvery = Context.Reference<Duration.Duration | undefined>("muster/http/ObserveEvery", {
+  defaultValue: () => undefined
+})
+
+/** Reads figures for an exporter until the scope closes. */
+export const observeForExporter = Effect.fnUntraced(function* (observe: Effect.Effect<void>) {
+  const every = yield* ObserveEvery
+  if (every !== undefined) yield* Effect.forkScoped(Effect.repeat(observe, Schedule.spaced(every)))
+})
 
 /** A series of a gauge: its labels and its value. */
 export interface Series {

@@ -9,6 +9,7 @@ import type { SettingView } from "../domain/SettingView.ts"
 import type { SystemInfo } from "../domain/SystemInfo.ts"
 import { GracefulStop } from "../http/GracefulStop.ts"
 import { metricsPage } from "../http/metrics.ts"
+import { observeForExporter } from "../http/observations.ts"
 import { makeObserveProcess } from "../http/processFigures.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { ServerManager } from "../servers/ServerManager.ts"
@@ -100,6 +101,7 @@ export const MetricsHandlers = ({ version }: SystemInfo) =>
     "metrics",
     Effect.fn(function* (handlers) {
       const observe = Effect.andThen(yield* makeObserve, yield* makeObserveProcess(version))
+      yield* observeForExporter(observe)
       return handlers.handleAll({ page: () => Effect.andThen(observe, metricsPage) })
     })
   )

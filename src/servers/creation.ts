@@ -23,6 +23,7 @@ import { ServerRepo } from "../store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../store/Store.ts"
 import { pipelined } from "../store/sql/pipelined.ts"
 import { makeKeyedLock } from "../work/KeyedLock.ts"
+import { traceparent } from "../work/trace.ts"
 import { availableCapacity } from "./availableCapacity.ts"
 import type { CreateRequest } from "./CreateRequest.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
@@ -232,10 +233,11 @@ export const makeCreation = Effect.gen(function* () {
     const id = serverId(randomBytes(16))
     const created_at = new Date(now).toISOString()
     const { definition, placement } = yield* prepare(request, id)
+    const trace = yield* traceparent
     yield* checkQuota(caller?.quota, definition)
 
     const attempt = Effect.gen(function* () {
-      const { node_id, allocations } = yield* place(placement)
+      const { node_id, allocations } = yield* place(placement).pipe(Effect.withSpan("place"))
       const placed_at = yield* nowText
       const record: ServerRecord = {
         id,
@@ -256,7 +258,8 @@ export const makeCreation = Effect.gen(function* () {
         labels: request.labels ?? {},
         ...(request.name === undefined ? {} : { name: request.name }),
         ...(request.expires_in === undefined ? {} : { expires_at: expiryOf(now, request.expires_in) }),
-        ...(caller === undefined ? {} : { created_by: caller.key_id })
+        ...(caller === undefined ? {} : { created_by: caller.key_id }),
+        ...(trace === undefined ? {} : { trace })
       }
       const body = encodeSummary(record, registry.nameOf(node_id), plain)
       const insertion = yield* insert({
@@ -268,6 +271,7 @@ export const makeCreation = Effect.gen(function* () {
         audited: yield* CurrentAudit
       }).pipe(
         (write) => index.creating(record, write),
+        Effect.withSpan("commit"),
         Effect.onExit((exit) => {
           if (Exit.isFailure(exit)) return releasePlacement(id)
           if (exit.value._tag === "created") return Effect.void

@@ -42,7 +42,12 @@ export const makeSend = Effect.map(HttpClient.HttpClient, (http) =>
       HttpClientRequest.bodyText(body, "application/json")
     )
     const statusOf = Effect.fnUntraced(function* () {
-      const response = yield* http.execute(request)
+      // The address may have a secret, and the receiver is not part of a trace.
+      const response = yield* Effect.provideService(
+        http.execute(request),
+        HttpClient.TracerDisabledWhen,
+        () => true
+      )
       yield* response.text.pipe(
         Effect.provideService(HttpIncomingMessage.MaxBodySize, LARGEST_BODY),
         Effect.timeout(BODY_TIMEOUT),

@@ -123,7 +123,7 @@ export class Installer extends Context.Service<
           entry.fiber = yield* build(spec, entry.steps).pipe(
             Effect.onExit((exit) => {
               if (running.get(key) === entry) running.delete(key)
-              return Deferred.done(entry.outcome, exit)
+              return Effect.andThen(entry.steps.endSpan(exit), Deferred.done(entry.outcome, exit))
             }),
             Effect.forkIn(scope)
           )

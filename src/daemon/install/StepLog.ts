@@ -1,4 +1,4 @@
-import { Effect, Latch } from "effect"
+import { Effect, type Exit, Latch } from "effect"
 import {
   beginStep,
   finishSteps,
@@ -7,6 +7,7 @@ import {
   withProgress
 } from "../../domain/InstallStep.ts"
 import { nowText } from "../../domain/nowText.ts"
+import { type OpenSpan, openSpan } from "../../work/trace.ts"
 import type { PullWatch } from "../runtime/Runtime.ts"
 
 /** Called with the steps of an installation after each change; changes may be combined. */
@@ -15,6 +16,7 @@ export type OnSteps = (steps: InstallSteps) => Effect.Effect<void>
 /** The steps of an installation, which all servers that wait for it follow. */
 export class StepLog {
   private steps: InstallSteps
+  private span: OpenSpan | undefined
   private changed = Latch.makeUnsafe(false)
 
   constructor(steps: InstallSteps = []) {
@@ -27,13 +29,27 @@ export class StepLog {
 
   /** Finishes the current step and begins another. */
   begin(name: InstallStepName): Effect.Effect<void> {
-    return Effect.map(nowText, (at) => this.set(beginStep(this.steps, name, at)))
+    return Effect.gen({ self: this }, function* () {
+      yield* this.endSpan()
+      this.span = yield* openSpan(`install.${name}`)
+      this.set(beginStep(this.steps, name, yield* nowText))
+    })
   }
 
   /** Finishes the current step; the result of the work, or its next step, reports that. */
-  readonly finish: Effect.Effect<void> = Effect.map(nowText, (at) => {
-    this.steps = finishSteps(this.steps, at)
+  readonly finish: Effect.Effect<void> = Effect.gen({ self: this }, function* () {
+    yield* this.endSpan()
+    this.steps = finishSteps(this.steps, yield* nowText)
   })
+
+  /** Ends the span of the current step. @param exit of the installation, if that has ended it */
+  endSpan(exit?: Exit.Exit<unknown, unknown>): Effect.Effect<void> {
+    return Effect.suspend(() => {
+      const { span } = this
+      this.span = undefined
+      return span?.end(exit) ?? Effect.void
+    })
+  }
 
   /** The pull of an image as a step, with its progress in whole percent. */
   readonly pull: PullWatch = {

@@ -5,6 +5,7 @@ import { changesBetween } from "../../domain/definitionChanges.ts"
 import type { PowerAction, ServerSpec } from "../../domain/NodeMessages.ts"
 import { stopTimeoutOf } from "../../domain/ServerDefinition.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
+import { atPlace } from "../../work/trace.ts"
 import type { ConsoleLog } from "../console/ConsoleLog.ts"
 import type { Uplink } from "../controlPlane/ReportOutbox.ts"
 import type { FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
@@ -268,8 +269,8 @@ export const openInstance = Effect.fnUntraced(function* (options: InstanceOption
     yield* guarded("resuming work", resume)
     yield* guarded("mounting the files", mountFiles)
     while (mailbox.isOpen()) {
-      const message = yield* Effect.interruptible(mailbox.take)
-      yield* guarded(message._tag, handle(message))
+      const { message, place } = yield* Effect.interruptible(mailbox.take)
+      yield* atPlace(place)(guarded(message._tag, handle(message)))
     }
   }).pipe(Effect.ensuring(mailbox.close))
   // Uninterruptible: a message is completed, also when the service stops.

@@ -6,6 +6,7 @@ import { serverIdPattern } from "../../domain/Id.ts"
 import type { DaemonServer, ServerSpec } from "../../domain/NodeMessages.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import { makeKeyedLock } from "../../work/KeyedLock.ts"
+import { atPlace } from "../../work/trace.ts"
 import { openConsoleLog } from "../console/ConsoleLog.ts"
 import { sendReports, type Uplink } from "../controlPlane/ReportOutbox.ts"
 import { sendProgress } from "../controlPlane/sendProgress.ts"
@@ -123,11 +124,12 @@ export class Instances extends Context.Service<
               scope
             )
             files.register(folder, file.get().spec)
-            yield* Effect.forkIn(file.retryWrites, scope)
+            yield* Effect.forkIn(atPlace(undefined)(file.retryWrites), scope)
             const reporter = yield* Deferred.await(uplink).pipe(
               Effect.flatMap((link) =>
                 Effect.raceFirst(sendReports(file, link), sendProgress(file, instance.progress, link))
               ),
+              atPlace(undefined),
               Effect.forkIn(scope)
             )
             entries.set(file.get().spec.id, { instance, scope, reporter, ended: false, removed: undefined })

@@ -53,6 +53,7 @@ const runFileWork = Effect.fnUntraced(function* (
     .install(spec, { force: work === "reinstall", onSteps })
     .pipe(Effect.ensuring(copyLog))
   const steps = new StepLog(installed.steps)
+  yield* Effect.addFinalizer((exit) => steps.endSpan(exit))
   // The image of an old base may have been removed. Unknown while the engine is down.
   const kind = yield* Effect.option(runtime.kindFor(spec.definition))
   if (kind._tag === "Some") {

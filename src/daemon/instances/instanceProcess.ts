@@ -1,6 +1,7 @@
-import { Clock, Effect, type Scope } from "effect"
+import { Clock, Effect, Exit, type Scope } from "effect"
 import type { DaemonRefused } from "../../api/Daemon.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
+import { type OpenSpan, openSpan } from "../../work/trace.ts"
 import { END, type LineListener } from "../console/ConsoleLog.ts"
 import { type OnlineMatcher, onlineMatcher } from "../console/onlineSignal.ts"
 import { isInterrupt, type ProcessExit, stopMethod } from "../runtime/exitReason.ts"
@@ -37,12 +38,30 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
   const configuration = () => file.get().spec.definition.process
   const { launch, prepare } = makeLauncher(options)
   let live: LiveRun | undefined
-  const { ended, writeEnd, writeLine } = makeRecordEnd(options)
+  const { ended: recordEnd, writeEnd, writeLine } = makeRecordEnd(options)
   /** The token of the run that was killed because it had not stopped. */
   let killedLate: string | undefined
+  /** The span of the start that is in progress: until the online signal. */
+  let startSpan: OpenSpan | undefined
+
+  const endStart = (exit?: Exit.Exit<unknown, unknown>) =>
+    Effect.suspend(() => {
+      const span = startSpan
+      startSpan = undefined
+      return span?.end(exit) ?? Effect.void
+    })
+
+  /** @param mayRestart false: the server is not started again, whatever its restart rule */
+  const ended = (exit: ProcessExit, mayRestart?: boolean) =>
+    Effect.andThen(
+      endStart(Exit.fail(new Error(`exit code ${exit.code}`))),
+      Effect.suspend(() => recordEnd(exit, mayRestart))
+    )
 
   const status = (value: "running" | "paused" | "stopping") =>
-    file.update((state) => withReport(state, { type: "status", status: value, transient: false }))
+    file
+      .update((state) => withReport(state, { type: "status", status: value, transient: false }))
+      .pipe(Effect.tap(() => endStart()))
 
   const { askToStop, end, kill, pause, unpause } = makeProcessStop({ file, status, live: () => live })
 
@@ -70,11 +89,13 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
 
   /** Writes the reason to the console as well, because a start may have no caller that waits. */
   const notStarted = Effect.fnUntraced(function* ({ detail, hint }: DaemonRefused) {
+    yield* endStart(Exit.fail(new Error(detail)))
     yield* Effect.logWarning(`the server cannot be started: ${detail}`)
     yield* writeLine(`cannot be started: ${detail}. ${hint}`)
   })
 
   const startWith = Effect.fnUntraced(function* (begin: (state: ServerState, run: RunState) => ServerState) {
+    startSpan = yield* openSpan("server.start", { server_id: id })
     const prepared = yield* prepare
     const { log_offset } = prepared
     const token = newToken()

@@ -3,6 +3,7 @@ import { Deferred, Effect, Exit, Queue } from "effect"
 import { DaemonRefused } from "../../api/Daemon.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import type { PowerAction, ServerSpec } from "../../domain/NodeMessages.ts"
+import { type TracePlace, tracePlace } from "../../work/trace.ts"
 import type { WorkExit } from "./instanceWork.ts"
 import type { RunEvent } from "./LiveRun.ts"
 
@@ -22,6 +23,12 @@ export type Message =
   | { readonly _tag: "Define"; readonly spec: ServerSpec; readonly reply: Reply }
   | { readonly _tag: "RestartDue"; readonly at: number }
   | { readonly _tag: "WorkDone"; readonly exit: WorkExit }
+
+/** A message, and the place of its caller in a trace. */
+interface Placed {
+  readonly message: Message
+  readonly place: TracePlace
+}
 
 const internalError = new DaemonRefused({
   status: 500,
@@ -48,14 +55,16 @@ export const replyWith = (reply: Reply, effect: Effect.Effect<void, DaemonRefuse
 
 /** Opens the mailbox of a server. */
 export const openMailbox = Effect.fnUntraced(function* (id: ServerId) {
-  const inbox = yield* Queue.unbounded<Message>()
+  const inbox = yield* Queue.unbounded<Placed>()
   let open = true
-  const offer = (message: Message) => Effect.asVoid(Queue.offer(inbox, message))
+  /** @param place of the caller; default: outside of every trace */
+  const offer = (message: Message, place?: TracePlace) =>
+    Effect.asVoid(Queue.offer(inbox, { message, place }))
 
   /** Refuses the remaining messages, so that no caller waits for a closed server. */
   const close = Effect.gen(function* () {
     open = false
-    for (const message of yield* Queue.clear(inbox)) {
+    for (const { message } of yield* Queue.clear(inbox)) {
       if ("reply" in message) yield* Deferred.fail(message.reply, removed(id))
     }
   })
@@ -64,7 +73,7 @@ export const openMailbox = Effect.fnUntraced(function* (id: ServerId) {
   const request = Effect.fnUntraced(function* (make: (reply: Reply) => Message) {
     if (!open) return yield* removed(id)
     const reply = yield* Deferred.make<void, DaemonRefused>()
-    yield* offer(make(reply))
+    yield* offer(make(reply), yield* tracePlace)
     return yield* Deferred.await(reply)
   })
 

@@ -1,4 +1,4 @@
-import { Effect, Option } from "effect"
+import { Clock, Effect, Option } from "effect"
 import type { Daemon, DaemonError } from "../../api/Daemon.ts"
 import type { Unavailable } from "../../domain/errors.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
@@ -8,9 +8,11 @@ import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { mayUseReserve } from "../../store/disk/DatabaseDisk.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store } from "../../store/Store.ts"
+import { continueTrace } from "../../work/trace.ts"
 import type { StepOutcome } from "../../work/WorkQueue.ts"
 import { ServerIndex } from "../index/ServerIndex.ts"
 import { makeDeliver } from "../records/deliver.ts"
+import { logFields } from "../records/recordChanges.ts"
 import { ServerLifecycle } from "../records/ServerLifecycle.ts"
 import { isFinished } from "../records/transitions.ts"
 import { type Action, nextAction } from "./nextAction.ts"
@@ -19,6 +21,14 @@ import { type Action, nextAction } from "./nextAction.ts"
 const ATTEMPTS = 5
 /** Seconds for which a stop waits; a start waits for nothing. */
 const NO_WAIT = 0
+
+/** The time after its creation in which the work on a server belongs to the trace of the creation, in ms. */
+const TRACE_LIFETIME = 60 * 60 * 1000
+
+const traceOf = ({ created_at, trace }: ServerRecord) =>
+  Effect.map(Clock.currentTimeMillis, (now) =>
+    now - Date.parse(created_at) < TRACE_LIFETIME ? trace : undefined
+  )
 
 /** Decides which call to its node a server needs next, and makes it. */
 export const makeProvisionStep = Effect.gen(function* () {
@@ -153,9 +163,11 @@ export const makeProvisionStep = Effect.gen(function* () {
     if (!registry.isConnected(record.node_id)) return "done"
     const action = actionFor(record)
     if (action === "nothing") return "done"
-    return yield* Effect.catchTag(works[action](record), "DaemonRefused", (error) =>
-      refused(record, action, attempt, error)
+    const work = works[action](record).pipe(
+      Effect.withSpan(`provision.${action}`, { attributes: logFields(record) }),
+      continueTrace(yield* traceOf(record))
     )
+    return yield* Effect.catchTag(work, "DaemonRefused", (error) => refused(record, action, attempt, error))
   })
 
   return { actionFor, removals, step, suspects } as const

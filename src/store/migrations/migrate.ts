@@ -24,6 +24,7 @@ import { keyGrants } from "./0018_key_grants.ts"
 import { audit } from "./0019_audit.ts"
 import { keyRestrictions } from "./0020_key_restrictions.ts"
 import { drainOptions } from "./0021_drain_options.ts"
+import { serverTrace } from "./0022_server_trace.ts"
 
 /** The table of applied migrations. */
 export const MIGRATIONS_TABLE = "muster_migrations"
@@ -51,7 +52,8 @@ const migrations = {
   "0018_key_grants": keyGrants,
   "0019_audit": audit,
   "0020_key_restrictions": keyRestrictions,
-  "0021_drain_options": drainOptions
+  "0021_drain_options": drainOptions,
+  "0022_server_trace": serverTrace
 }
 
 /** The schema version of this program. */

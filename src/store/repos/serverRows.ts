@@ -22,6 +22,7 @@ const ServerRow = Schema.Struct({
   labels: Schema.NullOr(JsonColumn(Labels)),
   expires_at: Schema.NullOr(Schema.String),
   created_by: Schema.NullOr(Schema.String),
+  trace: Schema.NullOr(Schema.String),
   updated_at: Schema.NullOr(Schema.String)
 })
 const encodeRow = writeRow(ServerRow)
@@ -35,7 +36,8 @@ export const encodeServer = (record: ServerRecord) =>
     restart: record.restart ?? null,
     name: record.name ?? null,
     expires_at: record.expires_at ?? null,
-    created_by: record.created_by ?? null
+    created_by: record.created_by ?? null,
+    trace: record.trace ?? null
   })
 
 export const encodeRestart = writeRow(Schema.NullOr(JsonColumn(RestartState)))
@@ -53,6 +55,7 @@ const toRecord = ({
   overrides,
   redefinition,
   restart,
+  trace,
   ...row
 }: typeof ServerRow.Type): ServerRecord => ({
   ...row,
@@ -63,6 +66,7 @@ const toRecord = ({
   ...(name === null ? {} : { name }),
   ...(expires_at === null ? {} : { expires_at }),
   ...(created_by === null ? {} : { created_by }),
+  ...(trace === null ? {} : { trace }),
   ...(overrides === null ? {} : { overrides })
 })
 

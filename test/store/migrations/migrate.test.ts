@@ -113,6 +113,7 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
               restart: _____,
               redefinition: ______,
               created_by: _______,
+              trace: ________,
               ...row
             } = yield* encodeServer({
               ...made,

@@ -1,0 +1,148 @@
+import { Duration, Effect, Layer, Option, Redacted, References, Tracer } from "effect"
+import {
+  HttpClient,
+  type HttpClientRequest,
+  HttpClientResponse,
+  HttpMiddleware,
+  UrlParams
+} from "effect/http"
+import { OtlpExporter, OtlpMetrics, OtlpSerialization, OtlpTracer } from "effect/observability"
+import { elapsedMillis } from "../domain/elapsed.ts"
+import { ObserveEvery } from "../http/observations.ts"
+import { requestPath } from "../http/requestPath.ts"
+import { connectTimeoutClient } from "../net/connectTimeoutClient.ts"
+import { version } from "./version.ts"
+
+/** Traces that begin or continue here in a second; further requests are not traced. */
+const TRACES_PER_SECOND = 50
+
+/** Batches that are on their way to the collector; further ones are dropped. */
+const BATCHES = 4
+
+/** The time in which the collector takes a batch. */
+const BATCH_TIMEOUT = Duration.seconds(5)
+
+/** The interval of the metrics. */
+const METRICS_EVERY = Duration.seconds(15)
+
+/** The time for the last batches at the end of the process. */
+const SHUTDOWN_TIMEOUT = Duration.seconds(1)
+
+/** The shortest interval of warnings about the collector, in milliseconds. */
+const WARN_EVERY = 60_000
+
+/** Requests that a monitor or a daemon sends all the time. */
+const routine = /^\/(?:healthz|readyz|metrics|api\/nodes\/[^/]+\/internal\/heartbeat)$/
+
+/** Records requests, at most {@link TRACES_PER_SECOND}, and what they cause; no other work of this process. */
+const bounded = (tracer: Tracer.Tracer): Tracer.Tracer => {
+  let second = 0n
+  let begun = 0
+  const admits = (startTime: bigint): boolean => {
+    const now = startTime / 1_000_000_000n
+    if (now !== second) begun = 0
+    second = now
+    begun += 1
+    return begun <= TRACES_PER_SECOND
+  }
+  return Tracer.make({
+    span: (options) => {
+      const { kind, parent, sampled, startTime } = options
+      const isRecorded = sampled && (kind === "server" ? admits(startTime) : Option.isSome(parent))
+      return tracer.span({ ...options, sampled: isRecorded })
+    },
+    context: tracer.context
+  })
+}
+
+/** Answers a batch in place of the collector, so that batches never wait for each other. */
+const drop = (request: HttpClientRequest.HttpClientRequest) =>
+  HttpClientResponse.fromWeb(request, new Response(null, { status: 413 }))
+
+/** Bounds what waits for a slow collector, and logs its failures once a minute. */
+const makeCollector = Effect.gen(function* () {
+  const client = yield* HttpClient.HttpClient
+  let running = 0
+  let warnedAt = Number.NEGATIVE_INFINITY
+  const warn = Effect.fnUntraced(function* (why: string) {
+    const now = yield* elapsedMillis
+    if (now - warnedAt < WARN_EVERY) return
+    warnedAt = now
+    yield* Effect.logWarning(`traces and metrics are lost: ${why}; check OTEL_EXPORTER_OTLP_ENDPOINT`)
+  })
+  return HttpClient.transform(client, (send, request) =>
+    Effect.suspend(() => {
+      if (running >= BATCHES) return Effect.as(warn("the collector is too slow"), drop(request))
+      running += 1
+      return send.pipe(
+        Effect.timeoutOrElse({
+          duration: BATCH_TIMEOUT,
+          orElse: () => Effect.as(warn("the collector does not respond in time"), drop(request))
+        }),
+        Effect.tap(({ status }) =>
+          status >= 300 ? warn(`the collector responds with ${status}`) : Effect.void
+        ),
+        Effect.tapError((error) => warn(`the collector cannot be reached (${error.message})`)),
+        Effect.ensuring(
+          Effect.sync(() => {
+            running -= 1
+          })
+        )
+      )
+    })
+  )
+})
+
+/** Reads `name=value,...`, as OpenTelemetry defines it; values are percent-encoded. */
+const headersOf = (text: string): Record<string, string> =>
+  Object.fromEntries(
+    text.split(",").flatMap((pair) => {
+      const at = pair.indexOf("=")
+      if (at < 1) return []
+      const value = Option.getOrElse(decoded(pair.slice(at + 1).trim()), () => pair.slice(at + 1).trim())
+      return [[pair.slice(0, at).trim(), value]]
+    })
+  )
+
+const decoded = Option.liftThrowable(decodeURIComponent)
+
+export interface TelemetryOptions {
+  /** Address of the collector; empty: nothing is recorded. */
+  readonly otlpEndpoint: string
+  readonly otlpHeaders: Redacted.Redacted<string>
+}
+
+/**
+ * Exports traces and metrics to a collector over OTLP (HTTP, JSON). A collector that is slow or dead delays nothing and
+ * takes bounded memory: batches are dropped. Without an endpoint no span is made.
+ */
+export const TelemetryLayer = (
+  serviceName: "muster" | "muster-node",
+  { otlpEndpoint, otlpHeaders }: TelemetryOptions
+): Layer.Layer<never> => {
+  if (otlpEndpoint === "") {
+    return Layer.merge(
+      Layer.succeed(References.TracerEnabled, false),
+      Layer.succeed(HttpClient.TracerDisabledWhen, () => true)
+    )
+  }
+  const target = (signal: "traces" | "metrics") => ({
+    url: `${otlpEndpoint.replace(/\/+$/, "")}/v1/${signal}`,
+    resource: { serviceName, serviceVersion: version },
+    headers: headersOf(Redacted.value(otlpHeaders)),
+    shutdownTimeout: SHUTDOWN_TIMEOUT
+  })
+  return Layer.mergeAll(
+    Layer.effect(Tracer.Tracer, Effect.map(OtlpTracer.make(target("traces")), bounded)),
+    Layer.effectDiscard(OtlpMetrics.make({ ...target("metrics"), exportInterval: METRICS_EVERY })),
+    Layer.succeed(ObserveEvery, METRICS_EVERY),
+    Layer.succeed(HttpMiddleware.TracerDisabledWhen, ({ url }) => routine.test(requestPath(url))),
+    // A query may have a ticket.
+    Layer.succeed(UrlParams.CurrentRedactedNames, [/./])
+  ).pipe(
+    Layer.provide(OtlpExporter.layerFlusher),
+    Layer.provide(OtlpSerialization.layerJson),
+    Layer.provide(Layer.effect(HttpClient.HttpClient, makeCollector)),
+    Layer.provide(connectTimeoutClient({ connections: BATCHES }))
+  )
+}

@@ -1,0 +1,54 @@
+/** Traces that cross fibers, processes and restarts (W3C Trace Context). Without an exporter nothing is recorded. */
+import { Clock, Context, Effect, Exit, Option, Tracer } from "effect"
+import { Headers, HttpTraceContext } from "effect/http"
+
+/** The place in a trace at which a caller is; undefined: there is none. */
+export type TracePlace = Tracer.AnySpan | undefined
+
+/** Returns the place of the current fiber, for a fiber that continues its work. */
+export const tracePlace: Effect.Effect<TracePlace> = Effect.map(
+  Effect.option(Effect.currentParentSpan),
+  Option.getOrUndefined
+)
+
+/** Returns the header of the current span; undefined: the span is not recorded. */
+export const traceparent: Effect.Effect<string | undefined> = Effect.gen(function* () {
+  if ((yield* Tracer.Tracer) === Tracer.nativeTracer) return undefined
+  const span = Option.getOrUndefined(yield* Effect.option(Effect.currentSpan))
+  return span?.sampled === true ? HttpTraceContext.toHeaders(span).traceparent : undefined
+})
+
+/** Runs an effect at a place of a trace; undefined: outside of every trace, for work that outlives its request. */
+export const atPlace =
+  (place: TracePlace) =>
+  <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+    place === undefined
+      ? // No effect requires a span, so that the context without it is that of the effect.
+        Effect.updateContext(
+          self,
+          (context: Context.Context<R>) => Context.omit(Tracer.ParentSpan)(context) as Context.Context<R>
+        )
+      : Effect.provideService(self, Tracer.ParentSpan, place)
+
+/** Continues the trace of a header; undefined: none. */
+export const continueTrace = (header: string | undefined) => {
+  const place =
+    header === undefined
+      ? undefined
+      : Option.getOrUndefined(HttpTraceContext.w3c(Headers.fromInput({ traceparent: header })))
+  return <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+    place === undefined ? self : atPlace(place)(self)
+}
+
+/** A span that another fiber ends. */
+export interface OpenSpan {
+  /** Ends the span; a second end changes nothing. */
+  end(exit?: Exit.Exit<unknown, unknown>): Effect.Effect<void>
+}
+
+/** Begins a span at the place of the current fiber. */
+export const openSpan = (name: string, attributes: Record<string, unknown> = {}): Effect.Effect<OpenSpan> =>
+  Effect.map(Effect.makeSpan(name, { attributes }), (span) => ({
+    end: (exit: Exit.Exit<unknown, unknown> = Exit.void) =>
+      Effect.map(Clock.Clock, (clock) => span.end(clock.currentTimeNanosUnsafe(), exit))
+  }))

@@ -1,0 +1,78 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Fiber, Layer, Redacted, Tracer } from "effect"
+import { HttpClient, HttpClientResponse } from "effect/http"
+import { TelemetryLayer } from "../../src/app/telemetry.ts"
+import { atPlace, continueTrace, openSpan, tracePlace, traceparent } from "../../src/work/trace.ts"
+
+const TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+/** A tracer that keeps the names of ended spans, and their traces. */
+const recording = () => {
+  const ended: Array<string> = []
+  const tracer = Tracer.make({
+    span: (options) => {
+      const span = Tracer.nativeTracer.span(options)
+      const end = span.end.bind(span)
+      span.end = (time, exit) => {
+        ended.push(`${span.name} ${span.traceId === TRACE ? "in" : "out of"} the trace`)
+        end(time, exit)
+      }
+      return span
+    }
+  })
+  return { ended, tracer }
+}
+
+describe("docs/operations.md, traces", () => {
+  it.effect("work continues the trace of its header, and work that outlives a request leaves the trace", () =>
+    Effect.gen(function* () {
+      const { ended, tracer } = recording()
+      const outliving = Effect.void.pipe(Effect.withSpan("later"), atPlace(undefined))
+      yield* Effect.gen(function* () {
+        const place = yield* tracePlace
+        assert.match((yield* traceparent) ?? "", new RegExp(`^00-${TRACE}-[0-9a-f]{16}-01$`))
+        const span = yield* openSpan("opened")
+        yield* Fiber.join(yield* Effect.forkChild(span.end()))
+        yield* outliving
+        yield* atPlace(place)(Effect.void.pipe(Effect.withSpan("placed")))
+      }).pipe(
+        Effect.withSpan("first"),
+        continueTrace(`00-${TRACE}-b7ad6b7169203331-01`),
+        Effect.provideService(Tracer.Tracer, tracer)
+      )
+      assert.deepStrictEqual(ended, [
+        "opened in the trace",
+        "later out of the trace",
+        "placed in the trace",
+        "first in the trace"
+      ])
+      for (const header of [undefined, "", "00-1-2-3", `00-${"0".repeat(32)}-b7ad6b7169203331-01`]) {
+        yield* Effect.void.pipe(
+          Effect.withSpan("other"),
+          continueTrace(header),
+          Effect.provideService(Tracer.Tracer, tracer)
+        )
+        assert.strictEqual(ended.at(-1), "other out of the trace")
+      }
+    })
+  )
+
+  it.effect("without a collector no span is made, and no request has a trace", () =>
+    Effect.gen(function* () {
+      const { ended, tracer } = recording()
+      const client = HttpClient.make((request) => {
+        assert.deepStrictEqual(Object.keys(request.headers), [])
+        return Effect.succeed(HttpClientResponse.fromWeb(request, new Response("")))
+      })
+      const none = TelemetryLayer("muster", { otlpEndpoint: "", otlpHeaders: Redacted.make("") })
+      yield* client
+        .get("http://127.0.0.1/")
+        .pipe(
+          Effect.withSpan("request"),
+          Effect.provide(Layer.merge(none, Layer.succeed(Tracer.Tracer, tracer)))
+        )
+      assert.isUndefined(yield* traceparent)
+      assert.deepStrictEqual(ended, [])
+    })
+  )
+})
