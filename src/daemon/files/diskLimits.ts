@@ -36,8 +36,11 @@ const readProject = Effect.fnUntraced(function* (folder: string) {
  * Opens disk limits that the file system enforces, if it can: each server has a project, recorded in its folder.
  * Otherwise these functions do nothing, and usage has to be measured.
  */
-export const openDiskLimits = Effect.fnUntraced(function* (serversDir: string) {
-  const probe = Effect.tap(probeQuota(serversDir), (quota) =>
+export const openDiskLimits = Effect.fnUntraced(function* (
+  serversDir: string,
+  quotaOf: typeof probeQuota = probeQuota
+) {
+  const probe = Effect.tap(quotaOf(serversDir), (quota) =>
     quota === undefined ? Effect.void : Effect.logInfo("disk limits are enforced by project quota")
   )
   // While a full disk hides them, what is written is measured.
