@@ -79,12 +79,12 @@ export const makeBalancer = Effect.fnUntraced(function* (
       Effect.sync(() => new Agent({ keepAlive: true, maxSockets: 1 })),
       (it) => Effect.sync(() => it.destroy())
     )
-    return (method: string, path: string, body?: unknown) =>
+    return (method: string, path: string, body?: unknown, headers: Record<string, string> = {}) =>
       Effect.flatMap(pick, (url) =>
         ask(`${url}${path}`, {
           method,
           agent,
-          headers: { authorization: `Bearer ${key}` },
+          headers: { authorization: `Bearer ${key}`, ...headers },
           ...(body === undefined ? {} : { body: JSON.stringify(body) })
         })
       )
