@@ -8,6 +8,7 @@ import { fileForm, type Setting } from "../src/config/Setting.ts"
 import { settings } from "../src/config/service.ts"
 import { metrics } from "../src/domain/metrics.ts"
 import { commandsPage } from "./commandsPage.ts"
+import { routesPage } from "./routesPage.ts"
 
 type Listed = Pick<Setting<unknown>, "name" | "standard" | "meaning" | "may" | "secret">
 
@@ -133,4 +134,5 @@ if (import.meta.main) {
   writeFileSync(resolve(docs, "settings.md"), settingsPage)
   writeFileSync(resolve(docs, "metrics.md"), metricsPage)
   writeFileSync(resolve(docs, "commands.md"), await Effect.runPromise(commandsPage))
+  writeFileSync(resolve(docs, "routes.md"), routesPage)
 }

@@ -1,11 +1,10 @@
 import { existsSync, globSync, readdirSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { Effect } from "effect"
-import { HttpApi } from "effect/http-api"
 import { describe, expect, it } from "vitest"
 import { commandsPage } from "../../scripts/commandsPage.ts"
 import { metricsPage, settingsPage } from "../../scripts/docs.ts"
-import { ApplicationApi } from "../../src/api/ApplicationApi.ts"
+import { routesPage } from "../../scripts/routesPage.ts"
 import { schemaVersion } from "../../src/store/migrations/migrate.ts"
 import { documents, root, textOf } from "../support/docs.ts"
 import { blocksOf, codeOf, tableOf } from "../support/markdown.ts"
@@ -54,9 +53,10 @@ describe("documents", () => {
     expect(textOf("README.md").trimEnd().split("\n").length).toBeLessThanOrEqual(150)
   })
 
-  it("docs/settings.md and docs/metrics.md equal the output of `npm run docs`", () => {
+  it("docs/settings.md, docs/metrics.md and docs/routes.md equal the output of `npm run docs`", () => {
     expect(textOf("docs/settings.md")).toBe(settingsPage)
     expect(textOf("docs/metrics.md")).toBe(metricsPage)
+    expect(textOf("docs/routes.md")).toBe(routesPage)
   })
 
   it("docs/commands.md equals the output of `npm run docs`", async () => {
@@ -97,16 +97,6 @@ describe("documents", () => {
 
   it.each(documents)("no paragraph of %s has more than five lines", (path) => {
     expect(longParagraphs(path, 5)).toEqual([])
-  })
-
-  it("docs/api.md lists every route", () => {
-    const routes: Array<string> = []
-    HttpApi.reflect(ApplicationApi, {
-      onGroup: () => {},
-      onEndpoint: ({ endpoint }) => routes.push(`${endpoint.method} ${endpoint.path}`)
-    })
-    const listed = tableOf(textOf("docs/api.md"), "routes").map(([route]) => codeOf(route) ?? "")
-    expect(listed.toSorted()).toEqual(routes.toSorted())
   })
 
   it("the sample of `db status` in docs/database.md has the schema of this version", () => {
