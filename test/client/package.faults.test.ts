@@ -8,6 +8,7 @@ import { runToEnd as run, startChild } from "../support/child.ts"
 import { writeFiles } from "../support/definitions.ts"
 import { printed, root } from "../support/docs.ts"
 import { eventually } from "../support/eventually.ts"
+import { freePort } from "../support/nodes.ts"
 import { freeAllocations } from "../support/ports.ts"
 import { startService } from "../support/Service.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
@@ -182,6 +183,48 @@ layer(Project.layer, { excludeTestServices: true, timeout: "300 seconds" })(
           assert.strictEqual(yield* promise.exited("60 seconds"), 0, promise.output())
           assert.match(promise.stdout(), /Z running\n[\s\S]*hello[\s\S]*\n404 server not found: nope GET /)
         }).pipe(Effect.scoped)
+      )
+    })
+
+    describe("docs/tutorials/matchmaker.md", () => {
+      it.effect(
+        "each match gets a server of its own; a restarted matchmaker knows which are taken",
+        () =>
+          Effect.gen(function* () {
+            const { folder } = yield* Project
+            const api = yield* startService({ env: yield* freeAllocations(8) })
+            const env = { MUSTER: api.url, MUSTER_URL: api.url, MUSTER_API_KEY: api.key }
+            const key = printed("docs/tutorials/matchmaker.md", "key").replace(
+              "npm run -s muster --",
+              "exec node src/main.ts"
+            )
+            const matchKey = (yield* run(["sh", "-c", key], {
+              cwd: root,
+              env: { ...env, MUSTER_DATA_DIR: api.dataDir }
+            })).trim()
+            yield* writeFiles(folder, {
+              "matchmaker.mjs": printed("docs/tutorials/matchmaker.md", "matchmaker")
+            })
+            const port = String(yield* freePort)
+            const start = startChild([process.execPath, "matchmaker.mjs"], {
+              cwd: folder,
+              env: { ...env, MUSTER_API_KEY: matchKey, PORT: port }
+            })
+            const match = run(
+              ["sh", "-c", printed("docs/tutorials/matchmaker.md", "match").replace("8080", port)],
+              { cwd: folder }
+            ).pipe(Effect.orElseSucceed(() => ""))
+            const taken = eventually(match, (answer) => /^127\.0\.0\.1:\d+\n$/.test(answer), "60 seconds")
+            const addresses = new Set<string>()
+            const first = yield* start
+            addresses.add(yield* taken).add(yield* taken)
+            yield* first.signal("SIGKILL")
+            yield* first.exited("10 seconds")
+            yield* start
+            addresses.add(yield* taken).add(yield* taken)
+            assert.strictEqual(addresses.size, 4)
+          }).pipe(Effect.scoped),
+        180_000
       )
     })
 

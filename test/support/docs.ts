@@ -1,5 +1,5 @@
 /** Commands and files printed in the documents, for tests that run them. */
-import { readdirSync, readFileSync } from "node:fs"
+import { globSync, readFileSync } from "node:fs"
 import { join, resolve } from "node:path"
 import { assert } from "vitest"
 import { type Block, blocksOf } from "./markdown.ts"
@@ -18,7 +18,7 @@ export const documents: ReadonlyArray<string> = [
   "blueprints/README.md",
   "software/README.md",
   "src/client/README.md",
-  ...readdirSync(join(root, "docs")).map((name) => `docs/${name}`)
+  ...globSync("docs/**/*.md", { cwd: root })
 ]
 
 /** The code block of a document with this title after its language; fails the test unless there is exactly one. */
