@@ -264,15 +264,17 @@ export class Rollouts extends Context.Service<
         }
       })
 
-      /** Finds a rollout that the caller sees. */
-      const find = Effect.fnUntraced(function* (id: string) {
-        const created_by = yield* creator
+      /** Finds a rollout; `created_by`: only one of this key. */
+      const find = Effect.fnUntraced(function* (id: string, created_by: string | undefined) {
         const record = Option.getOrUndefined(yield* repo.find(id))
         const isOther = created_by !== undefined && record?.created_by !== created_by
         return record === undefined || isOther ? yield* NotFound.rollout(id) : record
       })
 
-      const get = Effect.fn("Rollouts.get")((id: string) => store.read(Effect.flatMap(find(id), show)))
+      const get = Effect.fn("Rollouts.get")(function* (id: string) {
+        const record = yield* store.read(find(id, yield* creator))
+        return yield* store.read(show(record))
+      })
 
       /** Changes the state of a rollout; `by` returns the same record if it has this state. */
       const change = Effect.fnUntraced(function* (
@@ -280,8 +282,9 @@ export class Rollouts extends Context.Service<
         by: (record: RolloutRecord, now: string) => RolloutRecord | Conflict
       ) {
         const now = yield* nowText
+        const created_by = yield* creator
         const change = Effect.gen(function* () {
-          const before = yield* find(id)
+          const before = yield* find(id, created_by)
           const after = by(before, now)
           if (after instanceof Conflict) return yield* after
           if (after === before) return undefined

@@ -166,6 +166,13 @@ layer(service, options)("keys limited to some servers", (it) => {
           (all) => all.at(-1) === "deleted"
         )
         for (const text of [live.text(), replay.text(), messages().join()]) assert.notInclude(text, other)
+        const { json: issued } = yield* expectStatus(key, 201, "POST", "/api/events/tickets")
+        const ticket = yield* subscribe(key, `/api/events?cursor=0&ticket=${issued.ticket}`, { key: null })
+        yield* eventually(
+          Effect.sync(() => ticket.of(mine)),
+          (all) => all.at(-1) === "deleted"
+        )
+        assert.notInclude(ticket.text(), other)
         const { json: crashes } = yield* expectStatus(key, 200, "GET", "/api/crashes?limit=1")
         assert.strictEqual(crashes[0].server_id, mine)
         const { json: older } = yield* expectStatus(key, 200, "GET", `/api/crashes?after=${crashes[0].id}`)
