@@ -5,6 +5,7 @@
 import { NodeRuntime } from "@effect/platform-node"
 import { Console, Effect } from "effect"
 import { creates } from "./creates.ts"
+import { dashboard } from "./dashboard.ts"
 import { distinct } from "./distinct.ts"
 import { events } from "./events.ts"
 import { BenchFailed } from "./harness.ts"
@@ -26,7 +27,8 @@ const benches: Record<string, Effect.Effect<void, { readonly message: string }>>
   idle,
   overlay,
   removal,
-  distinct
+  distinct,
+  dashboard
 }
 
 const names = Object.keys(benches)

@@ -86,6 +86,7 @@ const Bar = (): View => {
       ],
       children: [
         icon("key"),
+        span({ class: "unseen" }, "Key "),
         span({ class: "key-name" }, known?.name ?? ""),
         span({ class: "tag" }, known?.scope ?? "")
       ]

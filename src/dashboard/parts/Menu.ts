@@ -57,7 +57,7 @@ export const Menu = (props: {
         "aria-haspopup": "menu",
         "aria-expanded": isOpen,
         "aria-controls": id,
-        "aria-label": props.label,
+        "aria-label": props.children === undefined ? props.label : undefined,
         title: props.label,
         onClick: () => setOpen(!isOpen)
       },

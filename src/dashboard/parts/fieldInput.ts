@@ -1,5 +1,5 @@
 import { useId } from "preact/hooks"
-import { input, label, option, select, span, textarea, type View } from "../dom/el.ts"
+import { div, input, label, option, select, span, textarea, type View } from "../dom/el.ts"
 
 /** A labelled field of a form. */
 export const FieldInput = (props: {
@@ -21,7 +21,7 @@ export const FieldInput = (props: {
     if (props.kind === "number") currentTarget.value = currentTarget.value.replace(/[^\d.]/g, "")
     props.onChange(currentTarget.value)
   }
-  const common = { value: props.value, "aria-describedby": id }
+  const common = { id, value: props.value, "aria-describedby": `${id}-hint` }
   const control = () => {
     switch (props.kind) {
       case "choice":
@@ -49,10 +49,10 @@ export const FieldInput = (props: {
         })
     }
   }
-  return label(
+  return div(
     { class: "field" },
-    span({}, props.label),
+    label({ for: id }, props.label),
     control(),
-    span({ class: "hint", id }, props.hint ?? "")
+    span({ class: "hint", id: `${id}-hint` }, props.hint ?? "")
   )
 }

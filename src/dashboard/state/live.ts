@@ -107,7 +107,10 @@ document.addEventListener("visibilitychange", () => {
 const later = (next: () => void): void => {
   connection.value = { state: "reconnecting", detail: `Trying again, attempt ${attempt + 1}` }
   clearTimeout(retry)
-  retry = setTimeout(next, pauseBefore(attempt++))
+  retry = setTimeout(() => {
+    retry = undefined
+    next()
+  }, pauseBefore(attempt++))
 }
 
 const ended = (detail: string): void => {
@@ -166,8 +169,10 @@ export const connect = (): void => {
 
 /** Tries at once, for example because the network is back. */
 export const reconnect = (): void => {
-  if (connection.value.state !== "reconnecting") return
+  // An attempt that is under way goes on.
+  if (retry === undefined) return
   clearTimeout(retry)
+  retry = undefined
   if (listed === 0) void listAgain("Live")
   else open(`Resumed after change ${cursor}`)
 }

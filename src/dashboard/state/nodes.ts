@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals"
 import { get, key, segment } from "../api/http.ts"
 import type { NodeDetail } from "../api/types.ts"
-import { suspectDead } from "./live.ts"
+import { reconnect, suspectDead } from "./live.ts"
 
 const EVERY = 5000
 
@@ -23,6 +23,8 @@ export const readNodes = async (): Promise<void> => {
     if (ids.code === 0) suspectDead()
     return
   }
+  // The service is there: no need to wait for the next attempt.
+  reconnect()
   const waiting = [...ids.body]
   const found: Array<NodeDetail> = []
   const reader = async () => {

@@ -13,7 +13,7 @@ const Crash = (crash: CrashRecord, isOpen: boolean): View =>
       span({ class: "dot is-unknown", "aria-hidden": "true" }),
       time({ dateTime: crash.crashed_at }, dateTime(crash.crashed_at)),
       span({ class: "crash-reason" }, crash.reason),
-      span({ class: "label" }, crash.signal === undefined ? `code ${crash.exit_code}` : crash.signal),
+      crash.signal !== undefined && span({ class: "label" }, crash.signal),
       crash.out_of_memory && span({ class: "label" }, "out of memory"),
       crash.uptime_seconds !== null &&
         span({ class: "muted" }, `after ${duration(crash.uptime_seconds * 1000)}`)

@@ -1,0 +1,136 @@
+/**
+ * The list of the dashboard in Chromium with 10,000 servers, while 100 of them change each second, and while it scrolls.
+ * The page counts its own frames; the baseline is an empty page of the same service in the same browser.
+ */
+import { join } from "node:path"
+import { Effect, Schedule } from "effect"
+import { chromium as launcher, type Page } from "playwright-core"
+import { chromium } from "../support/browser.ts"
+import { nodeIs, nodeKey } from "../support/nodes.ts"
+import { startService } from "../support/Service.ts"
+import { makeSimulatedNode } from "../support/SimulatedNode.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
+import { BenchFailed, print } from "./harness.ts"
+import { seedServers } from "./seed.ts"
+
+const SERVERS = 10_000
+/** Changes a second. */
+const CHANGES = 100
+/** Seconds of a measurement. */
+const SECONDS = 8
+
+const step = <A>(run: () => Promise<A>): Effect.Effect<A, BenchFailed> =>
+  Effect.tryPromise({ try: run, catch: (cause) => new BenchFailed({ message: String(cause) }) })
+
+/** Frames a second, and the longest time between two frames in milliseconds. */
+interface Frames {
+  readonly rate: number
+  readonly longest: number
+}
+
+/** Counts the frames of a page; `each` runs in every frame. */
+const framesOf = (page: Page, each = "") =>
+  step(() =>
+    page.evaluate<Frames>(`new Promise((resolve) => {
+      const began = performance.now()
+      let frames = 0, last = began, longest = 0
+      const frame = (now) => {
+        frames++
+        longest = Math.max(longest, now - last)
+        last = now
+        ${each}
+        if (now - began < ${SECONDS * 1000}) requestAnimationFrame(frame)
+        else resolve({ rate: (frames * 1000) / (now - began), longest })
+      }
+      requestAnimationFrame(frame)
+    })`)
+  )
+
+const figure = (name: string, { longest, rate }: Frames, baseline: Frames) =>
+  Effect.andThen(
+    print({
+      bench: "dashboard",
+      figure: `frames a second, ${name}`,
+      value: rate,
+      unit: "1/s",
+      baseline: "an empty page of the same service",
+      baseline_value: baseline.rate
+    }),
+    print({
+      bench: "dashboard",
+      figure: `longest frame, ${name}`,
+      value: longest,
+      unit: "ms",
+      baseline: "an empty page of the same service",
+      baseline_value: baseline.longest
+    })
+  )
+
+export const dashboard: Effect.Effect<void, { readonly message: string }> = Effect.gen(function* () {
+  const dataDir = join(yield* temporaryFolder, "data")
+  const ids = yield* seedServers(dataDir, SERVERS, { known: false })
+  const api = yield* startService({ dataDir, env: { MUSTER_EMBEDDED_NODE: "false" } })
+  const { key } = yield* nodeKey(api, "node-1")
+  const node = yield* makeSimulatedNode({
+    id: "node-1",
+    key,
+    control: [api.url],
+    ports: "1-65535",
+    registration: {
+      servers: ids.map((id) => ({ id, status: "running", install: { phase: "ready" }, unsent_reports: 0 }))
+    }
+  })
+  yield* nodeIs(api, "node-1", true)
+  const browser = yield* Effect.acquireRelease(
+    step(() =>
+      launcher.launch({
+        executablePath: chromium ?? "chromium",
+        args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+      })
+    ),
+    (launched) => Effect.ignore(step(() => launched.close()))
+  )
+  const page = yield* step(() => browser.newPage({ viewport: { width: 1440, height: 900 } }))
+  yield* step(() => page.goto(`${api.url}/favicon.ico`))
+  const baseline = yield* framesOf(page)
+
+  yield* step(() => page.goto(`${api.url}/dashboard`))
+  yield* step(() => page.evaluate(`sessionStorage.setItem("muster.key", ${JSON.stringify(api.key)})`))
+  yield* step(() => page.reload())
+  yield* step(() => page.locator(`[role=grid][aria-rowcount="${SERVERS + 1}"]`).waitFor({ timeout: 60_000 }))
+
+  let next = 0
+  const stopping = new Set<string>()
+  const change = Effect.sync(() => {
+    // The newest servers are at the top of the list: half of the changes are visible.
+    for (let n = 0; n < CHANGES / 10; n++) {
+      const id = ids[next % 2 === 0 ? ids.length - 1 - ((next / 2) % 20) : (next * 7919) % ids.length]
+      next++
+      if (id === undefined) continue
+      const status = stopping.delete(id) ? "running" : "stopping"
+      if (status === "stopping") stopping.add(id)
+      node.brain.queueReport(id, { type: "status", status, transient: false })
+    }
+  })
+  const cursor = Effect.map(api.request("GET", "/api/servers?limit=1"), ({ headers }) =>
+    Number(headers.get("x-muster-cursor"))
+  )
+  yield* Effect.forkScoped(Effect.repeat(change, Schedule.fixed("100 millis")))
+  const before = yield* cursor
+  const began = performance.now()
+  const busy = yield* framesOf(page)
+  const scroll = `document.getElementById("servers").scrollTop += 90`
+  const scrolling = yield* framesOf(page, scroll)
+  const changes = (((yield* cursor) - before) * 1000) / (performance.now() - began)
+  yield* print({
+    bench: "dashboard",
+    figure: "changes stored meanwhile",
+    value: changes,
+    unit: "1/s",
+    baseline: "changes that the simulated node makes",
+    baseline_value: CHANGES
+  })
+  yield* step(() => page.locator(".connection.is-live").waitFor({ timeout: 5000 }))
+  yield* figure(`${SERVERS} servers, ${CHANGES} changes/s`, busy, baseline)
+  yield* figure(`${SERVERS} servers, ${CHANGES} changes/s, scrolling`, scrolling, baseline)
+}).pipe(Effect.scoped)

@@ -1,0 +1,122 @@
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { chromium, chromiumNote } from "../support/browser.ts"
+import { Muster } from "../support/Muster.ts"
+import { commands, create, installed, running } from "../support/servers.ts"
+import { assertClean, browser, openPage, slow, step, violationsOf } from "./browser.ts"
+import { games } from "./definitions.ts"
+
+/** The pages, and a text that each shows once it is complete. */
+const pagesOf = (id: string): ReadonlyArray<readonly [string, string]> => [
+  ["/dashboard", id],
+  ["/dashboard/nodes", "connected"],
+  ["/dashboard/events", "running"],
+  ["/dashboard/new", "Start it once it is installed"],
+  [`/dashboard/servers/${id}`, "got hello there"],
+  [`/dashboard/servers/${id}#changes`, "Environment variables"],
+  [`/dashboard/servers/${id}#installation`, "Make the files of the server"],
+  [`/dashboard/servers/${id}#crashes`, "exit code 3"],
+  [`/dashboard/servers/${id}#events`, "running"],
+  ["/", "Uptime"],
+  ["/nodes", "Last heartbeat"]
+]
+
+describe.runIf(chromium !== undefined)(`dashboard: pages${chromiumNote}`, () => {
+  layer(Muster.layer(games, { MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:27300-27399" }), {
+    ...slow,
+    excludeTestServices: true
+  })((it) => {
+    const prepared = Effect.gen(function* () {
+      const api = yield* Muster
+      const id = yield* running(api, "kept")
+      yield* commands(api, id, "exit 3")
+      yield* installed(api, "kept")
+      yield* Effect.repeat(api.request("POST", `/api/servers/${id}/power`, { body: { action: "start" } }), {
+        until: ({ status }) => status === 200
+      })
+      yield* api.request("GET", `/api/servers/${id}?wait=running`)
+      yield* commands(api, id, "hello there")
+      return { api, id }
+    })
+
+    it.effect.each([
+      { dark: false, width: 1300 },
+      { dark: true, width: 1300 },
+      { dark: false, width: 390 },
+      { dark: true, width: 390 }
+    ])(
+      "every page is complete, accessible, within the window and within the policy (dark: $dark, $width px)",
+      (look) =>
+        Effect.gen(function* () {
+          const { api, id } = yield* prepared
+          const launched = yield* browser
+          for (const [path, text] of pagesOf(id)) {
+            yield* Effect.gen(function* () {
+              const opened = yield* openPage(launched, api, path, look)
+              const { page } = opened
+              yield* step(() => page.getByText(text).filter({ visible: true }).first().waitFor())
+              assert.deepStrictEqual(yield* violationsOf(page), [], path)
+              const beyond = yield* step(() =>
+                page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+              )
+              assert.strictEqual(beyond, 0, `${path} is wider than the window`)
+              yield* assertClean(opened)
+            }).pipe(Effect.scoped)
+          }
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "the sign-in form, dialogs and menus are accessible",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const launched = yield* browser
+          const id = yield* create(api, "kept")
+          for (const dark of [false, true]) {
+            const { page: form } = yield* openPage(launched, api, "/dashboard", { key: null, dark })
+            yield* step(() => form.getByLabel("API key").waitFor())
+            assert.deepStrictEqual(yield* violationsOf(form), [])
+            const { page } = yield* openPage(launched, api, `/dashboard/servers/${id}`, { dark })
+            const menu = page.getByRole("button", { name: "More actions" })
+            yield* step(() => menu.click())
+            yield* step(() => page.getByRole("menuitem", { name: "Delete…" }).waitFor())
+            assert.deepStrictEqual(yield* violationsOf(page), [])
+            yield* step(() => page.keyboard.press("Escape"))
+            yield* step(() => page.getByRole("menu").waitFor({ state: "detached" }))
+            assert.strictEqual(
+              yield* step(() => page.evaluate("document.activeElement.getAttribute('aria-label')")),
+              "More actions"
+            )
+            yield* step(() => menu.click())
+            yield* step(() => page.getByRole("menuitem", { name: "Delete…" }).click())
+            yield* step(() => page.getByRole("dialog").getByText(id).first().waitFor())
+            assert.deepStrictEqual(yield* violationsOf(page), [])
+          }
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "the theme follows the system until the reader chooses one",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const opened = yield* openPage(yield* browser, api, "/dashboard", { dark: true })
+          const { page } = opened
+          const background = () =>
+            step(() => page.evaluate("getComputedStyle(document.body).backgroundColor"))
+          const dark = yield* background()
+          yield* step(() => page.getByRole("button", { name: "Use the light theme" }).click())
+          const light = yield* background()
+          assert.notStrictEqual(light, dark)
+          yield* step(() => page.reload())
+          yield* step(() => page.getByRole("button", { name: "Use the dark theme" }).click())
+          assert.strictEqual(yield* background(), dark)
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+  })
+})

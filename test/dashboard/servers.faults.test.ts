@@ -1,0 +1,240 @@
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { keyed } from "../http/support/keyed.ts"
+import { chromium, chromiumNote } from "../support/browser.ts"
+import { eventually } from "../support/eventually.ts"
+import { Muster } from "../support/Muster.ts"
+import { commands, create, expectStatus, installed, power, running, statusOf } from "../support/servers.ts"
+import { assertClean, browser, openPage, shows, slow, status, step } from "./browser.ts"
+import { games } from "./definitions.ts"
+
+const service = Muster.layer(games, { MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:26900-26999" })
+
+describe.runIf(chromium !== undefined)(`dashboard: servers${chromiumNote}`, () => {
+  layer(service, { ...slow, excludeTestServices: true })((it) => {
+    it.effect(
+      "a key is asked for, kept in the session of the tab alone, and forgotten on sign-out",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const opened = yield* openPage(yield* browser, api, "/dashboard", { key: null })
+          const { page } = opened
+          yield* step(() => page.getByLabel("API key").fill("wrong"))
+          yield* step(() => page.getByRole("button", { name: "Sign in" }).click())
+          yield* shows(page, "The service does not know this key.")
+          yield* step(() => page.getByLabel("API key").fill(api.key))
+          yield* step(() => page.keyboard.press("Enter"))
+          yield* step(() => page.getByRole("button", { name: /^Connection: Live/ }).waitFor())
+          const places = yield* step(() =>
+            page.evaluate(`[location.href, document.cookie, JSON.stringify(localStorage)].join(" ")`)
+          )
+          assert.notInclude(String(places), api.key)
+          yield* step(() => page.getByRole("button", { name: /^Key/ }).click())
+          yield* step(() => page.getByRole("menuitem", { name: "Sign out" }).click())
+          yield* step(() => page.getByLabel("API key").waitFor())
+          assert.strictEqual(yield* step(() => page.evaluate("sessionStorage.length")), 0)
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "the list follows creations, changes of status and deletions, and is used with the keyboard",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const opened = yield* openPage(yield* browser, api, "/dashboard")
+          const { page } = opened
+          const id = yield* create(api, "kept", { name: "first-of-list", start: true })
+          yield* status(page, id, "running")
+          const other = yield* installed(api, "kept")
+          yield* status(page, other, "offline")
+          yield* step(() => page.keyboard.press("/"))
+          yield* step(() => page.keyboard.type("first-of"))
+          yield* step(() => page.locator(`#row-${other}`).waitFor({ state: "detached" }))
+          assert.include(page.url(), "q=first-of")
+          yield* step(() => page.keyboard.press("ArrowDown"))
+          yield* step(() => page.keyboard.press("Enter"))
+          yield* step(() => page.getByRole("heading", { name: "first-of-list" }).waitFor())
+          yield* step(() => page.keyboard.press("Escape"))
+          yield* step(() => page.locator(`#row-${id}`).waitFor())
+          yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
+          yield* shows(page, "No server matches")
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "selected servers are stopped and deleted together; the confirmation names them",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const ids = [yield* running(api, "kept"), yield* running(api, "kept")]
+          const kept = yield* installed(api, "kept")
+          const opened = yield* openPage(yield* browser, api, "/dashboard")
+          const { page } = opened
+          for (const id of ids)
+            yield* step(() => page.getByRole("checkbox", { name: `Select ${id}` }).click())
+          yield* shows(page, "2 servers selected")
+          yield* step(() => page.getByRole("toolbar").getByRole("button", { name: "Stop" }).click())
+          for (const id of ids) yield* status(page, id, "offline")
+          yield* step(() => page.getByRole("toolbar").getByRole("button", { name: "Delete" }).click())
+          const dialog = page.getByRole("dialog")
+          for (const id of ids) yield* step(() => dialog.getByText(id).first().waitFor())
+          assert.strictEqual(yield* step(() => dialog.getByText(kept).count()), 0)
+          yield* step(() => dialog.getByRole("button", { name: "Delete 2 servers" }).click({ force: true }))
+          assert.strictEqual(yield* statusOf(api, ids[0] ?? ""), "offline")
+          yield* step(() => dialog.getByRole("textbox").fill("2"))
+          yield* step(() => dialog.getByRole("button", { name: "Delete 2 servers" }).click())
+          for (const id of ids) yield* eventually(statusOf(api, id), (is) => is === "gone")
+          for (const id of ids) yield* step(() => page.locator(`#row-${id}`).waitFor({ state: "detached" }))
+          assert.strictEqual(yield* statusOf(api, kept), "offline")
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "a server is created by a form that shows the node and the definition before",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const opened = yield* openPage(yield* browser, api, "/dashboard/new")
+          const { page } = opened
+          yield* step(() => page.getByRole("radio", { name: /kept/ }).check())
+          const plan = page.getByRole("complementary")
+          yield* step(() => plan.getByText("chosen").waitFor())
+          yield* step(() => page.getByLabel("Memory, MiB").fill("99999999999"))
+          yield* step(() => plan.getByText(/memory_limit/).waitFor())
+          yield* step(() => page.getByLabel("Memory, MiB").fill("96"))
+          yield* step(() => plan.getByText("96.0 MiB").waitFor())
+          yield* step(() => page.getByLabel("Name", { exact: true }).fill("by-form"))
+          yield* step(() => page.getByLabel("Labels").fill("team=blue"))
+          yield* step(() => page.getByRole("button", { name: "Create the server" }).click())
+          yield* step(() => page.getByRole("heading", { name: "by-form" }).waitFor())
+          yield* shows(page, "Make the files of the server")
+          yield* step(() => page.locator(".server-head .status.is-running").waitFor())
+          const { json } = yield* expectStatus(
+            api,
+            200,
+            "GET",
+            "/api/servers?q=by-form&include=labels,limits"
+          )
+          assert.deepStrictEqual(json[0].labels, { team: "blue" })
+          assert.strictEqual(json[0].limits.memory_limit, 96)
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "the console shows stored and new lines, sends commands, and has a history",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const id = yield* running(api, "kept")
+          yield* commands(api, id, "before one")
+          const opened = yield* openPage(yield* browser, api, `/dashboard/servers/${id}`)
+          const { page } = opened
+          const output = page.locator(".xterm-rows")
+          yield* step(() => output.getByText("got before one").waitFor())
+          const line = page.getByLabel("Command")
+          yield* step(() => line.fill("hello you"))
+          yield* step(() => line.press("Enter"))
+          yield* step(() => output.getByText("got hello you").waitFor())
+          assert.strictEqual(yield* step(() => line.inputValue()), "")
+          yield* step(() => line.press("ArrowUp"))
+          assert.strictEqual(yield* step(() => line.inputValue()), "hello you")
+          yield* step(() => page.getByRole("img", { name: /^CPU/ }).waitFor())
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "changes are stored only after their difference was shown",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const id = yield* running(api, "kept")
+          const opened = yield* openPage(yield* browser, api, `/dashboard/servers/${id}#changes`)
+          const { page } = opened
+          yield* step(() => page.getByLabel("Memory, MiB").fill("80"))
+          yield* step(() => page.getByLabel("Labels").fill("team=red"))
+          yield* step(() => page.getByRole("button", { name: "Review 2 changes" }).click())
+          const rows = yield* step(() => page.getByRole("dialog").locator("tbody tr").allInnerTexts())
+          assert.deepStrictEqual(
+            rows.map((row) => row.split(/\s+/)),
+            [
+              ["labels.team", "—", "red"],
+              ["overrides.limits.memory_limit", "64", "80"]
+            ]
+          )
+          yield* step(() => page.getByRole("button", { name: "Store 2 changes" }).click())
+          yield* shows(page, "The next start changes")
+          const { json } = yield* expectStatus(
+            api,
+            200,
+            "GET",
+            `/api/servers/${id}?include=labels,limits,definition`
+          )
+          assert.deepStrictEqual([json.labels, json.pending], [{ team: "red" }, ["limits.memory_limit"]])
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "power buttons fit the state; a crash is shown with its last lines",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const id = yield* installed(api, "kept")
+          const opened = yield* openPage(yield* browser, api, `/dashboard/servers/${id}`)
+          const { page } = opened
+          const buttons = page.locator(".power > button")
+          yield* step(() => buttons.getByText("Start").waitFor())
+          assert.deepStrictEqual(yield* step(() => buttons.allInnerTexts()), ["Start"])
+          yield* step(() => buttons.getByText("Start").click())
+          yield* step(() => buttons.getByText("Restart").waitFor())
+          assert.deepStrictEqual(yield* step(() => buttons.allInnerTexts()), ["Restart", "Stop"])
+          yield* commands(api, id, "exit 3")
+          yield* step(() => page.getByRole("link", { name: "Show its last lines" }).click())
+          yield* step(() => page.locator(".crash .lines").getByText("ready").waitFor())
+          yield* step(() => page.locator(".crash").getByText("exit code 3", { exact: true }).waitFor())
+          yield* power(api, id, "start")
+          yield* step(() => page.locator(".server-head .status.is-running").waitFor())
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "a key without rights sees why it cannot act",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const id = yield* running(api, "kept")
+          yield* commands(api, id, "for readers")
+          const reader = yield* keyed("ReadOnly")
+          const opened = yield* openPage(yield* browser, api, "/dashboard", { key: reader.key })
+          const { page } = opened
+          yield* status(page, id, "running")
+          const create = page.getByRole("button", { name: "New server" })
+          assert.strictEqual(
+            yield* step(() => create.getAttribute("title")),
+            "The key “test” lacks the right create."
+          )
+          yield* step(() => page.locator(`#row-${id} .server-link`).click())
+          yield* step(() => page.locator(".xterm-rows").getByText("got for readers").waitFor())
+          yield* shows(page, /lacks the right console/)
+          assert.isFalse(yield* step(() => page.getByLabel("Command").isEditable()))
+          const stop = page.getByRole("button", { name: "Stop" })
+          assert.strictEqual(yield* step(() => stop.getAttribute("aria-disabled")), "true")
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+  })
+})
