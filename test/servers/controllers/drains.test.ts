@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { ServerId } from "../../../src/domain/Id.ts"
 import { isUnderway } from "../../../src/domain/Migration.ts"
 import { until } from "../../support/eventually.ts"
 import { makeHarness, request, runHarness } from "../support/harness.ts"
@@ -160,6 +161,19 @@ describe("docs/nodes.md, Drain a node", () => {
         "it is stopped again",
         Effect.map(status(tied), (now) => now === "offline")
       )
+    }).pipe(runHarness)
+  )
+
+  it.live("the next leader keeps the deadline", () =>
+    Effect.gen(function* () {
+      const { daemon, drainWithMove, ids, lines, start, stop } = yield* makeScene(["tied"])
+      const [id = ""] = ids
+      yield* drainWithMove("n1", { deadline_at: inMillis(300), notify: "say bye", notify_seconds: 0 })
+      yield* stop
+      assert.strictEqual(daemon.instances.get(ServerId.make(id))?.status, "running")
+      const next = yield* start()
+      yield* next.becomes(id, "offline")
+      assert.isAtLeast(lines(id), 1)
     }).pipe(runHarness)
   )
 })
