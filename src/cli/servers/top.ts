@@ -53,9 +53,13 @@ const REDRAW = "\u001b[H\u001b[J"
 /** Lines above and below the servers. */
 const OTHER_LINES = 3
 
+/** Lines of a terminal that does not say how many it has. */
+const USUAL_LINES = 24
+
 /** Returns what a terminal shows: as many servers as it has lines. */
 const screen = (servers: ReadonlyArray<Server>, isWide: boolean): string => {
-  const room = Math.max(1, (process.stdout.rows ?? 24) - OTHER_LINES)
+  const { rows } = process.stdout
+  const room = Math.max(1, (rows > 0 ? rows : USUAL_LINES) - OTHER_LINES)
   const more = servers.length > room ? `\n${servers.length - room} more` : ""
   return `${REDRAW}${tableOfItems(listing, servers.slice(0, room), isWide)}${more}`
 }

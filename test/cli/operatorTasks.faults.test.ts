@@ -1,0 +1,371 @@
+import { readFileSync, statSync, writeFileSync } from "node:fs"
+import { join, resolve } from "node:path"
+import { gunzipSync } from "node:zlib"
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { startChild } from "../support/child.ts"
+import { muster } from "../support/command.ts"
+import { textOf } from "../support/docs.ts"
+import { eventually } from "../support/eventually.ts"
+import { Muster } from "../support/Muster.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
+import { receiver } from "../webhooks/receiver.ts"
+
+const root = resolve(import.meta.dirname, "../..")
+
+/** The memory limit of the blueprint that a test raises, in MiB. */
+const MEMORY = "memory_limit: 128"
+
+const blueprint = (id: string) => textOf("blueprints/demo-saved.yml").replace("id: demo-saved", `id: ${id}`)
+
+const demo = Muster.layer(
+  {
+    software: { "demo.yml": textOf("software/demo.yml") },
+    blueprints: {
+      "demo.yml": textOf("blueprints/demo.yml"),
+      "saved.yml": blueprint("saved"),
+      "fleet.yml": blueprint("fleet"),
+      "mixins/defaults.yml": textOf("blueprints/mixins/defaults.yml")
+    }
+  },
+  { MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:26200-26299", MUSTER_WEBHOOK_ALLOW_PRIVATE: "true" }
+)
+
+const environment = Effect.map(Muster, ({ key, url }) => ({ MUSTER_URL: url, MUSTER_API_KEY: key }))
+
+/** Runs a command against the service of the tests. */
+const run = Effect.fnUntraced(function* (...args: ReadonlyArray<string>) {
+  return yield* muster(args, yield* environment)
+})
+
+/** Runs a command that must succeed, and returns its standard output. */
+const done = Effect.fnUntraced(function* (...args: ReadonlyArray<string>) {
+  const { code, stderr, stdout } = yield* run(...args)
+  assert.strictEqual(code, 0, `muster ${args.join(" ")}: ${stderr}`)
+  return stdout.trimEnd()
+})
+
+/** Runs a command that must end with a status, and returns its standard error. */
+const refused = Effect.fnUntraced(function* (status: number, ...args: ReadonlyArray<string>) {
+  const { code, stderr, stdout } = yield* run(...args)
+  assert.deepStrictEqual([code, stdout], [status, ""], `muster ${args.join(" ")}: ${stderr}`)
+  return stderr.trimEnd()
+})
+
+/** Starts a command that goes on until a signal. */
+const started = Effect.fnUntraced(function* (...args: ReadonlyArray<string>) {
+  return yield* startChild([process.execPath, join(root, "src/main.ts"), ...args], {
+    cwd: root,
+    env: { ...(yield* environment), XDG_CONFIG_HOME: "/dev/null" }
+  })
+})
+
+/** Starts a command on a terminal of its own. */
+const onTerminal = Effect.fnUntraced(function* (...args: ReadonlyArray<string>) {
+  const command = [process.execPath, join(root, "src/main.ts"), ...args].join(" ")
+  return yield* startChild(["script", "--quiet", "--return", "--command", command, "/dev/null"], {
+    cwd: root,
+    env: { ...(yield* environment), XDG_CONFIG_HOME: "/dev/null", TERM: "xterm" }
+  })
+})
+
+layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator tasks", (it) => {
+  describe("operators.md, Command line", () => {
+    it.effect("1, 23: create and wait until the server runs; why no node fits", () =>
+      Effect.gen(function* () {
+        const { code, stderr, stdout } = yield* run(
+          "servers",
+          "create",
+          "saved",
+          "--name",
+          "first",
+          "--start",
+          "--wait"
+        )
+        assert.strictEqual(code, 0, stderr)
+        assert.match(stdout, /^ID .*\n\S+ +first +saved +running /)
+        for (const step of ["place", "commit", "instance"]) assert.include(stderr, `${step}: done in`)
+
+        const memory = ["--set", "limits.memory_limit=60000000"]
+        const reasons = yield* refused(2, "servers", "create", "saved", ...memory)
+        assert.match(reasons, /NODE +NAME +FITS .*REASON/)
+        assert.match(reasons, /local +no .*memory/)
+        const plan = yield* run("servers", "create", "saved", "--dry-run", "--json", ...memory)
+        assert.strictEqual(plan.code, 2)
+        assert.deepInclude(JSON.parse(plan.stdout).candidates[0], { node_name: "local", fits: false })
+        assert.match(yield* refused(3, "servers", "create", "nope"), /^blueprint not found: nope/)
+      })
+    )
+
+    it.effect("2, 3: follow the console with times, and send a line", () =>
+      Effect.gen(function* () {
+        const id = yield* done(
+          "servers",
+          "create",
+          "saved",
+          "--name",
+          "talk",
+          "--start",
+          "--wait",
+          "-o",
+          "id"
+        )
+        const logs = yield* started("servers", "logs", "talk", "-f", "--tail", "50", "--timestamps")
+        yield* logs.prints(/^- .*ready/m, "20 seconds")
+        yield* done("servers", "send", id, "say", "hello")
+        yield* logs.prints(/^20\d\d-\S+Z .*hello$/m, "20 seconds")
+        yield* logs.signal("SIGINT")
+        assert.strictEqual(yield* logs.exited("20 seconds"), 130)
+        assert.match(yield* done("servers", "logs", id.slice(0, 8), "--tail", "1"), /hello$/)
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("3: a console on a terminal has a line to type; Ctrl-] leaves it", () =>
+      Effect.gen(function* () {
+        yield* done("servers", "create", "saved", "--name", "typed", "--start", "--wait")
+        const console = yield* onTerminal("servers", "console", "typed")
+        yield* console.prints(/Ctrl-\] leaves/, "20 seconds")
+        yield* console.prints(/> /, "20 seconds")
+        yield* console.write("say typed here\r")
+        yield* console.prints(/\[Server\] typed here/, "20 seconds")
+        yield* console.write("\u001d")
+        assert.strictEqual(yield* console.exited("20 seconds"), 0)
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("4: figures of all servers, once into a pipe and live on a terminal", () =>
+      Effect.gen(function* () {
+        yield* done("servers", "create", "saved", "--name", "busy", "--start", "--wait")
+        assert.match(
+          yield* done("servers", "top"),
+          /^ID +NAME +NODE +STATUS +CPU +MEMORY .*\n[\s\S]* busy +local +running /
+        )
+        const top = yield* onTerminal("servers", "top", "--interval", "1s")
+        // The second drawing.
+        yield* top.prints(/(?:\[H.?\[J[\s\S]*busy[\s\S]*){2}/, "20 seconds")
+        yield* top.write("\u0003")
+        assert.strictEqual(yield* top.exited("20 seconds"), 130)
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("5, 6, 28: why a deleted server crashed, and which key deleted it", () =>
+      Effect.gen(function* () {
+        const id = yield* done("servers", "create", "saved", "--start", "--wait", "-o", "id")
+        yield* done("servers", "send", id, "crash", "3")
+        yield* done("servers", "wait", id, "--for", "offline", "--timeout", "20")
+        assert.match(yield* refused(64, "servers", "delete", id), /--yes/)
+        assert.strictEqual(yield* done("servers", "delete", id, "--yes"), `${id} is deleted`)
+        const crash = yield* done("servers", "crashes", id, "--lines", "5")
+        assert.match(crash, new RegExp(`${id} +saved +exit code 3 +3 `))
+        assert.include(crash, "crashing as asked")
+        assert.match(yield* done("servers", "crashes", "--since", "1h", "-o", "jsonl"), new RegExp(id))
+        const entries = yield* done("audit", "--action", "server.delete", "--object", id, "--json")
+        const [entry, ...others] = JSON.parse(entries)
+        assert.deepStrictEqual([entry.action, entry.result, others], ["server.delete", { status: 200 }, []])
+        assert.notStrictEqual(entry.actor.name, "")
+      })
+    )
+
+    it.effect("7, 8: raise a limit in a blueprint, and roll it out", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const ids = yield* Effect.forEach(["a", "b", "c"], (name) =>
+          done("servers", "create", "fleet", "--name", `fleet-${name}`, "--start", "--wait", "-o", "id")
+        )
+        const file = join(api.folders.blueprints, "fleet.yml")
+        const before = readFileSync(file, "utf8")
+        assert.isTrue(before.includes("server:"), before)
+        const raised = before.includes(MEMORY)
+          ? before.replace(MEMORY, "memory_limit: 160")
+          : before.replace("server:", "server:\n  limits: { memory_limit: 160 }")
+        writeFileSync(file, raised)
+        yield* done("blueprints", "check", api.folders.blueprints)
+        yield* done("blueprints", "reload")
+        assert.match(
+          yield* done("blueprints", "rollout", "fleet", "--dry-run"),
+          /limits\.memory_limit +128 +160 +restart/
+        )
+        assert.match(yield* refused(64, "blueprints", "rollout", "fleet"), /Change 3 of 3 servers.*--yes/)
+        const { code, stderr, stdout } = yield* run("blueprints", "rollout", "fleet", "--wait", "--yes")
+        assert.strictEqual(code, 0, stderr)
+        assert.match(stdout, /^state: +done$/m)
+        assert.include(stderr, "done: 3 of 3 done")
+        const servers = JSON.parse(yield* done("servers", "list", "-l", "blueprint=fleet", "--json"))
+        assert.deepStrictEqual(
+          servers.map(({ id, limits, status }: Record<string, unknown>) => [id, status, limits]),
+          ids.map((id) => [id, "running", { ...servers[0].limits, memory_limit: 160 }])
+        )
+      })
+    )
+
+    it.effect("12: preview a drain, drain, and end the drain", () =>
+      Effect.gen(function* () {
+        const { code, stdout } = yield* run("nodes", "drain", "local", "--dry-run")
+        assert.strictEqual(code, 0)
+        assert.match(stdout, /^ID /)
+        yield* done("nodes", "drain", "local")
+        assert.match(yield* done("nodes", "show", "local"), /^state: +connected, drained$/m)
+        yield* done("nodes", "undrain", "local")
+        assert.match(yield* done("nodes", "list"), /local +local +connected /)
+      })
+    )
+
+    it.effect("13: a webhook is sent, tested, changed and deleted", () =>
+      Effect.gen(function* () {
+        const hook = yield* receiver
+        const made = JSON.parse(
+          yield* done("webhooks", "create", "--url", `${hook.url}/hook`, "--topic", "crash", "--json")
+        )
+        assert.match(made.secret, /^whsec_/)
+        assert.match(yield* done("webhooks", "test", made.id), /test .* 204 /)
+        yield* eventually(
+          () => hook.received().length,
+          (count) => count >= 1
+        )
+        yield* done("webhooks", "patch", made.id, "--topic", "deleted", "--label", "team=a")
+        assert.match(yield* done("webhooks", "show", made.id), /^label: +team=a$/m)
+        assert.strictEqual(yield* done("webhooks", "deliveries", made.id, "-o", "id"), "")
+        assert.match(yield* refused(64, "webhooks", "delete", made.id), /--yes/)
+        yield* done("webhooks", "delete", made.id, "--yes")
+        yield* refused(3, "webhooks", "show", made.id)
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("14: a key that can only restart one server", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* done(
+          "servers",
+          "create",
+          "saved",
+          "--name",
+          "hers",
+          "--start",
+          "--wait",
+          "-o",
+          "id"
+        )
+        const key = yield* muster(
+          ["keys", "create", "--name", "mate", "--scope", "Operator", "--allow", "power", "--server", id],
+          { MUSTER_DATA_DIR: api.dataDir }
+        )
+        assert.strictEqual(key.code, 0, key.stderr)
+        const env = { MUSTER_URL: api.url, MUSTER_API_KEY: key.stdout.trim() }
+        const restarted = yield* muster(["servers", "restart", "hers", "--wait"], env)
+        assert.deepStrictEqual([restarted.code, restarted.stdout], [0, `${id} restarts\n${id} is running\n`])
+        assert.strictEqual((yield* muster(["servers", "delete", id, "--yes"], env)).code, 4)
+        assert.strictEqual((yield* muster(["servers", "show", "first"], env)).code, 3)
+      })
+    )
+
+    it.effect("16, 25, 26: act on all servers of a selector; an ambiguous name lists its candidates", () =>
+      Effect.gen(function* () {
+        const labels = ["--label", "run=42", "--label", "team=a"]
+        const ids = yield* Effect.forEach(["twin", "twin", "solo"], (name) =>
+          done("servers", "create", "saved", "--name", name, ...labels, "--start", "--wait", "-o", "id")
+        )
+        const [one = "", two = "", three = ""] = ids
+        const several = yield* refused(2, "servers", "show", "twin")
+        assert.include(several, `several servers match twin: ${one} (twin), ${two} (twin)`)
+        assert.strictEqual(
+          yield* done("servers", "list", "-l", "label=run=42", "-l", "status=running", "-o", "id"),
+          ids.join("\n")
+        )
+        assert.strictEqual(yield* done("servers", "list", "--search", "sol", "-o", "id"), three)
+        assert.match(yield* refused(64, "servers", "stop", "-l", "label=run=42"), /^Stop 3 servers \(.*--yes/)
+        assert.match(yield* refused(64, "servers", "stop", one, "-l", "label=run=42"), /not both/)
+        assert.match(yield* refused(64, "servers", "stop", "-l", "team=a"), /is not a condition/)
+        yield* done("servers", "stop", "-l", "label=run=42", "--yes", "--wait")
+        assert.strictEqual(
+          yield* done("servers", "list", "-l", "label=run=42", "-l", "status=offline", "-o", "id"),
+          ids.join("\n")
+        )
+        yield* done("servers", "delete", "-l", "label=run=42", "--yes")
+        assert.strictEqual(yield* done("servers", "list", "-l", "label=run=42", "-o", "id"), "")
+      })
+    )
+
+    it.effect("27: a list reaches a pipe completely; a reader that leaves ends it quietly", () =>
+      Effect.gen(function* () {
+        const all = JSON.parse(yield* done("servers", "list", "--json"))
+        assert.isAbove(all.length, 3)
+        assert.strictEqual((yield* done("servers", "list", "--limit", "2", "-o", "id")).split("\n").length, 2)
+        const events = yield* startChild(
+          [
+            "sh",
+            "-c",
+            `"$@" | head -n 1; echo "status $?"`,
+            "sh",
+            process.execPath,
+            join(root, "src/main.ts"),
+            "events",
+            "-f",
+            "--since",
+            "0"
+          ],
+          { cwd: root, env: { ...(yield* environment), XDG_CONFIG_HOME: "/dev/null" } }
+        )
+        assert.strictEqual(yield* events.exited("30 seconds"), 0)
+        assert.match(events.output(), /^20\d\d-\S+Z +\d+ +\S+ +status +installing\nstatus 0\n$/)
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("32: the configuration with its origins, and an archive without secrets", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const changed = yield* done("config", "--changed")
+        assert.match(changed, /^APP_ADMIN_API_KEY +\(secret\) +environment$/m)
+        assert.match(changed, /^MUSTER_OVERCOMMIT_MEMORY +1000 +environment$/m)
+        const archive = join(yield* temporaryFolder, "report.tar.gz")
+        assert.strictEqual(yield* done("debug", archive), archive)
+        assert.strictEqual(statSync(archive).mode & 0o777, 0o600)
+        const content = gunzipSync(readFileSync(archive)).toString("latin1")
+        for (const name of ["settings.json", "nodes.json", "warnings.json", "log.txt", "metrics.txt"]) {
+          assert.include(content, name)
+        }
+        assert.include(content, "listens on http://")
+        assert.notInclude(content, api.key)
+        assert.match(yield* refused(1, "debug", archive), /already exists/)
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect(
+      "a context has the service and its key, in a file of its owner; MUSTER_URL takes precedence",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const folder = yield* temporaryFolder
+          const env = { XDG_CONFIG_HOME: folder, MUSTER_DATA_DIR: join(folder, "none") }
+          const keyFile = join(folder, "key")
+          writeFileSync(keyFile, `${api.key}\n`)
+          const added = yield* muster(
+            ["context", "add", "test", "--url", api.url, "--key-file", keyFile],
+            env
+          )
+          assert.strictEqual(added.code, 0, added.stderr)
+          assert.strictEqual(statSync(join(folder, "muster/contexts.json")).mode & 0o777, 0o600)
+          const listed = yield* muster(["context", "list"], env)
+          assert.notInclude(listed.stdout, api.key)
+          assert.strictEqual((yield* muster(["nodes", "list"], env)).code, 0)
+          const elsewhere = yield* muster(["nodes", "list"], { ...env, MUSTER_URL: "http://127.0.0.1:9" })
+          assert.strictEqual(elsewhere.code, 4)
+          assert.include(elsewhere.stderr, "there is no key")
+          yield* muster(["context", "remove", "test"], env)
+          assert.notInclude(readFileSync(join(folder, "muster/contexts.json"), "utf8"), api.key)
+          assert.strictEqual((yield* muster(["context", "use", "test"], env)).code, 3)
+        }).pipe(Effect.scoped)
+    )
+
+    it.effect("blueprints check needs no service; each problem has file, line and column", () =>
+      Effect.gen(function* () {
+        const folder = yield* temporaryFolder
+        writeFileSync(join(folder, "bad.yml"), "blueprint: {id: x, name: X}\nserver:\n  softwre: paper\n")
+        const { code, stderr, stdout } = yield* muster(["blueprints", "check", folder])
+        assert.strictEqual(code, 1)
+        assert.match(stdout, /bad\.yml:3:3: error: unknown key `softwre`; did you mean `software`\?\n/)
+        assert.match(stderr, /\d+ errors?, 0 warnings/)
+        assert.deepStrictEqual((yield* muster(["blueprints", "check", root])).code, 0)
+      }).pipe(Effect.scoped)
+    )
+  })
+})
