@@ -1,4 +1,4 @@
-import type { AuditRecord } from "../domain/AuditedRequest.ts"
+import { type AuditRecord, auditRecord } from "../domain/AuditedRequest.ts"
 
 /** Refused requests of a key in a minute that have an entry each. */
 export const SINGLE_REFUSALS = 100
@@ -25,13 +25,13 @@ export const makeRefusals = () => {
     const name = `${entry.action} ${entry.result.status}`
     const first = shared.get(name)?.entry
     const { id: _, ...object } = entry.object
-    shared.set(name, {
-      entry: {
+    shared.set(
+      name,
+      auditRecord({
         ...(first ?? { ...entry, changes: [], object: { ...object, id: null } }),
         repeated: (first?.repeated ?? 0) + 1
-      },
-      objects: []
-    })
+      })
+    )
   }
 
   return {

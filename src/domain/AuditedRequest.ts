@@ -15,8 +15,17 @@ const cleaned = (text: string): string => text.replaceAll(secrets, "$1_...").sli
 /** An entry for the database. `objects`: ids of a bulk action that are not recorded yet. */
 export interface AuditRecord {
   readonly entry: AuditEntry
+  /** The entry as JSON. */
+  readonly text: string
   readonly objects: ReadonlyArray<string>
 }
+
+/** Returns the record of an entry. */
+export const auditRecord = (entry: AuditEntry, objects: ReadonlyArray<string> = []): AuditRecord => ({
+  entry,
+  text: JSON.stringify(entry),
+  objects
+})
 
 /**
  * Collects what the entry of one request says. The first write of the request carries the entry in its transaction, with
@@ -110,11 +119,12 @@ export class AuditedRequest {
       result: { status }
     }
     const objects = [...this.#objects].filter((id) => !this.#committedObjects.has(id))
-    return objects.length === 0 && JSON.stringify(entry) === this.#committed ? undefined : { entry, objects }
+    const record = auditRecord(entry, objects)
+    return objects.length === 0 && record.text === this.#committed ? undefined : record
   }
 
-  committed({ entry, objects }: AuditRecord): void {
-    this.#committed = JSON.stringify(entry)
+  committed({ objects, text }: AuditRecord): void {
+    this.#committed = text
     for (const id of objects) this.#committedObjects.add(id)
   }
 }

@@ -5,7 +5,7 @@ import { AuditEntry } from "../../domain/AuditEntry.ts"
 import type { AuditRecord } from "../../domain/AuditedRequest.ts"
 import { auditIdAt } from "../../domain/auditId.ts"
 import { pipelined } from "../sql/pipelined.ts"
-import { IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+import { IntColumn, JsonColumn, readRows } from "../sql/rows.ts"
 
 /** Rows of one INSERT: six parameters each, well below what either database takes. */
 const INSERT_ROWS = 500
@@ -34,7 +34,6 @@ export interface AuditQuery {
 /** Sorts after every id. */
 const NEWEST = "g"
 
-const encode = writeRow(JsonColumn(AuditEntry))
 const readEntries = readRows(Schema.Struct({ entry: JsonColumn(AuditEntry) }))
 const readScan = readRows(Schema.Struct({ scanned: IntColumn, last: Schema.NullOr(Schema.String) }))
 
@@ -45,17 +44,15 @@ export const auditTable = (sql: SqlClient.SqlClient) => {
   ): Effect.fn.Return<void, SqlError.SqlError> {
     // The last of an entry counts: a statement cannot change a row twice.
     const latest = [...new Map(records.map((record) => [record.entry.id, record])).values()]
-    const rows = yield* Effect.forEach(latest, ({ entry }) =>
-      Effect.map(encode(entry), (text) => ({
-        id: entry.id,
-        object_id: entry.object.id,
-        key_id: entry.actor.key_id,
-        actor: entry.actor.name,
-        action: entry.action,
-        status: entry.result.status,
-        entry: text
-      }))
-    )
+    const rows = latest.map(({ entry, text }) => ({
+      id: entry.id,
+      object_id: entry.object.id,
+      key_id: entry.actor.key_id,
+      actor: entry.actor.name,
+      action: entry.action,
+      status: entry.result.status,
+      entry: text
+    }))
     for (const some of Arr.chunksOf(rows, INSERT_ROWS)) {
       yield* pipelined(sql`INSERT INTO audit ${sql.insert(some)} ON CONFLICT (id) DO UPDATE SET
         object_id = excluded.object_id, action = excluded.action, status = excluded.status, entry = excluded.entry`)
