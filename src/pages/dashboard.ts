@@ -40,7 +40,7 @@ const documentOf = (title: string, files: ReadonlyArray<DashboardFile>) => {
     ...files.filter(isEarlyModule).map((file) => `<link rel="modulepreload" href="${addressOf(file)}">`),
     ...names(files, /^main\./).map((file) => `<script type="module" src="${addressOf(file)}"></script>`)
   ]
-  const body = `<div id="app"></div>
+  const body = `<div id="app"><p class="boot">Loading the dashboard. If nothing follows, load the page again.</p></div>
 <noscript><p>The dashboard needs JavaScript. <a href="/">The start page</a> and <a href="/nodes">the list of nodes</a> do not.</p></noscript>`
   const hash = createHash("sha256").update(importMap).digest("base64")
   return { html: page(title, head.join("\n"), body), importMapHash: hash }
