@@ -15,6 +15,8 @@ const HEIGHT = 38
 const NARROW_HEIGHT = 66
 /** Rows drawn before and after those that are visible. */
 const BEYOND = 8
+/** Rows by which the window of drawn rows moves. */
+const STEP = 4
 /** Seconds between two figures of a server. */
 const INTERVAL = 5
 
@@ -142,8 +144,9 @@ export const ServerTable = (): View => {
   sampled.value
   const ids = listed.value
   const first = Math.max(0, Math.floor(top / height) - BEYOND)
-  const shown = ids.slice(first, Math.ceil((top + size) / height) + BEYOND)
+  const shown = ids.slice(first, Math.ceil((top + size) / height) + STEP + BEYOND)
   const visible = shown.join()
+  const pool = Math.ceil(size / height) + 2 * BEYOND + STEP + 1
   useEffect(() => stream.current?.want(shown), [visible])
   const now = Date.now()
   const at = active.value
@@ -164,7 +167,7 @@ export const ServerTable = (): View => {
         if (target === currentTarget && active.peek() < 0) active.value = 0
       },
       onScroll: ({ currentTarget }: { readonly currentTarget: HTMLDivElement }) =>
-        setTop(currentTarget.scrollTop),
+        setTop(Math.floor(currentTarget.scrollTop / (STEP * height)) * STEP * height),
       onKeyDown: (event: KeyboardEvent) => onKeyDown(event, Math.floor(size / height) - 2)
     },
     h(Header, {}),
@@ -175,7 +178,8 @@ export const ServerTable = (): View => {
         if (row === undefined) return null
         const sample = samples.get(id)
         return h(ServerRow, {
-          key: id,
+          // A row that leaves the window becomes the one that enters it.
+          key: (first + index) % pool,
           row,
           sample,
           // A clock that only servers with a figure need, to ten seconds.
