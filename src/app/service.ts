@@ -34,7 +34,7 @@ const explainEmpty = Effect.fnUntraced(function* ({ blueprintsDir }: ServiceSett
   )
 })
 
-/** Logs the address, the admin key's file and a first command, once the service answers. */
+/** Logs the addresses, the admin key's file and a first command, once the service answers. */
 const announce = Effect.fnUntraced(function* (
   settings: ServiceSettings,
   first: FirstKey,
@@ -43,8 +43,9 @@ const announce = Effect.fnUntraced(function* (
   const url = yield* listenUrl(scheme, settings)
   yield* Effect.logInfo(`Muster ${version} listens on ${url}`)
   if (first._tag !== "NotNeeded") yield* Effect.logInfo(first.message)
-  const key = first.path === undefined ? "<your key>" : `$(cat ${first.path})`
-  yield* Effect.logInfo(`Try: curl -H "Authorization: Bearer ${key}" ${url}/api/nodes`)
+  const key = first.path === undefined ? "" : `, sign in with the key in ${first.path}`
+  yield* Effect.logInfo(`Dashboard: ${url}/dashboard${key}`)
+  yield* Effect.logInfo(`Command line: MUSTER_URL=${url} muster servers list`)
   yield* Effect.logInfo(`All routes: ${url}/docs`)
   yield* explainEmpty(settings)
 })

@@ -21,7 +21,10 @@ const detailOf = ({ payload, topic }: Change): string => {
     case "status":
       return String(payload)
     case "crash":
-      return `${payload.reason}, exit code ${payload.exit_code}`
+      // A plain exit has its code as the reason.
+      return payload.reason.includes("exit code")
+        ? payload.reason
+        : `${payload.reason}, exit code ${payload.exit_code}`
     case "deleted":
       return ""
     default:

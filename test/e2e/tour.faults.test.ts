@@ -16,16 +16,11 @@ class Tour extends Context.Service<Tour, Started>()("test/Tour") {
   static readonly layer = Layer.effect(Tour, Effect.flatMap(checkout, npmStart))
 }
 
-/** Events that the background command of the tour has printed, by server: the status, or the topic. */
-const eventsIn = (output: string) => {
-  const servers = new Map<string, ReadonlyArray<string>>()
-  for (const [, id = "", topic = "", detail = ""] of output.matchAll(
-    /^\S+Z {2}\d+ {2}(\S+) {2}(status|crash|deleted) *(.*)$/gm
-  )) {
-    servers.set(id, [...(servers.get(id) ?? []), topic === "status" ? detail : `${topic} ${detail}`])
-  }
-  return [...servers]
-}
+/** Topics and details of the events that the tour prints, in their order. */
+const eventsIn = (output: string) =>
+  [...output.matchAll(/^\S+Z {2}\d+ {2}\w+ {2}(\w+) +(.*)$/gm)].map(([, topic, detail]) =>
+    topic === "status" ? detail : `${topic}: ${detail}`
+  )
 
 const started = ["installing", "offline", "starting", "running"]
 
@@ -50,17 +45,18 @@ layer(Tour.layer, { excludeTestServices: true, timeout: "60 seconds" })("README"
           Effect.gen(function* () {
             const service = yield* Tour
             assert.isAtMost(printed("README.md", "tour").trimEnd().split("\n").length, 15)
-            const child = yield* startChild([shell, "-s"], { cwd: service.folder })
-            yield* child.write(service.asPrinted(printed("README.md", "tour")))
-            // The stream may open after the creation.
-            yield* child.prints(/ crash [\s\S]* starting[\s\S]* is running/, "60 seconds")
-            const output = child.output()
-            assert.match(output, /demo: ready on .*\n.*\[Server\] hello/)
+            const child = yield* startChild([shell, "-s"], {
+              cwd: service.folder,
+              env: { MUSTER_URL: service.url }
+            })
+            yield* child.write(`set -e\n${printed("README.md", "tour")}exit\n`)
+            assert.strictEqual(yield* child.exited("80 seconds"), 0, child.output())
+            const output = child.stdout()
+            assert.match(output, /demo: ready on .*\n\[Server\] hello/)
             assert.match(output, /exit code 3 +3 [\s\S]*crashing as asked/)
-            const [[id, events] = ["", []], ...more] = eventsIn(output)
-            assert.deepStrictEqual(more, [])
-            const expected = [...started, "crash exit code 3, exit code 3", "offline", "starting", "running"]
-            assert.deepStrictEqual(events, expected.slice(-events.length))
+            const expected = [...started, "crash: exit code 3", "offline", "starting", "running"]
+            assert.deepStrictEqual(eventsIn(output), expected)
+            const [, id = ""] = /^(\w{12}) +lobby +demo-saved +running/m.exec(output) ?? []
             assert.strictEqual(yield* statusOf(service, id), "running")
             yield* expectStatus(service, 200, "DELETE", `/api/servers/${id}`)
             yield* becomes(service, id, "gone")
@@ -102,15 +98,14 @@ describe("README, Let a friend on the network join", () => {
         const service = {
           request: requestTo(url, readFileSync(join(folder, "data/admin.key"), "utf8").trim())
         }
-        const curl = yield* startChild(
-          ["bash", "-c", printed("README.md", "minecraft").replaceAll("5620", String(port))],
-          { cwd: folder }
-        )
-        assert.strictEqual(yield* curl.exited("30 seconds"), 0)
-        const { allocations, id } = JSON.parse(curl.stdout())
-        assert.strictEqual(allocations.default.ip, "127.0.0.2")
-        yield* becomes(service, id, "running")
-        const answer = yield* requestTo(`http://127.0.0.2:${allocations.default.port}`, "")("GET", "/")
+        const creation = yield* startChild(["bash", "-c", printed("README.md", "minecraft")], {
+          cwd: folder,
+          env: { MUSTER_URL: url }
+        })
+        assert.strictEqual(yield* creation.exited("60 seconds"), 0, creation.output())
+        const [, id = "", address = ""] =
+          /^(\w{12}) +world .* running .* (127\.0\.0\.2:\d+)/m.exec(creation.stdout()) ?? []
+        const answer = yield* requestTo(`http://${address}`, "")("GET", "/")
         assert.include(answer.text, `Hello from ${id}`)
         const kept = yield* expectStatus(service, 200, "GET", `/api/servers/${before}`)
         assert.strictEqual(kept.json.allocations.default.ip, "127.0.0.1")

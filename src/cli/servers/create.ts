@@ -76,7 +76,7 @@ const whyDeleted = Effect.fnUntraced(function* ({ id }: Server) {
 
 /** Waits for a new server, and shows its installation meanwhile. */
 const untilUp = Effect.fnUntraced(function* (server: Server, starts: boolean, timeout: string) {
-  yield* note(`Server ${server.id} is installed on ${server.node_name}.`)
+  yield* note(`Server ${server.id} installs on ${server.node_name}.`)
   const done = Effect.catchIf(
     waitFor(server.id, starts ? "running" : "installed", timeout),
     ({ status }) => status === "notFound",
