@@ -5,6 +5,7 @@ import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { startChild } from "../support/child.ts"
 import { muster } from "../support/command.ts"
+import { blueprintFile, softwareFile } from "../support/definitions.ts"
 import { textOf } from "../support/docs.ts"
 import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
@@ -20,11 +21,15 @@ const blueprint = (id: string) => textOf("blueprints/demo-saved.yml").replace("i
 
 const demo = Muster.layer(
   {
-    software: { "demo.yml": textOf("software/demo.yml") },
+    software: {
+      "demo.yml": textOf("software/demo.yml"),
+      "noisy.yml": softwareFile("noisy", { install: { script: "printf 'left\\007right\\n'" } })
+    },
     blueprints: {
       "demo.yml": textOf("blueprints/demo.yml"),
       "saved.yml": blueprint("saved"),
       "fleet.yml": blueprint("fleet"),
+      "noisy.yml": blueprintFile("noisy", "noisy"),
       "mixins/defaults.yml": textOf("blueprints/mixins/defaults.yml")
     }
   },
@@ -354,6 +359,15 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
           assert.notInclude(readFileSync(join(folder, "muster/contexts.json"), "utf8"), api.key)
           assert.strictEqual((yield* muster(["context", "use", "test"], env)).code, 3)
         }).pipe(Effect.scoped)
+    )
+
+    it.effect("the output of an installation does not act on the terminal", () =>
+      Effect.gen(function* () {
+        const { code, stderr, stdout } = yield* run("servers", "create", "noisy", "--wait", "-o", "id")
+        assert.strictEqual(code, 0, stderr)
+        assert.match(stderr, /^ {2}leftright$/m)
+        assert.strictEqual(yield* done("servers", "install-log", stdout.trim()), "leftright")
+      })
     )
 
     it.effect("blueprints check needs no service; each problem has file, line and column", () =>

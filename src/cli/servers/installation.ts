@@ -1,6 +1,7 @@
 /** The installation of a server while it runs: its steps, and the output of its script. */
 import { Console, Effect, Schedule } from "effect"
 import type { InstallStep } from "../../domain/InstallStep.ts"
+import { escapeText } from "../../domain/NodeText.ts"
 import type { Server } from "../../domain/Server.ts"
 import { shortDuration } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
@@ -21,7 +22,7 @@ const lineOf = (step: InstallStep): string => {
     : `${step.name}: ${Math.floor(step.progress * 10) * 10} %`
 }
 
-/** Returns the lines of the installation's output from `from` on. */
+/** Returns the lines of the installation's output from `from` on, without characters that act on a terminal. */
 export const installLines = Effect.fnUntraced(function* (server: Server["id"], from: number) {
   const lines: Array<string> = []
   while (true) {
@@ -34,7 +35,7 @@ export const installLines = Effect.fnUntraced(function* (server: Server["id"], f
       })
     )
     const fresh = data.slice(at % PAGE)
-    lines.push(...fresh)
+    lines.push(...fresh.map(escapeText))
     if (data.length < PAGE) return lines
   }
 })
