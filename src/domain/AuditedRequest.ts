@@ -1,6 +1,7 @@
 /** The audit entry of a request while the request is served (operators.md, "Audit"). */
 import { Context, Effect, Exit } from "effect"
 import type { AuditEntry } from "./AuditEntry.ts"
+import { replaceHostile } from "./NodeText.ts"
 
 /** The most fields that an entry names, and the most characters of a name. */
 const MOST_CHANGES = 100
@@ -9,8 +10,10 @@ const LONGEST_NAME = 200
 /** Texts that look like a key or the secret of a webhook. */
 const secrets = /\b(mst|whsec)_[\w+/=-]*/g
 
-/** Returns a text from a request, bounded and without what looks like a secret. */
-const cleaned = (text: string): string => text.replaceAll(secrets, "$1_...").slice(0, LONGEST_NAME)
+/** Returns a text from a request on one line, bounded and without what looks like a secret. */
+const cleaned = (text: string): string =>
+  // PostgreSQL stores no NUL.
+  replaceHostile(text.replaceAll(secrets, "$1_...").slice(0, LONGEST_NAME), "\ufffd")
 
 /** An entry for the database. `objects`: ids of a bulk action that are not recorded yet. */
 export interface AuditRecord {
@@ -78,7 +81,7 @@ export class AuditedRequest {
   }): void {
     if (given.action !== undefined) this.#action = given.action
     if (given.id !== undefined) {
-      this.#id = given.id
+      this.#id = given.id === null ? null : cleaned(given.id)
       this.#isWaiting = given.id === null
     }
     if (given.changes !== undefined) this.#changes = given.changes.slice(0, MOST_CHANGES).map(cleaned)

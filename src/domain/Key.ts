@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { keyGrantFields } from "./KeyScope.ts"
+import { PrintableText } from "./Labels.ts"
 import { TimeText } from "./nowText.ts"
 
 /** An API key in lists; times RFC 3339 in UTC. */
@@ -15,7 +16,7 @@ export const Key = Schema.Struct({
 }).annotate({ identifier: "Key" })
 export type Key = typeof Key.Type
 
-export const KeyName = Schema.NonEmptyString.check(Schema.isMaxLength(128))
+export const KeyName = PrintableText(128)
 
 /** Name of the file in the data folder with the key of the first start. */
 export const ADMIN_KEY_FILE = "admin.key"

@@ -39,6 +39,9 @@ export interface Upgraded {
   send(messages: ReadonlyArray<Uint8Array>): Effect.Effect<void>
 }
 
+const notUpgraded = () =>
+  new UpgradeRequired({ detail: "the connection cannot be upgraded: send `Connection: Upgrade`" })
+
 const keyForm = /^[+/0-9A-Za-z]{22}==$/
 const protocolForm = /^[\w!#$%&'*+.^`|~-]+(?:[ \t]*,[ \t]*[\w!#$%&'*+.^`|~-]+)*$/
 
@@ -53,6 +56,7 @@ export const checkHandshake = Effect.fnUntraced(function* (request: HttpServerRe
   if (request.method !== "GET" || headers.upgrade?.toLowerCase() !== "websocket") {
     return yield* new UpgradeRequired({ detail: "this path speaks WebSocket only" })
   }
+  if (!/(?:^|,)\s*upgrade\s*(?:,|$)/i.test(headers.connection ?? "")) return yield* notUpgraded()
   if (headers["sec-websocket-version"] !== "13") {
     return yield* new UpgradeRequired({ detail: "Sec-WebSocket-Version: expected 13" })
   }
@@ -77,10 +81,7 @@ export const checkHandshake = Effect.fnUntraced(function* (request: HttpServerRe
 export const upgrade = Effect.fnUntraced(function* (
   request: HttpServerRequest.HttpServerRequest
 ): Effect.fn.Return<Upgraded, Socket.SocketError | UpgradeRequired, Scope.Scope> {
-  const socket = yield* Effect.mapError(
-    request.upgrade,
-    () => new UpgradeRequired({ detail: "the connection cannot be upgraded: send `Connection: Upgrade`" })
-  )
+  const socket = yield* Effect.mapError(request.upgrade, notUpgraded)
   let webSocket: NodeWS.WebSocket | undefined
   const { pull } = yield* Effect.provideService(socket.reader, OnWebSocket, (made) => {
     webSocket = made

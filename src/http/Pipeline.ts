@@ -25,7 +25,7 @@ import type { RouteMatch, RouteTable } from "./RouteTable.ts"
 import { isApi, requestPath, requestQuery } from "./requestPath.ts"
 import { requestIdOf, withStandardHeaders } from "./standardHeaders.ts"
 import { boundReading } from "./strangers.ts"
-import { strictBody, strictQuery } from "./strictBody.ts"
+import { strictBody, strictPath, strictQuery } from "./strictBody.ts"
 
 /** Settings of the pipeline. */
 export interface PipelineOptions {
@@ -135,7 +135,7 @@ export const Pipeline = (options: PipelineOptions) =>
 
       const authenticated = (
         app: App,
-        { isKnown, route }: RouteMatch,
+        { isKnown, params, route }: RouteMatch,
         onCaller: (principal: Principal | undefined) => void
       ): App =>
         Effect.gen(function* () {
@@ -156,9 +156,8 @@ export const Pipeline = (options: PipelineOptions) =>
             return yield* refused(admission.failure)
           }
           const bodyLimit = Math.max(options.bodyLimit, route.largeBody)
-          const checked = isKnown
-            ? withinBodyLimit(Effect.andThen(strictQuery(requestQuery(request.url), route), app), bodyLimit)
-            : app
+          const strict = Effect.andThen(strictPath(params), strictQuery(requestQuery(request.url), route))
+          const checked = isKnown ? withinBodyLimit(Effect.andThen(strict, app), bodyLimit) : app
           const served = checked.pipe(
             Effect.provideService(CurrentPrincipal, admission.success?.principal),
             Effect.provideService(HttpServerRequest.HttpServerRequest, strictBody(asJson(request), scope)),

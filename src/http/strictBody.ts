@@ -3,7 +3,7 @@ import { Effect, Fiber, type Scope } from "effect"
 import type { HttpServerRequest } from "effect/http"
 import { InvalidRequest, joinReasons } from "../domain/errors.ts"
 import { useKnown } from "./invalidInput.ts"
-import type { Route } from "./RouteTable.ts"
+import type { Route, RouteMatch } from "./RouteTable.ts"
 
 const decoder = new TextDecoder("utf-8", { fatal: true })
 
@@ -32,15 +32,25 @@ const escapes = /(?:%[0-9a-f]{2})+/gi
 const isEscapedUtf8 = (query: string) =>
   (query.match(escapes) ?? []).every((run) => isUtf8(Buffer.from(run.replaceAll("%", ""), "hex")))
 
+const holdsNul = (place: string) =>
+  new InvalidRequest({ detail: `${place}: has a NUL character`, hint: "Leave the escape %00 out." })
+
+/** Refuses path parameters that no object has and that PostgreSQL does not take. */
+export const strictPath = (params: RouteMatch["params"]): Effect.Effect<void, InvalidRequest> => {
+  const wrong = Object.keys(params).find((name) => params[name]?.includes("\0"))
+  return wrong === undefined ? Effect.void : Effect.fail(holdsNul(`path field ${wrong}`))
+}
+
 /**
  * Checks the query of a request (decisions, section 1, "422"). A route that declares parameters checks their names when it
  * reads them.
  *
- * @error InvalidRequest the escapes are not UTF-8, or the route declares no parameters
+ * @error InvalidRequest the escapes are not UTF-8 or have a NUL, or the route declares no parameters
  */
 export const strictQuery = (query: string, route: Route): Effect.Effect<void, InvalidRequest> => {
   if (query === "") return Effect.void
   if (!route.hasQueryFallbacks && !isEscapedUtf8(query)) return Effect.fail(notUtf8("query"))
+  if (!route.hasQueryFallbacks && query.includes("%00")) return Effect.fail(holdsNul("query"))
   if (route.query?.length !== 0) return Effect.void
   const given = [...new URLSearchParams(query).keys()]
   return given.length === 0

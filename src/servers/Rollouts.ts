@@ -2,10 +2,11 @@ import { randomBytes } from "node:crypto"
 import { Array as Arr, Context, Effect, Layer, Option } from "effect"
 import { CurrentPrincipal } from "../api/Principal.ts"
 import type { CreateRollout } from "../api/RolloutsGroup.ts"
+import { lackingToDelete } from "../api/rights.ts"
 import type { Selector } from "../api/selector.ts"
 import { describeAudit } from "../domain/AuditedRequest.ts"
 import { changesBetween } from "../domain/definitionChanges.ts"
-import { Conflict, type Forbidden, InvalidRequest, NotFound, Unavailable } from "../domain/errors.ts"
+import { Conflict, Forbidden, InvalidRequest, NotFound, Unavailable } from "../domain/errors.ts"
 import { type ServerId, serverId } from "../domain/Id.ts"
 import { nowText } from "../domain/nowText.ts"
 import {
@@ -72,6 +73,10 @@ const changesMemory = ({ record: { definition }, target }: Planned): boolean =>
   "definition" in target &&
   (definition.limits.memory_limit ?? 0) !== (target.definition.limits.memory_limit ?? 0)
 
+/** Whether a server is deleted when it ends, once a rollout has changed it. */
+const losesSave = ({ record: { definition }, target }: Planned): boolean =>
+  "definition" in target && definition.save && !target.definition.save
+
 /** Creates and shows rollouts, and changes their state; the leader does the work (life.md, "Rollouts"). */
 export class Rollouts extends Context.Service<
   Rollouts,
@@ -80,7 +85,8 @@ export class Rollouts extends Context.Service<
      * Resolves the definition of each selected server and stores the rollout.
      *
      * @error NotFound       the selector names an unknown server
-     * @error Forbidden      the key has a memory quota, and the rollout would change a memory limit
+     * @error Forbidden      the key has a memory quota, and the rollout would change a memory limit; or a server would
+     * no longer be saved, and the key may not delete servers
      * @error InvalidRequest no server matches, or one has no valid definition today
      * @error Conflict       a server is in another unfinished rollout
      */
@@ -162,6 +168,14 @@ export class Rollouts extends Context.Service<
         const caller = yield* CurrentPrincipal
         const changed = caller?.quota?.max_memory === undefined ? [] : planned.filter(changesMemory)
         if (changed.length > 0) return yield* rolloutRefusal(changed.map(({ record }) => record.id))
+        const lacking = yield* lackingToDelete
+        const unsaved = planned.filter(losesSave)
+        if (lacking !== undefined && unsaved.length > 0) {
+          const ids = named(unsaved.map(({ record }) => record.id))
+          return yield* new Forbidden({
+            detail: `the API key lacks${lacking}: without \`save\`, these servers are deleted when they end: ${ids}`
+          })
+        }
         const id = serverId(randomBytes(16))
         yield* describeAudit({ id })
         const now = yield* nowText

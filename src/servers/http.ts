@@ -22,6 +22,7 @@ import { makeServeEvents } from "../events/http.ts"
 import { OpenStreams } from "../events/OpenStreams.ts"
 import { StreamShutdown } from "../events/StreamShutdown.ts"
 import { Tickets } from "../events/Tickets.ts"
+import { checkHandshake } from "../events/webSocketUpgrade.ts"
 import { serveConsole } from "../events/websocket.ts"
 import { makeBulk } from "./bulk.ts"
 import { wholeList } from "./index/ServerTable.ts"
@@ -153,7 +154,8 @@ export const ServersHandlers = HttpApiBuilder.group(
           }
           const waited = yield* Effect.timeoutOption(
             Effect.raceFirst(
-              Effect.as(servers.waitFor(id, wait), "reached" as const),
+              // A server that the caller may no longer read is 404 below.
+              Effect.as(Effect.raceFirst(servers.waitFor(id, wait), access.ends(id)), "reached" as const),
               Effect.as(keyEnds(yield* CurrentPrincipal), "revoked" as const)
             ),
             Duration.seconds(timeout === "" ? DEFAULT_TIMEOUT : Number(timeout))
@@ -249,6 +251,8 @@ export const ServersHandlers = HttpApiBuilder.group(
         Effect.fnUntraced(
           function* ({ params, request }) {
             yield* servers.status(params.server)
+            // Before the ticket is used and the opened console recorded.
+            yield* checkHandshake(request)
             yield* streams.take
             const content = JSON.stringify(["console", params.server])
             const replaced = yield* tickets.open({ content, start: 0, cursor: undefined })

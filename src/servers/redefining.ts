@@ -197,8 +197,13 @@ export const makeRedefining = Effect.gen(function* () {
     if (record.status !== "offline") return yield* notOffline(record)
     const definition = yield* otherDefinition(record, which)
     if (definition !== undefined) {
-      const quota = (yield* CurrentPrincipal)?.quota
-      return yield* redefine(id, () => Effect.succeed({ definition, reinstall: true, quota }))
+      const check = yield* makeCallerChecks
+      const by = Effect.fnUntraced(function* (now: ServerRecord) {
+        yield* check.limits(now, definition)
+        yield* check.save(now, definition)
+        return { definition, reinstall: true, quota: check.quota } satisfies NewDefinition
+      })
+      return yield* redefine(id, by)
     }
     const daemon = yield* call(record, Effect.succeed)
     yield* Effect.uninterruptibleMask((restore) =>

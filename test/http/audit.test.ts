@@ -104,11 +104,12 @@ layer(service(), options)("the audit log", (it) => {
           yield* entryOf(204, "POST", `${path}/commands`, { body: { commands: ["the secret line"] } }),
           { action: "server.commands", object, changes: [] }
         )
+        assert.strictEqual((yield* entryOf(426, "GET", `${path}/console`)).action, "server.console")
         const console = yield* socket(api, `${path}/console`, {
           authorization: `Bearer ${api.key}`,
           "x-request-id": "console-1"
         })
-        const [opened, ...more] = (yield* audit(`action=server.console&object=${id}`)).map(
+        const [opened, ...more] = (yield* audit(`action=server.console&object=${id}&result=ok`)).map(
           ({ request_id, result }) => ({ request_id, ...result })
         )
         assert.deepStrictEqual([opened, more], [{ request_id: "console-1", status: 101 }, []])

@@ -1,5 +1,5 @@
 import { assert, describe, layer } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Fiber } from "effect"
 import { Right } from "../../src/domain/KeyScope.ts"
 import { blueprintFile } from "../support/definitions.ts"
 import { eventsAre, subscribe } from "../support/events.ts"
@@ -219,7 +219,10 @@ layer(service, options)("keys limited to some servers", (it) => {
             )
           }
           const console = yield* socket(key, `${path}/console`)
+          const wait = key.request("GET", `${path}?wait=offline&timeout=60`)
+          const waiting = yield* Effect.forkChild(wait, { startImmediately: true })
           yield* expectStatus(admin, 200, "PATCH", path, { body: { labels: { team: "b" } } })
+          assertError(yield* Fiber.join(waiting), 404)
           yield* eventually(Effect.sync(() => console.ws.readyState === console.ws.CLOSED))
           assertError(yield* key.request("PATCH", path, { body: { labels: { team: "a" } } }), 404)
           yield* expectStatus(admin, 200, "DELETE", path)

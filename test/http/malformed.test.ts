@@ -32,6 +32,18 @@ layer(service(noNode), options)("malformed bytes", (it) => {
       })
     )
 
+    it.effect("a NUL in the path or the query is 422: PostgreSQL takes none", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        for (const path of ["/api/servers/%00/crashes", "/api/rollouts/a%00"])
+          assertError(yield* api.request("GET", path), 422, /^path field (?:server|rollout): has a NUL/)
+        for (const path of ["/api/audit?actor=%00", "/api/crashes?node_id=a%00b"])
+          assertError(yield* api.request("GET", path), 422, "query: has a NUL character")
+        const key = { name: "a\0b", scope: "ReadOnly" }
+        assertError(yield* api.request("POST", "/api/keys", { body: key }), 422, /^body field name/)
+      })
+    )
+
     it.effect("headers or a target over 16 KiB are 431", () =>
       Effect.gen(function* () {
         const api = yield* Muster

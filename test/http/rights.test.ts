@@ -3,6 +3,7 @@ import { Effect } from "effect"
 import { neededRights } from "../../src/api/rights.ts"
 import type { KeyScope, Right } from "../../src/domain/KeyScope.ts"
 import { muster } from "../support/command.ts"
+import { blueprintFile, writeFiles } from "../support/definitions.ts"
 import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
 import { expectStatus, installed, statusOf } from "../support/servers.ts"
@@ -105,6 +106,16 @@ layer(service(), options)("keys with limited rights", (it) => {
         assert.isNull(json.expires_at)
         assert.isNull(json.name)
         yield* expectStatus(api, 202, "POST", `${path}/upgrade`)
+        const publish = Effect.fnUntraced(function* (save: boolean) {
+          yield* writeFiles(admin.folders.blueprints, { "kept.yml": blueprintFile("kept", "game", { save }) })
+          yield* expectStatus(admin, 200, "POST", "/api/blueprints/reload")
+        })
+        yield* publish(false)
+        for (const body of [{}, { definition: "today" }])
+          assertError(yield* api.request("POST", `${path}/reinstall`, { body }), 403, lacksDelete)
+        const body = { selector: { ids: [id] } }
+        assertError(yield* api.request("POST", "/api/rollouts", { body }), 403, lacksDelete)
+        yield* publish(true)
         const other = yield* keyed("Operator", { allow: ["change", "delete"] })
         yield* expectStatus(other, 200, "PATCH", path, { body: { expires_in: 1000 } })
       })
