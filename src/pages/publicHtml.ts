@@ -108,7 +108,7 @@ const gibibytes = (bytes: number): string => `${(bytes / 1024 ** 3).toFixed(1)} 
 const BAR = 64
 
 const memoryOf = ({ capacity, usage }: NodeDetail): string => {
-  if (usage === null) return "unknown"
+  if (usage === null) return `unknown of ${gibibytes(capacity.memory_bytes)}`
   const share = capacity.memory_bytes === 0 ? 0 : Math.min(1, usage.memory_bytes / capacity.memory_bytes)
   const bar = `<svg width="${BAR}" height="5" aria-hidden="true"><rect class="track" width="${BAR}" height="5" rx="2.5"/><rect class="used" width="${Math.round(share * BAR)}" height="5" rx="2.5"/></svg>`
   return `${bar}${gibibytes(usage.memory_bytes)} of ${gibibytes(capacity.memory_bytes)}`

@@ -213,7 +213,7 @@ layer(service(noNode), options)("pages", (it) => {
             const width = page.evaluate(
               `document.querySelector("nav") && getComputedStyle(document.body).maxWidth`
             )
-            yield* eventually(width, (value) => value === "960px")
+            yield* eventually(width, (value) => value === "1056px")
             assert.deepStrictEqual(page.problems(), [])
             // Without an effective policy this would run.
             const inline = `(() => { const it = document.createElement("script"); it.textContent = "window.ran = true"; document.body.append(it); return window.ran === true })()`
