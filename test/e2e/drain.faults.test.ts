@@ -102,14 +102,14 @@ layer(Control.layer, options)("move", (it) => {
                 { code: 0, stderr: "", stdout: `${expected}\n` }
               )
             )
-          const refused = (expected: string, ...args: ReadonlyArray<string>) =>
+          const ends = (status: number, expected: string, ...args: ReadonlyArray<string>) =>
             Effect.map(run(...args), ({ code, stderr, stdout }) =>
               assert.deepStrictEqual(
                 { code, stderr, stdout },
-                { code: 1, stderr: `${expected}\n`, stdout: "" }
+                { code: status, stderr: `${expected}\n`, stdout: "" }
               )
             )
-          yield* printed("No nodes. `muster node` runs one.", "list")
+          yield* ends(0, "No nodes. `muster node` runs one.", "list")
           const one = yield* node(api, "one", 29_800)
           const head = "ID   NAME  LOCATION  STATE"
           yield* printed(`${head}      SERVERS\none  one   local     connected  0`, "list")
@@ -118,18 +118,20 @@ layer(Control.layer, options)("move", (it) => {
           assert.isUndefined(yield* moveOf(api, "one"))
           yield* printed("Node one gets servers again.", "undrain", "one")
           const id = yield* installed(api, "kept")
-          yield* refused(
+          yield* ends(
+            2,
             "node owns a server: one. Delete its servers first, or migrate them: `muster nodes drain --move`.",
             "remove",
             "one"
           )
-          yield* refused(
+          yield* ends(
+            64,
             "--wait goes with --move: without it the node keeps its servers.",
             "drain",
             "one",
             "--wait"
           )
-          yield* refused("node not found: two. `muster nodes list` shows all nodes.", "drain", "two")
+          yield* ends(3, "node not found: two. `muster nodes list` shows all nodes.", "drain", "two")
           yield* node(api, "two", 29_900)
           const moved = yield* run("drain", "one", "--move", "--wait")
           assert.strictEqual(moved.code, 0, moved.stderr)
@@ -154,7 +156,7 @@ layer(Control.layer, options)("move", (it) => {
             "http://127.0.0.1:9 cannot be reached (bad port): set MUSTER_URL to where the service is\n"
           )
           const stranger = yield* muster(["nodes", "list"], { MUSTER_URL: api.url, MUSTER_API_KEY: "x" })
-          assert.strictEqual(stranger.code, 1)
+          assert.strictEqual(stranger.code, 4)
           assert.strictEqual(
             stranger.stderr,
             `${api.url} refuses the key of MUSTER_API_KEY: the API key is not valid; set it to a key of scope AppAdmin; \`muster keys create --name <name>\` beside the service makes one\n`

@@ -3,7 +3,7 @@ import { Command } from "effect/cli"
 import { type Node, type NodeDetail, nodeState } from "../../domain/Node.ts"
 import { ask } from "../shared/musterClient.ts"
 import { allNodes, nodeArgument, nodeNamed } from "../shared/named.ts"
-import { type Listing, outputFlags, printList, printOne } from "../shared/output.ts"
+import { formatOf, type Listing, outputFlags, printList, printOne } from "../shared/output.ts"
 
 const GIB = 1024 ** 3
 
@@ -51,6 +51,8 @@ export const list = Command.make(
   Effect.fn(function* (flags) {
     const nodes = yield* Effect.forEach(yield* allNodes, ({ id }) => detailOf(id), { concurrency: AT_A_TIME })
     yield* printList(flags, listing, nodes, "No nodes. `muster node` runs one.")
+    // Other forms have the reason among their fields.
+    if (formatOf(flags) !== "table") return
     for (const { name, unreachable } of nodes) {
       if (unreachable !== undefined) yield* Console.error(`${name} cannot be called: ${unreachable}`)
     }
