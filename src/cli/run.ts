@@ -7,6 +7,7 @@ import { takeSecrets } from "../app/secretVariables.ts"
 import { version } from "../app/version.ts"
 import { musterCommand } from "./commands.ts"
 import { explainFailure, UsageErrors } from "./shared/failures.ts"
+import { SafeConsole } from "./shared/terminal.ts"
 
 const word = process.argv[2]
 
@@ -36,6 +37,8 @@ musterCommand(word).pipe(
   Effect.provide([
     NodeServices.layer,
     UsageErrors,
+    // A service writes its log in a form of its own.
+    isService ? Layer.empty : SafeConsole,
     CliConfig.layer({ builtIns: [GlobalFlag.Help, GlobalFlag.Version, GlobalFlag.LogLevel] }),
     Layer.succeed(ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env: takeSecrets() }))
   ]),

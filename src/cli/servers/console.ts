@@ -5,7 +5,7 @@ import type { Console as OpenConsole } from "../../client/console.ts"
 import { CommandError } from "../shared/CommandError.ts"
 import { ask, askStream } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
-import { isTerminal, note } from "../shared/terminal.ts"
+import { isTerminal, note, shown } from "../shared/terminal.ts"
 
 /** Ctrl-], which leaves the console. */
 const LEAVE = "\u001d"
@@ -44,7 +44,7 @@ const editor = Effect.gen(function* () {
     prompt: Effect.sync(() => reader.prompt(true)),
     print: (line: string) =>
       Effect.sync(() => {
-        process.stdout.write(`\r\u001b[K${line}\n`)
+        process.stdout.write(`\r\u001b[K${shown(line)}\u001b[0m\n`)
         reader.prompt(true)
       })
   }
@@ -88,7 +88,7 @@ export const console_ = Command.make(
 ).pipe(
   Command.withShortDescription("Open the console of a server"),
   Command.withDescription(
-    "Open the console of a server: lines of the server as they are, with their colours, and a line to type, with history. Ctrl-] leaves. If standard input is no terminal, each of its lines is sent."
+    "Open the console of a server: lines of the server with their colours, and a line to type, with history. Ctrl-] leaves. If standard input is no terminal, each of its lines is sent."
   ),
   Command.withExamples([
     { command: "muster servers console survival-1", description: "Until Ctrl-]" },

@@ -100,7 +100,7 @@ export const logs = Command.make(
 ).pipe(
   Command.withShortDescription("Print the console of a server"),
   Command.withDescription(
-    "Print the console of a server. With -f, lines are printed as the server writes them, with their colours and control sequences."
+    "Print the console of a server. With -f, lines are printed as the server writes them, with their colours and without other control sequences."
   ),
   Command.withExamples([
     {

@@ -61,7 +61,7 @@ const screen = (servers: ReadonlyArray<Server>, isWide: boolean): string => {
   const { rows } = process.stdout
   const room = Math.max(1, (rows > 0 ? rows : USUAL_LINES) - OTHER_LINES)
   const more = servers.length > room ? `\n${servers.length - room} more` : ""
-  return `${REDRAW}${tableOfItems(listing, servers.slice(0, room), isWide)}${more}`
+  return `${tableOfItems(listing, servers.slice(0, room), isWide)}${more}`
 }
 
 /** `muster servers top`. */
@@ -88,7 +88,10 @@ export const top = Command.make(
       return yield* printList(flags, listing, yield* measured, "No servers.")
     }
     yield* Effect.repeat(
-      Effect.flatMap(measured, (servers) => Console.log(screen(servers, format === "wide"))),
+      Effect.flatMap(measured, (servers) => {
+        process.stdout.write(REDRAW)
+        return Console.log(screen(servers, format === "wide"))
+      }),
       Schedule.spaced(durationOf(interval))
     )
   })

@@ -1,6 +1,8 @@
 /** What depends on whether a terminal shows the output and takes the input. */
-import { Console, Effect } from "effect"
+import { stripVTControlCharacters } from "node:util"
+import { Console, Effect, Layer } from "effect"
 import { Prompt } from "effect/cli"
+import { replaceHostile } from "../../domain/NodeText.ts"
 import { CommandError, wrongUsage } from "./CommandError.ts"
 
 const isSet = (value: string | undefined): boolean => value !== undefined && value !== ""
@@ -25,6 +27,27 @@ export const paint = (
   stream: NodeJS.WriteStream = process.stdout
 ): string => (color === undefined || !hasColors(stream) ? text : `\u001b[${codes[color]}m${text}\u001b[0m`)
 
+/** All that a text does to a terminal: colours and weights, line breaks and tabs. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: sequences that act on a terminal begin with ESC
+const harmless = /(\u001b\[[0-9;:]*m|[\n\t])/
+
+/**
+ * Returns a text as a terminal may get it. Names, reasons and console lines come from servers, whose players may have
+ * written them: they move no cursor, set no title, and make the terminal answer nothing, which it would type.
+ */
+export const shown = (text: string): string =>
+  text
+    .split(harmless)
+    .map((part, at) => (at % 2 === 1 ? part : replaceHostile(stripVTControlCharacters(part), "")))
+    .join("")
+
+/** Prints {@link shown} texts only, whatever their origin. */
+export const SafeConsole = Layer.succeed(Console.Console, {
+  ...console,
+  log: (text: unknown) => console.log(shown(String(text))),
+  error: (text: unknown) => console.error(shown(String(text)))
+})
+
 /** Prints a step of work that takes time, to standard error: standard output has the result. */
 export const note = (text: string) => Console.error(text)
 
@@ -38,6 +61,6 @@ export const confirm = Effect.fnUntraced(function* (question: string, yes: boole
   if (process.stdin.isTTY !== true || !isTerminal()) {
     return yield* wrongUsage(`${question} Repeat the command with --yes: there is no terminal to confirm on.`)
   }
-  const agreed = yield* Prompt.run(Prompt.Confirm({ message: question, initial: false }))
+  const agreed = yield* Prompt.run(Prompt.Confirm({ message: shown(question), initial: false }))
   if (!agreed) return yield* new CommandError({ status: "failed", message: "Nothing was changed." })
 })
