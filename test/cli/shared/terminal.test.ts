@@ -5,17 +5,38 @@ import { Effect } from "effect"
 import { shown } from "../../../src/cli/shared/terminal.ts"
 import { muster } from "../../support/command.ts"
 
-const system = {
-  version: "1\u001b]52;c;cm0gLXJm\u0007.0\u001b[2J",
-  system: {
-    architecture: "amd64",
-    cpu_threads: 1,
-    memory_bytes: 1,
-    kernel_version: "1",
-    os: "x",
-    os_type: "Linux"
-  }
+const ID = "k7f3m1x9q2ab"
+
+const listed = {
+  id: ID,
+  blueprint_id: "b",
+  node_name: "n",
+  node_id: "n",
+  allocations: {
+    force_outgoing_ip: false,
+    default: { ip: "127.0.0.1", port: 1 },
+    alias: "",
+    mappings: { "127.0.0.1": [1] }
+  },
+  status: "running"
 }
+
+const lines = {
+  meta: { pagination: { total: 1, per_page: 100, current_page: 1, total_pages: 1 } },
+  data: ["<player> \u001b]52;c;cm0gLXJm\u0007\u001b[2J\u001b[31mhello\u001b[0m"]
+}
+
+/** A service with one server, whose console has a hostile line. */
+const service = Effect.acquireRelease(
+  Effect.callback<ReturnType<typeof createServer>>((resume) => {
+    const made = createServer(({ url = "" }, response) => {
+      response.setHeader("content-type", "application/json")
+      response.end(JSON.stringify(url.includes("/logs") ? lines : [listed]))
+    })
+    made.listen(0, "127.0.0.1", () => resume(Effect.succeed(made)))
+  }),
+  (made) => Effect.sync(() => made.close())
+)
 
 describe("operators.md, Command line: a text of a server acts on no terminal", () => {
   it("colours, line breaks and tabs stay; titles, links, the clipboard, the cursor and requests for answers go", () => {
@@ -40,22 +61,14 @@ describe("operators.md, Command line: a text of a server acts on no terminal", (
     expect(shown("a\u001b]0;title\u0007\u001b[2Jb")).toBe("ab")
   })
 
-  it.live("every command prints so, whatever the service says", () =>
+  it.live("a command prints the console of a server so", () =>
     Effect.gen(function* () {
-      const server = yield* Effect.acquireRelease(
-        Effect.callback<ReturnType<typeof createServer>>((resume) => {
-          const made = createServer((_, response) => {
-            response.setHeader("content-type", "application/json").end(JSON.stringify(system))
-          })
-          made.listen(0, "127.0.0.1", () => resume(Effect.succeed(made)))
-        }),
-        (made) => Effect.sync(() => made.close())
-      )
+      const server = yield* service
       // The address of a TCP server is no path.
       const { port } = server.address() as AddressInfo
       const env = { MUSTER_URL: `http://127.0.0.1:${port}`, MUSTER_API_KEY: "x" }
-      const { stderr, stdout } = yield* muster(["version"], env)
-      expect(stdout, stderr).toMatch(/\nservice 1\.0\n$/)
+      const { stderr, stdout } = yield* muster(["servers", "logs", ID], env)
+      expect(stdout, stderr).toBe("<player> \u001b[31mhello\u001b[0m\n")
     })
   )
 })
