@@ -11,7 +11,7 @@ const nameArgument = Argument.String("name").pipe(
   Argument.withDescription("Name of the context"),
   Argument.filter(
     (name) => /^[A-Za-z0-9][\w.-]{0,62}$/.test(name),
-    () => "expected a name such as production ([A-Za-z0-9_.-], at most 63 characters)"
+    () => "a name such as production ([A-Za-z0-9_.-], at most 63 characters)"
   )
 )
 

@@ -55,7 +55,7 @@ export const events = Command.make(
       ),
       Flag.filter(
         (text) => /^(?:now|\d{1,15})$/.test(text),
-        () => "expected now or a cursor"
+        () => "now, or a cursor such as `muster events` prints"
       ),
       Flag.optional
     ),

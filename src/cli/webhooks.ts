@@ -205,7 +205,7 @@ const replay = Command.make(
       Flag.withDescription("Deliver the events after this cursor again; 0: all stored events"),
       Flag.filter(
         (cursor) => cursor >= 0,
-        () => "expected a cursor, such as `muster events` prints"
+        () => "a cursor such as `muster events` prints"
       )
     ),
     ...outputFlags

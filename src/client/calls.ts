@@ -1,9 +1,10 @@
 /** The calls of the client: one method for each route of the contract. */
-import { Effect, Predicate, Record, type Types } from "effect"
+import { Effect, Predicate, Record, Schema, type Types } from "effect"
 import type { HttpClient } from "effect/http"
 import { type HttpApi, HttpApiClient, type HttpApiEndpoint, type HttpApiGroup } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { undecodableFails } from "../api/undecodable.ts"
+import { InvalidRequest } from "../domain/errors.ts"
 
 type Nothing = Record<never, never>
 type Endpoint = HttpApiEndpoint.ConstraintRequest
@@ -95,13 +96,23 @@ const complete = (request: unknown) => ({
   ...(Predicate.isObject(request) ? request : {})
 })
 
+/** A request that the contract does not allow fails as the service would refuse it, and is not sent. */
+const refused = (failure: unknown) =>
+  Schema.isSchemaError(failure)
+    ? new InvalidRequest({ detail: `the request is invalid: ${failure.message.replace(/\s*\n\s*/g, " ")}` })
+    : failure
+
 /** Makes the calls; `client` sends them to a service, with a key. */
 export const makeEndpointCalls = (client: HttpClient.HttpClient): Effect.Effect<EndpointCalls> =>
   Effect.map(
-    HttpApiClient.makeWith(ApplicationApi, { httpClient: client }),
+    // A response that does not decode stays apart from a request that does not encode.
+    HttpApiClient.makeWith(ApplicationApi, {
+      httpClient: client,
+      transformResponse: (decoded) => Effect.catchIf(decoded, Schema.isSchemaError, Effect.die)
+    }),
     (derived) =>
       mapCalls(derived, (call) => (request: unknown) => {
         const called = call(complete(request))
-        return Effect.isEffect(called) ? undecodableFails(called) : called
+        return Effect.isEffect(called) ? undecodableFails(Effect.mapError(called, refused)) : called
       }) as EndpointCalls // The same methods: the types only let a caller leave parts out.
   )

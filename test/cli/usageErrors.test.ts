@@ -25,6 +25,13 @@ describe("muster: usage errors", () => {
         assert.deepStrictEqual(rest, [])
         assert.notInclude(stderr, "\u001b")
       }
+      const service = { MUSTER_URL: "http://127.0.0.1:1", MUSTER_API_KEY: "x" }
+      const invalid = yield* muster(["audit", "--limit", "5000"], service)
+      assert.deepStrictEqual([invalid.code, invalid.stdout], [64, ""])
+      assert.match(invalid.stderr, /^the request is invalid: .* 1 to 1000 at \["limit"\]\. .*\n$/)
+      const both = yield* muster(["servers", "crashes", "lobby", "--since", "1h"], service)
+      assert.strictEqual(both.code, 64)
+      assert.match(both.stderr, /^--since, --blueprint and --node .*: leave out the server\.\n$/)
       const { code, stdout } = yield* muster(["keys", "create", "--help"])
       assert.strictEqual(code, 0)
       assert.match(stdout, /--expires/)

@@ -1,7 +1,8 @@
 import { Console, Effect, Option } from "effect"
 import { Command, Flag } from "effect/cli"
 import type { CrashRecord } from "../../domain/CrashRecord.ts"
-import { ServerId } from "../../domain/Id.ts"
+import { ServerId, serverIdPattern } from "../../domain/Id.ts"
+import { CommandError, wrongUsage } from "../shared/CommandError.ts"
 import { shortDuration } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
 import { nodeNamed, optionalServerArgument, serverNamed } from "../shared/named.ts"
@@ -32,13 +33,21 @@ const listing: Listing<CrashRecord> = {
   ]
 }
 
-/** Returns the id of a server, also of a deleted one. */
+/** Returns the id of a server, also of a deleted one, which has no name any more. */
 const idOf = (text: string) =>
   serverNamed(text).pipe(
     Effect.map(({ id }) => id),
     Effect.catchIf(
-      ({ status }) => status === "notFound",
+      ({ status }) => status === "notFound" && serverIdPattern.test(text),
       () => Effect.succeed(ServerId.make(text))
+    ),
+    Effect.mapError(({ message, status }) =>
+      status === "notFound"
+        ? new CommandError({
+            status,
+            message: `${message} A deleted server is known by its whole id only: \`muster servers crashes\` and \`muster audit --action server.delete\` show ids.`
+          })
+        : new CommandError({ status, message })
     )
   )
 
@@ -67,6 +76,11 @@ export const crashes = Command.make(
   },
   Effect.fn(function* ({ blueprint, limit, lines, node, server, since, ...flags }) {
     const page = { limit: String(limit) }
+    if (Option.isSome(server) && [since, blueprint, node].some(Option.isSome)) {
+      return yield* wrongUsage(
+        "--since, --blueprint and --node choose among the crashes of all servers: leave out the server."
+      )
+    }
     const found = yield* Option.isSome(server)
       ? Effect.flatMap(idOf(server.value), (id) =>
           ask((muster) => muster.servers.crashesOf({ params: { server: id }, query: page }))

@@ -50,7 +50,7 @@ export const list = Command.make(
       Flag.withDescription("At most this many servers; default: all"),
       Flag.filter(
         (limit) => limit > 0,
-        () => "expected a whole number of at least 1"
+        () => "a whole number of at least 1"
       ),
       Flag.optional
     )

@@ -78,7 +78,7 @@ export const logs = Command.make(
       Flag.withDescription("How many of the newest lines; default 100"),
       Flag.filter(
         (count) => count >= 0 && count <= 1_000_000,
-        () => "expected a whole number from 0 to 1000000"
+        () => "a whole number from 0 to 1000000"
       ),
       Flag.withDefault(100)
     ),

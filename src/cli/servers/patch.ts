@@ -35,7 +35,7 @@ export const patch = Command.make(
       Flag.withDescription("Delete the server after this time from now: 30m, 12h, 7d; or `never`"),
       Flag.filter(
         (text) => text === NEVER || Option.isSome(durationIn(text)),
-        () => "expected a time such as 12h, or never"
+        () => "a time such as 12h, or never"
       ),
       Flag.optional
     ),
