@@ -59,6 +59,9 @@ const variable = (name: string) =>
     Effect.map((given) => Option.getOrUndefined(given) || undefined)
   )
 
+/** Returns a value without the user and the password of each address in it. */
+const withoutUser = (value: string): string => value.replace(/(:\/\/)[^/?#\s]*@/g, "$1…@")
+
 /** The text of a setting, its variable and its origin. */
 const textOf = Effect.fnUntraced(function* ({ name, secret }: Setting<unknown>) {
   const given = yield* variable(name)
@@ -87,7 +90,7 @@ const read = Effect.fnUntraced(function* <A>(one: Setting<A>) {
   if (result === undefined) {
     return yield* new InvalidSetting({
       name,
-      value: one.show?.(value) ?? value,
+      value: one.show?.(value) ?? withoutUser(value),
       may: one.may,
       wrong: one.wrong?.(value)
     })
@@ -108,6 +111,6 @@ export const viewAll = (all: Readonly<Record<string, Setting<unknown>>>) =>
     Effect.map(textOf(one), ({ name, source, text }): SettingView => {
       const value = text ?? one.standard
       const isHidden = one.secret === true && source !== "default"
-      return { name, source, value: isHidden ? null : value }
+      return { name, source, value: isHidden ? null : withoutUser(value) }
     })
   )

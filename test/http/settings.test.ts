@@ -4,7 +4,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { ConfigProvider, Effect, Option, Redacted } from "effect"
 import * as fc from "fast-check"
 import { allocations } from "../../src/config/allocations.ts"
-import { InvalidSetting } from "../../src/config/Setting.ts"
+import { InvalidSetting, viewAll } from "../../src/config/Setting.ts"
 import { ServiceConfig, settings } from "../../src/config/service.ts"
 import { muster } from "../support/command.ts"
 import { startService } from "../support/Service.ts"
@@ -53,6 +53,24 @@ const wrong: Record<string, ReadonlyArray<string>> = {
 }
 
 describe("settings", () => {
+  it.effect("the view of the settings has no secret, also not one in an address", () =>
+    Effect.gen(function* () {
+      const env = {
+        OTEL_EXPORTER_OTLP_ENDPOINT: "http://user:hunter2@collector.example:4318/a?b=c@d",
+        OTEL_EXPORTER_OTLP_HEADERS: "authorization=hunter2",
+        MUSTER_DATABASE_URL: "postgres://u:hunter2@localhost/muster"
+      }
+      const shown = yield* Effect.provideService(
+        viewAll(settings),
+        ConfigProvider.ConfigProvider,
+        ConfigProvider.fromEnv({ env })
+      )
+      assert.notInclude(JSON.stringify(shown), "hunter2")
+      const endpoint = shown.find(({ name }) => name === "OTEL_EXPORTER_OTLP_ENDPOINT")
+      assert.strictEqual(endpoint?.value, "http://…@collector.example:4318/a?b=c@d")
+    })
+  )
+
   it.effect("the message of an invalid value names the setting and the allowed values", () =>
     Effect.gen(function* () {
       for (const [name, values] of Object.entries(wrong)) {
