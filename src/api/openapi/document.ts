@@ -162,7 +162,7 @@ export const forGenerators = (document: JsonObject): JsonObject => {
       },
       responses: errorResponses,
       // Lower case: tools then offer a field for the key.
-      securitySchemes: { bearer: { type: "http", scheme: "bearer", description: "An API key." } }
+      securitySchemes: { bearer: { type: "http", scheme: "bearer" } }
     }
   }
 }
