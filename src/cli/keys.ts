@@ -16,7 +16,7 @@ import { auditedCommand } from "../audit/auditedCommand.ts"
 import { withSettings } from "../config/help.ts"
 import { StartError } from "../config/StartError.ts"
 import { ServiceConfig, settings as service } from "../config/service.ts"
-import { DefinitionId, ServerId } from "../domain/Id.ts"
+import { DefinitionId, ServerId, serverIdPattern } from "../domain/Id.ts"
 import { KeyName } from "../domain/Key.ts"
 import type { KeyLimits } from "../domain/KeyLimits.ts"
 import { KeyGrant, KeyScope, Right } from "../domain/KeyScope.ts"
@@ -63,6 +63,13 @@ const several = <A>(name: string, item: Schema.Codec<A, string>, description: st
     Flag.between(0, 1000),
     Flag.map((lists) => lists.flat())
   )
+
+/** A name or the beginning of an id would make a key that is limited to no server. */
+const WholeServerId = ServerId.check(
+  Schema.isPattern(serverIdPattern, {
+    message: "expected the whole id of a server, as `muster servers list -o id` prints"
+  })
+)
 
 const LabelPair = Schema.String.check(
   Schema.isPattern(/^[^=]+=/, { message: "expected a label such as team=a" })
@@ -126,7 +133,7 @@ const create = Command.make(
       Flag.withSchema(AllowedRights),
       Flag.optional
     ),
-    server: several("server", ServerId, "Id of a server that the key is limited to"),
+    server: several("server", WholeServerId, "Id of a server that the key is limited to"),
     blueprint: several("blueprint", DefinitionId, "Blueprint that the key is limited to"),
     label: several("label", LabelPair, "Label k=v that servers of the key must have"),
     maxServers: quotaOf(

@@ -77,8 +77,9 @@ export const check = Command.make(
   {
     directory: Argument.String("directory").pipe(
       Argument.withDescription(
-        "A folder of blueprints or of software, or one that has the folders `blueprints` and `software`"
-      )
+        "A folder of blueprints or of software, or one that has the folders `blueprints` and `software`; default: this one"
+      ),
+      Argument.withDefault(".")
     ),
     kind: Flag.Literals("kind", kinds).pipe(
       Flag.withDescription("What the folder has; default: by its name, else blueprints"),
@@ -125,7 +126,7 @@ export const check = Command.make(
   ),
   Command.withExamples([
     {
-      command: "muster blueprints check .",
+      command: "muster blueprints check",
       description: "The folders blueprints and software below this one"
     },
     {
