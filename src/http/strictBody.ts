@@ -1,7 +1,7 @@
 import { isUtf8 } from "node:buffer"
 import { Effect, Fiber, type Scope } from "effect"
 import type { HttpServerRequest } from "effect/http"
-import { InvalidRequest, joinReasons } from "../domain/errors.ts"
+import { InvalidRequest, joinReasons, NotFound } from "../domain/errors.ts"
 import { useKnown } from "./invalidInput.ts"
 import type { Route, RouteMatch } from "./RouteTable.ts"
 
@@ -32,13 +32,15 @@ const escapes = /(?:%[0-9a-f]{2})+/gi
 const isEscapedUtf8 = (query: string) =>
   (query.match(escapes) ?? []).every((run) => isUtf8(Buffer.from(run.replaceAll("%", ""), "hex")))
 
-const holdsNul = (place: string) =>
-  new InvalidRequest({ detail: `${place}: has a NUL character`, hint: "Leave the escape %00 out." })
+const HAS_NUL = "has a NUL character"
+const WITHOUT_NUL = "Leave the escape %00 out."
 
-/** Refuses path parameters that no object has and that PostgreSQL does not take. */
-export const strictPath = (params: RouteMatch["params"]): Effect.Effect<void, InvalidRequest> => {
+/** Returns 404 for path parameters that no object has and that PostgreSQL does not take. */
+export const strictPath = (params: RouteMatch["params"]): Effect.Effect<void, NotFound> => {
   const wrong = Object.keys(params).find((name) => params[name]?.includes("\0"))
-  return wrong === undefined ? Effect.void : Effect.fail(holdsNul(`path field ${wrong}`))
+  return wrong === undefined
+    ? Effect.void
+    : new NotFound({ detail: `path field ${wrong}: ${HAS_NUL}`, hint: WITHOUT_NUL })
 }
 
 /**
@@ -50,7 +52,9 @@ export const strictPath = (params: RouteMatch["params"]): Effect.Effect<void, In
 export const strictQuery = (query: string, route: Route): Effect.Effect<void, InvalidRequest> => {
   if (query === "") return Effect.void
   if (!route.hasQueryFallbacks && !isEscapedUtf8(query)) return Effect.fail(notUtf8("query"))
-  if (!route.hasQueryFallbacks && query.includes("%00")) return Effect.fail(holdsNul("query"))
+  if (!route.hasQueryFallbacks && query.includes("%00")) {
+    return new InvalidRequest({ detail: `query: ${HAS_NUL}`, hint: WITHOUT_NUL })
+  }
   if (route.query?.length !== 0) return Effect.void
   const given = [...new URLSearchParams(query).keys()]
   return given.length === 0

@@ -32,11 +32,11 @@ layer(service(noNode), options)("malformed bytes", (it) => {
       })
     )
 
-    it.effect("a NUL in the path or the query is 422: PostgreSQL takes none", () =>
+    it.effect("a NUL in the path is 404, in the query 422: PostgreSQL takes none", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         for (const path of ["/api/servers/%00/crashes", "/api/rollouts/a%00"])
-          assertError(yield* api.request("GET", path), 422, /^path field (?:server|rollout): has a NUL/)
+          assertError(yield* api.request("GET", path), 404, /^path field (?:server|rollout): has a NUL/)
         for (const path of ["/api/audit?actor=%00", "/api/crashes?node_id=a%00b"])
           assertError(yield* api.request("GET", path), 422, "query: has a NUL character")
         const key = { name: "a\0b", scope: "ReadOnly" }
