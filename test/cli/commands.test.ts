@@ -201,7 +201,7 @@ layer(Control.layer, { excludeTestServices: true, timeout: "60 seconds" })("comm
           const short = yield* make("--name", "short", "--expires", "90m")
           const gone = yield* make("--name", "gone")
           const limits =
-            "--server a,b --blueprint kept --label team=a --label tier= --max-servers 3 --max-memory 1024"
+            "--server aaaaaaaaaaa1,baaaaaaaaaa1 --blueprint kept --label team=a --label tier= --max-servers 3 --max-memory 1024"
           const limited = yield* make("--name", "ci", "--scope", "Operator", ...limits.split(" "))
           yield* run("keys", "revoke", gone)
           const node = yield* makeSimulatedNode({
@@ -220,7 +220,7 @@ layer(Control.layer, { excludeTestServices: true, timeout: "60 seconds" })("comm
             `${unused} +Node +valid +unused +- +-`,
             `${short} +AppAdmin +valid until ${time} +short +- +-`,
             `${gone} +AppAdmin +revoked ${time} +gone +- +-`,
-            `${limited} +Operator \\(servers a,b, blueprints kept, team=a, tier=, at most 3 servers, at most 1024 MiB\\) +valid +ci +- +-`
+            `${limited} +Operator \\(servers aaaaaaaaaaa1,baaaaaaaaaa1, blueprints kept, team=a, tier=, at most 3 servers, at most 1024 MiB\\) +valid +ci +- +-`
           ]) {
             assert.match(stdout, new RegExp(`^${line}$`, "m"))
           }
