@@ -282,7 +282,7 @@ describe("docs/nodes.md and docs/docker.md", () => {
         const control = yield* started(printed("docs/nodes.md", "control"), { MUSTER_PORT: String(port) })
         yield* control.prints(/listens on http:[\s\S]*\/docs/, "30 seconds")
         const here = { folder, env: { MUSTER_URL: url } }
-        assert.include(yield* run(printed("docs/nodes.md", "list"), here), "No nodes")
+        assert.include(yield* run(`${printed("docs/nodes.md", "list").trim()} 2>&1`, here), "No nodes")
         const key = (yield* run(printed("docs/nodes.md", "key"), here)).trim()
 
         const dataDir = join(yield* temporaryFolder, "node")

@@ -1,4 +1,4 @@
-import { Effect, Schema } from "effect"
+import { Effect, References, Schema } from "effect"
 import { Migrator, SqlClient, SqlError } from "effect/sql"
 import { lockMigrations, tableExists } from "../sql/dialect.ts"
 import { firstRow } from "../sql/rows.ts"
@@ -110,14 +110,20 @@ const refuseNewer = Effect.flatMap(currentSchema, (newest) =>
     : Effect.succeed(newest)
 )
 
-/** A second process waits, and then has nothing to do. */
+/**
+ * A second process waits, and then has nothing to do. On SQLite its wait blocks its thread, so the holder of the lock
+ * does not yield: both may be in one process.
+ */
 const underLock = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   yield* lockMigrations(sql)
   yield* refuseNewer
   yield* refuseForeign
   yield* Migrator.make({})({ loader: Migrator.fromRecord(migrations), table })
-}).pipe((self) => Effect.flatMap(SqlClient.SqlClient, (sql) => sql.withTransaction(self)))
+}).pipe(
+  (self) => Effect.flatMap(SqlClient.SqlClient, (sql) => sql.withTransaction(self)),
+  Effect.provideService(References.PreventSchedulerYield, true)
+)
 
 /**
  * Brings the schema up to date in one transaction: afterwards it is {@link schemaVersion}, or nothing has changed.
