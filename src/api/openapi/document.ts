@@ -6,7 +6,7 @@ import { Record } from "effect"
 import { reasonPhrases } from "../../domain/ApiError.ts"
 import { eventName, Topic } from "../../domain/ServerEvent.ts"
 import {
-  isNull,
+  isNullable,
   isObject,
   type JsonObject,
   mapValues,
@@ -88,16 +88,19 @@ const plainParameter = (parameter: unknown): unknown => {
   return { ...parameter, description, schema, ...(explode === undefined ? {} : { explode }) }
 }
 
+const schemaOf = (media: unknown): unknown => (isObject(media) ? media.schema : undefined)
+
+/** Returns the content of a body or response with the first member of each union. */
+const firstMembers = (part: unknown): JsonObject =>
+  mapValues(contentOf(part), (media) => {
+    const schema = schemaOf(media)
+    return { schema: isObject(schema) && Array.isArray(schema.anyOf) ? schema.anyOf[0] : schema }
+  })
+
 /** A body that may be absent is one schema that is not required. */
 const plainBody = (body: unknown): JsonObject => {
-  const schemas = mapValues(contentOf(body), (media) => (isObject(media) ? media.schema : undefined))
-  const optional = Object.values(schemas).some(
-    (schema) => isObject(schema) && Array.isArray(schema.anyOf) && schema.anyOf.some(isNull)
-  )
-  if (!optional) return mapValues(body, (item) => item)
-  const first = (schema: unknown) =>
-    isObject(schema) && Array.isArray(schema.anyOf) ? schema.anyOf[0] : schema
-  return { content: mapValues(schemas, (schema) => ({ schema: first(schema) })), required: false }
+  const isOptional = Object.values(contentOf(body)).some((media) => isNullable(schemaOf(media)))
+  return isOptional ? { content: firstMembers(body), required: false } : mapValues(body, (item) => item)
 }
 
 const IDS_ONLY = "ids_only"
@@ -106,10 +109,7 @@ const isIdsOnly = (parameter: unknown): boolean => isObject(parameter) && parame
 /** The response of a list without `ids_only`: generated clients have one type for it. */
 const wholeItems = (response: unknown): JsonObject => ({
   ...mapValues(response, (item) => item),
-  content: mapValues(contentOf(response), (media) => {
-    const schema = isObject(media) ? media.schema : undefined
-    return { schema: isObject(schema) && Array.isArray(schema.anyOf) ? schema.anyOf[0] : schema }
-  })
+  content: firstMembers(response)
 })
 
 const plainOperation = (operation: unknown): unknown => {

@@ -19,7 +19,11 @@ export const DESCRIBED_AS = "x-described-as"
  */
 export const describedAs = (schema: { readonly [key: string]: Schema.Json }) => ({ [DESCRIBED_AS]: schema })
 
-export const isNull = (schema: unknown): boolean => isObject(schema) && schema.type === "null"
+const isNull = (schema: unknown): boolean => isObject(schema) && schema.type === "null"
+
+/** Whether a schema is a union with null. */
+export const isNullable = (schema: unknown): boolean =>
+  isObject(schema) && Array.isArray(schema.anyOf) && schema.anyOf.some(isNull)
 
 /** Writes `anyOf: [X, null]` as X of two types. A reference stays in its union, which generators know. */
 const withNull = (schema: JsonObject): JsonObject => {
@@ -109,7 +113,7 @@ const baseOf = (name: string): string => name.replace(/_\d+$/, "")
 const isErrorBody = (schema: unknown): boolean =>
   isObject(schema) && ["code", "hint"].every((field) => field in mapValues(schema.properties, (item) => item))
 
-/** What variants of a component have in common: all but examples, and whether a field may be null. */
+/** Returns what variants of a component share: all but examples, and whether a field may be null. */
 const shapeOf = (schema: unknown): unknown => {
   if (Array.isArray(schema)) return schema.map(shapeOf)
   if (!isObject(schema)) return typeof schema === "string" ? baseOf(schema) : schema
@@ -144,7 +148,6 @@ export const replacements = (schemas: JsonObject): Readonly<Record<string, unkno
       if (isErrorBody(schema)) return [[name, schemaRef("Error")]]
       const base = baseOf(name)
       if (base !== name && isSameShape(schema, schemas[base])) return [[name, schemaRef(base)]]
-      const isInline = isObject(schema) && Array.isArray(schema.anyOf) && schema.anyOf.some(isNull)
-      return isInline ? [[name, schema]] : []
+      return isNullable(schema) ? [[name, schema]] : []
     })
   )
