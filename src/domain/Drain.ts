@@ -41,7 +41,7 @@ export type DrainChoices = Partial<Omit<Drain, "node_id" | "asked_at" | "notifie
 /** Servers that a plan names, and of each reason. */
 export const MOST_PLANNED = 1000
 
-/** What a drain with `move` would do now. */
+/** The plan of a drain with `move`. */
 export const DrainPlan = Schema.Struct({
   /** The first 1,000 of the servers that would migrate, in their order, with their destinations. */
   migrations: Schema.Array(Schema.Struct({ server_id: ServerId, to: NodeId, to_name: Schema.String })),

@@ -43,7 +43,7 @@ const unreadable = (directory: string) => (error: { readonly reason: string }) =
 const loaded = <A>(root: Root, build: Parameters<typeof loadFolder<A>>[2]) =>
   Effect.mapError(loadFolder(root.kind, root.directory, build), unreadable(root.directory))
 
-/** What a check has found in one folder. */
+/** The result of the check of one folder. */
 interface Report {
   readonly directory: string
   readonly problems: ReadonlyArray<Problem>

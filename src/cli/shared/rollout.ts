@@ -165,7 +165,7 @@ const PAUSE = "1 second"
 /** Attempts to reach a service that restarts. */
 const PATIENCE = 60
 
-/** Whether a rollout goes on without a caller. */
+/** Whether a rollout continues without a caller. */
 const isMoving = ({
   on_failure,
   restart,

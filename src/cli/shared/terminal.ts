@@ -1,4 +1,4 @@
-/** What depends on whether a terminal shows the output and takes the input. */
+/** The output of commands on a terminal and elsewhere, and questions to the caller. */
 import { stripVTControlCharacters } from "node:util"
 import { Console, Effect, Layer } from "effect"
 import { Prompt } from "effect/cli"
@@ -52,7 +52,7 @@ export const SafeConsole = Layer.succeed(Console.Console, {
 export const note = (text: string) => Console.error(text)
 
 /**
- * Asks before a command destroys something. Without a terminal there is nobody to ask: `--yes` is needed.
+ * Asks before a command destroys something. Without a terminal, the command needs `--yes`.
  *
  * @error CommandError the caller declines (failed), or cannot be asked (usage)
  */

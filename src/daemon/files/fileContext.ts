@@ -1,4 +1,4 @@
-/** What the operations on the files of a server share, once the features of the file system are known. */
+/** The context that all operations on the files of a server share, once the features of the file system are known. */
 import { Effect } from "effect"
 import type { Copy } from "../../domain/Blueprint.ts"
 import type { RuntimeKind } from "../../domain/Node.ts"

@@ -7,7 +7,7 @@ const ITEM = "muster.key"
 /** Milliseconds after which a request counts as failed; waiting routes are not used. */
 const TIMEOUT = 40_000
 
-/** The key; undefined: nobody has signed in. */
+/** The key; undefined: the page is signed out. */
 export const key = signal<string | undefined>(sessionStorage.getItem(ITEM) ?? undefined)
 
 /** Why the last session ended, for the sign-in form. */

@@ -1,7 +1,7 @@
 /** Elements as functions, with typed properties: the browser gets this code as it is, so that it has no JSX. */
 import { type ComponentChildren, h, type JSX } from "preact"
 
-/** What a component draws. */
+/** The content of an element. */
 export type View = JSX.Element
 
 type Tag = keyof JSX.IntrinsicElements

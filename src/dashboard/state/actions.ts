@@ -1,4 +1,4 @@
-/** What people do to servers, one or many. */
+/** The actions on servers, one or many. */
 import { type Reply, request, segment } from "../api/http.ts"
 import { counted } from "../dom/format.ts"
 import { done, failed } from "./notices.ts"

@@ -18,7 +18,7 @@ const TOPICS = "topics=status,crash,deleted,install,expiring&include=server,time
 /** The connection as the page shows it. */
 export interface Connection {
   readonly state: "loading" | "live" | "reconnecting" | "ended"
-  /** What has happened, for people. */
+  /** The text of the state on the page. */
   readonly detail: string
 }
 
@@ -169,7 +169,7 @@ export const connect = (): void => {
 
 /** Tries at once, for example because the network is back. */
 export const reconnect = (): void => {
-  // An attempt that is under way goes on.
+  // An attempt that is under way continues.
   if (retry === undefined) return
   clearTimeout(retry)
   retry = undefined

@@ -92,5 +92,5 @@ export const withSummary = (row: Row, server: Server): Row => {
       }
 }
 
-/** What people call a server. */
+/** The name of a server on the page. */
 export const titleOf = ({ id, name }: Pick<Row, "id" | "name">): string => (name === "" ? id : name)

@@ -48,7 +48,7 @@ const pageOf = (after: string) =>
     `/api/servers?include=${LIST_FIELDS}&limit=${PAGE}${conditions}${after === "" ? "" : `&after=${segment(after)}`}`
   )
 
-/** What a read of the whole list has led to. */
+/** The result of a read of the whole list. */
 export type Loaded =
   | { readonly ok: true; readonly cursor: number }
   | { readonly ok: false; readonly detail: string; readonly isFinal: boolean }

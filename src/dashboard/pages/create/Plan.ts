@@ -45,7 +45,7 @@ const Candidates = ({ candidates, node_id }: CreationPlan): View =>
     )
   )
 
-/** What the service would do with the form, and why. */
+/** The dry run of the form: the chosen node, and the reasons against the others. */
 export const Plan = (props: {
   readonly isChosen: boolean
   readonly plan: Reply<CreationPlan> | undefined

@@ -15,7 +15,7 @@ import { showUpgrade } from "./upgrade.ts"
 
 /** The form with the fields of a server; the difference is shown before it is stored. */
 export const Changes = (props: { readonly server: Server; readonly onChanged: () => void }): View => {
-  // What the reader types stays when the server changes meanwhile.
+  // The input stays when the server changes meanwhile.
   const [texts, setTexts] = useState<Readonly<Record<string, string>>>({})
   const lacks = whyNot("change")
   const changes = changesOf(props.server, texts)

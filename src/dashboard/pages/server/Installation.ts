@@ -5,7 +5,7 @@ import { classes, div, h3, li, ol, p, pre, span, type View } from "../../dom/el.
 import { percent, shortDuration } from "../../dom/format.ts"
 import { onEvent } from "../../state/live.ts"
 
-/** What each step does, for people. */
+/** The text of each step on the page. */
 const meanings: Readonly<Record<InstallStep["name"], string>> = {
   place: "Choose a node",
   commit: "Store the server",

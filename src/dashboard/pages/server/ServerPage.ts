@@ -67,7 +67,7 @@ const Facts = ({ server }: { readonly server: Server }): View => {
   )
 }
 
-/** What needs the attention of the reader, with the way out. */
+/** The problems of the server, each with the next step. */
 const Attention = ({ server }: { readonly server: Server }): View | null => {
   const { definition, install, last_crash, pending = [], restart, status: state } = server
   const crashed =
