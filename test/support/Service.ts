@@ -216,6 +216,10 @@ export const startService = (
     child.stdout?.on("data", collect)
     child.stderr?.on("data", collect)
     const url = yield* listeningAt(child, () => output)
+    child.once("exit", (code, signal) => {
+      if (child.killed) return
+      console.error(`the service at ${url} ended with ${signal ?? code}:\n${output.slice(-4000)}`)
+    })
     const key = options.env?.APP_ADMIN_API_KEY ?? adminKey
     return {
       url,
