@@ -7,6 +7,7 @@ import { storeCommits } from "../../src/domain/metrics.ts"
 import { Journal } from "../../src/store/journal/Journal.ts"
 import { layerSqlite } from "../../src/store/layers/layerSqlite.ts"
 import { Store } from "../../src/store/Store.ts"
+import { pipelined } from "../../src/store/sql/pipelined.ts"
 import { openDatabase } from "../../src/store/sqlite/database.ts"
 import {
   append,
@@ -30,6 +31,7 @@ const notes = Effect.map(query("SELECT text FROM notes ORDER BY id"), (rows) => 
 const servers = Effect.map(query("SELECT server_id FROM journal ORDER BY cursor"), (rows) =>
   rows.map((row) => row.server_id)
 )
+const linkTo = (sql: SqlClient.SqlClient, id: number) => sql`INSERT INTO links (id) VALUES (${id})`
 const commits = Effect.map(Metric.value(storeCommits), (state) => Number(state.count))
 
 describe.each(databases)("design: writes are grouped (%s)", (kind) => {
@@ -350,7 +352,7 @@ describe("design: database away", () => {
 describe.each(databases)("design: isolation of writes (%s)", (kind) => {
   const onFreshStore = onFresh(kind)
 
-  it.effect("if a commit fails, every write of the transaction fails", () =>
+  it.effect("if one write makes the commit fail, the other writes of the transaction are kept", () =>
     onFreshStore(
       Effect.gen(function* () {
         const store = yield* Store
@@ -359,18 +361,37 @@ describe.each(databases)("design: isolation of writes (%s)", (kind) => {
         yield* store.write(
           sql`CREATE TABLE links (id INTEGER REFERENCES notes (id) DEFERRABLE INITIALLY DEFERRED)`
         )
-        const errors = yield* Effect.forEach(
-          [append("innocent"), Effect.andThen(append("guilty"), sql`INSERT INTO links (id) VALUES (9)`)],
-          (mutation) => Effect.flip(store.write(mutation)),
+        const innocents = ["a", "b", "c", "d"].map((id) => append(id))
+        const exits = yield* Effect.forEach(
+          [...innocents.slice(0, 2), Effect.andThen(append("guilty"), linkTo(sql, 9)), ...innocents.slice(2)],
+          (mutation) => Effect.exit(store.write(mutation)),
           { concurrency: "unbounded" }
         )
-        assert.deepStrictEqual(
-          errors.map((error) => error._tag),
-          ["Unavailable", "Unavailable"]
+        assert.deepStrictEqual(exits.map(Exit.isSuccess), [true, true, false, true, true])
+        assert.isTrue(exits[2] !== undefined && Exit.hasDies(exits[2]) && !Exit.hasFails(exits[2]))
+        assert.deepStrictEqual(yield* servers, ["a", "b", "c", "d"])
+        assert.deepStrictEqual(yield* query("SELECT MAX(cursor) AS newest FROM journal"), [{ newest: 4 }])
+      })
+    )
+  )
+
+  it.effect("a statement that is not awaited and fails undoes its own write only", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const sql = yield* SqlClient.SqlClient
+        yield* store.write(table(sql))
+        const note = (id: number, text: string) =>
+          Effect.andThen(append(text), sql`INSERT INTO notes (id, text) VALUES (${id}, ${text})`)
+        const exits = yield* Effect.forEach(
+          [note(1, "one"), pipelined(note(1, "guilty")), note(2, "two"), pipelined(note(3, "three"))],
+          (mutation) => Effect.exit(store.write(mutation)),
+          { concurrency: "unbounded" }
         )
-        yield* store.write(append("after"))
-        assert.deepStrictEqual(yield* servers, ["after"])
-        assert.deepStrictEqual(yield* query("SELECT MAX(cursor) AS newest FROM journal"), [{ newest: 1 }])
+        assert.deepStrictEqual(exits.map(Exit.isSuccess), [true, false, true, true])
+        assert.isTrue(exits[1] !== undefined && Exit.hasDies(exits[1]) && !Exit.hasFails(exits[1]))
+        assert.deepStrictEqual(yield* notes, ["one", "two", "three"])
+        assert.deepStrictEqual(yield* servers, ["one", "two", "three"])
       })
     )
   )

@@ -2,7 +2,6 @@
 import { Clock, Effect, Schema } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { IntColumn, readRows } from "./rows.ts"
-import { isAborted } from "./sqlErrors.ts"
 
 /**
  * Types of columns. Identifiers sort by their bytes in both databases, numbers have 64 bits. JSON is TEXT in both,
@@ -69,14 +68,3 @@ export const tableExists = (sql: SqlClient.SqlClient, name: string) =>
 
 /** The channel that announces every commit with journal entries. */
 export const JOURNAL_CHANNEL = "muster_journal"
-
-/**
- * Recovers from a mutation that hid the failure of a statement. SQLite ignores such a failure; PostgreSQL accepts no
- * further statement until the savepoint of the mutation is rolled back.
- */
-export const leaveFailedMutation = (
-  sql: SqlClient.SqlClient,
-  error: SqlError.SqlError
-): Effect.Effect<void, SqlError.SqlError> =>
-  // The client's name of the savepoint of a nested transaction.
-  isAborted(error) ? Effect.asVoid(sql.unsafe("ROLLBACK TO SAVEPOINT effect_sql_1")) : Effect.void

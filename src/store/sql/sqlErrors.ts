@@ -4,13 +4,18 @@ import { DatabaseFull, Unavailable } from "../../domain/errors.ts"
 
 export const isSqlError = SqlError.isSqlError
 
-/** Returns the first {@link SqlError} of a cause, whether it is an error or a defect. */
-export const sqlErrorIn = (cause: Cause.Cause<unknown>): SqlError.SqlError | undefined =>
-  cause.reasons
+/**
+ * Returns the first {@link SqlError} of a cause, whether it is an error or a defect; one that only follows from another
+ * last.
+ */
+export const sqlErrorIn = (cause: Cause.Cause<unknown>): SqlError.SqlError | undefined => {
+  const errors = cause.reasons
     .map((reason) =>
       Cause.isFailReason(reason) ? reason.error : Cause.isDieReason(reason) ? reason.defect : undefined
     )
-    .find(isSqlError)
+    .filter(isSqlError)
+  return errors.find((error) => !isAborted(error)) ?? errors[0]
+}
 
 /**
  * Whether the database is the cause (unreachable, locked, full, not writable), so that the same statement may succeed
@@ -29,6 +34,12 @@ export const isDatabaseAway = (error: SqlError.SqlError): boolean => {
     default:
       return false
   }
+}
+
+/** Whether the database has refused a statement, so that the same transaction would fail again. */
+export const isRefused = (cause: Cause.Cause<unknown>): boolean => {
+  const error = sqlErrorIn(cause)
+  return error !== undefined && !isDatabaseAway(error)
 }
 
 /** Whether two transactions collided: the same transaction may succeed at once. */

@@ -1,12 +1,12 @@
-import { type Cause, Context, Effect, Fiber, FiberSet, Metric, Queue } from "effect"
+import { Cause, Context, Effect, Fiber, FiberSet, Metric, Queue } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { elapsedMillis } from "../../domain/elapsed.ts"
 import { Unavailable } from "../../domain/errors.ts"
 import { storeCommits, storeMutations } from "../../domain/metrics.ts"
 import { type DatabaseDisk, MayUseReserve } from "../disk/DatabaseDisk.ts"
 import type { Backend } from "../sql/Backend.ts"
-import { isContention, isDiskFull, isLostConnection, sqlErrorIn } from "../sql/sqlErrors.ts"
-import { type Answered, type Job, type Mutation, makeKind } from "./job.ts"
+import { isContention, isDiskFull, isLostConnection, isRefused, sqlErrorIn } from "../sql/sqlErrors.ts"
+import { type Answered, type Job, type Mutation, makeKind, mistakesAsDefects } from "./job.ts"
 import { Transaction } from "./Transaction.ts"
 import { type Entries, makeWriteTransaction, type TransactionResult } from "./writeTransaction.ts"
 
@@ -44,26 +44,32 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
   const endings = yield* FiberSet.make<void, never>()
   const publishers = new Set<Fiber.Fiber<unknown, unknown>>()
 
-  const latecomers = (jobs: ReadonlyArray<Job>): Effect.Effect<ReadonlyArray<Job>> =>
+  const latecomersOf = (jobs: ReadonlyArray<Job>): Effect.Effect<ReadonlyArray<Job>> =>
     Queue.sizeUnsafe(queue) === 0 || jobs.length >= MAX_BATCH
       ? Effect.succeed([])
       : Queue.takeBetween(queue, 1, MAX_BATCH - jobs.length).pipe(
           Effect.map((more) => more.filter((job) => !job.cancelled)),
           Effect.catchTag("Done", () => Effect.succeed([]))
         )
-  const transaction = makeWriteTransaction({ sql, backend, latecomers })
+  const transaction = makeWriteTransaction({ sql, backend })
 
   const settleAll = (jobs: ReadonlyArray<Job>) => Effect.forEach(jobs, (job) => job.settle, { discard: true })
 
   const rejectWith = (jobs: ReadonlyArray<Job>, error: Unavailable) =>
-    Effect.forEach(jobs, (job) => job.reject(error), { discard: true })
+    Effect.forEach(jobs, (job) => job.reject(Cause.fail(error)), { discard: true })
 
-  const reject = (jobs: ReadonlyArray<Job>, cause: Cause.Cause<SqlError.SqlError>) => {
+  const reject = Effect.fnUntraced(function* (
+    jobs: ReadonlyArray<Job>,
+    cause: Cause.Cause<SqlError.SqlError>
+  ) {
     const error = sqlErrorIn(cause)
-    return error !== undefined && isDiskFull(error)
-      ? Effect.flatMap(disk.failed(jobs.length), (full) => rejectWith(jobs, full))
-      : Effect.andThen(logLost(cause, backend.isAway()), () => rejectWith(jobs, Unavailable.store()))
-  }
+    if (error !== undefined && isDiskFull(error))
+      return yield* rejectWith(jobs, yield* disk.failed(jobs.length))
+    yield* logLost(cause, backend.isAway())
+    yield* isRefused(cause)
+      ? Effect.forEach(jobs, (job) => job.reject(mistakesAsDefects(cause)), { discard: true })
+      : rejectWith(jobs, Unavailable.store())
+  })
 
   /** In the one total order: earlier commits of other processes come first. */
   const deliver = (entries: Entries): Effect.Effect<void> =>
@@ -118,17 +124,29 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
     return isLostConnection(error) && sinceMillis < RETRY_LOST_MILLIS
   }
 
-  /** Runs one transaction to its outcome, and completes the jobs that did not fit into it. */
-  const commit = Effect.fnUntraced(function* (first: ReadonlyArray<Job>) {
+  /**
+   * Runs one transaction to its outcome, and returns the jobs that did not fit into it. If the database has
+   * refused a statement, the halves of the jobs are tried, so that only the culprit fails.
+   */
+  const commit = Effect.fnUntraced(function* (
+    first: ReadonlyArray<Job>,
+    latecomers: typeof latecomersOf
+  ): Effect.fn.Return<ReadonlyArray<Job>> {
     const began = yield* elapsedMillis
     let jobs = first
     for (let attempt = 1; ; attempt++) {
-      const outcome = yield* transaction(jobs)
+      const outcome = yield* transaction(jobs, latecomers)
       if (outcome._tag === "lost") {
         jobs = outcome.jobs
         const since = (yield* elapsedMillis) - began
         if (backend.retries && attempt < MAX_ATTEMPTS && passes(outcome.cause, since)) continue
-        yield* reject(jobs, outcome.cause)
+        if (jobs.length === 1 || !isRefused(outcome.cause)) {
+          yield* reject(jobs, outcome.cause)
+          return []
+        }
+        const half = Math.ceil(jobs.length / 2)
+        yield* commitAll(jobs.slice(0, half), noLatecomers)
+        yield* commitAll(jobs.slice(half), noLatecomers)
         return []
       }
       const ending = yield* FiberSet.run(endings, end(outcome))
@@ -138,16 +156,19 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
     }
   })
 
-  const commitAll = Effect.fnUntraced(function* (taken: ReadonlyArray<Job>) {
+  const commitAll = Effect.fnUntraced(function* (
+    taken: ReadonlyArray<Job>,
+    latecomers: typeof latecomersOf
+  ): Effect.fn.Return<void> {
     let waiting: ReadonlyArray<Job> = taken
     while (waiting.length > 0) {
       waiting = waiting.filter((job) => !job.cancelled)
-      if (waiting.length > 0) waiting = yield* commit(waiting)
+      if (waiting.length > 0) waiting = yield* commit(waiting, latecomers)
     }
   })
 
   const writer = yield* Queue.takeBetween(queue, 1, MAX_BATCH).pipe(
-    Effect.flatMap(commitAll),
+    Effect.flatMap((taken) => commitAll(taken, latecomersOf)),
     Effect.forever,
     Effect.catchTag("Done", () => Effect.void),
     Effect.forkScoped
@@ -178,6 +199,8 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
       })
   }
 })
+
+const noLatecomers = () => Effect.succeed([])
 
 /** An error of the database is one line; any other cause is for a bug report. */
 const logLost = (cause: Cause.Cause<SqlError.SqlError>, isAway: boolean) => {

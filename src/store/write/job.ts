@@ -4,8 +4,7 @@ import { type AuditedRequest, auditedBy } from "../../domain/AuditedRequest.ts"
 import { Unavailable } from "../../domain/errors.ts"
 import { encodeChange } from "../journal/changeRow.ts"
 import type { PendingChange } from "../journal/journalTable.ts"
-import { leaveFailedMutation } from "../sql/dialect.ts"
-import { isDatabaseAway, isSqlError, sqlErrorIn } from "../sql/sqlErrors.ts"
+import { isAborted, isDatabaseAway, isSqlError, sqlErrorIn } from "../sql/sqlErrors.ts"
 import { Transaction } from "./Transaction.ts"
 
 /** The write of one caller, from the queue to its result. */
@@ -14,7 +13,7 @@ export interface Job {
   readonly kind: Kind
   /** Completes the caller with the outcome of the last attempt. */
   readonly settle: Effect.Effect<unknown>
-  readonly reject: (error: Unavailable) => Effect.Effect<unknown>
+  readonly reject: (cause: Cause.Cause<Unavailable>) => Effect.Effect<unknown>
   /** The caller was interrupted while the job waited. */
   cancelled: boolean
 }
@@ -93,15 +92,13 @@ export const makeKind = <Request, A, E>(sql: SqlClient.SqlClient, mutation: Muta
             return Effect.void
           }
           const error = sqlErrorIn(exit.cause)
-          if (error !== undefined && isDatabaseAway(error)) return Effect.fail(error)
-          if (alone !== undefined) alone.outcome = Exit.failCause(mistakesAsDefects(exit.cause))
-          const left = error === undefined ? Effect.void : leaveFailedMutation(sql, error)
-          return alone === undefined
-            ? Effect.andThen(
-                left,
-                Effect.forEach(some, (entry) => carryOut([entry]), { discard: true })
-              )
-            : left
+          // Aborted: the failed statement may be one of an earlier mutation, whose answer was not awaited.
+          if (error !== undefined && (isDatabaseAway(error) || isAborted(error))) return Effect.fail(error)
+          if (alone === undefined) {
+            return Effect.forEach(some, (entry) => carryOut([entry]), { discard: true })
+          }
+          alone.outcome = Exit.failCause(mistakesAsDefects(exit.cause))
+          return Effect.void
         })
       )
     }
@@ -128,7 +125,7 @@ export const makeKind = <Request, A, E>(sql: SqlClient.SqlClient, mutation: Muta
       kind,
       cancelled: false,
       settle: Effect.suspend(() => Deferred.done(answered, entry.outcome)),
-      reject: (error) => Deferred.fail(answered, error)
+      reject: (cause) => Deferred.failCause(answered, cause)
     }
     entryOf.set(job, entry)
     return { job, answer: Deferred.await(answered) }
@@ -141,7 +138,7 @@ const unanswered = (requests: ReadonlyArray<unknown>) =>
   new Error(`a mutation has not answered each of its ${requests.length} requests`)
 
 /** A SqlError of the statement itself is a defect of the mutation. */
-const mistakesAsDefects = <E>(cause: Cause.Cause<E>): Cause.Cause<Exclude<E, SqlError.SqlError>> =>
+export const mistakesAsDefects = <E>(cause: Cause.Cause<E>): Cause.Cause<Exclude<E, SqlError.SqlError>> =>
   Cause.fromReasons(
     cause.reasons.map((reason) =>
       Cause.isFailReason(reason) && isSqlError(reason.error)

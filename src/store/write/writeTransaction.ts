@@ -6,6 +6,7 @@ import type { JournalEntry } from "../../domain/Journal.ts"
 import { auditTable } from "../audit/auditTable.ts"
 import { journalTable } from "../journal/journalTable.ts"
 import type { Backend, CommitToken } from "../sql/Backend.ts"
+import { isRefused } from "../sql/sqlErrors.ts"
 import type { Job, Unit } from "./job.ts"
 
 /** Jobs per mutation; the time is checked between mutations. */
@@ -39,18 +40,20 @@ export type TransactionResult =
 /**
  * Runs jobs in one transaction, as many as its time allows.
  *
- * @param options.latecomers returns jobs that arrived meanwhile, for a transaction that had to wait for others
+ * @param latecomers returns jobs that arrived meanwhile, for a transaction that had to wait for others
  */
 export const makeWriteTransaction = (options: {
   readonly sql: SqlClient.SqlClient
   readonly backend: Backend["Service"]
-  readonly latecomers: (jobs: ReadonlyArray<Job>) => Effect.Effect<ReadonlyArray<Job>>
 }) => {
-  const { backend, latecomers, sql } = options
+  const { backend, sql } = options
   const journal = journalTable(sql)
   const audit = auditTable(sql)
 
-  return (first: ReadonlyArray<Job>): Effect.Effect<TransactionResult> =>
+  return (
+    first: ReadonlyArray<Job>,
+    latecomers: (jobs: ReadonlyArray<Job>) => Effect.Effect<ReadonlyArray<Job>>
+  ): Effect.Effect<TransactionResult> =>
     Effect.suspend(() => {
       let jobs = first
       let sealed: Sealed | undefined
@@ -98,7 +101,9 @@ export const makeWriteTransaction = (options: {
       return Effect.matchCause(sql.withTransaction(body), {
         onSuccess: (committed): TransactionResult => ({ _tag: "committed", ...committed }),
         onFailure: (cause): TransactionResult =>
-          sealed === undefined ? { _tag: "lost", jobs, cause } : { _tag: "unknown", ...sealed, cause }
+          sealed === undefined || isRefused(cause)
+            ? { _tag: "lost", jobs, cause }
+            : { _tag: "unknown", ...sealed, cause }
       })
     })
 }
