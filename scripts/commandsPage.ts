@@ -130,7 +130,7 @@ object a line, and \`-o id\` has ids only. Standard output has the result; stand
 Colours appear on a terminal only, and never with \`NO_COLOR\`.
 
 Tables, JSON and messages show control characters of names and of the service as \`?\` or escaped, so that they cannot act on a
-terminal. \`servers console\` and \`servers logs\` pass the output of a server on as it is, as \`docker logs\` does.
+terminal. \`servers console\` and \`servers logs\` pass the colours of a server on, and no other control sequences.
 
 A command that destroys something asks first, unless \`--yes\` is given. Without a terminal and without \`--yes\` it refuses
 with 64.

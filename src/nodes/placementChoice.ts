@@ -73,6 +73,7 @@ export const makePlacementChoice = (fleet: Fleet["Service"], options: LoadBalanc
       reasons.get(key) ??
       summarize(
         listed()
+          .filter(({ id }) => id !== need.from)
           .map((node) => ({
             name: node.record?.name ?? node.id,
             misfit: misfitsOf(node, need)[0] ?? { kind: "changing" as const, reason: "changing" }

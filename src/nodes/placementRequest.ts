@@ -23,6 +23,8 @@ export interface PlacementRequest {
   readonly placement: PlacementRule
   /** Ids of nodes that are excluded. */
   readonly except?: ReadonlyArray<NodeId>
+  /** The node that a migrating server leaves: excluded too, but no reason of a refusal. */
+  readonly from?: NodeId
   /** Whether the caller repeats a refused request, so that a refusal is not counted again. */
   readonly isRetry?: boolean
 }
@@ -50,7 +52,8 @@ export const needOf = ({
   runtimes,
   placement,
   blueprint_id,
-  except
+  except = [],
+  from
 }: PlacementRequest): Need => ({
   memory_bytes: committedMemoryBytes(limits),
   disk_bytes: committedDiskBytes(limits),
@@ -58,5 +61,6 @@ export const needOf = ({
   runtimes,
   locations: placement.locations,
   ...(placement.anti_affinity ? { alone: blueprint_id } : {}),
-  ...(except === undefined || except.length === 0 ? {} : { except })
+  ...(except.length === 0 ? {} : { except }),
+  ...(from === undefined ? {} : { from })
 })

@@ -185,6 +185,20 @@ layer(Control.layer, { excludeTestServices: true, timeout: "60 seconds" })("comm
           const { code, stderr } = yield* muster(["nodes", "list"], { ...env, MUSTER_URL: api.url })
           assert.deepStrictEqual([code, stderr], [4, expected])
         }
+        const limited = yield* muster(["keys", "create", "--name", "limited", "--scope", "Operator"], {
+          MUSTER_DATA_DIR: api.dataDir
+        })
+        const refused = yield* muster(["servers", "create", "game"], {
+          MUSTER_URL: api.url,
+          MUSTER_API_KEY: limited.stdout.trim()
+        })
+        assert.deepStrictEqual(
+          [refused.code, refused.stderr],
+          [
+            4,
+            `${wrong} MUSTER_API_KEY: the API key lacks: create; set it to a key with this right; \`muster keys create --name <name> --scope Operator --allow create\` beside the service makes one\n`
+          ]
+        )
       })
     )
 

@@ -87,6 +87,23 @@ describe("node-protocol, Placement and ports: place", () => {
     }).pipe(Effect.provide(memoryNodes()))
   )
 
+  it.effect("the node that a server leaves is not among the reasons of a refusal", () =>
+    Effect.gen(function* () {
+      yield* register("a")
+      const from = NodeId.make("a")
+      assert.strictEqual(
+        yield* hintOf("s1", { from }),
+        "No other node has registered; start one with `muster node`."
+      )
+      yield* register("b")
+      assert.strictEqual(
+        yield* hintOf("s1", { from, ...memory(100_000) }),
+        "1 node: 1 without 100000 MiB of memory free (b; the most is 8192 MiB). Make room or add a node."
+      )
+      assert.strictEqual(yield* nodeOf("s1", { from }), "b")
+    }).pipe(Effect.provide(memoryNodes()))
+  )
+
   it.effect("a server without a memory limit counts as 512 MiB", () =>
     Effect.gen(function* () {
       yield* register("a", { capacity: { memory_bytes: GIB, cpu_threads: 1, disk_bytes: 0 } })

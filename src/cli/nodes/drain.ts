@@ -7,6 +7,7 @@ import { DurationText, durationOf } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
 import { nodeArgument, nodeNamed } from "../shared/named.ts"
 import { outputFlags } from "../shared/output.ts"
+import { withCommands } from "../shared/routeCommands.ts"
 import { preview } from "./preview.ts"
 
 const PAUSE = "1 second"
@@ -69,7 +70,7 @@ const waitUntilEmpty = Effect.fnUntraced(function* (node: Node) {
     line = now
     if (stuck >= (away === undefined ? LOOKS : LOOKS_AWAY)) {
       for (const { reason, server_id } of move.servers) {
-        if (reason !== undefined) yield* Console.error(`${server_id}: ${reason}`)
+        if (reason !== undefined) yield* Console.error(`${server_id}: ${withCommands(reason)}`)
       }
       return yield* cannotLeave(node, move.left, away)
     }

@@ -3,6 +3,7 @@ import type { DrainPlan } from "../../domain/Drain.ts"
 import type { Node, NodeDetail } from "../../domain/Node.ts"
 import { ask } from "../shared/musterClient.ts"
 import { type Listing, type OutputOptions, printList } from "../shared/output.ts"
+import { withCommands } from "../shared/routeCommands.ts"
 import { note } from "../shared/terminal.ts"
 
 /** A server of a node that is to be drained; `to`: its destination, `reason`: why it would stay. */
@@ -17,7 +18,7 @@ const listing: Listing<Leaving> = {
   columns: [
     { name: "id", of: ({ id }) => id },
     { name: "to", of: ({ to }) => to },
-    { name: "stays, because", of: ({ reason }) => reason }
+    { name: "stays, because", of: ({ reason }) => withCommands(reason) }
   ]
 }
 

@@ -8,6 +8,7 @@ import { DurationText, durationOf } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
 import { nodeNamed } from "../shared/named.ts"
 import { formatOf, jsonOf, type Listing, outputFlags, printList, tableOfItems } from "../shared/output.ts"
+import { withCommands } from "../shared/routeCommands.ts"
 import { note } from "../shared/terminal.ts"
 import { followInstallation } from "./installation.ts"
 import { printServer, servers } from "./listing.ts"
@@ -54,7 +55,7 @@ const printPlan = Effect.fnUntraced(function* (
     yield* printList(flags, candidates, plan.candidates, "No nodes.")
   }
   if (plan.node_id === null) return yield* noFit(plan.warnings)
-  yield* Effect.forEach(plan.warnings, note, { discard: true })
+  yield* Effect.forEach(plan.warnings, (warning) => note(withCommands(warning)), { discard: true })
   yield* note(`A server of ${blueprint} would be placed on ${plan.node_id}. Nothing was created.`)
 })
 

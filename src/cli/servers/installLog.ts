@@ -2,6 +2,7 @@ import { Console, Effect } from "effect"
 import { Command, Flag } from "effect/cli"
 import { ask } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
+import { withCommands } from "../shared/routeCommands.ts"
 import { note } from "../shared/terminal.ts"
 import { followInstallation, installLines } from "./installation.ts"
 
@@ -23,7 +24,8 @@ export const installLog = Command.make(
     const report = yield* ask((muster) =>
       muster.servers.install({ params: { server: id }, query: { script: "false" } })
     )
-    yield* note(`${report.phase}${report.failure_reason === undefined ? "" : `: ${report.failure_reason}`}`)
+    const { failure_reason, phase } = report
+    yield* note(failure_reason === undefined ? phase : `${phase}: ${withCommands(failure_reason)}`)
   })
 ).pipe(
   Command.withShortDescription("Print the output of a server's installation"),

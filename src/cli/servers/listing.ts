@@ -4,6 +4,7 @@ import type { Server } from "../../domain/Server.ts"
 import type { ServerStatus } from "../../domain/ServerStatus.ts"
 import { ask } from "../shared/musterClient.ts"
 import { type Listing, type OutputOptions, printList } from "../shared/output.ts"
+import { withCommands } from "../shared/routeCommands.ts"
 import type { Color } from "../shared/terminal.ts"
 
 const colors: Readonly<Partial<Record<ServerStatus, Color>>> = {
@@ -45,7 +46,8 @@ const labelsOf = ({ labels = {} }: Server): string =>
 
 /** Returns why a server is not up: a failed installation, its next restart, or its last crash. */
 const conditionOf = ({ install, last_crash, restart }: Server): string => {
-  if (install?.phase === "failed") return `installation failed: ${install.failure_reason ?? "no reason"}`
+  if (install?.phase === "failed")
+    return `installation failed: ${withCommands(install.failure_reason ?? "no reason")}`
   if (restart !== null && restart !== undefined) {
     return "next_at" in restart
       ? `restart ${restart.attempt} at ${restart.next_at}`

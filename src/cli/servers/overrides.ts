@@ -1,7 +1,7 @@
 /** Overrides and labels on the command line: `--set limits.memory_limit=512`, `--env K=V`, `--label k=v`. */
 import { Effect, Schema } from "effect"
 import { Flag } from "effect/cli"
-import { Overrides, OverridesChange } from "../../domain/Overrides.ts"
+import { LimitOverrides, Overrides, OverridesChange } from "../../domain/Overrides.ts"
 import { wrongUsage } from "../shared/CommandError.ts"
 
 /** A flag `--<name> key=value` that may be given more than once. */
@@ -76,6 +76,43 @@ const put = (tree: Tree, [step = "", ...rest]: ReadonlyArray<string>, value: unk
   return put(next, rest, value)
 }
 
+/** The flags for what is no override. */
+const ownFlags: Readonly<Record<string, string>> = {
+  labels: "--label KEY=VALUE",
+  label: "--label KEY=VALUE",
+  name: "--name",
+  expires_in: "--expires",
+  expires: "--expires",
+  node_id: "--node of `muster servers create`",
+  start: "--start of `muster servers create`"
+}
+
+/** The paths that can be set, for a message. */
+const SETTABLE = Object.keys(Overrides.fields)
+  .map((name) => {
+    switch (name) {
+      case "limits":
+        return `limits.NAME (${Object.keys(LimitOverrides.fields).join(", ")})`
+      case "configs":
+        return "configs[FILE].find.KEY"
+      default:
+        return name === "env" ? "env.NAME" : name
+    }
+  })
+  .join(", ")
+
+/** Returns why a path is no override; undefined: it is one. */
+const whyNot = ([first = "", second]: ReadonlyArray<string>): string | undefined => {
+  const isKnown =
+    Object.hasOwn(Overrides.fields, first) &&
+    (first !== "limits" || second === undefined || Object.hasOwn(LimitOverrides.fields, second))
+  if (isKnown) return undefined
+  const flag = Object.hasOwn(ownFlags, first) ? ownFlags[first] : undefined
+  return flag === undefined
+    ? `this is no override. Overrides are ${SETTABLE}.`
+    : `this is no override: use ${flag}.`
+}
+
 interface Given {
   readonly set: ReadonlyArray<string>
   readonly env: ReadonlyArray<string>
@@ -95,6 +132,8 @@ const treeOf = Effect.fnUntraced(function* ({ env, set, unset = [] }: Given) {
   ]
   for (const [path, value, flag] of entries) {
     const steps = stepsOf(path)
+    const reason = steps === undefined ? undefined : whyNot(steps)
+    if (reason !== undefined) return yield* wrongUsage(`--${flag} ${path}: ${reason}`)
     const parsed = steps === undefined || value === null || isText(steps) ? value : jsonOf(value)
     if (steps === undefined || !put(tree, steps, parsed)) {
       return yield* wrongUsage(

@@ -11,6 +11,7 @@ import { list } from "./list.ts"
 import { logs } from "./logs.ts"
 import { patch } from "./patch.ts"
 import { kill, restart, start, stop } from "./power.ts"
+import { reinstall } from "./reinstall.ts"
 import { send } from "./send.ts"
 import { show } from "./show.ts"
 import { top } from "./top.ts"
@@ -39,6 +40,7 @@ export const servers = Command.make("servers").pipe(
     wait,
     patch,
     upgrade,
+    reinstall,
     crashes,
     installLog
   ]),

@@ -3,6 +3,7 @@ import { Cause, Console, Data, Effect, Runtime } from "effect"
 import { type CliError, CliOutput } from "effect/cli"
 import { replaceHostile } from "../../domain/NodeText.ts"
 import { CommandError, exitStatus } from "./CommandError.ts"
+import { withCommands } from "./routeCommands.ts"
 
 const isNamed = (value: unknown): value is { readonly message: string; readonly _tag: string } =>
   typeof value === "object" && value !== null && "_tag" in value && "message" in value
@@ -27,7 +28,7 @@ class Explained extends Data.TaggedError("Explained")<{ readonly status: number 
 
 const explained = (failure: unknown) => {
   const status = failure instanceof CommandError ? exitStatus[failure.status] : exitStatus.failed
-  const text = explain(failure)
+  const text = withCommands(explain(failure))
   // Texts of the service may have control characters; messages of several lines are the program's own.
   const printed = text === "" ? Effect.void : Console.error(text.split("\n").map(printable).join("\n"))
   return Effect.andThen(printed, Effect.fail(new Explained({ status })))

@@ -85,8 +85,17 @@ const ofApi = ({ code, detail, hint }: ApiFailure, target: CommandTarget["Servic
   const status = statusOf[code] ?? "failed"
   if (status !== "notAllowed") return new CommandError({ status, message: `${detail}. ${hint}` })
   const { keyFrom, url } = target
+  const refused = `${url} refuses the key of ${keyFrom}: ${detail}`
   const set = keyFrom === "MUSTER_API_KEY" ? "set it to" : "set MUSTER_API_KEY to"
-  const message = `${url} refuses the key of ${keyFrom}: ${detail}; ${set} a key of scope AppAdmin; ${MAKE_A_KEY}`
+  const message = (() => {
+    if (code === "401" || /lacks the scope \w+$/.test(detail)) {
+      return `${refused}; ${set} a key of scope AppAdmin; ${MAKE_A_KEY}`
+    }
+    const right = /lacks: (\w+)$/.exec(detail)?.[1]
+    // Another key would not help: the limits of this one, or its quota, are the reason.
+    if (right === undefined) return `${refused}. ${hint}`
+    return `${refused}; ${set} a key with this right; \`muster keys create --name <name> --scope Operator --allow ${right}\` beside the service makes one`
+  })()
   return new CommandError({ status, message })
 }
 

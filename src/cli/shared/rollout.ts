@@ -17,6 +17,7 @@ import {
   printOne,
   tableOfItems
 } from "./output.ts"
+import { withCommands } from "./routeCommands.ts"
 import { confirm, note } from "./terminal.ts"
 
 /** How rollouts are printed. */
@@ -35,11 +36,12 @@ export const listing: Listing<Rollout> = {
     { name: "parallel", wide: true, of: ({ max_parallel }) => String(max_parallel) },
     { name: "restart", wide: true, of: ({ restart }) => restart },
     { name: "on failure", wide: true, of: ({ on_failure }) => on_failure },
-    { name: "reason", wide: true, of: ({ reason }) => reason ?? "" },
+    { name: "reason", wide: true, of: ({ reason }) => withCommands(reason ?? "") },
     {
       name: "failures",
       wide: true,
-      of: ({ failed }) => failed.map(({ reason, server_id }) => `${server_id}: ${reason}`).join("; ")
+      of: ({ failed }) =>
+        withCommands(failed.map(({ reason, server_id }) => `${server_id}: ${reason}`).join("; "))
     }
   ]
 }

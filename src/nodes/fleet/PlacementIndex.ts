@@ -77,11 +77,13 @@ export class PlacementIndex {
 
   /** Returns what {@link choose} returns, and leaves the turn of the nodes as it is. */
   preview(need: Need): Candidate | undefined {
-    const { alone, except } = need
+    const { alone, except, from } = need
     const search: Search<Candidate> = {
       need,
       accepts: (candidate) =>
-        (alone === undefined || !candidate.blueprints.has(alone)) && except?.includes(candidate.id) !== true
+        candidate.id !== from &&
+        except?.includes(candidate.id) !== true &&
+        (alone === undefined || !candidate.blueprints.has(alone))
     }
     const trees = this.#treesFor(need)
     if (this.#strategy !== "round-robin") return this.#best(trees.map((tree) => first(tree, search)))

@@ -127,7 +127,11 @@ const advice = (kinds: ReadonlySet<Misfit["kind"]>, need: Need): string =>
 
 /** Sums up why no node fits, with names, the largest free amount and the next steps. */
 export const summarize = (nodes: ReadonlyArray<Unfit>, need: Need): string => {
-  if (nodes.length === 0) return "No node has registered yet; start one with `muster node`."
+  if (nodes.length === 0) {
+    return need.from === undefined
+      ? "No node has registered yet; start one with `muster node`."
+      : "No other node has registered; start one with `muster node`."
+  }
   const parts = [...Map.groupBy(nodes, ({ misfit }) => misfit.reason)]
     .toSorted(([a, n], [b, m]) => m.length - n.length || (a < b ? -1 : 1))
     .map(([reason, group]) => partOf(reason, group))

@@ -38,6 +38,8 @@ export interface Need extends Room {
   readonly alone?: string
   /** Ids of excluded nodes. */
   readonly except?: ReadonlyArray<NodeId>
+  /** The node that the server leaves: excluded, and not among the reasons. */
+  readonly from?: NodeId
 }
 
 const byText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0)

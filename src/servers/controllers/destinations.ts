@@ -28,7 +28,8 @@ export const makeDestinations = Effect.gen(function* () {
           ...placementOf(record),
           server_id: secondReservation(record.id),
           isRetry: unplaced.has(record.id),
-          except: [record.node_id, ...collector.pendingOn(record.id)]
+          from: record.node_id,
+          except: collector.pendingOn(record.id)
         })
       )
       if (found._tag === "Failure") {

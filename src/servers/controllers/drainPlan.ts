@@ -37,7 +37,8 @@ export const makeDrainPlan = Effect.gen(function* () {
               place({
                 ...placementOf(record),
                 server_id: secondReservation(record.id),
-                except: [node_id, ...collector.pendingOn(record.id)]
+                from: node_id,
+                except: collector.pendingOn(record.id)
               }),
               ({ detail, hint }) => `${detail}: ${hint}`
             )

@@ -36,10 +36,15 @@ describe("operators.md, Command line: --set and --env", () => {
   it.effect("an unknown field, a wrong value and a malformed path are wrong usage", () =>
     Effect.gen(function* () {
       for (const [text, expected] of [
-        ["limits.memory=1", /memory/],
+        [
+          "limits.memory=1",
+          /^--set limits\.memory: this is no override\. Overrides are save, limits\.NAME \(memory_limit, .*\), configs\[FILE\]\.find\.KEY, software, /
+        ],
+        ["labels.team=a", /^--set labels\.team: this is no override: use --label KEY=VALUE\.$/],
+        ["expires_in=60", /^--set expires_in: this is no override: use --expires\.$/],
         ["limits.memory_limit=many", /number|memory_limit/],
         ["limits..swap=1", /expected a path/],
-        ["__proto__.x=1", /__proto__|Unexpected/],
+        ["__proto__.x=1", /^--set __proto__\.x: this is no override/],
         ["save", /expected key=value/],
         ["=1", /expected key=value/]
       ] as const) {

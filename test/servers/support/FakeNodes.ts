@@ -136,7 +136,7 @@ export class FakeNodes {
       return Result.fail(NotFound.node(request.node_id))
     }
     for (const [node_id, node] of this.nodes) {
-      if (request.except?.includes(node_id) === true) continue
+      if (node_id === request.from || request.except?.includes(node_id) === true) continue
       if (request.node_id === undefined && this.drained.has(node_id)) continue
       if (!node.connected || (request.node_id !== undefined && request.node_id !== node_id)) continue
       const taken = new Set(

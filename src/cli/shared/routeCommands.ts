@@ -1,0 +1,40 @@
+/** Commands in place of the routes that messages of the service name: its hints are for callers of the API. */
+
+/** Routes with their commands. A power action depends on the words before the route. */
+const commands: Readonly<Record<string, string>> = {
+  "GET /api/blueprints": "muster blueprints list",
+  "POST /api/blueprints/reload": "muster blueprints reload",
+  "GET /api/keys": "muster keys list",
+  "GET /api/nodes": "muster nodes list",
+  "GET /api/nodes/:node": "muster nodes show <node>",
+  "PATCH /api/nodes/:node/drained": "muster nodes undrain <node>",
+  "GET /api/rollouts": "muster rollouts list",
+  "GET /api/rollouts/:rollout": "muster rollouts show <rollout>",
+  "POST /api/rollouts/:rollout/abort": "muster rollouts abort <rollout>",
+  "GET /api/servers": "muster servers list",
+  "PATCH /api/servers/:server": "muster servers patch <server>",
+  "GET /api/servers/:server/install": "muster servers install-log <server>",
+  "GET /api/servers/:server/install/logs": "muster servers install-log <server>",
+  "GET /api/servers/:server/logs": "muster servers logs <server>",
+  "POST /api/servers/:server/power": "muster servers stop <server>",
+  "start it again: POST /api/servers/:server/power": "muster servers start <server>",
+  "POST /api/servers/:server/reinstall": "muster servers reinstall <server>",
+  "POST /api/servers/:server/upgrade": "muster servers upgrade <server>",
+  "POST /api/servers/:server/upgrade with blueprint_id": "muster servers upgrade <server> --blueprint <id>",
+  "GET /api/software": "muster software list",
+  "POST /api/software/reload": "muster software reload",
+  "GET /api/webhooks": "muster webhooks list"
+}
+
+const longestFirst = Object.keys(commands).toSorted((one, other) => other.length - one.length)
+
+/** A route, with the query `q` of the list of servers, but not as the beginning of a longer one. */
+const named = new RegExp(`(${longestFirst.join("|")})(?![\\w/:-])(?:\\?q=([a-z0-9]+))?`, "g")
+
+/** Returns a message with the commands of the routes that it names. */
+export const withCommands = (message: string): string =>
+  message.replace(named, (_, route: string, search: string | undefined) => {
+    const words = /^(.*?)(?:GET|POST|PATCH) /.exec(route)?.[1] ?? ""
+    const option = search === undefined ? "" : ` --search ${search}`
+    return `${words}\`${commands[route]}${option}\``
+  })

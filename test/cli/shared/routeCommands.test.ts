@@ -1,0 +1,51 @@
+import { globSync } from "node:fs"
+import { assert, describe, it } from "@effect/vitest"
+import { withCommands } from "../../../src/cli/shared/routeCommands.ts"
+import { root, textOf } from "../../support/docs.ts"
+
+/** Routes that no command calls, and the stream of dashboards. */
+const withoutCommand = ["GET /api/mixins", "POST /api/events/tickets"]
+
+/** The routes that texts of the sources name, outside comments, contracts, and the pages for browsers. */
+const namedRoutes = globSync(
+  "src/{app,audit,blueprints,daemon,domain,events,http,keys,nodes,servers,webhooks}/**/*.ts",
+  {
+    cwd: root
+  }
+).flatMap((path) =>
+  textOf(path)
+    .split("\n")
+    .filter((line) => !/^\s*(?:\/?\*|\/\/)/.test(line))
+    .flatMap((line) => line.match(/\b(?:GET|POST|PATCH|PUT|DELETE) \/api\/[\w:/-]+/g) ?? [])
+)
+
+describe("operators.md, Command line: hints of the service", () => {
+  it("every route that a hint names has a command, and every command exists", () => {
+    const page = textOf("docs/commands.md")
+    assert.isAbove(namedRoutes.length, 20)
+    for (const route of new Set(namedRoutes)) {
+      if (withoutCommand.includes(route)) continue
+      const [, command = ""] = /^`(muster [a-z -]+?)(?: <.*)?`$/.exec(withCommands(route)) ?? []
+      assert.include(page, `### ${command}\n`, route)
+    }
+  })
+
+  it("a route is replaced as a whole, with its query and the words that decide the command", () => {
+    for (const [text, expected] of [
+      ["GET /api/servers lists what exists.", "`muster servers list` lists what exists."],
+      ["see GET /api/servers?q=k7f now", "see `muster servers list --search k7f` now"],
+      ["Stop it first: POST /api/servers/:server/power.", "Stop it first: `muster servers stop <server>`."],
+      [
+        "Read GET /api/servers/:server/logs, then start it again: POST /api/servers/:server/power.",
+        "Read `muster servers logs <server>`, then start it again: `muster servers start <server>`."
+      ],
+      [
+        "name another: POST /api/servers/:server/upgrade with blueprint_id.",
+        "name another: `muster servers upgrade <server> --blueprint <id>`."
+      ],
+      ["GET /api/servers/:server/other", "GET /api/servers/:server/other"]
+    ] as const) {
+      assert.strictEqual(withCommands(text), expected)
+    }
+  })
+})
