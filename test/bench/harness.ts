@@ -5,9 +5,10 @@ import { join, resolve } from "node:path"
 import { Data, Effect, Schedule, type Scope } from "effect"
 
 export const root = resolve(import.meta.dirname, "../..")
-/** The service's command, and its baseline, a plain `node:http` server. */
+/** The service's command, and its baselines: a plain `node:http` server, and one route of a plain `HttpApi`. */
 export const mainFile = join(root, "src/main.ts")
 export const bareFile = join(import.meta.dirname, "bare.ts")
+const bareApiFile = join(import.meta.dirname, "bareApi.ts")
 
 export class BenchFailed extends Data.TaggedError("BenchFailed")<{ readonly message: string }> {}
 
@@ -127,13 +128,10 @@ export const startProcess = (
     }
   )
 
-/**
- * Starts the plain server of `bare.ts` on a free port.
- * @param mode the response of the server, see `bare.ts`
- */
-export const startBare = (mode: "plain" | "reads" | "events", ...args: ReadonlyArray<string>) =>
+/** Starts a server that prints its address; returns the address and the process. */
+const startServer = (file: string, args: ReadonlyArray<string>) =>
   Effect.gen(function* () {
-    const child = yield* startProcess(process.execPath, [bareFile, mode, ...args])
+    const child = yield* startProcess(process.execPath, [file, ...args])
     let output = ""
     child.stdout?.on("data", (chunk: Buffer) => {
       output += chunk.toString()
@@ -143,6 +141,29 @@ export const startBare = (mode: "plain" | "reads" | "events", ...args: ReadonlyA
       Effect.sync(() => /listens on (http:\S+)/.exec(output)?.[1])
     )
     return { url, pid: child.pid }
+  })
+
+/**
+ * Starts the plain server of `bare.ts` on a free port.
+ * @param mode the response of the server, see `bare.ts`
+ */
+export const startBare = (mode: "plain" | "reads" | "events", ...args: ReadonlyArray<string>) =>
+  startServer(bareFile, [mode, ...args])
+
+/** Starts the server of `bareApi.ts` on a free port. @param file the servers as JSON */
+export const startBareApi = (file: string) => startServer(bareApiFile, [file])
+
+/** Returns the CPU time of a process since its start, in microseconds, accurate to 10 ms. */
+export const cpuMicros = (pid: number) =>
+  Effect.try({
+    try: () => {
+      const fields = readFileSync(`/proc/${pid}/stat`, "utf8")
+        .replace(/^.*\) /s, "")
+        .split(" ")
+      // utime and stime, in hundredths of a second.
+      return (Number(fields[11]) + Number(fields[12])) * 10_000
+    },
+    catch: (cause) => new BenchFailed({ message: `CPU time of ${pid}: ${cause}` })
   })
 
 /** Returns the resident memory of a process in MiB. */
