@@ -24,7 +24,8 @@ export const auditedRoutes: Readonly<Record<string, AuditedRoute>> = {
   "rollouts.abort": route("rollout.abort", "rollout"),
   "blueprints.reload": route("blueprints.reload", "blueprints"),
   "blueprints.softwareReload": route("software.reload", "software"),
-  "events.ticket": route("ticket.create", "ticket", 201),
+  // Any key that reads can issue tickets without end.
+  "events.ticket": { ...route("ticket.create", "ticket", 201), isShareable: true },
   "webhooks.create": route("webhook.create", "webhook", 201),
   "webhooks.patch": route("webhook.patch", "webhook"),
   "webhooks.remove": route("webhook.delete", "webhook"),

@@ -6,7 +6,7 @@ import { auditLost } from "../domain/metrics.ts"
 import type { AuditQuery } from "../store/audit/auditTable.ts"
 import { AuditRepo } from "../store/repos/AuditRepo.ts"
 import { Store } from "../store/Store.ts"
-import { makeRefusals } from "./refusals.ts"
+import { makeSharedEntries } from "./sharedEntries.ts"
 
 /** Entries that wait for the database; further ones are lost and counted. */
 const MOST_WAITING = 10_000
@@ -19,8 +19,8 @@ export class AuditLog extends Context.Service<
   AuditLog,
   {
     /**
-     * Records the outcome of a request. Returns once a success is durable; refused requests are written in batches. An entry
-     * that cannot be written waits for the database.
+     * Records the outcome of a request. Returns once a success is durable; refused requests and tickets are written in
+     * batches. An entry that cannot be written waits for the database.
      *
      * @param status that of the response
      */
@@ -36,7 +36,7 @@ export class AuditLog extends Context.Service<
       const repo = yield* AuditRepo
       const queue = yield* Queue.unbounded<AuditRecord>()
       const idle = yield* Latch.make(true)
-      const refusals = makeRefusals()
+      const shared = makeSharedEntries()
       let waiting = 0
 
       /** Concurrent entries share a write. */
@@ -69,7 +69,7 @@ export class AuditLog extends Context.Service<
       yield* flush.pipe(Effect.forever, Effect.forkScoped)
 
       const settle = Effect.gen(function* () {
-        for (const record of refusals.take(yield* Clock.currentTimeMillis)) yield* enqueue(record)
+        for (const record of shared.take(yield* Clock.currentTimeMillis)) yield* enqueue(record)
       })
       yield* settle.pipe(Effect.delay("5 seconds"), Effect.repeat(Schedule.forever), Effect.forkScoped)
 
@@ -77,7 +77,7 @@ export class AuditLog extends Context.Service<
       // The store is still open: it ends after this service.
       yield* Effect.addFinalizer(() =>
         Effect.gen(function* () {
-          for (const record of refusals.takeAll()) yield* enqueue(record)
+          for (const record of shared.takeAll()) yield* enqueue(record)
           yield* drained
         })
       )
@@ -85,13 +85,14 @@ export class AuditLog extends Context.Service<
       const record = Effect.fn("AuditLog.record")(function* (request: AuditedRequest, status: number) {
         const pending = request.pending(request.begun ?? status)
         if (pending === undefined) return
-        if (pending.entry.result.status < 400 || request.isCommitted) {
+        const isChange = pending.entry.result.status < 400 && !request.isShareable
+        if (isChange || request.isCommitted) {
           return yield* Effect.matchEffect(write(pending), {
             onFailure: () => enqueue(pending),
             onSuccess: () => Effect.sync(() => request.committed(pending))
           })
         }
-        const single = refusals.add(pending, yield* Clock.currentTimeMillis)
+        const single = shared.add(pending, yield* Clock.currentTimeMillis)
         if (single !== undefined) yield* enqueue(single)
       }, Effect.uninterruptible)
 

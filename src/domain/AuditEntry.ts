@@ -32,7 +32,7 @@ export const AuditEntry = Schema.Struct({
   changes: Schema.Array(Schema.String),
   /** The status of the response; 499: the caller closed the connection first. */
   result: Schema.Struct({ status: Schema.Int }),
-  /** Of refused requests that share an entry: their number. */
+  /** Of refused requests and tickets that share an entry: their number. */
   repeated: Schema.optionalKey(Schema.Int)
 }).annotate({ identifier: "AuditEntry" })
 export type AuditEntry = typeof AuditEntry.Type
@@ -45,4 +45,6 @@ export interface AuditedRoute {
   readonly object: string
   /** The status of a success. */
   readonly status: number
+  /** Whether successes share entries, as refused requests do: they change nothing but a count. */
+  readonly isShareable?: true
 }

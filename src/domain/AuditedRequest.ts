@@ -37,6 +37,8 @@ export const auditRecord = (entry: AuditEntry, objects: ReadonlyArray<string> = 
 export class AuditedRequest {
   /** The caller; undefined: the request has no valid key, and no entry. */
   actor: AuditEntry["actor"] | undefined
+  /** Whether the entry may be one for many such requests, as a refused one. */
+  readonly isShareable: boolean
   /** Whether the request can change something; a dry run cannot. */
   isChange = true
   /** The status of a response that precedes the end of the request; see {@link auditOpened}. */
@@ -62,6 +64,7 @@ export class AuditedRequest {
     readonly kind: string
     readonly id: string | undefined
     readonly success: number
+    readonly isShareable?: boolean
     readonly actor?: AuditEntry["actor"]
   }) {
     this.#begin = given.begin
@@ -70,6 +73,7 @@ export class AuditedRequest {
     this.#id = given.id === undefined ? null : cleaned(given.id)
     this.#creates = given.id === undefined
     this.#success = given.success
+    this.isShareable = given.isShareable ?? false
     this.actor = given.actor
   }
 
@@ -100,7 +104,7 @@ export class AuditedRequest {
 
   /** Returns what a write of the request adds to the database: the entry of a success. */
   carried(): AuditRecord | undefined {
-    return this.#isWaiting ? undefined : this.pending(this.#success)
+    return this.#isWaiting || this.isShareable ? undefined : this.pending(this.#success)
   }
 
   /** Returns what the database lacks of the entry, or undefined. @param status that of the response */

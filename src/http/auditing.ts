@@ -19,7 +19,7 @@ export const beginAudit = Effect.fnUntraced(function* (
   request_id: string
 ) {
   if (route.audited === undefined || !isKnown) return undefined
-  const { action, object, status } = route.audited
+  const { action, isShareable = false, object, status } = route.audited
   const now = yield* Clock.currentTimeMillis
   return new AuditedRequest({
     begin: {
@@ -31,7 +31,8 @@ export const beginAudit = Effect.fnUntraced(function* (
     action,
     kind: object,
     id: params[object],
-    success: status
+    success: status,
+    isShareable
   })
 })
 

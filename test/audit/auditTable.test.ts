@@ -2,7 +2,7 @@ import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit } from "effect"
 import * as fc from "fast-check"
-import { makeRefusals, SINGLE_REFUSALS } from "../../src/audit/refusals.ts"
+import { makeSharedEntries, SINGLE_ENTRIES } from "../../src/audit/sharedEntries.ts"
 import type { AuditEntry } from "../../src/domain/AuditEntry.ts"
 import { AuditedRequest, auditObject, CurrentAudit } from "../../src/domain/AuditedRequest.ts"
 import { auditId } from "../../src/domain/auditId.ts"
@@ -141,12 +141,12 @@ describe.each(databases)("operators.md, Audit: the table (%s)", (kind) => {
 
 describe("operators.md, Audit: entries", () => {
   it("beyond a bound in a minute, the refused requests of a key share an entry for each action and status", () => {
-    const { add, take } = makeRefusals()
+    const { add, take } = makeSharedEntries()
     const refuse = (key: string, action: string, status: number) => {
       const record = request(action, "a", { key }).pending(status)
       return record === undefined ? undefined : add(record, 0)
     }
-    for (let i = 0; i < SINGLE_REFUSALS; i++) assert.isDefined(refuse("k1", "server.delete", 403))
+    for (let i = 0; i < SINGLE_ENTRIES; i++) assert.isDefined(refuse("k1", "server.delete", 403))
     for (let i = 0; i < 5000; i++) assert.isUndefined(refuse("k1", "server.delete", 403))
     assert.isUndefined(refuse("k1", "server.power", 403))
     assert.isDefined(refuse("k2", "server.delete", 403))

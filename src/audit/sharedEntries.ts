@@ -1,11 +1,11 @@
 import { type AuditRecord, auditRecord } from "../domain/AuditedRequest.ts"
 
-/** Refused requests of a key in a minute that have an entry each. */
-export const SINGLE_REFUSALS = 100
+/** Requests without a change of a key in a minute that have an entry each. */
+export const SINGLE_ENTRIES = 100
 
 const MINUTE = 60_000
 
-interface Refusals {
+interface Minute {
   /** Milliseconds since the epoch. */
   readonly endsAt: number
   singles: number
@@ -14,12 +14,12 @@ interface Refusals {
 }
 
 /**
- * Bounds the entries of refused requests, so that a key without rights cannot fill the database: beyond
- * {@link SINGLE_REFUSALS} in a minute, the refused requests of a key share an entry for each action and status, which has
- * their number.
+ * Bounds the entries of requests that change nothing (refused ones, and tickets), so that a key without rights cannot
+ * fill the database: beyond {@link SINGLE_ENTRIES} in a minute, such requests of a key share an entry for each action and
+ * status, which has their number.
  */
-export const makeRefusals = () => {
-  const byKey = new Map<string, Refusals>()
+export const makeSharedEntries = () => {
+  const byKey = new Map<string, Minute>()
 
   const share = (shared: Map<string, AuditRecord>, { entry }: AuditRecord) => {
     const name = `${entry.action} ${entry.result.status}`
@@ -38,11 +38,11 @@ export const makeRefusals = () => {
     /** Returns the entry if the request has its own. */
     add: (record: AuditRecord, now: number): AuditRecord | undefined => {
       const key = record.entry.actor.key_id ?? ""
-      const refusals = byKey.get(key) ?? { endsAt: now + MINUTE, singles: 0, shared: new Map() }
-      byKey.set(key, refusals)
-      refusals.singles += 1
-      if (refusals.singles <= SINGLE_REFUSALS) return record
-      share(refusals.shared, record)
+      const minute = byKey.get(key) ?? { endsAt: now + MINUTE, singles: 0, shared: new Map() }
+      byKey.set(key, minute)
+      minute.singles += 1
+      if (minute.singles <= SINGLE_ENTRIES) return record
+      share(minute.shared, record)
       return undefined
     },
     /** Returns the shared entries of the minutes that are over. */
