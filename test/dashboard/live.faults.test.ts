@@ -92,6 +92,7 @@ describe.runIf(chromium !== undefined)(`dashboard: what servers send${chromiumNo
         const opened = yield* openPage(yield* browser, first, "/dashboard")
         const { page } = opened
         yield* status(page, kept, "running")
+        yield* step(() => page.getByRole("button", { name: /^Connection: Live/ }).waitFor())
         yield* first.kill("SIGKILL")
         yield* step(() => page.getByRole("button", { name: /^Connection: Reconnecting/ }).waitFor())
         yield* shows(page, /Connection lost/)
@@ -122,6 +123,7 @@ describe.runIf(chromium !== undefined)(`dashboard: what servers send${chromiumNo
         const opened = yield* openPage(yield* browser, first, "/dashboard")
         const { page } = opened
         for (const id of lost) yield* status(page, id, "offline")
+        yield* step(() => page.getByRole("button", { name: /^Connection: Live/ }).waitFor())
         yield* first.kill("SIGKILL")
         // A database that was restored has no change of this cursor.
         const second = yield* startService({ env: settings })

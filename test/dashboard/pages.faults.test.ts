@@ -1,8 +1,9 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { chromium, chromiumNote } from "../support/browser.ts"
+import { until } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
-import { commands, create, installed, running } from "../support/servers.ts"
+import { becomes, commands, create, installed, powered, running } from "../support/servers.ts"
 import { assertClean, browser, openPage, slow, step, violationsOf } from "./browser.ts"
 import { games } from "./definitions.ts"
 
@@ -30,11 +31,10 @@ describe.runIf(chromium !== undefined)(`dashboard: pages${chromiumNote}`, () => 
       const api = yield* Muster
       const id = yield* running(api, "kept")
       yield* commands(api, id, "exit 3")
+      yield* becomes(api, id, "offline")
       yield* installed(api, "kept")
-      yield* Effect.repeat(api.request("POST", `/api/servers/${id}/power`, { body: { action: "start" } }), {
-        until: ({ status }) => status === 200
-      })
-      yield* api.request("GET", `/api/servers/${id}?wait=running`)
+      yield* powered(api, id, "start")
+      yield* becomes(api, id, "running")
       yield* commands(api, id, "hello there")
       return { api, id }
     })
@@ -56,10 +56,12 @@ describe.runIf(chromium !== undefined)(`dashboard: pages${chromiumNote}`, () => 
               const { page } = opened
               yield* step(() => page.getByText(text).filter({ visible: true }).first().waitFor())
               assert.deepStrictEqual(yield* violationsOf(page), [], path)
-              const beyond = yield* step(() =>
-                page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+              const isWithin = step(() =>
+                page.evaluate<boolean>(
+                  "document.documentElement.scrollWidth === document.documentElement.clientWidth"
+                )
               )
-              assert.strictEqual(beyond, 0, `${path} is wider than the window`)
+              yield* until(`${path} is as wide as the window`, isWithin)
               yield* assertClean(opened)
             }).pipe(Effect.scoped)
           }

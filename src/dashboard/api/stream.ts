@@ -27,6 +27,13 @@ const socketAddress = (path: string, ticket: string): string => {
   return url.href
 }
 
+/** Whether the service would refuse a repetition, too: not after a timeout, a missing upgrade or an exhausted limit. */
+const isFinal = (status: number): boolean =>
+  status >= 400 && status < 500 && status !== 408 && status !== 426 && status !== 429
+
+/** Milliseconds in which a handshake must complete. */
+const HANDSHAKE = 20_000
+
 /** Asks for the reason of a handshake that failed, which browsers do not show. */
 const reasonOf = async (probe: string): Promise<Ending> => {
   const stop = new AbortController()
@@ -35,8 +42,7 @@ const reasonOf = async (probe: string): Promise<Ending> => {
       headers: { authorization: `Bearer ${key.value ?? ""}` },
       signal: AbortSignal.any([stop.signal, AbortSignal.timeout(10_000)])
     })
-    // A stream that opens, and a route that wants an upgrade: the next attempt may succeed.
-    if (response.ok || response.status === 426 || response.status >= 500) return { kind: "broken" }
+    if (!isFinal(response.status)) return { kind: "broken" }
     if (response.status === 410) return { kind: "expired" }
     const { detail } = (await response.json()) as { readonly detail?: string }
     return { kind: "refused", detail: detail ?? `The service returned ${response.status}.` }
@@ -65,17 +71,20 @@ export const openStream = (path: string, probe: string, handlers: StreamHandlers
     const ticket = await post<{ readonly ticket: string }>("/api/events/tickets")
     if (isClosed) return
     if (!ticket.ok) {
-      const isFinal = ticket.code >= 400 && ticket.code < 500 && ticket.code !== 429
-      return end(isFinal ? { kind: "refused", detail: ticket.detail } : { kind: "broken" })
+      return end(isFinal(ticket.code) ? { kind: "refused", detail: ticket.detail } : { kind: "broken" })
     }
     let hasOpened = false
     socket = new WebSocket(socketAddress(path, ticket.body.ticket))
+    const opening = socket
+    const late = setTimeout(() => opening.close(), HANDSHAKE)
     socket.addEventListener("open", () => {
       hasOpened = true
+      clearTimeout(late)
       handlers.onOpen?.()
     })
     socket.addEventListener("message", ({ data }) => handlers.onMessage(String(data)))
     socket.addEventListener("close", ({ code }) => {
+      clearTimeout(late)
       if (code === 1008) return end({ kind: "refused", detail: "The key is no longer valid." })
       if (hasOpened) return end({ kind: "broken" })
       if (!isClosed) void reasonOf(probe).then(end)

@@ -6,6 +6,7 @@ import { type IconName, icon } from "../dom/icons.ts"
 import { Dialogs } from "../parts/Dialog.ts"
 import { Menu } from "../parts/Menu.ts"
 import { clearFeed } from "../state/feed.ts"
+import { listAddress } from "../state/filter.ts"
 import { connect, connection, disconnect, reconnect } from "../state/live.ts"
 import { announce, announcement, closeNotice, notices } from "../state/notices.ts"
 import { addressOf, follow, route } from "../state/router.ts"
@@ -31,10 +32,10 @@ const ConnectionState = (): View => {
   )
 }
 
-const pages: ReadonlyArray<readonly [string, string, IconName, ReadonlyArray<string>]> = [
-  ["Servers", addressOf.servers(), "servers", ["servers", "server", "new"]],
-  ["Nodes", addressOf.nodes, "node", ["nodes"]],
-  ["Events", addressOf.events, "events", ["events"]]
+const pages: ReadonlyArray<readonly [string, () => string, IconName, ReadonlyArray<string>]> = [
+  ["Servers", listAddress, "servers", ["servers", "server", "new"]],
+  ["Nodes", () => addressOf.nodes, "node", ["nodes"]],
+  ["Events", () => addressOf.events, "events", ["events"]]
 ]
 
 const Bar = (): View => {
@@ -43,7 +44,7 @@ const Bar = (): View => {
   return header(
     { class: "top" },
     a(
-      { class: "brand", href: addressOf.servers(), onClick: follow, "aria-label": "Muster, servers" },
+      { class: "brand", href: listAddress(), onClick: follow, "aria-label": "Muster, servers" },
       logo(),
       span({}, "Muster")
     ),
@@ -51,7 +52,11 @@ const Bar = (): View => {
       { "aria-label": "Pages" },
       pages.map(([text, href, name, shown]) =>
         a(
-          { href, onClick: follow, "aria-current": shown.includes(route.value.page) ? "page" : undefined },
+          {
+            href: href(),
+            onClick: follow,
+            "aria-current": shown.includes(route.value.page) ? "page" : undefined
+          },
           icon(name),
           span({}, text)
         )

@@ -1,6 +1,7 @@
 import { caller } from "../api/session.ts"
 import { dd, div, dl, dt, kbd } from "../dom/el.ts"
 import { show } from "../parts/Dialog.ts"
+import { listAddress } from "../state/filter.ts"
 import { addressOf, go, route } from "../state/router.ts"
 
 const listed: ReadonlyArray<readonly [ReadonlyArray<string>, string]> = [
@@ -37,10 +38,10 @@ const isTyping = (target: EventTarget | null): boolean =>
   target instanceof HTMLElement &&
   (target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName))
 
-const places: Readonly<Record<string, string>> = {
-  s: addressOf.servers(),
-  n: addressOf.nodes,
-  e: addressOf.events
+const places: Readonly<Record<string, () => string>> = {
+  s: listAddress,
+  n: () => addressOf.nodes,
+  e: () => addressOf.events
 }
 
 let isAfterG = false
@@ -52,13 +53,14 @@ const onKeyDown = (event: KeyboardEvent): void => {
   if (isTyping(event.target)) return
   const place = isAfterG ? places[event.key] : undefined
   isAfterG = event.key === "g"
-  if (place !== undefined) go(place)
+  if (place !== undefined) go(place())
   else if (event.key === "/") {
-    if (route.value.page !== "servers") go(addressOf.servers())
-    requestAnimationFrame(() => document.getElementById("search")?.focus())
+    if (route.value.page !== "servers") go(listAddress())
+    // After the rendering, which is a microtask too, and before the next key.
+    queueMicrotask(() => document.getElementById("search")?.focus())
   } else if (event.key === "n") go(addressOf.new)
   else if (event.key === "?") showShortcuts()
-  else if (event.key === "Escape" && route.value.page !== "servers") go(addressOf.servers())
+  else if (event.key === "Escape" && route.value.page !== "servers") go(listAddress())
   else return
   event.preventDefault()
 }

@@ -8,10 +8,10 @@ import { ago, bytes, counted } from "../dom/format.ts"
 import { show } from "../parts/Dialog.ts"
 import { Menu, type MenuItem } from "../parts/Menu.ts"
 import { action, bar, copyable, empty, status } from "../parts/parts.ts"
-import { setFilter } from "../state/filter.ts"
+import { listAddress, setFilter } from "../state/filter.ts"
 import { areNodesLoaded, nodes, nodesReadAt, readNodes } from "../state/nodes.ts"
 import { done, failed } from "../state/notices.ts"
-import { addressOf, go } from "../state/router.ts"
+import { go } from "../state/router.ts"
 import { bars, portsInUse, stateOf } from "./servers/NodeStrip.ts"
 
 interface Host {
@@ -60,7 +60,7 @@ const itemsOf = (node: NodeDetail): ReadonlyArray<MenuItem> => [
   {
     text: "Show its servers",
     onChoose: () => {
-      go(addressOf.servers())
+      go(listAddress())
       setFilter({ node: node.id })
     }
   },

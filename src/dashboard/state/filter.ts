@@ -1,6 +1,7 @@
 /** Which servers the list shows, and in which order. The address of the page has it, so that it can be shared. */
 import { signal } from "@preact/signals"
 import type { ServerStatus } from "../api/types.ts"
+import { addressOf } from "./router.ts"
 import type { Row } from "./rows.ts"
 
 export const columns = [
@@ -59,10 +60,12 @@ export const queryOf = ({ descending, sort, ...words }: Filter): string => {
 export const isFiltered = ({ blueprint, node, q, status }: Filter): boolean =>
   q !== "" || status !== "" || blueprint !== "" || node !== ""
 
+/** The address of the list with its filter. */
+export const listAddress = (): string => addressOf.servers(queryOf(filter.value))
+
 export const setFilter = (change: Partial<Filter>): void => {
   filter.value = { ...filter.value, ...change }
-  const query = queryOf(filter.value)
-  history.replaceState(null, "", `/dashboard${query === "" ? "" : `?${query}`}`)
+  history.replaceState(null, "", listAddress())
 }
 
 export const clearFilter = (): void => setFilter({ q: "", status: "", blueprint: "", node: "" })

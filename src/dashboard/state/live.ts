@@ -28,6 +28,8 @@ let stream: OpenStream | undefined
 let cursor = 0
 /** Events up to here are history: the list has them. */
 let listed = 0
+/** Whether a stream has opened since {@link connect}. */
+let hasOpened = false
 let attempt = 0
 let retry: ReturnType<typeof setTimeout> | undefined
 let waiting: Array<ServerEvent> = []
@@ -126,9 +128,8 @@ const listAgain = async (reason: string): Promise<void> => {
     else later(() => void listAgain(reason))
     return
   }
-  const isFirst = listed === 0
   listed = loaded.cursor
-  cursor = isFirst ? Math.max(0, listed - HISTORY) : listed
+  cursor = hasOpened ? listed : Math.max(0, listed - HISTORY)
   open(reason)
 }
 
@@ -139,6 +140,7 @@ const open = (reason: string): void => {
   stream = openStream(`/api/events/ws?${query}`, `/api/events?${query}`, {
     onOpen: () => {
       attempt = 0
+      hasOpened = true
       connection.value = { state: "live", detail: reason }
     },
     onMessage: (text) => {
@@ -152,7 +154,7 @@ const open = (reason: string): void => {
 
 const onEnd = (ending: Ending, from: number): void => {
   if (ending.kind === "refused") ended(ending.detail)
-  else if (ending.kind === "broken") later(() => open(`Resumed after change ${cursor}`))
+  else if (ending.kind === "broken") later(resume)
   else if (from < listed) {
     // The history of the feed may be older than what the service keeps; the list is not.
     cursor = listed
@@ -160,10 +162,17 @@ const onEnd = (ending: Ending, from: number): void => {
   } else void listAgain("Changes were missed; the list was read again")
 }
 
+/** Resumes after the last change, never before the list: a service with a restored database may have other changes there. */
+const resume = (): void => {
+  if (!hasOpened) return void listAgain("Live")
+  cursor = Math.max(cursor, listed)
+  open(`Resumed after change ${cursor}`)
+}
+
 /** Begins with the list. */
 export const connect = (): void => {
   attempt = 0
-  listed = 0
+  hasOpened = false
   void listAgain("Live")
 }
 
@@ -173,15 +182,14 @@ export const reconnect = (): void => {
   if (retry === undefined) return
   clearTimeout(retry)
   retry = undefined
-  if (listed === 0) void listAgain("Live")
-  else open(`Resumed after change ${cursor}`)
+  resume()
 }
 
 /** Ends a connection on which requests get no response: browsers do not show that a WebSocket is dead. */
 export const suspectDead = (): void => {
   if (connection.value.state !== "live") return
   stream?.close()
-  later(() => open(`Resumed after change ${cursor}`))
+  later(resume)
 }
 
 export const disconnect = (): void => {

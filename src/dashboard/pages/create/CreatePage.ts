@@ -22,6 +22,7 @@ import {
 import { mebibytes } from "../../dom/format.ts"
 import { FieldInput } from "../../parts/fieldInput.ts"
 import { action, empty } from "../../parts/parts.ts"
+import { listAddress } from "../../state/filter.ts"
 import { nodes } from "../../state/nodes.ts"
 import { done } from "../../state/notices.ts"
 import { addressOf, follow, go } from "../../state/router.ts"
@@ -138,7 +139,7 @@ export const CreatePage = (): View => {
     {},
     div(
       { class: "page-head server-head" },
-      a({ class: "back", href: addressOf.servers(), onClick: follow }, "Servers"),
+      a({ class: "back", href: listAddress(), onClick: follow }, "Servers"),
       span({ class: "crumb", "aria-hidden": "true" }, "/"),
       h1({}, "New server")
     ),
@@ -214,7 +215,7 @@ export const CreatePage = (): View => {
             div(
               { class: "form-actions" },
               div({ class: "grow" }),
-              action({ text: "Cancel", class: "ghost", onClick: () => go(addressOf.servers()) }),
+              action({ text: "Cancel", class: "ghost", onClick: () => go(listAddress()) }),
               button(
                 {
                   type: "submit",

@@ -8,7 +8,8 @@ import { Dialog, openDialog, show } from "../../parts/Dialog.ts"
 import { Menu, type MenuItem } from "../../parts/Menu.ts"
 import { action } from "../../parts/parts.ts"
 import { act, type Power, power, remove } from "../../state/actions.ts"
-import { addressOf, go } from "../../state/router.ts"
+import { listAddress } from "../../state/filter.ts"
+import { go } from "../../state/router.ts"
 import { showUpgrade } from "./upgrade.ts"
 
 interface Choice {
@@ -85,7 +86,7 @@ const ConfirmDeletion = ({
         onClick: () => {
           onClose()
           void remove(server.id, isForced).then((ok) => {
-            if (ok) go(addressOf.servers())
+            if (ok) go(listAddress())
           })
         }
       })

@@ -7,6 +7,7 @@ import { dateTime, mebibytes } from "../../dom/format.ts"
 import { action, copyable, empty, status } from "../../parts/parts.ts"
 import { power } from "../../state/actions.ts"
 import { feed } from "../../state/feed.ts"
+import { listAddress } from "../../state/filter.ts"
 import { addressOf, follow, go, showTitle } from "../../state/router.ts"
 import { eventList } from "../EventsPage.ts"
 import { Changes } from "./Changes.ts"
@@ -162,7 +163,7 @@ export const ServerPage = ({ id, tab }: { readonly id: string; readonly tab: str
           "servers",
           failure.code === 404 ? "This server does not exist" : "The server cannot be shown",
           failure.code === 404 ? "It was deleted, or the address is wrong." : failure.detail,
-          action({ text: "Show all servers", onClick: () => go(addressOf.servers()) })
+          action({ text: "Show all servers", onClick: () => go(listAddress()) })
         )
   }
   return div(
@@ -172,7 +173,7 @@ export const ServerPage = ({ id, tab }: { readonly id: string; readonly tab: str
       a(
         {
           class: "back",
-          href: addressOf.servers(),
+          href: listAddress(),
           onClick: follow,
           "aria-label": "Back to the list of servers"
         },
