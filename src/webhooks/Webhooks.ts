@@ -75,7 +75,7 @@ export class Webhooks extends Context.Service<
       change: PatchWebhook
     ): Effect.Effect<Webhook, NotFound | InvalidRequest | Conflict | Unavailable>
     remove(id: WebhookId): Effect.Effect<void, NotFound | Conflict | Unavailable>
-    /** Sends a test message now. */
+    /** Sends a test message now, and records the attempt. */
     test(id: WebhookId): Effect.Effect<WebhookDelivery, NotFound | Unavailable>
     /** Delivers the events after `cursor` again. @error CursorExpired they are no longer retained */
     replay(id: WebhookId, cursor: number): Effect.Effect<Webhook, NotFound | CursorExpired | Unavailable>
@@ -245,7 +245,12 @@ export class Webhooks extends Context.Service<
               secrets === undefined
                 ? { at, duration_ms: 0, error: "its secret was sealed with another secret.key" }
                 : yield* send({ ...secrets, id: message_id, body })
-            return { message_id, cursor: null, server_id: null, topic: "test", ...attempt }
+            const delivery = { message_id, cursor: null, server_id: null, topic: "test", ...attempt }
+            // The message has been sent all the same.
+            yield* Effect.catch(store.write(repo.record(id, delivery)), ({ detail }) =>
+              Effect.logWarning(`the test of a webhook was not recorded: ${detail}`)
+            )
+            return delivery
           }),
           replay: Effect.fn("Webhooks.replay")(function* (id, cursor) {
             const { newest, oldest } = yield* journal.bounds

@@ -176,6 +176,8 @@ layer(service(allowed), options)("webhooks", (it) => {
         assert.notProperty(second, "error")
         const [last] = target.received().slice(-1)
         assert.isTrue(last !== undefined && isSigned(last, secret))
+        const { json: deliveries } = yield* expectStatus(api, 200, "GET", `/api/webhooks/${id}/deliveries`)
+        assert.deepStrictEqual(deliveries, [second, json])
       })
     )
 

@@ -1,4 +1,4 @@
-import { Context, Effect, Layer, type Option, Schema, Struct } from "effect"
+import { Context, Effect, Layer, Option, Schema, Struct } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { WebhookDelivery, WebhookId, WebhookSettings } from "../../domain/Webhook.ts"
 import { BooleanColumn, firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
@@ -53,6 +53,8 @@ export class WebhookRepo extends Context.Service<
     /** Adds or replaces a webhook. */
     put(record: WebhookRecord): Write<void>
     remove(id: WebhookId): Write<void>
+    /** Records an attempt beside the rounds, unless the webhook was deleted. */
+    record(id: WebhookId, delivery: WebhookDelivery): Write<void>
     /** Records a round of deliveries. */
     advance(id: WebhookId, progress: WebhookProgress): Write<void>
     /** The last attempts, newest first. */
@@ -64,6 +66,8 @@ export class WebhookRepo extends Context.Service<
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       let attempts = 0
+
+      const find = (id: WebhookId) => readOne(sql`SELECT * FROM webhooks WHERE id = ${id}`)
 
       const addDeliveries = Effect.fnUntraced(function* (
         webhook_id: WebhookId,
@@ -83,7 +87,7 @@ export class WebhookRepo extends Context.Service<
 
       return WebhookRepo.of({
         all: readAll(sql`SELECT * FROM webhooks ORDER BY created_at, id`),
-        find: (id) => readOne(sql`SELECT * FROM webhooks WHERE id = ${id}`),
+        find,
         put: Effect.fn("WebhookRepo.put")(function* (record) {
           const row = yield* encode(record)
           yield* sql`INSERT INTO webhooks ${sql.insert(row)} ON CONFLICT (id) DO UPDATE SET
@@ -92,6 +96,9 @@ export class WebhookRepo extends Context.Service<
             failing_since = excluded.failing_since, failure = excluded.failure`
         }),
         remove: (id) => Effect.asVoid(sql`DELETE FROM webhooks WHERE id = ${id}`),
+        record: Effect.fn("WebhookRepo.record")(function* (id, delivery) {
+          if (Option.isSome(yield* find(id))) yield* addDeliveries(id, [delivery])
+        }),
         advance: Effect.fn("WebhookRepo.advance")(function* (id, progress) {
           const { deliveries, failing_since, failure, from, is_parked, to } = progress
           const rows = yield* sql`UPDATE webhooks SET position = ${to}, is_parked = ${is_parked ? 1 : 0},
