@@ -11,10 +11,8 @@ import { elapsedMillis } from "../domain/elapsed.ts"
 import { ObserveEvery } from "../http/observations.ts"
 import { requestPath } from "../http/requestPath.ts"
 import { connectTimeoutClient } from "../net/connectTimeoutClient.ts"
+import { type Sampling, sampled } from "./sampler.ts"
 import { version } from "./version.ts"
-
-/** Traces that begin or continue here in a second; further requests are not traced. */
-const TRACES_PER_SECOND = 50
 
 /** Batches that are on their way to the collector; further ones are dropped. */
 const BATCHES = 4
@@ -33,27 +31,6 @@ const WARN_EVERY = 60_000
 
 /** Requests that a monitor or a daemon sends all the time. */
 const routine = /^\/(?:healthz|readyz|metrics|api\/nodes\/[^/]+\/internal\/heartbeat)$/
-
-/** Records requests, at most {@link TRACES_PER_SECOND}, and what they cause; no other work of this process. */
-const bounded = (tracer: Tracer.Tracer): Tracer.Tracer => {
-  let second = 0n
-  let begun = 0
-  const admits = (startTime: bigint): boolean => {
-    const now = startTime / 1_000_000_000n
-    if (now !== second) begun = 0
-    second = now
-    begun += 1
-    return begun <= TRACES_PER_SECOND
-  }
-  return Tracer.make({
-    span: (options) => {
-      const { kind, parent, sampled, startTime } = options
-      const isRecorded = sampled && (kind === "server" ? admits(startTime) : Option.isSome(parent))
-      return tracer.span({ ...options, sampled: isRecorded })
-    },
-    context: tracer.context
-  })
-}
 
 /** Answers a batch in place of the collector, so that batches never wait for each other. */
 const drop = (request: HttpClientRequest.HttpClientRequest) =>
@@ -106,7 +83,7 @@ const headersOf = (text: string): Record<string, string> =>
 
 const decoded = Option.liftThrowable(decodeURIComponent)
 
-export interface TelemetryOptions {
+export interface TelemetryOptions extends Sampling {
   /** Address of the collector; empty: nothing is recorded. */
   readonly otlpEndpoint: string
   readonly otlpHeaders: Redacted.Redacted<string>
@@ -118,7 +95,7 @@ export interface TelemetryOptions {
  */
 export const TelemetryLayer = (
   serviceName: "muster" | "muster-node",
-  { otlpEndpoint, otlpHeaders }: TelemetryOptions
+  { otlpEndpoint, otlpHeaders, ...sampling }: TelemetryOptions
 ): Layer.Layer<never> => {
   if (otlpEndpoint === "") {
     return Layer.merge(
@@ -133,7 +110,10 @@ export const TelemetryLayer = (
     shutdownTimeout: SHUTDOWN_TIMEOUT
   })
   return Layer.mergeAll(
-    Layer.effect(Tracer.Tracer, Effect.map(OtlpTracer.make(target("traces")), bounded)),
+    Layer.effect(
+      Tracer.Tracer,
+      Effect.map(OtlpTracer.make(target("traces")), (tracer) => sampled(tracer, sampling))
+    ),
     Layer.effectDiscard(OtlpMetrics.make({ ...target("metrics"), exportInterval: METRICS_EVERY })),
     Layer.succeed(ObserveEvery, METRICS_EVERY),
     Layer.succeed(HttpMiddleware.TracerDisabledWhen, ({ url }) => routine.test(requestPath(url))),

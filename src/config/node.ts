@@ -142,7 +142,9 @@ export const nodeSettings = {
   logFormat: settings.logFormat,
   logLevel: settings.logLevel,
   otlpEndpoint: settings.otlpEndpoint,
-  otlpHeaders: settings.otlpHeaders
+  otlpHeaders: settings.otlpHeaders,
+  tracesSampler: settings.tracesSampler,
+  tracesRatio: settings.tracesRatio
 } as const
 
 type Secret = "key" | "metricsKey" | "otlpHeaders"

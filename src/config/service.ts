@@ -350,6 +350,26 @@ export const settings = {
     "Headers of the requests to the collector, such as a key: `name=value`, comma-separated.",
     text
   ),
+  tracesSampler: setting(
+    "OTEL_TRACES_SAMPLER",
+    "",
+    "Which requests have a trace. Unset: 50 a second. Set a standard sampler to choose otherwise: with `parentbased_`, the `traceparent` of the caller decides, if there is one.",
+    oneOf(
+      "",
+      "always_on",
+      "always_off",
+      "traceidratio",
+      "parentbased_always_on",
+      "parentbased_always_off",
+      "parentbased_traceidratio"
+    )
+  ),
+  tracesRatio: setting(
+    "OTEL_TRACES_SAMPLER_ARG",
+    "1",
+    "The part of all traces that `traceidratio` records. Set it with that sampler.",
+    number(0, 1)
+  ),
   logFormat: setting(
     "MUSTER_LOG_FORMAT",
     "pretty",

@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Layer, Redacted, Tracer } from "effect"
+import { Context, Effect, Fiber, Layer, Option, Redacted, Tracer } from "effect"
 import { HttpClient, HttpClientResponse } from "effect/http"
+import { type Sampling, sampled } from "../../src/app/sampler.ts"
 import { TelemetryLayer } from "../../src/app/telemetry.ts"
 import { atPlace, continueTrace, openSpan, tracePlace, traceparent } from "../../src/work/trace.ts"
 
@@ -57,6 +58,57 @@ describe("docs/operations.md, traces", () => {
     })
   )
 
+  it("OTEL_TRACES_SAMPLER chooses the requests that are recorded; by default 50 a second", () => {
+    const external = (isSampled: boolean, traceId = TRACE) =>
+      Option.some(Tracer.externalSpan({ spanId: "b7ad6b7169203331", traceId, sampled: isSampled }))
+    type Parent = ReturnType<typeof external> | Option.Option<never>
+    /** Returns how many of 100 requests of one second are recorded. */
+    const recorded = (tracesSampler: Sampling["tracesSampler"], parent: Parent, tracesRatio = 1) => {
+      const tracer = sampled(Tracer.nativeTracer, { tracesSampler, tracesRatio })
+      return Array.from({ length: 100 }, (_, index) =>
+        tracer.span({
+          name: "request",
+          kind: "server",
+          parent,
+          annotations: Context.empty(),
+          links: [],
+          startTime: BigInt(index),
+          root: Option.isNone(parent),
+          sampled: Option.isNone(parent) || parent.value.sampled
+        })
+      ).filter((one) => one.sampled).length
+    }
+    const none = Option.none()
+    assert.deepStrictEqual(
+      [none, external(true), external(false)].map((parent) => recorded("", parent)),
+      [50, 50, 0]
+    )
+    assert.deepStrictEqual(
+      [none, external(true), external(false)].map((parent) => recorded("always_on", parent)),
+      [100, 100, 100]
+    )
+    assert.deepStrictEqual(
+      [none, external(true), external(false)].map((parent) => recorded("parentbased_always_on", parent)),
+      [100, 100, 0]
+    )
+    assert.deepStrictEqual(
+      [none, external(true)].map((parent) => recorded("always_off", parent)),
+      [0, 0]
+    )
+    assert.strictEqual(recorded("parentbased_always_off", external(true)), 100)
+    // By the end of the id of the trace, so that all processes decide the same.
+    const low = external(true, `${"f".repeat(16)}${"0".repeat(15)}1`)
+    const high = external(true, `${"0".repeat(16)}${"f".repeat(16)}`)
+    assert.deepStrictEqual(
+      [low, high].map((parent) => recorded("traceidratio", parent, 0.5)),
+      [100, 0]
+    )
+    assert.strictEqual(recorded("parentbased_traceidratio", high, 0.5), 100)
+    assert.strictEqual(recorded("traceidratio", none, 0), 0)
+    const half = recorded("traceidratio", none, 0.5)
+    assert.isTrue(half > 10 && half < 90, `${half} of 100`)
+  })
+
   it.effect("without a collector no span is made, and no request has a trace", () =>
     Effect.gen(function* () {
       const { ended, tracer } = recording()
@@ -64,7 +116,12 @@ describe("docs/operations.md, traces", () => {
         assert.deepStrictEqual(Object.keys(request.headers), [])
         return Effect.succeed(HttpClientResponse.fromWeb(request, new Response("")))
       })
-      const none = TelemetryLayer("muster", { otlpEndpoint: "", otlpHeaders: Redacted.make("") })
+      const none = TelemetryLayer("muster", {
+        otlpEndpoint: "",
+        otlpHeaders: Redacted.make(""),
+        tracesSampler: "",
+        tracesRatio: 1
+      })
       yield* client
         .get("http://127.0.0.1/")
         .pipe(
