@@ -105,7 +105,7 @@ const WritesLayer = Layer.succeed(
 const OpenApiRoute = (version: string) =>
   HttpRouter.use(
     Effect.fnUntraced(function* (router) {
-      const document = new TextEncoder().encode(JSON.stringify(openApiDocument(version)))
+      const document = () => new TextEncoder().encode(JSON.stringify(openApiDocument(version)))
       yield* router.add("GET", "/openapi.json", yield* makeCompressed(document, "application/json"))
     })
   )

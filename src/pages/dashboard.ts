@@ -68,10 +68,13 @@ export const DashboardRoutes = (title: string) =>
           const files = yield* readDashboardFiles
           const { html, importMapHash } = documentOf(title, files)
           const bodies = yield* Effect.forEach(files, ({ body, contentType, hash, name }) =>
-            Effect.map(makeCompressed(body, contentType), (send) => [name, { hash, send }] as const)
+            Effect.map(
+              makeCompressed(() => body, contentType),
+              (send) => [name, { hash, send }] as const
+            )
           )
           return {
-            document: yield* makeCompressed(encoder.encode(html), HTML),
+            document: yield* makeCompressed(() => encoder.encode(html), HTML),
             headers: pageHeaders(policyFor(importMapHash)),
             files: new Map(bodies)
           }

@@ -82,13 +82,14 @@ export const acceptedEncoding = (header: string): "br" | "gzip" | "identity" => 
   return accepted.has("br") ? "br" : accepted.has("gzip") ? "gzip" : "identity"
 }
 
-/** Makes a handler that returns a body in the best encoding of the client; the first use compresses it. */
-export const makeCompressed = Effect.fnUntraced(function* (body: Uint8Array, contentType: string) {
-  const bodies = yield* Effect.cached(encodings(body))
+/** Makes a handler that returns a body in the best encoding of the client; the first use makes and compresses it. */
+export const makeCompressed = Effect.fnUntraced(function* (make: () => Uint8Array, contentType: string) {
+  const made = yield* Effect.cached(Effect.sync(make))
+  const bodies = yield* Effect.cached(Effect.flatMap(made, encodings))
   return Effect.gen(function* () {
     const { headers } = yield* HttpServerRequest.HttpServerRequest
     const encoding = acceptedEncoding(headers["accept-encoding"] ?? "")
-    return HttpServerResponse.uint8Array(encoding === "identity" ? body : (yield* bodies)[encoding], {
+    return HttpServerResponse.uint8Array(encoding === "identity" ? yield* made : (yield* bodies)[encoding], {
       contentType,
       headers: {
         vary: "Accept-Encoding",
@@ -112,10 +113,10 @@ export const DocsRoutes = (title: string) =>
       const script = new TextEncoder().encode(`${yield* scalar}${start}`)
       const hash = createHash("sha256").update(script).digest("base64url").slice(0, 16)
       const html = yield* makeCompressed(
-        new TextEncoder().encode(reference(title, `${SCRIPT}?${hash}`)),
+        () => new TextEncoder().encode(reference(title, `${SCRIPT}?${hash}`)),
         HTML
       )
-      const compressed = yield* makeCompressed(script, "text/javascript; charset=utf-8")
+      const compressed = yield* makeCompressed(() => script, "text/javascript; charset=utf-8")
       yield* router.add("GET", "/docs", Effect.map(html, HttpServerResponse.setHeaders(pageHeaders(POLICY))))
       yield* router.add("GET", FAVICON, HttpServerResponse.text(favicon, { contentType: "image/svg+xml" }))
       yield* router.add(
