@@ -157,6 +157,13 @@ export class Unavailable extends ApiError<Unavailable>()("Unavailable", 503, "Tr
       hint: "Nothing was changed; try again shortly."
     })
   }
+  /** Another transaction held a lock for longer than a write waits. */
+  static storeLocked() {
+    return new Unavailable({
+      detail: "the database is locked: another session has held a lock for too long",
+      hint: "Nothing was changed; try again shortly. If it persists, end the other session: see docs/database.md."
+    })
+  }
   /** The record says that the removal has begun; the garbage collector completes it. */
   static removalBegun() {
     return new Unavailable({

@@ -22,8 +22,8 @@ import { ServerLifecycle } from "../records/ServerLifecycle.ts"
 import { type Facts, isHeldUp, onFailure, serverStep } from "./rolloutRules.ts"
 
 /** Whether the database could not be written, so that the write is repeated. */
-const isOfDatabase = (error: Unavailable) =>
-  error instanceof DatabaseFull || error.detail === Unavailable.store().detail
+const isOfDatabase = ({ detail }: Unavailable) =>
+  [DatabaseFull.of(), Unavailable.store(), Unavailable.storeLocked()].some((other) => other.detail === detail)
 
 export const makeRolloutServers = Effect.fnUntraced(function* (options: {
   /** How long a server may wait for its node before it has failed. */

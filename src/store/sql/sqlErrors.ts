@@ -85,6 +85,16 @@ export const isAborted = (error: SqlError.SqlError): boolean => sqlState(error) 
 /** The operation of errors of statements that were not tried: the log has the reason. */
 export const NOT_TRIED = "not tried"
 
+/** Returns the response to a caller whose statement failed because of the database; nothing was changed. */
+export const unavailableOf = (error: SqlError.SqlError | undefined): Unavailable =>
+  error === undefined
+    ? Unavailable.store()
+    : isDiskFull(error)
+      ? DatabaseFull.of()
+      : isContention(error)
+        ? Unavailable.storeLocked()
+        : Unavailable.store()
+
 /** Removes {@link SqlError} from the type: `Unavailable` if the database is the cause, else a defect. */
 export const absorbSqlErrors = <A, E, R>(
   self: Effect.Effect<A, E, R>
@@ -93,10 +103,11 @@ export const absorbSqlErrors = <A, E, R>(
     // TypeScript does not narrow a type parameter in the other branch of a guard.
     if (!SqlError.isSqlError(error)) return Effect.fail(error as Exclude<E, SqlError.SqlError>)
     if (!isDatabaseAway(error)) return Effect.die(error)
+    const unavailable = unavailableOf(error)
     return Effect.andThen(
       error.reason.operation === NOT_TRIED
         ? Effect.void
-        : Effect.logError(`the database cannot be reached: ${error.message}`),
-      Effect.fail(isDiskFull(error) ? DatabaseFull.of() : Unavailable.store())
+        : Effect.logError(`${unavailable.detail}: ${error.message}`),
+      Effect.fail(unavailable)
     )
   })

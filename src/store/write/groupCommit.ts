@@ -5,7 +5,14 @@ import { Unavailable } from "../../domain/errors.ts"
 import { storeCommits, storeMutations } from "../../domain/metrics.ts"
 import { type DatabaseDisk, MayUseReserve } from "../disk/DatabaseDisk.ts"
 import type { Backend } from "../sql/Backend.ts"
-import { isContention, isDiskFull, isLostConnection, isRefused, sqlErrorIn } from "../sql/sqlErrors.ts"
+import {
+  isContention,
+  isDiskFull,
+  isLostConnection,
+  isRefused,
+  sqlErrorIn,
+  unavailableOf
+} from "../sql/sqlErrors.ts"
 import { type Answered, type Job, type Mutation, makeKind, mistakesAsDefects } from "./job.ts"
 import { Transaction } from "./Transaction.ts"
 import { type Entries, makeWriteTransaction, type TransactionResult } from "./writeTransaction.ts"
@@ -68,7 +75,7 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
     yield* logLost(cause, backend.isAway())
     yield* isRefused(cause)
       ? Effect.forEach(jobs, (job) => job.reject(mistakesAsDefects(cause)), { discard: true })
-      : rejectWith(jobs, Unavailable.store())
+      : rejectWith(jobs, unavailableOf(error))
   })
 
   /** In the one total order: earlier commits of other processes come first. */

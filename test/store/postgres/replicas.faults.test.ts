@@ -244,6 +244,7 @@ describe("design: replicas are equal", () => {
               yield* frozen.query(`SELECT pg_advisory_xact_lock(${advisoryLocks.writing})`, [], false)
               const refused = yield* Effect.flip(replica.store.write(append("a")))
               assert.strictEqual(refused.code, "503")
+              assert.match(refused.detail, /^the database is locked: another session/)
               assert.match(messages.join(), /lock timeout \(55P03\)/)
               yield* until(
                 "writes succeed again",
