@@ -19,6 +19,10 @@ const upToHeadEnd = (bytes: Buffer<ArrayBuffer>): Buffer<ArrayBuffer> => {
   return end === -1 ? bytes : bytes.subarray(0, end + HEAD_END.length)
 }
 
+/** Whether bytes after the head of a request only belong to its body: no other request begins in them. */
+const isBody = (bytes: Buffer, request: IncomingMessage | undefined): boolean =>
+  request?.complete === false && bytes.length <= Number(request.headers["content-length"])
+
 /** A queue of work: each turn of the event loop does one piece, so that other requests are not delayed. */
 const makeTurns = () => {
   const waiting = new Set<() => void>()
@@ -98,7 +102,7 @@ const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
         blocked = true
         return
       }
-      if (begun) {
+      if (begun && !isBody(rest, newest)) {
         hold()
         return turns.add(takeTurn)
       }

@@ -80,6 +80,30 @@ describe("pipelining: requests in progress are bounded per connection", () => {
     }).pipe(Effect.scoped)
   )
 
+  it.live("the body of a request is read in the turn of its head, unless another request follows", () =>
+    Effect.gen(function* () {
+      const bodies: Array<string> = []
+      const server = yield* listening((request, response) => {
+        let when = "at once"
+        setImmediate(() => {
+          when = "later"
+        })
+        textOf(request).then((body) => {
+          bodies.push(`${body} ${when}`)
+          response.end()
+        })
+      })
+      const socket = yield* connected(server)
+      const post = (body: string) =>
+        `POST / HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n${body}`
+      socket.write(post("alone"))
+      yield* Effect.promise(() => once(socket, "data"))
+      socket.end(`${post("first")}${post("second")}`)
+      yield* received(socket)
+      assert.deepStrictEqual(bodies, ["alone at once", "first later", "second at once"])
+    }).pipe(Effect.scoped)
+  )
+
   it.live("responses that the client does not read are not buffered", () =>
     Effect.gen(function* () {
       const SIZE = 4 * 1024 * 1024
