@@ -4,6 +4,7 @@ import { pathToFileURL } from "node:url"
 import { brotliCompress, constants, gzip } from "node:zlib"
 import { Effect, Schema } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { acceptedEncodings } from "../api/conditional.ts"
 import { FAVICON, favicon, HTML, page, pageHeaders, policyOf } from "./html.ts"
 
 /** The document that the page describes. */
@@ -72,13 +73,7 @@ const encodings = Effect.fnUntraced(function* (body: Uint8Array) {
 
 /** Returns the best encoding that `Accept-Encoding` allows (RFC 9110, section 12.5.3). */
 export const acceptedEncoding = (header: string): "br" | "gzip" | "identity" => {
-  const refused = /;\s*q=0(?:\.0{0,3})?\s*$/
-  const accepted = new Set(
-    header
-      .split(",")
-      .filter((item) => !refused.test(item))
-      .map((item) => item.replace(/;.*$/s, "").trim().toLowerCase())
-  )
+  const accepted = acceptedEncodings(header)
   return accepted.has("br") ? "br" : accepted.has("gzip") ? "gzip" : "identity"
 }
 

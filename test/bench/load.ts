@@ -10,6 +10,8 @@ export interface LoadOptions {
   readonly url: string
   readonly connections: number
   readonly key?: string
+  /** Headers of every request. */
+  readonly headers?: Readonly<Record<string, string>>
   /** Returns request number `n`, counted from 0. */
   readonly request: (n: number) => { readonly method: string; readonly path: string; readonly body?: string }
   /** Stops after this number of requests, or before the next one after this many milliseconds. */
@@ -61,7 +63,7 @@ class Reader {
       this.#left = Number(length) - (seen.length - end - headEnd.length)
       return this.#left <= 0
     }
-    if (this.status === 204) return true
+    if (this.status === 204 || this.status === 304) return true
     this.#chunked = true
     return this.#endOfChunks(seen.subarray(end + headEnd.length))
   }
@@ -80,7 +82,12 @@ const percentile = (sorted: ReadonlyArray<number>, share: number): number =>
 export const load = (options: LoadOptions): Effect.Effect<LoadResult, BenchFailed> =>
   Effect.callback((resume) => {
     const { hostname, port } = new URL(options.url)
-    const authorization = options.key === undefined ? "" : `Authorization: Bearer ${options.key}\r\n`
+    const headers = Object.entries({
+      ...(options.key === undefined ? {} : { authorization: `Bearer ${options.key}` }),
+      ...options.headers
+    })
+      .map(([name, value]) => `${name}: ${value}\r\n`)
+      .join("")
     const limit = options.requests ?? Number.POSITIVE_INFINITY
     const latencies: Array<number> = []
     const sockets: Array<Socket> = []
@@ -120,7 +127,7 @@ export const load = (options: LoadOptions): Effect.Effect<LoadResult, BenchFaile
           body === undefined
             ? "\r\n"
             : `Content-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
-        socket.write(`${method} ${path} HTTP/1.1\r\nHost: ${hostname}:${port}\r\n${authorization}${content}`)
+        socket.write(`${method} ${path} HTTP/1.1\r\nHost: ${hostname}:${port}\r\n${headers}${content}`)
       }
       socket.setNoDelay(true)
       socket.on("data", (chunk: Buffer) => {

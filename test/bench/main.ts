@@ -10,6 +10,7 @@ import { distinct } from "./distinct.ts"
 import { events } from "./events.ts"
 import { BenchFailed } from "./harness.ts"
 import { idle } from "./idle.ts"
+import { lists } from "./lists.ts"
 import { overlay } from "./overlay.ts"
 import { pipelining } from "./pipelining.ts"
 import { placement } from "./placement.ts"
@@ -21,6 +22,7 @@ const benches: Record<string, Effect.Effect<void, { readonly message: string }>>
   pipelining,
   placement,
   reads,
+  lists,
   events,
   creates,
   start,

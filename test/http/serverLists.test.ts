@@ -269,6 +269,27 @@ layer(service, options)("lists of servers", (it) => {
     )
   })
 
+  describe("life.md, Reading: compression", () => {
+    it.effect("the list of all servers has the same bytes and the same ETag in gzip", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const ids = yield* Effect.all(Array.from({ length: 3 }, () => installed(api, "kept")))
+        const path = "/api/servers?include=status,limits,software,labels,name,ports,definition"
+        const read = (encoding: string) =>
+          api.request("GET", path, { headers: { "accept-encoding": encoding } })
+        const [whole, gzip] = [yield* read("identity"), yield* read("br, gzip")]
+        assert.strictEqual(gzip.text, whole.text)
+        const headers = ({ headers }: typeof whole) =>
+          ["content-encoding", "vary", "etag"].map((name) => headers.get(name))
+        const etag = whole.headers.get("etag")
+        assert.deepStrictEqual(headers(whole), [null, "Accept-Encoding, Accept", etag])
+        assert.deepStrictEqual(headers(gzip), ["gzip", "Accept-Encoding, Accept", etag])
+        assert.isBelow(Number(gzip.headers.get("content-length")), whole.text.length)
+        for (const id of ids) yield* removed(id)
+      })
+    )
+  })
+
   describe("life.md, Reading: wait", () => {
     it.effect("wait returns once the server is in the state", () =>
       Effect.gen(function* () {

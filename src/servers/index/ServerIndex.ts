@@ -17,8 +17,8 @@ import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
-import { type ListRequest, ServerTable, withStats } from "./ServerTable.ts"
-import type { Encoded } from "./SummaryCache.ts"
+import { type Encoded, withStats } from "./Encoded.ts"
+import { type ListRequest, ServerTable } from "./ServerTable.ts"
 import { type Include, type ListedServer, plain, showsDefinition } from "./summary.ts"
 
 /** Servers that are compared with today's definitions between two turns of other work. */
@@ -232,7 +232,11 @@ export class ServerIndex extends Context.Service<
       const find = (id: ServerId) => Effect.sync(() => Option.fromUndefinedOr(table.get(id)))
 
       return ServerIndex.of({
-        list: (include) => Effect.map(compare(include), () => readOf(table.list(include))),
+        list: (include) =>
+          Effect.map(compare(include), () => {
+            const { body, etag, gzip } = table.list(include)
+            return { body, etag, cursor, ...(gzip === undefined ? {} : { gzip }) }
+          }),
         select: (request, include = plain) =>
           Effect.map(compare(include, request), () => {
             const selection = table.select(request)

@@ -2,10 +2,12 @@ import type { Today } from "../../blueprints/today.ts"
 import { revisionOf } from "../../domain/definitionChanges.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { admits, type RestrictedServer, type Restriction } from "../../domain/KeyLimits.ts"
-import type { Server, ServerRecord, ServerStats, StatsById } from "../../domain/Server.ts"
+import type { Server, ServerRecord } from "../../domain/Server.ts"
 import { ServerStatus } from "../../domain/ServerStatus.ts"
+import { arrayOf, Encoded, EncodedChunk, EncodedList } from "./Encoded.ts"
 import { everyServer, matches, type ServerFilter } from "./ServerFilter.ts"
-import { Encoded, SummaryCache, type Variant } from "./SummaryCache.ts"
+import { type Chunk, type Place, ServerOrder } from "./ServerOrder.ts"
+import { SummaryCache, type Variant } from "./SummaryCache.ts"
 import {
   encodeSummary,
   type Include,
@@ -18,51 +20,8 @@ import {
 } from "./summary.ts"
 
 const encoder = new TextEncoder()
-const [open, comma, close] = [0x5b, 0x2c, 0x5d]
 /** Deleted servers that are kept: their places for a caller that pages on from one, their summaries for events. */
 const MAX_DELETED = 10_000
-
-/** JSON array of encoded values. */
-const arrayOf = (pieces: ReadonlyArray<Uint8Array>): Uint8Array => {
-  const size = pieces.reduce((sum, piece) => sum + piece.length, 2 + Math.max(0, pieces.length - 1))
-  const list = new Uint8Array(size)
-  list[0] = open
-  let at = 1
-  for (const piece of pieces) {
-    if (at > 1) list[at++] = comma
-    list.set(piece, at)
-    at += piece.length
-  }
-  list[at] = close
-  return list
-}
-
-/** Adds a field to an encoded object that has others. */
-const withField = (object: Uint8Array, name: string, value: unknown): Uint8Array => {
-  const field = encoder.encode(`,${JSON.stringify(name)}:${JSON.stringify(value)}}`)
-  const joined = new Uint8Array(object.length - 1 + field.length)
-  joined.set(object.subarray(0, -1))
-  joined.set(field, object.length - 1)
-  return joined
-}
-
-/** JSON array of encoded summaries with the figures of each. */
-export const withStats = (
-  ids: ReadonlyArray<ServerId>,
-  pieces: ReadonlyArray<Uint8Array>,
-  stats: StatsById
-): Encoded =>
-  new Encoded(arrayOf(pieces.map((piece, at) => withField(piece, "stats", stats[ids[at] ?? ""] ?? null))))
-
-/** An encoded summary with figures. */
-export const withOneStats = (piece: Uint8Array, stats: ServerStats | null): Encoded =>
-  new Encoded(withField(piece, "stats", stats))
-
-/** The place of a server in lists. */
-type Place = Pick<ServerRecord, "id" | "created_at">
-
-const isBefore = (one: Place, other: Place): boolean =>
-  one.created_at < other.created_at || (one.created_at === other.created_at && one.id < other.id)
 
 /** The servers that a caller asks for, in the order of their creation. */
 export interface ListRequest {
@@ -90,10 +49,9 @@ export class ServerTable {
   readonly #names = new Map<NodeId, string>()
   readonly #counts = new Map<ServerStatus, number>(ServerStatus.literals.map((status) => [status, 0]))
   readonly #nameOf: (node_id: NodeId) => string
-  readonly #sorted: Array<Place> = []
+  readonly #order = new ServerOrder()
   readonly #deleted = new Map<string, Place & RestrictedServer & { readonly summary: Server }>()
   readonly #cache = new SummaryCache()
-  #ids: ReadonlyArray<ServerId> | undefined
   #today: Today | undefined
 
   /** @param nameOf display name of a node */
@@ -105,7 +63,7 @@ export class ServerTable {
   compareWith(today: Today): void {
     if (this.#today === today) return
     this.#today = today
-    this.#cache.forget(this.ids, showsDefinition)
+    this.#forget(this.ids, showsDefinition)
   }
 
   get counts(): ReadonlyMap<ServerStatus, number> {
@@ -113,8 +71,7 @@ export class ServerTable {
   }
 
   get ids(): ReadonlyArray<ServerId> {
-    this.#ids ??= this.#sorted.map(({ id }) => id)
-    return this.#ids
+    return this.#order.ids
   }
 
   get(id: ServerId): ListedServer | undefined {
@@ -140,10 +97,14 @@ export class ServerTable {
 
   /** Adds a record; one that is there is replaced. */
   add(record: ListedServer): void {
-    this.remove(record.id)
+    const before = this.#records.get(record.id)
+    if (before !== undefined) this.#detach(before)
     this.#records.set(record.id, record)
     this.#deleted.delete(record.id)
-    this.#sorted.splice(this.#position(record), 0, { id: record.id, created_at: record.created_at })
+    if (before?.created_at !== record.created_at) {
+      if (before !== undefined) this.#order.remove(before)
+      this.#order.add(record)
+    }
     const onNode = this.#nodes.get(record.node_id)
     if (onNode === undefined) {
       this.#nodes.set(record.node_id, new Set([record.id]))
@@ -152,8 +113,7 @@ export class ServerTable {
       onNode.add(record.id)
     }
     this.#count(record.status, 1)
-    this.#ids = undefined
-    this.#cache.forget([record.id])
+    this.#forget([record.id])
   }
 
   /** Changes a record's fields that few summaries show. */
@@ -182,25 +142,18 @@ export class ServerTable {
           : change.restart !== undefined
             ? "restart"
             : "other"
-    this.#cache.forget([id], (include) => shows(include, shown))
+    this.#forget([id], (include) => shows(include, shown))
   }
 
   remove(id: ServerId): void {
     const record = this.#records.get(id)
     if (record === undefined) return
-    const { blueprint_id, created_at, labels, node_id, status } = record
+    const { blueprint_id, created_at, labels } = record
     const summary = this.#summaryOf(record)
+    this.#forget([id])
     this.#records.delete(id)
-    this.#sorted.splice(this.#position(record), 1)
-    const onNode = this.#nodes.get(node_id)
-    onNode?.delete(id)
-    if (onNode?.size === 0) {
-      this.#nodes.delete(node_id)
-      this.#names.delete(node_id)
-    }
-    this.#count(status, -1)
-    this.#ids = undefined
-    this.#cache.forget([id])
+    this.#order.remove(record)
+    this.#detach(record)
     this.#deleted.set(id, { id, blueprint_id, created_at, summary, labels })
     const oldest = this.#deleted.keys().next()
     if (this.#deleted.size > MAX_DELETED && oldest.done !== true) this.#deleted.delete(oldest.value)
@@ -211,7 +164,7 @@ export class ServerTable {
     const name = this.#nameOf(node_id)
     if (!this.#names.has(node_id) || this.#names.get(node_id) === name) return
     this.#names.set(node_id, name)
-    this.#cache.forget(this.#nodes.get(node_id) ?? [])
+    this.#forget(this.#nodes.get(node_id) ?? new Set())
   }
 
   /** JSON of one summary. */
@@ -232,18 +185,20 @@ export class ServerTable {
   }
 
   /** JSON array of all summaries. */
-  list(include: Include): Encoded {
+  list(include: Include): EncodedList {
     const variant = this.#cache.of(include)
-    variant.list ??= this.#array(variant, this.records)
+    variant.list ??= new EncodedList(this.#order.chunks.map((chunk) => this.#chunk(variant, chunk)))
     return variant.list
   }
 
   /** Returns the servers of a request, by default of the whole list, whose summaries are not encoded. */
   missing(include: Include, request?: ListRequest): ReadonlyArray<ServerId> {
-    const { list, pieces } = this.#cache.of(include)
-    if (request === undefined && list !== undefined) return []
-    const ids = request === undefined ? this.ids : (this.select(request)?.records ?? []).map(({ id }) => id)
-    return ids.filter((id) => !pieces.has(id))
+    const { chunks, pieces } = this.#cache.of(include)
+    const places =
+      request === undefined
+        ? this.#order.chunks.filter((chunk) => !chunks.has(chunk)).flat()
+        : (this.select(request)?.records ?? [])
+    return places.flatMap(({ id }) => (pieces.has(id) ? [] : [id]))
   }
 
   /** Encodes the summaries of some servers as they are now. */
@@ -253,7 +208,7 @@ export class ServerTable {
 
   /** JSON array of some summaries. */
   encode(records: ReadonlyArray<ListedServer>, include: Include): Encoded {
-    return this.#array(this.#cache.of(include), records)
+    return new Encoded(arrayOf(this.pieces(records, include)))
   }
 
   /** JSON of each of some summaries. */
@@ -267,18 +222,15 @@ export class ServerTable {
     const place = after === undefined ? undefined : (this.#records.get(after) ?? this.#deleted.get(after))
     if (after !== undefined && (place === undefined || !admits(filter.within, place))) return undefined
     const records: Array<ListedServer> = []
-    for (let at = place === undefined ? 0 : this.#positionAfter(place); at < this.#sorted.length; at++) {
-      const { id } = this.#sorted[at] ?? {}
-      const record = id === undefined ? undefined : this.#records.get(id)
-      if (record === undefined || !matches(filter, record)) continue
-      if (records.length === limit) return { records, next: records.at(-1)?.id }
-      records.push(record)
+    for (const chunk of place === undefined ? this.#order.chunks : this.#order.after(place)) {
+      for (const { id } of chunk) {
+        const record = this.#records.get(id)
+        if (record === undefined || !matches(filter, record)) continue
+        if (records.length === limit) return { records, next: records.at(-1)?.id }
+        records.push(record)
+      }
     }
     return { records, next: undefined }
-  }
-
-  #array(variant: Variant, records: ReadonlyArray<ListedServer>): Encoded {
-    return new Encoded(arrayOf(records.map((record) => this.#piece(variant, record).body)))
   }
 
   #summaryOf(record: ServerRecord): Server {
@@ -304,6 +256,39 @@ export class ServerTable {
     return piece
   }
 
+  #chunk(variant: Variant, chunk: Chunk): EncodedChunk {
+    const known = variant.chunks.get(chunk)
+    if (known !== undefined) return known
+    const encoded = new EncodedChunk(
+      this.#pick(chunk.map(({ id }) => id)).map((record) => this.#piece(variant, record).body)
+    )
+    variant.chunks.set(chunk, encoded)
+    return encoded
+  }
+
+  readonly #chunkOf = (id: ServerId): Chunk | undefined => {
+    const record = this.#records.get(id)
+    return record === undefined ? undefined : this.#order.chunkOf(record)
+  }
+
+  #forget(
+    ids: ReadonlyArray<ServerId> | ReadonlySet<ServerId>,
+    isShown?: (include: Include) => boolean
+  ): void {
+    this.#cache.forget(ids, this.#chunkOf, isShown)
+  }
+
+  /** Takes a record out of its node and the counts. */
+  #detach({ id, node_id, status }: ServerRecord): void {
+    const onNode = this.#nodes.get(node_id)
+    onNode?.delete(id)
+    if (onNode?.size === 0) {
+      this.#nodes.delete(node_id)
+      this.#names.delete(node_id)
+    }
+    this.#count(status, -1)
+  }
+
   #pick(ids: Iterable<ServerId>): ReadonlyArray<ListedServer> {
     const records: Array<ListedServer> = []
     for (const id of ids) {
@@ -315,25 +300,5 @@ export class ServerTable {
 
   #count(status: ServerStatus, by: number): void {
     this.#counts.set(status, (this.#counts.get(status) ?? 0) + by)
-  }
-
-  #positionAfter(place: Place): number {
-    const at = this.#position(place)
-    return this.#sorted[at]?.id === place.id ? at + 1 : at
-  }
-
-  /** Returns the index of the first server that is not before `place`; new servers are nearly always the last. */
-  #position(place: Place): number {
-    let low = 0
-    let high = this.#sorted.length
-    const last = this.#sorted[high - 1]
-    if (last === undefined || isBefore(last, place)) return high
-    while (low < high) {
-      const middle = (low + high) >> 1
-      const other = this.#sorted[middle]
-      if (other !== undefined && isBefore(other, place)) low = middle + 1
-      else high = middle
-    }
-    return low
   }
 }

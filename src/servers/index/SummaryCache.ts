@@ -1,27 +1,15 @@
-import { etagOf } from "../../api/conditional.ts"
 import type { ServerId } from "../../domain/Id.ts"
+import type { Encoded, EncodedChunk, EncodedList } from "./Encoded.ts"
+import type { Chunk } from "./ServerOrder.ts"
 import type { Include } from "./summary.ts"
-
-/** A response body with its weak `ETag`, which is made on first use. */
-export class Encoded {
-  readonly body: Uint8Array
-  #etag: string | undefined
-
-  constructor(body: Uint8Array) {
-    this.body = body
-  }
-
-  get etag(): string {
-    this.#etag ??= etagOf(this.body)
-    return this.#etag
-  }
-}
 
 /** The encoded summaries with one set of fields, and the list of all. */
 export interface Variant {
   readonly include: Include
   readonly pieces: Map<string, Encoded>
-  list: Encoded | undefined
+  /** The chunks of the order that are encoded. */
+  readonly chunks: WeakMap<Chunk, EncodedChunk>
+  list: EncodedList | undefined
 }
 
 /** Sets of fields that are kept encoded, so that a caller that asks for every combination fills no memory. */
@@ -35,7 +23,7 @@ export class SummaryCache {
   of(include: Include): Variant {
     const known = this.#variants.get(include)
     if (known !== undefined && this.#variants.size === 1) return known
-    const variant = known ?? { include, pieces: new Map(), list: undefined }
+    const variant = known ?? { include, pieces: new Map(), chunks: new WeakMap(), list: undefined }
     this.#variants.delete(include)
     this.#variants.set(include, variant)
     const oldest = this.#variants.keys().next()
@@ -43,14 +31,23 @@ export class SummaryCache {
     return variant
   }
 
-  /** Removes what was encoded of some servers. */
+  /**
+   * Removes what was encoded of some servers.
+   *
+   * @param chunkOf the chunk that has a server
+   */
   forget(
     ids: ReadonlyArray<ServerId> | ReadonlySet<ServerId>,
+    chunkOf: (id: ServerId) => Chunk | undefined,
     isShown: (include: Include) => boolean = () => true
   ): void {
     for (const variant of this.#variants.values()) {
       if (!isShown(variant.include)) continue
-      for (const id of ids) variant.pieces.delete(id)
+      for (const id of ids) {
+        variant.pieces.delete(id)
+        const chunk = chunkOf(id)
+        if (chunk !== undefined) variant.chunks.delete(chunk)
+      }
       variant.list = undefined
     }
   }

@@ -4,13 +4,13 @@ import { restrictionOf } from "../../../src/domain/KeyLimits.ts"
 import { type Includable, includable } from "../../../src/domain/Server.ts"
 import { everyServer } from "../../../src/servers/index/ServerFilter.ts"
 import { ServerTable } from "../../../src/servers/index/ServerTable.ts"
-import type { Encoded } from "../../../src/servers/index/SummaryCache.ts"
 import { includeOf, plain, summaryOf } from "../../../src/servers/index/summary.ts"
 import { branded, plain as withPlainIds } from "../../support/ids.ts"
 import { record } from "../../support/samples.ts"
 
 const tableOf = (nameOf: (id: string) => string) => withPlainIds(new ServerTable(nameOf))
-const parse = (read: Encoded | undefined) => JSON.parse(new TextDecoder().decode(read?.body))
+const parse = (read: { readonly body: Uint8Array } | undefined) =>
+  JSON.parse(new TextDecoder().decode(read?.body))
 const all = includeOf(["status", "limits", "software"])
 const at = { updated_at: "2026-02-01T00:00:00.000Z" }
 

@@ -1,0 +1,140 @@
+import { createHash } from "node:crypto"
+import { constants, crc32, deflateRaw } from "node:zlib"
+import { Deferred, Effect } from "effect"
+import { etagOf } from "../../api/conditional.ts"
+import type { ServerId } from "../../domain/Id.ts"
+import type { ServerStats, StatsById } from "../../domain/Server.ts"
+
+const encoder = new TextEncoder()
+const [open, comma, close] = [0x5b, 0x2c, 0x5d]
+
+/** Joins encoded values, each after a comma. @param more bytes that are left free at the end */
+const afterCommas = (pieces: ReadonlyArray<Uint8Array>, more = 0): Uint8Array => {
+  const joined = new Uint8Array(pieces.reduce((sum, piece) => sum + 1 + piece.length, more))
+  let at = 0
+  for (const piece of pieces) {
+    joined[at] = comma
+    joined.set(piece, at + 1)
+    at += 1 + piece.length
+  }
+  return joined
+}
+
+/** JSON array of encoded values. */
+export const arrayOf = (pieces: ReadonlyArray<Uint8Array>): Uint8Array => {
+  const list = afterCommas(pieces, pieces.length === 0 ? 2 : 1)
+  list[0] = open
+  list[list.length - 1] = close
+  return list
+}
+
+/** A response body with its weak `ETag`, which is made on first use. */
+export class Encoded {
+  readonly body: Uint8Array
+  #etag: string | undefined
+
+  constructor(body: Uint8Array) {
+    this.body = body
+  }
+
+  get etag(): string {
+    this.#etag ??= etagOf(this.body)
+    return this.#etag
+  }
+}
+
+/** Adds a field to an encoded object that has others. */
+const withField = (object: Uint8Array, name: string, value: unknown): Uint8Array => {
+  const field = encoder.encode(`,${JSON.stringify(name)}:${JSON.stringify(value)}}`)
+  const joined = new Uint8Array(object.length - 1 + field.length)
+  joined.set(object.subarray(0, -1))
+  joined.set(field, object.length - 1)
+  return joined
+}
+
+/** JSON array of encoded summaries with the figures of each. */
+export const withStats = (
+  ids: ReadonlyArray<ServerId>,
+  pieces: ReadonlyArray<Uint8Array>,
+  stats: StatsById
+): Encoded =>
+  new Encoded(arrayOf(pieces.map((piece, at) => withField(piece, "stats", stats[ids[at] ?? ""] ?? null))))
+
+/** An encoded summary with figures. */
+export const withOneStats = (piece: Uint8Array, stats: ServerStats | null): Encoded =>
+  new Encoded(withField(piece, "stats", stats))
+
+/** Smallest list that is compressed, in bytes. */
+const SMALLEST_COMPRESSED = 1024
+
+/** A block of DEFLATE that is not compressed and has one byte (RFC 1951, section 3.2.4). */
+const stored = (byte: number, isLast = false) => Uint8Array.of(isLast ? 1 : 0, 1, 0, 0xfe, 0xff, byte)
+const [storedOpen, storedComma, storedClose] = [stored(open), stored(comma), stored(close, true)]
+/** The header of a gzip member without a name and a time, made on an unknown system (RFC 1952, section 2.3). */
+const gzipHeader = Uint8Array.of(0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255)
+
+/** Compresses to blocks that end at a byte and refer to no earlier one, on the threads of zlib. */
+const deflated = (bytes: Uint8Array): Deferred.Deferred<Uint8Array> => {
+  const done = Deferred.makeUnsafe<Uint8Array>()
+  deflateRaw(bytes, { finishFlush: constants.Z_SYNC_FLUSH }, (error, blocks) =>
+    Deferred.doneUnsafe(done, error === null ? Effect.succeed(blocks) : Effect.die(error))
+  )
+  return done
+}
+
+/** The encoded values of a part of a list, each after a comma. */
+export class EncodedChunk {
+  readonly body: Uint8Array
+  readonly digest: Uint8Array
+  #blocks: Deferred.Deferred<Uint8Array> | undefined
+
+  /** @param pieces at least one encoded value */
+  constructor(pieces: ReadonlyArray<Uint8Array>) {
+    this.body = afterCommas(pieces)
+    this.digest = createHash("sha1").update(this.body).digest()
+  }
+
+  /** Returns the blocks of DEFLATE of the part without its first comma; the first call compresses it. */
+  deflated(): Deferred.Deferred<Uint8Array> {
+    this.#blocks ??= deflated(this.body.subarray(1))
+    return this.#blocks
+  }
+}
+
+/** JSON array of the values of all chunks, and the same in gzip. */
+export class EncodedList {
+  readonly body: Uint8Array
+  /** Weak; equal chunks have an equal tag. */
+  readonly etag: string
+  readonly #chunks: ReadonlyArray<EncodedChunk>
+  #gzip: Uint8Array | undefined
+
+  constructor(chunks: ReadonlyArray<EncodedChunk>) {
+    const end = Uint8Array.from(chunks.length === 0 ? [open, close] : [close])
+    this.body = Buffer.concat([...chunks.map(({ body }) => body), end])
+    this.body[0] = open
+    this.etag = etagOf(Buffer.concat(chunks.map(({ digest }) => digest)))
+    this.#chunks = chunks
+  }
+
+  /** The list in gzip, of which only new chunks are compressed; undefined: too small to compress. */
+  get gzip(): Effect.Effect<Uint8Array> | undefined {
+    if (this.body.length < SMALLEST_COMPRESSED) return undefined
+    return Effect.suspend(() => {
+      if (this.#gzip !== undefined) return Effect.succeed(this.#gzip)
+      const chunks = this.#chunks.map((chunk) => chunk.deflated())
+      return Effect.map(Effect.forEach(chunks, Deferred.await), (blocks) => {
+        this.#gzip ??= this.#join(blocks)
+        return this.#gzip
+      })
+    })
+  }
+
+  #join(chunks: ReadonlyArray<Uint8Array>): Uint8Array {
+    const trailer = Buffer.alloc(8)
+    trailer.writeUInt32LE(crc32(this.body), 0)
+    trailer.writeUInt32LE(this.body.length % 2 ** 32, 4)
+    const values = chunks.flatMap((blocks, at) => (at === 0 ? [blocks] : [storedComma, blocks]))
+    return Buffer.concat([gzipHeader, storedOpen, ...values, storedClose, trailer])
+  }
+}

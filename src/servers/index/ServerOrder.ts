@@ -1,0 +1,106 @@
+import type { ServerId } from "../../domain/Id.ts"
+import type { ServerRecord } from "../../domain/Server.ts"
+
+/** The place of a server in lists. */
+export type Place = Pick<ServerRecord, "id" | "created_at">
+
+/** Neighbours in the order. A change of the order replaces the chunk and leaves the others. */
+export type Chunk = ReadonlyArray<Place>
+
+/** Mean number of places of a chunk. */
+const CHUNK = 128
+
+/** Decides by the id alone, so that equal orders have equal chunks on every replica. */
+const isChunkEnd = (id: string): boolean => {
+  let hash = 0
+  for (let at = 0; at < id.length; at++) hash = (Math.imul(hash, 31) + id.charCodeAt(at)) | 0
+  return hash % CHUNK === 0
+}
+
+const isBefore = (one: Place, other: Place): boolean =>
+  one.created_at < other.created_at || (one.created_at === other.created_at && one.id < other.id)
+
+/** Returns the first index, up to `size`, that is not before the place. */
+const search = (size: number, isBefore: (at: number) => boolean): number => {
+  let [low, high] = [0, size]
+  while (low < high) {
+    const middle = (low + high) >> 1
+    if (isBefore(middle)) low = middle + 1
+    else high = middle
+  }
+  return low
+}
+
+const positionIn = (chunk: Chunk, place: Place): number =>
+  search(chunk.length, (at) => {
+    const other = chunk[at]
+    return other !== undefined && isBefore(other, place)
+  })
+
+/** Places by creation, then id. */
+export class ServerOrder {
+  readonly #isChunkEnd: (id: string) => boolean
+  readonly #chunks: Array<Chunk> = []
+  #ids: ReadonlyArray<ServerId> | undefined
+
+  /** @param endsChunk whether a chunk ends with the server of an id */
+  constructor(endsChunk: (id: string) => boolean = isChunkEnd) {
+    this.#isChunkEnd = endsChunk
+  }
+
+  get chunks(): ReadonlyArray<Chunk> {
+    return this.#chunks
+  }
+
+  get ids(): ReadonlyArray<ServerId> {
+    this.#ids ??= this.#chunks.flatMap((chunk) => chunk.map(({ id }) => id))
+    return this.#ids
+  }
+
+  /** Adds a place that is not there. */
+  add({ created_at, id }: Place): void {
+    const place = { id, created_at }
+    const at = this.#indexOf(place)
+    const chunk = this.#chunks[at] ?? []
+    const position = positionIn(chunk, place)
+    const [before, after] = [[...chunk.slice(0, position), place], chunk.slice(position)]
+    this.#replace(at, 1, this.#isChunkEnd(id) ? [before, after] : [[...before, ...after]])
+  }
+
+  remove(place: Place): void {
+    const at = this.#indexOf(place)
+    const kept = (this.#chunks[at] ?? []).filter(({ id }) => id !== place.id)
+    if (this.#isChunkEnd(place.id)) this.#replace(at, 2, [[...kept, ...(this.#chunks[at + 1] ?? [])]])
+    else this.#replace(at, 1, [kept])
+  }
+
+  /** Returns the chunk that has a place. */
+  chunkOf(place: Place): Chunk | undefined {
+    return this.#chunks[this.#indexOf(place)]
+  }
+
+  /** Returns the places after one that need not be there. */
+  after(place: Place): ReadonlyArray<Chunk> {
+    const at = this.#indexOf(place)
+    const chunk = this.#chunks[at] ?? []
+    const position = positionIn(chunk, place)
+    const rest = chunk.slice(chunk[position]?.id === place.id ? position + 1 : position)
+    return [rest, ...this.#chunks.slice(at + 1)]
+  }
+
+  #replace(at: number, count: number, chunks: ReadonlyArray<Chunk>): void {
+    this.#chunks.splice(at, count, ...chunks.filter(({ length }) => length > 0))
+    this.#ids = undefined
+  }
+
+  /** Returns the index of the chunk that has a place, or would have it. */
+  #indexOf(place: Place): number {
+    const at = search(this.#chunks.length, (chunk) => {
+      const last = this.#chunks[chunk]?.at(-1)
+      return last !== undefined && isBefore(last, place)
+    })
+    const last = this.#chunks.at(-1)?.at(-1)
+    const isOpen = last !== undefined && !this.#isChunkEnd(last.id)
+    return at === this.#chunks.length && isOpen ? at - 1 : at
+  }
+}
