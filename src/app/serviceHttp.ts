@@ -102,10 +102,11 @@ const WritesLayer = Layer.succeed(
   )
 )
 
+/** The first request makes the document, which takes longer than all other routes together. */
 const OpenApiRoute = (version: string) =>
   HttpRouter.use(
     Effect.fnUntraced(function* (router) {
-      const document = () => new TextEncoder().encode(JSON.stringify(openApiDocument(version)))
+      const document = Effect.sync(() => new TextEncoder().encode(JSON.stringify(openApiDocument(version))))
       yield* router.add("GET", "/openapi.json", yield* makeCompressed(document, "application/json"))
     })
   )

@@ -69,12 +69,12 @@ export const DashboardRoutes = (title: string) =>
           const { html, importMapHash } = documentOf(title, files)
           const bodies = yield* Effect.forEach(files, ({ body, contentType, hash, name }) =>
             Effect.map(
-              makeCompressed(() => body, contentType),
+              makeCompressed(Effect.succeed(body), contentType),
               (send) => [name, { hash, send }] as const
             )
           )
           return {
-            document: yield* makeCompressed(() => encoder.encode(html), HTML),
+            document: yield* makeCompressed(Effect.succeed(encoder.encode(html)), HTML),
             headers: pageHeaders(policyFor(importMapHash)),
             files: new Map(bodies)
           }

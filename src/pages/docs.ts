@@ -68,7 +68,7 @@ const encodings = Effect.fnUntraced(function* (body: Uint8Array) {
     ],
     { concurrency: 2 }
   )
-  return { br, gzip: gz, identity: body }
+  return { br, gzip: gz }
 })
 
 /** Returns the best encoding that `Accept-Encoding` allows (RFC 9110, section 12.5.3). */
@@ -78,13 +78,16 @@ export const acceptedEncoding = (header: string): "br" | "gzip" | "identity" => 
 }
 
 /** Makes a handler that returns a body in the best encoding of the client; the first use makes and compresses it. */
-export const makeCompressed = Effect.fnUntraced(function* (make: () => Uint8Array, contentType: string) {
-  const made = yield* Effect.cached(Effect.sync(make))
-  const bodies = yield* Effect.cached(Effect.flatMap(made, encodings))
+export const makeCompressed = Effect.fnUntraced(function* (
+  make: Effect.Effect<Uint8Array>,
+  contentType: string
+) {
+  const body = yield* Effect.cached(make)
+  const bodies = yield* Effect.cached(Effect.flatMap(body, encodings))
   return Effect.gen(function* () {
     const { headers } = yield* HttpServerRequest.HttpServerRequest
     const encoding = acceptedEncoding(headers["accept-encoding"] ?? "")
-    return HttpServerResponse.uint8Array(encoding === "identity" ? yield* made : (yield* bodies)[encoding], {
+    return HttpServerResponse.uint8Array(encoding === "identity" ? yield* body : (yield* bodies)[encoding], {
       contentType,
       headers: {
         vary: "Accept-Encoding",
@@ -100,18 +103,26 @@ export const immutable = (response: HttpServerResponse.HttpServerResponse) =>
 
 /**
  * `GET /docs`: a page that renders the OpenAPI document with Scalar. The script is a file of its own, named with the hash
- * of its content, and is compressed at its first use.
+ * of its content. The first request reads the script, which has several megabytes, and the first use compresses it.
  */
 export const DocsRoutes = (title: string) =>
   HttpRouter.use(
     Effect.fnUntraced(function* (router) {
-      const script = new TextEncoder().encode(`${yield* scalar}${start}`)
-      const hash = createHash("sha256").update(script).digest("base64url").slice(0, 16)
+      const encoder = new TextEncoder()
+      const script = yield* Effect.cached(
+        Effect.map(scalar, (javascript) => {
+          const body = encoder.encode(`${javascript}${start}`)
+          return { body, hash: createHash("sha256").update(body).digest("base64url").slice(0, 16) }
+        })
+      )
       const html = yield* makeCompressed(
-        () => new TextEncoder().encode(reference(title, `${SCRIPT}?${hash}`)),
+        Effect.map(script, ({ hash }) => encoder.encode(reference(title, `${SCRIPT}?${hash}`))),
         HTML
       )
-      const compressed = yield* makeCompressed(() => script, "text/javascript; charset=utf-8")
+      const compressed = yield* makeCompressed(
+        Effect.map(script, ({ body }) => body),
+        "text/javascript; charset=utf-8"
+      )
       yield* router.add("GET", "/docs", Effect.map(html, HttpServerResponse.setHeaders(pageHeaders(POLICY))))
       yield* router.add("GET", FAVICON, HttpServerResponse.text(favicon, { contentType: "image/svg+xml" }))
       yield* router.add(
@@ -121,7 +132,7 @@ export const DocsRoutes = (title: string) =>
           const { url } = yield* HttpServerRequest.HttpServerRequest
           const response = yield* compressed
           // Another replica may serve another version under this name.
-          return url.endsWith(`?${hash}`) ? immutable(response) : response
+          return url.endsWith(`?${(yield* script).hash}`) ? immutable(response) : response
         })
       )
     })
