@@ -12,6 +12,7 @@ import { makeUplink } from "./controlPlane/uplink.ts"
 import { InstanceFiles } from "./files/InstanceFiles.ts"
 import type { StorageChoice } from "./files/storageProbe.ts"
 import { basesInUse } from "./files/treeRecord.ts"
+import { Helper } from "./helper/Helper.ts"
 import { claimDataFolder, FOLDERS } from "./host/dataFolder.ts"
 import { capacityOf, hostInfo, loadOf } from "./host/hostInfo.ts"
 import { Installer } from "./install/Installer.ts"
@@ -267,6 +268,9 @@ export class NodeDaemon extends Context.Service<
                 env: containerEnv({ environment, passEnv })
               })
             })
+      ),
+      Layer.provideMerge(
+        Layer.effectDiscard(Effect.acquireRelease(Helper, (helper) => Effect.sync(() => helper.close())))
       ),
       Layer.provideMerge(Layer.effectDiscard(claimDataFolder(dataDir)))
     )

@@ -5,6 +5,7 @@ import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Data, Effect } from "effect"
 import { FULL_BELOW } from "../../domain/diskSpace.ts"
+import { repeatable } from "../helper/Helper.ts"
 import { below, MOUNT_TABLE, parseMountTable } from "./mountTable.ts"
 
 /**
@@ -99,10 +100,19 @@ export const mountTable = io("read the mount table", () => fs.readFile(MOUNT_TAB
   Effect.map(parseMountTable)
 )
 
+/** Returns mounts with those at and below a path. The helper selects them: with many servers, the table is long. */
+const mountsNear = Effect.fnUntraced(function* (real: string) {
+  // Bytes that are not UTF-8 are damaged in `real`.
+  const found = real.includes("\uFFFD")
+    ? undefined
+    : yield* Effect.orElseSucceed(repeatable("mounts", [real]), () => undefined)
+  return found?.code === 0 ? parseMountTable(found.output.toString("latin1")) : yield* mountTable
+})
+
 /** Returns the mounts at and below a folder, in order of mounting; empty: there is no such folder. */
 export const mountsAt = Effect.fnUntraced(function* (path: string) {
   const real = yield* io(`stat ${path}`, () => fs.realpath(path)).pipe(orMissing(undefined))
-  return real === undefined ? [] : below(real, yield* mountTable)
+  return real === undefined ? [] : below(real, yield* mountsNear(real))
 })
 
 /** The longest path at which names below still fit, in bytes; the system limit is 4,096. */

@@ -2,7 +2,7 @@
 import { Effect } from "effect"
 import { removeTree } from "../disk/fsio.ts"
 import type { FilePlan } from "./filePlan.ts"
-import { handlesOf, openMounter, unmountBelow } from "./mounts.ts"
+import { mounterOf, unmountBelow } from "./mounts.ts"
 import { buildTree, type LayerFolders, mountName, mountTree, openTree } from "./overlayTree.ts"
 import { chownAll, layersOf } from "./owners.ts"
 import { addCopies, addVolumes } from "./plainTree.ts"
@@ -36,11 +36,7 @@ const fill = Effect.fnUntraced(function* (
   const { sources } = at
   const overlays = yield* openTree(tree, record, { at, owner, mapped })
   const shared = yield* openShared(plan, sources, binds ? undefined : to)
-  const handles = overlays.flatMap(({ layers }) => handlesOf(layers))
-  // Scoped: the mounter must have ended before its mounts are removed.
-  yield* Effect.flatMap(openMounter(mapped || to.mapped, handles, overlays.length), (mounter) =>
-    mountTree(files, overlays, mountName(record, owner), mounter)
-  ).pipe(Effect.scoped)
+  yield* mountTree(files, overlays, mountName(record, owner), mounterOf(mapped || to.mapped))
   yield* addVolumes(files, single, sources)
   yield* share(files, shared, binds ? "place" : "link", to)
   yield* addCopies(files, plan, sources)

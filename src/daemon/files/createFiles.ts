@@ -69,7 +69,7 @@ export const makeCreation = (context: FileContext) => {
           generation,
           plan,
           to,
-          copyFirst: yield* copyFirst,
+          copyFirst: plan.cow.length === 0 ? () => false : yield* copyFirst,
           mapped,
           binds: storage.binds
         })

@@ -8,7 +8,7 @@ import type { ControlPlaneError, ControlPlaneUnavailable } from "../../api/Contr
 import type { ServerId } from "../../domain/Id.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { type IoError, io, removeTree } from "../disk/fsio.ts"
-import { runTool } from "../process/runTool.ts"
+import { runProgram } from "../process/runTool.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { type InstancePaths, toolError } from "../transfer/archive.ts"
 import { ArchiveRefused, type UnpackOptions, unpackFiles } from "../transfer/unpack.ts"
@@ -45,7 +45,7 @@ interface Replacement extends InstancePaths {
 /** Copies the contents of a folder into an empty one on another file system. */
 const copyFolder = (from: string, to: string) =>
   Effect.gen(function* () {
-    const cp = yield* runTool(["cp", "--archive", "--no-target-directory", "--", from, to])
+    const cp = yield* runProgram(["cp", "--archive", "--no-target-directory", "--", from, to])
     if (cp.code !== 0) return yield* toolError("the files cannot be written", cp.stderr)
   }).pipe(Effect.scoped)
 
@@ -122,7 +122,7 @@ export const receiveFiles = Effect.fnUntraced(function* <E>(
     yield* removeTree(aside)
     yield* io(`set the time of ${files}`, () => fs.utimes(files, atimeMs / 1000, mtimeMs / 1000))
   }).pipe(Effect.onError(() => Effect.ignore(removeTree(aside))))
-  const { code } = yield* runTool(["sync", "--file-system", files])
+  const { code } = yield* runProgram(["sync", "--file-system", files])
   if (code !== 0) return yield* new ArchiveRefused({ message: "the files cannot be flushed to disk" })
 })
 

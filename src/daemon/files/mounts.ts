@@ -1,14 +1,15 @@
 /**
- * The mounts of instances, made by `mount` and `umount` of util-linux (Debian essential), or by perl if owners can be
- * mapped (idmap.ts). Needs CAP_SYS_ADMIN.
+ * The mounts of instances, made by the helper if owners can be mapped (idmap.ts), else by `mount` of util-linux (Debian
+ * essential). Needs CAP_SYS_ADMIN.
  */
-import type { SpawnOptions } from "node:child_process"
 import { constants } from "node:fs"
 import type { FileHandle } from "node:fs/promises"
-import { Deferred, Effect } from "effect"
+import { Effect } from "effect"
 import { IoError, io, mountsAt, openFile } from "../disk/fsio.ts"
-import { startTool } from "../process/runTool.ts"
-import { mountProgram, NOSUID_NODEV, type ProgramStep, programLine, READ_ONLY, type Shown } from "./idmap.ts"
+import { Helper, repeatable } from "../helper/Helper.ts"
+import type { Program } from "../helper/helperProgram.ts"
+import { runProgram } from "../process/runTool.ts"
+import { type MountRequest, mountWords, NOSUID_NODEV, READ_ONLY, type Shown } from "./idmap.ts"
 
 /**
  * Opens a file or folder without its contents (open(2), O_PATH): a pipe does not block, a device has no side effects.
@@ -31,45 +32,24 @@ const messages: Readonly<Record<string, string>> = {
   EPERM: "this process may not mount (CAP_SYS_ADMIN)"
 }
 
-/** Starts a system tool; `onOutput` receives its standard output. */
-const start = Effect.fnUntraced(function* (
-  what: string,
-  argv: readonly [string, ...ReadonlyArray<string>],
-  fds: ReadonlyArray<FileHandle>,
-  input: "ignore" | "pipe",
-  onOutput: (text: string) => void
-) {
-  const options: SpawnOptions = { stdio: [input, "pipe", "pipe", ...fds.map((handle) => handle.fd)] }
-  const tool = yield* Effect.mapError(
-    startTool(argv, options, onOutput),
-    (error) => new IoError({ code: "ENOSYS", message: `${what}: ${error.message}` })
-  )
-  /** Waits for the end; returns the error, or undefined. `what`: the operation. */
-  const end = Effect.fnUntraced(function* (what: string) {
-    const code = yield* tool.ended
-    const stderr = tool.stderr()
-    if (code === 0) return undefined
-    const [reason = `${argv[0]} exited with ${code}`] = stderr.trim().split("\n")
-    const known = reasons.find(([pattern]) => pattern.test(stderr))?.[1] ?? "EMOUNT"
-    return new IoError({
-      code: known,
-      message: messages[known] ?? `${what}: ${reason.replace(/^[a-z]+: /, "")}`
-    })
-  })
-  return { process: tool.process, end }
-})
+const failureOf = (what: string, program: string, code: number, errors: string): IoError | undefined => {
+  if (code === 0) return undefined
+  const [reason = ""] = errors.trim().split("\n")
+  const known = reasons.find(([pattern]) => pattern.test(errors))?.[1] ?? "EMOUNT"
+  const text = reason === "" ? `${program} exited with ${code}` : reason.replace(/^[a-z]+: /, "")
+  return new IoError({ code: known, message: messages[known] ?? `${what}: ${text}` })
+}
 
-/** Runs a system tool and returns its output. `fds`: the files at `/proc/self/fd/3` and so on in the arguments. */
+/** Runs a system tool and returns its output; `what` names the operation in messages. */
 export const output = Effect.fnUntraced(function* (
   what: string,
-  argv: readonly [string, ...ReadonlyArray<string>],
-  fds: ReadonlyArray<FileHandle> = []
+  argv: readonly [Program, ...ReadonlyArray<string>]
 ) {
-  let stdout = ""
-  const tool = yield* start(what, argv, fds, "ignore", (text) => {
-    if (stdout.length < 4096) stdout += text
-  })
-  const failed = yield* tool.end(what)
+  const { code, stderr, stdout } = yield* Effect.mapError(
+    runProgram(argv),
+    (error) => new IoError({ code: "ENOSYS", message: `${what}: ${error.message}` })
+  )
+  const failed = failureOf(what, argv[0], code, stderr)
   return failed === undefined ? stdout : yield* failed
 }, Effect.uninterruptible)
 
@@ -80,7 +60,8 @@ export const run = (...given: Parameters<typeof output>): Effect.Effect<void, Io
 /** Opens the source or layer of a mount for the scope, so that its name cannot change its meaning. */
 export const openToMount = (path: string) => openFile(path, O_PATH | constants.O_NOFOLLOW)
 
-const at = (index: number) => `/proc/self/fd/${index + 3}`
+/** The path of an open file for other processes of this user. */
+const at = ({ fd }: FileHandle) => `/proc/${process.pid}/fd/${fd}`
 
 /** An open lower layer; `shown`: its owner in the overlay. */
 export interface LowerLayer {
@@ -117,112 +98,103 @@ export interface Mounter {
   ) => Effect.Effect<void, IoError>
 }
 
-export const handlesOf = ({ lower, upper, work }: OverlayLayers): ReadonlyArray<FileHandle> => [
-  ...lower.map(({ handle }) => handle),
-  upper,
-  work
-]
-
 const overlayAt = (target: string) => `mount overlay at ${target}`
 const bindAt = (target: string) => `mount at ${target}`
 
-/** Mounts with one `mount` process each. It does not map owners: `shown` must be undefined. */
+/** Mounts by the program `mount`. It does not map owners: `shown` must be undefined. */
 const byMount: Mounter = {
-  overlay: (target, layers, name) => {
-    const count = layers.lower.length
+  overlay: (target, { lower, upper, work }, name) => {
     const options = [
-      `lowerdir=${layers.lower.map((_, index) => at(index)).join(":")}`,
-      `upperdir=${at(count)}`,
-      `workdir=${at(count + 1)}`,
+      `lowerdir=${lower.map(({ handle }) => at(handle)).join(":")}`,
+      `upperdir=${at(upper)}`,
+      `workdir=${at(work)}`,
       "index=off,metacopy=off,redirect_dir=nofollow,xino=off",
       SAFE_OPTIONS
     ]
     const argv = ["mount", "-i", "-c", "-t", "overlay", "-o", options.join(","), name, target] as const
-    return run(overlayAt(target), argv, handlesOf(layers))
+    return run(overlayAt(target), argv)
   },
   bind: (target, source, read_only) => {
     const options = read_only ? `${SAFE_OPTIONS},ro` : SAFE_OPTIONS
-    const argv = ["mount", "-i", "-c", "--bind", "--make-private", "-o", options, at(0), target] as const
-    return run(bindAt(target), argv, [source])
+    return run(bindAt(target), [
+      "mount",
+      "-i",
+      "-c",
+      "--bind",
+      "--make-private",
+      "-o",
+      options,
+      at(source),
+      target
+    ])
   }
 }
 
-/** Mounts with one process for all mounts (idmap.ts), until the scope ends. The process has the `open` files only. */
-const byProgram = Effect.fnUntraced(function* (open: ReadonlyArray<FileHandle>, count: number) {
-  const program = mountProgram()
-  if (program instanceof IoError) return yield* program
-  let ended = false
-  let acknowledged = Deferred.makeUnsafe<void>()
-  const acknowledge = () => Deferred.doneUnsafe(acknowledged, Effect.void)
-  let isMounted = false
-  let remaining = count
-  const tool = yield* Effect.acquireRelease(
-    start("mount", program, open, "pipe", () => {
-      isMounted = true
-      acknowledge()
+/** Makes a mount; if the helper was killed, what it may have mounted is removed first. */
+const make = (what: string, request: MountRequest): Effect.Effect<void, IoError> => {
+  const words = mountWords(request)
+  return Effect.gen(function* () {
+    const { code, errors } = yield* (yield* Helper).request("mount", words)
+    const failed = failureOf(what, "the helper", code, errors)
+    if (failed !== undefined) return yield* failed
+  }).pipe(
+    Effect.tapErrorTag("HelperLost", () => unmountBelow(request.target)),
+    Effect.retry({ times: 1, while: ({ _tag }) => _tag === "HelperLost" }),
+    Effect.catchTags({
+      HelperLost: () => new IoError({ code: "EINTR", message: `${what}: the helper was killed` }),
+      HelperUnavailable: () =>
+        new IoError({ code: "ENOSYS", message: `${what}: the helper cannot run (perl)` })
     }),
-    ({ end, process }) => {
-      process.stdin?.end()
-      return end("mount")
-    }
+    Effect.uninterruptible
   )
-  tool.process.once("close", () => {
-    ended = true
-    acknowledge()
-  })
-  const make = (what: string, step: ProgramStep) =>
-    Effect.gen(function* () {
-      isMounted = false
-      acknowledged = Deferred.makeUnsafe<void>()
-      if (!ended) {
-        remaining -= 1
-        tool.process.stdin?.write(programLine(step))
-        // Ends the program after its last mount, in parallel with the acknowledgement.
-        if (remaining === 0) tool.process.stdin?.end()
-        yield* Deferred.await(acknowledged)
-      }
-      if (isMounted) return
-      const failed = yield* tool.end(what)
-      return yield* failed ?? new IoError({ code: "EMOUNT", message: `${what}: the program ended early` })
-    }).pipe(Effect.uninterruptible)
-  const numberOf = (handle: FileHandle) => open.indexOf(handle) + 3
-  const mounter: Mounter = {
-    overlay: (target, { lower, upper, work }, name) =>
-      make(overlayAt(target), {
-        target,
-        attributes: NOSUID_NODEV,
-        overlay: { name, upper: numberOf(upper), work: numberOf(work) },
-        sources: lower.map(({ handle, shown }) => ({ source: numberOf(handle), shown }))
-      }),
-    bind: (target, source, read_only, shown) =>
-      make(bindAt(target), {
-        target,
-        attributes: read_only ? NOSUID_NODEV + READ_ONLY : NOSUID_NODEV,
-        sources: [{ source: numberOf(source), shown }]
-      })
-  }
-  return mounter
-})
+}
 
-/**
- * Opens a mounter for up to `count` mounts of the `open` files, until the scope ends. `mapped`: this node can map
- * owners.
- */
-export const openMounter = (mapped: boolean, open: ReadonlyArray<FileHandle>, count: number) =>
-  mapped && count > 0 ? byProgram(open, count) : Effect.succeed(byMount)
+/** Mounts by the helper, which maps owners. */
+const byHelper: Mounter = {
+  overlay: (target, { lower, upper, work }, name) =>
+    make(overlayAt(target), {
+      target,
+      attributes: NOSUID_NODEV,
+      overlay: { name, upper: upper.fd, work: work.fd },
+      sources: lower.map(({ handle, shown }) => ({ source: handle.fd, shown }))
+    }),
+  bind: (target, source, read_only, shown) =>
+    make(bindAt(target), {
+      target,
+      attributes: read_only ? NOSUID_NODEV + READ_ONLY : NOSUID_NODEV,
+      sources: [{ source: source.fd, shown }]
+    })
+}
 
-const unmount = (what: string, paths: ReadonlyArray<string>, how: ReadonlyArray<string>) =>
-  run(what, ["umount", "-i", "-c", ...how, ...paths])
+/** Returns the mounter of a node. `mapped`: it can map owners. */
+export const mounterOf = (mapped: boolean): Mounter => (mapped ? byHelper : byMount)
+
+/** Detaches busy mounts (umount2(2)), and never follows a link. */
+const [DETACH, NOFOLLOW] = [2, 8]
+
+const unmount = (
+  what: string,
+  paths: ReadonlyArray<string>,
+  detached: boolean
+): Effect.Effect<void, IoError> =>
+  repeatable("unmount", [String(detached ? NOFOLLOW + DETACH : NOFOLLOW), ...paths]).pipe(
+    Effect.flatMap(({ code, errors }) => failureOf(what, "the helper", code, errors) ?? Effect.void),
+    Effect.catchTags({
+      HelperLost: () => new IoError({ code: "EINTR", message: `${what}: the helper was killed` }),
+      HelperUnavailable: () => run(what, ["umount", "-i", "-c", ...(detached ? ["-l"] : []), ...paths])
+    }),
+    Effect.uninterruptible
+  )
 
 /** Unmounts everything at and below a folder, the last mount first; busy mounts are detached. */
 export const unmountBelow = Effect.fnUntraced(function* (path: string) {
   for (let round = 0; round < MAX_ROUNDS; round++) {
     const paths = (yield* mountsAt(path)).map((entry) => entry.path).reverse()
     if (paths.length === 0) return
-    yield* unmount(`unmount ${path}`, paths, []).pipe(
+    yield* unmount(`unmount ${path}`, paths, false).pipe(
       Effect.catchIf(
         (error) => error.code === "EBUSY" || round > 0,
-        () => unmount(`unmount ${path}`, paths, ["-l"])
+        () => unmount(`unmount ${path}`, paths, true)
       ),
       // Some mounts may be gone; the next round finds the rest.
       Effect.catchIf(

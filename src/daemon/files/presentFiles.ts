@@ -6,7 +6,7 @@ import type { RuntimeKind } from "../../domain/Node.ts"
 import { closeFolder, io, makePassage, mountsAt, orMissing } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import type { FilePlan } from "./filePlan.ts"
-import { handlesOf, openMounter, unmountBelow } from "./mounts.ts"
+import { mounterOf, unmountBelow } from "./mounts.ts"
 import { type LayerFolders, mountName, mountTree, openTree } from "./overlayTree.ts"
 import { chownBase, chownParts, foreignParts } from "./owners.ts"
 import { chownTree } from "./ownership.ts"
@@ -91,12 +91,7 @@ export const makePresenter = ({ at, binds, mapped }: PresentOptions) => {
       if (record !== undefined) yield* settle(record.base, owner)
       const overlays = record === undefined ? [] : yield* openTree(tree, record, { at, owner, mapped })
       const shared = yield* openShared(plan, at.sources, to)
-      const handles = [
-        ...overlays.flatMap(({ layers }) => handlesOf(layers)),
-        ...shared.map(({ opened }) => opened.handle)
-      ]
-      const count = overlays.length + (binds ? shared.length : 0)
-      const mounter = yield* openMounter(mapped || to.mapped, handles, count)
+      const mounter = mounterOf(mapped || to.mapped)
       if (record !== undefined) {
         yield* mountTree(files, overlays, mountName(record, owner), mounter)
         // Without mapping, the base is copied for the server.

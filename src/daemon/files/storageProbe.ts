@@ -8,7 +8,7 @@ import type { InstanceStorage } from "../../domain/SystemInfo.ts"
 import { isNoRoom } from "../disk/foundOnce.ts"
 import { IoError, io, listFolder, makeFolder, mountsAt, removeTree } from "../disk/fsio.ts"
 import type { Shown } from "./idmap.ts"
-import { handlesOf, openMounter, openToMount, unmountBelow } from "./mounts.ts"
+import { mounterOf, openToMount, unmountBelow } from "./mounts.ts"
 import { canChown, ownerOf } from "./owners.ts"
 import { chownTree } from "./ownership.ts"
 
@@ -63,8 +63,7 @@ const tryOverlay = Effect.fnUntraced(function* (folder: string, shown?: Shown) {
     upper: yield* openToMount(upper),
     work: yield* openToMount(work)
   }
-  const mounter = yield* openMounter(shown !== undefined, handlesOf(layers), 1)
-  yield* mounter.overlay(files, layers, "muster-probe")
+  yield* mounterOf(shown !== undefined).overlay(files, layers, "muster-probe")
   if ((yield* mountsAt(files)).length !== 1) return yield* broken("the mount is not in the mount table")
   yield* io("write over the base", () => fs.writeFile(join(files, "below"), "above"))
   if (shown !== undefined) yield* isOther(join(upper, "below"))
@@ -79,8 +78,7 @@ const tryBind = Effect.fnUntraced(function* (folder: string) {
   yield* makeFolder(source)
   yield* makeFolder(target)
   const handle = yield* openToMount(source)
-  const mounter = yield* openMounter(false, [handle], 1)
-  yield* mounter.bind(target, handle, true, undefined)
+  yield* mounterOf(false).bind(target, handle, true, undefined)
   const written = yield* Effect.result(io("write", () => fs.writeFile(join(target, "file"), "")))
   if (written._tag === "Success") return yield* broken("a read-only mount can be written to")
   if (written.failure.code !== "EROFS") return yield* written.failure
@@ -93,8 +91,7 @@ const tryMappedBind = Effect.fnUntraced(function* (folder: string) {
   yield* makeFolder(target)
   yield* chownTree(source, ONE)
   const handle = yield* openToMount(source)
-  const mounter = yield* openMounter(true, [handle], 1)
-  yield* mounter.bind(target, handle, false, { owner: ONE, as: OTHER })
+  yield* mounterOf(true).bind(target, handle, false, { owner: ONE, as: OTHER })
   yield* isOther(target)
   yield* io("write", () => fs.writeFile(join(target, "file"), ""))
   yield* io("give", () => fs.chown(join(target, "file"), OTHER.uid, OTHER.gid))

@@ -20,7 +20,9 @@ export const building = (folder: string) => ({
 
 /** Removes the files of an interrupted replacement. */
 export const cleanFiles = Effect.fnUntraced(function* (folder: string) {
+  const names = yield* listFolder(folder)
   for (const name of [NEW_TREE, NEW_FILES, OLD_TREE, OLD_FILES]) {
+    if (!names.includes(name)) continue
     yield* unmountBelow(join(folder, name))
     yield* removeTree(join(folder, name))
   }

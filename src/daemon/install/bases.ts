@@ -126,13 +126,17 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, logOf, used }: 
   })
 
   /** Removes links to unused bases with scripts, except for the newest of each version. */
-  const unlinkVariants = Effect.fnUntraced(function* (inUse: ReadonlySet<string>) {
+  const unlinkVariants = Effect.gen(function* () {
     for (const software of yield* listFolder(baseDir)) {
       if (software.startsWith(".")) continue
       const unused: Array<{ readonly name: string; readonly version: string; readonly made: number }> = []
-      for (const name of yield* listFolder(join(baseDir, software))) {
+      const variants = (yield* listFolder(join(baseDir, software))).flatMap((name) => {
         const version = variantOf(name)
-        if (version === undefined) continue
+        return version === undefined ? [] : [{ name, version }]
+      })
+      if (variants.length <= VARIANTS_KEPT) continue
+      const inUse = yield* used
+      for (const { name, version } of variants) {
         const base = yield* current(software, name)
         if (base !== undefined && (inUse.has(base.generation) || pins.has(base.generation))) continue
         unused.push({ name, version, made: (yield* lstat(linkOf(software, name)))?.mtimeMs ?? 0 })
@@ -152,12 +156,18 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, logOf, used }: 
    * the used ones.
    */
   const collect = Effect.gen(function* () {
-    const candidates = yield* listFolder(generations)
-    yield* unlinkVariants(yield* used)
+    const names = yield* listFolder(generations)
+    yield* unlinkVariants
     const pinned = new Set(pins.keys())
-    const kept = [yield* currentGenerations, yield* used, yield* currentGenerations, pinned]
+    const linked = yield* currentGenerations
+    const candidates = names.filter(
+      (name) => !name.startsWith(LINK) && !pinned.has(name) && !linked.has(name)
+    )
+    // The used ones are in the files of every server.
+    if (candidates.length === 0) return
+    const kept = [yield* used, yield* currentGenerations]
     for (const name of candidates) {
-      if (name.startsWith(LINK) || pins.has(name) || kept.some((names) => names.has(name))) continue
+      if (pins.has(name) || kept.some((others) => others.has(name))) continue
       yield* removeTree(join(generations, name))
     }
   }).pipe(

@@ -10,7 +10,7 @@ import { backoff } from "../../work/backoff.ts"
 import { makeWorkQueue } from "../../work/WorkQueue.ts"
 import { IoError, listFolder, removeTree, syncFolder } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
-import { runTool } from "../process/runTool.ts"
+import { runProgram } from "../process/runTool.ts"
 import type { Runtime } from "../runtime/Runtime.ts"
 import { isRemoved, removedName } from "./serverFolders.ts"
 import { OWNERSHIP_FILES } from "./serverUser.ts"
@@ -31,7 +31,7 @@ export interface FolderRemovalsOptions {
  * this process delays every other file operation by up to 20 s.
  */
 const removeByTool = Effect.fnUntraced(function* (paths: ReadonlyArray<string>) {
-  const { code, stderr } = yield* runTool([
+  const { code, stderr } = yield* runProgram([
     "rm",
     "--recursive",
     "--force",

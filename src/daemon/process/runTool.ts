@@ -1,5 +1,8 @@
 import type { ChildProcess, SpawnOptions } from "node:child_process"
 import { Deferred, Effect } from "effect"
+import { IoError } from "../disk/fsio.ts"
+import { repeatable } from "../helper/Helper.ts"
+import type { Program } from "../helper/helperProgram.ts"
 import { spawnChild } from "./spawnChild.ts"
 
 /** Characters of output that are kept: the end of it. */
@@ -58,3 +61,17 @@ export const runTool = Effect.fnUntraced(function* (
   const code = yield* tool.ended
   return { code, stderr: tool.stderr(), stdout }
 }, Effect.scoped)
+
+/**
+ * Runs a program by the helper, so that this process does not fork, to its end; an interruption kills it. Its working
+ * directory is any, and its output ends at 4 KiB.
+ */
+export const runProgram = (argv: readonly [Program, ...ReadonlyArray<string>]) =>
+  repeatable("run", argv).pipe(
+    Effect.map(({ code, errors, output }) => ({ code, stderr: errors, stdout: output.toString() })),
+    Effect.catchTags({
+      HelperUnavailable: () => runTool(argv),
+      HelperLost: () =>
+        new IoError({ code: "EINTR", message: `${argv[0]} was killed, and so was its repetition` })
+    })
+  )

@@ -2,6 +2,7 @@ import { type ChildProcess, type SpawnOptions, spawn } from "node:child_process"
 import os from "node:os"
 import { Deferred, Effect, Semaphore } from "effect"
 import { type IoError, toIoError } from "../disk/fsio.ts"
+import { TOOL_ENV } from "../helper/toolEnv.ts"
 
 /** A started child process. */
 export interface Child {
@@ -15,15 +16,6 @@ export interface Child {
 
 const codeOf = (code: number | null, signal: NodeJS.Signals | null): number =>
   code ?? 128 + (signal === null ? 0 : os.constants.signals[signal])
-
-/**
- * The environment of system tools, without variables of the service. The search path has all folders in which
- * distributions install such tools.
- */
-export const TOOL_ENV: Readonly<Record<string, string>> = {
-  PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/wrappers/bin:/run/current-system/sw/bin",
-  LC_ALL: "C"
-}
 
 /** Starts one program per turn of the event loop: a fork blocks the process. */
 const spawnLock = Semaphore.makeUnsafe(1)

@@ -5,7 +5,7 @@ import { Effect, Schedule } from "effect"
 import { CONSOLE_BOUND, consoleFiles, RELAY_MAX } from "../console/consoleFiles.ts"
 import { io, isDiskFull, lstat, openFile, removeTree } from "../disk/fsio.ts"
 import { readProc } from "../host/procfs.ts"
-import { runTool } from "../process/runTool.ts"
+import { runProgram } from "../process/runTool.ts"
 import { spawnChild } from "../process/spawnChild.ts"
 import { LaunchFailed, type RunUser } from "./Runtime.ts"
 
@@ -114,7 +114,7 @@ export const startRelay = Effect.fnUntraced(function* (options: {
 
 /** Makes a named pipe with the program `mkfifo`; Node has no call for it. */
 export const makeFifo = Effect.fnUntraced(function* (path: string) {
-  const { code } = yield* runTool(["mkfifo", "-m", "600", path])
+  const { code } = yield* runProgram(["mkfifo", "-m", "600", path])
   if (code === 0) return
   return yield* (yield* isDiskFull(dirname(path)))
     ? new LaunchFailed({ message: `create ${path}: disk full`, code: "ENOSPC" })

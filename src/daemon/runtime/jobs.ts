@@ -1,6 +1,7 @@
 import { Deferred, Effect } from "effect"
+import { TOOL_ENV } from "../helper/toolEnv.ts"
 import { readProc } from "../host/procfs.ts"
-import { spawnChild, TOOL_ENV } from "../process/spawnChild.ts"
+import { spawnChild } from "../process/spawnChild.ts"
 import { awaitBegin, makeTemporaryFolder } from "./isolatedStart.ts"
 import type { Isolation } from "./isolation.ts"
 import { ownProcesses, signalOwn } from "./ownProcesses.ts"

@@ -14,6 +14,8 @@ import { INTERRUPT } from "./terminal.ts"
 
 /** The exit code after a kill from outside that was not recorded. */
 export const KILLED = 137
+/** The pause of a kill without a known process, in ms: such kills share a pass over the processes of the host. */
+const SHARED_PASS = 10
 /** The time for killed processes to end before a warning, in ms. */
 const KILL_TIMEOUT = 10_000
 
@@ -32,9 +34,11 @@ export const killAll = Effect.fnUntraced(function* (
 ) {
   const deadline = (yield* elapsedMillis) + KILL_TIMEOUT
   const pause = yield* makePause(backoff({ first: 5, longest: 100 }))
+  let since = performance.now()
+  if (leader === undefined) yield* Effect.sleep(SHARED_PASS)
   while (true) {
     if (parts.cgroups !== undefined) yield* parts.cgroups.kill(server)
-    const left = parts.table.members(server, leader, 0)
+    const left = parts.table.members(server, leader, performance.now() - since)
     if (left.length === 0) break
     for (const proc of left) signalProcess(proc.pid, "SIGKILL")
     if ((yield* elapsedMillis) > deadline) {
@@ -44,6 +48,7 @@ export const killAll = Effect.fnUntraced(function* (
       break
     }
     yield* pause
+    since = performance.now()
   }
   if (parts.cgroups !== undefined) yield* parts.cgroups.remove(server)
 })

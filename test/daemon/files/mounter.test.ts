@@ -5,7 +5,7 @@ import { basename, join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { mountsAt } from "../../../src/daemon/disk/fsio.ts"
-import { handlesOf, openMounter, openToMount } from "../../../src/daemon/files/mounts.ts"
+import { mounterOf, openToMount } from "../../../src/daemon/files/mounts.ts"
 import { unmountBelow } from "../../support/mounts.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { ownUser, scene, write } from "./scene.ts"
@@ -51,7 +51,7 @@ describe.runIf(asRoot)("files of a server: mounts (needs root)", () => {
     { name: "r", source: "r", target: "lib/deep", mode: "ro" }
   ] as const
 
-  it.effect("one process makes all mounts, and one removes them", () =>
+  it.effect("this process starts no program for mounts, and none to remove them", () =>
     Effect.gen(function* () {
       const { server, volumes: source } = yield* scene()
       write(source, { "w/level": "L", "s/all": "all", "r/x": "X" })
@@ -63,19 +63,17 @@ describe.runIf(asRoot)("files of a server: mounts (needs root)", () => {
       const one = server({ volumes }, undefined, ownUser(70_211))
       yield* one.make
       assert.lengthOf(yield* mountsAt(one.folder), 4)
-      // One run makes the layers and one mounts them; `find` checks that the template has one owner. No file needs
-      // chown.
-      assert.deepStrictEqual(programs(), ["find", "perl", "umount", "perl"])
+      assert.deepStrictEqual(programs(), [])
       for (const name of ["", "world", "world/level", "shared/all", "lib", "lib/deep"]) {
         const { gid, uid } = statSync(join(one.files, name))
         assert.deepStrictEqual({ name, uid, gid }, { name, uid: 70_211, gid: 70_211 })
       }
       assert.strictEqual(statSync(join(one.folder, "tree/upper/lib")).uid, 70_211)
       yield* one.close
-      assert.deepStrictEqual(programs(), ["umount"])
       yield* one.open
-      assert.deepStrictEqual(programs(), ["perl"])
       yield* one.close
+      assert.deepStrictEqual(programs(), [])
+      assert.lengthOf(yield* mountsAt(one.folder), 0)
     })
   )
 
@@ -106,7 +104,7 @@ describe.runIf(asRoot)("files of a server: mounts (needs root)", () => {
       yield* Effect.addFinalizer(() => Effect.sync(() => unmountBelow(folder)))
       const layers = yield* layersIn(folder)
       const again = yield* openToMount(join(folder, "lower"))
-      const mounter = yield* openMounter(true, [...handlesOf(layers), again], 9)
+      const mounter = mounterOf(true)
       const places = ["3", "a b\nc", "$x'\"`id`", "-o ro", "ü\\054,"].map((name) => join(folder, name))
       for (const [index, place] of places.entries()) {
         mkdirSync(place)
@@ -121,21 +119,18 @@ describe.runIf(asRoot)("files of a server: mounts (needs root)", () => {
       )
       const none = yield* Effect.flip(mounter.bind(join(folder, "none"), again, false, undefined))
       assert.strictEqual(none.message, `mount at ${join(folder, "none")}: No such file or directory`)
-      const late = yield* Effect.flip(mounter.bind(places[0] ?? "", again, false, undefined))
-      assert.include(late.message, "No such file or directory")
       assert.lengthOf(yield* mountsAt(folder), places.length)
     })
   )
 
-  it.effect("closing its scope ends the process and releases its files", () =>
+  it.effect("once a mount is made, the helper has none of its files open", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
       yield* Effect.addFinalizer(() => Effect.sync(() => unmountBelow(folder)))
       mkdirSync(join(folder, "files"))
       yield* Effect.gen(function* () {
         const layers = yield* layersIn(folder)
-        const mounter = yield* openMounter(true, handlesOf(layers), 2)
-        yield* mounter.overlay(join(folder, "files"), layers, "test")
+        yield* mounterOf(true).overlay(join(folder, "files"), layers, "test")
       }).pipe(Effect.scoped)
       // A plain unmount: an open handle would make it fail as busy.
       const { status, stderr } = spawnSync("umount", [join(folder, "files")], { encoding: "utf8" })

@@ -1,0 +1,202 @@
+import { type ChildProcess, spawn } from "node:child_process"
+import { Socket } from "node:net"
+import { Context, Data, Effect, Semaphore } from "effect"
+import { helperProgram, MAX_REQUEST } from "./helperProgram.ts"
+import { TOOL_ENV } from "./toolEnv.ts"
+
+/** There is no helper: perl is missing, or the request does not fit. The caller does the work itself. */
+export class HelperUnavailable extends Data.TaggedError("HelperUnavailable") {}
+
+/** The process of a request was killed: whether the request has been done is unknown. */
+export class HelperLost extends Data.TaggedError("HelperLost") {}
+
+/** The answer to a request; the texts end at 4 KiB, those of `mounts` at 32 KiB. */
+export interface HelperAnswer {
+  /** The exit code as in a shell: 128 + n for signal n. */
+  readonly code: number
+  readonly output: Buffer
+  readonly errors: string
+}
+
+type Command = "run" | "mount" | "unmount" | "mounts"
+type Outcome = Effect.Effect<HelperAnswer, HelperUnavailable | HelperLost>
+
+const wordOf = (word: string): ReadonlyArray<Buffer> => {
+  const bytes = Buffer.from(word)
+  const size = Buffer.allocUnsafe(4)
+  size.writeUInt32BE(bytes.length)
+  return [size, bytes]
+}
+
+const frameOf = (words: ReadonlyArray<string>): Buffer => {
+  const body = Buffer.concat(words.flatMap(wordOf))
+  const size = Buffer.allocUnsafe(4)
+  size.writeUInt32BE(body.length)
+  return Buffer.concat([size, body])
+}
+
+const wordsOf = (body: Buffer): ReadonlyArray<Buffer> => {
+  const words: Array<Buffer> = []
+  for (let at = 0; at < body.length; ) {
+    const end = at + 4 + body.readUInt32BE(at)
+    words.push(body.subarray(at + 4, end))
+    at = end
+  }
+  return words
+}
+
+/** A running helper. */
+class Connection {
+  readonly #child: ChildProcess
+  readonly #pending = new Map<string, (outcome: Outcome) => void>()
+  #received: Buffer = Buffer.alloc(0)
+  #hasAnswered = false
+  isOpen = true
+
+  constructor(argv: readonly [string, ...ReadonlyArray<string>], onMissing: () => void) {
+    const [file, ...args] = argv
+    const child = spawn(file, args, { env: TOOL_ENV, stdio: ["pipe", "pipe", "ignore"], detached: true })
+    this.#child = child
+    child.once("error", (error) => {
+      if ("code" in error && error.code === "ENOENT") onMissing()
+      this.#end(new HelperUnavailable())
+    })
+    // At the end of its last process.
+    child.once("close", () => this.#end(this.#hasAnswered ? new HelperLost() : new HelperUnavailable()))
+    child.once("exit", () => {
+      this.isOpen = false
+    })
+    child.stdin?.on("error", () => {})
+    child.stdout?.on("data", (chunk: Buffer) => this.#receive(chunk))
+    this.#hold(false)
+  }
+
+  /** Sends a request; returns its id. */
+  send(id: string, command: Command, words: ReadonlyArray<string>, onEnd: (outcome: Outcome) => void): void {
+    if (this.#pending.size === 0) this.#hold(true)
+    this.#pending.set(id, onEnd)
+    this.#child.stdin?.write(frameOf([id, command, ...words]))
+  }
+
+  stop(id: string): void {
+    if (this.#pending.has(id)) this.#child.stdin?.write(frameOf(["", "stop", id]))
+  }
+
+  close(): void {
+    this.isOpen = false
+    this.#child.stdin?.end()
+  }
+
+  #end(error: HelperUnavailable | HelperLost): void {
+    this.isOpen = false
+    for (const id of [...this.#pending.keys()]) this.#answer(id, error)
+  }
+
+  #answer(id: string, outcome: Outcome): void {
+    const onEnd = this.#pending.get(id)
+    this.#pending.delete(id)
+    if (this.#pending.size === 0) this.#hold(false)
+    onEnd?.(outcome)
+  }
+
+  #receive(chunk: Buffer): void {
+    this.#received = this.#received.length === 0 ? chunk : Buffer.concat([this.#received, chunk])
+    this.#hasAnswered = true
+    while (this.#received.length >= 4) {
+      const end = 4 + this.#received.readUInt32BE(0)
+      if (this.#received.length < end) return
+      const [id, code, output = Buffer.alloc(0), errors] = wordsOf(this.#received.subarray(4, end))
+      this.#received = this.#received.subarray(end)
+      const outcome =
+        code?.toString() === "lost"
+          ? new HelperLost()
+          : Effect.succeed({ code: Number(code), output, errors: errors?.toString() ?? "" })
+      this.#answer(String(id), outcome)
+    }
+  }
+
+  /** Whether this process stays alive for answers. */
+  #hold(held: boolean): void {
+    for (const one of [this.#child, this.#child.stdin, this.#child.stdout]) {
+      if (!(one instanceof Socket) && one !== this.#child) continue
+      if (held) one.ref()
+      else one.unref()
+    }
+  }
+}
+
+/** Programs, and changes of mounts, that run at a time: a long copy does not delay a mount. */
+const CONCURRENT = 16
+
+/** The helper of this process; see helperProgram.ts. */
+export class HelperProcess {
+  readonly #programs = Semaphore.makeUnsafe(CONCURRENT)
+  readonly #changes = Semaphore.makeUnsafe(CONCURRENT)
+  #connection: Connection | undefined
+  #argv: ReturnType<typeof helperProgram>
+  #requests = 0
+
+  constructor(argv = helperProgram()) {
+    this.#argv = argv
+  }
+
+  #connect(): Connection | undefined {
+    if (this.#argv === undefined) return undefined
+    if (this.#connection?.isOpen !== true) {
+      this.#connection = new Connection(this.#argv, () => {
+        this.#argv = undefined
+      })
+    }
+    return this.#connection
+  }
+
+  /**
+   * Does a request in a process of its own. An interruption kills the program of a `run` and waits for its end.
+   *
+   * @error HelperLost the processes of the helper were killed
+   */
+  request(command: Command, words: ReadonlyArray<string>): Outcome {
+    const sent = this.#send(command, words)
+    if (command === "mounts") return sent
+    return (command === "run" ? this.#programs : this.#changes).withPermit(sent)
+  }
+
+  #send(command: Command, words: ReadonlyArray<string>): Outcome {
+    return Effect.callback<HelperAnswer, HelperUnavailable | HelperLost>((resume) => {
+      const size = words.reduce((sum, word) => sum + 4 + Buffer.byteLength(word), 64)
+      const connection =
+        size > MAX_REQUEST || words.some((word) => word.includes("\0")) ? undefined : this.#connect()
+      if (connection === undefined) return resume(new HelperUnavailable())
+      const id = String(++this.#requests)
+      let onEnded = () => {}
+      let isEnded = false
+      connection.send(id, command, words, (outcome) => {
+        isEnded = true
+        resume(outcome)
+        onEnded()
+      })
+      return Effect.callback<void>((ended) => {
+        if (isEnded) return ended(Effect.void)
+        onEnded = () => ended(Effect.void)
+        connection.stop(id)
+      })
+    })
+  }
+
+  /** Ends the helper once its requests are done; a later request starts it again. */
+  close(): void {
+    this.#connection?.close()
+  }
+}
+
+/** The helper that this process starts with its first request, and that ends with this process. */
+export const Helper = Context.Reference("muster/daemon/Helper", { defaultValue: () => new HelperProcess() })
+
+/** The attempts of a request whose repetition is harmless, if the helper is killed. */
+const ATTEMPTS = 3
+
+/** Does a request that may be repeated if the helper was killed meanwhile. */
+export const repeatable = (command: Command, words: ReadonlyArray<string>): Outcome =>
+  Effect.flatMap(Helper, (helper) => helper.request(command, words)).pipe(
+    Effect.retry({ times: ATTEMPTS - 1, while: (error) => error._tag === "HelperLost" })
+  )
