@@ -177,13 +177,15 @@ export class LoadBalancer extends Context.Service<
           release: (server_id) => Effect.sync(() => fleet.release(server_id)),
           restore: (records) =>
             Effect.suspend(() => {
-              const avoided: Array<() => void> = []
-              for (const { id, node_id, blueprint_id, definition, allocations } of records) {
-                const reservation = { server_id: id, node_id, blueprint_id, load: loadOf(definition.limits) }
-                const allow = avoidLost(fleet, { ...reservation, mappings: allocations.mappings })
-                if (allow !== undefined) avoided.push(allow)
-                fleet.hold({ ...reservation, mappings: allocations.mappings })
-              }
+              const reservations = records.map(({ id, node_id, blueprint_id, definition, allocations }) => ({
+                server_id: id,
+                node_id,
+                blueprint_id,
+                load: loadOf(definition.limits),
+                mappings: allocations.mappings
+              }))
+              const avoided = reservations.flatMap((reservation) => avoidLost(fleet, reservation) ?? [])
+              fleet.hold(reservations)
               return avoided.length === 0 ? Effect.void : allowLater(avoided)
             }),
           rehearse: (drained) =>

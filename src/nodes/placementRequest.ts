@@ -38,12 +38,21 @@ export const placementOf = ({ blueprint_id, definition, id }: ServerRecord): Pla
   return { server_id: id, blueprint_id, limits, placement, ports, runtimes }
 }
 
+/** Servers with one definition share their load. */
+const loads = new WeakMap<Limits, Load>()
+
 /** Returns what a server takes of its node. */
-export const loadOf = (limits: Limits): Load => ({
-  memory_bytes: committedMemoryBytes(limits),
-  disk_bytes: committedDiskBytes(limits),
-  cpu_millipercent: Math.round(committedCpuPercent(limits) * 1000)
-})
+export const loadOf = (limits: Limits): Load => {
+  const known = loads.get(limits)
+  if (known !== undefined) return known
+  const load = {
+    memory_bytes: committedMemoryBytes(limits),
+    disk_bytes: committedDiskBytes(limits),
+    cpu_millipercent: Math.round(committedCpuPercent(limits) * 1000)
+  }
+  loads.set(limits, load)
+  return load
+}
 
 /** Returns what a node must have for a placement. */
 export const needOf = ({

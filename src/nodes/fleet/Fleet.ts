@@ -80,13 +80,18 @@ export class FleetState {
     return allocations
   }
 
-  /** Replaces the reservation of a server by that of its record. */
-  hold(holding: Reservation): void {
-    this.release(holding.server_id)
-    const node = this.#obtain(holding.node_id)
-    node.ports.hold(holding.mappings)
-    this.#holdings.set(holding.server_id, holding)
-    this.#commit(node, holding, 1)
+  /** Replaces the reservations of servers by those of their records; watchers see each node once. */
+  hold(holdings: Iterable<Reservation>): void {
+    const nodes = new Set<FleetNode>()
+    for (const holding of holdings) {
+      this.release(holding.server_id)
+      const node = this.#obtain(holding.node_id)
+      node.ports.hold(holding.mappings)
+      this.#holdings.set(holding.server_id, holding)
+      this.#count(node, holding, 1)
+      nodes.add(node)
+    }
+    for (const node of nodes) this.#changed(node)
   }
 
   /** Reserves more ports of an address for a while; returns them with their release. Undefined: they are not free. */
@@ -141,7 +146,7 @@ export class FleetState {
   copy(): FleetState {
     const copy = new FleetState()
     for (const { record } of this.#nodes.values()) if (record !== undefined) copy.put(record)
-    for (const holding of this.#holdings.values()) copy.hold(holding)
+    copy.hold(this.#holdings.values())
     return copy
   }
 
@@ -152,10 +157,14 @@ export class FleetState {
   }
 
   #commit(node: FleetNode, holding: Reservation, sign: 1 | -1): void {
+    this.#count(node, holding, sign)
+    this.#changed(node)
+  }
+
+  #count(node: FleetNode, holding: Reservation, sign: 1 | -1): void {
     const before = node.listed
     node.commit(holding, sign)
     if (node.listed !== before) this.#list = undefined
-    this.#changed(node)
   }
 
   /** Drops an unknown node without reservations. */

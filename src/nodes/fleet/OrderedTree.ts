@@ -12,13 +12,12 @@ export const hasRoom = (room: Room, need: Room): boolean =>
 /** Negative, 0 or positive; 0 only for the same entry. */
 export type Compare<K> = (a: K, b: K) => number
 
-interface Branch<A> {
+/** The resources of a branch are the maximum of each among its entries. */
+interface Branch<A> extends Room {
   readonly left: Tree<A>
   readonly entry: A
   readonly right: Tree<A>
   readonly height: number
-  /** The maximum of each resource among the entries of this branch. */
-  readonly most: Room
 }
 
 /**
@@ -32,17 +31,17 @@ const heightOf = <A>(tree: Tree<A>): number => tree?.height ?? 0
 const branch = <A extends { readonly room: Room }>(left: Tree<A>, entry: A, right: Tree<A>): Branch<A> => {
   let { memory_bytes, disk_bytes, ports } = entry.room
   if (left !== undefined) {
-    memory_bytes = Math.max(memory_bytes, left.most.memory_bytes)
-    disk_bytes = Math.max(disk_bytes, left.most.disk_bytes)
-    ports = Math.max(ports, left.most.ports)
+    memory_bytes = Math.max(memory_bytes, left.memory_bytes)
+    disk_bytes = Math.max(disk_bytes, left.disk_bytes)
+    ports = Math.max(ports, left.ports)
   }
   if (right !== undefined) {
-    memory_bytes = Math.max(memory_bytes, right.most.memory_bytes)
-    disk_bytes = Math.max(disk_bytes, right.most.disk_bytes)
-    ports = Math.max(ports, right.most.ports)
+    memory_bytes = Math.max(memory_bytes, right.memory_bytes)
+    disk_bytes = Math.max(disk_bytes, right.disk_bytes)
+    ports = Math.max(ports, right.ports)
   }
   const height = 1 + Math.max(heightOf(left), heightOf(right))
-  return { left, entry, right, height, most: { memory_bytes, disk_bytes, ports } }
+  return { left, entry, right, height, memory_bytes, disk_bytes, ports }
 }
 
 /** Returns a branch of two trees whose heights differ by at most two. */
@@ -120,7 +119,7 @@ export interface Search<A> {
  * this takes O(log entries); entries that lack another kind or are not accepted are visited one by one.
  */
 export const first = <A extends { readonly room: Room }>(tree: Tree<A>, search: Search<A>): A | undefined => {
-  if (tree === undefined || !hasRoom(tree.most, search.need)) return undefined
+  if (tree === undefined || !hasRoom(tree, search.need)) return undefined
   const earlier = first(tree.left, search)
   if (earlier !== undefined) return earlier
   if (hasRoom(tree.entry.room, search.need) && search.accepts(tree.entry)) return tree.entry
@@ -134,7 +133,7 @@ export const firstAfter = <K, A extends K & { readonly room: Room }>(
   key: K,
   compare: Compare<K>
 ): A | undefined => {
-  if (tree === undefined || !hasRoom(tree.most, search.need)) return undefined
+  if (tree === undefined || !hasRoom(tree, search.need)) return undefined
   if (compare(tree.entry, key) <= 0) return firstAfter(tree.right, search, key, compare)
   const earlier = firstAfter(tree.left, search, key, compare)
   if (earlier !== undefined) return earlier

@@ -6,6 +6,7 @@ import { byName, type Candidate, type Need, orderOf, type Rank, type Strategy } 
 /** Trees of the nodes that offer one runtime. */
 interface Trees {
   anywhere: Tree<Candidate>
+  /** Of the locations that a need has named: without such needs, a change costs one tree. */
   readonly byLocation: Map<string, Tree<Candidate>>
 }
 
@@ -13,8 +14,8 @@ interface Trees {
 const turnOf = ({ locations, runtimes }: Need): string => JSON.stringify([runtimes, locations])
 
 /**
- * The candidates in the order of the strategy: a tree per runtime, and per runtime and location. A choice or a change
- * costs O(log nodes) per location of the need. No I/O.
+ * The candidates in the order of the strategy: a tree per runtime, and per runtime and location once a need names
+ * the location. A choice or a change costs O(log nodes) per location of the need. No I/O.
  */
 export class PlacementIndex {
   readonly #strategy: Strategy
@@ -47,8 +48,9 @@ export class PlacementIndex {
       const trees = this.#trees.get(runtime) ?? { anywhere: undefined, byLocation: new Map() }
       this.#trees.set(runtime, trees)
       trees.anywhere = insert(trees.anywhere, candidate, this.#compare)
-      const there = insert(trees.byLocation.get(candidate.location), candidate, this.#compare)
-      trees.byLocation.set(candidate.location, there)
+      const there = trees.byLocation.get(candidate.location)
+      if (there !== undefined)
+        trees.byLocation.set(candidate.location, insert(there, candidate, this.#compare))
     }
   }
 
@@ -99,8 +101,20 @@ export class PlacementIndex {
       const trees = this.#trees.get(runtime)
       if (trees === undefined) return []
       if (need.locations.length === 0) return [trees.anywhere]
-      return need.locations.map((location) => trees.byLocation.get(location))
+      return need.locations.map((location) => this.#treeAt(trees, runtime, location))
     })
+  }
+
+  #treeAt(trees: Trees, runtime: RuntimeKind, location: string): Tree<Candidate> {
+    const known = trees.byLocation.get(location)
+    if (known !== undefined) return known
+    let tree: Tree<Candidate>
+    for (const candidate of this.#candidates.values()) {
+      if (candidate.location === location && candidate.runtimes.includes(runtime))
+        tree = insert(tree, candidate, this.#compare)
+    }
+    if (tree !== undefined) trees.byLocation.set(location, tree)
+    return tree
   }
 
   #best(found: ReadonlyArray<Candidate | undefined>): Candidate | undefined {
