@@ -5,7 +5,6 @@ import type { Overrides } from "../domain/Overrides.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
 import { type BlueprintSet, blueprintSet, type SoftwareSet } from "./definitions.ts"
 import { makeReloadable } from "./reloadable.ts"
-import { resolve as resolveDefinition } from "./resolve.ts"
 import { SoftwareStore } from "./SoftwareStore.ts"
 import { makeToday, type Today } from "./today.ts"
 import { blueprintNotes, blueprintView, blueprintWarnings, mixinView } from "./views.ts"
@@ -80,9 +79,8 @@ export class BlueprintStore extends Context.Service<
           return view ?? (yield* NotFound.mixin(id))
         })
         const resolve = Effect.fn("BlueprintStore.resolve")(function* (id: string, overrides: Overrides) {
-          const blueprint = (yield* current).blueprints.get(id)
-          if (blueprint === undefined) return yield* NotFound.blueprint(id)
-          return yield* Effect.fromResult(resolveDefinition(blueprint, overrides, yield* software.current))
+          const resolved = (yield* fresh).today.definition(id, overrides)
+          return yield* resolved === undefined ? NotFound.blueprint(id) : Effect.fromResult(resolved)
         })
         return BlueprintStore.of({
           list: Effect.map(fresh, ({ list }) => list),

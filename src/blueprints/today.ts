@@ -1,6 +1,8 @@
 import { Result } from "effect"
 import { revisionOf } from "../domain/definitionChanges.ts"
+import type { InvalidRequest } from "../domain/errors.ts"
 import type { Overrides } from "../domain/Overrides.ts"
+import type { ServerDefinition } from "../domain/ServerDefinition.ts"
 import type { BlueprintSet, SoftwareSet } from "./definitions.ts"
 import { resolve } from "./resolve.ts"
 
@@ -11,8 +13,9 @@ export interface Today {
 }
 
 /** Resolves each blueprint once for equal overrides. */
-export const makeToday = ({ blueprints }: BlueprintSet, softwares: SoftwareSet): Today => {
+export const makeToday = ({ blueprints }: BlueprintSet, softwares: SoftwareSet) => {
   const revisions = new Map<string, string | undefined>()
+  const definitions = new Map<string, ServerDefinition>()
   const keys = new WeakMap<Overrides, string>()
   const keyOf = (overrides: Overrides) => {
     const key = keys.get(overrides) ?? JSON.stringify(overrides)
@@ -21,17 +24,34 @@ export const makeToday = ({ blueprints }: BlueprintSet, softwares: SoftwareSet):
   }
   const find = (blueprint_id: string, overrides: Overrides) => {
     const blueprint = blueprints.get(blueprint_id)
-    if (blueprint === undefined) return undefined
-    const resolved = resolve(blueprint, overrides, softwares)
-    return Result.isSuccess(resolved) ? revisionOf(resolved.success) : undefined
+    return blueprint === undefined ? undefined : resolve(blueprint, overrides, softwares)
   }
   return {
-    revision: (blueprint_id, overrides = {}) => {
+    /** Returns the definition to which a blueprint resolves, shared by equal overrides; undefined: no such blueprint. */
+    definition: (
+      blueprint_id: string,
+      overrides: Overrides
+    ): Result.Result<ServerDefinition, InvalidRequest> | undefined => {
+      const key = `${blueprint_id} ${keyOf(overrides)}`
+      const known = definitions.get(key)
+      if (known !== undefined) return Result.succeed(known)
+      const resolved = find(blueprint_id, overrides)
+      if (resolved !== undefined && Result.isSuccess(resolved) && key.length <= LONGEST_KEY) {
+        if (definitions.size >= MAX_DEFINITIONS) definitions.clear()
+        definitions.set(key, resolved.success)
+      }
+      return resolved
+    },
+    revision: (blueprint_id: string, overrides: Overrides = {}) => {
       const key = `${blueprint_id} ${keyOf(overrides)}`
       if (!revisions.has(key)) {
         // Servers with other overrides replace those of earlier servers.
         if (revisions.size >= MAX_REVISIONS) revisions.clear()
-        revisions.set(key, find(blueprint_id, overrides))
+        const resolved = find(blueprint_id, overrides)
+        revisions.set(
+          key,
+          resolved !== undefined && Result.isSuccess(resolved) ? revisionOf(resolved.success) : undefined
+        )
       }
       return revisions.get(key)
     }
@@ -39,3 +59,6 @@ export const makeToday = ({ blueprints }: BlueprintSet, softwares: SoftwareSet):
 }
 
 const MAX_REVISIONS = 50_000
+/** Definitions that are shared, and the longest of their keys in characters. */
+const MAX_DEFINITIONS = 500
+const LONGEST_KEY = 1_000

@@ -78,7 +78,7 @@ export class ServerRepo extends Context.Service<
     createdBy(
       key_id: string
     ): Effect.Effect<{ readonly servers: number; readonly memory_bytes: number }, SqlError.SqlError>
-    /** Every record, by id. */
+    /** Every record, by id, read in pages: one that is inserted meanwhile may be missing. */
     readonly all: Effect.Effect<ReadonlyArray<ServerRecord>, SqlError.SqlError>
   }
 >()("muster/store/ServerRepo") {
@@ -248,7 +248,16 @@ export class ServerRepo extends Context.Service<
               WHERE created_by = ${key_id} GROUP BY servers.id) AS own`),
             Option.getOrElse(() => ({ servers: 0, memory_bytes: 0 }))
           ),
-        all: readServers(sql`${select} ORDER BY id`)
+        all: Effect.gen(function* () {
+          const records: Array<ServerRecord> = []
+          while (true) {
+            const after = records.at(-1)?.id ?? ""
+            const page = yield* readServers(sql`${select} WHERE id > ${after} ORDER BY id LIMIT ${PAGE}`)
+            records.push(...page)
+            if (page.length < PAGE) return records
+            yield* Effect.yieldNow
+          }
+        })
       })
     })
   )
@@ -257,3 +266,5 @@ export class ServerRepo extends Context.Service<
 /** Rows of one INSERT and ids of one SELECT: below the parameter limits of both databases. */
 const INSERT_ROWS = 500
 const FIND_IDS = 500
+/** Records of a page of all: other work runs between two pages. */
+const PAGE = 500

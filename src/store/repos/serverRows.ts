@@ -1,25 +1,27 @@
 /** The rows of a server's record in the tables `servers` and `ports`. */
-import { Effect, Option, Schema } from "effect"
+import { Effect, Option, Result, Schema } from "effect"
 import type { SqlError } from "effect/sql"
 import { InstallState } from "../../domain/InstallState.ts"
 import { Labels } from "../../domain/Labels.ts"
 import { Overrides } from "../../domain/Overrides.ts"
 import { RestartState } from "../../domain/Restart.ts"
 import { Redefinition, ServerRecord } from "../../domain/Server.ts"
+import { ServerDefinition } from "../../domain/ServerDefinition.ts"
 import { BooleanColumn, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+import { makeSharedColumn, makeSharedText } from "../sql/sharedColumn.ts"
 
 const ServerRow = Schema.Struct({
   ...ServerRecord.fields,
   allocations: JsonColumn(ServerRecord.fields.allocations),
-  overrides: Schema.NullOr(JsonColumn(Schema.toType(Overrides))),
-  definition: JsonColumn(ServerRecord.fields.definition),
+  overrides: Schema.NullOr(Schema.String),
+  definition: Schema.String,
   redefinition: Schema.NullOr(JsonColumn(Redefinition)),
   install: JsonColumn(InstallState),
   start_pending: BooleanColumn,
   restart: Schema.NullOr(JsonColumn(RestartState)),
   last_sequence: IntColumn,
   name: Schema.NullOr(Schema.String),
-  labels: Schema.NullOr(JsonColumn(Labels)),
+  labels: Schema.NullOr(Schema.String),
   expires_at: Schema.NullOr(Schema.String),
   created_by: Schema.NullOr(Schema.String),
   trace: Schema.NullOr(Schema.String),
@@ -27,11 +29,19 @@ const ServerRow = Schema.Struct({
 })
 const encodeRow = writeRow(ServerRow)
 const decodeRows = readRows(ServerRow)
+/** Many servers have the definition of their blueprint, and few differ in overrides and labels. */
+const definitions = makeSharedColumn(ServerDefinition)
+const overridings = makeSharedColumn(Schema.toType(Overrides))
+const labelings = makeSharedColumn(Labels)
+const shared = makeSharedText()
 
-export const encodeServer = (record: ServerRecord) =>
-  encodeRow({
+export const encodeServer = Effect.fnUntraced(function* (record: ServerRecord) {
+  const { definition, labels, overrides } = record
+  return yield* encodeRow({
     ...record,
-    overrides: record.overrides ?? null,
+    definition: yield* definitions.encode(definition),
+    overrides: overrides === undefined ? null : yield* overridings.encode(overrides),
+    labels: yield* labelings.encode(labels),
     redefinition: record.redefinition ?? null,
     restart: record.restart ?? null,
     name: record.name ?? null,
@@ -39,15 +49,19 @@ export const encodeServer = (record: ServerRecord) =>
     created_by: record.created_by ?? null,
     trace: record.trace ?? null
   })
+})
 
 export const encodeRestart = writeRow(Schema.NullOr(JsonColumn(RestartState)))
 
 export const encodeRedefinition = writeRow(JsonColumn(Redefinition))
 
-export const encodeLabels = writeRow(JsonColumn(Labels))
+export const encodeLabels = labelings.encode
 
 export const encodeInstall = writeRow(JsonColumn(InstallState))
 
+const noLabels: Labels = {}
+
+/** Decodes a row; the record shares with others what they have in common. */
 const toRecord = ({
   created_by,
   expires_at,
@@ -57,22 +71,31 @@ const toRecord = ({
   restart,
   trace,
   ...row
-}: typeof ServerRow.Type): ServerRecord => ({
-  ...row,
-  labels: row.labels ?? {},
-  updated_at: row.updated_at ?? row.created_at,
-  ...(redefinition === null ? {} : { redefinition }),
-  ...(restart === null ? {} : { restart }),
-  ...(name === null ? {} : { name }),
-  ...(expires_at === null ? {} : { expires_at }),
-  ...(created_by === null ? {} : { created_by }),
-  ...(trace === null ? {} : { trace }),
-  ...(overrides === null ? {} : { overrides })
-})
+}: typeof ServerRow.Type): Result.Result<ServerRecord, Schema.SchemaError> =>
+  Result.gen(function* () {
+    const { created_at, updated_at } = row
+    return {
+      ...row,
+      blueprint_id: shared(row.blueprint_id),
+      node_id: shared(row.node_id),
+      status: shared(row.status),
+      definition: yield* definitions.decode(row.definition),
+      labels: row.labels === null ? noLabels : yield* labelings.decode(row.labels),
+      updated_at: updated_at === null || updated_at === created_at ? created_at : updated_at,
+      ...(redefinition === null ? {} : { redefinition }),
+      ...(restart === null ? {} : { restart }),
+      ...(name === null ? {} : { name }),
+      ...(expires_at === null ? {} : { expires_at }),
+      ...(created_by === null ? {} : { created_by: shared(created_by) }),
+      ...(trace === null ? {} : { trace }),
+      ...(overrides === null ? {} : { overrides: yield* overridings.decode(overrides) })
+    }
+  })
 
 type Rows = Effect.Effect<ReadonlyArray<unknown>, SqlError.SqlError>
 
-export const readServers = (query: Rows) => Effect.map(decodeRows(query), (rows) => rows.map(toRecord))
+export const readServers = (query: Rows) =>
+  Effect.flatMap(decodeRows(query), (rows) => Effect.orDie(Effect.fromResult(Result.all(rows.map(toRecord)))))
 
 export const readServer = (query: Rows) =>
   Effect.map(readServers(query), (records) => Option.fromUndefinedOr(records[0]))

@@ -42,6 +42,9 @@ export type Mutation<Request, A, E> = (
   requests: ReadonlyArray<Request>
 ) => Effect.Effect<ReadonlyArray<A>, E, Transaction>
 
+/** The outcome of a request before its first attempt; made once, because it is that of every write. */
+const notAttempted = Exit.fail(Unavailable.store())
+
 /** A request of a caller, with the log annotations and span for a mutation of its own. */
 interface Entry<Request, A, E> {
   readonly request: Request
@@ -120,7 +123,7 @@ export const makeKind = <Request, A, E>(sql: SqlClient.SqlClient, mutation: Muta
   /** @param context the caller's */
   const submit = (request: Request, context: Context.Context<never>) => {
     const answered = Deferred.makeUnsafe<A, Answered<E>>()
-    const entry: Entry<Request, A, E> = { request, context, outcome: Exit.fail(Unavailable.store()) }
+    const entry: Entry<Request, A, E> = { request, context, outcome: notAttempted }
     const job: Job = {
       kind,
       cancelled: false,

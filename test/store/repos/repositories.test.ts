@@ -54,6 +54,26 @@ describe.each(databases)("node-protocol: placement and ports (%s)", (kind) => {
     )
   )
 
+  it.effect("all records are read, however many, and share one definition if theirs are equal", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const store = yield* Store
+        const repo = yield* ServerRepo
+        const some = Array.from({ length: 1_001 }, (_, n) => server(`srv_${1_000 + n}`, [1_000 + n]))
+        const other = {
+          ...server("srv_9", [9_000]),
+          definition: { ...server("srv_9", []).definition, ports: 7 }
+        }
+        yield* store.write(repo.insertAll([...some, other]))
+        const all = yield* store.read(repo.all)
+        assert.deepStrictEqual(all, [...some, other])
+        assert.strictEqual(new Set(all.map(({ definition }) => definition)).size, 2)
+        yield* store.write(Effect.forEach(some.slice(1), ({ id }) => repo.remove(id), { discard: true }))
+        assert.deepStrictEqual(yield* store.read(repo.all), [...some.slice(0, 1), other])
+      })
+    )
+  )
+
   it.effect("a port that is held rolls back the record, and nothing else of the mutation", () =>
     onFreshStore(
       Effect.gen(function* () {
