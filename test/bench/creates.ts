@@ -1,22 +1,20 @@
 /**
  * Creation of servers on SQLite and PostgreSQL, interleaved: with the embedded node, whose installations run in the
- * service's process, and with a simulated node, which measures the control plane alone. The baseline is single-row
- * commits: to a SQLite file in the same folder, and to the same PostgreSQL.
+ * service's process, and with a simulated node, which measures the control plane alone. Node and load have a process each.
+ * The baseline is single-row commits: to a SQLite file in the same folder, and to the same PostgreSQL.
  */
 
 import { join } from "node:path"
-import { DatabaseSync } from "node:sqlite"
 import { PgConnection } from "@effect/sql-pg"
 import { Effect, Redacted, type Scope } from "effect"
-import { muster } from "../support/command.ts"
 import { startPostgres } from "../support/postgres.ts"
 import { type Service, startService } from "../support/Service.ts"
-import { makeSimulatedNode } from "../support/SimulatedNode.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
-import { BenchFailed, interleaved, median, poll, print } from "./harness.ts"
-import { load } from "./load.ts"
+import { BenchFailed, interleaved, median, poll, print, sqliteCommitsPerSecond } from "./harness.ts"
+import { loadInProcess } from "./loadInProcess.ts"
+import { startPlainNodes } from "./startPlainNodes.ts"
 
-const CONNECTIONS = 32
+const CONNECTIONS = 64
 const ROUNDS = 3
 const COMMITS = 200
 const PORTS = "20000-59999"
@@ -33,10 +31,7 @@ interface NodeKind {
   readonly name: string
   readonly creations: number
   readonly env: Record<string, string>
-  readonly start: (
-    service: Service,
-    database: Database
-  ) => Effect.Effect<unknown, { readonly message: string }, Scope.Scope>
+  readonly start: (service: Service) => Effect.Effect<unknown, { readonly message: string }, Scope.Scope>
 }
 
 const body = JSON.stringify({ blueprint_id: "demo", overrides: { save: true } })
@@ -50,20 +45,9 @@ const embedded: NodeKind = {
 
 const simulated: NodeKind = {
   name: "simulated node",
-  creations: 400,
+  creations: 2_000,
   env: { MUSTER_EMBEDDED_NODE: "false" },
-  start: Effect.fnUntraced(function* (service, { env }) {
-    const made = yield* muster(["keys", "create", "--name", "node", "--scope", "Node"], {
-      ...env,
-      MUSTER_DATA_DIR: service.dataDir
-    })
-    yield* makeSimulatedNode({
-      id: "simulated",
-      key: made.stdout.trim(),
-      control: [service.url],
-      ports: PORTS
-    })
-  })
+  start: (service) => startPlainNodes(service, 1, PORTS)
 }
 
 const commitsOf = Effect.fnUntraced(function* (service: Service) {
@@ -86,13 +70,13 @@ const allInstalled = (service: Service) =>
 
 const createSome = Effect.fnUntraced(function* (service: Service, creations: number) {
   const before = yield* commitsOf(service)
-  const { p50, p99, perSecond } = yield* load({
+  const { p50, p99, perSecond } = yield* loadInProcess({
     url: service.url,
     key: service.key,
     connections: CONNECTIONS,
     requests: creations,
     status: 202,
-    request: () => ({ method: "POST", path: "/api/servers", body })
+    request: { method: "POST", path: "/api/servers", body }
   })
   const acknowledged = yield* commitsOf(service)
   yield* allInstalled(service)
@@ -118,7 +102,7 @@ const startOn = Effect.fnUntraced(function* (folder: string, database: Database,
       ...database.env
     }
   })
-  yield* kind.start(service, database)
+  yield* kind.start(service)
   yield* poll(
     `the ${kind.name} registers`,
     Effect.map(service.request("GET", "/api/nodes?ids_only=true"), ({ text }) =>
@@ -194,19 +178,7 @@ const sqliteIn = (folder: string): Database => ({
   name: "SQLite",
   env: {},
   plain: "plain SQLite, one row for each commit, synchronous=FULL",
-  commitsPerSecond: Effect.acquireUseRelease(
-    Effect.sync(() => new DatabaseSync(join(folder, "plain.db"))),
-    (database) =>
-      Effect.sync(() => {
-        database.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL")
-        database.exec("CREATE TABLE IF NOT EXISTS rows (id INTEGER PRIMARY KEY, body TEXT NOT NULL)")
-        const insert = database.prepare("INSERT INTO rows (body) VALUES (?)")
-        const began = performance.now()
-        for (let n = 0; n < COMMITS; n++) insert.run(body)
-        return (COMMITS * 1000) / (performance.now() - began)
-      }),
-    (database) => Effect.sync(() => database.close())
-  )
+  commitsPerSecond: sqliteCommitsPerSecond(join(folder, "plain.db"), COMMITS)
 })
 
 const postgresAt = (url: string): Database => ({

@@ -2,6 +2,7 @@
 import { type ChildProcess, spawn } from "node:child_process"
 import { readFileSync } from "node:fs"
 import { join, resolve } from "node:path"
+import { DatabaseSync } from "node:sqlite"
 import { Data, Effect, Schedule, type Scope } from "effect"
 
 export const root = resolve(import.meta.dirname, "../..")
@@ -172,3 +173,19 @@ export const residentMiB = (pid: number) =>
     try: () => Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]) / 1024,
     catch: (cause) => new BenchFailed({ message: `memory of ${pid}: ${cause}` })
   })
+
+/** Returns the rate of sequential single-row commits to a SQLite file. */
+export const sqliteCommitsPerSecond = (file: string, commits: number): Effect.Effect<number> =>
+  Effect.acquireUseRelease(
+    Effect.sync(() => new DatabaseSync(file)),
+    (database) =>
+      Effect.sync(() => {
+        database.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL")
+        database.exec("CREATE TABLE IF NOT EXISTS rows (id INTEGER PRIMARY KEY, body TEXT NOT NULL)")
+        const insert = database.prepare("INSERT INTO rows (body) VALUES (?)")
+        const began = performance.now()
+        for (let n = 0; n < commits; n++) insert.run('{"blueprint_id":"demo","overrides":{"save":true}}')
+        return (commits * 1000) / (performance.now() - began)
+      }),
+    (database) => Effect.sync(() => database.close())
+  )

@@ -16,6 +16,7 @@ import { pipelining } from "./pipelining.ts"
 import { placement } from "./placement.ts"
 import { reads } from "./reads.ts"
 import { removal } from "./removal.ts"
+import { reports } from "./reports.ts"
 import { start } from "./start.ts"
 
 const benches: Record<string, Effect.Effect<void, { readonly message: string }>> = {
@@ -25,6 +26,7 @@ const benches: Record<string, Effect.Effect<void, { readonly message: string }>>
   lists,
   events,
   creates,
+  reports,
   start,
   idle,
   overlay,

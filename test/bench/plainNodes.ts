@@ -1,0 +1,154 @@
+/**
+ * Nodes without instances over plain `node:http`, in a process of their own: `node plainNodes.ts <control URL>
+ * <ports> <key>...`, one node for each key. A node installs a server as soon as it is asked to. On SIGUSR2, each node
+ * reports statuses of its servers for the 5 seconds, in order for each server, and prints how many were
+ * acknowledged, and in how many milliseconds.
+ */
+import { Agent, createServer, request } from "node:http"
+import { host } from "../support/samples.ts"
+
+const [control = "", ports = "", ...keys] = process.argv.slice(2)
+const [firstPort = 0, lastPort = 0] = ports.split("-").map(Number)
+const MEMORY = 1e15
+const HEARTBEAT_MILLIS = 5_000
+const REPORT_MILLIS = 5_000
+const boot_id = "boot-1"
+const agent = new Agent({ keepAlive: true, maxSockets: 64 })
+const { hostname, port: controlPort } = new URL(control)
+
+const post = (key: string, path: string, body: unknown): Promise<string> =>
+  new Promise((resolve, reject) => {
+    const text = JSON.stringify(body)
+    const sent = request(
+      {
+        agent,
+        hostname,
+        port: controlPort,
+        path,
+        method: "POST",
+        headers: {
+          authorization: `Bearer ${key}`,
+          "content-type": "application/json",
+          "content-length": Buffer.byteLength(text)
+        }
+      },
+      (response) => {
+        let answer = ""
+        response.setEncoding("utf8")
+        response.on("data", (chunk: string) => {
+          answer += chunk
+        })
+        response.once("end", () =>
+          response.statusCode === 200
+            ? resolve(answer)
+            : reject(new Error(`${path}: ${response.statusCode} ${answer}`))
+        )
+      }
+    )
+    sent.once("error", reject)
+    sent.end(text)
+  })
+
+const fail = (error: Error) => {
+  console.error(error.message)
+  process.exit(1)
+}
+
+const startNode = async (key: string, index: number, portsOfNode: number) => {
+  const id = `plain-${index}`
+  const sequences = new Map<string, number>()
+  const report = (server: string, kind: string, body: object) => {
+    const sequence = (sequences.get(server) ?? 0) + 1
+    sequences.set(server, sequence)
+    return post(key, `/api/nodes/${id}/internal/event/servers/${server}/${kind}`, {
+      boot_id,
+      sequence,
+      ...body
+    })
+  }
+  const install = { phase: "ready" }
+  const finish = async (server: string) => {
+    await report(server, "install-status", { install, uses: 0 })
+    await report(server, "status", { status: "offline", transient: true, uses: 0 })
+  }
+  const server = createServer((incoming, response) => {
+    let text = ""
+    incoming.setEncoding("utf8")
+    incoming.on("data", (chunk: string) => {
+      text += chunk
+    })
+    incoming.once("end", () => {
+      const isCreation = incoming.method === "POST" && incoming.url === "/api/servers"
+      const spec = isCreation ? JSON.parse(text) : undefined
+      const view = { status: "installing", install: { phase: "pending" }, unsent_reports: 1 }
+      const body = JSON.stringify(
+        spec === undefined
+          ? { version: "0.1.0", system: host }
+          : { id: spec.id, ...view, defined_at: 0, uses: 0 }
+      )
+      response.writeHead(200, {
+        "content-type": "application/json",
+        "content-length": Buffer.byteLength(body)
+      })
+      response.end(body)
+      if (spec === undefined || sequences.has(spec.id)) return
+      sequences.set(spec.id, 0)
+      finish(spec.id).catch(fail)
+    })
+  })
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve))
+  const address = server.address()
+  const first = firstPort + index * portsOfNode
+  await post(key, `/api/nodes/${id}/register`, {
+    id,
+    name: id,
+    location: "",
+    url: `http://127.0.0.1:${typeof address === "object" ? address?.port : 0}`,
+    version: "0.1.0",
+    boot_id,
+    allocations: [
+      {
+        address: "127.0.0.1",
+        alias: "",
+        force_outgoing_ip: false,
+        ports: `${first}-${first + portsOfNode - 1}`
+      }
+    ],
+    capacity: { memory_bytes: MEMORY, cpu_threads: 64, disk_bytes: MEMORY },
+    runtimes: ["process"],
+    system: host,
+    servers: []
+  })
+  setInterval(() => {
+    const beat = { boot_id, load: 1, memory_used_bytes: 2, disk_used_bytes: 3 }
+    post(key, `/api/nodes/${id}/internal/heartbeat`, beat).catch(fail)
+  }, HEARTBEAT_MILLIS).unref()
+  return {
+    /** Reports statuses of each server, one after another, until the deadline; returns their number. */
+    reportUntil: async (deadline: number) => {
+      const counts = await Promise.all(
+        Array.from(sequences.keys(), async (server) => {
+          let acknowledged = 0
+          while (Date.now() < deadline) {
+            const status = acknowledged % 2 === 0 ? "running" : "paused"
+            await report(server, "status", { status, uses: 0 })
+            acknowledged += 1
+          }
+          return acknowledged
+        })
+      )
+      return counts.reduce((sum, count) => sum + count, 0)
+    }
+  }
+}
+
+const portsOfNode = Math.floor((lastPort - firstPort + 1) / keys.length)
+const nodes = await Promise.all(keys.map((key, index) => startNode(key, index, portsOfNode)))
+process.on("SIGUSR2", () => {
+  const began = Date.now()
+  Promise.all(nodes.map((node) => node.reportUntil(began + REPORT_MILLIS))).then((counts) => {
+    const all = counts.reduce((sum, count) => sum + count, 0)
+    console.log(`reports ${all} ${Date.now() - began}`)
+  }, fail)
+})
+setInterval(() => {}, HEARTBEAT_MILLIS)

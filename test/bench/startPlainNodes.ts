@@ -1,0 +1,46 @@
+import { join } from "node:path"
+import { Effect } from "effect"
+import type { Service } from "../support/Service.ts"
+import { BenchFailed, poll, startProcess } from "./harness.ts"
+
+const file = join(import.meta.dirname, "plainNodes.ts")
+
+/**
+ * Starts nodes without instances in a process of their own, and returns once servers can be placed on them.
+ *
+ * @param ports of the nodes together, such as `20000-59999`
+ */
+export const startPlainNodes = Effect.fnUntraced(function* (service: Service, count: number, ports: string) {
+  const keys = yield* Effect.forEach(Array.from({ length: count }), (_, n) =>
+    Effect.map(
+      service.request("POST", "/api/keys", { body: { name: `node ${n}`, scope: "Node" } }),
+      ({ json }): string => json.key
+    )
+  )
+  const child = yield* startProcess(process.execPath, [file, service.url, ports, ...keys])
+  let output = ""
+  child.stdout?.on("data", (chunk: Buffer) => {
+    output += chunk.toString()
+  })
+  yield* poll(
+    "the nodes are reachable",
+    Effect.map(
+      service.request("GET", "/api/nodes?detail=true"),
+      ({ json }) =>
+        json.filter((node: { readonly connected?: boolean }) => node.connected).length === count || undefined
+    )
+  )
+  return {
+    /** Reports statuses of all servers for some seconds; returns the reports that were acknowledged in a second. */
+    report: Effect.gen(function* () {
+      output = ""
+      child.kill("SIGUSR2")
+      const [, acknowledged = "", millis = ""] = yield* poll(
+        "the reports are sent",
+        Effect.sync(() => /reports (\d+) (\d+)/.exec(output) ?? (child.exitCode === null ? undefined : []))
+      )
+      if (acknowledged === "") return yield* new BenchFailed({ message: "the nodes have ended" })
+      return (Number(acknowledged) * 1000) / Number(millis)
+    })
+  }
+})
