@@ -20,7 +20,7 @@ const onPostgres = [
 
 export default defineConfig({
   test: {
-    globalSetup: ["test/support/postgresSetup.ts"],
+    globalSetup: ["test/support/bundleSetup.ts", "test/support/postgresSetup.ts"],
     testTimeout: 60_000,
     hookTimeout: 120_000,
     pool: "forks",

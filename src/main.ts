@@ -1,11 +1,12 @@
 #!/usr/bin/env node
 /**
- * The entry point. The compile cache beside the packages halves the start of a command. An older Node.js has to link this
- * module: it imports nothing that Node.js 18 lacks.
+ * The entry point, of the sources and of their bundle. The compile cache beside the packages halves the start of a command.
+ * An older Node.js has to link this module: it imports nothing that Node.js 18 lacks.
  */
 import { closeSync, readdirSync, readFileSync } from "node:fs"
 import module from "node:module"
 import { fileURLToPath } from "node:url"
+import { isStale } from "./app/bundle.ts"
 
 /** The oldest Node.js that runs Muster: major and minor version, as `engines` of package.json has them. */
 const OLDEST = [22, 19] as const
@@ -31,7 +32,10 @@ if (isSupported()) {
   if (process.platform === "linux") {
     for (const fd of readdirSync("/proc/self/fd").map(Number)) if (fd > 2 && isInheritable(fd)) closeSync(fd)
   }
-  void import("./cli/run.ts")
+  if (import.meta.url.endsWith(".js") && isStale(fileURLToPath(new URL("..", import.meta.url)))) {
+    console.error("src has changed since the last build and runs in its place, slowly: run `npm run build`")
+    void import(new URL("../src/cli/run.ts", import.meta.url).href)
+  } else void import("./cli/run.ts")
 } else {
   console.error(
     `Muster needs Node.js ${OLDEST.join(".")} or later, and this is ${process.versions.node}: install a newer Node.js.`

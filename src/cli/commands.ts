@@ -32,12 +32,13 @@ const commands = {
 const isCommand = (word: string | undefined): word is keyof typeof commands =>
   word !== undefined && Object.hasOwn(commands, word)
 
-/**
- * Returns `muster` with the named command only; without a name, with all of them, for the help, for suggestions and for
- * completions.
- */
+/** Returns the commands that the first word needs: the named one, none, or all for help, suggestions and completions. */
+const needed = (word: string | undefined) =>
+  isCommand(word) ? [commands[word]] : word === "--version" ? [] : Object.values(commands)
+
+/** Returns `muster` with the commands that the first word needs. */
 export const musterCommand = (word: string | undefined) =>
-  Effect.map(Effect.all(isCommand(word) ? [commands[word]] : Object.values(commands)), (subcommands) =>
+  Effect.map(Effect.all(needed(word)), (subcommands) =>
     Command.make("muster").pipe(
       Command.withDescription("Control plane for game servers"),
       Command.withSubcommands(subcommands)

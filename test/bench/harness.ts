@@ -7,7 +7,7 @@ import { Data, Effect, Schedule, type Scope } from "effect"
 
 export const root = resolve(import.meta.dirname, "../..")
 /** The service's command, and its baselines: a plain `node:http` server, and one route of a plain `HttpApi`. */
-export const mainFile = join(root, "src/main.ts")
+export const mainFile = join(root, "dist/main.js")
 export const bareFile = join(import.meta.dirname, "bare.ts")
 const bareApiFile = join(import.meta.dirname, "bareApi.ts")
 

@@ -1,25 +1,16 @@
 /**
- * Time from the command to the first answer, through npm and without, against a bare server started in the same way.
+ * Time from the command to the first answer, through npm and without, against a bare server started in the same way; and
+ * the time of whole commands against a bare `fetch` in Node.js.
  */
-
+import { spawn } from "node:child_process"
 import { mkdirSync, writeFileSync } from "node:fs"
 import { get } from "node:http"
 import { createServer } from "node:net"
 import { delimiter, join } from "node:path"
 import { Effect } from "effect"
-import { adminKey } from "../support/Service.ts"
+import { adminKey, startService } from "../support/Service.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
-import {
-  BenchFailed,
-  bareFile,
-  interleaved,
-  mainFile,
-  median,
-  poll,
-  print,
-  root,
-  startProcess
-} from "./harness.ts"
+import { BenchFailed, interleaved, mainFile, median, poll, print, root, startProcess } from "./harness.ts"
 
 const ROUNDS = 5
 const POLL_MILLIS = 5
@@ -65,12 +56,35 @@ const timeToAnswer = (
     return performance.now() - began
   }).pipe(Effect.scoped)
 
+/** Returns the milliseconds from the start of a command to its end, with status 0. */
+const timeToEnd = (args: ReadonlyArray<string>, env: Record<string, string>) =>
+  Effect.callback<number, BenchFailed>((resume) => {
+    const began = performance.now()
+    const child = spawn(process.execPath, args, { cwd: root, env, stdio: "ignore" })
+    child.once("close", (code) =>
+      resume(
+        code === 0
+          ? Effect.succeed(performance.now() - began)
+          : Effect.fail(new BenchFailed({ message: `${args.join(" ")}: ended with ${code}` }))
+      )
+    )
+  })
+
+/** The least that a server and a call of it take, without types that Node.js would have to remove. */
+const bareServer = `import { createServer } from "node:http"
+createServer((_request, response) => response.end("{}")).listen(process.env.PORT, "127.0.0.1")`
+const bareCall = `await fetch(process.env.MUSTER_URL + "/healthz").then((response) => response.json())`
+
 export const start = Effect.gen(function* () {
   const folder = yield* temporaryFolder
   const bareFolder = join(folder, "bare")
+  const bareFile = join(bareFolder, "server.mjs")
+  const callFile = join(bareFolder, "call.mjs")
   yield* Effect.sync(() => {
     mkdirSync(bareFolder)
-    const scripts = { start: `node ${JSON.stringify(bareFile)}` }
+    writeFileSync(bareFile, bareServer)
+    writeFileSync(callFile, bareCall)
+    const scripts = { start: "exec node server.mjs" }
     writeFileSync(join(bareFolder, "package.json"), JSON.stringify({ name: "bare", scripts }))
   })
   // Both commands find the same Node.
@@ -107,9 +121,24 @@ export const start = Effect.gen(function* () {
     timeToAnswer("npm", ["start"], bareFolder, env)
   )
   yield* measure(
-    "node src/main.ts serve to the first answer",
+    "node dist/main.js serve to the first answer",
     "node of a bare node:http",
     timeToAnswer(process.execPath, [mainFile, "serve"], root, env),
     timeToAnswer(process.execPath, [bareFile], bareFolder, env)
+  )
+
+  const service = yield* startService()
+  const commandEnv = { PATH: path, MUSTER_URL: service.url, MUSTER_API_KEY: service.key }
+  yield* measure(
+    "muster --version",
+    "node of an empty program",
+    timeToEnd([mainFile, "--version"], commandEnv),
+    timeToEnd(["--eval", "0"], commandEnv)
+  )
+  yield* measure(
+    "muster servers list",
+    "node of a bare fetch",
+    timeToEnd([mainFile, "servers", "list"], commandEnv),
+    timeToEnd([callFile], commandEnv)
   )
 }).pipe(Effect.scoped)

@@ -37,7 +37,7 @@ class Project extends Context.Service<Project, { readonly folder: string; readon
     Project,
     Effect.gen(function* () {
       const checkout = yield* temporaryFolder
-      for (const name of ["package.json", "tsconfig.json", "tsconfig.build.json", "src"]) {
+      for (const name of ["package.json", "tsconfig.json", "src"]) {
         cpSync(join(root, name), join(checkout, name), { recursive: true })
       }
       symlinkSync(join(root, "node_modules"), join(checkout, "node_modules"))

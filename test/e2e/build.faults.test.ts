@@ -34,7 +34,7 @@ class Built extends Context.Service<Built, { readonly folder: string; readonly m
     Effect.gen(function* () {
       const checkout = yield* temporaryFolder
       const { files } = decodePackage(readFileSync(join(root, "package.json"), "utf8"))
-      const others = ["package.json", "tsconfig.json", "tsconfig.build.json", "src", "README.md", "LICENSE"]
+      const others = ["package.json", "tsconfig.json", "rolldown.config.ts", "src", "README.md", "LICENSE"]
       for (const name of [...files.filter((name) => name !== "dist"), ...others]) {
         cpSync(join(root, name), join(checkout, name), { recursive: true })
       }

@@ -8,7 +8,7 @@ import { temporaryFolder } from "./temporaryFolder.ts"
 import { databaseEnv } from "./testDatabase.ts"
 
 const root = resolve(import.meta.dirname, "../..")
-const main = join(root, "src/main.ts")
+const main = join(root, "dist/main.js")
 
 /**
  * Prefixes a command line so that it runs in a namespace of `netns.ts`; without a namespace the command is unchanged.

@@ -17,8 +17,8 @@ export const checkout = Effect.gen(function* () {
   for (const name of ["package.json", "blueprints", "software"]) {
     cpSync(join(root, name), join(folder, name), { recursive: true })
   }
-  // A copy of the sources would not be in the compile cache.
-  for (const name of ["src", "node_modules"]) symlinkSync(join(root, name), join(folder, name))
+  // A copy of the sources would be newer than the bundle.
+  for (const name of ["src", "dist", "node_modules"]) symlinkSync(join(root, name), join(folder, name))
   return folder
 })
 

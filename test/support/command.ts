@@ -31,7 +31,7 @@ export const cells = (stdout: string): ReadonlyArray<ReadonlyArray<string>> =>
 
 const run = (args: ReadonlyArray<string>, env: Readonly<Record<string, string>>): Effect.Effect<Ended> =>
   Effect.callback<Ended>((resume) => {
-    const child = spawn(process.execPath, [join(root, "src/main.ts"), ...args], {
+    const child = spawn(process.execPath, [join(root, "dist/main.js"), ...args], {
       cwd: root,
       // The contexts of the person who runs the tests do not count.
       env: {

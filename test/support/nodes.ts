@@ -71,7 +71,7 @@ export const startNode = (options: NodeOptions): Effect.Effect<NodeProcess, Serv
     if (options.dataDir === undefined) yield* Effect.addFinalizer(() => endLeftovers(dataDir))
     const child = yield* Effect.acquireRelease(
       Effect.sync(() => {
-        const main = options.main ?? join(root, "src/main.ts")
+        const main = options.main ?? join(root, "dist/main.js")
         const [program, ...args] = limitedTo(
           options.openFiles,
           insideOf(options.namespace, [process.execPath, main, "node"])

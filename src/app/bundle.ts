@@ -1,0 +1,20 @@
+import { existsSync, readdirSync, statSync } from "node:fs"
+import { join } from "node:path"
+
+/** Whether a path below `src` goes into the bundle; the client is built into a folder of its own. */
+const isSource = (path: string): boolean => !/^client(?:\/dist(?:\/.*)?)?$/.test(path)
+
+/**
+ * Whether the bundle is missing, or a source or a folder of sources has changed since it was made. A package without
+ * sources is never stale.
+ *
+ * @param root the folder of `src` and `dist`
+ */
+export const isStale = (root: string): boolean => {
+  const sources = join(root, "src")
+  if (!existsSync(sources)) return false
+  const made = statSync(join(root, "dist/main.js"), { throwIfNoEntry: false })?.mtimeMs ?? 0
+  return readdirSync(sources, { recursive: true, encoding: "utf8" }).some(
+    (path) => isSource(path) && statSync(join(sources, path)).mtimeMs > made
+  )
+}
