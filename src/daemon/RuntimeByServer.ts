@@ -20,8 +20,11 @@ export const RuntimeByServer = {
     Layer.effect(
       Runtime,
       Effect.gen(function* () {
-        const plain = Context.get(yield* Layer.build(runtimes.process), Runtime)
-        const docker = Context.get(yield* Layer.build(runtimes.docker), Runtime)
+        const built = (layer: Layer.Layer<Runtime>) => Effect.map(Layer.build(layer), Context.get(Runtime))
+        // Both wait for other programs.
+        const [plain, docker] = yield* Effect.all([built(runtimes.process), built(runtimes.docker)], {
+          concurrency: 2
+        })
 
         const kindFor = Effect.fnUntraced(function* (choice: RuntimeChoice) {
           if (!choice.runtimes.includes("docker")) return yield* plain.kindFor(choice)
