@@ -17,6 +17,12 @@ export default defineConfig([
     resolve: { mainFields: ["module", "main"] },
     plugins: [
       {
+        // An import of node:http reads all of its exports, of which WebSocket loads undici.
+        name: "node:http without undici",
+        resolveId: (id) => (id === "node:http" ? "\0http" : undefined),
+        load: (id) => (id === "\0http" ? 'module.exports = process.getBuiltinModule("node:http")' : undefined)
+      },
+      {
         name: "the bundle is as old as the sources that it was made of",
         buildStart: () => {
           began = new Date()
@@ -26,7 +32,6 @@ export default defineConfig([
     ],
     output: {
       dir: "dist",
-      cleanDir: true,
       // As deep as `src/*/*.ts`, so that `../..` is the folder of the package, too.
       entryFileNames: ({ name }) => (name === "main" ? "main.js" : "chunks/[name].js"),
       chunkFileNames: "chunks/[name]-[hash].js",

@@ -3,7 +3,6 @@ import { Worker } from "node:worker_threads"
 import { Effect } from "effect"
 import type { ConfigParser } from "../../domain/ConfigPatch.ts"
 import { type Find, type PatchedText, PatchProblem } from "./PatchProblem.ts"
-import { patchText } from "./patchText.ts"
 
 export interface PatchJob {
   readonly parser: ConfigParser
@@ -50,8 +49,12 @@ const inThread = (job: PatchJob): Effect.Effect<PatchedText, PatchProblem> =>
     })
   )
 
+/** Loads the parsers at the first patch: they would slow the start of the service. */
+const inThisThread = ({ find, parser, text }: PatchJob) =>
+  Effect.promise(() => import("./patchText.ts")).pipe(
+    Effect.flatMap(({ patchText }) => Effect.fromResult(patchText(parser, text, find)))
+  )
+
 /** Runs `patchText`; in a thread with a deadline if the text is long. */
 export const patchAside = (job: PatchJob): Effect.Effect<PatchedText, PatchProblem> =>
-  (job.text?.length ?? 0) <= INLINE_LENGTH
-    ? Effect.suspend(() => Effect.fromResult(patchText(job.parser, job.text, job.find)))
-    : inThread(job)
+  (job.text?.length ?? 0) <= INLINE_LENGTH ? inThisThread(job) : inThread(job)
