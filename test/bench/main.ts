@@ -4,6 +4,7 @@
  */
 import { NodeRuntime } from "@effect/platform-node"
 import { Console, Effect } from "effect"
+import { churn } from "./churn.ts"
 import { creates } from "./creates.ts"
 import { dashboard } from "./dashboard.ts"
 import { distinct } from "./distinct.ts"
@@ -31,6 +32,7 @@ const benches: Record<string, Effect.Effect<void, { readonly message: string }>>
   idle,
   overlay,
   removal,
+  churn,
   distinct,
   dashboard
 }

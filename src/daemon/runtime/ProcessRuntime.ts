@@ -13,7 +13,7 @@ import { awaitBegin, makeTemporaryFolder } from "./isolatedStart.ts"
 import { type IsolationOptions, type Isolations, openIsolation } from "./isolation.ts"
 import { makeJobUsers, startJob } from "./jobs.ts"
 import { ownProcesses } from "./ownProcesses.ts"
-import { exitOf, type HostParts, KILLED, killAll, makeRun } from "./processRun.ts"
+import { exitOf, type HostParts, KILLED, killAll, makeRun, sweep } from "./processRun.ts"
 import { makeProcessTable } from "./processTable.ts"
 import { type Adopted, type Launch, LaunchFailed, Runtime } from "./Runtime.ts"
 import { SHIM } from "./shim.ts"
@@ -228,10 +228,12 @@ export const ProcessRuntime = {
         const uidOf = (name: string) => jobUsers.uidOf(name) ?? users?.uidOf(name)
         const parts: HostParts = {
           table: makeProcessTable(options.node, users && { uidOf, nameOf: users.nameOf }),
-          cgroups: "cgroups" in found ? found.cgroups : undefined
+          cgroups: "cgroups" in found ? found.cgroups : undefined,
+          started: undefined
         }
-        const sweep = (server: string) => killAll(parts, server, undefined)
-        const jobs = { inherited, node: options.node, sweep, table: parts.table, users: jobUsers }
+        const began = (name: string) => Effect.sync(() => parts.started?.add(name))
+        const sweepOne = (server: string) => sweep(parts, server)
+        const jobs = { inherited, node: options.node, sweep: sweepOne, table: parts.table, users: jobUsers }
         const offered = Effect.map(
           Effect.option(current),
           Option.filter(({ refused }) => refused === undefined)
@@ -263,12 +265,20 @@ export const ProcessRuntime = {
           start: (launch) =>
             Effect.andThen(
               isLimited(launch) ? unlimited : Effect.void,
-              start(parts, isolations, options, launch)
+              Effect.andThen(began(launch.server_id), start(parts, isolations, options, launch))
             ),
-          adopt: (at) => adopt(parts, at, users !== undefined),
-          sweep,
-          alive: Effect.sync(() => parts.table.names()),
-          job: (job) => Effect.flatMap(current, (isolation) => startJob(job, { ...jobs, isolation }))
+          adopt: (at) => Effect.andThen(began(at.server_id), adopt(parts, at, users !== undefined)),
+          sweep: sweepOne,
+          alive: Effect.sync(() => {
+            const names = parts.table.names()
+            parts.started = new Set([...(parts.started ?? []), ...names])
+            return names
+          }),
+          job: (job) =>
+            Effect.andThen(
+              began(job.name),
+              Effect.flatMap(current, (isolation) => startJob(job, { ...jobs, isolation }))
+            )
         })
       })
     )

@@ -24,6 +24,8 @@ export interface HostParts {
   readonly table: ProcessTable
   /** Absent: limits cannot be enforced. */
   readonly cgroups: Cgroups | undefined
+  /** The names of servers and jobs that may have processes; undefined: not known yet. */
+  started: Set<string> | undefined
 }
 
 /** Kills all processes of a server until none is left. */
@@ -39,7 +41,10 @@ export const killAll = Effect.fnUntraced(function* (
   while (true) {
     if (parts.cgroups !== undefined) yield* parts.cgroups.kill(server)
     const left = parts.table.members(server, leader, performance.now() - since)
-    if (left.length === 0) break
+    if (left.length === 0) {
+      parts.started?.delete(server)
+      break
+    }
     for (const proc of left) signalProcess(proc.pid, "SIGKILL")
     if ((yield* elapsedMillis) > deadline) {
       yield* Effect.logWarning("processes did not end after a kill").pipe(
@@ -52,6 +57,14 @@ export const killAll = Effect.fnUntraced(function* (
   }
   if (parts.cgroups !== undefined) yield* parts.cgroups.remove(server)
 })
+
+/** {@link killAll} without a known process. A server that was not started costs no pass over the processes of the host. */
+export const sweep = (parts: HostParts, server: string) =>
+  Effect.suspend(() =>
+    parts.started === undefined || parts.started.has(server)
+      ? killAll(parts, server, undefined)
+      : (parts.cgroups?.remove(server) ?? Effect.void)
+  )
 
 /** Returns the exit, with whether the OOM killer caused it. */
 export const exitOf = (parts: HostParts, server: string, code: number): Effect.Effect<ProcessExit> =>
