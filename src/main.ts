@@ -5,6 +5,7 @@
  */
 import { closeSync, readdirSync, readFileSync } from "node:fs"
 import module from "node:module"
+import { isatty } from "node:tty"
 import { fileURLToPath } from "node:url"
 import { isStale } from "./app/bundle.ts"
 
@@ -32,6 +33,9 @@ if (isSupported()) {
   if (process.platform === "linux") {
     for (const fd of readdirSync("/proc/self/fd").map(Number)) if (fd > 2 && isInheritable(fd)) closeSync(fd)
   }
+  // A reload during the start of a service would end it; the service is about to read its files anyway.
+  const isService = ["serve", "node"].includes(process.argv[2] ?? "")
+  if (isService && !(isatty(0) && isatty(1))) process.on("SIGHUP", () => {})
   if (import.meta.url.endsWith(".js") && isStale(fileURLToPath(new URL("..", import.meta.url)))) {
     console.error("src has changed since the last build and runs in its place, slowly: run `npm run build`")
     void import(new URL("../src/cli/run.ts", import.meta.url).href)

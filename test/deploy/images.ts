@@ -14,7 +14,7 @@ export const MUSTER_IMAGE = "muster-test/muster:1"
 /** Stands in for the images `caddy` and `postgres`. */
 export const OTHER_IMAGE = "muster-test/others:1"
 
-const dockerProgram = debianProgram("docker", "docker.io")
+export const dockerProgram = debianProgram("docker", "docker.io")
 const composeProgram = debianProgram("docker-compose", "docker-compose")
 const debootstrap = debianProgram("debootstrap", "debootstrap")
 const programs: ReadonlyArray<DebianProgram> = [dockerProgram, composeProgram, debootstrap]
@@ -30,7 +30,7 @@ export const imagesNote = [
 ].join("")
 
 /** Runs a program to its end; returns its standard output. */
-const run = Effect.fnUntraced(function* (
+export const run = Effect.fnUntraced(function* (
   command: readonly [string, ...ReadonlyArray<string>],
   env: Readonly<Record<string, string>> = {},
   within: `${number} seconds` = "120 seconds",

@@ -1,16 +1,20 @@
 import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs"
 import { join, resolve } from "node:path"
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { nodeSettings } from "../../src/config/node.ts"
 import { settings } from "../../src/config/service.ts"
 import { startChild } from "../support/child.ts"
 import { debianProgram } from "../support/debianPrograms.ts"
+import { TestEngine } from "../support/dockerEngine.ts"
+import { printed } from "../support/docs.ts"
+import { eventually } from "../support/eventually.ts"
 import { freeAllocations, freePorts } from "../support/ports.ts"
 import { endLeftovers } from "../support/processes.ts"
 import { adminKey, requestTo } from "../support/Service.ts"
 import { becomes, create, expectStatus } from "../support/servers.ts"
 import { temporaryFolder, temporaryFolderIn } from "../support/temporaryFolder.ts"
+import { bootMachine, machinesNote, withMachines } from "./systemdMachine.ts"
 
 const root = resolve(import.meta.dirname, "../..")
 const folder = join(root, "deploy/systemd")
@@ -123,6 +127,119 @@ describe("deploy/systemd: a daemon with the rights of its unit", () => {
         assert.strictEqual(yield* child.exited("30 seconds"), 0)
       }).pipe(Effect.scoped)
   )
+})
+
+describe.runIf(withMachines)(`docs/deployment.md, Install with systemd: under systemd${machinesNote}`, () => {
+  layer(TestEngine.layer, { excludeTestServices: true, timeout: "120 seconds" })((it) => {
+    const server = "pgrep -f '^node server.mjs$'"
+
+    /** The unit of a daemon with a server: the isolation of the server, and its life while the daemon restarts. */
+    const serverOutlives = Effect.fnUntraced(function* (
+      { shell, succeeds }: Effect.Success<typeof bootMachine>,
+      unit: string,
+      muster: string
+    ) {
+      yield* shell(`${muster} servers create demo-saved --name one --start --wait`)
+      const pid = (yield* shell(server)).trim()
+      const isolation = yield* shell(
+        [
+          `main=$(systemctl show --value --property=MainPID ${unit})`,
+          `grep -E '^(Uid|CapEff|NoNewPrivs):' /proc/${pid}/status`,
+          `for name in mnt pid ipc; do cmp <(readlink /proc/$main/ns/$name) <(readlink /proc/${pid}/ns/$name) > /dev/null || echo own $name; done`
+        ].join("\n")
+      )
+      assert.match(isolation, /^Uid:\t[1-9]\d*\t/m)
+      assert.match(isolation, /^CapEff:\t0+$/m)
+      assert.match(isolation, /^NoNewPrivs:\t1$/m)
+      assert.match(isolation, /own mnt\nown pid\nown ipc\n$/)
+      const controllers = yield* shell("cat /sys/fs/cgroup/cgroup.controllers")
+      assert.strictEqual(
+        (yield* shell(`cat /proc/${pid}/cgroup`)).includes("::/muster/"),
+        controllers.includes("memory")
+      )
+      const lives = Effect.gen(function* () {
+        yield* succeeds(`${muster} servers send one say hello`)
+        yield* succeeds(`${muster} servers logs one | grep -F '[Server] hello'`)
+        assert.strictEqual((yield* shell(server)).trim(), pid)
+      })
+      yield* shell(`systemctl restart ${unit}`)
+      yield* lives
+      yield* shell(`systemctl kill --signal=KILL --kill-whom=main ${unit}`)
+      yield* eventually(
+        shell(`systemctl show --value --property=NRestarts,SubState ${unit}`),
+        (state) => state === "1\nrunning\n",
+        "30 seconds"
+      )
+      yield* lives
+      yield* shell(`systemctl stop ${unit}`)
+      assert.strictEqual(
+        yield* shell(`systemctl show --value --property=Result,ExecMainStatus ${unit}`),
+        "success\n0\n"
+      )
+      assert.strictEqual((yield* shell(server)).trim(), pid)
+      yield* shell(`systemctl start ${unit}`)
+      yield* lives
+      yield* shell(`systemctl reload ${unit}`)
+      yield* eventually(shell(`journalctl --unit=${unit} --output=cat`), (lines) =>
+        lines.includes("SIGHUP: ")
+      )
+      yield* shell(`${muster} servers stop one --wait`)
+      assert.strictEqual(yield* shell(`${server} || true`), "")
+      assert.strictEqual(yield* shell("systemctl --failed --plain --no-legend"), "")
+    })
+
+    it.effect(
+      "muster.service and muster-node.service, as printed: servers are isolated, and outlive both units",
+      () =>
+        Effect.gen(function* () {
+          const machine = yield* bootMachine
+          const { shell, succeeds } = machine
+          const muster =
+            "cd /var/lib/muster; runuser -u muster -- env MUSTER_DATA_DIR=data /opt/muster/node_modules/.bin/muster"
+          yield* shell(printed("docs/deployment.md", "units"))
+          // A reload at once is not the end of the service.
+          yield* shell(
+            "systemctl daemon-reload; systemctl enable --now muster.service; systemctl reload muster.service"
+          )
+          yield* succeeds("journalctl --unit=muster.service | grep 'listens on'")
+          yield* shell(`${muster} init; systemctl reload muster.service`)
+          yield* shell(`${muster} keys create --name alpha --scope Node > /etc/muster/node.key`)
+          const address = "s,https://muster.example.com,http://127.0.0.1:5620,; s,10.0.0.7,127.0.0.1,"
+          yield* shell(
+            `chmod 600 /etc/muster/node.key; sed -i '${address}' /etc/muster/node.env; systemctl enable --now muster-node.service`
+          )
+          yield* succeeds(`${muster} nodes list | grep connected`)
+          yield* serverOutlives(machine, "muster-node.service", muster)
+          yield* shell("systemctl stop muster.service")
+          assert.match(
+            yield* shell("journalctl --unit=muster.service --output=cat"),
+            /"the service has ended"[^\n]*\n/
+          )
+        }).pipe(Effect.scoped),
+      120_000
+    )
+
+    it.effect(
+      "muster-single.service, as printed: servers are isolated, and outlive the unit",
+      () =>
+        Effect.gen(function* () {
+          const machine = yield* bootMachine
+          const { shell, succeeds } = machine
+          const muster = "cd /var/lib/muster; MUSTER_DATA_DIR=data muster"
+          yield* shell(printed("docs/deployment.md", "units"))
+          yield* shell(
+            [
+              "sed -i 's,^#\\(MUSTER_EMBEDDED_ALLOCATIONS=\\)192.168.1.20,\\1127.0.0.1,; s,^#\\(MUSTER_PROCESS_ISOLATION\\),\\1,' /etc/muster/muster.env",
+              `(${muster} init)`,
+              "systemctl daemon-reload; systemctl enable --now muster-single.service"
+            ].join("\n")
+          )
+          yield* succeeds(`${muster} nodes list`)
+          yield* serverOutlives(machine, "muster-single.service", muster)
+        }).pipe(Effect.scoped),
+      120_000
+    )
+  })
 })
 
 describe("deploy: settings", () => {
