@@ -2,7 +2,9 @@ import { type Cause, Deferred, Effect, Latch, Queue, type Scope, Stream } from "
 import { Socket } from "effect/socket"
 import { NotFound } from "../domain/errors.ts"
 import { ServerId } from "../domain/Id.ts"
+import { stripAnsi } from "../domain/stripAnsi.ts"
 import { backoff, makePause } from "../work/backoff.ts"
+import { missingLines, Repeats } from "./consoleGap.ts"
 import type { Calls } from "./creation.ts"
 import { isTransient } from "./transient.ts"
 
@@ -15,6 +17,9 @@ const UNREAD_BYTES = 1024 * 1024
 /** The time for the requests that precede a connection. */
 const OPENING = "30 seconds"
 
+/** Lines that are compared after a break, and of the longest gap that is closed. */
+const COMPARED = 1000
+
 const retries = backoff({ first: "200 millis", longest: "10 seconds" })
 
 /** Succeeds if the console can be opened; a WebSocket of the platform does not say why it cannot. */
@@ -24,17 +29,26 @@ const check = (calls: Calls, server: ServerId) =>
 /** Requests a ticket, which replaces the key: the platform's WebSocket has no headers. */
 const ticketOf = (calls: Calls) => Effect.map(calls.events.ticket(), ({ ticket }) => ticket)
 
+/** Returns the newest stored lines, oldest first, without ANSI sequences. */
+const storedLines = (calls: Calls, server: ServerId) =>
+  Effect.map(
+    calls.servers.logs({ params: { server }, query: { page: "1", per_page: String(COMPARED) } }),
+    ({ data }) => data
+  )
+
 /** Why a console cannot be opened, or has ended. */
 export type ConsoleError =
   | Effect.Error<ReturnType<typeof check>>
   | Effect.Error<ReturnType<typeof ticketOf>>
+  | Effect.Error<ReturnType<typeof storedLines>>
   | Socket.SocketError
 
 /** An open console in both directions. */
 export interface Console {
   /**
    * The lines from now on, for one reader; of unread lines, the newest 10,000 stay. Ends when the server is deleted.
-   * Lines of the time between two connections are missing; `servers.logs` has them.
+   * Lines of the time between two connections are read from the stored ones, without ANSI sequences: the newest 1,000.
+   * If more are missing, a line says so.
    */
   readonly lines: Stream.Stream<string, ConsoleError>
   /**
@@ -66,6 +80,20 @@ export const openConsole = (calls: Calls, baseUrl: string) =>
     const connected = yield* Latch.make(false)
     let write: (line: string) => Effect.Effect<void, Socket.SocketError> = () => Effect.void
     let pause = yield* makePause(retries)
+    /** The newest lines that the reader has, or that precede its first one; undefined: unknown. */
+    let had: ReadonlyArray<string> | undefined
+
+    const deliver = Effect.fnUntraced(function* (lines: ReadonlyArray<string>) {
+      had = [...(had ?? []), ...lines.map(stripAnsi)].slice(-COMPARED)
+      yield* Queue.offerAll(unread, lines)
+    })
+
+    /** Delivers the lines since the last connection; returns what the new one may repeat. */
+    const closeGap = Effect.fnUntraced(function* (before: ReadonlyArray<string>) {
+      const { isContinuous, missing } = missingLines(before, yield* storedLines(calls, server))
+      yield* deliver(isContinuous ? missing : ["[lines are missing here]", ...missing])
+      return new Repeats(missing)
+    })
 
     /** One connection, until it breaks. */
     const connection = Effect.gen(function* () {
@@ -76,19 +104,20 @@ export const openConsole = (calls: Calls, baseUrl: string) =>
             reason: new Socket.SocketOpenError({ kind: "Timeout", cause: `no response within ${OPENING}` })
           })
       })
+      // Without them, a gap is closed only after the first line.
+      had ??= yield* Effect.orElseSucceed(storedLines(calls, server), () => undefined)
       const url = `${address}?ticket=${encodeURIComponent(ticket)}`
       const socket = yield* Socket.makeWebSocket(url, { highWaterMark: UNREAD_BYTES })
       const { pull } = yield* socket.reader
       write = (yield* socket.writer).write
       yield* Effect.acquireRelease(connected.open, () => connected.close)
-      yield* Deferred.succeed(opened, undefined)
+      const isFirst = yield* Deferred.succeed(opened, undefined)
+      const repeats = isFirst || had === undefined ? new Repeats([]) : yield* closeGap(had)
       while (true) {
         const frames = yield* pull
         pause = yield* makePause(retries)
-        yield* Queue.offerAll(
-          unread,
-          frames.filter((frame) => typeof frame === "string")
-        )
+        const lines = frames.filter((frame) => typeof frame === "string")
+        yield* deliver(lines.flatMap((line) => repeats.take(line, stripAnsi(line))))
       }
     }).pipe(Effect.scoped)
 

@@ -4,7 +4,7 @@ import type { MusterClient } from "../../src/client/index.ts"
 import { options, removed, service } from "../http/support/http.ts"
 import { during, tcpProxy } from "../support/faults/index.ts"
 import { Muster } from "../support/Muster.ts"
-import { becomes, logsHave, powered, running } from "../support/servers.ts"
+import { becomes, commands, logsHave, powered, running } from "../support/servers.ts"
 import { clientOf } from "./support.ts"
 
 /** A console whose lines can be awaited. */
@@ -14,27 +14,39 @@ const opened = Effect.fnUntraced(function* (muster: MusterClient["Service"], id:
   const reading = yield* Effect.forkScoped(
     Stream.runForEach(console.lines, (line) => Queue.offer(lines, line))
   )
-  const prints = (wanted: string) => Effect.repeat(Queue.take(lines), { until: (line) => line === wanted })
-  return { ...console, prints, reading }
+  const seen: Array<string> = []
+  const take = Effect.tap(Queue.take(lines), (line) => Effect.sync(() => seen.push(line)))
+  const prints = (wanted: string) => Effect.repeat(take, { until: (line) => line === wanted })
+  return { ...console, prints, reading, seen }
 })
 
 layer(service(), options)("the client: console", (it) => {
-  it.effect("lines arrive, and sent lines are commands, also after a cut connection", () =>
-    Effect.gen(function* () {
-      const api = yield* Muster
-      const proxy = yield* tcpProxy(Number(new URL(api.url).port))
-      const muster = yield* clientOf(proxy.through(api.url), api.key)
-      const id = yield* running(api, "kept")
-      const { prints, send } = yield* opened(muster, id)
-      yield* send("say one")
-      yield* prints("got say one")
-      yield* during(proxy.dropped, Effect.void)
-      // The platform reports the break in its next turn.
-      yield* logsHave(api, id, "got say one")
-      const sent = Effect.andThen(send("say two"), Effect.timeoutOption(prints("got say two"), "1 second"))
-      yield* Effect.repeat(sent, { until: (printed) => printed._tag === "Some" })
-      yield* removed(id)
-    })
+  it.effect(
+    "lines arrive, and sent lines are commands, also after a cut connection, without a gap and once",
+    () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const proxy = yield* tcpProxy(Number(new URL(api.url).port))
+        const muster = yield* clientOf(proxy.through(api.url), api.key)
+        const id = yield* running(api, "kept")
+        const { prints, seen, send } = yield* opened(muster, id)
+        yield* send("say one")
+        yield* prints("got say one")
+        yield* during(
+          proxy.dropped,
+          Effect.gen(function* () {
+            yield* commands(api, id, "say away")
+            yield* logsHave(api, id, "got say away")
+          })
+        )
+        const sent = Effect.andThen(send("say two"), Effect.timeoutOption(prints("got say two"), "1 second"))
+        yield* Effect.repeat(sent, { until: (printed) => printed._tag === "Some" })
+        assert.deepStrictEqual(
+          seen.filter((line) => line === "got say away"),
+          ["got say away"]
+        )
+        yield* removed(id)
+      })
   )
 
   it.effect("the lines end when the server is deleted; later lines are NotFound", () =>

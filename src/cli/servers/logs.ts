@@ -1,6 +1,7 @@
 import { Console, Effect, Fiber, Stream } from "effect"
 import { Command, Flag } from "effect/cli"
 import type { Server } from "../../domain/Server.ts"
+import { stripAnsi } from "../../domain/stripAnsi.ts"
 import { ask, askStream } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 
@@ -24,12 +25,9 @@ const newest = Effect.fnUntraced(function* (server: Server["id"], count: number)
   return count === 0 ? [] : lines.slice(-count)
 })
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: sequences that act on a terminal begin with ESC
-const ansi = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)?|[@-Z\\-_])/g
-
 /** How many of the first lines of the stream are the last of the stored ones, which have no ANSI sequences. */
 const overlap = (stored: ReadonlyArray<string>, streamed: ReadonlyArray<string>): number => {
-  const plain = streamed.map((line) => line.replace(ansi, ""))
+  const plain = streamed.map(stripAnsi)
   for (let count = Math.min(stored.length, plain.length); count > 0; count--) {
     const end = stored.slice(-count)
     if (end.every((line, at) => line === plain[at])) return count

@@ -12,6 +12,7 @@ import {
 import { Deferred, Effect, PubSub, type Scope, Semaphore, Stream } from "effect"
 import type { LinesRequest } from "../../api/Daemon.ts"
 import type { Page } from "../../domain/Pagination.ts"
+import { stripAnsi } from "../../domain/stripAnsi.ts"
 import { type IoError, io, ioSync, lstat, openFile, orMissing } from "../disk/fsio.ts"
 import {
   CONSOLE_MAX,
@@ -23,7 +24,7 @@ import {
   resetCutRecord
 } from "./consoleFiles.ts"
 import { makeLineIndex, pageBounds } from "./LineIndex.ts"
-import { decodeLine, LINE_CAP, lineEnd, stripAnsi } from "./lines.ts"
+import { decodeLine, LINE_CAP, lineEnd } from "./lines.ts"
 
 /** Bytes that a rotation keeps in `console.log.1`. */
 const KEPT_BYTES = 4 * 1024 * 1024

@@ -1,6 +1,6 @@
 import vm from "node:vm"
+import { stripAnsi } from "../../domain/stripAnsi.ts"
 import { errorCode } from "../disk/fsio.ts"
-import { stripAnsi } from "./lines.ts"
 
 /** Characters of a line in which a pattern is searched. */
 const MATCHED_LENGTH = 2048

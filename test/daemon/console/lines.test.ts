@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { decodeLine, LINE_CAP, lineEnd, stripAnsi } from "../../../src/daemon/console/lines.ts"
+import { decodeLine, LINE_CAP, lineEnd } from "../../../src/daemon/console/lines.ts"
+import { stripAnsi } from "../../../src/domain/stripAnsi.ts"
 
 /** Splits bytes that arrive in pieces of the given sizes into lines. */
 const split = (data: Uint8Array, sizes: ReadonlyArray<number>) => {

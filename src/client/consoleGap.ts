@@ -1,0 +1,56 @@
+/** The lines of a console between two connections. Pure. */
+
+/**
+ * Returns the stored lines after those that the reader has. Of two possible places, the one with more equal lines before
+ * it counts.
+ *
+ * @param had    the newest lines that the reader has, oldest first
+ * @param stored the newest stored lines, oldest first
+ */
+export const missingLines = (
+  had: ReadonlyArray<string>,
+  stored: ReadonlyArray<string>
+): { readonly missing: ReadonlyArray<string>; readonly isContinuous: boolean } => {
+  let begin = 0
+  let most = 0
+  for (let end = stored.length; end > 0; end--) {
+    let equal = 0
+    while (equal < end && equal < had.length && stored[end - 1 - equal] === had[had.length - 1 - equal])
+      equal++
+    if (equal > most) {
+      most = equal
+      begin = end
+    }
+  }
+  return { missing: stored.slice(begin), isContinuous: most > 0 || had.length === 0 }
+}
+
+/**
+ * Drops lines that are also among the missing ones: a new connection repeats the last of them, because the file of a
+ * console is ahead of its connections. A line that might be repeated is held back until a later line decides.
+ */
+export class Repeats {
+  readonly #missing: ReadonlyArray<string>
+  /** The indices that the next line may have; none: nothing is repeated any more. */
+  #next: ReadonlyArray<number>
+  #held: Array<string> = []
+
+  constructor(missing: ReadonlyArray<string>) {
+    this.#missing = missing
+    this.#next = missing.map((_, at) => at)
+  }
+
+  /** Returns the lines to deliver once this one has arrived. @param plain the line without ANSI sequences */
+  take(line: string, plain: string): ReadonlyArray<string> {
+    if (this.#next.length === 0) return [line]
+    const matching = this.#next.filter((at) => this.#missing[at] === plain)
+    if (matching.includes(this.#missing.length - 1)) {
+      this.#next = []
+      this.#held = []
+      return []
+    }
+    this.#held.push(line)
+    this.#next = matching.map((at) => at + 1)
+    return this.#next.length > 0 ? [] : this.#held.splice(0)
+  }
+}
