@@ -13,7 +13,7 @@ const others = {
   rollouts: Effect.promise(() => import("./rollouts.ts").then(({ rollouts }) => rollouts)),
   software: Effect.promise(() => import("./software.ts").then(({ software }) => software)),
   webhooks: Effect.promise(() => import("./webhooks.ts").then(({ webhooks }) => webhooks)),
-  keys: Effect.promise(() => import("./keys.ts").then(({ keys }) => keys)),
+  keys: Effect.promise(() => import("./keys/keys.ts").then(({ keys }) => keys)),
   audit: Effect.promise(() => import("./audit.ts").then(({ audit }) => audit)),
   config: Effect.promise(() => import("./config.ts").then(({ config }) => config)),
   debug: Effect.promise(() => import("./debug.ts").then(({ debug }) => debug)),

@@ -3,7 +3,7 @@ import { Argument, Command, Flag } from "effect/cli"
 import { address } from "../config/kinds.ts"
 import { ADMIN_KEY_FILE } from "../domain/Key.ts"
 import { CommandError } from "./shared/CommandError.ts"
-import { readContexts, writeContexts } from "./shared/contexts.ts"
+import { changeContexts, readContexts } from "./shared/contexts.ts"
 import { lineIn } from "./shared/lineFile.ts"
 import { type Listing, outputFlags, printList } from "./shared/output.ts"
 
@@ -34,8 +34,9 @@ const add = Command.make(
   },
   Effect.fn(function* ({ keyFile, name, url }) {
     const key = yield* lineIn("key", keyFile)
-    const { contexts, current = name } = yield* readContexts
-    yield* writeContexts({ current, contexts: { ...contexts, [name]: { url, key } } })
+    const current = yield* changeContexts(({ contexts, current = name }) =>
+      Effect.succeed([{ current, contexts: { ...contexts, [name]: { url, key } } }, current])
+    )
     yield* Console.log(
       current === name
         ? `Commands use the context ${name}.`
@@ -99,9 +100,11 @@ const use = Command.make(
   "use",
   { name: nameArgument },
   Effect.fn(function* ({ name }) {
-    const { contexts } = yield* readContexts
-    if (!Object.hasOwn(contexts, name)) return yield* notFound(name)
-    yield* writeContexts({ contexts, current: name })
+    yield* changeContexts(({ contexts }) =>
+      Object.hasOwn(contexts, name)
+        ? Effect.succeed([{ contexts, current: name }, undefined])
+        : Effect.fail(notFound(name))
+    )
     yield* Console.log(`Commands use the context ${name}.`)
   })
 ).pipe(
@@ -122,11 +125,13 @@ const remove = Command.make(
   "remove",
   { name: nameArgument },
   Effect.fn(function* ({ name }) {
-    const { contexts, current } = yield* readContexts
-    if (!Object.hasOwn(contexts, name)) return yield* notFound(name)
-    const { [name]: _, ...others } = contexts
-    const isCurrent = current === name
-    yield* writeContexts({ contexts: others, ...(isCurrent || current === undefined ? {} : { current }) })
+    const isCurrent = yield* changeContexts(({ contexts, current }) => {
+      if (!Object.hasOwn(contexts, name)) return Effect.fail(notFound(name))
+      const { [name]: _, ...others } = contexts
+      const isCurrent = current === name
+      const kept = isCurrent || current === undefined ? {} : { current }
+      return Effect.succeed([{ contexts: others, ...kept }, isCurrent])
+    })
     yield* Console.log(
       isCurrent ? `The context ${name} is removed; none is chosen now.` : `The context ${name} is removed.`
     )

@@ -17,6 +17,7 @@ import {
   parseDatabaseUrl,
   withoutSecrets
 } from "../store/sql/DatabaseUrl.ts"
+import { formatOf, jsonOf, type Listing, outputFlags, printList } from "./shared/output.ts"
 import { table } from "./shared/table.ts"
 
 /** The database of the settings. */
@@ -61,29 +62,35 @@ const stateOf = ({ foreign, version }: DatabaseStatus): string => {
   return "older: the next start, or `muster db migrate`, brings it up to date"
 }
 
+const tables: Listing<DatabaseStatus["counts"][number]> = {
+  id: ({ table }) => table,
+  columns: [
+    { name: "table", of: ({ table }) => table },
+    { name: "rows", of: ({ rows }) => String(rows) }
+  ]
+}
+
 const status = Command.make(
   "status",
-  {},
-  Effect.fn(function* () {
+  outputFlags,
+  Effect.fn(function* (flags) {
     const url = yield* configured
     yield* mustExist(url, AS_THE_SERVICE)
     const found = yield* Effect.provide(databaseStatus, clientOf(url))
     const { counts, journal, known, version } = found
+    const format = formatOf(flags)
+    if (format === "json") return yield* Console.log(jsonOf({ database: describeDatabase(url), ...found }, 2))
+    if (format === "jsonl" || format === "id") return yield* printList(flags, tables, counts, "No tables.")
     yield* Console.log(`Database: ${describeDatabase(url)}`)
     yield* Console.log(`Schema: ${version} (this version has ${known}), ${stateOf(found)}`)
     if (journal !== undefined) yield* Console.log(`Journal: ${journal.oldest} to ${journal.newest}`)
-    if (counts.length === 0) return
-    yield* Console.log(
-      table(
-        ["table", "rows"],
-        counts.map((one) => [one.table, String(one.rows)])
-      )
-    )
+    if (counts.length > 0) yield* printList(flags, tables, counts, "")
   })
 ).pipe(
   Command.withDescription("Show the database, its schema and its contents in numbers"),
   Command.withExamples([
     { command: "muster db status", description: "The database of the settings" },
+    { command: "muster db status --json", description: "For programs" },
     {
       command: "MUSTER_DATA_DIR=/var/lib/muster muster db status",
       description: "That of another data folder"
@@ -114,11 +121,11 @@ const copy = Command.make(
   },
   Effect.fn(function* ({ from, to }) {
     const [source, target] = [yield* named(from), yield* named(to)]
-    const tables = yield* copyDatabase(source, target)
+    const copied = yield* copyDatabase(source, target)
     yield* Console.log(
       table(
         ["table", "rows", "hash"],
-        tables.map((one) => [one.table, String(one.rows), one.hash.slice(0, 16)])
+        copied.map((one) => [one.table, String(one.rows), one.hash.slice(0, 16)])
       )
     )
     yield* Console.log(

@@ -10,6 +10,7 @@ import { serverNamed } from "./shared/named.ts"
 import { formatOf, jsonOf, outputFlags } from "./shared/output.ts"
 import { rows } from "./shared/table.ts"
 import { note, paint } from "./shared/terminal.ts"
+import { A_TIME, momentOf } from "./shared/times.ts"
 
 const isTopic = (text: string): text is Topic => Topic.literals.some((topic) => topic === text)
 
@@ -38,6 +39,20 @@ const lineOf = (change: Change): string => {
   return rows([[at, String(cursor), server_id, { text: topic.padEnd(7), color }, detailOf(change)]])
 }
 
+/** Where a list of events begins: after a cursor, or at a time (RFC 3339 UTC). */
+interface Begin {
+  readonly from: "now" | number
+  readonly at?: string
+}
+
+const beginOf = (text: string): Begin | undefined => {
+  if (text === "now") return { from: "now" }
+  if (/^\d{1,15}$/.test(text)) return { from: Number(text) }
+  const at = momentOf(text)
+  // The service finds events by cursor only: all stored ones are read.
+  return at === undefined ? undefined : { from: 0, at }
+}
+
 const isChange = (one: Change | Reset): one is Change => one.topic !== "reset"
 
 /** `muster events`. */
@@ -51,11 +66,11 @@ export const events = Command.make(
     ),
     since: Flag.String("since").pipe(
       Flag.withDescription(
-        "`now`, or the cursor after which to begin; default: 0 (all stored), with -f `now`"
+        "Where to begin: 1h, 15m ago, 2026-01-31T12:00:00Z, `now`, or after the cursor of an event; default: 0 (all stored), with -f `now`"
       ),
-      Flag.filter(
-        (text) => /^(?:now|\d{1,15})$/.test(text),
-        () => "now, or a cursor such as `muster events` prints"
+      Flag.filterMap(
+        (text) => Option.fromUndefinedOr(beginOf(text)),
+        () => `now, ${A_TIME}, or a cursor such as \`muster events\` prints`
       ),
       Flag.optional
     ),
@@ -82,10 +97,10 @@ export const events = Command.make(
       return yield* wrongUsage(`there is no topic ${unknown}: topics are ${Topic.literals.join(", ")}.`)
     }
     const servers = yield* Effect.forEach(server, eventServer)
-    const from = Option.getOrElse(since, () => (follow ? "now" : "0"))
+    const { at, from } = Option.getOrElse(since, (): Begin => ({ from: follow ? "now" : 0 }))
     const changes = askStream((muster) =>
       muster.follow({
-        from: from === "now" ? from : Number(from),
+        from,
         ...(topics.length > 0 ? { topics } : {}),
         servers,
         blueprints: blueprint
@@ -97,9 +112,17 @@ export const events = Command.make(
       return Console.log(format === "table" || format === "wide" ? lineOf(change) : jsonOf(change))
     }
     const shown = follow ? changes : Stream.timeout(changes, QUIET)
+    const begins = Date.parse(at ?? "")
+    const isEarlier = (change: Change) => Date.parse(change.at) < begins
+    let isFirst = at !== undefined
+    const printSince = Effect.fnUntraced(function* (change: Change) {
+      if (isFirst && !isEarlier(change)) yield* note(`The stored events begin at ${change.at}.`)
+      isFirst = false
+      if (!isEarlier(change)) yield* print(change)
+    })
     yield* Stream.runForEach(shown, (one) =>
       isChange(one)
-        ? print(one)
+        ? printSince(one)
         : note(
             paint(
               "The service no longer has the events after this cursor: these are the ones from now on.",
@@ -119,6 +142,7 @@ export const events = Command.make(
   ),
   Command.withExamples([
     { command: "muster events -f", description: "Everything from now on" },
+    { command: "muster events --since 1h", description: "The events of the last hour" },
     {
       command: "muster events --topic crash --topic deleted --since 0 -o jsonl",
       description: "Stored crashes and deletions"

@@ -3,6 +3,7 @@ import { join, resolve } from "node:path"
 import { gunzipSync } from "node:zlib"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import { schemaVersion } from "../../src/store/migrations/migrate.ts"
 import { startChild } from "../support/child.ts"
 import { muster } from "../support/command.ts"
 import { blueprintFile, softwareFile } from "../support/definitions.ts"
@@ -250,11 +251,31 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
           "-o",
           "id"
         )
-        const key = yield* muster(
-          ["keys", "create", "--name", "mate", "--scope", "Operator", "--allow", "power", "--server", id],
-          { MUSTER_DATA_DIR: api.dataDir }
-        )
+        const beside = (...args: ReadonlyArray<string>) => muster(args, { MUSTER_DATA_DIR: api.dataDir })
+        const create = [
+          "keys",
+          "create",
+          "--name",
+          "mate",
+          "--scope",
+          "Operator",
+          "--allow",
+          "power",
+          "--server"
+        ]
+        const unknown = yield* beside(...create, "nobody")
+        assert.deepStrictEqual([unknown.code, unknown.stdout], [3, ""])
+        assert.match(unknown.stderr, /^server not found: nobody\. /)
+        const key = yield* beside(...create, "hers")
         assert.strictEqual(key.code, 0, key.stderr)
+        const made = /key_\w+/.exec(key.stderr)?.[0] ?? ""
+        const listed = (yield* beside("keys", "list", "-o", "jsonl")).stdout.trimEnd().split("\n")
+        const record = listed.map((line) => JSON.parse(line)).find((one) => one.id === made)
+        assert.deepStrictEqual([record?.servers, record?.state], [[id], "valid"])
+        assert.include((yield* beside("keys", "list", "-o", "id")).stdout.split("\n"), made)
+        assert.include(JSON.parse((yield* beside("db", "status", "--json")).stdout), {
+          version: schemaVersion
+        })
         const env = { MUSTER_URL: api.url, MUSTER_API_KEY: key.stdout.trim() }
         const restarted = yield* muster(["servers", "restart", "hers", "--wait"], env)
         assert.deepStrictEqual([restarted.code, restarted.stdout], [0, `${id} restarts\n${id} is running\n`])
@@ -306,12 +327,18 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
             "events",
             "-f",
             "--since",
-            "0"
+            "1h"
           ],
           { cwd: root, env: { ...(yield* environment), XDG_CONFIG_HOME: "/dev/null" } }
         )
         assert.strictEqual(yield* events.exited("30 seconds"), 0)
-        assert.match(events.output(), /^20\d\d-\S+Z +\d+ +\S+ +status +installing\nstatus 0\n$/)
+        assert.match(events.output(), /^20\d\d-\S+Z +\d+ +\S+ +status +installing\nstatus 0\n$/m)
+        const future = yield* run("events", "--since", "2099-01-01T00:00:00Z")
+        assert.deepStrictEqual([future.code, future.stdout], [0, ""])
+        assert.match(
+          yield* refused(64, "events", "--since", "yesterday"),
+          /Expected: now, a time such as 24h/
+        )
       }).pipe(Effect.scoped)
     )
 
@@ -355,6 +382,12 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
           const elsewhere = yield* muster(["nodes", "list"], { ...env, MUSTER_URL: "http://127.0.0.1:9" })
           assert.strictEqual(elsewhere.code, 4)
           assert.include(elsewhere.stderr, "there is no key")
+          const others = ["one", "two", "three", "four"]
+          const add = (name: string) =>
+            muster(["context", "add", name, "--url", api.url, "--key-file", keyFile], env)
+          yield* Effect.forEach(others, add, { concurrency: "unbounded" })
+          const names = (yield* muster(["context", "list", "-o", "id"], env)).stdout.trimEnd().split("\n")
+          assert.sameMembers(names, ["test", ...others])
           yield* muster(["context", "remove", "test"], env)
           assert.notInclude(readFileSync(join(folder, "muster/contexts.json"), "utf8"), api.key)
           assert.strictEqual((yield* muster(["context", "use", "test"], env)).code, 3)

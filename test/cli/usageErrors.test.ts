@@ -13,11 +13,6 @@ describe("muster: usage errors", () => {
           ["keys", "create", "--name", "x", "--expires", "5\u001b[31my"],
           /^Invalid value for flag --expires: .*; expected a time such as 90m, 12h or 30d$/,
           "muster keys create"
-        ],
-        [
-          ["keys", "create", "--name", "x", "--scope", "Operator", "--server", "lobby"],
-          /^Invalid value for flag --server: .*; expected the whole id of a server, as `muster servers list -o id` prints$/,
-          "muster keys create"
         ]
       ] as const) {
         const { code, stderr, stdout } = yield* muster(args)

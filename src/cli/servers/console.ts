@@ -81,14 +81,14 @@ export const console_ = Command.make(
     const open = yield* ask((muster) => muster.console(id))
     if (status !== "running") yield* note(`The server is ${status}: it reads no lines now.`)
     if (process.stdin.isTTY !== true || !isTerminal()) return yield* withPipe(open)
-    yield* note("Ctrl-] leaves the console; the server goes on.")
+    yield* note("Ctrl-] or Ctrl-C leaves the console; the server runs on.")
     yield* withTerminal(open, yield* editor)
     yield* Console.log("")
   }, Effect.scoped)
 ).pipe(
   Command.withShortDescription("Open the console of a server"),
   Command.withDescription(
-    "Open the console of a server: lines of the server with their colours, and a line to type, with history. Ctrl-] leaves. If standard input is no terminal, each of its lines is sent."
+    "Open the console of a server: lines of the server with their colours, and a line to type, with history. Ctrl-] or Ctrl-C leaves; neither reaches the server. If standard input is no terminal, each of its lines is sent."
   ),
   Command.withExamples([
     { command: "muster servers console survival-1", description: "Until Ctrl-]" },

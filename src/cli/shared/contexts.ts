@@ -1,8 +1,18 @@
 /** The services that the command line knows by name, with their keys: `muster context`. */
-import { chmodSync, mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs"
+import {
+  chmodSync,
+  closeSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync
+} from "node:fs"
 import { homedir } from "node:os"
 import { dirname, join } from "node:path"
-import { Config, Effect, Schema } from "effect"
+import { Config, Effect, Schedule, Schema } from "effect"
 import { CommandError } from "./CommandError.ts"
 
 /** A service and the key for it. */
@@ -60,18 +70,65 @@ export const readContexts = Effect.gen(function* () {
 })
 
 /** Replaces the contexts, in a file that only its owner can read. */
-export const writeContexts = Effect.fnUntraced(function* (contexts: Contexts) {
-  const file = yield* contextsFile
+const writeContexts = (file: string, contexts: Contexts) => {
   const draft = `${file}.${process.pid}`
-  yield* Effect.try({
+  return Effect.try({
     try: () => {
-      mkdirSync(dirname(file), { recursive: true, mode: 0o700 })
       writeFileSync(draft, `${JSON.stringify(contexts, null, 2)}\n`, { mode: 0o600 })
       chmodSync(draft, 0o600)
       renameSync(draft, file)
     },
     catch: (cause) => failed(`cannot write ${file}: ${cause}`)
   })
+}
+
+/** Milliseconds after which a lock is that of a command that has ended: a change takes a few. */
+const STALE_MILLIS = 10_000
+
+const isTaken = (cause: unknown): boolean =>
+  cause instanceof Error && "code" in cause && cause.code === "EEXIST"
+
+/** Creates a file that only one command can create; false: another has it. */
+const takeLock = (lock: string) =>
+  Effect.try({
+    try: () => {
+      mkdirSync(dirname(lock), { recursive: true, mode: 0o700 })
+      closeSync(openSync(lock, "wx", 0o600))
+      return true
+    },
+    catch: (cause) => cause
+  }).pipe(
+    Effect.catchIf(isTaken, () =>
+      Effect.sync(() => {
+        const taken = statSync(lock, { throwIfNoEntry: false })
+        if (taken !== undefined && Date.now() - taken.mtimeMs > STALE_MILLIS) rmSync(lock, { force: true })
+        return false
+      })
+    ),
+    Effect.mapError((cause) => failed(`cannot write ${lock}: ${cause}`))
+  )
+
+/**
+ * Changes the contexts. Changes of several commands follow one another.
+ *
+ * @param change returns the new contexts, and what to return
+ * @error CommandError as {@link readContexts}; the file cannot be written
+ */
+export const changeContexts = Effect.fnUntraced(function* <A>(
+  change: (before: Contexts) => Effect.Effect<readonly [contexts: Contexts, result: A], CommandError>
+) {
+  const file = yield* contextsFile
+  const lock = `${file}.lock`
+  return yield* Effect.acquireUseRelease(
+    Effect.repeat(takeLock(lock), { until: (isOurs) => isOurs, schedule: Schedule.spaced("10 millis") }),
+    () =>
+      Effect.gen(function* () {
+        const [contexts, result] = yield* change(yield* readContexts)
+        yield* writeContexts(file, contexts)
+        return result
+      }),
+    () => Effect.sync(() => rmSync(lock, { force: true }))
+  )
 })
 
 /** The context that commands use; undefined: none is chosen. */

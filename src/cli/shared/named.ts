@@ -32,7 +32,7 @@ const isWhole = <A extends object>(item: A | string): item is A => typeof item !
  *
  * @error CommandError there is none (not found), or there are several (refused): the message lists them
  */
-const only = <A extends { readonly id: string }>(
+export const only = <A extends { readonly id: string }>(
   what: "server" | "node",
   text: string,
   all: ReadonlyArray<A>,

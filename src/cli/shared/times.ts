@@ -6,12 +6,15 @@ import { DurationText, durationOf } from "./durations.ts"
 const isDuration = Schema.is(DurationText)
 
 /** Returns a moment as RFC 3339 in UTC; undefined: the text is no time. */
-const momentOf = (text: string): string | undefined => {
+export const momentOf = (text: string): string | undefined => {
   if (isDuration(text)) {
     return DateTime.formatIso(DateTime.subtractDuration(DateTime.nowUnsafe(), durationOf(text)))
   }
   return Option.getOrUndefined(Option.map(DateTime.make(text), DateTime.formatIso))
 }
+
+/** How a time is written, for messages. */
+export const A_TIME = "a time such as 24h or 2026-01-31T12:00:00Z"
 
 /** A flag `--since` or `--until`. */
 const timeFlag = (name: string, description: string) =>
@@ -19,7 +22,7 @@ const timeFlag = (name: string, description: string) =>
     Flag.withDescription(`${description}: 30m, 24h, 7d ago, or 2026-01-31T12:00:00Z`),
     Flag.filterMap(
       (text) => Option.fromUndefinedOr(momentOf(text)),
-      (text) => `expected a time such as 24h or 2026-01-31T12:00:00Z, got ${text}`
+      () => A_TIME
     ),
     Flag.optional
   )

@@ -78,6 +78,8 @@ export class ServerRepo extends Context.Service<
     createdBy(
       key_id: string
     ): Effect.Effect<{ readonly servers: number; readonly memory_bytes: number }, SqlError.SqlError>
+    /** Returns the servers with this id, this name or this beginning of their id. */
+    named(text: string): Effect.Effect<ReadonlyArray<ServerRecord>, SqlError.SqlError>
     /** Every record, by id, read in pages: one that is inserted meanwhile may be missing. */
     readonly all: Effect.Effect<ReadonlyArray<ServerRecord>, SqlError.SqlError>
   }
@@ -247,6 +249,10 @@ export class ServerRepo extends Context.Service<
               SELECT MAX(memory_bytes) AS memory_bytes FROM servers JOIN holdings ON holdings.server_id = servers.id
               WHERE created_by = ${key_id} GROUP BY servers.id) AS own`),
             Option.getOrElse(() => ({ servers: 0, memory_bytes: 0 }))
+          ),
+        named: (text) =>
+          readServers(
+            sql`${select} WHERE id = ${text} OR name = ${text} OR substr(id, 1, ${text.length}) = ${text} ORDER BY id`
           ),
         all: Effect.gen(function* () {
           const records: Array<ServerRecord> = []

@@ -1,0 +1,163 @@
+import { Console, Duration, Effect, Option, Redacted, Schema, SchemaTransformation } from "effect"
+import { Command, Flag } from "effect/cli"
+import { CommandStoreOrNew } from "../../app/storage.ts"
+import { auditedCommand } from "../../audit/auditedCommand.ts"
+import { StartError } from "../../config/StartError.ts"
+import { DefinitionId, ServerId, serverIdPattern } from "../../domain/Id.ts"
+import { KeyName } from "../../domain/Key.ts"
+import { KeyGrant, KeyScope, Right } from "../../domain/KeyScope.ts"
+import { ApiKeys } from "../../keys/ApiKeys.ts"
+import { ServerRepo } from "../../store/repos/ServerRepo.ts"
+import { Store } from "../../store/Store.ts"
+import { only } from "../shared/named.ts"
+import { keysOver } from "./keysOver.ts"
+
+const decodeGrant = Schema.decodeUnknownEffect(KeyGrant)
+
+const units = { m: "minutes", h: "hours", d: "days" } as const
+
+const Expiry = Schema.String.check(
+  Schema.isPattern(/^[1-9]\d{0,5}[mhd]$/, { message: "expected a time such as 90m, 12h or 30d" })
+)
+
+const toDuration = (text: string) => {
+  const unit = text.endsWith("m") ? units.m : text.endsWith("h") ? units.h : units.d
+  return Duration.fromInputUnsafe(`${Number(text.slice(0, -1))} ${unit}`)
+}
+
+const listOf = <A>(item: Schema.Codec<A, string>) =>
+  Schema.String.pipe(
+    Schema.decodeTo(
+      Schema.Array(Schema.String),
+      SchemaTransformation.transform({
+        decode: (text): ReadonlyArray<string> => text.split(",").map((part) => part.trim()),
+        encode: (parts) => parts.join(",")
+      })
+    ),
+    Schema.decodeTo(Schema.Array(item))
+  )
+const AllowedRights = listOf(Right)
+
+/** A flag that limits a key, and may be given more than once. */
+const several = <A>(name: string, item: Schema.Codec<A, string>, description: string) =>
+  Flag.String(name).pipe(
+    Flag.withDescription(
+      `${description}; comma-separated or several times; with the scopes Operator and ReadOnly`
+    ),
+    Flag.withSchema(listOf(item)),
+    Flag.between(0, 1000),
+    Flag.map((lists) => lists.flat())
+  )
+
+/** Returns the id of a server that is named by its id, the beginning of it, or its name. */
+const serverIdOf = Effect.fnUntraced(function* (text: string) {
+  const repo = yield* ServerRepo
+  const store = yield* Store
+  const found = yield* store.read(repo.named(text))
+  // A whole id may be that of a server in another database, or of one to be restored.
+  if (found.length === 0 && serverIdPattern.test(text)) return ServerId.make(text)
+  return (yield* only("server", text, found, ({ name }) => name ?? "")).id
+})
+
+const LabelPair = Schema.String.check(
+  Schema.isPattern(/^[^=]+=/, { message: "expected a label such as team=a" })
+)
+
+const quotaOf = (name: string, description: string) =>
+  Flag.Int(name).pipe(Flag.withDescription(description), Flag.optional)
+
+const grantOf = Effect.fnUntraced(function* (chosen: {
+  readonly scope: KeyScope
+  readonly allow: Option.Option<ReadonlyArray<Right>>
+  readonly server: ReadonlyArray<string>
+  readonly blueprint: ReadonlyArray<string>
+  readonly label: ReadonlyArray<string>
+  readonly maxServers: Option.Option<number>
+  readonly maxMemory: Option.Option<number>
+}) {
+  const { allow, blueprint, label, maxMemory, maxServers, scope, server } = chosen
+  const labels = label.map((pair) => [pair.slice(0, pair.indexOf("=")), pair.slice(pair.indexOf("=") + 1)])
+  const twice = labels.find(([key], at) => labels.findIndex(([other]) => other === key) !== at)
+  if (twice !== undefined) return yield* new StartError({ message: `--label: ${twice[0]} is given twice` })
+  const rights = { scope, ...(Option.isSome(allow) ? { allow: allow.value } : {}) }
+  if (!Schema.is(KeyGrant)(rights)) {
+    return yield* new StartError({
+      message: `--allow needs --scope Operator: a key of the scope ${scope} has the rights of its scope`
+    })
+  }
+  const grant = {
+    ...rights,
+    ...(server.length === 0 ? {} : { servers: yield* Effect.forEach(server, serverIdOf) }),
+    ...(blueprint.length === 0 ? {} : { blueprints: blueprint }),
+    ...(labels.length === 0 ? {} : { labels: Object.fromEntries(labels) }),
+    ...(Option.isSome(maxServers) ? { max_servers: maxServers.value } : {}),
+    ...(Option.isSome(maxMemory) ? { max_memory: maxMemory.value } : {})
+  }
+  return yield* Effect.mapError(
+    decodeGrant(grant),
+    ({ message }) => new StartError({ message: `the limits of the key are not possible: ${message}` })
+  )
+})
+
+/** `muster keys create`. */
+export const create = Command.make(
+  "create",
+  {
+    name: Flag.String("name").pipe(Flag.withDescription("What the key is for"), Flag.withSchema(KeyName)),
+    scope: Flag.Literals("scope", KeyScope.literals).pipe(
+      Flag.withDescription("What the key may do; default AppAdmin: everything"),
+      Flag.withDefault("AppAdmin")
+    ),
+    allow: Flag.String("allow").pipe(
+      Flag.withDescription(
+        "Rights in place of those of the scope Operator, comma-separated: power, console, commands, change, create, delete; read is always one"
+      ),
+      Flag.withSchema(AllowedRights),
+      Flag.optional
+    ),
+    server: several(
+      "server",
+      Schema.String,
+      "Server that the key is limited to, by its id, the beginning of one, or its name"
+    ),
+    blueprint: several("blueprint", DefinitionId, "Blueprint that the key is limited to"),
+    label: several("label", LabelPair, "Label k=v that servers of the key must have"),
+    maxServers: quotaOf(
+      "max-servers",
+      "Most servers that the key has created and that exist; default: any number"
+    ),
+    maxMemory: quotaOf("max-memory", "Most memory of these servers, in MiB; default: no limit"),
+    expires: Flag.String("expires").pipe(
+      Flag.withDescription("When the key expires: 90m, 12h or 30d from now; default: never"),
+      Flag.withSchema(Expiry),
+      Flag.optional
+    )
+  },
+  Effect.fn(function* ({ expires, name, ...chosen }) {
+    const keys = yield* ApiKeys
+    const { scope } = chosen
+    const grant = yield* grantOf(chosen)
+    const made = yield* keys
+      .create({
+        ...grant,
+        name,
+        ...(Option.isSome(expires) ? { expires: toDuration(expires.value) } : {})
+      })
+      .pipe(auditedCommand("key.create"))
+    yield* Console.log(Redacted.value(made.key))
+    yield* Console.error(`Key ${made.record.id} (${scope}). It is shown only now: keep it.`)
+  })
+).pipe(
+  Command.withDescription("Create a key and print it, once"),
+  Command.withExamples([
+    {
+      command: "muster keys create --name ci --expires 30d",
+      description: "A key for everything, for 30 days"
+    },
+    {
+      command: "muster keys create --name alice --scope Operator --allow power --server k7f3m9q2x8ab",
+      description: "A key that can only start, stop and restart one server"
+    }
+  ]),
+  Command.provide(keysOver(CommandStoreOrNew))
+)
