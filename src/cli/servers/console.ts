@@ -81,7 +81,7 @@ export const console_ = Command.make(
     const open = yield* ask((muster) => muster.console(id))
     if (status !== "running") yield* note(`The server is ${status}: it reads no lines now.`)
     if (process.stdin.isTTY !== true || !isTerminal()) return yield* withPipe(open)
-    yield* note("Ctrl-] or Ctrl-C leaves the console; the server runs on.")
+    yield* note("Ctrl-] leaves the console; the server runs on.")
     yield* withTerminal(open, yield* editor)
     yield* Console.log("")
   }, Effect.scoped)
