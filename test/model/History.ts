@@ -50,7 +50,13 @@ export type ClientRequest =
   | { readonly kind: "power-many"; readonly servers: ReadonlyArray<string>; readonly action: PowerAction }
   /** Also recorded as one deletion of each server. */
   | { readonly kind: "delete-many"; readonly servers: ReadonlyArray<string>; readonly force: boolean }
-  | { readonly kind: "drain"; readonly node: string; readonly drained: boolean; readonly move: boolean }
+  | {
+      readonly kind: "drain"
+      readonly node: string
+      readonly drained: boolean
+      readonly move: boolean
+      readonly parallel?: number
+    }
   | { readonly kind: "reload"; readonly folder: "blueprints" | "software" }
   | { readonly kind: "ticket" }
   | { readonly kind: "list"; readonly what: ListPath }
@@ -128,6 +134,8 @@ export interface NodeAction {
 
 export interface History {
   readonly operations: ReadonlyArray<Operation>
+  /** The requests with a key that is limited to other servers. */
+  readonly intrusions: ReadonlyArray<Operation>
   readonly disturbances: ReadonlyArray<Disturbance>
   readonly nodeActions: ReadonlyArray<NodeAction>
   readonly subscribers: ReadonlyArray<Subscriber>

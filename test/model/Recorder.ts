@@ -13,6 +13,7 @@ export const makeRecorder = Effect.fnUntraced(function* (seed: number) {
   let began = performance.now()
   const now = () => Math.round(performance.now() - began)
   const operations: Array<Operation> = []
+  const intrusions: Array<Operation> = []
   const disturbances: Array<Disturbance> = []
   const nodeActions: Array<NodeAction> = []
   let lines: Array<string> = []
@@ -44,6 +45,7 @@ export const makeRecorder = Effect.fnUntraced(function* (seed: number) {
     },
     line,
     operations,
+    intrusions,
     disturbances,
     nodeActions,
     operation: (operation: Omit<Operation, "n">) => {
@@ -52,6 +54,10 @@ export const makeRecorder = Effect.fnUntraced(function* (seed: number) {
       const { ids, ...brief } = whole
       line(ids === undefined ? brief : { ...brief, ids: ids.length })
       return whole
+    },
+    intrusion: (operation: Omit<Operation, "n">) => {
+      const n = intrusions.push({ n: intrusions.length, ...operation }) - 1
+      line({ n, ...operation })
     },
     /** Records a fault; the returned function records that it is healed. */
     disturbed: (disturbance: Omit<Disturbance, "from" | "to">) => {

@@ -145,7 +145,9 @@ export const makeClients = (
       busy.add(node)
       // Most nodes are to stay undrained.
       const isToBe = !drained.has(node) && drained.size < 2
-      return ask({ kind: "drain", node, drained: isToBe, move: isToBe && random.below(2) === 0 }).pipe(
+      const move = isToBe && random.below(2) === 0
+      const parallel = move && random.below(2) === 0 ? { parallel: 1 + random.below(4) } : {}
+      return ask({ kind: "drain", node, drained: isToBe, move, ...parallel }).pipe(
         Effect.tap(({ status }) =>
           Effect.sync(() => {
             if (status !== 200) return
@@ -276,6 +278,8 @@ export const makeClients = (
 
   return {
     client,
+    /** The ids of acknowledged creations. */
+    servers: () => known.map(({ id }) => id),
     /** Undrains every node, so that no further migration begins. */
     undrainAll: Effect.gen(function* () {
       const send = yield* sender("after")

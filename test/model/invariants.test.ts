@@ -8,6 +8,7 @@ import { capacity, ports } from "./invariants/holdings.ts"
 import { invariants } from "./invariants/index.ts"
 import { order, state, transitions } from "./invariants/journal.ts"
 import { lastPowerAction, started } from "./invariants/lastPowerAction.ts"
+import { limits } from "./invariants/limits.ts"
 import { agreement, reports } from "./invariants/nodes.ts"
 import { streams } from "./invariants/streams.ts"
 import type { NodeHas, ReplicaSeen, Snapshot, Tables } from "./Snapshot.ts"
@@ -33,6 +34,14 @@ const withNode = (id: string, change: (node: NodeHas) => Partial<NodeHas>): Hist
 const withOperation = (n: number, change: Partial<Operation>): History => ({
   ...sound,
   operations: sound.operations.map((operation) =>
+    operation.n === n ? { ...operation, ...change } : operation
+  )
+})
+
+/** A history with one changed request of a limited key. */
+const withIntrusion = (n: number, change: Partial<Operation>): History => ({
+  ...sound,
+  intrusions: sound.intrusions.map((operation) =>
     operation.n === n ? { ...operation, ...change } : operation
   )
 })
@@ -515,6 +524,24 @@ const broken: ReadonlyArray<readonly [(typeof invariants)[number], string, Histo
     "a published change that was not reported",
     withNode("n0", () => ({ sentReports: new Map([["srv_a", ["offline"]]]) })),
     /srv_a: published installing,offline,starting,running; n0 reported installing,offline/
+  ],
+  [
+    limits,
+    "a limited key that kills a server of others",
+    withIntrusion(0, { status: 200 }),
+    /request 0 .*"kill".*: 200/
+  ],
+  [
+    limits,
+    "a limited key that lists a server of others",
+    withIntrusion(2, { ids: ["srv_a"] }),
+    /request 2 .*: 200 {2}srv_a/
+  ],
+  [
+    limits,
+    "a limited key that deletes a server of others among several",
+    withIntrusion(3, { outcomes: new Map([["srv_a", { status: 200 }]]) }),
+    /request 3 .*"delete-many"/
   ],
   [
     drains,

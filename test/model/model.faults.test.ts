@@ -5,6 +5,7 @@ import { seeded } from "../support/random.ts"
 import { makeClients } from "./clients.ts"
 import { makeFaultInjector } from "./faultInjector.ts"
 import type { History } from "./History.ts"
+import { intrude } from "./intruder.ts"
 import { invariants } from "./invariants/index.ts"
 import { makeRecorder } from "./Recorder.ts"
 import { pendingWork, readSnapshot } from "./readSnapshot.ts"
@@ -40,6 +41,16 @@ describe("design: every acknowledged change survives any fault, and all replicas
             { concurrency: "unbounded", discard: true }
           )
         )
+        const intruding = yield* Effect.forkChild(
+          intrude({
+            recorder,
+            urls: setup.replicas.map(({ url }) => url),
+            key: setup.limitedKey,
+            servers: clients.servers,
+            random: seeded(seed + 400),
+            isOver: () => isOver
+          })
+        )
         const activity = yield* Effect.forkChild(serverActivity(setup, recorder, seeded(seed + 500)))
         const found = (problems: ReadonlyArray<string>, beside?: Snapshot) =>
           Effect.sync(() => {
@@ -66,6 +77,7 @@ describe("design: every acknowledged change survives any fault, and all replicas
         isOver = true
         yield* Fiber.interrupt(activity)
         yield* Fiber.join(working)
+        yield* Fiber.join(intruding)
         yield* clients.undrainAll
         yield* clients.keepAll
         yield* clients.abortRollouts
@@ -93,6 +105,7 @@ describe("design: every acknowledged change survives any fault, and all replicas
         yield* clients.repeatAll(random)
         const history: History = {
           operations: recorder.operations,
+          intrusions: recorder.intrusions,
           disturbances: recorder.disturbances,
           nodeActions: recorder.nodeActions,
           subscribers: rest.success.subscribers,

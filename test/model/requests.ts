@@ -60,7 +60,11 @@ export const requestOf = (requested: ClientRequest): HttpRequest => {
       return {
         method: "PATCH",
         path: `/api/nodes/${requested.node}/drained`,
-        body: { drained: requested.drained, ...(requested.move ? { move: true } : {}) }
+        body: {
+          drained: requested.drained,
+          ...(requested.move ? { move: true } : {}),
+          ...(requested.parallel === undefined ? {} : { parallel: requested.parallel })
+        }
       }
     case "reload":
       return { method: "POST", path: `/api/${requested.folder}/reload` }

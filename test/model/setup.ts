@@ -136,9 +136,22 @@ export const makeSetup = Effect.gen(function* () {
         ({ received }) => ({ name: `${kind} at replica ${replica.index}`, received })
       )
   )
+  const { stdout } = yield* set.command(
+    ...["keys", "create", "--name", "limited", "--scope", "Operator", "--label", "owner=limited"],
+    ...["--allow", "power,console,commands,change,create,delete"]
+  )
   /** Writes the blueprints of another generation; a reload reads them. */
   const writeBlueprints = (generation: number) => writeFiles(blueprints, blueprintFiles(generation))
-  return { database: postgresFaults(server), nodes, writeBlueprints, replicas, subscribers, url: set.url }
+  return {
+    database: postgresFaults(server),
+    /** A key that may do everything to servers with a label that no server has. */
+    limitedKey: stdout.trim(),
+    nodes,
+    writeBlueprints,
+    replicas,
+    subscribers,
+    url: set.url
+  }
 })
 
 export type Setup = Effect.Success<typeof makeSetup>

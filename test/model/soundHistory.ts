@@ -244,8 +244,21 @@ const received: ReadonlyArray<StreamEvent> = journal
     text: JSON.stringify({ Topic: topic, Data: { server_id, payload } })
   }))
 
+/** Requests with a limited key, and the responses to them. */
+const intrusions: ReadonlyArray<Operation> = [
+  operation(0, { kind: "power", server: "srv_a", action: "kill" }, { status: 404 }),
+  operation(1, { kind: "drain", node: "n1", drained: true, move: true }, { status: 403 }),
+  operation(2, { kind: "list", what: "/api/servers?ids_only=true" }, { ids: [] }),
+  operation(
+    3,
+    { kind: "delete-many", servers: ["srv_a"], force: true },
+    { outcomes: new Map([["srv_a", { status: 404 }]]) }
+  )
+]
+
 export const sound: History = {
   operations,
+  intrusions,
   disturbances: [{ name: "replica 1 is killed", what: "replica", target: 1, from: 1_090, to: 1_200 }],
   nodeActions: [],
   subscribers: [

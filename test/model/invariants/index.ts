@@ -7,6 +7,7 @@ import { drains } from "./drains.ts"
 import { capacity, ports } from "./holdings.ts"
 import { order, state, transitions } from "./journal.ts"
 import { lastPowerAction, started } from "./lastPowerAction.ts"
+import { limits } from "./limits.ts"
 import { agreement, reports } from "./nodes.ts"
 import { streams } from "./streams.ts"
 
@@ -33,5 +34,6 @@ export const invariants: ReadonlyArray<Invariant> = [
   lastPatch,
   expiry,
   overridden,
-  rollouts
+  rollouts,
+  limits
 ]
