@@ -190,8 +190,7 @@ export class ServerManager extends Context.Service<
       const isReadable = Effect.fnUntraced(function* (id: ServerId) {
         const within = yield* currentRestriction
         // Another replica may have just created it.
-        const record = Option.getOrUndefined(yield* Effect.orElseSucceed(index.lookUp(id), Option.none))
-        return record !== undefined && admits(within, record)
+        return Option.isSome(yield* Effect.orElseSucceed(index.lookUpWithin(id, within), Option.none))
       })
 
       return ServerManager.of({

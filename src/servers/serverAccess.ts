@@ -26,8 +26,7 @@ export const ServerAccessLayer = Layer.effect(
       mayRead: Effect.fnUntraced(function* (id) {
         const restriction = yield* currentRestriction
         if (restriction === undefined) return true
-        const record = Option.getOrUndefined(yield* index.lookUp(id))
-        return record !== undefined && admits(restriction, record)
+        return Option.isSome(yield* index.lookUpWithin(id, restriction))
       }),
       ends,
       countOn: Effect.fnUntraced(function* (node_id) {

@@ -6,7 +6,7 @@ import type { CrashSummary } from "../../domain/CrashRecord.ts"
 import type { Unavailable } from "../../domain/errors.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { type JournalEntry, serverOf } from "../../domain/Journal.ts"
-import type { RestrictedServer, Restriction } from "../../domain/KeyLimits.ts"
+import { admits, type RestrictedServer, type Restriction } from "../../domain/KeyLimits.ts"
 import type { Migration } from "../../domain/Migration.ts"
 import type { Server, ServerRecord, StatsById } from "../../domain/Server.ts"
 import { isUp, type ServerStatus } from "../../domain/ServerStatus.ts"
@@ -70,6 +70,14 @@ export class ServerIndex extends Context.Service<
      * committed.
      */
     lookUp(id: ServerId, node_id?: NodeId): Effect.Effect<Option.Option<ListedServer>, Unavailable>
+    /**
+     * {@link lookUp} of a server that a restriction admits. Any other one is looked for in the same way as one that does
+     * not exist: another process may have just changed its labels, and the caller cannot tell the two apart.
+     */
+    lookUpWithin(
+      id: ServerId,
+      restriction: Restriction | undefined
+    ): Effect.Effect<Option.Option<ListedServer>, Unavailable>
     readonly records: Effect.Effect<ReadonlyArray<ServerRecord>>
     onNode(node_id: NodeId): Effect.Effect<ReadonlyArray<ServerRecord>>
     /** The migration of a server, also a failed one. */
@@ -289,6 +297,11 @@ export class ServerIndex extends Context.Service<
           const isBehind = record === undefined || (node_id !== undefined && record.node_id !== node_id)
           if (isBehind) yield* journal.catchUp
           return yield* find(id)
+        }),
+        lookUpWithin: Effect.fnUntraced(function* (id, restriction) {
+          const record = table.get(id)
+          if (record === undefined || !admits(restriction, record)) yield* journal.catchUp
+          return Option.filter(yield* find(id), (found) => admits(restriction, found))
         }),
         records: Effect.sync(() => table.records),
         onNode: (node_id) => Effect.sync(() => table.onNode(node_id)),

@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Option } from "effect"
+import { CurrentPrincipal, type Principal } from "../../../src/api/Principal.ts"
 import { includeOf, plain } from "../../../src/servers/index/summary.ts"
 import { allocations, record } from "../../support/samples.ts"
 import { FakeNodes } from "../support/FakeNodes.ts"
@@ -27,6 +28,30 @@ describe("design, Deployments: replicas are equal", () => {
       yield* one.servers.remove(mine.id, { force: true })
       assert.deepStrictEqual(yield* idsOf(one), [])
       assert.strictEqual(here.held.size, 0)
+    }).pipe(runHarness)
+  )
+})
+
+describe("operators.md, Keys: a server is readable by its labels of now", () => {
+  it.live("a server that another process has just given the labels of a key is found, as a new one is", () =>
+    Effect.gen(function* () {
+      const { start } = yield* makeHarness()
+      const two = yield* start()
+      const one = yield* start({ connect: false })
+      const { id } = yield* two.servers.create(request())
+      const caller: Principal = {
+        key_id: "k",
+        name: "k",
+        scope: "Operator",
+        restriction: { labels: { team: "a" } }
+      }
+      const seen = Effect.option(one.servers.get(id, plain)).pipe(
+        Effect.map(Option.isSome),
+        Effect.provideService(CurrentPrincipal, caller)
+      )
+      assert.isFalse(yield* seen)
+      yield* two.servers.patch(id, { labels: { team: "a" } })
+      assert.isTrue(yield* seen)
     }).pipe(runHarness)
   )
 })
