@@ -23,6 +23,8 @@ const PAGE = 500
 const AT_ONCE = 8
 /** Entries without an event for the webhook after which its position is stored. */
 const STORE_EVERY = 1_000
+/** Entries after a failed one among which the events of other servers are delivered: bounds the memory of a round. */
+const MOST_AHEAD = 10_000
 /** The time of failures after which a webhook is parked, in ms. */
 const PARKED_AFTER = 24 * 60 * 60 * 1000
 
@@ -40,7 +42,19 @@ interface Round {
   scanned: number
   /** Cursors after `from` that are delivered already. */
   readonly delivered: Set<number>
+  /** Servers whose events wait for the next attempt. */
+  readonly blocked: Set<string>
+  /** Whether the receiver has accepted an event. */
+  readonly accepts: boolean
 }
+
+const beginRound = (from: number, delivered: Iterable<number> = []): Round => ({
+  from,
+  scanned: from,
+  delivered: new Set([...delivered].filter((cursor) => cursor > from)),
+  blocked: new Set(),
+  accepts: false
+})
 
 /** Returns `webhook-id` of an event: the same for each attempt. */
 const messageId = (id: WebhookId, cursor: number): string => `msg_${id}_${cursor}`
@@ -66,7 +80,7 @@ export const WebhookDeliverer = Layer.effectDiscard(
     const roundOf = ({ id, position }: WebhookRecord): Round => {
       const round = rounds.get(id)
       if (round?.from === position) return round
-      const begun = { from: position, scanned: position, delivered: new Set<number>() }
+      const begun = beginRound(position)
       rounds.set(id, begun)
       return begun
     }
@@ -104,7 +118,10 @@ export const WebhookDeliverer = Layer.effectDiscard(
           const attempt = yield* send({ ...secrets, id: message_id, body })
           const { cursor, server_id, topic } = event
           deliveries.push({ message_id, cursor, server_id, topic, ...attempt })
-          if (attempt.error !== undefined) return
+          if (attempt.error !== undefined) {
+            round.blocked.add(server_id)
+            return
+          }
           round.delivered.add(cursor)
         }
       })
@@ -127,12 +144,33 @@ export const WebhookDeliverer = Layer.effectDiscard(
       yield* Effect.logWarning(`webhook parked: ${failure}`)
     })
 
-    /** One page of the journal; `more`: there is another one. */
+    /** Records a page in which a delivery has failed, or that follows such a page. */
+    const recordFailure = Effect.fnUntraced(function* (
+      record: WebhookRecord,
+      deliveries: ReadonlyArray<WebhookDelivery>,
+      to: number
+    ) {
+      const now = yield* clock.millis
+      const failing_since = record.failing_since ?? now
+      const failure = deliveries.find(({ error }) => error !== undefined)?.error ?? record.failure ?? ""
+      const is_parked = now - failing_since >= PARKED_AFTER
+      yield* advance(record, { to, is_parked, failing_since, failure, deliveries })
+      if (!is_parked) return false
+      known.delete(record.id)
+      yield* Effect.logWarning(`webhook parked: deliveries have failed for 24 h: ${failure}`)
+      return true
+    })
+
+    /**
+     * One page of the journal; `more`: there is another one. After a failure, further pages follow for the other servers,
+     * unless the receiver accepts no event of several servers.
+     */
     const deliverPage = Effect.fnUntraced(function* (
       record: WebhookRecord,
       secrets: Secrets
     ): Effect.fn.Return<"more" | "done" | "again", Unavailable> {
       const round = roundOf(record)
+      const wasFailing = round.blocked.size > 0
       const { oldest } = yield* journal.bounds
       const entries = yield* Stream.runCollect(Stream.take(journal.after(round.scanned), PAGE))
       if (oldest > round.scanned + 1 && entries.length > 0) {
@@ -140,34 +178,38 @@ export const WebhookDeliverer = Layer.effectDiscard(
           `events ${round.scanned + 1} to ${oldest - 1} were not delivered: they are no longer retained`
         )
       }
+      const endRound = () => {
+        rounds.set(record.id, beginRound(round.from, round.delivered))
+        return "again" as const
+      }
       const last = entries.at(-1)?.cursor
-      if (last === undefined) return "done"
-      const next = entries.length < PAGE ? "done" : "more"
-      const due = dueOf(record, entries)
-      const succeeded = { is_parked: false, failing_since: null, failure: null }
-      if (due.length === 0 && record.failing_since === null && last - record.position < STORE_EVERY) {
+      if (last === undefined) return wasFailing ? endRound() : "done"
+      const isLast = entries.length < PAGE
+      const due = dueOf(record, entries).filter(({ event }) => !round.blocked.has(event.server_id))
+      const isShort = last - record.position < STORE_EVERY
+      if (due.length === 0 && (wasFailing || (record.failing_since === null && isShort))) {
         round.scanned = last
-        return next
+        if (wasFailing) return isLast || last - round.from >= MOST_AHEAD ? endRound() : "more"
+        return isLast ? "done" : "more"
       }
       const deliveries = yield* deliverAll(record, secrets, round, due)
-      const failed = deliveries.find(({ error }) => error !== undefined)
-      if (failed === undefined) {
+      if (round.blocked.size === 0) {
+        const succeeded = { is_parked: false, failing_since: null, failure: null }
         yield* advance(record, { ...succeeded, to: last, deliveries })
-        rounds.delete(record.id)
-        return next
+        rounds.set(record.id, beginRound(last, round.delivered))
+        return isLast ? "done" : "more"
       }
       const undelivered = due.find(({ event }) => !round.delivered.has(event.cursor))
-      const to = Math.max(record.position, (undelivered?.event.cursor ?? last + 1) - 1)
-      const now = yield* clock.millis
-      const failing_since = record.failing_since ?? now
-      const failure = failed.error ?? ""
-      const is_parked = now - failing_since >= PARKED_AFTER
-      yield* advance(record, { to, is_parked, failing_since, failure, deliveries })
-      rounds.set(record.id, { from: to, scanned: to, delivered: round.delivered })
-      if (!is_parked) return "again"
-      known.delete(record.id)
-      yield* Effect.logWarning(`webhook parked: deliveries have failed for 24 h: ${failure}`)
-      return "done"
+      const to = wasFailing
+        ? record.position
+        : Math.max(record.position, (undelivered?.event.cursor ?? last + 1) - 1)
+      if (yield* recordFailure(record, deliveries, to)) return "done"
+      const accepts = round.accepts || deliveries.some(({ error }) => error === undefined)
+      rounds.set(record.id, { ...round, from: to, scanned: last, accepts })
+      const isDown = !accepts && round.blocked.size >= AT_ONCE
+      if (!isDown && !isLast && last - to < MOST_AHEAD) return "more"
+      rounds.set(record.id, beginRound(to, round.delivered))
+      return "again"
     })
 
     const step = Effect.fnUntraced(function* (id: WebhookId): Effect.fn.Return<StepOutcome, Unavailable> {

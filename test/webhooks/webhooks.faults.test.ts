@@ -10,7 +10,7 @@ import { makeRestartingService } from "../support/faults/index.ts"
 import { adminKey, startService } from "../support/Service.ts"
 import { expectStatus, installed } from "../support/servers.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
-import { receiver } from "./receiver.ts"
+import { messages, receiver } from "./receiver.ts"
 
 const isPublic = (topic: string) => !topic.includes(":")
 
@@ -78,6 +78,56 @@ describe("operators.md, Webhooks: faults", () => {
         }
       }).pipe(Effect.scoped),
     120_000
+  )
+
+  it.live(
+    "an event that is refused delays no event of another server, also one many entries later",
+    () =>
+      Effect.gen(function* () {
+        const folders = yield* definitions(games)
+        const target = yield* receiver
+        const api = yield* startService({
+          dataDir: `${yield* temporaryFolder}/data`,
+          env: { ...env, ...folders.env }
+        })
+        const [first, second] = [yield* installed(api, "kept"), yield* installed(api, "kept")]
+        yield* target.respond(({ body }) => (body.includes(first) ? 500 : 200))
+        const { json: hook } = yield* expectStatus(api, 201, "POST", "/api/webhooks", {
+          body: { url: target.url, topics: ["status"] }
+        })
+        const again = expectStatus(api, 200, "PATCH", `/api/webhooks/${hook.id}`, {
+          body: { description: "again" }
+        })
+        yield* expectStatus(api, 200, "POST", `/api/servers/${first}/power`, { body: { action: "start" } })
+        yield* eventually(
+          Effect.map(expectStatus(api, 200, "GET", `/api/webhooks/${hook.id}`), ({ json }) => json.state),
+          (state) => state === "retrying"
+        )
+        // More entries of the journal than one page.
+        yield* Effect.forEach(
+          Array.from({ length: 1100 }),
+          (_, index) =>
+            expectStatus(api, 200, "PATCH", `/api/servers/${second}`, {
+              body: { labels: { n: `${index}` } }
+            }),
+          { concurrency: 16, discard: true }
+        )
+        yield* expectStatus(api, 200, "POST", `/api/servers/${second}/power`, { body: { action: "start" } })
+        yield* expectStatus(api, 200, "GET", `/api/servers/${second}?wait=running`)
+        yield* again
+        yield* eventually(
+          () => messages(target.received(), second),
+          (all) => all.includes("running")
+        )
+        yield* target.respond(() => 200)
+        yield* again
+        yield* eventually(
+          () => messages(target.received(), first),
+          (all) => all.includes("running")
+        )
+        assert.deepStrictEqual(messages(target.received(), second), ["starting", "running"])
+      }).pipe(Effect.scoped),
+    60_000
   )
 
   it.live(
