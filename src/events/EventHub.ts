@@ -1,12 +1,13 @@
-import { Array as Arr, Clock, Context, Effect, Layer, Metric, PubSub, type Scope, Stream } from "effect"
+import { Array as Arr, Clock, Context, Effect, Layer, Metric, PubSub, type Scope, type Stream } from "effect"
 import { CursorExpired, type Unavailable } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import { isOptInChange, type JournalEntry, serverOf } from "../domain/Journal.ts"
 import { eventLag, subscribersCutOff } from "../domain/metrics.ts"
 import { isOptIn } from "../domain/ServerEvent.ts"
 import { Journal } from "../store/journal/Journal.ts"
-import { type EncodedEvent, type EventFilter, type EventInclude, isNews, passes } from "./EncodedEvent.ts"
+import { type EncodedEvent, type EventFilter, type EventInclude, passes } from "./EncodedEvent.ts"
 import { encode, encodeLive } from "./encode.ts"
+import { fanOut, type Subscriber, selectionOf } from "./fanOut.ts"
 import { LiveFeed, type LiveNews } from "./LiveFeed.ts"
 import { Outbox, type SubscriberTooSlow } from "./Outbox.ts"
 import { replayThenLive } from "./replay.ts"
@@ -19,7 +20,6 @@ export interface SubscribeOptions {
   readonly filter: EventFilter
   readonly include?: EventInclude
   readonly cursor?: StartCursor
-  readonly until?: Effect.Effect<void>
 }
 
 export interface Subscription {
@@ -29,15 +29,8 @@ export interface Subscription {
   readonly events: Stream.Stream<EncodedEvent, SubscriberTooSlow | Unavailable>
   /** Waits until the subscriber is cut off, also while it is busy with a chunk. */
   readonly cutOff: Effect.Effect<void>
-}
-
-interface Subscriber {
-  readonly filter: EventFilter
-  readonly include: EventInclude
-  readonly outbox: Outbox<EncodedEvent>
-  readonly withCursor: boolean
-  /** False while the subscriber reads the journal. */
-  live: boolean
+  /** Ends the events after those that wait. */
+  readonly end: Effect.Effect<void>
 }
 
 const nothing: EventInclude = new Set()
@@ -55,7 +48,7 @@ export class EventHub extends Context.Service<
     /**
      * Subscribes before the effect returns: the stream misses no later event. With a number as `cursor` the stream
      * first replays the events after it; 0 requests all retained events. The stream fails with `SubscriberTooSlow` if
-     * the subscriber is cut off. It ends when the scope closes, and after the events that wait once `until` completes.
+     * the subscriber is cut off. It ends when the scope closes.
      *
      * @error CursorExpired `cursor` is no longer retained, or the journal never issued it
      */
@@ -139,24 +132,17 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
   }
   live.receive(publishLive)
 
-  /**
-   * Moves published events into a subscriber's outbox. It never waits for the peer, so that the PubSub retains nothing
-   * for a slow one. Between two batches the subscriber's own fibre runs.
-   */
-  const drain = (subscriber: Subscriber, subscription: PubSub.Subscription<ReadonlyArray<EncodedEvent>>) =>
-    Effect.flatMap(PubSub.takeAll(subscription), (batches) => {
-      const { filter, include, live, outbox, withCursor } = subscriber
-      const passed = live && outbox.isOpen ? batches.flat().filter((event) => passes(filter, event)) : []
-      if (passed.length === 0) return Effect.void
-      const wanted = include.size === 0 ? passed : passed.map((event) => event.including(include))
-      outbox.offerAllUnsafe(
-        wanted,
-        wanted.reduce((bytes, event) => bytes + (withCursor ? event.sseWithId : event.sse).length, 0)
-      )
-      return outbox.isOpen
-        ? Effect.yieldNow
-        : Effect.andThen(Metric.update(subscribersCutOff, 1), Effect.yieldNow)
-    }).pipe(Effect.forever)
+  // The fiber takes events at once, so that the PubSub retains nothing for a slow subscriber.
+  const feed = yield* PubSub.subscribe(published)
+  const turn = Effect.gen(function* () {
+    for (const slice of Arr.chunksOf((yield* PubSub.takeAll(feed)).flat(), SLICE)) {
+      const cutOff = fanOut(subscribers, slice)
+      if (cutOff > 0) yield* Metric.update(subscribersCutOff, cutOff)
+      // The subscribers write; what is published meanwhile leaves together.
+      yield* Effect.yieldNow
+    }
+  })
+  yield* Effect.forkScoped(Effect.forever(turn))
 
   yield* journal.follow("publish", (entries) => {
     if (entries.length <= SLICE) return publishNow(entries)
@@ -187,7 +173,7 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
   })
 
   const subscribe = Effect.fn("EventHub.subscribe")(function* (wanted: SubscribeOptions) {
-    const { cursor, filter, include = nothing, until } = wanted
+    const { cursor, filter, include = nothing } = wanted
     const from = typeof cursor === "number" ? yield* replayStart(cursor) : undefined
     const outbox = new Outbox<EncodedEvent>(bufferBytes)
     const subscriber = yield* Effect.acquireRelease(
@@ -197,7 +183,8 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
           include,
           outbox,
           withCursor: cursor !== undefined,
-          live: false
+          selection: selectionOf(filter, include, cursor !== undefined),
+          from: undefined
         }
         subscribers.add(made)
         count(made, 1)
@@ -210,22 +197,14 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
           outbox.endUnsafe()
         })
     )
-    const subscription = yield* PubSub.subscribe(published)
     const goLive = () => {
-      subscriber.live = true
+      subscriber.from = newest
       return newest
     }
     const start = from ?? goLive()
-    yield* Effect.forkScoped(drain(subscriber, subscription))
-    if (until !== undefined) {
-      yield* until.pipe(Effect.andThen(Effect.sync(() => outbox.endUnsafe())), Effect.forkScoped)
-    }
     const events =
       from === undefined
-        ? // Events that were published during the subscription are not after its start.
-          cursor === "now"
-          ? Stream.filter(outbox.stream, (event) => isNews(event, start))
-          : outbox.stream
+        ? outbox.stream
         : replayThenLive({
             journal,
             from,
@@ -238,7 +217,12 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
             goLive,
             gapAllowed: cursor === 0
           })
-    return { start, events, cutOff: outbox.cutOff } satisfies Subscription
+    return {
+      start,
+      events,
+      cutOff: outbox.cutOff,
+      end: Effect.sync(() => outbox.endUnsafe())
+    } satisfies Subscription
   })
 
   return EventHub.of({

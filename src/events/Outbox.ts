@@ -9,7 +9,7 @@ export class SubscriberTooSlow extends Data.TaggedError("SubscriberTooSlow") {}
  */
 export class Outbox<A> {
   private readonly bound: number
-  private items: Array<A> = []
+  private batches: Array<ReadonlyArray<A>> = []
   private waiting = 0
   private inFlight = 0
   private state: "open" | "ending" | "cut off" = "open"
@@ -21,14 +21,17 @@ export class Outbox<A> {
     this.bound = bound
   }
 
-  /** Adds items of `bytes` in total; without effect once the outbox has ended. */
+  /**
+   * Adds items of `bytes` in total, which several outboxes may share; without effect once the outbox has ended. Items that
+   * are pulled alone are the same array.
+   */
   offerAllUnsafe(items: ReadonlyArray<A>, bytes: number): void {
     if (this.state !== "open" || items.length === 0) return
     if (this.inFlight + this.waiting + bytes > this.bound) {
       this.cutOffUnsafe()
       return
     }
-    for (const item of items) this.items.push(item)
+    this.batches.push(items)
     this.waiting += bytes
     this.changed.openUnsafe()
   }
@@ -37,7 +40,7 @@ export class Outbox<A> {
   cutOffUnsafe(): void {
     if (this.state !== "open") return
     this.state = "cut off"
-    this.items = []
+    this.batches = []
     this.waiting = 0
     this.cut.openUnsafe()
     this.changed.openUnsafe()
@@ -68,11 +71,12 @@ export class Outbox<A> {
   readonly stream: Stream.Stream<A, SubscriberTooSlow> = Stream.fromPull(Effect.succeed(this.pull))
 
   private readonly take = Effect.suspend((): Pull.Pull<Arr.NonEmptyReadonlyArray<A>, SubscriberTooSlow> => {
-    const batch = this.items
-    if (!Arr.isArrayNonEmpty(batch)) {
+    const [first = [], second] = this.batches
+    const batch = second === undefined ? first : this.batches.flat()
+    if (!Arr.isReadonlyArrayNonEmpty(batch)) {
       return this.state === "cut off" ? new SubscriberTooSlow() : Cause.done()
     }
-    this.items = []
+    this.batches = []
     this.inFlight = this.waiting
     this.waiting = 0
     if (this.state === "open") this.changed.closeUnsafe()

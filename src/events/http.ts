@@ -55,8 +55,8 @@ const makeOpenStream = Effect.gen(function* () {
     // A subscription without a number begins no earlier than at the position.
     const start = cursor ?? (yield* hub.position)
     const replaced = yield* tickets.open({ content: contentOf(query), start, cursor })
-    const subscribe = Effect.fnUntraced(function* (until?: Effect.Effect<void>) {
-      const subscription = yield* hub.subscribe({ ...query, ...(until !== undefined && { until }) })
+    const subscribe = Effect.gen(function* () {
+      const subscription = yield* hub.subscribe(query)
       if (query.filter.topics?.has("stats")) yield* stats.listen(query.filter)
       return subscription
     })
@@ -75,12 +75,10 @@ export const makeServeEvents = Effect.gen(function* () {
   return Effect.fn("serveEvents")(
     function* (request: HttpServerRequest.HttpServerRequest, serverId?: ServerId) {
       const { query, replaced, subscribe } = yield* openStream(request, serverId)
-      const shutdown = Effect.raceAllFirst([begun, keyEnds(yield* CurrentPrincipal), replaced])
-      const subscription = yield* subscribe(shutdown)
-      return yield* sseResponse(subscription, {
+      return yield* sseResponse(yield* subscribe, {
         withIds: query.cursor !== undefined,
         withStart: query.cursor === "now",
-        shutdown
+        endings: [begun, keyEnds(yield* CurrentPrincipal), replaced]
       })
     },
     Effect.catchTag("LimitReached", limitResponse)
@@ -102,8 +100,7 @@ export const EventsHandlers = HttpApiBuilder.group(
       websocket: Effect.fnUntraced(
         function* ({ request }) {
           const { query, replaced, subscribe } = yield* openStream(request)
-          const subscription = yield* subscribe()
-          return yield* serveEventSocket(request, subscription, {
+          return yield* serveEventSocket(request, yield* subscribe, {
             withCursors: query.cursor !== undefined,
             shutdown: begun,
             revoked: keyEnds(yield* CurrentPrincipal),

@@ -2,6 +2,7 @@ import type { Writable } from "node:stream"
 import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
 import { Array as Arr, type Duration, Effect, type Scope, Stream } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
+import type { EncodedEvent } from "./EncodedEvent.ts"
 import type { Subscription } from "./EventHub.ts"
 
 export interface SseOptions {
@@ -13,8 +14,8 @@ export interface SseOptions {
   readonly heartbeat?: Duration.Input
   /** Time in which a peer reads the rest of a stream that ends (5 s). */
   readonly grace?: Duration.Input
-  /** Completes when the service stops or the key ends; the subscription ends by it, too. */
-  readonly shutdown?: Effect.Effect<void>
+  /** Each completes when the stream is to end: the service stops, or the key ends. */
+  readonly endings?: ReadonlyArray<Effect.Effect<void>>
 }
 
 const headers = {
@@ -28,13 +29,24 @@ const opening = ": connected\n\n"
 const connected = encoder.encode(opening)
 const ping = encoder.encode(": ping\n\n")
 
+const joined = { plain: new WeakMap<object, Uint8Array>(), withIds: new WeakMap<object, Uint8Array>() }
+
+/** Returns the bytes of a batch, which are made once for all subscribers that share the batch. */
+const bytesOf = (batch: ReadonlyArray<EncodedEvent>, withIds: boolean): Uint8Array => {
+  const made = withIds ? joined.withIds : joined.plain
+  const bytes =
+    made.get(batch) ?? Buffer.concat(batch.map((event) => (withIds ? event.sseWithId : event.sse)))
+  made.set(batch, bytes)
+  return bytes
+}
+
 /**
  * Streams a subscription as Server-Sent Events (contract, 6.4; decisions, section 6). Headers and a first comment
  * leave at once; then each chunk of events is one write. The stream ends between two events. The subscriber's scope is
  * that of the request, so that a client that disconnects unsubscribes at once.
  */
 export const sseResponse = Effect.fn("sseResponse")(function* (
-  { cutOff, events, start }: Subscription,
+  { cutOff, end, events, start }: Subscription,
   options: SseOptions
 ): Effect.fn.Return<
   HttpServerResponse.HttpServerResponse,
@@ -51,16 +63,15 @@ export const sseResponse = Effect.fn("sseResponse")(function* (
   }).pipe(Effect.delay(options.heartbeat ?? "15 seconds"), Effect.forever, Effect.forkScoped)
 
   // A peer that reads nothing would hold the response and its unsent bytes forever.
-  yield* Effect.raceFirst(cutOff, options.shutdown ?? Effect.never).pipe(
-    Effect.andThen(Effect.sleep(options.grace ?? "5 seconds")),
-    Effect.andThen(Effect.sync(() => response.destroy())),
-    Effect.forkScoped
-  )
+  const close = Effect.sync(() => response.destroy()).pipe(Effect.delay(options.grace ?? "5 seconds"))
+  // Each waits in a fiber of its own, which takes memory for as long as the stream is open.
+  const endings = (options.endings ?? []).filter((ending) => ending !== Effect.never)
+  for (const ending of [cutOff, ...endings.map((ending) => Effect.andThen(ending, end))]) {
+    yield* Effect.forkScoped(Effect.andThen(ending, close))
+  }
 
   const chunks = events.pipe(
-    Stream.mapArray((batch) =>
-      Arr.of<Uint8Array>(Buffer.concat(batch.map((event) => (options.withIds ? event.sseWithId : event.sse))))
-    ),
+    Stream.mapArray((batch) => Arr.of(bytesOf(batch, options.withIds))),
     // The stream ends here; a client that resumes misses no event.
     Stream.catchTags({
       SubscriberTooSlow: () => Stream.empty,

@@ -31,19 +31,21 @@ export const StatsSampler = Layer.effect(
     const scope = yield* Effect.scope
     const samplings = new Map<number, Sampling>()
 
-    /** Returns the servers of connected nodes that a filter lets through. */
+    const isWanted = (filter: EventFilter, { blueprint_id, id, labels, node_id }: ServerRecord) =>
+      registry.isConnected(node_id) && letsThrough(filter, { server_id: id, blueprint_id, labels })
+
+    /** Returns the servers of connected nodes that a filter lets through. A filter with ids looks at these only. */
     const wanted = Effect.fnUntraced(function* (filters: ReadonlyArray<EventFilter>) {
-      const named = filters.map(({ serverIds }) => serverIds)
-      const candidates: ReadonlyArray<ServerRecord> = named.includes(undefined)
-        ? yield* index.records
-        : (yield* Effect.forEach(new Set(named.flatMap((ids) => [...(ids ?? [])])), index.find)).flatMap(
-            Option.toArray
-          )
-      return candidates.filter(
-        ({ blueprint_id, id, labels, node_id }) =>
-          registry.isConnected(node_id) &&
-          filters.some((filter) => letsThrough(filter, { server_id: id, blueprint_id, labels }))
-      )
+      const open = filters.filter(({ serverIds }) => serverIds === undefined)
+      const records = open.length === 0 ? [] : yield* index.records
+      const found = new Set(records.filter((record) => open.some((filter) => isWanted(filter, record))))
+      for (const filter of filters) {
+        for (const id of filter.serverIds ?? []) {
+          const record = Option.getOrUndefined(yield* index.find(id))
+          if (record !== undefined && isWanted(filter, record)) found.add(record)
+        }
+      }
+      return [...found]
     })
 
     const measure = Effect.fnUntraced(function* (interval: number, records: ReadonlyArray<ServerRecord>) {

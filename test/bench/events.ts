@@ -8,7 +8,7 @@ import { join } from "node:path"
 import { Deferred, Effect, type Scope } from "effect"
 import { startService } from "../support/Service.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
-import { BenchFailed, interleaved, median, print, startBare } from "./harness.ts"
+import { BenchFailed, cpuMicros, interleaved, median, print, startBare } from "./harness.ts"
 import { load } from "./load.ts"
 import { seedServers } from "./seed.ts"
 
@@ -79,23 +79,31 @@ export const events: Effect.Effect<void, { readonly message: string }> = Effect.
   })
   const bare = yield* startBare("events")
 
-  /** Deletes the next servers; returns the delivered events per second. */
-  const round = (url: string): Effect.Effect<number, BenchFailed> => {
+  interface Delivered {
+    readonly perSecond: number
+    /** For each second of CPU time of the server. */
+    readonly perCpuSecond: number
+  }
+
+  /** Deletes the next servers; returns the delivered events. */
+  const round = ({ pid, url }: { readonly pid: number; readonly url: string }) => {
     let next = 0
     return Effect.suspend(() => {
       const batch = ids.slice(next, next + EVENTS)
       next += EVENTS
-      return deliver(url, batch)
+      return deliver(url, pid, batch)
     }).pipe(Effect.scoped)
   }
 
   const deliver = Effect.fnUntraced(function* (
     url: string,
+    pid: number,
     batch: ReadonlyArray<string>
-  ): Effect.fn.Return<number, BenchFailed, Scope.Scope> {
+  ): Effect.fn.Return<Delivered, BenchFailed, Scope.Scope> {
     const bytes = batch.reduce((sum, id) => sum + eventOf(id).length, 0)
     const done = yield* subscribe(url, service.key, bytes)
     const began = performance.now()
+    const before = yield* cpuMicros(pid)
     yield* load({
       url,
       key: service.key,
@@ -108,19 +116,26 @@ export const events: Effect.Effect<void, { readonly message: string }> = Effect.
       duration: "30 seconds",
       orElse: () => Effect.fail(new BenchFailed({ message: "not all events arrived within 30 s" }))
     })
-    return (EVENTS * SUBSCRIBERS * 1000) / (performance.now() - began)
+    const delivered = EVENTS * SUBSCRIBERS
+    return {
+      perSecond: (delivered * 1e3) / (performance.now() - began),
+      perCpuSecond: (delivered * 1e6) / ((yield* cpuMicros(pid)) - before)
+    }
   })
 
-  const subject = round(service.url)
-  const baseline = round(bare.url)
+  const subject = round({ url: service.url, pid: service.process.pid ?? 0 })
+  const baseline = round(bare)
   yield* interleaved(1, subject, baseline)
   const { subjects, baselines } = yield* interleaved(ROUNDS, subject, baseline)
-  yield* print({
-    bench: "events",
-    figure: `deletions delivered to ${SUBSCRIBERS} subscribers`,
-    value: median(subjects),
-    unit: "events/s",
-    baseline: "bare node:http, one write for each event and response",
-    baseline_value: median(baselines)
-  })
+  const figure = (unit: string, pick: (delivered: Delivered) => number) =>
+    print({
+      bench: "events",
+      figure: `deletions delivered to ${SUBSCRIBERS} subscribers`,
+      value: median(subjects.map(pick)),
+      unit,
+      baseline: "bare node:http, one write for each event and response",
+      baseline_value: median(baselines.map(pick))
+    })
+  yield* figure("events/s", ({ perSecond }) => perSecond)
+  yield* figure("events for each second of CPU time", ({ perCpuSecond }) => perCpuSecond)
 }).pipe(Effect.scoped)

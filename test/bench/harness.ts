@@ -130,7 +130,7 @@ export const startProcess = (
   )
 
 /** Starts a server that prints its address; returns the address and the process. */
-const startServer = (file: string, args: ReadonlyArray<string>) =>
+export const startServer = (file: string, args: ReadonlyArray<string>) =>
   Effect.gen(function* () {
     const child = yield* startProcess(process.execPath, [file, ...args])
     let output = ""

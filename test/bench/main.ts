@@ -19,6 +19,7 @@ import { reads } from "./reads.ts"
 import { removal } from "./removal.ts"
 import { reports } from "./reports.ts"
 import { start } from "./start.ts"
+import { streams } from "./streams.ts"
 
 const benches: Record<string, Effect.Effect<void, { readonly message: string }>> = {
   pipelining,
@@ -26,6 +27,7 @@ const benches: Record<string, Effect.Effect<void, { readonly message: string }>>
   reads,
   lists,
   events,
+  streams,
   creates,
   reports,
   start,

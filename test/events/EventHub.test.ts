@@ -59,6 +59,27 @@ describe("decisions 6: one total order, no gap", () => {
     }).pipe(Effect.scoped, Effect.provide(hub({ bufferBytes: 100_000 })))
   )
 
+  it.effect(
+    "subscribers with the same filter share a chunk; a later one gets the events after its subscription",
+    () =>
+      Effect.gen(function* () {
+        const { subscribe } = yield* EventHub
+        const journal = yield* MemoryJournal
+        const filter = { topics: new Set(["status" as const]) }
+        const [one, other] = [yield* subscribe({ filter }), yield* subscribe({ filter: { ...filter } })]
+        yield* journal.append(statuses(3))
+        const later = yield* subscribe({ filter })
+        yield* journal.append([status("s4")])
+        assert.deepStrictEqual(yield* collect(later, 1), [4])
+        const pulls = yield* Effect.forEach([one, other], ({ events }) => Stream.toPull(events))
+        yield* Effect.forEach(pulls, (pull) => pullUpTo(pull, 4))
+        yield* journal.append([status("s5"), status("s6")])
+        const [chunk, same] = yield* Effect.all(pulls)
+        assert.deepStrictEqual(cursors(chunk ?? []), [5, 6])
+        assert.strictEqual(same, chunk)
+      }).pipe(Effect.scoped, Effect.provide(hub()))
+  )
+
   it.effect("an interrupted publisher withholds no event from the subscribers", () =>
     Effect.gen(function* () {
       const { subscribe } = yield* EventHub

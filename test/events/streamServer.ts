@@ -53,17 +53,13 @@ export const streamServer = (options: ServerOptions = {}) => {
             Effect.gen(function* () {
               const request = yield* HttpServerRequest.HttpServerRequest
               const query = yield* eventQueryOf(request)
-              return yield* serve(
-                request,
-                yield* hub.subscribe({ ...query, until: begun }),
-                query.cursor !== undefined
-              )
+              return yield* serve(request, yield* hub.subscribe(query), query.cursor !== undefined)
             })
           yield* router.add(
             "GET",
             "/events",
             streamed((_, subscription, withIds) =>
-              sseResponse(subscription, { withIds, shutdown: begun, grace })
+              sseResponse(subscription, { withIds, endings: [begun], grace })
             )
           )
           yield* router.add(
