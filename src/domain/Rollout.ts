@@ -116,7 +116,7 @@ export const Rollout = Schema.Struct({
   reason: Schema.optionalKey(Schema.String),
   ...RolloutSettings.fields,
   total: Schema.Int,
-  /** Servers that have the definition, or are deleted. */
+  /** Servers that have the definition, are deleted, or have left the limits of the key that has created the rollout. */
   done: Schema.Int,
   under_way: Schema.Int,
   /** Servers that get the definition at their next start. */

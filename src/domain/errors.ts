@@ -10,7 +10,12 @@ export class Unauthorized extends ApiError<Unauthorized>()(
   "Unauthorized",
   401,
   "Send the header `Authorization: Bearer <key>`."
-) {}
+) {
+  /** The key became invalid during the request. */
+  static keyEnded() {
+    return new Unauthorized({ detail: "the API key is not valid" })
+  }
+}
 
 /** 403: a valid key that lacks the scope. */
 export class Forbidden extends ApiError<Forbidden>()(

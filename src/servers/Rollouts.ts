@@ -125,13 +125,21 @@ export class Rollouts extends Context.Service<
       const store = yield* Store
       const { creator, show } = yield* makeRolloutView
 
-      const refuseBusy = Effect.fnUntraced(function* ({ servers }: RolloutPart) {
+      /** @param own the key whose rollouts the caller sees; undefined: those of every key */
+      const refuseBusy = Effect.fnUntraced(function* ({ servers }: RolloutPart, own: string | undefined) {
         const busy = yield* repo.busy(servers.map(({ server_id }) => server_id))
         if (busy.length === 0) return
-        const ids = [...new Set(busy.map(({ rollout_id }) => rollout_id))]
+        const isVisible = ({ created_by }: (typeof busy)[number]) => own === undefined || created_by === own
+        const ids = [...new Set(busy.filter(isVisible).map(({ rollout_id }) => rollout_id))]
+        const shown = busy.map((one) =>
+          isVisible(one) ? `${one.server_id} (${one.rollout_id})` : one.server_id
+        )
         return yield* new Conflict({
-          detail: `servers are in an unfinished rollout: ${named(busy.map(({ rollout_id, server_id }) => `${server_id} (${rollout_id})`))}`,
-          hint: `Wait for ${named(ids)}, or abort it: POST /api/rollouts/:rollout/abort.`
+          detail: `servers are in an unfinished rollout: ${named(shown)}`,
+          hint:
+            ids.length === 0
+              ? "Wait for the rollout of another key, or ask an administrator to abort it."
+              : `Wait for ${named(ids)}, or abort it: POST /api/rollouts/:rollout/abort.`
         })
       })
 
@@ -139,11 +147,12 @@ export class Rollouts extends Context.Service<
       const insert = Effect.fnUntraced(
         function* (rollout: RolloutRecord, whole: RolloutPart) {
           const { definitions, servers } = whole
-          yield* store.read(refuseBusy(whole))
+          const own = yield* creator
+          yield* store.read(refuseBusy(whole, own))
           const [last = whole, ...earlier] = partsOf(whole).toReversed()
           for (const part of earlier) yield* store.write(repo.addPart(part))
           const begin = Effect.gen(function* () {
-            yield* refuseBusy(whole)
+            yield* refuseBusy(whole, own)
             yield* repo.addPart(last)
             const rows = { servers: servers.length, definitions: definitions.length }
             if (!(yield* repo.insert(rollout, rows))) return yield* partsRemoved

@@ -1,7 +1,9 @@
 import { Effect } from "effect"
+import { CurrentPrincipal, KeyEnds } from "../api/Principal.ts"
+import { ServerAccess } from "../api/ServerAccess.ts"
 import type { BulkOutcomes, Selector } from "../api/selector.ts"
 import { auditObject } from "../domain/AuditedRequest.ts"
-import { type InvalidRequest, NotFound } from "../domain/errors.ts"
+import { type InvalidRequest, NotFound, Unauthorized } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import { RequestId } from "../domain/RequestId.ts"
 import { filterOf } from "./listQuery.ts"
@@ -13,9 +15,15 @@ const AT_ONCE = 64
 
 const named = (ids: ReadonlyArray<ServerId>) => ({ filter: { labels: [], ids: new Set(ids) } })
 
-/** Acts on all servers that a selector selects; each has an outcome of its own (life.md, "Changing"). */
-export const makeBulk = Effect.map(ServerManager, (servers) =>
-  Effect.fn("bulk")(function* (
+/**
+ * Acts on all servers that a selector selects; each has an outcome of its own (life.md, "Changing"). A server that has left
+ * the limits of the key by its turn is 404, and all that remain are 401 once the key is no longer valid.
+ */
+export const makeBulk = Effect.gen(function* () {
+  const servers = yield* ServerManager
+  const access = yield* ServerAccess
+  const keyEnds = yield* KeyEnds
+  return Effect.fn("bulk")(function* (
     selector: Selector,
     act: (id: ServerId) => Effect.Effect<void, NodeCallError>
   ): Effect.fn.Return<BulkOutcomes, InvalidRequest> {
@@ -24,10 +32,16 @@ export const makeBulk = Effect.map(ServerManager, (servers) =>
     const known = new Set([...page.ids, ...(yield* servers.select(named(ids))).ids])
     const unknown = ids.filter((id) => !known.has(id))
     const request_id = (yield* RequestId) ?? ""
+    // Ends with the request.
+    const ended = yield* Effect.forkChild(keyEnds(yield* CurrentPrincipal), { startImmediately: true })
+    const allowed = Effect.fnUntraced(function* (id: ServerId) {
+      if (ended.pollUnsafe() !== undefined) return yield* Unauthorized.keyEnded()
+      if (!known.has(id) || !(yield* access.mayRead(id))) return yield* NotFound.server(id)
+    })
     const outcomes = yield* Effect.forEach(
       [...page.ids, ...new Set(unknown)],
       (id) =>
-        (known.has(id) ? auditObject(id)(act(id)) : Effect.fail(NotFound.server(id))).pipe(
+        Effect.andThen(allowed(id), auditObject(id)(act(id))).pipe(
           Effect.match({
             onFailure: ({ code, detail, hint, status }) => ({ code, status, detail, hint, request_id }),
             onSuccess: () => ({ status: 200 as const })
@@ -38,4 +52,4 @@ export const makeBulk = Effect.map(ServerManager, (servers) =>
     )
     return Object.fromEntries(outcomes)
   })
-)
+})

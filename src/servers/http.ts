@@ -31,9 +31,6 @@ import { linePage, logPage, newestLines } from "./linePages.ts"
 import { parseInclude, parseListQuery } from "./listQuery.ts"
 import { ServerManager } from "./ServerManager.ts"
 
-/** The 401 of a request that waits while its key ends. */
-const keyEnded = new Unauthorized({ detail: "the API key is not valid" })
-
 /** The default of `timeout`, in seconds. */
 const DEFAULT_TIMEOUT = 30
 
@@ -124,7 +121,10 @@ export const ServersHandlers = HttpApiBuilder.group(
           const location = `/api/servers/${created.id}`
           const wait = preferredWait(headers.prefer)
           if (wait !== undefined) {
-            const waiting = servers.waitFor(created.id, created.start ? "running" : "installed")
+            const waiting = servers.waitFor(created.id, created.start ? "running" : "installed").pipe(
+              // The creation was accepted: a key that is no longer valid gets its response without the outcome.
+              Effect.raceFirst(Effect.raceFirst(keyEnds(principal), access.ends(created.id)))
+            )
             const failed = yield* Effect.timeoutOption(waiting, Duration.seconds(wait)).pipe(
               Effect.as(undefined),
               // A server that is not saved may have ended by now.
@@ -160,7 +160,8 @@ export const ServersHandlers = HttpApiBuilder.group(
             ),
             Duration.seconds(timeout === "" ? DEFAULT_TIMEOUT : Number(timeout))
           )
-          if (Option.contains(waited, "revoked")) return yield* HttpServerRespondable.toResponse(keyEnded)
+          if (Option.contains(waited, "revoked"))
+            return yield* HttpServerRespondable.toResponse(Unauthorized.keyEnded())
           return yield* conditional(
             yield* servers.get(id, include),
             Option.isNone(waited) ? { "x-muster-timed-out": "true" } : {}

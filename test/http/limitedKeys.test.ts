@@ -229,6 +229,29 @@ layer(service, options)("keys limited to some servers", (it) => {
         })
     )
 
+    it.effect("a creation stops waiting when its key is revoked", () =>
+      Effect.gen(function* () {
+        const admin = yield* Muster
+        const key = yield* keyed("Operator", every)
+        const creation = key.request("POST", "/api/servers", {
+          body: { blueprint_id: "endless" },
+          headers: { prefer: "wait=60" }
+        })
+        const waiting = yield* Effect.forkChild(creation, { startImmediately: true })
+        yield* eventually(
+          Effect.map(
+            expectStatus(admin, 200, "GET", "/api/servers?blueprint_id=endless"),
+            ({ json }) => json
+          ),
+          (found) => found.length === 1
+        )
+        yield* expectStatus(admin, 200, "DELETE", `/api/keys/${key.id}`)
+        const { json, status } = yield* Fiber.join(waiting)
+        assert.strictEqual(status, 202)
+        yield* expectStatus(admin, 200, "DELETE", `/api/servers/${json.id}?force=true`)
+      })
+    )
+
     it.effect("quotas: a creation and a larger memory limit beyond them are 403 with the current use", () =>
       Effect.gen(function* () {
         const admin = yield* Muster

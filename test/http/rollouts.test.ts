@@ -13,6 +13,7 @@ import {
 } from "../support/rollouts.ts"
 import { create, expectStatus, installed } from "../support/servers.ts"
 import { assertError, options } from "./support/http.ts"
+import { keyed } from "./support/keyed.ts"
 
 const fleet = Muster.layer(
   { blueprints: fleetBlueprints("one"), software: fleetSoftware },
@@ -173,6 +174,45 @@ layer(fleet, options)("rollouts", (it) => {
         const refused = yield* api.request("POST", "/api/rollouts", { body })
         assertError(refused, 422, `servers have no valid definition: ${id}: ${problem}`)
       })
+    )
+
+    it.effect(
+      "a rollout changes no server that has left the limits of its key; a limited key sees no other rollouts",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          yield* publish(api, "one")
+          const labels = { team: "c" }
+          const [first, second] = [
+            yield* installed(api, "fleet", { labels }),
+            yield* installed(api, "fleet", { labels })
+          ]
+          yield* publish(api, "two")
+          const key = yield* keyed("Operator", { labels })
+          const other = yield* keyed("Operator", { labels })
+          const body = { selector: { labels }, canary: 1 }
+          const { id } = yield* rollOut(key, body)
+          yield* rolloutIs(key, id, "paused")
+          const refused = yield* other.request("POST", "/api/rollouts", { body })
+          assertError(
+            refused,
+            409,
+            `servers are in an unfinished rollout: ${[first, second].toSorted().join(", ")}`
+          )
+          assert.notInclude(refused.text, id)
+          yield* expectStatus(api, 200, "PATCH", `/api/servers/${second}`, {
+            body: { labels: { team: "d" } }
+          })
+          yield* changeRollout(key, id, "resume")
+          yield* rolloutIs(key, id, "done")
+          const versions = yield* Effect.forEach([first, second], (server) =>
+            Effect.map(
+              expectStatus(api, 200, "GET", `/api/servers/${server}?include=software`),
+              ({ json }) => json.version
+            )
+          )
+          assert.deepStrictEqual(versions, ["two", "one"])
+        })
     )
   })
 })

@@ -4,6 +4,7 @@ import type { DaemonError } from "../../api/Daemon.ts"
 import { revisionOf } from "../../domain/definitionChanges.ts"
 import { DatabaseFull, Unavailable } from "../../domain/errors.ts"
 import type { ServerId } from "../../domain/Id.ts"
+import { admits, restrictionOf } from "../../domain/KeyLimits.ts"
 import { isUnderway } from "../../domain/Migration.ts"
 import type { PowerAction } from "../../domain/NodeMessages.ts"
 import type { RolloutRecord, RolloutServer } from "../../domain/Rollout.ts"
@@ -14,6 +15,7 @@ import { DaemonClient } from "../../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { makeNodeAvailability } from "../../nodes/nodeAvailability.ts"
 import { CrashRepo } from "../../store/repos/CrashRepo.ts"
+import { KeyRepo } from "../../store/repos/KeyRepo.ts"
 import { RolloutRepo } from "../../store/repos/RolloutRepo.ts"
 import { Store, Transaction } from "../../store/Store.ts"
 import type { StepOutcome } from "../../work/WorkQueue.ts"
@@ -32,6 +34,7 @@ export const makeRolloutServers = Effect.fnUntraced(function* (options: {
   const crashes = yield* CrashRepo
   const daemons = yield* DaemonClient
   const index = yield* ServerIndex
+  const keys = yield* KeyRepo
   const lifecycle = yield* ServerLifecycle
   const registry = yield* NodeRegistry
   const repo = yield* RolloutRepo
@@ -102,6 +105,13 @@ export const makeRolloutServers = Effect.fnUntraced(function* (options: {
   const failed = (server: RolloutServer, reason: string) =>
     end(server, "failed", server.reason === null ? reason : `${server.reason}; rollback: ${reason}`)
 
+  /** Whether a server has left the limits of the key that has created the rollout. */
+  const isOutside = Effect.fnUntraced(function* ({ created_by }: RolloutRecord, record: ServerRecord) {
+    const key =
+      created_by === null ? undefined : Option.getOrUndefined(yield* store.read(keys.find(created_by)))
+    return key !== undefined && !admits(restrictionOf(key), record)
+  })
+
   const define = Effect.fnUntraced(function* (
     server: RolloutServer
   ): Effect.fn.Return<StepOutcome, Unavailable> {
@@ -167,7 +177,9 @@ export const makeRolloutServers = Effect.fnUntraced(function* (options: {
     const step = serverStep(rollout, server, facts)
     switch (step.do) {
       case "define":
-        return yield* define(server)
+        return record !== undefined && (yield* isOutside(rollout, record))
+          ? yield* end(server, "done", server.reason)
+          : yield* define(server)
       case "restart":
       case "start":
         return record === undefined ? "again" : yield* call(server, record, step.do, facts)

@@ -26,6 +26,8 @@ export class KeyRepo extends Context.Service<
     /** False: there is no such key, or it is revoked already. */
     revoke(id: string, at: string): Effect.Effect<boolean, SqlError.SqlError, Transaction>
     readonly all: Effect.Effect<ReadonlyArray<KeyRecord>, SqlError.SqlError>
+    /** Finds a key, also a revoked one. */
+    find(id: string): Effect.Effect<Option.Option<KeyRecord>, SqlError.SqlError>
     /**
      * A number that changes with every change of the keys by any process: a cheap check for a cache of `all` that
      * misses no revocation.
@@ -48,18 +50,18 @@ export class KeyRepo extends Context.Service<
         yield* keysChanged(sql)
         return true
       })
-      const all = Effect.map(
-        readAll(
-          sql`SELECT id, name, scope, access, limited_access, hash, created_at, expires_at, revoked_at FROM api_keys
-            ORDER BY created_at, id`
-        ),
-        (rows) => rows.map(recordOf)
-      )
+      const select = sql`SELECT id, name, scope, access, limited_access, hash, created_at, expires_at, revoked_at
+        FROM api_keys`
+      const all = Effect.map(readAll(sql`${select} ORDER BY created_at, id`), (rows) => rows.map(recordOf))
+      const find = (id: string) =>
+        Effect.map(readAll(sql`${select} WHERE id = ${id}`), ([row]) =>
+          Option.map(Option.fromUndefinedOr(row), recordOf)
+        )
       const version = Effect.map(
         readVersion(sql`SELECT value FROM counters WHERE name = 'keys'`),
         Option.match({ onNone: () => 0, onSome: (counter) => counter.value })
       )
-      return KeyRepo.of({ insert, revoke, all, version })
+      return KeyRepo.of({ insert, revoke, all, find, version })
     })
   )
 }

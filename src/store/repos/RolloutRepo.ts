@@ -41,7 +41,12 @@ const readRollouts = readRows(RolloutRow)
 const readRollout = firstRow(RolloutRow)
 const readServer = firstRow(ServerRow)
 const readIds = readRows(Schema.Struct({ server_id: ServerId }))
-const readBusy = readRows(Schema.Struct({ server_id: ServerId, rollout_id: Schema.String }))
+const BusyRow = Schema.Struct({
+  server_id: ServerId,
+  rollout_id: Schema.String,
+  created_by: Schema.NullOr(Schema.String)
+})
+const readBusy = readRows(BusyRow)
 const readFailures = readRows(RolloutFailure)
 const readDefinition = firstRow(Schema.Struct({ definition: JsonColumn(ServerDefinition) }))
 const readCounts = readRows(
@@ -94,9 +99,7 @@ export class RolloutRepo extends Context.Service<
     /** The first servers of a rollout that failed, and their number. */
     failures(id: string): Read<{ readonly first: ReadonlyArray<RolloutFailure>; readonly total: number }>
     /** The rollouts that are not over and have one of these servers. */
-    busy(
-      ids: ReadonlyArray<ServerId>
-    ): Read<ReadonlyArray<{ readonly server_id: ServerId; readonly rollout_id: string }>>
+    busy(ids: ReadonlyArray<ServerId>): Read<ReadonlyArray<typeof BusyRow.Type>>
     /** The server in its rollout that is not over. */
     server(id: ServerId): Read<Option.Option<RolloutServer>>
     /** The servers of unfinished rollouts that are under way, or wait for their next start. */
@@ -218,7 +221,8 @@ export class RolloutRepo extends Context.Service<
 
       const busy = Effect.fn("RolloutRepo.busy")(function* (ids: ReadonlyArray<ServerId>) {
         const found = yield* Effect.forEach(Arr.chunksOf(ids, ROWS), (some) =>
-          readBusy(sql`SELECT server_id, rollout_id FROM rollout_servers
+          readBusy(sql`SELECT server_id, rollout_id, created_by
+            FROM rollout_servers JOIN rollouts ON rollouts.id = rollout_id
             WHERE active = 1 AND ${sql.in("server_id", some)} ORDER BY server_id`)
         )
         return found.flat()
