@@ -16,7 +16,9 @@ export class AuditGroup extends HttpApiGroup.make("audit")
         action: text(
           "Only this action, or all that begin with these parts: `server.power` also selects `server.power.stop`."
         ),
-        object: text("Only requests on the object with this id, also as one object of a bulk action."),
+        object: text(
+          "Only requests on the object with this id, or on the server with this name, also as one object of a bulk action."
+        ),
         result: given(
           /^(?:ok|refused|[1-5]\d\d)?$/,
           "ok, refused or a status such as 409",

@@ -333,6 +333,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
         since: time("Only crashes since this time (RFC 3339)."),
         blueprint_id: text("Only crashes of servers of this blueprint."),
         node_id: text("Only crashes on this node."),
+        server: text("Only crashes of the server with this id or name, also of a deleted one."),
         ...pageOfCrashes
       },
       success: Schema.Array(CrashRecord),

@@ -14,8 +14,9 @@ import { neededRights } from "../api/rights.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { AuditHandlers } from "../audit/http.ts"
 import { BlueprintsHandlers } from "../blueprints/http.ts"
-import { AuditRecorder } from "../domain/AuditedRequest.ts"
+import { AuditRecorder, ServerNameOf } from "../domain/AuditedRequest.ts"
 import { DatabaseFull, InsufficientStorage } from "../domain/errors.ts"
+import { ServerId } from "../domain/Id.ts"
 import type { Reloadable } from "../domain/Reloadable.ts"
 import type { SystemInfo } from "../domain/SystemInfo.ts"
 import { EventsHandlers } from "../events/http.ts"
@@ -49,6 +50,7 @@ import {
 } from "../pages/publicPages.ts"
 import { RevokedNodes } from "../servers/controllers/revokedNodes.ts"
 import { ServersHandlers } from "../servers/http.ts"
+import { ServerIndex } from "../servers/index/ServerIndex.ts"
 import { NodeHandlers } from "../servers/nodeHttp.ts"
 import { RolloutsHandlers } from "../servers/rolloutHttp.ts"
 import { WebhooksHandlers } from "../webhooks/http.ts"
@@ -111,9 +113,20 @@ const OpenApiRoute = (version: string) =>
     })
   )
 
-const auditRecorder = Layer.effect(
-  AuditRecorder,
-  Effect.map(AuditLog, ({ record }) => record)
+const auditRecorder = Layer.mergeAll(
+  Layer.effect(
+    AuditRecorder,
+    Effect.map(AuditLog, ({ record }) => record)
+  ),
+  Layer.effect(
+    ServerNameOf,
+    Effect.map(
+      ServerIndex,
+      ({ nameOf }) =>
+        (id) =>
+          nameOf(ServerId.make(id))
+    )
+  )
 )
 
 /** All routes with their pipeline; the caller provides the services. */

@@ -24,7 +24,7 @@ export const makeSharedEntries = () => {
   const share = (shared: Map<string, AuditRecord>, { entry }: AuditRecord) => {
     const name = `${entry.action} ${entry.result.status}`
     const first = shared.get(name)?.entry
-    const { id: _, ...object } = entry.object
+    const { id: _, name: __, ...object } = entry.object
     shared.set(
       name,
       auditRecord({

@@ -16,7 +16,7 @@ const listing: Listing<AuditEntry> = {
     { name: "action", of: ({ action }) => action },
     {
       name: "object",
-      of: ({ object }) => object.id ?? (object.count === undefined ? "" : `${object.count} ${object.kind}s`)
+      of: ({ object: { count, id, kind } }) => id ?? (count === undefined ? "" : `${count} ${kind}s`)
     },
     {
       name: "result",
@@ -26,6 +26,7 @@ const listing: Listing<AuditEntry> = {
       })
     },
     { name: "changes", of: ({ changes }) => changes.join(",") },
+    { name: "name", wide: true, of: ({ object }) => object.name ?? "" },
     { name: "scope", wide: true, of: ({ actor }) => actor.scope ?? "" },
     { name: "key", wide: true, of: ({ actor }) => actor.key_id ?? "" },
     { name: "client", wide: true, of: ({ client }) => client ?? "" },
@@ -76,7 +77,7 @@ export const audit = Command.make(
     until: untilFlag("Only requests until this time"),
     actor: text("actor", "Only requests of this key, by its id or name; `cli`: commands beside the service"),
     action: text("action", "Only this action, or all that begin with its parts: server.delete, server.power"),
-    object: text("object", "Only requests on the object with this id"),
+    object: text("object", "Only requests on the object with this id, or on the server with this name"),
     result: text("result", "`ok`, `refused`, or a status such as 409"),
     limit: Flag.Int("limit").pipe(
       Flag.withDescription("At most this many entries, 1 to 1000; default 100"),

@@ -25,6 +25,8 @@ export const AuditEntry = Schema.Struct({
     kind: Schema.String,
     /** Null: the action has no object or several ones, or the object was not created. */
     id: Schema.NullOr(Schema.String),
+    /** The name of a server at the time. */
+    name: Schema.optionalKey(Schema.String),
     /** Of a bulk action: the number of objects that it has changed. */
     count: Schema.optionalKey(Schema.Int)
   }),

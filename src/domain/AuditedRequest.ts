@@ -15,16 +15,28 @@ const cleaned = (text: string): string =>
   // PostgreSQL stores no NUL.
   replaceHostile(text.replaceAll(secrets, "$1_...").slice(0, LONGEST_NAME), "\ufffd")
 
-/** An entry for the database. `objects`: ids of a bulk action that are not recorded yet. */
+/** An object of a bulk action; `name`: that of a server. */
+export interface AuditObject {
+  readonly id: string
+  readonly name: string | undefined
+}
+
+/** An entry for the database. `objects`: those of a bulk action that are not recorded yet. */
 export interface AuditRecord {
   readonly entry: AuditEntry
   /** The entry as JSON. */
   readonly text: string
-  readonly objects: ReadonlyArray<string>
+  readonly objects: ReadonlyArray<AuditObject>
 }
 
+/** Returns the name of a server by its id; undefined: it has none, or does not exist. */
+export const ServerNameOf = Context.Reference<(id: string) => string | undefined>(
+  "muster/domain/ServerNameOf",
+  { defaultValue: () => () => undefined }
+)
+
 /** Returns the record of an entry. */
-export const auditRecord = (entry: AuditEntry, objects: ReadonlyArray<string> = []): AuditRecord => ({
+export const auditRecord = (entry: AuditEntry, objects: ReadonlyArray<AuditObject> = []): AuditRecord => ({
   entry,
   text: JSON.stringify(entry),
   objects
@@ -46,10 +58,12 @@ export class AuditedRequest {
   #action: string
   #changes: ReadonlyArray<string> = []
   #id: string | null
+  #name: string | undefined
+  readonly #nameOf: (id: string) => string | undefined
   readonly #creates: boolean
   /** Whether a write of the request has created nothing so far. */
   #isWaiting = false
-  readonly #objects = new Set<string>()
+  readonly #objects = new Map<string, AuditObject>()
   readonly #begin: Omit<AuditEntry, "actor" | "action" | "object" | "changes" | "result">
   readonly #kind: string
   readonly #success: number
@@ -57,7 +71,10 @@ export class AuditedRequest {
   #committed: string | undefined
   readonly #committedObjects = new Set<string>()
 
-  /** @param given.id of the object; undefined: the request has none, or creates it */
+  /**
+   * @param given.id     of the object; undefined: the request has none, or creates it
+   * @param given.nameOf returns the name of an object
+   */
   constructor(given: {
     readonly begin: Omit<AuditEntry, "actor" | "action" | "object" | "changes" | "result">
     readonly action: string
@@ -65,6 +82,7 @@ export class AuditedRequest {
     readonly id: string | undefined
     readonly success: number
     readonly isShareable?: boolean
+    readonly nameOf?: (id: string) => string | undefined
     readonly actor?: AuditEntry["actor"]
   }) {
     this.#begin = given.begin
@@ -72,6 +90,8 @@ export class AuditedRequest {
     this.#kind = given.kind
     this.#id = given.id === undefined ? null : cleaned(given.id)
     this.#creates = given.id === undefined
+    this.#nameOf = given.nameOf ?? (() => undefined)
+    this.#name = given.id === undefined ? undefined : this.#nameOf(given.id)
     this.#success = given.success
     this.isShareable = given.isShareable ?? false
     this.actor = given.actor
@@ -81,20 +101,23 @@ export class AuditedRequest {
   describe(given: {
     readonly action?: string
     readonly id?: string | null
+    readonly name?: string | undefined
     readonly changes?: ReadonlyArray<string>
   }): void {
     if (given.action !== undefined) this.#action = given.action
     if (given.id !== undefined) {
       this.#id = given.id === null ? null : cleaned(given.id)
       this.#isWaiting = given.id === null
+      this.#name = given.name ?? (given.id === null ? undefined : this.#nameOf(given.id))
     }
     if (given.changes !== undefined) this.#changes = given.changes.slice(0, MOST_CHANGES).map(cleaned)
   }
 
   /** Adds an object of a bulk action, or removes the object if it was not changed. */
   object(id: string, isChanged: boolean): void {
-    if (isChanged) this.#objects.add(id)
-    else this.#objects.delete(id)
+    if (!isChanged) this.#objects.delete(id)
+    // A deleted server has no name any more.
+    else if (!this.#objects.has(id)) this.#objects.set(id, { id, name: this.#nameOf(id) })
   }
 
   /** Whether a transaction has the entry. */
@@ -119,20 +142,21 @@ export class AuditedRequest {
       object: {
         kind: this.#kind,
         id: isMissing ? null : this.#id,
+        ...(isMissing || this.#name === undefined ? {} : { name: this.#name }),
         ...(this.#objects.size === 0 ? {} : { count: this.#objects.size })
       },
       // An undecodable body has no fields.
       changes: status === 422 ? [] : this.#changes,
       result: { status }
     }
-    const objects = [...this.#objects].filter((id) => !this.#committedObjects.has(id))
+    const objects = [...this.#objects.values()].filter(({ id }) => !this.#committedObjects.has(id))
     const record = auditRecord(entry, objects)
     return objects.length === 0 && record.text === this.#committed ? undefined : record
   }
 
   committed({ objects, text }: AuditRecord): void {
     this.#committed = text
-    for (const id of objects) this.#committedObjects.add(id)
+    for (const { id } of objects) this.#committedObjects.add(id)
   }
 }
 

@@ -38,6 +38,8 @@ export type CrashDetails = typeof CrashDetails.Type
 const fields = {
   id: Schema.String,
   server_id: Schema.String,
+  /** The name of the server at the time. */
+  server_name: Schema.optionalKey(Schema.String),
   blueprint_id: Schema.String,
   node_id: Schema.String,
   version: Schema.String,

@@ -13,7 +13,7 @@ import type { IpNetwork } from "effect/net"
 import { CurrentPrincipal, type Principal } from "../api/Principal.ts"
 import { CurrentSlsRequest, isSls, slsTarget } from "../api/sls.ts"
 import { reasonPhrases } from "../domain/ApiError.ts"
-import { AuditRecorder } from "../domain/AuditedRequest.ts"
+import { AuditRecorder, ServerNameOf } from "../domain/AuditedRequest.ts"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import { TimedOut } from "../domain/errors.ts"
 import { RequestId } from "../domain/RequestId.ts"
@@ -102,6 +102,7 @@ export const Pipeline = (options: PipelineOptions) =>
       const scope = yield* Effect.scope
       const authentication = yield* Authentication
       const record = yield* AuditRecorder
+      const nameOf = yield* ServerNameOf
       const { corsOrigins = [], onResponse = () => Effect.void, trustedProxies = [] } = options
       const { allowed, match } = options.routes
 
@@ -235,7 +236,7 @@ export const Pipeline = (options: PipelineOptions) =>
           const served = Effect.gen(function* () {
             const request = yield* HttpServerRequest.HttpServerRequest
             let key_id: string | undefined
-            const audited = record === undefined ? undefined : yield* beginAudit(found, request, id)
+            const audited = record === undefined ? undefined : yield* beginAudit(found, request, id, nameOf)
             const handled = authenticated(app, found, (principal) => {
               if (principal === undefined) return
               key_id = principal.key_id

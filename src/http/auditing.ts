@@ -16,7 +16,8 @@ const CLIENT_CLOSED = 499
 export const beginAudit = Effect.fnUntraced(function* (
   { isKnown, params, route }: RouteMatch,
   request: HttpServerRequest.HttpServerRequest,
-  request_id: string
+  request_id: string,
+  nameOf: (id: string) => string | undefined
 ) {
   if (route.audited === undefined || !isKnown) return undefined
   const { action, isShareable = false, object, status } = route.audited
@@ -32,7 +33,8 @@ export const beginAudit = Effect.fnUntraced(function* (
     kind: object,
     id: params[object],
     success: status,
-    isShareable
+    isShareable,
+    ...(object === "server" ? { nameOf } : {})
   })
 })
 

@@ -158,7 +158,9 @@ export const makeCreation = Effect.gen(function* () {
     )
     for (const creation of creations) {
       const isCreated = insertions.get(creation)?._tag === "created"
-      creation.audited?.describe({ id: isCreated ? creation.record.id : null })
+      creation.audited?.describe(
+        isCreated ? { id: creation.record.id, name: creation.record.name ?? undefined } : { id: null }
+      )
     }
     for (const { record } of created) {
       const { id: server_id } = record

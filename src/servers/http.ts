@@ -169,12 +169,13 @@ export const ServersHandlers = HttpApiBuilder.group(
         }),
         crashesOf: ({ params, query }) => servers.crashesOf(params.server, pageAfter(query, CRASHES)),
         crashes: Effect.fnUntraced(function* ({ query }) {
-          const { blueprint_id = "", node_id = "", since = "" } = query
+          const { blueprint_id = "", node_id = "", server = "", since = "" } = query
           return yield* servers.crashes({
             ...pageAfter(query, CRASHES),
             ...(since === "" ? {} : { since: Date.parse(since) }),
             ...(blueprint_id === "" ? {} : { blueprint_id }),
-            ...(node_id === "" ? {} : { node_id })
+            ...(node_id === "" ? {} : { node_id }),
+            ...(server === "" ? {} : { server })
           })
         }),
         patch: Effect.fnUntraced(function* ({ params, payload }) {

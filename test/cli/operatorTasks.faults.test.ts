@@ -156,7 +156,17 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
 
     it.effect("5, 6, 28: why a deleted server crashed, and which key deleted it", () =>
       Effect.gen(function* () {
-        const id = yield* done("servers", "create", "saved", "--start", "--wait", "-o", "id")
+        const id = yield* done(
+          "servers",
+          "create",
+          "saved",
+          "--name",
+          "doomed",
+          "--start",
+          "--wait",
+          "-o",
+          "id"
+        )
         yield* done("servers", "send", id, "crash", "3")
         yield* done("servers", "wait", id, "--for", "offline", "--timeout", "20")
         assert.match(yield* refused(64, "servers", "delete", id), /--yes/)
@@ -164,8 +174,13 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
         const crash = yield* done("servers", "crashes", id, "--lines", "5")
         assert.match(crash, new RegExp(`${id} +saved +exit code 3 +3 `))
         assert.include(crash, "crashing as asked")
+        assert.strictEqual(yield* done("servers", "crashes", "doomed", "--lines", "5"), crash)
+        assert.match(
+          yield* refused(3, "servers", "crashes", "nothing"),
+          /No deleted server with this id or name/
+        )
         assert.match(yield* done("servers", "crashes", "--since", "1h", "-o", "jsonl"), new RegExp(id))
-        const entries = yield* done("audit", "--action", "server.delete", "--object", id, "--json")
+        const entries = yield* done("audit", "--action", "server.delete", "--object", "doomed", "--json")
         const [entry, ...others] = JSON.parse(entries)
         assert.deepStrictEqual([entry.action, entry.result, others], ["server.delete", { status: 200 }, []])
         assert.notStrictEqual(entry.actor.name, "")

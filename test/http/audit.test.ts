@@ -89,7 +89,7 @@ layer(service(), options)("the audit log", (it) => {
         const path = `/api/servers/${id}`
         const object = { kind: "server", id }
         const patch = yield* entryOf(200, "PATCH", path, {
-          body: { name: "x", overrides: { limits: { memory_limit: 333 }, env: { PASSWORD: "hunter2" } } }
+          body: { name: "lobby", overrides: { limits: { memory_limit: 333 }, env: { PASSWORD: "hunter2" } } }
         })
         assert.deepInclude(patch, {
           action: "server.patch",
@@ -97,12 +97,13 @@ layer(service(), options)("the audit log", (it) => {
           changes: ["name", "limits.memory_limit", "env.PASSWORD"]
         })
         assert.notInclude(JSON.stringify(yield* audit()), "hunter2")
+        const named = { ...object, name: "lobby" }
         const start = yield* entryOf(200, "POST", `${path}/power`, { body: { action: "start" } })
-        assert.deepInclude(start, { action: "server.power.start", object })
+        assert.deepInclude(start, { action: "server.power.start", object: named })
         yield* expectStatus(api, 200, "GET", `${path}?wait=running`)
         assert.deepInclude(
           yield* entryOf(204, "POST", `${path}/commands`, { body: { commands: ["the secret line"] } }),
-          { action: "server.commands", object, changes: [] }
+          { action: "server.commands", object: named, changes: [] }
         )
         assert.strictEqual((yield* entryOf(426, "GET", `${path}/console`)).action, "server.console")
         const console = yield* socket(api, `${path}/console`, {
@@ -114,8 +115,11 @@ layer(service(), options)("the audit log", (it) => {
         )
         assert.deepStrictEqual([opened, more], [{ request_id: "console-1", status: 101 }, []])
         console.ws.close()
-        assert.deepInclude(yield* entryOf(200, "DELETE", path), { action: "server.delete", object })
+        assert.deepInclude(yield* entryOf(200, "DELETE", path), { action: "server.delete", object: named })
+        // The server had a name since its change.
+        assert.notProperty((yield* audit(`object=${id}&action=server.patch`))[0]?.object, "name")
         const [deletion, ...others] = yield* audit(`object=${id}&action=server.delete`)
+        assert.deepStrictEqual((yield* audit("object=lobby&action=server.delete"))[0], deletion)
         assert.strictEqual(deletion?.actor.name, "APP_ADMIN_API_KEY")
         assert.deepStrictEqual(others, [])
       })
@@ -167,7 +171,7 @@ layer(service(), options)("the audit log", (it) => {
     it.effect("a bulk action has one entry, which each of its servers finds", () =>
       Effect.gen(function* () {
         const api = yield* Muster
-        const ids = yield* Effect.forEach(["kept", "kept"], (name) => installed(api, name))
+        const ids = yield* Effect.forEach(["one", "two"], (name) => installed(api, "kept", { name }))
         const selector = { ids: [...ids, "nope"] }
         const stop = yield* entryOf(200, "POST", "/api/servers/power", { body: { selector, action: "stop" } })
         const object = { kind: "server", id: null, count: 2 }
@@ -176,7 +180,8 @@ layer(service(), options)("the audit log", (it) => {
           action: "server.delete",
           object
         })
-        for (const id of ids) assert.lengthOf(yield* audit(`object=${id}&action=server.delete`), 1)
+        for (const one of [...ids, "one", "two"])
+          assert.lengthOf(yield* audit(`object=${one}&action=server.delete`), 1)
         assert.lengthOf(yield* audit("object=nope&action=server.delete&result=ok"), 0)
       })
     )

@@ -122,5 +122,20 @@ layer(service, options)("servers", (it) => {
         yield* removed(id)
       })
     )
+
+    it.effect("the crashes of a deleted server are found by its last name", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* installed(api, "other", { name: "arena" })
+        yield* crash(id, "exit 3")
+        yield* expectStatus(api, 200, "PATCH", `/api/servers/${id}`, { body: { name: "hall" } })
+        const [record] = yield* list("/api/crashes?server=arena")
+        assert.strictEqual(record.server_name, "arena")
+        yield* removed(id)
+        assert.deepStrictEqual(yield* list("/api/crashes?server=hall"), [record])
+        assert.deepStrictEqual(yield* list(`/api/crashes?server=${id}`), [record])
+        assert.deepStrictEqual(yield* list("/api/crashes?server=arena"), [])
+      })
+    )
   })
 })

@@ -33,6 +33,7 @@ const scene = Effect.fnUntraced(function* (
   const index = Layer.mock(ServerIndex)({
     latest: () => undefined,
     factsOf: () => undefined,
+    nameOf: () => undefined,
     isCreating: () => false,
     find: (id) =>
       Effect.sync(() => {

@@ -1,7 +1,7 @@
 import { Console, Effect, Option } from "effect"
 import { Command, Flag } from "effect/cli"
 import type { CrashRecord } from "../../domain/CrashRecord.ts"
-import { ServerId, serverIdPattern } from "../../domain/Id.ts"
+import { ServerId } from "../../domain/Id.ts"
 import { CommandError, wrongUsage } from "../shared/CommandError.ts"
 import { shortDuration } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
@@ -26,6 +26,7 @@ const listing: Listing<CrashRecord> = {
       name: "uptime",
       of: ({ uptime_seconds }) => (uptime_seconds === null ? "" : shortDuration(uptime_seconds))
     },
+    { name: "name", wide: true, of: ({ server_name }) => server_name ?? "" },
     { name: "node", wide: true, of: ({ node_id }) => node_id },
     { name: "version", wide: true, of: ({ version }) => version },
     { name: "restart", wide: true, of: restartOf },
@@ -33,23 +34,24 @@ const listing: Listing<CrashRecord> = {
   ]
 }
 
-/** Returns the id of a server, also of a deleted one, which has no name any more. */
-const idOf = (text: string) =>
-  serverNamed(text).pipe(
-    Effect.map(({ id }) => id),
-    Effect.catchIf(
-      ({ status }) => status === "notFound" && serverIdPattern.test(text),
-      () => Effect.succeed(ServerId.make(text))
-    ),
-    Effect.mapError(({ message, status }) =>
-      status === "notFound"
-        ? new CommandError({
-            status,
-            message: `${message} A deleted server is known by its whole id only: \`muster servers crashes\` and \`muster audit --action server.delete\` show ids.`
-          })
-        : new CommandError({ status, message })
-    )
-  )
+/** Returns the crashes of a server, also of a deleted one by its id or name. */
+const crashesOf = (text: string, query: { readonly limit: string }) =>
+  Effect.matchEffect(serverNamed(text), {
+    onSuccess: ({ id: server }) =>
+      ask((muster) => muster.servers.crashesOf({ params: { server: ServerId.make(server) }, query })),
+    onFailure: (error) =>
+      error.status === "notFound"
+        ? Effect.filterOrFail(
+            ask((muster) => muster.servers.crashes({ query: { ...query, server: text } })),
+            (found) => found.length > 0,
+            () =>
+              new CommandError({
+                status: "notFound",
+                message: `${error.message} No deleted server with this id or name has crashes.`
+              })
+          )
+        : Effect.fail(error)
+  })
 
 /** `muster servers crashes`. */
 export const crashes = Command.make(
@@ -82,9 +84,7 @@ export const crashes = Command.make(
       )
     }
     const found = yield* Option.isSome(server)
-      ? Effect.flatMap(idOf(server.value), (id) =>
-          ask((muster) => muster.servers.crashesOf({ params: { server: id }, query: page }))
-        )
+      ? crashesOf(server.value, page)
       : Effect.gen(function* () {
           const query = {
             ...page,
@@ -106,7 +106,7 @@ export const crashes = Command.make(
 ).pipe(
   Command.withShortDescription("List crashes with reasons and console lines"),
   Command.withDescription(
-    "List crashes, newest first, of one server (also of a deleted one, by its id) or of all. The service keeps the newest crashes of each blueprint (MUSTER_CRASHES_KEEP)."
+    "List crashes, newest first, of one server (also of a deleted one, by its id or last name) or of all. The service keeps the newest crashes of each blueprint (MUSTER_CRASHES_KEEP)."
   ),
   Command.withExamples([
     {

@@ -13,7 +13,7 @@ const signalOf = (exit_code: number): string | undefined =>
 
 /** Returns the record of a crash; its id has the form of a server's. */
 export const crashRecord = (
-  { blueprint_id, definition, id: server_id, node_id }: ServerRecord,
+  { blueprint_id, definition, id: server_id, name, node_id }: ServerRecord,
   { exit_code, reason, timestamp }: Crash,
   { lines, restart, started_at }: CrashDetails = { lines: [] }
 ): CrashRecord => {
@@ -21,6 +21,7 @@ export const crashRecord = (
   return {
     id: serverId(randomBytes(16)),
     server_id,
+    ...(typeof name === "string" ? { server_name: name } : {}),
     blueprint_id,
     node_id,
     version: definition.version,

@@ -84,7 +84,8 @@ export const makeRecordChanges = Effect.gen(function* () {
     }
     if (outcome.destroys === true) {
       if (record.node_id !== removedFrom) yield* migrationRecords.deleteOn(record, record.node_id)
-      if (Object.keys(record.labels).length > 0) yield* crashes.keepLabels(server_id, record.labels)
+      if (Object.keys(record.labels).length > 0 || typeof record.name === "string")
+        yield* crashes.keepFacts(server_id, record)
       yield* servers.remove(server_id)
       yield* append({ topic: "deleted", server_id, payload: null })
     }

@@ -7,7 +7,7 @@ import { auditIdAt } from "../../domain/auditId.ts"
 import { pipelined } from "../sql/pipelined.ts"
 import { IntColumn, JsonColumn, readRows } from "../sql/rows.ts"
 
-/** Rows of one INSERT: six parameters each, well below what either database takes. */
+/** Rows of one INSERT: eight parameters each, well below what either database takes. */
 const INSERT_ROWS = 500
 
 /** Entries that one statement reads and filters, so that a rare one does not hold the database. */
@@ -22,7 +22,7 @@ export interface AuditQuery {
   readonly actor?: string
   /** An action, or its first parts: `server.power` also selects `server.power.stop`. */
   readonly action?: string
-  /** Id of an object, also of one among those of a bulk action. */
+  /** Id or name of an object, also of one among those of a bulk action. */
   readonly object?: string
   /** A status, or whether it is below 400. */
   readonly result?: number | "ok" | "refused"
@@ -47,6 +47,7 @@ export const auditTable = (sql: SqlClient.SqlClient) => {
     const rows = latest.map(({ entry, text }) => ({
       id: entry.id,
       object_id: entry.object.id,
+      object_name: entry.object.name ?? null,
       key_id: entry.actor.key_id,
       actor: entry.actor.name,
       action: entry.action,
@@ -55,10 +56,10 @@ export const auditTable = (sql: SqlClient.SqlClient) => {
     }))
     for (const some of Arr.chunksOf(rows, INSERT_ROWS)) {
       yield* pipelined(sql`INSERT INTO audit ${sql.insert(some)} ON CONFLICT (id) DO UPDATE SET
-        object_id = excluded.object_id, action = excluded.action, status = excluded.status, entry = excluded.entry`)
+        object_id = excluded.object_id, object_name = excluded.object_name, action = excluded.action, status = excluded.status, entry = excluded.entry`)
     }
     const objects = records.flatMap(({ entry, objects }) =>
-      objects.map((object_id) => ({ entry_id: entry.id, object_id }))
+      objects.map(({ id, name = null }) => ({ entry_id: entry.id, object_id: id, object_name: name }))
     )
     for (const some of Arr.chunksOf(objects, INSERT_ROWS)) {
       yield* pipelined(
@@ -94,7 +95,8 @@ export const auditTable = (sql: SqlClient.SqlClient) => {
       ...(object === undefined
         ? []
         : [
-            sql`(object_id = ${object} OR id IN (SELECT entry_id FROM audit_objects WHERE object_id = ${object}))`
+            sql`(object_id = ${object} OR object_name = ${object} OR id IN (
+              SELECT entry_id FROM audit_objects WHERE object_id = ${object} OR object_name = ${object}))`
           ])
     ])} ORDER BY id DESC LIMIT ${SCAN}`
 

@@ -25,6 +25,7 @@ import { audit } from "./0019_audit.ts"
 import { keyRestrictions } from "./0020_key_restrictions.ts"
 import { drainOptions } from "./0021_drain_options.ts"
 import { serverTrace } from "./0022_server_trace.ts"
+import { serverNames } from "./0023_server_names.ts"
 
 /** The table of applied migrations. */
 export const MIGRATIONS_TABLE = "muster_migrations"
@@ -53,7 +54,8 @@ const migrations = {
   "0019_audit": audit,
   "0020_key_restrictions": keyRestrictions,
   "0021_drain_options": drainOptions,
-  "0022_server_trace": serverTrace
+  "0022_server_trace": serverTrace,
+  "0023_server_names": serverNames
 }
 
 /** The schema version of this program. */

@@ -13,6 +13,8 @@ export const CrashesKept = Context.Reference("muster/store/CrashesKept", { defau
 
 export interface CrashQuery {
   readonly server_id?: string
+  /** Id or name of the server. */
+  readonly server?: string
   readonly blueprint_id?: string
   readonly node_id?: string
   /** Milliseconds since the epoch. */
@@ -45,8 +47,11 @@ export class CrashRepo extends Context.Service<
   {
     /** Adds a record, and removes the oldest of the blueprint beyond {@link CrashesKept}. */
     add(record: CrashRecord): Effect.Effect<void, SqlError.SqlError, Transaction>
-    /** Records the labels of a server that is deleted. */
-    keepLabels(id: ServerId, labels: Labels): Effect.Effect<void, SqlError.SqlError, Transaction>
+    /** Records the last labels and name of a server that is deleted. */
+    keepFacts(
+      id: ServerId,
+      facts: { readonly labels: Labels; readonly name?: string | null }
+    ): Effect.Effect<void, SqlError.SqlError, Transaction>
     /** Undefined: no crash has the id `after`, or the caller may not read it. */
     find(query: CrashQuery): Effect.Effect<ReadonlyArray<CrashRecord> | undefined, SqlError.SqlError>
     /** The last crash of each server that has one. */
@@ -60,9 +65,17 @@ export class CrashRepo extends Context.Service<
       const kept = yield* CrashesKept
 
       const add = Effect.fn("CrashRepo.add")(function* ({ lines, ...summary }: CrashRecord) {
-        const { blueprint_id, id, node_id, server_id } = summary
+        const { blueprint_id, id, node_id, server_id, server_name = null } = summary
         const recorded_at = yield* Clock.currentTimeMillis
-        const row = { id, recorded_at, server_id, blueprint_id, node_id, lines: JSON.stringify(lines) }
+        const row = {
+          id,
+          recorded_at,
+          server_id,
+          server_name,
+          blueprint_id,
+          node_id,
+          lines: JSON.stringify(lines)
+        }
         yield* sql`INSERT INTO crashes ${sql.insert({ ...row, summary: yield* encodeSummary(summary) })}`
         yield* sql`DELETE FROM crashes WHERE blueprint_id = ${blueprint_id} AND id NOT IN (
           SELECT id FROM crashes WHERE blueprint_id = ${blueprint_id}
@@ -93,8 +106,9 @@ export class CrashRepo extends Context.Service<
       })
 
       const find = Effect.fn("CrashRepo.find")(function* (query: CrashQuery) {
-        const { after, limit, mayRead, since, ...equal } = query
+        const { after, limit, mayRead, server, since, ...equal } = query
         const conditions = Object.entries(equal).map(([column, value]) => sql`${sql(column)} = ${value}`)
+        if (server !== undefined) conditions.push(sql`(server_id = ${server} OR server_name = ${server})`)
         if (since !== undefined) conditions.push(sql`recorded_at >= ${since}`)
         if (mayRead !== undefined) return yield* findSome(conditions, { after, limit, mayRead })
         if (after !== undefined) {
@@ -114,8 +128,9 @@ export class CrashRepo extends Context.Service<
 
       return CrashRepo.of({
         add,
-        keepLabels: Effect.fn("CrashRepo.keepLabels")(function* (id, labels) {
-          yield* sql`UPDATE crashes SET labels = ${yield* encodeLabels(labels)} WHERE server_id = ${id}`
+        keepFacts: Effect.fn("CrashRepo.keepFacts")(function* (id, { labels, name = null }) {
+          yield* sql`UPDATE crashes SET labels = ${yield* encodeLabels(labels)}, server_name = ${name}
+            WHERE server_id = ${id}`
         }),
         find,
         last: Effect.map(readSummaries(sql`SELECT summary FROM crashes ORDER BY recorded_at, id`), (rows) => [
