@@ -86,12 +86,17 @@ export class RemoteDaemons extends Context.Service<
 
         const has = (node_id: NodeId) =>
           fleet.get(node_id)?.record?.embedded === false && !daemons.isAttached(node_id)
-        const target = (node_id: NodeId) => () => {
-          const node = fleet.get(node_id)
-          if (node?.connected !== true || node.record === undefined) return undefined
-          if (requireTls && isPlain(node_id)) return undefined
-          const token = seal.open(node_id, node.record.token)
-          return token === undefined ? undefined : { url: node.record.url, token }
+        const target = (node_id: NodeId) => {
+          /** The token of the last registration, opened once. */
+          let opened: { readonly sealed: string; readonly token: string | undefined } | undefined
+          return () => {
+            const node = fleet.get(node_id)
+            if (node?.connected !== true || node.record === undefined) return undefined
+            if (requireTls && isPlain(node_id)) return undefined
+            const { token: sealed, url } = node.record
+            if (opened?.sealed !== sealed) opened = { sealed, token: seal.open(node_id, sealed) }
+            return opened.token === undefined ? undefined : { url, token: opened.token }
+          }
         }
         const make = (node_id: NodeId) =>
           makeRemoteDaemon({
