@@ -48,9 +48,10 @@ export class PlacementIndex {
       const trees = this.#trees.get(runtime) ?? { anywhere: undefined, byLocation: new Map() }
       this.#trees.set(runtime, trees)
       trees.anywhere = insert(trees.anywhere, candidate, this.#compare)
-      const there = trees.byLocation.get(candidate.location)
-      if (there !== undefined)
-        trees.byLocation.set(candidate.location, insert(there, candidate, this.#compare))
+      if (trees.byLocation.has(candidate.location)) {
+        const there = insert(trees.byLocation.get(candidate.location), candidate, this.#compare)
+        trees.byLocation.set(candidate.location, there)
+      }
     }
   }
 
@@ -63,9 +64,10 @@ export class PlacementIndex {
       const trees = this.#trees.get(runtime)
       if (trees === undefined) continue
       trees.anywhere = remove(trees.anywhere, candidate, this.#compare)
-      const there = remove(trees.byLocation.get(candidate.location), candidate, this.#compare)
-      if (there === undefined) trees.byLocation.delete(candidate.location)
-      else trees.byLocation.set(candidate.location, there)
+      if (trees.byLocation.has(candidate.location)) {
+        const there = remove(trees.byLocation.get(candidate.location), candidate, this.#compare)
+        trees.byLocation.set(candidate.location, there)
+      }
     }
   }
 
@@ -106,14 +108,13 @@ export class PlacementIndex {
   }
 
   #treeAt(trees: Trees, runtime: RuntimeKind, location: string): Tree<Candidate> {
-    const known = trees.byLocation.get(location)
-    if (known !== undefined) return known
+    if (trees.byLocation.has(location)) return trees.byLocation.get(location)
     let tree: Tree<Candidate>
     for (const candidate of this.#candidates.values()) {
       if (candidate.location === location && candidate.runtimes.includes(runtime))
         tree = insert(tree, candidate, this.#compare)
     }
-    if (tree !== undefined) trees.byLocation.set(location, tree)
+    trees.byLocation.set(location, tree)
     return tree
   }
 

@@ -1,8 +1,11 @@
 import { Effect, Result, Schema } from "effect"
 import { JsonColumn, writeRow } from "./rows.ts"
 
-/** Characters of the texts that a column keeps; the oldest texts are dropped first. */
+/** Bound of the texts that a column keeps, in characters; the oldest texts are dropped first. */
 const MOST_CHARACTERS = 8 * 1024 * 1024
+/** The cost of a text beside its own characters. */
+const PER_TEXT = 256
+const costOf = (text: string): number => text.length + PER_TEXT
 
 /**
  * A column of JSON whose values repeat among rows: equal texts are decoded once and share their value, and a shared value
@@ -14,16 +17,16 @@ export const makeSharedColumn = <A extends object, I>(schema: Schema.Codec<A, I>
   const encodeValue = writeRow(column)
   const values = new Map<string, A>()
   const texts = new WeakMap<A, string>()
-  let characters = 0
+  let cost = 0
 
   const keep = (text: string, value: A) => {
     if (text.length > MOST_CHARACTERS / 2 || values.has(text)) return
     values.set(text, value)
-    characters += text.length
+    cost += costOf(text)
     for (const [oldest] of values) {
-      if (characters <= MOST_CHARACTERS) break
+      if (cost <= MOST_CHARACTERS) break
       values.delete(oldest)
-      characters -= oldest.length
+      cost -= costOf(oldest)
     }
   }
 
