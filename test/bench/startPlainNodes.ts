@@ -22,14 +22,14 @@ export const startPlainNodes = Effect.fnUntraced(function* (service: Service, co
   child.stdout?.on("data", (chunk: Buffer) => {
     output += chunk.toString()
   })
-  yield* poll(
-    "the nodes are reachable",
-    Effect.map(
-      service.request("GET", "/api/nodes?detail=true"),
-      ({ json }) =>
-        json.filter((node: { readonly connected?: boolean }) => node.connected).length === count || undefined
+  for (let n = 0; n < count; n++) {
+    yield* poll(
+      `node plain-${n} is reachable`,
+      Effect.map(service.request("GET", `/api/nodes/plain-${n}`), ({ json }) =>
+        json?.connected === true ? true : undefined
+      )
     )
-  )
+  }
   return {
     /** Reports statuses of all servers for some seconds; returns the reports that were acknowledged in a second. */
     report: Effect.gen(function* () {
