@@ -15,6 +15,7 @@ import { ServersPage } from "./pages/servers/ServersPage.ts"
 import { connect, disconnect } from "./state/live.ts"
 import { followNodes } from "./state/nodes.ts"
 import { route } from "./state/router.ts"
+import { followSettings } from "./state/settings.ts"
 
 const Page = (): View => {
   const shown = route.value
@@ -26,7 +27,7 @@ const Page = (): View => {
     case "nodes":
       return h(NodesPage, {})
     case "events":
-      return h(EventsPage, {})
+      return h(EventsPage, { tab: shown.tab })
     case "new":
       return h(CreatePage, {})
   }
@@ -35,9 +36,11 @@ const Page = (): View => {
 const Session = (): View => {
   useEffect(() => {
     connect()
-    followNodes()
+    const ends = [followNodes(), followSettings(), disconnect]
     if (caller.value === undefined) void resumeSession()
-    return disconnect
+    return () => {
+      for (const end of ends) end()
+    }
   }, [])
   return h(Shell, { children: h(Page, {}) })
 }

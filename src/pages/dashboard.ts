@@ -33,8 +33,7 @@ const names = (files: ReadonlyArray<DashboardFile>, wanted: RegExp) =>
 const documentOf = (title: string, files: ReadonlyArray<DashboardFile>) => {
   const importMap = importMapOf(files)
   const head = [
-    ...names(files, /^styles\/.*\.css$/).map((file) => `<link rel="stylesheet" href="${addressOf(file)}">`),
-    ...names(files, /^packages\/.*\.css$/).map((file) => `<link rel="stylesheet" href="${addressOf(file)}">`),
+    ...names(files, /^style\.css$/).map((file) => `<link rel="stylesheet" href="${addressOf(file)}">`),
     ...names(files, /^initialTheme\./).map((file) => `<script src="${addressOf(file)}"></script>`),
     `<script type="importmap">${importMap}</script>`,
     ...files.filter(isEarlyModule).map((file) => `<link rel="modulepreload" href="${addressOf(file)}">`),

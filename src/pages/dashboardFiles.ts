@@ -19,11 +19,8 @@ const modules: Readonly<Record<string, string>> = {
   "@xterm/addon-fit": "@xterm/addon-fit/lib/addon-fit.mjs"
 }
 
-/** The style sheets of packages, by the names under which the browser gets them. */
-const styles: Readonly<Record<string, string>> = {
-  "packages/uplot.css": "uplot/dist/uPlot.min.css",
-  "packages/xterm.css": "@xterm/xterm/css/xterm.css"
-}
+/** The style sheets of packages, which follow those of Muster. */
+const styles = ["uplot/dist/uPlot.min.css", "@xterm/xterm/css/xterm.css"]
 
 /** Modules that a page loads only when it shows a console or a plot. */
 const late: ReadonlySet<string> = new Set(["uplot", "@xterm/xterm", "@xterm/addon-fit"])
@@ -66,8 +63,6 @@ const ownFile = (path: string): DashboardFile | undefined => {
   const name = path.replaceAll("\\", "/")
   const text = () => readFileSync(join(folder, path), "utf8")
   switch (extname(path)) {
-    case ".css":
-      return made(name, text(), STYLE)
     case ".js":
       return made(name, text(), SCRIPT)
     case ".ts":
@@ -77,7 +72,7 @@ const ownFile = (path: string): DashboardFile | undefined => {
   }
 }
 
-/** Reads all files of the dashboard and removes the types of those in TypeScript. Each file yields to requests. */
+/** Reads all files of the dashboard, with the style sheets in one, and removes the types of those in TypeScript. Each file yields to requests. */
 export const readDashboardFiles = Effect.gen(function* () {
   const files: Array<DashboardFile> = []
   for (const [specifier, path] of Object.entries(modules)) {
@@ -85,8 +80,14 @@ export const readDashboardFiles = Effect.gen(function* () {
     files.push(made(`packages/${specifier}.js`, packageFile(path), SCRIPT, { specifier, isLate }))
     yield* Effect.yieldNow
   }
-  for (const [name, path] of Object.entries(styles)) files.push(made(name, packageFile(path), STYLE))
-  for (const path of readdirSync(folder, { recursive: true, encoding: "utf8" }).toSorted()) {
+  const paths = readdirSync(folder, { recursive: true, encoding: "utf8" }).toSorted()
+  const sheets = paths.filter((path) => extname(path) === ".css")
+  const style = [
+    ...sheets.map((path) => readFileSync(join(folder, path), "utf8")),
+    ...styles.map(packageFile)
+  ]
+  files.push(made("style.css", style.join("\n"), STYLE))
+  for (const path of paths) {
     const file = ownFile(path)
     if (file !== undefined) files.push(file)
     yield* Effect.yieldNow

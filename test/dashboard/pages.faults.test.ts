@@ -12,6 +12,8 @@ const pagesOf = (id: string): ReadonlyArray<readonly [string, string]> => [
   ["/dashboard", id],
   ["/dashboard/nodes", "connected"],
   ["/dashboard/events", "running"],
+  ["/dashboard/events#crashes", "exit code 3"],
+  ["/dashboard/events#audit", "server.create"],
   ["/dashboard/new", "Start it once it is installed"],
   [`/dashboard/servers/${id}`, "got hello there"],
   [`/dashboard/servers/${id}#changes`, "Environment variables"],

@@ -49,6 +49,11 @@ describe.runIf(chromium !== undefined)(`dashboard: servers${chromiumNote}`, () =
           yield* status(page, id, "running")
           const other = yield* installed(api, "kept")
           yield* status(page, other, "offline")
+          yield* expectStatus(api, 200, "PATCH", `/api/servers/${other}`, {
+            body: { labels: { by: "others" } }
+          })
+          yield* step(() => page.evaluate(`document.dispatchEvent(new Event("visibilitychange"))`))
+          yield* step(() => page.locator(`#row-${other}`).getByText("by=others").waitFor())
           yield* step(() => page.keyboard.press("/"))
           yield* step(() => page.keyboard.type("first-of"))
           yield* step(() => page.locator(`#row-${other}`).waitFor({ state: "detached" }))
@@ -61,6 +66,10 @@ describe.runIf(chromium !== undefined)(`dashboard: servers${chromiumNote}`, () =
           yield* step(() => page.waitForURL(/[?&]q=first-of$/))
           yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
           yield* shows(page, "No server matches")
+          // A deleted server has its crashes and its requests left.
+          yield* step(() => page.goto(`${api.url}/dashboard/servers/${id}`))
+          yield* shows(page, "This server does not exist")
+          yield* shows(page, "server.delete")
           yield* assertClean(opened)
         }).pipe(Effect.scoped),
       slow
@@ -114,8 +123,11 @@ describe.runIf(chromium !== undefined)(`dashboard: servers${chromiumNote}`, () =
           yield* step(() => page.getByLabel("Labels").fill("team=blue"))
           yield* step(() => page.getByRole("button", { name: "Create the server" }).click())
           yield* step(() => page.getByRole("heading", { name: "by-form" }).waitFor())
-          yield* shows(page, "Make the files of the server")
           yield* step(() => page.locator(".server-head .status.is-running").waitFor())
+          // The installation is shown until it has ended.
+          yield* step(() => page.locator(".xterm-rows").getByText("ready").waitFor())
+          yield* step(() => page.getByRole("link", { name: "Installation" }).click())
+          yield* shows(page, "Make the files of the server")
           const { json } = yield* expectStatus(
             api,
             200,
@@ -163,18 +175,26 @@ describe.runIf(chromium !== undefined)(`dashboard: servers${chromiumNote}`, () =
           const { page } = opened
           yield* step(() => page.getByLabel("Memory, MiB").fill("80"))
           yield* step(() => page.getByLabel("Labels").fill("team=red"))
-          yield* step(() => page.getByRole("button", { name: "Review 2 changes" }).click())
+          const configs = page.getByLabel("Config patches")
+          yield* step(() => configs.fill("motd=Hi"))
+          yield* shows(page, /^Enter JSON such as/)
+          yield* step(() =>
+            configs.fill(`{"server.properties": {"find": {"motd": "Hi"}, "parser": "properties"}}`)
+          )
+          yield* step(() => page.getByRole("button", { name: "Review 4 changes" }).click())
           const changes = page.getByRole("dialog").locator("tbody tr")
-          yield* step(() => changes.nth(1).waitFor())
+          yield* step(() => changes.nth(3).waitFor())
           const rows = yield* step(() => changes.allInnerTexts())
           assert.deepStrictEqual(
             rows.map((row) => row.split(/\s+/)),
             [
+              ["overrides.limits.memory_limit", "64", "80"],
               ["labels.team", "—", "red"],
-              ["overrides.limits.memory_limit", "64", "80"]
+              ["overrides.configs.server.properties.find.motd", "—", "Hi"],
+              ["overrides.configs.server.properties.parser", "—", "properties"]
             ]
           )
-          yield* step(() => page.getByRole("button", { name: "Store 2 changes" }).click())
+          yield* step(() => page.getByRole("button", { name: "Store 4 changes" }).click())
           yield* shows(page, "The next start changes")
           const { json } = yield* expectStatus(
             api,
@@ -182,7 +202,11 @@ describe.runIf(chromium !== undefined)(`dashboard: servers${chromiumNote}`, () =
             "GET",
             `/api/servers/${id}?include=labels,limits,definition`
           )
-          assert.deepStrictEqual([json.labels, json.pending], [{ team: "red" }, ["limits.memory_limit"]])
+          assert.deepStrictEqual(json.labels, { team: "red" })
+          assert.deepStrictEqual(json.overrides.configs, {
+            "server.properties": { find: { motd: "Hi" }, parser: "properties" }
+          })
+          assert.include(json.pending, "limits.memory_limit")
           yield* assertClean(opened)
         }).pipe(Effect.scoped),
       slow

@@ -66,6 +66,9 @@ export const whyNot = (right: Right | "drain"): string | undefined => {
     : undefined
 }
 
+/** Whether the key may read the audit log. */
+export const isAdmin = (): boolean => caller.value?.scope === "AppAdmin"
+
 /** The limits of the key in words; empty: none. */
 export const limitsOf = (known: Caller): string => {
   const { blueprints, labels = {}, max_memory, max_servers, rights, scope, servers } = known

@@ -3,9 +3,11 @@
  * that answers, so that it reads bodies without a second check.
  */
 export type { CreationPlan } from "../../api/ServersGroup.ts"
+export type { AuditEntry } from "../../domain/AuditEntry.ts"
 export type { BlueprintView as Blueprint } from "../../domain/Blueprint.ts"
 export type { CrashRecord } from "../../domain/CrashRecord.ts"
 export type { DefinitionChange } from "../../domain/DefinitionChange.ts"
+export type { DrainPlan } from "../../domain/Drain.ts"
 export type { InstallPhase } from "../../domain/InstallState.ts"
 export type { InstallStep } from "../../domain/InstallStep.ts"
 export type { Right } from "../../domain/KeyScope.ts"

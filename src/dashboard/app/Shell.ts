@@ -35,7 +35,7 @@ const ConnectionState = (): View => {
 const pages: ReadonlyArray<readonly [string, () => string, IconName, ReadonlyArray<string>]> = [
   ["Servers", listAddress, "servers", ["servers", "server", "new"]],
   ["Nodes", () => addressOf.nodes, "node", ["nodes"]],
-  ["Events", () => addressOf.events, "events", ["events"]]
+  ["Events", () => addressOf.events(), "events", ["events"]]
 ]
 
 const Bar = (): View => {

@@ -41,7 +41,7 @@ const isTyping = (target: EventTarget | null): boolean =>
 const places: Readonly<Record<string, () => string>> = {
   s: listAddress,
   n: () => addressOf.nodes,
-  e: () => addressOf.events
+  e: () => addressOf.events()
 }
 
 let isAfterG = false

@@ -1,11 +1,14 @@
 import { signal } from "@preact/signals"
 import { h } from "preact"
+import { isAdmin } from "../api/session.ts"
 import type { ServerEvent, Topic } from "../api/types.ts"
 import { a, button, classes, code, div, h1, li, ol, span, time, type View } from "../dom/el.ts"
 import { clock, count, dateTime } from "../dom/format.ts"
-import { empty } from "../parts/parts.ts"
+import { empty, tabList } from "../parts/parts.ts"
 import { type FeedEvent, feed } from "../state/feed.ts"
 import { addressOf, follow } from "../state/router.ts"
+import { AuditList } from "./AuditList.ts"
+import { Crashes } from "./server/Crashes.ts"
 
 /** The topic that the page shows; empty: all. */
 const shown = signal<Topic | "">("")
@@ -31,7 +34,8 @@ export const wordsOf = (event: ServerEvent): readonly [string, string] => {
       const { phase, reason, step } = event.Data.payload
       if (phase === "failed") return [`installation failed: ${reason ?? "no reason"}`, "unknown"]
       if (phase === "ready") return [step === undefined ? "installed" : `installed, step ${step}`, "running"]
-      return [step === undefined ? `installation ${phase}` : `installing, step ${step}`, "installing"]
+      if (phase === "pending") return ["waits for its installation", "installing"]
+      return [step === undefined ? "installation started" : `installing, step ${step}`, "installing"]
     }
     case "expiring":
       return [`expires at ${clock(event.Data.payload.expires_at)}`, "stopping"]
@@ -51,7 +55,7 @@ const Item = ({ event, name }: FeedEvent): View => {
       { href: addressOf.server(server_id), class: "server-link", onClick: follow },
       name === "" ? server_id : name
     ),
-    span({ class: "event-words" }, words),
+    span({ class: "event-words", title: words }, words),
     span({ class: "grow" }),
     name !== "" && code({ class: "server-id" }, server_id)
   )
@@ -64,8 +68,8 @@ export const eventList = (events: ReadonlyArray<FeedEvent>): View =>
     events.map((item) => h(Item, { key: `${item.event.Cursor}-${item.event.Topic}`, ...item }))
   )
 
-/** The newest events of all servers. */
-export const EventsPage = (): View => {
+/** The events of all servers that this tab has seen. */
+const Feed = (): View => {
   const all = feed.value
   const listed = shown.value === "" ? all : all.filter(({ event }) => event.Topic === shown.value)
   const tally = (topic: Topic) => all.reduce((sum, { event }) => sum + (event.Topic === topic ? 1 : 0), 0)
@@ -85,7 +89,6 @@ export const EventsPage = (): View => {
     )
   return div(
     {},
-    div({ class: "page-head" }, h1({}, "Events"), span({ class: "muted" }, "The newest 500, as they happen")),
     div(
       { class: "chips", role: "group", "aria-label": "Filter by topic" },
       chip("", "All", all.length),
@@ -94,5 +97,38 @@ export const EventsPage = (): View => {
     listed.length === 0
       ? empty("events", "No event yet", "Each change of a server appears here the moment it is stored.")
       : eventList(listed)
+  )
+}
+
+const parts = { "": "Live", crashes: "Crashes", audit: "Audit log" } as const
+
+const meanings = {
+  "": "The newest 500, as they happen",
+  crashes: "The newest 100, of deleted servers too",
+  audit: "The newest 200 requests that change something, refused ones too"
+} as const
+
+const isPart = (text: string): text is keyof typeof parts => Object.hasOwn(parts, text)
+
+/** The newest events, crashes and requests. */
+export const EventsPage = ({ tab }: { readonly tab: string }): View => {
+  const part = isPart(tab) ? tab : ""
+  const crashed = feed.value.reduce((sum, { event }) => sum + (event.Topic === "crash" ? 1 : 0), 0)
+  return div(
+    {},
+    div({ class: "page-head" }, h1({}, "Events"), span({ class: "muted" }, meanings[part])),
+    tabList(
+      "Kinds of events",
+      Object.entries(parts).flatMap(([name, text]) =>
+        name === "audit" && !isAdmin()
+          ? []
+          : [{ text, address: addressOf.events(name), isShown: name === part }]
+      )
+    ),
+    part === ""
+      ? h(Feed, {})
+      : part === "crashes"
+        ? h(Crashes, { again: crashed })
+        : h(AuditList, { object: "" })
   )
 }

@@ -1,60 +1,22 @@
 import { h } from "preact"
 import { useEffect, useState } from "preact/hooks"
-import { get, request, segment } from "../api/http.ts"
+import { get, segment } from "../api/http.ts"
 import { whyNot } from "../api/session.ts"
 import type { NodeDetail } from "../api/types.ts"
-import { a, article, code, dd, div, dl, dt, h1, h2, p, span, strong, type View } from "../dom/el.ts"
+import { a, article, code, dd, div, dl, dt, h1, h2, p, span, type View } from "../dom/el.ts"
 import { ago, bytes, counted } from "../dom/format.ts"
-import { show } from "../parts/Dialog.ts"
 import { Menu, type MenuItem } from "../parts/Menu.ts"
-import { action, bar, copyable, empty, status } from "../parts/parts.ts"
+import { bar, copyable, empty, status } from "../parts/parts.ts"
 import { listAddress, setFilter } from "../state/filter.ts"
-import { areNodesLoaded, nodes, nodesReadAt, readNodes } from "../state/nodes.ts"
-import { done, failed } from "../state/notices.ts"
+import { areNodesLoaded, nodes, nodesReadAt } from "../state/nodes.ts"
 import { go } from "../state/router.ts"
+import { confirmDrain, drain } from "./drain.ts"
 import { bars, portsInUse, stateOf } from "./servers/NodeStrip.ts"
 
 interface Host {
   readonly version: string
   readonly system: { readonly os: string; readonly architecture: string; readonly kernel_version: string }
 }
-
-const drain = async (node: NodeDetail, body: { readonly drained: boolean; readonly move?: boolean }) => {
-  const reply = await request("PATCH", `/api/nodes/${segment(node.id)}/drained`, { body })
-  if (reply.ok) done(body.drained ? `${node.name} is drained` : `${node.name} takes servers again`)
-  else failed(`${node.name} was not changed`, reply)
-  void readNodes()
-}
-
-const confirmDrain = (node: NodeDetail): void =>
-  show(`Drain ${node.name}?`, (close) => [
-    p({}, "A drained node gets no new servers. Servers that run on it continue until they stop."),
-    p(
-      {},
-      "With ",
-      strong({}, "Drain and move"),
-      ", saved servers are stopped, copied with their files to other nodes, two at a time, and started there."
-    ),
-    div(
-      { class: "dialog-actions" },
-      action({ text: "Cancel", onClick: close }),
-      action({
-        text: "Drain",
-        onClick: () => {
-          close()
-          void drain(node, { drained: true })
-        }
-      }),
-      action({
-        text: "Drain and move",
-        class: "primary",
-        onClick: () => {
-          close()
-          void drain(node, { drained: true, move: true })
-        }
-      })
-    )
-  ])
 
 const itemsOf = (node: NodeDetail): ReadonlyArray<MenuItem> => [
   {
@@ -114,12 +76,9 @@ const Node = ({ held, node }: { readonly node: NodeDetail; readonly held: number
     dl(
       { class: "facts" },
       fact("Servers", String(node.servers)),
-      fact("Reserved memory", `${bytes(committed.memory_bytes)} of ${bytes(capacity.memory_bytes)}`),
+      fact("Reserved", `${bytes(committed.memory_bytes)} of ${bytes(capacity.memory_bytes)}`),
       fact("Location", node.location),
-      fact(
-        "Last heartbeat",
-        node.last_seen_at === null ? "never" : ago(node.last_seen_at, nodesReadAt.value)
-      ),
+      fact("Heartbeat", node.last_seen_at === null ? "never" : ago(node.last_seen_at, nodesReadAt.value)),
       fact("Id", copyable(node.id)),
       fact("Address", code({}, node.url)),
       fact("Version", node.version),

@@ -1,11 +1,16 @@
 import { useId } from "preact/hooks"
-import { div, input, label, option, select, span, textarea, type View } from "../dom/el.ts"
+import { classes, div, input, label, option, select, span, textarea, type View } from "../dom/el.ts"
+
+/** `pairs`: one `name=value` a line; `configs`: patches of config files as JSON. */
+export type FieldKind = "text" | "number" | "pairs" | "configs" | "choice"
 
 /** A labelled field of a form. */
 export const FieldInput = (props: {
   readonly label: string
   readonly hint?: string | undefined
-  readonly kind: "text" | "number" | "pairs" | "choice"
+  /** Why the value is not accepted, in place of the hint. */
+  readonly problem?: string | undefined
+  readonly kind: FieldKind
   readonly choices?: ReadonlyArray<readonly [string, string]> | undefined
   readonly value: string
   readonly placeholder?: string
@@ -21,7 +26,12 @@ export const FieldInput = (props: {
     if (props.kind === "number") currentTarget.value = currentTarget.value.replace(/[^\d.]/g, "")
     props.onChange(currentTarget.value)
   }
-  const common = { id, value: props.value, "aria-describedby": `${id}-hint` }
+  const common = {
+    id,
+    value: props.value,
+    "aria-describedby": `${id}-hint`,
+    "aria-invalid": props.problem !== undefined
+  }
   const control = () => {
     switch (props.kind) {
       case "choice":
@@ -30,6 +40,7 @@ export const FieldInput = (props: {
           (props.choices ?? []).map(([value, text]) => option({ value, key: value }, text))
         )
       case "pairs":
+      case "configs":
         return textarea({
           ...common,
           readOnly: props.isReadOnly === true,
@@ -50,9 +61,12 @@ export const FieldInput = (props: {
     }
   }
   return div(
-    { class: "field" },
+    { class: classes("field", `is-${props.kind}`) },
     label({ for: id }, props.label),
     control(),
-    span({ class: "hint", id: `${id}-hint` }, props.hint ?? "")
+    span(
+      { class: props.problem === undefined ? "hint" : "problem small", id: `${id}-hint` },
+      props.problem ?? props.hint ?? ""
+    )
   )
 }

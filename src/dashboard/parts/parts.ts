@@ -1,8 +1,9 @@
 /** Small parts that several pages show. */
 import type { ComponentChildren } from "preact"
-import { button, classes, code, div, h2, p, span, type View } from "../dom/el.ts"
+import { a, button, classes, code, div, h2, nav, p, span, type View } from "../dom/el.ts"
 import { type IconName, icon } from "../dom/icons.ts"
 import { announce, failed } from "../state/notices.ts"
+import { follow } from "../state/router.ts"
 
 /** A status with its colour and its word. */
 export const status = (text: string, className = text): View =>
@@ -68,6 +69,27 @@ export const empty = (
     h2({}, title),
     p({}, text),
     actions.length > 0 && div({ class: "empty-actions" }, ...actions)
+  )
+
+/** Links to the parts of a page, without steps back in the browser. */
+export const tabList = (
+  name: string,
+  all: ReadonlyArray<{ readonly text: string; readonly address: string; readonly isShown: boolean }>
+): View =>
+  nav(
+    { class: "tabs", "aria-label": name },
+    all.map(({ address, isShown, text }) =>
+      a(
+        {
+          key: text,
+          href: address,
+          class: classes(isShown && "is-shown"),
+          "aria-current": isShown ? "true" : undefined,
+          onClick: (event: MouseEvent) => follow(event, { replace: true })
+        },
+        text
+      )
+    )
   )
 
 /** A button that says why it cannot be used. */

@@ -88,7 +88,8 @@ const hasLabel = (row: Row, condition: string): boolean => {
   return found !== undefined && (value === undefined || found.toLowerCase() === value)
 }
 
-const hasFailed = ({ crashedAt, phase, status }: Row): boolean =>
+/** Whether the server needs a look. */
+export const hasFailed = ({ crashedAt, phase, status }: Row): boolean =>
   phase === "failed" || status === "unknown" || (crashedAt !== "" && status === "offline")
 
 /** Returns the test of a filter. */

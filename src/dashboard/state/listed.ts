@@ -1,7 +1,7 @@
 /** The servers that the list shows: filtered and sorted a few times a second at most, however fast they change. */
 import { effect, signal } from "@preact/signals"
 import { counted } from "../dom/format.ts"
-import { type Column, conditionsOf, type Filter, filter, matcherOf } from "./filter.ts"
+import { type Column, conditionsOf, type Filter, filter, hasFailed, matcherOf } from "./filter.ts"
 import { announce } from "./notices.ts"
 import { type Row, titleOf } from "./rows.ts"
 import { changes, isCut, membership, narrow, rows } from "./servers.ts"
@@ -14,7 +14,7 @@ const FIGURES = 15_000
 
 /** Ids in the order of the list. */
 export const listed = signal<ReadonlyArray<string>>([])
-/** Servers by status, of all. */
+/** Servers by status, of all; `failed`: those that need a look. */
 export const tallies = signal<Readonly<Record<string, number>>>({})
 
 const order = ["running", "starting", "stopping", "installing", "paused", "unknown", "offline"]
@@ -60,7 +60,10 @@ let last = 0
 
 const tally = (): void => {
   const found: Record<string, number> = {}
-  for (const { status } of rows.values()) found[status] = (found[status] ?? 0) + 1
+  for (const row of rows.values()) {
+    found[row.status] = (found[row.status] ?? 0) + 1
+    if (hasFailed(row)) found.failed = (found.failed ?? 0) + 1
+  }
   tallies.value = found
 }
 

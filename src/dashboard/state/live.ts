@@ -48,7 +48,12 @@ const rowAfter = (row: Row, event: ServerEvent): Row => {
   const placed = server === undefined || server === null ? row : withSummary(row, server)
   switch (event.Topic) {
     case "status":
-      return { ...placed, status: event.Data.payload, restartAt: "" }
+      return {
+        ...placed,
+        status: event.Data.payload,
+        restartAt: "",
+        crashedAt: event.Data.payload === "running" ? "" : placed.crashedAt
+      }
     case "crash":
       return { ...placed, crashedAt: time ?? "" }
     case "install":

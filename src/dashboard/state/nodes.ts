@@ -1,8 +1,9 @@
 /** The nodes with their load, which no stream has: they are read every few seconds while the page is visible. */
 import { signal } from "@preact/signals"
-import { get, key, segment } from "../api/http.ts"
+import { get, segment } from "../api/http.ts"
 import type { NodeDetail } from "../api/types.ts"
 import { reconnect, suspectDead } from "./live.ts"
+import { whileVisible } from "./whileVisible.ts"
 
 const EVERY = 5000
 
@@ -14,8 +15,6 @@ export const nodes = signal<ReadonlyArray<NodeDetail>>([])
 export const areNodesLoaded = signal(false)
 /** The time of the last reading, in milliseconds. */
 export const nodesReadAt = signal(Date.now())
-
-let timer: ReturnType<typeof setTimeout> | undefined
 
 export const readNodes = async (): Promise<void> => {
   const ids = await get<ReadonlyArray<string>>("/api/nodes?ids_only=true")
@@ -41,12 +40,8 @@ export const readNodes = async (): Promise<void> => {
   areNodesLoaded.value = true
 }
 
-const tick = async (): Promise<void> => {
-  if (!document.hidden) await readNodes()
-  if (key.value !== undefined) timer = setTimeout(() => void tick(), EVERY)
-}
-
-export const followNodes = (): void => {
-  clearTimeout(timer)
-  void tick()
+/** Reads the nodes now and every few seconds; returns the end of it. */
+export const followNodes = (): (() => void) => {
+  void readNodes()
+  return whileVisible(EVERY, readNodes)
 }

@@ -4,7 +4,8 @@ import { signal } from "@preact/signals"
 export type Route =
   | { readonly page: "servers" }
   | { readonly page: "server"; readonly id: string; readonly tab: string }
-  | { readonly page: "nodes" | "events" | "new" }
+  | { readonly page: "events"; readonly tab: string }
+  | { readonly page: "nodes" | "new" }
 
 const BASE = "/dashboard"
 
@@ -13,7 +14,8 @@ const routeOf = ({ hash, pathname }: Pick<Location, "hash" | "pathname">): Route
   if (page === "servers" && id !== "") {
     return { page: "server", id: decodeURIComponent(id), tab: hash.slice(1) }
   }
-  return page === "nodes" || page === "events" || page === "new" ? { page } : { page: "servers" }
+  if (page === "events") return { page, tab: hash.slice(1) }
+  return page === "nodes" || page === "new" ? { page } : { page: "servers" }
 }
 
 export const route = signal<Route>(routeOf(location))
@@ -37,7 +39,7 @@ export const addressOf = {
   server: (id: string, tab = ""): string =>
     `${BASE}/servers/${encodeURIComponent(id)}${tab === "" ? "" : `#${tab}`}`,
   nodes: `${BASE}/nodes`,
-  events: `${BASE}/events`,
+  events: (tab = ""): string => `${BASE}/events${tab === "" ? "" : `#${tab}`}`,
   new: `${BASE}/new`
 } as const
 
@@ -50,12 +52,12 @@ export const go = (address: string, options: { readonly replace?: boolean } = {}
 }
 
 /** Keeps a click on a link in the page, unless the browser shall open a tab or a window. */
-export const follow = (event: MouseEvent): void => {
+export const follow = (event: MouseEvent, options: { readonly replace?: boolean } = {}): void => {
   const { currentTarget } = event
   const isPlain = event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey
   if (!(currentTarget instanceof HTMLAnchorElement) || !isPlain) return
   event.preventDefault()
-  go(currentTarget.href)
+  go(currentTarget.href, options)
 }
 
 update()

@@ -23,7 +23,7 @@ export interface Row {
   /** RFC 3339; empty: never. */
   readonly expiresAt: string
   readonly createdAt: string
-  /** The time of the last crash that this page has seen; empty: none. */
+  /** The time of a crash of the last day after which the server has not run as far as the page knows; empty: none. */
   readonly crashedAt: string
   /** A restart after a crash is pending. */
   readonly restartAt: string
@@ -32,7 +32,15 @@ export interface Row {
 }
 
 /** The fields that the list asks for. */
-export const LIST_FIELDS = "status,limits,software,labels,name,install,expires_at,restart"
+export const LIST_FIELDS = "status,limits,software,labels,name,install,expires_at,restart,last_crash"
+
+/** Milliseconds for which the list shows a crash. */
+const CRASH_SHOWN = 24 * 3600_000
+
+const recentCrash = ({ last_crash, status }: Server): string => {
+  const at = last_crash?.crashed_at ?? ""
+  return status === "running" || Date.now() - Date.parse(at) > CRASH_SHOWN ? "" : at
+}
 
 const addressOf = ({ alias, default: main }: Server["allocations"]): string => {
   const host = alias === "" ? main.ip : alias
@@ -71,7 +79,7 @@ export const rowOf = (server: Server, before?: Row): Row => {
     labels: server.labels ?? {},
     expiresAt: server.expires_at ?? "",
     createdAt: server.created_at ?? before?.createdAt ?? "",
-    crashedAt: before?.crashedAt ?? "",
+    crashedAt: recentCrash(server),
     restartAt: restart !== null && restart !== undefined && "next_at" in restart ? restart.next_at : "",
     text: textOf(server, address)
   }
@@ -91,6 +99,19 @@ export const withSummary = (row: Row, server: Server): Row => {
         text: textOf({ ...server, name: row.name, labels: row.labels }, address)
       }
 }
+
+/** A row with the settings of a server, which have no events. */
+export const withSettings = (row: Row, server: Server): Row => ({
+  ...row,
+  name: server.name ?? "",
+  labels: server.labels ?? {},
+  memoryLimit: server.limits?.memory_limit ?? 0,
+  expiresAt: server.expires_at ?? "",
+  text: textOf(server, row.address)
+})
+
+/** A label as a text. */
+export const labelText = (name: string, value: string): string => (value === "" ? name : `${name}=${value}`)
 
 /** The name of a server on the page. */
 export const titleOf = ({ id, name }: Pick<Row, "id" | "name">): string => (name === "" ? id : name)

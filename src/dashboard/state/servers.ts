@@ -1,13 +1,14 @@
 /** All servers of the list, and the work that keeps them up to date. */
 import { signal } from "@preact/signals"
-import { get, segment } from "../api/http.ts"
+import { get, type Success, segment } from "../api/http.ts"
 import type { Server } from "../api/types.ts"
 import { LIST_FIELDS, type Row, rowOf } from "./rows.ts"
 
 /** Servers that the page holds at most; beyond them, filters are sent to the service. */
 export const MOST = 20_000
 
-const PAGE = 1000
+/** Servers of one request. */
+export const PAGE = 1000
 
 /** Milliseconds in which new servers gather before they are read. */
 const GATHER = 150
@@ -48,6 +49,10 @@ const pageOf = (after: string) =>
     `/api/servers?include=${LIST_FIELDS}&limit=${PAGE}${conditions}${after === "" ? "" : `&after=${segment(after)}`}`
   )
 
+/** Whether a page of the list has a next one. */
+export const isNotLast = ({ headers }: Success<unknown>): boolean =>
+  (headers.get("link") ?? "").includes('rel="next"')
+
 /** The result of a read of the whole list. */
 export type Loaded =
   | { readonly ok: true; readonly cursor: number }
@@ -66,7 +71,7 @@ export const load = async (): Promise<Loaded> => {
     cursor ??= Number(reply.headers.get("x-muster-cursor") ?? 0)
     for (const server of reply.body) seen.set(server.id, rowOf(server, rows.get(server.id)))
     after = reply.body.at(-1)?.id ?? ""
-    const isLast = !(reply.headers.get("link") ?? "").includes('rel="next"')
+    const isLast = !isNotLast(reply)
     isCut.value = !isLast && seen.size >= MOST
     if (isLast || isCut.value) break
   }
@@ -109,7 +114,7 @@ const readMissing = async (): Promise<void> => {
     for (const server of reply.body) put(rowOf(server, rows.get(server.id)))
     changed()
     after = reply.body.at(-1)?.id ?? ""
-    if (after === "" || !(reply.headers.get("link") ?? "").includes('rel="next"')) return
+    if (after === "" || !isNotLast(reply)) return
   }
 }
 

@@ -20,7 +20,7 @@ import {
   type View
 } from "../../dom/el.ts"
 import { mebibytes } from "../../dom/format.ts"
-import { FieldInput } from "../../parts/fieldInput.ts"
+import { FieldInput, type FieldKind } from "../../parts/fieldInput.ts"
 import { action, empty } from "../../parts/parts.ts"
 import { listAddress } from "../../state/filter.ts"
 import { nodes } from "../../state/nodes.ts"
@@ -28,7 +28,7 @@ import { done } from "../../state/notices.ts"
 import { addressOf, follow, go } from "../../state/router.ts"
 import { rowOf } from "../../state/rows.ts"
 import { changed, put } from "../../state/servers.ts"
-import { pairsText } from "../server/fields.ts"
+import { CONFIGS_HINT, pairsText, problemOf } from "../server/fields.ts"
 import { bodyOf, emptyForm, type Form } from "./form.ts"
 import { Plan } from "./Plan.ts"
 
@@ -85,7 +85,7 @@ const blueprintCard = (blueprint: Blueprint, isChosen: boolean, choose: () => vo
     { key: blueprint.metadata.id, class: classes("blueprint", isChosen && "is-chosen") },
     input({ type: "radio", name: "blueprint", checked: isChosen, onChange: choose }),
     span({ class: "blueprint-name" }, blueprint.metadata.name),
-    code({ class: "server-id" }, blueprint.metadata.id),
+    blueprint.metadata.name !== blueprint.metadata.id && code({ class: "server-id" }, blueprint.metadata.id),
     span(
       { class: "muted small" },
       `${blueprint.server.software} ${blueprint.server.version} · ${mebibytes(blueprint.server.limits.memory_limit ?? 0)}${blueprint.save ? " · saved" : ""}`
@@ -118,22 +118,24 @@ export const CreatePage = (): View => {
     put(rowOf({ ...reply.body, status: "installing", name: values.name === "" ? null : values.name }))
     changed()
     done(`Created ${values.name === "" ? reply.body.id : values.name}`)
-    go(addressOf.server(reply.body.id, "installation"))
+    go(addressOf.server(reply.body.id))
   }
   const text = (
     name: keyof Form,
     title: string,
-    more: { readonly hint?: string; readonly kind?: "number" | "pairs"; readonly placeholder?: string } = {}
+    more: { readonly hint?: string; readonly kind?: FieldKind; readonly placeholder?: string } = {}
   ) =>
     h(FieldInput, {
       label: title,
       kind: "text",
       value: String(values[name]),
+      problem: problemOf(more.kind ?? "text", String(values[name])),
       onChange: (value: string) => set({ [name]: value }),
       ...more
     })
   const cannot =
     lacks ??
+    problemOf("configs", values.configs) ??
     (values.blueprint === "" ? "Choose a blueprint first." : plan?.ok === false ? plan.detail : undefined)
   return div(
     {},
@@ -200,7 +202,8 @@ export const CreatePage = (): View => {
               }),
               text("expires", "Delete in, hours", { kind: "number", hint: "Empty: never." }),
               text("labels", "Labels", { kind: "pairs", hint: "One key=value a line." }),
-              text("env", "Environment variables", { kind: "pairs", hint: "One NAME=value a line." })
+              text("env", "Environment variables", { kind: "pairs", hint: "One NAME=value a line." }),
+              text("configs", "Config patches", { kind: "configs", hint: CONFIGS_HINT })
             ),
             label(
               { class: "check-field" },

@@ -20,7 +20,7 @@ const Definition = ({ definition }: CreationPlan): View =>
 
 const Candidates = ({ candidates, node_id }: CreationPlan): View =>
   ul(
-    { class: "candidates" },
+    { class: "candidates", tabIndex: 0, "aria-label": "Nodes" },
     candidates.map((node) =>
       li(
         {

@@ -1,4 +1,4 @@
-import { pairsOf } from "../server/fields.ts"
+import { configsOf, pairsOf } from "../server/fields.ts"
 
 /** The form of a creation, as typed. */
 export interface Form {
@@ -11,6 +11,7 @@ export interface Form {
   readonly expires: string
   readonly labels: string
   readonly env: string
+  readonly configs: string
   readonly start: boolean
 }
 
@@ -24,6 +25,7 @@ export const emptyForm: Form = {
   expires: "",
   labels: "",
   env: "",
+  configs: "",
   start: true
 }
 
@@ -38,7 +40,8 @@ export const bodyOf = (form: Form): Record<string, unknown> => {
     ...given(form.memory, (text) => ({ memory_limit: Number(text) }), "limits"),
     ...given(form.version, String, "version"),
     ...given(form.save, (text) => text === "true", "save"),
-    ...given(form.env, record, "env")
+    ...given(form.env, record, "env"),
+    ...given(form.configs, configsOf, "configs")
   }
   return {
     blueprint_id: form.blueprint,

@@ -10,7 +10,7 @@ import { FieldInput } from "../../parts/fieldInput.ts"
 import { action } from "../../parts/parts.ts"
 import { done, failed } from "../../state/notices.ts"
 import { differences } from "./differences.ts"
-import { bodyOf, changesOf, type FieldChange, fields } from "./fields.ts"
+import { bodyOf, changesOf, type FieldChange, fields, problemOf } from "./fields.ts"
 import { showUpgrade } from "./upgrade.ts"
 
 /** The form with the fields of a server; the difference is shown before it is stored. */
@@ -19,6 +19,9 @@ export const Changes = (props: { readonly server: Server; readonly onChanged: ()
   const [texts, setTexts] = useState<Readonly<Record<string, string>>>({})
   const lacks = whyNot("change")
   const changes = changesOf(props.server, texts)
+  const problem = fields
+    .map(({ kind, path }) => problemOf(kind, texts[path] ?? ""))
+    .find((one) => one !== undefined)
   const store = async (confirmed: ReadonlyArray<FieldChange>) => {
     const reply = await request<Server>("PATCH", `/api/servers/${segment(props.server.id)}`, {
       body: bodyOf(confirmed)
@@ -61,7 +64,7 @@ export const Changes = (props: { readonly server: Server; readonly onChanged: ()
       class: "card panel",
       onSubmit: (event: Event) => {
         event.preventDefault()
-        if (changes.length > 0 && lacks === undefined) review()
+        if (changes.length > 0 && lacks === undefined && problem === undefined) review()
       }
     },
     lacks !== undefined && p({ class: "note" }, `${lacks} The fields can be read only.`),
@@ -72,6 +75,7 @@ export const Changes = (props: { readonly server: Server; readonly onChanged: ()
           key: field.path,
           label: field.label,
           hint: field.hint,
+          problem: problemOf(field.kind, texts[field.path] ?? ""),
           kind: field.kind,
           choices: field.choices,
           isReadOnly: lacks !== undefined,
@@ -92,7 +96,7 @@ export const Changes = (props: { readonly server: Server; readonly onChanged: ()
       action({
         text: changes.length === 0 ? "No changes" : `Review ${counted(changes.length, "change")}`,
         class: "primary",
-        whyNot: lacks ?? (changes.length === 0 ? "Change a field first." : undefined),
+        whyNot: lacks ?? problem ?? (changes.length === 0 ? "Change a field first." : undefined),
         onClick: review
       })
     )

@@ -1,57 +1,62 @@
-import { useEffect, useState } from "preact/hooks"
-import { get, segment } from "../../api/http.ts"
+import { segment } from "../../api/http.ts"
 import type { CrashRecord } from "../../api/types.ts"
-import { details, div, p, pre, span, summary, time, type View } from "../../dom/el.ts"
+import { useGet } from "../../api/useGet.ts"
+import { a, details, div, p, pre, span, strong, summary, time, type View } from "../../dom/el.ts"
 import { dateTime, duration } from "../../dom/format.ts"
 import { empty } from "../../parts/parts.ts"
+import { addressOf, follow } from "../../state/router.ts"
+import { titleOf } from "../../state/rows.ts"
+import { rows } from "../../state/servers.ts"
 
-const Crash = (crash: CrashRecord, isOpen: boolean): View =>
+const Crash = (crash: CrashRecord, isOpen: boolean, isNamed: boolean): View =>
   details(
     { key: crash.id, class: "crash", open: isOpen },
     summary(
       {},
       span({ class: "dot is-unknown", "aria-hidden": "true" }),
       time({ dateTime: crash.crashed_at }, dateTime(crash.crashed_at)),
+      isNamed && strong({}, titleOf(rows.get(crash.server_id) ?? { id: crash.server_id, name: "" })),
       span({ class: "crash-reason" }, crash.reason),
       crash.signal !== undefined && span({ class: "label" }, crash.signal),
       crash.out_of_memory && span({ class: "label" }, "out of memory"),
       crash.uptime_seconds !== null &&
-        span({ class: "muted" }, `after ${duration(crash.uptime_seconds * 1000)}`)
+        span({ class: "muted" }, `after ${duration(crash.uptime_seconds * 1000)}`),
+      isNamed && span({ class: "muted" }, crash.blueprint_id)
     ),
     crash.lines.length === 0
       ? p({ class: "muted" }, "It wrote no lines.")
       : pre(
           { class: "lines", tabIndex: 0, "aria-label": "The last lines before the crash" },
           crash.lines.join("\n")
-        )
+        ),
+    isNamed &&
+      p(
+        { class: "crash-server" },
+        a({ href: addressOf.server(crash.server_id, "crashes"), onClick: follow }, "Show the server")
+      )
   )
 
-/** The crashes of a server, newest first, each with its last lines. */
-export const Crashes = ({ id, readings }: { readonly id: string; readonly readings: number }): View => {
-  const [crashes, setCrashes] = useState<ReadonlyArray<CrashRecord> | undefined>(undefined)
-  const [problem, setProblem] = useState("")
-  useEffect(() => {
-    const stop = new AbortController()
-    void get<ReadonlyArray<CrashRecord>>(`/api/servers/${segment(id)}/crashes`, stop.signal).then((reply) => {
-      if (reply.ok) setCrashes(reply.body)
-      else if (!stop.signal.aborted) setProblem(reply.detail)
-    })
-    return () => stop.abort()
-  }, [id, readings])
-  if (crashes === undefined) {
+/** Crashes, newest first, each with its last lines. Without an id: those of all servers, deleted ones too. */
+export const Crashes = ({ again, id }: { readonly id?: string; readonly again: unknown }): View => {
+  const path = id === undefined ? "/api/crashes?limit=100" : `/api/servers/${segment(id)}/crashes`
+  const reply = useGet<ReadonlyArray<CrashRecord>>(path, again)
+  if (reply?.ok !== true) {
     return div(
       { class: "card panel" },
-      p({ class: "muted" }, problem === "" ? "Loading the crashes" : problem)
+      p(
+        { class: "muted" },
+        reply === undefined
+          ? "Loading the crashes"
+          : reply.code === 404
+            ? "No crash is recorded."
+            : reply.detail
+      )
     )
   }
-  return crashes.length === 0
-    ? empty(
-        "check",
-        "No crash",
-        "This server has not ended by itself. Its crashes appear here with their last lines."
-      )
+  return reply.body.length === 0
+    ? empty("check", "No crash", "Servers that end by themselves appear here with their last lines.")
     : div(
         { class: "card panel crashes" },
-        crashes.map((crash, index) => Crash(crash, index === 0))
+        reply.body.map((crash, index) => Crash(crash, index === 0 && id !== undefined, id === undefined))
       )
 }

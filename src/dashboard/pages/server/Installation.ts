@@ -85,7 +85,6 @@ export const Installation = ({ id, readings }: { readonly id: string; readonly r
   return div(
     { class: "card panel" },
     report.waiting_reason !== undefined && p({ class: "note" }, `It waits: ${report.waiting_reason}`),
-    report.failure_reason !== undefined && p({ class: "problem" }, report.failure_reason),
     steps.length === 0
       ? p(
           { class: "muted" },

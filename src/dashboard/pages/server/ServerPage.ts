@@ -1,14 +1,16 @@
 import { h } from "preact"
 import { useEffect } from "preact/hooks"
-import { whyNot } from "../../api/session.ts"
+import { isAdmin, whyNot } from "../../api/session.ts"
 import type { Server } from "../../api/types.ts"
-import { a, classes, code, dd, div, dl, dt, h1, nav, p, section, span, type View } from "../../dom/el.ts"
+import { a, code, dd, div, dl, dt, h1, h2, p, section, span, type View } from "../../dom/el.ts"
 import { dateTime, mebibytes } from "../../dom/format.ts"
-import { action, copyable, empty, status } from "../../parts/parts.ts"
-import { power } from "../../state/actions.ts"
+import { action, copyable, empty, status, tabList } from "../../parts/parts.ts"
+import { act, power } from "../../state/actions.ts"
 import { feed } from "../../state/feed.ts"
 import { listAddress } from "../../state/filter.ts"
 import { addressOf, follow, go, showTitle } from "../../state/router.ts"
+import { labelText } from "../../state/rows.ts"
+import { AuditList } from "../AuditList.ts"
 import { eventList } from "../EventsPage.ts"
 import { Changes } from "./Changes.ts"
 import { Console } from "./Console.ts"
@@ -62,7 +64,7 @@ const Facts = ({ server }: { readonly server: Server }): View => {
       fact(
         "Labels",
         Object.entries(labels).map(([name, value]) =>
-          span({ class: "label", key: name }, value === "" ? name : `${name}=${value}`)
+          span({ class: "label", key: name, title: labelText(name, value) }, labelText(name, value))
         )
       )
   )
@@ -78,7 +80,13 @@ const Attention = ({ server }: { readonly server: Server }): View | null => {
       div(
         { class: "attention is-failed", key: "install" },
         span({}, `The installation failed: ${install.failure_reason ?? "no reason is known"}`),
-        a({ href: addressOf.server(server.id, "installation"), onClick: follow }, "Show its output")
+        a({ href: addressOf.server(server.id, "installation"), onClick: follow }, "Show its output"),
+        action({
+          text: "Reinstall",
+          class: "link",
+          whyNot: whyNot("change"),
+          onClick: () => void act(server.id, "reinstall", "Reinstallation requested", {})
+        })
       ),
     crashed !== undefined &&
       div(
@@ -136,7 +144,7 @@ const panelOf = (tab: Tab, server: Server, readings: number, reload: () => void)
     case "installation":
       return h(Installation, { id: server.id, readings })
     case "crashes":
-      return h(Crashes, { id: server.id, readings })
+      return h(Crashes, { id: server.id, again: readings })
     case "events": {
       const its = feed.value.filter(({ event }) => event.Data.server_id === server.id)
       return its.length === 0
@@ -146,24 +154,35 @@ const panelOf = (tab: Tab, server: Server, readings: number, reload: () => void)
   }
 }
 
+/** The traces of a deleted server: its crashes, and the requests that changed it. */
+const Remains = ({ id }: { readonly id: string }): View =>
+  div(
+    { class: "remains" },
+    h2({}, "Crashes"),
+    h(Crashes, { id, again: 0 }),
+    isAdmin() && [h2({ key: "title" }, "Audit log"), h(AuditList, { key: "list", object: id })]
+  )
+
 /** The page of one server. */
 export const ServerPage = ({ id, tab }: { readonly id: string; readonly tab: string }): View => {
   const { failure, readings, reload, server } = useDetail(id)
   const shown =
     tabs.find((one) => one === tab) ??
-    (server?.install?.phase === "installing" || server?.install?.phase === "pending"
-      ? "installation"
-      : "console")
+    (server === undefined || (server.install?.phase ?? "ready") === "ready" ? "console" : "installation")
   const title = server?.name ?? server?.id ?? id
   useEffect(() => showTitle(title), [title])
   if (server === undefined) {
     return failure === undefined
       ? div({ class: "loading", "aria-busy": "true" }, p({ class: "muted" }, "Loading the server"))
-      : empty(
-          "servers",
-          failure.code === 404 ? "This server does not exist" : "The server cannot be shown",
-          failure.code === 404 ? "It was deleted, or the address is wrong." : failure.detail,
-          action({ text: "Show all servers", onClick: () => go(listAddress()) })
+      : div(
+          { class: "server-page" },
+          empty(
+            "servers",
+            failure.code === 404 ? "This server does not exist" : "The server cannot be shown",
+            failure.code === 404 ? "It was deleted, or the address is wrong." : failure.detail,
+            action({ text: "Show all servers", onClick: () => go(listAddress()) })
+          ),
+          failure.code === 404 && h(Remains, { id })
         )
   }
   return div(
@@ -190,24 +209,13 @@ export const ServerPage = ({ id, tab }: { readonly id: string; readonly tab: str
       { class: "server-columns" },
       section(
         { class: "server-main", "aria-label": "Details" },
-        nav(
-          { class: "tabs", "aria-label": "Parts of the server" },
-          tabs.map((one) =>
-            a(
-              {
-                key: one,
-                href: addressOf.server(server.id, one),
-                class: classes(one === shown && "is-shown"),
-                "aria-current": one === shown ? "true" : undefined,
-                onClick: (event: MouseEvent) => {
-                  if (event.ctrlKey || event.metaKey) return
-                  event.preventDefault()
-                  go(addressOf.server(server.id, one), { replace: true })
-                }
-              },
-              names[one]
-            )
-          )
+        tabList(
+          "Parts of the server",
+          tabs.map((one) => ({
+            text: names[one],
+            address: addressOf.server(server.id, one),
+            isShown: one === shown
+          }))
         ),
         panelOf(shown, server, readings, reload)
       ),

@@ -5,12 +5,16 @@ import type { Server } from "../../api/types.ts"
 import { onEvent } from "../../state/live.ts"
 import { rowOf } from "../../state/rows.ts"
 import { changed, put, rows } from "../../state/servers.ts"
+import { whileVisible } from "../../state/whileVisible.ts"
 
 const FIELDS =
   "status,limits,software,labels,name,install,last_crash,ports,expires_at,updated_at,restart,definition"
 
 /** Milliseconds in which the events of a server gather. */
 const GATHER = 120
+
+/** Milliseconds between two readings without an event. */
+const EVERY = 15_000
 
 export interface Detail {
   /** Undefined: not read yet. */
@@ -61,6 +65,8 @@ export const useDetail = (id: string): Detail => {
       ended()
     }
   }, [id])
+  // Settings that other callers change have no event.
+  useEffect(() => whileVisible(EVERY, async () => setWish((before) => before + 1)), [id])
   return { ...state, reload: () => setWish((before) => before + 1) }
 }
 

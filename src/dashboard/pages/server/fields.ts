@@ -1,5 +1,6 @@
 /** The fields of a server that people change, as texts, and the body of the PATCH that changes them. */
 import type { Server } from "../../api/types.ts"
+import type { FieldKind } from "../../parts/fieldInput.ts"
 import type { Difference } from "./differences.ts"
 
 export interface Field {
@@ -7,7 +8,7 @@ export interface Field {
   readonly path: string
   readonly label: string
   readonly hint?: string
-  readonly kind: "text" | "number" | "pairs" | "choice"
+  readonly kind: FieldKind
   readonly choices?: ReadonlyArray<readonly [string, string]>
   /** The present value as a text; of pairs: one `name=value` a line. */
   readonly read: (server: Server) => string
@@ -19,6 +20,31 @@ export const pairsText = (pairs: Readonly<Record<string, string>> = {}): string 
     .map(([name, value]) => `${name}=${value}`)
     .join("\n")
 
+/** Reads the patches of config files by file; undefined: the text has another form. */
+export const configsOf = (text: string): Readonly<Record<string, object>> | undefined => {
+  if (text.trim() === "") return {}
+  try {
+    const value: unknown = JSON.parse(text)
+    const isObject = (one: unknown) => typeof one === "object" && one !== null && !Array.isArray(one)
+    // Checked: an object of objects.
+    return isObject(value) && Object.values(value as object).every(isObject)
+      ? (value as Record<string, object>)
+      : undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** The hint of a field with patches of config files. */
+export const CONFIGS_HINT =
+  'As JSON, by file: {"server.properties": {"find": {"motd": "Hi"}}}. A file that no blueprint patches needs a "parser".'
+
+/** Why a text is not accepted; undefined: it is. */
+export const problemOf = (kind: FieldKind, text: string): string | undefined =>
+  kind === "configs" && configsOf(text) === undefined
+    ? 'Enter JSON such as {"server.properties": {"find": {"motd": "Hi"}}}.'
+    : undefined
+
 const overrideText = (value: unknown): string => (value === undefined || value === null ? "" : String(value))
 
 export const fields: ReadonlyArray<Field> = [
@@ -28,13 +54,6 @@ export const fields: ReadonlyArray<Field> = [
     kind: "text",
     hint: "Up to 64 characters; empty: none.",
     read: ({ name }) => name ?? ""
-  },
-  {
-    path: "labels",
-    label: "Labels",
-    kind: "pairs",
-    hint: "One key=value a line.",
-    read: ({ labels }) => pairsText(labels)
   },
   {
     path: "overrides.limits.memory_limit",
@@ -83,6 +102,20 @@ export const fields: ReadonlyArray<Field> = [
     read: ({ overrides }) => overrideText(overrides?.stop_timeout)
   },
   {
+    path: "expires_in",
+    label: "Delete in, hours",
+    kind: "number",
+    hint: "Empty: no change; 0: never.",
+    read: () => ""
+  },
+  {
+    path: "labels",
+    label: "Labels",
+    kind: "pairs",
+    hint: "One key=value a line.",
+    read: ({ labels }) => pairsText(labels)
+  },
+  {
     path: "overrides.env",
     label: "Environment variables",
     kind: "pairs",
@@ -90,11 +123,12 @@ export const fields: ReadonlyArray<Field> = [
     read: ({ overrides }) => pairsText(overrides?.env)
   },
   {
-    path: "expires_in",
-    label: "Delete in, hours",
-    kind: "number",
-    hint: "Empty: no change; 0: never.",
-    read: () => ""
+    path: "overrides.configs",
+    label: "Config patches",
+    kind: "configs",
+    hint: CONFIGS_HINT,
+    read: ({ overrides }) =>
+      overrides?.configs === undefined ? "" : JSON.stringify(overrides.configs, null, 1)
   }
 ]
 
@@ -123,16 +157,35 @@ export interface FieldChange extends Difference {
   readonly keys: ReadonlyArray<string>
 }
 
-const pairChanges = (path: string, before: string, after: string): ReadonlyArray<FieldChange> => {
-  const [old, now] = [pairsOf(before), pairsOf(after)]
-  return [...new Set([...old.keys(), ...now.keys()])]
-    .filter((name) => old.get(name) !== now.get(name))
-    .map((name) => ({
+/** A part of a field that is changed by itself: a pair, or a value or the parser of a config file. */
+interface Part {
+  readonly keys: ReadonlyArray<string>
+  readonly value: unknown
+}
+
+const partsOf = (kind: FieldKind, text: string): ReadonlyArray<Part> =>
+  kind === "pairs"
+    ? [...pairsOf(text)].map(([name, value]) => ({ keys: [name], value }))
+    : Object.entries(configsOf(text) ?? {}).flatMap(([file, patch]) =>
+        Object.entries(patch).flatMap(([key, value]: readonly [string, unknown]) =>
+          key === "find" && typeof value === "object" && value !== null
+            ? Object.entries(value).map(([name, inner]) => ({ keys: [file, key, name], value: inner }))
+            : [{ keys: [file, key], value }]
+        )
+      )
+
+const partChanges = ({ kind, path }: Field, before: string, after: string): ReadonlyArray<FieldChange> => {
+  const byPath = (text: string) =>
+    new Map(partsOf(kind, text).map((part) => [part.keys.join("."), part] as const))
+  const [old, now] = [byPath(before), byPath(after)]
+  return [...new Map([...old, ...now])]
+    .map(([name, { keys }]) => ({
       path: `${path}.${name}`,
-      keys: [...path.split("."), name],
-      from: old.get(name),
-      to: now.get(name) ?? null
+      keys: [...path.split("."), ...keys],
+      from: old.get(name)?.value,
+      to: now.get(name)?.value ?? null
     }))
+    .filter(({ from = null, to }) => JSON.stringify(from) !== JSON.stringify(to))
 }
 
 /** Returns the changes of a form. */
@@ -144,7 +197,7 @@ export const changesOf = (
     const before = field.read(server)
     const after = texts[field.path] ?? before
     if (before === after) return []
-    if (field.kind === "pairs") return pairChanges(field.path, before, after)
+    if (field.kind === "pairs" || field.kind === "configs") return partChanges(field, before, after)
     const from = field.path === "expires_in" ? server.expires_at : valueOf(field, before)
     return [{ path: field.path, keys: field.path.split("."), from, to: valueOf(field, after) }]
   })

@@ -1,9 +1,9 @@
 import { Component } from "preact"
 import { a, button, classes, div, span, type View } from "../../dom/el.ts"
-import { bytes, duration, mebibytes } from "../../dom/format.ts"
+import { bytes, dateTime, duration, mebibytes } from "../../dom/format.ts"
 import { copyable, status } from "../../parts/parts.ts"
 import { addressOf, follow, go } from "../../state/router.ts"
-import { type Row, titleOf } from "../../state/rows.ts"
+import { labelText, type Row, titleOf } from "../../state/rows.ts"
 import { active, extendTo, toggle } from "../../state/selection.ts"
 import type { Sample } from "../../state/stats.ts"
 
@@ -21,6 +21,9 @@ interface Props {
 
 const isUp = ({ status }: Row): boolean =>
   status === "running" || status === "starting" || status === "stopping"
+
+/** Labels of a row at most; the page of the server has all. */
+const LABELS = 4
 
 /** Milliseconds since the process began; undefined: not known. */
 const uptimeOf = (row: Row, sample: Sample | undefined): number | undefined =>
@@ -53,7 +56,7 @@ const cpu = (row: Row, sample: Sample | undefined): string => {
 const trouble = ({ crashedAt, failure, phase, restartAt, status }: Row): string | undefined => {
   if (phase === "failed") return `Installation failed: ${failure}`
   if (restartAt !== "") return "Crashed; starts again soon"
-  return crashedAt !== "" && status !== "running" ? "Crashed" : undefined
+  return crashedAt !== "" && status === "offline" ? `Crashed ${dateTime(crashedAt)}` : undefined
 }
 
 /** One server. Drawn again only when something of it has changed. */
@@ -119,11 +122,12 @@ export class ServerRow extends Component<Props> {
         { class: "cell cell-name", role: "gridcell" },
         a({ href: addressOf.server(row.id), class: "server-link", tabIndex: -1, onClick: follow }, title),
         row.name !== "" && span({ class: "server-id" }, row.id),
-        Object.entries(row.labels)
-          .slice(0, 2)
-          .map(([name, value]) =>
-            span({ class: "label", key: name }, value === "" ? name : `${name}=${value}`)
-          )
+        div(
+          { class: "row-labels" },
+          Object.entries(row.labels)
+            .slice(0, LABELS)
+            .map(([name, value]) => span({ class: "label", key: name }, labelText(name, value)))
+        )
       ),
       div(
         { class: "cell cell-status", role: "gridcell" },

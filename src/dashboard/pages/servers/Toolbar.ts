@@ -134,6 +134,8 @@ export const Toolbar = (): View => {
       statuses
         .filter((status) => (counts[status] ?? 0) > 0 || filter.value.status === status)
         .map((status) => Chip(status, status, counts[status] ?? 0)),
+      ((counts.failed ?? 0) > 0 || filter.value.status === "failed") &&
+        Chip("needs a look", "failed", counts.failed ?? 0),
       isFiltered(filter.value) &&
         button(
           { type: "button", class: "link", onClick: clearFilter },

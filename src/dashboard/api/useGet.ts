@@ -1,0 +1,15 @@
+import { useEffect, useState } from "preact/hooks"
+import { get, type Reply } from "./http.ts"
+
+/** Reads a path, and again with each change of `again`. Undefined: not read yet. */
+export const useGet = <A>(path: string, again: unknown = 0): Reply<A> | undefined => {
+  const [reply, setReply] = useState<Reply<A> | undefined>(undefined)
+  useEffect(() => {
+    const stop = new AbortController()
+    void get<A>(path, stop.signal).then((read) => {
+      if (!stop.signal.aborted) setReply(read)
+    })
+    return () => stop.abort()
+  }, [path, again])
+  return reply
+}

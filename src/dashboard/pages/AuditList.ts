@@ -1,0 +1,70 @@
+import { h } from "preact"
+import { useEffect, useState } from "preact/hooks"
+import { segment } from "../api/http.ts"
+import type { AuditEntry } from "../api/types.ts"
+import { useGet } from "../api/useGet.ts"
+import { a, classes, code, li, ol, p, span, time, type View } from "../dom/el.ts"
+import { counted, dateTime } from "../dom/format.ts"
+import { addressOf, follow } from "../state/router.ts"
+import { titleOf } from "../state/rows.ts"
+import { isLoaded, rows } from "../state/servers.ts"
+import { whileVisible } from "../state/whileVisible.ts"
+
+/** Milliseconds between two readings. */
+const EVERY = 10_000
+/** Entries that the list shows. */
+const MOST = 200
+
+const objectOf = ({ object: { count, id, kind } }: AuditEntry): View | string => {
+  if (id === null) return count === undefined ? kind : counted(count, kind)
+  if (kind !== "server") return code({}, id)
+  return a(
+    { href: addressOf.server(id), class: "server-link", onClick: follow },
+    titleOf(rows.get(id) ?? { id, name: "" })
+  )
+}
+
+const Entry = ({ entry }: { readonly entry: AuditEntry }): View => {
+  const { action, actor, at, changes, client, repeated, result } = entry
+  const isRefused = result.status >= 400
+  const words = [
+    isRefused ? `refused with ${result.status}` : "",
+    repeated === undefined ? "" : `${repeated} times`,
+    changes.join(", ")
+  ]
+    .filter((word) => word !== "")
+    .join("; ")
+  return li(
+    { class: "event" },
+    time({ dateTime: at, class: "is-date" }, dateTime(at)),
+    span({ class: classes("dot", isRefused ? "is-unknown" : "is-running"), "aria-hidden": "true" }),
+    span({ class: "audit-action" }, action),
+    objectOf(entry),
+    words !== "" && span({ class: "event-words", title: words }, words),
+    span({ class: "grow" }),
+    span({ class: "muted", title: client ?? "a command beside the service" }, actor.name),
+    actor.scope !== null && span({ class: "tag" }, actor.scope)
+  )
+}
+
+/** The newest entries of the audit log, of one object unless it is empty, without tickets; only keys of the scope AppAdmin read it. */
+export const AuditList = ({ object }: { readonly object: string }): View => {
+  const [tick, setTick] = useState(0)
+  useEffect(() => whileVisible(EVERY, async () => setTick((before) => before + 1)), [])
+  const reply = useGet<ReadonlyArray<AuditEntry>>(
+    `/api/audit?limit=1000${object === "" ? "" : `&object=${segment(object)}`}`,
+    tick
+  )
+  // The names of the servers.
+  isLoaded.value
+  if (reply === undefined) return p({ class: "muted" }, "Loading the audit log")
+  if (!reply.ok) return p({ class: "problem" }, reply.detail)
+  // Every page of the dashboard opens streams with tickets.
+  const entries = reply.body.filter(({ action }) => action !== "ticket.create").slice(0, MOST)
+  return entries.length === 0
+    ? p({ class: "muted" }, "No request is recorded.")
+    : ol(
+        { class: "events card", "aria-label": "Audit log, newest first" },
+        entries.map((entry) => h(Entry, { key: entry.id, entry }))
+      )
+}

@@ -1,0 +1,85 @@
+import { h } from "preact"
+import { useEffect, useState } from "preact/hooks"
+import { type Reply, request, segment } from "../api/http.ts"
+import type { DrainPlan, NodeDetail } from "../api/types.ts"
+import { div, li, p, strong, ul, type View } from "../dom/el.ts"
+import { counted } from "../dom/format.ts"
+import { Dialog, openDialog } from "../parts/Dialog.ts"
+import { action } from "../parts/parts.ts"
+import { readNodes } from "../state/nodes.ts"
+import { done, failed } from "../state/notices.ts"
+
+const drainedPath = ({ id }: NodeDetail): string => `/api/nodes/${segment(id)}/drained`
+
+export const drain = async (
+  node: NodeDetail,
+  body: { readonly drained: boolean; readonly move?: boolean }
+) => {
+  const reply = await request("PATCH", drainedPath(node), { body })
+  if (reply.ok) done(body.drained ? `${node.name} is drained` : `${node.name} takes servers again`)
+  else failed(`${node.name} was not changed`, reply)
+  void readNodes()
+}
+
+/** The destinations and the servers that stay. */
+const Plan = ({ plan }: { readonly plan: DrainPlan }): View => {
+  const to = new Map<string, number>()
+  for (const { to_name } of plan.migrations) to.set(to_name, (to.get(to_name) ?? 0) + 1)
+  const isWhole = plan.migrations.length === plan.migrations_total
+  return ul(
+    { class: "drain-plan" },
+    li(
+      {},
+      `${counted(plan.migrations_total, "saved server")} would move`,
+      isWhole && to.size > 0 && `: ${[...to].map(([name, number]) => `${number} to ${name}`).join(", ")}`,
+      "."
+    ),
+    plan.blocked.map(({ reason, total }) =>
+      li({ key: reason, class: "problem" }, `${counted(total, "server")} would stay: ${reason}`)
+    ),
+    plan.running_out > 0 &&
+      li({}, `${counted(plan.running_out, "server")} that are not saved stay until they stop.`)
+  )
+}
+
+const ConfirmDrain = ({
+  node,
+  onClose
+}: {
+  readonly node: NodeDetail
+  readonly onClose: () => void
+}): View => {
+  const [plan, setPlan] = useState<Reply<DrainPlan> | undefined>(undefined)
+  useEffect(() => {
+    const body = { drained: true, move: true }
+    void request<DrainPlan>("PATCH", `${drainedPath(node)}?dry_run=true`, { body }).then(setPlan)
+  }, [node.id])
+  const start = (move: boolean) => () => {
+    onClose()
+    void drain(node, { drained: true, ...(move && { move }) })
+  }
+  return h(
+    Dialog,
+    { title: `Drain ${node.name}?`, onClose },
+    p({}, "A drained node gets no new servers. Servers that run on it continue until they stop."),
+    p(
+      {},
+      "With ",
+      strong({}, "Drain and move"),
+      ", saved servers are stopped, copied with their files to other nodes, two at a time, and started there."
+    ),
+    plan === undefined && p({ class: "muted", "aria-busy": "true" }, "Asking where its servers would go"),
+    plan?.ok === false && p({ class: "problem" }, `${plan.detail} ${plan.hint}`),
+    plan?.ok === true && h(Plan, { plan: plan.body }),
+    div(
+      { class: "dialog-actions" },
+      action({ text: "Cancel", onClick: onClose }),
+      action({ text: "Drain", onClick: start(false) }),
+      action({ text: "Drain and move", class: "primary", onClick: start(true) })
+    )
+  )
+}
+
+/** Asks whether to drain a node, and shows where its servers would go. */
+export const confirmDrain = (node: NodeDetail): void =>
+  openDialog((onClose) => h(ConfirmDrain, { node, onClose }))
