@@ -23,6 +23,16 @@ export const versioned = (value: unknown, cursor: number): Versioned => {
   return { body, etag: etagOf(body), cursor }
 }
 
+/** The longest body that is sent as text: Node.js writes a head and a text in one piece. */
+const LONGEST_TEXT = 16 * 1024
+
+const jsonOf = (body: Uint8Array, headers: Readonly<Record<string, string>>) => {
+  const options = { contentType: "application/json", headers }
+  return body.length > LONGEST_TEXT
+    ? HttpServerResponse.uint8Array(body, options)
+    : HttpServerResponse.text(Buffer.from(body.buffer, body.byteOffset, body.length).toString(), options)
+}
+
 const withoutWeak = (tag: string) => tag.trim().replace(/^W\//, "")
 
 /** Returns the encodings that `Accept-Encoding` allows (RFC 9110, section 12.5.3). */
@@ -42,18 +52,18 @@ export const conditional = (
   headers: Readonly<Record<string, string>> = {}
 ): Effect.Effect<HttpServerResponse.HttpServerResponse, never, HttpServerRequest.HttpServerRequest> =>
   Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
-    const vary: Record<string, string> = gzip === undefined ? {} : { vary: "Accept-Encoding" }
-    const all = { ...headers, ...vary, etag, "x-muster-cursor": String(cursor) }
-    const known = request.headers["if-none-match"]?.split(",").map(withoutWeak) ?? []
-    if (known.includes("*") || known.includes(withoutWeak(etag))) {
+    const all: Record<string, string> = { ...headers, etag, "x-muster-cursor": String(cursor) }
+    if (gzip !== undefined) all.vary = "Accept-Encoding"
+    const known = request.headers["if-none-match"]?.split(",").map(withoutWeak)
+    if (known?.includes("*") || known?.includes(withoutWeak(etag))) {
       return Effect.succeed(HttpServerResponse.empty({ status: 304, headers: all }))
     }
-    const respond = (bytes: Uint8Array, encoding: Record<string, string> = {}) =>
-      HttpServerResponse.uint8Array(bytes, {
-        contentType: "application/json",
-        headers: { ...all, ...encoding }
-      })
     return gzip !== undefined && acceptedEncodings(request.headers["accept-encoding"]).has("gzip")
-      ? Effect.map(gzip, (bytes) => respond(bytes, { "content-encoding": "gzip" }))
-      : Effect.succeed(respond(body))
+      ? Effect.map(gzip, (bytes) =>
+          HttpServerResponse.uint8Array(bytes, {
+            contentType: "application/json",
+            headers: { ...all, "content-encoding": "gzip" }
+          })
+        )
+      : Effect.succeed(jsonOf(body, all))
   })

@@ -16,26 +16,26 @@ export const ServiceCredentials = Layer.effect(
   Effect.gen(function* () {
     const keys = yield* ApiKeys
     const tickets = yield* Tickets
+    const verifyTicket = Effect.fnUntraced(function* (ticket: string, limited: Effect.Effect<boolean>) {
+      const found = yield* Effect.tapErrorTag(
+        tickets.verify(ticket, { limited: yield* limited }),
+        "Unauthorized",
+        () => countAuthFailure("ticket")
+      )
+      return { ...found, ...(yield* keys.holder(found.key_id)) }
+    })
     return Credentials.of({
-      verify: Effect.fnUntraced(function* ({ authorization, limited, ticket }) {
+      verify: ({ authorization, limited, ticket }) => {
         if (authorization === undefined) {
-          if (ticket === undefined) return yield* refuse("no_header", "the Authorization header is missing")
-          const found = yield* Effect.tapErrorTag(
-            tickets.verify(ticket, { limited: yield* limited }),
-            "Unauthorized",
-            () => countAuthFailure("ticket")
-          )
-          return { ...found, ...(yield* keys.holder(found.key_id)) }
+          return ticket === undefined
+            ? refuse("no_header", "the Authorization header is missing")
+            : verifyTicket(ticket, limited)
         }
         const match = bearer.exec(authorization)
-        if (match?.[1]?.toLowerCase() !== "bearer" || match[2] === undefined) {
-          return yield* refuse(
-            "malformed_header",
-            "the Authorization header is not of the form `Bearer <key>`"
-          )
-        }
-        return yield* keys.verify(match[2], { limited: yield* limited })
-      })
+        return match?.[1]?.toLowerCase() !== "bearer" || match[2] === undefined
+          ? refuse("malformed_header", "the Authorization header is not of the form `Bearer <key>`")
+          : keys.verify(match[2], limited)
+      }
     })
   })
 )

@@ -6,6 +6,9 @@ const millisOf = (nanos: bigint) => Number(nanos / 1_000_000n)
 /** Milliseconds of a monotonic clock. Only the difference of two readings has a meaning. */
 export const elapsedMillis: Effect.Effect<number> = Effect.map(Clock.monotonicTimeNanos, millisOf)
 
+/** {@link elapsedMillis} by a clock that is at hand. */
+export const elapsedMillisOf = (clock: Clock.Clock): number => millisOf(clock.monotonicTimeNanosUnsafe())
+
 /** A clock whose time of day follows the monotonic clock; its date has no meaning. */
 const steady = (clock: Clock.Clock): Clock.Clock => ({
   currentTimeMillisUnsafe: () => millisOf(clock.monotonicTimeNanosUnsafe()),

@@ -1,5 +1,16 @@
 import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
-import { ByteSize, Cause, Duration, Effect } from "effect"
+import {
+  ByteSize,
+  Cause,
+  Clock,
+  Context,
+  Duration,
+  Effect,
+  Fiber,
+  Option,
+  References,
+  type Scope
+} from "effect"
 import {
   Headers,
   HttpIncomingMessage,
@@ -7,25 +18,25 @@ import {
   HttpRouter,
   HttpServerRequest,
   HttpServerRespondable,
-  HttpServerResponse
+  type HttpServerResponse
 } from "effect/http"
 import type { IpNetwork } from "effect/net"
-import { CurrentPrincipal, type Principal } from "../api/Principal.ts"
+import { CurrentPrincipal } from "../api/Principal.ts"
 import { CurrentSlsRequest, isSls, slsTarget } from "../api/sls.ts"
-import { reasonPhrases } from "../domain/ApiError.ts"
-import { AuditRecorder, ServerNameOf } from "../domain/AuditedRequest.ts"
-import { elapsedMillis } from "../domain/elapsed.ts"
+import { AuditRecorder, CurrentAudit, ServerNameOf } from "../domain/AuditedRequest.ts"
+import { elapsedMillisOf } from "../domain/elapsed.ts"
 import { TimedOut } from "../domain/errors.ts"
 import { RequestId } from "../domain/RequestId.ts"
-import { actorOf, beginAudit, withAudit } from "./auditing.ts"
-import { Authentication, type Refusal } from "./authenticate.ts"
-import { errorResponse, isErrorStatus, responseOf, tooLarge, withErrorBody } from "./errorResponse.ts"
+import { beginAudit, CLIENT_CLOSED } from "./auditing.ts"
+import { type Admission, Authentication, type Caller, callerOf, callerOfRefusal } from "./authenticate.ts"
+import { errorResponse, responseOf, tooLarge, withErrorBody } from "./errorResponse.ts"
 import { recordRequest } from "./metrics.ts"
+import { makePreflight } from "./preflight.ts"
 import type { RouteMatch, RouteTable } from "./RouteTable.ts"
-import { isApi, requestPath, requestQuery } from "./requestPath.ts"
-import { requestIdOf, withStandardHeaders } from "./standardHeaders.ts"
+import { requestQuery } from "./requestPath.ts"
+import { requestIdOf, withFinalHeaders } from "./responseHeaders.ts"
 import { boundReading } from "./strangers.ts"
-import { strictBody, strictPath, strictQuery } from "./strictBody.ts"
+import { hasBody, strictBody, strictPath, strictQuery } from "./strictBody.ts"
 
 /** Settings of the pipeline. */
 export interface PipelineOptions {
@@ -49,52 +60,61 @@ export interface PipelineOptions {
 
 type App = Effect.Effect<HttpServerResponse.HttpServerResponse, unknown, HttpServerRequest.HttpServerRequest>
 
-/** Declares a body as JSON, regardless of its `Content-Type` (decisions, section 1, "Media types"). */
-const asJson = (request: HttpServerRequest.HttpServerRequest) =>
-  request.headers["content-type"] === "application/json"
-    ? request
-    : request.modify({ headers: Headers.set(request.headers, "content-type", "application/json") })
-
-/** Sets the reason phrase of the head to that of the error body. */
-const withReason = (response: HttpServerResponse.HttpServerResponse) =>
-  isErrorStatus(response.status)
-    ? HttpServerResponse.setStatus(response, response.status, reasonPhrases[response.status])
-    : response
-
-/** Keeps the responses to SLS's own clients apart in caches. */
-const varying = (response: HttpServerResponse.HttpServerResponse, url: string) => {
-  if (!isApi(requestPath(url))) return response
-  const { vary } = response.headers
-  return HttpServerResponse.setHeader(response, "vary", vary === undefined ? "Accept" : `${vary}, Accept`)
+/** A request while the pipeline processes it. */
+interface Exchange {
+  readonly fiber: Fiber.Fiber<unknown, unknown>
+  readonly request: HttpServerRequest.HttpServerRequest
+  readonly found: RouteMatch
+  readonly id: string
+  /** Time of {@link elapsedMillisOf}. */
+  readonly started: number
 }
 
-/** Asks the caller of an unavailable service to retry after a second. */
-const withRetryAfter = (response: HttpServerResponse.HttpServerResponse) =>
-  response.status === 503 && response.headers["retry-after"] === undefined
-    ? HttpServerResponse.setHeader(response, "retry-after", "1")
-    : response
-
-/**
- * Closes the connection after the response to an upgrade request, and to a request that timed out and may still be
- * arriving.
- */
-const ending =
-  (request: HttpServerRequest.HttpServerRequest) => (response: HttpServerResponse.HttpServerResponse) =>
-    request.headers.upgrade === undefined && response.status !== 504
-      ? response
-      : HttpServerResponse.setHeader(response, "connection", "close")
+/** Declares a body as JSON, regardless of its `Content-Type` (decisions, section 1, "Media types"). */
+const asJson = (request: HttpServerRequest.HttpServerRequest) => {
+  const type = request.headers["content-type"]
+  return type === undefined || type === "application/json"
+    ? request
+    : request.modify({ headers: Headers.set(request.headers, "content-type", "application/json") })
+}
 
 /** RFC 9112, section 3.2: HTTP/1.1 without `Host` is a bad request. */
 const lacksHost = (request: HttpServerRequest.HttpServerRequest) =>
   request.headers.host === undefined && NodeHttpServerRequest.toIncomingMessage(request).httpVersion === "1.1"
 
-const refused = Effect.fnUntraced(function* ({ error, headers }: Refusal) {
-  return HttpServerResponse.setHeaders(yield* HttpServerRespondable.toResponse(error), headers)
-})
+/** The peer has shown no key yet. */
+const stranger: Caller = { principal: undefined, headers: undefined, isStranger: true }
+/** The peer is a browser that asks for the permission of a page, or its key could not be checked. */
+const unknown: Caller = { ...stranger, isStranger: false }
+
+/**
+ * Runs a handler in a fiber of its own, which a closed connection does not interrupt. A handler that completes at once
+ * needs no timer.
+ *
+ * @param scope owns the fiber
+ */
+const timed = (app: App, timeout: Duration.Duration, scope: Scope.Scope): App =>
+  Effect.flatMap(
+    Effect.forkIn(app, scope, { startImmediately: true }),
+    (handler) =>
+      handler.pollUnsafe() ??
+      Effect.timeoutOrElse(Fiber.join(handler), {
+        duration: timeout,
+        orElse: () =>
+          Effect.andThen(
+            Fiber.interrupt(handler),
+            Effect.fail(new TimedOut({ detail: `no response within ${Duration.toSeconds(timeout)} s` }))
+          )
+      })
+  )
+
+/** Adds a service to the context of a request; the request restores the context of its fiber at its end. */
+const put = <I, S>({ fiber }: Pick<Exchange, "fiber">, key: Context.Key<I, S>, value: S): void =>
+  fiber.setContext(Context.add(fiber.context, key, value))
 
 /**
  * Processes every request of the service and of a daemon in this order: request id, CORS, authentication and scope,
- * route, limits of time and body, query. Then it adds the error body, the log line and the metrics.
+ * route, limits of time and body, query. Then it adds the error body, the headers, the log line and the metrics.
  */
 export const Pipeline = (options: PipelineOptions) =>
   HttpRouter.middleware(
@@ -105,161 +125,142 @@ export const Pipeline = (options: PipelineOptions) =>
       const nameOf = yield* ServerNameOf
       const { corsOrigins = [], onResponse = () => Effect.void, trustedProxies = [] } = options
       const { allowed, match } = options.routes
+      const preflight = makePreflight(corsOrigins)
+      const isVarying = options.slsClients === true
 
-      const withErrorBodies = (app: App): App =>
-        Effect.gen(function* () {
-          const request = yield* HttpServerRequest.HttpServerRequest
-          return yield* app.pipe(
-            Effect.catchCause((cause) => {
-              if (Cause.hasInterruptsOnly(cause)) return Effect.interrupt
-              return Effect.tap(responseOf(request, Cause.squash(cause), allowed), (response) =>
-                response.status === 500 ? Effect.logError("request failed", cause) : Effect.void
-              )
-            }),
-            Effect.flatMap(withErrorBody)
+      const begin = (fiber: Exchange["fiber"]): Exchange => {
+        const started = elapsedMillisOf(fiber.getRef(Clock.Clock))
+        const received = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+        const sls = isVarying && isSls(received.headers.accept) ? slsTarget(received.url) : undefined
+        const isRewritten = sls !== undefined && sls.url !== received.url
+        const request = isRewritten ? received.modify({ url: sls.url }) : received
+        const id = requestIdOf(request.headers["x-request-id"])
+        const exchange = { fiber, request, found: match(request.method, request.url), id, started }
+        if (isRewritten) put(exchange, HttpServerRequest.HttpServerRequest, request)
+        if (sls !== undefined) put(exchange, CurrentSlsRequest, sls.request)
+        put(exchange, RequestId, id)
+        const annotations = fiber.getRef(References.CurrentLogAnnotations)
+        put(exchange, References.CurrentLogAnnotations, { ...annotations, request_id: id })
+        return exchange
+      }
+
+      const failed = ({ request }: Exchange, cause: Cause.Cause<unknown>): App => {
+        if (Cause.hasInterruptsOnly(cause)) return Effect.interrupt
+        return Effect.tap(responseOf(request, Cause.squash(cause), allowed), (response) =>
+          response.status === 500 ? Effect.logError("request failed", cause) : Effect.void
+        )
+      }
+
+      /** Runs a handler and completes its response: error body, headers, audit entry, log line and metrics. */
+      const responded = (exchange: Exchange, caller: Caller, handler: App): App => {
+        const { fiber, found, id, request, started } = exchange
+        const { principal } = caller
+        const audited = record === undefined ? undefined : beginAudit(exchange, principal, nameOf)
+        if (principal !== undefined) put(exchange, CurrentPrincipal, principal)
+        if (audited !== undefined) {
+          put(exchange, CurrentAudit, audited)
+          put(exchange, AuditRecorder, record)
+        }
+        const recorded = (status: number) =>
+          audited === undefined || record === undefined ? Effect.void : record(audited, status)
+        const complete = (handled: HttpServerResponse.HttpServerResponse): App => {
+          if (caller.isStranger) boundReading(request, options.reading)
+          const response = withFinalHeaders(withErrorBody(handled, id), caller, { request, id, isVarying })
+          return Effect.flatMapEager(recorded(response.status), () =>
+            Effect.flatMapEager(
+              recordRequest(fiber, { request, response, found, key_id: principal?.key_id, started }),
+              () => Effect.flatMapEager(onResponse(found, response), () => Effect.succeed(response))
+            )
           )
+        }
+        const completed = Effect.matchCauseEffect(handler, {
+          onSuccess: complete,
+          onFailure: (cause) => Effect.flatMap(failed(exchange, cause), complete)
         })
+        return audited === undefined
+          ? completed
+          : Effect.onInterrupt(completed, () => recorded(CLIENT_CLOSED))
+      }
 
       /**
-       * Returns 413 before the body is decoded (decisions, section 1, "Order of checks"), also on a route without a
-       * body. A body of unannounced length is read for this check; the handler uses the bytes that were read.
+       * Checks the size of the body, the path and the query. 413 comes before the body is decoded (decisions, section 1,
+       * "Order of checks"), also on a route without a body. A body of unannounced length is read for this check; the
+       * handler uses the bytes that were read.
        */
-      const withinBodyLimit = (app: App, limit: number): App =>
-        Effect.gen(function* () {
-          const request = yield* HttpServerRequest.HttpServerRequest
-          const announced = Number(request.headers["content-length"] ?? 0)
-          const chunked = request.headers["transfer-encoding"] !== undefined
-          if (announced > limit && !chunked) return yield* tooLarge
-          if (chunked) yield* request.arrayBuffer
-          return yield* app
-        })
-
-      const authenticated = (
+      const checked = (
         app: App,
-        { isKnown, params, route }: RouteMatch,
-        onCaller: (principal: Principal | undefined) => void
-      ): App =>
-        Effect.gen(function* () {
-          const request = yield* HttpServerRequest.HttpServerRequest
-          if (lacksHost(request)) {
-            yield* boundReading(request, options.reading)
-            return yield* errorResponse(
-              400,
-              "the Host header is missing",
-              "Send a well-formed HTTP/1.1 request."
-            )
-          }
-          const admission = yield* Effect.result(authentication.admit(request, route))
-          onCaller(admission._tag === "Success" ? admission.success?.principal : admission.failure.principal)
-          if (admission._tag === "Failure") {
-            // A forbidden request has a valid key.
-            if (admission.failure.error._tag !== "Forbidden") yield* boundReading(request, options.reading)
-            return yield* refused(admission.failure)
-          }
-          const bodyLimit = Math.max(options.bodyLimit, route.largeBody)
-          const strict = Effect.andThen(strictPath(params), strictQuery(requestQuery(request.url), route))
-          const checked = isKnown ? withinBodyLimit(Effect.andThen(strict, app), bodyLimit) : app
-          const served = checked.pipe(
-            Effect.provideService(CurrentPrincipal, admission.success?.principal),
-            Effect.provideService(HttpServerRequest.HttpServerRequest, strictBody(asJson(request), scope)),
-            Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(bodyLimit))
-          )
-          const timeout = Duration.sum(options.timeout, Duration.seconds(route.longestWait))
-          // The handler of a WebSocket lasts as long as the connection.
-          const timed =
-            route.isStream && request.headers.upgrade !== undefined
-              ? served
-              : Effect.timeoutOrElse(served, {
-                  duration: timeout,
-                  orElse: () =>
-                    Effect.fail(
-                      new TimedOut({ detail: `no response within ${Duration.toSeconds(timeout)} s` })
-                    )
-                })
-          const response = yield* withErrorBodies(timed)
-          if (admission.success !== undefined) {
-            const { headers } = admission.success
-            // The handler of a stream refuses a ticket of another stream.
-            const challenge = response.status === 401 ? { "www-authenticate": "Bearer" } : {}
-            return HttpServerResponse.setHeaders(response, { ...headers, ...challenge })
-          }
-          yield* boundReading(request, options.reading)
-          return response
-        })
+        request: Exchange["request"],
+        { params, route }: RouteMatch,
+        limit: number
+      ) => {
+        const chunked = request.headers["transfer-encoding"] !== undefined
+        if (!chunked && Number(request.headers["content-length"] ?? 0) > limit) return tooLarge
+        const strict = Effect.flatMapEager(strictPath(params), () =>
+          strictQuery(requestQuery(request.url), route)
+        )
+        const handled = Effect.flatMapEager(strict, () => app)
+        return chunked ? Effect.andThen(request.arrayBuffer, handled) : handled
+      }
 
-      const cors =
-        corsOrigins.length === 0
-          ? (app: App): App => app
-          : HttpMiddleware.cors({
-              allowedOrigins: (origin) => corsOrigins.includes("*") || corsOrigins.includes(origin),
-              allowedHeaders: [
-                "authorization",
-                "content-type",
-                "idempotency-key",
-                "if-none-match",
-                "last-event-id",
-                "prefer",
-                "x-request-id"
-              ],
-              exposedHeaders: [
-                "x-request-id",
-                "etag",
-                "link",
-                "location",
-                "preference-applied",
-                "retry-after",
-                "x-muster-cursor",
-                "x-muster-timed-out",
-                "x-ratelimit-limit",
-                "x-ratelimit-remaining",
-                "x-ratelimit-reset"
-              ],
-              maxAge: 600
+      const admitted = (app: App, exchange: Exchange, admission: Admission | undefined): App => {
+        const { found } = exchange
+        const { isKnown, route } = found
+        const request = strictBody(asJson(exchange.request), scope)
+        const limit = Math.max(options.bodyLimit, route.largeBody)
+        // A context with more than eight own services is copied as a whole.
+        if (request !== exchange.request) put(exchange, HttpServerRequest.HttpServerRequest, request)
+        if (hasBody(request)) put(exchange, HttpIncomingMessage.MaxBodySize, ByteSize.bytes(limit))
+        const handler = isKnown ? checked(app, request, found, limit) : app
+        // The handler of a WebSocket lasts as long as the connection.
+        const lasts = route.isStream && request.headers.upgrade !== undefined
+        const timeout = Duration.sum(options.timeout, Duration.seconds(route.longestWait))
+        return responded(exchange, callerOf(admission), lasts ? handler : timed(handler, timeout, scope))
+      }
+
+      const authenticated = (app: App, exchange: Exchange): App =>
+        lacksHost(exchange.request)
+          ? responded(
+              exchange,
+              stranger,
+              Effect.succeed(
+                errorResponse(
+                  exchange.id,
+                  400,
+                  "the Host header is missing",
+                  "Send a well-formed HTTP/1.1 request."
+                )
+              )
+            )
+          : Effect.matchCauseEffectEager(authentication.admit(exchange.request, exchange.found.route), {
+              onSuccess: (admission) => admitted(app, exchange, admission),
+              onFailure: (cause) => {
+                const refusal = Option.getOrUndefined(Cause.findErrorOption(cause))
+                return refusal === undefined
+                  ? responded(exchange, unknown, Effect.failCause(cause))
+                  : responded(
+                      exchange,
+                      callerOfRefusal(refusal),
+                      HttpServerRespondable.toResponse(refusal.error)
+                    )
+              }
             })
+
       const forwarded =
         trustedProxies.length === 0
           ? (app: App): App => app
           : HttpMiddleware.xForwardedHeaders({ trustedProxies })
 
       return (app) =>
-        Effect.gen(function* () {
-          const started = yield* elapsedMillis
-          const received = yield* HttpServerRequest.HttpServerRequest
-          const sls =
-            options.slsClients === true && isSls(received.headers.accept)
-              ? slsTarget(received.url)
-              : undefined
-          const target =
-            sls === undefined || sls.url === received.url ? received : received.modify({ url: sls.url })
-          const id = requestIdOf(target.headers["x-request-id"])
-          const found = match(target.method, target.url)
-          const served = Effect.gen(function* () {
-            const request = yield* HttpServerRequest.HttpServerRequest
-            let key_id: string | undefined
-            const audited = record === undefined ? undefined : yield* beginAudit(found, request, id, nameOf)
-            const handled = authenticated(app, found, (principal) => {
-              if (principal === undefined) return
-              key_id = principal.key_id
-              if (audited !== undefined) audited.actor = actorOf(principal)
-            })
-            return yield* withAudit(cors(withErrorBodies(handled)), audited, record).pipe(
-              Effect.map((response) => withStandardHeaders(withReason(response), id, request.url)),
-              Effect.map((response) =>
-                options.slsClients === true ? varying(response, request.url) : response
-              ),
-              Effect.map(withRetryAfter),
-              Effect.map(ending(request)),
-              Effect.tap((response) => recordRequest(request, response, found, { key_id, started })),
-              Effect.tap((response) => onResponse(found, response))
+        forwarded(
+          Effect.withFiber((fiber): App => {
+            const exchange = begin(fiber)
+            return Effect.flatMapEager(preflight, (permission) =>
+              permission === undefined
+                ? authenticated(app, exchange)
+                : responded(exchange, unknown, Effect.succeed(permission))
             )
           })
-          return yield* forwarded(served).pipe(
-            Effect.provideService(HttpServerRequest.HttpServerRequest, target),
-            Effect.provideService(CurrentSlsRequest, sls?.request),
-            Effect.provideService(RequestId, id),
-            Effect.annotateLogs({ request_id: id })
-          )
-        })
+        )
     }),
     { global: true }
   )

@@ -24,6 +24,31 @@ export interface Admission {
   readonly headers: Record<string, string>
 }
 
+/** The outcome of the authentication: the audit entry, the headers and the log line of a request depend on it. */
+export interface Caller {
+  readonly principal: Principal | undefined
+  /** Headers of the response. */
+  readonly headers: Readonly<Record<string, string>> | undefined
+  /** Whether the peer has shown no valid key: the time in which it reads the response is bounded. */
+  readonly isStranger: boolean
+}
+
+/** @param admission undefined: the route needs no key */
+export const callerOf = (admission: Admission | undefined): Caller => ({
+  principal: admission?.principal,
+  headers: admission?.headers,
+  isStranger: admission === undefined
+})
+
+/** A forbidden request has a valid key. */
+export const callerOfRefusal = ({ error, headers, principal }: Refusal): Caller => ({
+  principal,
+  headers,
+  isStranger: error._tag !== "Forbidden"
+})
+
+const noKey = Effect.succeed(undefined)
+
 /** Whether a browser asks for the permission of a page. It sends no key, so that this is no failed authentication. */
 const isPreflight = ({ headers, method }: HttpServerRequest.HttpServerRequest) =>
   method === "OPTIONS" &&
@@ -95,26 +120,22 @@ export class Authentication extends Context.Service<
           })
         })
 
-        const authenticate = Effect.fnUntraced(function* (
-          request: HttpServerRequest.HttpServerRequest,
-          route: Route
-        ) {
-          if (isPreflight(request)) return yield* Effect.fail<Refusal>(preflightRefusal)
-          return yield* credentials
-            .verify({
-              authorization: request.headers.authorization,
-              ticket: route.isStream
-                ? (new URLSearchParams(requestQuery(request.url)).get("ticket") ?? undefined)
-                : undefined,
-              limited: failedLogins.isOver(request)
-            })
-            .pipe(
-              Effect.catchTags({
-                Unauthorized: (error) => refuse(request, error),
-                Unavailable: (error) => Effect.fail<Refusal>({ error, headers: {} })
-              })
-            )
-        })
+        const authenticate = (request: HttpServerRequest.HttpServerRequest, route: Route) =>
+          isPreflight(request)
+            ? Effect.fail<Refusal>(preflightRefusal)
+            : Effect.catchEager(
+                credentials.verify({
+                  authorization: request.headers.authorization,
+                  ticket: route.isStream
+                    ? (new URLSearchParams(requestQuery(request.url)).get("ticket") ?? undefined)
+                    : undefined,
+                  limited: failedLogins.isOver(request)
+                }),
+                (error) =>
+                  error._tag === "Unauthorized"
+                    ? refuse(request, error)
+                    : Effect.fail<Refusal>({ error, headers: {} })
+              )
 
         const general: KeyRateLimit | undefined =
           options.rateLimit === 0
@@ -129,10 +150,11 @@ export class Authentication extends Context.Service<
         const limitOf = ({ scope }: Principal, { rateLimit }: Route) =>
           rateLimit ?? (scope === "Node" ? undefined : general)
 
-        const limited = Effect.fnUntraced(function* (principal: Principal, route: Route) {
-          const bound = limitOf(principal, route)
-          if (bound === undefined) return {}
-          const { detail, limit, window } = bound
+        const limited = Effect.fnUntraced(function* (
+          principal: Principal,
+          route: Route,
+          { detail, limit, window }: KeyRateLimit
+        ) {
           const key = `${route.rateLimit === undefined ? "key" : route.name}:${principal.key_id}`
           const result = yield* limiter.consume({ key, limit, window, onExceeded: "fail" }).pipe(
             Effect.map((consumed) => ({
@@ -156,20 +178,24 @@ export class Authentication extends Context.Service<
         })
 
         return Authentication.of({
-          admit: Effect.fnUntraced(function* (request, route) {
+          admit: (request, route) => {
             const { scopes } = route
-            if (scopes === undefined) return undefined
-            const principal = yield* authenticate(request, route)
-            const lacking = lackingOf(principal, route.right, scopes)
-            if (lacking !== undefined) {
-              return yield* Effect.fail<Refusal>({
-                error: new Forbidden({ detail: `the API key lacks${lacking}` }),
-                headers: {},
-                principal
-              })
-            }
-            return { principal, headers: yield* limited(principal, route) }
-          })
+            if (scopes === undefined) return noKey
+            return Effect.flatMapEager(
+              authenticate(request, route),
+              (principal): Effect.Effect<Admission, Refusal> => {
+                const lacking = lackingOf(principal, route.right, scopes)
+                if (lacking !== undefined) {
+                  const error = new Forbidden({ detail: `the API key lacks${lacking}` })
+                  return Effect.fail({ error, headers: {}, principal })
+                }
+                const bound = limitOf(principal, route)
+                return bound === undefined
+                  ? Effect.succeed({ principal, headers: {} })
+                  : Effect.map(limited(principal, route, bound), (headers) => ({ principal, headers }))
+              }
+            )
+          }
         })
       })
     )

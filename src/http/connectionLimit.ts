@@ -204,7 +204,7 @@ const limitConnections = (
         connection.requests -= 1
         if (connection.requests === 0 && all.has(connection.socket)) idle.add(connection)
       }
-      response.once("close", end).once(ONLY_READ, end)
+      response.on("close", end).on(ONLY_READ, end)
     })
   }
   for (const event of ["upgrade", "connect"] as const) server.prependListener(event, begin)

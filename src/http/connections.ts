@@ -45,7 +45,7 @@ export const connectionsOf = (server: Server): Connections => {
       used.add(request.socket)
       if (lettingGo) response.shouldKeepAlive = false
       responses.add(response)
-      response.once("close", () => responses.delete(response))
+      response.on("close", () => responses.delete(response))
     })
   }
 

@@ -16,18 +16,17 @@ export const isErrorStatus = (status: number): status is ErrorStatus => status i
 export const tooLarge = Effect.fail(new BodyTooLarge({ detail: "the request body is too large" }))
 
 /** Returns the error body of section 7 of the contract, for failures without an error class. */
-export const errorResponse = Effect.fnUntraced(function* (
+export const errorResponse = (
+  request_id: string | undefined,
   status: ErrorStatus,
   detail: string,
   hint: string,
   headers: Record<string, string> = {}
-) {
-  const request_id = yield* RequestId
-  return HttpServerResponse.jsonUnsafe(
+): HttpServerResponse.HttpServerResponse =>
+  HttpServerResponse.jsonUnsafe(
     { code: String(status), status: reasonPhrases[status], detail, hint, request_id },
     { status, headers }
   )
-})
 
 const seeDocs = "Check the path against /docs."
 
@@ -47,17 +46,18 @@ export const responseOf = Effect.fnUntraced(function* (
   allowed: (url: string) => ReadonlyArray<string>
 ) {
   if (HttpServerResponse.isHttpServerResponse(failure)) return failure
+  const id = yield* RequestId
   if (HttpServerError.isHttpServerError(failure)) {
     const reason = failure.reason
     if (reason._tag === "RouteNotFound") {
       const methods = allowed(request.url)
       const path = pathOf(request.url)
       if (methods.length === 0)
-        return yield* errorResponse(404, `no route for ${request.method} ${path}`, seeDocs)
+        return errorResponse(id, 404, `no route for ${request.method} ${path}`, seeDocs)
       const allow = methods.join(", ")
       return request.method === "OPTIONS"
         ? HttpServerResponse.empty({ status: 204, headers: { allow } })
-        : yield* errorResponse(405, `${request.method} is not allowed on ${path}`, `Use ${allow}.`, { allow })
+        : errorResponse(id, 405, `${request.method} is not allowed on ${path}`, `Use ${allow}.`, { allow })
     }
     if (reason._tag === "RequestParseError") {
       return yield* HttpServerRespondable.toResponse(
@@ -68,15 +68,19 @@ export const responseOf = Effect.fnUntraced(function* (
     }
   }
   if (HttpServerRespondable.isRespondable(failure)) return yield* HttpServerRespondable.toResponse(failure)
-  return yield* errorResponse(500, "internal server error", "Quote request_id when you report this.")
+  return errorResponse(id, 500, "internal server error", "Quote request_id when you report this.")
 })
 
 /** Adds the JSON body to an error response without one; other headers stay. */
-export const withErrorBody = Effect.fnUntraced(function* (response: HttpServerResponse.HttpServerResponse) {
+export const withErrorBody = (
+  response: HttpServerResponse.HttpServerResponse,
+  request_id: string
+): HttpServerResponse.HttpServerResponse => {
   if (response.status < 400 || response.headers["content-type"]?.startsWith("application/json"))
     return response
   const status = isErrorStatus(response.status) ? response.status : response.status < 500 ? 422 : 500
-  const body = yield* errorResponse(
+  const body = errorResponse(
+    request_id,
     status,
     reasonPhrases[status].toLowerCase(),
     status >= 500 ? "Quote request_id when you report this." : seeDocs
@@ -85,4 +89,4 @@ export const withErrorBody = Effect.fnUntraced(function* (response: HttpServerRe
     body,
     Object.fromEntries(Object.entries(response.headers).filter(([name]) => !name.startsWith("content-")))
   )
-})
+}

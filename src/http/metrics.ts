@@ -1,28 +1,28 @@
-import { Effect, Metric } from "effect"
+import { Clock, Effect, type Fiber, LogLevel, Metric, References } from "effect"
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { PrometheusMetrics } from "effect/observability"
-import { elapsedMillis } from "../domain/elapsed.ts"
+import { elapsedMillisOf } from "../domain/elapsed.ts"
 import { httpDuration, httpRequests } from "../domain/metrics.ts"
 import { clientOf } from "./clientAddress.ts"
 import { pathOf } from "./errorResponse.ts"
 import type { Route, RouteMatch } from "./RouteTable.ts"
 import { isOfStranger } from "./strangers.ts"
 
-const known = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+const methods = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
 
 /** Returns the metric with labels, made once. Unknown methods share one, so that the labels are bounded. */
 const cached = <Input, State>(metric: Metric.Metric<Input, State>) => {
   const made = new Map<string, Metric.Metric<Input, State>>()
   return (method: string, { path }: Route, status?: number) => {
-    const labels = {
-      method: known.has(method) ? method : "other",
-      route: path === "" ? "other" : path,
-      ...(status === undefined ? {} : { status: String(status) })
-    }
-    const key = `${labels.method} ${labels.route} ${status ?? ""}`
+    const known = methods.has(method) ? method : "other"
+    const key = `${known} ${path} ${status ?? ""}`
     const existing = made.get(key)
     if (existing !== undefined) return existing
-    const one = Metric.withAttributes(metric, labels)
+    const one = Metric.withAttributes(metric, {
+      method: known,
+      route: path === "" ? "other" : path,
+      ...(status === undefined ? {} : { status: String(status) })
+    })
     made.set(key, one)
     return one
   }
@@ -50,45 +50,53 @@ const objectsOf = ({ params: { node, server } }: RouteMatch) => ({
 })
 
 /**
- * Counts and logs a request: changes at info level; reads, calls of daemons and public responses at debug level.
+ * Counts and logs a request: changes at info level; reads, calls of daemons and public responses at debug level. The
+ * fields of a level that is off are not made.
  *
+ * @param fiber            of the request
  * @param exchange.key_id  of the caller
- * @param exchange.started time of {@link elapsedMillis}
+ * @param exchange.started time of {@link elapsedMillisOf}
  */
-export const recordRequest = Effect.fnUntraced(function* (
-  request: HttpServerRequest.HttpServerRequest,
-  response: HttpServerResponse.HttpServerResponse,
-  found: RouteMatch,
-  exchange: { readonly key_id: string | undefined; readonly started: number }
-) {
-  const { route } = found
-  const took = (yield* elapsedMillis) - exchange.started
-  const status = statusOf(request, response)
-  yield* Metric.update(requests(request.method, route, status), 1)
-  yield* Metric.update(duration(request.method, route), took / 1000)
+export const recordRequest = (
+  fiber: Fiber.Fiber<unknown, unknown>,
+  exchange: {
+    readonly request: HttpServerRequest.HttpServerRequest
+    readonly response: HttpServerResponse.HttpServerResponse
+    readonly found: RouteMatch
+    readonly key_id: string | undefined
+    readonly started: number
+  }
+): Effect.Effect<void> => {
+  const { found, key_id, request, response, started } = exchange
   const { method } = request
-  const path = pathOf(request.url)
+  const { route } = found
+  const took = elapsedMillisOf(fiber.getRef(Clock.Clock)) - started
+  const status = statusOf(request, response)
+  requests(method, route, status).updateUnsafe(1, fiber.context)
+  duration(method, route).updateUnsafe(took / 1000, fiber.context)
   // The store counts refused writes of a full disk and logs them once per second.
   const quiet =
-    request.method === "GET" ||
-    request.method === "HEAD" ||
+    method === "GET" ||
+    method === "HEAD" ||
     status === 507 ||
     route.isRoutine ||
     isPublic(route, status) ||
     // 503 while the database is unavailable: no key can be verified.
     isOfStranger(request)
-  yield* (quiet ? Effect.logDebug("request") : Effect.logInfo("request")).pipe(
+  const level = quiet ? "Debug" : "Info"
+  if (LogLevel.isGreaterThan(fiber.getRef(References.MinimumLogLevel), level)) return Effect.void
+  return Effect.logWithLevel(level)("request").pipe(
     Effect.annotateLogs({
       method,
-      path,
+      path: pathOf(request.url),
       status,
       duration_ms: took,
       client: clientOf(request),
-      ...(exchange.key_id === undefined ? {} : { key_id: exchange.key_id }),
+      ...(key_id === undefined ? {} : { key_id }),
       ...objectsOf(found)
     })
   )
-})
+}
 
 /** The page of `/metrics` in the text format of Prometheus. */
 export const metricsPage = Effect.map(PrometheusMetrics.format(), (text) =>

@@ -129,7 +129,7 @@ export const makeNodeServer = (tls?: Reloadable<TlsOptions>): Server => {
   const track = (request: IncomingMessage, response: ServerResponse) => {
     current.set(request.socket, response)
     // A connection that was busy when the server stopped listening would stay open and delay the stop.
-    response.once("finish", () => {
+    response.on("finish", () => {
       if (!server.listening) request.socket.end()
     })
   }

@@ -160,7 +160,7 @@ const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
       // Node.js itself only announces the end, and responds to later requests without a body.
       if (requests >= mostRequests) response.shouldKeepAlive = false
       unanswered.add(response)
-      response.once("close", () => {
+      response.on("close", () => {
         unanswered.delete(response)
         wake()
       })

@@ -1,5 +1,5 @@
 import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
-import { Duration, Effect } from "effect"
+import { Duration } from "effect"
 import type { HttpServerRequest } from "effect/http"
 
 /** Time in which a peer reads a response that needs no key. */
@@ -18,14 +18,13 @@ export const isOfStranger = (request: HttpServerRequest.HttpServerRequest): bool
  * Marks a request without a principal and bounds the time in which its peer reads the response: a peer that reads a few
  * bytes a minute would hold the connection for hours. Call this when the response is known: an upgrade has none before.
  */
-export const boundReading = (request: HttpServerRequest.HttpServerRequest, reading = READING) =>
-  Effect.sync(() => {
-    const incoming = NodeHttpServerRequest.toIncomingMessage(request)
-    const response = NodeHttpServerRequest.toServerResponse(request)
-    strangers.add(incoming)
-    response.once("prefinish", () => {
-      response.emit(ONLY_READ)
-      const timer = setTimeout(() => incoming.socket.destroy(), Duration.toMillis(reading))
-      response.once("close", () => clearTimeout(timer))
-    })
+export const boundReading = (request: HttpServerRequest.HttpServerRequest, reading = READING): void => {
+  const incoming = NodeHttpServerRequest.toIncomingMessage(request)
+  const response = NodeHttpServerRequest.toServerResponse(request)
+  strangers.add(incoming)
+  response.once("prefinish", () => {
+    response.emit(ONLY_READ)
+    const timer = setTimeout(() => incoming.socket.destroy(), Duration.toMillis(reading))
+    response.once("close", () => clearTimeout(timer))
   })
+}

@@ -10,6 +10,10 @@ const decoder = new TextDecoder("utf-8", { fatal: true })
 const notUtf8 = (place: "body" | "query") =>
   new InvalidRequest({ detail: `${place}: not valid UTF-8`, hint: `Encode the ${place} as UTF-8.` })
 
+/** Whether a request announces a body. */
+export const hasBody = ({ headers }: HttpServerRequest.HttpServerRequest): boolean =>
+  headers["content-length"] !== undefined || headers["transfer-encoding"] !== undefined
+
 /**
  * Makes the body of a request strict and interruptible. A body that is read as text and is not UTF-8 is 422; otherwise
  * bytes would be replaced silently. An interrupted read does not end the connection, on which the response follows; the
@@ -18,8 +22,7 @@ const notUtf8 = (place: "body" | "query") =>
  * @param scope owns interrupted reads
  */
 export const strictBody = (request: HttpServerRequest.HttpServerRequest, scope: Scope.Scope) => {
-  const { headers } = request
-  if (headers["content-length"] === undefined && headers["transfer-encoding"] === undefined) return request
+  if (!hasBody(request)) return request
   const arrayBuffer = request.arrayBuffer.pipe(Effect.forkIn(scope), Effect.flatMap(Fiber.join))
   const text = Effect.flatMap(arrayBuffer, (bytes) =>
     Effect.orDie(Effect.try({ try: () => decoder.decode(bytes), catch: () => notUtf8("body") }))

@@ -30,13 +30,13 @@ export class ApiKeys extends Context.Service<
      * Returns the holder of `key`. Unknown, revoked and expired keys look the same to the caller; the log distinguishes
      * them.
      *
-     * @param options.limited the caller has failed too often: `key` is not compared with an outside key shorter than
+     * @param limited whether the caller has failed too often: `key` is then not compared with an outside key shorter than
      * {@link SHORTEST_SAFE_KEY}
      * @error Unavailable the database cannot be reached and nothing is cached
      */
     verify(
       key: string,
-      options?: { readonly limited: boolean }
+      limited?: Effect.Effect<boolean>
     ): Effect.Effect<Principal, Unauthorized | Unavailable>
     /** Makes a key; only the result contains it, the store has its hash. */
     create(
@@ -67,12 +67,12 @@ export class ApiKeys extends Context.Service<
         const refuse = makeRefuse()
         const canBeGuessed = adminText.length < SHORTEST_SAFE_KEY
 
-        const verify = Effect.fnUntraced(function* (
+        const verifyKey = Effect.fnUntraced(function* (
           key: string,
-          { limited } = { limited: false }
+          limited: Effect.Effect<boolean>
         ): Effect.fn.Return<Principal, Unauthorized | Unavailable> {
           const hash = hashKey(key)
-          const compared = adminHash !== undefined && !(limited && canBeGuessed)
+          const compared = adminHash !== undefined && !(canBeGuessed && (yield* limited))
           if (compared && equalHashes(hash, adminHash)) return adminPrincipal
           if (!isWellFormed(key))
             return yield* refuse(compared || adminHash === undefined ? "malformed" : "limited")
@@ -81,8 +81,16 @@ export class ApiKeys extends Context.Service<
           const { id, revoked_at } = known.record
           if (revoked_at !== null) return yield* refuse("revoked", id)
           if (known.expiresAt <= (yield* clock.millis)) return yield* refuse("expired", id)
-          return principalOf(known.record)
+          const principal = principalOf(known.record)
+          if (known.expiresAt === Number.POSITIVE_INFINITY) {
+            const fresh = cache.fresh()
+            if (fresh?.byHash.get(hash) === known) fresh.verified.set(key, Effect.succeed(principal))
+          }
+          return principal
         })
+
+        const verify = (key: string, limited: Effect.Effect<boolean> = Effect.succeed(false)) =>
+          cache.fresh()?.verified.get(key) ?? verifyKey(key, limited)
 
         const create = Effect.fn("ApiKeys.create")(function* (settings: Parameters<typeof makeRecord>[1]) {
           const key = yield* generateKey

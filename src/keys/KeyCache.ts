@@ -1,4 +1,5 @@
 import { Context, DateTime, Effect, Layer, Option, Semaphore } from "effect"
+import type { Principal } from "../api/Principal.ts"
 import type { Unavailable } from "../domain/errors.ts"
 import type { NodeId } from "../domain/Id.ts"
 import { Freshness } from "../store/journal/Freshness.ts"
@@ -21,6 +22,8 @@ export interface Keys {
   readonly nodes: ReadonlyMap<string, NodeId>
   /** Keys of each node, with revoked and expired ones. */
   readonly byNode: ReadonlyMap<NodeId, ReadonlyArray<NodeBinding>>
+  /** Holders of keys that these records admit at any time, by the text of the key; a new read of the records empties it. */
+  readonly verified: Map<string, Effect.Effect<Principal>>
 }
 
 interface Snapshot extends Keys {
@@ -30,7 +33,13 @@ interface Snapshot extends Keys {
   readonly stamp: number | undefined
 }
 
-const nothing: Keys = { byHash: new Map(), byId: new Map(), nodes: new Map(), byNode: new Map() }
+const nothing: Keys = {
+  byHash: new Map(),
+  byId: new Map(),
+  nodes: new Map(),
+  byNode: new Map(),
+  verified: new Map()
+}
 
 /**
  * The records of all keys, in memory. The journal announces changes, and `Freshness` the moments in which it may lag;
@@ -42,6 +51,8 @@ export class KeyCache extends Context.Service<
   {
     /** @error Unavailable the database cannot be reached */
     readonly current: Effect.Effect<Keys, Unavailable>
+    /** The records in memory, if they are up to date; else undefined. */
+    readonly fresh: () => Keys | undefined
     /**
      * Returns the result of `pick`. While the database is unavailable, the last read records apply.
      *
@@ -78,7 +89,8 @@ export class KeyCache extends Context.Service<
           byHash: new Map(records.map((record) => [record.hash, toCached(record)])),
           byId: new Map(records.map((record) => [record.id, record])),
           nodes: new Map(bindings.map(({ key_id, node_id }) => [key_id, node_id])),
-          byNode: Map.groupBy(bindings, ({ node_id }) => node_id)
+          byNode: Map.groupBy(bindings, ({ node_id }) => node_id),
+          verified: new Map()
         } satisfies Keys
       })
 
@@ -100,6 +112,7 @@ export class KeyCache extends Context.Service<
 
       return KeyCache.of({
         current,
+        fresh: () => (isFresh() ? snapshot : undefined),
         find: (pick) =>
           Effect.matchEffect(current, {
             onSuccess: (keys) => Effect.succeed(pick(keys)),

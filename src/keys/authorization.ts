@@ -1,7 +1,7 @@
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerRespondable } from "effect/http"
 import { Authorization, MetricsAuthorization } from "../api/Authorization.ts"
-import { CurrentPrincipal } from "../api/Principal.ts"
+import { CurrentPrincipal, type Principal } from "../api/Principal.ts"
 import { findsServer, lackingOf, neededRights } from "../api/rights.ts"
 import type { Scopes } from "../api/routePolicy.ts"
 import { ServerAccess } from "../api/ServerAccess.ts"
@@ -13,15 +13,14 @@ import type { Right } from "../domain/KeyScope.ts"
  * Fails unless the request was authenticated with a key of one of these scopes, and the key has the right. The middleware
  * of every protected route checks this, so that a route that the route table missed refuses the request.
  */
-export const requireScope = Effect.fnUntraced(function* (scopes: Scopes, right?: Right) {
-  const principal = yield* CurrentPrincipal
-  if (principal === undefined) {
-    return yield* new Unauthorized({ detail: "no API key was given" })
-  }
-  const lacking = lackingOf(principal, right, scopes)
-  if (lacking !== undefined) return yield* new Forbidden({ detail: `the API key lacks${lacking}` })
-  return principal
-})
+export const requireScope = (scopes: Scopes, right?: Right) =>
+  Effect.flatMap(CurrentPrincipal, (principal): Effect.Effect<Principal, Unauthorized | Forbidden> => {
+    if (principal === undefined) return new Unauthorized({ detail: "no API key was given" })
+    const lacking = lackingOf(principal, right, scopes)
+    return lacking === undefined
+      ? Effect.succeed(principal)
+      : new Forbidden({ detail: `the API key lacks${lacking}` })
+  })
 
 /** 404: the caller may not read the server of the path, or there is none. */
 const refuseUnreadable = Effect.fnUntraced(function* (access: ServerAccess["Service"]) {
@@ -37,13 +36,16 @@ export const AuthorizationLayer = Layer.mergeAll(
     Authorization,
     Effect.map(ServerAccess, (access) =>
       Authorization.of({
-        bearer: Effect.fnUntraced(function* (handler, { endpoint, group }) {
+        bearer: (handler, { endpoint, group }) => {
           const name = `${group.identifier}.${endpoint.identifier}`
-          const { restriction } = yield* requireScope(Authorization.scopes, neededRights[name])
-          const refusal =
-            restriction === undefined || findsServer.has(name) ? undefined : yield* refuseUnreadable(access)
-          return refusal ?? (yield* handler)
-        })
+          return Effect.flatMap(requireScope(Authorization.scopes, neededRights[name]), ({ restriction }) =>
+            restriction === undefined || findsServer.has(name)
+              ? handler
+              : Effect.flatMap(refuseUnreadable(access), (refusal) =>
+                  refusal === undefined ? handler : Effect.succeed(refusal)
+                )
+          )
+        }
       })
     )
   ),

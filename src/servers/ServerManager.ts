@@ -207,7 +207,8 @@ export class ServerManager extends Context.Service<
         waitFor,
         counts: index.counts,
         statsOf,
-        get: Effect.fn("ServerManager.get")(function* (id, include) {
+        // Without a span: memory is read.
+        get: Effect.fnUntraced(function* (id, include) {
           if (!(yield* isReadable(id))) return yield* NotFound.server(id)
           const summary = Option.getOrUndefined(yield* index.summary(id, include))
           if (summary === undefined) return yield* NotFound.server(id)

@@ -271,10 +271,10 @@ export class ServerIndex extends Context.Service<
           }),
         ids: Effect.sync(() => table.ids),
         withPrefix: (prefix, limit, within) => Effect.sync(() => table.withPrefix(prefix, limit, within)),
-        summary: (id, include) =>
-          Effect.map(compare(plain), () =>
-            Option.map(Option.fromUndefinedOr(table.summary(id, include)), readOf)
-          ),
+        summary: (id, include) => {
+          const read = () => Option.map(Option.fromUndefinedOr(table.summary(id, include)), readOf)
+          return showsDefinition(include) ? Effect.map(compare(plain), read) : Effect.sync(read)
+        },
         latest: (id) => table.latest(id),
         factsOf: (id) => table.factsOf(id),
         nameOf: (id) => table.get(id)?.name ?? undefined,
@@ -295,12 +295,13 @@ export class ServerIndex extends Context.Service<
               })
           ),
         find,
-        lookUp: Effect.fnUntraced(function* (id, node_id) {
-          const record = table.get(id)
-          const isBehind = record === undefined || (node_id !== undefined && record.node_id !== node_id)
-          if (isBehind) yield* journal.catchUp
-          return yield* find(id)
-        }),
+        lookUp: (id, node_id) =>
+          Effect.suspend(() => {
+            const record = table.get(id)
+            return record === undefined || (node_id !== undefined && record.node_id !== node_id)
+              ? Effect.andThen(journal.catchUp, find(id))
+              : Effect.succeed(Option.some(record))
+          }),
         lookUpWithin: Effect.fnUntraced(function* (id, restriction) {
           const record = table.get(id)
           if (record === undefined || !admits(restriction, record)) yield* journal.catchUp

@@ -1,0 +1,51 @@
+import { randomUUID } from "node:crypto"
+import { Headers, type HttpServerRequest, type HttpServerResponse } from "effect/http"
+import { reasonPhrases } from "../domain/ApiError.ts"
+import type { Caller } from "./authenticate.ts"
+import { isErrorStatus } from "./errorResponse.ts"
+import { isApi, requestPath } from "./requestPath.ts"
+
+const acceptable = /^[A-Za-z0-9._-]{1,128}$/
+
+/** Returns the inbound `X-Request-Id` if it is acceptable, else a new one (decisions, section 1). */
+export const requestIdOf = (inbound: string | undefined): string =>
+  inbound !== undefined && acceptable.test(inbound) ? inbound : randomUUID()
+
+/**
+ * Returns a response with the headers of every response, and the reason phrase of its error body:
+ * - the request id, restrictions for browsers, and the headers of the caller, such as `X-RateLimit-*`
+ * - under `/api`: `Cache-Control: no-store` unless the route permits storing, and `Vary`, which keeps the responses to
+ *   SLS's own clients apart in caches
+ * - `Retry-After` at 503, a challenge at 401: the handler of a stream refuses a ticket of another stream
+ * - `Connection: close` after an upgrade request, and after a request that timed out and may still be arriving
+ */
+export const withFinalHeaders = (
+  response: HttpServerResponse.HttpServerResponse,
+  { headers: ofCaller, isStranger }: Caller,
+  given: {
+    readonly request: HttpServerRequest.HttpServerRequest
+    readonly id: string
+    readonly isVarying: boolean
+  }
+): HttpServerResponse.HttpServerResponse => {
+  const { request, id, isVarying } = given
+  const { status } = response
+  const headers: Record<string, string> = {
+    ...response.headers,
+    ...ofCaller,
+    "x-request-id": id,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer"
+  }
+  if (isApi(requestPath(request.url))) {
+    headers["cache-control"] ??= "no-store"
+    if (isVarying) headers.vary = headers.vary === undefined ? "Accept" : `${headers.vary}, Accept`
+  }
+  if (status === 401 && !isStranger) headers["www-authenticate"] = "Bearer"
+  if (status === 503) headers["retry-after"] ??= "1"
+  if (status === 504 || request.headers.upgrade !== undefined) headers.connection = "close"
+  return Object.assign(Object.create(Object.getPrototypeOf(response)), response, {
+    statusText: isErrorStatus(status) ? reasonPhrases[status] : response.statusText,
+    headers: Headers.fromRecordUnsafe(headers)
+  })
+}
