@@ -35,7 +35,7 @@ class Built extends Context.Service<Built, { readonly folder: string; readonly m
       const checkout = yield* temporaryFolder
       const { files } = decodePackage(readFileSync(join(root, "package.json"), "utf8"))
       const others = ["package.json", "tsconfig.json", "rolldown.config.ts", "src", "README.md", "LICENSE"]
-      for (const name of [...files.filter((name) => name !== "dist"), ...others]) {
+      for (const name of [...files.filter((name) => !name.endsWith("dist")), ...others]) {
         cpSync(join(root, name), join(checkout, name), { recursive: true })
       }
       symlinkSync(modules, join(checkout, "node_modules"))
