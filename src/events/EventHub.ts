@@ -134,6 +134,9 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
 
   // The fiber takes events at once, so that the PubSub retains nothing for a slow subscriber.
   const feed = yield* PubSub.subscribe(published)
+  const cutAllOff = Effect.sync(() => {
+    for (const { outbox } of subscribers) outbox.cutOffUnsafe()
+  })
   const turn = Effect.gen(function* () {
     for (const slice of Arr.chunksOf((yield* PubSub.takeAll(feed)).flat(), SLICE)) {
       const cutOff = fanOut(subscribers, slice)
@@ -141,7 +144,12 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
       // The subscribers write; what is published meanwhile leaves together.
       yield* Effect.yieldNow
     }
-  })
+  }).pipe(
+    // Some subscribers may lack events now: all are cut off, and resume.
+    Effect.catchDefect((defect) =>
+      Effect.andThen(Effect.logError("events were not delivered", defect), cutAllOff)
+    )
+  )
   yield* Effect.forkScoped(Effect.forever(turn))
 
   yield* journal.follow("publish", (entries) => {

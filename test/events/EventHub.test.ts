@@ -60,6 +60,25 @@ describe("decisions 6: one total order, no gap", () => {
   )
 
   it.effect(
+    "if the delivery of an event fails, subscribers are cut off in place of a gap, and later ones get events",
+    () =>
+      Effect.gen(function* () {
+        const { subscribe } = yield* EventHub
+        const journal = yield* MemoryJournal
+        const mayRead = (): never => {
+          throw new Error("a defect")
+        }
+        const failing = yield* subscribe({ filter: { mayRead } })
+        const other = yield* subscribe({ filter: {} })
+        yield* journal.append(statuses(1))
+        assert.deepStrictEqual(yield* Effect.forEach([failing, other], outcome), ["too slow", "too slow"])
+        const later = yield* subscribe({ filter: {} })
+        yield* journal.append([status("s2")])
+        assert.deepStrictEqual(yield* collect(later, 1), [2])
+      }).pipe(Effect.scoped, Effect.provide(hub()))
+  )
+
+  it.effect(
     "subscribers with the same filter share a chunk; a later one gets the events after its subscription",
     () =>
       Effect.gen(function* () {
