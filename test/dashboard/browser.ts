@@ -1,8 +1,8 @@
 /** The dashboard in Chromium, with all that the browser objects to. */
 import { assert } from "@effect/vitest"
 import axe from "axe-core"
-import { Effect } from "effect"
-import { type Browser, chromium as launcher, type Page } from "playwright-core"
+import { Effect, Exit } from "effect"
+import { type Browser, chromium as launcher, type Page, type Request } from "playwright-core"
 import { chromium } from "../support/browser.ts"
 import type { Service } from "../support/Service.ts"
 
@@ -69,6 +69,31 @@ export const openPage = Effect.fnUntraced(function* (
   page.on("console", (message) => {
     if (/policy violated|Content Security Policy/.test(message.text())) problems.push(message.text())
   })
+  const messages: Array<string> = []
+  const unanswered = new Set<Request>()
+  page.on("console", (message) => messages.push(message.text()))
+  page.on("request", (request) => unanswered.add(request))
+  page.on("requestfinished", (request) => unanswered.delete(request))
+  page.on("requestfailed", (request) => {
+    unanswered.delete(request)
+    messages.push(`${request.url()} failed: ${request.failure()?.errorText}`)
+  })
+  page.on("response", (response) => {
+    if (!response.ok()) messages.push(`${response.url()}: ${response.status()}`)
+  })
+  // For the log of a failed test.
+  yield* Effect.addFinalizer((exit) =>
+    Exit.isSuccess(exit)
+      ? Effect.void
+      : Effect.flatMap(
+          step(() => page.locator("body").textContent()),
+          (text) =>
+            Effect.logError(`the page at ${page.url()} shows:\n${text}`, {
+              unanswered: [...unanswered].map((request) => request.url()),
+              messages
+            })
+        )
+  )
   const isOwn = (url: string) => new URL(url).host === new URL(api.url).host
   page.on("request", (request) => {
     if (!isOwn(request.url())) problems.push(`request to ${request.url()}`)

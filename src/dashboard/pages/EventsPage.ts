@@ -1,12 +1,13 @@
 import { signal } from "@preact/signals"
 import { h } from "preact"
 import { isAdmin } from "../api/session.ts"
-import type { ServerEvent, Topic } from "../api/types.ts"
-import { a, button, classes, code, div, h1, li, ol, span, time, type View } from "../dom/el.ts"
-import { clock, count, dateTime } from "../dom/format.ts"
+import type { Topic } from "../api/types.ts"
+import { button, classes, div, h1, span, type View } from "../dom/el.ts"
+import { count } from "../dom/format.ts"
+import { eventList } from "../parts/eventList.ts"
 import { empty, tabList } from "../parts/parts.ts"
-import { type FeedEvent, feed } from "../state/feed.ts"
-import { addressOf, follow } from "../state/router.ts"
+import { feed } from "../state/feed.ts"
+import { addressOf } from "../state/router.ts"
 import { AuditList } from "./AuditList.ts"
 import { Crashes } from "./server/Crashes.ts"
 
@@ -20,53 +21,6 @@ const topics: ReadonlyArray<readonly [Topic, string]> = [
   ["deleted", "Deletions"],
   ["expiring", "Expiry"]
 ]
-
-/** The words for an event, and the colour that goes with it. */
-export const wordsOf = (event: ServerEvent): readonly [string, string] => {
-  switch (event.Topic) {
-    case "status":
-      return [event.Data.payload, event.Data.payload]
-    case "crash":
-      return [`crashed with code ${event.Data.payload.exit_code}: ${event.Data.payload.reason}`, "unknown"]
-    case "deleted":
-      return ["deleted", "offline"]
-    case "install": {
-      const { phase, reason, step } = event.Data.payload
-      if (phase === "failed") return [`installation failed: ${reason ?? "no reason"}`, "unknown"]
-      if (phase === "ready") return [step === undefined ? "installed" : `installed, step ${step}`, "running"]
-      if (phase === "pending") return ["waits for its installation", "installing"]
-      return [step === undefined ? "installation started" : `installing, step ${step}`, "installing"]
-    }
-    case "expiring":
-      return [`expires at ${clock(event.Data.payload.expires_at)}`, "stopping"]
-    case "stats":
-      return ["measured", "offline"]
-  }
-}
-
-const Item = ({ event, name }: FeedEvent): View => {
-  const { server_id, time: at } = event.Data
-  const [words, colour] = wordsOf(event)
-  return li(
-    { class: "event" },
-    time({ dateTime: at, title: at === undefined ? "" : dateTime(at) }, at === undefined ? "" : clock(at)),
-    span({ class: classes("dot", `is-${colour}`), "aria-hidden": "true" }),
-    a(
-      { href: addressOf.server(server_id), class: "server-link", onClick: follow },
-      name === "" ? server_id : name
-    ),
-    span({ class: "event-words", title: words }, words),
-    span({ class: "grow" }),
-    name !== "" && code({ class: "server-id" }, server_id)
-  )
-}
-
-/** A list of events, newest first. */
-export const eventList = (events: ReadonlyArray<FeedEvent>): View =>
-  ol(
-    { class: "events card", "aria-label": "Events, newest first" },
-    events.map((item) => h(Item, { key: `${item.event.Cursor}-${item.event.Topic}`, ...item }))
-  )
 
 /** The events of all servers that this tab has seen. */
 const Feed = (): View => {

@@ -8,6 +8,8 @@ import { overlap } from "./consoleText.ts"
 const LINES = 1000
 /** Milliseconds between two readings with a key that may not open consoles. */
 const EVERY = 2500
+/** Milliseconds by which a live line may arrive after it was stored. */
+const BEHIND = 1000
 
 export interface ConsoleHandlers {
   readonly onReplace: (lines: ReadonlyArray<string>) => void
@@ -53,22 +55,30 @@ export const followConsole = (id: string, handlers: ConsoleHandlers): ConsoleStr
   }
 
   const connect = () => {
-    /** Live lines that arrive before the stored ones; undefined: those are there. */
+    /** Live lines that may be among the stored ones; undefined: none is. */
     let early: Array<string> | undefined = []
-    const fill = async () => {
+    /** Reads the stored lines, which the first live ones repeat. */
+    const fill = async (failures: number) => {
       const read = await stored(id)
       if (isClosed || early === undefined) return
-      const waiting = early
-      early = undefined
-      if (!isLines(read)) return handlers.onState(read.detail)
-      handlers.onReplace([...read, ...waiting.slice(overlap(read, waiting))])
+      if (!isLines(read)) {
+        handlers.onState(read.detail)
+        timer = setTimeout(() => void fill(failures + 1), pauseBefore(failures))
+        return
+      }
+      handlers.onReplace(read)
       handlers.onState("")
+      timer = setTimeout(() => {
+        const waiting = early ?? []
+        early = undefined
+        handlers.onLines(waiting.slice(overlap(read, waiting)))
+      }, BEHIND)
     }
     const path = `/api/servers/${segment(id)}/console`
     stream = openStream(path, path, {
       onOpen: () => {
         attempt = 0
-        void fill()
+        void fill(0)
       },
       onMessage: (line) => {
         if (early === undefined) handlers.onLines([line])
@@ -76,6 +86,7 @@ export const followConsole = (id: string, handlers: ConsoleHandlers): ConsoleStr
       },
       onEnd: (ending) => {
         early = undefined
+        clearTimeout(timer)
         if (isClosed) return
         handlers.onState(
           ending.kind === "refused" ? ending.detail : "The console broke off; it is opened again."
