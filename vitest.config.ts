@@ -6,6 +6,12 @@ const results = process.env.MUSTER_TEST_RESULTS
 /** Tests of `npm run test:faults`; all others are those of `npm test`. */
 const faults = "test/**/*.faults.test.ts"
 
+/**
+ * Tests in Chromium, which run after the others: Chromium breaks its requests off when a network of the host changes, as
+ * it does with each container.
+ */
+const browser = "test/{dashboard/*,e2e/tutorials,security/pages,client/package}.faults.test.ts"
+
 /** Tests by the clock, for a machine that does nothing else: `npx vitest run --project quiet`. */
 const quiet = "test/**/*.quiet.test.ts"
 
@@ -35,7 +41,8 @@ export default defineConfig({
         // Files of a worker share the modules: loading them anew takes a fifth of the time.
         test: { name: "tests", include: ["test/**/*.test.ts"], exclude: [faults, quiet], isolate: false }
       },
-      { extends: true, test: { name: "faults", include: [faults] } },
+      { extends: true, test: { name: "faults", include: [faults], exclude: [browser] } },
+      { extends: true, test: { name: "browser", include: [browser], sequence: { groupOrder: 1 } } },
       { extends: true, test: { name: "quiet", include: [quiet] } },
       {
         extends: true,

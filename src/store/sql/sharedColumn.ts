@@ -9,7 +9,7 @@ const costOf = (text: string): number => text.length + PER_TEXT
 
 /**
  * A column of JSON whose values repeat among rows: equal texts are decoded once and share their value, and a shared value
- * is encoded once.
+ * is encoded once. An encoded value is not the one of its text: its keys may have another order.
  */
 export const makeSharedColumn = <A extends object, I>(schema: Schema.Codec<A, I>) => {
   const column = JsonColumn(schema)
@@ -20,7 +20,7 @@ export const makeSharedColumn = <A extends object, I>(schema: Schema.Codec<A, I>
   let cost = 0
 
   const keep = (text: string, value: A) => {
-    if (text.length > MOST_CHARACTERS / 2 || values.has(text)) return
+    if (text.length > MOST_CHARACTERS / 2) return
     values.set(text, value)
     cost += costOf(text)
     for (const [oldest] of values) {
@@ -43,7 +43,6 @@ export const makeSharedColumn = <A extends object, I>(schema: Schema.Codec<A, I>
       if (known !== undefined) return Effect.succeed(known)
       return Effect.map(encodeValue(value), (text) => {
         texts.set(value, text)
-        keep(text, value)
         return text
       })
     }
