@@ -4,12 +4,12 @@ import { isAdmin } from "../api/session.ts"
 import type { Topic } from "../api/types.ts"
 import { button, classes, div, h1, span, type View } from "../dom/el.ts"
 import { count } from "../dom/format.ts"
+import { AuditList } from "../parts/AuditList.ts"
+import { Crashes } from "../parts/Crashes.ts"
 import { eventList } from "../parts/eventList.ts"
 import { empty, tabList } from "../parts/parts.ts"
 import { feed } from "../state/feed.ts"
 import { addressOf } from "../state/router.ts"
-import { AuditList } from "./AuditList.ts"
-import { Crashes } from "./server/Crashes.ts"
 
 /** The topic that the page shows; empty: all. */
 const shown = signal<Topic | "">("")

@@ -1,12 +1,12 @@
-import { segment } from "../../api/http.ts"
-import type { CrashRecord } from "../../api/types.ts"
-import { useGet } from "../../api/useGet.ts"
-import { a, details, div, p, pre, span, strong, summary, time, type View } from "../../dom/el.ts"
-import { dateTime, duration } from "../../dom/format.ts"
-import { empty } from "../../parts/parts.ts"
-import { addressOf, follow } from "../../state/router.ts"
-import { titleOf } from "../../state/rows.ts"
-import { rows } from "../../state/servers.ts"
+import { segment } from "../api/http.ts"
+import type { CrashRecord } from "../api/types.ts"
+import { useGet } from "../api/useGet.ts"
+import { a, details, div, p, pre, span, strong, summary, time, type View } from "../dom/el.ts"
+import { dateTime, duration } from "../dom/format.ts"
+import { addressOf, follow } from "../state/router.ts"
+import { titleOf } from "../state/rows.ts"
+import { rows } from "../state/servers.ts"
+import { empty } from "./parts.ts"
 
 const Crash = (crash: CrashRecord, isOpen: boolean, isNamed: boolean): View =>
   details(
