@@ -188,11 +188,10 @@ describe.each(proxies.map((proxy) => [`${proxy.name}${proxy.program.note}`, prox
             .filter(({ status }) => status === 202)
             .map(({ text }) => JSON.parse(text).id)
           assert.isAbove(created.length, 50)
-          const listed = yield* expectStatus(
-            { request: requestTo(url, adminKey) },
-            200,
-            "GET",
-            "/api/servers?ids_only=true"
+          // The other replica reads the last creations a moment later.
+          const listed = yield* eventually(
+            expectStatus({ request: requestTo(url, adminKey) }, 200, "GET", "/api/servers?ids_only=true"),
+            ({ json }) => json.length === created.length
           )
           assert.sameMembers(listed.json, created)
           yield* eventually(
