@@ -34,8 +34,9 @@ const joined = { plain: new WeakMap<object, Uint8Array>(), withIds: new WeakMap<
 /** Returns the bytes of a batch, which are made once for all subscribers that share the batch. */
 const bytesOf = (batch: ReadonlyArray<EncodedEvent>, withIds: boolean): Uint8Array => {
   const made = withIds ? joined.withIds : joined.plain
-  const bytes =
-    made.get(batch) ?? Buffer.concat(batch.map((event) => (withIds ? event.sseWithId : event.sse)))
+  const known = made.get(batch)
+  if (known !== undefined) return known
+  const bytes = Buffer.concat(batch.map((event) => (withIds ? event.sseWithId : event.sse)))
   made.set(batch, bytes)
   return bytes
 }

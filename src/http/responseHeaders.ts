@@ -44,6 +44,7 @@ export const withFinalHeaders = (
   if (status === 401 && !isStranger) headers["www-authenticate"] = "Bearer"
   if (status === 503) headers["retry-after"] ??= "1"
   if (status === 504 || request.headers.upgrade !== undefined) headers.connection = "close"
+  // One copy: each function of HttpServerResponse makes its own.
   return Object.assign(Object.create(Object.getPrototypeOf(response)), response, {
     statusText: isErrorStatus(status) ? reasonPhrases[status] : response.statusText,
     headers: Headers.fromRecordUnsafe(headers)

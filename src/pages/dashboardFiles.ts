@@ -72,7 +72,10 @@ const ownFile = (path: string): DashboardFile | undefined => {
   }
 }
 
-/** Reads all files of the dashboard, with the style sheets in one, and removes the types of those in TypeScript. Each file yields to requests. */
+/**
+ * Reads all files of the dashboard, with the style sheets in one, and removes the types of those in TypeScript. Each file
+ * yields to requests.
+ */
 export const readDashboardFiles = Effect.gen(function* () {
   const files: Array<DashboardFile> = []
   for (const [specifier, path] of Object.entries(modules)) {

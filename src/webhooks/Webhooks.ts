@@ -246,7 +246,7 @@ export class Webhooks extends Context.Service<
                 ? { at, duration_ms: 0, error: "its secret was sealed with another secret.key" }
                 : yield* send({ ...secrets, id: message_id, body })
             const delivery = { message_id, cursor: null, server_id: null, topic: "test", ...attempt }
-            // The message has been sent all the same.
+            // The message has been sent, whether or not the attempt is recorded.
             yield* Effect.catch(store.write(repo.record(id, delivery)), ({ detail }) =>
               Effect.logWarning(`the test of a webhook was not recorded: ${detail}`)
             )

@@ -278,9 +278,9 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
           "power",
           "--server"
         ]
-        const unknown = yield* beside(...create, "nobody")
+        const unknown = yield* beside(...create, "absent")
         assert.deepStrictEqual([unknown.code, unknown.stdout], [3, ""])
-        assert.match(unknown.stderr, /^server not found: nobody\. /)
+        assert.match(unknown.stderr, /^server not found: absent\. /)
         const key = yield* beside(...create, "hers")
         assert.strictEqual(key.code, 0, key.stderr)
         const made = /key_\w+/.exec(key.stderr)?.[0] ?? ""

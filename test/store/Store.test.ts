@@ -34,6 +34,10 @@ const servers = Effect.map(query("SELECT server_id FROM journal ORDER BY cursor"
 const linkTo = (sql: SqlClient.SqlClient, id: number) => sql`INSERT INTO links (id) VALUES (${id})`
 const commits = Effect.map(Metric.value(storeCommits), (state) => Number(state.count))
 
+/** Makes the mutation that adds a row of {@link table} and a journal entry. */
+const noteIn = (sql: SqlClient.SqlClient) => (id: number, text: string) =>
+  Effect.andThen(append(text), sql`INSERT INTO notes (id, text) VALUES (${id}, ${text})`)
+
 describe.each(databases)("design: writes are grouped (%s)", (kind) => {
   const onFreshStore = onFresh(kind)
 
@@ -102,8 +106,7 @@ describe.each(databases)("design: writes are grouped (%s)", (kind) => {
         const store = yield* Store
         const sql = yield* SqlClient.SqlClient
         yield* store.write(table(sql))
-        const note = (id: number, text: string) =>
-          Effect.andThen(append(text), sql`INSERT INTO notes (id, text) VALUES (${id}, ${text})`)
+        const note = noteIn(sql)
         const exits = yield* Effect.forEach(
           [
             note(1, "one"),
@@ -381,8 +384,7 @@ describe.each(databases)("design: isolation of writes (%s)", (kind) => {
         const store = yield* Store
         const sql = yield* SqlClient.SqlClient
         yield* store.write(table(sql))
-        const note = (id: number, text: string) =>
-          Effect.andThen(append(text), sql`INSERT INTO notes (id, text) VALUES (${id}, ${text})`)
+        const note = noteIn(sql)
         const exits = yield* Effect.forEach(
           [note(1, "one"), pipelined(note(1, "guilty")), note(2, "two"), pipelined(note(3, "three"))],
           (mutation) => Effect.exit(store.write(mutation)),

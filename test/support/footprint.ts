@@ -1,10 +1,11 @@
-/** What a running service holds: memory, open files, processes, mounts, cgroups and claims (Linux). */
-import { existsSync, readdirSync, readFileSync, readlinkSync } from "node:fs"
+/** The resources of a running service: memory, open files, processes, mounts, cgroups and claims (Linux). */
+import { existsSync, readdirSync, readlinkSync } from "node:fs"
 import { join } from "node:path"
 import { Effect } from "effect"
 import { CLAIMS } from "../../src/daemon/runtime/uidClaims.ts"
 import { eventually } from "./eventually.ts"
 import { mountsBelow } from "./mounts.ts"
+import { read } from "./processes.ts"
 import type { Service } from "./Service.ts"
 
 /** Makes a service print its memory in use at SIGUSR2. */
@@ -13,14 +14,6 @@ export const probed = {
 }
 
 const namesIn = (folder: string): ReadonlyArray<string> => (existsSync(folder) ? readdirSync(folder) : [])
-
-const read = (path: string): string => {
-  try {
-    return readFileSync(path, "utf8")
-  } catch {
-    return "" // it has ended meanwhile
-  }
-}
 
 /** Inodes of established TCP connections to a port: clients keep them for their next request. */
 const connectionsTo = (port: number): ReadonlySet<string> => {

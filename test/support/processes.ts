@@ -10,7 +10,8 @@ export interface ServerProcess {
   readonly command: string
 }
 
-const read = (path: string): string => {
+/** Returns the text of a file of a process; empty: there is none. */
+export const read = (path: string): string => {
   try {
     return readFileSync(path, "utf8")
   } catch {

@@ -1,4 +1,4 @@
-import { Console, Duration, Effect, Option, Redacted, Schema, SchemaTransformation } from "effect"
+import { Console, Effect, Option, Redacted, Schema, SchemaTransformation } from "effect"
 import { Command, Flag } from "effect/cli"
 import { CommandStoreOrNew } from "../../app/storage.ts"
 import { auditedCommand } from "../../audit/auditedCommand.ts"
@@ -9,21 +9,15 @@ import { KeyGrant, KeyScope, Right } from "../../domain/KeyScope.ts"
 import { ApiKeys } from "../../keys/ApiKeys.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store } from "../../store/Store.ts"
+import { durationOf } from "../shared/durations.ts"
 import { only } from "../shared/named.ts"
 import { keysOver } from "./keysOver.ts"
 
 const decodeGrant = Schema.decodeUnknownEffect(KeyGrant)
 
-const units = { m: "minutes", h: "hours", d: "days" } as const
-
 const Expiry = Schema.String.check(
   Schema.isPattern(/^[1-9]\d{0,5}[mhd]$/, { message: "expected a time such as 90m, 12h or 30d" })
 )
-
-const toDuration = (text: string) => {
-  const unit = text.endsWith("m") ? units.m : text.endsWith("h") ? units.h : units.d
-  return Duration.fromInputUnsafe(`${Number(text.slice(0, -1))} ${unit}`)
-}
 
 const listOf = <A>(item: Schema.Codec<A, string>) =>
   Schema.String.pipe(
@@ -141,7 +135,7 @@ export const create = Command.make(
       .create({
         ...grant,
         name,
-        ...(Option.isSome(expires) ? { expires: toDuration(expires.value) } : {})
+        ...(Option.isSome(expires) ? { expires: durationOf(expires.value) } : {})
       })
       .pipe(auditedCommand("key.create"))
     yield* Console.log(Redacted.value(made.key))

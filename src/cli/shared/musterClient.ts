@@ -87,16 +87,16 @@ const ofApi = ({ code, detail, hint }: ApiFailure, target: CommandTarget["Servic
   const { keyFrom, url } = target
   const refused = `${url} refuses the key of ${keyFrom}: ${detail}`
   const set = keyFrom === "MUSTER_API_KEY" ? "set it to" : "set MUSTER_API_KEY to"
-  const message = (() => {
-    if (code === "401" || /lacks the scope \w+$/.test(detail)) {
-      return `${refused}; ${set} a key of scope AppAdmin; ${MAKE_A_KEY}`
-    }
-    const right = /lacks: (\w+)$/.exec(detail)?.[1]
-    // Another key would not help: the limits of this one, or its quota, are the reason.
-    if (right === undefined) return `${refused}. ${hint}`
-    return `${refused}; ${set} a key with this right; \`muster keys create --name <name> --scope Operator --allow ${right}\` beside the service makes one`
-  })()
-  return new CommandError({ status, message })
+  if (code === "401" || /lacks the scope \w+$/.test(detail)) {
+    return new CommandError({ status, message: `${refused}; ${set} a key of scope AppAdmin; ${MAKE_A_KEY}` })
+  }
+  const right = /lacks: (\w+)$/.exec(detail)?.[1]
+  // Another key would not help: the limits of this one, or its quota, are the reason.
+  if (right === undefined) return new CommandError({ status, message: `${refused}. ${hint}` })
+  return new CommandError({
+    status,
+    message: `${refused}; ${set} a key with this right; \`muster keys create --name <name> --scope Operator --allow ${right}\` beside the service makes one`
+  })
 }
 
 /** The statuses of a proxy whose service cannot be reached. */

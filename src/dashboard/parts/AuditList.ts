@@ -47,7 +47,10 @@ const Entry = ({ entry }: { readonly entry: AuditEntry }): View => {
   )
 }
 
-/** The newest entries of the audit log, of one object unless it is empty, without tickets; only keys of the scope AppAdmin read it. */
+/**
+ * The newest entries of the audit log, of one object unless it is empty, without tickets; only keys of the scope AppAdmin
+ * read it.
+ */
 export const AuditList = ({ object }: { readonly object: string }): View => {
   const [tick, setTick] = useState(0)
   useEffect(() => whileVisible(EVERY, async () => setTick((before) => before + 1)), [])

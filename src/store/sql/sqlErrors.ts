@@ -86,14 +86,10 @@ export const isAborted = (error: SqlError.SqlError): boolean => sqlState(error) 
 export const NOT_TRIED = "not tried"
 
 /** Returns the response to a caller whose statement failed because of the database; nothing was changed. */
-export const unavailableOf = (error: SqlError.SqlError | undefined): Unavailable =>
-  error === undefined
-    ? Unavailable.store()
-    : isDiskFull(error)
-      ? DatabaseFull.of()
-      : isContention(error)
-        ? Unavailable.storeLocked()
-        : Unavailable.store()
+export const unavailableOf = (error: SqlError.SqlError | undefined): Unavailable => {
+  if (error !== undefined && isDiskFull(error)) return DatabaseFull.of()
+  return error !== undefined && isContention(error) ? Unavailable.storeLocked() : Unavailable.store()
+}
 
 /** Removes {@link SqlError} from the type: `Unavailable` if the database is the cause, else a defect. */
 export const absorbSqlErrors = <A, E, R>(

@@ -18,7 +18,7 @@ const isHarmless = ({ ids = [], malformed, outcomes, requested, status }: Operat
   }
 }
 
-/** Other invariants find the traces of an action that was refused and carried out all the same. */
+/** An action that was refused and yet had an effect violates other invariants. */
 export const limits: Invariant = {
   name: "a limited key reads and changes no server of others",
   problems: ({ intrusions }) =>
