@@ -66,7 +66,7 @@ export const holdings = (service: Service, servers: ReadonlyArray<string>) => {
 }
 
 export interface Memory {
-  /** Bytes of live objects and buffers, after a garbage collection. */
+  /** Bytes of live objects and buffers, without compiled code, after a garbage collection. */
   readonly used: number
   /** Resident bytes of the process. */
   readonly resident: number
