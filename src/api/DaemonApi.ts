@@ -46,7 +46,7 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
       summary("Version of the daemon and its host")
     ),
     HttpApiEndpoint.get("list", "/servers", { success: Schema.Array(DaemonServer) }).annotateMerge(
-      summary("What the daemon has")
+      summary("Contents of the daemon")
     ),
     HttpApiEndpoint.post("create", "/servers", {
       payload: ServerSpec,
@@ -57,7 +57,7 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
       params,
       success: DaemonServer,
       error: refusals
-    }).annotateMerge(summary("What the daemon has of one server")),
+    }).annotateMerge(summary("State of one server on the daemon")),
     HttpApiEndpoint.delete("remove", "/servers/:id", {
       params,
       query: { moved: text },

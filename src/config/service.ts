@@ -329,7 +329,7 @@ export const settings = {
   publicPages: setting(
     "MUSTER_PUBLIC_PAGES",
     "all",
-    "What the pages `/` and `/nodes`, which need no key, show. `all`: uptime, nodes, servers by status and warnings, and every field of a node. `banner`: the banner alone, and name, location and state of nodes. Set `banner` if strangers reach the service.",
+    "Content of the pages `/` and `/nodes`, which need no key. `all`: uptime, nodes, servers by status and warnings, and every field of a node. `banner`: the banner alone, and name, location and state of nodes. Set `banner` if strangers reach the service.",
     oneOf("banner", "all")
   ),
   shutdownGrace: setting(

@@ -44,7 +44,7 @@ export class NodeRegistry extends Context.Service<
     system(id: NodeId): Effect.Effect<HostInfo, NotFound>
     /** Display name; the id of an unknown node. */
     nameOf(id: NodeId): string
-    /** Whether its heartbeats arrive; the node may be unreachable all the same. */
+    /** Whether its heartbeats arrive; a connected node can still be unreachable. */
     isConnected(id: NodeId): boolean
     /** @error InvalidRequest an invalid id, address or port range, or heartbeats that are too rare */
     check(registration: Registration): Effect.Effect<void, InvalidRequest>

@@ -74,7 +74,7 @@ export const PublicPagesHandlers = (system: SystemInfo, publicPages: "banner" | 
     })
   )
 
-/** What the routes of {@link SystemHandlers} return. */
+/** The answers of the routes of {@link SystemHandlers}. */
 export interface ServiceInspection {
   readonly settings: ReadonlyArray<SettingView>
   readonly log: Effect.Effect<ReadonlyArray<string>>

@@ -210,7 +210,7 @@ export const makeRedefining = Effect.gen(function* () {
       Effect.gen(function* () {
         const before = yield* lifecycle.reinstall(id)
         yield* restore(daemon.reinstall(id)).pipe(
-          // A server that the node has lost is installed all the same.
+          // If the node has lost the server, the controller creates it there again.
           Effect.catchIf(isUnknownToNode, () => Effect.void),
           Effect.tapError(() =>
             Effect.catch(lifecycle.undoReinstall(before), (error) =>

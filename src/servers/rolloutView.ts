@@ -5,7 +5,7 @@ import { isOver, type Rollout, type RolloutRecord } from "../domain/Rollout.ts"
 import { RolloutRepo } from "../store/repos/RolloutRepo.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 
-/** What a caller sees of rollouts. A key that is limited to some servers sees the rollouts that it has created. */
+/** The view of rollouts that a caller gets. A key that is limited to some servers sees the rollouts that it has created. */
 export const makeRolloutView = Effect.gen(function* () {
   const index = yield* ServerIndex
   const repo = yield* RolloutRepo

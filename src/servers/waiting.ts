@@ -69,7 +69,7 @@ export const makeWaitForReport = Effect.gen(function* () {
     },
     Effect.scoped,
     Effect.timeoutOption(REPORT_TIMEOUT),
-    // The action is accepted all the same.
+    // The action is accepted, whatever the wait returns.
     (waiting) => Effect.ignore(waiting)
   )
 })

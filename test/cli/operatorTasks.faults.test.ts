@@ -58,7 +58,7 @@ const refused = Effect.fnUntraced(function* (status: number, ...args: ReadonlyAr
   return stderr.trimEnd()
 })
 
-/** Starts a command that goes on until a signal. */
+/** Starts a command that runs until a signal. */
 const started = Effect.fnUntraced(function* (...args: ReadonlyArray<string>) {
   return yield* startChild([process.execPath, join(root, "src/main.ts"), ...args], {
     cwd: root,

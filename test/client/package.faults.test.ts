@@ -89,7 +89,7 @@ const served = (folder: string) =>
     })
   )
 
-/** What the page does; its own code has no types. */
+/** The functions of the page, whose own code has no types. */
 const page = `
 import { connect } from "muster-client/promise"
 

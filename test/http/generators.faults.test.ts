@@ -145,7 +145,7 @@ func main() {
 }
 `
 
-/** What the program of {@link javaProgram} prints for a node. */
+/** The output of {@link javaProgram} for a node. */
 const printedOf = (node: string) => `${node} has memory: true\ntrue offline\n67108864\n404 true\n`
 
 const java = Effect.fnUntraced(function* (library: string, connect: (api: Service) => string) {

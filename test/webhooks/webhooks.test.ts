@@ -93,7 +93,7 @@ layer(service(allowed), options)("webhooks", (it) => {
       })
     )
 
-    it.effect("discord and slack receive one line that mentions nobody", () =>
+    it.effect("discord and slack receive one line without mentions", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const [discord, slack] = [yield* receiver, yield* receiver]

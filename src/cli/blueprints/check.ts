@@ -82,7 +82,7 @@ export const check = Command.make(
       Argument.withDefault(".")
     ),
     kind: Flag.Literals("kind", kinds).pipe(
-      Flag.withDescription("What the folder has; default: by its name, else blueprints"),
+      Flag.withDescription("Kind of the files; default: by the name of the folder, else blueprints"),
       Flag.optional
     ),
     software: Flag.String("software").pipe(

@@ -97,9 +97,9 @@ const grantOf = Effect.fnUntraced(function* (chosen: {
 export const create = Command.make(
   "create",
   {
-    name: Flag.String("name").pipe(Flag.withDescription("What the key is for"), Flag.withSchema(KeyName)),
+    name: Flag.String("name").pipe(Flag.withDescription("Purpose of the key"), Flag.withSchema(KeyName)),
     scope: Flag.Literals("scope", KeyScope.literals).pipe(
-      Flag.withDescription("What the key may do; default AppAdmin: everything"),
+      Flag.withDescription("Rights of the key; default AppAdmin: every right"),
       Flag.withDefault("AppAdmin")
     ),
     allow: Flag.String("allow").pipe(

@@ -27,7 +27,7 @@ export const fields = {
     Flag.withDescription("Only events of servers with a label: k=v, k!=v, k or !k"),
     Flag.optional
   ),
-  description: Flag.String("description").pipe(Flag.withDescription("What the webhook is for"), Flag.optional)
+  description: Flag.String("description").pipe(Flag.withDescription("Purpose of the webhook"), Flag.optional)
 } as const
 
 type Fields = Command.Command.Config.Infer<typeof fields>

@@ -50,7 +50,7 @@ export class ServerGarbageCollector extends Context.Service<
           // A node that registers later takes its deletions up again.
           if (!(yield* Effect.isSuccess(registry.get(node_id)))) return "done"
           if (!registry.isConnected(node_id)) return "again"
-          // No server is placed on a node that has a deletion of it to do; a record that is there all the same wins.
+          // Placement skips a node with a pending deletion of the server; if a record exists in spite of that, it wins.
           const standing = (yield* store.read(migrations.standings(node_id, [server_id]))).get(server_id)
           if (standing?.kept !== true) {
             const daemon = yield* daemons.of(node_id)

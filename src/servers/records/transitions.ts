@@ -35,7 +35,7 @@ export interface Transition {
   readonly used?: true
   /** The record is deleted. */
   readonly destroys?: true
-  /** The change of status is not in the transition table; it is logged, and applies all the same. */
+  /** The change of status is not in the transition table; it is logged, and still applies. */
   readonly surprising?: true
 }
 

@@ -20,7 +20,7 @@ export class Backend extends Context.Service<
     readonly retries: boolean
     /**
      * Waits until no other process has a write transaction open, and excludes others until this one ends; its first
-     * statement. What a mutation reads therefore holds until its commit.
+     * statement. The rows that a mutation reads therefore hold until its commit.
      */
     readonly acquireWriteLock: Effect.Effect<CommitToken | undefined, SqlError.SqlError>
     /** Time after which a transaction takes no further mutation, in milliseconds: others wait for its locks. */

@@ -161,7 +161,7 @@ export const assertNothingLost = (answers: ReadonlyArray<Answered>, listed: Read
   const known = new Set(expected)
   const extra = listed.filter((id) => !known.has(id))
   const unknown = answers.filter(({ text, what }) => what === "create" && text.includes("It is not known"))
-  assert.isAtMost(extra.length, unknown.length, `created, and nobody was told: ${extra}`)
+  assert.isAtMost(extra.length, unknown.length, `created without an answer to a caller: ${extra}`)
 }
 
 /** Asserts that each subscriber received all public journal entries, once and in order. */

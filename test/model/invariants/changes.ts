@@ -19,7 +19,7 @@ export const withExpiry = (history: Operations): ReadonlySet<string> =>
 const isUncertain = ({ status, unchanged }: Operation): boolean =>
   status === undefined || (status >= 500 && unchanged !== true)
 
-/** What a client writes with values of its own. */
+/** The fields that a client sets. */
 const written = {
   label: (body: PatchBody) => body.labels,
   variable: (body: PatchBody) => body.overrides?.env

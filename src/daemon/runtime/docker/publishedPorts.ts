@@ -1,4 +1,4 @@
-/** The check that a running container is reachable: an engine without a network starts it all the same. */
+/** The check that a running container is reachable: an engine without a network starts it without an error. */
 import type { HostConfig } from "dockerode"
 import { Effect, Schedule, Schema } from "effect"
 import { LaunchFailed } from "../Runtime.ts"

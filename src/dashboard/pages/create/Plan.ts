@@ -52,7 +52,7 @@ export const Plan = (props: {
 }): View => {
   const { isChosen, plan } = props
   return aside(
-    { class: "card panel plan", "aria-live": "polite", "aria-label": "What the service would do" },
+    { class: "card panel plan", "aria-live": "polite", "aria-label": "Placement and definition" },
     h2({}, "What happens"),
     !isChosen
       ? p(
