@@ -4,6 +4,7 @@
  */
 import { utimesSync } from "node:fs"
 import { defineConfig } from "rolldown"
+import { dashboardBundle } from "./src/pages/dashboardBundle.ts"
 
 let began = new Date()
 
@@ -11,8 +12,9 @@ export default defineConfig([
   {
     input: { main: "src/main.ts", patchWorker: "src/daemon/configPatch/patchWorker.ts" },
     platform: "node",
-    // Loaded only if an engine responds; its dependencies have optional parts in machine code.
-    external: ["dockerode"],
+    // dockerode: loaded only if an engine responds; its dependencies have optional parts in machine code.
+    // rolldown: a checkout loads it if this bundle is stale.
+    external: ["dockerode", "rolldown"],
     // The main file of jsonc-parser loads its parts by computed names.
     resolve: { mainFields: ["module", "main"] },
     plugins: [
@@ -41,16 +43,5 @@ export default defineConfig([
       charset: "ascii"
     }
   },
-  {
-    input: { main: "src/dashboard/main.ts", initialTheme: "src/dashboard/initialTheme.ts" },
-    // The import map of the page has the addresses of packages.
-    external: /^[^./]/,
-    output: {
-      dir: "dist/dashboard",
-      entryFileNames: "[name].js",
-      preserveModules: true,
-      preserveModulesRoot: "src/dashboard",
-      comments: false
-    }
-  }
+  { ...dashboardBundle, output: { ...dashboardBundle.output, dir: "dist/dashboard", cleanDir: true } }
 ])

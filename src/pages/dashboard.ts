@@ -1,15 +1,7 @@
-import { createHash } from "node:crypto"
 import { Effect } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { NotFound } from "../domain/errors.ts"
-import {
-  ASSETS,
-  addressOf,
-  type DashboardFile,
-  importMapOf,
-  isEarlyModule,
-  readDashboardFiles
-} from "./dashboardFiles.ts"
+import { ASSETS, addressOf, type DashboardFile, readDashboardFiles } from "./dashboardFiles.ts"
 import { immutable, makeCompressed } from "./docs.ts"
 import { HTML, page, pageHeaders, policyOf } from "./html.ts"
 
@@ -27,32 +19,31 @@ const FILES = `${ASSETS}/*` as const
 /** Paths of the dashboard, for the table of routes. */
 export const DASHBOARD_PATHS: ReadonlyArray<string> = [...PAGES, FILES]
 
-const names = (files: ReadonlyArray<DashboardFile>, wanted: RegExp) =>
-  files.filter(({ name }) => wanted.test(name))
+/** Returns the elements for the files that every page needs, and the attributes with the addresses of the others. */
+const elementsOf = (files: ReadonlyArray<DashboardFile>) => {
+  const head: Array<string> = []
+  const late: Array<string> = []
+  for (const file of files) {
+    const address = addressOf(file)
+    if (file.name === "style.css") head.push(`<link rel="stylesheet" href="${address}">`)
+    else if (file.name === "initialTheme.js") head.push(`<script src="${address}"></script>`)
+    else if (file.name === "main.js") head.push(`<script type="module" src="${address}"></script>`)
+    else late.push(` data-${file.name.replace(/\.js$/, "")}="${address}"`)
+  }
+  return { head: head.join("\n"), late: late.join("") }
+}
 
-const documentOf = (title: string, files: ReadonlyArray<DashboardFile>) => {
-  const importMap = importMapOf(files)
-  const head = [
-    ...names(files, /^style\.css$/).map((file) => `<link rel="stylesheet" href="${addressOf(file)}">`),
-    ...names(files, /^initialTheme\./).map((file) => `<script src="${addressOf(file)}"></script>`),
-    `<script type="importmap">${importMap}</script>`,
-    ...files.filter(isEarlyModule).map((file) => `<link rel="modulepreload" href="${addressOf(file)}">`),
-    ...names(files, /^main\./).map((file) => `<script type="module" src="${addressOf(file)}"></script>`)
-  ]
-  const body = `<div id="app"><p class="boot">Loading the dashboard. If nothing follows, load the page again.</p></div>
+const documentOf = (title: string, files: ReadonlyArray<DashboardFile>): string => {
+  const { head, late } = elementsOf(files)
+  const body = `<div id="app"${late}><p class="boot">Loading the dashboard. If nothing follows, load the page again.</p></div>
 <noscript><p>The dashboard needs JavaScript. <a href="/">The start page</a> and <a href="/nodes">the list of nodes</a> do not.</p></noscript>`
-  const hash = createHash("sha256").update(importMap).digest("base64")
-  return { html: page(title, head.join("\n"), body), importMapHash: hash }
+  return page(title, head, body)
 }
 
 /** Scripts and styles are files of the service; requests and streams go to the service only. */
-const policyFor = (importMapHash: string) =>
-  policyOf(
-    `script-src 'self' 'sha256-${importMapHash}'`,
-    "style-src 'self'",
-    "img-src 'self'",
-    "connect-src 'self'"
-  )
+const headers = pageHeaders(
+  policyOf("script-src 'self'", "style-src 'self'", "img-src 'self'", "connect-src 'self'")
+)
 
 /**
  * `GET /dashboard`: a page for people on the public API. The first request reads the files, which stay in memory. Each has
@@ -65,7 +56,6 @@ export const DashboardRoutes = (title: string) =>
       const loaded = yield* Effect.cached(
         Effect.gen(function* () {
           const files = yield* readDashboardFiles
-          const { html, importMapHash } = documentOf(title, files)
           const bodies = yield* Effect.forEach(files, ({ body, contentType, hash, name }) =>
             Effect.map(
               makeCompressed(Effect.succeed(body), contentType),
@@ -73,14 +63,13 @@ export const DashboardRoutes = (title: string) =>
             )
           )
           return {
-            document: yield* makeCompressed(Effect.succeed(encoder.encode(html)), HTML),
-            headers: pageHeaders(policyFor(importMapHash)),
+            document: yield* makeCompressed(Effect.succeed(encoder.encode(documentOf(title, files))), HTML),
             files: new Map(bodies)
           }
         })
       )
       const document = Effect.gen(function* () {
-        const { document, headers } = yield* loaded
+        const { document } = yield* loaded
         return HttpServerResponse.setHeaders(yield* document, headers)
       })
       for (const path of PAGES) yield* router.add("GET", path, document)

@@ -1,4 +1,4 @@
-/** Elements as functions, with typed properties: the browser gets this code as it is, so that it has no JSX. */
+/** Elements as functions, with typed properties, in place of JSX. */
 import { type ComponentChildren, h, type JSX } from "preact"
 
 /** The content of an element. */

@@ -71,6 +71,14 @@ export const empty = (
     actions.length > 0 && div({ class: "empty-actions" }, ...actions)
   )
 
+/** Code of the page that could not be loaded, with a button that tries again. */
+export const missingPart = (name: string, again: () => void): View =>
+  div(
+    { class: "attention is-failed", role: "alert" },
+    span({}, `${name} could not be loaded.`),
+    button({ type: "button", class: "link", onClick: again }, "Load it again")
+  )
+
 /** Links to the parts of a page, without steps back in the browser. */
 export const tabList = (
   name: string,

@@ -1,7 +1,9 @@
 import { useEffect, useRef, useState } from "preact/hooks"
 import { whyNot } from "../../api/session.ts"
 import type { ServerStatus } from "../../api/types.ts"
+import { usePart } from "../../api/usePart.ts"
 import { button, div, form, input, p, span, type View } from "../../dom/el.ts"
+import { missingPart } from "../../parts/parts.ts"
 import { failed } from "../../state/notices.ts"
 import { type ConsoleStream, followConsole } from "./consoleStream.ts"
 import { type ConsoleTerminal, openTerminal } from "./terminal.ts"
@@ -24,30 +26,28 @@ export const Console = ({ id, status }: { readonly id: string; readonly status: 
   const element = useRef<HTMLDivElement>(null)
   const stream = useRef<ConsoleStream>(undefined)
   const terminal = useRef<ConsoleTerminal>(undefined)
+  const { again, part } = usePart("xterm")
   const [state, setState] = useState("Opening the console")
   const [text, setText] = useState("")
   /** How far the history is gone back; -1: not at all. */
   const [back, setBack] = useState(-1)
 
   useEffect(() => {
-    let isClosed = false
-    if (element.current === null) return
-    void openTerminal(element.current).then((opened) => {
-      if (isClosed) return opened.close()
-      terminal.current = opened
-      stream.current = followConsole(id, {
-        onReplace: opened.replace,
-        onLines: opened.write,
-        onState: setState
-      })
+    if (element.current === null || part === undefined) return
+    const opened = openTerminal(part, element.current)
+    const followed = followConsole(id, {
+      onReplace: opened.replace,
+      onLines: opened.write,
+      onState: setState
     })
+    terminal.current = opened
+    stream.current = followed
     return () => {
-      isClosed = true
-      stream.current?.close()
-      terminal.current?.close()
+      followed.close()
+      opened.close()
       terminal.current = undefined
     }
-  }, [id])
+  }, [id, part])
 
   const silent = whySilent(status)
   const submit = async (event: Event) => {
@@ -74,8 +74,10 @@ export const Console = ({ id, status }: { readonly id: string; readonly status: 
   }
   return div(
     { class: "card console" },
+    again !== undefined && missingPart("The console", again),
     div({ class: "console-output", ref: element }),
-    (state !== "" || whyNot("console") !== undefined) &&
+    again === undefined &&
+      (state !== "" || whyNot("console") !== undefined) &&
       p(
         { class: "console-state", role: "status" },
         whyNot("console") === undefined

@@ -1,8 +1,10 @@
 import { h } from "preact"
 import { useEffect, useRef, useState } from "preact/hooks"
 import type { ServerStats } from "../../api/types.ts"
+import { type LoadedPart, usePart } from "../../api/usePart.ts"
 import { div, figcaption, figure, p, span, strong, type View } from "../../dom/el.ts"
 import { bytes, duration } from "../../dom/format.ts"
+import { missingPart } from "../../parts/parts.ts"
 import { makeStatsStream, type Sample, samples } from "../../state/stats.ts"
 import { openPlot, type Plot, type Points } from "./plot.ts"
 
@@ -73,22 +75,21 @@ const pointsOf = ({ colours, valuesOf }: Kind, all: ReadonlyArray<Sample>): Poin
   return [all.map(({ at }) => at / 1000), ...colours.map((_, line) => rows.map((row) => row[line] ?? null))]
 }
 
-const Chart = ({ all, kind }: { readonly kind: Kind; readonly all: ReadonlyArray<Sample> }): View => {
+const Chart = (props: {
+  readonly code: LoadedPart<"uplot">["part"]
+  readonly kind: Kind
+  readonly all: ReadonlyArray<Sample>
+}): View => {
+  const { all, code, kind } = props
   const element = useRef<HTMLDivElement>(null)
   const plot = useRef<Plot>(undefined)
   useEffect(() => {
-    let isClosed = false
-    if (element.current === null) return
-    void openPlot(element.current, kind.colours, kind.axisText).then((opened) => {
-      if (isClosed) return opened.close()
-      plot.current = opened
-      opened.set(pointsOf(kind, all))
-    })
-    return () => {
-      isClosed = true
-      plot.current?.close()
-    }
-  }, [])
+    if (element.current === null || code === undefined) return
+    const opened = openPlot(code, element.current, kind.colours, kind.axisText)
+    plot.current = opened
+    opened.set(pointsOf(kind, all))
+    return opened.close
+  }, [code])
   useEffect(() => plot.current?.set(pointsOf(kind, all)), [all])
   const newest = all.at(-1)
   const text = newest === undefined ? "" : kind.textOf(newest.stats, kind.valuesOf(newest, all.at(-2)))
@@ -102,6 +103,7 @@ const Chart = ({ all, kind }: { readonly kind: Kind; readonly all: ReadonlyArray
 /** CPU, memory and network of a server, live. */
 export const Plots = ({ id, isUp }: { readonly id: string; readonly isUp: boolean }): View => {
   const [all, setAll] = useState<ReadonlyArray<Sample>>([])
+  const { again, part } = usePart("uplot")
   useEffect(() => {
     if (!isUp) return
     const stream = makeStatsStream(INTERVAL, (server, sample) => {
@@ -122,10 +124,11 @@ export const Plots = ({ id, isUp }: { readonly id: string; readonly isUp: boolea
         isUp && newest?.uptime !== null && newest?.uptime !== undefined ? `up ${duration(newest.uptime)}` : ""
       )
     ),
+    isUp && again !== undefined && missingPart("The code of the plots", again),
     isUp
       ? kinds
           .filter(({ isKnown }) => newest === undefined || isKnown(newest))
-          .map((kind) => h(Chart, { key: kind.title, kind, all }))
+          .map((kind) => h(Chart, { key: kind.title, code: part, kind, all }))
       : p({ class: "muted" }, "No process runs. The figures begin with the next start."),
     newest?.network.rx_bytes === null &&
       p({ class: "muted small" }, "This node does not measure the network of processes."),

@@ -53,13 +53,13 @@ const optionsOf = (
   }
 }
 
-/** Draws a plot in an element; its code is loaded at the first use. */
-export const openPlot = async (
+/** Draws a plot in an element. */
+export const openPlot = (
+  { UPlot }: typeof import("../../late/uplot.ts"),
   element: HTMLElement,
   colours: ReadonlyArray<string>,
   textOf: (value: number) => string
-): Promise<Plot> => {
-  const { default: UPlot } = await import("uplot")
+): Plot => {
   let points: Points = [[], ...colours.map(() => [])]
   let plot: uPlot | undefined
   const drawn = effect(() => {

@@ -93,10 +93,12 @@ export interface ConsoleTerminal {
   readonly close: () => void
 }
 
-/** Opens a terminal in an element; its code is loaded at the first use. */
-export const openTerminal = async (element: HTMLElement): Promise<ConsoleTerminal> => {
-  const [{ Terminal }, { FitAddon }] = await Promise.all([import("@xterm/xterm"), import("@xterm/addon-fit")])
-  const terminal: Terminal = new Terminal({
+/** Opens a terminal in an element. */
+export const openTerminal = (
+  { FitAddon, Terminal }: typeof import("../../late/xterm.ts"),
+  element: HTMLElement
+): ConsoleTerminal => {
+  const terminal = new Terminal({
     documentOverride: styleSafeDocument,
     convertEol: true,
     disableStdin: true,

@@ -1,0 +1,3 @@
+/** The terminal, a file of its own: only consoles load it. */
+export { FitAddon } from "@xterm/addon-fit"
+export { Terminal } from "@xterm/xterm"
