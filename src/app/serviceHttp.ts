@@ -19,6 +19,7 @@ import { DatabaseFull, InsufficientStorage } from "../domain/errors.ts"
 import { ServerId } from "../domain/Id.ts"
 import type { Reloadable } from "../domain/Reloadable.ts"
 import type { SystemInfo } from "../domain/SystemInfo.ts"
+import { Heartbeats } from "../events/Heartbeats.ts"
 import { EventsHandlers } from "../events/http.ts"
 import { OpenStreams, type StreamLimits } from "../events/OpenStreams.ts"
 import { StreamShutdown } from "../events/StreamShutdown.ts"
@@ -205,7 +206,7 @@ export const ServiceHttp = (options: HttpOptions) =>
     return stop.pipe(
       Layer.provideMerge(HttpRouter.serve(routes(options), { disableLogger: true, disableListenLog: true })),
       Layer.provide(OpenStreams.layer(options.streams)),
-      Layer.provide([StreamShutdown.layer, GracefulStop.layer, keyEnds]),
+      Layer.provide([StreamShutdown.layer, Heartbeats.layer, GracefulStop.layer, keyEnds]),
       Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
       Layer.provideMerge(
         NodeHttpServer.layer(() => server, {

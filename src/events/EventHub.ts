@@ -1,4 +1,4 @@
-import { Array as Arr, Clock, Context, Effect, Layer, Metric, PubSub, type Scope, type Stream } from "effect"
+import { Array as Arr, Clock, Context, Effect, Layer, Metric, PubSub, type Scope, Stream } from "effect"
 import { CursorExpired, type Unavailable } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import { isOptInChange, type JournalEntry, serverOf } from "../domain/Journal.ts"
@@ -10,7 +10,7 @@ import { encode, encodeLive } from "./encode.ts"
 import { fanOut, type Subscriber, selectionOf } from "./fanOut.ts"
 import { LiveFeed, type LiveNews } from "./LiveFeed.ts"
 import { Outbox, type SubscriberTooSlow } from "./Outbox.ts"
-import { replayThenLive } from "./replay.ts"
+import { replay } from "./replay.ts"
 import { ServerSummaries } from "./ServerSummaries.ts"
 
 /** The cursor of a subscription: that of an event, or the current position. */
@@ -25,13 +25,17 @@ export interface SubscribeOptions {
 export interface Subscription {
   /** Cursor after which the events begin. */
   readonly start: number
-  /** The events, to be run once; each chunk holds all events that wait. */
-  readonly events: Stream.Stream<EncodedEvent, SubscriberTooSlow | Unavailable>
-  /** Waits until the subscriber is cut off, also while it is busy with a chunk. */
-  readonly cutOff: Effect.Effect<void>
-  /** Ends the events after those that wait. */
-  readonly end: Effect.Effect<void>
+  /** The events before those of `live`; to be run once, to its end. */
+  readonly replay: Stream.Stream<EncodedEvent, Unavailable>
+  readonly live: Outbox<EncodedEvent>
 }
+
+/** All events of a subscription, to be run once; each chunk holds all events that wait. */
+export const eventsOf = ({
+  live,
+  replay
+}: Subscription): Stream.Stream<EncodedEvent, SubscriberTooSlow | Unavailable> =>
+  Stream.concat(replay, live.stream)
 
 const nothing: EventInclude = new Set()
 
@@ -47,8 +51,8 @@ export class EventHub extends Context.Service<
   {
     /**
      * Subscribes before the effect returns: the stream misses no later event. With a number as `cursor` the stream
-     * first replays the events after it; 0 requests all retained events. The stream fails with `SubscriberTooSlow` if
-     * the subscriber is cut off. It ends when the scope closes.
+     * first replays the events after it; 0 requests all retained events. The subscription ends when
+     * the scope closes.
      *
      * @error CursorExpired `cursor` is no longer retained, or the journal never issued it
      */
@@ -205,15 +209,15 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
           outbox.endUnsafe()
         })
     )
-    const goLive = () => {
-      subscriber.from = newest
-      return newest
+    const goLive = (after = newest) => {
+      subscriber.from = after
+      return after
     }
     const start = from ?? goLive()
-    const events =
+    const replayed =
       from === undefined
-        ? outbox.stream
-        : replayThenLive({
+        ? Stream.empty
+        : replay({
             journal,
             from,
             page: replayPage,
@@ -225,12 +229,7 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
             goLive,
             gapAllowed: cursor === 0
           })
-    return {
-      start,
-      events,
-      cutOff: outbox.cutOff,
-      end: Effect.sync(() => outbox.endUnsafe())
-    } satisfies Subscription
+    return { start, replay: replayed, live: outbox } satisfies Subscription
   })
 
   return EventHub.of({

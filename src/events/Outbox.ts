@@ -1,11 +1,15 @@
-import { Array as Arr, Cause, Data, Effect, Latch, type Pull, Stream } from "effect"
+import { Array as Arr, Cause, Data, Effect, type Pull, Stream } from "effect"
 
 /** The failure of a stream whose subscriber has more unsent bytes than its bound. */
 export class SubscriberTooSlow extends Data.TaggedError("SubscriberTooSlow") {}
 
+/** `ended`: after the items that waited; `cut off`: without them. */
+export type OutboxEnd = "ended" | "cut off"
+
 /**
  * The unsent items of one peer, bounded in bytes. Publishers never wait. An outbox over its bound is cut off: it drops
- * its items at once, and its stream fails. A pulled batch counts as unsent until the next pull.
+ * its items at once. A taken batch counts as unsent until the next take. Readers are callbacks, not fibers: a service has
+ * thousands of idle outboxes.
  */
 export class Outbox<A> {
   private readonly bound: number
@@ -13,17 +17,28 @@ export class Outbox<A> {
   private waiting = 0
   private inFlight = 0
   private state: "open" | "ending" | "cut off" = "open"
-  private readonly changed = Latch.makeUnsafe(false)
-  private readonly cut = Latch.makeUnsafe(false)
+  private listeners: ReadonlyArray<() => void> = []
 
   /** @param bound maximum of unsent bytes */
   constructor(bound: number) {
     this.bound = bound
   }
 
+  /** Calls `listener` when there are items, and when the outbox ends; returns how to remove the listener. */
+  listenUnsafe(listener: () => void): () => void {
+    this.listeners = [...this.listeners, listener]
+    return () => {
+      this.listeners = this.listeners.filter((other) => other !== listener)
+    }
+  }
+
+  private changed(): void {
+    for (const listener of this.listeners) listener()
+  }
+
   /**
    * Adds items of `bytes` in total, which several outboxes may share; without effect once the outbox has ended. Items that
-   * are pulled alone are the same array.
+   * are taken alone are the same array.
    */
   offerAllUnsafe(items: ReadonlyArray<A>, bytes: number): void {
     if (this.state !== "open" || items.length === 0) return
@@ -33,53 +48,73 @@ export class Outbox<A> {
     }
     this.batches.push(items)
     this.waiting += bytes
-    this.changed.openUnsafe()
+    this.changed()
   }
 
-  /** Drops the items and fails the stream. */
+  /** Drops the items and ends the outbox. */
   cutOffUnsafe(): void {
     if (this.state !== "open") return
     this.state = "cut off"
     this.batches = []
     this.waiting = 0
-    this.cut.openUnsafe()
-    this.changed.openUnsafe()
+    this.changed()
   }
 
-  /** Ends the stream after the items that wait. */
+  /** Ends the outbox after the items that wait. */
   endUnsafe(): void {
-    if (this.state === "open") this.state = "ending"
-    this.changed.openUnsafe()
+    if (this.state !== "open") return
+    this.state = "ending"
+    this.changed()
   }
 
   get isOpen(): boolean {
     return this.state === "open"
   }
 
-  /** Waits until the outbox is cut off. */
-  get cutOff(): Effect.Effect<void> {
-    return this.cut.await
+  get isCutOff(): boolean {
+    return this.state === "cut off"
   }
 
-  /** Waits for items and takes all of them. An interrupted pull loses nothing. */
-  private readonly pull: Pull.Pull<Arr.NonEmptyReadonlyArray<A>, SubscriberTooSlow> = Effect.suspend(() => {
-    this.inFlight = 0
-    return Effect.andThen(this.changed.await, this.take)
-  })
-
-  /** The items; each chunk holds all items that wait. */
-  readonly stream: Stream.Stream<A, SubscriberTooSlow> = Stream.fromPull(Effect.succeed(this.pull))
-
-  private readonly take = Effect.suspend((): Pull.Pull<Arr.NonEmptyReadonlyArray<A>, SubscriberTooSlow> => {
+  /** Takes all items that wait; undefined: none wait, and the outbox is open. */
+  takeUnsafe(): Arr.NonEmptyReadonlyArray<A> | OutboxEnd | undefined {
     const [first = [], second] = this.batches
     const batch = second === undefined ? first : this.batches.flat()
+    this.inFlight = this.waiting
     if (!Arr.isReadonlyArrayNonEmpty(batch)) {
-      return this.state === "cut off" ? new SubscriberTooSlow() : Cause.done()
+      if (this.state === "open") return undefined
+      return this.state === "ending" ? "ended" : "cut off"
     }
     this.batches = []
-    this.inFlight = this.waiting
     this.waiting = 0
-    if (this.state === "open") this.changed.closeUnsafe()
-    return Effect.succeed(batch)
-  })
+    return batch
+  }
+
+  private until(isTrue: () => boolean): Effect.Effect<void> {
+    return Effect.callback<void>((resume) => {
+      if (isTrue()) return resume(Effect.void)
+      const remove = this.listenUnsafe(() => {
+        if (!isTrue()) return
+        remove()
+        resume(Effect.void)
+      })
+      return Effect.sync(remove)
+    })
+  }
+
+  /** Waits until the outbox is cut off. */
+  get cutOff(): Effect.Effect<void> {
+    return this.until(() => this.isCutOff)
+  }
+
+  /** The items; each chunk holds all items that wait. It fails once the outbox is cut off. An interrupted pull loses nothing. */
+  get stream(): Stream.Stream<A, SubscriberTooSlow> {
+    const pull: Pull.Pull<Arr.NonEmptyReadonlyArray<A>, SubscriberTooSlow> = Effect.suspend(() => {
+      const taken = this.takeUnsafe()
+      if (taken === undefined) return Effect.andThen(some, pull)
+      if (typeof taken !== "string") return Effect.succeed(taken)
+      return taken === "ended" ? Cause.done() : new SubscriberTooSlow()
+    })
+    const some = this.until(() => this.batches.length > 0 || this.state !== "open")
+    return Stream.fromPull(Effect.succeed(pull))
+  }
 }

@@ -13,7 +13,7 @@ import { OpenStreams } from "./OpenStreams.ts"
 import { ServerSummaries } from "./ServerSummaries.ts"
 import { StatsFeed } from "./StatsFeed.ts"
 import { StreamShutdown } from "./StreamShutdown.ts"
-import { sseResponse } from "./sse.ts"
+import { makeSseResponse } from "./sse.ts"
 import { Tickets } from "./Tickets.ts"
 import { serveEventSocket } from "./websocket.ts"
 
@@ -69,7 +69,7 @@ const makeOpenStream = Effect.gen(function* () {
  * (decisions, section 3, `GET .../events`).
  */
 export const makeServeEvents = Effect.gen(function* () {
-  const { begun } = yield* StreamShutdown
+  const sseResponse = yield* makeSseResponse
   const keyEnds = yield* KeyEnds
   const openStream = yield* makeOpenStream
   return Effect.fn("serveEvents")(
@@ -78,7 +78,7 @@ export const makeServeEvents = Effect.gen(function* () {
       return yield* sseResponse(yield* subscribe, {
         withIds: query.cursor !== undefined,
         withStart: query.cursor === "now",
-        endings: [begun, keyEnds(yield* CurrentPrincipal), replaced]
+        endings: [keyEnds(yield* CurrentPrincipal), replaced]
       })
     },
     Effect.catchTag("LimitReached", limitResponse)

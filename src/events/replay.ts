@@ -3,16 +3,15 @@ import type { Unavailable } from "../domain/errors.ts"
 import type { JournalEntry } from "../domain/Journal.ts"
 import type { Journal } from "../store/journal/Journal.ts"
 import { type EncodedEvent, isNews } from "./EncodedEvent.ts"
-import type { Outbox, SubscriberTooSlow } from "./Outbox.ts"
+import type { Outbox } from "./Outbox.ts"
 
 /**
- * Replays the journal, then continues with `outbox`: no gap, no duplicate. Each pull reads one page, so that a slow
- * subscriber buffers nothing and keeps no read open. When less than a page is left, `goLive` lets the outbox fill.
- * Events that are then in both the journal and the outbox are recognised by their cursor.
- *
- * @error SubscriberTooSlow entries were pruned before the subscriber read them
+ * Replays the journal until `outbox` fills: no gap, no duplicate. Each pull reads one page, so that a slow subscriber
+ * buffers nothing and keeps no read open. When less than a page is left, `goLive` lets the outbox fill. The last page has
+ * the events that wait there, without those that are in the journal, too. If entries are pruned before they are
+ * read, the outbox is cut off.
  */
-export const replayThenLive = (options: {
+export const replay = (options: {
   readonly journal: Journal["Service"]
   /** Cursor after which the replay begins. */
   readonly from: number
@@ -21,11 +20,11 @@ export const replayThenLive = (options: {
   readonly outbox: Outbox<EncodedEvent>
   /** Returns the event of an entry, if the subscriber receives it. */
   readonly select: (entry: JournalEntry) => EncodedEvent | undefined
-  /** Lets `outbox` fill; returns the cursor of the last event published before. */
-  readonly goLive: () => number
+  /** Lets `outbox` fill with the events after a cursor; default: that of the last published event, which it returns. */
+  readonly goLive: (after?: number) => number
   /** Whether the first entry may be newer than the one after `from`. */
   readonly gapAllowed: boolean
-}): Stream.Stream<EncodedEvent, SubscriberTooSlow | Unavailable> => {
+}): Stream.Stream<EncodedEvent, Unavailable> => {
   const { goLive, journal, outbox, page, select } = options
   return Stream.suspend(() => {
     let position = options.from
@@ -47,15 +46,15 @@ export const replayThenLive = (options: {
       }
       gapAllowed = false
       position = entries.at(-1)?.cursor ?? position
+      const events = entries.flatMap((entry) => select(entry) ?? [])
       if (target === undefined && entries.length < page) target = goLive()
-      const next = target !== undefined && position >= target ? Option.none() : Option.some(undefined)
-      return [entries.flatMap((entry) => select(entry) ?? []), next] as const
+      if (target === undefined || position < target) return [events, Option.some(undefined)] as const
+      goLive(position)
+      const waiting = outbox.takeUnsafe()
+      const newer = typeof waiting === "object" ? waiting.filter((event) => isNews(event, position)) : []
+      return [[...events, ...newer], Option.none()] as const
     })
 
-    const replay = Stream.paginate(undefined, () => readPage)
-    return Stream.concat(
-      replay,
-      Stream.filter(outbox.stream, (event) => isNews(event, position))
-    )
+    return Stream.paginate(undefined, () => readPage)
   })
 }

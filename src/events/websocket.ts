@@ -2,7 +2,7 @@ import { Duration, Effect, type Scope, Stream } from "effect"
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import type { InvalidRequest, Unavailable, UpgradeRequired } from "../domain/errors.ts"
-import type { Subscription } from "./EventHub.ts"
+import { eventsOf, type Subscription } from "./EventHub.ts"
 import { Outbox, type SubscriberTooSlow } from "./Outbox.ts"
 import { checkHandshake, type Upgraded, upgrade } from "./webSocketUpgrade.ts"
 
@@ -142,7 +142,7 @@ export const serveSocket = Effect.fn("serveSocket")(function* (
 /** Serves a subscription over WebSocket (contract, 6.3); messages of the client are ignored. */
 export const serveEventSocket = (
   request: HttpServerRequest.HttpServerRequest,
-  { cutOff, events }: Subscription,
+  subscription: Subscription,
   options: SocketOptions & {
     /** Whether each message has a `Cursor`; the caller resumes. */
     readonly withCursors: boolean
@@ -151,8 +151,10 @@ export const serveEventSocket = (
   serveSocket(
     request,
     {
-      outgoing: Stream.map(events, (event) => (options.withCursors ? event.frameWithCursor : event.frame)),
-      cutOff
+      outgoing: Stream.map(eventsOf(subscription), (event) =>
+        options.withCursors ? event.frameWithCursor : event.frame
+      ),
+      cutOff: subscription.live.cutOff
     },
     options
   )

@@ -5,7 +5,7 @@ import { NodeId, ServerId } from "../../src/domain/Id.ts"
 import { eventLag, subscribersCutOff } from "../../src/domain/metrics.ts"
 import type { Server } from "../../src/domain/Server.ts"
 import type { EncodedEvent } from "../../src/events/EncodedEvent.ts"
-import { EventHub, type Subscription } from "../../src/events/EventHub.ts"
+import { EventHub, eventsOf, type Subscription } from "../../src/events/EventHub.ts"
 import { LiveFeed, type LiveNews } from "../../src/events/LiveFeed.ts"
 import { plain } from "../support/ids.ts"
 import { internal, MemoryJournal, status, statuses } from "./MemoryJournal.ts"
@@ -16,7 +16,7 @@ const hub = (options: { readonly bufferBytes?: number; readonly replayPage?: num
 const cursors = (events: ReadonlyArray<EncodedEvent>) => events.map((event) => event.cursor)
 const range = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => from + i)
 const collect = (subscription: Subscription, count: number) =>
-  Effect.map(Stream.runCollect(Stream.take(subscription.events, count)), cursors)
+  Effect.map(Stream.runCollect(Stream.take(eventsOf(subscription), count)), cursors)
 /** Pulls chunks until `count` events have arrived. */
 const pullUpTo = Effect.fnUntraced(function* (
   pull: Pull.Pull<ReadonlyArray<EncodedEvent>, unknown>,
@@ -26,11 +26,10 @@ const pullUpTo = Effect.fnUntraced(function* (
   while (got.length < count) got.push(...cursors(yield* pull))
   return got
 })
-const isCutOff = ({ cutOff }: Subscription) =>
-  Effect.raceFirst(Effect.as(cutOff, true), Effect.as(Effect.yieldNow, false))
+const isCutOff = ({ live }: Subscription) => Effect.as(Effect.yieldNow, live.isCutOff)
 /** `too slow`, or the cursors of all events. */
-const outcome = ({ events }: Subscription) =>
-  Stream.runCollect(events).pipe(
+const outcome = (subscription: Subscription) =>
+  Stream.runCollect(eventsOf(subscription)).pipe(
     Effect.map(cursors),
     Effect.catchTag("SubscriberTooSlow", () => Effect.succeed("too slow"))
   )
@@ -90,7 +89,9 @@ describe("decisions 6: one total order, no gap", () => {
         const later = yield* subscribe({ filter })
         yield* journal.append([status("s4")])
         assert.deepStrictEqual(yield* collect(later, 1), [4])
-        const pulls = yield* Effect.forEach([one, other], ({ events }) => Stream.toPull(events))
+        const pulls = yield* Effect.forEach([one, other], (subscription) =>
+          Stream.toPull(eventsOf(subscription))
+        )
         yield* Effect.forEach(pulls, (pull) => pullUpTo(pull, 4))
         yield* journal.append([status("s5"), status("s6")])
         const [chunk, same] = yield* Effect.all(pulls)
@@ -105,7 +106,7 @@ describe("decisions 6: one total order, no gap", () => {
       const journal = yield* MemoryJournal
       const subscription = yield* subscribe({ filter: {} })
       const writer = yield* Effect.forkChild(journal.append(statuses(2000)), { startImmediately: true })
-      const pull = yield* Stream.toPull(subscription.events)
+      const pull = yield* Stream.toPull(eventsOf(subscription))
       const first = cursors(yield* pull)
       assert.isBelow(first.length, 2000)
       yield* Fiber.interrupt(writer)
@@ -156,7 +157,7 @@ describe("decisions 6: slow subscribers", () => {
         const quick = yield* subscribe({ filter: {} })
         const reader = yield* Effect.forkChild(collect(quick, 200), { startImmediately: true })
         for (const change of statuses(200)) yield* journal.append([change])
-        yield* slow.cutOff
+        yield* slow.live.cutOff
         assert.strictEqual(yield* outcome(slow), "too slow")
         assert.strictEqual(yield* cutOff, before + 1)
         assert.strictEqual(yield* lags, published + 200)
@@ -171,7 +172,7 @@ describe("decisions 6: slow subscribers", () => {
       const journal = yield* MemoryJournal
       yield* journal.append(statuses(1000))
       const subscription = yield* subscribe({ filter: {}, cursor: 0 })
-      const pull = yield* Stream.toPull(subscription.events)
+      const pull = yield* Stream.toPull(eventsOf(subscription))
       const got: Array<number> = []
       got.push(...cursors(yield* pull))
       for (let i = 0; i < 5; i++) {
@@ -228,7 +229,7 @@ describe("decisions 6: resume", () => {
       const journal = yield* MemoryJournal
       yield* journal.append(statuses(100))
       const subscription = yield* subscribe({ filter: {}, cursor: 1 })
-      const pull = yield* Stream.toPull(subscription.events)
+      const pull = yield* Stream.toPull(eventsOf(subscription))
       assert.deepStrictEqual(cursors(yield* pull), range(2, 11))
       yield* journal.prune(50)
       assert.include(yield* Effect.flip(pull), { _tag: "SubscriberTooSlow" })
@@ -260,7 +261,9 @@ describe("decisions 6: resume", () => {
                 for (const stay of [...stays, Number.POSITIVE_INFINITY]) {
                   const wanted = Math.min(stay, expected.length - got.length)
                   yield* subscribe({ filter: {}, cursor: got.at(-1) ?? 0 }).pipe(
-                    Effect.flatMap(({ events }) => Stream.runForEach(Stream.take(events, wanted), remember)),
+                    Effect.flatMap((subscription) =>
+                      Stream.runForEach(Stream.take(eventsOf(subscription), wanted), remember)
+                    ),
                     Effect.scoped
                   )
                 }
@@ -288,7 +291,7 @@ describe("EventHub: subscriptions", () => {
             subscribe(i % 2 === 0 ? { filter: {} } : { filter: {}, cursor: 0 }),
             scope
           )
-          yield* Effect.forkIn(Stream.runDrain(subscription.events), scope)
+          yield* Effect.forkIn(Stream.runDrain(eventsOf(subscription)), scope)
           return scope
         })
       )
@@ -304,7 +307,7 @@ describe("EventHub: subscriptions", () => {
       const { subscribe } = yield* EventHub
       const scope = yield* Scope.make()
       const subscription = yield* Scope.provide(subscribe({ filter: {} }), scope)
-      const reader = yield* Effect.forkChild(Stream.runCollect(subscription.events), {
+      const reader = yield* Effect.forkChild(Stream.runCollect(eventsOf(subscription)), {
         startImmediately: true
       })
       yield* Scope.close(scope, Exit.void)
@@ -352,7 +355,7 @@ describe("life, Streams: cursor=now", () => {
 describe("life, Streams: include and opt-in topics", () => {
   const install = { topic: "server:install", server_id: "a", payload: { phase: "installing" } } as const
   const texts = (subscription: Subscription, count: number) =>
-    Effect.map(Stream.runCollect(Stream.take(subscription.events, count)), (events) =>
+    Effect.map(Stream.runCollect(Stream.take(eventsOf(subscription), count)), (events) =>
       events.map((event) => JSON.parse(event.text))
     )
 
@@ -398,7 +401,7 @@ describe("life, Streams: include and opt-in topics", () => {
       live.publish([news(1)])
       yield* journal.append([status("a")])
       const received = (subscription: Subscription, count: number) =>
-        Effect.map(Stream.runCollect(Stream.take(subscription.events, count)), (events) =>
+        Effect.map(Stream.runCollect(Stream.take(eventsOf(subscription), count)), (events) =>
           events.map((event) => {
             const { Cursor, Data } = JSON.parse(event.textWithCursor)
             if (event.isLive) assert.strictEqual(event.sseWithId, event.sse)

@@ -115,11 +115,6 @@ export const connectionsAre = (expected: number) =>
 
 /** Subscribes in process and reads nothing; returns whether the subscriber is disconnected. */
 export const idleSubscriber = Effect.gen(function* () {
-  const { cutOff } = yield* (yield* EventHub).subscribe({ filter: {} })
-  let isCutOff = false
-  const mark = Effect.sync(() => {
-    isCutOff = true
-  })
-  yield* Effect.forkScoped(Effect.andThen(cutOff, mark))
-  return () => isCutOff
+  const { live } = yield* (yield* EventHub).subscribe({ filter: {} })
+  return () => live.isCutOff
 })

@@ -1,7 +1,7 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Layer, Stream } from "effect"
-import { EventHub } from "../../src/events/EventHub.ts"
+import { EventHub, eventsOf } from "../../src/events/EventHub.ts"
 import { LiveFeed } from "../../src/events/LiveFeed.ts"
 import { ServerSummaries } from "../../src/events/ServerSummaries.ts"
 import { Store } from "../../src/store/Store.ts"
@@ -34,19 +34,21 @@ describe("decisions 6: resume from the database", () => {
       let cursor = 0
       for (let stay = 1; got.length < total; stay = (stay * 7) % 31) {
         yield* subscribe({ filter: {}, cursor }).pipe(
-          Effect.flatMap(({ events }) =>
-            Stream.runForEach(Stream.take(events, Math.min(stay, total - got.length)), (event) =>
-              Effect.sync(() => {
-                got.push(event.text)
-                cursor = event.cursor
-              })
+          Effect.flatMap((subscription) =>
+            Stream.runForEach(
+              Stream.take(eventsOf(subscription), Math.min(stay, total - got.length)),
+              (event) =>
+                Effect.sync(() => {
+                  got.push(event.text)
+                  cursor = event.cursor
+                })
             )
           ),
           Effect.scoped
         )
       }
       yield* Fiber.join(writer)
-      const live = yield* Stream.runCollect(Stream.take(watcher.events, total))
+      const live = yield* Stream.runCollect(Stream.take(eventsOf(watcher), total))
       assert.deepStrictEqual(
         got,
         live.map((event) => event.text)

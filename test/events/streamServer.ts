@@ -5,8 +5,9 @@ import { type Cause, Context, type Duration, Effect, Layer, Queue, Stream } from
 import { HttpRouter, HttpServer, HttpServerRequest } from "effect/http"
 import { EventHub } from "../../src/events/EventHub.ts"
 import { eventQueryOf } from "../../src/events/filter.ts"
+import { Heartbeats } from "../../src/events/Heartbeats.ts"
 import { StreamShutdown } from "../../src/events/StreamShutdown.ts"
-import { sseResponse } from "../../src/events/sse.ts"
+import { makeSseResponse } from "../../src/events/sse.ts"
 import { webSocketOptions } from "../../src/events/webSocketUpgrade.ts"
 import { serveConsole, serveEventSocket } from "../../src/events/websocket.ts"
 import { MemoryJournal } from "./MemoryJournal.ts"
@@ -43,6 +44,7 @@ export const streamServer = (options: ServerOptions = {}) => {
         Effect.fnUntraced(function* (router) {
           const hub = yield* EventHub
           const { begun } = yield* StreamShutdown
+          const sseResponse = yield* makeSseResponse
           const streamed = <A, E, R>(
             serve: (
               request: HttpServerRequest.HttpServerRequest,
@@ -58,9 +60,7 @@ export const streamServer = (options: ServerOptions = {}) => {
           yield* router.add(
             "GET",
             "/events",
-            streamed((_, subscription, withIds) =>
-              sseResponse(subscription, { withIds, endings: [begun], grace })
-            )
+            streamed((_, subscription, withIds) => sseResponse(subscription, { withIds, grace }))
           )
           yield* router.add(
             "GET",
@@ -112,6 +112,7 @@ export const streamServer = (options: ServerOptions = {}) => {
         Layer.provideMerge(HttpRouter.serve(routes, { disableLogger: true, disableListenLog: true })),
         Layer.provideMerge(testServer),
         Layer.provide(server),
+        Layer.provide(Heartbeats.layer),
         Layer.provideMerge(StreamShutdown.layer),
         Layer.provideMerge(EventHub.layer({ bufferBytes })),
         Layer.provideMerge(MemoryJournal.layer)
