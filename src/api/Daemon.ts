@@ -7,7 +7,7 @@ import type {
   PowerAction,
   ServerSpec
 } from "../domain/NodeMessages.ts"
-import type { Page } from "../domain/Pagination.ts"
+import type { ConsolePage, Page } from "../domain/Pagination.ts"
 import type { ServerStats, StatsById } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
 import type { SystemInfo } from "../domain/SystemInfo.ts"
@@ -31,6 +31,8 @@ export type DaemonError = NodeUnreachable | DaemonRefused
 export interface LinesRequest {
   readonly page: number
   readonly per_page: number
+  /** Whether the page of a console has the times of its lines; default false. */
+  readonly times?: boolean
 }
 
 /**
@@ -83,7 +85,8 @@ export interface Daemon {
   ): Effect.Effect<ServerStats, DaemonError>
   /** The figures of servers; null: the daemon does not have the server. Waits for no measurement of a disk. */
   statsOfMany(ids: ReadonlyArray<ServerId>): Effect.Effect<StatsById, DaemonError>
-  logs(id: ServerId, request: LinesRequest): Effect.Effect<Page<string>, DaemonError>
+  /** A daemon of an earlier version returns no times. */
+  logs(id: ServerId, request: LinesRequest): Effect.Effect<ConsolePage, DaemonError>
   install(id: ServerId): Effect.Effect<InstallReport, DaemonError>
   installLogs(id: ServerId, request: LinesRequest): Effect.Effect<Page<string>, DaemonError>
   /**

@@ -11,7 +11,7 @@ import {
 import { Conflict, NotFound, Unauthorized, UpgradeRequired } from "../domain/errors.ts"
 import { ServerId } from "../domain/Id.ts"
 import { DaemonServer, HeldServer, InstallReport, PowerAction, ServerSpec } from "../domain/NodeMessages.ts"
-import { LinePage } from "../domain/Pagination.ts"
+import { LinePage, LogPage } from "../domain/Pagination.ts"
 import { ServerStats, StatsById } from "../domain/Server.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { SystemInfo } from "../domain/SystemInfo.ts"
@@ -120,10 +120,10 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
     }).annotateMerge(summary("Memory, CPU, network and disk in use by some servers; null: not here")),
     HttpApiEndpoint.get("logs", "/servers/:id/logs", {
       params,
-      query: lines,
-      success: LinePage,
+      query: { ...lines, times: text },
+      success: LogPage,
       error: refusals
-    }).annotateMerge(summary("Console lines; page 1 is the newest")),
+    }).annotateMerge(summary("Console lines; page 1 is the newest; times=true: with their times")),
     HttpApiEndpoint.get("install", "/servers/:id/install", {
       params,
       success: InstallReport,

@@ -19,7 +19,7 @@ import { NodeFit } from "../domain/NodeFit.ts"
 import { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import { Overrides, OverridesChange } from "../domain/Overrides.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
-import { LinePage } from "../domain/Pagination.ts"
+import { LinePage, LogPage } from "../domain/Pagination.ts"
 import { includable, Server, ServerStats, StatsById } from "../domain/Server.ts"
 import { DefinitionView } from "../domain/ServerDefinition.ts"
 import { ServerEvent } from "../domain/ServerEvent.ts"
@@ -278,9 +278,13 @@ export class ServersGroup extends HttpApiGroup.make("servers")
         size: wholeNumber(
           "How many of the newest lines, 1 to 100; default 100. Less counts as 1, more as 100: `per_page` takes up to 1,000, and `page` goes further back. Does not count beside these."
         ),
-        ...linePage("newest lines")
+        ...linePage("newest lines"),
+        include: names(
+          ["times"],
+          "`times`: also `times`, the time of each line: exact to a second, and up to 5 s late around a restart of the daemon. Null: unknown, because the line was written while the daemon was down, or before it kept times."
+        )
       },
-      success: LinePage,
+      success: LogPage,
       error: nodeErrors
     }).annotateMerge(summary("Console lines, newest last")),
     HttpApiEndpoint.post("commands", "/servers/:server/commands", {

@@ -2,6 +2,7 @@ import { type Cause, Deferred, Effect, Latch, Queue, type Scope, Stream } from "
 import { Socket } from "effect/socket"
 import { NotFound } from "../domain/errors.ts"
 import { ServerId } from "../domain/Id.ts"
+import { nowText } from "../domain/nowText.ts"
 import { stripAnsi } from "../domain/stripAnsi.ts"
 import { backoff, makePause } from "../work/backoff.ts"
 import { missingLines, Repeats } from "./consoleGap.ts"
@@ -29,12 +30,12 @@ const check = (calls: Calls, server: ServerId) =>
 /** Requests a ticket, which replaces the key: the platform's WebSocket has no headers. */
 const ticketOf = (calls: Calls) => Effect.map(calls.events.ticket(), ({ ticket }) => ticket)
 
-/** Returns the newest stored lines, oldest first, without ANSI sequences. */
+/** Returns the newest stored lines with their times, oldest first, without ANSI sequences. */
 const storedLines = (calls: Calls, server: ServerId) =>
-  Effect.map(
-    calls.servers.logs({ params: { server }, query: { page: "1", per_page: String(COMPARED) } }),
-    ({ data }) => data
-  )
+  calls.servers.logs({
+    params: { server },
+    query: { page: "1", per_page: String(COMPARED), include: "times" }
+  })
 
 /** Why a console cannot be opened, or has ended. */
 export type ConsoleError =
@@ -42,6 +43,13 @@ export type ConsoleError =
   | Effect.Error<ReturnType<typeof ticketOf>>
   | Effect.Error<ReturnType<typeof storedLines>>
   | Socket.SocketError
+
+/** A line of a console. */
+export interface TimedLine {
+  readonly text: string
+  /** RFC 3339 in UTC: the time at which this client received the line, or that of a stored line; null: unknown. */
+  readonly at: string | null
+}
 
 /** An open console in both directions. */
 export interface Console {
@@ -51,6 +59,8 @@ export interface Console {
    * If more are missing, a line says so.
    */
   readonly lines: Stream.Stream<string, ConsoleError>
+  /** The same lines with their times; a console has one reader, of these or of `lines`. */
+  readonly timedLines: Stream.Stream<TimedLine, ConsoleError>
   /**
    * Sends a line, once there is a connection. A line that is sent while the connection breaks may be lost, and the
    * service ignores lines while the server is not up: `servers.commands` confirms each line.
@@ -72,7 +82,7 @@ export const openConsole = (calls: Calls, baseUrl: string) =>
     const server = ServerId.make(of)
     const address = `${baseUrl.replace(/^http/, "ws").replace(/\/$/, "")}/api/servers/${encodeURIComponent(server)}/console`
     const unread = yield* Effect.acquireRelease(
-      Queue.sliding<string, ConsoleError | Cause.Done>(UNREAD),
+      Queue.sliding<TimedLine, ConsoleError | Cause.Done>(UNREAD),
       Queue.end
     )
     const opened = yield* Deferred.make<void, ConsoleError>()
@@ -83,15 +93,18 @@ export const openConsole = (calls: Calls, baseUrl: string) =>
     /** The newest lines that the reader has, or that precede its first one; undefined: unknown. */
     let had: ReadonlyArray<string> | undefined
 
-    const deliver = Effect.fnUntraced(function* (lines: ReadonlyArray<string>) {
-      had = [...(had ?? []), ...lines.map(stripAnsi)].slice(-COMPARED)
+    const deliver = Effect.fnUntraced(function* (lines: ReadonlyArray<TimedLine>) {
+      had = [...(had ?? []), ...lines.map(({ text }) => stripAnsi(text))].slice(-COMPARED)
       yield* Queue.offerAll(unread, lines)
     })
 
     /** Delivers the lines since the last connection; returns what the new one may repeat. */
     const closeGap = Effect.fnUntraced(function* (before: ReadonlyArray<string>) {
-      const { isContinuous, missing } = missingLines(before, yield* storedLines(calls, server))
-      yield* deliver(isContinuous ? missing : ["[lines are missing here]", ...missing])
+      const { data, times = [] } = yield* storedLines(calls, server)
+      const { isContinuous, missing } = missingLines(before, data)
+      const first = data.length - missing.length
+      const lines = missing.map((text, line): TimedLine => ({ text, at: times[first + line] ?? null }))
+      yield* deliver(isContinuous ? lines : [{ text: "[lines are missing here]", at: null }, ...lines])
       return new Repeats(missing)
     })
 
@@ -105,7 +118,10 @@ export const openConsole = (calls: Calls, baseUrl: string) =>
           })
       })
       // Without them, a gap is closed only after the first line.
-      had ??= yield* Effect.orElseSucceed(storedLines(calls, server), () => undefined)
+      had ??= yield* storedLines(calls, server).pipe(
+        Effect.map(({ data }) => data),
+        Effect.orElseSucceed(() => undefined)
+      )
       const url = `${address}?ticket=${encodeURIComponent(ticket)}`
       const socket = yield* Socket.makeWebSocket(url, { highWaterMark: UNREAD_BYTES })
       const { pull } = yield* socket.reader
@@ -117,7 +133,9 @@ export const openConsole = (calls: Calls, baseUrl: string) =>
         const frames = yield* pull
         pause = yield* makePause(retries)
         const lines = frames.filter((frame) => typeof frame === "string")
-        yield* deliver(lines.flatMap((line) => repeats.take(line, stripAnsi(line))))
+        const at = yield* nowText
+        const fresh = lines.flatMap((line) => repeats.take(line, stripAnsi(line)))
+        yield* deliver(fresh.map((text) => ({ text, at })))
       }
     }).pipe(Effect.scoped)
 
@@ -160,7 +178,8 @@ export const openConsole = (calls: Calls, baseUrl: string) =>
         )
       )
     return {
-      lines: Stream.fromQueue(unread),
+      lines: Stream.map(Stream.fromQueue(unread), ({ text }) => text),
+      timedLines: Stream.fromQueue(unread),
       send: (line) => Effect.raceFirst(sendNow(line), Deferred.await(ended))
     }
   })

@@ -13,7 +13,7 @@ import {
   Unavailable,
   UpgradeRequired
 } from "../domain/errors.ts"
-import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
+import { pageNumber, pageSize, paginated, paginatedLog } from "../domain/Pagination.ts"
 import { withoutNulls } from "../domain/Server.ts"
 import { NOT_THE_TOKEN } from "./controlPlane/diagnosis.ts"
 import { NodeToken } from "./controlPlane/NodeToken.ts"
@@ -147,8 +147,8 @@ export const DaemonHandlers = HttpApiBuilder.group(
           ),
         statsOfMany: ({ payload }) => call((daemon) => daemon.statsOfMany(payload.ids)),
         logs: Effect.fnUntraced(function* ({ params, query }) {
-          const at = pageOf(query)
-          return paginated(yield* call((daemon) => daemon.logs(params.id, at)), at)
+          const at = { ...pageOf(query), times: query.times === "true" }
+          return paginatedLog(yield* call((daemon) => daemon.logs(params.id, at)), at)
         }),
         install: ({ params }) => call((daemon) => daemon.install(params.id)),
         installLogs: Effect.fnUntraced(function* ({ params, query }) {

@@ -102,7 +102,7 @@ const installLogs = Effect.fnUntraced(function* (instance: Instance, shared: str
   const total = yield* index.total
   const { from, to } = pageBounds(total, request, false)
   const lines = from < to ? yield* index.read(from, to) : []
-  return { items: lines.map(stripAnsi), total }
+  return { items: lines.map(({ text }) => stripAnsi(text)), total }
 })
 
 /** Makes the daemon that the control plane calls, from the servers of this node. */

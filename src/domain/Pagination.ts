@@ -1,4 +1,5 @@
 import { Schema } from "effect"
+import { TimeText } from "./nowText.ts"
 
 /** Pagination envelope (contract 2.5). */
 export const Pagination = Schema.Struct({
@@ -18,6 +19,12 @@ export const Paginated = <S extends Schema.Top>(identifier: string, item: S) =>
 /** A page of lines. */
 export const LinePage = Paginated("LinePage", Schema.String)
 
+/** A page of console lines. `times`, on request: the time of each line; null: unknown. */
+export const LogPage = Schema.Struct({
+  ...LinePage.fields,
+  times: Schema.optionalKey(Schema.Array(Schema.NullOr(TimeText)))
+}).annotate({ identifier: "LogPage" })
+
 /** A page and the number of all items. */
 export interface Page<A> {
   readonly items: ReadonlyArray<A>
@@ -35,6 +42,20 @@ export const paginated = <A>(page: Page<A>, at: { readonly page: number; readonl
     }
   },
   data: page.items
+})
+
+/** A page of console lines, newest last. `times`: the time of each line, RFC 3339; null: unknown. */
+export interface ConsolePage extends Page<string> {
+  readonly times?: ReadonlyArray<string | null>
+}
+
+/** Returns the envelope of a page of console lines; on request with times, which some daemons do not know. */
+export const paginatedLog = (
+  page: ConsolePage,
+  at: { readonly page: number; readonly per_page: number; readonly times?: boolean }
+): typeof LogPage.Type => ({
+  ...paginated(page, at),
+  ...(at.times === true && { times: page.items.map((_, line) => page.times?.[line] ?? null) })
 })
 
 /** Returns a whole number from a query, at most the largest safe integer; 0 for any other text. */

@@ -8,7 +8,7 @@ import { Conflict, type Forbidden, InvalidRequest, NotFound, type Unavailable } 
 import type { ServerId } from "../domain/Id.ts"
 import { admits, type RestrictedServer } from "../domain/KeyLimits.ts"
 import type { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
-import type { Page } from "../domain/Pagination.ts"
+import type { ConsolePage, Page } from "../domain/Pagination.ts"
 import type { ServerStats, StatsById } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
 import { type CrashQuery, CrashRepo } from "../store/repos/CrashRepo.ts"
@@ -127,7 +127,7 @@ export class ServerManager extends Context.Service<
       id: ServerId,
       options: { readonly update_disk_usage: boolean }
     ): Effect.Effect<ServerStats, NodeCallError>
-    logs(id: ServerId, request: LinesRequest): Effect.Effect<Page<string>, NodeCallError>
+    logs(id: ServerId, request: LinesRequest): Effect.Effect<ConsolePage, NodeCallError>
     commands(id: ServerId, lines: ReadonlyArray<string>): Effect.Effect<void, NodeCallError>
     reset(id: ServerId): Effect.Effect<void, NodeCallError>
     /** Installs an offline server again; with today's definition also errors as {@link patch}. */

@@ -17,7 +17,7 @@ import { fieldNames } from "../domain/definitionChanges.ts"
 import { Forbidden, Unauthorized } from "../domain/errors.ts"
 import { NodeId } from "../domain/Id.ts"
 import { expiryOf } from "../domain/Labels.ts"
-import { paginated } from "../domain/Pagination.ts"
+import { paginated, paginatedLog } from "../domain/Pagination.ts"
 import { makeServeEvents } from "../events/http.ts"
 import { OpenStreams } from "../events/OpenStreams.ts"
 import { StreamShutdown } from "../events/StreamShutdown.ts"
@@ -207,8 +207,8 @@ export const ServersHandlers = HttpApiBuilder.group(
         stats: ({ params, query }) =>
           servers.stats(params.server, { update_disk_usage: query.update_disk_usage === "true" }),
         logs: Effect.fnUntraced(function* ({ params, query }) {
-          const at = logPage(query)
-          return paginated(yield* servers.logs(params.server, at), at)
+          const at = { ...logPage(query), times: query.include?.split(",").includes("times") ?? false }
+          return paginatedLog(yield* servers.logs(params.server, at), at)
         }),
         commands: ({ params, payload }) => servers.commands(params.server, payload.commands),
         reset: ({ params }) => servers.reset(params.server),

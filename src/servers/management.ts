@@ -4,7 +4,7 @@ import type { ServerId } from "../domain/Id.ts"
 import { withProgress } from "../domain/InstallStep.ts"
 import { isUnderway } from "../domain/Migration.ts"
 import type { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
-import type { Page } from "../domain/Pagination.ts"
+import type { ConsolePage } from "../domain/Pagination.ts"
 import { isRestartPending } from "../domain/Restart.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { stopTimeoutOf } from "../domain/ServerDefinition.ts"
@@ -21,7 +21,7 @@ import { ServerLocks } from "./records/ServerLocks.ts"
 import { isFinished } from "./records/transitions.ts"
 import { makeWaitForReport } from "./waiting.ts"
 
-const noLines: Page<string> = { items: [], total: 0 }
+const noLines: ConsolePage = { items: [], total: 0 }
 
 /**
  * The routes that call a server's node (decisions, "Management routes"). They check existence (404), then the state
@@ -44,7 +44,7 @@ export const makeManagement = Effect.gen(function* () {
   /** Reads lines of a server; none before its installation. */
   const lines = Effect.fnUntraced(function* (
     id: ServerId,
-    use: (daemon: Daemon) => Effect.Effect<Page<string>, DaemonError>
+    use: (daemon: Daemon) => Effect.Effect<ConsolePage, DaemonError>
   ) {
     const record = yield* recordOf(id)
     return yield* call(record, (daemon) =>

@@ -117,7 +117,7 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
           "id"
         )
         const logs = yield* started("servers", "logs", "talk", "-f", "--tail", "50", "--timestamps")
-        yield* logs.prints(/^- .*ready/m, "20 seconds")
+        yield* logs.prints(/^20\d\d-\S+Z .*ready/m, "20 seconds")
         yield* done("servers", "send", id, "say", "hello")
         yield* logs.prints(/^20\d\d-\S+Z .*hello$/m, "20 seconds")
         yield* logs.signal("SIGINT")

@@ -1,6 +1,7 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect, Fiber, Queue, Stream } from "effect"
 import type { MusterClient } from "../../src/client/index.ts"
+import { ServerId } from "../../src/domain/Id.ts"
 import { options, removed, service } from "../http/support/http.ts"
 import { during, tcpProxy } from "../support/faults/index.ts"
 import { Muster } from "../support/Muster.ts"
@@ -11,13 +12,17 @@ import { clientOf } from "./support.ts"
 const opened = Effect.fnUntraced(function* (muster: MusterClient["Service"], id: string) {
   const console = yield* muster.console(id)
   const lines = yield* Queue.unbounded<string>()
+  const times = new Map<string, string>()
   const reading = yield* Effect.forkScoped(
-    Stream.runForEach(console.lines, (line) => Queue.offer(lines, line))
+    Stream.runForEach(console.timedLines, ({ at, text }) => {
+      if (at !== null) times.set(text, at)
+      return Queue.offer(lines, text)
+    })
   )
   const seen: Array<string> = []
   const take = Effect.tap(Queue.take(lines), (line) => Effect.sync(() => seen.push(line)))
   const prints = (wanted: string) => Effect.repeat(take, { until: (line) => line === wanted })
-  return { ...console, prints, reading, seen }
+  return { ...console, prints, reading, seen, times }
 })
 
 layer(service(), options)("the client: console", (it) => {
@@ -29,7 +34,7 @@ layer(service(), options)("the client: console", (it) => {
         const proxy = yield* tcpProxy(Number(new URL(api.url).port))
         const muster = yield* clientOf(proxy.through(api.url), api.key)
         const id = yield* running(api, "kept")
-        const { prints, seen, send } = yield* opened(muster, id)
+        const { prints, seen, send, times } = yield* opened(muster, id)
         yield* send("say one")
         yield* prints("got say one")
         yield* during(
@@ -45,6 +50,13 @@ layer(service(), options)("the client: console", (it) => {
           seen.filter((line) => line === "got say away"),
           ["got say away"]
         )
+        // The client has received this line later than it was written.
+        const { data, times: stored } = yield* muster.servers.logs({
+          params: { server: ServerId.make(id) },
+          query: { include: "times" }
+        })
+        assert.isDefined(times.get("got say away"))
+        assert.strictEqual(stored?.[data.indexOf("got say away")], times.get("got say away"))
         yield* removed(id)
       })
   )

@@ -51,6 +51,9 @@ const serverWorks = Effect.fnUntraced(function* (api: Service) {
   const path = `/api/servers/${id}`
   assert.strictEqual((yield* commands(api, id, "hello")).status, 204)
   yield* logsHave(api, id, "got hello ")
+  const { json: log } = yield* expectStatus(api, 200, "GET", `${path}/logs?include=times`)
+  // The previous service has no times, and the previous daemon knows none.
+  if (log.times !== undefined) assert.deepStrictEqual(new Set(log.times), new Set([null]))
   const { json: stats } = yield* expectStatus(api, 200, "GET", `${path}/stats`)
   assert.strictEqual(stats.state, "running")
   yield* expectStatus(api, 200, "GET", `${path}/install`)

@@ -1,5 +1,6 @@
 import { Console, Effect, Fiber, Stream } from "effect"
 import { Command, Flag } from "effect/cli"
+import type { TimedLine } from "../../client/index.ts"
 import type { Server } from "../../domain/Server.ts"
 import { stripAnsi } from "../../domain/stripAnsi.ts"
 import { ask, askStream } from "../shared/musterClient.ts"
@@ -8,29 +9,32 @@ import { serverArgument, serverNamed } from "../shared/named.ts"
 /** Lines of one request. */
 const PAGE = 1000
 
-/** Stands for the unknown time of a line that the node has stored. */
+/** Stands for an unknown time. */
 const NO_TIME = "-"
 
-/** Returns the newest lines of the console, oldest first. */
-const newest = Effect.fnUntraced(function* (server: Server["id"], count: number) {
-  const lines: Array<string> = []
+/** Returns the newest lines of the console with their times, oldest first. */
+const newest = Effect.fnUntraced(function* (server: Server["id"], count: number, timed: boolean) {
+  const lines: Array<TimedLine> = []
   const per_page = String(Math.min(PAGE, Math.max(count, 1)))
   for (let page = 1; lines.length < count; page++) {
-    const { data } = yield* ask((muster) =>
-      muster.servers.logs({ params: { server }, query: { page: String(page), per_page } })
+    const { data, times } = yield* ask((muster) =>
+      muster.servers.logs({
+        params: { server },
+        query: { page: String(page), per_page, ...(timed && { include: "times" }) }
+      })
     )
-    lines.unshift(...data)
+    lines.unshift(...data.map((text, line) => ({ text, at: times?.[line] ?? null })))
     if (data.length < Number(per_page)) break
   }
   return count === 0 ? [] : lines.slice(-count)
 })
 
 /** How many of the first lines of the stream are the last of the stored ones, which have no ANSI sequences. */
-const overlap = (stored: ReadonlyArray<string>, streamed: ReadonlyArray<string>): number => {
-  const plain = streamed.map(stripAnsi)
+const overlap = (stored: ReadonlyArray<TimedLine>, streamed: ReadonlyArray<TimedLine>): number => {
+  const plain = streamed.map(({ text }) => stripAnsi(text))
   for (let count = Math.min(stored.length, plain.length); count > 0; count--) {
     const end = stored.slice(-count)
-    if (end.every((line, at) => line === plain[at])) return count
+    if (end.every(({ text }, at) => text === plain[at])) return count
   }
   return 0
 }
@@ -38,25 +42,26 @@ const overlap = (stored: ReadonlyArray<string>, streamed: ReadonlyArray<string>)
 /** Prints the stored lines and then, without a gap, those that follow. Ends when the server is deleted. */
 const follow = Effect.fnUntraced(function* (
   server: Server["id"],
-  tail: number,
-  print: (line: string, isNew: boolean) => Effect.Effect<void>
+  options: { readonly tail: number; readonly timestamps: boolean },
+  print: (line: TimedLine) => Effect.Effect<void>
 ) {
   // Lines that arrive before the stored ones are printed.
-  const early: Array<string> = []
+  const early: Array<TimedLine> = []
   let isReady = false
-  const lines = askStream((muster) => Stream.unwrap(Effect.map(muster.console(server), ({ lines }) => lines)))
+  const lines = askStream((muster) =>
+    Stream.unwrap(Effect.map(muster.console(server), ({ timedLines }) => timedLines))
+  )
   const streaming = yield* Effect.forkChild(
     Stream.runForEach(lines, (line) =>
       isReady
-        ? print(line, true)
+        ? print(line)
         : Effect.sync(() => {
             early.push(line)
           })
     )
   )
-  const stored = yield* newest(server, tail)
-  yield* Effect.forEach(stored, (line) => print(line, false), { discard: true })
-  yield* Effect.forEach(early.slice(overlap(stored, early)), (line) => print(line, true), { discard: true })
+  const stored = yield* newest(server, options.tail, options.timestamps)
+  yield* Effect.forEach([...stored, ...early.slice(overlap(stored, early))], print, { discard: true })
   isReady = true
   yield* Fiber.join(streaming)
 })
@@ -83,17 +88,16 @@ export const logs = Command.make(
     timestamps: Flag.Boolean("timestamps").pipe(
       Flag.withAlias("t"),
       Flag.withDescription(
-        "Begin each line with the time at which this command received it; `-`: the line was stored before"
+        "Begin each line with its time; `-`: the line was written while the daemon was down, or before it kept times"
       ),
       Flag.withDefault(false)
     )
   },
   Effect.fn(function* ({ follow: follows, server, tail, timestamps }) {
     const { id } = yield* serverNamed(server)
-    const print = (line: string, isNew: boolean) =>
-      Console.log(timestamps ? `${isNew ? new Date().toISOString() : NO_TIME} ${line}` : line)
-    if (follows) return yield* follow(id, tail, print)
-    yield* Effect.forEach(yield* newest(id, tail), (line) => print(line, false), { discard: true })
+    const print = ({ at, text }: TimedLine) => Console.log(timestamps ? `${at ?? NO_TIME} ${text}` : text)
+    if (follows) return yield* follow(id, { tail, timestamps }, print)
+    yield* Effect.forEach(yield* newest(id, tail, timestamps), print, { discard: true })
   })
 ).pipe(
   Command.withShortDescription("Print the console of a server"),

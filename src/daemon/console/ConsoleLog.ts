@@ -11,9 +11,10 @@ import {
 } from "node:fs"
 import { Deferred, Effect, PubSub, type Scope, Semaphore, Stream } from "effect"
 import type { LinesRequest } from "../../api/Daemon.ts"
-import type { Page } from "../../domain/Pagination.ts"
+import type { ConsolePage } from "../../domain/Pagination.ts"
 import { stripAnsi } from "../../domain/stripAnsi.ts"
 import { type IoError, io, ioSync, lstat, openFile, orMissing } from "../disk/fsio.ts"
+import { makeConsoleTimes } from "./ConsoleTimes.ts"
 import {
   CONSOLE_MAX,
   type CutRecord,
@@ -21,9 +22,10 @@ import {
   encodeCut,
   omissionLine,
   readCutRecord,
+  readOrigins,
   resetCutRecord
 } from "./consoleFiles.ts"
-import { makeLineIndex, pageBounds } from "./LineIndex.ts"
+import { makeLineIndex, pageBounds, type StoredLine } from "./LineIndex.ts"
 import { decodeLine, LINE_CAP, lineEnd } from "./lines.ts"
 
 /** Bytes that a rotation keeps in `console.log.1`. */
@@ -62,7 +64,7 @@ export interface ConsoleLog {
   /** Delivers the rest of the output, an unterminated last line included. */
   finish(listener: LineListener): Effect.Effect<void, IoError>
   /** Returns a page of lines without ANSI sequences. Page 1 has the newest lines (decisions, `GET .../logs`). */
-  page(request: LinesRequest): Effect.Effect<Page<string>, IoError>
+  page(request: LinesRequest): Effect.Effect<ConsolePage, IoError>
   /** Subscribes to new lines. */
   readonly subscribe: Effect.Effect<Stream.Stream<string>, never, Scope.Scope>
   /** Ends all subscriptions. */
@@ -85,6 +87,7 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
   const lock = yield* Semaphore.make(1)
   const hub = yield* PubSub.sliding<string>(QUEUED_LINES)
   const indexes = { older: makeLineIndex(older), current: makeLineIndex(path) }
+  const times = makeConsoleTimes(folder)
   const ended = yield* Deferred.make<void>()
   let subscribers = 0
   /** The position of the next read. */
@@ -124,6 +127,7 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
   /** Returns the file to read next. After a rotation by the relay, that is the rest of the older file first. */
   const currentFile = Effect.gen(function* () {
     const current = yield* lstat(path)
+    yield* times.observe(current)
     if (position.inode !== undefined && current?.ino !== position.inode) {
       const before = yield* lstat(older)
       if (before?.ino === position.inode && before.size > position.offset) {
@@ -196,7 +200,9 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
     })
 
   const rotate = Effect.fnUntraced(function* (listener: LineListener) {
+    const shift = gapInOlder
     const rest = yield* rotateFiles(yield* readCutRecord(folder))
+    yield* times.rotated(shift)
     position = { ...position, offset: 0 }
     yield* feed(rest, listener)
     yield* indexes.older.reset
@@ -225,6 +231,7 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
 
   const finish = Effect.fnUntraced(function* (listener: LineListener) {
     while (yield* step(listener)) yield* Effect.yieldNow
+    yield* times.flush
     if (pending.length === 0) return
     const line = decodeLine(pending)
     pending = Buffer.alloc(0)
@@ -235,6 +242,7 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
     yield* resetCutRecord(folder)
     const file = yield* openFile(path, "a+", 0o600)
     const end = yield* io(`read ${path}`, () => file.stat())
+    yield* times.observe(end)
     if (end.size === 0) return 0
     const last = Buffer.alloc(1)
     yield* io(`read ${path}`, () => file.read(last, 0, 1, end.size - 1))
@@ -254,13 +262,20 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
     const total = before + (yield* indexes.current.total)
     const { from, to } = pageBounds(total, request, true)
     const inOlder = (at: number) => Math.max(0, Math.min(at, before) - first.length)
+    const notice = first.slice(from, to)
     const old = from < before ? yield* indexes.older.read(inOlder(from), inOlder(to)) : []
     const fresh = to > before ? yield* indexes.current.read(Math.max(0, from - before), to - before) : []
-    return { items: [...first.slice(from, to), ...old, ...fresh].map(stripAnsi), total }
+    const items = [...notice, ...[...old, ...fresh].map(({ text }) => text)].map(stripAnsi)
+    if (request.times !== true) return { items, total }
+    const origins = yield* readOrigins(folder)
+    const positions = (lines: ReadonlyArray<StoredLine>, origin: number) => lines.map(({ at }) => origin + at)
+    const known = yield* times.of([...positions(old, origins.older), ...positions(fresh, origins.current)])
+    return { items, total, times: [...notice.map(() => null), ...known] }
   })
 
   const seek = Effect.fnUntraced(function* (offset: number) {
     const known = offset === END ? undefined : yield* readCutRecord(folder)
+    yield* times.observe(yield* lstat(path))
     const begins = known?.begins ?? "earlier"
     const stats = yield* lstat(begins === "earlier" ? path : older)
     const size = stats?.size ?? 0

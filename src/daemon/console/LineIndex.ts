@@ -6,6 +6,12 @@ const CHUNK = 256 * 1024
 /** Lines between two remembered offsets. */
 const STRIDE = 256
 
+/** A line, and its offset in the file. */
+export interface StoredLine {
+  readonly at: number
+  readonly text: string
+}
+
 /**
  * Counts the lines of a growing file and reads a range of them, in bounded memory. If the name leads to another file,
  * the count starts again.
@@ -14,7 +20,7 @@ export interface LineIndex {
   /** The number of lines, an unterminated last line included. */
   readonly total: Effect.Effect<number, IoError>
   /** Returns the lines from `from` (0 is the first) up to, but without, `to`, as of the last `total`. */
-  read(from: number, to: number): Effect.Effect<ReadonlyArray<string>, IoError>
+  read(from: number, to: number): Effect.Effect<ReadonlyArray<StoredLine>, IoError>
   /** Forgets the file after it was emptied. */
   readonly reset: Effect.Effect<void>
 }
@@ -78,16 +84,16 @@ export const makeLineIndex = (path: string): LineIndex => {
   })
 
   const read = Effect.fnUntraced(function* (from: number, to: number) {
-    const found: Array<string> = []
+    const found: Array<StoredLine> = []
     const stride = Math.floor(from / STRIDE)
     let number = stride * STRIDE
-    const end = yield* scan(path, checkpoints[stride] ?? 0, (text) => {
-      if (number >= from && number < to) found.push(decodeLine(text))
+    const end = yield* scan(path, checkpoints[stride] ?? 0, (text, at) => {
+      if (number >= from && number < to) found.push({ at, text: decodeLine(text) })
       number++
       return number < to
     }).pipe(orMissing(nothing))
     if (unfinished && number < to && number >= from && end.pending.length > 0)
-      found.push(decodeLine(end.pending))
+      found.push({ at: end.begin, text: decodeLine(end.pending) })
     return found
   })
 

@@ -2,7 +2,7 @@
 import { closeSync, fstatSync, openSync, readSync, writeSync } from "node:fs"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { ioSync, orMissing, readText, removeTree, writeAtomic } from "../disk/fsio.ts"
+import { ioSync, lstat, orMissing, readText, removeTree, writeAtomic } from "../disk/fsio.ts"
 
 /** Bytes of `console.log` beyond which this service rotates it. */
 export const CONSOLE_MAX = 8 * 1024 * 1024
@@ -21,7 +21,9 @@ export const consoleFiles = (folder: string) => ({
   /** The output before `console.log`. */
   older: join(folder, "console.log.1"),
   /** The {@link CutRecord}, written by the relay and by this service at each rotation. */
-  cut: join(folder, "console.cut")
+  cut: join(folder, "console.cut"),
+  /** The times of the output (see ConsoleTimes.ts). */
+  times: join(folder, "console.times")
 })
 
 /** The record of the output that a console has lost. */
@@ -37,19 +39,28 @@ export interface CutRecord {
 
 const recordPattern = /^(\d{1,15}|gone|earlier) (\d{1,15})\n$/
 
+/** Parses a record; undefined: it is none. */
+export const parseCutRecord = (text: string): CutRecord | undefined => {
+  const [, begins, lostBytes] = recordPattern.exec(text) ?? []
+  if (begins === undefined) return undefined
+  return {
+    begins: begins === "gone" || begins === "earlier" ? begins : Number(begins),
+    lostBytes: Number(lostBytes)
+  }
+}
+
 /** Returns the record; undefined: no output is lost. */
 export const readCutRecord = (folder: string) =>
-  readText(consoleFiles(folder).cut).pipe(
-    Effect.map((text): CutRecord | undefined => {
-      const [, begins, lostBytes] = recordPattern.exec(text) ?? []
-      if (begins === undefined) return undefined
-      return {
-        begins: begins === "gone" || begins === "earlier" ? begins : Number(begins),
-        lostBytes: Number(lostBytes)
-      }
-    }),
-    orMissing(undefined)
-  )
+  readText(consoleFiles(folder).cut).pipe(Effect.map(parseCutRecord), orMissing(undefined))
+
+/**
+ * Returns the positions in all output of a console, lost output included, at which its two files begin. A rotation
+ * moves output to the older file and changes no position.
+ */
+export const readOrigins = Effect.fnUntraced(function* (folder: string) {
+  const lost = (yield* readCutRecord(folder))?.lostBytes ?? 0
+  return { older: lost, current: lost + ((yield* lstat(consoleFiles(folder).older))?.size ?? 0) }
+})
 
 /** Returns the record of a rotation after which `console.log` is read from its beginning. */
 export const encodeCut = (lostBytes: number): string => `earlier ${lostBytes}\n`

@@ -6,7 +6,8 @@ import { type Daemon, type DaemonError, type LinesRequest, NodeUnreachable } fro
 import { DaemonApi, SEQUENCE_HEADER } from "../../api/DaemonApi.ts"
 import { undecodableFails } from "../../api/undecodable.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
-import type { Page, Pagination } from "../../domain/Pagination.ts"
+import { timeText } from "../../domain/NodeText.ts"
+import type { ConsolePage, Pagination } from "../../domain/Pagination.ts"
 import { RequestId } from "../../domain/RequestId.ts"
 import { type ClientTls, tlsNow } from "../../net/connectTimeoutClient.ts"
 import type { NodeNetworks } from "./nodeNetworks.ts"
@@ -169,7 +170,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
   /** Large responses are read one after another: a daemon may send without end. */
   const large = <A>(largest: number, use: (client: Client) => Effect.Effect<A, CallFailure>) =>
     call(true, (client) => reading.withPermits(largest)(use(client)), { largest })
-  const page = (request: LinesRequest, use: (client: Client) => Effect.Effect<Page<string>, CallFailure>) =>
+  const page = (request: LinesRequest, use: (client: Client) => Effect.Effect<ConsolePage, CallFailure>) =>
     large(Math.min(LARGEST_TEXT + request.per_page * LARGEST_LINE, TEXT_AT_ONCE), use)
 
   const console = Effect.fnUntraced(function* (
@@ -241,7 +242,16 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
       ),
     logs: (id, request) =>
       page(request, (client) =>
-        Effect.map(client.logs({ params: { id }, query: lines(request) }), pageOf(request))
+        Effect.map(
+          client.logs({
+            params: { id },
+            query: { ...lines(request), ...(request.times === true && { times: "true" }) }
+          }),
+          (answer) => ({
+            ...pageOf(request)(answer),
+            ...(answer.times && { times: answer.times.map((time) => timeText(time ?? "") ?? null) })
+          })
+        )
       ),
     install: (id) => large(LARGEST_TEXT, (client) => client.install({ params: { id } })),
     installLogs: (id, request) =>

@@ -48,6 +48,7 @@ describe("node-protocol, When something breaks: daemon killed", () => {
         )
         const before = yield* mainProcess(dataDir, runsOn)
         yield* node.killed.inject
+        const killedAt = new Date().toISOString()
         assert.deepStrictEqual(yield* mainProcess(dataDir, runsOn), before)
         yield* end(dataDir, ends, mainProcess)
         // Without the shim, the exit of this server is not recorded.
@@ -65,6 +66,14 @@ describe("node-protocol, When something breaks: daemon killed", () => {
         yield* logsHave(api, runsOn, "got again ")
         assert.deepStrictEqual(yield* mainProcess(dataDir, runsOn), before)
         assert.deepStrictEqual(stream.of(runsOn), up)
+        const log = (yield* expectStatus(api, 200, "GET", `/api/servers/${runsOn}/logs?include=times`)).json
+        assert.deepStrictEqual(
+          log.data.map((line: string, at: number) => [line, log.times[at] > killedAt]),
+          [
+            ["ready", false],
+            ["got again ", true]
+          ]
+        )
         const listed = (yield* expectStatus(api, 200, "GET", "/api/servers?include=status,limits")).json
         assert.deepStrictEqual(processProblems(listed, serverProcesses(dataDir)), [])
         const { journal, records } = yield* readDatabase(api.dataDir)

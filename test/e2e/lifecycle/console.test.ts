@@ -64,6 +64,14 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
           total_pages: 3
         })
         assert.deepStrictEqual(yield* logsOf(api, id, "size=2"), ["got say 24", "got say 25"])
+        assert.deepStrictEqual(Object.keys(json), ["meta", "data"])
+        const path = `/api/servers/${id}/logs?page=2&per_page=10&include=times`
+        const { times, ...others } = (yield* expectStatus(api, 200, "GET", path)).json
+        assert.deepStrictEqual(others, json)
+        assert.strictEqual(times.length, 10)
+        for (const time of times) assert.match(time, /^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
+        assert.deepStrictEqual(times, [...times].sort())
+        yield* expectStatus(api, 422, "GET", `/api/servers/${id}/logs?include=status`)
       })
     )
 

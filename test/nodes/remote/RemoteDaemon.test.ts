@@ -138,6 +138,11 @@ describe("node-protocol: Control plane -> daemon", () => {
         items: ["line"],
         total: 1
       })
+      assert.deepStrictEqual(yield* daemon.logs("srv_1", { page: 1, per_page: 10, times: true }), {
+        items: ["line"],
+        total: 1,
+        times: [null]
+      })
       assert.deepStrictEqual(yield* daemon.installLogs("srv_1", { page: 1, per_page: 10 }), {
         items: ["installed"],
         total: 1

@@ -10,6 +10,7 @@ import {
 } from "node:fs"
 import { join } from "node:path"
 import { Effect, Schema } from "effect"
+import { markLate } from "../../console/ConsoleTimes.ts"
 import { type IoError, ioSync, toIoError } from "../../disk/fsio.ts"
 import { Engine } from "./Engine.ts"
 import {
@@ -104,15 +105,20 @@ export const openContainerConsole = Effect.fnUntraced(function* (
     const cursor = logCursor(position)
     return (chunk: Buffer, isWhole = false): void => {
       const pieces: Array<Buffer> = []
-      for (const entry of [...reader.read(chunk), ...(isWhole ? reader.end() : [])]) {
-        const taken = cursor.take(logEntry(entry))
+      const times: Array<{ readonly bytes: number; readonly at: number }> = []
+      for (const frame of [...reader.read(chunk), ...(isWhole ? reader.end() : [])]) {
+        const entry = logEntry(frame)
+        const taken = cursor.take(entry)
         if (taken === undefined) continue
         const payload = reader.clean(taken)
         const known = Math.min(written, payload.length)
         written -= known
-        if (known < payload.length) pieces.push(payload.subarray(known))
+        if (known === payload.length) continue
+        pieces.push(payload.subarray(known))
+        times.push({ bytes: payload.length - known, at: entry.at })
       }
       const size = pieces.length === 0 ? sizeOf(path) : append(path, pieces)
+      markLate(folder, size, times)
       position = cursor.position(Math.max(0, size - written))
       writeFileSync(`${positionPath(folder)}.tmp`, JSON.stringify(position))
       renameSync(`${positionPath(folder)}.tmp`, positionPath(folder))

@@ -1,8 +1,8 @@
 /** The engine's stream of log entries (Engine API, "Stream format"), and positions in it. Pure. */
 
 export interface LogEntry {
-  /** The second of its timestamp, since the epoch. */
-  readonly second: number
+  /** Its time, in ms since the epoch; 0: unknown. */
+  readonly at: number
   readonly payload: Buffer
 }
 
@@ -62,12 +62,12 @@ export const withoutReturns = (text: Buffer): Buffer =>
 /** The longest timestamp of an entry: `2026-01-02T03:04:05.123456789+00:00`. */
 const MAX_TIMESTAMP = 40
 
-/** Parses an entry with a timestamp. Text without one continues the previous entry: second 0. */
+/** Parses an entry with a timestamp. Text without one continues the previous entry. */
 export const logEntry = (frame: Buffer): LogEntry => {
   const blank = frame.subarray(0, MAX_TIMESTAMP).indexOf(32)
   const time = blank < 0 ? Number.NaN : Date.parse(frame.subarray(0, blank).toString("latin1"))
-  if (Number.isNaN(time)) return { second: 0, payload: frame }
-  return { second: Math.floor(time / 1000), payload: frame.subarray(blank + 1) }
+  if (Number.isNaN(time)) return { at: 0, payload: frame }
+  return { at: time, payload: frame.subarray(blank + 1) }
 }
 
 /**
@@ -92,7 +92,7 @@ export const logCursor = (from: LogPosition) => {
   return {
     /** Returns the payload of a new entry; undefined: the entry was read before. */
     take: (entry: LogEntry): Buffer | undefined => {
-      const second = entry.second === 0 ? newest : entry.second
+      const second = entry.at === 0 ? newest : Math.floor(entry.at / 1000)
       if (second > newest) {
         newest = second
         counts = new Map([...counts].filter(([known]) => isCounted(known)))

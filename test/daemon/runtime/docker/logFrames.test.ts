@@ -61,7 +61,7 @@ describe("Docker runtime: the engine's log", () => {
 
   it("the payload of an entry is its text after the time", () => {
     const entry = logEntry(Buffer.from(`${time(1_700_000_000, 5)} hello world\n`))
-    assert.strictEqual(entry.second, 1_700_000_000)
+    assert.strictEqual(entry.at, 1_700_000_000_000)
     assert.strictEqual(entry.payload.toString(), "hello world\n")
     assert.strictEqual(logEntry(Buffer.from("no time here")).payload.toString(), "no time here")
   })
@@ -77,14 +77,14 @@ describe("Docker runtime: the engine's log", () => {
         let now = 100
         const log = given.map(({ forward, late }, index) => {
           now += forward
-          return { second: now - late, payload: Buffer.from(`${index};`) }
+          return { at: (now - late) * 1000, payload: Buffer.from(`${index};`) }
         })
         let place = { since: 0, count: 0, size: 0 }
         let text = ""
         for (const many of [...rounds, log.length]) {
           const cursor = logCursor(place)
           let taken = 0
-          for (const entry of log.filter(({ second }) => second >= place.since)) {
+          for (const entry of log.filter(({ at }) => at >= place.since * 1000)) {
             if (taken === many) break
             const payload = cursor.take(entry)
             if (payload === undefined) continue
