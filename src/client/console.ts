@@ -20,6 +20,7 @@ const OPENING = "30 seconds"
 
 /** Lines that are compared after a break, and of the longest gap that is closed. */
 const COMPARED = 1000
+const newest = { page: "1", per_page: String(COMPARED) }
 
 const retries = backoff({ first: "200 millis", longest: "10 seconds" })
 
@@ -30,12 +31,19 @@ const check = (calls: Calls, server: ServerId) =>
 /** Requests a ticket, which replaces the key: the platform's WebSocket has no headers. */
 const ticketOf = (calls: Calls) => Effect.map(calls.events.ticket(), ({ ticket }) => ticket)
 
-/** Returns the newest stored lines with their times, oldest first, without ANSI sequences. */
-const storedLines = (calls: Calls, server: ServerId) =>
-  calls.servers.logs({
-    params: { server },
-    query: { page: "1", per_page: String(COMPARED), include: "times" }
-  })
+interface LinesQuery {
+  readonly page: string
+  readonly per_page: string
+  readonly include?: "times"
+}
+
+/** Returns stored lines, oldest first, without ANSI sequences; without times from a service of an earlier version. */
+export const storedLines = (calls: Pick<Calls, "servers">, server: ServerId, query: LinesQuery) => {
+  const { include: _, ...known } = query
+  return Effect.catchTag(calls.servers.logs({ params: { server }, query }), "InvalidRequest", () =>
+    calls.servers.logs({ params: { server }, query: known })
+  )
+}
 
 /** Why a console cannot be opened, or has ended. */
 export type ConsoleError =
@@ -100,7 +108,7 @@ export const openConsole = (calls: Calls, baseUrl: string) =>
 
     /** Delivers the lines since the last connection; returns what the new one may repeat. */
     const closeGap = Effect.fnUntraced(function* (before: ReadonlyArray<string>) {
-      const { data, times = [] } = yield* storedLines(calls, server)
+      const { data, times = [] } = yield* storedLines(calls, server, { ...newest, include: "times" })
       const { isContinuous, missing } = missingLines(before, data)
       const first = data.length - missing.length
       const lines = missing.map((text, line): TimedLine => ({ text, at: times[first + line] ?? null }))
@@ -118,7 +126,7 @@ export const openConsole = (calls: Calls, baseUrl: string) =>
           })
       })
       // Without them, a gap is closed only after the first line.
-      had ??= yield* storedLines(calls, server).pipe(
+      had ??= yield* storedLines(calls, server, newest).pipe(
         Effect.map(({ data }) => data),
         Effect.orElseSucceed(() => undefined)
       )

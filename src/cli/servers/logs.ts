@@ -1,6 +1,6 @@
 import { Console, Effect, Fiber, Stream } from "effect"
 import { Command, Flag } from "effect/cli"
-import type { TimedLine } from "../../client/index.ts"
+import { storedLines, type TimedLine } from "../../client/console.ts"
 import type { Server } from "../../domain/Server.ts"
 import { stripAnsi } from "../../domain/stripAnsi.ts"
 import { ask, askStream } from "../shared/musterClient.ts"
@@ -18,10 +18,7 @@ const newest = Effect.fnUntraced(function* (server: Server["id"], count: number,
   const per_page = String(Math.min(PAGE, Math.max(count, 1)))
   for (let page = 1; lines.length < count; page++) {
     const { data, times } = yield* ask((muster) =>
-      muster.servers.logs({
-        params: { server },
-        query: { page: String(page), per_page, ...(timed && { include: "times" }) }
-      })
+      storedLines(muster, server, { page: String(page), per_page, ...(timed && { include: "times" }) })
     )
     lines.unshift(...data.map((text, line) => ({ text, at: times?.[line] ?? null })))
     if (data.length < Number(per_page)) break
