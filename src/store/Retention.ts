@@ -6,6 +6,7 @@ import { journalTable } from "./journal/journalTable.ts"
 import { Leadership } from "./Leadership.ts"
 import { AuditRepo } from "./repos/AuditRepo.ts"
 import { IdempotencyRepo } from "./repos/IdempotencyRepo.ts"
+import { ServerRepo } from "./repos/ServerRepo.ts"
 import { TicketRepo } from "./repos/TicketRepo.ts"
 import { Store } from "./Store.ts"
 
@@ -22,10 +23,12 @@ export interface RetentionOptions {
 
 /** Entries that one mutation deletes, so that other writes run in between. */
 const CHUNK = 5_000
+/** Definitions that one round looks at. */
+const DEFINITIONS = 1_000
 
 /**
- * Keeps the journal, the audit log, the idempotency responses and the tickets within their bounds, on the leader (decisions, sections 3
- * and 6).
+ * Keeps the journal, the audit log, the idempotency responses and the tickets within their bounds, and deletes definitions
+ * that no server has, on the leader (decisions, sections 3 and 6).
  */
 export const Retention = {
   layer: (options: RetentionOptions = {}) =>
@@ -36,6 +39,7 @@ export const Retention = {
         const clock = yield* ExpiryClock
         const audit = yield* AuditRepo
         const idempotency = yield* IdempotencyRepo
+        const servers = yield* ServerRepo
         const tickets = yield* TicketRepo
         const table = journalTable(yield* SqlClient.SqlClient)
         const maxAge = Duration.toMillis(options.maxAge ?? "24 hours")
@@ -56,6 +60,13 @@ export const Retention = {
             .write(audit.prune(notBefore, CHUNK))
             .pipe(Effect.repeat({ until: (pruned) => pruned < CHUNK }))
 
+        let looked = ""
+        const pruneDefinitions = Effect.gen(function* () {
+          const { hashes, last } = yield* store.read(servers.unusedDefinitions(looked, DEFINITIONS))
+          if (hashes.length > 0) yield* store.write(servers.deleteUnusedDefinitions(hashes))
+          looked = last
+        })
+
         const round = Effect.gen(function* () {
           if (!(yield* leadership.isLeader)) return
           const now = yield* clock.millis
@@ -63,6 +74,7 @@ export const Retention = {
           yield* pruneJournal(notBefore)
           yield* pruneAudit(now - auditAge)
           yield* store.write(Effect.andThen(idempotency.prune(notBefore), tickets.prune))
+          yield* pruneDefinitions
         }).pipe(
           mayUseReserve,
           Effect.catchCause((cause) => Effect.logWarning("old journal entries were not removed", cause))

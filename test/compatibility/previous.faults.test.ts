@@ -11,6 +11,7 @@ import { subscribe } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
 import { alone, connectedNode, freePort, nodeIs, startNode } from "../support/nodes.ts"
 import { mainProcess } from "../support/processes.ts"
+import { replicaSet } from "../support/replicaSet.ts"
 import { type Service, startService } from "../support/Service.ts"
 import { becomes, commands, create, expectStatus, logsHave, powered, running } from "../support/servers.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
@@ -180,6 +181,41 @@ describe.runIf(isThere)(`docs/deployment.md, Upgrade a fleet${note}`, () => {
         )
         for (const server of [id, offline])
           yield* expectStatus(after, 200, "DELETE", `/api/servers/${server}`)
+      }).pipe(Effect.scoped),
+    120_000
+  )
+
+  it.live(
+    "docs/operations.md, Upgrade without downtime: replicas of both versions create, change and delete servers",
+    () =>
+      Effect.gen(function* () {
+        const set = yield* replicaSet((yield* definitions(files)).env)
+        const before = yield* set.start({}, yield* previous)
+        const { json } = yield* expectStatus(before, 201, "POST", "/api/keys", {
+          body: { name: "n1", scope: "Node" }
+        })
+        yield* connectedNode(before, "n1", { key: json.key })
+        const first = yield* create(before, "kept")
+        const after = yield* set.start()
+        const second = yield* create(after, "kept")
+        const third = yield* create(before, "kept")
+        const patch = { overrides: { env: { MOTD: "changed" } } }
+        for (const api of [before, after]) {
+          for (const id of [first, second, third]) {
+            yield* becomes(api, id, "offline")
+            yield* expectStatus(api, 200, "PATCH", `/api/servers/${id}`, { body: patch })
+            yield* powered(api, id, "start")
+            yield* becomes(api, id, "running")
+            yield* powered(api, id, "stop")
+          }
+        }
+        yield* expectStatus(before, 200, "DELETE", `/api/servers/${second}`)
+        yield* expectStatus(after, 200, "DELETE", `/api/servers/${third}`)
+        for (const api of [before, after, yield* set.start()]) {
+          const { json } = yield* expectStatus(api, 200, "GET", "/api/servers?ids_only=true")
+          assert.deepStrictEqual(json, [first])
+        }
+        for (const api of [before, after]) assert.notInclude(api.output(), "ERROR")
       }).pipe(Effect.scoped),
     120_000
   )

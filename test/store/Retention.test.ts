@@ -4,9 +4,11 @@ import { Effect, Layer, Option } from "effect"
 import { TestClock } from "effect/testing"
 import { Journal } from "../../src/store/journal/Journal.ts"
 import { IdempotencyRepo } from "../../src/store/repos/IdempotencyRepo.ts"
+import { ServerRepo } from "../../src/store/repos/ServerRepo.ts"
 import { Store } from "../../src/store/Store.ts"
 import { eventually } from "../support/eventually.ts"
-import { append, databases, freshStore, newUrl, storeAt } from "./support/database.ts"
+import { server } from "../support/samples.ts"
+import { append, databases, freshStore, newUrl, query, storeAt } from "./support/database.ts"
 
 const bounds = Effect.flatMap(Journal, (journal) => journal.bounds)
 const write = (count: number) =>
@@ -68,5 +70,33 @@ describe.each(databases)("decisions 6: the journal keeps 24 h or 1,000,000 event
         yield* afterMinutes(store.read(repo.find("k", 0)), Option.isNone)
       }).pipe(Effect.provide(freshStore({}, kind)))
     }).pipe(Effect.provide(NodeServices.layer))
+  )
+})
+
+describe.each(databases)("store: definitions (%s)", (kind) => {
+  it.effect("a definition is removed once no server has it", () =>
+    Effect.gen(function* () {
+      const store = yield* Store
+      const repo = yield* ServerRepo
+      const [one, other, third] = [1, 2, 3].map((ports) => {
+        const made = server(`srv_${ports}`, [ports])
+        return { ...made, definition: { ...made.definition, ports } }
+      })
+      assert(one !== undefined && other !== undefined && third !== undefined)
+      yield* store.write(repo.insertAll([one, other]))
+      yield* store.write(
+        Effect.andThen(repo.redefine({ ...one, definition: third.definition }), repo.remove(other.id))
+      )
+      const count = Effect.map(query("SELECT hash FROM definitions"), (rows) => rows.length)
+      assert.strictEqual(yield* count, 3)
+      assert.strictEqual(yield* afterMinutes(count, (left) => left < 3), 1)
+      assert.deepStrictEqual(
+        (yield* store.read(repo.all)).map(({ definition }) => definition),
+        [third.definition]
+      )
+      // A definition that was removed is stored again with its next server.
+      yield* store.write(repo.insertAll([other]))
+      assert.lengthOf(yield* store.read(repo.all), 2)
+    }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
   )
 })

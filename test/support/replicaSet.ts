@@ -39,11 +39,15 @@ export const replicaSet = Effect.fnUntraced(function* (
 
   return {
     url,
-    /** Starts another replica. */
-    start: (own: Readonly<Record<string, string>> = {}) =>
+    /** Starts another replica. @param main the main module of another version */
+    start: (own: Readonly<Record<string, string>> = {}, main?: string) =>
       Effect.suspend(() => {
         count += 1
-        return startService({ dataDir: join(folder, `replica-${count}`), env: { ...shared, ...own } })
+        return startService({
+          dataDir: join(folder, `replica-${count}`),
+          env: { ...shared, ...own },
+          ...(main === undefined ? {} : { main })
+        })
       }),
     /** Runs `muster <args>` on the database; fails if the command does. */
     command,

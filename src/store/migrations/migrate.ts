@@ -26,13 +26,14 @@ import { keyRestrictions } from "./0020_key_restrictions.ts"
 import { drainOptions } from "./0021_drain_options.ts"
 import { serverTrace } from "./0022_server_trace.ts"
 import { serverNames } from "./0023_server_names.ts"
+import { definitions } from "./0024_definitions.ts"
 
 /** The table of applied migrations. */
 export const MIGRATIONS_TABLE = "muster_migrations"
 const table = MIGRATIONS_TABLE
 
 /** Every migration by number. A released migration never changes. */
-const migrations = {
+export const migrations = {
   "0001_initial": initial,
   "0002_node_keys": nodeKeys,
   "0003_removals": removals,
@@ -55,7 +56,8 @@ const migrations = {
   "0020_key_restrictions": keyRestrictions,
   "0021_drain_options": drainOptions,
   "0022_server_trace": serverTrace,
-  "0023_server_names": serverNames
+  "0023_server_names": serverNames,
+  "0024_definitions": definitions
 }
 
 /** The schema version of this program. */

@@ -114,7 +114,7 @@ export class MigrationRepo extends Context.Service<
       const putBack = Effect.fn("MigrationRepo.putBack")(function* (to: ServerRecord) {
         const { allocations, last_sequence, node_id } = yield* encodeServer(to)
         const values = { node_id, allocations, last_sequence }
-        yield* sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${to.id}`
+        yield* sql`UPDATE server_records SET ${sql.update(values)} WHERE id = ${to.id}`
       })
 
       const place = Effect.fn("MigrationRepo.place")((to: ServerRecord) =>
@@ -144,8 +144,8 @@ export class MigrationRepo extends Context.Service<
         // One statement: between two the server could change its node.
         const found = yield* Effect.forEach(Arr.chunksOf(ids, IDS), (some) =>
           readStandings(sql`SELECT id, node_id, CASE WHEN node_id = ${node_id} OR EXISTS (SELECT 1 FROM moves
-              WHERE moves.server_id = servers.id AND moves.from_node = ${node_id}) THEN 1 ELSE 0 END AS kept, 0 AS owed
-            FROM servers WHERE ${sql.in("id", some)}
+              WHERE moves.server_id = server_records.id AND moves.from_node = ${node_id}) THEN 1 ELSE 0 END AS kept, 0 AS owed
+            FROM server_records WHERE ${sql.in("id", some)}
             UNION ALL SELECT server_id AS id, NULL AS node_id, 0 AS kept, 1 AS owed
             FROM leftovers WHERE node_id = ${node_id} AND ${sql.in("server_id", some)}`)
         )

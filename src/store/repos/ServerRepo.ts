@@ -7,6 +7,7 @@ import type { ServerRecord } from "../../domain/Server.ts"
 import { firstRow, IntColumn, readRows } from "../sql/rows.ts"
 import { isUniqueViolation } from "../sql/sqlErrors.ts"
 import type { Transaction } from "../write/Transaction.ts"
+import { deleteUnused, findUnused, keepDefinitions } from "./definitionRows.ts"
 import { deleteReservations, holdingRow, insertReservations } from "./reservationRows.ts"
 import {
   encodeInstall,
@@ -78,6 +79,16 @@ export class ServerRepo extends Context.Service<
     createdBy(
       key_id: string
     ): Effect.Effect<{ readonly servers: number; readonly memory_bytes: number }, SqlError.SqlError>
+    /**
+     * Returns the hashes among the next `most` definitions after a hash that no server has, and the hash to continue
+     * after; empty: from the first.
+     */
+    unusedDefinitions(
+      after: string,
+      most: number
+    ): Effect.Effect<{ readonly hashes: ReadonlyArray<string>; readonly last: string }, SqlError.SqlError>
+    /** Deletes those of some definitions, by their hashes, that no server has. */
+    deleteUnusedDefinitions(hashes: ReadonlyArray<string>): Write<void>
     /** Returns the servers with this id, this name or this beginning of their id. */
     named(text: string): Effect.Effect<ReadonlyArray<ServerRecord>, SqlError.SqlError>
     /** Every record, by id, read in pages: one that is inserted meanwhile may be missing. */
@@ -88,8 +99,8 @@ export class ServerRepo extends Context.Service<
     ServerRepo,
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
-      const select = sql`SELECT id, blueprint_id, node_id, allocations, overrides, definition, redefinition, status,
-        install, start_pending, restart, last_sequence, created_at, name, labels, expires_at, created_by, trace, updated_at FROM servers`
+      const select = sql`SELECT id, blueprint_id, node_id, allocations, overrides, definition_hash, redefinition, status,
+        install, start_pending, restart, last_sequence, created_at, name, labels, expires_at, created_by, trace, updated_at FROM server_records`
 
       const insertRows = Effect.fnUntraced(function* (records: ReadonlyArray<ServerRecord>) {
         const rows = yield* Effect.forEach(records, encodeServer)
@@ -101,7 +112,13 @@ export class ServerRepo extends Context.Service<
         // The statements are pipelined: the first failure is the result.
         yield* Effect.all(
           [
-            ...Arr.chunksOf(rows, INSERT_ROWS).map((some) => sql`INSERT INTO servers ${sql.insert(some)}`),
+            keepDefinitions(
+              sql,
+              records.map(({ definition }) => definition)
+            ),
+            ...Arr.chunksOf(rows, INSERT_ROWS).map(
+              (some) => sql`INSERT INTO server_records ${sql.insert(some)}`
+            ),
             insertReservations(sql, records.map(holdingRow)),
             Effect.catchIf(
               ports,
@@ -135,11 +152,13 @@ export class ServerRepo extends Context.Service<
           : records.map(() => outcome)
       })
 
-      const lock = Effect.fn("ServerRepo.lock")((id: ServerId) => readServer(sql`${select} WHERE id = ${id}`))
+      const lock = Effect.fn("ServerRepo.lock")((id: ServerId) =>
+        readServer(sql, sql`${select} WHERE id = ${id}`)
+      )
 
       const find = Effect.fn("ServerRepo.find")(function* (ids: ReadonlyArray<ServerId>) {
         const found = yield* Effect.forEach(Arr.chunksOf(ids, FIND_IDS), (some) =>
-          readServers(sql`${select} WHERE ${sql.in("id", some)} ORDER BY id`)
+          readServers(sql, sql`${select} WHERE ${sql.in("id", some)} ORDER BY id`)
         )
         return found.flat()
       })
@@ -164,19 +183,20 @@ export class ServerRepo extends Context.Service<
           }
           if (Object.keys(values).length === 0) return
           const updated_at = yield* nowText
-          yield* sql`UPDATE servers SET ${sql.update({ ...values, updated_at })} WHERE id = ${id}`
+          yield* sql`UPDATE server_records SET ${sql.update({ ...values, updated_at })} WHERE id = ${id}`
         }),
         redefine: Effect.fnUntraced(function* (record) {
-          const { blueprint_id, definition, overrides, redefinition } = yield* encodeServer(record)
+          const { blueprint_id, definition_hash, overrides, redefinition } = yield* encodeServer(record)
           const updated_at = yield* nowText
-          const values = { blueprint_id, definition, overrides, redefinition, updated_at }
-          yield* sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${record.id}`
+          const values = { blueprint_id, definition_hash, overrides, redefinition, updated_at }
+          yield* keepDefinitions(sql, [record.definition])
+          yield* sql`UPDATE server_records SET ${sql.update(values)} WHERE id = ${record.id}`
           yield* deleteReservations(sql, record.id, record.node_id)
           yield* insertReservations(sql, [holdingRow(record)])
         }),
         announceExpiry: (id, expires_at) =>
           Effect.map(
-            sql`UPDATE servers SET expiry_announced = ${expires_at} WHERE id = ${id} AND expires_at = ${expires_at}
+            sql`UPDATE server_records SET expiry_announced = ${expires_at} WHERE id = ${id} AND expires_at = ${expires_at}
               AND (expiry_announced IS NULL OR expiry_announced <> ${expires_at}) RETURNING id`,
             (rows) => rows.length > 0
           ),
@@ -199,7 +219,7 @@ export class ServerRepo extends Context.Service<
                   sql`DELETE FROM ports WHERE node_id = ${node_id} AND address = ${address} AND port = ${port}`
               )
             ),
-            Effect.andThen(sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${before.id}`),
+            Effect.andThen(sql`UPDATE server_records SET ${sql.update(values)} WHERE id = ${before.id}`),
             sql.withTransaction,
             Effect.as<InsertOutcome>("inserted"),
             Effect.catchIf(
@@ -222,7 +242,7 @@ export class ServerRepo extends Context.Service<
         setSuspected: (id, suspected) =>
           Effect.map(
             suspected
-              ? sql`INSERT INTO suspects (server_id) SELECT id FROM servers WHERE id = ${id}
+              ? sql`INSERT INTO suspects (server_id) SELECT id FROM server_records WHERE id = ${id}
                   ON CONFLICT (server_id) DO UPDATE SET server_id = excluded.server_id RETURNING server_id`
               : sql`DELETE FROM suspects WHERE server_id = ${id} RETURNING server_id`,
             (rows) => rows.length > 0
@@ -236,7 +256,7 @@ export class ServerRepo extends Context.Service<
               [
                 sql`DELETE FROM ports WHERE server_id = ${id}`,
                 deleteReservations(sql, id),
-                sql`DELETE FROM servers WHERE id = ${id}`
+                sql`DELETE FROM server_records WHERE id = ${id}`
               ],
               { concurrency: "unbounded" }
             )
@@ -246,19 +266,22 @@ export class ServerRepo extends Context.Service<
         createdBy: (key_id) =>
           Effect.map(
             readUsage(sql`SELECT COUNT(*) AS servers, COALESCE(SUM(memory_bytes), 0) AS memory_bytes FROM (
-              SELECT MAX(memory_bytes) AS memory_bytes FROM servers JOIN holdings ON holdings.server_id = servers.id
-              WHERE created_by = ${key_id} GROUP BY servers.id) AS own`),
+              SELECT MAX(memory_bytes) AS memory_bytes FROM server_records JOIN holdings ON holdings.server_id = server_records.id
+              WHERE created_by = ${key_id} GROUP BY server_records.id) AS own`),
             Option.getOrElse(() => ({ servers: 0, memory_bytes: 0 }))
           ),
+        unusedDefinitions: (after, most) => findUnused(sql, after, most),
+        deleteUnusedDefinitions: (hashes) => deleteUnused(sql, hashes),
         named: (text) =>
           readServers(
+            sql,
             sql`${select} WHERE id = ${text} OR name = ${text} OR substr(id, 1, ${text.length}) = ${text} ORDER BY id`
           ),
         all: Effect.gen(function* () {
           const records: Array<ServerRecord> = []
           while (true) {
             const after = records.at(-1)?.id ?? ""
-            const page = yield* readServers(sql`${select} WHERE id > ${after} ORDER BY id LIMIT ${PAGE}`)
+            const page = yield* readServers(sql, sql`${select} WHERE id > ${after} ORDER BY id LIMIT ${PAGE}`)
             records.push(...page)
             if (page.length < PAGE) return records
             yield* Effect.yieldNow

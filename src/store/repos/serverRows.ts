@@ -1,20 +1,22 @@
 /** The rows of a server's record in the tables `servers` and `ports`. */
 import { Effect, Option, Result, Schema } from "effect"
-import type { SqlError } from "effect/sql"
+import type { SqlClient, SqlError } from "effect/sql"
 import { InstallState } from "../../domain/InstallState.ts"
 import { Labels } from "../../domain/Labels.ts"
 import { Overrides } from "../../domain/Overrides.ts"
 import { RestartState } from "../../domain/Restart.ts"
 import { Redefinition, ServerRecord } from "../../domain/Server.ts"
-import { ServerDefinition } from "../../domain/ServerDefinition.ts"
+import type { ServerDefinition } from "../../domain/ServerDefinition.ts"
 import { BooleanColumn, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import { makeSharedColumn, makeSharedText } from "../sql/sharedColumn.ts"
+import { definitionRow, findDefinitions } from "./definitionRows.ts"
 
+const { definition: _, ...fields } = ServerRecord.fields
 const ServerRow = Schema.Struct({
-  ...ServerRecord.fields,
+  ...fields,
   allocations: JsonColumn(ServerRecord.fields.allocations),
   overrides: Schema.NullOr(Schema.String),
-  definition: Schema.String,
+  definition_hash: Schema.String,
   redefinition: Schema.NullOr(JsonColumn(Redefinition)),
   install: JsonColumn(InstallState),
   start_pending: BooleanColumn,
@@ -29,17 +31,16 @@ const ServerRow = Schema.Struct({
 })
 const encodeRow = writeRow(ServerRow)
 const decodeRows = readRows(ServerRow)
-/** Many servers have the definition of their blueprint, and few differ in overrides and labels. */
-const definitions = makeSharedColumn(ServerDefinition)
+/** Few servers differ in overrides and labels. */
 const overridings = makeSharedColumn(Schema.toType(Overrides))
 const labelings = makeSharedColumn(Labels)
 const shared = makeSharedText()
 
 export const encodeServer = Effect.fnUntraced(function* (record: ServerRecord) {
-  const { definition, labels, overrides } = record
+  const { definition, labels, overrides, ...own } = record
   return yield* encodeRow({
-    ...record,
-    definition: yield* definitions.encode(definition),
+    ...own,
+    definition_hash: (yield* definitionRow(definition)).hash,
     overrides: overrides === undefined ? null : yield* overridings.encode(overrides),
     labels: yield* labelings.encode(labels),
     redefinition: record.redefinition ?? null,
@@ -62,16 +63,20 @@ export const encodeInstall = writeRow(JsonColumn(InstallState))
 const noLabels: Labels = {}
 
 /** Decodes a row; the record shares with others what they have in common. */
-const toRecord = ({
-  created_by,
-  expires_at,
-  name,
-  overrides,
-  redefinition,
-  restart,
-  trace,
-  ...row
-}: typeof ServerRow.Type): Result.Result<ServerRecord, Schema.SchemaError> =>
+const toRecord = (
+  {
+    created_by,
+    definition_hash: _,
+    expires_at,
+    name,
+    overrides,
+    redefinition,
+    restart,
+    trace,
+    ...row
+  }: typeof ServerRow.Type,
+  definition: ServerDefinition
+): Result.Result<ServerRecord, Schema.SchemaError> =>
   Result.gen(function* () {
     const { created_at, updated_at } = row
     return {
@@ -79,7 +84,7 @@ const toRecord = ({
       blueprint_id: shared(row.blueprint_id),
       node_id: shared(row.node_id),
       status: shared(row.status),
-      definition: yield* definitions.decode(row.definition),
+      definition,
       labels: row.labels === null ? noLabels : yield* labelings.decode(row.labels),
       updated_at: updated_at === null || updated_at === created_at ? created_at : updated_at,
       ...(redefinition === null ? {} : { redefinition }),
@@ -94,11 +99,28 @@ const toRecord = ({
 
 type Rows = Effect.Effect<ReadonlyArray<unknown>, SqlError.SqlError>
 
-export const readServers = (query: Rows) =>
-  Effect.flatMap(decodeRows(query), (rows) => Effect.orDie(Effect.fromResult(Result.all(rows.map(toRecord)))))
+/** Reads of rows whose servers other processes delete or redefine each time before their definitions are read. */
+const READS = 100
 
-export const readServer = (query: Rows) =>
-  Effect.map(readServers(query), (records) => Option.fromUndefinedOr(records[0]))
+/** Reads the records of rows with their definitions. */
+export const readServers = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  query: Rows
+): Effect.fn.Return<ReadonlyArray<ServerRecord>, SqlError.SqlError> {
+  for (let read = 1; read <= READS; read++) {
+    const rows = yield* decodeRows(query)
+    const definitions = yield* findDefinitions(sql, new Set(rows.map((row) => row.definition_hash)))
+    const records = rows.flatMap((row) => {
+      const definition = definitions.get(row.definition_hash)
+      return definition === undefined ? [] : [toRecord(row, definition)]
+    })
+    if (records.length === rows.length) return yield* Effect.orDie(Effect.fromResult(Result.all(records)))
+  }
+  return yield* Effect.die(new Error("the definition of a server is missing"))
+})
+
+export const readServer = (sql: SqlClient.SqlClient, query: Rows) =>
+  Effect.map(readServers(sql, query), (records) => Option.fromUndefinedOr(records[0]))
 
 /** Returns every address and port of the record once: its mappings, and its default if they lack it. */
 export const portsOf = (record: ServerRecord) => {

@@ -5,7 +5,6 @@ import { JsonColumn, writeRow } from "./rows.ts"
 const MOST_CHARACTERS = 8 * 1024 * 1024
 /** The cost of a text beside its own characters. */
 const PER_TEXT = 256
-const costOf = (text: string): number => text.length + PER_TEXT
 
 /**
  * A column of JSON whose values repeat among rows: equal texts are decoded once and share their value, and a shared value
@@ -16,26 +15,32 @@ export const makeSharedColumn = <A extends object, I>(schema: Schema.Codec<A, I>
   const decodeText = Schema.decodeUnknownResult(column)
   const encodeValue = writeRow(column)
   const values = new Map<string, A>()
+  const costs = new Map<string, number>()
   const texts = new WeakMap<A, string>()
   let cost = 0
 
-  const keep = (text: string, value: A) => {
-    if (text.length > MOST_CHARACTERS / 2) return
-    values.set(text, value)
-    cost += costOf(text)
-    for (const [oldest] of values) {
+  const keep = (key: string, length: number, value: A) => {
+    if (length > MOST_CHARACTERS / 2) return
+    values.set(key, value)
+    costs.set(key, length + PER_TEXT)
+    cost += length + PER_TEXT
+    for (const [oldest, own] of costs) {
       if (cost <= MOST_CHARACTERS) break
       values.delete(oldest)
-      cost -= costOf(oldest)
+      costs.delete(oldest)
+      cost -= own
     }
   }
 
   return {
-    decode: (text: string): Result.Result<A, Schema.SchemaError> => {
-      const known = values.get(text)
+    /** Returns the value of a key of {@link decode}, if it is kept. */
+    known: (key: string): A | undefined => values.get(key),
+    /** @param key has the same text whenever it is given; without one the text itself */
+    decode: (text: string, key = text): Result.Result<A, Schema.SchemaError> => {
+      const known = values.get(key)
       if (known !== undefined) return Result.succeed(known)
       const decoded = decodeText(text)
-      if (Result.isSuccess(decoded)) keep(text, decoded.success)
+      if (Result.isSuccess(decoded)) keep(key, text.length, decoded.success)
       return decoded
     },
     encode: (value: A): Effect.Effect<string> => {

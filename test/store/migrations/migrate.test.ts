@@ -15,11 +15,13 @@ import { nodePresence } from "../../../src/store/migrations/0007_node_presence.t
 import { nodeUnreachable } from "../../../src/store/migrations/0008_node_unreachable.ts"
 import {
   currentSchema,
+  migrations as everyMigration,
   MIGRATIONS_TABLE,
   migrate,
   schemaVersion
 } from "../../../src/store/migrations/migrate.ts"
 import { NodeRepo } from "../../../src/store/repos/NodeRepo.ts"
+import { ServerRepo } from "../../../src/store/repos/ServerRepo.ts"
 import { encodeServer } from "../../../src/store/repos/serverRows.ts"
 import { Store } from "../../../src/store/Store.ts"
 import { node, server } from "../../support/samples.ts"
@@ -114,12 +116,11 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
               redefinition: ______,
               created_by: _______,
               trace: ________,
+              definition_hash: _________,
               ...row
-            } = yield* encodeServer({
-              ...made,
-              definition: { ...made.definition, limits }
-            })
-            yield* sql`INSERT INTO servers ${sql.insert(row)}`
+            } = yield* encodeServer(made)
+            const definition = JSON.stringify({ ...made.definition, limits })
+            yield* sql`INSERT INTO servers ${sql.insert({ ...row, definition })}`
           }
           const move = { server_id: "c", from_node: "n1", phase: "arriving", arrival: "x" }
           yield* sql`INSERT INTO moves ${sql.insert(move)}`
@@ -139,6 +140,69 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
             ["n1", "3", String((100 + 512 + 300.5) * MIB), "6000000"],
             ["n2", "1", String(300.5 * MIB), "2000000"]
           ]
+        )
+      }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+  )
+
+  it.live(
+    "definitions are stored once; processes of the earlier version read and change servers as before",
+    () =>
+      Effect.gen(function* () {
+        const url = yield* newUrl(kind)
+        /** A record, and its row in the schema of the earlier version. */
+        const made = Effect.fnUntraced(function* (id: string, port: number, ports: number) {
+          const { definition, ...record } = server(id, [port])
+          const { definition_hash: _, ...row } = yield* encodeServer({ ...record, definition })
+          const own = { ...definition, ports }
+          return [
+            { ...record, definition: own },
+            { ...row, definition: JSON.stringify(own) }
+          ] as const
+        })
+        const [[a, rowA], [b, rowB], [c, rowC], [d, rowD]] = yield* Effect.all([
+          made("a", 1, 1),
+          made("b", 2, 1),
+          made("c", 3, 2),
+          made("d", 4, 2)
+        ])
+        const inTransaction = <A, E>(
+          use: (sql: SqlClient.SqlClient) => Effect.Effect<A, E, SqlClient.SqlClient>
+        ) => onDatabase(url)(Effect.flatMap(SqlClient.SqlClient, (sql) => sql.withTransaction(use(sql))))
+        yield* inTransaction((sql) =>
+          Effect.andThen(
+            Migrator.make({})({
+              loader: Migrator.fromRecord(
+                Object.fromEntries(Object.entries(everyMigration).filter(([name]) => name < "0024"))
+              ),
+              table: MIGRATIONS_TABLE
+            }),
+            sql`INSERT INTO servers ${sql.insert([rowA, rowB, rowC])}`
+          )
+        )
+        const records = Effect.provide(
+          Effect.gen(function* () {
+            const repo = yield* ServerRepo
+            return yield* (yield* Store).read(repo.all)
+          }),
+          Layer.fresh(storeAt(url))
+        )
+        const texts = inTransaction((sql) => sql`SELECT definition FROM definitions`)
+        assert.deepStrictEqual(yield* records, [a, b, c])
+        assert.lengthOf(yield* texts, 2)
+        yield* inTransaction((sql) =>
+          Effect.all([
+            sql`INSERT INTO servers ${sql.insert([rowD])}`,
+            sql`UPDATE servers SET ${sql.update({ status: "running", definition: rowC.definition })} WHERE id = 'a'`,
+            sql`DELETE FROM servers WHERE id = 'b'`
+          ])
+        )
+        const changed = { ...a, status: "running", definition: c.definition }
+        assert.deepStrictEqual<unknown>(yield* records, [changed, c, d])
+        assert.lengthOf(yield* texts, 2)
+        const seen = yield* inTransaction((sql) => sql`SELECT * FROM servers ORDER BY id`)
+        assert.deepStrictEqual(
+          seen.map(({ expiry_announced: _, ...row }) => row),
+          [{ ...rowA, status: "running", definition: rowC.definition }, rowC, rowD]
         )
       }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )

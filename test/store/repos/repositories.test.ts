@@ -235,7 +235,7 @@ describe.each(databases)("node-protocol: placement and ports (%s)", (kind) => {
         const repo = plain(yield* ServerRepo)
         yield* store.write(repo.insert(server("srv_1", [1])))
         const sql = yield* SqlClient.SqlClient
-        yield* store.write(sql`UPDATE servers SET install = '{"phase": "nonsense"}'`)
+        yield* store.write(sql`UPDATE server_records SET install = '{"phase": "nonsense"}'`)
         assert.isTrue(Exit.hasDies(yield* Effect.exit(store.read(repo.all))))
       })
     )
