@@ -1,6 +1,7 @@
 import { Context, type Duration, Effect, Layer, Option, Schedule } from "effect"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
+import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { Journal } from "../../store/journal/Journal.ts"
 import { Leadership } from "../../store/Leadership.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
@@ -48,14 +49,18 @@ export class Provisioner extends Context.Service<
         const index = yield* ServerIndex
         const journal = yield* Journal
         const locks = yield* ServerLocks
+        const registry = yield* NodeRegistry
         const servers = yield* ServerRepo
         const store = yield* Store
         const { actionFor, removals, step, suspects } = yield* makeProvisionStep
         const installs = makeKeyedLock<NodeId>(INSTALLS)
         const calls = makeKeyedLock<NodeId>(options.callsPerNode)
 
+        /** The connection of a node wakes its servers. */
         const pending = (records: ReadonlyArray<ServerRecord>) =>
-          records.filter((record) => actionFor(record) !== "nothing").map(({ id }) => id)
+          records
+            .filter((record) => registry.isConnected(record.node_id) && actionFor(record) !== "nothing")
+            .map(({ id }) => id)
 
         const queue = yield* makeWorkQueue({
           name: "provisioning",

@@ -198,10 +198,12 @@ export class ServerIndex extends Context.Service<
       })
       cursor = (yield* journal.bounds).newest
       const crashes = new Map((yield* read(crashRepo.last)).map((crash) => [crash.server_id, crash]))
-      for (const record of yield* read(servers.all)) {
-        const last_crash = crashes.get(record.id)
-        table.add(last_crash === undefined ? record : { ...record, last_crash })
-      }
+      table.load(
+        (yield* read(servers.all)).map((record) => {
+          const last_crash = crashes.get(record.id)
+          return last_crash === undefined ? record : { ...record, last_crash }
+        })
+      )
       for (const migration of yield* read(migrationRepo.all)) migrations.set(migration.server_id, migration)
       while (early !== undefined) {
         const batch: Array<JournalEntry> = early

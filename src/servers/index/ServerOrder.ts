@@ -67,6 +67,21 @@ export class ServerOrder {
     this.#replace(at, 1, this.#isChunkEnd(id) ? [before, after] : [[...before, ...after]])
   }
 
+  /** Adds places that are not there; many at once to an empty order. */
+  addAll(places: ReadonlyArray<Place>): void {
+    if (this.#chunks.length > 0) {
+      for (const place of places) this.add(place)
+      return
+    }
+    let chunk: Array<Place> = []
+    const sorted = places.map(({ created_at, id }) => ({ id, created_at }))
+    for (const place of sorted.sort((one, other) => (isBefore(one, other) ? -1 : 1))) {
+      if (chunk.push(place) === 1) this.#chunks.push(chunk)
+      if (this.#isChunkEnd(place.id)) chunk = []
+    }
+    this.#ids = undefined
+  }
+
   remove(place: Place): void {
     const at = this.#indexOf(place)
     const kept = (this.#chunks[at] ?? []).filter(({ id }) => id !== place.id)

@@ -99,12 +99,23 @@ export class ServerTable {
   add(record: ListedServer): void {
     const before = this.#records.get(record.id)
     if (before !== undefined) this.#detach(before)
-    this.#records.set(record.id, record)
     this.#deleted.delete(record.id)
     if (before?.created_at !== record.created_at) {
       if (before !== undefined) this.#order.remove(before)
       this.#order.add(record)
     }
+    this.#attach(record)
+    this.#forget([record.id])
+  }
+
+  /** Adds the records of an empty table. */
+  load(records: ReadonlyArray<ListedServer>): void {
+    this.#order.addAll(records)
+    for (const record of records) this.#attach(record)
+  }
+
+  #attach(record: ListedServer): void {
+    this.#records.set(record.id, record)
     const onNode = this.#nodes.get(record.node_id)
     if (onNode === undefined) {
       this.#nodes.set(record.node_id, new Set([record.id]))
@@ -113,7 +124,6 @@ export class ServerTable {
       onNode.add(record.id)
     }
     this.#count(record.status, 1)
-    this.#forget([record.id])
   }
 
   /** Changes a record's fields that few summaries show. */
