@@ -17,7 +17,7 @@ import { NodeId, ServerId } from "../domain/Id.ts"
 import { ExpiresIn, LabelKey, Labels, LabelValue, ServerName } from "../domain/Labels.ts"
 import { NodeFit } from "../domain/NodeFit.ts"
 import { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
-import { Overrides, OverridesChange } from "../domain/Overrides.ts"
+import { OverridesChange, OverridesInput } from "../domain/Overrides.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
 import { LinePage, LogPage } from "../domain/Pagination.ts"
 import { includable, Server, ServerStats, StatsById } from "../domain/Server.ts"
@@ -63,7 +63,7 @@ const pageOfCrashes = {
 export const CreateServer = Schema.Struct({
   blueprint_id: Schema.String,
   node_id: optionalInput(NodeId),
-  overrides: optionalInput(Overrides),
+  overrides: optionalInput(OverridesInput),
   start: optionalInput(Schema.Boolean),
   name: optionalInput(ServerName),
   labels: optionalInput(Labels),

@@ -3,7 +3,7 @@ import { Effect, Option, Result, Schema } from "effect"
 import { differences } from "../domain/definitionChanges.ts"
 import { Conflict, InvalidRequest, type NotFound } from "../domain/errors.ts"
 import { assign, at, isObject, own, type Path, type Value } from "../domain/json.ts"
-import { Overrides, type OverridesChange } from "../domain/Overrides.ts"
+import { configBound, Overrides, type OverridesChange } from "../domain/Overrides.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { ServerDefinition } from "../domain/ServerDefinition.ts"
 import { instancePath } from "./parse/paths.ts"
@@ -76,6 +76,17 @@ const withoutRests = (definition: Value): Value => {
   )
 }
 
+/** Adds an empty `find` to the config files of overrides or a definition that have a parser alone. */
+const withFinds = (value: Value): Value => {
+  const configs = own(value, "configs")
+  if (!isObject(configs)) return value
+  const lacking = Object.keys(configs).filter((file) => at(configs, [file, "find"]) === undefined)
+  return assign(
+    value,
+    lacking.map((file) => [["configs", file, "find"], {}] as const)
+  )
+}
+
 type Resolve = (
   blueprint_id: string,
   overrides: Overrides
@@ -94,11 +105,17 @@ export const changeOverrides = Effect.fnUntraced(function* (
   change: OverridesChange,
   resolve: Resolve
 ) {
-  const overrides = merge(before, change) ?? {}
+  const overrides = withFinds(merge(before, change)) ?? {}
   if (!isOverrides(overrides)) return yield* Effect.die(new Error("merged overrides have another form"))
   if (JSON.stringify(overrides).length > MAX_OVERRIDES) {
     return yield* new InvalidRequest({
       detail: `body field overrides: the server would have more than ${MAX_OVERRIDES} characters of overrides`
+    })
+  }
+  const bound = configBound(overrides.configs ?? {}, before.configs)
+  if (bound !== undefined) {
+    return yield* new InvalidRequest({
+      detail: `body field overrides.configs: expected ${bound}, with those that the server has`
     })
   }
   const today = yield* Effect.catchTag(
@@ -116,12 +133,11 @@ export const changeOverrides = Effect.fnUntraced(function* (
     ...touched(before, change).flatMap(placesOf),
     ...differences(todayBefore, today).map(({ path }) => path)
   ]
-  const changed = withoutRests(
-    assign(
-      definition,
-      paths.map((path) => [path, at(today, path)] as const)
-    )
+  const assigned = assign(
+    definition,
+    paths.map((path) => [path, at(today, path)] as const)
   )
+  const changed = withFinds(withoutRests(assigned))
   if (!isDefinition(changed)) return yield* Effect.die(new Error("a changed definition has another form"))
   return { definition: changed, overrides }
 })

@@ -150,10 +150,8 @@ const imageOf = (
     : mapped
 }
 
-const mergePatch = (earlier: ConfigPatch | undefined, later: ConfigPatch): ConfigPatch => ({
-  parser: later.parser,
-  find: { ...earlier?.find, ...later.find }
-})
+const mergeFinds = (finds: ReadonlyArray<ConfigPatch["find"]>): ConfigPatch["find"] =>
+  Object.fromEntries(finds.flatMap((find) => Object.entries(find)))
 
 const own = (patches: ConfigPatches, file: string): ConfigPatch | undefined =>
   Object.hasOwn(patches, file) ? patches[file] : undefined
@@ -162,7 +160,10 @@ const own = (patches: ConfigPatches, file: string): ConfigPatch | undefined =>
 const mergeConfigs = (earlier: ConfigPatches, later: ConfigPatches): ConfigPatches => ({
   ...earlier,
   ...Object.fromEntries(
-    Object.entries(later).map(([file, patch]) => [file, mergePatch(own(earlier, file), patch)])
+    Object.entries(later).map(([file, { find, parser }]) => [
+      file,
+      { parser, find: mergeFinds([own(earlier, file)?.find ?? {}, find]) }
+    ])
   )
 })
 
@@ -176,7 +177,11 @@ const patchesOf = (
   given: ConfigPatches,
   isWhole: boolean
 ): { readonly patches: ConfigPatches; readonly refusals: ReadonlyArray<Refusal> } => {
-  let patches: ConfigPatches = {}
+  // By file; several names may lead to one.
+  const patches = new Map<
+    string,
+    { readonly parser: ConfigPatch["parser"]; readonly finds: Array<ConfigPatch["find"]> }
+  >()
   const refusals: Array<Refusal> = []
   for (const [name, override] of Object.entries(overrides)) {
     const file = instancePath(name)
@@ -184,15 +189,22 @@ const patchesOf = (
       refusals.push({ detail: `overrides.configs: ${file.failure}` })
       continue
     }
-    const earlier = own(patches, file.success) ?? own(given, file.success)
+    const before = patches.get(file.success)
+    const earlier = before ?? own(given, file.success)
     const parser = override.parser === undefined ? earlier?.parser : parserOf(override.parser)
     if (parser !== undefined) {
-      patches = mergeConfigs(patches, Object.fromEntries([[file.success, { parser, find: override.find }]]))
+      const finds = before?.finds ?? []
+      finds.push(override.find)
+      patches.set(file.success, { parser, finds })
     } else if (isWhole) {
       const where = printable(file.success, 80)
       const detail = `overrides.configs["${where}"].parser is missing: neither blueprint nor software patches this file`
       refusals.push({ detail })
     }
   }
-  return { patches, refusals }
+  const merged = Array.from(patches, ([file, { finds, parser }]) => [
+    file,
+    { parser, find: mergeFinds(finds) }
+  ])
+  return { patches: Object.fromEntries(merged), refusals }
 }

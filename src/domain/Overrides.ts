@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { ParserName } from "./ConfigPatch.ts"
+import { MOST_VARIABLES } from "./environment.ts"
 import { DefinitionId } from "./Id.ts"
 import { limitFields } from "./Limits.ts"
 import { optionalInput } from "./optionalInput.ts"
@@ -28,21 +29,28 @@ export const LimitOverrides = Schema.Struct({
 
 const DEEPEST_VALUE = 32
 
-/** Whether arrays and objects are nested at most {@link DEEPEST_VALUE} deep; does not recurse itself. */
-const isShallow = (value: unknown): boolean => {
+/**
+ * Returns the number of values in arrays and objects, at every depth; undefined: they are nested more than
+ * {@link DEEPEST_VALUE} deep. Does not recurse itself.
+ */
+const countValues = (value: unknown): number | undefined => {
   let level: ReadonlyArray<unknown> = [value]
+  let count = 0
   for (let depth = 0; depth <= DEEPEST_VALUE; depth++) {
     level = level.flatMap((item) => (typeof item === "object" && item !== null ? Object.values(item) : []))
-    if (level.length === 0) return true
+    if (level.length === 0) return count
+    count += level.length
   }
-  return false
+  return undefined
 }
 
 /** The override of a config file; without `parser`, the parser of the blueprint or software stays. */
 export const ConfigOverride = Schema.Struct({
   parser: optionalInput(ParserName),
   find: Schema.Record(Schema.String, Schema.Json).check(
-    Schema.makeFilter(isShallow, { expected: `values nested at most ${DEEPEST_VALUE} deep` })
+    Schema.makeFilter((find) => countValues(find) !== undefined, {
+      expected: `values nested at most ${DEEPEST_VALUE} deep`
+    })
   )
 })
 
@@ -80,18 +88,61 @@ export const ImageText = Schema.String.check(
 /** A value of a change; null removes the override. */
 const changed = <S extends Schema.Constraint>(schema: S) => Schema.optionalKey(Schema.NullOr(schema))
 
-/** Overrides at creation (contract 2.3 and 4.5; decisions, section 3). */
+const MOST_FILES = 256
+const MOST_VALUES = 4096
+
+/** Config overrides, or a change of them. */
+type Configs = Readonly<Record<string, { readonly find?: unknown } | null>>
+
+const sizeOf = (configs: Configs) => ({
+  files: Object.keys(configs).length,
+  values: Object.values(configs).reduce((sum, config) => sum + (countValues(config?.find) ?? 0), 0)
+})
+
+/**
+ * Returns the bound that config overrides exceed; undefined: none.
+ *
+ * @param before those of the server, which an earlier version may have stored beyond the bounds: they may stay
+ */
+export const configBound = (configs: Configs, before: Configs = {}): string | undefined => {
+  const [now, then] = [sizeOf(configs), sizeOf(before)]
+  if (now.files > Math.max(MOST_FILES, then.files)) return `at most ${MOST_FILES} files`
+  if (now.values > Math.max(MOST_VALUES, then.values)) return `at most ${MOST_VALUES} values in all files`
+  return undefined
+}
+
+const boundedConfigs = Schema.makeFilter((configs: Configs) => {
+  const bound = configBound(configs)
+  return bound === undefined || `Expected ${bound}`
+})
+
+const boundedEnv = Schema.makeFilter(
+  (env: Readonly<Record<string, unknown>>) => Object.keys(env).length <= MOST_VARIABLES,
+  { expected: `at most ${MOST_VARIABLES} variables` }
+)
+
+const configs = Schema.Record(Schema.String, ConfigOverride)
+const env = Schema.Record(EnvName, EnvValue)
+
+/** Overrides of a server (contract 2.3; decisions, section 3). */
 export const Overrides = Schema.Struct({
   save: optionalInput(Schema.Boolean),
   limits: optionalInput(LimitOverrides),
-  configs: optionalInput(Schema.Record(Schema.String, ConfigOverride)),
+  configs: optionalInput(configs),
   software: optionalInput(DefinitionId),
   version: optionalInput(VersionText),
   image: optionalInput(ImageText),
   stop_timeout: optionalInput(StopTimeout),
-  env: optionalInput(Schema.Record(EnvName, EnvValue))
+  env: optionalInput(env)
 }).annotate({ identifier: "Overrides" })
 export type Overrides = typeof Overrides.Type
+
+/** Overrides in the body of a creation (contract 4.5): at most 256 files, 4,096 values in them and 256 variables. */
+export const OverridesInput = Schema.Struct({
+  ...Overrides.fields,
+  configs: optionalInput(configs.check(boundedConfigs)),
+  env: optionalInput(env.check(boundedEnv))
+}).annotate({ identifier: "OverridesInput" })
 
 const ConfigChange = Schema.Struct({
   parser: changed(ParserName),
@@ -112,11 +163,11 @@ export const OverridesChange = Schema.Struct({
       oom_disabled: changed(limitFields.oom_disabled)
     })
   ),
-  configs: changed(Schema.Record(Schema.String, Schema.NullOr(ConfigChange))),
+  configs: changed(Schema.Record(Schema.String, Schema.NullOr(ConfigChange)).check(boundedConfigs)),
   software: changed(DefinitionId),
   version: changed(VersionText),
   image: changed(ImageText),
   stop_timeout: changed(StopTimeout),
-  env: changed(Schema.Record(EnvName, Schema.NullOr(EnvValue)))
+  env: changed(Schema.Record(EnvName, Schema.NullOr(EnvValue)).check(boundedEnv))
 }).annotate({ identifier: "OverridesChange" })
 export type OverridesChange = typeof OverridesChange.Type

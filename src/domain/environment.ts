@@ -1,7 +1,8 @@
 /** The environment variables that a server may have, and those that a caller of the API may set. Pure. */
 import { Schema } from "effect"
 
-const MOST_VARIABLES = 256
+/** Variables that a server may have, with those of its blueprint. */
+export const MOST_VARIABLES = 256
 const MOST_VALUE_BYTES = 32 * 1024
 const MOST_BYTES = 128 * 1024
 

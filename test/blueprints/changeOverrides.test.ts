@@ -125,6 +125,25 @@ describe("life.md, Changing: overrides", () => {
     )
   })
 
+  it("a file may have a parser alone, and keeps it without its last key", () => {
+    const alone: Overrides = { configs: { new: { parser: "ini", find: {} } } }
+    for (const [before, change] of [
+      [{}, alone],
+      [{}, { configs: { new: { parser: "ini" } } }],
+      [{ configs: { new: { parser: "ini", find: { k: 1 } } } }, { configs: { new: { find: { k: null } } } }]
+    ] satisfies ReadonlyArray<readonly [Overrides, OverridesChange]>) {
+      const after = changed(before, definedBy(before), change)
+      assert.deepStrictEqual(after, { overrides: alone, definition: definedBy(alone) })
+    }
+  })
+
+  it("overrides of an earlier version beyond today's bounds can be changed, in linear time", () => {
+    const files = Array.from({ length: 20_000 }, (_, n) => [`f${n}`, { parser: "ini" as const, find: {} }])
+    const before: Overrides = { configs: Object.fromEntries(files) }
+    const after = changed(before, definedBy(before), { save: true, configs: { f0: null } })
+    assert.strictEqual(Object.keys(after.overrides.configs ?? {}).length, 19_999)
+  })
+
   it("without its blueprint the overrides of a server cannot be changed: 409 with the way out", () => {
     const gone = changeOverrides(record(), { env: { A: "1" } }, (id) => Effect.fail(NotFound.blueprint(id)))
     const error = Effect.runSync(Effect.flip(gone))

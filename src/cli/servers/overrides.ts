@@ -1,7 +1,7 @@
 /** Overrides and labels on the command line: `--set limits.memory_limit=512`, `--env K=V`, `--label k=v`. */
 import { Effect, Schema } from "effect"
 import { Flag } from "effect/cli"
-import { LimitOverrides, Overrides, OverridesChange } from "../../domain/Overrides.ts"
+import { LimitOverrides, Overrides, OverridesChange, OverridesInput } from "../../domain/Overrides.ts"
 import { wrongUsage } from "../shared/CommandError.ts"
 
 /** A flag `--<name> key=value` that may be given more than once. */
@@ -169,7 +169,7 @@ const checked =
 /** Reads the overrides of a creation; undefined: none. */
 export const overridesOf = Effect.fnUntraced(function* (given: Given) {
   const tree = yield* treeOf(given)
-  return tree === undefined ? undefined : yield* checked(Overrides)(tree)
+  return tree === undefined ? undefined : yield* checked(OverridesInput)(tree)
 })
 
 /** Reads the changes of overrides; undefined: none. */
