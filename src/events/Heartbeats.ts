@@ -1,4 +1,4 @@
-import { Clock, Context, Effect, Latch, Layer, type Scope } from "effect"
+import { Clock, Context, Effect, Latch, Layer } from "effect"
 import { elapsedMillis, elapsedMillisOf } from "../domain/elapsed.ts"
 
 /** Milliseconds between two heartbeats of a stream (decisions, section 6). */
@@ -8,19 +8,16 @@ const INTERVAL = 15_000
 export class Heartbeats extends Context.Service<
   Heartbeats,
   {
-    /**
-     * Calls `beat` every 15 s until the scope closes.
-     *
-     * @param beat gets the time of `elapsedMillis`
-     */
-    each(beat: (now: number) => void): Effect.Effect<void, never, Scope.Scope>
+    /** Calls `beat` every 15 s; returns how to end that. */
+    add(beat: () => void): () => void
   }
 >()("muster/events/Heartbeats") {
   static readonly layer = Layer.effect(
     Heartbeats,
     Effect.gen(function* () {
+      const clock = yield* Clock.Clock
       /** The next time of each, which is in the order of the map. */
-      const due = new Map<(now: number) => void, number>()
+      const due = new Map<() => void, number>()
       const some = Latch.makeUnsafe(false)
       const turn = Effect.gen(function* () {
         yield* some.await
@@ -29,7 +26,7 @@ export class Heartbeats extends Context.Service<
           if (at > now) return yield* Effect.sleep(at - now)
           due.delete(beat)
           due.set(beat, now + INTERVAL)
-          beat(now)
+          beat()
         }
         if (due.size === 0) some.closeUnsafe()
       })
@@ -39,16 +36,11 @@ export class Heartbeats extends Context.Service<
         Effect.forkScoped
       )
       return Heartbeats.of({
-        each: (beat) =>
-          Effect.asVoid(
-            Effect.acquireRelease(
-              Effect.map(Clock.Clock, (clock) => {
-                due.set(beat, elapsedMillisOf(clock) + INTERVAL)
-                some.openUnsafe()
-              }),
-              () => Effect.sync(() => due.delete(beat))
-            )
-          )
+        add: (beat) => {
+          due.set(beat, elapsedMillisOf(clock) + INTERVAL)
+          some.openUnsafe()
+          return () => void due.delete(beat)
+        }
       })
     })
   )

@@ -1,8 +1,7 @@
 import type { Writable } from "node:stream"
 import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
-import { Array as Arr, Cause, type Duration, Effect, type Scope, Stream } from "effect"
+import { type Duration, Effect, Fiber, type Scope, Stream } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
-import type { Unavailable } from "../domain/errors.ts"
 import type { EncodedEvent } from "./EncodedEvent.ts"
 import type { Subscription } from "./EventHub.ts"
 import { Heartbeats } from "./Heartbeats.ts"
@@ -27,7 +26,6 @@ const headers = {
 
 const encoder = new TextEncoder()
 const opening = ": connected\n\n"
-const connected = encoder.encode(opening)
 const ping = encoder.encode(": ping\n\n")
 
 const joined = { plain: new WeakMap<object, Uint8Array>(), withIds: new WeakMap<object, Uint8Array>() }
@@ -42,32 +40,26 @@ const bytesOf = (batch: ReadonlyArray<EncodedEvent>, withIds: boolean): Uint8Arr
   return bytes
 }
 
-/**
- * Waits until the peer has read enough, or the outbox ends. `flush` may write; it returns whether to wait further. It is
- * called on the stack of the publisher: a fiber that wakes for each chunk would take most of the time of a delivery.
- */
-const flushed = (response: Writable, live: Subscription["live"], flush: () => boolean): Effect.Effect<void> =>
-  Effect.callback((resume) => {
-    const look = () => {
-      if (!flush()) resume(Effect.void)
-    }
-    const remove = live.listenUnsafe(look)
-    response.on("drain", look)
-    look()
-    return Effect.sync(() => {
-      remove()
-      response.off("drain", look)
-    })
-  })
+/** The writing of a subscription to a response. */
+interface Writing extends SseOptions {
+  readonly response: Writable
+  readonly subscription: Subscription
+  /** Runs an effect in a fiber that ends with the request. */
+  readonly run: (effect: Effect.Effect<void>) => void
+}
 
-/** Writes the events of a subscription until it ends; the last ones within the time of grace. */
-const writeAll = (
-  response: Writable,
-  { live, replay }: Subscription,
-  { grace = "5 seconds", withIds }: SseOptions
-): Effect.Effect<void, Unavailable> => {
+/**
+ * Writes the events of a subscription until it ends. Live events are written on the stack of the publisher: a fiber that
+ * wakes for each chunk would take most of the time of a delivery, and most of the memory of an idle stream.
+ */
+const writeEvents = ({ grace = "5 seconds", response, run, subscription, withIds }: Writing) => {
+  const { live, replay } = subscription
+  let isReplaying = true
+  let isEnding = false
+  let wake = () => {}
   const write = (batch: ReadonlyArray<EncodedEvent>) => response.write(bytesOf(batch, withIds))
-  /** Returns whether the outbox is not at its end. */
+
+  /** Returns whether there may be further events. */
   const flush = () => {
     while (!response.writableNeedDrain && !response.destroyed) {
       const taken = live.takeUnsafe()
@@ -77,17 +69,50 @@ const writeAll = (
     }
     return true
   }
-  const replayed = Stream.runForEachArray(replay, (batch) => {
-    write(batch)
-    return flushed(response, live, () => response.writableNeedDrain && live.isOpen)
+  const look = () => {
+    wake()
+    if (response.destroyed) return
+    if (!isReplaying && !flush()) return void response.end()
+    if (live.isOpen || isEnding) return
+    isEnding = true
+    // A peer that reads nothing would hold the response and its unsent bytes forever.
+    run(
+      Effect.delay(
+        Effect.sync(() => response.destroy()),
+        grace
+      )
+    )
+  }
+  live.listenUnsafe(look)
+  response.on("drain", look)
+
+  const mayWrite = () => !response.writableNeedDrain || !live.isOpen
+  const drained = Effect.callback<void>((resume) => {
+    wake = () => {
+      if (mayWrite()) resume(Effect.void)
+    }
+    wake()
   })
-  const ending = flushed(response, live, () => flush() && live.isOpen)
-  // A peer that reads nothing would hold the response and its unsent bytes forever.
-  const rest = Effect.timeoutOrElse(flushed(response, live, flush), {
-    duration: grace,
-    orElse: () => Effect.sync(() => response.destroy())
-  })
-  return replayed.pipe(Effect.andThen(ending), Effect.andThen(rest))
+  run(
+    Stream.runForEachArray(replay, (batch) => {
+      write(batch)
+      return drained
+    }).pipe(
+      // The stream ends here; a client that resumes misses no event.
+      Effect.catch((error) =>
+        Effect.andThen(
+          Effect.logWarning(`event replay stopped: ${error.detail}`),
+          Effect.sync(() => live.endUnsafe())
+        )
+      ),
+      Effect.andThen(
+        Effect.sync(() => {
+          isReplaying = false
+          look()
+        })
+      )
+    )
+  )
 }
 
 /**
@@ -98,7 +123,8 @@ const writeAll = (
 export const makeSseResponse = Effect.gen(function* () {
   const heartbeats = yield* Heartbeats
   const { onBegin } = yield* StreamShutdown
-  return Effect.fn("sseResponse")(function* (
+  const runFork = Effect.runForkWith(yield* Effect.context<never>())
+  return Effect.fnUntraced(function* (
     subscription: Subscription,
     options: SseOptions
   ): Effect.fn.Return<
@@ -106,38 +132,41 @@ export const makeSseResponse = Effect.gen(function* () {
     never,
     HttpServerRequest.HttpServerRequest | Scope.Scope
   > {
-    const { endings = [], withStart } = options
     const { live, start } = subscription
-    const response: Writable = NodeHttpServerRequest.toServerResponse(
-      yield* HttpServerRequest.HttpServerRequest
-    )
+    const request = yield* HttpServerRequest.HttpServerRequest
+    const response: Writable = NodeHttpServerRequest.toServerResponse(request)
+    const scope = yield* Effect.scope
     const end = () => live.endUnsafe()
-    yield* Effect.acquireRelease(
-      Effect.sync(() => onBegin(end)),
-      (remove) => Effect.sync(remove)
-    )
-    for (const ending of endings) {
+    for (const ending of options.endings ?? []) {
       if (ending !== Effect.never) yield* Effect.forkScoped(Effect.andThen(ending, Effect.sync(end)))
     }
-    // Between two writes is between two events.
-    yield* heartbeats.each(() => {
-      if (response.writable && !response.writableNeedDrain) response.write(ping)
-    })
 
-    const head = withStart === true ? encoder.encode(`${opening}id: ${start}\n\n`) : connected
-    // The stream ends if the journal cannot be read; a client that resumes misses no event.
-    const written = Effect.catchTag(writeAll(response, subscription, options), "Unavailable", (error) =>
-      Effect.logWarning(`event replay stopped: ${error.detail}`)
-    )
-    let hasHead = false
-    const pull = Effect.suspend(() => {
-      if (hasHead) return Effect.andThen(written, Cause.done())
-      hasHead = true
-      return Effect.succeed(Arr.of<Uint8Array>(head))
-    })
-    return HttpServerResponse.stream(Stream.fromPull(Effect.succeed(pull)), {
-      contentType: "text/event-stream",
-      headers
-    })
+    const begin = () => {
+      response.write(options.withStart === true ? `${opening}id: ${start}\n\n` : opening)
+      writeEvents({
+        ...options,
+        response,
+        subscription,
+        run: (effect) => Fiber.runIn(runFork(effect), scope)
+      })
+      const notAtShutdown = onBegin(end)
+      // Between two writes is between two events.
+      const withoutHeartbeats = heartbeats.add(() => {
+        if (response.writable && !response.writableNeedDrain) response.write(ping)
+      })
+      response.once("close", () => {
+        notAtShutdown()
+        withoutHeartbeats()
+      })
+    }
+    if (request.method !== "HEAD") {
+      // The platform ends the response after the head, and waits until it is closed.
+      response.end = () => {
+        Reflect.deleteProperty(response, "end")
+        begin()
+        return response
+      }
+    }
+    return HttpServerResponse.raw(undefined, { contentType: "text/event-stream", headers })
   })
 })
