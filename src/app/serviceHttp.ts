@@ -33,6 +33,7 @@ import { limiterStore } from "../http/limiterStore.ts"
 import { makeNodeServer, type TlsOptions } from "../http/nodeServer.ts"
 import { Pipeline } from "../http/Pipeline.ts"
 import { declaredRoutes, makeRouteTable, routerConfig } from "../http/RouteTable.ts"
+import { sharedRequestContext } from "../http/requestContext.ts"
 import { ApiKeys } from "../keys/ApiKeys.ts"
 import { AuthorizationLayer } from "../keys/authorization.ts"
 import { KeysHandlers } from "../keys/http.ts"
@@ -208,6 +209,7 @@ export const ServiceHttp = (options: HttpOptions) =>
       Layer.provide(OpenStreams.layer(options.streams)),
       Layer.provide([StreamShutdown.layer, Heartbeats.layer, GracefulStop.layer, keyEnds]),
       Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
+      Layer.provideMerge(sharedRequestContext),
       Layer.provideMerge(
         NodeHttpServer.layer(() => server, {
           host: options.host,

@@ -1,4 +1,4 @@
-import { Array as Arr, Clock, Context, Effect, Layer, Metric, PubSub, type Scope, Stream } from "effect"
+import { Array as Arr, Clock, Context, Effect, Layer, Metric, PubSub, Scope, Stream } from "effect"
 import { CursorExpired, type Unavailable } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import { isOptInChange, type JournalEntry, serverOf } from "../domain/Journal.ts"
@@ -184,31 +184,28 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
     return cursor
   })
 
-  const subscribe = Effect.fn("EventHub.subscribe")(function* (wanted: SubscribeOptions) {
+  // A span would stay in memory as long as the stream.
+  const subscribe = Effect.fnUntraced(function* (wanted: SubscribeOptions) {
     const { cursor, filter, include = nothing } = wanted
     const from = typeof cursor === "number" ? yield* replayStart(cursor) : undefined
     const outbox = new Outbox<EncodedEvent>(bufferBytes)
-    const subscriber = yield* Effect.acquireRelease(
-      Effect.sync(() => {
-        const made: Subscriber = {
-          filter,
-          include,
-          outbox,
-          withCursor: cursor !== undefined,
-          selection: selectionOf(filter, include, cursor !== undefined),
-          from: undefined
-        }
-        subscribers.add(made)
-        count(made, 1)
-        return made
-      }),
-      (made) =>
-        Effect.sync(() => {
-          subscribers.delete(made)
-          count(made, -1)
-          outbox.endUnsafe()
-        })
-    )
+    const subscriber: Subscriber = {
+      filter,
+      include,
+      outbox,
+      withCursor: cursor !== undefined,
+      selection: selectionOf(filter, include, cursor !== undefined),
+      from: undefined
+    }
+    const leave = Effect.sync(() => {
+      if (subscribers.delete(subscriber)) count(subscriber, -1)
+      outbox.endUnsafe()
+    })
+    const scope = yield* Effect.scope
+    // `acquireRelease` would hold the whole context of the request.
+    yield* Scope.addFinalizer(scope, leave)
+    subscribers.add(subscriber)
+    count(subscriber, 1)
     const goLive = (after = newest) => {
       subscriber.from = after
       return after

@@ -1,4 +1,4 @@
-import { Context, Effect, Layer, type Scope } from "effect"
+import { Context, Effect, Layer, Scope } from "effect"
 import { CurrentPrincipal } from "../api/Principal.ts"
 import { LimitReached } from "../api/rateLimit.ts"
 
@@ -63,7 +63,13 @@ export class OpenStreams extends Context.Service<
       return OpenStreams.of({
         take: Effect.flatMap(CurrentPrincipal, (principal) => {
           const key = principal?.key_id ?? ""
-          return Effect.acquireRelease(take(key), () => release(key))
+          // `acquireRelease` would hold the whole context of the request.
+          return Effect.uninterruptible(
+            Effect.andThen(
+              take(key),
+              Effect.flatMap(Effect.scope, (scope) => Scope.addFinalizer(scope, release(key)))
+            )
+          )
         }),
         count: Effect.sync(() => open)
       })

@@ -72,7 +72,7 @@ export const makeServeEvents = Effect.gen(function* () {
   const sseResponse = yield* makeSseResponse
   const keyEnds = yield* KeyEnds
   const openStream = yield* makeOpenStream
-  return Effect.fn("serveEvents")(
+  return Effect.fnUntraced(
     function* (request: HttpServerRequest.HttpServerRequest, serverId?: ServerId) {
       const { query, replaced, subscribe } = yield* openStream(request, serverId)
       return yield* sseResponse(yield* subscribe, {

@@ -161,8 +161,9 @@ export const makeSseResponse = Effect.gen(function* () {
     }
     if (request.method !== "HEAD") {
       // The platform ends the response after the head, and waits until it is closed.
+      const { end: endResponse } = response
       response.end = () => {
-        Reflect.deleteProperty(response, "end")
+        response.end = endResponse
         begin()
         return response
       }
