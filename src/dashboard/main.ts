@@ -7,9 +7,11 @@ import { Shell } from "./app/Shell.ts"
 import { SignIn } from "./app/SignIn.ts"
 import { listenToKeys } from "./app/shortcuts.ts"
 import type { View } from "./dom/el.ts"
+import { AdminPage } from "./pages/admin/AdminPage.ts"
 import { CreatePage } from "./pages/create/CreatePage.ts"
 import { EventsPage } from "./pages/EventsPage.ts"
 import { NodesPage } from "./pages/NodesPage.ts"
+import { RolloutsPage } from "./pages/rollouts/RolloutsPage.ts"
 import { ServerPage } from "./pages/server/ServerPage.ts"
 import { ServersPage } from "./pages/servers/ServersPage.ts"
 import { connect, disconnect } from "./state/live.ts"
@@ -24,6 +26,12 @@ const Page = (): View => {
       return h(ServersPage, {})
     case "server":
       return h(ServerPage, { key: shown.id, id: shown.id, tab: shown.tab })
+    case "rollouts":
+      return h(RolloutsPage, {})
+    case "keys":
+    case "webhooks":
+    case "settings":
+      return h(AdminPage, { part: shown.page })
     case "nodes":
       return h(NodesPage, {})
     case "events":

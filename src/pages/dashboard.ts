@@ -9,7 +9,11 @@ import { HTML, page, pageHeaders, policyOf } from "./html.ts"
 const PAGES = [
   "/dashboard",
   "/dashboard/nodes",
+  "/dashboard/rollouts",
   "/dashboard/events",
+  "/dashboard/keys",
+  "/dashboard/webhooks",
+  "/dashboard/settings",
   "/dashboard/new",
   "/dashboard/servers/:server"
 ] as const

@@ -1,9 +1,9 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { chromium, chromiumNote } from "../support/browser.ts"
-import { until } from "../support/eventually.ts"
+import { eventually, until } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
-import { becomes, commands, create, installed, powered, running } from "../support/servers.ts"
+import { becomes, commands, create, expectStatus, installed, powered, running } from "../support/servers.ts"
 import { assertClean, browser, openPage, slow, step, violationsOf } from "./browser.ts"
 import { games } from "./definitions.ts"
 
@@ -11,6 +11,10 @@ import { games } from "./definitions.ts"
 const pagesOf = (id: string): ReadonlyArray<readonly [string, string]> => [
   ["/dashboard", id],
   ["/dashboard/nodes", "connected"],
+  ["/dashboard/rollouts", "2 servers at a time"],
+  ["/dashboard/keys", "at most 2 servers"],
+  ["/dashboard/webhooks", "Fails since"],
+  ["/dashboard/settings", "MUSTER_DATA_DIR"],
   ["/dashboard/events", "running"],
   ["/dashboard/events#crashes", "exit code 3"],
   ["/dashboard/events#audit", "server.create"],
@@ -24,11 +28,19 @@ const pagesOf = (id: string): ReadonlyArray<readonly [string, string]> => [
   ["/nodes", "Last heartbeat"]
 ]
 
+const looks = [
+  ["light", 1300],
+  ["light", 390],
+  ["dark", 390],
+  ["dark", 1300]
+] as const
+
 describe.runIf(chromium !== undefined)(`dashboard: pages${chromiumNote}`, () => {
-  layer(Muster.layer(games, { MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:27300-27399" }), {
-    ...slow,
-    excludeTestServices: true
-  })((it) => {
+  const service = Muster.layer(games, {
+    MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:27300-27399",
+    MUSTER_WEBHOOK_ALLOW_PRIVATE: "true"
+  })
+  layer(service, { ...slow, excludeTestServices: true })((it) => {
     const prepared = Effect.gen(function* () {
       const api = yield* Muster
       const id = yield* running(api, "kept")
@@ -38,35 +50,53 @@ describe.runIf(chromium !== undefined)(`dashboard: pages${chromiumNote}`, () => 
       yield* powered(api, id, "start")
       yield* becomes(api, id, "running")
       yield* commands(api, id, "hello there")
+      yield* expectStatus(api, 201, "POST", "/api/rollouts", { body: { selector: { ids: [id] } } })
+      yield* expectStatus(api, 201, "POST", "/api/keys", {
+        body: { name: "team", scope: "Operator", labels: { team: "a" }, max_servers: 2, expires_in: 86_400 }
+      })
+      const { json: webhook } = yield* expectStatus(api, 201, "POST", "/api/webhooks", {
+        // No process listens there.
+        body: { url: "http://127.0.0.1:27399/hook", topics: ["status"] }
+      })
+      yield* powered(api, id, "restart")
+      yield* eventually(
+        expectStatus(api, 200, "GET", `/api/webhooks/${webhook.id}`),
+        ({ json }) => json.state === "retrying"
+      )
+      yield* becomes(api, id, "running")
       return { api, id }
     })
 
-    it.effect.each([
-      { dark: false, width: 1300 },
-      { dark: true, width: 1300 },
-      { dark: false, width: 390 },
-      { dark: true, width: 390 }
-    ])(
-      "every page is complete, accessible, within the window and within the policy (dark: $dark, $width px)",
-      (look) =>
+    it.effect(
+      "every page is complete, accessible, within the window and within the policy, in light and dark, wide and narrow",
+      () =>
         Effect.gen(function* () {
           const { api, id } = yield* prepared
-          const launched = yield* browser
+          const opened = yield* openPage(yield* browser, api, "/dashboard")
+          const { page } = opened
           for (const [path, text] of pagesOf(id)) {
-            yield* Effect.gen(function* () {
-              const opened = yield* openPage(launched, api, path, look)
-              const { page } = opened
+            yield* step(() => page.goto(`${api.url}${path}`))
+            for (const [colorScheme, width] of looks) {
+              const look = `${path}, ${colorScheme}, ${width} px`
+              yield* step(() => page.emulateMedia({ colorScheme }))
+              yield* step(() => page.setViewportSize({ width, height: 850 }))
               yield* step(() => page.getByText(text).filter({ visible: true }).first().waitFor())
-              assert.deepStrictEqual(yield* violationsOf(page), [], path)
+              // The terminal takes its colours with the next frame.
+              yield* step(() =>
+                page.evaluate(
+                  "new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
+                )
+              )
+              assert.deepStrictEqual(yield* violationsOf(page), [], look)
               const isWithin = step(() =>
                 page.evaluate<boolean>(
                   "document.documentElement.scrollWidth === document.documentElement.clientWidth"
                 )
               )
-              yield* until(`${path} is as wide as the window`, isWithin)
-              yield* assertClean(opened)
-            }).pipe(Effect.scoped)
+              yield* until(`${look} is as wide as the window`, isWithin)
+            }
           }
+          yield* assertClean(opened)
         }).pipe(Effect.scoped),
       slow
     )

@@ -66,7 +66,7 @@ export const whyNot = (right: Right | "drain"): string | undefined => {
     : undefined
 }
 
-/** Whether the key may read the audit log. */
+/** Whether the key manages keys and webhooks, and reads settings and the audit log. */
 export const isAdmin = (): boolean => caller.value?.scope === "AppAdmin"
 
 /** The limits of the key in words; empty: none. */

@@ -35,7 +35,9 @@ const ConnectionState = (): View => {
 const pages: ReadonlyArray<readonly [string, () => string, IconName, ReadonlyArray<string>]> = [
   ["Servers", listAddress, "servers", ["servers", "server", "new"]],
   ["Nodes", () => addressOf.nodes, "node", ["nodes"]],
-  ["Events", () => addressOf.events(), "events", ["events"]]
+  ["Rollouts", () => addressOf.rollouts, "layers", ["rollouts"]],
+  ["Events", () => addressOf.events(), "events", ["events"]],
+  ["Admin", () => addressOf.keys, "gear", ["keys", "webhooks", "settings"]]
 ]
 
 const Bar = (): View => {

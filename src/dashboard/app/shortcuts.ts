@@ -13,7 +13,10 @@ const listed: ReadonlyArray<readonly [ReadonlyArray<string>, string]> = [
   [["N"], "Create a server"],
   [["G", "S"], "Show servers"],
   [["G", "N"], "Show nodes"],
+  [["G", "R"], "Show rollouts"],
   [["G", "E"], "Show events"],
+  [["G", "K"], "Show keys"],
+  [["G", "W"], "Show webhooks"],
   [["?"], "Show these shortcuts"]
 ]
 
@@ -41,7 +44,10 @@ const isTyping = (target: EventTarget | null): boolean =>
 const places: Readonly<Record<string, () => string>> = {
   s: listAddress,
   n: () => addressOf.nodes,
-  e: () => addressOf.events()
+  r: () => addressOf.rollouts,
+  e: () => addressOf.events(),
+  k: () => addressOf.keys,
+  w: () => addressOf.webhooks
 }
 
 let isAfterG = false

@@ -2,12 +2,11 @@ import { signal } from "@preact/signals"
 import { h } from "preact"
 import { isAdmin } from "../api/session.ts"
 import type { Topic } from "../api/types.ts"
-import { button, classes, div, h1, span, type View } from "../dom/el.ts"
-import { count } from "../dom/format.ts"
+import { div, h1, span, type View } from "../dom/el.ts"
 import { AuditList } from "../parts/AuditList.ts"
 import { Crashes } from "../parts/Crashes.ts"
 import { eventList } from "../parts/eventList.ts"
-import { empty, tabList } from "../parts/parts.ts"
+import { chip, empty, tabList } from "../parts/parts.ts"
 import { feed } from "../state/feed.ts"
 import { addressOf } from "../state/router.ts"
 
@@ -27,26 +26,21 @@ const Feed = (): View => {
   const all = feed.value
   const listed = shown.value === "" ? all : all.filter(({ event }) => event.Topic === shown.value)
   const tally = (topic: Topic) => all.reduce((sum, { event }) => sum + (event.Topic === topic ? 1 : 0), 0)
-  const chip = (topic: Topic | "", text: string, number: number) =>
-    button(
-      {
-        type: "button",
-        key: topic,
-        class: classes("chip", shown.value === topic && "is-chosen"),
-        "aria-pressed": shown.value === topic,
-        onClick: () => {
-          shown.value = topic
-        }
-      },
+  const choice = (topic: Topic | "", text: string, number: number) =>
+    chip({
       text,
-      span({ class: "chip-count" }, count(number))
-    )
+      count: number,
+      isChosen: shown.value === topic,
+      onChoose: () => {
+        shown.value = topic
+      }
+    })
   return div(
     {},
     div(
       { class: "chips", role: "group", "aria-label": "Filter by topic" },
-      chip("", "All", all.length),
-      topics.map(([topic, text]) => chip(topic, text, tally(topic)))
+      choice("", "All", all.length),
+      topics.map(([topic, text]) => choice(topic, text, tally(topic)))
     ),
     listed.length === 0
       ? empty("events", "No event yet", "Each change of a server appears here the moment it is stored.")

@@ -2,7 +2,7 @@ import { h } from "preact"
 import { useEffect, useState } from "preact/hooks"
 import { get, segment } from "../api/http.ts"
 import { whyNot } from "../api/session.ts"
-import type { NodeDetail } from "../api/types.ts"
+import type { NodeDetail, SystemInfo } from "../api/types.ts"
 import { a, article, code, dd, div, dl, dt, h1, h2, p, span, type View } from "../dom/el.ts"
 import { ago, bytes, counted } from "../dom/format.ts"
 import { Menu, type MenuItem } from "../parts/Menu.ts"
@@ -12,11 +12,6 @@ import { areNodesLoaded, nodes, nodesReadAt } from "../state/nodes.ts"
 import { go } from "../state/router.ts"
 import { confirmDrain, drain } from "./drain.ts"
 import { bars, portsInUse, stateOf } from "./servers/NodeStrip.ts"
-
-interface Host {
-  readonly version: string
-  readonly system: { readonly os: string; readonly architecture: string; readonly kernel_version: string }
-}
 
 const itemsOf = (node: NodeDetail): ReadonlyArray<MenuItem> => [
   {
@@ -36,11 +31,11 @@ const itemsOf = (node: NodeDetail): ReadonlyArray<MenuItem> => [
 ]
 
 const Node = ({ held, node }: { readonly node: NodeDetail; readonly held: number }): View => {
-  const [host, setHost] = useState<Host | undefined>(undefined)
+  const [host, setHost] = useState<SystemInfo | undefined>(undefined)
   const [word, colour] = stateOf(node)
   useEffect(() => {
     const stop = new AbortController()
-    void get<Host>(`/api/nodes/${segment(node.id)}/system`, stop.signal).then((reply) => {
+    void get<SystemInfo>(`/api/nodes/${segment(node.id)}/system`, stop.signal).then((reply) => {
       if (reply.ok) setHost(reply.body)
     })
     return () => stop.abort()
@@ -64,7 +59,7 @@ const Node = ({ held, node }: { readonly node: NodeDetail; readonly held: number
         `${counted(node.move.left, "saved server")} left to move, ${node.move.running_out} end by themselves.`
       ),
     div(
-      { class: "node-bars" },
+      { class: "meters" },
       bars(node, held),
       bar({
         label: "Disk",

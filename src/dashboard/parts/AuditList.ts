@@ -1,5 +1,4 @@
 import { h } from "preact"
-import { useEffect, useState } from "preact/hooks"
 import { segment } from "../api/http.ts"
 import type { AuditEntry } from "../api/types.ts"
 import { useGet } from "../api/useGet.ts"
@@ -8,7 +7,7 @@ import { counted, dateTime } from "../dom/format.ts"
 import { addressOf, follow } from "../state/router.ts"
 import { titleOf } from "../state/rows.ts"
 import { isLoaded, rows } from "../state/servers.ts"
-import { whileVisible } from "../state/whileVisible.ts"
+import { useTick } from "../state/useTick.ts"
 
 /** Milliseconds between two readings. */
 const EVERY = 10_000
@@ -52,8 +51,7 @@ const Entry = ({ entry }: { readonly entry: AuditEntry }): View => {
  * read it.
  */
 export const AuditList = ({ object }: { readonly object: string }): View => {
-  const [tick, setTick] = useState(0)
-  useEffect(() => whileVisible(EVERY, async () => setTick((before) => before + 1)), [])
+  const [tick] = useTick(EVERY)
   const reply = useGet<ReadonlyArray<AuditEntry>>(
     `/api/audit?limit=1000${object === "" ? "" : `&object=${segment(object)}`}`,
     tick

@@ -1,8 +1,9 @@
 import { signal } from "@preact/signals"
 import { type ComponentChildren, h } from "preact"
 import { useEffect, useId, useRef } from "preact/hooks"
-import { button, dialog, div, h2, type View } from "../dom/el.ts"
+import { button, dialog, div, h2, p, type View } from "../dom/el.ts"
 import { icon } from "../dom/icons.ts"
+import { action } from "./parts.ts"
 
 /** The dialog that is open, as a function that draws it; undefined: none. */
 const opened = signal<((close: () => void) => ComponentChildren) | undefined>(undefined)
@@ -64,3 +65,21 @@ export const show = (
   className = ""
 ): void =>
   openDialog((close) => h(Dialog, { title, onClose: close, class: className, children: content(close) }))
+
+/** Asks before something that cannot be undone. */
+export const confirm = (title: string, text: string, button: string, onConfirm: () => void): void =>
+  show(title, (close) => [
+    p({}, text),
+    div(
+      { class: "dialog-actions" },
+      action({ text: "Cancel", onClick: close }),
+      action({
+        text: button,
+        class: "danger",
+        onClick: () => {
+          close()
+          onConfirm()
+        }
+      })
+    )
+  ])

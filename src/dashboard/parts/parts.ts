@@ -1,6 +1,7 @@
 /** Small parts that several pages show. */
 import type { ComponentChildren } from "preact"
 import { a, button, classes, code, div, h2, nav, p, span, type View } from "../dom/el.ts"
+import { count } from "../dom/format.ts"
 import { type IconName, icon } from "../dom/icons.ts"
 import { announce, failed } from "../state/notices.ts"
 import { follow } from "../state/router.ts"
@@ -30,6 +31,21 @@ const copyText = async (text: string): Promise<boolean> => {
   )
 }
 
+/** Copies a text; `name` is what assistive technology reads out. */
+const copyOnClick =
+  (text: string, name: string) =>
+  (event: MouseEvent): void => {
+    event.stopPropagation()
+    const { currentTarget } = event
+    void copyText(text).then((hasCopied) => {
+      if (!hasCopied) return failed("Not copied", { detail: "The browser did not allow it.", hint: "" })
+      announce(`Copied ${name}`)
+      if (!(currentTarget instanceof HTMLElement)) return
+      currentTarget.classList.add("is-copied")
+      setTimeout(() => currentTarget.classList.remove("is-copied"), 1200)
+    })
+  }
+
 /** A text that a click copies. */
 export const copyable = (text: string, tabIndex = 0): View =>
   button(
@@ -39,21 +55,25 @@ export const copyable = (text: string, tabIndex = 0): View =>
       tabIndex,
       title: "Copy",
       "aria-label": `Copy ${text}`,
-      onClick: (event: MouseEvent) => {
-        event.stopPropagation()
-        const { currentTarget } = event
-        void copyText(text).then((hasCopied) => {
-          if (!hasCopied) return failed("Not copied", { detail: "The browser did not allow it.", hint: "" })
-          announce(`Copied ${text}`)
-          if (!(currentTarget instanceof HTMLElement)) return
-          currentTarget.classList.add("is-copied")
-          setTimeout(() => currentTarget.classList.remove("is-copied"), 1200)
-        })
-      }
+      onClick: copyOnClick(text, text)
     },
     code({}, text),
     icon("copy"),
     icon("check")
+  )
+
+/** A button that copies a secret, which is not read out. */
+export const copySecret = (secret: string): View =>
+  button(
+    {
+      type: "button",
+      class: "primary copy",
+      "aria-label": "Copy the secret",
+      onClick: copyOnClick(secret, "the secret")
+    },
+    icon("copy"),
+    icon("check"),
+    span({}, "Copy")
   )
 
 /** A page or panel without content: why, and what to do. */
@@ -77,6 +97,25 @@ export const missingPart = (name: string, again: () => void): View =>
     { class: "attention is-failed", role: "alert" },
     span({}, `${name} could not be loaded.`),
     button({ type: "button", class: "link", onClick: again }, "Load it again")
+  )
+
+/** A choice of a filter, with the number of what it shows. */
+export const chip = (props: {
+  readonly text: string
+  readonly count: number
+  readonly isChosen: boolean
+  readonly onChoose: () => void
+}): View =>
+  button(
+    {
+      type: "button",
+      key: props.text,
+      class: classes("chip", props.isChosen && "is-chosen"),
+      "aria-pressed": props.isChosen,
+      onClick: props.onChoose
+    },
+    props.text,
+    span({ class: "chip-count" }, count(props.count))
   )
 
 /** Links to the parts of a page, without steps back in the browser. */
@@ -104,7 +143,8 @@ export const tabList = (
 export const action = (
   props: {
     readonly text: string
-    readonly onClick: () => void
+    /** Absent: the button submits its form, as Enter does. */
+    readonly onClick?: () => void
     readonly icon?: IconName
     readonly class?: string
     readonly whyNot?: string | undefined
@@ -114,12 +154,12 @@ export const action = (
 ): View =>
   button(
     {
-      type: "button",
+      type: props.onClick === undefined ? "submit" : "button",
       class: classes(props.class, props.isBusy === true && "is-busy"),
       "aria-disabled": props.whyNot !== undefined || props.isBusy === true,
       title: props.whyNot,
       onClick: () => {
-        if (props.whyNot === undefined && props.isBusy !== true) props.onClick()
+        if (props.whyNot === undefined && props.isBusy !== true) props.onClick?.()
       }
     },
     props.icon !== undefined && icon(props.icon),

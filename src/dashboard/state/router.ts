@@ -1,11 +1,14 @@
 /** The page that the address names. */
 import { signal } from "@preact/signals"
 
+/** Pages whose address has no parts. */
+const plain = ["nodes", "rollouts", "keys", "webhooks", "settings", "new"] as const
+
 export type Route =
   | { readonly page: "servers" }
   | { readonly page: "server"; readonly id: string; readonly tab: string }
   | { readonly page: "events"; readonly tab: string }
-  | { readonly page: "nodes" | "new" }
+  | { readonly page: (typeof plain)[number] }
 
 const BASE = "/dashboard"
 
@@ -15,12 +18,21 @@ const routeOf = ({ hash, pathname }: Pick<Location, "hash" | "pathname">): Route
     return { page: "server", id: decodeURIComponent(id), tab: hash.slice(1) }
   }
   if (page === "events") return { page, tab: hash.slice(1) }
-  return page === "nodes" || page === "new" ? { page } : { page: "servers" }
+  return { page: plain.find((one) => one === page) ?? "servers" }
 }
 
 export const route = signal<Route>(routeOf(location))
 
-const titles = { servers: "Servers", nodes: "Nodes", events: "Events", new: "New server" } as const
+const titles = {
+  servers: "Servers",
+  nodes: "Nodes",
+  rollouts: "Rollouts",
+  events: "Events",
+  keys: "Keys",
+  webhooks: "Webhooks",
+  settings: "Settings",
+  new: "New server"
+} as const
 
 export const showTitle = (text: string): void => {
   document.title = `${text} · Muster`
@@ -39,6 +51,10 @@ export const addressOf = {
   server: (id: string, tab = ""): string =>
     `${BASE}/servers/${encodeURIComponent(id)}${tab === "" ? "" : `#${tab}`}`,
   nodes: `${BASE}/nodes`,
+  rollouts: `${BASE}/rollouts`,
+  keys: `${BASE}/keys`,
+  webhooks: `${BASE}/webhooks`,
+  settings: `${BASE}/settings`,
   events: (tab = ""): string => `${BASE}/events${tab === "" ? "" : `#${tab}`}`,
   new: `${BASE}/new`
 } as const

@@ -4,7 +4,7 @@ import { whyNot } from "../../api/session.ts"
 import type { Server } from "../../api/types.ts"
 import { code, div, input, label, p, span, strong, type View } from "../../dom/el.ts"
 import type { IconName } from "../../dom/icons.ts"
-import { Dialog, openDialog, show } from "../../parts/Dialog.ts"
+import { confirm, Dialog, openDialog } from "../../parts/Dialog.ts"
 import { Menu, type MenuItem } from "../../parts/Menu.ts"
 import { action } from "../../parts/parts.ts"
 import { act, type Power, power, remove } from "../../state/actions.ts"
@@ -93,23 +93,6 @@ const ConfirmDeletion = ({
     )
   )
 }
-
-const confirm = (title: string, text: string, button: string, onConfirm: () => void): void =>
-  show(title, (close) => [
-    p({}, text),
-    div(
-      { class: "dialog-actions" },
-      action({ text: "Cancel", onClick: close }),
-      action({
-        text: button,
-        class: "danger",
-        onClick: () => {
-          close()
-          onConfirm()
-        }
-      })
-    )
-  ])
 
 const itemsOf = (server: Server): ReadonlyArray<MenuItem> => {
   const { id, status } = server

@@ -12,7 +12,15 @@ export interface Plot {
 }
 
 const HEIGHT = 108
+/** Seconds that a plot spans at least: the first figures are at its right. */
+const SHORTEST = 60
 const FONT = "10.5px ui-sans-serif, system-ui, sans-serif"
+
+/** From the first figure, at least so many seconds before the last. */
+const spanOf = ({ data: [times] }: uPlot): [number, number] => {
+  const last = times.at(-1) ?? Date.now() / 1000
+  return [Math.min(times[0] ?? last, last - SHORTEST), last]
+}
 
 const optionsOf = (
   width: number,
@@ -31,7 +39,10 @@ const optionsOf = (
     padding: [6, 4, 0, 0],
     legend: { show: false },
     cursor: { sync: { key: "server" }, drag: { x: false, y: false }, points: { size: 6 } },
-    scales: { x: { time: true }, y: { range: (_, __, highest) => [0, Math.max(1, (highest ?? 1) * 1.15)] } },
+    scales: {
+      x: { time: true, range: spanOf },
+      y: { range: (_, __, highest) => [0, Math.max(1, (highest ?? 1) * 1.15)] }
+    },
     axes: [
       {
         ...axis,

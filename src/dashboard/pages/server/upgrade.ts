@@ -5,20 +5,14 @@ import type { DefinitionChange } from "../../api/types.ts"
 import { div, p, type View } from "../../dom/el.ts"
 import { counted } from "../../dom/format.ts"
 import { Dialog, openDialog } from "../../parts/Dialog.ts"
+import { definitionChanges } from "../../parts/differences.ts"
 import { action } from "../../parts/parts.ts"
 import { act } from "../../state/actions.ts"
-import { differences } from "./differences.ts"
 
 interface Upgrade {
   readonly changes: ReadonlyArray<DefinitionChange>
   readonly revision: string
 }
-
-const needs = {
-  nothing: "at once",
-  restart: "at the next start",
-  installation: "after an installation"
-} as const
 
 const UpgradeDialog = ({ id, onClose }: { readonly id: string; readonly onClose: () => void }): View => {
   const [plan, setPlan] = useState<Reply<Upgrade> | undefined>(undefined)
@@ -34,12 +28,7 @@ const UpgradeDialog = ({ id, onClose }: { readonly id: string; readonly onClose:
     plan?.ok === true &&
       (changes.length === 0
         ? p({}, "The server has today’s definition already.")
-        : [
-            p({}, "The server keeps its data, its id and its ports."),
-            differences(
-              changes.map(({ from, needs: after, path, to }) => ({ path, from, to, note: needs[after] }))
-            )
-          ]),
+        : [p({}, "The server keeps its data, its id and its ports."), definitionChanges(changes)]),
     div(
       { class: "dialog-actions" },
       action({ text: changes.length === 0 ? "Close" : "Cancel", onClick: onClose }),

@@ -11,6 +11,7 @@ import { listed } from "../../state/listed.ts"
 import { titleOf } from "../../state/rows.ts"
 import { clearSelection, selectAll, selection } from "../../state/selection.ts"
 import { rows } from "../../state/servers.ts"
+import { showNewRollout } from "../rollouts/newRollout.ts"
 
 /** Servers that the confirmation lists; the others it counts. */
 const NAMED = 50
@@ -109,6 +110,13 @@ export const BulkBar = (): View | null => {
         onClick: () => void actOnMany(ids, power)
       })
     ),
+    action({
+      text: "Roll out…",
+      icon: "layers",
+      class: "ghost",
+      whyNot: whyNot("change"),
+      onClick: () => showNewRollout(ids)
+    }),
     action({
       text: "Delete",
       icon: "trash",

@@ -1,4 +1,5 @@
-import { code, del, div, ins, table, tbody, td, th, thead, tr, type View } from "../../dom/el.ts"
+import type { DefinitionChange } from "../api/types.ts"
+import { code, del, div, ins, table, tbody, td, th, thead, tr, type View } from "../dom/el.ts"
 
 /** A changed value; undefined or null: it is absent. */
 export interface Difference {
@@ -42,3 +43,13 @@ export const differences = (all: ReadonlyArray<Difference>): View =>
       )
     )
   )
+
+const needs = {
+  nothing: "at once",
+  restart: "at the next start",
+  installation: "after an installation"
+} as const
+
+/** The changes of a definition, each with the time at which it takes effect. */
+export const definitionChanges = (all: ReadonlyArray<DefinitionChange>): View =>
+  differences(all.map(({ from, needs: after, path, to }) => ({ path, from, to, note: needs[after] })))

@@ -1,0 +1,38 @@
+import { h } from "preact"
+import { caller, isAdmin } from "../../api/session.ts"
+import { div, h1, type View } from "../../dom/el.ts"
+import { empty, tabList } from "../../parts/parts.ts"
+import { addressOf } from "../../state/router.ts"
+import { KeysPage } from "./KeysPage.ts"
+import { SettingsPage } from "./SettingsPage.ts"
+import { WebhooksPage } from "./WebhooksPage.ts"
+
+const parts = { keys: KeysPage, webhooks: WebhooksPage, settings: SettingsPage } as const
+const names = { keys: "Keys", webhooks: "Webhooks", settings: "Settings" } as const
+
+export type AdminPart = keyof typeof parts
+
+/** What keys of the scope `AppAdmin` alone may see and change; other keys see why they may not. */
+export const AdminPage = ({ part }: { readonly part: AdminPart }): View => {
+  const known = caller.value
+  return div(
+    {},
+    div({ class: "page-head" }, h1({}, "Admin")),
+    tabList(
+      "Parts of the administration",
+      (["keys", "webhooks", "settings"] as const).map((one) => ({
+        text: names[one],
+        address: addressOf[one],
+        isShown: one === part
+      }))
+    ),
+    known !== undefined &&
+      (isAdmin()
+        ? h(parts[part], {})
+        : empty(
+            "key",
+            "Only for keys of the scope AppAdmin",
+            `The key “${known.name}” has the scope ${known.scope}. Sign in with another key to see this page.`
+          ))
+  )
+}

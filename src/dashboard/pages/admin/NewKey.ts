@@ -1,0 +1,118 @@
+import { h } from "preact"
+import { useState } from "preact/hooks"
+import { request } from "../../api/http.ts"
+import type { Key, KeyScope } from "../../api/types.ts"
+import { div, fieldset, form, input, label, legend, p, span, type View } from "../../dom/el.ts"
+import { Dialog } from "../../parts/Dialog.ts"
+import { FieldInput, type FieldKind } from "../../parts/fieldInput.ts"
+import { action } from "../../parts/parts.ts"
+import { bodyOf, emptyKeyForm, type KeyForm, rights, scopes, takesLimits, takesRights } from "./keyForm.ts"
+
+export type NewKey = Key & { readonly key: string }
+
+const Rights = (props: {
+  readonly chosen: KeyForm["rights"]
+  readonly onChange: (chosen: KeyForm["rights"]) => void
+}): View =>
+  fieldset(
+    { class: "checks" },
+    legend({}, "Rights"),
+    rights.map(([right, meaning]) =>
+      label(
+        { class: "check-field", key: right },
+        input({
+          type: "checkbox",
+          checked: props.chosen.includes(right),
+          onChange: () =>
+            props.onChange(
+              props.chosen.includes(right)
+                ? props.chosen.filter((other) => other !== right)
+                : [...props.chosen, right]
+            )
+        }),
+        span({}, meaning)
+      )
+    )
+  )
+
+/** Asks for the name, the scope and the limits of a key, and creates it. */
+export const NewKeyDialog = (props: {
+  readonly onClose: () => void
+  readonly onCreated: (key: NewKey) => void
+}): View => {
+  const [values, setValues] = useState<KeyForm>(emptyKeyForm)
+  const [problem, setProblem] = useState("")
+  const [isBusy, setBusy] = useState(false)
+  const set = (change: Partial<KeyForm>) => setValues((before) => ({ ...before, ...change }))
+  const whyNot = values.name.trim() === "" ? "Enter a name first." : undefined
+  const create = async () => {
+    if (isBusy || whyNot !== undefined) return
+    setBusy(true)
+    const reply = await request<NewKey>("POST", "/api/keys", { body: bodyOf(values) })
+    setBusy(false)
+    if (!reply.ok) return setProblem(`${reply.detail} ${reply.hint}`)
+    props.onClose()
+    props.onCreated(reply.body)
+  }
+  const field = (name: keyof KeyForm, title: string, hint: string, kind: FieldKind = "text") =>
+    h(FieldInput, {
+      key: name,
+      label: title,
+      hint,
+      kind,
+      value: String(values[name]),
+      onChange: (text: string) => set({ [name]: text })
+    })
+  return h(
+    Dialog,
+    { title: "New key", onClose: props.onClose, class: "is-wide" },
+    form(
+      {
+        class: "dialog-form",
+        onSubmit: (event: Event) => {
+          event.preventDefault()
+          void create()
+        }
+      },
+      div(
+        { class: "fields" },
+        field("name", "Name", "The program or person that has it."),
+        h(FieldInput, {
+          label: "Scope",
+          kind: "choice",
+          choices: scopes,
+          value: values.scope,
+          // The choices are scopes.
+          onChange: (text: string) => set({ scope: text as KeyScope })
+        }),
+        field("expires", "Valid for, days", "Empty: until it is revoked.", "number")
+      ),
+      takesRights(values.scope) &&
+        h(Rights, { chosen: values.rights, onChange: (chosen) => set({ rights: chosen }) }),
+      takesLimits(values.scope) && [
+        p({ class: "muted", key: "limits" }, "Limits. An empty one limits nothing; a server must meet all."),
+        div(
+          { class: "fields", key: "fields" },
+          field("servers", "Servers", "Ids, separated by spaces."),
+          field("blueprints", "Blueprints", "Ids, separated by spaces."),
+          field("labels", "Labels", "One key=value a line.", "pairs"),
+          takesRights(values.scope) && [
+            field("maxServers", "Most servers", "That it has created and that exist.", "number"),
+            field("maxMemory", "Most memory, MiB", "The sum of their memory limits.", "number")
+          ]
+        )
+      ],
+      problem !== "" && p({ class: "problem", role: "alert" }, problem),
+      div(
+        { class: "dialog-actions" },
+        action({ text: "Cancel", onClick: props.onClose }),
+        action({
+          text: "Create the key",
+          class: "primary",
+          whyNot,
+          isBusy
+        })
+      )
+    )
+  )
+}

@@ -1,0 +1,60 @@
+import { h } from "preact"
+import { useState } from "preact/hooks"
+import type { Webhook } from "../../api/types.ts"
+import { useGet } from "../../api/useGet.ts"
+import { div, p, span, type View } from "../../dom/el.ts"
+import { counted } from "../../dom/format.ts"
+import { openDialog } from "../../parts/Dialog.ts"
+import { action, empty } from "../../parts/parts.ts"
+import { useTick } from "../../state/useTick.ts"
+import { Secret } from "./Secret.ts"
+import { WebhookCard } from "./WebhookCard.ts"
+import { type NewWebhook, WebhookDialog } from "./WebhookDialog.ts"
+
+const EVERY = 5000
+
+/** All webhooks: created, tested, replayed and deleted here. */
+export const WebhooksPage = (): View => {
+  const [tick, again] = useTick(EVERY)
+  const [created, setCreated] = useState<NewWebhook | undefined>(undefined)
+  const reply = useGet<ReadonlyArray<Webhook>>("/api/webhooks", tick)
+  const all = reply?.ok === true ? reply.body : []
+  const create = () =>
+    openDialog((onClose) =>
+      h(WebhookDialog, {
+        onClose,
+        onStored: (webhook) => {
+          if ("secret" in webhook) setCreated(webhook)
+          again()
+        }
+      })
+    )
+  return div(
+    { class: "admin" },
+    div(
+      { class: "admin-head" },
+      span({ class: "muted" }, reply?.ok === true ? counted(all.length, "webhook") : ""),
+      span({ class: "grow" }),
+      action({ text: "New webhook", icon: "plus", class: "primary", onClick: create })
+    ),
+    created !== undefined &&
+      h(Secret, {
+        title: `The secret of ${created.id}`,
+        secret: created.secret,
+        onClose: () => setCreated(undefined)
+      }),
+    reply === undefined && p({ class: "muted", "aria-busy": "true" }, "Loading the webhooks"),
+    reply?.ok === false && p({ class: "problem" }, reply.detail),
+    reply?.ok === true &&
+      (all.length === 0
+        ? empty(
+            "send",
+            "No webhook yet",
+            "A webhook sends events to an address, such as crashes to a channel of Discord or Slack."
+          )
+        : div(
+            { class: "webhooks" },
+            all.map((webhook) => h(WebhookCard, { key: webhook.id, webhook, tick, onChanged: again }))
+          ))
+  )
+}

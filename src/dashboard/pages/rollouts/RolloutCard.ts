@@ -1,0 +1,181 @@
+import { request, segment } from "../../api/http.ts"
+import { whyNot } from "../../api/session.ts"
+import type { Rollout, RolloutState } from "../../api/types.ts"
+import {
+  a,
+  article,
+  classes,
+  details,
+  div,
+  h2,
+  li,
+  p,
+  span,
+  summary,
+  time,
+  ul,
+  type View
+} from "../../dom/el.ts"
+import { ago, count, counted, dateTime, duration } from "../../dom/format.ts"
+import { confirm } from "../../parts/Dialog.ts"
+import { action, copyable, status } from "../../parts/parts.ts"
+import { done, failed } from "../../state/notices.ts"
+import { addressOf, follow } from "../../state/router.ts"
+import { titleOf } from "../../state/rows.ts"
+import { rows } from "../../state/servers.ts"
+import { wordsOf } from "./settings.ts"
+
+/** The words of a state, and the status whose colour it has. */
+const states: Readonly<Record<RolloutState, readonly [string, string]>> = {
+  planned: ["planned", "installing"],
+  canary: ["canary", "starting"],
+  running: ["running", "installing"],
+  paused: ["paused", "paused"],
+  done: ["done", "running"],
+  failed: ["failed", "unknown"],
+  rolled_back: ["rolled back", "stopping"],
+  aborted: ["aborted", "offline"]
+}
+
+/** Whether servers may still change. */
+export const isUnfinished = ({ state }: Rollout): boolean =>
+  state === "planned" || state === "canary" || state === "running" || state === "paused"
+
+const pasts = { pause: "Paused", resume: "Resumed", abort: "Aborted" } as const
+
+const change = async (id: string, verb: keyof typeof pasts, onChanged: () => void): Promise<void> => {
+  const reply = await request("POST", `/api/rollouts/${segment(id)}/${verb}`)
+  if (reply.ok) done(`${pasts[verb]}: the rollout`)
+  else failed(`The rollout was not ${pasts[verb].toLowerCase()}`, reply)
+  onChanged()
+}
+
+const Actions = (rollout: Rollout, onChanged: () => void): View => {
+  const lacks = whyNot("change")
+  const isPaused = rollout.state === "paused"
+  const verb = isPaused ? "resume" : "pause"
+  return div(
+    { class: "power" },
+    action({
+      text: isPaused ? "Resume" : "Pause",
+      icon: isPaused ? "play" : "pause",
+      class: isPaused ? "primary" : "",
+      whyNot: lacks,
+      onClick: () => void change(rollout.id, verb, onChanged)
+    }),
+    action({
+      text: "Abort…",
+      icon: "stop",
+      whyNot: lacks,
+      onClick: () =>
+        confirm(
+          "Abort the rollout?",
+          "Servers that have changed keep today’s definition, the others keep their earlier one.",
+          "Abort",
+          () => void change(rollout.id, "abort", onChanged)
+        )
+    })
+  )
+}
+
+/** The servers of a rollout by what has become of them. */
+const partsOf = (rollout: Rollout): ReadonlyArray<readonly [string, string, number]> => {
+  const { done: changed, failed_total, rolled_back = 0, total, under_way, waiting } = rollout
+  const rest = total - changed - failed_total - under_way - waiting - rolled_back
+  const parts = [
+    ["done", "is-done", changed],
+    ["under way", "is-current", under_way],
+    ["at their next start", "is-waiting", waiting],
+    ["rolled back", "is-back", rolled_back],
+    ["failed", "is-failed", failed_total],
+    [isUnfinished(rollout) ? "left" : "not changed", "is-left", Math.max(0, rest)]
+  ] as const
+  return parts.filter(([, , number]) => number > 0)
+}
+
+const Progress = (rollout: Rollout): View => {
+  const parts = partsOf(rollout)
+  const text = parts.map(([word, , number]) => `${count(number)} ${word}`).join(", ")
+  return div(
+    { class: "progress" },
+    div(
+      {
+        class: "progress-bar",
+        role: "progressbar",
+        "aria-label": "Progress",
+        "aria-valuemin": 0,
+        "aria-valuemax": rollout.total,
+        "aria-valuenow": rollout.done,
+        "aria-valuetext": text
+      },
+      parts.map(([word, className, number]) =>
+        div({ key: word, class: className, style: { flexGrow: number } })
+      )
+    ),
+    div(
+      { class: "progress-parts" },
+      parts.map(([word, className, number]) =>
+        span(
+          { key: word, class: className },
+          span({ class: "swatch", "aria-hidden": "true" }),
+          `${count(number)} ${word}`
+        )
+      )
+    )
+  )
+}
+
+const Failures = ({ failed: first, failed_total }: Rollout): View =>
+  details(
+    { class: "rollout-failures", open: first.length <= 3 },
+    summary({}, counted(failed_total, "server"), " failed"),
+    ul(
+      {},
+      first.map(({ reason, server_id }) =>
+        li(
+          { key: server_id },
+          a(
+            { href: addressOf.server(server_id), class: "server-link", onClick: follow },
+            titleOf(rows.get(server_id) ?? { id: server_id, name: "" })
+          ),
+          span({ class: "muted" }, reason)
+        )
+      ),
+      failed_total > first.length && li({}, `and ${counted(failed_total - first.length, "other")}`)
+    )
+  )
+
+/** A rollout with its progress, its failures and the actions that fit its state. */
+export const RolloutCard = (props: {
+  readonly rollout: Rollout
+  readonly now: number
+  readonly onChanged: () => void
+}): View => {
+  const { now, onChanged, rollout } = props
+  const { created_at, failed_total, finished_at, id, reason, state, total } = rollout
+  const [word, colour] = states[state]
+  const isRollingBack = isUnfinished(rollout) && rollout.rolled_back !== undefined
+  return article(
+    { class: "card rollout", "aria-label": `Rollout ${id}` },
+    div(
+      { class: "rollout-head" },
+      h2({}, counted(total, "server")),
+      status(isRollingBack ? "rolling back" : word, colour),
+      time(
+        { class: "muted", dateTime: created_at, title: dateTime(created_at) },
+        finished_at === undefined
+          ? `began ${ago(created_at, now)}`
+          : `${dateTime(finished_at)}, took ${duration(Date.parse(finished_at) - Date.parse(created_at))}`
+      ),
+      span({ class: "grow" }),
+      isUnfinished(rollout) ? Actions(rollout, onChanged) : copyable(id)
+    ),
+    reason !== undefined && p({ class: classes("note", state === "failed" && "is-failed") }, reason),
+    Progress(rollout),
+    failed_total > 0 && Failures(rollout),
+    div(
+      { class: "rollout-settings" },
+      wordsOf(rollout).map((words) => span({ key: words, class: "label" }, words))
+    )
+  )
+}

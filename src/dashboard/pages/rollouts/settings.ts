@@ -1,0 +1,53 @@
+/** The choices of a rollout: as typed, as the body of the request, and in words. */
+import type { Rollout } from "../../api/types.ts"
+import { counted } from "../../dom/format.ts"
+
+export const restarts = [
+  ["now", "Restart them now"],
+  ["when_stopped", "Wait for their next start"]
+] as const
+
+export const failures = [
+  ["pause", "Pause the rollout"],
+  ["continue", "Continue with the others"],
+  ["rollback", "Roll all servers back"]
+] as const
+
+/** The form, as typed. */
+export interface Form {
+  readonly parallel: string
+  readonly canary: string
+  readonly restart: string
+  readonly failure: string
+  readonly timeout: string
+}
+
+export const emptyForm: Form = { parallel: "2", canary: "", restart: "now", failure: "pause", timeout: "" }
+
+const number = (name: string, text: string) => (text === "" ? {} : { [name]: Number(text) })
+
+/** The body of `POST /api/rollouts` without its selector; empty fields are left out. */
+export const bodyOf = ({ canary, failure, parallel, restart, timeout }: Form): Record<string, unknown> => ({
+  restart,
+  on_failure: failure,
+  ...number("max_parallel", parallel),
+  ...number("canary", canary),
+  ...number("start_timeout", timeout)
+})
+
+const restartWords = {
+  now: "Restarts servers that are up",
+  when_stopped: "Waits for the next start of servers that are up"
+} as const
+const failureWords = {
+  pause: "Pauses after a failure",
+  continue: "Continues after a failure",
+  rollback: "Rolls all servers back after a failure"
+} as const
+
+export const wordsOf = ({ canary, max_parallel, on_failure, restart }: Rollout): ReadonlyArray<string> => [
+  `${counted(max_parallel, "server")} at a time`,
+  ...(canary === undefined ? [] : [`Paused after ${counted(canary, "server")}`]),
+  restartWords[restart],
+  failureWords[on_failure]
+]
