@@ -10,6 +10,7 @@ import { auditedRoutes } from "../api/audited.ts"
 import { Writes } from "../api/Failures.ts"
 import { NodeApi } from "../api/NodeApi.ts"
 import { KeyEnds } from "../api/Principal.ts"
+import { leanRequests } from "../api/requestServices.ts"
 import { neededRights } from "../api/rights.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { AuditHandlers } from "../audit/http.ts"
@@ -208,6 +209,7 @@ export const ServiceHttp = (options: HttpOptions) =>
       Layer.provideMerge(HttpRouter.serve(routes(options), { disableLogger: true, disableListenLog: true })),
       Layer.provide(OpenStreams.layer(options.streams)),
       Layer.provide([StreamShutdown.layer, Heartbeats.layer, GracefulStop.layer, keyEnds]),
+      Layer.provide(leanRequests),
       Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
       Layer.provideMerge(sharedRequestContext),
       Layer.provideMerge(

@@ -1,9 +1,9 @@
 import { Clock, Effect } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { conditional, versioned } from "../api/conditional.ts"
 import type { DrainRequest } from "../api/NodesGroup.ts"
 import { currentRestriction } from "../api/Principal.ts"
+import { handlersOf } from "../api/requestServices.ts"
 import { ServerAccess } from "../api/ServerAccess.ts"
 import { describeAudit, withoutAudit } from "../domain/AuditedRequest.ts"
 import type { DrainChoices } from "../domain/Drain.ts"
@@ -56,7 +56,7 @@ const choicesOf = Effect.fnUntraced(function* ({ deadline, notify, notify_second
 })
 
 /** Handlers of the node routes (contract 4.2; decisions, section 2). */
-export const NodesHandlers = HttpApiBuilder.group(
+export const NodesHandlers = handlersOf(
   ApplicationApi,
   "nodes",
   Effect.fn(function* (handlers) {

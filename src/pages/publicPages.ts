@@ -1,6 +1,6 @@
 import { Clock, Effect } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
+import { handlersOf } from "../api/requestServices.ts"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { SoftwareStore } from "../blueprints/SoftwareStore.ts"
 import { elapsedMillis } from "../domain/elapsed.ts"
@@ -25,7 +25,7 @@ const shuttingDown = new Unavailable({
 
 /** `/`, `/nodes`, `/healthz`, `/readyz` (contract 4.11; decisions, section 7). */
 export const PublicPagesHandlers = (system: SystemInfo, publicPages: "banner" | "all") =>
-  HttpApiBuilder.group(
+  handlersOf(
     ApplicationApi,
     "beside",
     Effect.fn(function* (handlers) {
@@ -82,7 +82,7 @@ export interface ServiceInspection {
 
 /** `GET /api/system` (contract 4.3), and the settings and the log of this replica. */
 export const SystemHandlers = (system: SystemInfo, { log, settings }: ServiceInspection) =>
-  HttpApiBuilder.group(
+  handlersOf(
     ApplicationApi,
     "system",
     Effect.fn(function* (handlers) {
@@ -96,7 +96,7 @@ export const SystemHandlers = (system: SystemInfo, { log, settings }: ServiceIns
 
 /** `GET /metrics` (decisions, section 7). */
 export const MetricsHandlers = ({ version }: SystemInfo) =>
-  HttpApiBuilder.group(
+  handlersOf(
     ApplicationApi,
     "metrics",
     Effect.fn(function* (handlers) {

@@ -1,13 +1,13 @@
 import { createHash } from "node:crypto"
 import { Clock, Duration, Effect, Option, Result, Schema } from "effect"
 import { HttpServerRespondable, HttpServerResponse } from "effect/http"
-import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { Authorization } from "../api/Authorization.ts"
 import { conditional } from "../api/conditional.ts"
 import { linkOf, pageAfter } from "../api/link.ts"
 import { CurrentPrincipal, currentRestriction, KeyEnds } from "../api/Principal.ts"
 import { limitResponse } from "../api/rateLimit.ts"
+import { handlersOf } from "../api/requestServices.ts"
 import { lackingOf } from "../api/rights.ts"
 import { ServerAccess } from "../api/ServerAccess.ts"
 import { CommandsRequest } from "../api/ServersGroup.ts"
@@ -51,7 +51,7 @@ const preferredWait = (prefer: string | undefined): number | undefined => {
 const decodeCommands = Schema.decodeEffect(CommandsRequest)
 
 /** Handlers of the server routes (contract 4.4, 4.5, 4.10; decisions, section 3). */
-export const ServersHandlers = HttpApiBuilder.group(
+export const ServersHandlers = handlersOf(
   ApplicationApi,
   "servers",
   Effect.fn(function* (handlers) {
