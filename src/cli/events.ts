@@ -8,6 +8,7 @@ import { wrongUsage } from "./shared/CommandError.ts"
 import { askStream, CommandClient } from "./shared/musterClient.ts"
 import { serverNamed } from "./shared/named.ts"
 import { formatOf, jsonOf, outputFlags } from "./shared/output.ts"
+import { withCommands } from "./shared/routeCommands.ts"
 import { rows } from "./shared/table.ts"
 import { note, paint } from "./shared/terminal.ts"
 import { A_TIME, momentOf } from "./shared/times.ts"
@@ -28,6 +29,8 @@ const detailOf = ({ payload, topic }: Change): string => {
         : `${payload.reason}, exit code ${payload.exit_code}`
     case "deleted":
       return ""
+    case "install":
+      return withCommands(jsonOf(payload))
     default:
       return jsonOf(payload)
   }

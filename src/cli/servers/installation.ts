@@ -5,6 +5,7 @@ import { escapeText } from "../../domain/NodeText.ts"
 import type { Server } from "../../domain/Server.ts"
 import { shortDuration } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
+import { withCommands } from "../shared/routeCommands.ts"
 import { note } from "../shared/terminal.ts"
 
 const PAUSE = "500 millis"
@@ -62,7 +63,7 @@ export const followInstallation = Effect.fnUntraced(function* (
     }
     if (report.waiting_reason !== undefined && shown.get("waiting") !== report.waiting_reason) {
       shown.set("waiting", report.waiting_reason)
-      yield* note(`waiting: ${report.waiting_reason}`)
+      yield* note(`waiting: ${withCommands(report.waiting_reason)}`)
     }
     if (report.phase !== "pending") {
       const lines = yield* installLines(server, printed)

@@ -44,18 +44,18 @@ const labelsOf = ({ labels = {} }: Server): string =>
     .map(([key, value]) => (value === "" ? key : `${key}=${value}`))
     .join(",")
 
-/** Returns why a server is not up: a failed installation, its next restart, or its last crash. */
+/** Returns the failed installation, the next restart, or the last crash, after which the server may have run. */
 const conditionOf = ({ install, last_crash, restart }: Server): string => {
   if (install?.phase === "failed")
     return `installation failed: ${withCommands(install.failure_reason ?? "no reason")}`
   if (restart !== null && restart !== undefined) {
     return "next_at" in restart
       ? `restart ${restart.attempt} at ${restart.next_at}`
-      : `no restart: ${restart.reason}`
+      : `no restart: ${withCommands(restart.reason)}`
   }
   return last_crash === null || last_crash === undefined
     ? ""
-    : `crashed ${last_crash.crashed_at}: ${last_crash.reason}`
+    : `last crash ${last_crash.crashed_at}: ${last_crash.reason}`
 }
 
 /** How servers are printed. */

@@ -1,5 +1,7 @@
 /** Requests to the service, with the key of this tab. */
+
 import { signal } from "@preact/signals"
+import { withActions } from "../dom/routeActions.ts"
 
 /** The item of sessionStorage with the key: it ends with the tab, and no address has it. */
 const ITEM = "muster.key"
@@ -55,8 +57,8 @@ const failureOf = (status: number, body: unknown): Failure => {
   return {
     ok: false,
     code: status,
-    detail: typeof detail === "string" ? detail : `The service returned ${status}.`,
-    hint: typeof hint === "string" ? hint : ""
+    detail: typeof detail === "string" ? withActions(detail) : `The service returned ${status}.`,
+    hint: typeof hint === "string" ? withActions(hint) : ""
   }
 }
 

@@ -4,6 +4,7 @@ import { type Reply, request, segment } from "../api/http.ts"
 import type { DrainPlan, NodeDetail } from "../api/types.ts"
 import { div, li, p, strong, ul, type View } from "../dom/el.ts"
 import { counted } from "../dom/format.ts"
+import { withActions } from "../dom/routeActions.ts"
 import { Dialog, openDialog } from "../parts/Dialog.ts"
 import { action } from "../parts/parts.ts"
 import { readNodes } from "../state/nodes.ts"
@@ -35,7 +36,7 @@ const Plan = ({ plan }: { readonly plan: DrainPlan }): View => {
       "."
     ),
     plan.blocked.map(({ reason, total }) =>
-      li({ key: reason, class: "problem" }, `${counted(total, "server")} would stay: ${reason}`)
+      li({ key: reason, class: "problem" }, `${counted(total, "server")} would stay: ${withActions(reason)}`)
     ),
     plan.running_out > 0 &&
       li({}, `${counted(plan.running_out, "server")} that are not saved stay until they stop.`)

@@ -1,8 +1,10 @@
 /** A list of events. */
+
 import { h } from "preact"
 import type { ServerEvent } from "../api/types.ts"
 import { a, classes, code, li, ol, span, time, type View } from "../dom/el.ts"
 import { clock, dateTime } from "../dom/format.ts"
+import { withActions } from "../dom/routeActions.ts"
 import type { FeedEvent } from "../state/feed.ts"
 import { addressOf, follow } from "../state/router.ts"
 
@@ -17,7 +19,7 @@ export const wordsOf = (event: ServerEvent): readonly [string, string] => {
       return ["deleted", "offline"]
     case "install": {
       const { phase, reason, step } = event.Data.payload
-      if (phase === "failed") return [`installation failed: ${reason ?? "no reason"}`, "unknown"]
+      if (phase === "failed") return [withActions(`installation failed: ${reason ?? "no reason"}`), "unknown"]
       if (phase === "ready") return [step === undefined ? "installed" : `installed, step ${step}`, "running"]
       if (phase === "pending") return ["waits for its installation", "installing"]
       return [step === undefined ? "installation started" : `installing, step ${step}`, "installing"]

@@ -1,8 +1,10 @@
 /** The stream of changes: it resumes at its cursor, and the list is read again where the service has forgotten it. */
+
 import { signal } from "@preact/signals"
 import { key } from "../api/http.ts"
 import { type Ending, type OpenStream, openStream, pauseBefore } from "../api/stream.ts"
 import type { ServerEvent } from "../api/types.ts"
+import { withActions } from "../dom/routeActions.ts"
 import { addToFeed, type FeedEvent } from "./feed.ts"
 import { type Row, withSummary } from "./rows.ts"
 import { changed, drop, load, membership, put, readLater, rows } from "./servers.ts"
@@ -57,7 +59,11 @@ const rowAfter = (row: Row, event: ServerEvent): Row => {
     case "crash":
       return { ...placed, crashedAt: time ?? "" }
     case "install":
-      return { ...placed, phase: event.Data.payload.phase, failure: event.Data.payload.reason ?? "" }
+      return {
+        ...placed,
+        phase: event.Data.payload.phase,
+        failure: withActions(event.Data.payload.reason ?? "")
+      }
     default:
       return placed
   }

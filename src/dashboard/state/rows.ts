@@ -1,5 +1,7 @@
 /** The servers as the page has them: rows that are replaced, never changed. */
+
 import type { InstallPhase, Server, ServerStatus } from "../api/types.ts"
+import { withActions } from "../dom/routeActions.ts"
 
 /** A server in the list. */
 export interface Row {
@@ -23,7 +25,7 @@ export interface Row {
   /** RFC 3339; empty: never. */
   readonly expiresAt: string
   readonly createdAt: string
-  /** The time of a crash of the last day after which the server has not run as far as the page knows; empty: none. */
+  /** The time of the last crash if it was in the last day and is not known to be over; empty: none. */
   readonly crashedAt: string
   /** A restart after a crash is pending. */
   readonly restartAt: string
@@ -37,9 +39,15 @@ export const LIST_FIELDS = "status,limits,software,labels,name,install,expires_a
 /** Milliseconds for which the list shows a crash. */
 const CRASH_SHOWN = 24 * 3600_000
 
-const recentCrash = ({ last_crash, status }: Server): string => {
-  const at = last_crash?.crashed_at ?? ""
-  return status === "running" || Date.now() - Date.parse(at) > CRASH_SHOWN ? "" : at
+/** Returns the last crash; undefined: the server has run since, or a restart that followed it was cancelled. */
+export const crashOf = ({ last_crash, restart, status }: Server) =>
+  status === "running" || last_crash === null || (last_crash?.restart && restart === null)
+    ? undefined
+    : last_crash
+
+const recentCrash = (server: Server): string => {
+  const at = crashOf(server)?.crashed_at ?? ""
+  return Date.now() - Date.parse(at) > CRASH_SHOWN ? "" : at
 }
 
 const addressOf = ({ alias, default: main }: Server["allocations"]): string => {
@@ -72,7 +80,7 @@ export const rowOf = (server: Server, before?: Row): Row => {
     ports: Object.values(server.allocations.mappings).reduce((sum, ports) => sum + ports.length, 0),
     status: server.status ?? "unknown",
     phase: install?.phase ?? "ready",
-    failure: install?.failure_reason ?? "",
+    failure: withActions(install?.failure_reason ?? ""),
     memoryLimit: limits?.memory_limit ?? 0,
     version: server.version ?? "",
     software: server.software ?? "",

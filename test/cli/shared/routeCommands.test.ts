@@ -1,6 +1,8 @@
 import { globSync } from "node:fs"
 import { assert, describe, it } from "@effect/vitest"
 import { withCommands } from "../../../src/cli/shared/routeCommands.ts"
+import { withActions } from "../../../src/dashboard/dom/routeActions.ts"
+import { INSTALL_FAILED_HINT, READ_THE_LOG } from "../../../src/domain/InstallState.ts"
 import { root, textOf } from "../../support/docs.ts"
 
 /** Routes that no command calls, and the stream of dashboards. */
@@ -27,6 +29,14 @@ describe("operators.md, Command line: hints of the service", () => {
       if (withoutCommand.includes(route)) continue
       const [, command = ""] = /^`(muster [a-z -]+?)(?: <.*)?`$/.exec(withCommands(route)) ?? []
       assert.include(page, `### ${command}\n`, route)
+    }
+  })
+
+  it("the reason of a failed installation names a command, and a part of the page on the dashboard", () => {
+    for (const reason of [READ_THE_LOG, INSTALL_FAILED_HINT]) {
+      assert.include(withCommands(reason), "`muster servers reinstall <server>`")
+      assert.include(withActions(reason), "Reinstall, in the menu of the server")
+      for (const shown of [withCommands(reason), withActions(reason)]) assert.notInclude(shown, "/api/")
     }
   })
 

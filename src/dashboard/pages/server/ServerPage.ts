@@ -2,8 +2,9 @@ import { h } from "preact"
 import { useEffect } from "preact/hooks"
 import { isAdmin, whyNot } from "../../api/session.ts"
 import type { Server } from "../../api/types.ts"
-import { a, code, dd, div, dl, dt, h1, h2, p, section, span, type View } from "../../dom/el.ts"
+import { a, classes, code, dd, div, dl, dt, h1, h2, p, section, span, type View } from "../../dom/el.ts"
 import { dateTime, mebibytes } from "../../dom/format.ts"
+import { withActions } from "../../dom/routeActions.ts"
 import { AuditList } from "../../parts/AuditList.ts"
 import { Crashes } from "../../parts/Crashes.ts"
 import { eventList } from "../../parts/eventList.ts"
@@ -12,7 +13,7 @@ import { act, power } from "../../state/actions.ts"
 import { feed } from "../../state/feed.ts"
 import { listAddress } from "../../state/filter.ts"
 import { addressOf, follow, go, showTitle } from "../../state/router.ts"
-import { labelText } from "../../state/rows.ts"
+import { crashOf, labelText } from "../../state/rows.ts"
 import { Changes } from "./Changes.ts"
 import { Console } from "./Console.ts"
 import { type Tab, tabs, useDetail } from "./detail.ts"
@@ -72,14 +73,13 @@ const Facts = ({ server }: { readonly server: Server }): View => {
 
 /** The problems of the server, each with the next step. */
 const Attention = ({ server }: { readonly server: Server }): View | null => {
-  const { definition, install, last_crash, pending = [], restart, status: state } = server
-  const crashed =
-    last_crash !== null && last_crash !== undefined && state === "offline" ? last_crash : undefined
+  const { definition, install, pending = [], restart, status: state } = server
+  const crashed = state === "offline" ? crashOf(server) : undefined
   const items: ReadonlyArray<View | false> = [
     install?.phase === "failed" &&
       div(
         { class: "attention is-failed", key: "install" },
-        span({}, `The installation failed: ${install.failure_reason ?? "no reason is known"}`),
+        span({}, `The installation failed: ${withActions(install.failure_reason ?? "no reason is known")}`),
         a({ href: addressOf.server(server.id, "installation"), onClick: follow }, "Show its output"),
         action({
           text: "Reinstall",
@@ -90,10 +90,11 @@ const Attention = ({ server }: { readonly server: Server }): View | null => {
       ),
     crashed !== undefined &&
       div(
-        { class: "attention is-failed", key: "crash" },
+        // Without a restart, it is not known whether the server has run since.
+        { class: classes("attention", Boolean(restart) && "is-failed"), key: "crash" },
         span(
           {},
-          `Crashed ${dateTime(crashed.crashed_at)}: ${crashed.reason}`,
+          `Last crash ${dateTime(crashed.crashed_at)}: ${crashed.reason}`,
           restart !== null &&
             restart !== undefined &&
             "next_at" in restart &&

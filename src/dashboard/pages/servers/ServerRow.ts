@@ -56,7 +56,7 @@ const cpu = (row: Row, sample: Sample | undefined): string => {
 const trouble = ({ crashedAt, failure, phase, restartAt, status }: Row): string | undefined => {
   if (phase === "failed") return `Installation failed: ${failure}`
   if (restartAt !== "") return "Crashed; starts again soon"
-  return crashedAt !== "" && status === "offline" ? `Crashed ${dateTime(crashedAt)}` : undefined
+  return crashedAt !== "" && status === "offline" ? `Last crash ${dateTime(crashedAt)}` : undefined
 }
 
 /** One server. Drawn again only when something of it has changed. */

@@ -1,0 +1,23 @@
+/** Parts of pages in place of the routes that messages of the service name: its hints are for callers of the API. */
+
+const actions: Readonly<Record<string, string>> = {
+  "GET /api/nodes": "the page Nodes",
+  "GET /api/nodes/:node": "the page Nodes",
+  "PATCH /api/nodes/:node/drained": "End the drain, on the page Nodes",
+  "GET /api/servers": "the list of servers",
+  "PATCH /api/servers/:server": "the tab Changes",
+  "GET /api/servers/:server/install": "the tab Installation",
+  "GET /api/servers/:server/install/logs": "the output in the tab Installation",
+  "GET /api/servers/:server/logs": "the tab Console",
+  // The words before it name the button.
+  ": POST /api/servers/:server/power": "",
+  "POST /api/servers/:server/reinstall": "Reinstall, in the menu of the server",
+  "POST /api/servers/:server/upgrade": "Upgrade, in the menu of the server"
+}
+
+const longestFirst = Object.keys(actions).toSorted((one, other) => other.length - one.length)
+const named = new RegExp(`(${longestFirst.join("|")})(?![\\w/:-])(?:\\?q=[a-z0-9]+)?`, "g")
+
+/** Returns a message with the parts of pages that do what its routes do. */
+export const withActions = (message: string): string =>
+  message.replace(named, (_, route: string) => actions[route] ?? route)
