@@ -64,7 +64,7 @@ const deliver = Effect.fnUntraced(function* (uplink: Uplink, report: Report) {
 
 /**
  * Sends the reports of one server: at least once, in order, each until it is acknowledged (node-protocol, "Reports"). A
- * report is written to disk before it is sent, and removed after the acknowledgement. Each server has its own queue.
+ * report is written to disk before it is sent, and removed after the acknowledgement, by the next write. Each server has its own queue.
  */
 export const sendReports = (file: ServerFile, uplink: Uplink): Effect.Effect<never> =>
   Effect.gen(function* () {
@@ -72,10 +72,6 @@ export const sendReports = (file: ServerFile, uplink: Uplink): Effect.Effect<nev
     yield* file.pendingReports.close
     for (let next = file.get().reports[0]; next !== undefined; next = file.get().reports[0]) {
       yield* deliver(uplink, next)
-      const { sequence } = next
-      yield* file.update((state) => ({
-        ...state,
-        reports: state.reports.filter((report) => report.sequence !== sequence)
-      }))
+      yield* file.acknowledge(next.sequence)
     }
   }).pipe(Effect.forever)

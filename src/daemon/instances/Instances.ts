@@ -124,7 +124,7 @@ export class Instances extends Context.Service<
               scope
             )
             files.register(folder, file.get().spec)
-            yield* Effect.forkIn(atPlace(undefined)(file.retryWrites), scope)
+            yield* Effect.forkIn(atPlace(undefined)(file.writeLater), scope)
             const reporter = yield* Deferred.await(uplink).pipe(
               Effect.flatMap((link) =>
                 Effect.raceFirst(sendReports(file, link), sendProgress(file, instance.progress, link))
@@ -204,8 +204,12 @@ export class Instances extends Context.Service<
         // Mounts look like files of the folder, so all mounts of offline servers are removed when the service ends.
         yield* Effect.addFinalizer(() =>
           Effect.forEach(
-            [...entries.values()].filter(({ instance }) => !isUp(instance.file.get().status)),
-            ({ instance }) => Effect.ignore(files.close(instance.folder)),
+            [...entries.values()],
+            ({ instance: { file, folder } }) =>
+              Effect.andThen(
+                file.flush,
+                isUp(file.get().status) ? Effect.void : Effect.ignore(files.close(folder))
+              ),
             { concurrency: 4, discard: true }
           )
         )

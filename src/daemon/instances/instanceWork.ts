@@ -101,14 +101,19 @@ export const makeInstanceWork = (options: WorkOptions) => {
   let target: ServerSpec | undefined
 
   const onSteps = Effect.fnUntraced(function* (steps: InstallSteps) {
-    yield* file.update((state) => withSteps(state, withoutProgress(steps)))
-    progress.set(currentStep(steps)?.progress)
+    const change = (state: ServerState) => withSteps(state, withoutProgress(steps))
+    const share = currentStep(steps)?.progress
+    if (share === undefined) file.updateSoon(change)
+    // The progress is that of the step that the state has.
+    else yield* file.update(change)
+    progress.set(share)
   })
 
   /** Starts the work that the state has pending. */
   const begin = Effect.gen(function* () {
     const started_at = yield* nowText
-    const state = yield* file.update((before) =>
+    const state = file.get()
+    file.updateSoon((before) =>
       before.work === "reset"
         ? before
         : before.install.phase === "installing"

@@ -195,14 +195,25 @@ export interface ServerFile {
    * kept in memory.
    */
   update(change: (state: ServerState) => ServerState): Effect.Effect<ServerState>
+  /** Changes the state as {@link update} does, with the next update or within 200 ms; does not wait for it. */
+  updateSoon(change: (state: ServerState) => ServerState): void
+  /**
+   * Removes an acknowledged report. The next write has the change, within a second or so: after a crash of the daemon
+   * before that, the report is sent again.
+   */
+  acknowledge(sequence: number): Effect.Effect<void>
+  /** Writes the acknowledgements that no write has had yet. */
+  readonly flush: Effect.Effect<void>
   /** Opens with each new report. */
   readonly pendingReports: Latch.Latch
-  /** Retries writes that failed until they succeed; never ends. */
-  readonly retryWrites: Effect.Effect<never>
+  /** Writes changes that wait, and retries writes that failed until they succeed; never ends. */
+  readonly writeLater: Effect.Effect<never>
 }
 
-/** The pause before a failed write is retried, in ms. */
-const RETRY_PAUSE = 1000
+/** The pause before a failed write is retried, and before acknowledgements alone are written, in ms. */
+const PAUSE = 1000
+/** The pause before {@link ServerFile.updateSoon} writes, in ms: most installations from a shared base are done by then. */
+const SOON = 200
 /**
  * The gap that each start of the daemon leaves in the sequence. The daemon may have sent reports whose state was never
  * written, and the control plane ignores a sequence that it has seen.
@@ -217,38 +228,74 @@ const write = (folder: string, state: ServerState): Effect.Effect<void, IoError>
     Effect.flatMap((text) => writeSpared(join(folder, fileName), text))
   )
 
+type Change = (state: ServerState) => ServerState
+
 const make = Effect.fnUntraced(function* (folder: string, initial: ServerState) {
   const lock = yield* Semaphore.make(1)
   const pendingReports = yield* Latch.make(initial.reports.length > 0)
-  const unwritten = yield* Latch.make(false)
+  /** Open while there is something to write later; `soon`: updates. */
+  const [later, soon] = [yield* Latch.make(false), yield* Latch.make(false)]
   let current = initial
-  const put = (state: ServerState) => Effect.andThen(write(folder, state), unwritten.close)
-  const replace = Effect.fnUntraced(function* (change: (state: ServerState) => ServerState) {
-    const changed = change(current)
-    if (changed === current) return current
-    yield* Effect.catch(put(changed), (error) =>
-      Effect.andThen(
-        unwritten.open,
-        Effect.logError(`the state of the server cannot be written: ${error.message}`)
+  let waiting: ReadonlyArray<Change> = []
+  let hasFailed = false
+  let hasAcknowledged = false
+  const locked = <A, E>(use: Effect.Effect<A, E>) =>
+    Effect.uninterruptible(
+      lock.withPermit(
+        Effect.ensuring(
+          use,
+          Effect.sync(() => {
+            if (hasFailed || hasAcknowledged || waiting.length > 0) later.openUnsafe()
+            else later.closeUnsafe()
+            if (waiting.length === 0) soon.closeUnsafe()
+          })
+        )
       )
     )
+  const put = Effect.fnUntraced(function* (state: ServerState) {
+    yield* write(folder, state)
+    hasFailed = false
+    hasAcknowledged = false
+  })
+  const replace = Effect.fnUntraced(function* (change: Change) {
+    const changed = change(waiting.reduce((state, one) => one(state), current))
+    waiting = []
+    if (changed === current) return current
+    yield* Effect.catch(put(changed), (error) => {
+      hasFailed = true
+      return Effect.logError(`the state of the server cannot be written: ${error.message}`)
+    })
     const more = changed.sequence > current.sequence
     current = changed
     if (more) pendingReports.openUnsafe()
     return changed
   })
-  const putAgain = Effect.suspend(() =>
-    unwritten.isOpen()
-      ? Effect.andThen(put(current), Effect.logInfo("the state of the server is written"))
-      : Effect.void
-  )
+  const putAgain = Effect.suspend(() => {
+    if (!hasFailed) return hasAcknowledged ? put(current) : Effect.void
+    return Effect.andThen(put(current), Effect.logInfo("the state of the server is written"))
+  })
+  const same: Change = (state) => state
   const file: ServerFile = {
     get: () => current,
     pendingReports,
-    update: (change) => Effect.uninterruptible(lock.withPermit(replace(change))),
-    retryWrites: unwritten.await.pipe(
-      Effect.andThen(Effect.sleep(RETRY_PAUSE)),
-      Effect.andThen(Effect.ignore(Effect.uninterruptible(lock.withPermit(putAgain)))),
+    update: (change) => locked(replace(change)),
+    updateSoon: (change) => {
+      waiting = [...waiting, change]
+      later.openUnsafe()
+      soon.openUnsafe()
+    },
+    acknowledge: (sequence) =>
+      // Locked: a write in progress replaces the current state when it ends.
+      locked(
+        Effect.sync(() => {
+          hasAcknowledged = true
+          current = { ...current, reports: current.reports.filter((report) => report.sequence !== sequence) }
+        })
+      ),
+    flush: locked(Effect.ignore(putAgain)),
+    writeLater: later.await.pipe(
+      Effect.andThen(Effect.raceFirst(Effect.sleep(PAUSE), Effect.andThen(soon.await, Effect.sleep(SOON)))),
+      Effect.andThen(Effect.ignore(locked(Effect.andThen(replace(same), putAgain)))),
       Effect.forever
     )
   }

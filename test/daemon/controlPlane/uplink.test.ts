@@ -22,8 +22,16 @@ const serverFile = (id: string): ServerFile & { readonly setStatus: (status: Ser
   let state = newServerState(specOf({ id }))
   return {
     pendingReports,
-    retryWrites: Effect.never,
+    writeLater: Effect.never,
+    flush: Effect.void,
     get: () => state,
+    updateSoon: (change) => {
+      state = change(state)
+    },
+    acknowledge: (sequence) =>
+      Effect.sync(() => {
+        state = { ...state, reports: state.reports.filter((report) => report.sequence !== sequence) }
+      }),
     update: (change) =>
       Effect.sync(() => {
         state = change(state)

@@ -152,7 +152,7 @@ describe.runIf(process.getuid?.() === 0)("node-protocol, disk full on a node: st
       const file = yield* createServerFile(disk, specOf())
       rmSync(join(disk, "server.json.spare"))
       const { free } = fillDisk(disk)
-      yield* Effect.forkScoped(file.retryWrites)
+      yield* Effect.forkScoped(file.writeLater)
       yield* file.update((state) => ({ ...state, held: true }))
       const kept = () => JSON.parse(readFileSync(join(disk, "server.json"), "utf8")).held === true
       assert.deepStrictEqual([file.get().held, kept()], [true, false])
