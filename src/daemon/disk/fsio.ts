@@ -72,11 +72,12 @@ export const orMissing =
       error.code === "ENOENT" ? Effect.succeed(fallback) : Effect.fail(error)
     )
 
-export const makeFolder = (path: string | Buffer): Effect.Effect<void, IoError> =>
-  Effect.asVoid(io(`create folder ${path}`, () => fs.mkdir(path, { recursive: true })))
+/** @param mode of the new folders, without the bits of the umask; default: all */
+export const makeFolder = (path: string | Buffer, mode = 0o777): Effect.Effect<void, IoError> =>
+  Effect.asVoid(io(`create folder ${path}`, () => fs.mkdir(path, { recursive: true, mode })))
 
 const OTHERS = 0o007
-const PASSAGE = 0o711
+export const PASSAGE = 0o711
 
 /** Makes a folder that only its owner and group can enter. */
 export const makeClosedFolder = (path: string): Effect.Effect<void, IoError> =>
@@ -90,8 +91,10 @@ export const closeFolder = Effect.fnUntraced(function* (path: string) {
 
 /** Makes a folder that other users can pass through, but not list. */
 export const makePassage = Effect.fnUntraced(function* (path: string) {
-  yield* makeFolder(path)
-  const { mode } = yield* io(`stat ${path}`, () => fs.stat(path))
+  const status = io(`stat ${path}`, () => fs.stat(path))
+  const there = yield* orMissing(undefined)(status)
+  if (there === undefined) yield* makeFolder(path)
+  const { mode } = there ?? (yield* status)
   if ((mode & 0o7777) !== PASSAGE) yield* io(`close ${path}`, () => fs.chmod(path, PASSAGE))
 })
 

@@ -48,7 +48,7 @@ const fill = Effect.fnUntraced(function* (
   if (owner !== undefined && !given) yield* chownAll(yield* layersOf(tree), owner)
 }, Effect.scoped)
 
-/** Makes the layers of an instance with their record. Nothing is mounted when this returns. */
+/** Makes the layers of an instance with their record, which it returns. Nothing is mounted when this returns. */
 export const buildOverlay = Effect.fnUntraced(function* (options: OverlayOptions) {
   const { at, building, copyFirst, generation, mapped, plan, to } = options
   const { tree } = building
@@ -65,4 +65,5 @@ export const buildOverlay = Effect.fnUntraced(function* (options: OverlayOptions
   const empty = plan.cow.length + plan.shared.length + plan.copies.length === 0
   if (!empty) yield* fill(options, record, single)
   yield* writeTreeRecord(tree, record)
+  return record
 })

@@ -14,7 +14,7 @@ import { buildPlain } from "./plainTree.ts"
 import { instanceFolder, sharingFor } from "./presentFiles.ts"
 import { openShared, type SharedOwner, share } from "./sharedFiles.ts"
 import type { Source } from "./sources.ts"
-import { building, cleanFiles, discardFiles, recoverFiles, swapIn } from "./swapIn.ts"
+import { building, cleanFiles, discardFiles, hasInstance, recoverFiles, swapIn } from "./swapIn.ts"
 
 export const makeCreation = (context: FileContext) => {
   const { at, limits, planOf, present, presenter, sharedOwner, sources, storage, writers } = context
@@ -53,17 +53,17 @@ export const makeCreation = (context: FileContext) => {
     const plan = yield* planOf(spec, "create")
     const to = sharedOwner(folder, user)
     const overlay = storage.strategy === "overlay" && (yield* isLayer(base.folder, to.owner))
-    yield* recoverFiles(folder)
-    yield* cleanFiles(folder)
-    yield* Effect.gen(function* () {
-      yield* makeFolder(folder)
+    const names = yield* recoverFiles(folder)
+    yield* cleanFiles(folder, names)
+    const replaces = hasInstance(names)
+    const record = yield* Effect.gen(function* () {
       const { files, tree } = building(folder)
       if (overlay) {
         const { generation } = base
         yield* makeFolder(tree)
         yield* limits.begin(folder, spec, tree)
         yield* presenter.settle(generation, to.owner)
-        yield* buildOverlay({
+        return yield* buildOverlay({
           building: { files, tree },
           at,
           generation,
@@ -73,29 +73,29 @@ export const makeCreation = (context: FileContext) => {
           mapped,
           binds: storage.binds
         })
-      } else {
-        const way = storage.binds ? "place" : sharingFor(likelyKind(spec))
-        yield* makeFolder(files)
-        yield* limits.begin(folder, spec, files)
-        yield* buildPlain({
-          files,
-          base: base.folder,
-          plan,
-          sources,
-          owner: to.owner,
-          share: (root) => shareAt(root, plan, way, to)
-        })
-        yield* recordPlainBase(folder, files, base.generation)
       }
+      const way = storage.binds ? "place" : sharingFor(likelyKind(spec))
+      yield* makeFolder(files)
+      yield* limits.begin(folder, spec, files)
+      yield* buildPlain({
+        files,
+        base: base.folder,
+        plan,
+        sources,
+        owner: to.owner,
+        share: (root) => shareAt(root, plan, way, to)
+      })
+      yield* recordPlainBase(folder, files, base.generation)
+      return undefined
     }).pipe(Effect.onError(() => Effect.ignore(cleanFiles(folder))))
-    yield* swapIn(folder, overlay).pipe(
-      Effect.andThen(present(folder, spec, likelyKind(spec), user)),
+    yield* swapIn(folder, overlay, replaces).pipe(
+      Effect.andThen(present(folder, spec, likelyKind(spec), user, replaces ? undefined : record)),
       Effect.andThen(copyIntoShared(plan, sources)),
       Effect.onError(() => Effect.ignore(discardFiles(folder))),
       Effect.uninterruptible
     )
-    yield* settlePlainBase(folder, instanceFolder(folder))
-    yield* cleanFiles(folder)
+    if (!overlay) yield* settlePlainBase(folder, instanceFolder(folder))
+    if (replaces) yield* cleanFiles(folder)
   })
 }
 export type Creation = ReturnType<typeof makeCreation>

@@ -14,6 +14,7 @@ import { makePresenter } from "./presentFiles.ts"
 import type { SharedOwner } from "./sharedFiles.ts"
 import type { FileSources } from "./sources.ts"
 import type { Storage } from "./storageProbe.ts"
+import type { TreeRecord } from "./treeRecord.ts"
 import type { VolumeWriters } from "./volumeWriters.ts"
 
 /** Returns the runtime of a server as its definition suggests; the start decides. */
@@ -37,7 +38,10 @@ export interface FileContextOptions {
   readonly volumesUser: RunUser
 }
 
-/** Makes the context; `present` mounts the files of a server and returns the shared folders among them. */
+/**
+ * Makes the context; `present` mounts the files of a server and returns the shared folders among them. `made`: see
+ * `makePresenter`.
+ */
 export const makeFileContext = ({ at, limits, storage, volumesUser, writers }: FileContextOptions) => {
   const { sources } = at
   const planOf = makePlanOf(sources)
@@ -53,10 +57,11 @@ export const makeFileContext = ({ at, limits, storage, volumesUser, writers }: F
     folder: string,
     spec: ServerSpec,
     kind: RuntimeKind,
-    user: RunUser | undefined
+    user: RunUser | undefined,
+    made?: TreeRecord
   ) {
     yield* limits.confirm(folder, spec)
-    return yield* presenter.present(folder, yield* planOf(spec), kind, sharedOwner(folder, user))
+    return yield* presenter.present(folder, yield* planOf(spec), kind, sharedOwner(folder, user), made)
   })
 
   return { at, limits, planOf, present, presenter, sharedOwner, sources, storage, writers }

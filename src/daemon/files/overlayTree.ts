@@ -72,7 +72,7 @@ const openLayer = Effect.fnUntraced(function* (
     next: layer.of === "volumes" ? "restore it" : "reinstall it"
   })
   const top = yield* io(what, () => fs.realpath(root)).pipe(orMissing(undefined))
-  const real = yield* io(what, () => fs.realpath(path)).pipe(orMissing(undefined))
+  const real = path === root ? top : yield* io(what, () => fs.realpath(path)).pipe(orMissing(undefined))
   if (top === undefined || real === undefined) return yield* missing
   const source: Source = { real, roots: [top], what }
   const { folder, handle } = yield* openSource(source)

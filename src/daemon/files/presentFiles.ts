@@ -64,17 +64,19 @@ export const makePresenter = ({ at, binds, mapped }: PresentOptions) => {
     settled.add(generation)
   })
 
+  /** @param made the record of layers that were just made for the owner, with nothing mounted */
   const present = Effect.fnUntraced(function* (
     folder: string,
     plan: FilePlan,
     kind: RuntimeKind,
-    to: SharedOwner
+    to: SharedOwner,
+    made?: TreeRecord
   ) {
     const { hasOwnUid, owner } = to
     const files = instanceFolder(folder)
     const tree = join(folder, TREE)
-    const record = yield* readTreeRecord(tree)
-    const foreign = owner === undefined ? [] : yield* foreignParts(folder, files, owner)
+    const record = made ?? (yield* readTreeRecord(tree))
+    const foreign = owner === undefined || made !== undefined ? [] : yield* foreignParts(folder, files, owner)
     if (owner !== undefined && foreign.length > 0) {
       yield* unmountBelow(folder)
       yield* chownPermits.withPermit(chownParts(foreign, owner))
@@ -84,9 +86,11 @@ export const makePresenter = ({ at, binds, mapped }: PresentOptions) => {
       if (hasOwnUid) yield* closeFolder(files)
       return yield* share(files, yield* openShared(plan, at.sources, to), sharingFor(kind), to)
     }
-    const there = yield* found(files, record, plan, at, to)
-    if (there !== undefined) return there
-    yield* unmountBelow(folder)
+    if (made === undefined) {
+      const there = yield* found(files, record, plan, at, to)
+      if (there !== undefined) return there
+      yield* unmountBelow(folder)
+    }
     return yield* Effect.gen(function* () {
       if (record !== undefined) yield* settle(record.base, owner)
       const overlays = record === undefined ? [] : yield* openTree(tree, record, { at, owner, mapped })

@@ -18,36 +18,48 @@ export const building = (folder: string) => ({
   files: join(folder, NEW_FILES)
 })
 
-/** Removes the files of an interrupted replacement. */
-export const cleanFiles = Effect.fnUntraced(function* (folder: string) {
-  const names = yield* listFolder(folder)
+/** Removes the files of an interrupted replacement. `names`: those in the folder, if they are known. */
+export const cleanFiles = Effect.fnUntraced(function* (folder: string, names?: ReadonlyArray<string>) {
+  const there = names ?? (yield* listFolder(folder))
   for (const name of [NEW_TREE, NEW_FILES, OLD_TREE, OLD_FILES]) {
-    if (!names.includes(name)) continue
+    if (!there.includes(name)) continue
     yield* unmountBelow(join(folder, name))
     yield* removeTree(join(folder, name))
   }
 })
 
-/** Completes or undoes an interrupted change of the files or layers. */
+/** Completes or undoes an interrupted change of the files or layers. Returns the names that are then in the folder. */
 export const recoverFiles = Effect.fnUntraced(function* (folder: string) {
   const names = yield* listFolder(folder)
   const files = instanceFolder(folder)
-  if (names.includes(OLD_FILES) && !names.includes(basename(files))) {
-    yield* rename(join(folder, OLD_FILES), files)
+  const isSwapped = names.includes(OLD_FILES) && !names.includes(basename(files))
+  if (isSwapped) yield* rename(join(folder, OLD_FILES), files)
+  const isTreeChanged = names.includes(TREE_NEXT) || names.includes(OLD_TREE)
+  if (isTreeChanged) {
+    yield* unmountBelow(folder)
+    yield* recoverTree(folder)
   }
-  if (!names.includes(TREE_NEXT) && !names.includes(OLD_TREE)) return
-  yield* unmountBelow(folder)
-  yield* recoverTree(folder)
+  return isSwapped || isTreeChanged ? yield* listFolder(folder) : names
 })
 
-/** Replaces the files by the new ones; `layers`: they are a tree, else a plain folder. */
-export const swapIn = Effect.fnUntraced(function* (folder: string, layers: boolean) {
+/** Whether a folder with these names has files of a server, which may be mounted. */
+export const hasInstance = (names: ReadonlyArray<string>): boolean =>
+  names.includes(basename(instanceFolder(""))) || names.includes(TREE)
+
+/**
+ * Replaces the files by the new ones. `layers`: they are a tree, else a plain folder; `replaces`: whether there may be
+ * files.
+ */
+export const swapIn = Effect.fnUntraced(function* (folder: string, layers: boolean, replaces = true) {
   const files = instanceFolder(folder)
-  yield* unmountBelow(folder)
-  yield* rename(files, join(folder, OLD_FILES)).pipe(orMissing(undefined))
-  yield* rename(join(folder, TREE), join(folder, OLD_TREE)).pipe(orMissing(undefined))
+  if (replaces) {
+    yield* unmountBelow(folder)
+    yield* rename(files, join(folder, OLD_FILES)).pipe(orMissing(undefined))
+    yield* rename(join(folder, TREE), join(folder, OLD_TREE)).pipe(orMissing(undefined))
+  }
   if (layers) {
-    yield* makeFolder(files)
+    // For new files, mounting makes the folder.
+    if (replaces) yield* makeFolder(files)
     yield* rename(join(folder, NEW_TREE), join(folder, TREE))
   } else yield* rename(join(folder, NEW_FILES), files)
 })

@@ -61,6 +61,22 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, logOf, used }: 
     yield* rename(aside, link)
   })
 
+  /** Returns the generation to which a link leads; undefined: there is no link. */
+  const linked = (link: string) =>
+    io(link, () => fs.readlink(link)).pipe(
+      Effect.map((to) => basename(to)),
+      // A folder of an earlier version of this service.
+      Effect.catchIf(
+        ({ code }) => code === "EINVAL",
+        () => Effect.succeed(undefined)
+      ),
+      orMissing(undefined)
+    )
+
+  const existing = Effect.fnUntraced(function* (base: Base) {
+    return (yield* lstat(base.folder))?.isDirectory() ? base : undefined
+  })
+
   /**
    * Returns the current generation; undefined: none. A folder of an earlier version is converted.
    *
@@ -68,6 +84,8 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, logOf, used }: 
    */
   const current = Effect.fnUntraced(function* (software: string, name: string, earlier?: string) {
     const link = linkOf(software, name)
+    const to = yield* linked(link)
+    if (to !== undefined) return yield* existing(baseOf(to))
     if (earlier !== undefined && earlier !== name && (yield* lstat(link)) === undefined) {
       yield* rename(linkOf(software, earlier), link).pipe(orMissing(undefined))
     }
@@ -78,9 +96,8 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, logOf, used }: 
       yield* setLink(link, generation)
       return baseOf(generation)
     }
-    if (stats === undefined) return undefined
-    const base = baseOf(basename(yield* io(link, () => fs.readlink(link))))
-    return (yield* lstat(base.folder))?.isDirectory() ? base : undefined
+    const moved = stats === undefined ? undefined : yield* linked(link)
+    return moved === undefined ? undefined : yield* existing(baseOf(moved))
   }, currentLock.withPermit)
 
   /** Pins a generation for the scope. */
@@ -112,14 +129,8 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, logOf, used }: 
     for (const software of yield* listFolder(baseDir)) {
       if (software.startsWith(".")) continue
       for (const name of yield* listFolder(join(baseDir, software))) {
-        const to = yield* io(name, () => fs.readlink(linkOf(software, name))).pipe(
-          Effect.catchIf(
-            (error) => error.code === "EINVAL",
-            () => Effect.succeed("") // a folder of an earlier version of this service
-          ),
-          orMissing("")
-        )
-        found.add(basename(to))
+        const to = yield* linked(linkOf(software, name))
+        if (to !== undefined) found.add(to)
       }
     }
     return found

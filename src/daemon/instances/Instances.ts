@@ -10,7 +10,7 @@ import { atPlace } from "../../work/trace.ts"
 import { openConsoleLog } from "../console/ConsoleLog.ts"
 import { sendReports, type Uplink } from "../controlPlane/ReportOutbox.ts"
 import { sendProgress } from "../controlPlane/sendProgress.ts"
-import { makeFolder, removeTree } from "../disk/fsio.ts"
+import { makeFolder, PASSAGE, removeTree } from "../disk/fsio.ts"
 import { type FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
 import { Installer } from "../install/Installer.ts"
 import { Runtime } from "../runtime/Runtime.ts"
@@ -150,7 +150,8 @@ export class Instances extends Context.Service<
         const create = Effect.fnUntraced(function* (spec: ServerSpec) {
           const folder = join(serversDir, spec.id)
           const uid = yield* initialUid(spec)
-          const file = yield* makeFolder(folder).pipe(
+          // A user of its own passes through the folder.
+          const file = yield* makeFolder(folder, uid === undefined ? undefined : PASSAGE).pipe(
             Effect.andThen(createServerFile(folder, spec, uid)),
             Effect.onError(() =>
               Effect.andThen(Effect.ignore(removeTree(folder)), runtime.releaseUser(spec.id))

@@ -53,6 +53,9 @@ const UsersFile = Schema.fromJsonString(
 type UsersFile = typeof UsersFile.Type
 const decodeUsersFile = Schema.decodeUnknownEffect(UsersFile)
 
+/** The most uids that users.json is ahead of the search, so that not every new server writes it. */
+const MAX_AHEAD = 64
+
 const softwareName = (software: string) => `software:${software}`
 const userOf = (uid: number): RunUser => ({ uid, gid: uid, own: true })
 
@@ -69,7 +72,10 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
   const softwareLock = yield* Semaphore.make(1)
   const byName = new Map<string, number>()
   const byUid = new Map<number, string>()
+  const ahead = Math.min(MAX_AHEAD, Math.floor((range.last - range.first) / MAX_AHEAD))
   let file: UsersFile = { format: 1, software: {} }
+  /** The start of the next search; undefined: that of the file. */
+  let start: number | undefined
 
   /** Returns the uid that a name had in the last run of this node, unless another name has it now. */
   const previousUid = (name: string) => {
@@ -94,10 +100,10 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
   /** The uids of the range, in search order. */
   const searchOrder = function* () {
     const { first, last } = range
-    const { next = first } = file
-    const start = next >= first && next <= last ? next : first
-    for (let uid = start; uid <= last; uid++) yield uid
-    for (let uid = first; uid < start; uid++) yield uid
+    const next = start ?? file.next ?? first
+    const from = next >= first && next <= last ? next : first
+    for (let uid = from; uid <= last; uid++) yield uid
+    for (let uid = first; uid < from; uid++) yield uid
   }
 
   const assignUid = Effect.fnUntraced(function* (name: string, kept: number | undefined) {
@@ -115,7 +121,9 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
     for (const uid of searchOrder()) {
       if (byUid.has(uid) || !(yield* claims.claim(uid, name))) continue
       record(name, uid)
-      yield* save({ ...file, next: uid + 1 })
+      const { next = range.first } = file
+      if (uid >= next || uid < next - 1 - ahead) yield* save({ ...file, next: uid + 1 + ahead })
+      start = uid + 1
       return userOf(uid)
     }
     return yield* new LaunchFailed({

@@ -1,9 +1,12 @@
-/** The claims by which the daemons of a host never assign the same uid: a file per uid. */
+/**
+ * The claims by which the daemons of a host never assign the same uid: a file per uid. Calls are synchronous: the folder is
+ * in memory (tmpfs), and the threads for files take ten times as long as the calls.
+ */
 import { randomUUID } from "node:crypto"
-import * as fs from "node:fs/promises"
+import * as fs from "node:fs"
 import { join } from "node:path"
 import { Effect, Option, Schema } from "effect"
-import { type IoError, io, lstat, makeFolder, orMissing, readText } from "../disk/fsio.ts"
+import { type IoError, ioSync, lstat, makeFolder, orMissing } from "../disk/fsio.ts"
 
 /** The folder in which all daemons of a host claim their uids. Empty after a boot, when no server runs. */
 export const CLAIMS = "/run/muster/uids"
@@ -24,8 +27,8 @@ type Claim = typeof Claim.Type
 const decodeClaim = Schema.decodeUnknownOption(Claim)
 
 /** Creates a file or a link; false if there is one. */
-const create = (what: string, run: () => Promise<void>) =>
-  io(what, run).pipe(
+const create = (what: string, run: () => void) =>
+  ioSync(what, run).pipe(
     Effect.as(true),
     Effect.catchIf(
       ({ code }) => code === "EEXIST",
@@ -33,23 +36,27 @@ const create = (what: string, run: () => Promise<void>) =>
     )
   )
 
-const unlink = (path: string) => io(`remove ${path}`, () => fs.unlink(path)).pipe(orMissing(undefined))
+const unlink = (path: string) =>
+  ioSync(`remove ${path}`, () => fs.unlinkSync(path)).pipe(orMissing(undefined))
+
+/** Returns the text of a file; undefined: there is none, which costs no exception. */
+const readIfThere = (path: string) => (fs.existsSync(path) ? fs.readFileSync(path, "utf8") : undefined)
 
 /** Makes the folder of the claims, for everybody to read whatever the umask; a link in its place is an error. */
 const makeShared = Effect.fnUntraced(function* (path: string) {
   yield* makeFolder(path)
   const { O_DIRECTORY, O_NOFOLLOW, O_RDONLY } = fs.constants
   yield* Effect.acquireUseRelease(
-    io(`open ${path}`, () => fs.open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW)),
+    ioSync(`open ${path}`, () => fs.openSync(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW)),
     (folder) =>
       Effect.flatMap(
-        io(`stat ${path}`, () => folder.stat()),
+        ioSync(`stat ${path}`, () => fs.fstatSync(folder)),
         ({ mode }) =>
           (mode & 0o7777) === 0o755
             ? Effect.void
-            : io(`set permissions of ${path}`, () => folder.chmod(0o755))
+            : ioSync(`set permissions of ${path}`, () => fs.fchmodSync(folder, 0o755))
       ),
-    (folder) => Effect.ignore(io(`close ${path}`, () => folder.close()))
+    (folder) => Effect.ignore(ioSync(`close ${path}`, () => fs.closeSync(folder)))
   )
 })
 
@@ -70,8 +77,10 @@ export const openUidClaims = Effect.fnUntraced(function* (node: string, dataDir:
 
   /** Returns the claim on a uid; undefined: there is none. */
   const read = (uid: number) =>
-    Effect.map(readText(pathOf(uid)).pipe(orMissing(undefined)), (text) =>
-      text === undefined ? undefined : Option.getOrElse(decodeClaim(text), () => "unreadable" as const)
+    Effect.map(
+      ioSync(`read ${pathOf(uid)}`, () => readIfThere(pathOf(uid))).pipe(orMissing(undefined)),
+      (text) =>
+        text === undefined ? undefined : Option.getOrElse(decodeClaim(text), () => "unreadable" as const)
     )
   type Found = Effect.Success<ReturnType<typeof read>>
 
@@ -86,17 +95,17 @@ export const openUidClaims = Effect.fnUntraced(function* (node: string, dataDir:
   const write = (uid: number, name: string, put: (aside: string) => Effect.Effect<boolean, IoError>) => {
     const aside = join(claimsDir, `${uid}.${randomUUID()}`)
     const text = JSON.stringify({ node, data_dir: dataDir, name } satisfies Claim)
-    return io(`claim uid ${uid}`, () => fs.writeFile(aside, text, { flag: "wx", mode: 0o600 })).pipe(
+    return ioSync(`claim uid ${uid}`, () => fs.writeFileSync(aside, text, { flag: "wx", mode: 0o600 })).pipe(
       Effect.andThen(put(aside)),
       Effect.ensuring(Effect.ignore(unlink(aside)))
     )
   }
   const add = (uid: number, name: string) =>
-    write(uid, name, (aside) => create(`claim uid ${uid}`, () => fs.link(aside, pathOf(uid))))
+    write(uid, name, (aside) => create(`claim uid ${uid}`, () => fs.linkSync(aside, pathOf(uid))))
   const replace = (uid: number, name: string) =>
     write(uid, name, (aside) =>
       Effect.as(
-        io(`claim uid ${uid}`, () => fs.rename(aside, pathOf(uid))),
+        ioSync(`claim uid ${uid}`, () => fs.renameSync(aside, pathOf(uid))),
         true
       )
     )
@@ -116,7 +125,8 @@ export const openUidClaims = Effect.fnUntraced(function* (node: string, dataDir:
     <E>(work: Effect.Effect<boolean, E>): Effect.Effect<boolean, E | IoError> =>
       Effect.gen(function* () {
         const lock = `${pathOf(uid)}.lock`
-        if (!(yield* create(`lock uid ${uid}`, () => fs.writeFile(lock, "", { flag: "wx" })))) return false
+        if (!(yield* create(`lock uid ${uid}`, () => fs.writeFileSync(lock, "", { flag: "wx" }))))
+          return false
         return yield* Effect.ensuring(work, Effect.ignore(unlink(lock)))
       })
   const takeOver = (uid: number, name: string) => locked(uid)(addOrReplace(uid, name))
@@ -133,7 +143,7 @@ export const openUidClaims = Effect.fnUntraced(function* (node: string, dataDir:
     )
 
   const previous = new Map<number, string>()
-  for (const file of yield* io(`read ${claimsDir}`, () => fs.readdir(claimsDir))) {
+  for (const file of yield* ioSync(`read ${claimsDir}`, () => fs.readdirSync(claimsDir))) {
     const found = /^\d+$/.test(file) ? yield* read(Number(file)) : undefined
     if (typeof found !== "object") continue
     if (isOwn(found)) previous.set(Number(file), found.name)
