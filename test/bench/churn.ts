@@ -1,20 +1,21 @@
 /**
  * Creation and deletion of servers on the embedded node beside saved servers: CPU time of the service's process alone,
- * without its children, and the latency of a read meanwhile. The baseline is the same process without that work.
+ * without its children, and the latency of reads at a fixed rate meanwhile. The baseline is the same process without that work.
  */
 import { readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
-import { Effect, Fiber } from "effect"
+import { Effect } from "effect"
 import { parseStat, TICKS_PER_SECOND } from "../../src/daemon/host/procfs.ts"
 import { type Service, startService } from "../support/Service.ts"
 import { BenchFailed, poll, print } from "./harness.ts"
 import { type LoadOptions, load } from "./load.ts"
+import { steadyDuring } from "./steady.ts"
 
 const SAVED = 200
 const CHURNED = 200
 const CONNECTIONS = 8
-/** The pause between two reads, in ms. */
-const READ_INTERVAL = 10
+/** A read every so many ms, and the connections for reads. */
+const READS = { every: 5, connections: 32 }
 
 const body = JSON.stringify({ blueprint_id: "demo", overrides: { save: true } })
 
@@ -46,15 +47,6 @@ const allInstalled = (service: Service) =>
     { every: 100, seconds: 120 }
   )
 
-/** Reads one after another until it is interrupted; adds the latency of each in ms. */
-const reading = (service: Service, latencies: Array<number>) =>
-  Effect.suspend(() => {
-    const began = performance.now()
-    return Effect.tap(service.request("GET", "/api/system"), () =>
-      Effect.sync(() => latencies.push(performance.now() - began))
-    )
-  }).pipe(Effect.delay(READ_INTERVAL), Effect.forever)
-
 /** Returns the CPU time of the service for each of `count` units of work, in ms. */
 const cpuOf = Effect.fnUntraced(function* <E, R>(
   service: Service,
@@ -66,21 +58,6 @@ const cpuOf = Effect.fnUntraced(function* <E, R>(
   yield* work
   return ((yield* cpuMillis(pid)) - before) / count
 })
-
-/** Returns the latencies of reads during work, in ms, the shortest first. */
-const latenciesDuring = Effect.fnUntraced(function* <E, R>(
-  service: Service,
-  work: Effect.Effect<unknown, E, R>
-) {
-  const latencies: Array<number> = []
-  const reader = yield* Effect.forkChild(reading(service, latencies))
-  yield* work
-  yield* Fiber.interrupt(reader)
-  return latencies.toSorted((a, b) => a - b)
-})
-
-const percentile = (sorted: ReadonlyArray<number>, share: number) =>
-  sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN
 
 export const churn = Effect.gen(function* () {
   const service = yield* startService({
@@ -131,10 +108,12 @@ export const churn = Effect.gen(function* () {
     yield* cpuOf(service, CHURNED, created),
     yield* cpuOf(service, CHURNED, deleted)
   ]
+  const latenciesDuring = <E, R>(work: Effect.Effect<unknown, E, R>) =>
+    steadyDuring({ url: service.url, key: service.key, path: "/api/system", ...READS }, work)
   const [idle, creating, deleting] = [
-    yield* latenciesDuring(service, reads),
-    yield* latenciesDuring(service, created),
-    yield* latenciesDuring(service, deleted)
+    yield* latenciesDuring(reads),
+    yield* latenciesDuring(created),
+    yield* latenciesDuring(deleted)
   ]
   for (const [what, cpu, latencies] of [
     ["creation until installed", createCpu, creating],
@@ -148,18 +127,14 @@ export const churn = Effect.gen(function* () {
       baseline: `3 s without requests, divided by ${CHURNED}`,
       baseline_value: idleCpu
     })
-    for (const [name, share] of [
-      ["p50", 0.5],
-      ["p99", 0.99],
-      ["longest", 1]
-    ] as const) {
+    for (const name of ["p50", "p99", "longest"] as const) {
       yield* print({
         bench: "churn",
-        figure: `${what}, ${name} of GET /api/system meanwhile`,
-        value: percentile(latencies, share),
+        figure: `${what}, ${name} of GET /api/system meanwhile, one every ${READS.every} ms`,
+        value: latencies[name],
         unit: "ms",
         baseline: "the same without creations and deletions",
-        baseline_value: percentile(idle, share)
+        baseline_value: idle[name]
       })
     }
   }

@@ -33,7 +33,7 @@ const headEnd = Buffer.from("\r\n\r\n")
 const lastChunk = Buffer.from("0\r\n\r\n")
 
 /** Finds the end of a response. */
-class Reader {
+export class Reader {
   #head: Buffer | undefined = undefined
   #left = 0
   #chunked = false
@@ -75,7 +75,7 @@ class Reader {
   }
 }
 
-const percentile = (sorted: ReadonlyArray<number>, share: number): number =>
+export const percentile = (sorted: ReadonlyArray<number>, share: number): number =>
   sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN
 
 /** Runs the load; fails on a response with another status or a broken connection. */
