@@ -191,17 +191,19 @@ export const unmountBelow = Effect.fnUntraced(function* (path: string) {
   for (let round = 0; round < MAX_ROUNDS; round++) {
     const paths = (yield* mountsAt(path)).map((entry) => entry.path).reverse()
     if (paths.length === 0) return
-    yield* unmount(`unmount ${path}`, paths, false).pipe(
+    const isDone = yield* unmount(`unmount ${path}`, paths, false).pipe(
       Effect.catchIf(
         (error) => error.code === "EBUSY" || round > 0,
         () => unmount(`unmount ${path}`, paths, true)
       ),
+      Effect.as(true),
       // Some mounts may be gone; the next round finds the rest.
       Effect.catchIf(
         (error) => round < MAX_ROUNDS - 1 && error.code !== "ENOSYS" && error.code !== "EPERM",
-        (error) => Effect.logDebug(error.message)
+        (error) => Effect.as(Effect.logDebug(error.message), false)
       )
     )
+    if (isDone) return
   }
   if ((yield* mountsAt(path)).length > 0) {
     return yield* new IoError({

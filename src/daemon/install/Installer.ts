@@ -40,6 +40,8 @@ interface Running {
 /** The prefix of folders that are being made or removed; they are deleted at the start. */
 const ASIDE = ".aside-"
 const LOGS = ".logs"
+/** The pause before unused base folders are removed: a collection reads the folders of all bases. */
+const COLLECT_PAUSE = "1 second"
 const versionPattern = /^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$/
 
 /**
@@ -60,7 +62,7 @@ export class Installer extends Context.Service<
     ): Effect.Effect<Installed, InstallFailed, Scope.Scope>
     /** Returns the base folder of a server's software, if it is there. */
     find(spec: ServerSpec): Effect.Effect<Base | undefined, InstallFailed>
-    /** Schedules the removal of base folders without an instance. */
+    /** Schedules the removal of base folders without an instance; one for all calls of a second. */
     readonly collect: Effect.Effect<void>
     /** Returns the log of the last or current installation of a server's software; it may not exist. */
     logPath(spec: ServerSpec): string
@@ -84,12 +86,9 @@ export class Installer extends Context.Service<
           isScheduled = true
           return Effect.asVoid(Effect.forkIn(runCollection, scope))
         })
-        const runCollection = Effect.andThen(
-          Effect.sync(() => {
-            isScheduled = false
-          }),
-          bases.collect
-        )
+        const runCollection = Effect.sync(() => {
+          isScheduled = false
+        }).pipe(Effect.andThen(bases.collect), Effect.delay(COLLECT_PAUSE))
 
         const logPath = (spec: ServerSpec) => logOf(spec.definition.software, baseName(spec))
 

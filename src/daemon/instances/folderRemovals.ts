@@ -3,12 +3,13 @@
  * renamed to `.removed-<server id>-<uuid>` has no server any more.
  */
 
+import { rmdir, unlink } from "node:fs/promises"
 import { join } from "node:path"
 import { Effect, Semaphore } from "effect"
 import type { ServerId } from "../../domain/Id.ts"
 import { backoff } from "../../work/backoff.ts"
 import { makeWorkQueue } from "../../work/WorkQueue.ts"
-import { IoError, listFolder, removeTree, syncFolder } from "../disk/fsio.ts"
+import { IoError, io, listFolder, removeTree, syncFolder } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import { runProgram } from "../process/runTool.ts"
 import type { Runtime } from "../runtime/Runtime.ts"
@@ -44,6 +45,32 @@ const removeByTool = Effect.fnUntraced(function* (paths: ReadonlyArray<string>) 
   return yield* new IoError({ code: "UNKNOWN", message: line || `rm exited with ${code}` })
 })
 
+/** Removes a folder that has no other file than those. */
+const removeLast = Effect.fnUntraced(function* (folder: string, files: ReadonlyArray<string>) {
+  for (const name of files) yield* io(`remove ${name}`, () => unlink(join(folder, name)))
+  yield* io(`remove ${folder}`, () => rmdir(folder))
+})
+
+/** Makes callers share a run that begins after each of their calls. */
+const sharedRun = <E>(run: Effect.Effect<void, E>): Effect.Effect<void, E> => {
+  const lock = Semaphore.makeUnsafe(1)
+  let [begun, succeeded] = [0, 0]
+  return Effect.suspend(() => {
+    const before = begun
+    return lock.withPermit(
+      Effect.suspend(() => {
+        if (succeeded > before) return Effect.void
+        const number = ++begun
+        return Effect.tap(run, () =>
+          Effect.sync(() => {
+            succeeded = number
+          })
+        )
+      })
+    )
+  })
+}
+
 /**
  * Starts the removal of folders, first of those that an earlier process has not finished: their uids must be reserved. The
  * end of the scope interrupts it.
@@ -51,18 +78,22 @@ const removeByTool = Effect.fnUntraced(function* (paths: ReadonlyArray<string>) 
 export const makeFolderRemovals = Effect.fnUntraced(function* (options: FolderRemovalsOptions) {
   const { collect, files, runtime, serversDir } = options
   const permits = yield* Semaphore.make(CONCURRENT)
+  const synced = sharedRun(syncFolder(serversDir))
+  /** Folders that were renamed by this process, with nothing mounted in them. */
+  const unmounted = new Set<string>()
 
   const remove = Effect.fnUntraced(function* (folder: string) {
-    yield* files.close(folder)
-    const names = (yield* listFolder(folder)).filter((name) => !OWNERSHIP_FILES.includes(name))
-    const paths = names.map((name) => join(folder, name))
+    if (!unmounted.delete(folder)) yield* files.close(folder)
+    const names = yield* listFolder(folder)
+    const last = names.filter((name) => OWNERSHIP_FILES.includes(name))
+    const paths = names.filter((name) => !last.includes(name)).map((name) => join(folder, name))
     if (paths.length > 0) {
       yield* Effect.catch(removeByTool(paths), (error) =>
         // Opens folders that are closed to an ordinary user.
         Effect.mapError(Effect.forEach(paths, removeTree, { discard: true }), () => error)
       )
     }
-    yield* removeTree(folder)
+    yield* Effect.catch(removeLast(folder, last), () => removeTree(folder))
   })
 
   const queue = yield* makeWorkQueue({
@@ -87,13 +118,17 @@ export const makeFolderRemovals = Effect.fnUntraced(function* (options: FolderRe
   })
 
   return {
-    /** Renames the folder of a server, on disk when this returns, and starts its removal. */
+    /**
+     * Renames the folder of a server, on disk when this returns, and starts its removal. Requires that nothing is
+     * mounted in it.
+     */
     begin: Effect.fnUntraced(function* (serverId: ServerId, folder: string) {
       const removed = join(serversDir, removedName(serverId))
       yield* files.moveAside(folder, removed)
       yield* runtime.renameUser(serverId, removed)
+      unmounted.add(removed)
       queue.add(removed)
-      yield* syncFolder(serversDir)
+      yield* synced
     })
   }
 })
