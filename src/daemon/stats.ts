@@ -1,13 +1,12 @@
 import { Effect, type Scope, Semaphore } from "effect"
 import { elapsedMillis } from "../domain/elapsed.ts"
+import { diskLimitBytes, memoryLimitBytes } from "../domain/Limits.ts"
 import type { ServerStats } from "../domain/Server.ts"
 import type { IoError } from "./disk/fsio.ts"
 import type { DiskUsage, InstanceFiles } from "./files/InstanceFiles.ts"
 import type { Instance } from "./instances/Instance.ts"
 import type { Run, Usage } from "./runtime/Runtime.ts"
 
-const MIB = 1024 * 1024
-const MB = 1_000_000
 /** The shortest interval of a CPU measurement, in ms: the kernel counts in steps of 10. */
 const MIN_INTERVAL_MS = 100
 /** The age of a disk measurement after which {@link Stats.soon} has another one made, in ms. */
@@ -108,14 +107,14 @@ export const makeStats = Effect.fnUntraced(function* (
     const { limits } = spec.definition
     return {
       memory_bytes: usage?.memory_bytes ?? null,
-      memory_limit_bytes: Math.round((limits.memory_limit ?? 0) * MIB),
+      memory_limit_bytes: memoryLimitBytes(limits),
       cpu_absolute: cpu ?? null,
       cpu_absolute_limit: limits.cpu_limit ?? 0,
       network: usage?.network ?? { rx_bytes: null, tx_bytes: null },
       uptime: usage === undefined ? null : Math.round(usage.uptime_ms),
       state: status,
       disk_bytes: disk?.disk_bytes ?? null,
-      disk_max: Math.round((limits.disk_space ?? 0) * MB),
+      disk_max: diskLimitBytes(limits),
       overlay_bytes: disk?.overlay_bytes ?? null
     }
   }

@@ -50,22 +50,37 @@ export type Limits = typeof Limits.Type
 export const withoutNoWeight = ({ io_weight, ...limits }: Limits): Limits =>
   io_weight === undefined || io_weight === 0 ? limits : { ...limits, io_weight }
 
+/**
+ * A memory limit from a caller: an amount below 1 MiB, with which no server runs, is refused. Files and stored servers may
+ * have one, which counts as 1 MiB.
+ */
+export const MemoryLimitInput = limitFields.memory_limit.check(
+  Schema.makeFilter((limit: number) => limit === 0 || limit >= 1, { expected: "0, or a value of at least 1" })
+)
+
 const MIB = 1024 * 1024
+const MB = 1_000_000
 
 /** The memory that placement counts for a server without a memory limit (node-protocol, "Placement and ports"). */
 export const UNLIMITED_MEMORY_COUNTS_AS_BYTES = 512 * MIB
 
+/** Returns the memory limit of a server in bytes, at least 1 MiB; 0: no limit. */
+export const memoryLimitBytes = ({ memory_limit = 0 }: Limits): number =>
+  memory_limit === 0 ? 0 : Math.max(MIB, Math.round(memory_limit * MIB))
+
+/** Returns the memory limit of a server in whole MiB, for its programs; 0: no limit. */
+export const memoryLimitMib = (limits: Limits): number => Math.floor(memoryLimitBytes(limits) / MIB)
+
+/** Returns the disk limit of a server in bytes; 0: no limit. */
+export const diskLimitBytes = ({ disk_space = 0 }: Limits): number =>
+  disk_space === 0 ? 0 : Math.max(1, Math.round(disk_space * MB))
+
 /** Returns the memory that placement counts for a server, in bytes. */
 export const committedMemoryBytes = (limits: Limits): number =>
-  limits.memory_limit === undefined || limits.memory_limit === 0
-    ? UNLIMITED_MEMORY_COUNTS_AS_BYTES
-    : Math.round(limits.memory_limit * MIB)
-
-/** Returns the disk that placement counts for a server, in bytes; 0: no limit. */
-export const committedDiskBytes = (limits: Limits): number => Math.round((limits.disk_space ?? 0) * 1_000_000)
+  memoryLimitBytes(limits) || UNLIMITED_MEMORY_COUNTS_AS_BYTES
 
 /** Returns the CPU share that placement counts for a server, in percent of one thread; 0: no limit. */
 export const committedCpuPercent = (limits: Limits): number => limits.cpu_limit ?? 0
 
 /** Returns bytes in MB for a message, with one decimal. */
-export const megabytes = (bytes: number): string => `${(bytes / 1_000_000).toFixed(1)} MB`
+export const megabytes = (bytes: number): string => `${(bytes / MB).toFixed(1)} MB`

@@ -2,7 +2,7 @@ import { Schema } from "effect"
 import { ParserName } from "./ConfigPatch.ts"
 import { MOST_VARIABLES } from "./environment.ts"
 import { DefinitionId } from "./Id.ts"
-import { limitFields } from "./Limits.ts"
+import { limitFields, MemoryLimitInput } from "./Limits.ts"
 import { optionalInput } from "./optionalInput.ts"
 import { StopTimeout } from "./Software.ts"
 
@@ -25,6 +25,12 @@ export const LimitOverrides = Schema.Struct({
   disk_space: optionalInput(limitFields.disk_space),
   threads: optionalInput(limitFields.threads),
   oom_disabled: optionalInput(limitFields.oom_disabled)
+})
+
+/** {@link LimitOverrides} in the body of a request. */
+const LimitsInput = Schema.Struct({
+  ...LimitOverrides.fields,
+  memory_limit: optionalInput(MemoryLimitInput)
 })
 
 const DEEPEST_VALUE = 32
@@ -140,6 +146,7 @@ export type Overrides = typeof Overrides.Type
 /** Overrides in the body of a creation (contract 4.5): at most 256 files, 4,096 values in them and 256 variables. */
 export const OverridesInput = Schema.Struct({
   ...Overrides.fields,
+  limits: optionalInput(LimitsInput),
   configs: optionalInput(configs.check(boundedConfigs)),
   env: optionalInput(env.check(boundedEnv))
 }).annotate({ identifier: "OverridesInput" })
@@ -154,7 +161,7 @@ export const OverridesChange = Schema.Struct({
   save: changed(Schema.Boolean),
   limits: changed(
     Schema.Struct({
-      memory_limit: changed(limitFields.memory_limit),
+      memory_limit: changed(MemoryLimitInput),
       swap: changed(limitFields.swap),
       io_weight: changed(limitFields.io_weight),
       cpu_limit: changed(limitFields.cpu_limit),

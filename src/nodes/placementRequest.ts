@@ -1,11 +1,6 @@
 import type { PlacementRule } from "../domain/Blueprint.ts"
 import type { NodeId } from "../domain/Id.ts"
-import {
-  committedCpuPercent,
-  committedDiskBytes,
-  committedMemoryBytes,
-  type Limits
-} from "../domain/Limits.ts"
+import { committedCpuPercent, committedMemoryBytes, diskLimitBytes, type Limits } from "../domain/Limits.ts"
 import type { RuntimeKind } from "../domain/Node.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { Load, ReservationId } from "./fleet/FleetNode.ts"
@@ -47,7 +42,7 @@ export const loadOf = (limits: Limits): Load => {
   if (known !== undefined) return known
   const load = {
     memory_bytes: committedMemoryBytes(limits),
-    disk_bytes: committedDiskBytes(limits),
+    disk_bytes: diskLimitBytes(limits),
     cpu_millipercent: Math.round(committedCpuPercent(limits) * 1000)
   }
   loads.set(limits, load)
@@ -65,7 +60,7 @@ export const needOf = ({
   from
 }: PlacementRequest): Need => ({
   memory_bytes: committedMemoryBytes(limits),
-  disk_bytes: committedDiskBytes(limits),
+  disk_bytes: diskLimitBytes(limits),
   ports: ports >= 1 ? Math.ceil(ports) : 1,
   runtimes,
   locations: placement.locations,

@@ -1,6 +1,6 @@
 import { Effect, Option } from "effect"
 import type { NodeId } from "../domain/Id.ts"
-import { committedDiskBytes, committedMemoryBytes } from "../domain/Limits.ts"
+import { committedMemoryBytes, diskLimitBytes } from "../domain/Limits.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { AvailableCapacity, CapacityRepo } from "../store/repos/CapacityRepo.ts"
 
@@ -45,7 +45,7 @@ export const availableCapacity = Effect.fnUntraced(function* (
       const { disk_bytes, memory_bytes } = taken(node_id)
       byNode.set(node_id, {
         memory_bytes: memory_bytes + committedMemoryBytes(definition.limits),
-        disk_bytes: disk_bytes + committedDiskBytes(definition.limits)
+        disk_bytes: disk_bytes + diskLimitBytes(definition.limits)
       })
       blueprints.add(pairOf(record))
     }

@@ -26,6 +26,7 @@ import { makeKeyedLock } from "../work/KeyedLock.ts"
 import { traceparent } from "../work/trace.ts"
 import { availableCapacity } from "./availableCapacity.ts"
 import type { CreateRequest } from "./CreateRequest.ts"
+import { makeOverridesCheck } from "./callerOverrides.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { encodeSummary, plain } from "./index/summary.ts"
 import { creationRefusal } from "./records/callerLimits.ts"
@@ -91,6 +92,7 @@ export const makeCreation = Effect.gen(function* () {
   const store = yield* Store
   const clock = yield* ExpiryClock
   const usageOf = yield* makeQuotaUsage
+  const checkOverrides = yield* makeOverridesCheck
   const { notConnected } = yield* makeNodeAvailability
   /** Serialises requests with the same idempotency key. */
   const keys = makeKeyedLock()
@@ -190,6 +192,7 @@ export const makeCreation = Effect.gen(function* () {
     server_id: ServerId
   ) {
     const definition = yield* blueprints.resolve(blueprint_id, overrides)
+    yield* checkOverrides({ right: "create", blueprint_id, given: overrides, next: definition })
     const { limits, placement, ports, runtimes } = definition
     const needed: PlacementRequest = {
       server_id,

@@ -13,6 +13,7 @@ import { mergeLabels, type ServerPatch } from "../domain/Labels.ts"
 import type { OverridesChange } from "../domain/Overrides.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
+import { makeOverridesCheck } from "./callerOverrides.ts"
 import { isUnknownToNode, makeNodeCalls } from "./nodeCalls.ts"
 import { changeRefusal } from "./records/callerLimits.ts"
 import { makeDeliver } from "./records/deliver.ts"
@@ -92,6 +93,7 @@ export const makeRedefining = Effect.gen(function* () {
   const deliver = yield* makeDeliver
   const { call, recordOf, refuseMoving } = yield* makeNodeCalls
   const { failAway, failWith } = yield* makeNodeErrors
+  const checkOverrides = yield* makeOverridesCheck
 
   /** Whether the daemon of a server takes a changed definition. */
   const takesDefinition = Effect.fnUntraced(function* (record: ServerRecord) {
@@ -142,6 +144,8 @@ export const makeRedefining = Effect.gen(function* () {
       yield* within(record)
       const changed = yield* changeOverrides(record, overrides, blueprints.resolve)
       yield* check.save(record, changed.definition)
+      const { blueprint_id } = record
+      yield* checkOverrides({ right: "change", blueprint_id, given: overrides, next: changed.definition })
       return { ...changed, settings, quota: check.quota } satisfies NewDefinition
     })
     yield* locks.withLock(id)(redefine(id, by))

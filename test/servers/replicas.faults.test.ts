@@ -5,7 +5,7 @@ import * as fc from "fast-check"
 import { ControlPlane } from "../../src/api/ControlPlane.ts"
 import { CurrentPrincipal, type Principal } from "../../src/api/Principal.ts"
 import { NodeId, type ServerId } from "../../src/domain/Id.ts"
-import { committedDiskBytes, committedMemoryBytes } from "../../src/domain/Limits.ts"
+import { committedMemoryBytes, diskLimitBytes } from "../../src/domain/Limits.ts"
 import type { ServerRecord } from "../../src/domain/Server.ts"
 import { DaemonClient } from "../../src/nodes/DaemonClient.ts"
 import { Fleet } from "../../src/nodes/fleet/Fleet.ts"
@@ -83,7 +83,7 @@ type Held = {
 const sumOf = (records: ReadonlyArray<ServerRecord>): Held => ({
   servers: records.length,
   memory_bytes: records.reduce((sum, { definition }) => sum + committedMemoryBytes(definition.limits), 0),
-  disk_bytes: records.reduce((sum, { definition }) => sum + committedDiskBytes(definition.limits), 0)
+  disk_bytes: records.reduce((sum, { definition }) => sum + diskLimitBytes(definition.limits), 0)
 })
 
 /** The reservations of a node in a control plane's memory. */

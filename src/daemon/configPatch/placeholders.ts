@@ -2,6 +2,7 @@
 import { Data, Result, type Schema } from "effect"
 import { namedPorts, portsInOrder } from "../../domain/Allocation.ts"
 import { isOfDaemon, upperCased } from "../../domain/environment.ts"
+import { memoryLimitMib } from "../../domain/Limits.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 
 /** The values of placeholders in one server. */
@@ -145,7 +146,7 @@ export const contextOf = (spec: ServerSpec): Result.Result<PlaceholderContext, P
   const named = Object.fromEntries(
     Object.entries(namedPorts(allocations, definition.port_names ?? [])).map(([name, at]) => [name, at.port])
   )
-  const memory = Math.floor(definition.limits.memory_limit ?? 0)
+  const memory = memoryLimitMib(definition.limits)
   const own = {
     SERVER_ID: spec.id,
     SERVER_IP: ip,

@@ -1,16 +1,13 @@
 import { join } from "node:path"
 import { Effect } from "effect"
-import { megabytes } from "../../domain/Limits.ts"
+import { diskLimitBytes, megabytes } from "../../domain/Limits.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { foundOnce, isNoRoom } from "../disk/foundOnce.ts"
 import { type IoError, listFolder, orMissing, readText, writeAtomic } from "../disk/fsio.ts"
 import { newProject, type ProjectQuota, probeQuota } from "./projectQuota.ts"
 
-const MB = 1_000_000
-
 /** Returns the disk limit of a server in bytes; 0: no limit. */
-export const diskLimit = ({ definition }: ServerSpec): number =>
-  Math.round((definition.limits.disk_space ?? 0) * MB)
+export const diskLimit = ({ definition }: ServerSpec): number => diskLimitBytes(definition.limits)
 
 /** A server beyond its disk limit, in bytes, or with unmeasured files. */
 export interface OverLimit {

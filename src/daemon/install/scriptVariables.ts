@@ -6,6 +6,7 @@ import { createHash } from "node:crypto"
 import { Result } from "effect"
 import { scriptHash } from "../../domain/definitionChanges.ts"
 import { isOfDaemon, upperCased } from "../../domain/environment.ts"
+import { memoryLimitMib } from "../../domain/Limits.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import type { InstallScript } from "../../domain/Software.ts"
 import { namesRead } from "../../domain/scriptNames.ts"
@@ -26,7 +27,7 @@ const variablesRead = ({ spec, install }: { readonly spec: ServerSpec; readonly 
   const names = Object.keys(upperCased(env)).filter((name) => !own.includes(name) && !isOfDaemon(name))
   const values: Readonly<Record<string, string>> = Object.fromEntries([
     ...names.map((name) => [name, expanded[name] ?? ""] as const),
-    ["SERVER_MEMORY", String(Math.floor(limits.memory_limit ?? 0))]
+    ["SERVER_MEMORY", String(memoryLimitMib(limits))]
   ])
   return namesRead(install, values)
     .toSorted()

@@ -3,7 +3,7 @@
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
-import type { Limits } from "../../domain/Limits.ts"
+import { type Limits, memoryLimitBytes } from "../../domain/Limits.ts"
 import { type IoError, io, makeFolder, orMissing, readText } from "../disk/fsio.ts"
 
 const MIB = 1024 * 1024
@@ -18,7 +18,7 @@ const STANDARD_ROOTS = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
 /** Returns the files that set a server's limits, in order. */
 export const limitFiles = (limits: Limits): ReadonlyArray<readonly [file: string, text: string]> => {
   const files: Array<readonly [string, string]> = []
-  const memory = limits.memory_limit === undefined ? 0 : Math.round(limits.memory_limit * MIB)
+  const memory = memoryLimitBytes(limits)
   // Version 2 cannot disable the OOM killer: beyond `memory.high`, processes are throttled, not killed.
   if (memory > 0) files.push([limits.oom_disabled === true ? "memory.high" : "memory.max", String(memory)])
   if (limits.swap !== undefined) {

@@ -55,7 +55,8 @@ export interface Usage {
   readonly memory_bytes: number
 }
 
-const overQuota = (reason: string) =>
+/** 403: beyond a quota. */
+export const overQuota = (reason: string) =>
   new Forbidden({
     detail: `quota of the API key: ${reason}`,
     hint: "Delete servers that this key has created, lower their memory limits, or use a key with a larger quota."

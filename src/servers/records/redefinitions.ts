@@ -6,7 +6,7 @@ import type { ServerId } from "../../domain/Id.ts"
 import { pendingInstall } from "../../domain/InstallState.ts"
 import type { Quota } from "../../domain/KeyLimits.ts"
 import type { ServerPatch } from "../../domain/Labels.ts"
-import { committedDiskBytes, committedMemoryBytes } from "../../domain/Limits.ts"
+import { committedMemoryBytes, diskLimitBytes } from "../../domain/Limits.ts"
 import { isUnderway } from "../../domain/Migration.ts"
 import type { Overrides } from "../../domain/Overrides.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
@@ -66,9 +66,9 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
   const checkFits = Effect.fnUntraced(function* (before: ServerRecord, record: ServerRecord) {
     const { blueprint_id, definition, node_id } = record
     const { limits: own, runtimes } = before.definition
-    const [memory, disk] = [committedMemoryBytes(own), committedDiskBytes(own)]
+    const [memory, disk] = [committedMemoryBytes(own), diskLimitBytes(own)]
     const isLarger =
-      committedMemoryBytes(definition.limits) > memory || committedDiskBytes(definition.limits) > disk
+      committedMemoryBytes(definition.limits) > memory || diskLimitBytes(definition.limits) > disk
     const isOther = !isDeepStrictEqual(runtimes, definition.runtimes)
     if (!isLarger && !isOther) return
     const room = Option.map(yield* capacity.of(node_id, blueprint_id), (committed) => ({

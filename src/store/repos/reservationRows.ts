@@ -3,7 +3,7 @@
 import { Array as Arr, Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
-import { committedDiskBytes, committedMemoryBytes, type Limits } from "../../domain/Limits.ts"
+import { committedMemoryBytes, diskLimitBytes, type Limits } from "../../domain/Limits.ts"
 
 /** The fields of a record that determine its reservation. */
 export interface Holder {
@@ -18,7 +18,7 @@ export const holdingRow = ({ blueprint_id, definition, id, node_id }: Holder) =>
   node_id,
   blueprint_id,
   memory_bytes: committedMemoryBytes(definition.limits),
-  disk_bytes: committedDiskBytes(definition.limits)
+  disk_bytes: diskLimitBytes(definition.limits)
 })
 
 export type HoldingRow = ReturnType<typeof holdingRow>

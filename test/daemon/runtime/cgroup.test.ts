@@ -30,6 +30,7 @@ describe("decisions 3, limits", () => {
       ["memory.swap.max", "max"],
       ["pids.max", "16384"]
     ])
+    assert.deepStrictEqual(limitFiles({ memory_limit: 1e-9 })[0], ["memory.max", "1048576"])
     assert.deepStrictEqual(limitFiles({ memory_limit: 1, oom_disabled: true })[0], ["memory.high", "1048576"])
   })
 

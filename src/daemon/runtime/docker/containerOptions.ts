@@ -1,7 +1,7 @@
 /** The options of a container: limits, ports and confinement. Pure. */
 import type { ContainerCreateOptions, HostConfig } from "dockerode"
 import type { Allocations } from "../../../domain/Allocation.ts"
-import type { Limits } from "../../../domain/Limits.ts"
+import { type Limits, memoryLimitBytes } from "../../../domain/Limits.ts"
 import type { Launch, SharedFolder } from "../Runtime.ts"
 import { TERMINAL_ENV, TERMINAL_SIZE } from "../terminal.ts"
 import { engineReference } from "./images.ts"
@@ -48,7 +48,7 @@ export interface ContainerRules {
 
 /** Returns limits as options of the engine; an absent limit is unlimited. */
 export const limitOptions = (limits: Limits): HostConfig => {
-  const memory = Math.round((limits.memory_limit ?? 0) * MIB)
+  const memory = memoryLimitBytes(limits)
   const options: HostConfig = {}
   if (memory > 0) {
     options.Memory = memory

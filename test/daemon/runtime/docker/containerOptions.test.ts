@@ -48,6 +48,7 @@ describe("Docker runtime: options of a container", () => {
     assert.deepStrictEqual(limitOptions({ memory_limit: 512, swap: 0 }).MemorySwap, 512 * MIB)
     // Without `swap`, swap is not allowed in addition to the memory limit.
     assert.deepStrictEqual(limitOptions({ memory_limit: 512 }).MemorySwap, 512 * MIB)
+    assert.deepStrictEqual(limitOptions({ memory_limit: 1e-9 }).Memory, MIB)
     assert.deepStrictEqual(limitOptions({ cpu_limit: 0, threads: "", memory_limit: 0 }), {})
   })
 
