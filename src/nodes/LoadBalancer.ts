@@ -136,33 +136,29 @@ export class LoadBalancer extends Context.Service<
             Effect.asVoid
           )
 
-        // Runs without a pause: simultaneous requests spread as consecutive ones do.
-        const placeNow = (request: PlacementRequest) =>
-          Effect.suspend(() => Effect.fromResult(place(request)))
-        const placeSoon = (request: PlacementRequest) =>
-          Effect.catchTag(placeNow(request), "Unavailable", (refusal) => {
-            const { node_id } = request
-            const mayHelp = node_id === undefined ? uncalled.size > 0 : uncalled.has(node_id)
-            // Nothing is reserved yet, so the caller may be interrupted.
-            const called = Effect.interruptible(Effect.timeoutOption(allCalled.await, FIRST_CALL))
-            return mayHelp ? Effect.andThen(called, placeNow(request)) : Effect.fail(refusal)
-          })
+        /** Counts a placement that was tried for the last time. */
+        const counted = (request: PlacementRequest, result: ReturnType<typeof place>) => {
+          if (Result.isSuccess(result)) placed += 1
+          else if (request.isRetry !== true) refused += 1
+          return Effect.fromResult(result)
+        }
 
         return LoadBalancer.of({
-          place: Effect.fn("LoadBalancer.place")((request) =>
-            placeSoon(request).pipe(
-              Effect.tap(() =>
-                Effect.sync(() => {
-                  placed += 1
-                })
-              ),
-              Effect.tapError(() =>
-                Effect.sync(() => {
-                  if (request.isRetry !== true) refused += 1
-                })
+          // Runs without a pause: simultaneous requests spread as consecutive ones do.
+          place: (request) =>
+            Effect.suspend(() => {
+              const result = place(request)
+              const { node_id } = request
+              const mayHelp = node_id === undefined ? uncalled.size > 0 : uncalled.has(node_id)
+              if (Result.isSuccess(result) || result.failure._tag !== "Unavailable" || !mayHelp)
+                return counted(request, result)
+              // Nothing is reserved yet, so the caller may be interrupted.
+              const called = Effect.interruptible(Effect.timeoutOption(allCalled.await, FIRST_CALL))
+              return Effect.andThen(
+                called,
+                Effect.suspend(() => counted(request, place(request)))
               )
-            )
-          ),
+            }),
           preview: Effect.fn("LoadBalancer.preview")((request) =>
             Effect.suspend(() => Effect.fromResult(choice.preview(request)))
           ),

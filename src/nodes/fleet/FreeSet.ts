@@ -1,6 +1,13 @@
 /** Position of the lowest bit that is set; `word` is not 0. */
 const lowest = (word: number): number => 31 - Math.clz32(word & -word)
 
+/** Number of bits that are set. */
+const bitCount = (word: number): number => {
+  const pairs = word - ((word >>> 1) & 0x55555555)
+  const fours = (pairs & 0x33333333) + ((pairs >>> 2) & 0x33333333)
+  return Math.imul((fours + (fours >>> 4)) & 0x0f0f0f0f, 0x01010101) >>> 24
+}
+
 /**
  * A set of whole numbers below a bound that finds the next member in constant time: a bitmap, and above it bitmaps
  * that say which words of the one below are not empty (four levels for 65,536 members, 32 to one).
@@ -38,6 +45,23 @@ export class FreeSet {
       level[word] = before | (1 << (index & 31))
       if (before !== 0) return
       index = word
+    }
+  }
+
+  /** Adds the members from `first` to `last`, 32 at a time. */
+  addRange(first: number, last: number): void {
+    let [from, to] = [first, last]
+    for (const [depth, level] of this.#levels.entries()) {
+      for (let word = from >>> 5; word <= to >>> 5; word++) {
+        const low = word === from >>> 5 ? from & 31 : 0
+        const high = word === to >>> 5 ? to & 31 : 31
+        const bits = (-1 << low) & (-1 >>> (31 - high))
+        const before = level[word] ?? 0
+        if (depth === 0) this.#size += bitCount(bits & ~before)
+        level[word] = before | bits
+      }
+      from >>>= 5
+      to >>>= 5
     }
   }
 

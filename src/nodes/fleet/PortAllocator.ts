@@ -37,7 +37,9 @@ export class PortAllocator {
 
   /** The most free ports of one address: the bound of one server, whose ports are on one address. */
   get mostOnOneAddress(): number {
-    return this.#addresses.reduce((most, address) => Math.max(most, address.free.size), 0)
+    let most = 0
+    for (const { free } of this.#addresses) if (free.size > most) most = free.size
+    return most
   }
 
   /** Offers these addresses and ports, except reserved ones. Invalid ranges offer nothing. */
@@ -47,13 +49,13 @@ export class PortAllocator {
       const ranges = parsePortRanges(allocation.ports) ?? []
       const base = ranges[0]?.first ?? 0
       const free = new FreeSet((ranges.at(-1)?.last ?? base) - base + 1)
-      const held = this.#held.get(allocation.address)
-      for (const { first, last } of ranges) {
-        for (let port = first; port <= last; port++) {
-          if (held?.has(port) !== true) free.add(port - base)
-        }
+      for (const { first, last } of ranges) free.addRange(first - base, last - base)
+      const cursor = cursors.get(allocation.address) ?? base
+      const address = { allocation, ranges, base, free, cursor }
+      for (const port of this.#held.get(allocation.address)?.keys() ?? []) {
+        if (offers(address, port)) free.delete(port - base)
       }
-      return { allocation, ranges, base, free, cursor: cursors.get(allocation.address) ?? base }
+      return address
     })
   }
 

@@ -3,7 +3,14 @@ import * as fc from "fast-check"
 import { FreeSet } from "../../../src/nodes/fleet/FreeSet.ts"
 
 const operations = (bound: number) =>
-  fc.array(fc.tuple(fc.constantFrom("add", "delete", "next"), fc.nat({ max: bound - 1 })), { maxLength: 200 })
+  fc.array(
+    fc.tuple(
+      fc.constantFrom("add", "addRange", "delete", "next"),
+      fc.nat({ max: bound - 1 }),
+      fc.nat({ max: Math.min(bound - 1, 100) })
+    ),
+    { maxLength: 200 }
+  )
 
 describe("node-protocol, Placement and ports: the set of free ports", () => {
   it("the set behaves as a plain set, and next returns the lowest member from a bound on", () => {
@@ -14,10 +21,14 @@ describe("node-protocol, Placement and ports: the set of free ports", () => {
         ([bound, steps]) => {
           const set = new FreeSet(bound)
           const model = new Set<number>()
-          for (const [operation, member] of steps) {
+          for (const [operation, member, more] of steps) {
             if (operation === "add") {
               set.add(member)
               model.add(member)
+            } else if (operation === "addRange") {
+              const last = Math.min(member + more, bound - 1)
+              set.addRange(member, last)
+              for (let one = member; one <= last; one++) model.add(one)
             } else if (operation === "delete") {
               set.delete(member)
               model.delete(member)
