@@ -73,10 +73,17 @@ const readTime = (text: string): number | undefined => {
   return Number.isNaN(millis) ? undefined : millis
 }
 
+const contractTime =
+  /^20\d\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{3}Z$/
+
+/** Whether a text certainly is a time in the contract's form; the last days of a month are left to {@link timeText}. */
+export const isContractTime = (text: string): boolean => contractTime.test(text)
+
 const isoOf = (millis: number) => new Date(millis).toISOString()
 
 /** Returns a time of a node in the contract's form; undefined: the text is not a time. */
 export const timeText = (text: string): string | undefined => {
+  if (isContractTime(text)) return text
   const millis = readTime(text)
   return millis === undefined ? undefined : isoOf(millis)
 }

@@ -10,6 +10,7 @@ import type { ServerDefinition } from "../../domain/ServerDefinition.ts"
 import { BooleanColumn, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import { makeSharedColumn, makeSharedText } from "../sql/sharedColumn.ts"
 import { definitionRow, findDefinitions } from "./definitionRows.ts"
+import { decodeAllocations, decodeInstall } from "./plainColumns.ts"
 
 const { definition: _, ...fields } = ServerRecord.fields
 const ServerRow = Schema.Struct({
@@ -30,7 +31,12 @@ const ServerRow = Schema.Struct({
   updated_at: Schema.NullOr(Schema.String)
 })
 const encodeRow = writeRow(ServerRow)
-const decodeRows = readRows(ServerRow)
+const StoredRow = Schema.Struct({
+  ...ServerRow.fields,
+  allocations: Schema.String,
+  install: Schema.String
+})
+const decodeRows = readRows(StoredRow)
 /** Few servers differ in overrides and labels. */
 const overridings = makeSharedColumn(Schema.toType(Overrides))
 const labelings = makeSharedColumn(Labels)
@@ -74,13 +80,15 @@ const toRecord = (
     restart,
     trace,
     ...row
-  }: typeof ServerRow.Type,
+  }: typeof StoredRow.Type,
   definition: ServerDefinition
 ): Result.Result<ServerRecord, Schema.SchemaError> =>
   Result.gen(function* () {
     const { created_at, updated_at } = row
     return {
       ...row,
+      allocations: yield* decodeAllocations(row.allocations),
+      install: yield* decodeInstall(row.install),
       blueprint_id: shared(row.blueprint_id),
       node_id: shared(row.node_id),
       status: shared(row.status),

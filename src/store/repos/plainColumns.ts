@@ -1,0 +1,68 @@
+/**
+ * Columns of records whose usual values need no schema: a value that passes these checks is the one that its schema would
+ * decode it to. Any other value is left to the schema.
+ */
+import { Option, Predicate, Result, Schema } from "effect"
+import { Allocations } from "../../domain/Allocation.ts"
+import { InstallPhase, InstallState } from "../../domain/InstallState.ts"
+import { InstallStepName } from "../../domain/InstallStep.ts"
+import { isContractTime } from "../../domain/NodeText.ts"
+import { JsonColumn } from "../sql/rows.ts"
+
+const phases: ReadonlySet<unknown> = new Set(InstallPhase.literals)
+const stepNames: ReadonlySet<unknown> = new Set(InstallStepName.literals)
+
+const isPort = (value: unknown): boolean =>
+  typeof value === "number" && Number.isInteger(value) && value >= 1 && value <= 65_535
+const isTime = (value: unknown): boolean => typeof value === "string" && isContractTime(value)
+
+/** Whether a value is an object that has the first `required` of some fields, maybe others of them, and nothing else. */
+const hasFields =
+  (required: number, fields: Readonly<Record<string, (value: unknown) => boolean>>) =>
+  (value: unknown): boolean => {
+    if (!Predicate.isObject(value)) return false
+    let missing = required
+    const names = Object.keys(fields)
+    for (const [name, own] of Object.entries(value)) {
+      const at = names.indexOf(name)
+      if (at < 0 || fields[name]?.(own) !== true) return false
+      if (at < required) missing -= 1
+    }
+    return missing === 0
+  }
+
+const isStep = hasFields(2, { name: (name) => stepNames.has(name), started_at: isTime, finished_at: isTime })
+
+const areSteps = (value: unknown): boolean =>
+  Array.isArray(value) &&
+  value.every((step, at) => isStep(step) && value.findIndex(({ name }) => name === step.name) === at)
+
+const isPlainInstall = hasFields(1, {
+  phase: (phase) => phases.has(phase),
+  started_at: isTime,
+  finished_at: isTime,
+  steps: areSteps
+})
+
+const isPlainAllocations = hasFields(4, {
+  force_outgoing_ip: Predicate.isBoolean,
+  default: hasFields(2, { ip: Predicate.isString, port: isPort }),
+  alias: Predicate.isString,
+  mappings: (value) =>
+    Predicate.isObject(value) &&
+    Object.values(value).every((ports) => Array.isArray(ports) && ports.every(isPort))
+})
+
+const parse = Option.liftThrowable((text: string): unknown => JSON.parse(text))
+
+const column = <A, I>(schema: Schema.Codec<A, I>, isPlain: (value: unknown) => boolean) => {
+  const decode = Schema.decodeUnknownResult(JsonColumn(schema))
+  return (text: string): Result.Result<A, Schema.SchemaError> => {
+    const value = parse(text)
+    // The check is that of the schema.
+    return Option.isSome(value) && isPlain(value.value) ? Result.succeed(value.value as A) : decode(text)
+  }
+}
+
+export const decodeInstall = column(InstallState, isPlainInstall)
+export const decodeAllocations = column(Allocations, isPlainAllocations)

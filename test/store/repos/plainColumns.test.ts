@@ -1,0 +1,85 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Result, Schema } from "effect"
+import * as fc from "fast-check"
+import { Allocations } from "../../../src/domain/Allocation.ts"
+import { InstallPhase, InstallState } from "../../../src/domain/InstallState.ts"
+import { InstallStepName } from "../../../src/domain/InstallStep.ts"
+import { decodeAllocations, decodeInstall } from "../../../src/store/repos/plainColumns.ts"
+import { JsonColumn } from "../../../src/store/sql/rows.ts"
+
+const time = fc.oneof(
+  fc
+    .date({ min: new Date("1999-12-30"), max: new Date("2100-01-02"), noInvalidDate: true })
+    .map((at) => at.toISOString()),
+  fc.constantFrom(
+    "2026-02-31T00:00:00.000Z",
+    "2026-01-01T24:00:00.000Z",
+    "2026-01-01T00:00:00Z",
+    "2026-01-01",
+    ""
+  )
+)
+const odd = fc.constantFrom<unknown>(null, 1, "", [], {}, true)
+const mostly = <A>(usual: fc.Arbitrary<A>) =>
+  fc.oneof({ weight: 20, arbitrary: usual }, { weight: 1, arbitrary: odd })
+
+const step = fc.record(
+  {
+    name: mostly(fc.constantFrom(...InstallStepName.literals)),
+    started_at: mostly(time),
+    finished_at: mostly(time),
+    progress: fc.constantFrom(0.5, 2)
+  },
+  { requiredKeys: ["name", "started_at"] }
+)
+const install = fc.record(
+  {
+    phase: mostly(fc.constantFrom(...InstallPhase.literals)),
+    started_at: mostly(time),
+    finished_at: mostly(time),
+    exit_code: mostly(fc.integer()),
+    failure_reason: mostly(fc.constantFrom("no disk", "a\nb")),
+    steps: mostly(fc.array(step, { maxLength: 9 })),
+    other: fc.constant(1)
+  },
+  { requiredKeys: ["phase"] }
+)
+
+const port = mostly(fc.oneof(fc.integer({ min: 1, max: 65_535 }), fc.constantFrom(0, 65_536, 1.5)))
+const allocations = fc.record(
+  {
+    force_outgoing_ip: mostly(fc.boolean()),
+    default: mostly(
+      fc.record({ ip: mostly(fc.string()), port, other: odd }, { requiredKeys: ["ip", "port"] })
+    ),
+    alias: mostly(fc.string()),
+    mappings: mostly(fc.dictionary(fc.ipV4(), mostly(fc.array(port, { maxLength: 3 })), { maxKeys: 2 }))
+  },
+  { requiredKeys: ["force_outgoing_ip", "default", "alias", "mappings"] }
+)
+
+const sameAs =
+  <A, I>(schema: Schema.Codec<A, I>, decode: (text: string) => Result.Result<A, Schema.SchemaError>) =>
+  (value: unknown) => {
+    const text = JSON.stringify(value)
+    const wanted = Schema.decodeUnknownResult(JsonColumn(schema))(text)
+    const found = decode(text)
+    assert.strictEqual(found._tag, wanted._tag)
+    if (Result.isSuccess(found) && Result.isSuccess(wanted))
+      assert.deepStrictEqual(found.success, wanted.success)
+  }
+
+describe("store: columns of records", () => {
+  it("an installation is read as its schema reads it", () => {
+    fc.assert(fc.property(fc.oneof(install, odd), sameAs(InstallState, decodeInstall)))
+  })
+
+  it("allocations are read as their schema reads them", () => {
+    fc.assert(fc.property(fc.oneof(allocations, odd), sameAs(Allocations, decodeAllocations)))
+  })
+
+  it("a text that is no JSON is an error", () => {
+    for (const found of [decodeInstall("{"), decodeAllocations("{")])
+      assert.strictEqual(found._tag, "Failure")
+  })
+})
