@@ -168,14 +168,16 @@ export const RolloutCard = (props: {
           : `${dateTime(finished_at)}, took ${duration(Date.parse(finished_at) - Date.parse(created_at))}`
       ),
       span({ class: "grow" }),
-      isUnfinished(rollout) ? Actions(rollout, onChanged) : copyable(id)
+      isUnfinished(rollout) && Actions(rollout, onChanged)
     ),
     reason !== undefined && p({ class: classes("note", state === "failed" && "is-failed") }, reason),
     Progress(rollout),
     failed_total > 0 && Failures(rollout),
     div(
       { class: "rollout-settings" },
-      wordsOf(rollout).map((words) => span({ key: words, class: "label" }, words))
+      wordsOf(rollout).map((words) => span({ key: words, class: "label" }, words)),
+      span({ class: "grow" }),
+      copyable(id)
     )
   )
 }
