@@ -6,6 +6,11 @@ export const MOST_VARIABLES = 256
 const MOST_VALUE_BYTES = 32 * 1024
 const MOST_BYTES = 128 * 1024
 
+const encoder = new TextEncoder()
+
+/** The size of a text in UTF-8; browsers have no `Buffer`. */
+const bytesOf = (text: string): number => encoder.encode(text).length
+
 /** Variables of the daemon: neither a blueprint nor a caller sets one. */
 const OWN = "MUSTER_*"
 
@@ -43,7 +48,7 @@ export const VariableName = Schema.String.check(
 /** Value of a variable of a server: at most 32 KiB, no NUL. */
 export const VariableValue = Schema.String.check(
   Schema.makeFilter((value: string) => !value.includes("\0"), { expected: "a value without NUL" }),
-  Schema.makeFilter((value: string) => Buffer.byteLength(value) <= MOST_VALUE_BYTES, {
+  Schema.makeFilter((value: string) => bytesOf(value) <= MOST_VALUE_BYTES, {
     expected: `a value of at most ${MOST_VALUE_BYTES} bytes`
   })
 )
@@ -61,7 +66,7 @@ export const tooMuch = (env: Readonly<Record<string, string>>): string | undefin
   if (entries.length > MOST_VARIABLES) {
     return `expected at most ${MOST_VARIABLES} variables, found ${entries.length}`
   }
-  const bytes = entries.reduce((sum, [name, value]) => sum + name.length + Buffer.byteLength(value), 0)
+  const bytes = entries.reduce((sum, [name, value]) => sum + name.length + bytesOf(value), 0)
   return bytes > MOST_BYTES ? `expected at most ${MOST_BYTES} bytes in all, found ${bytes}` : undefined
 }
 
