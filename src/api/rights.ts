@@ -76,8 +76,8 @@ export const lackingOf = (
   return isOpen && right !== undefined ? `: ${right}` : ` the scope ${scopes[0]}`
 }
 
-/** Returns what the caller lacks to delete servers, as {@link lackingOf}. */
-export const lackingToDelete = Effect.gen(function* () {
-  const caller = yield* CurrentPrincipal
-  return caller === undefined ? undefined : lackingOf(caller, "delete", Authorization.scopes)
-})
+/** Returns what the caller lacks for a part of a request that needs a right of its own, as {@link lackingOf}. */
+export const lackingFor = (right: Right) =>
+  Effect.map(CurrentPrincipal, (caller) =>
+    caller === undefined ? undefined : lackingOf(caller, right, Authorization.scopes)
+  )

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto"
 import { Array as Arr, Context, Effect, Layer, Option } from "effect"
 import { CurrentPrincipal } from "../api/Principal.ts"
 import type { CreateRollout } from "../api/RolloutsGroup.ts"
-import { lackingToDelete } from "../api/rights.ts"
+import { lackingFor } from "../api/rights.ts"
 import type { Selector } from "../api/selector.ts"
 import { describeAudit } from "../domain/AuditedRequest.ts"
 import { changesBetween } from "../domain/definitionChanges.ts"
@@ -177,7 +177,7 @@ export class Rollouts extends Context.Service<
         const caller = yield* CurrentPrincipal
         const changed = caller?.quota?.max_memory === undefined ? [] : planned.filter(changesMemory)
         if (changed.length > 0) return yield* rolloutRefusal(changed.map(({ record }) => record.id))
-        const lacking = yield* lackingToDelete
+        const lacking = yield* lackingFor("delete")
         const unsaved = planned.filter(losesSave)
         if (lacking !== undefined && unsaved.length > 0) {
           const ids = named(unsaved.map(({ record }) => record.id))

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util"
 import { Effect, Option } from "effect"
 import { CurrentPrincipal, currentRestriction } from "../api/Principal.ts"
-import { lackingToDelete } from "../api/rights.ts"
+import { lackingFor } from "../api/rights.ts"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { changeOverrides } from "../blueprints/changeOverrides.ts"
 import type { DefinitionChange } from "../domain/DefinitionChange.ts"
@@ -60,7 +60,7 @@ const isEarlier = (after: string | null | undefined, before: string | undefined)
  * longer read the server, and only with the right `delete` what deletes a server that would stay.
  */
 const makeCallerChecks = Effect.gen(function* () {
-  const lacking = yield* lackingToDelete
+  const lacking = yield* lackingFor("delete")
   const restriction = yield* currentRestriction
   const quota = (yield* CurrentPrincipal)?.quota
   const refuseIf = (deletes: boolean, why: string) =>

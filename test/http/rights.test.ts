@@ -168,6 +168,34 @@ layer(service(), options)("keys with limited rights", (it) => {
       })
     )
 
+    it.effect("a drain with notify needs the right commands, one with deadline needs power", () =>
+      Effect.gen(function* () {
+        const admin = yield* Muster
+        const [{ id }] = (yield* expectStatus(admin, 200, "GET", "/api/nodes")).json
+        const path = `/api/nodes/${id}/drained`
+        const drain = { drained: true, move: true }
+        for (const [field, value, right] of [
+          ["notify", "say bye", "commands"],
+          ["deadline", 60, "power"]
+        ] as const) {
+          const body = { ...drain, [field]: value }
+          const changes = yield* keyed("Operator", { allow: ["change"] })
+          for (const query of ["", "?dry_run=true"])
+            assertError(
+              yield* changes.request("PATCH", `${path}${query}`, { body }),
+              403,
+              `the API key lacks: ${right}: body field ${field} needs it`
+            )
+          const { json } = yield* expectStatus(admin, 200, "GET", `/api/nodes/${id}`)
+          assert.deepStrictEqual([json.drained, json.move], [false, undefined])
+          const may = yield* keyed("Operator", { allow: ["change", right] })
+          yield* expectStatus(may, 200, "PATCH", path, { body })
+          yield* expectStatus(changes, 200, "PATCH", path, { body: drain })
+          yield* expectStatus(changes, 200, "PATCH", path, { body: { drained: false } })
+        }
+      })
+    )
+
     it.effect("rights are refused with a scope that has its own", () =>
       Effect.gen(function* () {
         const api = yield* Muster
