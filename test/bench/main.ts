@@ -18,6 +18,7 @@ import { placement } from "./placement.ts"
 import { reads } from "./reads.ts"
 import { removal } from "./removal.ts"
 import { reports } from "./reports.ts"
+import { scaling } from "./scaling.ts"
 import { start } from "./start.ts"
 import { streams } from "./streams.ts"
 
@@ -36,7 +37,8 @@ const benches: Record<string, Effect.Effect<void, { readonly message: string }>>
   removal,
   churn,
   distinct,
-  dashboard
+  dashboard,
+  scaling
 }
 
 const names = Object.keys(benches)

@@ -1,4 +1,4 @@
-/** Placements on fleets of 10, 1,000 and 10,000 nodes, in process. */
+/** Placements on fleets of 10 to 10,000 nodes, in process. */
 
 import { Context, Effect, Layer } from "effect"
 import { Fleet, type FleetState } from "../../src/nodes/fleet/Fleet.ts"
@@ -7,7 +7,7 @@ import { request } from "../nodes/support/fleet.ts"
 import { node } from "../support/samples.ts"
 import { median, print } from "./harness.ts"
 
-const SIZES = [10, 1_000, 10_000]
+const SIZES = [10, 100, 1_000, 10_000]
 const ROUNDS = 7
 const PLACEMENTS = 1_000
 const SCANS = 20

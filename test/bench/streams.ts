@@ -2,40 +2,18 @@
  * The streams of the service, over a journal in memory: CPU time and delay of events to 500 SSE subscribers, also beside
  * subscribers that do not read, and the memory of idle subscribers.
  */
-import { connect, type Socket } from "node:net"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { BenchFailed, cpuMicros, print, residentMiB, startBare, startServer } from "./harness.ts"
+import { cpuMicros, print, residentMiB, startBare, startServer } from "./harness.ts"
+import { openStreams } from "./subscribers.ts"
 
 const SUBSCRIBERS = 500
 const SLOW = 20
 const IDLE = 2_000
 const WARMUP_MILLIS = 2_000
 const MILLIS = 5_000
-/** Connections that are opened at a time. */
-const OPENING = 100
 
 const now = () => performance.timeOrigin + performance.now()
-
-/** Opens streams, each with a socket of its own; `onData` gets their bytes. */
-const open = (url: string, count: number, onData: (chunk: Buffer) => void) =>
-  Effect.forEach(
-    Array.from({ length: count }),
-    () =>
-      Effect.acquireRelease(
-        Effect.callback<Socket, BenchFailed>((resume) => {
-          const { host, hostname, port } = new URL(url)
-          const socket = connect(Number(port), hostname, () =>
-            socket.write(`GET /events HTTP/1.1\r\nHost: ${host}\r\n\r\n`)
-          )
-          socket.once("error", ({ message }) => resume(Effect.fail(new BenchFailed({ message }))))
-          socket.once("data", () => resume(Effect.succeed(socket)))
-          socket.on("data", onData)
-        }),
-        (socket) => Effect.sync(() => socket.destroy())
-      ),
-    { concurrency: OPENING }
-  )
 
 const percentile99 = (sorted: ReadonlyArray<number>) => sorted[Math.floor(sorted.length * 0.99)] ?? Number.NaN
 
@@ -44,12 +22,13 @@ const deliver = Effect.fnUntraced(function* (rate: number, slow: number) {
   const server = yield* startServer(join(import.meta.dirname, "hub.ts"), [String(rate)])
   const delays: Array<number> = []
   let bytes = 0
-  yield* open(server.url, SUBSCRIBERS, (chunk) => {
+  const target = { url: server.url, path: "/events" }
+  yield* openStreams(target, SUBSCRIBERS, (chunk) => {
     bytes += chunk.length
     const at = chunk.indexOf('"reason":"')
     if (at !== -1) delays.push(now() - Number.parseFloat(chunk.toString("latin1", at + 10, at + 30)))
   })
-  for (const socket of yield* open(server.url, slow, () => {})) socket.pause()
+  for (const socket of yield* openStreams(target, slow, () => {})) socket.pause()
   yield* Effect.sleep(WARMUP_MILLIS)
   delays.length = 0
   bytes = 0
@@ -63,9 +42,10 @@ const deliver = Effect.fnUntraced(function* (rate: number, slow: number) {
 /** Returns the memory of an idle subscriber in KiB. */
 const memory = Effect.fnUntraced(function* (server: ReturnType<typeof startServer>) {
   const { pid, url } = yield* server
-  yield* open(url, 100, () => {})
+  const target = { url, path: "/events" }
+  yield* openStreams(target, 100, () => {})
   const before = yield* residentMiB(pid)
-  yield* open(url, IDLE, () => {})
+  yield* openStreams(target, IDLE, () => {})
   yield* Effect.sleep(WARMUP_MILLIS)
   return (((yield* residentMiB(pid)) - before) * 1024) / IDLE
 }, Effect.scoped)

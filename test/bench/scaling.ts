@@ -1,0 +1,109 @@
+/**
+ * The cost of a unit of work as the number of servers or subscribers grows; `placement` has the rows for nodes. The
+ * baseline of each row is the smallest number.
+ */
+import { join } from "node:path"
+import { Effect } from "effect"
+import { startService } from "../support/Service.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
+import { cpuMicros, print, residentMiB, startServer } from "./harness.ts"
+import { load } from "./load.ts"
+import { seedServers } from "./seed.ts"
+import { openStreams } from "./subscribers.ts"
+
+const SERVERS = [100, 1_000, 10_000, 100_000]
+const SUBSCRIBERS = [10, 100, 1_000, 10_000]
+const MILLIS = 2_000
+/** Events that leave in a second, to all subscribers together; their number a second is between the bounds. */
+const DELIVERED = 200_000
+const MOST_EVENTS = 2_000
+const LEAST_EVENTS = 20
+
+const numbers = new Intl.NumberFormat("en")
+
+interface Cost {
+  readonly figure: string
+  readonly unit: string
+  readonly value: number
+}
+
+const printAll = (what: string, measured: ReadonlyArray<readonly [number, ReadonlyArray<Cost>]>) =>
+  Effect.forEach(measured, ([count, costs]) =>
+    Effect.forEach(costs, ({ figure, unit, value }, at) =>
+      print({
+        bench: "scaling",
+        figure: `${figure}, ${numbers.format(count)} ${what}`,
+        value,
+        unit,
+        baseline: `${numbers.format(measured[0]?.[0] ?? 0)} ${what}`,
+        baseline_value: measured[0]?.[1][at]?.value ?? Number.NaN
+      })
+    )
+  )
+
+const ofServers = Effect.fnUntraced(function* (count: number) {
+  const dataDir = join(yield* temporaryFolder, "data")
+  const ids = yield* seedServers(dataDir, count, { known: true })
+  const began = performance.now()
+  const service = yield* startService({ dataDir, env: { MUSTER_EMBEDDED_NODE: "false" } })
+  const started = performance.now() - began
+  const pid = service.process.pid ?? 0
+  const cpuOf = Effect.fnUntraced(function* (path: (n: number) => string) {
+    const options = { url: service.url, key: service.key, connections: 32, millis: MILLIS, status: 200 }
+    const run = load({ ...options, request: (n) => ({ method: "GET", path: path(n) }) })
+    yield* run
+    const before = yield* cpuMicros(pid)
+    const { requests } = yield* run
+    return ((yield* cpuMicros(pid)) - before) / requests
+  })
+  const read = yield* cpuOf((n) => `/api/servers/${ids[(n * 7919) % ids.length]}`)
+  const page = yield* cpuOf(() => "/api/servers?limit=100")
+  return [
+    { figure: "start until ready", unit: "ms", value: started },
+    { figure: "CPU time of a read", unit: "µs", value: read },
+    { figure: "CPU time of a page of 100", unit: "µs", value: page },
+    { figure: "resident memory", unit: "MiB", value: yield* residentMiB(pid) }
+  ]
+}, Effect.scoped)
+
+/** Returns the CPU time of an event to one subscriber. */
+const delivery = Effect.fnUntraced(function* (count: number) {
+  const rate = Math.max(LEAST_EVENTS, Math.min(MOST_EVENTS, Math.round(DELIVERED / count)))
+  const { pid, url } = yield* startServer(join(import.meta.dirname, "hub.ts"), [String(rate)])
+  yield* openStreams({ url, path: "/events" }, count, () => {})
+  yield* Effect.sleep(MILLIS)
+  const before = yield* cpuMicros(pid)
+  yield* Effect.sleep(2 * MILLIS)
+  return ((yield* cpuMicros(pid)) - before) / (rate * count * ((2 * MILLIS) / 1000))
+}, Effect.scoped)
+
+/** Returns the memory of an idle subscriber of the service in KiB. */
+const memory = Effect.fnUntraced(function* (count: number) {
+  const most = String(count + 1_000)
+  const service = yield* startService({
+    env: { MUSTER_EMBEDDED_NODE: "false", MUSTER_STREAMS: most, MUSTER_STREAMS_PER_KEY: most }
+  })
+  const pid = service.process.pid ?? 0
+  const target = { url: service.url, path: "/api/events", key: service.key }
+  yield* Effect.scoped(openStreams(target, 100, () => {}))
+  yield* Effect.sleep(MILLIS)
+  const before = yield* residentMiB(pid)
+  yield* openStreams(target, count, () => {})
+  yield* Effect.sleep(MILLIS)
+  return (((yield* residentMiB(pid)) - before) * 1024) / count
+}, Effect.scoped)
+
+const ofSubscribers = Effect.fnUntraced(function* (count: number) {
+  return [
+    { figure: "CPU time of an event to one subscriber", unit: "µs", value: yield* delivery(count) },
+    { figure: "memory of an idle subscriber", unit: "KiB", value: yield* memory(count) }
+  ]
+})
+
+const each = <A, E, R>(counts: ReadonlyArray<number>, of: (count: number) => Effect.Effect<A, E, R>) =>
+  Effect.forEach(counts, (count) => Effect.map(of(count), (costs) => [count, costs] as const))
+
+export const scaling = Effect.gen(function* () {
+  yield* printAll("servers", yield* each(SERVERS, ofServers))
+  yield* printAll("subscribers", yield* each(SUBSCRIBERS, ofSubscribers))
+})
