@@ -20,7 +20,7 @@ import {
 } from "./summary.ts"
 
 const encoder = new TextEncoder()
-/** Deleted servers that are kept: their places for a caller that pages on from one, their summaries for events. */
+/** Deleted servers that are kept: their places for a caller that pages on from one, their summaries (JSON) for events. */
 const MAX_DELETED = 10_000
 
 /** The servers that a caller asks for, in the order of their creation. */
@@ -50,7 +50,7 @@ export class ServerTable {
   readonly #counts = new Map<ServerStatus, number>(ServerStatus.literals.map((status) => [status, 0]))
   readonly #nameOf: (node_id: NodeId) => string
   readonly #order = new ServerOrder()
-  readonly #deleted = new Map<string, Place & RestrictedServer & { readonly summary: Server }>()
+  readonly #deleted = new Map<string, Place & RestrictedServer & { readonly summary: string }>()
   readonly #cache = new SummaryCache()
   #today: Today | undefined
 
@@ -159,7 +159,7 @@ export class ServerTable {
     const record = this.#records.get(id)
     if (record === undefined) return
     const { blueprint_id, created_at, labels } = record
-    const summary = this.#summaryOf(record)
+    const summary = JSON.stringify(this.#summaryOf(record))
     this.#forget([id])
     this.#records.delete(id)
     this.#order.remove(record)
@@ -186,7 +186,9 @@ export class ServerTable {
   /** Returns the plain summary of a server, or the last one of a server that was recently here. */
   latest(id: ServerId): Server | undefined {
     const record = this.#records.get(id)
-    return record === undefined ? this.#deleted.get(id)?.summary : this.#summaryOf(record)
+    if (record !== undefined) return this.#summaryOf(record)
+    const deleted = this.#deleted.get(id)
+    return deleted === undefined ? undefined : JSON.parse(deleted.summary)
   }
 
   /** Returns the facts of a server for filters, or the last ones of a server that was recently here. */
