@@ -9,8 +9,13 @@ import { HttpApi, HttpApiBuilder } from "effect/http-api"
 /** Keys of the program's own services, and of those that commands need. */
 const program = /^(?:muster|~effect|effect\/(?:cli|process|sql|Layer))\//
 
+/** Services that a request adds, at most: with one more, the whole context is copied. */
+const MOST_SERVICES = 24
+
 const withoutProgram = <R>(context: Context.Context<R>): Context.Context<R> =>
-  Context.makeUnsafe(new Map([...context.mapUnsafe].filter(([key]) => !program.test(key))))
+  Context.makeUnsafe(new Map([...context.mapUnsafe].filter(([key]) => !program.test(key))), {
+    maxDepth: MOST_SERVICES
+  })
 
 /** Starts requests without the services of the program. Handlers take these from the context in which they are made. */
 export const leanRequests = Layer.effect(

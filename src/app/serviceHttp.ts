@@ -34,7 +34,6 @@ import { limiterStore } from "../http/limiterStore.ts"
 import { makeNodeServer, type TlsOptions } from "../http/nodeServer.ts"
 import { Pipeline } from "../http/Pipeline.ts"
 import { declaredRoutes, makeRouteTable, routerConfig } from "../http/RouteTable.ts"
-import { sharedRequestContext } from "../http/requestContext.ts"
 import { ApiKeys } from "../keys/ApiKeys.ts"
 import { AuthorizationLayer } from "../keys/authorization.ts"
 import { KeysHandlers } from "../keys/http.ts"
@@ -211,7 +210,6 @@ export const ServiceHttp = (options: HttpOptions) =>
       Layer.provide([StreamShutdown.layer, Heartbeats.layer, GracefulStop.layer, keyEnds]),
       Layer.provide(leanRequests),
       Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
-      Layer.provideMerge(sharedRequestContext),
       Layer.provideMerge(
         NodeHttpServer.layer(() => server, {
           host: options.host,

@@ -14,7 +14,11 @@ import { serverRecord } from "../nodes/support/fleet.ts"
 import { node } from "../support/samples.ts"
 
 const FIRST_PORT = 10_000
+/** Servers of one node, each with a port. */
+const PER_NODE = 50_000
 const PER_WRITE = 500
+
+const nodeOf = (n: number) => `node-${1 + Math.floor(n / PER_NODE)}`
 
 interface SeedOptions {
   readonly known: boolean
@@ -22,9 +26,9 @@ interface SeedOptions {
 }
 
 /**
- * Seeds `count` servers on a node without a daemon; returns their ids. Their status is `unknown` and they are saved, so
+ * Seeds `count` servers on nodes without a daemon; returns their ids. Their status is `unknown` and they are saved, so
  * the service has no work for them.
- * @param options.known whether the node has a record; without one a forced deletion is not retried
+ * @param options.known whether the nodes have records; without them a forced deletion is not retried
  * @param options.own   fields of server number n
  */
 export const seedServers = (dataDir: string, count: number, options: SeedOptions) =>
@@ -42,7 +46,7 @@ const seed = (count: number, { known, own = () => ({}) }: SeedOptions) =>
     const nodes = yield* NodeRepo
     const now = Date.now()
     const records = Arr.makeBy(count, (n): ServerRecord => {
-      const record = serverRecord(serverId(randomBytes(16)), "node-1", [FIRST_PORT + n])
+      const record = serverRecord(serverId(randomBytes(16)), nodeOf(n), [FIRST_PORT + (n % PER_NODE)])
       return {
         ...record,
         created_at: new Date(now + n).toISOString(),
@@ -51,7 +55,8 @@ const seed = (count: number, { known, own = () => ({}) }: SeedOptions) =>
         ...own(n)
       }
     })
-    if (known) yield* store.write(nodes.save(node("node-1")))
+    const names = new Set(records.map(({ node_id }) => node_id))
+    if (known) yield* Effect.forEach(names, (name) => store.write(nodes.save(node(name))), { discard: true })
     for (const some of Arr.chunksOf(records, PER_WRITE)) {
       yield* store.write(Effect.forEach(some, (record) => servers.insert(record), { discard: true }))
     }
