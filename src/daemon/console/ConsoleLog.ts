@@ -85,7 +85,8 @@ interface Position {
 export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
   const { current: path, cut: cutRecord, older } = consoleFiles(folder)
   const lock = yield* Semaphore.make(1)
-  const hub = yield* PubSub.sliding<string>(QUEUED_LINES)
+  /** There only while it has subscribers: its buffer has 16 KiB. */
+  let hub: PubSub.PubSub<string> | undefined
   const indexes = { older: makeLineIndex(older), current: makeLineIndex(path) }
   const times = makeConsoleTimes(folder)
   const ended = yield* Deferred.make<void>()
@@ -100,7 +101,7 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
 
   const deliver = Effect.fnUntraced(function* (lines: ReadonlyArray<string>, listener: LineListener) {
     if (lines.length === 0) return
-    if (subscribers > 0) yield* PubSub.publishAll(hub, lines)
+    if (hub !== undefined) yield* PubSub.publishAll(hub, lines)
     yield* listener.onLines(lines)
   })
 
@@ -287,11 +288,19 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
   })
 
   const subscribe = Effect.gen(function* () {
-    yield* Effect.acquireRelease(
-      Effect.sync(() => subscribers++),
-      () => Effect.sync(() => subscribers--)
+    const lines = yield* Effect.acquireRelease(
+      Effect.map(PubSub.sliding<string>(QUEUED_LINES), (made) => {
+        subscribers++
+        hub ??= made
+        return hub
+      }),
+      () =>
+        Effect.sync(() => {
+          subscribers--
+          if (subscribers === 0) hub = undefined
+        })
     )
-    return Stream.fromSubscription(yield* PubSub.subscribe(hub)).pipe(
+    return Stream.fromSubscription(yield* PubSub.subscribe(lines)).pipe(
       Stream.interruptWhen(Deferred.await(ended))
     )
   })
