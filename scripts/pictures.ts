@@ -88,6 +88,8 @@ Effect.gen(function* () {
     yield* step(() => page.addInitScript(`sessionStorage.setItem("muster.key", ${JSON.stringify(key)})`))
     yield* step(() => page.goto(`${api.url}/dashboard`))
     yield* step(() => page.locator(".memory").nth(5).waitFor())
+    // The load of the node comes with its next heartbeat.
+    yield* step(() => page.locator(".node-card").getByText("GiB of").waitFor())
     if (scheme === "light") yield* take(page, "dashboard.png")
     yield* step(() => page.goto(`${api.url}/dashboard/servers/${first}`))
     yield* step(() => page.locator(".xterm-rows").getByText("players online").waitFor())

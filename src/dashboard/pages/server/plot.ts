@@ -36,7 +36,7 @@ const optionsOf = (
   return {
     width,
     height: HEIGHT,
-    padding: [6, 4, 0, 0],
+    padding: [6, 24, 0, 0],
     legend: { show: false },
     cursor: { sync: { key: "server" }, drag: { x: false, y: false }, points: { size: 6 } },
     scales: {
