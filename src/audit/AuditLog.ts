@@ -1,6 +1,6 @@
 import { Clock, Context, Duration, Effect, Latch, Layer, Metric, Queue, Schedule } from "effect"
 import type { AuditEntry } from "../domain/AuditEntry.ts"
-import type { AuditedRequest, AuditRecord } from "../domain/AuditedRequest.ts"
+import { type AuditedRequest, type AuditRecord, CurrentAudit } from "../domain/AuditedRequest.ts"
 import type { Unavailable } from "../domain/errors.ts"
 import { auditLost } from "../domain/metrics.ts"
 import type { AuditQuery } from "../store/audit/auditTable.ts"
@@ -19,8 +19,9 @@ export class AuditLog extends Context.Service<
   AuditLog,
   {
     /**
-     * Records the outcome of a request. Returns once a success is durable; refused requests and tickets are written in
-     * batches. An entry that cannot be written waits for the database.
+     * Records the outcome of a request. Returns once the entry of a success, or of a request that has called a node, is
+     * durable; other refused requests and tickets are written in batches. An entry that cannot be written waits for the
+     * database.
      *
      * @param status that of the response
      */
@@ -85,9 +86,11 @@ export class AuditLog extends Context.Service<
       const record = Effect.fn("AuditLog.record")(function* (request: AuditedRequest, status: number) {
         const pending = request.pending(request.begun ?? status)
         if (pending === undefined) return
-        const isChange = pending.entry.result.status < 400 && !request.isShareable
-        if (isChange || request.isCommitted) {
-          return yield* Effect.matchEffect(write(pending), {
+        const isSuccess = pending.entry.result.status < 400 && !request.isShareable
+        if (isSuccess || request.isActing || request.isCommitted) {
+          // This write is the entry itself; it must not carry that of a success.
+          const alone = Effect.provideService(write(pending), CurrentAudit, undefined)
+          return yield* Effect.matchEffect(alone, {
             onFailure: () => enqueue(pending),
             onSuccess: () => Effect.sync(() => request.committed(pending))
           })

@@ -25,11 +25,13 @@ export interface DaemonParts {
   readonly system: Effect.Effect<HostInfo>
 }
 
-const notRunning = new DaemonRefused({
+const refusedAsNotRunning = {
   status: 409,
   detail: "the server is not running",
   hint: "Start the server first."
-})
+} as const
+
+const notRunning = new DaemonRefused(refusedAsNotRunning)
 
 /** After its start, the daemon looks for earlier processes, and waits for an engine that is down. */
 const notAdopted = (node_id: NodeId) =>
@@ -76,18 +78,23 @@ const sendCommands = Effect.fnUntraced(function* (
       yield* instance.power("stop", stopTimeoutOf(definition))
       continue
     }
-    yield* Effect.mapError(run.write(line), ({ message, why }) => {
-      const written = `${index} of ${lines.length} commands were written`
+    yield* Effect.mapError(run.write(line), ({ isPartial = false, message, why }) => {
+      const part = isPartial ? ", and a part of the next" : ""
+      const done = index > 0 || isPartial ? `${index} of ${lines.length} commands were written${part}; ` : ""
       switch (why) {
         case "closed":
-          return notRunning
+          return new DaemonRefused({ ...refusedAsNotRunning, detail: `${done}${refusedAsNotRunning.detail}` })
         case "full":
-          return new DaemonRefused({ status: 409, detail: message, hint: `${written}.` })
+          return new DaemonRefused({
+            status: 409,
+            detail: `${done}${message}`,
+            hint: "Wait until the server reads its console, then send the remaining commands."
+          })
         case "away":
           return new DaemonRefused({
             status: 500,
-            detail: message,
-            hint: `${written}. Start Docker on node ${node_id}, then send the remaining commands. The server may still run.`
+            detail: `${done}${message}`,
+            hint: `Start Docker on node ${node_id}, then send the remaining commands. The server may still run.`
           })
       }
     })

@@ -51,6 +51,8 @@ export class AuditedRequest {
   actor: AuditEntry["actor"] | undefined
   /** Whether the entry may be one for many such requests, as a refused one. */
   readonly isShareable: boolean
+  /** Whether the request has called a node, which may have acted whatever the response says. */
+  isActing = false
   /** Whether the request can change something; a dry run cannot. */
   isChange = true
   /** The status of a response that precedes the end of the request; see {@link auditOpened}. */
@@ -70,6 +72,8 @@ export class AuditedRequest {
   /** The entry and its objects as the database has them. */
   #committed: string | undefined
   readonly #committedObjects = new Set<string>()
+  /** Objects of a bulk action whose node was called. */
+  readonly #called = new Set<string>()
 
   /**
    * @param given.id     of the object; undefined: the request has none, or creates it
@@ -113,9 +117,17 @@ export class AuditedRequest {
     if (given.changes !== undefined) this.#changes = given.changes.slice(0, MOST_CHANGES).map(cleaned)
   }
 
-  /** Adds an object of a bulk action, or removes the object if it was not changed. */
+  /** Notes that a node is called. @param object of a bulk action, which the node may change */
+  callsNode(object: string | undefined): void {
+    this.isActing = true
+    if (object === undefined) return
+    this.#called.add(object)
+    this.object(object, true)
+  }
+
+  /** Adds an object of a bulk action, or removes the object if it was not changed and its node was not called. */
   object(id: string, isChanged: boolean): void {
-    if (!isChanged) this.#objects.delete(id)
+    if (!isChanged && !this.#called.has(id)) this.#objects.delete(id)
     // A deleted server has no name any more.
     else if (!this.#objects.has(id)) this.#objects.set(id, { id, name: this.#nameOf(id) })
   }
@@ -187,6 +199,15 @@ export const auditObject =
             Effect.onExit((exit) => Effect.sync(() => audited.object(id, Exit.isSuccess(exit))))
           )
     )
+
+/** Notes in the entry of the current request that a node is called. */
+export const auditNodeCall: Effect.Effect<void> = Effect.flatMap(CurrentAudit, (audited) =>
+  audited === undefined
+    ? Effect.void
+    : Effect.map(CurrentObject, (object) => {
+        audited.callsNode(object)
+      })
+)
 
 /** Returns the audited request of a caller whose write has succeeded, with the object that the write has changed. */
 export const auditedBy = (caller: Context.Context<never>): AuditedRequest | undefined => {

@@ -1,5 +1,6 @@
 import { Context, Effect, Layer, type Scope } from "effect"
 import { type Daemon, NodeUnreachable } from "../api/Daemon.ts"
+import { auditNodeCall } from "../domain/AuditedRequest.ts"
 import type { NodeId } from "../domain/Id.ts"
 
 /**
@@ -9,7 +10,10 @@ import type { NodeId } from "../domain/Id.ts"
 export class DaemonClient extends Context.Service<
   DaemonClient,
   {
-    /** The daemon of a node: the one that is attached, else the one that is found elsewhere. */
+    /**
+     * The daemon of a node: the one that is attached, else the one that is found elsewhere. The entry of an audited request
+     * notes the call.
+     */
     of(node_id: NodeId): Effect.Effect<Daemon, NodeUnreachable>
     /** Makes a daemon reachable until the scope closes; a later one of the same node replaces it. */
     attach(node_id: NodeId, daemon: Daemon): Effect.Effect<void, never, Scope.Scope>
@@ -29,7 +33,9 @@ export class DaemonClient extends Context.Service<
       of: (node_id) =>
         Effect.suspend(() => {
           const daemon = attached.get(node_id) ?? find(node_id)
-          return daemon === undefined ? Effect.fail(new NodeUnreachable({ node_id })) : Effect.succeed(daemon)
+          return daemon === undefined
+            ? Effect.fail(new NodeUnreachable({ node_id }))
+            : Effect.as(auditNodeCall, daemon)
         }),
       attach: (node_id, daemon) =>
         Effect.acquireRelease(

@@ -1,10 +1,10 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Exit } from "effect"
+import { Effect, Exit, Fiber } from "effect"
 import * as fc from "fast-check"
 import { makeSharedEntries, SINGLE_ENTRIES } from "../../src/audit/sharedEntries.ts"
 import type { AuditEntry } from "../../src/domain/AuditEntry.ts"
-import { AuditedRequest, auditObject, CurrentAudit } from "../../src/domain/AuditedRequest.ts"
+import { AuditedRequest, auditNodeCall, auditObject, CurrentAudit } from "../../src/domain/AuditedRequest.ts"
 import { auditId } from "../../src/domain/auditId.ts"
 import { fieldNames } from "../../src/domain/definitionChanges.ts"
 import type { AuditQuery } from "../../src/store/audit/auditTable.ts"
@@ -161,6 +161,24 @@ describe("operators.md, Audit: entries", () => {
     assert.deepStrictEqual(take(120_000), [])
     assert.isDefined(refuse("k1", "server.delete", 403))
   })
+
+  it.effect("an object whose node was called stays in the entry, however the request ends", () =>
+    Effect.gen(function* () {
+      const bulk = request("server.power.stop", undefined)
+      const refused = Effect.ignore(auditObject("refused")(Effect.fail("before the call")))
+      const called = auditObject("called")(Effect.andThen(auditNodeCall, Effect.never))
+      const acting = Effect.provideService(Effect.andThen(refused, called), CurrentAudit, bulk)
+      const fiber = yield* Effect.forkChild(acting, { startImmediately: true })
+      yield* Fiber.interrupt(fiber)
+      assert.isTrue(bulk.isActing)
+      const { entry, objects } = bulk.pending(504) ?? assert.fail("no entry")
+      assert.deepStrictEqual(entry.object, { kind: "server", id: null, count: 1 })
+      assert.deepStrictEqual(
+        objects.map(({ id }) => id),
+        ["called"]
+      )
+    })
+  )
 
   it("an entry names the changed fields, and has no value of a request and nothing that looks like a key", () => {
     const secret = "s3cr3t-value"

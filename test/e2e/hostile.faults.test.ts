@@ -360,8 +360,10 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
         const lines = Array.from({ length: 100 }, () => "x".repeat(4096))
         const refused = yield* commands(api, id, ...lines)
         assert.strictEqual(refused.status, 409)
-        assert.strictEqual(refused.json.detail, "the server does not read its console")
-        assert.match(refused.json.hint, /^\d+ of 100 commands were written\.$/)
+        assert.match(
+          refused.json.detail,
+          /^\d+ of 100 commands were written(?:, and a part of the next)?; the server does not read its console$/
+        )
         yield* works(api)
         yield* powered(api, id, "kill")
         yield* becomes(api, id, "offline")

@@ -32,6 +32,8 @@ export const noProgram = (program: string, path: string) =>
 export class ConsoleInputFailed extends Data.TaggedError("ConsoleInputFailed")<{
   readonly why: "closed" | "full" | "away"
   readonly message: string
+  /** Whether a part of the text was written, which the server may read as a line. Default false. */
+  readonly isPartial?: boolean
 }> {}
 
 /** The fields that decide which runtime runs a server. */

@@ -6,10 +6,10 @@ import { ConsoleInputFailed } from "./Runtime.ts"
 /** The wait for a full pipe: 8 times 50 ms. */
 const fullPipeRetry = Schedule.max([Schedule.spaced(50), Schedule.recurs(8)])
 
-const failed = (cause: unknown) => {
+const failed = (cause: unknown, isPartial = false) => {
   const full = errorCode(cause) === "EAGAIN"
   const message = full ? "the server does not read its console" : "the console is closed"
-  return new ConsoleInputFailed({ why: full ? "full" : "closed", message })
+  return new ConsoleInputFailed({ why: full ? "full" : "closed", message, isPartial })
 }
 
 /** Writes texts to the pipe that a server reads, one at a time, without blocking. */
@@ -19,7 +19,8 @@ export const makeConsoleInput = Effect.fnUntraced(function* (path: string) {
   let isPartial = false
 
   const write = (text: string) => {
-    const data = Buffer.from(`${isPartial ? "\n" : ""}${text}`)
+    const before = isPartial ? "\n" : ""
+    const data = Buffer.from(`${before}${text}`)
     let sent = 0
     const push = (fd: number) =>
       Effect.try({
@@ -29,12 +30,12 @@ export const makeConsoleInput = Effect.fnUntraced(function* (path: string) {
         },
         catch: (cause) => {
           isPartial ||= sent > 0
-          return failed(cause)
+          return failed(cause, sent > before.length)
         }
       })
     const open = Effect.try({
       try: () => openSync(path, constants.O_WRONLY | constants.O_NONBLOCK),
-      catch: failed
+      catch: (cause) => failed(cause)
     })
     return Effect.scoped(
       Effect.acquireRelease(open, (fd) => Effect.sync(() => closeSync(fd))).pipe(
