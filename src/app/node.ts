@@ -15,7 +15,7 @@ import { DaemonHttpLayer } from "./daemonHttp.ts"
 import { claimNode, daemonOptions } from "./daemonOptions.ts"
 import { watchDataDisk } from "./dataDisk.ts"
 import { certificates, hangups, reloadOnHangup } from "./hangups.ts"
-import { listenUrl } from "./listenUrl.ts"
+import { isWildcard, listenUrl } from "./listenUrl.ts"
 import { plainHttp } from "./plainHttp.ts"
 import { openDataDir } from "./storage.ts"
 import { liveCa, liveTls } from "./tls.ts"
@@ -23,8 +23,6 @@ import { version } from "./version.ts"
 
 /** Connections to the control plane, shared by the reports of all servers. */
 const CONNECTIONS = 32
-
-const isWildcard = (host: string) => host === "0.0.0.0" || host === "::"
 
 /** Returns the address at which the control plane reaches this daemon, which listens on `listens`. */
 const calledAt = ({ host, url }: NodeSettings, listens: string) => {

@@ -3,9 +3,9 @@ import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Duration, Effect, Layer, Option, Redacted } from "effect"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { Reloads } from "../blueprints/Reloads.ts"
-import { type ServiceSettings, settingViews } from "../config/service.ts"
+import { type ServiceSettings, settings as service, settingViews } from "../config/service.ts"
 import { hostInfo } from "../daemon/host/hostInfo.ts"
-import { isLoopback } from "../domain/transport.ts"
+import { isLoopback, transportOf } from "../domain/transport.ts"
 import { SHORTEST_SAFE_KEY } from "../keys/ApiKeys.ts"
 import { ensureFirstKey, type FirstKey } from "../keys/firstKey.ts"
 import { WebhooksFile } from "../webhooks/layerWebhooks.ts"
@@ -13,7 +13,7 @@ import { adminKeyOf, ControlPlaneLayer } from "./controlPlane.ts"
 import { watchDataDisk } from "./dataDisk.ts"
 import { EmbeddedNode } from "./embeddedNode.ts"
 import { certificates, hangups, reloadOnHangup } from "./hangups.ts"
-import { listenUrl } from "./listenUrl.ts"
+import { isWildcard, listenUrl } from "./listenUrl.ts"
 import { endOnSecondSignal } from "./onSignal.ts"
 import { plainHttp } from "./plainHttp.ts"
 import { RecentLog } from "./RecentLog.ts"
@@ -34,6 +34,22 @@ const explainEmpty = Effect.fnUntraced(function* ({ blueprintsDir }: ServiceSett
   )
 })
 
+/** Quotes a word of a shell command if it needs that. */
+const quoted = (word: string) => (/^[\w./:@%+,-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)
+
+/** Returns a first command for another terminal, with the settings that it needs there. */
+const commandFor = ({ dataDir, host }: ServiceSettings, { path }: FirstKey, url: string): string => {
+  const local = isWildcard(host) ? url.replace(/\/\/(?:0\.0\.0\.0|\[::\])/, "//127.0.0.1") : url
+  // Commands send the key of a data folder to loopback addresses only.
+  const key =
+    path === undefined || transportOf(local.replace(/^https/, "http")) !== "local"
+      ? "MUSTER_API_KEY=<key> "
+      : dataDir === service.dataDir.standard
+        ? ""
+        : `MUSTER_DATA_DIR=${quoted(resolve(dataDir))} `
+  return `${key}MUSTER_URL=${local} muster servers list`
+}
+
 /** Logs the addresses, the admin key's file and a first command, once the service answers. */
 const announce = Effect.fnUntraced(function* (
   settings: ServiceSettings,
@@ -45,7 +61,7 @@ const announce = Effect.fnUntraced(function* (
   if (first._tag !== "NotNeeded") yield* Effect.logInfo(first.message)
   const key = first.path === undefined ? "" : `, sign in with the key in ${first.path}`
   yield* Effect.logInfo(`Dashboard: ${url}/dashboard${key}`)
-  yield* Effect.logInfo(`Command line: MUSTER_URL=${url} muster servers list`)
+  yield* Effect.logInfo(`Command line: ${commandFor(settings, first, url)}`)
   yield* Effect.logInfo(`All routes: ${url}/docs`)
   yield* explainEmpty(settings)
 })

@@ -52,7 +52,7 @@ const withBoundedBody = (
 }
 
 /** A failure that is not of the service but of a proxy before it. */
-const isOfProxy = (status: number, contentType = "") =>
+export const isOfProxy = (status: number, contentType = "") =>
   status >= 500 && !contentType.startsWith("application/json")
 
 /** Browsers hide the status of a redirect. */

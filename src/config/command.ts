@@ -17,7 +17,7 @@ export const commandSettings = {
   apiKey: secret(
     "MUSTER_API_KEY",
     "",
-    "Key for the service. Unset: that of the current context, else the key in `admin.key` of the data folder.",
+    "Key for the service. Unset: that of the current context, else, for a loopback address, the key in `admin.key` of the data folder.",
     text
   ),
   dataDir: settings.dataDir

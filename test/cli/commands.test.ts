@@ -6,6 +6,7 @@ import { Context, Effect, Layer } from "effect"
 import { nodeSettings } from "../../src/config/node.ts"
 import { muster } from "../support/command.ts"
 import { definitions, softwareFile } from "../support/definitions.ts"
+import { eventually } from "../support/eventually.ts"
 import { alone, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { type Service, startService } from "../support/Service.ts"
 import { makeSimulatedNode } from "../support/SimulatedNode.ts"
@@ -66,6 +67,46 @@ describe("muster nodes: errors", () => {
         stderr,
         `there is no key: set MUSTER_API_KEY (${MAKE}), or MUSTER_DATA_DIR to where the service has its admin.key\n`
       )
+    }).pipe(Effect.scoped)
+  )
+})
+
+describe("SECURITY.md, Where secrets are: admin.key", () => {
+  it.live("admin.key of the data folder is sent to loopback addresses only", () =>
+    Effect.gen(function* () {
+      const dataDir = yield* temporaryFolder
+      writeFileSync(join(dataDir, "admin.key"), "mst_secret\n")
+      for (const url of [
+        "http://203.0.113.7:5620",
+        "https://muster.example.com",
+        "http://127.0.0.1.example.com"
+      ]) {
+        const { code, stderr, stdout } = yield* muster(["nodes", "list"], {
+          MUSTER_DATA_DIR: dataDir,
+          MUSTER_URL: url
+        })
+        assert.deepStrictEqual([code, stdout], [4, ""])
+        assert.include(stderr, `there is no key for ${url}: set MUSTER_API_KEY, or run \`muster context add`)
+      }
+      const closed = `http://localhost:${yield* freePort}`
+      const local = yield* muster(["nodes", "list"], { MUSTER_DATA_DIR: dataDir, MUSTER_URL: closed })
+      assert.strictEqual(local.code, 5, local.stderr)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("the first command in the log of a service works in another folder", () =>
+    Effect.gen(function* () {
+      const { output, url } = yield* startService({
+        env: { ...alone, APP_ADMIN_API_KEY: "" },
+        dataDir: join(yield* temporaryFolder, "data of mine")
+      })
+      const found = yield* eventually(
+        () => /Command line: (.*) muster servers list/.exec(output())?.[1],
+        (line) => line !== undefined
+      )
+      const [, dataDir = ""] = /^MUSTER_DATA_DIR='([^']+)' MUSTER_URL=\S+$/.exec(found ?? "") ?? []
+      const listed = yield* muster(["servers", "list"], { MUSTER_DATA_DIR: dataDir, MUSTER_URL: url })
+      assert.deepStrictEqual([listed.code, listed.stderr], [0, "No servers.\n"])
     }).pipe(Effect.scoped)
   )
 })

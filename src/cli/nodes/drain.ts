@@ -1,18 +1,15 @@
-import { Console, Duration, Effect, Option, Schedule } from "effect"
+import { Console, Duration, Effect, Option } from "effect"
 import { Command, Flag } from "effect/cli"
 import type { MigrationProgress } from "../../domain/Migration.ts"
 import type { Node, NodeDetail } from "../../domain/Node.ts"
 import { CommandError, wrongUsage } from "../shared/CommandError.ts"
 import { DurationText, durationOf } from "../shared/durations.ts"
-import { ask } from "../shared/musterClient.ts"
+import { ask, RETRY_PAUSE, reconnecting, whileReachable } from "../shared/musterClient.ts"
 import { nodeArgument, nodeNamed } from "../shared/named.ts"
 import { outputFlags } from "../shared/output.ts"
 import { withCommands } from "../shared/routeCommands.ts"
 import { preview } from "./preview.ts"
 
-const PAUSE = "1 second"
-/** Seconds to wait for a service that restarts. */
-const PATIENCE = 60
 /** Checks without progress after which the wait for a node ends: no server can leave it, or the node is away. */
 const LOOKS = 3
 const LOOKS_AWAY = 10
@@ -55,9 +52,7 @@ const waitUntilEmpty = Effect.fnUntraced(function* (node: Node) {
   let line = ""
   let stuck = 0
   while (true) {
-    const detail = yield* ask((muster) => muster.nodes.get({ params: { node: node.id } })).pipe(
-      Effect.retry({ schedule: Schedule.spaced(PAUSE), times: PATIENCE })
-    )
+    const detail = yield* reconnecting(ask((muster) => muster.nodes.get({ params: { node: node.id } })))
     const { move } = detail
     const away = awayOf(detail)
     if (move === undefined) return yield* changedMeanwhile(node)
@@ -74,9 +69,9 @@ const waitUntilEmpty = Effect.fnUntraced(function* (node: Node) {
       }
       return yield* cannotLeave(node, move.left, away)
     }
-    yield* Effect.sleep(PAUSE)
+    yield* Effect.sleep(RETRY_PAUSE)
   }
-})
+}, whileReachable)
 
 const runningOut = ({ running_out }: MigrationProgress) =>
   running_out === 0 ? "" : ` Not moved, because not saved: ${servers(running_out)}.`

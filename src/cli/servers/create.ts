@@ -1,4 +1,4 @@
-import { Console, Duration, Effect, Option } from "effect"
+import { Console, Duration, Effect, Exit, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import type { CreationPlan } from "../../api/ServersGroup.ts"
 import type { NodeFit } from "../../domain/NodeFit.ts"
@@ -10,7 +10,7 @@ import { nodeNamed } from "../shared/named.ts"
 import { formatOf, jsonOf, type Listing, outputFlags, printList, tableOfItems } from "../shared/output.ts"
 import { withCommands } from "../shared/routeCommands.ts"
 import { note } from "../shared/terminal.ts"
-import { followInstallation } from "./installation.ts"
+import { followInstallation, installationPrinter } from "./installation.ts"
 import { printServer, servers } from "./listing.ts"
 import { envFlag, labelFlag, labelsOf, overridesOf, setFlag } from "./overrides.ts"
 import { timeoutFlag, waitFor } from "./wait.ts"
@@ -83,18 +83,18 @@ const untilUp = Effect.fnUntraced(function* (server: Server, starts: boolean, ti
     ({ status }) => status === "notFound",
     () => whyDeleted(server)
   )
-  // The rest of the output is printed before the end; a deleted server has none.
-  const followed = Effect.catchIf(
-    followInstallation(server.id),
-    ({ status }) => status === "notFound",
-    () => Effect.void
-  )
-  const [found] = yield* Effect.all(
-    [Effect.exit(done), Effect.timeoutOption(followed, durationOf(timeout))],
-    {
-      concurrency: "unbounded"
-    }
-  )
+  const progress = installationPrinter(server.id)
+  // A deleted server has no output.
+  const unlessDeleted = <A, R>(printed: Effect.Effect<A, CommandError, R>) =>
+    Effect.catchIf(
+      printed,
+      ({ status }) => status === "notFound",
+      () => Effect.void
+    )
+  const followed = Effect.timeoutOption(unlessDeleted(followInstallation(progress)), durationOf(timeout))
+  const [found] = yield* Effect.all([Effect.exit(done), followed], { concurrency: "unbounded" })
+  // The installation is over before the server has started.
+  if (starts && Exit.isSuccess(found)) yield* unlessDeleted(progress)
   return yield* found
 })
 

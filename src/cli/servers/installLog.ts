@@ -4,7 +4,7 @@ import { ask } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 import { withCommands } from "../shared/routeCommands.ts"
 import { note } from "../shared/terminal.ts"
-import { followInstallation, installLines } from "./installation.ts"
+import { followInstallation, installationPrinter, installLines } from "./installation.ts"
 
 /** `muster servers install-log`. */
 export const installLog = Command.make(
@@ -19,7 +19,7 @@ export const installLog = Command.make(
   },
   Effect.fn(function* ({ follow, server }) {
     const { id } = yield* serverNamed(server)
-    if (follow) yield* followInstallation(id, Console.log)
+    if (follow) yield* followInstallation(installationPrinter(id, Console.log))
     else yield* Effect.forEach(yield* installLines(id, 0), (line) => Console.log(line), { discard: true })
     const report = yield* ask((muster) =>
       muster.servers.install({ params: { server: id }, query: { script: "false" } })

@@ -4,7 +4,7 @@ import type { InstallStep } from "../../domain/InstallStep.ts"
 import { escapeText } from "../../domain/NodeText.ts"
 import type { Server } from "../../domain/Server.ts"
 import { shortDuration } from "../shared/durations.ts"
-import { ask } from "../shared/musterClient.ts"
+import { ask, whileReachable } from "../shared/musterClient.ts"
 import { withCommands } from "../shared/routeCommands.ts"
 import { note } from "../shared/terminal.ts"
 
@@ -41,17 +41,14 @@ export const installLines = Effect.fnUntraced(function* (server: Server["id"], f
   }
 })
 
-/**
- * Prints the steps of an installation to standard error, and the output of its script, until the phase is `ready` or
- * `failed`.
- */
-export const followInstallation = Effect.fnUntraced(function* (
+/** Makes the effect that prints what is new of an installation, and returns whether it is over. */
+export const installationPrinter = (
   server: Server["id"],
   print: (line: string) => Effect.Effect<void> = (line) => Console.error(`  ${line}`)
-) {
+) => {
   const shown = new Map<string, string>()
   let printed = 0
-  const once = Effect.gen(function* () {
+  return Effect.gen(function* () {
     const report = yield* ask((muster) =>
       muster.servers.install({ params: { server }, query: { script: "false" } })
     )
@@ -72,13 +69,16 @@ export const followInstallation = Effect.fnUntraced(function* (
     }
     return report.phase === "ready" || report.phase === "failed"
   })
-  // A node or a service that is away for a moment does not end the wait; the wait itself reports what is final.
-  yield* Effect.repeat(
+}
+
+/** Repeats an {@link installationPrinter} until the phase is `ready` or `failed`. */
+export const followInstallation = (once: ReturnType<typeof installationPrinter>) =>
+  // A node or a service that is away for a moment does not end the installation.
+  Effect.repeat(
     Effect.catchIf(
       once,
       ({ status }) => status === "refused" || status === "unreachable",
       () => Effect.succeed(false)
     ),
     { schedule: Schedule.spaced(PAUSE), until: (isOver) => isOver }
-  )
-})
+  ).pipe(whileReachable)

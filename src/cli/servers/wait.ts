@@ -3,7 +3,7 @@ import { Command, Flag } from "effect/cli"
 import type { Server } from "../../domain/Server.ts"
 import { CommandError } from "../shared/CommandError.ts"
 import { DurationText, durationOf } from "../shared/durations.ts"
-import { ask } from "../shared/musterClient.ts"
+import { ask, whileReachable } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 import { outputFlags, printList } from "../shared/output.ts"
 import { servers, shownFields } from "./listing.ts"
@@ -25,7 +25,8 @@ export const timeoutFlag = Flag.String("timeout").pipe(
 /**
  * Waits until a server is in a state.
  *
- * @error CommandError the server cannot reach the state or the time is over (failed); it was deleted (not found)
+ * @error CommandError the server cannot reach the state or the time is over (failed); it was deleted (not found); the
+ * service cannot be reached any more (unreachable)
  */
 export const waitFor = (id: Server["id"], state: State, timeout: string) =>
   ask((muster) =>
@@ -42,7 +43,7 @@ export const waitFor = (id: Server["id"], state: State, timeout: string) =>
           )
       })
     )
-  )
+  ).pipe(whileReachable)
 
 /** `muster servers wait`. */
 export const wait = Command.make(
@@ -60,7 +61,7 @@ export const wait = Command.make(
 ).pipe(
   Command.withShortDescription("Wait until a server is in a state"),
   Command.withDescription(
-    "Wait until a server is running, offline or installed. Ends with 1 and the reason if the server cannot reach the state, or if the time is over, and with 3 if the server is deleted."
+    "Wait until a server is running, offline or installed. Ends with 1 and the reason if the server cannot reach the state, or if the time is over, with 3 if the server is deleted, and with 5 if the service does not respond for 10 s."
   ),
   Command.withExamples([
     { command: "muster servers wait survival-1 --for running --timeout 60", description: "At most a minute" },

@@ -1,14 +1,19 @@
 import { readFileSync } from "node:fs"
 import { join } from "node:path"
-import { Context, Effect, Layer, Redacted, Stream } from "effect"
-import type { HttpClientError } from "effect/http"
+import { Context, Effect, Layer, Redacted, Schedule, Stream } from "effect"
+import { HttpClient, HttpClientError } from "effect/http"
 import { whyNoAnswer } from "../../api/transport.ts"
 import { CommandLogging } from "../../app/logging.ts"
 import { MusterClient, WaitTimedOut } from "../../client/index.ts"
+import { Platform } from "../../client/MusterClient.ts"
+import { isOfProxy } from "../../client/responses.ts"
 import { LOCAL_SERVICE, loadCommandSettings } from "../../config/command.ts"
+import { elapsedMillis } from "../../domain/elapsed.ts"
 import { ADMIN_KEY_FILE } from "../../domain/Key.ts"
+import { isLoopback } from "../../domain/transport.ts"
 import { CommandError, type ExitStatus } from "./CommandError.ts"
 import { currentContext } from "./contexts.ts"
+import { note } from "./terminal.ts"
 
 const MAKE_A_KEY = "`muster keys create --name <name>` beside the service makes one"
 
@@ -33,9 +38,18 @@ export class CommandTarget extends Context.Service<
   }
 >()("muster/cli/CommandTarget") {}
 
+const isLocal = (url: string): boolean => URL.canParse(url) && isLoopback(new URL(url).hostname)
+
+/** The key of the data folder has every right on the service of this machine: no other address may learn it. */
+const noKeyFor = (url: string) =>
+  new CommandError({
+    status: "notAllowed",
+    message: `there is no key for ${url}: set MUSTER_API_KEY, or run \`muster context add <name> --url ${url} --key-file <file>\`; the ${ADMIN_KEY_FILE} of the data folder is used for loopback addresses only`
+  })
+
 /**
  * The service from the settings, else from the current context, else the one of the data folder. A key of a context is
- * for the URL of that context only.
+ * for the URL of that context only, and that of the data folder for loopback addresses only.
  */
 const target = Effect.gen(function* () {
   const { apiKey, dataDir, url } = yield* loadCommandSettings
@@ -46,18 +60,112 @@ const target = Effect.gen(function* () {
     return { url: address, key: Redacted.make(context.key), keyFrom: `the context ${context.name}` }
   }
   const file = join(dataDir, ADMIN_KEY_FILE)
+  if (!isLocal(address)) return yield* noKeyFor(address)
   return { url: address, key: Redacted.make(yield* keyIn(file)), keyFrom: file }
 })
+
+/** A request that got no response from the service, and the time of the first one in a row ({@link elapsedMillis}). */
+interface Break {
+  readonly since: number
+  readonly failure: HttpClientError.HttpClientError
+  /** Whether the user knows. */
+  isNoted: boolean
+}
+
+/** Whether the requests of a command reach the service. */
+class Reachability extends Context.Service<
+  Reachability,
+  {
+    /** The requests since the last response; undefined: the last request got one. */
+    readonly broken: () => Break | undefined
+  }
+>()("muster/cli/Reachability") {}
+
+/** The platform of a client whose requests are watched. */
+const WatchedPlatform = Layer.effectContext(
+  Effect.gen(function* () {
+    const client = yield* HttpClient.HttpClient
+    let broken: Break | undefined
+    const breaks = (failure: HttpClientError.HttpClientError) =>
+      Effect.map(elapsedMillis, (now) => {
+        broken ??= { since: now, isNoted: false, failure }
+      })
+    const watched = HttpClient.transformResponse(client, (sent) =>
+      Effect.tapError(sent, breaks).pipe(
+        Effect.tap((response) => {
+          const { headers, request, status } = response
+          if (isOfProxy(status, headers["content-type"])) {
+            const reason = new HttpClientError.StatusCodeError({ request, response })
+            return breaks(new HttpClientError.HttpClientError({ reason }))
+          }
+          broken = undefined
+          return Effect.void
+        })
+      )
+    )
+    return Context.make(HttpClient.HttpClient, watched).pipe(
+      Context.add(Reachability, Reachability.of({ broken: () => broken }))
+    )
+  })
+).pipe(Layer.provideMerge(Platform))
 
 /** The client of the service that a command calls. */
 export const CommandClient = Layer.unwrap(
   Effect.map(target, (found) =>
     Layer.merge(
-      MusterClient.layer({ baseUrl: found.url, key: found.key }),
+      MusterClient.layerNoDeps({ baseUrl: found.url, key: found.key }).pipe(
+        Layer.provideMerge(WatchedPlatform)
+      ),
       Layer.succeed(CommandTarget, CommandTarget.of(found))
     )
   )
 ).pipe(Layer.provideMerge(CommandLogging))
+
+/** Milliseconds without a response after which a wait ends. */
+const LOST_MILLIS = 10_000
+
+/** Milliseconds between two checks of a wait. */
+const CHECK_MILLIS = 250
+
+/** Says when the service is out of reach, and fails once it has been for {@link LOST_MILLIS}. */
+const untilLost = Effect.gen(function* () {
+  const { broken } = yield* Reachability
+  const { url } = yield* CommandTarget
+  while (true) {
+    yield* Effect.sleep(CHECK_MILLIS)
+    const now = broken()
+    if (now === undefined) continue
+    const isNews = !now.isNoted
+    now.isNoted = true
+    if (isNews) yield* note("connection lost, reconnecting")
+    if ((yield* elapsedMillis) - now.since < LOST_MILLIS) continue
+    return yield* new CommandError({
+      status: "unreachable",
+      message: `${url} cannot be reached any more (${whyUnreachable(now.failure)}): the wait has ended, its result is unknown`
+    })
+  }
+})
+
+/**
+ * Runs the wait of a command, which repeats its own requests.
+ *
+ * @error CommandError the service has not responded for 10 s (unreachable)
+ */
+export const whileReachable = <A, E, R>(wait: Effect.Effect<A, E, R>) => Effect.raceFirst(wait, untilLost)
+
+/** The time between two attempts of a wait. */
+export const RETRY_PAUSE = "1 second"
+
+/** Attempts of a wait while the service refuses. */
+const ATTEMPTS = 60
+
+/** Repeats a read of a wait while the service cannot be reached, or refuses for now. */
+export const reconnecting = <A, R>(read: Effect.Effect<A, CommandError, R>) =>
+  Effect.retry(read, {
+    schedule: Schedule.spaced(RETRY_PAUSE),
+    times: ATTEMPTS,
+    while: ({ status }) => status === "refused" || status === "unreachable"
+  })
 
 interface ApiFailure {
   readonly code: string
@@ -102,18 +210,25 @@ const ofApi = ({ code, detail, hint }: ApiFailure, target: CommandTarget["Servic
 /** The statuses of a proxy whose service cannot be reached. */
 const OF_PROXY = [502, 503, 504]
 
+/** Returns why a request got no response of the service, in a few words. */
+const whyUnreachable = (failure: HttpClientError.HttpClientError): string => {
+  const { code, kind, message } = whyNoAnswer(failure)
+  if (failure.response !== undefined) return `a proxy responds with ${failure.response.status}`
+  return kind === "tls" ? `TLS fails: ${code}: ${message}` : code || message || "no response"
+}
+
 const ofTransport = (failure: HttpClientError.HttpClientError, url: string): CommandError | undefined => {
   const { response } = failure
   if (response !== undefined && !OF_PROXY.includes(response.status)) return undefined
-  const { code, kind, message } = whyNoAnswer(failure)
-  const reason =
-    response === undefined ? code || message || "no response" : `a proxy responds with ${response.status}`
-  const said = kind === "tls" ? `TLS fails: ${code}: ${message}` : reason
+  const { kind } = whyNoAnswer(failure)
   const hint =
     kind === "tls"
       ? "check its scheme, and NODE_EXTRA_CA_CERTS where the authority is private"
       : "set MUSTER_URL to where the service is"
-  return new CommandError({ status: "unreachable", message: `${url} cannot be reached (${said}): ${hint}` })
+  return new CommandError({
+    status: "unreachable",
+    message: `${url} cannot be reached (${whyUnreachable(failure)}): ${hint}`
+  })
 }
 
 /** Returns the failure of a call in words for the user of the command. */

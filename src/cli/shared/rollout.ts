@@ -1,5 +1,5 @@
 /** The start and the progress of rollouts: `muster rollouts` and `muster blueprints rollout`. */
-import { Console, Duration, Effect, Option, Schedule } from "effect"
+import { Console, Duration, Effect, Option } from "effect"
 import { type Command, Flag } from "effect/cli"
 import type { Selector } from "../../api/selector.ts"
 import { replaceHostile } from "../../domain/NodeText.ts"
@@ -7,7 +7,7 @@ import { isOver, OnFailure, Restarting, type Rollout, type RolloutPlan } from ".
 import { CommandError } from "./CommandError.ts"
 import { changes } from "./definitionChanges.ts"
 import { DurationText, durationOf } from "./durations.ts"
-import { ask } from "./musterClient.ts"
+import { ask, RETRY_PAUSE, reconnecting, whileReachable } from "./musterClient.ts"
 import {
   formatOf,
   jsonOf,
@@ -162,11 +162,6 @@ const progressOf = ({ done, failed_total, state, total, under_way, waiting }: Ro
     ...(failed_total > 0 ? [`${failed_total} failed`] : [])
   ].join(", ")
 
-const PAUSE = "1 second"
-
-/** Attempts to reach a service that restarts. */
-const PATIENCE = 60
-
 /** Whether a rollout continues without a caller. */
 const isMoving = ({
   on_failure,
@@ -191,15 +186,7 @@ const isMoving = ({
 
 /** Shows the progress of a rollout until it is over or pauses; fails unless all servers are done, or wait for a start. */
 export const watchRollout = Effect.fnUntraced(function* (id: string) {
-  // A service that restarts does not end the rollout.
-  const read = Effect.retry(
-    ask((muster) => muster.rollouts.get({ params: { rollout: id } })),
-    {
-      schedule: Schedule.spaced(PAUSE),
-      times: PATIENCE,
-      while: ({ status }) => status === "refused" || status === "unreachable"
-    }
-  )
+  const read = reconnecting(ask((muster) => muster.rollouts.get({ params: { rollout: id } })))
   let line = ""
   let end = yield* read
   while (true) {
@@ -207,7 +194,7 @@ export const watchRollout = Effect.fnUntraced(function* (id: string) {
     if (now !== line) yield* note(now)
     line = now
     if (!isMoving(end)) break
-    yield* Effect.sleep(PAUSE)
+    yield* Effect.sleep(RETRY_PAUSE)
     end = yield* read
   }
   if (end.state === "done" || (!isOver(end.state) && end.state !== "paused")) return end
@@ -224,7 +211,7 @@ export const watchRollout = Effect.fnUntraced(function* (id: string) {
       ...failures
     ].join("\n")
   })
-})
+}, whileReachable)
 
 /** Starts a rollout for the servers of a selector, as the flags say. */
 export const startRollout = Effect.fnUntraced(function* (selector: Selector, input: RolloutInput) {

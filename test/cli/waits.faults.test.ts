@@ -1,0 +1,78 @@
+import { join, resolve } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { startChild } from "../support/child.ts"
+import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
+import { freePort } from "../support/nodes.ts"
+import { adminKey, startService } from "../support/Service.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
+
+const root = resolve(import.meta.dirname, "../..")
+
+const files = {
+  software: { "slow.yml": softwareFile("slow", { install: { script: "sleep 600" } }) },
+  blueprints: { "slow.yml": blueprintFile("slow", "slow") }
+}
+
+/** A service that can start again at the same address, and commands for it. */
+const restartable = Effect.gen(function* () {
+  const { env } = yield* definitions(files)
+  const port = yield* freePort
+  const dataDir = join(yield* temporaryFolder, "data")
+  const settings = { ...env, MUSTER_PORT: String(port), MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:41600-41619" }
+  const start = startService({ dataDir, env: settings })
+  const run = (...args: ReadonlyArray<string>) =>
+    startChild([process.execPath, join(root, "src/main.ts"), ...args], {
+      cwd: root,
+      env: {
+        MUSTER_URL: `http://127.0.0.1:${port}`,
+        MUSTER_API_KEY: adminKey,
+        XDG_CONFIG_HOME: "/dev/null"
+      }
+    })
+  return { start, run }
+})
+
+describe("operators.md, Command line: a command that waits", () => {
+  for (const signal of ["SIGTERM", "SIGKILL"] as const) {
+    it.live(
+      `ends with 5 and prints no server once the service is gone (${signal})`,
+      () =>
+        Effect.gen(function* () {
+          const { run, start } = yield* restartable
+          const service = yield* start
+          const created = yield* run("servers", "create", "slow", "--name", "gone", "--start", "--wait")
+          yield* created.prints(/installs on/)
+          const log = yield* run("servers", "install-log", "gone", "-f")
+          yield* log.prints(/script/)
+          service.process.kill(signal)
+          for (const command of [created, log]) {
+            assert.strictEqual(yield* command.exited("30 seconds"), 5, command.output())
+            assert.strictEqual(command.stdout(), "")
+            assert.strictEqual(command.output().match(/connection lost, reconnecting/g)?.length, 1)
+            assert.match(command.output(), /cannot be reached any more \(/)
+          }
+        }).pipe(Effect.scoped),
+      60_000
+    )
+  }
+
+  it.live(
+    "waits on if the service is back soon",
+    () =>
+      Effect.gen(function* () {
+        const { run, start } = yield* restartable
+        const service = yield* start
+        const created = yield* run("servers", "create", "slow", "--name", "kept", "--wait")
+        yield* created.prints(/installs on/)
+        yield* service.kill("SIGKILL")
+        yield* created.prints(/connection lost, reconnecting/)
+        const { request } = yield* start
+        const [{ id }] = (yield* request("GET", "/api/servers")).json
+        yield* request("DELETE", `/api/servers/${id}?force=true`)
+        assert.strictEqual(yield* created.exited("30 seconds"), 1, created.output())
+        assert.match(created.output(), /was deleted/)
+      }).pipe(Effect.scoped),
+    60_000
+  )
+})
