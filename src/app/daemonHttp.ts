@@ -1,7 +1,7 @@
 import { createHash, timingSafeEqual } from "node:crypto"
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Duration, Effect, Layer, Metric, Option, Redacted } from "effect"
-import { HttpRouter } from "effect/http"
+import { HttpRouter, type HttpServerRequest } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { DaemonApi } from "../api/DaemonApi.ts"
 import { leanRequests } from "../api/requestServices.ts"
@@ -11,7 +11,7 @@ import { DaemonAuthorizationLayer, DaemonHandlers, unauthorized } from "../daemo
 import { daemonReports, daemonServers } from "../domain/metrics.ts"
 import type { Reloadable } from "../domain/Reloadable.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
-import { Authentication } from "../http/authenticate.ts"
+import { Authentication, type Refusal } from "../http/authenticate.ts"
 import { HttpConnections } from "../http/connectionLimit.ts"
 import { FAILURES_PER_MINUTE, FailedLogins } from "../http/FailedLogins.ts"
 import { AnyFailureLayer, SchemaErrorsLayer } from "../http/failures.ts"
@@ -20,7 +20,7 @@ import { makeNodeServer, type TlsOptions } from "../http/nodeServer.ts"
 import { makeSeries, observeForExporter } from "../http/observations.ts"
 import { Pipeline } from "../http/Pipeline.ts"
 import { makeObserveProcess } from "../http/processFigures.ts"
-import { declaredRoutes, makeRouteTable, routerConfig } from "../http/RouteTable.ts"
+import { declaredRoutes, makeRouteTable, type Route, routerConfig } from "../http/RouteTable.ts"
 import { logRefusedHandshakes } from "../http/refusedHandshakes.ts"
 import { version } from "./version.ts"
 
@@ -91,16 +91,21 @@ const DaemonAuthentication = (metricsKey: Redacted.Redacted<string> | undefined)
       const token = yield* NodeToken
       const failedLogins = yield* FailedLogins
       const opensMetrics = acceptsKey(metricsKey)
+      const confirm = (
+        request: HttpServerRequest.HttpServerRequest,
+        { path }: Route
+      ): Effect.Effect<undefined, Refusal> => {
+        const given = bearer.exec(request.headers.authorization ?? "")?.[1] ?? ""
+        return token.accepts(given) || (path === METRICS && opensMetrics(given))
+          ? Effect.undefined
+          : Effect.andThen(
+              failedLogins.count(request),
+              Effect.fail({ error: unauthorized, headers: { "www-authenticate": "Bearer" } })
+            )
+      }
       return Authentication.of({
-        admit: (request, { path }) => {
-          const given = bearer.exec(request.headers.authorization ?? "")?.[1] ?? ""
-          return token.accepts(given) || (path === METRICS && opensMetrics(given))
-            ? Effect.succeed({ headers: {} })
-            : Effect.andThen(
-                failedLogins.count(request),
-                Effect.fail({ error: unauthorized, headers: { "www-authenticate": "Bearer" } })
-              )
-        }
+        confirm,
+        admit: (request, route) => Effect.as(confirm(request, route), { headers: {} })
       })
     })
     // A control plane may use a token a few times before the daemon has received it.

@@ -18,7 +18,7 @@ import {
   HttpRouter,
   HttpServerRequest,
   HttpServerRespondable,
-  type HttpServerResponse
+  HttpServerResponse
 } from "effect/http"
 import type { IpNetwork } from "effect/net"
 import { CurrentPrincipal } from "../api/Principal.ts"
@@ -27,12 +27,13 @@ import { AuditRecorder, CurrentAudit, ServerNameOf } from "../domain/AuditedRequ
 import { elapsedMillisOf } from "../domain/elapsed.ts"
 import { TimedOut } from "../domain/errors.ts"
 import { RequestId } from "../domain/RequestId.ts"
+import { announcedBytes, discardBody, makeArrivingBodies } from "./arrivingBodies.ts"
 import { beginAudit, CLIENT_CLOSED } from "./auditing.ts"
 import { type Admission, Authentication, type Caller, callerOf, callerOfRefusal } from "./authenticate.ts"
 import { errorResponse, responseOf, tooLarge, withErrorBody } from "./errorResponse.ts"
 import { recordRequest } from "./metrics.ts"
 import { makePreflight } from "./preflight.ts"
-import type { RouteMatch, RouteTable } from "./RouteTable.ts"
+import type { Route, RouteMatch, RouteTable } from "./RouteTable.ts"
 import { requestQuery } from "./requestPath.ts"
 import { requestIdOf, withFinalHeaders } from "./responseHeaders.ts"
 import { boundReading } from "./strangers.ts"
@@ -127,6 +128,7 @@ export const Pipeline = (options: PipelineOptions) =>
       const { allowed, match } = options.routes
       const preflight = makePreflight(corsOrigins)
       const isVarying = options.slsClients === true
+      const bodies = makeArrivingBodies()
 
       const begin = (fiber: Exchange["fiber"]): Exchange => {
         const started = elapsedMillisOf(fiber.getRef(Clock.Clock))
@@ -182,31 +184,45 @@ export const Pipeline = (options: PipelineOptions) =>
           : Effect.onInterrupt(completed, () => recorded(CLIENT_CLOSED))
       }
 
+      /** Runs a handler as the caller that the key has now; the body may have arrived long after its head. */
+      const confirmed = (app: App, request: Exchange["request"], route: Route): App =>
+        Effect.matchEffect(authentication.confirm(request, route), {
+          onSuccess: (principal) => Effect.provideService(app, CurrentPrincipal, principal),
+          onFailure: ({ error, headers }) =>
+            Effect.map(HttpServerRespondable.toResponse(error), HttpServerResponse.setHeaders(headers))
+        })
+
       /**
        * Checks the size of the body, the path and the query. 413 comes before the body is decoded (decisions, section 1,
-       * "Order of checks"), also on a route without a body. A body of unannounced length is read for this check; the
-       * handler uses the bytes that were read.
+       * "Order of checks"), also on a route without a body. A handler that reads the body begins when the body has
+       * arrived, and uses the bytes that were read.
        */
       const checked = (
         app: App,
         request: Exchange["request"],
         { params, route }: RouteMatch,
         limit: number
-      ) => {
-        const chunked = request.headers["transfer-encoding"] !== undefined
-        if (!chunked && Number(request.headers["content-length"] ?? 0) > limit) return tooLarge
+      ): App => {
+        if (announcedBytes(request, limit) > limit) return tooLarge
         const strict = Effect.flatMapEager(strictPath(params), () =>
           strictQuery(requestQuery(request.url), route)
         )
         const handled = Effect.flatMapEager(strict, () => app)
-        return chunked ? Effect.andThen(request.arrayBuffer, handled) : handled
+        if (!hasBody(request)) return handled
+        if (route.readsBody) return Effect.flatMap(request.arrayBuffer, () => confirmed(handled, request, route))
+        return request.headers["transfer-encoding"] === undefined
+          ? handled
+          : Effect.andThen(discardBody(request, limit), handled)
       }
 
       const admitted = (app: App, exchange: Exchange, admission: Admission | undefined): App => {
         const { found } = exchange
         const { isKnown, route } = found
-        const request = strictBody(asJson(exchange.request), scope)
         const limit = Math.max(options.bodyLimit, route.largeBody)
+        const sender = admission?.principal?.key_id ?? ""
+        const request = strictBody(asJson(exchange.request), scope, (read) =>
+          bodies.counted(sender, announcedBytes(exchange.request, limit), read)
+        )
         // A context with more than eight own services is copied as a whole.
         if (request !== exchange.request) put(exchange, HttpServerRequest.HttpServerRequest, request)
         if (hasBody(request)) put(exchange, HttpIncomingMessage.MaxBodySize, ByteSize.bytes(limit))

@@ -30,6 +30,8 @@ export interface Route {
   readonly audited?: AuditedRoute
   readonly isStream: boolean
   readonly isRoutine: boolean
+  /** Whether the handler reads a body. */
+  readonly readsBody: boolean
   /** Bytes that a body may have where the setting is lower. */
   readonly largeBody: number
   /** Seconds for which the route may wait, on top of the time of every route. */
@@ -67,6 +69,7 @@ const plain: Route = {
   isStream: false,
   isRoutine: false,
   hasQueryFallbacks: false,
+  readsBody: false,
   largeBody: 0,
   longestWait: 0,
   name: "",
@@ -122,6 +125,7 @@ export const declaredRoutes = <Id extends string, Groups extends HttpApiGroup.Co
         isStream: Context.get(mergedAnnotations, IsStream),
         isRoutine: Context.get(mergedAnnotations, IsRoutine),
         hasQueryFallbacks: Context.get(mergedAnnotations, HasQueryFallbacks),
+        readsBody: endpoint.payload.size > 0,
         largeBody: Context.get(mergedAnnotations, LargeBody),
         longestWait: Context.get(mergedAnnotations, LongestWait),
         ...(authorization === undefined ? {} : { scopes: authorization.scopes }),

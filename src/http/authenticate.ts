@@ -94,6 +94,14 @@ export class Authentication extends Context.Service<
       request: HttpServerRequest.HttpServerRequest,
       route: Route
     ): Effect.Effect<Admission | undefined, Refusal>
+    /**
+     * Checks the key of an admitted request again, once its body has arrived: the key may have been revoked meanwhile.
+     * Returns the principal, or undefined where the route needs no key.
+     */
+    confirm(
+      request: HttpServerRequest.HttpServerRequest,
+      route: Route
+    ): Effect.Effect<Principal | undefined, Refusal>
   }
 >()("muster/http/Authentication") {
   /** @param options.rateLimit requests per minute and key; 0: no limit */
@@ -177,25 +185,36 @@ export class Authentication extends Context.Service<
           })
         })
 
+        const confirm = (
+          request: HttpServerRequest.HttpServerRequest,
+          route: Route
+        ): Effect.Effect<Principal | undefined, Refusal> => {
+          const { right, scopes } = route
+          if (scopes === undefined) return noKey
+          return Effect.flatMapEager(
+            authenticate(request, route),
+            (principal): Effect.Effect<Principal, Refusal> => {
+              const lacking = lackingOf(principal, right, scopes)
+              if (lacking === undefined) return Effect.succeed(principal)
+              const error = new Forbidden({ detail: `the API key lacks${lacking}` })
+              return Effect.fail({ error, headers: {}, principal })
+            }
+          )
+        }
+
         return Authentication.of({
-          admit: (request, route) => {
-            const { scopes } = route
-            if (scopes === undefined) return noKey
-            return Effect.flatMapEager(
-              authenticate(request, route),
-              (principal): Effect.Effect<Admission, Refusal> => {
-                const lacking = lackingOf(principal, route.right, scopes)
-                if (lacking !== undefined) {
-                  const error = new Forbidden({ detail: `the API key lacks${lacking}` })
-                  return Effect.fail({ error, headers: {}, principal })
-                }
+          confirm,
+          admit: (request, route) =>
+            Effect.flatMapEager(
+              confirm(request, route),
+              (principal): Effect.Effect<Admission | undefined, Refusal> => {
+                if (principal === undefined) return noKey
                 const bound = limitOf(principal, route)
                 return bound === undefined
                   ? Effect.succeed({ principal, headers: {} })
                   : Effect.map(limited(principal, route, bound), (headers) => ({ principal, headers }))
               }
             )
-          }
         })
       })
     )

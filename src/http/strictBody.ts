@@ -19,11 +19,28 @@ export const hasBody = ({ headers }: HttpServerRequest.HttpServerRequest): boole
  * bytes would be replaced silently. An interrupted read does not end the connection, on which the response follows; the
  * read ends with the connection.
  *
- * @param scope owns interrupted reads
+ * @param scope   owns interrupted reads
+ * @param counted counts the body while it is read
  */
-export const strictBody = (request: HttpServerRequest.HttpServerRequest, scope: Scope.Scope) => {
+export const strictBody = (
+  request: HttpServerRequest.HttpServerRequest,
+  scope: Scope.Scope,
+  counted: <A, E>(read: Effect.Effect<A, E>) => Effect.Effect<A, E>
+) => {
   if (!hasBody(request)) return request
-  const arrayBuffer = request.arrayBuffer.pipe(Effect.forkIn(scope), Effect.flatMap(Fiber.join))
+  const read = counted(request.arrayBuffer)
+  let arrived: ArrayBuffer | undefined
+  const arrayBuffer = Effect.suspend(() =>
+    arrived === undefined
+      ? Effect.flatMap(Effect.forkIn(read, scope, { startImmediately: true }), Fiber.join)
+      : Effect.succeed(arrived)
+  ).pipe(
+    Effect.tap((bytes) =>
+      Effect.sync(() => {
+        arrived = bytes
+      })
+    )
+  )
   const text = Effect.flatMap(arrayBuffer, (bytes) =>
     Effect.orDie(Effect.try({ try: () => decoder.decode(bytes), catch: () => notUtf8("body") }))
   )

@@ -18,7 +18,8 @@ const LARGE = 32 * 1024 * 1024
 
 const principal: Principal = { key_id: "key_1", name: "known", scope: "AppAdmin" }
 
-const open: Context.Service.Shape<typeof Authentication> = { admit: () => Effect.succeed(undefined) }
+const confirm = () => Effect.succeed(undefined)
+const open: Context.Service.Shape<typeof Authentication> = { admit: confirm, confirm }
 
 const routes = Layer.mergeAll(
   HttpRouter.add("GET", "/large", Effect.succeed(HttpServerResponse.uint8Array(new Uint8Array(LARGE)))),
@@ -99,6 +100,7 @@ describe("decisions 1: timeouts and defects", () => {
 
 describe("connections: slow readers", () => {
   const withKey: Context.Service.Shape<typeof Authentication> = {
+    confirm,
     admit: ({ headers }) =>
       Effect.succeed(headers.authorization === undefined ? undefined : { principal, headers: {} })
   }
@@ -164,6 +166,7 @@ describe("failed logins: unauthenticated requests do not flood the log", () => {
   it.live("while the database is away, writes without a valid key are not logged", () => {
     const lines: Array<string> = []
     const away: Context.Service.Shape<typeof Authentication> = {
+      confirm,
       admit: ({ headers }) =>
         headers.authorization === "Bearer known"
           ? Effect.succeed({ principal, headers: {} })

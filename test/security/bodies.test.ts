@@ -95,7 +95,13 @@ describe("decisions 1: timeouts", () => {
     timeout: Duration.millis(100)
   }).pipe(
     Layer.provide(
-      Layer.succeed(Authentication, Authentication.of({ admit: () => Effect.succeed(undefined) }))
+      Layer.succeed(
+        Authentication,
+        Authentication.of({
+          admit: () => Effect.succeed(undefined),
+          confirm: () => Effect.succeed(undefined)
+        })
+      )
     )
   )
   const slow = HttpRouter.serve(Layer.mergeAll(reading, pipeline), {
