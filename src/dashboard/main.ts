@@ -63,4 +63,6 @@ const App = (): View => {
 
 const root = document.getElementById("app")
 listenToKeys()
+// The page has a note that it is loading.
+root?.replaceChildren()
 if (root !== null) render(h(App, {}), root)

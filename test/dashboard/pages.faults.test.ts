@@ -81,6 +81,7 @@ describe.runIf(chromium !== undefined)(`dashboard: pages${chromiumNote}`, () => 
               yield* step(() => page.emulateMedia({ colorScheme }))
               yield* step(() => page.setViewportSize({ width, height: 850 }))
               yield* step(() => page.getByText(text).filter({ visible: true }).first().waitFor())
+              assert.strictEqual(yield* step(() => page.locator(".boot").count()), 0, look)
               // The terminal takes its colours with the next frame.
               yield* step(() =>
                 page.evaluate(
