@@ -209,7 +209,8 @@ export const Pipeline = (options: PipelineOptions) =>
         )
         const handled = Effect.flatMapEager(strict, () => app)
         if (!hasBody(request)) return handled
-        if (route.readsBody) return Effect.flatMap(request.arrayBuffer, () => confirmed(handled, request, route))
+        if (route.readsBody)
+          return Effect.flatMap(request.arrayBuffer, () => confirmed(handled, request, route))
         return request.headers["transfer-encoding"] === undefined
           ? handled
           : Effect.andThen(discardBody(request, limit), handled)
