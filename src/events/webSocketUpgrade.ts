@@ -31,6 +31,9 @@ export const webSocketOptions = {
   closeTimeout: 5000
 }
 
+/** Frames that a peer may send before earlier ones are processed; empty frames count towards no bound of bytes. */
+export const MOST_FRAMES = 10_000
+
 export interface Upgraded {
   readonly webSocket: NodeWS.WebSocket
   /** Next frames of the peer: text as strings, binary as bytes. Fails when the connection is gone. */
@@ -90,6 +93,11 @@ export const upgrade = Effect.fnUntraced(function* (
     return yield* Effect.die(new Error("the HTTP server was made without webSocketOptions"))
   }
   const ws: NodeWS.WebSocket = webSocket
+  let unread = 0
+  ws.on("message", () => {
+    unread += 1
+    if (unread > MOST_FRAMES) ws.terminate()
+  })
   const connection = NodeHttpServerRequest.toIncomingMessage(request).socket
   const send = (messages: ReadonlyArray<Uint8Array>) =>
     Effect.callback<void>((resume) => {
@@ -102,5 +110,10 @@ export const upgrade = Effect.fnUntraced(function* (
       })
       connection.uncork()
     })
-  return { webSocket: ws, pull, send }
+  const counted = Effect.tap(pull, () =>
+    Effect.sync(() => {
+      unread = 0
+    })
+  )
+  return { webSocket: ws, pull: counted, send }
 })

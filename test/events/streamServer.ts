@@ -29,12 +29,14 @@ export class TestServer extends Context.Service<
 export interface ServerOptions {
   readonly bufferBytes?: number
   readonly grace?: Duration.Input
+  /** Completes when the server has processed a command; default: at once. */
+  readonly processed?: Effect.Effect<void>
   /** Timeouts of Node's server. */
   readonly node?: NodeOptions
 }
 
 export const streamServer = (options: ServerOptions = {}) => {
-  const { bufferBytes = 1024 * 1024, grace = "50 millis" } = options
+  const { bufferBytes = 1024 * 1024, grace = "50 millis", processed = Effect.void } = options
   return Layer.unwrap(
     Effect.gen(function* () {
       const lines = yield* Queue.unbounded<string, Cause.Done>()
@@ -80,7 +82,11 @@ export const streamServer = (options: ServerOptions = {}) => {
               serveConsole(
                 request,
                 Stream.fromQueue(lines),
-                (line) => Effect.sync(() => commands.push(line)),
+                (line) =>
+                  Effect.andThen(
+                    processed,
+                    Effect.sync(() => commands.push(line))
+                  ),
                 { shutdown: begun, bufferBytes, grace }
               )
             )

@@ -3,6 +3,7 @@ import { Effect, Exit, Layer, Scope } from "effect"
 import { TestClock } from "effect/testing"
 import { EventHub } from "../../src/events/EventHub.ts"
 import { StreamShutdown } from "../../src/events/StreamShutdown.ts"
+import { MOST_FRAMES } from "../../src/events/webSocketUpgrade.ts"
 import { eventually } from "../support/eventually.ts"
 import {
   connectionsAre,
@@ -172,6 +173,18 @@ describe("decisions 6: frames of clients", () => {
       yield* subscribersAre(0)
       yield* connectionsAre(0)
     }).pipe(Effect.scoped, Effect.provide(streamServer()))
+  )
+
+  it.effect("a flood of frames ends the connection while earlier ones are processed; fewer are kept", () =>
+    Effect.gen(function* () {
+      const client = yield* ws("/console")
+      const flooding = yield* ws("/console")
+      for (let i = 0; i < MOST_FRAMES / 2; i++) client.socket.send("")
+      for (let i = 0; i < 3 * MOST_FRAMES; i++) flooding.socket.send("")
+      yield* eventually(() => flooding.closed() === 1006)
+      assert.isUndefined(client.closed())
+      yield* connectionsAre(1)
+    }).pipe(Effect.scoped, Effect.provide(streamServer({ processed: Effect.never })))
   )
 
   it.effect("a protocol error ends its own connection only", () =>
