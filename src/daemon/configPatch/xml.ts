@@ -40,7 +40,9 @@ const read = (text: string): Result.Result<Document, PatchProblem> => {
     locator: false,
     // XML 1.0: the default replaces other characters by line ends, too
     normalizeLineEndings: (raw) => raw.replace(/\r\n?/g, "\n"),
-    onError: (_level, message) => {
+    onError: (level, message) => {
+      // The character is valid, and servers write it for bytes that they cannot decode.
+      if (level === "warning" && message.startsWith("Unicode replacement character")) return
       first ??= message
     }
   })
