@@ -11,5 +11,7 @@ export class ServerSummaries extends Context.Service<
     find(server_id: ServerId): Server | undefined
     /** Returns the facts of a server for filters, or the last ones of a server that was recently here. */
     facts(server_id: ServerId): RestrictedServer | undefined
+    /** Returns the name of a server, or the last one of a server that was recently here; undefined: none, or not known. */
+    nameOf(server_id: ServerId): string | undefined
   }
 >()("muster/events/ServerSummaries") {}

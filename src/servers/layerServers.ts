@@ -37,7 +37,9 @@ export interface ServersOptions {
 
 const summaries = Layer.effect(
   ServerSummaries,
-  Effect.map(ServerIndex, ({ factsOf, latest }) => ServerSummaries.of({ find: latest, facts: factsOf }))
+  Effect.map(ServerIndex, ({ factsOf, latest, nameOf }) =>
+    ServerSummaries.of({ find: latest, facts: factsOf, nameOf })
+  )
 )
 
 /**

@@ -1,5 +1,6 @@
 import { Effect, Layer, Option, Stream } from "effect"
 import type { Unavailable } from "../domain/errors.ts"
+import type { ServerId } from "../domain/Id.ts"
 import { isPublic, type JournalEntry } from "../domain/Journal.ts"
 import { labelCondition, meets } from "../domain/Labels.ts"
 import type { WebhookDelivery, WebhookId } from "../domain/Webhook.ts"
@@ -9,6 +10,7 @@ import { ServerSummaries } from "../events/ServerSummaries.ts"
 import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
 import { Journal } from "../store/journal/Journal.ts"
 import { Leadership } from "../store/Leadership.ts"
+import { CrashRepo } from "../store/repos/CrashRepo.ts"
 import { type WebhookProgress, type WebhookRecord, WebhookRepo } from "../store/repos/WebhookRepo.ts"
 import { Store } from "../store/Store.ts"
 import { backoff } from "../work/backoff.ts"
@@ -66,6 +68,7 @@ const messageId = (id: WebhookId, cursor: number): string => `msg_${id}_${cursor
 export const WebhookDeliverer = Layer.effectDiscard(
   Effect.gen(function* () {
     const clock = yield* ExpiryClock
+    const crashes = yield* CrashRepo
     const journal = yield* Journal
     const leadership = yield* Leadership
     const repo = yield* WebhookRepo
@@ -101,6 +104,12 @@ export const WebhookDeliverer = Layer.effectDiscard(
         return { event, payload: "payload" in entry.change ? entry.change.payload : null }
       })
 
+    /** Returns the name of a server for a message; of one that was deleted before this process began, that of its last crash. */
+    const nameOf = Effect.fnUntraced(function* (server_id: ServerId) {
+      if (summaries.facts(server_id) !== undefined) return summaries.nameOf(server_id)
+      return (yield* store.read(crashes.find({ server_id, limit: 1 })))?.[0]?.server_name
+    })
+
     /** Delivers events in order for each server; a failure ends the turn of its server. */
     const deliverAll = Effect.fnUntraced(function* (
       { id, settings }: WebhookRecord,
@@ -114,7 +123,8 @@ export const WebhookDeliverer = Layer.effectDiscard(
         for (const { event, payload } of events) {
           if (round.delivered.has(event.cursor)) continue
           const message_id = messageId(id, event.cursor)
-          const body = bodyOf(settings.format, { event, payload })
+          const name = settings.format === "json" ? undefined : yield* nameOf(event.server_id)
+          const body = bodyOf(settings.format, { event, payload, name })
           const attempt = yield* send({ ...secrets, id: message_id, body })
           const { cursor, server_id, topic } = event
           deliveries.push({ message_id, cursor, server_id, topic, ...attempt })

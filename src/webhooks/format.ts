@@ -8,14 +8,17 @@ export interface Subject {
   readonly event: Pick<EncodedEvent, "blueprint_id" | "server_id" | "textWithCursor" | "topic">
   /** Payload of the event. */
   readonly payload: unknown
+  /** The name of the server; undefined: none, or not known. */
+  readonly name: string | undefined
 }
 
 const has = <K extends string>(value: unknown, key: K): value is Record<K, unknown> =>
   typeof value === "object" && value !== null && key in value
 
 /** One line that says what happened. */
-const sentence = ({ event: { blueprint_id, server_id, topic }, payload }: Subject): string => {
-  const server = `${blueprint_id} (${server_id})`
+const sentence = ({ event: { blueprint_id, server_id, topic }, name, payload }: Subject): string => {
+  const server =
+    name === undefined ? `${blueprint_id} (${server_id})` : `${name} (${blueprint_id}, ${server_id})`
   if (topic === "crash")
     return `${server} crashed: ${has(payload, "reason") ? payload.reason : "unknown reason"}`
   if (topic === "deleted") return `${server} was deleted`

@@ -69,7 +69,11 @@ export class MemoryJournal extends Context.Service<
       })
       return Context.make(Journal, journal).pipe(
         Context.add(MemoryJournal, memory),
-        Context.add(ServerSummaries, { find: (id) => memory.summaries.get(id), facts: () => undefined }),
+        Context.add(ServerSummaries, {
+          find: (id) => memory.summaries.get(id),
+          facts: () => undefined,
+          nameOf: () => undefined
+        }),
         Context.merge(yield* Layer.build(LiveFeed.layer))
       )
     })

@@ -9,7 +9,11 @@ import { append, freshStore } from "../store/support/database.ts"
 
 const overStore = EventHub.layer({ replayPage: 20 }).pipe(
   Layer.provide([
-    Layer.succeed(ServerSummaries, { find: () => undefined, facts: () => undefined }),
+    Layer.succeed(ServerSummaries, {
+      find: () => undefined,
+      facts: () => undefined,
+      nameOf: () => undefined
+    }),
     LiveFeed.layer
   ]),
   Layer.provideMerge(freshStore()),

@@ -93,27 +93,33 @@ layer(service(allowed), options)("webhooks", (it) => {
       })
     )
 
-    it.effect("discord and slack receive one line without mentions", () =>
+    it.effect("discord and slack receive one line with the name of the server, and without mentions", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const [discord, slack] = [yield* receiver, yield* receiver]
-        yield* createWebhook({ url: discord.url, format: "discord", topics: ["crash"] })
-        yield* createWebhook({ url: slack.url, format: "slack", topics: ["crash"] })
-        const id = yield* running(api, "kept")
+        yield* createWebhook({ url: discord.url, format: "discord", topics: ["crash", "deleted"] })
+        yield* createWebhook({ url: slack.url, format: "slack", topics: ["crash", "deleted"] })
+        const id = yield* running(api, "kept", { name: "@here <!channel>" })
         yield* commands(api, id, "exit 3")
-        const [line] = yield* eventually(
+        yield* becomes(api, id, "offline")
+        yield* removed(id)
+        const [line, last] = yield* eventually(
           () => discord.received(),
-          (all) => all.length === 1
+          (all) => all.length === 2
         )
-        const [other] = yield* eventually(
+        const [other, otherLast] = yield* eventually(
           () => slack.received(),
-          (all) => all.length === 1
+          (all) => all.length === 2
         )
+        const named = `\\@here \\<!channel\\> \\(kept, ${id}\\)`
         assert.deepStrictEqual(JSON.parse(line?.body ?? ""), {
-          content: `kept \\(${id}\\) crashed\\: exit code 3`,
+          content: `${named} crashed\\: exit code 3`,
           allowed_mentions: { parse: [] }
         })
-        assert.deepStrictEqual(JSON.parse(other?.body ?? ""), { text: `kept (${id}) crashed: exit code 3` })
+        assert.strictEqual(JSON.parse(last?.body ?? "").content, `${named} was deleted`)
+        const escaped = `@here &lt;!channel&gt; (kept, ${id})`
+        assert.deepStrictEqual(JSON.parse(other?.body ?? ""), { text: `${escaped} crashed: exit code 3` })
+        assert.deepStrictEqual(JSON.parse(otherLast?.body ?? ""), { text: `${escaped} was deleted` })
       })
     )
 

@@ -60,7 +60,7 @@ export class ServerIndex extends Context.Service<
     latest(id: ServerId): Server | undefined
     /** The facts of a server for filters, or the last ones of a server that was recently here. */
     factsOf(id: ServerId): RestrictedServer | undefined
-    /** Returns the name of a server. */
+    /** Returns the name of a server, or the last one of a server that was recently here. */
     nameOf(id: ServerId): string | undefined
     /** Returns a latch that each change of a server opens. */
     changeOf(id: ServerId): Effect.Effect<Latch.Latch, never, Scope.Scope>
@@ -279,7 +279,7 @@ export class ServerIndex extends Context.Service<
         },
         latest: (id) => table.latest(id),
         factsOf: (id) => table.factsOf(id),
-        nameOf: (id) => table.get(id)?.name ?? undefined,
+        nameOf: (id) => table.nameOf(id),
         lastCrash: (id) => Effect.sync(() => table.get(id)?.last_crash),
         changeOf: (id) =>
           Effect.acquireRelease(

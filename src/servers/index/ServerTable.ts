@@ -50,7 +50,10 @@ export class ServerTable {
   readonly #counts = new Map<ServerStatus, number>(ServerStatus.literals.map((status) => [status, 0]))
   readonly #nameOf: (node_id: NodeId) => string
   readonly #order = new ServerOrder()
-  readonly #deleted = new Map<string, Place & RestrictedServer & { readonly summary: string }>()
+  readonly #deleted = new Map<
+    string,
+    Place & RestrictedServer & { readonly name: string | undefined; readonly summary: string }
+  >()
   readonly #cache = new SummaryCache()
   #today: Today | undefined
 
@@ -158,13 +161,13 @@ export class ServerTable {
   remove(id: ServerId): void {
     const record = this.#records.get(id)
     if (record === undefined) return
-    const { blueprint_id, created_at, labels } = record
+    const { blueprint_id, created_at, labels, name } = record
     const summary = JSON.stringify(this.#summaryOf(record))
     this.#forget([id])
     this.#records.delete(id)
     this.#order.remove(record)
     this.#detach(record)
-    this.#deleted.set(id, { id, blueprint_id, created_at, summary, labels })
+    this.#deleted.set(id, { id, blueprint_id, created_at, summary, labels, name })
     const oldest = this.#deleted.keys().next()
     if (this.#deleted.size > MAX_DELETED && oldest.done !== true) this.#deleted.delete(oldest.value)
   }
@@ -194,6 +197,11 @@ export class ServerTable {
   /** Returns the facts of a server for filters, or the last ones of a server that was recently here. */
   factsOf(id: ServerId): RestrictedServer | undefined {
     return this.#records.get(id) ?? this.#deleted.get(id)
+  }
+
+  /** Returns the name of a server, or the last one of a server that was recently here. */
+  nameOf(id: ServerId): string | undefined {
+    return (this.#records.get(id) ?? this.#deleted.get(id))?.name ?? undefined
   }
 
   /** JSON array of all summaries. */
