@@ -3,11 +3,12 @@ import { h } from "preact"
 import { isAdmin } from "../api/session.ts"
 import type { Topic } from "../api/types.ts"
 import { div, h1, span, type View } from "../dom/el.ts"
+import { dateTime } from "../dom/format.ts"
 import { AuditList } from "../parts/AuditList.ts"
 import { Crashes } from "../parts/Crashes.ts"
 import { eventList } from "../parts/eventList.ts"
 import { chip, empty, tabList } from "../parts/parts.ts"
-import { feed } from "../state/feed.ts"
+import { feed, MOST_EVENTS } from "../state/feed.ts"
 import { addressOf } from "../state/router.ts"
 
 /** The topic that the page shows; empty: all. */
@@ -51,10 +52,15 @@ const Feed = (): View => {
 const parts = { "": "Live", crashes: "Crashes", audit: "Audit log" } as const
 
 const meanings = {
-  "": "The newest 500, as they happen",
   crashes: "The newest 100, of deleted servers too",
   audit: "The newest 200 requests that change something, refused ones too"
 } as const
+
+/** The limit of the list, and the time at which it begins. */
+const liveMeaning = (): string => {
+  const first = feed.value.at(-1)?.event.Data.time
+  return `At most ${MOST_EVENTS}, as they happen${first === undefined ? "" : `; the oldest is of ${dateTime(first)}`}`
+}
 
 const isPart = (text: string): text is keyof typeof parts => Object.hasOwn(parts, text)
 
@@ -64,7 +70,11 @@ export const EventsPage = ({ tab }: { readonly tab: string }): View => {
   const crashed = feed.value.reduce((sum, { event }) => sum + (event.Topic === "crash" ? 1 : 0), 0)
   return div(
     {},
-    div({ class: "page-head" }, h1({}, "Events"), span({ class: "muted" }, meanings[part])),
+    div(
+      { class: "page-head" },
+      h1({}, "Events"),
+      span({ class: "muted" }, part === "" ? liveMeaning() : meanings[part])
+    ),
     tabList(
       "Kinds of events",
       Object.entries(parts).flatMap(([name, text]) =>

@@ -3,7 +3,7 @@ import { signal } from "@preact/signals"
 import type { ServerEvent } from "../api/types.ts"
 
 /** Events that the page keeps. */
-const MOST = 500
+export const MOST_EVENTS = 500
 
 export interface FeedEvent {
   readonly event: ServerEvent
@@ -16,7 +16,7 @@ export const feed = signal<ReadonlyArray<FeedEvent>>([])
 
 export const addToFeed = (events: ReadonlyArray<FeedEvent>): void => {
   if (events.length === 0) return
-  feed.value = [...events.toReversed(), ...feed.value].slice(0, MOST)
+  feed.value = [...events.toReversed(), ...feed.value].slice(0, MOST_EVENTS)
 }
 
 export const clearFeed = (): void => {

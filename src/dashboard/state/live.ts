@@ -9,8 +9,8 @@ import { addToFeed, type FeedEvent } from "./feed.ts"
 import { type Row, withSummary } from "./rows.ts"
 import { changed, drop, load, membership, put, readLater, rows } from "./servers.ts"
 
-/** How many changes before the list the feed shows at first. */
-const HISTORY = 200
+/** Changes before the list that the feed reads at first. About half of them are no events of the feed. */
+const HISTORY = 1200
 
 /** Longest wait of changes while the page is hidden, in milliseconds. */
 const HIDDEN = 1000
