@@ -163,9 +163,9 @@ export const databaseUp = gauge(
   "1 while the database is available, else 0; writes are then refused."
 )
 /** With {@link storeMutations}, the number of writes per transaction. */
-export const storeCommits = counter("muster_store_commits", "Write transactions committed.")
+export const storeCommits = counter("muster_store_commits_total", "Write transactions committed.")
 export const storeMutations = counter(
-  "muster_store_mutations",
+  "muster_store_mutations_total",
   "Mutations that were part of a committed write transaction."
 )
 export const journalNewest = gauge("muster_journal_newest_cursor", "Cursor of the newest change.")
@@ -195,7 +195,7 @@ export const daemonReports = gauge(
 export const eventLoopLag = gauge(
   "muster_event_loop_lag_seconds",
   "Event loop delay since the last reading.",
-  { quantile: "`0.5`, `0.99`, `1`" },
+  { percentile: "`50`, `99`, `100`: the longest" },
   both
 )
 export const cpuSeconds = counter(

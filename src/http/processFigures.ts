@@ -40,14 +40,14 @@ export const makeObserveProcess = Effect.fnUntraced(function* (version: string) 
     if (Option.isSome(open)) yield* Metric.update(openFds, open.value)
     const most = Option.getOrUndefined(limitOfFiles())
     if (most !== undefined) yield* Metric.update(maxFds, most)
-    for (const [quantile, nanoseconds] of [
-      ["0.5", delay.percentile(50)],
-      ["0.99", delay.percentile(99)],
-      ["1", delay.max]
+    for (const [percentile, nanoseconds] of [
+      ["50", delay.percentile(50)],
+      ["99", delay.percentile(99)],
+      ["100", delay.max]
     ] as const) {
       // The histogram measures from tick to tick: without lag it shows its resolution.
       const seconds = Math.max(0, nanoseconds / 1e9 - LAG_RESOLUTION_MS / 1000)
-      yield* Metric.update(Metric.withAttributes(eventLoopLag, { quantile }), seconds)
+      yield* Metric.update(Metric.withAttributes(eventLoopLag, { percentile }), seconds)
     }
     delay.reset()
   })

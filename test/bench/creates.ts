@@ -52,9 +52,9 @@ const simulated: NodeKind = {
 
 const commitsOf = Effect.fnUntraced(function* (service: Service) {
   const { text } = yield* service.request("GET", "/metrics")
-  const commits = /^muster_store_commits(?:_total)?(?:\{[^}]*\})? (\d+)/m.exec(text)?.[1]
+  const commits = /^muster_store_commits_total(?:\{[^}]*\})? (\d+)/m.exec(text)?.[1]
   if (commits === undefined)
-    return yield* new BenchFailed({ message: "/metrics has no muster_store_commits" })
+    return yield* new BenchFailed({ message: "/metrics has no muster_store_commits_total" })
   return Number(commits)
 })
 
