@@ -32,7 +32,7 @@ const flagRow = ({ aliases, description, name, required, type }: HelpDoc.FlagDoc
   const text = Option.getOrElse(description, () => "")
   // The help counts a flag that may be given several times, or never, as required.
   const isNeeded = required && !text.includes("repeatable")
-  return `| ${names}${value} | ${cell(text)}${isNeeded ? ". Required" : ""} |`
+  return `| ${names}${value} | ${cell(text)}${isNeeded ? `${text.endsWith(".") ? "" : "."} Required` : ""} |`
 }
 
 /** The flags of commands that print objects; the introduction explains them. */

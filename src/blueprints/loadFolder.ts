@@ -10,6 +10,8 @@ export interface Loaded<A> {
   readonly value: A
   /** Of all files, by file and position. */
   readonly problems: ReadonlyArray<Problem>
+  /** Files that were read, valid or not. */
+  readonly files: number
   /** One line each; a file is named first. */
   readonly warnings: ReadonlyArray<string>
 }
@@ -31,6 +33,7 @@ export const loadFolder = Effect.fnUntraced(function* <A>(
   const { problems, value } = build(contents.files.flatMap(({ definition }) => definition ?? []))
   return {
     value,
+    files: contents.files.length,
     problems: sortProblems([...contents.files.flatMap((file) => file.problems), ...problems]),
     warnings: [...contents.warnings, ...contents.files.flatMap((file) => file.warnings)]
   } satisfies Loaded<A>

@@ -80,6 +80,7 @@ export const audit = Command.make(
     object: text("object", "Only requests on the object with this id, or on the server with this name"),
     result: text("result", "`ok`, `refused`, or a status such as 409"),
     limit: Flag.Int("limit").pipe(
+      Flag.withAlias("n"),
       Flag.withDescription("At most this many entries, 1 to 1000; default 100"),
       Flag.withDefault(100)
     ),

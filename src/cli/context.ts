@@ -23,7 +23,7 @@ const add = Command.make(
       Flag.withDescription("Address of the service"),
       Flag.filter(
         (url) => address.read(url) !== undefined,
-        () => `expected ${address.may}`
+        () => address.may
       )
     ),
     keyFile: Flag.String("key-file").pipe(

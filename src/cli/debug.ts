@@ -6,7 +6,7 @@ import * as Tar from "effect/encoding/Tar"
 import { version } from "../app/version.ts"
 import { commandSettings } from "../config/command.ts"
 import { withSettings } from "../config/help.ts"
-import { CommandError } from "./shared/CommandError.ts"
+import { CommandError, whyNoFile } from "./shared/CommandError.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import { allNodes } from "./shared/named.ts"
 import { note } from "./shared/terminal.ts"
@@ -45,7 +45,7 @@ const parts = {
 } as const
 
 const cannotWrite = (file: string) => (cause: unknown) =>
-  new CommandError({ status: "failed", message: `cannot write ${file}: ${cause}` })
+  new CommandError({ status: "failed", message: `cannot write ${file}: ${whyNoFile(cause)}` })
 
 /** Writes files into a new archive that only its owner can read. */
 const write = Effect.fnUntraced(function* (archive: string, files: ReadonlyArray<readonly [string, string]>) {

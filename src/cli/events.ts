@@ -3,9 +3,10 @@ import { Command, Flag } from "effect/cli"
 import type { Change, Reset } from "../client/follow.ts"
 import { commandSettings } from "../config/command.ts"
 import { withSettings } from "../config/help.ts"
+import { serverIdPattern } from "../domain/Id.ts"
 import { Topic } from "../domain/ServerEvent.ts"
 import { wrongUsage } from "./shared/CommandError.ts"
-import { askStream, CommandClient } from "./shared/musterClient.ts"
+import { ask, askStream, CommandClient } from "./shared/musterClient.ts"
 import { serverNamed } from "./shared/named.ts"
 import { formatOf, jsonOf, outputFlags } from "./shared/output.ts"
 import { withCommands } from "./shared/routeCommands.ts"
@@ -58,6 +59,42 @@ const beginOf = (text: string): Begin | undefined => {
 
 const isChange = (one: Change | Reset): one is Change => one.topic !== "reset"
 
+/**
+ * Returns the ids of the servers that a text names; those of deleted servers are found by id or last name among the
+ * crashes, and in the audit log if the key reads it.
+ *
+ * @error CommandError no server has or had this id or name (not found)
+ */
+const eventServers = (text: string) =>
+  serverNamed(text).pipe(
+    Effect.map(({ id }): ReadonlyArray<string> => [id]),
+    Effect.catchIf(
+      ({ status }) => status === "notFound",
+      (error) =>
+        Effect.gen(function* () {
+          const crashes = yield* ask((muster) =>
+            muster.servers.crashes({ query: { server: text, limit: "100" } })
+          )
+          // Only the scope AppAdmin reads the audit log.
+          const entries = yield* Effect.catchIf(
+            ask((muster) => muster.audit.list({ query: { object: text, limit: "1000" } })),
+            ({ status }) => status === "notAllowed",
+            () => Effect.succeed(undefined)
+          )
+          const deleted = new Set([
+            ...crashes.map(({ server_id }): string => server_id),
+            ...(entries ?? []).flatMap(({ object: { id, kind } }) =>
+              kind === "server" && id !== undefined && id !== null ? [id] : []
+            ),
+            // A key without the audit log names a deleted server by its id.
+            ...(entries === undefined && serverIdPattern.test(text) ? [text] : [])
+          ])
+          if (deleted.size === 0) return yield* error
+          return [...deleted]
+        })
+    )
+  )
+
 /** `muster events`. */
 export const events = Command.make(
   "events",
@@ -84,7 +121,7 @@ export const events = Command.make(
       Flag.between(0, Topic.literals.length)
     ),
     server: Flag.String("server").pipe(
-      Flag.withDescription("Only events of this server, repeatable"),
+      Flag.withDescription("Only events of this server, repeatable; a deleted one by its id or last name"),
       Flag.between(0, 100)
     ),
     blueprint: Flag.String("blueprint").pipe(
@@ -99,7 +136,7 @@ export const events = Command.make(
     if (unknown !== undefined) {
       return yield* wrongUsage(`there is no topic ${unknown}: topics are ${Topic.literals.join(", ")}.`)
     }
-    const servers = yield* Effect.forEach(server, eventServer)
+    const servers = (yield* Effect.forEach(server, eventServers)).flat()
     const { at, from } = Option.getOrElse(since, (): Begin => ({ from: follow ? "now" : 0 }))
     const changes = askStream((muster) =>
       muster.follow({
@@ -118,8 +155,11 @@ export const events = Command.make(
     const begins = Date.parse(at ?? "")
     const isEarlier = (change: Change) => Date.parse(change.at) < begins
     let isFirst = at !== undefined
+    const isUnfiltered = topics.length === 0 && servers.length === 0 && blueprint.length === 0
     const printSince = Effect.fnUntraced(function* (change: Change) {
-      if (isFirst && !isEarlier(change)) yield* note(`The stored events begin at ${change.at}.`)
+      // With a filter, the first one that matches may be later than the first stored one.
+      if (isFirst && isUnfiltered && !isEarlier(change))
+        yield* note(`The stored events begin at ${change.at}.`)
       isFirst = false
       if (!isEarlier(change)) yield* print(change)
     })
@@ -153,15 +193,3 @@ export const events = Command.make(
   ]),
   Command.provide(CommandClient)
 )
-
-const DELETED = "notFound"
-
-/** The id of a server; that of a deleted server stands for itself. */
-const eventServer = (text: string) =>
-  serverNamed(text).pipe(
-    Effect.map(({ id }): string => id),
-    Effect.catchIf(
-      ({ status }) => status === DELETED,
-      () => Effect.succeed(text)
-    )
-  )

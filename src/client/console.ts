@@ -24,8 +24,8 @@ const newest = { page: "1", per_page: String(COMPARED) }
 
 const retries = backoff({ first: "200 millis", longest: "10 seconds" })
 
-/** Succeeds if the console can be opened; a WebSocket of the platform does not say why it cannot. */
-const check = (calls: Calls, server: ServerId) =>
+/** Fails with the reason of a refused connection, which a WebSocket of the platform does not say. */
+const whyRefused = (calls: Calls, server: ServerId) =>
   Effect.catchTag(calls.servers.console({ params: { server } }), "UpgradeRequired", () => Effect.void)
 
 /** Requests a ticket, which replaces the key: the platform's WebSocket has no headers. */
@@ -47,7 +47,7 @@ export const storedLines = (calls: Pick<Calls, "servers">, server: ServerId, que
 
 /** Why a console cannot be opened, or has ended. */
 export type ConsoleError =
-  | Effect.Error<ReturnType<typeof check>>
+  | Effect.Error<ReturnType<typeof whyRefused>>
   | Effect.Error<ReturnType<typeof ticketOf>>
   | Effect.Error<ReturnType<typeof storedLines>>
   | Socket.SocketError
@@ -118,7 +118,7 @@ export const openConsole = (calls: Calls, baseUrl: string) =>
 
     /** One connection, until it breaks. */
     const connection = Effect.gen(function* () {
-      const ticket = yield* Effect.timeoutOrElse(Effect.andThen(check(calls, server), ticketOf(calls)), {
+      const ticket = yield* Effect.timeoutOrElse(ticketOf(calls), {
         duration: OPENING,
         orElse: () =>
           new Socket.SocketError({
@@ -132,7 +132,10 @@ export const openConsole = (calls: Calls, baseUrl: string) =>
       )
       const url = `${address}?ticket=${encodeURIComponent(ticket)}`
       const socket = yield* Socket.makeWebSocket(url, { highWaterMark: UNREAD_BYTES })
-      const { pull } = yield* socket.reader
+      const { pull } = yield* Effect.tapError(socket.reader, () =>
+        // A response of another program says less than the failure of the WebSocket.
+        Effect.catchTag(whyRefused(calls, server), "HttpClientError", () => Effect.void)
+      )
       write = (yield* socket.writer).write
       yield* Effect.acquireRelease(connected.open, () => connected.close)
       const isFirst = yield* Deferred.succeed(opened, undefined)

@@ -90,7 +90,8 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
         )
         assert.strictEqual(code, 0, stderr)
         assert.match(stdout, /^ID .*\n\S+ +first +saved +running /)
-        for (const step of ["place", "commit", "instance"]) assert.include(stderr, `${step}: done in`)
+        for (const step of ["place", "commit", "instance", "start"])
+          assert.include(stderr, `${step}: done in`)
 
         const memory = ["--set", "limits.memory_limit=60000000"]
         const reasons = yield* refused(2, "servers", "create", "saved", ...memory)
@@ -100,6 +101,8 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
         assert.strictEqual(plan.code, 2)
         assert.deepInclude(JSON.parse(plan.stdout).candidates[0], { node_name: "local", fits: false })
         assert.match(yield* refused(3, "servers", "create", "nope"), /^blueprint not found: nope/)
+        assert.match(yield* refused(3, "servers", "create", "save"), /Did you mean saved\?$/)
+        assert.match(yield* refused(64, "servers", "create", "saved", "--name", ""), /^name: [^`]*$/)
       })
     )
 
@@ -123,7 +126,43 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
         yield* logs.signal("SIGINT")
         assert.strictEqual(yield* logs.exited("20 seconds"), 130)
         assert.match(yield* done("servers", "logs", id.slice(0, 8), "--tail", "1"), /hello$/)
+        const opened = JSON.parse(
+          yield* done("audit", "--action", "server.console", "--object", id, "--json")
+        )
+        assert.deepStrictEqual(
+          opened.map(({ result }: Record<string, unknown>) => result),
+          [{ status: 101 }]
+        )
       }).pipe(Effect.scoped)
+    )
+
+    it.effect(
+      "2: a key without the right console follows the stored lines, and leaves no refused request",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const id = yield* done("servers", "create", "saved", "--start", "--wait", "-o", "id")
+          const reader = ["keys", "create", "--name", "reader", "--scope", "ReadOnly"]
+          const made = yield* muster(reader, { MUSTER_DATA_DIR: api.dataDir })
+          const logs = yield* startChild(
+            [process.execPath, join(root, "src/main.ts"), "servers", "logs", id, "-f"],
+            {
+              cwd: root,
+              env: { MUSTER_URL: api.url, MUSTER_API_KEY: made.stdout.trim(), XDG_CONFIG_HOME: "/dev/null" }
+            }
+          )
+          yield* logs.prints(/ready/, "20 seconds")
+          yield* done("servers", "send", id, "say", "first")
+          yield* logs.prints(/first/, "20 seconds")
+          yield* done("servers", "send", id, "say", "second")
+          yield* logs.prints(/first\n[\s\S]*second/, "20 seconds")
+          yield* done("servers", "delete", id, "--yes")
+          assert.strictEqual(yield* logs.exited("20 seconds"), 0, logs.output())
+          assert.strictEqual(logs.output().match(/\] first$/gm)?.length, 1, logs.output())
+          assert.strictEqual(yield* done("audit", "--actor", "reader", "-o", "id"), "")
+          assert.match(yield* done("events", "--server", id, "--topic", "deleted"), new RegExp(id))
+          assert.match(yield* refused(3, "events", "--server", "misspelt"), /^server not found: misspelt/)
+        }).pipe(Effect.scoped)
     )
 
     it.effect("3: a console on a terminal has a line to type; Ctrl-] leaves it", () =>
@@ -204,7 +243,7 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
         yield* done("blueprints", "reload")
         assert.match(
           yield* done("blueprints", "rollout", "fleet", "--dry-run"),
-          /limits\.memory_limit +128 +160 +restart/
+          /^\S+ \(fleet-a\)\n[\s\S]*limits\.memory_limit +128 +160 +restart/
         )
         assert.match(yield* refused(64, "blueprints", "rollout", "fleet"), /Change 3 of 3 servers.*--yes/)
         const { code, stderr, stdout } = yield* run("blueprints", "rollout", "fleet", "--wait", "--yes")
@@ -223,7 +262,8 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
       Effect.gen(function* () {
         const { code, stdout } = yield* run("nodes", "drain", "local", "--dry-run")
         assert.strictEqual(code, 0)
-        assert.match(stdout, /^ID /)
+        assert.match(stdout, /^SERVER +TO /)
+        assert.match(stdout, /^\S+ \(busy\) /m)
         yield* done("nodes", "drain", "local")
         assert.match(yield* done("nodes", "show", "local"), /^state: +connected, drained$/m)
         yield* done("nodes", "undrain", "local")
@@ -278,6 +318,8 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
           "power",
           "--server"
         ]
+        const nowhere = yield* muster(["keys", "revoke", "nope"], { MUSTER_DATA_DIR: api.dataDir })
+        assert.deepStrictEqual([nowhere.code, nowhere.stderr.slice(0, 19)], [3, "key not found: nope"])
         const unknown = yield* beside(...create, "absent")
         assert.deepStrictEqual([unknown.code, unknown.stdout], [3, ""])
         assert.match(unknown.stderr, /^server not found: absent\. /)
@@ -296,6 +338,8 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
         assert.deepStrictEqual([restarted.code, restarted.stdout], [0, `${id} restarts\n${id} is running\n`])
         assert.strictEqual((yield* muster(["servers", "delete", id, "--yes"], env)).code, 4)
         assert.strictEqual((yield* muster(["servers", "show", "first"], env)).code, 3)
+        const revoked = yield* beside("keys", "revoke", "mate")
+        assert.strictEqual(revoked.stdout, `Key ${made} is revoked.\n`)
       })
     )
 
@@ -427,7 +471,10 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
         const { code, stderr, stdout } = yield* muster(["blueprints", "check", folder])
         assert.strictEqual(code, 1)
         assert.match(stdout, /bad\.yml:3:3: error: unknown key `softwre`; did you mean `software`\?\n/)
-        assert.match(stderr, /\d+ errors?, 0 warnings/)
+        assert.match(stderr, /^1 file checked: \d+ errors?, 0 warnings/)
+        const empty = yield* muster(["blueprints", "check", yield* temporaryFolder])
+        assert.strictEqual(empty.code, 1)
+        assert.match(empty.stderr, /^no definition files in /)
         assert.deepStrictEqual((yield* muster(["blueprints", "check", root])).code, 0)
       }).pipe(Effect.scoped)
     )

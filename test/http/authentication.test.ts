@@ -142,7 +142,7 @@ layer(service(behindProxy), options)("authentication", (it) => {
         assert.include(api.output(), "API key refused: revoked")
 
         const again = yield* muster(["keys", "revoke", id], { MUSTER_DATA_DIR: api.dataDir })
-        assert.deepStrictEqual([again.code, again.stderr], [1, `key not found, or revoked already: ${id}\n`])
+        assert.deepStrictEqual([again.code, again.stderr], [3, `key not found, or revoked already: ${id}\n`])
         const after = yield* muster(["keys", "list"], { MUSTER_DATA_DIR: api.dataDir })
         assert.match(after.stdout, new RegExp(`^${id} +AppAdmin +revoked \\S+Z +ci +-  `, "m"))
       })
@@ -190,7 +190,7 @@ layer(service(behindProxy), options)("authentication", (it) => {
           [["create"], "name"],
           [["create", "--name", "x", "--scope", "Everything"], "Everything"],
           [["create", "--name", "x", "--expires", "soon"], "expected a time such as 90m, 12h or 30d"],
-          [["revoke"], "id"]
+          [["revoke"], "key"]
         ] as const) {
           const ended = yield* muster(["keys", ...args], { MUSTER_DATA_DIR: api.dataDir })
           assert.notStrictEqual(ended.code, 0, args.join(" "))

@@ -209,7 +209,7 @@ layer(service(), options)("keys with limited rights", (it) => {
         }
         const args = ["keys", "create", "--name", "x", "--scope", "ReadOnly", "--allow", "power"]
         const ended = yield* muster(args, { MUSTER_DATA_DIR: api.dataDir })
-        assert.strictEqual(ended.code, 1)
+        assert.strictEqual(ended.code, 64)
         assert.include(ended.stderr, "--allow needs --scope Operator")
       })
     )

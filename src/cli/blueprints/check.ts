@@ -46,12 +46,14 @@ const loaded = <A>(root: Root, build: Parameters<typeof loadFolder<A>>[2]) =>
 /** The result of the check of one folder. */
 interface Report {
   readonly directory: string
+  readonly files: number
   readonly problems: ReadonlyArray<Problem>
   readonly warnings: ReadonlyArray<string>
 }
 
-const reportOf = ({ directory }: Root, { problems, warnings }: Loaded<unknown>): Report => ({
+const reportOf = ({ directory }: Root, { files, problems, warnings }: Loaded<unknown>): Report => ({
   directory,
+  files,
   problems,
   warnings
 })
@@ -115,14 +117,21 @@ export const check = Command.make(
     yield* Effect.forEach(reports, printReport, { discard: true })
     const errors = reports.reduce((sum, { problems }) => sum + problems.length, 0)
     const warnings = reports.reduce((sum, one) => sum + one.warnings.length, 0)
-    const summary = `${counted(errors, "error")}, ${counted(warnings, "warning")}`
+    const files = reports.reduce((sum, one) => sum + one.files, 0)
+    if (files === 0) {
+      return yield* new CommandError({
+        status: "failed",
+        message: `no definition files in ${roots.map((root) => root.directory).join(" and ")}: name another folder`
+      })
+    }
+    const summary = `${counted(files, "file")} checked: ${counted(errors, "error")}, ${counted(warnings, "warning")}`
     if (errors > 0) return yield* new CommandError({ status: "failed", message: summary })
     yield* note(summary)
   })
 ).pipe(
   Command.withShortDescription("Check definition files, without a service"),
   Command.withDescription(
-    "Check files of blueprints, mixins and software as a reload does, without a service. Each problem is one line, `file:line:column: error: reason`; the exit status is 1 if there is an error."
+    "Check files of blueprints, mixins and software as a reload does, without a service. Each problem is one line, `file:line:column: error: reason`; the exit status is 1 if there is an error or no file."
   ),
   Command.withExamples([
     {

@@ -2,15 +2,19 @@ import { Console, Effect, Option, Redacted, Schema, SchemaTransformation } from 
 import { Command, Flag } from "effect/cli"
 import { CommandStoreOrNew } from "../../app/storage.ts"
 import { auditedCommand } from "../../audit/auditedCommand.ts"
-import { StartError } from "../../config/StartError.ts"
+import { blueprintSet } from "../../blueprints/definitions.ts"
+import { loadFolder } from "../../blueprints/loadFolder.ts"
+import { ServiceConfig } from "../../config/service.ts"
 import { DefinitionId, ServerId, serverIdPattern } from "../../domain/Id.ts"
 import { KeyName } from "../../domain/Key.ts"
 import { KeyGrant, KeyScope, Right } from "../../domain/KeyScope.ts"
 import { ApiKeys } from "../../keys/ApiKeys.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store } from "../../store/Store.ts"
+import { wrongUsage } from "../shared/CommandError.ts"
 import { durationOf } from "../shared/durations.ts"
 import { only } from "../shared/named.ts"
+import { note } from "../shared/terminal.ts"
 import { keysOver } from "./keysOver.ts"
 
 const decodeGrant = Schema.decodeUnknownEffect(KeyGrant)
@@ -36,7 +40,7 @@ const AllowedRights = listOf(Right)
 const several = <A>(name: string, item: Schema.Codec<A, string>, description: string) =>
   Flag.String(name).pipe(
     Flag.withDescription(
-      `${description}; comma-separated or several times; with the scopes Operator and ReadOnly`
+      `${description}; comma-separated or repeatable; with the scopes Operator and ReadOnly`
     ),
     Flag.withSchema(listOf(item)),
     Flag.between(0, 1000),
@@ -72,12 +76,12 @@ const grantOf = Effect.fnUntraced(function* (chosen: {
   const { allow, blueprint, label, maxMemory, maxServers, scope, server } = chosen
   const labels = label.map((pair) => [pair.slice(0, pair.indexOf("=")), pair.slice(pair.indexOf("=") + 1)])
   const twice = labels.find(([key], at) => labels.findIndex(([other]) => other === key) !== at)
-  if (twice !== undefined) return yield* new StartError({ message: `--label: ${twice[0]} is given twice` })
+  if (twice !== undefined) return yield* wrongUsage(`--label: ${twice[0]} is given twice`)
   const rights = { scope, ...(Option.isSome(allow) ? { allow: allow.value } : {}) }
   if (!Schema.is(KeyGrant)(rights)) {
-    return yield* new StartError({
-      message: `--allow needs --scope Operator: a key of the scope ${scope} has the rights of its scope`
-    })
+    return yield* wrongUsage(
+      `--allow needs --scope Operator: a key of the scope ${scope} has the rights of its scope`
+    )
   }
   const grant = {
     ...rights,
@@ -87,9 +91,25 @@ const grantOf = Effect.fnUntraced(function* (chosen: {
     ...(Option.isSome(maxServers) ? { max_servers: maxServers.value } : {}),
     ...(Option.isSome(maxMemory) ? { max_memory: maxMemory.value } : {})
   }
-  return yield* Effect.mapError(
-    decodeGrant(grant),
-    ({ message }) => new StartError({ message: `the limits of the key are not possible: ${message}` })
+  return yield* Effect.mapError(decodeGrant(grant), ({ message }) =>
+    wrongUsage(`the limits of the key are not possible: ${message}`)
+  )
+})
+
+/** Warns of blueprints that the folder of the settings does not have. A folder that cannot be read warns of nothing. */
+const warnOfUnknown = Effect.fnUntraced(function* (blueprints: ReadonlyArray<string>) {
+  if (blueprints.length === 0) return
+  const { blueprintsDir } = yield* ServiceConfig.load
+  const known = yield* Effect.option(loadFolder("blueprints", blueprintsDir, blueprintSet))
+  if (Option.isNone(known)) return
+  const unknown = blueprints.filter((id) => !known.value.value.blueprints.has(DefinitionId.make(id)))
+  yield* Effect.forEach(
+    unknown,
+    (id) =>
+      note(
+        `warning: ${blueprintsDir} has no blueprint ${id}; the key acts on its servers once there are some`
+      ),
+    { discard: true }
   )
 })
 
@@ -131,6 +151,7 @@ export const create = Command.make(
     const keys = yield* ApiKeys
     const { scope } = chosen
     const grant = yield* grantOf(chosen)
+    yield* warnOfUnknown(chosen.blueprint)
     const made = yield* keys
       .create({
         ...grant,

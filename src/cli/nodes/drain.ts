@@ -5,7 +5,7 @@ import type { Node, NodeDetail } from "../../domain/Node.ts"
 import { CommandError, wrongUsage } from "../shared/CommandError.ts"
 import { DurationText, durationOf } from "../shared/durations.ts"
 import { ask, RETRY_PAUSE, reconnecting, whileReachable } from "../shared/musterClient.ts"
-import { nodeArgument, nodeNamed } from "../shared/named.ts"
+import { labelledServers, nodeArgument, nodeNamed } from "../shared/named.ts"
 import { outputFlags } from "../shared/output.ts"
 import { withCommands } from "../shared/routeCommands.ts"
 import { preview } from "./preview.ts"
@@ -64,8 +64,9 @@ const waitUntilEmpty = Effect.fnUntraced(function* (node: Node) {
     if (now !== line) yield* Console.log(now)
     line = now
     if (stuck >= (away === undefined ? LOOKS : LOOKS_AWAY)) {
+      const labelled = yield* labelledServers({ node_id: node.id })
       for (const { reason, server_id } of move.servers) {
-        if (reason !== undefined) yield* Console.error(`${server_id}: ${withCommands(reason)}`)
+        if (reason !== undefined) yield* Console.error(`${labelled(server_id)}: ${withCommands(reason)}`)
       }
       return yield* cannotLeave(node, move.left, away)
     }

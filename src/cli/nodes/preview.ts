@@ -2,6 +2,7 @@ import { Effect } from "effect"
 import type { DrainPlan } from "../../domain/Drain.ts"
 import type { Node, NodeDetail } from "../../domain/Node.ts"
 import { ask } from "../shared/musterClient.ts"
+import { labelledServers } from "../shared/named.ts"
 import { type Listing, type OutputOptions, printList } from "../shared/output.ts"
 import { withCommands } from "../shared/routeCommands.ts"
 import { note } from "../shared/terminal.ts"
@@ -9,6 +10,8 @@ import { note } from "../shared/terminal.ts"
 /** A server of a node that is to be drained; `to`: its destination, `reason`: why it would stay. */
 interface Leaving {
   readonly id: string
+  /** The id with the name. */
+  readonly server: string
   readonly to: string
   readonly reason: string
 }
@@ -16,7 +19,7 @@ interface Leaving {
 const listing: Listing<Leaving> = {
   id: ({ id }) => id,
   columns: [
-    { name: "id", of: ({ id }) => id },
+    { name: "server", of: ({ server }) => server },
     { name: "to", of: ({ to }) => to },
     { name: "stays, because", of: ({ reason }) => withCommands(reason) }
   ]
@@ -36,9 +39,17 @@ export const preview = Effect.fnUntraced(function* (node: Node, flags: OutputOpt
   // A service of an earlier version refuses the query.
   if (!isPlan(answer)) return
   const { blocked, migrations, migrations_total, running_out } = answer
+  const labelled = yield* labelledServers({ node_id: node.id })
   const leaving: ReadonlyArray<Leaving> = [
-    ...migrations.map(({ server_id, to_name }) => ({ id: server_id, to: to_name, reason: "" })),
-    ...blocked.flatMap(({ reason, server_ids }) => server_ids.map((id) => ({ id, to: "", reason })))
+    ...migrations.map(({ server_id, to_name }) => ({
+      id: server_id,
+      server: labelled(server_id),
+      to: to_name,
+      reason: ""
+    })),
+    ...blocked.flatMap(({ reason, server_ids }) =>
+      server_ids.map((id) => ({ id, server: labelled(id), to: "", reason }))
+    )
   ]
   yield* printList(flags, listing, leaving, `No saved servers are on ${node.name}.`)
   const stay = blocked.reduce((sum, { total }) => sum + total, 0)

@@ -53,6 +53,16 @@ const crashesOf = (text: string, query: { readonly limit: string }) =>
         : Effect.fail(error)
   })
 
+/** Returns the text for a server without crashes: deleted servers of its name may have some. */
+const noCrashes = (text: string) =>
+  Effect.map(
+    ask((muster) => muster.servers.crashes({ query: { server: text, limit: "1" } })),
+    ([crash]) =>
+      crash === undefined
+        ? "No crashes."
+        : `No crashes. A deleted server of this name crashed: \`muster servers crashes ${crash.server_id}\`.`
+  )
+
 /** `muster servers crashes`. */
 export const crashes = Command.make(
   "crashes",
@@ -96,7 +106,9 @@ export const crashes = Command.make(
         })
     const format = formatOf(flags)
     if (lines <= 0 || (format !== "table" && format !== "wide")) {
-      return yield* printList(flags, listing, found, "No crashes.")
+      const none =
+        found.length === 0 && Option.isSome(server) ? yield* noCrashes(server.value) : "No crashes."
+      return yield* printList(flags, listing, found, none)
     }
     for (const crash of found) {
       yield* Console.log(tableOfItems(listing, [crash], format === "wide"))

@@ -2,6 +2,7 @@ import { Console, Duration, Effect, Exit, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import type { CreationPlan } from "../../api/ServersGroup.ts"
 import type { NodeFit } from "../../domain/NodeFit.ts"
+import { nearest } from "../../domain/nearest.ts"
 import type { Server } from "../../domain/Server.ts"
 import { CommandError } from "../shared/CommandError.ts"
 import { DurationText, durationOf } from "../shared/durations.ts"
@@ -98,6 +99,23 @@ const untilUp = Effect.fnUntraced(function* (server: Server, starts: boolean, ti
   return yield* found
 })
 
+/** A blueprint that does not exist: its failure names the nearest one. */
+const withNearest = (failure: CommandError, blueprint: string) =>
+  Effect.gen(function* () {
+    if (!failure.message.startsWith("blueprint not found: ")) return yield* failure
+    const { data } = yield* Effect.mapError(
+      ask((muster) => muster.blueprints.list({ query: { limit: "1000" } })),
+      () => failure
+    )
+    const found = nearest(
+      blueprint,
+      data.map(({ metadata }) => metadata.id)
+    )
+    return yield* found === undefined
+      ? failure
+      : new CommandError({ ...failure, message: `${failure.message} Did you mean ${found}?` })
+  })
+
 /** Whether a blueprint starts its servers once they are installed. */
 const startsByItself = (blueprint: string) =>
   Effect.map(
@@ -166,6 +184,10 @@ export const create = Command.make(
               onFailure: () => Effect.void // The refusal itself is printed.
             })
           : Effect.void
+      ),
+      Effect.catchIf(
+        ({ status }) => status === "notFound",
+        (failure) => withNearest(failure, blueprint)
       )
     )
     if (!wait) return yield* printServer(flags, created.id)

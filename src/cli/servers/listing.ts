@@ -2,6 +2,7 @@
 import { Effect } from "effect"
 import type { Server } from "../../domain/Server.ts"
 import type { ServerStatus } from "../../domain/ServerStatus.ts"
+import { shortDuration } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
 import { type Listing, type OutputOptions, printList } from "../shared/output.ts"
 import { withCommands } from "../shared/routeCommands.ts"
@@ -21,6 +22,18 @@ export const statusCell = (status: ServerStatus | undefined) => ({
   text: status ?? "",
   color: status === undefined ? undefined : colors[status]
 })
+
+/** Returns the status of a server; of one whose restart is pending, the time until then and the attempt. */
+const stateCell = ({ restart, status }: Server) => {
+  const cell = statusCell(status)
+  if (status !== "offline" || restart === null || restart === undefined || !("next_at" in restart))
+    return cell
+  const seconds = (Date.parse(restart.next_at) - Date.now()) / 1000
+  return {
+    text: `${cell.text}, restarts in ${shortDuration(seconds)} (${restart.attempt})`,
+    color: "yellow" as const
+  }
+}
 
 /** The fields of the API that {@link servers} shows. */
 export const shownFields = [
@@ -65,7 +78,7 @@ export const servers: Listing<Server> = {
     { name: "id", of: ({ id }) => id },
     { name: "name", of: ({ name }) => name ?? "" },
     { name: "blueprint", of: ({ blueprint_id }) => blueprint_id },
-    { name: "status", of: ({ status }) => statusCell(status) },
+    { name: "status", of: stateCell },
     { name: "node", of: ({ node_name }) => node_name },
     { name: "address", of: address },
     { name: "labels", of: labelsOf },

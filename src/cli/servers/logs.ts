@@ -1,9 +1,10 @@
 import { Console, Effect, Fiber, Stream } from "effect"
 import { Command, Flag } from "effect/cli"
 import { storedLines, type TimedLine } from "../../client/console.ts"
+import { missingLines } from "../../client/consoleGap.ts"
 import type { Server } from "../../domain/Server.ts"
 import { stripAnsi } from "../../domain/stripAnsi.ts"
-import { ask, askStream } from "../shared/musterClient.ts"
+import { ask, askStream, reconnecting } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 
 /** Lines of one request. */
@@ -63,6 +64,41 @@ const follow = Effect.fnUntraced(function* (
   yield* Fiber.join(streaming)
 })
 
+/** The time between two reads of a follower whose key may not open consoles. */
+const POLL = "2 seconds"
+
+/** Prints the stored lines, and then what follows in them. Ends when the server is deleted. */
+const poll = Effect.fnUntraced(function* (
+  server: Server["id"],
+  options: { readonly tail: number; readonly timestamps: boolean },
+  print: (line: TimedLine) => Effect.Effect<void>
+) {
+  const read = newest(server, PAGE, options.timestamps)
+  let had = yield* newest(server, Math.max(PAGE, options.tail), options.timestamps)
+  yield* Effect.forEach(options.tail === 0 ? [] : had.slice(-options.tail), print, { discard: true })
+  const once = Effect.gen(function* () {
+    yield* Effect.sleep(POLL)
+    const stored = yield* reconnecting(read)
+    const { missing } = missingLines(
+      had.map(({ text }) => text),
+      stored.map(({ text }) => text)
+    )
+    yield* Effect.forEach(missing.length === 0 ? [] : stored.slice(-missing.length), print, { discard: true })
+    had = stored
+  })
+  yield* Effect.catchIf(
+    Effect.forever(once),
+    ({ status }) => status === "notFound",
+    () => Effect.void
+  )
+})
+
+/** Whether the key of the command may open consoles. */
+const mayOpenConsoles = Effect.map(
+  ask((muster) => muster.keys.self()),
+  ({ rights }) => rights.includes("console")
+)
+
 /** `muster servers logs`. */
 export const logs = Command.make(
   "logs",
@@ -93,7 +129,10 @@ export const logs = Command.make(
   Effect.fn(function* ({ follow: follows, server, tail, timestamps }) {
     const { id } = yield* serverNamed(server)
     const print = ({ at, text }: TimedLine) => Console.log(timestamps ? `${at ?? NO_TIME} ${text}` : text)
-    if (follows) return yield* follow(id, { tail, timestamps }, print)
+    if (follows) {
+      const followed = (yield* mayOpenConsoles) ? follow : poll
+      return yield* followed(id, { tail, timestamps }, print)
+    }
     yield* Effect.forEach(yield* newest(id, tail, timestamps), print, { discard: true })
   })
 ).pipe(

@@ -13,7 +13,7 @@ import {
 import { homedir } from "node:os"
 import { dirname, join } from "node:path"
 import { Config, Effect, Schedule, Schema } from "effect"
-import { CommandError } from "./CommandError.ts"
+import { CommandError, whyNoFile } from "./CommandError.ts"
 
 /** A service and the key for it. */
 const Context = Schema.Struct({ url: Schema.String, key: Schema.String })
@@ -57,7 +57,9 @@ export const readContexts = Effect.gen(function* () {
     catch: (cause) => cause
   }).pipe(
     Effect.catch((cause) =>
-      isMissing(cause) ? Effect.succeed(undefined) : Effect.fail(failed(`cannot read ${file}: ${cause}`))
+      isMissing(cause)
+        ? Effect.succeed(undefined)
+        : Effect.fail(failed(`cannot read ${file}: ${whyNoFile(cause)}`))
     )
   )
   if (text === undefined) return none
@@ -78,7 +80,7 @@ const writeContexts = (file: string, contexts: Contexts) => {
       chmodSync(draft, 0o600)
       renameSync(draft, file)
     },
-    catch: (cause) => failed(`cannot write ${file}: ${cause}`)
+    catch: (cause) => failed(`cannot write ${file}: ${whyNoFile(cause)}`)
   })
 }
 
@@ -105,7 +107,7 @@ const takeLock = (lock: string) =>
         return false
       })
     ),
-    Effect.mapError((cause) => failed(`cannot write ${lock}: ${cause}`))
+    Effect.mapError((cause) => failed(`cannot write ${lock}: ${whyNoFile(cause)}`))
   )
 
 /**

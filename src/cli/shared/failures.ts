@@ -2,7 +2,7 @@
 import { Cause, Console, Data, Effect, Runtime } from "effect"
 import { type CliError, CliOutput } from "effect/cli"
 import { replaceHostile } from "../../domain/NodeText.ts"
-import { CommandError, exitStatus } from "./CommandError.ts"
+import { CommandError, type ExitStatus, exitStatus, statusOf } from "./CommandError.ts"
 import { withCommands } from "./routeCommands.ts"
 
 const isNamed = (value: unknown): value is { readonly message: string; readonly _tag: string } =>
@@ -26,8 +26,15 @@ class Explained extends Data.TaggedError("Explained")<{ readonly status: number 
   override readonly [Runtime.errorExitCode] = this.status
 }
 
+/** Commands beside the service fail with the errors of its API, too. */
+const statusIn = (failure: unknown): ExitStatus => {
+  if (failure instanceof CommandError) return failure.status
+  const code = isNamed(failure) && "code" in failure ? String(failure.code) : ""
+  return Object.hasOwn(statusOf, code) ? (statusOf[code] ?? "failed") : "failed"
+}
+
 const explained = (failure: unknown) => {
-  const status = failure instanceof CommandError ? exitStatus[failure.status] : exitStatus.failed
+  const status = exitStatus[statusIn(failure)]
   const text = withCommands(explain(failure))
   // Texts of the service may have control characters; messages of several lines are the program's own.
   const printed = text === "" ? Effect.void : Console.error(text.split("\n").map(printable).join("\n"))

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs"
 import { Effect } from "effect"
-import { CommandError, wrongUsage } from "./CommandError.ts"
+import { CommandError, whyNoFile, wrongUsage } from "./CommandError.ts"
 
 /** Standard input, as the name of a file. */
 const STANDARD_INPUT = "-"
@@ -9,7 +9,8 @@ const STANDARD_INPUT = "-"
 export const lineIn = (what: string, file: string) =>
   Effect.try({
     try: () => readFileSync(file === STANDARD_INPUT ? 0 : file, "utf8").trim(),
-    catch: (cause) => new CommandError({ status: "failed", message: `cannot read the ${what}: ${cause}` })
+    catch: (cause) =>
+      new CommandError({ status: "failed", message: `cannot read the ${what}: ${whyNoFile(cause)}` })
   }).pipe(
     Effect.filterOrFail(
       (line) => line !== "" && !/\s/.test(line),

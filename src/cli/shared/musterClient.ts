@@ -11,7 +11,7 @@ import { LOCAL_SERVICE, loadCommandSettings } from "../../config/command.ts"
 import { elapsedMillis } from "../../domain/elapsed.ts"
 import { ADMIN_KEY_FILE } from "../../domain/Key.ts"
 import { isLoopback } from "../../domain/transport.ts"
-import { CommandError, type ExitStatus } from "./CommandError.ts"
+import { CommandError, statusOf } from "./CommandError.ts"
 import { currentContext } from "./contexts.ts"
 import { note } from "./terminal.ts"
 
@@ -179,18 +179,22 @@ const isOfApi = (failure: object): failure is ApiFailure =>
 const isOfTransport = (failure: object): failure is HttpClientError.HttpClientError =>
   "_tag" in failure && failure._tag === "HttpClientError" && "reason" in failure
 
-/** The exit status for a status of HTTP (operators.md, "Command line"). */
-const statusOf: Readonly<Record<string, ExitStatus>> = {
-  401: "notAllowed",
-  403: "notAllowed",
-  404: "notFound",
-  409: "refused",
-  422: "usage",
-  503: "refused"
+/** Returns the failure of a request with an invalid field: the hint for callers of the API has no meaning here. */
+const ofInvalid = (detail: string, hint: string): CommandError => {
+  // An object that does not exist is no wrong usage, whichever object needs it.
+  const status = /^software is not defined: /.test(detail) ? "notFound" : "usage"
+  const [, reason = detail, path = ""] = /^the request is invalid: (.*?)\s+at (\[.*\])$/.exec(detail) ?? []
+  const field = [...path.matchAll(/\["?([^"\]]+)"?\]/g)].map(([, step]) => step).join(".")
+  const text = field === "" ? reason : `${field}: ${reason}`
+  return new CommandError({
+    status,
+    message: hint.includes("`detail` names") ? `${text}.` : `${text}. ${hint}`
+  })
 }
 
 const ofApi = ({ code, detail, hint }: ApiFailure, target: CommandTarget["Service"]): CommandError => {
   const status = statusOf[code] ?? "failed"
+  if (status === "usage") return ofInvalid(detail, hint)
   if (status !== "notAllowed") return new CommandError({ status, message: `${detail}. ${hint}` })
   const { keyFrom, url } = target
   const refused = `${url} refuses the key of ${keyFrom}: ${detail}`
@@ -200,7 +204,10 @@ const ofApi = ({ code, detail, hint }: ApiFailure, target: CommandTarget["Servic
   }
   const right = /lacks: (\w+)$/.exec(detail)?.[1]
   // Another key would not help: the limits of this one, or its quota, are the reason.
-  if (right === undefined) return new CommandError({ status, message: `${refused}. ${hint}` })
+  if (right === undefined) {
+    const reason = detail.replace(/lacks: (\w+): it is/, "lacks the right to $1 here, as it is")
+    return new CommandError({ status, message: `${reason}. ${hint} The key is that of ${keyFrom}.` })
+  }
   return new CommandError({
     status,
     message: `${refused}; ${set} a key with this right; \`muster keys create --name <name> --scope Operator --allow ${right}\` beside the service makes one`

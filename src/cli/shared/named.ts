@@ -33,7 +33,7 @@ const isWhole = <A extends object>(item: A | string): item is A => typeof item !
  * @error CommandError there is none (not found), or there are several (refused): the message lists them
  */
 export const only = <A extends { readonly id: string }>(
-  what: "server" | "node",
+  what: "server" | "node" | "key",
   text: string,
   all: ReadonlyArray<A>,
   nameOf: (item: A) => string
@@ -73,6 +73,18 @@ export const serverNamed = Effect.fnUntraced(function* (text: string, include: R
     muster.servers.list({ query: { q: text, include: fields, limit: MOST } })
   )
   return yield* only("server", text, found.filter(isWhole), ({ name }) => name ?? "")
+})
+
+/** Returns how messages name the servers of a query: `k7f3m9q2x8ab (lobby)`; those without a name by their ids. */
+export const labelledServers = Effect.fnUntraced(function* (query: {
+  readonly node_id?: Node["id"]
+  readonly blueprint_id?: string
+}) {
+  const found: ReadonlyArray<Server | string> = yield* ask((muster) =>
+    muster.servers.list({ query: { ...query, include: "name" } })
+  )
+  const names = new Map(found.filter(isWhole).map(({ id, name }): [string, string] => [id, name ?? ""]))
+  return (id: string): string => (names.get(id) ? `${id} (${names.get(id)})` : id)
 })
 
 /** Returns all nodes. */

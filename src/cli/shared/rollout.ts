@@ -8,6 +8,7 @@ import { CommandError } from "./CommandError.ts"
 import { changes } from "./definitionChanges.ts"
 import { DurationText, durationOf } from "./durations.ts"
 import { ask, RETRY_PAUSE, reconnecting, whileReachable } from "./musterClient.ts"
+import { labelledServers } from "./named.ts"
 import {
   formatOf,
   jsonOf,
@@ -20,6 +21,10 @@ import {
 import { withCommands } from "./routeCommands.ts"
 import { confirm, note } from "./terminal.ts"
 
+/** Servers of a rollout that have kept their definition so far. */
+const notBegun = ({ done, failed_total, rolled_back = 0, total, under_way, waiting }: Rollout): number =>
+  Math.max(0, total - done - under_way - waiting - failed_total - rolled_back)
+
 /** How rollouts are printed. */
 export const listing: Listing<Rollout> = {
   id: ({ id }) => id,
@@ -29,8 +34,9 @@ export const listing: Listing<Rollout> = {
     { name: "total", of: ({ total }) => String(total) },
     { name: "done", of: ({ done }) => String(done) },
     { name: "under way", of: ({ under_way }) => String(under_way) },
-    { name: "waiting", of: ({ waiting }) => String(waiting) },
+    { name: "at next start", of: ({ waiting }) => String(waiting) },
     { name: "failed", of: ({ failed_total }) => String(failed_total) },
+    { name: "not begun", of: (rollout) => String(notBegun(rollout)) },
     { name: "created", of: ({ created_at }) => created_at },
     { name: "finished", wide: true, of: ({ finished_at }) => finished_at ?? "" },
     { name: "parallel", wide: true, of: ({ max_parallel }) => String(max_parallel) },
@@ -135,14 +141,19 @@ const planOf = Effect.fnUntraced(function* (payload: Payload) {
   }
 })
 
-const printPlan = Effect.fnUntraced(function* (flags: OutputOptions, plan: RolloutPlan) {
+const printPlan = Effect.fnUntraced(function* (
+  flags: OutputOptions,
+  plan: RolloutPlan,
+  { blueprint_id }: Selector
+) {
   const format = formatOf(flags)
   if (format === "json") return yield* Console.log(jsonOf(plan, 2))
   if (format === "jsonl") {
     return yield* Effect.forEach(plan.servers, (server) => Console.log(jsonOf(server)), { discard: true })
   }
+  const labelled = yield* labelledServers(blueprint_id === undefined ? {} : { blueprint_id })
   for (const { changes: its, problem, server_id } of plan.servers) {
-    yield* Console.log(server_id)
+    yield* Console.log(format === "id" ? server_id : labelled(server_id))
     if (format === "id") continue
     if (problem !== undefined) yield* Console.log(`  ${replaceHostile(problem, "?")}`)
     else yield* Console.log(tableOfItems(changes, its).replace(/^/gm, "  "))
@@ -154,13 +165,17 @@ const printPlan = Effect.fnUntraced(function* (flags: OutputOptions, plan: Rollo
 const MAX_FAILURES = 10
 
 /** Returns the progress of a rollout in one line. */
-const progressOf = ({ done, failed_total, state, total, under_way, waiting }: Rollout): string =>
-  [
+const progressOf = (rollout: Rollout): string => {
+  const { done, failed_total, state, total, under_way, waiting } = rollout
+  const left = notBegun(rollout)
+  return [
     `${state}: ${done} of ${total} done`,
     `${under_way} under way`,
     ...(waiting > 0 ? [`${waiting} get it at their next start`] : []),
-    ...(failed_total > 0 ? [`${failed_total} failed`] : [])
+    ...(failed_total > 0 ? [`${failed_total} failed`] : []),
+    ...(left > 0 ? [`${left} not begun`] : [])
   ].join(", ")
+}
 
 /** Whether a rollout continues without a caller. */
 const isMoving = ({
@@ -217,7 +232,7 @@ export const watchRollout = Effect.fnUntraced(function* (id: string) {
 export const startRollout = Effect.fnUntraced(function* (selector: Selector, input: RolloutInput) {
   const payload = payloadOf(selector, input)
   const plan = yield* planOf(payload)
-  if (input["dry-run"]) return yield* printPlan(input, plan)
+  if (input["dry-run"]) return yield* printPlan(input, plan, selector)
   const count = plan.servers.length
   if (payload.restart !== "when_stopped" && count > 0) {
     yield* confirm(`Change ${count} of ${plan.total} servers, and restart those that run?`, input.yes)

@@ -56,11 +56,10 @@ export interface Usage {
 }
 
 /** 403: beyond a quota. */
-export const overQuota = (reason: string) =>
-  new Forbidden({
-    detail: `quota of the API key: ${reason}`,
-    hint: "Delete servers that this key has created, lower their memory limits, or use a key with a larger quota."
-  })
+export const overQuota = (
+  reason: string,
+  hint = "Delete servers that this key has created, lower their memory limits, or use a key with a larger quota."
+) => new Forbidden({ detail: `quota of the API key: ${reason}`, hint })
 
 const isUnlimited = ({ memory_limit = 0 }: Limits): boolean => memory_limit === 0
 
@@ -85,7 +84,10 @@ const memoryRefusal = (quota: Quota, used: Usage, limits: Limits): Forbidden | u
 export const quotaRefusal = (quota: Quota, used: Usage, limits: Limits): Forbidden | undefined => {
   const { max_servers } = quota
   return max_servers !== undefined && used.servers >= max_servers
-    ? overQuota(`at most ${max_servers} servers (max_servers): ${used.servers} exist`)
+    ? overQuota(
+        `at most ${max_servers} servers (max_servers): ${used.servers} exist`,
+        "Delete servers that this key has created, or use a key with a larger quota."
+      )
     : memoryRefusal(quota, used, limits)
 }
 
