@@ -118,7 +118,7 @@ const short = ({ error, id, status, text, url, what }: Answered) =>
  */
 export const assertAnswers = (
   answers: ReadonlyArray<Answered>,
-  reasons: Readonly<Record<number, string>> = { 503: "the database cannot be reached" }
+  reasons: Readonly<Record<number, string>> = { 503: "the database " }
 ) => {
   const right = { create: 202, delete: 200, read: 200 }
   const wrong = answers.filter(({ status, text, what }) => {
