@@ -9,6 +9,9 @@ export const bytes = (count: number): string => {
   return `${value >= 100 || power === 0 ? value.toFixed(0) : value.toFixed(1)} ${UNITS[power]}`
 }
 
+/** Bytes in MB, the unit of the limit of disks. */
+export const megabytes = (count: number): string => `${Math.round(count / 1e5) / 10} MB`
+
 /** MiB of a limit; 0: no limit. */
 export const mebibytes = (count: number): string => (count === 0 ? "no limit" : bytes(count * 1024 * 1024))
 

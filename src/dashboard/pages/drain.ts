@@ -59,6 +59,7 @@ const ConfirmDrain = ({
     onClose()
     void drain(node, { drained: true, ...(move && { move }) })
   }
+  const moves = plan?.ok !== true || plan.body.migrations_total > 0
   return h(
     Dialog,
     { title: `Drain ${node.name}?`, onClose },
@@ -75,8 +76,8 @@ const ConfirmDrain = ({
     div(
       { class: "dialog-actions" },
       action({ text: "Cancel", onClick: onClose }),
-      action({ text: "Drain", onClick: start(false) }),
-      action({ text: "Drain and move", class: "primary", onClick: start(true) })
+      action({ text: "Drain", class: moves ? "" : "primary", onClick: start(false) }),
+      action({ text: "Drain and move", class: moves ? "primary" : "", onClick: start(true) })
     )
   )
 }

@@ -22,10 +22,7 @@ export const FieldInput = (props: {
     currentTarget
   }: {
     readonly currentTarget: HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement
-  }) => {
-    if (props.kind === "number") currentTarget.value = currentTarget.value.replace(/[^\d.]/g, "")
-    props.onChange(currentTarget.value)
-  }
+  }) => props.onChange(currentTarget.value)
   const common = {
     id,
     value: props.value,

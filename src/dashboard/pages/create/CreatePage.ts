@@ -58,6 +58,9 @@ const useBlueprints = (): Reply<ReadonlyArray<Blueprint>> | undefined => {
   return all
 }
 
+const isUnfit = (plan: Reply<CreationPlan> | undefined): boolean =>
+  plan?.ok === true && plan.body.node_id === null
+
 const usePlan = (values: Form): Reply<CreationPlan> | undefined => {
   const [plan, setPlan] = useState<Reply<CreationPlan> | undefined>(undefined)
   const body = JSON.stringify(bodyOf(values))
@@ -76,8 +79,18 @@ const usePlan = (values: Form): Reply<CreationPlan> | undefined => {
       clearTimeout(timer)
       stop.abort()
     }
-  }, [body])
+    // A node that was full may have room when the nodes are read again.
+  }, [body, isUnfit(plan) ? nodes.value : undefined])
   return plan
+}
+
+/** Why the service would not create the server; undefined: it would, or has not said so yet. */
+const planProblem = (plan: Reply<CreationPlan> | undefined): string | undefined => {
+  if (plan === undefined) return undefined
+  if (!plan.ok) return plan.detail
+  if (plan.body.node_id !== null) return undefined
+  const reason = plan.body.candidates.find((node) => !node.fits)?.reason
+  return reason === undefined ? "No node fits." : `No node fits: ${reason}`
 }
 
 const blueprintCard = (blueprint: Blueprint, isChosen: boolean, choose: () => void): View =>
@@ -136,7 +149,9 @@ export const CreatePage = (): View => {
   const cannot =
     lacks ??
     problemOf("configs", values.configs) ??
-    (values.blueprint === "" ? "Choose a blueprint first." : plan?.ok === false ? plan.detail : undefined)
+    problemOf("number", values.memory) ??
+    problemOf("number", values.expires) ??
+    (values.blueprint === "" ? "Choose a blueprint first." : planProblem(plan))
   return div(
     {},
     div(
@@ -215,6 +230,7 @@ export const CreatePage = (): View => {
               span({}, "Start it once it is installed")
             ),
             p({ class: "problem", role: "alert" }, problem),
+            isUnfit(plan) && p({ class: "problem" }, planProblem(plan)),
             div(
               { class: "form-actions" },
               div({ class: "grow" }),

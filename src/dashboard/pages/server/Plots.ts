@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks"
 import type { ServerStats } from "../../api/types.ts"
 import { type LoadedPart, usePart } from "../../api/usePart.ts"
 import { div, figcaption, figure, p, span, strong, type View } from "../../dom/el.ts"
-import { bytes, duration } from "../../dom/format.ts"
+import { bytes, duration, megabytes } from "../../dom/format.ts"
 import { missingPart } from "../../parts/parts.ts"
 import { makeStatsStream, type Sample, samples } from "../../state/stats.ts"
 import { openPlot, type Plot, type Points } from "./plot.ts"
@@ -13,7 +13,8 @@ const INTERVAL = 2
 /** Figures that a plot shows: five minutes. */
 const MOST = 150
 
-const MIB = 1024 * 1024
+/** Steps of an axis of bytes. */
+const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power)
 
 /** One plot: the rows of values of a sample, and the text of the newest. */
 interface Kind {
@@ -22,6 +23,8 @@ interface Kind {
   readonly valuesOf: (sample: Sample, before: Sample | undefined) => ReadonlyArray<number | null>
   readonly textOf: (stats: ServerStats, values: ReadonlyArray<number | null>) => string
   readonly axisText: (value: number) => string
+  /** Steps of the axis; absent: decimal ones. */
+  readonly steps?: ReadonlyArray<number>
   /** Whether the node measures it. */
   readonly isKnown: (stats: ServerStats) => boolean
 }
@@ -30,6 +33,9 @@ const rate = (now: number | null, then: number | null | undefined, seconds: numb
   now === null || then === null || then === undefined || seconds <= 0
     ? null
     : Math.max(0, (now - then) / seconds)
+
+/** Bytes of an axis, whose steps are powers of two. */
+const roundBytes = (count: number): string => bytes(count).replace(".0", "")
 
 const kinds: ReadonlyArray<Kind> = [
   {
@@ -46,12 +52,13 @@ const kinds: ReadonlyArray<Kind> = [
   {
     title: "Memory",
     colours: ["violet"],
-    valuesOf: ({ stats }) => [stats.memory_bytes === null ? null : stats.memory_bytes / MIB],
+    valuesOf: ({ stats }) => [stats.memory_bytes],
     textOf: ({ memory_bytes, memory_limit_bytes }) =>
       memory_bytes === null
         ? "unknown"
         : `${bytes(memory_bytes)}${memory_limit_bytes > 0 ? ` of ${bytes(memory_limit_bytes)}` : ""}`,
-    axisText: (value) => bytes(value * MIB),
+    axisText: roundBytes,
+    steps: POWERS,
     isKnown: () => true
   },
   {
@@ -65,7 +72,8 @@ const kinds: ReadonlyArray<Kind> = [
       ]
     },
     textOf: (_, [rx, tx]) => `${bytes(rx ?? 0)}/s in, ${bytes(tx ?? 0)}/s out`,
-    axisText: (value) => `${bytes(value)}/s`,
+    axisText: (value) => `${roundBytes(value)}/s`,
+    steps: POWERS,
     isKnown: ({ network }) => network.rx_bytes !== null
   }
 ]
@@ -85,7 +93,7 @@ const Chart = (props: {
   const plot = useRef<Plot>(undefined)
   useEffect(() => {
     if (element.current === null || code === undefined) return
-    const opened = openPlot(code, element.current, kind.colours, kind.axisText)
+    const opened = openPlot(code, element.current, kind)
     plot.current = opened
     opened.set(pointsOf(kind, all))
     return opened.close
@@ -136,7 +144,7 @@ export const Plots = ({ id, isUp }: { readonly id: string; readonly isUp: boolea
       newest.disk_bytes !== null &&
       p(
         { class: "muted small" },
-        `Disk ${bytes(newest.disk_bytes)}${newest.disk_max > 0 ? ` of ${bytes(newest.disk_max)}` : ""}`
+        `Disk ${megabytes(newest.disk_bytes)}${newest.disk_max > 0 ? ` of ${megabytes(newest.disk_max)}` : ""}`
       )
   )
 }

@@ -40,10 +40,12 @@ export const CONFIGS_HINT =
   'As JSON, by file: {"server.properties": {"find": {"motd": "Hi"}}}. A file that no blueprint patches needs a "parser".'
 
 /** Why a text is not accepted; undefined: it is. */
-export const problemOf = (kind: FieldKind, text: string): string | undefined =>
-  kind === "configs" && configsOf(text) === undefined
+export const problemOf = (kind: FieldKind, text: string): string | undefined => {
+  if (kind === "number" && !/^(\d+\.?\d*|\.\d+)?$/.test(text.trim())) return "Enter a number, such as 512."
+  return kind === "configs" && configsOf(text) === undefined
     ? 'Enter JSON such as {"server.properties": {"find": {"motd": "Hi"}}}.'
     : undefined
+}
 
 const overrideText = (value: unknown): string => (value === undefined || value === null ? "" : String(value))
 

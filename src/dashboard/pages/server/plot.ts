@@ -6,6 +6,13 @@ import { colour, theme } from "../../state/theme.ts"
 /** Times in seconds, then one row of values for each line. */
 export type Points = [Array<number>, ...Array<Array<number | null>>]
 
+/** The lines of a plot, and its axis of values. */
+export interface Look {
+  readonly colours: ReadonlyArray<string>
+  readonly axisText: (value: number) => string
+  readonly steps?: ReadonlyArray<number>
+}
+
 export interface Plot {
   readonly set: (points: Points) => void
   readonly close: () => void
@@ -22,11 +29,7 @@ const spanOf = ({ data: [times] }: uPlot): [number, number] => {
   return [Math.min(times[0] ?? last, last - SHORTEST), last]
 }
 
-const optionsOf = (
-  width: number,
-  colours: ReadonlyArray<string>,
-  textOf: (value: number) => string
-): uPlot.Options => {
+const optionsOf = (width: number, { axisText, colours, steps }: Look): uPlot.Options => {
   const axis = {
     stroke: colour("muted"),
     font: FONT,
@@ -50,7 +53,15 @@ const optionsOf = (
         space: 80,
         values: (_, times) => times.map((at) => new Date(at * 1000).toLocaleTimeString([], { hour12: false }))
       },
-      { ...axis, size: 58, space: 26, values: (_, values) => values.map(textOf) }
+      {
+        ...axis,
+        size: 62,
+        space: 26,
+        ...(steps !== undefined && { incrs: [...steps] }),
+        // Without a figure the axis has no scale.
+        values: ({ data: [times] }, values) =>
+          values.map((value) => (times.length === 0 ? "" : axisText(value)))
+      }
     ],
     series: [
       {},
@@ -68,15 +79,14 @@ const optionsOf = (
 export const openPlot = (
   { UPlot }: typeof import("../../late/uplot.ts"),
   element: HTMLElement,
-  colours: ReadonlyArray<string>,
-  textOf: (value: number) => string
+  look: Look
 ): Plot => {
-  let points: Points = [[], ...colours.map(() => [])]
+  let points: Points = [[], ...look.colours.map(() => [])]
   let plot: uPlot | undefined
   const drawn = effect(() => {
     theme.value
     plot?.destroy()
-    plot = new UPlot(optionsOf(element.clientWidth, colours, textOf), points, element)
+    plot = new UPlot(optionsOf(element.clientWidth, look), points, element)
   })
   const sized = new ResizeObserver(() => plot?.setSize({ width: element.clientWidth, height: HEIGHT }))
   sized.observe(element)
