@@ -31,8 +31,7 @@ li b { margin-left: auto; font-weight: 600; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; background: var(--surface); }
 th, td { text-align: left; padding: .55rem .75rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
-.all td:nth-child(1), .all td:nth-child(3), .all td:nth-child(4) { white-space: normal; overflow-wrap: anywhere; min-width: 6.5rem; }
-.all td:nth-child(4) { min-width: 8.5rem; }
+.all td:nth-child(1), .all td:nth-child(3) { white-space: normal; }
 th { color: var(--muted); font-weight: 540; font-size: .85em; }
 tbody tr:last-child td { border: 0; }
 .framed { border: 1px solid var(--line); border-radius: 10px; overflow: hidden; }
