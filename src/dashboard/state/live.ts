@@ -167,8 +167,8 @@ const onEnd = (ending: Ending, from: number): void => {
   if (ending.kind === "refused") ended(ending.detail)
   else if (ending.kind === "broken") later(resume)
   else if (from < listed) {
-    // The history of the feed may be older than what the service keeps; the list is not.
-    cursor = listed
+    // The service retains less than the history of the feed: 0 begins with its oldest change.
+    cursor = from === 0 ? listed : 0
     open("Live")
   } else void listAgain("Changes were missed; the list was read again")
 }
