@@ -140,7 +140,7 @@ export const Overrides = Schema.Struct({
   image: optionalInput(ImageText),
   stop_timeout: optionalInput(StopTimeout),
   env: optionalInput(env)
-}).annotate({ identifier: "Overrides" })
+}).annotate({ identifier: "StoredOverrides" })
 export type Overrides = typeof Overrides.Type
 
 /** Overrides in the body of a creation (contract 4.5): at most 256 files, 4,096 values in them and 256 variables. */
@@ -149,7 +149,7 @@ export const OverridesInput = Schema.Struct({
   limits: optionalInput(LimitsInput),
   configs: optionalInput(configs.check(boundedConfigs)),
   env: optionalInput(env.check(boundedEnv))
-}).annotate({ identifier: "OverridesInput" })
+}).annotate({ identifier: "Overrides" })
 
 const ConfigChange = Schema.Struct({
   parser: changed(ParserName),

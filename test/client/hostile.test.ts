@@ -101,8 +101,8 @@ describe("the client of another program at the address of the service", () => {
         response
           .writeHead(201, json)
           .end(`{"ticket":"t","expires_at":"2026-01-01T00:00:00Z","expires_in":30}`)
-      // The third request is that of the stored lines.
-      const message = yield* failing([noUpgrade, ticket, noUpgrade, noUpgrade], (muster) =>
+      // The second request is that of the stored lines, and the last one asks why the WebSocket was refused.
+      const message = yield* failing([ticket, noUpgrade, noUpgrade, noUpgrade], (muster) =>
         Effect.scoped(muster.console("a"))
       )
       assert.match(message, /An error occurred during Open/)

@@ -231,7 +231,7 @@ describe.runIf(withSmallDisk)(`a full disk of the service${smallDiskNote}`, () =
               .split("\n")
               .filter((line) => /writes are refused:| 507/.test(line))
             assert.isAtMost(lines.length, seconds, lines.join("\n"))
-            assert.match(first.output(), /WARN.*the disk of the data folder is almost full/)
+            yield* eventually(() => /WARN.*the disk of the data folder is almost full/.test(first.output()))
             yield* expectStatus(first, 200, "DELETE", `/api/servers/${doomed}`)
             yield* expectStatus(first, 200, "GET", `/api/servers/${kept}`)
             const { code, stderr } = yield* muster(["keys", "create", "--name", "x"], {

@@ -53,7 +53,12 @@ class Scene extends Context.Service<Scene, Service & Definitions>()("test/Scene"
           }
         })
         const service = yield* startService({
-          env: { ...folders.env, MUSTER_EMBEDDED_MEMORY: "1GiB", ...env }
+          env: {
+            ...folders.env,
+            MUSTER_EMBEDDED_MEMORY: "1GiB",
+            MUSTER_DOCKER_SOCKET: "/nowhere/docker.sock",
+            ...env
+          }
         })
         yield* Effect.addFinalizer(() => endLeftovers(service.dataDir))
         return { ...service, ...folders }

@@ -41,7 +41,7 @@ describe("design: the state is one SQLite file", () => {
             "nodes",
             "ports",
             "removals",
-            "servers"
+            "server_records"
           ]
         )
         const entries = query("SELECT server_id FROM journal")
