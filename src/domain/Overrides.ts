@@ -31,7 +31,7 @@ export const LimitOverrides = Schema.Struct({
 const LimitsInput = Schema.Struct({
   ...LimitOverrides.fields,
   memory_limit: optionalInput(MemoryLimitInput)
-})
+}).annotate({ identifier: "OverridesLimits" })
 
 const DEEPEST_VALUE = 32
 
