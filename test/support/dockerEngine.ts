@@ -9,10 +9,10 @@ import {
   readdirSync,
   readFileSync,
   rmSync,
-  statSync,
   symlinkSync,
   writeFileSync
 } from "node:fs"
+import { connect } from "node:net"
 import { tmpdir } from "node:os"
 import { delimiter, dirname, join } from "node:path"
 import Docker from "dockerode"
@@ -29,10 +29,24 @@ const findProgram = (name: string) =>
     .map((folder) => join(folder, name))
     .find((path) => existsSync(path))
 
-const isSocket = (path: string) => existsSync(path) && statSync(path).isSocket()
+/** Whether a program listens: the socket of a killed engine remains. */
+const listens = (path: string) =>
+  Effect.callback<boolean>((resume) => {
+    const socket = connect(path)
+    const settle = (answer: boolean) => {
+      socket.destroy()
+      resume(Effect.succeed(answer))
+    }
+    socket.once("connect", () => settle(true)).once("error", () => settle(false))
+  })
 
 const given = process.env.MUSTER_TEST_DOCKER_SOCKET
-const running = [given, STANDARD_SOCKET].find((path) => path !== undefined && isSocket(path))
+const [running] = await Effect.runPromise(
+  Effect.filter(
+    [given, STANDARD_SOCKET].filter((path) => path !== undefined),
+    listens
+  )
+)
 const dockerd = findProgram("dockerd")
 const busybox = findProgram("busybox")
 const perl = findProgram("perl")
