@@ -5,7 +5,7 @@ import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { Reloads } from "../blueprints/Reloads.ts"
 import { type ServiceSettings, settings as service, settingViews } from "../config/service.ts"
 import { hostInfo } from "../daemon/host/hostInfo.ts"
-import { isLoopback, transportOf } from "../domain/transport.ts"
+import { isLoopback, isLoopbackUrl } from "../domain/transport.ts"
 import { SHORTEST_SAFE_KEY } from "../keys/ApiKeys.ts"
 import { ensureFirstKey, type FirstKey } from "../keys/firstKey.ts"
 import { WebhooksFile } from "../webhooks/layerWebhooks.ts"
@@ -42,7 +42,7 @@ const commandFor = ({ dataDir, host }: ServiceSettings, { path }: FirstKey, url:
   const local = isWildcard(host) ? url.replace(/\/\/(?:0\.0\.0\.0|\[::\])/, "//127.0.0.1") : url
   // Commands send the key of a data folder to loopback addresses only.
   const key =
-    path === undefined || transportOf(local.replace(/^https/, "http")) !== "local"
+    path === undefined || !isLoopbackUrl(local)
       ? "MUSTER_API_KEY=<key> "
       : dataDir === service.dataDir.standard
         ? ""

@@ -224,7 +224,7 @@ export const Pipeline = (options: PipelineOptions) =>
         const request = strictBody(asJson(exchange.request), scope, (read) =>
           bodies.counted(sender, announcedBytes(exchange.request, limit), read)
         )
-        // A context with more than eight own services is copied as a whole.
+        // Each service that a request adds costs: beyond some number, the whole context is copied.
         if (request !== exchange.request) put(exchange, HttpServerRequest.HttpServerRequest, request)
         if (hasBody(request)) put(exchange, HttpIncomingMessage.MaxBodySize, ByteSize.bytes(limit))
         const handler = isKnown ? checked(app, request, found, limit) : app

@@ -1,4 +1,4 @@
-/** Bounds the memory of bodies that have not arrived completely (SECURITY.md, "Bounds"). */
+/** Bounds the memory of bodies that have not arrived completely (SECURITY.md, "Promises and their tests"). */
 import { Effect, Stream } from "effect"
 import type { HttpServerRequest } from "effect/http"
 import { Unavailable } from "../domain/errors.ts"

@@ -2,13 +2,12 @@ import { createHash } from "node:crypto"
 import { Clock, Duration, Effect, Option, Result, Schema } from "effect"
 import { HttpServerRespondable, HttpServerResponse } from "effect/http"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
-import { Authorization } from "../api/Authorization.ts"
 import { conditional } from "../api/conditional.ts"
 import { linkOf, pageAfter } from "../api/link.ts"
 import { CurrentPrincipal, currentRestriction, KeyEnds } from "../api/Principal.ts"
 import { limitResponse } from "../api/rateLimit.ts"
 import { handlersOf } from "../api/requestServices.ts"
-import { lackingOf } from "../api/rights.ts"
+import { lackingFor } from "../api/rights.ts"
 import { ServerAccess } from "../api/ServerAccess.ts"
 import { CommandsRequest } from "../api/ServersGroup.ts"
 import { CurrentSlsRequest, slsPhase } from "../api/sls.ts"
@@ -263,7 +262,7 @@ export const ServersHandlers = handlersOf(
             yield* auditOpened(101)
             const send = (line: string) =>
               Effect.gen(function* () {
-                const lacking = principal && lackingOf(principal, "commands", Authorization.scopes)
+                const lacking = yield* lackingFor("commands")
                 if (lacking !== undefined)
                   return yield* new Forbidden({ detail: `the API key lacks${lacking}` })
                 const { commands } = yield* decodeCommands({ commands: [line] })

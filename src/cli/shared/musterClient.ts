@@ -10,7 +10,7 @@ import { isOfProxy } from "../../client/responses.ts"
 import { LOCAL_SERVICE, loadCommandSettings } from "../../config/command.ts"
 import { elapsedMillis } from "../../domain/elapsed.ts"
 import { ADMIN_KEY_FILE } from "../../domain/Key.ts"
-import { isLoopback } from "../../domain/transport.ts"
+import { isLoopbackUrl } from "../../domain/transport.ts"
 import { CommandError, statusOf } from "./CommandError.ts"
 import { currentContext } from "./contexts.ts"
 import { note } from "./terminal.ts"
@@ -38,8 +38,6 @@ export class CommandTarget extends Context.Service<
   }
 >()("muster/cli/CommandTarget") {}
 
-const isLocal = (url: string): boolean => URL.canParse(url) && isLoopback(new URL(url).hostname)
-
 /** The key of the data folder has every right on the service of this machine: no other address may learn it. */
 const noKeyFor = (url: string) =>
   new CommandError({
@@ -60,7 +58,7 @@ const target = Effect.gen(function* () {
     return { url: address, key: Redacted.make(context.key), keyFrom: `the context ${context.name}` }
   }
   const file = join(dataDir, ADMIN_KEY_FILE)
-  if (!isLocal(address)) return yield* noKeyFor(address)
+  if (!isLoopbackUrl(address)) return yield* noKeyFor(address)
   return { url: address, key: Redacted.make(yield* keyIn(file)), keyFrom: file }
 })
 

@@ -64,7 +64,8 @@ const deliver = Effect.fnUntraced(function* (uplink: Uplink, report: Report) {
 
 /**
  * Sends the reports of one server: at least once, in order, each until it is acknowledged (node-protocol, "Reports"). A
- * report is written to disk before it is sent, and removed after the acknowledgement, by the next write. Each server has its own queue.
+ * report is written to disk before it is sent, and removed after the acknowledgement, by the next write. Each server has
+ * its own queue.
  */
 export const sendReports = (file: ServerFile, uplink: Uplink): Effect.Effect<never> =>
   Effect.gen(function* () {

@@ -6,7 +6,7 @@ import { div, li, p, strong, ul, type View } from "../dom/el.ts"
 import { counted } from "../dom/format.ts"
 import { withActions } from "../dom/routeActions.ts"
 import { Dialog, openDialog } from "../parts/Dialog.ts"
-import { action } from "../parts/parts.ts"
+import { action, drawReply } from "../parts/parts.ts"
 import { readNodes } from "../state/nodes.ts"
 import { done, failed } from "../state/notices.ts"
 
@@ -70,9 +70,7 @@ const ConfirmDrain = ({
       strong({}, "Drain and move"),
       ", saved servers are stopped, copied with their files to other nodes, two at a time, and started there."
     ),
-    plan === undefined && p({ class: "muted", "aria-busy": "true" }, "Asking where its servers would go"),
-    plan?.ok === false && p({ class: "problem" }, `${plan.detail} ${plan.hint}`),
-    plan?.ok === true && h(Plan, { plan: plan.body }),
+    drawReply(plan, "Asking where its servers would go", (body) => h(Plan, { plan: body }), true),
     div(
       { class: "dialog-actions" },
       action({ text: "Cancel", onClick: onClose }),

@@ -1,7 +1,7 @@
 import { signal } from "@preact/signals"
 import { type ComponentChildren, h } from "preact"
 import { useEffect, useId, useRef } from "preact/hooks"
-import { button, dialog, div, h2, p, type View } from "../dom/el.ts"
+import { button, dialog, div, form, h2, p, type View } from "../dom/el.ts"
 import { icon } from "../dom/icons.ts"
 import { action } from "./parts.ts"
 
@@ -65,6 +65,19 @@ export const show = (
   className = ""
 ): void =>
   openDialog((close) => h(Dialog, { title, onClose: close, class: className, children: content(close) }))
+
+/** The form of a dialog; Enter submits it. */
+export const dialogForm = (onSubmit: () => void, ...children: ReadonlyArray<ComponentChildren>): View =>
+  form(
+    {
+      class: "dialog-form",
+      onSubmit: (event: Event) => {
+        event.preventDefault()
+        onSubmit()
+      }
+    },
+    ...children
+  )
 
 /** Asks before something that cannot be undone. */
 export const confirm = (title: string, text: string, button: string, onConfirm: () => void): void =>

@@ -1,6 +1,22 @@
 /** Small parts that several pages show. */
 import type { ComponentChildren } from "preact"
-import { a, button, classes, code, div, h2, nav, p, span, type View } from "../dom/el.ts"
+import type { Reply } from "../api/http.ts"
+import {
+  a,
+  button,
+  classes,
+  code,
+  div,
+  fieldset,
+  h2,
+  input,
+  label,
+  legend,
+  nav,
+  p,
+  span,
+  type View
+} from "../dom/el.ts"
 import { count } from "../dom/format.ts"
 import { type IconName, icon } from "../dom/icons.ts"
 import { announce, failed } from "../state/notices.ts"
@@ -90,6 +106,45 @@ export const empty = (
     p({}, text),
     actions.length > 0 && div({ class: "empty-actions" }, ...actions)
   )
+
+/** Draws the body of a reply; before, the text `waiting`, or the reason of a refusal. */
+export const drawReply = <A>(
+  reply: Reply<A> | undefined,
+  waiting: string,
+  draw: (body: A) => ComponentChildren,
+  withHint = false
+): ComponentChildren => {
+  if (reply === undefined) return p({ class: "muted", "aria-busy": "true" }, waiting)
+  if (reply.ok) return draw(reply.body)
+  return p({ class: "problem" }, withHint ? `${reply.detail} ${reply.hint}` : reply.detail)
+}
+
+/** Boxes of which any may be checked. */
+export const checks = <A extends string>(props: {
+  readonly name: string
+  readonly choices: ReadonlyArray<readonly [A, string]>
+  readonly chosen: ReadonlyArray<A>
+  readonly onChange: (chosen: ReadonlyArray<A>) => void
+}): View => {
+  const { choices, chosen, name, onChange } = props
+  const toggled = (choice: A) =>
+    chosen.includes(choice) ? chosen.filter((other) => other !== choice) : [...chosen, choice]
+  return fieldset(
+    { class: "checks" },
+    legend({}, name),
+    choices.map(([choice, text]) =>
+      label(
+        { class: "check-field", key: choice },
+        input({
+          type: "checkbox",
+          checked: chosen.includes(choice),
+          onChange: () => onChange(toggled(choice))
+        }),
+        span({}, text)
+      )
+    )
+  )
+}
 
 /** Code of the page that could not be loaded, with a button that tries again. */
 export const missingPart = (name: string, again: () => void): View =>

@@ -50,12 +50,11 @@ const moveDefinitions = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
       }))
       const texts = new Map(hashed.map(({ definition, hash }) => [hash, definition]))
       const distinct = Array.from(texts, ([hash, definition]) => ({ hash, definition }))
-      for (const some of Arr.chunksOf(distinct, PAGE)) {
-        yield* sql`INSERT INTO definitions ${sql.insert(some)} ON CONFLICT (hash) DO NOTHING`
-        const pairs = sql.csv(hashed.map(({ hash, id }) => sql`(${id}, ${hash})`))
-        yield* sql`UPDATE server_records SET definition_hash = hashes.column2 FROM (VALUES ${pairs}) AS hashes
-          WHERE server_records.id = hashes.column1`
-      }
+      if (!Arr.isArrayNonEmpty(distinct)) return
+      yield* sql`INSERT INTO definitions ${sql.insert(distinct)} ON CONFLICT (hash) DO NOTHING`
+      const pairs = sql.csv(hashed.map(({ hash, id }) => sql`(${id}, ${hash})`))
+      yield* sql`UPDATE server_records SET definition_hash = hashes.column2 FROM (VALUES ${pairs}) AS hashes
+        WHERE server_records.id = hashes.column1`
     })
   )
 })

@@ -3,7 +3,7 @@ import { createHash } from "node:crypto"
 import { Array as Arr, Effect, Schema } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { ServerDefinition } from "../../domain/ServerDefinition.ts"
-import { readRows } from "../sql/rows.ts"
+import { BooleanColumn, readRows } from "../sql/rows.ts"
 import { makeSharedColumn } from "../sql/sharedColumn.ts"
 
 type DefinitionRow = { readonly hash: string; readonly definition: string }
@@ -12,7 +12,7 @@ type DefinitionRow = { readonly hash: string; readonly definition: string }
 const ROWS = 500
 
 const readDefinitions = readRows(Schema.Struct({ hash: Schema.String, definition: Schema.String }))
-const readHashes = readRows(Schema.Struct({ hash: Schema.String }))
+const readUses = readRows(Schema.Struct({ hash: Schema.String, is_unused: BooleanColumn }))
 
 const shared = makeSharedColumn(ServerDefinition)
 const rows = new WeakMap<ServerDefinition, DefinitionRow>()
@@ -73,11 +73,10 @@ export const findUnused = Effect.fnUntraced(function* (
   after: string,
   most: number
 ): Effect.fn.Return<{ readonly hashes: ReadonlyArray<string>; readonly last: string }, SqlError.SqlError> {
-  const page = sql`SELECT hash FROM definitions WHERE hash > ${after} ORDER BY hash LIMIT ${most}`
-  const looked = yield* readHashes(page)
-  const found = yield* readHashes(sql`SELECT hash FROM (${page}) AS page WHERE ${unused(sql)}`)
+  const looked = yield* readUses(sql`SELECT hash, CASE WHEN ${unused(sql)} THEN 1 ELSE 0 END AS is_unused
+    FROM definitions WHERE hash > ${after} ORDER BY hash LIMIT ${most}`)
   return {
-    hashes: found.map(({ hash }) => hash),
+    hashes: looked.flatMap(({ hash, is_unused }) => (is_unused ? [hash] : [])),
     last: looked.length < most ? "" : (looked.at(-1)?.hash ?? "")
   }
 })

@@ -1,4 +1,4 @@
-/** The rows of a server's record in the tables `servers` and `ports`. */
+/** The rows of a server's record in the tables `server_records` and `ports`. */
 import { Effect, Option, Result, Schema } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { InstallState } from "../../domain/InstallState.ts"

@@ -12,7 +12,7 @@ const names = { keys: "Keys", webhooks: "Webhooks", settings: "Settings" } as co
 
 export type AdminPart = keyof typeof parts
 
-/** What keys of the scope `AppAdmin` alone may see and change; other keys see why they may not. */
+/** Keys, webhooks and settings, for keys of the scope `AppAdmin`; other keys see why they may not. */
 export const AdminPage = ({ part }: { readonly part: AdminPart }): View => {
   const known = caller.value
   return div(

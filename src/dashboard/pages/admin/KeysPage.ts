@@ -10,7 +10,6 @@ import {
   div,
   input,
   label,
-  p,
   span,
   table,
   tbody,
@@ -23,7 +22,7 @@ import {
 } from "../../dom/el.ts"
 import { counted, dateTime } from "../../dom/format.ts"
 import { confirm, openDialog } from "../../parts/Dialog.ts"
-import { action, empty, status } from "../../parts/parts.ts"
+import { action, drawReply, empty, status } from "../../parts/parts.ts"
 import { done, failed } from "../../state/notices.ts"
 import { labelText } from "../../state/rows.ts"
 import { useTick } from "../../state/useTick.ts"
@@ -39,7 +38,7 @@ const stateOf = ({ expires_at, revoked_at }: Key, now: number): readonly [string
   return ["valid", "running"]
 }
 
-/** What a key may do whose rights were not chosen. */
+/** The rights of a key without chosen ones, by its scope. */
 const standard: Readonly<Record<KeyScope, string>> = {
   AppAdmin: "everything",
   Operator: "power, console, commands, change",
@@ -114,7 +113,7 @@ const Row = (key: Key, now: number, onChanged: () => void): View => {
   )
 }
 
-const Keys = (all: ReadonlyArray<Key>, onChanged: () => void): View =>
+const Keys = (all: ReadonlyArray<Key>, now: number, onChanged: () => void): View =>
   table(
     { class: "card listing" },
     thead(
@@ -129,7 +128,7 @@ const Keys = (all: ReadonlyArray<Key>, onChanged: () => void): View =>
     ),
     tbody(
       {},
-      all.map((key) => Row(key, Date.now(), onChanged))
+      all.map((key) => Row(key, now, onChanged))
     )
   )
 
@@ -141,8 +140,9 @@ export const KeysPage = (): View => {
   const reply = useGet<ReadonlyArray<Key>>("/api/keys", tick)
   const now = Date.now()
   const all = reply?.ok === true ? reply.body.toReversed() : []
-  const shown = withPast ? all : all.filter((key) => stateOf(key, now)[0] === "valid")
-  const past = all.length - all.filter((key) => stateOf(key, now)[0] === "valid").length
+  const valid = all.filter((key) => stateOf(key, now)[0] === "valid")
+  const shown = withPast ? all : valid
+  const past = all.length - valid.length
   const create = () =>
     openDialog((onClose) =>
       h(NewKeyDialog, {
@@ -157,7 +157,7 @@ export const KeysPage = (): View => {
     { class: "admin" },
     div(
       { class: "admin-head" },
-      span({ class: "muted" }, reply?.ok === true ? counted(all.length - past, "valid key") : ""),
+      span({ class: "muted" }, reply?.ok === true ? counted(valid.length, "valid key") : ""),
       past > 0 &&
         label(
           { class: "check-field" },
@@ -173,15 +173,14 @@ export const KeysPage = (): View => {
         secret: created.key,
         onClose: () => setCreated(undefined)
       }),
-    reply === undefined && p({ class: "muted", "aria-busy": "true" }, "Loading the keys"),
-    reply?.ok === false && p({ class: "problem" }, reply.detail),
-    reply?.ok === true &&
-      (shown.length === 0
+    drawReply(reply, "Loading the keys", () =>
+      shown.length === 0
         ? empty(
             "key",
             "No key yet",
             "Give each program and each person a key of its own, with the rights that it needs."
           )
-        : Keys(shown, again))
+        : Keys(shown, now, again)
+    )
   )
 }

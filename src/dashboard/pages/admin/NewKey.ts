@@ -2,38 +2,13 @@ import { h } from "preact"
 import { useState } from "preact/hooks"
 import { request } from "../../api/http.ts"
 import type { Key, KeyScope } from "../../api/types.ts"
-import { div, fieldset, form, input, label, legend, p, span, type View } from "../../dom/el.ts"
-import { Dialog } from "../../parts/Dialog.ts"
+import { div, p, type View } from "../../dom/el.ts"
+import { Dialog, dialogForm } from "../../parts/Dialog.ts"
 import { FieldInput, type FieldKind } from "../../parts/fieldInput.ts"
-import { action } from "../../parts/parts.ts"
+import { action, checks } from "../../parts/parts.ts"
 import { bodyOf, emptyKeyForm, type KeyForm, rights, scopes, takesLimits, takesRights } from "./keyForm.ts"
 
 export type NewKey = Key & { readonly key: string }
-
-const Rights = (props: {
-  readonly chosen: KeyForm["rights"]
-  readonly onChange: (chosen: KeyForm["rights"]) => void
-}): View =>
-  fieldset(
-    { class: "checks" },
-    legend({}, "Rights"),
-    rights.map(([right, meaning]) =>
-      label(
-        { class: "check-field", key: right },
-        input({
-          type: "checkbox",
-          checked: props.chosen.includes(right),
-          onChange: () =>
-            props.onChange(
-              props.chosen.includes(right)
-                ? props.chosen.filter((other) => other !== right)
-                : [...props.chosen, right]
-            )
-        }),
-        span({}, meaning)
-      )
-    )
-  )
 
 /** Asks for the name, the scope and the limits of a key, and creates it. */
 export const NewKeyDialog = (props: {
@@ -66,14 +41,8 @@ export const NewKeyDialog = (props: {
   return h(
     Dialog,
     { title: "New key", onClose: props.onClose, class: "is-wide" },
-    form(
-      {
-        class: "dialog-form",
-        onSubmit: (event: Event) => {
-          event.preventDefault()
-          void create()
-        }
-      },
+    dialogForm(
+      () => void create(),
       div(
         { class: "fields" },
         field("name", "Name", "The program or person that has it."),
@@ -88,7 +57,12 @@ export const NewKeyDialog = (props: {
         field("expires", "Valid for, days", "Empty: until it is revoked.", "number")
       ),
       takesRights(values.scope) &&
-        h(Rights, { chosen: values.rights, onChange: (chosen) => set({ rights: chosen }) }),
+        checks({
+          name: "Rights",
+          choices: rights,
+          chosen: values.rights,
+          onChange: (chosen) => set({ rights: chosen })
+        }),
       takesLimits(values.scope) && [
         p({ class: "muted", key: "limits" }, "Limits. An empty one limits nothing; a server must meet all."),
         div(

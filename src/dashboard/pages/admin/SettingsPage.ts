@@ -18,7 +18,7 @@ import {
   type View
 } from "../../dom/el.ts"
 import { icon } from "../../dom/icons.ts"
-import { chip, empty } from "../../parts/parts.ts"
+import { chip, drawReply, empty } from "../../parts/parts.ts"
 
 const Row = ({ name, source, value }: SettingView): View =>
   tr(
@@ -79,10 +79,8 @@ export const SettingsPage = (): View => {
           `Muster ${system.body.version} on ${system.body.system.os}, ${system.body.system.architecture}`
         )
     ),
-    reply === undefined && p({ class: "muted", "aria-busy": "true" }, "Loading the settings"),
-    reply?.ok === false && p({ class: "problem" }, reply.detail),
-    reply?.ok === true &&
-      (shown.length === 0
+    drawReply(reply, "Loading the settings", () =>
+      shown.length === 0
         ? empty("search", "No setting matches", "No name and no value has all of these words.")
         : table(
             { class: "card listing is-settings" },
@@ -94,7 +92,8 @@ export const SettingsPage = (): View => {
               )
             ),
             tbody({}, shown.map(Row))
-          )),
+          )
+    ),
     p(
       { class: "muted small" },
       "Settings are environment variables; the service reads them at its start. With several replicas, these are those of the one that has answered."

@@ -2,9 +2,9 @@ import { h } from "preact"
 import { useState } from "preact/hooks"
 import { request, segment } from "../../api/http.ts"
 import type { Webhook, WebhookDelivery } from "../../api/types.ts"
-import { article, code, dd, div, dl, dt, form, h2, input, label, p, span, type View } from "../../dom/el.ts"
+import { article, code, dd, div, dl, dt, h2, input, label, p, span, type View } from "../../dom/el.ts"
 import { count, dateTime } from "../../dom/format.ts"
-import { confirm, Dialog, openDialog } from "../../parts/Dialog.ts"
+import { confirm, Dialog, dialogForm, openDialog } from "../../parts/Dialog.ts"
 import { Menu, type MenuItem } from "../../parts/Menu.ts"
 import { action, status } from "../../parts/parts.ts"
 import { done, failed } from "../../state/notices.ts"
@@ -40,14 +40,8 @@ const Replay = (props: {
       {},
       `All events up to ${webhook.cursor} are delivered. The webhook delivers those after a cursor again, and a parked one continues.`
     ),
-    form(
-      {
-        class: "dialog-form",
-        onSubmit: (event: Event) => {
-          event.preventDefault()
-          void replay()
-        }
-      },
+    dialogForm(
+      () => void replay(),
       label(
         { class: "field" },
         span({}, "Events after"),

@@ -2,10 +2,10 @@ import { h } from "preact"
 import { useState } from "preact/hooks"
 import { request, segment } from "../../api/http.ts"
 import type { Webhook, WebhookTopic } from "../../api/types.ts"
-import { div, fieldset, form, input, label, legend, p, span, type View } from "../../dom/el.ts"
-import { Dialog } from "../../parts/Dialog.ts"
+import { div, p, type View } from "../../dom/el.ts"
+import { Dialog, dialogForm } from "../../parts/Dialog.ts"
 import { FieldInput } from "../../parts/fieldInput.ts"
-import { action } from "../../parts/parts.ts"
+import { action, checks } from "../../parts/parts.ts"
 
 export type NewWebhook = Webhook & { readonly secret: string }
 
@@ -91,39 +91,18 @@ export const WebhookDialog = (props: {
       value: String(values[name]),
       onChange: (text: string) => set({ [name]: text })
     })
-  const toggle = (topic: WebhookTopic) =>
-    set({
-      topics: values.topics.includes(topic)
-        ? values.topics.filter((other) => other !== topic)
-        : [...values.topics, topic]
-    })
   return h(
     Dialog,
     { title: webhook === undefined ? "New webhook" : `Change ${webhook.id}`, onClose, class: "is-wide" },
-    form(
-      {
-        class: "dialog-form",
-        onSubmit: (event: Event) => {
-          event.preventDefault()
-          void store()
-        }
-      },
+    dialogForm(
+      () => void store(),
       field("url", "Address", "http or https; private addresses need MUSTER_WEBHOOK_ALLOW_PRIVATE=true."),
-      fieldset(
-        { class: "checks" },
-        legend({}, "Topics"),
-        topics.map(([topic, text]) =>
-          label(
-            { class: "check-field", key: topic },
-            input({
-              type: "checkbox",
-              checked: values.topics.includes(topic),
-              onChange: () => toggle(topic)
-            }),
-            span({}, text)
-          )
-        )
-      ),
+      checks({
+        name: "Topics",
+        choices: topics,
+        chosen: values.topics,
+        onChange: (chosen) => set({ topics: chosen })
+      }),
       div(
         { class: "fields" },
         h(FieldInput, {

@@ -2,10 +2,10 @@ import { h } from "preact"
 import { useState } from "preact/hooks"
 import type { Webhook } from "../../api/types.ts"
 import { useGet } from "../../api/useGet.ts"
-import { div, p, span, type View } from "../../dom/el.ts"
+import { div, span, type View } from "../../dom/el.ts"
 import { counted } from "../../dom/format.ts"
 import { openDialog } from "../../parts/Dialog.ts"
-import { action, empty } from "../../parts/parts.ts"
+import { action, drawReply, empty } from "../../parts/parts.ts"
 import { useTick } from "../../state/useTick.ts"
 import { Secret } from "./Secret.ts"
 import { WebhookCard } from "./WebhookCard.ts"
@@ -43,10 +43,8 @@ export const WebhooksPage = (): View => {
         secret: created.secret,
         onClose: () => setCreated(undefined)
       }),
-    reply === undefined && p({ class: "muted", "aria-busy": "true" }, "Loading the webhooks"),
-    reply?.ok === false && p({ class: "problem" }, reply.detail),
-    reply?.ok === true &&
-      (all.length === 0
+    drawReply(reply, "Loading the webhooks", () =>
+      all.length === 0
         ? empty(
             "send",
             "No webhook yet",
@@ -55,6 +53,7 @@ export const WebhooksPage = (): View => {
         : div(
             { class: "webhooks" },
             all.map((webhook) => h(WebhookCard, { key: webhook.id, webhook, tick, onChanged: again }))
-          ))
+          )
+    )
   )
 }

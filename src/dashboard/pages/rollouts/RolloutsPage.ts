@@ -3,8 +3,8 @@ import { useState } from "preact/hooks"
 import { whyNot } from "../../api/session.ts"
 import type { Rollout } from "../../api/types.ts"
 import { useGet } from "../../api/useGet.ts"
-import { div, h1, p, span, type View } from "../../dom/el.ts"
-import { action, empty } from "../../parts/parts.ts"
+import { div, h1, span, type View } from "../../dom/el.ts"
+import { action, drawReply, empty } from "../../parts/parts.ts"
 import { useTick } from "../../state/useTick.ts"
 import { showNewRollout } from "./newRollout.ts"
 import { isUnfinished, RolloutCard } from "./RolloutCard.ts"
@@ -51,17 +51,16 @@ export const RolloutsPage = (): View => {
       span({ class: "grow" }),
       all.length > 0 && start("primary")
     ),
-    reply === undefined && p({ class: "muted", "aria-busy": "true" }, "Loading the rollouts"),
-    reply?.ok === false && p({ class: "problem" }, reply.detail),
-    reply?.ok === true &&
-      (all.length === 0
+    drawReply(reply, "Loading the rollouts", () =>
+      all.length === 0
         ? empty(
             "layers",
             "No rollout yet",
             "After a blueprint has changed, a rollout gives the change to its servers. The difference is shown before.",
             start("primary")
           )
-        : h(Rollouts, { all, onChanged: again })),
+        : h(Rollouts, { all, onChanged: again })
+    ),
     all.length >= limit && limit < MOST && action({ text: "Show more", onClick: () => setLimit(MOST) })
   )
 }

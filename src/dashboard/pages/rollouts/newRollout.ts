@@ -8,7 +8,7 @@ import { div, p, type View } from "../../dom/el.ts"
 import { counted } from "../../dom/format.ts"
 import { Dialog, openDialog } from "../../parts/Dialog.ts"
 import { FieldInput } from "../../parts/fieldInput.ts"
-import { action } from "../../parts/parts.ts"
+import { action, drawReply } from "../../parts/parts.ts"
 import { done } from "../../state/notices.ts"
 import { addressOf, go } from "../../state/router.ts"
 import { clearSelection } from "../../state/selection.ts"
@@ -126,10 +126,7 @@ const NewRollout = (props: {
       field("timeout", "Start timeout, seconds", "Empty: that of the software.")
     ),
     selector !== undefined &&
-      plan === undefined &&
-      p({ class: "muted", "aria-busy": "true" }, "Comparing the definitions"),
-    plan?.ok === false && p({ class: "problem" }, `${plan.detail} ${plan.hint}`),
-    plan?.ok === true && h(Plan, { plan: plan.body }),
+      drawReply(plan, "Comparing the definitions", (body) => h(Plan, { plan: body }), true),
     problem !== "" && p({ class: "problem", role: "alert" }, problem),
     div(
       { class: "dialog-actions" },

@@ -6,7 +6,7 @@ import { div, p, type View } from "../../dom/el.ts"
 import { counted } from "../../dom/format.ts"
 import { Dialog, openDialog } from "../../parts/Dialog.ts"
 import { definitionChanges } from "../../parts/differences.ts"
-import { action } from "../../parts/parts.ts"
+import { action, drawReply } from "../../parts/parts.ts"
 import { act } from "../../state/actions.ts"
 
 interface Upgrade {
@@ -23,12 +23,15 @@ const UpgradeDialog = ({ id, onClose }: { readonly id: string; readonly onClose:
   return h(
     Dialog,
     { title: "Upgrade to today’s blueprint", onClose, class: "is-wide" },
-    plan === undefined && p({ class: "muted", "aria-busy": "true" }, "Comparing the definitions"),
-    plan?.ok === false && p({ class: "problem" }, `${plan.detail} ${plan.hint}`),
-    plan?.ok === true &&
-      (changes.length === 0
-        ? p({}, "The server has today’s definition already.")
-        : [p({}, "The server keeps its data, its id and its ports."), definitionChanges(changes)]),
+    drawReply(
+      plan,
+      "Comparing the definitions",
+      () =>
+        changes.length === 0
+          ? p({}, "The server has today’s definition already.")
+          : [p({}, "The server keeps its data, its id and its ports."), definitionChanges(changes)],
+      true
+    ),
     div(
       { class: "dialog-actions" },
       action({ text: changes.length === 0 ? "Close" : "Cancel", onClick: onClose }),
