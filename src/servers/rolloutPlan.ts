@@ -25,6 +25,10 @@ export interface Planned {
   readonly target: Revised | { readonly problem: string }
 }
 
+/** Whether a server has its target already, and nothing of it is pending. */
+export const isUpToDate = ({ earlier, record, target }: Planned): boolean =>
+  "revision" in target && target.revision === earlier.revision && record.redefinition?.used === undefined
+
 /** Servers between two turns of other work. */
 const BATCH = 50
 /** Ids that an error names. */
