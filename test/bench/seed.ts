@@ -58,7 +58,7 @@ const seed = (count: number, { known, own = () => ({}) }: SeedOptions) =>
     const names = new Set(records.map(({ node_id }) => node_id))
     if (known) yield* Effect.forEach(names, (name) => store.write(nodes.save(node(name))), { discard: true })
     for (const some of Arr.chunksOf(records, PER_WRITE)) {
-      yield* store.write(Effect.forEach(some, (record) => servers.insert(record), { discard: true }))
+      yield* store.write(servers.insertAll(some))
     }
     return records.map((record) => record.id)
   })

@@ -10,9 +10,10 @@ let count = 0
 process.on("SIGUSR2", () => {
   collect()
   collect()
-  const { arrayBuffers, external, rss } = process.memoryUsage()
+  // Buffers are part of what is external.
+  const { external, rss } = process.memoryUsage()
   const objects = getHeapSpaceStatistics()
     .filter(({ space_name }) => !CODE.test(space_name))
-    .reduce((sum, { space_used_size }) => sum + space_used_size, external + arrayBuffers)
+    .reduce((sum, { space_used_size }) => sum + space_used_size, external)
   console.error(`memory ${++count} ${objects} ${rss}`)
 })
