@@ -65,17 +65,19 @@ export class FreeSet {
     }
   }
 
-  delete(member: number): void {
-    if (!this.has(member)) return
+  /** Removes a member; false: it is none. */
+  delete(member: number): boolean {
+    if (!this.has(member)) return false
     this.#size -= 1
     let index = member
     for (const level of this.#levels) {
       const word = index >>> 5
       const after = (level[word] ?? 0) & ~(1 << (index & 31))
       level[word] = after
-      if (after !== 0) return
+      if (after !== 0) return true
       index = word
     }
+    return true
   }
 
   /** Returns the lowest member that is not below `from`; undefined: there is none. */

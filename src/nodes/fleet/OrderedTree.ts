@@ -14,79 +14,95 @@ export type Compare<K> = (a: K, b: K) => number
 
 /** The resources of a branch are the maximum of each among its entries. */
 interface Branch<A> extends Room {
-  readonly left: Tree<A>
-  readonly entry: A
-  readonly right: Tree<A>
-  readonly height: number
+  left: Tree<A>
+  entry: A
+  right: Tree<A>
+  height: number
+  memory_bytes: number
+  disk_bytes: number
+  ports: number
 }
 
 /**
- * An immutable balanced (AVL) tree in the caller's order; a change copies one path. Each branch knows the maximum of
- * the resources below it, so that a search skips whole branches of full nodes.
+ * A balanced (AVL) tree in the caller's order; a change takes the tree and returns the changed one. Each branch knows the
+ * maximum of the resources below it, so that a search skips whole branches of full nodes.
  */
 export type Tree<A> = Branch<A> | undefined
 
-const heightOf = <A>(tree: Tree<A>): number => tree?.height ?? 0
+const heightOf = <A>(tree: Tree<A>): number => (tree === undefined ? 0 : tree.height)
 
-const branch = <A extends { readonly room: Room }>(left: Tree<A>, entry: A, right: Tree<A>): Branch<A> => {
-  let { memory_bytes, disk_bytes, ports } = entry.room
+/** Computes what a branch knows of its entries. */
+const computed = <A extends { readonly room: Room }>(tree: Branch<A>): Branch<A> => {
+  const { left, right } = tree
+  let { memory_bytes, disk_bytes, ports } = tree.entry.room
+  let height = 0
   if (left !== undefined) {
     memory_bytes = Math.max(memory_bytes, left.memory_bytes)
     disk_bytes = Math.max(disk_bytes, left.disk_bytes)
     ports = Math.max(ports, left.ports)
+    height = left.height
   }
   if (right !== undefined) {
     memory_bytes = Math.max(memory_bytes, right.memory_bytes)
     disk_bytes = Math.max(disk_bytes, right.disk_bytes)
     ports = Math.max(ports, right.ports)
+    height = Math.max(height, right.height)
   }
-  const height = 1 + Math.max(heightOf(left), heightOf(right))
-  return { left, entry, right, height, memory_bytes, disk_bytes, ports }
+  tree.memory_bytes = memory_bytes
+  tree.disk_bytes = disk_bytes
+  tree.ports = ports
+  tree.height = height + 1
+  return tree
 }
 
-/** Returns a branch of two trees whose heights differ by at most two. */
-const balanced = <A extends { readonly room: Room }>(left: Tree<A>, entry: A, right: Tree<A>): Branch<A> => {
+/** Puts the left branch of a tree in its place. */
+const turnedRight = <A extends { readonly room: Room }>(tree: Branch<A>): Branch<A> => {
+  const top = tree.left
+  if (top === undefined) return tree
+  tree.left = top.right
+  top.right = computed(tree)
+  return computed(top)
+}
+
+/** Puts the right branch of a tree in its place. */
+const turnedLeft = <A extends { readonly room: Room }>(tree: Branch<A>): Branch<A> => {
+  const top = tree.right
+  if (top === undefined) return tree
+  tree.right = top.left
+  top.left = computed(tree)
+  return computed(top)
+}
+
+/** Balances a tree whose branches are balanced and differ in height by at most two. */
+const balanced = <A extends { readonly room: Room }>(tree: Branch<A>): Branch<A> => {
+  const { left, right } = tree
   const lean = heightOf(left) - heightOf(right)
   if (lean > 1 && left !== undefined) {
-    if (heightOf(left.left) >= heightOf(left.right) || left.right === undefined) {
-      return branch(left.left, left.entry, branch(left.right, entry, right))
-    }
-    const middle = left.right
-    return branch(
-      branch(left.left, left.entry, middle.left),
-      middle.entry,
-      branch(middle.right, entry, right)
-    )
+    if (heightOf(left.left) < heightOf(left.right)) tree.left = turnedLeft(left)
+    return turnedRight(tree)
   }
   if (lean < -1 && right !== undefined) {
-    if (heightOf(right.right) >= heightOf(right.left) || right.left === undefined) {
-      return branch(branch(left, entry, right.left), right.entry, right.right)
-    }
-    const middle = right.left
-    return branch(
-      branch(left, entry, middle.left),
-      middle.entry,
-      branch(middle.right, right.entry, right.right)
-    )
+    if (heightOf(right.right) < heightOf(right.left)) tree.right = turnedRight(right)
+    return turnedLeft(tree)
   }
-  return branch(left, entry, right)
+  return computed(tree)
 }
 
-/** Returns the tree with `entry`; it replaces an entry that compares equal. */
+/** Adds `entry`; it replaces an entry that compares equal. */
 export const insert = <A extends { readonly room: Room }>(
   tree: Tree<A>,
   entry: A,
   compare: Compare<A>
 ): Tree<A> => {
-  if (tree === undefined) return branch(undefined, entry, undefined)
+  if (tree === undefined) return { left: undefined, entry, right: undefined, height: 1, ...entry.room }
   const side = compare(entry, tree.entry)
-  if (side === 0) return branch(tree.left, entry, tree.right)
-  return side < 0
-    ? balanced(insert(tree.left, entry, compare), tree.entry, tree.right)
-    : balanced(tree.left, tree.entry, insert(tree.right, entry, compare))
+  if (side < 0) tree.left = insert(tree.left, entry, compare)
+  else if (side > 0) tree.right = insert(tree.right, entry, compare)
+  else tree.entry = entry
+  return balanced(tree)
 }
 
-/** Returns the tree without the entry that compares equal to `entry`. */
+/** Removes the entry that compares equal to `entry`. */
 export const remove = <A extends { readonly room: Room }>(
   tree: Tree<A>,
   entry: A,
@@ -94,12 +110,17 @@ export const remove = <A extends { readonly room: Room }>(
 ): Tree<A> => {
   if (tree === undefined) return undefined
   const side = compare(entry, tree.entry)
-  if (side < 0) return balanced(remove(tree.left, entry, compare), tree.entry, tree.right)
-  if (side > 0) return balanced(tree.left, tree.entry, remove(tree.right, entry, compare))
-  if (tree.left === undefined) return tree.right
-  if (tree.right === undefined) return tree.left
-  const successor = lowestOf(tree.right)
-  return balanced(tree.left, successor, remove(tree.right, successor, compare))
+  if (side < 0) {
+    tree.left = remove(tree.left, entry, compare)
+  } else if (side > 0) {
+    tree.right = remove(tree.right, entry, compare)
+  } else {
+    if (tree.left === undefined) return tree.right
+    if (tree.right === undefined) return tree.left
+    tree.entry = lowestOf(tree.right)
+    tree.right = remove(tree.right, tree.entry, compare)
+  }
+  return balanced(tree)
 }
 
 const lowestOf = <A>(tree: Branch<A>): A => {

@@ -44,15 +44,7 @@ export class PlacementIndex {
   set(candidate: Candidate): void {
     this.delete(candidate.id)
     this.#candidates.set(candidate.id, candidate)
-    for (const runtime of new Set(candidate.runtimes)) {
-      const trees = this.#trees.get(runtime) ?? { anywhere: undefined, byLocation: new Map() }
-      this.#trees.set(runtime, trees)
-      trees.anywhere = insert(trees.anywhere, candidate, this.#compare)
-      if (trees.byLocation.has(candidate.location)) {
-        const there = insert(trees.byLocation.get(candidate.location), candidate, this.#compare)
-        trees.byLocation.set(candidate.location, there)
-      }
-    }
+    this.#change(candidate, (tree) => insert(tree, candidate, this.#compare))
   }
 
   /** Removes a candidate, if it is one. */
@@ -60,14 +52,17 @@ export class PlacementIndex {
     const candidate = this.#candidates.get(id)
     if (candidate === undefined) return
     this.#candidates.delete(id)
-    for (const runtime of new Set(candidate.runtimes)) {
-      const trees = this.#trees.get(runtime)
-      if (trees === undefined) continue
-      trees.anywhere = remove(trees.anywhere, candidate, this.#compare)
-      if (trees.byLocation.has(candidate.location)) {
-        const there = remove(trees.byLocation.get(candidate.location), candidate, this.#compare)
-        trees.byLocation.set(candidate.location, there)
-      }
+    this.#change(candidate, (tree) => remove(tree, candidate, this.#compare))
+  }
+
+  /** Changes the trees that have a candidate; one of a runtime that it names twice is changed twice. */
+  #change({ location, runtimes }: Candidate, changed: (tree: Tree<Candidate>) => Tree<Candidate>): void {
+    for (const runtime of runtimes) {
+      const trees = this.#trees.get(runtime) ?? { anywhere: undefined, byLocation: new Map() }
+      this.#trees.set(runtime, trees)
+      trees.anywhere = changed(trees.anywhere)
+      if (trees.byLocation.has(location))
+        trees.byLocation.set(location, changed(trees.byLocation.get(location)))
     }
   }
 

@@ -27,8 +27,11 @@ interface Address {
  */
 export class PortAllocator {
   #addresses: ReadonlyArray<Address> = []
-  /** Number of holders by address and port. More than one only until a conflict between replicas is resolved. */
-  readonly #held = new Map<string, Map<number, number>>()
+  /**
+   * Holders by address and port: all of a port that is not offered, and those after the first of an offered one. There
+   * are such ones only until a conflict between replicas is resolved.
+   */
+  readonly #others = new Map<string, Map<number, number>>()
 
   /** Number of free ports of all addresses. */
   get free(): number {
@@ -45,18 +48,34 @@ export class PortAllocator {
   /** Offers these addresses and ports, except reserved ones. Invalid ranges offer nothing. */
   offer(allocations: ReadonlyArray<NodeAllocation>): void {
     const cursors = new Map(this.#addresses.map((address) => [address.allocation.address, address.cursor]))
+    const held = this.#held()
+    this.#others.clear()
     this.#addresses = allocations.map((allocation) => {
       const ranges = parsePortRanges(allocation.ports) ?? []
       const base = ranges[0]?.first ?? 0
       const free = new FreeSet((ranges.at(-1)?.last ?? base) - base + 1)
       for (const { first, last } of ranges) free.addRange(first - base, last - base)
-      const cursor = cursors.get(allocation.address) ?? base
-      const address = { allocation, ranges, base, free, cursor }
-      for (const port of this.#held.get(allocation.address)?.keys() ?? []) {
-        if (offers(address, port)) free.delete(port - base)
-      }
-      return address
+      return { allocation, ranges, base, free, cursor: cursors.get(allocation.address) ?? base }
     })
+    for (const [ip, port] of held) this.#hold(ip, port)
+  }
+
+  /** Returns the address and the port of each holder. */
+  #held(): ReadonlyArray<readonly [ip: string, port: number]> {
+    const held: Array<readonly [string, number]> = []
+    for (const { allocation, base, free, ranges } of this.#addresses) {
+      for (const { first, last } of ranges) {
+        for (let port = first; port <= last; port++) {
+          if (!free.has(port - base)) held.push([allocation.address, port])
+        }
+      }
+    }
+    for (const [ip, ports] of this.#others) {
+      for (const [port, count] of ports) {
+        for (let n = 0; n < count; n++) held.push([ip, port])
+      }
+    }
+    return held
   }
 
   /** Reserves `count` ports (at least one) on the first address with enough free ones; undefined: none has. */
@@ -74,8 +93,11 @@ export class PortAllocator {
   reserveMore(ip: string, count: number): ReadonlyArray<number> | undefined {
     const address = this.#address(ip)
     if (address === undefined || address.free.size < count) return undefined
-    const ports = Array.from({ length: count }, () => take(address)).filter((port) => port !== undefined)
-    this.hold({ [ip]: ports })
+    const ports: Array<number> = []
+    for (let n = 0; n < count; n++) {
+      const port = take(address)
+      if (port !== undefined) ports.push(port)
+    }
     return ports
   }
 
@@ -95,31 +117,35 @@ export class PortAllocator {
   /** Reserves these ports, offered or not. */
   hold(mappings: PortMappings): void {
     for (const [ip, ports] of Object.entries(mappings)) {
-      const held = this.#held.get(ip) ?? new Map<number, number>()
-      this.#held.set(ip, held)
-      const address = this.#address(ip)
-      for (const port of ports) {
-        held.set(port, (held.get(port) ?? 0) + 1)
-        if (address !== undefined && offers(address, port)) address.free.delete(port - address.base)
-      }
+      for (const port of ports) this.#hold(ip, port)
     }
+  }
+
+  #hold(ip: string, port: number): void {
+    const address = this.#address(ip)
+    if (address?.free.delete(port - address.base) === true) return
+    const others = this.#others.get(ip) ?? new Map<number, number>()
+    this.#others.set(ip, others.set(port, (others.get(port) ?? 0) + 1))
   }
 
   /** Releases the ports of {@link hold} or {@link reserve}. */
   release(mappings: PortMappings): void {
     for (const [ip, ports] of Object.entries(mappings)) {
-      const held = this.#held.get(ip)
+      for (const port of ports) this.#release(ip, port)
+    }
+  }
+
+  #release(ip: string, port: number): void {
+    const others = this.#others.get(ip)
+    const count = others?.get(port) ?? 0
+    if (count > 1) {
+      others?.set(port, count - 1)
+    } else if (count === 1) {
+      others?.delete(port)
+      if (others?.size === 0) this.#others.delete(ip)
+    } else {
       const address = this.#address(ip)
-      for (const port of ports) {
-        const others = (held?.get(port) ?? 0) - 1
-        if (others > 0) {
-          held?.set(port, others)
-        } else {
-          held?.delete(port)
-          if (address !== undefined && offers(address, port)) address.free.add(port - address.base)
-        }
-      }
-      if (held?.size === 0) this.#held.delete(ip)
+      if (address !== undefined && offers(address, port)) address.free.add(port - address.base)
     }
   }
 
