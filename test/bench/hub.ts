@@ -1,31 +1,58 @@
 /**
- * The streams of the service over a journal in memory: `node hub.ts <events a second>`. The reason of each event is its
- * time in milliseconds since the epoch. Events are published every millisecond, as many as are due.
+ * The streams of the service over a store in SQLite: `node hub.ts <file of the database> <events a second>`. Each event is
+ * a write, and its reason the time of the write in milliseconds since the epoch. Each millisecond, as many are written
+ * as are due.
  */
-import { NodeRuntime } from "@effect/platform-node"
-import { Effect, Layer, Schedule } from "effect"
-import { MemoryJournal } from "../events/MemoryJournal.ts"
-import { streamServer, TestServer } from "../events/streamServer.ts"
+import { NodeRuntime, NodeServices } from "@effect/platform-node"
+import { Array as Arr, Effect, Layer, Schedule } from "effect"
+import { ServerId } from "../../src/domain/Id.ts"
+import { LiveFeed } from "../../src/events/LiveFeed.ts"
+import { ServerSummaries } from "../../src/events/ServerSummaries.ts"
+import { layerSqlite } from "../../src/store/layers/layerSqlite.ts"
+import { Store, Transaction } from "../../src/store/Store.ts"
+import { streamServerOfJournal, TestServer } from "../events/streamServer.ts"
 
-const rate = Number(process.argv[2])
+const [, , filename = "", rate = "0"] = process.argv
 const began = performance.now()
-let published = 0
+let written = 0
 
 const now = () => performance.timeOrigin + performance.now()
 
-const publish = Effect.gen(function* () {
-  const journal = yield* MemoryJournal
-  const due = Math.floor(((performance.now() - began) * rate) / 1000) - published
-  if (due === 0) return
-  published += due
+const writeEvent = Effect.gen(function* () {
+  const { append } = yield* Transaction
   const payload = { reason: now().toFixed(2), exit_code: 1, timestamp: "2026-01-01T00:00:00Z" }
-  yield* journal.append(Array.from({ length: due }, () => ({ topic: "crash", server_id: "srv_1", payload })))
+  yield* append({ topic: "crash", server_id: ServerId.make("srv_1"), payload }, { blueprint_id: "bp" })
+})
+
+const writeDue = Effect.gen(function* () {
+  const store = yield* Store
+  const due = Math.floor(((performance.now() - began) * Number(rate)) / 1000) - written
+  written += due
+  if (due === 0) return
+  const write = store.write(writeEvent)
+  yield* Effect.forEach(Arr.replicate(write, due), (one) => Effect.forkScoped(one), { discard: true })
 })
 
 const main = Effect.gen(function* () {
   const { port } = yield* TestServer
   console.log(`listens on http://127.0.0.1:${port}`)
-  yield* rate === 0 ? Effect.never : Effect.repeat(publish, Schedule.fixed(1))
-})
+  yield* rate === "0" ? Effect.never : Effect.repeat(writeDue, Schedule.fixed(1))
+}).pipe(Effect.scoped)
 
-NodeRuntime.runMain(Effect.provide(main, streamServer().pipe(Layer.orDie)))
+const summaries = Layer.succeed(ServerSummaries, {
+  find: () => undefined,
+  facts: () => undefined,
+  nameOf: () => undefined
+})
+const journal = layerSqlite({ filename, isService: true }).pipe(Layer.provide(NodeServices.layer))
+
+NodeRuntime.runMain(
+  Effect.provide(
+    main,
+    streamServerOfJournal().pipe(
+      Layer.provide([summaries, LiveFeed.layer]),
+      Layer.provideMerge(journal),
+      Layer.orDie
+    )
+  )
+)

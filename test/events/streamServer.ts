@@ -35,7 +35,12 @@ export interface ServerOptions {
   readonly node?: NodeOptions
 }
 
-export const streamServer = (options: ServerOptions = {}) => {
+/** The server over a journal in memory. */
+export const streamServer = (options: ServerOptions = {}) =>
+  Layer.provideMerge(streamServerOfJournal(options), MemoryJournal.layer)
+
+/** The server over a journal that the caller provides. */
+export const streamServerOfJournal = (options: ServerOptions = {}) => {
   const { bufferBytes = 1024 * 1024, grace = "50 millis", processed = Effect.void } = options
   return Layer.unwrap(
     Effect.gen(function* () {
@@ -120,8 +125,7 @@ export const streamServer = (options: ServerOptions = {}) => {
         Layer.provide(server),
         Layer.provide(Heartbeats.layer),
         Layer.provideMerge(StreamShutdown.layer),
-        Layer.provideMerge(EventHub.layer({ bufferBytes })),
-        Layer.provideMerge(MemoryJournal.layer)
+        Layer.provideMerge(EventHub.layer({ bufferBytes }))
       )
     })
   )
