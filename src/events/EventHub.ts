@@ -9,7 +9,7 @@ import { type EncodedEvent, type EventFilter, type EventInclude, passes } from "
 import { encode, encodeLive } from "./encode.ts"
 import { fanOut, type Subscriber, selectionOf } from "./fanOut.ts"
 import { LiveFeed, type LiveNews } from "./LiveFeed.ts"
-import { Outbox, type SubscriberTooSlow } from "./Outbox.ts"
+import { Outbox } from "./Outbox.ts"
 import { replay } from "./replay.ts"
 import { ServerSummaries } from "./ServerSummaries.ts"
 
@@ -29,13 +29,6 @@ export interface Subscription {
   readonly replay: Stream.Stream<EncodedEvent, Unavailable>
   readonly live: Outbox<EncodedEvent>
 }
-
-/** All events of a subscription, to be run once; each chunk holds all events that wait. */
-export const eventsOf = ({
-  live,
-  replay
-}: Subscription): Stream.Stream<EncodedEvent, SubscriberTooSlow | Unavailable> =>
-  Stream.concat(replay, live.stream)
 
 const nothing: EventInclude = new Set()
 

@@ -1,7 +1,4 @@
-import { Array as Arr, Cause, Data, Effect, type Pull, Stream } from "effect"
-
-/** The failure of a stream whose subscriber has more unsent bytes than its bound. */
-export class SubscriberTooSlow extends Data.TaggedError("SubscriberTooSlow") {}
+import { Array as Arr, Effect } from "effect"
 
 /** `ended`: after the items that waited; `cut off`: without them. */
 export type OutboxEnd = "ended" | "cut off"
@@ -89,32 +86,16 @@ export class Outbox<A> {
     return batch
   }
 
-  private until(isTrue: () => boolean): Effect.Effect<void> {
+  /** Waits until the outbox is cut off. */
+  get cutOff(): Effect.Effect<void> {
     return Effect.callback<void>((resume) => {
-      if (isTrue()) return resume(Effect.void)
+      if (this.isCutOff) return resume(Effect.void)
       const remove = this.listenUnsafe(() => {
-        if (!isTrue()) return
+        if (!this.isCutOff) return
         remove()
         resume(Effect.void)
       })
       return Effect.sync(remove)
     })
-  }
-
-  /** Waits until the outbox is cut off. */
-  get cutOff(): Effect.Effect<void> {
-    return this.until(() => this.isCutOff)
-  }
-
-  /** The items; each chunk holds all items that wait. It fails once the outbox is cut off. An interrupted pull loses nothing. */
-  get stream(): Stream.Stream<A, SubscriberTooSlow> {
-    const pull: Pull.Pull<Arr.NonEmptyReadonlyArray<A>, SubscriberTooSlow> = Effect.suspend(() => {
-      const taken = this.takeUnsafe()
-      if (taken === undefined) return Effect.andThen(some, pull)
-      if (typeof taken !== "string") return Effect.succeed(taken)
-      return taken === "ended" ? Cause.done() : new SubscriberTooSlow()
-    })
-    const some = this.until(() => this.batches.length > 0 || this.state !== "open")
-    return Stream.fromPull(Effect.succeed(pull))
   }
 }

@@ -1,11 +1,12 @@
 import type { Writable } from "node:stream"
 import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
-import { type Duration, Effect, Fiber, type Scope, Stream } from "effect"
+import { type Duration, Effect, Fiber, type Scope } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { EncodedEvent } from "./EncodedEvent.ts"
 import type { Subscription } from "./EventHub.ts"
 import { Heartbeats } from "./Heartbeats.ts"
 import { StreamShutdown } from "./StreamShutdown.ts"
+import { sharedBytes, writeOutbox, writeReplay } from "./writeOutbox.ts"
 
 export interface SseOptions {
   /** Whether each event has an `id:` line; the caller resumes. */
@@ -28,17 +29,8 @@ const encoder = new TextEncoder()
 const opening = ": connected\n\n"
 const ping = encoder.encode(": ping\n\n")
 
-const joined = { plain: new WeakMap<object, Uint8Array>(), withIds: new WeakMap<object, Uint8Array>() }
-
-/** Returns the bytes of a batch, which are made once for all subscribers that share the batch. */
-const bytesOf = (batch: ReadonlyArray<EncodedEvent>, withIds: boolean): Uint8Array => {
-  const made = withIds ? joined.withIds : joined.plain
-  const known = made.get(batch)
-  if (known !== undefined) return known
-  const bytes = Buffer.concat(batch.map((event) => (withIds ? event.sseWithId : event.sse)))
-  made.set(batch, bytes)
-  return bytes
-}
+const withIdsOf = sharedBytes<EncodedEvent>((batch) => batch.map(({ sseWithId }) => sseWithId))
+const plainOf = sharedBytes<EncodedEvent>((batch) => batch.map(({ sse }) => sse))
 
 /** The writing of a subscription to a response. */
 interface Writing extends SseOptions {
@@ -48,33 +40,16 @@ interface Writing extends SseOptions {
   readonly run: (effect: Effect.Effect<void>) => void
 }
 
-/**
- * Writes the events of a subscription until it ends. Live events are written on the stack of the publisher: a fiber that
- * wakes for each chunk would take most of the time of a delivery, and most of the memory of an idle stream.
- */
+/** Writes the events of a subscription until it ends. */
 const writeEvents = ({ grace = "5 seconds", response, run, subscription, withIds }: Writing) => {
   const { live, replay } = subscription
-  let isReplaying = true
-  let isEnding = false
-  let wake = () => {}
-  const write = (batch: ReadonlyArray<EncodedEvent>) => response.write(bytesOf(batch, withIds))
-
-  /** Returns whether there may be further events. */
-  const flush = () => {
-    while (!response.writableNeedDrain && !response.destroyed) {
-      const taken = live.takeUnsafe()
-      if (typeof taken === "string") return false
-      if (taken === undefined) return true
-      write(taken)
-    }
-    return true
+  const peer = {
+    connection: response,
+    isOpen: () => !response.destroyed,
+    bytesOf: withIds ? withIdsOf : plainOf
   }
-  const look = () => {
-    wake()
-    if (response.destroyed) return
-    if (!isReplaying && !flush()) return void response.end()
-    if (live.isOpen || isEnding) return
-    isEnding = true
+  live.listenUnsafe(() => {
+    if (live.isOpen || response.destroyed) return
     // A peer that reads nothing would hold the response and its unsent bytes forever.
     run(
       Effect.delay(
@@ -82,22 +57,9 @@ const writeEvents = ({ grace = "5 seconds", response, run, subscription, withIds
         grace
       )
     )
-  }
-  live.listenUnsafe(look)
-  response.on("drain", look)
-
-  const mayWrite = () => !response.writableNeedDrain || !live.isOpen
-  const drained = Effect.callback<void>((resume) => {
-    wake = () => {
-      if (mayWrite()) resume(Effect.void)
-    }
-    wake()
   })
   run(
-    Stream.runForEachArray(replay, (batch) => {
-      write(batch)
-      return drained
-    }).pipe(
+    writeReplay(replay, peer, live).pipe(
       // The stream ends here; a client that resumes misses no event.
       Effect.catch((error) =>
         Effect.andThen(
@@ -107,8 +69,7 @@ const writeEvents = ({ grace = "5 seconds", response, run, subscription, withIds
       ),
       Effect.andThen(
         Effect.sync(() => {
-          isReplaying = false
-          look()
+          writeOutbox(live, peer, () => response.end())
         })
       )
     )

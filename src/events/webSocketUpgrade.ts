@@ -2,6 +2,7 @@
  * The WebSocket of an upgraded request. The platform's socket reads and writes, but it cannot ping, report unsent
  * bytes, or end a connection with a silent peer.
  */
+import type { Writable } from "node:stream"
 import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
 import * as NodeWS from "@effect/platform-node/NodeWS"
 import { Context, Effect, Fiber, type Scope } from "effect"
@@ -38,8 +39,8 @@ export interface Upgraded {
   readonly webSocket: NodeWS.WebSocket
   /** Next frames of the peer: text as strings, binary as bytes. Fails when the connection is gone. */
   readonly pull: Socket.Reader["pull"]
-  /** Sends text messages as one write; succeeds once the operating system has them, or the connection is gone. */
-  send(messages: ReadonlyArray<Uint8Array>): Effect.Effect<void>
+  /** The connection below: whole frames may be written to it until the WebSocket closes. */
+  readonly connection: Writable
 }
 
 const notUpgraded = () =>
@@ -99,21 +100,10 @@ export const upgrade = Effect.fnUntraced(function* (
     if (unread > MOST_FRAMES) ws.terminate()
   })
   const connection = NodeHttpServerRequest.toIncomingMessage(request).socket
-  const send = (messages: ReadonlyArray<Uint8Array>) =>
-    Effect.callback<void>((resume) => {
-      const last = messages.length - 1
-      if (last < 0) return resume(Effect.void)
-      connection.cork()
-      messages.forEach((message, i) => {
-        // An error means that the connection is gone, which the reader reports.
-        ws.send(message, { binary: false }, i === last ? () => resume(Effect.void) : undefined)
-      })
-      connection.uncork()
-    })
   const counted = Effect.tap(pull, () =>
     Effect.sync(() => {
       unread = 0
     })
   )
-  return { webSocket: ws, pull: counted, send }
+  return { webSocket: ws, pull: counted, connection }
 })

@@ -2,9 +2,12 @@ import { Duration, Effect, type Scope, Stream } from "effect"
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import type { InvalidRequest, Unavailable, UpgradeRequired } from "../domain/errors.ts"
-import { eventsOf, type Subscription } from "./EventHub.ts"
-import { Outbox, type SubscriberTooSlow } from "./Outbox.ts"
+import type { EncodedEvent } from "./EncodedEvent.ts"
+import type { Subscription } from "./EventHub.ts"
+import { framesOf } from "./frames.ts"
+import { Outbox } from "./Outbox.ts"
 import { checkHandshake, type Upgraded, upgrade } from "./webSocketUpgrade.ts"
+import { sharedBytes, writeOutbox, writeReplay } from "./writeOutbox.ts"
 
 export interface SocketOptions {
   /** Time between two pings (15 s). */
@@ -22,11 +25,13 @@ export interface SocketOptions {
 }
 
 /** The two directions of a socket. */
-export interface SocketTraffic {
-  /** Text messages in UTF-8, one write per chunk; its end closes the socket with 1000. */
-  readonly outgoing: Stream.Stream<Uint8Array, SubscriberTooSlow | Unavailable>
-  /** Waits until the peer is cut off, also during a write: the socket closes with 1013. */
-  readonly cutOff: Effect.Effect<void>
+export interface SocketTraffic<A> {
+  /** What is sent first. */
+  readonly replay: Stream.Stream<A, Unavailable>
+  /** What is sent then; its end closes the socket with 1000, and 1013 if the peer is cut off, also during a write. */
+  readonly live: Outbox<A>
+  /** The frames of a batch. */
+  readonly bytesOf: (batch: ReadonlyArray<A>) => Uint8Array
   /** Called with each text message of the peer in order; without it messages are ignored, as binary ones are. */
   readonly onText?: (text: string) => Effect.Effect<void>
 }
@@ -41,16 +46,29 @@ const reopened: Ending = { code: 4001, reason: "the ticket has opened the stream
 const tooSlow: Ending = { code: 1013, reason: "too slow: messages were not read in time" }
 const failed: Ending = { code: 1011, reason: "the database cannot be reached" }
 
-const sendAll = ({ send }: Upgraded, { outgoing }: SocketTraffic): Effect.Effect<Ending> =>
-  Stream.runForEachArray(outgoing, send).pipe(
-    Effect.as(completed),
-    Effect.catchTags({
-      SubscriberTooSlow: () => Effect.succeed(tooSlow),
-      Unavailable: (error) => Effect.as(Effect.logWarning(`event replay stopped: ${error.detail}`), failed)
+const sendAll = <A>(
+  { connection, webSocket }: Upgraded,
+  { bytesOf, live, replay }: SocketTraffic<A>
+): Effect.Effect<Ending> => {
+  const peer = { connection, isOpen: () => webSocket.readyState === webSocket.OPEN, bytesOf }
+  const sendLive = Effect.callback<Ending>((resume) => {
+    const stop = writeOutbox(live, peer, (end) => {
+      if (end === "cut off") resume(Effect.succeed(tooSlow))
+      // The close follows once the operating system has all messages, so that the peer has time to read them.
+      else connection.write("", () => resume(Effect.succeed(completed)))
     })
+    return Effect.sync(stop)
+  })
+  return writeReplay(replay, peer, live).pipe(
+    Effect.andThen(sendLive),
+    Effect.catch((error) => Effect.as(Effect.logWarning(`event replay stopped: ${error.detail}`), failed))
   )
+}
 
-const receive = (upgraded: Upgraded, { onText }: SocketTraffic): Effect.Effect<Ending> =>
+const receive = (
+  upgraded: Upgraded,
+  { onText }: Pick<SocketTraffic<unknown>, "onText">
+): Effect.Effect<Ending> =>
   upgraded.pull.pipe(
     Effect.flatMap((frames) =>
       onText === undefined
@@ -114,9 +132,9 @@ const close = ({ pull, webSocket }: Upgraded, ending: Ending, options: SocketOpt
  * @error UpgradeRequired not a WebSocket client
  * @error InvalidRequest  a broken handshake
  */
-export const serveSocket = Effect.fn("serveSocket")(function* (
+export const serveSocket = Effect.fn("serveSocket")(function* <A>(
   request: HttpServerRequest.HttpServerRequest,
-  traffic: SocketTraffic,
+  traffic: SocketTraffic<A>,
   options: SocketOptions = {}
 ): Effect.fn.Return<HttpServerResponse.HttpServerResponse, UpgradeRequired | InvalidRequest> {
   yield* checkHandshake(request)
@@ -126,7 +144,7 @@ export const serveSocket = Effect.fn("serveSocket")(function* (
       receive(upgraded, traffic),
       sendAll(upgraded, traffic),
       keepAlive(upgraded, options),
-      Effect.as(traffic.cutOff, tooSlow),
+      Effect.as(traffic.live.cutOff, tooSlow),
       Effect.as(options.shutdown ?? Effect.never, goingAway),
       Effect.as(options.revoked ?? Effect.never, notValid),
       Effect.as(options.replaced ?? Effect.never, reopened)
@@ -139,6 +157,11 @@ export const serveSocket = Effect.fn("serveSocket")(function* (
   return HttpServerResponse.empty()
 })
 
+const withCursorsOf = sharedBytes<EncodedEvent>((batch) =>
+  framesOf(batch.map(({ frameWithCursor }) => frameWithCursor))
+)
+const plainOf = sharedBytes<EncodedEvent>((batch) => framesOf(batch.map(({ frame }) => frame)))
+
 /** Serves a subscription over WebSocket (contract, 6.3); messages of the client are ignored. */
 export const serveEventSocket = (
   request: HttpServerRequest.HttpServerRequest,
@@ -148,16 +171,7 @@ export const serveEventSocket = (
     readonly withCursors: boolean
   }
 ) =>
-  serveSocket(
-    request,
-    {
-      outgoing: Stream.map(eventsOf(subscription), (event) =>
-        options.withCursors ? event.frameWithCursor : event.frame
-      ),
-      cutOff: subscription.live.cutOff
-    },
-    options
-  )
+  serveSocket(request, { ...subscription, bytesOf: options.withCursors ? withCursorsOf : plainOf }, options)
 
 /** Overhead of a line in bytes, so that empty lines are bounded, too. */
 const LINE_BYTES = 32
@@ -187,8 +201,9 @@ export const serveConsole = Effect.fn("serveConsole")(function* (
   return yield* serveSocket(
     request,
     {
-      outgoing: outbox.stream,
-      cutOff: outbox.cutOff,
+      replay: Stream.empty,
+      live: outbox,
+      bytesOf: (messages) => Buffer.concat(framesOf(messages)),
       onText: (text) => onLine(text.replace(/\r?\n$/, ""))
     },
     options

@@ -5,10 +5,11 @@ import { NodeId, ServerId } from "../../src/domain/Id.ts"
 import { eventLag, subscribersCutOff } from "../../src/domain/metrics.ts"
 import type { Server } from "../../src/domain/Server.ts"
 import type { EncodedEvent } from "../../src/events/EncodedEvent.ts"
-import { EventHub, eventsOf, type Subscription } from "../../src/events/EventHub.ts"
+import { EventHub, type Subscription } from "../../src/events/EventHub.ts"
 import { LiveFeed, type LiveNews } from "../../src/events/LiveFeed.ts"
 import { plain } from "../support/ids.ts"
 import { internal, MemoryJournal, status, statuses } from "./MemoryJournal.ts"
+import { eventsOf } from "./outboxStream.ts"
 
 const hub = (options: { readonly bufferBytes?: number; readonly replayPage?: number } = {}) =>
   EventHub.layer(options).pipe(Layer.provideMerge(MemoryJournal.layer))

@@ -2,9 +2,10 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber, Stream } from "effect"
 import fc from "fast-check"
 import { Outbox } from "../../src/events/Outbox.ts"
+import { itemsOf } from "./outboxStream.ts"
 
 const outcome = <A>(outbox: Outbox<A>) =>
-  Effect.map(Effect.exit(Stream.runCollect(outbox.stream)), (exit) =>
+  Effect.map(Effect.exit(Stream.runCollect(itemsOf(outbox))), (exit) =>
     Exit.isSuccess(exit) ? exit.value : "too slow"
   )
 
@@ -14,7 +15,7 @@ describe("decisions 6: a bound in bytes for each subscriber", () => {
       const outbox = new Outbox<number>(100)
       outbox.offerAllUnsafe([1, 2], 20)
       outbox.offerAllUnsafe([3], 10)
-      const pull = yield* Stream.toPull(outbox.stream)
+      const pull = yield* Stream.toPull(itemsOf(outbox))
       assert.deepStrictEqual(yield* pull, [1, 2, 3])
       const waiting = yield* Effect.forkChild(pull, { startImmediately: true })
       outbox.offerAllUnsafe([], 0)
@@ -27,7 +28,7 @@ describe("decisions 6: a bound in bytes for each subscriber", () => {
   it.effect("pulled bytes count towards the bound until the next pull", () =>
     Effect.gen(function* () {
       const outbox = new Outbox<number>(100)
-      const pull = yield* Stream.toPull(outbox.stream)
+      const pull = yield* Stream.toPull(itemsOf(outbox))
       outbox.offerAllUnsafe([1], 60)
       yield* pull
       outbox.offerAllUnsafe([2], 40)
@@ -71,7 +72,7 @@ describe("decisions 6: a bound in bytes for each subscriber", () => {
             Effect.gen(function* () {
               const outbox = new Outbox<number>(1_000_000)
               const got: Array<number> = []
-              const pull = yield* Stream.toPull(outbox.stream)
+              const pull = yield* Stream.toPull(itemsOf(outbox))
               const take = Effect.tap(pull, (batch) => Effect.sync(() => got.push(...batch)))
               for (const [i, interrupted] of interruptions.entries()) {
                 const fiber = yield* Effect.forkChild(take)

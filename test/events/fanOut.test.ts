@@ -7,6 +7,7 @@ import { encode } from "../../src/events/encode.ts"
 import { fanOut, type Subscriber, selectionOf } from "../../src/events/fanOut.ts"
 import { Outbox } from "../../src/events/Outbox.ts"
 import { status } from "./MemoryJournal.ts"
+import { itemsOf } from "./outboxStream.ts"
 
 const subscriberOf = (filter: EventFilter, from: number | undefined, bound = 1_000_000): Subscriber => ({
   filter,
@@ -21,7 +22,7 @@ const eventsOf = (...ids: ReadonlyArray<string>) =>
 const received = ({ outbox }: Subscriber) =>
   Effect.suspend(() => {
     outbox.endUnsafe()
-    return Effect.map(Stream.runCollect(outbox.stream), (events) => events.map(({ cursor }) => cursor))
+    return Effect.map(Stream.runCollect(itemsOf(outbox)), (events) => events.map(({ cursor }) => cursor))
   })
 const letter = fc.constantFrom(..."abcd")
 const set = <A extends string>(make: (text: string) => A) =>

@@ -1,11 +1,12 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Layer, Stream } from "effect"
-import { EventHub, eventsOf } from "../../src/events/EventHub.ts"
+import { EventHub } from "../../src/events/EventHub.ts"
 import { LiveFeed } from "../../src/events/LiveFeed.ts"
 import { ServerSummaries } from "../../src/events/ServerSummaries.ts"
 import { Store } from "../../src/store/Store.ts"
 import { append, freshStore } from "../store/support/database.ts"
+import { eventsOf } from "./outboxStream.ts"
 
 const overStore = EventHub.layer({ replayPage: 20 }).pipe(
   Layer.provide([
