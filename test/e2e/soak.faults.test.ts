@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Ref } from "effect"
+import type { ServerId } from "../../src/domain/Id.ts"
 import { blueprintFile, consoleServer, definitions, softwareFile } from "../support/definitions.ts"
 import { subscribe } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
@@ -29,10 +30,8 @@ const files = {
   }
 }
 
-/** The life of one server, from its creation to its deletion. */
-const life = Effect.fnUntraced(function* (api: Service, random: Random) {
-  const blueprint = random.pick(["kept", "kept", "passing", "wide", "broken"])
-  const id = yield* create(api, blueprint, { labels: { turn: String(random.below(5)) } })
+/** The life of one server, from its installation to its deletion. */
+const live = Effect.fnUntraced(function* (api: Service, random: Random, blueprint: string, id: ServerId) {
   if (blueprint === "broken") {
     yield* eventually(
       api.request("GET", `/api/servers/${id}?include=install`),
@@ -53,10 +52,27 @@ const life = Effect.fnUntraced(function* (api: Service, random: Random) {
       api.request("PATCH", `/api/servers/${id}`, { body: { labels: { turn: "changed" } } })
     ])
   }
+  const query = random.below(2) === 0 ? "?force=true" : ""
   yield* eventually(
-    api.request("DELETE", `/api/servers/${id}${random.below(2) === 0 ? "?force=true" : ""}`),
+    api.request("DELETE", `/api/servers/${id}${query}`),
     ({ status }) => status === 200 || status === 404
   )
+})
+
+/** Creates a server and leads its life; a failure is printed with the server's record, console and log lines. */
+const life = Effect.fnUntraced(function* (api: Service, random: Random) {
+  const blueprint = random.pick(["kept", "kept", "passing", "wide", "broken"])
+  const id = yield* create(api, blueprint, { labels: { turn: String(random.below(5)) } })
+  const printServer = Effect.gen(function* () {
+    const record = yield* api.request("GET", `/api/servers/${id}?include=status,install,restart,updated_at`)
+    const console = yield* api.request("GET", `/api/servers/${id}/logs`)
+    const lines = api
+      .output()
+      .split("\n")
+      .filter((line) => line.includes(id))
+    yield* Effect.logError([record.text, console.text, ...lines].join("\n"))
+  })
+  yield* Effect.tapError(live(api, random, blueprint, id), () => printServer)
   return id
 })
 
