@@ -4,9 +4,10 @@ import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { admits, type RestrictedServer, type Restriction } from "../../domain/KeyLimits.ts"
 import type { Server, ServerRecord } from "../../domain/Server.ts"
 import { ServerStatus } from "../../domain/ServerStatus.ts"
+import { DeletedServers } from "./DeletedServers.ts"
 import { arrayOf, Encoded, EncodedChunk, EncodedList } from "./Encoded.ts"
 import { everyServer, matches, type ServerFilter } from "./ServerFilter.ts"
-import { type Chunk, type Place, ServerOrder } from "./ServerOrder.ts"
+import { type Chunk, ServerOrder } from "./ServerOrder.ts"
 import { SummaryCache, type Variant } from "./SummaryCache.ts"
 import {
   encodeSummary,
@@ -20,8 +21,6 @@ import {
 } from "./summary.ts"
 
 const encoder = new TextEncoder()
-/** Deleted servers that are kept: their places for a caller that pages on from one, their summaries (JSON) for events. */
-const MAX_DELETED = 10_000
 
 /** The servers that a caller asks for, in the order of their creation. */
 export interface ListRequest {
@@ -50,10 +49,7 @@ export class ServerTable {
   readonly #counts = new Map<ServerStatus, number>(ServerStatus.literals.map((status) => [status, 0]))
   readonly #nameOf: (node_id: NodeId) => string
   readonly #order = new ServerOrder()
-  readonly #deleted = new Map<
-    string,
-    Place & RestrictedServer & { readonly name: string | undefined; readonly summary: string }
-  >()
+  readonly #deleted = new DeletedServers()
   readonly #cache = new SummaryCache()
   #today: Today | undefined
 
@@ -102,7 +98,7 @@ export class ServerTable {
   add(record: ListedServer): void {
     const before = this.#records.get(record.id)
     if (before !== undefined) this.#detach(before)
-    this.#deleted.delete(record.id)
+    this.#deleted.forget(record.id)
     if (before?.created_at !== record.created_at) {
       if (before !== undefined) this.#order.remove(before)
       this.#order.add(record)
@@ -162,14 +158,12 @@ export class ServerTable {
     const record = this.#records.get(id)
     if (record === undefined) return
     const { blueprint_id, created_at, labels, name } = record
-    const summary = JSON.stringify(this.#summaryOf(record))
+    const summary = this.#summaryOf(record)
     this.#forget([id])
     this.#records.delete(id)
     this.#order.remove(record)
     this.#detach(record)
-    this.#deleted.set(id, { id, blueprint_id, created_at, summary, labels, name })
-    const oldest = this.#deleted.keys().next()
-    if (this.#deleted.size > MAX_DELETED && oldest.done !== true) this.#deleted.delete(oldest.value)
+    this.#deleted.add({ id, blueprint_id, created_at, summary, labels, name })
   }
 
   /** Encodes the servers of a node again if its display name has changed. */
@@ -189,9 +183,7 @@ export class ServerTable {
   /** Returns the plain summary of a server, or the last one of a server that was recently here. */
   latest(id: ServerId): Server | undefined {
     const record = this.#records.get(id)
-    if (record !== undefined) return this.#summaryOf(record)
-    const deleted = this.#deleted.get(id)
-    return deleted === undefined ? undefined : JSON.parse(deleted.summary)
+    return record === undefined ? this.#deleted.get(id)?.summary : this.#summaryOf(record)
   }
 
   /** Returns the facts of a server for filters, or the last ones of a server that was recently here. */
