@@ -7,6 +7,7 @@ import { closeSync, readdirSync, readFileSync } from "node:fs"
 import module from "node:module"
 import { isatty } from "node:tty"
 import { fileURLToPath } from "node:url"
+import { setFlagsFromString } from "node:v8"
 import { isStale } from "./app/bundle.ts"
 
 /** The oldest Node.js that runs Muster: major and minor version, as `engines` of package.json has them. */
@@ -35,6 +36,8 @@ if (isSupported()) {
   }
   // A reload during the start of a service would end it; the service is about to read its files anyway.
   const isService = ["serve", "node"].includes(process.argv[2] ?? "")
+  // V8 would place short-lived objects that refer to a request in its old space, and each scavenge would copy the requests.
+  if (isService) setFlagsFromString("--no-allocation-site-pretenuring")
   if (isService && !(isatty(0) && isatty(1))) process.on("SIGHUP", () => {})
   if (import.meta.url.endsWith(".js") && isStale(fileURLToPath(new URL("..", import.meta.url)))) {
     console.error("src has changed since the last build and runs in its place, slowly: run `npm run build`")

@@ -2,6 +2,7 @@ import type { IncomingMessage, Server, ServerResponse } from "node:http"
 import { Server as NetServer, type Socket } from "node:net"
 import { Server as TlsServer } from "node:tls"
 import { Effect } from "effect"
+import { removeFrom } from "./pipelining.ts"
 
 /** The connections of a server for a stop that cuts off no client. */
 export interface Connections {
@@ -24,44 +25,52 @@ export interface Connections {
 
 /** @param server before it listens */
 export const connectionsOf = (server: Server): Connections => {
-  const sockets = new Set<Socket>()
-  /** Connections with at least one request. */
-  const used = new WeakSet<Socket>()
-  const responses = new Set<ServerResponse>()
+  /** The responses of each connection that are not complete; undefined: the connection has had no request. */
+  const sockets = new Map<Socket, Array<ServerResponse> | undefined>()
   const waiting = new Set<() => void>()
   let lettingGo = false
 
+  const responsesOf = (socket: Socket): Array<ServerResponse> => {
+    const known = sockets.get(socket)
+    if (known !== undefined) return known
+    const responses: Array<ServerResponse> = []
+    // A closed connection has none.
+    if (sockets.has(socket)) sockets.set(socket, responses)
+    return responses
+  }
+
   server.on(server instanceof TlsServer ? "secureConnection" : "connection", (socket: Socket) => {
-    sockets.add(socket)
+    sockets.set(socket, undefined)
     socket.once("close", () => {
       sockets.delete(socket)
       if (sockets.size === 0) for (const done of waiting) done()
     })
   })
-  server.on("upgrade", ({ socket }) => used.add(socket))
+  server.on("upgrade", ({ socket }) => void responsesOf(socket))
   // Before the handler that writes the head.
   for (const event of ["request", "checkContinue"] as const) {
     server.prependListener(event, (request: IncomingMessage, response: ServerResponse) => {
-      used.add(request.socket)
       if (lettingGo) response.shouldKeepAlive = false
-      responses.add(response)
-      response.on("close", () => responses.delete(response))
+      const responses = responsesOf(request.socket)
+      responses.push(response)
+      response.on("close", () => removeFrom(responses, response))
     })
   }
 
   return {
     closeIdle: Effect.sync(() => {
       lettingGo = true
-      for (const response of responses) response.shouldKeepAlive = false
+      for (const responses of sockets.values())
+        for (const response of responses ?? []) response.shouldKeepAlive = false
     }),
     // The server's own `close` would end idle connections at once, although a request may be in transit on them.
     stopListening: Effect.sync(() => void NetServer.prototype.close.call(server)),
     endIdle: Effect.sync(() => server.closeIdleConnections()),
     endUnused: Effect.sync(() => {
-      for (const socket of sockets) if (!used.has(socket)) socket.destroy()
+      for (const [socket, responses] of sockets) if (responses === undefined) socket.destroy()
     }),
     destroyAll: Effect.sync(() => {
-      for (const socket of sockets) socket.destroy()
+      for (const socket of sockets.keys()) socket.destroy()
     }),
     open: Effect.sync(() => sockets.size),
     closed: Effect.callback<void>((resume) => {

@@ -23,6 +23,15 @@ const upToHeadEnd = (bytes: Buffer<ArrayBuffer>): Buffer<ArrayBuffer> => {
 const isBody = (bytes: Buffer, request: IncomingMessage | undefined): boolean =>
   request?.complete === false && bytes.length <= Number(request.headers["content-length"])
 
+/**
+ * Removes an item from a short list. A `Set` that changes with each request would keep requests from the garbage
+ * collector: V8 links each table of a `Set` to its next one, so that an old table keeps all later ones with their items.
+ */
+export const removeFrom = <A>(items: Array<A>, item: A): void => {
+  const at = items.indexOf(item)
+  if (at !== -1) items.splice(at, 1)
+}
+
 /** A queue of work: each turn of the event loop does one piece, so that other requests are not delayed. */
 const makeTurns = () => {
   const waiting = new Set<() => void>()
@@ -62,7 +71,8 @@ const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
   const parseEnd = socket.listeners("end").at(-1)
   if (parse === undefined || parseEnd === undefined) return undefined
 
-  const unanswered = new Set<ServerResponse>()
+  // No Set: see `removeFrom`.
+  const unanswered: Array<ServerResponse> = []
   let rest: Buffer<ArrayBuffer> | undefined
   let ended = false
   /** The connection is paused by the gate. */
@@ -75,12 +85,12 @@ const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
   let requests = 0
 
   const mustWait = () => {
-    if (unanswered.size === 0) return false
+    if (unanswered.length === 0) return false
     // The body of the only request: its response may need it.
-    if (unanswered.size === 1 && newest?.complete === false) return false
+    if (unanswered.length === 1 && newest?.complete === false) return false
     // The connection ends with the response to the last request.
     if (requests >= mostRequests) return true
-    if (unanswered.size >= MOST_UNANSWERED || socket.writableNeedDrain) return true
+    if (unanswered.length >= MOST_UNANSWERED || socket.writableNeedDrain) return true
     let bytes = 0
     for (const response of unanswered) bytes += response.writableLength
     return bytes >= socket.writableHighWaterMark
@@ -159,9 +169,9 @@ const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
       requests += 1
       // Node.js itself only announces the end, and responds to later requests without a body.
       if (requests >= mostRequests) response.shouldKeepAlive = false
-      unanswered.add(response)
+      unanswered.push(response)
       response.on("close", () => {
-        unanswered.delete(response)
+        removeFrom(unanswered, response)
         wake()
       })
     },
