@@ -1,5 +1,16 @@
 import { inspect } from "node:util"
-import { Array, Cause, Formatter, Layer, Logger, type LogLevel, Redactable, References } from "effect"
+import {
+  Array,
+  Cause,
+  Console,
+  Effect,
+  Formatter,
+  Layer,
+  Logger,
+  type LogLevel,
+  Redactable,
+  References
+} from "effect"
 import type { ServiceSettings } from "../config/service.ts"
 import { escapeText } from "../domain/NodeText.ts"
 
@@ -100,6 +111,32 @@ const formatJson = Logger.map(
 )
 
 /**
+ * Writes lines to standard output. Lines that are logged without a pause share a system call, which blocks the thread;
+ * none is held back longer, nor at the end of the process.
+ */
+const makeOutput = Effect.gen(function* () {
+  const console = yield* Console.Console
+  let waiting: Array<string> = []
+  const flush = () => {
+    const lines = waiting
+    waiting = []
+    if (lines.length > 0) console.log(lines.join("\n"))
+  }
+  yield* Effect.acquireRelease(
+    Effect.sync(() => process.on("exit", flush)),
+    () =>
+      Effect.sync(() => {
+        process.off("exit", flush)
+        flush()
+      })
+  )
+  return (line: string) => {
+    if (waiting.length === 0) process.nextTick(flush)
+    waiting.push(line)
+  }
+})
+
+/**
  * Writes structured logs in the set format, from the set level on.
  *
  * @param recent also receives each line, without colours
@@ -108,16 +145,25 @@ export const LoggingLayer = (
   settings: Pick<ServiceSettings, "logFormat" | "logLevel">,
   recent?: (line: string) => void
 ) =>
-  Layer.mergeAll(
-    Logger.layer([
-      Logger.withConsoleLog(
-        settings.logFormat === "json" ? formatJson : formatPretty(process.stdout.isTTY === true)
-      ),
-      ...(recent === undefined
-        ? []
-        : [Logger.map(settings.logFormat === "json" ? formatJson : formatPretty(false), recent)])
-    ]),
-    Layer.succeed(References.MinimumLogLevel, levels[settings.logLevel])
+  Layer.unwrap(
+    Effect.map(makeOutput, (write) => {
+      const isColored = process.stdout.isTTY === true
+      const format = (colored: boolean) =>
+        settings.logFormat === "json" ? formatJson : formatPretty(colored)
+      const plain = format(false)
+      const both = (line: string) => {
+        write(line)
+        recent?.(line)
+      }
+      return Layer.mergeAll(
+        Logger.layer(
+          isColored
+            ? [Logger.map(format(true), write), ...(recent === undefined ? [] : [Logger.map(plain, recent)])]
+            : [Logger.map(plain, both)]
+        ),
+        Layer.succeed(References.MinimumLogLevel, levels[settings.logLevel])
+      )
+    })
   )
 
 /** Writes logs of a command to standard error; standard output has its result. */

@@ -65,3 +65,41 @@ describe("logging: text from outside cannot forge a line", () => {
     )
   })
 })
+
+describe("logging: output", () => {
+  const writing = (program: Effect.Effect<unknown>) =>
+    Effect.gen(function* () {
+      const writes: Array<string> = []
+      const console: Console.Console = {
+        ...globalThis.console,
+        log: (text: string) => void writes.push(text)
+      }
+      yield* program.pipe(
+        Effect.andThen(Effect.sync(() => writes.push("end"))),
+        Effect.provide(LoggingLayer({ logFormat: "json", logLevel: "info" })),
+        Effect.provideService(Console.Console, console)
+      )
+      return writes
+    })
+
+  it.effect("lines that are logged without a pause share a write, in their order", () =>
+    Effect.gen(function* () {
+      const [first = "", ...others] = yield* writing(
+        Effect.andThen(Effect.all([Effect.logInfo("one"), Effect.logInfo("two")]), Effect.promise(nextTurn))
+      )
+      const messages = first.split("\n").map((line) => JSON.parse(line).message)
+      assert.deepStrictEqual(messages, ["one", "two"])
+      assert.deepStrictEqual(others, ["end"])
+    })
+  )
+
+  it.effect("the last lines are written at the end", () =>
+    Effect.gen(function* () {
+      const [end, last = ""] = yield* writing(Effect.logInfo("last"))
+      assert.strictEqual(end, "end")
+      assert.strictEqual(JSON.parse(last).message, "last")
+    })
+  )
+})
+
+const nextTurn = () => new Promise<void>((resolve) => setImmediate(resolve))

@@ -1,5 +1,6 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
 import { assertError, bearer, noNode, options, raw, rawRequest, service } from "./support/http.ts"
 
@@ -57,7 +58,7 @@ layer(service(noNode), options)("every response", (it) => {
         yield* api.request("POST", "/api/blueprints/reload", {
           headers: { "x-request-id": "find-me-in-the-log" }
         })
-        assert.include(api.output(), "find-me-in-the-log")
+        yield* eventually(api.output, (output) => output.includes("find-me-in-the-log"))
       })
     )
   })
