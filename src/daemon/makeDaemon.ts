@@ -123,9 +123,9 @@ export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
     find: (id) => Effect.map(instances.get(id), ({ file }) => daemonServer(file.get())),
     remove: (id, options) => instances.remove(id, options?.moved === true ? { why: "moved" } : undefined),
     power: Effect.fn("Daemon.power")(function* (id, action, wait_seconds) {
-      const { file, power } = yield* instances.get(id)
-      yield* power(action, wait_seconds)
-      return file.get().reports.at(-1)?.sequence
+      const instance = yield* instances.get(id)
+      yield* instance.power(action, wait_seconds)
+      return instance.file.get().reports.at(-1)?.sequence
     }),
     commands: Effect.fn("Daemon.commands")(function* (id, lines) {
       yield* sendCommands(yield* instances.get(id), lines, place)
@@ -167,7 +167,7 @@ export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
     ),
     logs: Effect.fn("Daemon.logs")(function* (id, request) {
       const instance = yield* instances.get(id)
-      return yield* Effect.mapError(instance.console.page(request), diskRefused)
+      return yield* Effect.mapError(instance.logs(request), diskRefused)
     }),
     install: (id) =>
       Effect.map(instances.get(id), (instance) => {
@@ -186,7 +186,7 @@ export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
       return yield* Effect.mapError(installLogs(instance, shared, request), diskRefused)
     }),
     console: Effect.fn("Daemon.console")(function* (id) {
-      return yield* (yield* instances.get(id)).console.subscribe
+      return yield* (yield* instances.get(id)).lines
     })
   }
   return daemon

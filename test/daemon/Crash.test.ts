@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import { until } from "../support/eventually.ts"
-import { harness, loggedTo, type SpecOptions } from "./support.ts"
+import { harness, type SpecOptions } from "./support.ts"
 
 /** Runs until a line of its input ends it: `exit N` or `signal NAME`. */
 const endsOnCommand = `sh -c 'echo ready; while read -r how what; do case $how in exit) exit $what;; signal) kill -$what $$;; esac; done'`
@@ -98,10 +98,10 @@ describe("decisions 3, crash", () => {
 
   it.live("a start that times out without output names `terminal: true` in console and log", () =>
     Effect.gen(function* () {
-      const { daemon, installed, lastStatus, notes } = yield* harness()
       const log: Array<string> = []
+      const { daemon, installed, lastStatus, notes } = yield* harness({}, undefined, log)
       const run = Effect.fnUntraced(function* (invocation: string) {
-        const id = yield* loggedTo(log)(installed({ process: { invocation, start_timeout: 0.5 } }))
+        const id = yield* installed({ process: { invocation, start_timeout: 0.5 } })
         yield* daemon.power(id, "start", 30)
         yield* until("its crash", () =>
           notes.reports.some(({ server_id, type }) => server_id === id && type === "crash")
@@ -119,13 +119,13 @@ describe("decisions 3, crash", () => {
 
   it.live("a crashed server is restarted as often as its restart rule allows", () =>
     Effect.gen(function* () {
-      const { crashes, daemon, installed, notes, statuses } = yield* harness()
       const log: Array<string> = []
+      const { crashes, daemon, installed, notes, statuses } = yield* harness({}, undefined, log)
       const spec = {
         process: { invocation: "sh -c 'echo ready; exit 7'" },
         definition: { restart: { on_crash: true, delay: 0, max_per_hour: 2 } }
       }
-      const id = yield* loggedTo(log)(installed(spec))
+      const id = yield* installed(spec)
       const seen: Array<string> = []
       yield* Effect.forkScoped(
         Stream.runForEach(yield* daemon.console(id), (line) => Effect.sync(() => seen.push(line)))

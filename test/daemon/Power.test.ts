@@ -200,11 +200,12 @@ describe("decisions 3, states", () => {
 
   it.live("a placeholder's value never adds words to the command line", () =>
     Effect.gen(function* () {
-      const { daemon, running } = yield* harness()
+      const { daemon, lastStatus, running } = yield* harness()
       const id = yield* running({
         process: { invocation: 'printf "%s\\n" ready {{env.EVIL}}', clean_exit: "stop" },
         definition: { env: { EVIL: "a b'; touch /tmp/owned; $(id) `id` \"" } }
       })
+      yield* until("ended", () => lastStatus(id) === "offline")
       const page = yield* daemon.logs(id, { page: 1, per_page: 10 })
       assert.deepStrictEqual(page.items, [
         "ready",

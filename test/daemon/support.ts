@@ -171,7 +171,7 @@ export const optionsFor = (dataDir: string, more: Partial<NodeDaemonOptions> = {
 })
 
 /** Collects log lines of warnings and errors, also of background work that the effect starts. */
-export const loggedTo = (log: Array<string>) => {
+const loggedTo = (log: Array<string>) => {
   const keep = Logger.make(({ fiber, logLevel, message }) => {
     // Every daemon of these tests logs this line, see `optionsFor`.
     if (String(message).includes("MUSTER_PROCESS_ISOLATION is none")) return
@@ -203,13 +203,14 @@ export const openDaemon = Effect.fnUntraced(function* (
   return { node, daemon: node.daemon, close: Scope.close(scope, Exit.void) }
 })
 
-/** Opens a daemon in its own or the given folder; removes all created servers with the scope. */
+/** Opens a daemon in its own or the given folder, with its warnings in `log`; removes all created servers with the scope. */
 export const harness = Effect.fnUntraced(function* (
   more: Partial<NodeDaemonOptions> = {},
-  given: string | undefined = undefined
+  given: string | undefined = undefined,
+  log?: Array<string>
 ) {
   const dataDir = given ?? (yield* temporaryFolder)
-  const notes = recorder()
+  const notes = { ...recorder(), ...(log === undefined ? {} : { log }) }
   const { daemon, node, close } = yield* openDaemon(dataDir, notes, more)
   const ids = new Set<ServerId>()
   yield* Effect.addFinalizer(() =>

@@ -81,15 +81,15 @@ interface Position {
   readonly offset: number
 }
 
-/** Opens the console in the folder of a server. */
-export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
+/** Makes the console in the folder of a server. */
+export const makeConsoleLog = (folder: string): ConsoleLog => {
   const { current: path, cut: cutRecord, older } = consoleFiles(folder)
-  const lock = yield* Semaphore.make(1)
+  const lock = Semaphore.makeUnsafe(1)
   /** There only while it has subscribers: its buffer has 16 KiB. */
   let hub: PubSub.PubSub<string> | undefined
   const indexes = { older: makeLineIndex(older), current: makeLineIndex(path) }
   const times = makeConsoleTimes(folder)
-  const ended = yield* Deferred.make<void>()
+  const ended = Deferred.makeUnsafe<void>()
   let subscribers = 0
   /** The position of the next read. */
   let position: Position = { inode: undefined, offset: 0 }
@@ -305,7 +305,7 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
     )
   })
 
-  const log: ConsoleLog = {
+  return {
     begin: lock.withPermit(begin),
     seek: (offset) => lock.withPermit(seek(offset)),
     step: (listener) => lock.withPermit(step(listener).pipe(orMissing(false))),
@@ -314,5 +314,4 @@ export const openConsoleLog = Effect.fnUntraced(function* (folder: string) {
     subscribe,
     end: Effect.asVoid(Deferred.succeed(ended, undefined))
   }
-  return log
-})
+}

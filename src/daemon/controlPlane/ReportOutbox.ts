@@ -65,14 +65,11 @@ const deliver = Effect.fnUntraced(function* (uplink: Uplink, report: Report) {
 /**
  * Sends the reports of one server: at least once, in order, each until it is acknowledged (node-protocol, "Reports"). A
  * report is written to disk before it is sent, and removed after the acknowledgement, by the next write. Each server has
- * its own queue.
+ * its own queue; ends when that is empty.
  */
-export const sendReports = (file: ServerFile, uplink: Uplink): Effect.Effect<never> =>
-  Effect.gen(function* () {
-    yield* file.pendingReports.await
-    yield* file.pendingReports.close
-    for (let next = file.get().reports[0]; next !== undefined; next = file.get().reports[0]) {
-      yield* deliver(uplink, next)
-      yield* file.acknowledge(next.sequence)
-    }
-  }).pipe(Effect.forever)
+export const sendReports = Effect.fnUntraced(function* (file: ServerFile, uplink: Uplink) {
+  for (let next = file.get().reports[0]; next !== undefined; next = file.get().reports[0]) {
+    yield* deliver(uplink, next)
+    yield* file.acknowledge(next.sequence)
+  }
+})

@@ -1,15 +1,13 @@
 import { join } from "node:path"
-import { Clock, Context, Deferred, Effect, Layer, Scope } from "effect"
+import { Clock, Context, Deferred, Effect, FiberSet, Layer } from "effect"
 import { DaemonRefused } from "../../api/Daemon.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import { serverIdPattern } from "../../domain/Id.ts"
 import type { DaemonServer, ServerSpec } from "../../domain/NodeMessages.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import { makeKeyedLock } from "../../work/KeyedLock.ts"
-import { atPlace } from "../../work/trace.ts"
-import { openConsoleLog } from "../console/ConsoleLog.ts"
-import { sendReports, type Uplink } from "../controlPlane/ReportOutbox.ts"
-import { sendProgress } from "../controlPlane/sendProgress.ts"
+import { type TracePlace, tracePlace } from "../../work/trace.ts"
+import type { Uplink } from "../controlPlane/ReportOutbox.ts"
 import { makeFolder, PASSAGE, removeTree } from "../disk/fsio.ts"
 import { type FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
 import { Installer } from "../install/Installer.ts"
@@ -17,7 +15,7 @@ import { Runtime } from "../runtime/Runtime.ts"
 import { createServerFile, daemonServer, newestDefinition, type ServerFile } from "../state/ServerFile.ts"
 import { watchDisks } from "./diskWatch.ts"
 import { makeFolderRemovals } from "./folderRemovals.ts"
-import { type Instance, openInstance } from "./Instance.ts"
+import { Instance, type InstanceOptions } from "./Instance.ts"
 import { type Entry, makeInstanceRemoval, stop } from "./instanceRemoval.ts"
 import { besideServers, type Departure, makeOrphanedServers } from "./orphanedServers.ts"
 import { RecentRemovals } from "./RecentRemovals.ts"
@@ -105,38 +103,6 @@ export class Instances extends Context.Service<
           arrivals: (id) => Effect.flatMap(Deferred.await(uplink), (link) => link.files(id))
         }
 
-        const open = Effect.fnUntraced(
-          function* (folder: string, file: ServerFile) {
-            const scope = yield* Scope.fork(parent)
-            const console = yield* openConsoleLog(folder)
-            const instance = yield* openInstance(
-              {
-                file,
-                files,
-                folder,
-                console,
-                runtime,
-                installer,
-                sources,
-                replacePorts: (id, taken) =>
-                  Effect.flatMap(Deferred.await(uplink), (link) => link.replacePorts(id, taken))
-              },
-              scope
-            )
-            files.register(folder, file.get().spec)
-            yield* Effect.forkIn(atPlace(undefined)(file.writeLater), scope)
-            const reporter = yield* Deferred.await(uplink).pipe(
-              Effect.flatMap((link) =>
-                Effect.raceFirst(sendReports(file, link), sendProgress(file, instance.progress, link))
-              ),
-              atPlace(undefined),
-              Effect.forkIn(scope)
-            )
-            entries.set(file.get().spec.id, { instance, scope, reporter, ended: false, removed: undefined })
-          },
-          (opened, _, file) => Effect.annotateLogs(opened, { server_id: file.get().spec.id })
-        )
-
         /**
          * Returns the uid of a new server that would be a plain process now. If the engine is down, the server may get
          * a uid later.
@@ -157,7 +123,7 @@ export class Instances extends Context.Service<
               Effect.andThen(Effect.ignore(removeTree(folder)), runtime.releaseUser(spec.id))
             )
           )
-          yield* open(folder, file)
+          open(folder, file, yield* tracePlace)
           removals.forget(spec.id)
           return file.get()
         })
@@ -186,7 +152,7 @@ export class Instances extends Context.Service<
             if (existing !== undefined) {
               const { file } = existing
               const isLater = (spec.defined_at ?? 0) > newestDefinition(file.get())
-              return Effect.map(isLater ? existing.define(spec) : Effect.void, file.get)
+              return Effect.map(isLater ? existing.define(spec) : Effect.void, () => file.get())
             }
             if (removals.covers(spec, now())) return Effect.fail(recentlyRemoved(spec.id))
             return Effect.mapError(create(spec), (error) =>
@@ -214,6 +180,23 @@ export class Instances extends Context.Service<
             { concurrency: 4, discard: true }
           )
         )
+        // After the finalizer above: what servers do ends before their files are closed.
+        const instanceOptions: InstanceOptions = {
+          files,
+          runtime,
+          installer,
+          sources,
+          uplink: Deferred.await(uplink),
+          replacePorts: (id, taken) =>
+            Effect.flatMap(Deferred.await(uplink), (link) => link.replacePorts(id, taken)),
+          fork: yield* FiberSet.makeRuntime<never, void, never>()
+        }
+        const open = (folder: string, file: ServerFile, place?: TracePlace) => {
+          const { spec } = file.get()
+          files.register(folder, spec)
+          const instance = new Instance(file, folder, instanceOptions, place)
+          entries.set(spec.id, { instance, ended: false, removed: undefined })
+        }
         yield* Effect.orDie(makeFolder(serversDir))
         yield* orphans.finishAll
         const found = yield* readServers(serversDir, files)
@@ -248,7 +231,7 @@ export class Instances extends Context.Service<
           )
           yield* runtime.sweep(name)
         }
-        for (const server of found) yield* open(server.folder, server.file)
+        for (const server of found) open(server.folder, server.file)
         yield* Effect.forEach(entries.values(), (entry) => entry.instance.adopted, {
           concurrency: "unbounded",
           discard: true

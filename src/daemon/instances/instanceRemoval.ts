@@ -1,5 +1,5 @@
 /** The removal of servers: the process ends, and the folder is deleted or kept for operators. */
-import { Deferred, Effect, Exit, Fiber, Scope } from "effect"
+import { Deferred, Effect, Fiber, type Scope } from "effect"
 import type { DaemonRefused } from "../../api/Daemon.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import { stopTimeoutOf } from "../../domain/ServerDefinition.ts"
@@ -16,8 +16,6 @@ import type { RecentRemovals } from "./RecentRemovals.ts"
 /** An open server. */
 export interface Entry {
   readonly instance: Instance
-  readonly scope: Scope.Closeable
-  readonly reporter: Fiber.Fiber<never>
   /** Whether the server was shut down, but its folder could not be renamed. */
   ended: boolean
   /** Set during a removal; completes when the folder is renamed. */
@@ -70,12 +68,12 @@ export const makeInstanceRemoval = (options: RemovalOptions) => {
   const removeEntry = Effect.fnUntraced(function* (id: ServerId, entry: Entry, departure?: Departure) {
     if (departure !== undefined && !entry.ended) {
       // The control plane must not receive further reports.
-      yield* Fiber.interrupt(entry.reporter)
+      yield* entry.instance.stopReports
       yield* Effect.interruptible(stop(entry.instance))
     }
     if (!entry.ended) yield* entry.instance.shutDown
     entry.ended = true
-    yield* Scope.close(entry.scope, Exit.void)
+    yield* entry.instance.close
     yield* Effect.mapError(files.close(entry.instance.folder), refused)
     yield* Effect.mapError(moveAway(id, entry, departure), refused)
     const { sequence, spec } = entry.instance.file.get()

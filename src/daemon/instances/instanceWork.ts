@@ -164,5 +164,13 @@ export const makeInstanceWork = (options: WorkOptions) => {
 
   const interrupt = Effect.suspend(() => (fiber === undefined ? Effect.void : Fiber.interrupt(fiber)))
 
-  return { begin, reset, reinstall: install("reinstall"), upgrade: install("upgrade"), done, interrupt }
+  return {
+    begin,
+    reset,
+    reinstall: install("reinstall"),
+    upgrade: install("upgrade"),
+    done,
+    interrupt,
+    isRunning: () => fiber !== undefined
+  }
 }

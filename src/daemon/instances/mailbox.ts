@@ -1,9 +1,9 @@
 /** The messages to a server's fiber, and the replies to their callers. */
-import { Deferred, Effect, Exit, Queue } from "effect"
+import { Deferred, Effect, Exit, Latch } from "effect"
 import { DaemonRefused } from "../../api/Daemon.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import type { PowerAction, ServerSpec } from "../../domain/NodeMessages.ts"
-import { type TracePlace, tracePlace } from "../../work/trace.ts"
+import type { TracePlace } from "../../work/trace.ts"
 import type { WorkExit } from "./instanceWork.ts"
 import type { RunEvent } from "./LiveRun.ts"
 
@@ -35,7 +35,7 @@ const internalError = new DaemonRefused({
   detail: "internal error of the node",
   hint: "Read the log of the node."
 })
-const removed = (id: ServerId) =>
+export const removed = (id: ServerId) =>
   new DaemonRefused({
     status: 404,
     detail: `server not found: ${id}`,
@@ -53,39 +53,52 @@ export const replyWith = (reply: Reply, effect: Effect.Effect<void, DaemonRefuse
     Effect.catchTag("DaemonRefused", () => Effect.void)
   )
 
-/** Opens the mailbox of a server. */
-export const openMailbox = Effect.fnUntraced(function* (id: ServerId) {
-  const inbox = yield* Queue.unbounded<Placed>()
-  let open = true
-  /** @param place of the caller; default: outside of every trace */
-  const offer = (message: Message, place?: TracePlace) =>
-    Effect.asVoid(Queue.offer(inbox, { message, place }))
+/** The messages that wait for a server's fiber. */
+export class Mailbox {
+  readonly #waiting: Array<Placed> = []
+  readonly #arrived = Latch.makeUnsafe(false)
+  #isOpen = true
 
-  /** Refuses the remaining messages, so that no caller waits for a closed server. */
-  const close = Effect.gen(function* () {
-    open = false
-    for (const { message } of yield* Queue.clear(inbox)) {
-      if ("reply" in message) yield* Deferred.fail(message.reply, removed(id))
-    }
-  })
-
-  /** Sends a message and waits for its reply. @error DaemonRefused also if the mailbox is closed */
-  const request = Effect.fnUntraced(function* (make: (reply: Reply) => Message) {
-    if (!open) return yield* removed(id)
-    const reply = yield* Deferred.make<void, DaemonRefused>()
-    yield* offer(make(reply), yield* tracePlace)
-    return yield* Deferred.await(reply)
-  })
-
-  return {
-    close,
-    /** Refuses later messages. */
-    end: () => {
-      open = false
-    },
-    isOpen: () => open,
-    offer,
-    request,
-    take: Queue.take(inbox)
+  isOpen(): boolean {
+    return this.#isOpen
   }
-})
+
+  isEmpty(): boolean {
+    return this.#waiting.length === 0
+  }
+
+  /**
+   * Adds a message; false: the mailbox is closed.
+   *
+   * @param place of the caller; default: outside of every trace
+   */
+  add(message: Message, place?: TracePlace): boolean {
+    if (!this.#isOpen) return false
+    this.#waiting.push({ message, place })
+    this.#arrived.openUnsafe()
+    return true
+  }
+
+  /** Waits for the next message. */
+  get take(): Effect.Effect<Placed> {
+    return Effect.suspend(() => {
+      const next = this.#waiting.shift()
+      if (next !== undefined) return Effect.succeed(next)
+      this.#arrived.closeUnsafe()
+      return Effect.andThen(this.#arrived.await, this.take)
+    })
+  }
+
+  /** Refuses later messages. */
+  end(): void {
+    this.#isOpen = false
+  }
+
+  /** Refuses later messages and those that remain, so that no caller waits for a closed server. */
+  close(id: ServerId): void {
+    this.#isOpen = false
+    for (const { message } of this.#waiting.splice(0)) {
+      if ("reply" in message) Deferred.doneUnsafe(message.reply, Exit.fail(removed(id)))
+    }
+  }
+}

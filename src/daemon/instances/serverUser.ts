@@ -17,7 +17,7 @@ export const serverUser = Effect.fnUntraced(function* (file: ServerFile, runtime
 
 /** Warns of adopted servers that run as root: a daemon that assigned no uids to servers started them. */
 export const warnOfRoot = (instances: ReadonlyArray<Instance>) => {
-  const ids = instances.flatMap(({ file, run }) => (run()?.asRoot === true ? [file.get().spec.id] : []))
+  const ids = instances.flatMap((one) => (one.run()?.asRoot === true ? [one.file.get().spec.id] : []))
   return ids.length === 0
     ? Effect.void
     : Effect.logWarning(

@@ -1,10 +1,14 @@
-import { Latch } from "effect"
-
 /** The progress of the current step of an installation, 0 to 1, in memory only; undefined: not known. */
 export class LiveProgress {
   #share: number | undefined
-  /** Opens with each new value. */
-  readonly changed = Latch.makeUnsafe(false)
+  readonly #onChanged: () => void
+  /** Whether there is a value that was not sent. */
+  isChanged = false
+
+  /** @param onChanged called with each new value */
+  constructor(onChanged: () => void) {
+    this.#onChanged = onChanged
+  }
 
   get share(): number | undefined {
     return this.#share
@@ -13,6 +17,8 @@ export class LiveProgress {
   set(share: number | undefined): void {
     if (share === this.#share) return
     this.#share = share
-    if (share !== undefined) this.changed.openUnsafe()
+    if (share === undefined) return
+    this.isChanged = true
+    this.#onChanged()
   }
 }

@@ -186,10 +186,18 @@ export const heldServer = (state: ServerState): HeldServer => {
   return { ...daemonServer(state), up: stays || intent?.type === "restart" || start_again }
 }
 
+/** The owner of a {@link ServerFile}, who does what the file cannot do by itself. */
+export interface ServerFileOwner {
+  /** There are reports to send. */
+  onReports(): void
+  /** There are changes to write later; see {@link ServerFile.writeWaiting}. */
+  onWaiting(): void
+}
+
 /** `server.json` of one server. */
 export interface ServerFile {
   /** Returns the state. */
-  readonly get: () => ServerState
+  get(): ServerState
   /**
    * Changes the state and writes it before any reader sees it. If the disk fails, the error is logged and the state is
    * kept in memory.
@@ -204,10 +212,12 @@ export interface ServerFile {
   acknowledge(sequence: number): Effect.Effect<void>
   /** Writes the acknowledgements that no write has had yet. */
   readonly flush: Effect.Effect<void>
-  /** Opens with each new report. */
-  readonly pendingReports: Latch.Latch
-  /** Writes changes that wait, and retries writes that failed until they succeed; never ends. */
-  readonly writeLater: Effect.Effect<never>
+  /** Sets the owner, and notifies it of what there is to do. */
+  setOwner(owner: ServerFileOwner): void
+  /** Whether changes wait to be written, or a write failed. */
+  isWaiting(): boolean
+  /** Writes what waits, after a pause in which more may come. */
+  readonly writeWaiting: Effect.Effect<void>
 }
 
 /** The pause before a failed write is retried, and before acknowledgements alone are written, in ms. */
@@ -230,77 +240,124 @@ const write = (folder: string, state: ServerState): Effect.Effect<void, IoError>
 
 type Change = (state: ServerState) => ServerState
 
-const make = Effect.fnUntraced(function* (folder: string, initial: ServerState) {
-  const lock = yield* Semaphore.make(1)
-  const pendingReports = yield* Latch.make(initial.reports.length > 0)
-  /** Open while there is something to write later; `soon`: updates. */
-  const [later, soon] = [yield* Latch.make(false), yield* Latch.make(false)]
-  let current = initial
-  let waiting: ReadonlyArray<Change> = []
-  let hasFailed = false
-  let hasAcknowledged = false
-  const locked = <A, E>(use: Effect.Effect<A, E>) =>
-    Effect.uninterruptible(
-      lock.withPermit(
-        Effect.ensuring(
-          use,
-          Effect.sync(() => {
-            if (hasFailed || hasAcknowledged || waiting.length > 0) later.openUnsafe()
-            else later.closeUnsafe()
-            if (waiting.length === 0) soon.closeUnsafe()
+const same: Change = (state) => state
+const noChanges: ReadonlyArray<Change> = []
+
+/** A class, because a node has thousands: an idle server has no functions or fibers of its own. */
+class StoredServer implements ServerFile {
+  readonly #folder: string
+  readonly #lock = Semaphore.makeUnsafe(1)
+  #owner: ServerFileOwner | undefined
+  #current: ServerState
+  #changes = noChanges
+  /** Opens with a change that is to be written soon; there only during {@link writeWaiting}. */
+  #soon: Latch.Latch | undefined
+  #hasFailed = false
+  #hasAcknowledged = false
+
+  constructor(folder: string, initial: ServerState) {
+    this.#folder = folder
+    this.#current = initial
+  }
+
+  get(): ServerState {
+    return this.#current
+  }
+
+  setOwner(owner: ServerFileOwner): void {
+    this.#owner = owner
+    if (this.#current.reports.length > 0) owner.onReports()
+    if (this.isWaiting()) owner.onWaiting()
+  }
+
+  isWaiting(): boolean {
+    return this.#hasFailed || this.#hasAcknowledged || this.#changes.length > 0
+  }
+
+  update(change: Change): Effect.Effect<ServerState> {
+    return this.#locked(Effect.suspend(() => this.#replace(change)))
+  }
+
+  updateSoon(change: Change): void {
+    this.#changes = [...this.#changes, change]
+    this.#soon?.openUnsafe()
+    this.#owner?.onWaiting()
+  }
+
+  acknowledge(sequence: number): Effect.Effect<void> {
+    // Locked: a write in progress replaces the current state when it ends.
+    return this.#locked(
+      Effect.sync(() => {
+        this.#hasAcknowledged = true
+        const reports = this.#current.reports.filter((report) => report.sequence !== sequence)
+        this.#current = { ...this.#current, reports }
+      })
+    )
+  }
+
+  get flush(): Effect.Effect<void> {
+    return this.#locked(Effect.ignore(Effect.suspend(() => this.#putAgain())))
+  }
+
+  get writeWaiting(): Effect.Effect<void> {
+    return Effect.suspend(() => {
+      const soon = Latch.makeUnsafe(this.#changes.length > 0)
+      this.#soon = soon
+      return Effect.raceFirst(Effect.sleep(PAUSE), Effect.andThen(soon.await, Effect.sleep(SOON)))
+    }).pipe(
+      Effect.andThen(
+        this.#locked(
+          Effect.suspend(() => {
+            this.#soon = undefined
+            return Effect.ignore(
+              Effect.andThen(
+                this.#replace(same),
+                Effect.suspend(() => this.#putAgain())
+              )
+            )
           })
         )
       )
     )
-  const put = Effect.fnUntraced(function* (state: ServerState) {
-    yield* write(folder, state)
-    hasFailed = false
-    hasAcknowledged = false
-  })
-  const replace = Effect.fnUntraced(function* (change: Change) {
-    const changed = change(waiting.reduce((state, one) => one(state), current))
-    waiting = []
-    if (changed === current) return current
-    yield* Effect.catch(put(changed), (error) => {
-      hasFailed = true
-      return Effect.logError(`the state of the server cannot be written: ${error.message}`)
+  }
+
+  #locked<A, E>(use: Effect.Effect<A, E>): Effect.Effect<A, E> {
+    const ended = Effect.sync(() => {
+      if (this.isWaiting()) this.#owner?.onWaiting()
     })
-    const more = changed.sequence > current.sequence
-    current = changed
-    if (more) pendingReports.openUnsafe()
-    return changed
-  })
-  const putAgain = Effect.suspend(() => {
-    if (!hasFailed) return hasAcknowledged ? put(current) : Effect.void
-    return Effect.andThen(put(current), Effect.logInfo("the state of the server is written"))
-  })
-  const same: Change = (state) => state
-  const file: ServerFile = {
-    get: () => current,
-    pendingReports,
-    update: (change) => locked(replace(change)),
-    updateSoon: (change) => {
-      waiting = [...waiting, change]
-      later.openUnsafe()
-      soon.openUnsafe()
-    },
-    acknowledge: (sequence) =>
-      // Locked: a write in progress replaces the current state when it ends.
-      locked(
-        Effect.sync(() => {
-          hasAcknowledged = true
-          current = { ...current, reports: current.reports.filter((report) => report.sequence !== sequence) }
-        })
-      ),
-    flush: locked(Effect.ignore(putAgain)),
-    writeLater: later.await.pipe(
-      Effect.andThen(Effect.raceFirst(Effect.sleep(PAUSE), Effect.andThen(soon.await, Effect.sleep(SOON)))),
-      Effect.andThen(Effect.ignore(locked(Effect.andThen(replace(same), putAgain)))),
-      Effect.forever
+    return Effect.uninterruptible(this.#lock.withPermit(Effect.ensuring(use, ended)))
+  }
+
+  #put(state: ServerState): Effect.Effect<void, IoError> {
+    return Effect.map(write(this.#folder, state), () => {
+      this.#hasFailed = false
+      this.#hasAcknowledged = false
+    })
+  }
+
+  #replace(change: Change): Effect.Effect<ServerState> {
+    const changed = change(this.#changes.reduce((state, one) => one(state), this.#current))
+    this.#changes = noChanges
+    if (changed === this.#current) return Effect.succeed(changed)
+    return this.#put(changed).pipe(
+      Effect.catch((error) => {
+        this.#hasFailed = true
+        return Effect.logError(`the state of the server cannot be written: ${error.message}`)
+      }),
+      Effect.map(() => {
+        const more = changed.sequence > this.#current.sequence
+        this.#current = changed
+        if (more) this.#owner?.onReports()
+        return changed
+      })
     )
   }
-  return file
-})
+
+  #putAgain(): Effect.Effect<void, IoError> {
+    if (!this.#hasFailed) return this.#hasAcknowledged ? this.#put(this.#current) : Effect.void
+    return Effect.andThen(this.#put(this.#current), Effect.logInfo("the state of the server is written"))
+  }
+}
 
 /**
  * Writes the first state of a new server.
@@ -309,7 +366,8 @@ const make = Effect.fnUntraced(function* (folder: string, initial: ServerState) 
 export const createServerFile = Effect.fnUntraced(function* (folder: string, spec: ServerSpec, uid?: number) {
   const state = newServerState(spec, uid)
   yield* write(folder, state)
-  return yield* make(folder, state)
+  const file: ServerFile = new StoredServer(folder, state)
+  return file
 })
 
 /**
@@ -318,7 +376,8 @@ export const createServerFile = Effect.fnUntraced(function* (folder: string, spe
  */
 export const openServerFile = Effect.fnUntraced(function* (folder: string) {
   const state = yield* decode(yield* readText(join(folder, fileName)))
-  return yield* make(folder, { ...state, sequence: state.sequence + GAP })
+  const file: ServerFile = new StoredServer(folder, { ...state, sequence: state.sequence + GAP })
+  return file
 })
 
 /** Returns the token of a new run. */

@@ -10,7 +10,7 @@ import {
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Stream } from "effect"
-import { END, openConsoleLog } from "../../../src/daemon/console/ConsoleLog.ts"
+import { END, makeConsoleLog } from "../../../src/daemon/console/ConsoleLog.ts"
 import { CONSOLE_BOUND } from "../../../src/daemon/console/consoleFiles.ts"
 import { makeLineIndex } from "../../../src/daemon/console/LineIndex.ts"
 import { until } from "../../support/eventually.ts"
@@ -29,7 +29,7 @@ describe("decisions 3, logs and console", () => {
   it.live("pages count from the newest line; the newest is last; ANSI sequences are removed", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
-      const console = yield* openConsoleLog(folder)
+      const console = makeConsoleLog(folder)
       const file = join(folder, "console.log")
       assert.deepStrictEqual(yield* console.page({ page: 1, per_page: 10 }), { items: [], total: 0 })
       appendFileSync(file, "\u001b[31mone\u001b[0m\r\ntwo\n\nfour\nunfinished")
@@ -51,7 +51,7 @@ describe("decisions 3, logs and console", () => {
   it.live("a follower gets long lines in pieces, broken UTF-8 replaced, and a last line without an end", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
-      const console = yield* openConsoleLog(folder)
+      const console = makeConsoleLog(folder)
       const file = join(folder, "console.log")
       const { lines, listener } = collecting()
       yield* console.seek(yield* console.begin)
@@ -75,7 +75,7 @@ describe("decisions 3, logs and console", () => {
   it.live("a large file is cut and its end kept; followers continue", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
-      const console = yield* openConsoleLog(folder)
+      const console = makeConsoleLog(folder)
       const file = join(folder, "console.log")
       const { lines, listener } = collecting()
       yield* console.seek(yield* console.begin)
@@ -105,7 +105,7 @@ describe("decisions 3, logs and console", () => {
   it.live("a file that another process replaces is followed without losing lines", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
-      const console = yield* openConsoleLog(folder)
+      const console = makeConsoleLog(folder)
       const file = join(folder, "console.log")
       const { lines, listener } = collecting()
       yield* console.seek(yield* console.begin)
@@ -136,7 +136,7 @@ describe("decisions 3, logs and console", () => {
         writeFileSync(`${file}.1`, "earlier run\nready\n")
         writeFileSync(file, "later\n")
         writeFileSync(join(folder, "console.cut"), "12 700\n")
-        const console = yield* openConsoleLog(folder)
+        const console = makeConsoleLog(folder)
         const page = (number: number, per_page: number) =>
           Effect.map(console.page({ page: number, per_page }), ({ items }) => items)
         const note = "[700 bytes of output were left out here]"
@@ -171,7 +171,7 @@ describe("decisions 3, logs and console", () => {
       writeFileSync(`${file}.1`, "x".repeat(100))
       writeFileSync(file, `${"0123456\n".repeat(MIB)}after\n`)
       writeFileSync(join(folder, "console.cut"), "gone 1000\n")
-      const console = yield* openConsoleLog(folder)
+      const console = makeConsoleLog(folder)
       const { listener } = collecting()
       const first = Effect.gen(function* () {
         const { total } = yield* console.page({ page: 1, per_page: 1 })
@@ -198,7 +198,7 @@ describe("decisions 3, logs and console", () => {
         assert.deepStrictEqual(yield* first, missing(all))
       }
 
-      const again = yield* openConsoleLog(folder)
+      const again = makeConsoleLog(folder)
       yield* again.seek(yield* again.begin)
       appendFileSync(file, "next run\n")
       const { lines, listener: next } = collecting()

@@ -2,7 +2,7 @@ import { appendFileSync, readFileSync, renameSync, statSync, utimesSync, writeFi
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { openConsoleLog } from "../../../src/daemon/console/ConsoleLog.ts"
+import { makeConsoleLog } from "../../../src/daemon/console/ConsoleLog.ts"
 import { markLate } from "../../../src/daemon/console/ConsoleTimes.ts"
 import { readCutRecord } from "../../../src/daemon/console/consoleFiles.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
@@ -19,7 +19,7 @@ const opened = Effect.gen(function* () {
     appendFileSync(file, text)
     utimesSync(file, begin / 1000 + second, begin / 1000 + second)
   }
-  let console = yield* openConsoleLog(folder)
+  let console = makeConsoleLog(folder)
   yield* console.seek(yield* console.begin)
   const follow = Effect.suspend(() => console.step(listener)).pipe(Effect.repeat({ while: (more) => more }))
   return {
@@ -35,7 +35,7 @@ const opened = Effect.gen(function* () {
       ),
     /** The service restarts. */
     reopened: Effect.gen(function* () {
-      console = yield* openConsoleLog(folder)
+      console = makeConsoleLog(folder)
     }),
     timed: (page: number, per_page: number) =>
       Effect.map(console.page({ page, per_page, times: true }), ({ items, times = [] }) =>

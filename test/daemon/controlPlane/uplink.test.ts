@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Latch, Logger, References } from "effect"
+import { Effect, Fiber, FiberSet, Latch, Logger, References } from "effect"
 import { TestClock } from "effect/testing"
 import {
   ControlPlane,
@@ -9,20 +9,30 @@ import {
 } from "../../../src/api/ControlPlane.ts"
 import { sendReports } from "../../../src/daemon/controlPlane/ReportOutbox.ts"
 import { makeUplink } from "../../../src/daemon/controlPlane/uplink.ts"
-import { newServerState, type ServerFile, withReport } from "../../../src/daemon/state/ServerFile.ts"
+import {
+  newServerState,
+  type ServerFile,
+  type ServerFileOwner,
+  withReport
+} from "../../../src/daemon/state/ServerFile.ts"
 import { NodeId } from "../../../src/domain/Id.ts"
 import type { Report } from "../../../src/domain/NodeMessages.ts"
 import type { ServerStatus } from "../../../src/domain/ServerStatus.ts"
+import { OnDemand } from "../../../src/work/OnDemand.ts"
 import { registration } from "../../support/samples.ts"
 import { controlPlane, recorder, specOf } from "../support.ts"
 
 /** A server whose state is in memory only. */
 const serverFile = (id: string): ServerFile & { readonly setStatus: (status: ServerStatus) => void } => {
-  const pendingReports = Latch.makeUnsafe(false)
+  let owner: ServerFileOwner | undefined
   let state = newServerState(specOf({ id }))
   return {
-    pendingReports,
-    writeLater: Effect.never,
+    isWaiting: () => false,
+    writeWaiting: Effect.void,
+    setOwner: (given) => {
+      owner = given
+      if (state.reports.length > 0) owner.onReports()
+    },
     flush: Effect.void,
     get: () => state,
     updateSoon: (change) => {
@@ -39,7 +49,7 @@ const serverFile = (id: string): ServerFile & { readonly setStatus: (status: Ser
       }),
     setStatus: (status) => {
       state = withReport(state, { type: "status", status, transient: false })
-      pendingReports.openUnsafe()
+      owner?.onReports()
     }
   }
 }
@@ -74,12 +84,21 @@ const linked = (answer: (report: Report) => Effect.Effect<void, ControlPlaneErro
       onRegistered: () => Effect.void
     })
     const logger = Logger.make(({ logLevel, message }) => void lines.push(`${logLevel} ${message}`))
+    const fork = yield* FiberSet.makeRuntime<never, void, never>()
+    /** Sends the reports of a server, also later ones. */
     const send = (file: ServerFile) =>
-      sendReports(file, uplink).pipe(
-        Effect.provide(Logger.layer([logger])),
-        Effect.provideService(References.MinimumLogLevel, "Info"),
-        Effect.forkScoped
-      )
+      Effect.sync(() => {
+        const sender = new OnDemand()
+        const sent = sendReports(file, uplink).pipe(
+          Effect.provide(Logger.layer([logger])),
+          Effect.provideService(References.MinimumLogLevel, "Info")
+        )
+        file.setOwner({
+          onReports: () => sender.start(fork, () => file.get().reports.length > 0, sent),
+          onWaiting: () => {}
+        })
+        return sender
+      })
     return { attempts: () => registering, received, lines, notes, send, uplink }
   })
 
@@ -247,7 +266,7 @@ describe("node-protocol, Reports: retried with backoff and jitter until answered
       const sender = yield* send(gone)
       yield* TestClock.adjust("1 millis")
       assert.strictEqual(attempts(), 2)
-      yield* Fiber.interrupt(sender)
+      yield* sender.stop
       stays.setStatus("running")
       yield* send(stays)
       notes.away = false

@@ -2,8 +2,9 @@ import { spawnSync } from "node:child_process"
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, FiberSet } from "effect"
 import { createServerFile } from "../../../src/daemon/state/ServerFile.ts"
+import { OnDemand } from "../../../src/work/OnDemand.ts"
 import { until } from "../../support/eventually.ts"
 import { mountsBelow } from "../../support/mounts.ts"
 import { daemonProcess, stateOf } from "../daemonChild.ts"
@@ -152,7 +153,12 @@ describe.runIf(process.getuid?.() === 0)("node-protocol, disk full on a node: st
       const file = yield* createServerFile(disk, specOf())
       rmSync(join(disk, "server.json.spare"))
       const { free } = fillDisk(disk)
-      yield* Effect.forkScoped(file.writeLater)
+      const fork = yield* FiberSet.makeRuntime<never, void, never>()
+      const writer = new OnDemand()
+      file.setOwner({
+        onReports: () => {},
+        onWaiting: () => writer.start(fork, () => file.isWaiting(), file.writeWaiting)
+      })
       yield* file.update((state) => ({ ...state, held: true }))
       const kept = () => JSON.parse(readFileSync(join(disk, "server.json"), "utf8")).held === true
       assert.deepStrictEqual([file.get().held, kept()], [true, false])

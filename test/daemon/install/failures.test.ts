@@ -9,7 +9,7 @@ import { INSTALL_FAILED_HINT, installFailure, NEW_DEFINITION } from "../../../sr
 import { until } from "../../support/eventually.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { write } from "../files/scene.ts"
-import { harness, loggedTo, openDaemon, recorder, specOf } from "../support.ts"
+import { harness, openDaemon, recorder, specOf } from "../support.ts"
 
 const place = { node_id: NodeId.make("n1"), dataDir: "/srv/muster/node", arriving: false }
 
@@ -80,9 +80,9 @@ describe("decisions 3, installation: failure_reason", () => {
     it.live(`a missing source: ${reason}; the install log ends with the same line`, () =>
       Effect.gen(function* () {
         const dataDir = yield* temporaryFolder
-        const { create, daemon, lastInstall } = yield* harness({ allowedMounts: ["/srv"] }, dataDir)
         const log: Array<string> = []
-        const id = yield* loggedTo(log)(create({ install: { script: "echo hello" }, definition }))
+        const { create, daemon, lastInstall } = yield* harness({ allowedMounts: ["/srv"] }, dataDir, log)
+        const id = yield* create({ install: { script: "echo hello" }, definition })
         yield* until("failed", () => lastInstall(id)?.phase === "failed")
         const [, name = ""] = / no ([^/].*)$/.exec(reason) ?? []
         const place = name === "" ? "there" : `at ${join(dataDir, name)}`
@@ -90,7 +90,8 @@ describe("decisions 3, installation: failure_reason", () => {
         assert.strictEqual(lastInstall(id)?.failure_reason, line)
         const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
         assert.deepStrictEqual(items, ["hello", "", `[${line}]`])
-        assert.deepStrictEqual(log, [`Warn the server cannot be installed: ${line} server_id=${id}`])
+        const ofServer = log.filter((entry) => entry.endsWith(`server_id=${id}`))
+        assert.deepStrictEqual(ofServer, [`Warn the server cannot be installed: ${line} server_id=${id}`])
       }).pipe(Effect.scoped)
     )
   }
@@ -135,7 +136,7 @@ describe("blueprints, state.volumes: a missing source", () => {
             }
           })
           yield* Effect.addFinalizer(() => Effect.ignore(daemon.remove(spec.id)))
-          yield* loggedTo(notes.log)(daemon.create(spec))
+          yield* daemon.create(spec)
           yield* until("ready", () =>
             notes.reports.some(
               (report) =>

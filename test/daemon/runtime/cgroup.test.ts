@@ -5,7 +5,7 @@ import { Effect } from "effect"
 import { limitFiles, openCgroups } from "../../../src/daemon/runtime/cgroup.ts"
 import { until } from "../../support/eventually.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
-import { harness, loggedTo, openDaemon, recorder, specOf } from "../support.ts"
+import { harness, openDaemon, recorder, specOf } from "../support.ts"
 
 /** A folder that simulates a cgroup v2 hierarchy. */
 const standIn = Effect.map(temporaryFolder, (root) => {
@@ -85,7 +85,7 @@ describe("decisions 3, limits", () => {
       const start = Effect.fnUntraced(function* (memory_limit: number) {
         const spec = specOf({ definition: { limits: { memory_limit } } })
         yield* Effect.addFinalizer(() => Effect.ignore(daemon.remove(spec.id)))
-        yield* loggedTo(both.log)(daemon.create(spec))
+        yield* daemon.create(spec)
         const of = (wanted: string) => () =>
           both.reports.some(
             (report) => report.server_id === spec.id && report.type === "status" && report.status === wanted
