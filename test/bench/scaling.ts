@@ -1,6 +1,6 @@
 /**
  * The cost of a unit of work as the number of servers or subscribers grows; `placement` has the rows for nodes. The
- * baseline of each row is the smallest number. Memory in use is that of objects and buffers after a garbage collection,
+ * baseline of a row is the smallest number, or a plain server with as many subscribers. Memory in use is that of objects and buffers after a garbage collection,
  * resident memory that of the process at the same time.
  */
 import { join } from "node:path"
@@ -117,16 +117,27 @@ const ofOneServer = (
   return ((mebibytes(-1) - mebibytes(0)) * 1024) / servers
 }
 
-/** Returns the CPU time of an event to one subscriber. */
-const delivery = Effect.fnUntraced(function* (count: number) {
+/** Returns the CPU time of an event to one subscriber of a server. @param file `memoryHub.ts` or `plainHub.ts` */
+const delivery = Effect.fnUntraced(function* (file: string, count: number) {
   const rate = Math.min(MOST_EVENTS, Math.round(DELIVERED / count))
-  const { pid, url } = yield* startServer(join(import.meta.dirname, "hub.ts"), [String(rate)])
+  const { pid, url } = yield* startServer(join(import.meta.dirname, file), [String(rate)])
   yield* openStreams({ url, path: "/events" }, count, () => {})
   yield* Effect.sleep(MILLIS)
   const before = yield* cpuMicros(pid)
   yield* Effect.sleep(2 * MILLIS)
   return ((yield* cpuMicros(pid)) - before) / (rate * count * ((2 * MILLIS) / 1000))
 }, Effect.scoped)
+
+const ofDeliveries = Effect.fnUntraced(function* (count: number) {
+  yield* print({
+    bench: "scaling",
+    figure: `CPU time of an event to one subscriber, ${numbers.format(count)} subscribers`,
+    value: yield* delivery("memoryHub.ts", count),
+    unit: "µs",
+    baseline: "the same bytes to as many responses of a plain server",
+    baseline_value: yield* delivery("plainHub.ts", count)
+  })
+})
 
 /** Returns the memory of an idle subscriber of the service in KiB. */
 const memory = Effect.fnUntraced(function* (count: number) {
@@ -145,10 +156,7 @@ const memory = Effect.fnUntraced(function* (count: number) {
 }, Effect.scoped)
 
 const ofSubscribers = Effect.fnUntraced(function* (count: number) {
-  return [
-    { figure: "CPU time of an event to one subscriber", unit: "µs", value: yield* delivery(count) },
-    { figure: "memory of an idle subscriber", unit: "KiB", value: yield* memory(count) }
-  ]
+  return [{ figure: "memory of an idle subscriber", unit: "KiB", value: yield* memory(count) }]
 })
 
 const each = <A, E, R>(counts: ReadonlyArray<number>, of: (count: number) => Effect.Effect<A, E, R>) =>
@@ -165,5 +173,6 @@ export const scaling = Effect.gen(function* () {
     baseline: "its resident memory",
     baseline_value: ofOneServer(servers, "resident memory")
   })
+  yield* Effect.forEach(SUBSCRIBERS, ofDeliveries)
   yield* printAll("subscribers", yield* each(SUBSCRIBERS, ofSubscribers))
 })
