@@ -73,10 +73,11 @@ const readTime = (text: string): number | undefined => {
   return Number.isNaN(millis) ? undefined : millis
 }
 
-const contractTime =
-  /^20\d\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{3}Z$/
+/** Days that exist in each year. */
+const day = "(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1\\d|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
+const contractTime = new RegExp(`^20\\d\\d-${day}T(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d\\.\\d{3}Z$`)
 
-/** Whether a text certainly is a time in the contract's form; the last days of a month are left to {@link timeText}. */
+/** Whether a text certainly is a time in the contract's form; the 29th of February is left to {@link timeText}. */
 export const isContractTime = (text: string): boolean => contractTime.test(text)
 
 const isoOf = (millis: number) => new Date(millis).toISOString()

@@ -1,4 +1,4 @@
-import { Effect, Option } from "effect"
+import { Array as Arr, Effect, Option } from "effect"
 import type { ServerId } from "../../domain/Id.ts"
 import { serverOf } from "../../domain/Journal.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
@@ -20,26 +20,24 @@ export const followReservations = Effect.gen(function* () {
   const index = yield* ServerIndex
   const journal = yield* Journal
 
-  /** Returns the reservations of a server: on its node and, during a migration, on the node that has its files. */
-  const holdingsOf = Effect.fnUntraced(function* (
+  /** Returns the reservation of a migrating server on the node that has its files, if that is not its own. */
+  const secondOf = Effect.fnUntraced(function* (
     record: ServerRecord
-  ): Effect.fn.Return<ReadonlyArray<Reserved>> {
+  ): Effect.fn.Return<Option.Option<Reserved>> {
     const migration = yield* index.migrationOf(record.id)
-    if (migration?.phase !== "arriving" || migration.origin === null) return [record]
+    if (migration?.phase !== "arriving" || migration.origin === null) return Option.none()
     const { allocations } = migration.origin
-    return [
-      record,
-      { ...record, id: secondReservation(record.id), node_id: migration.from_node, allocations }
-    ]
+    const id = secondReservation(record.id)
+    return Option.some({ ...record, id, node_id: migration.from_node, allocations })
   })
 
   const placed = Effect.fnUntraced(function* (id: ServerId) {
     const record = Option.getOrUndefined(yield* index.find(id))
     if (record === undefined) return
-    const holdings = yield* holdingsOf(record)
+    const second = yield* secondOf(record)
     // One step: no port is free in between.
-    yield* balancer.restore(holdings)
-    if (holdings.length === 1) yield* balancer.release(secondReservation(id))
+    yield* balancer.restore([record, ...Option.toArray(second)])
+    if (Option.isNone(second)) yield* balancer.release(secondReservation(id))
   })
 
   yield* journal.follow("read-model", (entries) =>
@@ -61,6 +59,7 @@ export const followReservations = Effect.gen(function* () {
       { discard: true }
     )
   )
-  const held = yield* Effect.forEach(yield* index.records, holdingsOf)
-  yield* balancer.restore(held.flat())
+  const migrating = yield* Effect.forEach(yield* index.migrations, ({ server_id }) => index.find(server_id))
+  const seconds = yield* Effect.forEach(Arr.getSomes(migrating), secondOf)
+  yield* balancer.restore([...(yield* index.records), ...Arr.getSomes(seconds)])
 })

@@ -6,7 +6,7 @@ import { Option, Predicate, Result, Schema } from "effect"
 import { Allocations } from "../../domain/Allocation.ts"
 import { InstallPhase, InstallState } from "../../domain/InstallState.ts"
 import { InstallStepName } from "../../domain/InstallStep.ts"
-import { isContractTime } from "../../domain/NodeText.ts"
+import { cleanText, ExitCode, isContractTime } from "../../domain/NodeText.ts"
 import { JsonColumn } from "../sql/rows.ts"
 
 const phases: ReadonlySet<unknown> = new Set(InstallPhase.literals)
@@ -14,6 +14,8 @@ const stepNames: ReadonlySet<unknown> = new Set(InstallStepName.literals)
 
 const isPort = (value: unknown): boolean =>
   typeof value === "number" && Number.isInteger(value) && value >= 1 && value <= 65_535
+const isExitCode = Schema.is(ExitCode)
+const isCleanText = (value: unknown): boolean => typeof value === "string" && cleanText(value) === value
 const isTime = (value: unknown): boolean => typeof value === "string" && isContractTime(value)
 
 /** Whether a value is an object that has the first `required` of some fields, maybe others of them, and nothing else. */
@@ -39,8 +41,10 @@ const areSteps = (value: unknown): boolean =>
 
 const isPlainInstall = hasFields(1, {
   phase: (phase) => phases.has(phase),
+  exit_code: isExitCode,
   started_at: isTime,
   finished_at: isTime,
+  failure_reason: isCleanText,
   steps: areSteps
 })
 

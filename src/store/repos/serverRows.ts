@@ -1,5 +1,5 @@
 /** The rows of a server's record in the tables `server_records` and `ports`. */
-import { Effect, Option, Result, Schema } from "effect"
+import { Effect, Option, Predicate, Result, Schema } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { InstallState } from "../../domain/InstallState.ts"
 import { Labels } from "../../domain/Labels.ts"
@@ -7,7 +7,8 @@ import { Overrides } from "../../domain/Overrides.ts"
 import { RestartState } from "../../domain/Restart.ts"
 import { Redefinition, ServerRecord } from "../../domain/Server.ts"
 import type { ServerDefinition } from "../../domain/ServerDefinition.ts"
-import { BooleanColumn, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+import { ServerStatus } from "../../domain/ServerStatus.ts"
+import { BooleanColumn, IntColumn, JsonColumn, writeRow } from "../sql/rows.ts"
 import { makeSharedColumn, makeSharedText } from "../sql/sharedColumn.ts"
 import { definitionRow, findDefinitions } from "./definitionRows.ts"
 import { decodeAllocations, decodeInstall } from "./plainColumns.ts"
@@ -31,12 +32,15 @@ const ServerRow = Schema.Struct({
   updated_at: Schema.NullOr(Schema.String)
 })
 const encodeRow = writeRow(ServerRow)
-const StoredRow = Schema.Struct({
+/** A row whose columns of JSON that differ in most rows are texts. */
+export const StoredRow = Schema.Struct({
   ...ServerRow.fields,
   allocations: Schema.String,
-  install: Schema.String
+  install: Schema.String,
+  start_pending: Schema.Literals([0, 1])
 })
-const decodeRows = readRows(StoredRow)
+export type StoredRow = typeof StoredRow.Type
+const decodeRow = Schema.decodeUnknownResult(StoredRow)
 /** Few servers differ in overrides and labels. */
 const overridings = makeSharedColumn(Schema.toType(Overrides))
 const labelings = makeSharedColumn(Labels)
@@ -66,46 +70,70 @@ export const encodeLabels = labelings.encode
 
 export const encodeInstall = writeRow(JsonColumn(InstallState))
 
-const noLabels: Labels = {}
+const statuses: ReadonlySet<unknown> = new Set(ServerStatus.literals)
+const texts = ["id", "blueprint_id", "node_id", "allocations", "definition_hash", "install", "created_at"]
+const optionalTexts = ["overrides", "name", "labels", "expires_at", "created_by", "trace", "updated_at"]
 
-/** Decodes a row; the record shares with others what they have in common. */
+/** Decodes a row. The usual values of SQLite need no schema: they are what the schema would decode them to. */
+export const readRow = (row: unknown): Result.Result<StoredRow, Schema.SchemaError> => {
+  if (!Predicate.isObject(row)) return decodeRow(row)
+  const fields: Readonly<Record<string, unknown>> = row
+  const { last_sequence, redefinition, restart, start_pending, status } = fields
+  const isPlain =
+    texts.every((name) => typeof fields[name] === "string") &&
+    optionalTexts.every((name) => fields[name] === null || typeof fields[name] === "string") &&
+    statuses.has(status) &&
+    Number.isSafeInteger(last_sequence) &&
+    redefinition === null &&
+    restart === null &&
+    (start_pending === 0 || start_pending === 1)
+  // The check is that of the schema.
+  return isPlain ? Result.succeed(row as StoredRow) : decodeRow(row)
+}
+
+const noLabels = Result.succeed<Labels>({})
+const noOverrides = Result.succeed(undefined)
+
+/** Decodes the columns of a row; the record shares with others what they have in common. */
 const toRecord = (
-  {
-    created_by,
-    definition_hash: _,
-    expires_at,
-    name,
-    overrides,
-    redefinition,
-    restart,
-    trace,
-    ...row
-  }: typeof StoredRow.Type,
+  row: StoredRow,
   definition: ServerDefinition
-): Result.Result<ServerRecord, Schema.SchemaError> =>
-  Result.gen(function* () {
-    const { created_at, updated_at } = row
-    return {
-      ...row,
-      allocations: yield* decodeAllocations(row.allocations),
-      install: yield* decodeInstall(row.install),
-      blueprint_id: shared(row.blueprint_id),
-      node_id: shared(row.node_id),
-      status: shared(row.status),
-      definition,
-      labels: row.labels === null ? noLabels : yield* labelings.decode(row.labels),
-      updated_at: updated_at === null || updated_at === created_at ? created_at : updated_at,
-      ...(redefinition === null ? {} : { redefinition }),
-      ...(restart === null ? {} : { restart }),
-      ...(name === null ? {} : { name }),
-      ...(expires_at === null ? {} : { expires_at }),
-      ...(created_by === null ? {} : { created_by: shared(created_by) }),
-      ...(trace === null ? {} : { trace }),
-      ...(overrides === null ? {} : { overrides: yield* overridings.decode(overrides) })
-    }
-  })
+): Result.Result<ServerRecord, Schema.SchemaError> => {
+  const { created_at, created_by, expires_at, name, redefinition, restart, trace, updated_at } = row
+  const columns = Result.all([
+    decodeAllocations(row.allocations),
+    decodeInstall(row.install),
+    row.labels === null ? noLabels : labelings.decode(row.labels),
+    row.overrides === null ? noOverrides : overridings.decode(row.overrides)
+  ])
+  return Result.map(columns, ([allocations, install, labels, overrides]) => ({
+    id: row.id,
+    blueprint_id: shared(row.blueprint_id),
+    node_id: shared(row.node_id),
+    allocations,
+    definition,
+    status: shared(row.status),
+    install,
+    start_pending: row.start_pending === 1,
+    last_sequence: row.last_sequence,
+    created_at,
+    updated_at: updated_at === null || updated_at === created_at ? created_at : updated_at,
+    labels,
+    ...(redefinition === null ? {} : { redefinition }),
+    ...(restart === null ? {} : { restart }),
+    ...(name === null ? {} : { name }),
+    ...(expires_at === null ? {} : { expires_at }),
+    ...(created_by === null ? {} : { created_by: shared(created_by) }),
+    ...(trace === null ? {} : { trace }),
+    ...(overrides === undefined ? {} : { overrides })
+  }))
+}
 
 type Rows = Effect.Effect<ReadonlyArray<unknown>, SqlError.SqlError>
+
+const decoded = <A>(
+  results: ReadonlyArray<Result.Result<A, Schema.SchemaError>>
+): Effect.Effect<ReadonlyArray<A>> => Effect.orDie(Effect.fromResult(Result.all(results)))
 
 /** Reads of rows whose servers other processes delete or redefine each time before their definitions are read. */
 const READS = 100
@@ -116,13 +144,13 @@ export const readServers = Effect.fnUntraced(function* (
   query: Rows
 ): Effect.fn.Return<ReadonlyArray<ServerRecord>, SqlError.SqlError> {
   for (let read = 1; read <= READS; read++) {
-    const rows = yield* decodeRows(query)
+    const rows = yield* decoded((yield* query).map(readRow))
     const definitions = yield* findDefinitions(sql, new Set(rows.map((row) => row.definition_hash)))
     const records = rows.flatMap((row) => {
       const definition = definitions.get(row.definition_hash)
       return definition === undefined ? [] : [toRecord(row, definition)]
     })
-    if (records.length === rows.length) return yield* Effect.orDie(Effect.fromResult(Result.all(records)))
+    if (records.length === rows.length) return yield* decoded(records)
   }
   return yield* Effect.die(new Error("the definition of a server is missing"))
 })

@@ -91,6 +91,20 @@ describe("node-protocol, Placement and ports: the ports of a node", () => {
     assert.strictEqual(allocator.free, 1)
   })
 
+  it("a port of two servers stays theirs when the node offers it, or offers it no more", () => {
+    const allocator = offering("1000")
+    for (const ports of ["1000", "2000", "1000"]) {
+      allocator.offer([allocation({ ports })])
+      if (ports === "1000") allocator.hold({ [ip]: [1000] })
+    }
+    allocator.release({ [ip]: [1000] })
+    assert.isUndefined(allocator.reserve(1))
+    allocator.offer([allocation({ ports: "2000" })])
+    allocator.release({ [ip]: [1000] })
+    allocator.offer([allocation({ ports: "1000" })])
+    assert.deepStrictEqual(portsOf(allocator.reserve(1)), [1000])
+  })
+
   it("no port is reserved twice, and the number of free ports is exact", () => {
     const ranges = fc.constantFrom("1000-1009", "1005-1014", "1000,1003-1006,2000-2040", "3000-3099")
     const step = fc.oneof(

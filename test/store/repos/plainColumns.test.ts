@@ -4,7 +4,9 @@ import * as fc from "fast-check"
 import { Allocations } from "../../../src/domain/Allocation.ts"
 import { InstallPhase, InstallState } from "../../../src/domain/InstallState.ts"
 import { InstallStepName } from "../../../src/domain/InstallStep.ts"
+import { ServerStatus } from "../../../src/domain/ServerStatus.ts"
 import { decodeAllocations, decodeInstall } from "../../../src/store/repos/plainColumns.ts"
+import { readRow, StoredRow } from "../../../src/store/repos/serverRows.ts"
 import { JsonColumn } from "../../../src/store/sql/rows.ts"
 
 const time = fc.oneof(
@@ -37,7 +39,7 @@ const install = fc.record(
     phase: mostly(fc.constantFrom(...InstallPhase.literals)),
     started_at: mostly(time),
     finished_at: mostly(time),
-    exit_code: mostly(fc.integer()),
+    exit_code: mostly(fc.oneof(fc.integer(), fc.constantFrom(2 ** 32 - 1, 2 ** 32, 1.5))),
     failure_reason: mostly(fc.constantFrom("no disk", "a\nb")),
     steps: mostly(fc.array(step, { maxLength: 9 })),
     other: fc.constant(1)
@@ -58,6 +60,33 @@ const allocations = fc.record(
   { requiredKeys: ["force_outgoing_ip", "default", "alias", "mappings"] }
 )
 
+const text = mostly(fc.string())
+const optionalText = fc.oneof(text, fc.constant(null))
+const row = fc.record(
+  {
+    id: text,
+    blueprint_id: text,
+    node_id: text,
+    allocations: text,
+    overrides: optionalText,
+    definition_hash: text,
+    redefinition: mostly(fc.constant(null)),
+    status: mostly(fc.constantFrom(...ServerStatus.literals)),
+    install: text,
+    start_pending: mostly(fc.constantFrom(0, 1)),
+    restart: mostly(fc.constant(null)),
+    last_sequence: mostly(fc.oneof(fc.nat(), fc.constantFrom("7", "x", 1.5))),
+    created_at: text,
+    name: optionalText,
+    labels: optionalText,
+    expires_at: optionalText,
+    created_by: optionalText,
+    trace: optionalText,
+    updated_at: optionalText
+  },
+  { noNullPrototype: true }
+)
+
 const sameAs =
   <A, I>(schema: Schema.Codec<A, I>, decode: (text: string) => Result.Result<A, Schema.SchemaError>) =>
   (value: unknown) => {
@@ -72,6 +101,18 @@ const sameAs =
 describe("store: columns of records", () => {
   it("an installation is read as its schema reads it", () => {
     fc.assert(fc.property(fc.oneof(install, odd), sameAs(InstallState, decodeInstall)))
+  })
+
+  it("a row is read as its schema reads it", () => {
+    const decode = Schema.decodeUnknownResult(StoredRow)
+    fc.assert(
+      fc.property(fc.oneof({ weight: 9, arbitrary: row }, odd), (value) => {
+        const [wanted, found] = [decode(value), readRow(value)]
+        assert.strictEqual(found._tag, wanted._tag)
+        if (Result.isSuccess(found) && Result.isSuccess(wanted))
+          assert.deepStrictEqual(found.success, wanted.success)
+      })
+    )
   })
 
   it("allocations are read as their schema reads them", () => {
