@@ -1,6 +1,7 @@
-import { Effect, Layer, Schedule } from "effect"
+import { Context, Effect, Layer, Schedule } from "effect"
 import type { ServiceSettings } from "../config/service.ts"
 import { NodeDaemon } from "../daemon/NodeDaemon.ts"
+import { nodeHost } from "../daemon/nodeHost.ts"
 import type { NodeId } from "../domain/Id.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { Fleet } from "../nodes/fleet/Fleet.ts"
@@ -62,16 +63,36 @@ const ownFiles = ({ blueprintsDir, databaseUrl, nodeClientKey, softwareDir }: Se
   ...(databaseUrl._tag === "Sqlite" ? ["", "-wal", "-shm"].map((end) => databaseUrl.filename + end) : [])
 ]
 
-/** Runs a daemon in this process; it has Docker only if an engine responds. Needs `ControlPlane` and `DaemonClient`. */
-export const EmbeddedNode = (settings: ServiceSettings, dataDir: string) =>
+/** The embedded node before it is connected: its id, and the options of its daemon. */
+export class EmbeddedHost extends Context.Service<
+  EmbeddedHost,
+  { readonly node_id: NodeId; readonly options: Effect.Success<ReturnType<typeof daemonOptions>> }
+>()("muster/app/EmbeddedHost") {
+  /** What the host offers to servers, with Docker only if an engine responds. It is found out while the control plane starts. */
+  static readonly layer = (settings: ServiceSettings, dataDir: string) =>
+    Layer.unwrap(
+      Effect.gen(function* () {
+        const node_id = yield* claimNode(dataDir)
+        const { embeddedAllocations: allocations, embeddedRuntime: runtime } = settings
+        const closed = ownFiles(settings)
+        const options = yield* daemonOptions(settings, { dataDir, runtime, allocations, closed })
+        return Layer.merge(
+          Layer.succeed(EmbeddedHost, { node_id, options }),
+          nodeHost({ ...options, node_id })
+        )
+      })
+    )
+}
+
+/** Runs a daemon in this process. */
+export const EmbeddedNode = (settings: ServiceSettings) =>
   Layer.unwrap(
     Effect.gen(function* () {
       const client = yield* DaemonClient
-      const node_id = yield* claimNode(dataDir)
+      const { node_id, options } = yield* EmbeddedHost
       yield* unavailable(node_id)
-      const { embeddedAllocations: allocations, embeddedRuntime: runtime } = settings
-      const daemon = NodeDaemon.layer({
-        ...(yield* daemonOptions(settings, { dataDir, runtime, allocations, closed: ownFiles(settings) })),
+      const daemon = NodeDaemon.layerOnHost({
+        ...options,
         node_id,
         name: settings.nodeName,
         location: settings.nodeLocation,

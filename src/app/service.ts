@@ -11,7 +11,7 @@ import { ensureFirstKey, type FirstKey } from "../keys/firstKey.ts"
 import { WebhooksFile } from "../webhooks/layerWebhooks.ts"
 import { adminKeyOf, ControlPlaneLayer } from "./controlPlane.ts"
 import { watchDataDisk } from "./dataDisk.ts"
-import { EmbeddedNode } from "./embeddedNode.ts"
+import { EmbeddedHost, EmbeddedNode } from "./embeddedNode.ts"
 import { certificates, hangups, reloadOnHangup } from "./hangups.ts"
 import { isWildcard, listenUrl } from "./listenUrl.ts"
 import { endOnSecondSignal } from "./onSignal.ts"
@@ -139,10 +139,15 @@ export const runService = Effect.fnUntraced(function* (settings: ServiceSettings
       ])
     )
   )
+  const controlPlane = ControlPlaneLayer(settings, dataDir, nodeTls)
+  const checked = refuseUnreachableNodes(settings).pipe(Layer.provideMerge(controlPlane))
+  const withNode = hasEmbeddedNode(settings)
+    ? EmbeddedNode(settings).pipe(
+        Layer.provideMerge(Layer.merge(checked, EmbeddedHost.layer(settings, dataDir)))
+      )
+    : checked
   const app = Layer.merge(answering, reloading).pipe(
-    Layer.provideMerge(hasEmbeddedNode(settings) ? EmbeddedNode(settings, dataDir) : Layer.empty),
-    Layer.provideMerge(refuseUnreachableNodes(settings)),
-    Layer.provideMerge(ControlPlaneLayer(settings, dataDir, nodeTls)),
+    Layer.provideMerge(withNode),
     Layer.provide(ServiceLocks(settings, dataDir)),
     Layer.provide(NodeServices.layer)
   )

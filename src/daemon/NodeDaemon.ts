@@ -1,5 +1,4 @@
 import { randomUUID } from "node:crypto"
-import { join, resolve } from "node:path"
 import { isDeepStrictEqual } from "node:util"
 import { Context, Effect, Layer, Random, type Scope } from "effect"
 import { ControlPlane, type ControlPlaneError } from "../api/ControlPlane.ts"
@@ -10,53 +9,27 @@ import type { Capacity } from "../domain/Node.ts"
 import type { UnknownServer } from "../domain/NodeMessages.ts"
 import { makeUplink } from "./controlPlane/uplink.ts"
 import { InstanceFiles } from "./files/InstanceFiles.ts"
-import type { StorageChoice } from "./files/storageProbe.ts"
 import { basesInUse } from "./files/treeRecord.ts"
-import { Helper } from "./helper/Helper.ts"
-import { claimDataFolder, FOLDERS } from "./host/dataFolder.ts"
 import { capacityOf, hostInfo, loadOf } from "./host/hostInfo.ts"
 import { Installer } from "./install/Installer.ts"
 import { Instances } from "./instances/Instances.ts"
 import { besideServers, type Departure } from "./instances/orphanedServers.ts"
 import { makeDaemon } from "./makeDaemon.ts"
-import { RuntimeByServer } from "./RuntimeByServer.ts"
-import { containerEnv } from "./runtime/childEnv.ts"
-import { DockerRuntime, type DockerRuntimeOptions } from "./runtime/docker/DockerRuntime.ts"
-import { DEFAULT_UIDS, type IsolationOptions } from "./runtime/isolation.ts"
-import { ProcessRuntime } from "./runtime/ProcessRuntime.ts"
+import { foldersOf, type NodeHostOptions, nodeHost } from "./nodeHost.ts"
 import { Runtime } from "./runtime/Runtime.ts"
 
 /** The options of a node's daemon. */
-export interface NodeDaemonOptions {
-  readonly node_id: NodeId
+export interface NodeDaemonOptions extends NodeHostOptions {
   readonly name: string
   readonly location: string
   /** The address at which the control plane calls the daemon; any text for an embedded one. */
   readonly url: string
   readonly version: string
-  /** The data folder of the daemon: `base`, `servers`, `volumes`, and the sources of `copy` entries. */
-  readonly dataDir: string
   readonly allocations: ReadonlyArray<NodeAllocation>
   /** The capacity for servers. Default: that of the host. */
   readonly capacity?: Partial<Capacity>
-  /** Host folders that blueprints may mount. */
-  readonly allowedMounts: ReadonlyArray<string>
-  /** The strategy for instance files. Default: the best that works. */
-  readonly instanceFiles?: StorageChoice
-  /** Whether mounts are used where they work. Default true. */
-  readonly mounts?: boolean
   /** Seconds between two measurements of the disk usage of servers with a limit. Default 30. */
   readonly diskCheckSeconds?: number
-  /** The environment of the service, of which servers get `PATH`, `LANG`, `TZ` and the variables of `passEnv`. */
-  readonly environment: Readonly<Record<string, string | undefined>>
-  /** Names of variables, or prefixes such as `JAVA_*`, for servers and install scripts. */
-  readonly passEnv: ReadonlyArray<string>
-  /** The folder in which cgroup v2 groups can be made. Default: detected. */
-  readonly cgroupRoot?: string
-  /** The isolation of plain processes. Default: the strongest that the host supports. */
-  readonly isolation?: Partial<Omit<IsolationOptions, "dataDir">>
-  /** The Docker engine for servers with images. Default: plain processes only. */
-  readonly docker?: Omit<DockerRuntimeOptions, "node" | "env">
   /** Runs before the first registration, so that the control plane can call an embedded daemon from then on. */
   readonly attach?: (node_id: NodeId, daemon: Daemon) => Effect.Effect<void, never, Scope.Scope>
   /** Default 10. */
@@ -207,72 +180,28 @@ export class NodeDaemon extends Context.Service<
       })
     )
 
-  /** The daemon with its runtimes; needs the control plane only. */
-  static readonly layer = (settings: NodeDaemonOptions) => {
-    const dataDir = resolve(settings.dataDir)
-    const options = { ...settings, dataDir }
-    const { allowedMounts, cgroupRoot, docker, environment, node_id, passEnv } = options
-    const processes = ProcessRuntime.layer({
-      node: `${node_id}@${dataDir}`,
-      environment,
-      passEnv,
-      besideContainers: docker !== undefined,
-      isolation: {
-        mode: "auto",
-        uids: DEFAULT_UIDS,
-        hidden: [],
-        ...options.isolation,
-        dataDir
-      },
-      ...(cgroupRoot === undefined ? {} : { cgroupRoot })
-    })
-    const [baseDir, serversDir] = [join(dataDir, FOLDERS.base), join(dataDir, FOLDERS.servers)]
-    const lostDir = join(dataDir, FOLDERS.lost)
+  /** The daemon on its {@link nodeHost}. */
+  static readonly layerOnHost = (settings: NodeDaemonOptions) => {
+    const { baseDir, dataDir, lostDir, serversDir, volumesDir } = foldersOf(settings)
+    const { allowedMounts, node_id } = settings
     // The order matters: folders move from the first to the second.
     const used = Effect.forEach([serversDir, besideServers(serversDir), lostDir], basesInUse).pipe(
       Effect.map((found) => new Set(found.flatMap((names) => [...names])))
     )
-    const sources = { node_id, dataDir, volumesDir: join(dataDir, FOLDERS.volumes), allowedMounts }
-    const storage = options.instanceFiles ?? "auto"
-    return NodeDaemon.layerNoDeps(options).pipe(
+    return NodeDaemon.layerNoDeps({ ...settings, dataDir }).pipe(
       Layer.provideMerge(
         Instances.layer({
           serversDir,
           lostDir,
-          sources,
-          diskCheckSeconds: options.diskCheckSeconds ?? 30
+          sources: { node_id, dataDir, volumesDir, allowedMounts },
+          diskCheckSeconds: settings.diskCheckSeconds ?? 30
         })
       ),
-      Layer.provideMerge(
-        Layer.mergeAll(
-          Installer.layer({ baseDir, used }),
-          InstanceFiles.layer({
-            baseDir,
-            serversDir,
-            sources,
-            storage,
-            mounts: options.mounts ?? true,
-            containers: docker !== undefined,
-            ...(docker?.user === undefined ? {} : { volumesUser: docker.user })
-          })
-        )
-      ),
-      Layer.provideMerge(
-        docker === undefined
-          ? processes
-          : RuntimeByServer.layer({
-              process: processes,
-              docker: DockerRuntime.layer({
-                ...docker,
-                node: node_id,
-                env: containerEnv({ environment, passEnv })
-              })
-            })
-      ),
-      Layer.provideMerge(
-        Layer.effectDiscard(Effect.acquireRelease(Helper, (helper) => Effect.sync(() => helper.close())))
-      ),
-      Layer.provideMerge(Layer.effectDiscard(claimDataFolder(dataDir)))
+      Layer.provideMerge(Installer.layer({ baseDir, used }))
     )
   }
+
+  /** The daemon with its host; needs the control plane only. */
+  static readonly layer = (options: NodeDaemonOptions) =>
+    Layer.provideMerge(NodeDaemon.layerOnHost(options), nodeHost(options))
 }

@@ -2,6 +2,7 @@
  * Folders that servers need below a folder that their user cannot enter, such as the programs of a checkout in `/root`.
  * In the namespace of a server, an empty folder covers the closed one, with the needed folders in it.
  */
+import { realpathSync } from "node:fs"
 import * as fs from "node:fs/promises"
 import { basename, dirname, join } from "node:path"
 import { Effect } from "effect"
@@ -30,6 +31,18 @@ export const closedAbove = Effect.fnUntraced(function* (path: string) {
   return undefined
 })
 
+/**
+ * Resolves a link of a folder that was just read; undefined: its target does not exist. The call is synchronous: there are
+ * hundreds of links, and the threads for files take ten times as long as the calls.
+ */
+const targetOf = (link: string): string | undefined => {
+  try {
+    return realpathSync.native(link)
+  } catch {
+    return undefined
+  }
+}
+
 /** Returns the real folders of the programs on a search path, including the targets of links. */
 const programFolders = Effect.fnUntraced(function* (search: string) {
   const places = new Map<string, string>()
@@ -41,11 +54,10 @@ const programFolders = Effect.fnUntraced(function* (search: string) {
       io(`read ${real}`, () => fs.readdir(real, { withFileTypes: true })),
       () => []
     )
-    const links = entries.filter((entry) => entry.isSymbolicLink())
-    const targets = yield* Effect.forEach(links, ({ name }) => realPath(join(real, name)), {
-      concurrency: 16
-    })
-    for (const target of targets) if (target !== undefined) places.set(dirname(target), dirname(target))
+    for (const { name } of entries.filter((entry) => entry.isSymbolicLink())) {
+      const target = targetOf(join(real, name))
+      if (target !== undefined) places.set(dirname(target), dirname(target))
+    }
   }
   return places
 })

@@ -142,12 +142,19 @@ export const openUidClaims = Effect.fnUntraced(function* (node: string, dataDir:
       Effect.catch((error) => Effect.logWarning(error.message))
     )
 
+  /** One look at each data folder: a node may have a thousand claims. */
+  const known = new Map<string, boolean>()
+  const isOthers = Effect.fnUntraced(function* (found: Claim) {
+    const there = known.get(found.data_dir) ?? (yield* isForeign(found))
+    known.set(found.data_dir, there)
+    return there
+  })
   const previous = new Map<number, string>()
   for (const file of yield* ioSync(`read ${claimsDir}`, () => fs.readdirSync(claimsDir))) {
     const found = /^\d+$/.test(file) ? yield* read(Number(file)) : undefined
     if (typeof found !== "object") continue
     if (isOwn(found)) previous.set(Number(file), found.name)
-    else if (!(yield* isForeign(found))) yield* removeLeft(Number(file))
+    else if (!(yield* isOthers(found))) yield* removeLeft(Number(file))
   }
 
   const claims: UidClaims = {
