@@ -6,8 +6,9 @@ import { Context, Effect, Layer, Scope } from "effect"
 import { HttpServer } from "effect/http"
 import { HttpApi, HttpApiBuilder } from "effect/http-api"
 
-/** Keys of the program's own services, and of those that commands need. */
-const program = /^(?:muster|~effect|effect\/(?:cli|process|sql|Layer))\//
+/** Keys of the program's own services, and of those that commands or the making of layers need. */
+const program =
+  /^(?:muster|~effect|effect\/(?:cli|process|sql|Layer))\/|^effect\/(?:Path|Terminal|ConfigProvider|http\/HttpServer|http\/HttpRouter\/RouterConfig|References\/CurrentStackFrame)$/
 
 /** Services that a request adds, at most: with one more, the whole context is copied. */
 const MOST_SERVICES = 24

@@ -120,7 +120,9 @@ export const makeNodeServer = (tls?: Reloadable<TlsOptions>): Server => {
     headersTimeout: HEAD_MILLIS,
     connectionsCheckingInterval: 5000,
     requestTimeout: 120_000,
-    requireHostHeader: false
+    requireHostHeader: false,
+    // A request without a body emits no events of a stream: nothing listens for them.
+    optimizeEmptyRequests: true
   }
   const server = tls === undefined ? createServer(options) : createLiveTlsServer(options, tls)
   server.maxRequestsPerSocket = MOST_REQUESTS

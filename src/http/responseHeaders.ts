@@ -37,7 +37,7 @@ export const withFinalHeaders = (
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer"
   }
-  if (isApi(requestPath(request.url))) {
+  if (request.url.startsWith("/api/") || isApi(requestPath(request.url))) {
     headers["cache-control"] ??= "no-store"
     if (isVarying) headers.vary = headers.vary === undefined ? "Accept" : `${headers.vary}, Accept`
   }

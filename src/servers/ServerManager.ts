@@ -187,11 +187,11 @@ export class ServerManager extends Context.Service<
       })
 
       /** Whether a server exists and the caller may read it. */
-      const isReadable = Effect.fnUntraced(function* (id: ServerId) {
-        const within = yield* currentRestriction
-        // Another replica may have just created it.
-        return Option.isSome(yield* Effect.orElseSucceed(index.lookUpWithin(id, within), Option.none))
-      })
+      const isReadable = (id: ServerId) =>
+        Effect.flatMap(currentRestriction, (within) =>
+          // Another replica may have just created it.
+          Effect.match(index.lookUpWithin(id, within), { onFailure: () => false, onSuccess: Option.isSome })
+        )
 
       return ServerManager.of({
         list: index.list,
@@ -208,14 +208,20 @@ export class ServerManager extends Context.Service<
         counts: index.counts,
         statsOf,
         // Without a span: memory is read.
-        get: Effect.fnUntraced(function* (id, include) {
-          if (!(yield* isReadable(id))) return yield* NotFound.server(id)
-          const summary = Option.getOrUndefined(yield* index.summary(id, include))
-          if (summary === undefined) return yield* NotFound.server(id)
-          if (!has(include, "stats")) return summary
-          const { body, etag } = withOneStats(summary.body, (yield* statsOf([id]))[id] ?? null)
-          return { body, etag, cursor: summary.cursor }
-        }),
+        get: (id, include) =>
+          Effect.flatMap(isReadable(id), (readable) =>
+            readable ? index.summary(id, include) : Effect.succeedNone
+          ).pipe(
+            Effect.flatMap((found): Effect.Effect<Versioned, NotFound> => {
+              if (Option.isNone(found)) return NotFound.server(id)
+              const summary = found.value
+              if (!has(include, "stats")) return Effect.succeed(summary)
+              return Effect.map(statsOf([id]), (stats) => {
+                const { body, etag } = withOneStats(summary.body, stats[id] ?? null)
+                return { body, etag, cursor: summary.cursor }
+              })
+            })
+          ),
         create,
         plan,
         crashes,

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto"
-import { Clock, Duration, Effect, Option, Result, Schema } from "effect"
+import { Clock, Duration, Effect, Option, Schema } from "effect"
 import { HttpServerRespondable, HttpServerResponse } from "effect/http"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { conditional } from "../api/conditional.ts"
@@ -14,7 +14,7 @@ import { CurrentSlsRequest, slsPhase } from "../api/sls.ts"
 import { auditOpened, describeAudit, withoutAudit } from "../domain/AuditedRequest.ts"
 import { fieldNames } from "../domain/definitionChanges.ts"
 import { Forbidden, Unauthorized } from "../domain/errors.ts"
-import { NodeId } from "../domain/Id.ts"
+import { NodeId, type ServerId } from "../domain/Id.ts"
 import { expiryOf } from "../domain/Labels.ts"
 import { paginated, paginatedLog } from "../domain/Pagination.ts"
 import { makeServeEvents } from "../events/http.ts"
@@ -25,10 +25,11 @@ import { checkHandshake } from "../events/webSocketUpgrade.ts"
 import { serveConsole } from "../events/websocket.ts"
 import { makeBulk } from "./bulk.ts"
 import { wholeList } from "./index/ServerTable.ts"
-import { has, includeOf } from "./index/summary.ts"
+import { has, type Include, includeOf } from "./index/summary.ts"
 import { linePage, logPage, newestLines } from "./linePages.ts"
 import { parseInclude, parseListQuery } from "./listQuery.ts"
 import { ServerManager } from "./ServerManager.ts"
+import type { WaitTarget } from "./waiting.ts"
 
 /** The default of `timeout`, in seconds. */
 const DEFAULT_TIMEOUT = 30
@@ -62,6 +63,30 @@ export const ServersHandlers = handlersOf(
     const access = yield* ServerAccess
     const streams = yield* OpenStreams
     const tickets = yield* Tickets
+
+    /** Responds with a server that has reached a state, or has not within some seconds. */
+    const getAfter = Effect.fnUntraced(function* (
+      id: ServerId,
+      include: Include,
+      target: WaitTarget,
+      seconds: number
+    ) {
+      const waited = yield* Effect.timeoutOption(
+        Effect.raceFirst(
+          // A server that the caller may no longer read is 404 below.
+          Effect.as(Effect.raceFirst(servers.waitFor(id, target), access.ends(id)), "reached" as const),
+          Effect.as(keyEnds(yield* CurrentPrincipal), "revoked" as const)
+        ),
+        Duration.seconds(seconds)
+      )
+      if (Option.contains(waited, "revoked"))
+        return yield* HttpServerRespondable.toResponse(Unauthorized.keyEnded())
+      return yield* conditional(
+        yield* servers.get(id, include),
+        Option.isNone(waited) ? { "x-muster-timed-out": "true" } : {}
+      )
+    })
+
     return handlers
       .handleAll({
         list: Effect.fnUntraced(function* ({ query, request }) {
@@ -141,31 +166,21 @@ export const ServersHandlers = handlersOf(
             }
           })
         }),
-        get: Effect.fnUntraced(function* ({ params, query }) {
+        get: ({ params: { server }, query }) => {
           const include = parseInclude(query.include)
           const { timeout = "", wait = "" } = query
-          const found = yield* Effect.result(servers.get(params.server, include))
-          const id = Result.isSuccess(found) ? params.server : yield* servers.identify(params.server)
-          if (wait === "") {
-            return yield* conditional(
-              Result.isSuccess(found) ? found.success : yield* servers.get(id, include)
-            )
-          }
-          const waited = yield* Effect.timeoutOption(
-            Effect.raceFirst(
-              // A server that the caller may no longer read is 404 below.
-              Effect.as(Effect.raceFirst(servers.waitFor(id, wait), access.ends(id)), "reached" as const),
-              Effect.as(keyEnds(yield* CurrentPrincipal), "revoked" as const)
-            ),
-            Duration.seconds(timeout === "" ? DEFAULT_TIMEOUT : Number(timeout))
-          )
-          if (Option.contains(waited, "revoked"))
-            return yield* HttpServerRespondable.toResponse(Unauthorized.keyEnded())
-          return yield* conditional(
-            yield* servers.get(id, include),
-            Option.isNone(waited) ? { "x-muster-timed-out": "true" } : {}
-          )
-        }),
+          const seconds = timeout === "" ? DEFAULT_TIMEOUT : Number(timeout)
+          return Effect.matchEffect(servers.get(server, include), {
+            onSuccess: (found) =>
+              wait === "" ? conditional(found) : getAfter(server, include, wait, seconds),
+            onFailure: () =>
+              Effect.flatMap(servers.identify(server), (id) =>
+                wait === ""
+                  ? Effect.flatMap(servers.get(id, include), (found) => conditional(found))
+                  : getAfter(id, include, wait, seconds)
+              )
+          })
+        },
         crashesOf: ({ params, query }) => servers.crashesOf(params.server, pageAfter(query, CRASHES)),
         crashes: Effect.fnUntraced(function* ({ query }) {
           const { blueprint_id = "", node_id = "", server = "", since = "" } = query

@@ -304,11 +304,13 @@ export class ServerIndex extends Context.Service<
               ? Effect.andThen(journal.catchUp, find(id))
               : Effect.succeed(Option.some(record))
           }),
-        lookUpWithin: Effect.fnUntraced(function* (id, restriction) {
-          const record = table.get(id)
-          if (record === undefined || !admits(restriction, record)) yield* journal.catchUp
-          return Option.filter(yield* find(id), (found) => admits(restriction, found))
-        }),
+        lookUpWithin: (id, restriction) =>
+          Effect.suspend(() => {
+            const look = () =>
+              Option.filter(Option.fromUndefinedOr(table.get(id)), (found) => admits(restriction, found))
+            const found = look()
+            return Option.isSome(found) ? Effect.succeed(found) : Effect.map(journal.catchUp, look)
+          }),
         records: Effect.sync(() => table.records),
         onNode: (node_id) => Effect.sync(() => table.onNode(node_id)),
         migrationOf: (id) => Effect.sync(() => migrations.get(id)),
