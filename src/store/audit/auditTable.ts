@@ -1,14 +1,12 @@
 /** The statements on the tables `audit` and `audit_objects`. */
-import { Array as Arr, Effect, Schema } from "effect"
+import { Effect, Schema } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { AuditEntry } from "../../domain/AuditEntry.ts"
 import type { AuditRecord } from "../../domain/AuditedRequest.ts"
 import { auditIdAt } from "../../domain/auditId.ts"
+import { insertRows } from "../sql/insertRows.ts"
 import { pipelined } from "../sql/pipelined.ts"
 import { IntColumn, JsonColumn, readRows } from "../sql/rows.ts"
-
-/** Rows of one INSERT: eight parameters each, well below what either database takes. */
-const INSERT_ROWS = 500
 
 /** Entries that one statement reads and filters, so that a rare one does not hold the database. */
 const SCAN = 5_000
@@ -54,18 +52,21 @@ export const auditTable = (sql: SqlClient.SqlClient) => {
       status: entry.result.status,
       entry: text
     }))
-    for (const some of Arr.chunksOf(rows, INSERT_ROWS)) {
-      yield* pipelined(sql`INSERT INTO audit ${sql.insert(some)} ON CONFLICT (id) DO UPDATE SET
-        object_id = excluded.object_id, object_name = excluded.object_name, action = excluded.action, status = excluded.status, entry = excluded.entry`)
-    }
+    yield* pipelined(
+      insertRows(
+        sql,
+        "audit",
+        rows,
+        `ON CONFLICT (id) DO UPDATE SET object_id = excluded.object_id, object_name = excluded.object_name,
+          action = excluded.action, status = excluded.status, entry = excluded.entry`
+      )
+    )
     const objects = records.flatMap(({ entry, objects }) =>
       objects.map(({ id, name = null }) => ({ entry_id: entry.id, object_id: id, object_name: name }))
     )
-    for (const some of Arr.chunksOf(objects, INSERT_ROWS)) {
-      yield* pipelined(
-        sql`INSERT INTO audit_objects ${sql.insert(some)} ON CONFLICT (entry_id, object_id) DO NOTHING`
-      )
-    }
+    yield* pipelined(
+      insertRows(sql, "audit_objects", objects, "ON CONFLICT (entry_id, object_id) DO NOTHING")
+    )
   })
 
   const matching = ({ action, actor, result }: AuditQuery) =>

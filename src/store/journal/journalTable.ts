@@ -1,8 +1,9 @@
 /** The statements on the tables `journal` and its counter; nothing here knows of followers or commits. */
-import { Array as Arr, Clock, Effect, Schema } from "effect"
+import { Clock, Effect, Schema } from "effect"
 import type { SqlClient, SqlError, Statement } from "effect/sql"
 import type { Change, ChangedServer, JournalBounds, JournalEntry } from "../../domain/Journal.ts"
 import { Labels } from "../../domain/Labels.ts"
+import { insertRows } from "../sql/insertRows.ts"
 import { pipelined } from "../sql/pipelined.ts"
 import { IntColumn, JsonColumn, readRows } from "../sql/rows.ts"
 import { changeRow, decodeChange } from "./changeRow.ts"
@@ -20,8 +21,6 @@ const readEntries = readRows(EntryRow)
 const readBounds = readRows(Schema.Struct({ newest: IntColumn, oldest: Schema.NullOr(IntColumn) }))
 const readCursors = readRows(Schema.Struct({ cursor: IntColumn }))
 const readValues = readRows(Schema.Struct({ value: IntColumn }))
-/** Rows of one INSERT: seven parameters each, well below what either database takes. */
-const INSERT_ROWS = 500
 
 /** A change that waits for its cursor. */
 export interface PendingChange extends ChangedServer {
@@ -70,9 +69,7 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
     yield* pipelined(
       sql`UPDATE counters SET value = ${last.cursor} WHERE name = 'journal' RETURNING value ${notifyClause}`
     )
-    for (const some of Arr.chunksOf(rows, INSERT_ROWS)) {
-      yield* pipelined(sql`INSERT INTO journal ${sql.insert(some)}`)
-    }
+    yield* pipelined(insertRows(sql, "journal", rows))
   })
 
   /** At most `limit` entries with `after < cursor <= upTo`, oldest first. */

@@ -1,5 +1,6 @@
-import { Array as Arr, Context, Effect, Layer, Option, Schema } from "effect"
+import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import { insertRows } from "../sql/insertRows.ts"
 import { IntColumn, readRows } from "../sql/rows.ts"
 import type { Transaction } from "../write/Transaction.ts"
 
@@ -57,12 +58,12 @@ export class IdempotencyRepo extends Context.Service<
         Effect.map(findAll([key], notBefore), (found) => Option.fromUndefinedOr(found.get(key)))
       )
       const keepAll = Effect.fn("IdempotencyRepo.keepAll")((answers: ReadonlyArray<KeptAnswer>) =>
-        Effect.forEach(
-          Arr.chunksOf(answers, INSERT_ROWS),
-          (some) => sql`INSERT INTO idempotency ${sql.insert(Arr.map(some, (answer) => ({ ...answer })))}
-            ON CONFLICT (key) DO UPDATE SET body_hash = excluded.body_hash,
-              response = excluded.response, created_at = excluded.created_at`,
-          { discard: true }
+        insertRows(
+          sql,
+          "idempotency",
+          answers.map((answer) => ({ ...answer })),
+          `ON CONFLICT (key) DO UPDATE SET body_hash = excluded.body_hash,
+            response = excluded.response, created_at = excluded.created_at`
         )
       )
       const prune = Effect.fn("IdempotencyRepo.prune")((notBefore: number) =>
@@ -72,9 +73,6 @@ export class IdempotencyRepo extends Context.Service<
     })
   )
 }
-
-/** Rows of one INSERT: below the parameter limits of both databases. */
-const INSERT_ROWS = 500
 
 const readResponses = readRows(
   Schema.Struct({

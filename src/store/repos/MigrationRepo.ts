@@ -4,6 +4,7 @@ import { Drain } from "../../domain/Drain.ts"
 import { NodeId, ServerId } from "../../domain/Id.ts"
 import { Migration, Origin } from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
+import { insertRows } from "../sql/insertRows.ts"
 import { BooleanColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import { isUniqueViolation } from "../sql/sqlErrors.ts"
 import type { Transaction } from "../write/Transaction.ts"
@@ -119,13 +120,7 @@ export class MigrationRepo extends Context.Service<
 
       const place = Effect.fn("MigrationRepo.place")((to: ServerRecord) =>
         // A savepoint of its own: a port that is taken undoes all of it, and nothing else.
-        Effect.forEach(
-          Arr.chunksOf(portsOf(to), IDS),
-          (ports) => sql`INSERT INTO ports ${sql.insert(ports)}`,
-          {
-            discard: true
-          }
-        ).pipe(
+        insertRows(sql, "ports", portsOf(to)).pipe(
           Effect.andThen(insertReservations(sql, [holdingRow(to)])),
           Effect.andThen(putBack(to)),
           sql.withTransaction,

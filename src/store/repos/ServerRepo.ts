@@ -4,6 +4,7 @@ import type { Allocations } from "../../domain/Allocation.ts"
 import { ServerId } from "../../domain/Id.ts"
 import { nowText } from "../../domain/nowText.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
+import { insertRows } from "../sql/insertRows.ts"
 import { firstRow, IntColumn, readRows } from "../sql/rows.ts"
 import { isUniqueViolation } from "../sql/sqlErrors.ts"
 import type { Transaction } from "../write/Transaction.ts"
@@ -102,13 +103,8 @@ export class ServerRepo extends Context.Service<
       const select = sql`SELECT id, blueprint_id, node_id, allocations, overrides, definition_hash, redefinition, status,
         install, start_pending, restart, last_sequence, created_at, name, labels, expires_at, created_by, trace, updated_at FROM server_records`
 
-      const insertRows = Effect.fnUntraced(function* (records: ReadonlyArray<ServerRecord>) {
+      const insertRecords = Effect.fnUntraced(function* (records: ReadonlyArray<ServerRecord>) {
         const rows = yield* Effect.forEach(records, encodeServer)
-        const ports = Effect.forEach(
-          Arr.chunksOf(records.flatMap(portsOf), INSERT_ROWS),
-          (some) => sql`INSERT INTO ports ${sql.insert(some)}`,
-          { concurrency: "unbounded", discard: true }
-        )
         // The statements are pipelined: the first failure is the result.
         yield* Effect.all(
           [
@@ -116,12 +112,10 @@ export class ServerRepo extends Context.Service<
               sql,
               records.map(({ definition }) => definition)
             ),
-            ...Arr.chunksOf(rows, INSERT_ROWS).map(
-              (some) => sql`INSERT INTO server_records ${sql.insert(some)}`
-            ),
+            insertRows(sql, "server_records", rows),
             insertReservations(sql, records.map(holdingRow)),
             Effect.catchIf(
-              ports,
+              insertRows(sql, "ports", records.flatMap(portsOf)),
               (error) => isUniqueViolation(error),
               () => Effect.fail("port-taken" as const)
             )
@@ -132,7 +126,7 @@ export class ServerRepo extends Context.Service<
 
       // A savepoint of its own: a taken port undoes exactly these records.
       const insertTogether = (records: ReadonlyArray<ServerRecord>) =>
-        insertRows(records).pipe(
+        insertRecords(records).pipe(
           Effect.as<InsertOutcome>("inserted"),
           sql.withTransaction,
           Effect.catchIf(
@@ -292,8 +286,7 @@ export class ServerRepo extends Context.Service<
   )
 }
 
-/** Rows of one INSERT and ids of one SELECT: below the parameter limits of both databases. */
-const INSERT_ROWS = 500
+/** Ids of one SELECT: below the parameter limits of both databases. */
 const FIND_IDS = 500
 /** Records of a page of all: other work runs between two pages. */
 const PAGE = 500

@@ -3,12 +3,13 @@ import { createHash } from "node:crypto"
 import { Array as Arr, Effect, Schema } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { ServerDefinition } from "../../domain/ServerDefinition.ts"
+import { insertRows } from "../sql/insertRows.ts"
 import { BooleanColumn, readRows } from "../sql/rows.ts"
 import { makeSharedColumn } from "../sql/sharedColumn.ts"
 
 type DefinitionRow = { readonly hash: string; readonly definition: string }
 
-/** Rows of one INSERT and hashes of one SELECT: below the parameter limits of both databases. */
+/** Hashes of one SELECT: below the parameter limits of both databases. */
 const ROWS = 500
 
 const readDefinitions = readRows(Schema.Struct({ hash: Schema.String, definition: Schema.String }))
@@ -35,9 +36,7 @@ export const keepDefinitions = Effect.fnUntraced(function* (
 ): Effect.fn.Return<void, SqlError.SqlError> {
   const kept = yield* Effect.forEach(new Set(definitions), definitionRow)
   const distinct = [...new Map(kept.map((row) => [row.hash, row])).values()]
-  for (const some of Arr.chunksOf(distinct, ROWS)) {
-    yield* sql`INSERT INTO definitions ${sql.insert(some)} ON CONFLICT (hash) DO NOTHING`
-  }
+  yield* insertRows(sql, "definitions", distinct, "ON CONFLICT (hash) DO NOTHING")
 })
 
 /** Returns definitions by their hashes; one that is not in the table is missing. */

@@ -1,9 +1,10 @@
 /** The reservations of servers in the tables `holdings` and `commitments`, which has their sums. */
 
-import { Array as Arr, Effect } from "effect"
+import { Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { committedMemoryBytes, diskLimitBytes, type Limits } from "../../domain/Limits.ts"
+import { insertRows } from "../sql/insertRows.ts"
 
 /** The fields of a record that determine its reservation. */
 export interface Holder {
@@ -22,9 +23,6 @@ export const holdingRow = ({ blueprint_id, definition, id, node_id }: Holder) =>
 })
 
 export type HoldingRow = ReturnType<typeof holdingRow>
-
-/** Rows of one INSERT: below the parameter limits of both databases. */
-const ROWS = 500
 
 /** Returns the sums of the rows by node. */
 const sumsOf = (rows: ReadonlyArray<HoldingRow>) =>
@@ -45,12 +43,14 @@ export const insertReservations = (
 ): Effect.Effect<void, SqlError.SqlError> =>
   Effect.all(
     [
-      ...Arr.chunksOf(rows, ROWS).map((some) => sql`INSERT INTO holdings ${sql.insert(some)}`),
-      ...Arr.chunksOf(sumsOf(rows), ROWS).map(
-        (some) => sql`INSERT INTO commitments ${sql.insert(some)}
-          ON CONFLICT (node_id) DO UPDATE SET servers = commitments.servers + excluded.servers,
-            memory_bytes = commitments.memory_bytes + excluded.memory_bytes,
-            disk_bytes = commitments.disk_bytes + excluded.disk_bytes`
+      insertRows(sql, "holdings", rows),
+      insertRows(
+        sql,
+        "commitments",
+        sumsOf(rows),
+        `ON CONFLICT (node_id) DO UPDATE SET servers = commitments.servers + excluded.servers,
+          memory_bytes = commitments.memory_bytes + excluded.memory_bytes,
+          disk_bytes = commitments.disk_bytes + excluded.disk_bytes`
       )
     ],
     { concurrency: "unbounded", discard: true }

@@ -6,6 +6,7 @@ import { chmodSync, closeSync, openSync, statSync } from "node:fs"
 import { DatabaseSync, type SQLInputValue, type StatementSync } from "node:sqlite"
 import { Effect, Predicate, type Scope } from "effect"
 import { SqlError } from "effect/sql"
+import { EachOf } from "../sql/insertRows.ts"
 import { StoreStartError } from "../sql/StoreStartError.ts"
 
 /** Prepared statements per connection; the least recently used is dropped first. */
@@ -41,7 +42,10 @@ export class Database {
 
   all(query: Query): ReadonlyArray<unknown> {
     const statement = this.#statement(query)
-    return statement.all(...query.params.map(toInput))
+    const [each] = query.params
+    if (!(each instanceof EachOf)) return statement.all(...query.params.map(toInput))
+    for (const params of each.lists) statement.run(...params.map(toInput))
+    return []
   }
 
   /** Returns the rows of a statement, or the number of changes. */
