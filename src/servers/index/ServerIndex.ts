@@ -1,4 +1,4 @@
-import { Array as Arr, Context, Effect, Latch, Layer, Option, type Scope, Stream } from "effect"
+import { Array as Arr, Context, Effect, type Latch, Layer, Option, type Scope, Stream } from "effect"
 import type { SqlError } from "effect/sql"
 import { type Versioned, versioned } from "../../api/conditional.ts"
 import { BlueprintStore } from "../../blueprints/BlueprintStore.ts"
@@ -9,7 +9,7 @@ import { type JournalEntry, serverOf } from "../../domain/Journal.ts"
 import { admits, type RestrictedServer, type Restriction } from "../../domain/KeyLimits.ts"
 import type { Migration } from "../../domain/Migration.ts"
 import type { Server, ServerRecord, StatsById } from "../../domain/Server.ts"
-import { isUp, type ServerStatus } from "../../domain/ServerStatus.ts"
+import type { ServerStatus } from "../../domain/ServerStatus.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { Journal } from "../../store/journal/Journal.ts"
 import { CrashRepo } from "../../store/repos/CrashRepo.ts"
@@ -17,7 +17,9 @@ import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
+import { applyChange } from "./applyChange.ts"
 import { type Encoded, withStats } from "./Encoded.ts"
+import { ServerChanges } from "./ServerChanges.ts"
 import { type ListRequest, ServerTable } from "./ServerTable.ts"
 import { type Include, type ListedServer, plain, showsDefinition } from "./summary.ts"
 
@@ -112,8 +114,7 @@ export class ServerIndex extends Context.Service<
       const table = new ServerTable((node_id) => registry.nameOf(node_id))
       const creating = new Map<ServerId, ServerRecord>()
       const migrations = new Map<ServerId, Migration>()
-      /** By server: opened at its changes. */
-      const waiting = new Map<ServerId, Set<Latch.Latch>>()
+      const changes = new ServerChanges()
       let cursor = 0
       /** Entries that came before the first load; undefined once it is done. */
       let early: Array<JournalEntry> | undefined = []
@@ -134,59 +135,11 @@ export class ServerIndex extends Context.Service<
           for (const row of found) rows.set(row.id, row)
         }
         // Synchronous from here: a reader sees all of these entries or none.
-        for (const { at, change } of entries) {
-          const id = serverOf(change)
+        for (const entry of entries) {
+          const id = serverOf(entry.change)
           if (id === undefined) continue
-          const updated_at = new Date(at).toISOString()
-          switch (change.topic) {
-            case "server:created": {
-              const record = rows.get(id)
-              if (record !== undefined) table.add(record)
-              break
-            }
-            case "server:changed": {
-              const [before, row] = [table.get(id), rows.get(id)]
-              if (before !== undefined && row !== undefined)
-                table.add({ ...withSettings(before, row), updated_at })
-              break
-            }
-            case "status":
-              table.update(id, {
-                status: change.payload,
-                updated_at,
-                ...(isUp(change.payload) ? { transient: false } : {})
-              })
-              break
-            case "server:transient":
-              table.update(id, { transient: change.payload, updated_at })
-              break
-            case "server:install":
-              table.update(id, { install: change.payload, updated_at })
-              break
-            case "server:start-pending":
-              table.update(id, { start_pending: change.payload, updated_at })
-              break
-            case "server:restart":
-              table.update(id, { restart: change.payload, updated_at })
-              break
-            case "server:placed": {
-              const record = table.get(id)
-              if (record !== undefined) table.add({ ...record, ...change.payload, updated_at })
-              break
-            }
-            case "server:move":
-              if (change.payload === null) migrations.delete(id)
-              else migrations.set(id, change.payload)
-              break
-            case "server:crash-recorded":
-              table.update(id, { last_crash: change.payload, updated_at })
-              break
-            case "deleted":
-              table.remove(id)
-              migrations.delete(id)
-              break
-          }
-          for (const latch of waiting.get(id) ?? []) latch.openUnsafe()
+          applyChange({ table, migrations }, id, entry, rows.get(id))
+          changes.open(id)
         }
         cursor = Math.max(cursor, entries.at(-1)?.cursor ?? 0)
       })
@@ -281,21 +234,7 @@ export class ServerIndex extends Context.Service<
         factsOf: (id) => table.factsOf(id),
         nameOf: (id) => table.nameOf(id),
         lastCrash: (id) => Effect.sync(() => table.get(id)?.last_crash),
-        changeOf: (id) =>
-          Effect.acquireRelease(
-            Effect.sync(() => {
-              const latch = Latch.makeUnsafe(false)
-              const others = waiting.get(id) ?? new Set()
-              waiting.set(id, others.add(latch))
-              return latch
-            }),
-            (latch) =>
-              Effect.sync(() => {
-                const others = waiting.get(id)
-                others?.delete(latch)
-                if (others?.size === 0) waiting.delete(id)
-              })
-          ),
+        changeOf: (id) => changes.latchOf(id),
         find,
         lookUp: (id, node_id) =>
           Effect.suspend(() => {
@@ -337,18 +276,3 @@ export class ServerIndex extends Context.Service<
     })
   )
 }
-
-/** The record with the settings of its row: what a caller can change. */
-const withSettings = (
-  { expires_at: _, name: __, overrides: ___, ...record }: ListedServer,
-  { blueprint_id, definition, expires_at, labels, name, overrides, redefinition }: ServerRecord
-): ListedServer => ({
-  ...record,
-  blueprint_id,
-  definition,
-  labels,
-  ...(name === undefined ? {} : { name }),
-  ...(expires_at === undefined ? {} : { expires_at }),
-  ...(overrides === undefined ? {} : { overrides }),
-  ...(redefinition === undefined ? {} : { redefinition })
-})

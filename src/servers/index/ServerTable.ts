@@ -8,6 +8,7 @@ import { DeletedServers } from "./DeletedServers.ts"
 import { arrayOf, Encoded, EncodedChunk, EncodedList } from "./Encoded.ts"
 import { everyServer, matches, type ServerFilter } from "./ServerFilter.ts"
 import { type Chunk, ServerOrder } from "./ServerOrder.ts"
+import { ServersByNode } from "./ServersByNode.ts"
 import { SummaryCache, type Variant } from "./SummaryCache.ts"
 import {
   encodeSummary,
@@ -44,10 +45,8 @@ export interface Selection {
  */
 export class ServerTable {
   readonly #records = new Map<ServerId, ListedServer>()
-  readonly #nodes = new Map<NodeId, Set<ServerId>>()
-  readonly #names = new Map<NodeId, string>()
+  readonly #nodes: ServersByNode
   readonly #counts = new Map<ServerStatus, number>(ServerStatus.literals.map((status) => [status, 0]))
-  readonly #nameOf: (node_id: NodeId) => string
   readonly #order = new ServerOrder()
   readonly #deleted = new DeletedServers()
   readonly #cache = new SummaryCache()
@@ -55,7 +54,7 @@ export class ServerTable {
 
   /** @param nameOf display name of a node */
   constructor(nameOf: (node_id: NodeId) => string) {
-    this.#nameOf = nameOf
+    this.#nodes = new ServersByNode(nameOf)
   }
 
   /** Compares the definitions of servers with today's from now on. */
@@ -91,7 +90,7 @@ export class ServerTable {
   }
 
   onNode(node_id: NodeId): ReadonlyArray<ServerRecord> {
-    return this.#pick(this.#nodes.get(node_id) ?? [])
+    return this.#pick(this.#nodes.on(node_id))
   }
 
   /** Adds a record; one that is there is replaced. */
@@ -115,13 +114,7 @@ export class ServerTable {
 
   #attach(record: ListedServer): void {
     this.#records.set(record.id, record)
-    const onNode = this.#nodes.get(record.node_id)
-    if (onNode === undefined) {
-      this.#nodes.set(record.node_id, new Set([record.id]))
-      this.#names.set(record.node_id, this.#nameOf(record.node_id))
-    } else {
-      onNode.add(record.id)
-    }
+    this.#nodes.add(record)
     this.#count(record.status, 1)
   }
 
@@ -168,10 +161,8 @@ export class ServerTable {
 
   /** Encodes the servers of a node again if its display name has changed. */
   rename(node_id: NodeId): void {
-    const name = this.#nameOf(node_id)
-    if (!this.#names.has(node_id) || this.#names.get(node_id) === name) return
-    this.#names.set(node_id, name)
-    this.#forget(this.#nodes.get(node_id) ?? new Set())
+    const renamed = this.#nodes.rename(node_id)
+    if (renamed.size > 0) this.#forget(renamed)
   }
 
   /** JSON of one summary. */
@@ -246,7 +237,7 @@ export class ServerTable {
   }
 
   #summaryOf(record: ServerRecord): Server {
-    return summaryOf(record, this.#nodeName(record), plain)
+    return summaryOf(record, this.#nodes.nameOf(record.node_id), plain)
   }
 
   readonly #isOutdated = (record: ServerRecord): boolean => {
@@ -254,15 +245,13 @@ export class ServerTable {
     return revision !== undefined && revision !== revisionOf(record.definition)
   }
 
-  #nodeName({ node_id }: ServerRecord): string {
-    return this.#names.get(node_id) ?? this.#nameOf(node_id)
-  }
-
   #piece(variant: Variant, record: ListedServer): Encoded {
     const known = variant.pieces.get(record.id)
     if (known !== undefined) return known
     const piece = new Encoded(
-      encoder.encode(encodeSummary(record, this.#nodeName(record), variant.include, this.#isOutdated))
+      encoder.encode(
+        encodeSummary(record, this.#nodes.nameOf(record.node_id), variant.include, this.#isOutdated)
+      )
     )
     variant.pieces.set(record.id, piece)
     return piece
@@ -291,14 +280,9 @@ export class ServerTable {
   }
 
   /** Takes a record out of its node and the counts. */
-  #detach({ id, node_id, status }: ServerRecord): void {
-    const onNode = this.#nodes.get(node_id)
-    onNode?.delete(id)
-    if (onNode?.size === 0) {
-      this.#nodes.delete(node_id)
-      this.#names.delete(node_id)
-    }
-    this.#count(status, -1)
+  #detach(record: ServerRecord): void {
+    this.#nodes.remove(record)
+    this.#count(record.status, -1)
   }
 
   #pick(ids: Iterable<ServerId>): ReadonlyArray<ListedServer> {
