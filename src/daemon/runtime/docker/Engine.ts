@@ -82,7 +82,8 @@ export class Engine extends Context.Service<
     Layer.sync(Engine, () => {
       const { socket } = options
       // Without keep-alive, no call uses a dead connection after a restart of the engine.
-      const connection = { socketPath: socket, agent: new Agent({ keepAlive: false }) }
+      // Without a server name, Node.js looks whether its default is an IPv6 address, by a pattern that takes 4 ms to compile.
+      const connection = { socketPath: socket, servername: "", agent: new Agent({ keepAlive: false }) }
       let answered = false
       let loaded: Docker | undefined
 
