@@ -56,6 +56,7 @@ export const postgresBackend = (options: {
     isAway: () => availability.isAway,
     away: availability.away,
     readAgain,
+    blocksThread: false,
     retries: true,
     acquireWriteLock,
     transactionMillis: TRANSACTION_MILLIS,
