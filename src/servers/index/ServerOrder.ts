@@ -5,9 +5,9 @@ import type { ServerRecord } from "../../domain/Server.ts"
 export type Place = Pick<ServerRecord, "id" | "created_at">
 
 /** Neighbours in the order. A change of the order replaces the chunk and leaves the others. */
-export type Chunk = ReadonlyArray<Place>
+export type Chunk = ReadonlyArray<ServerId>
 
-/** Mean number of places of a chunk. */
+/** Mean number of servers of a chunk. */
 const CHUNK = 128
 
 /** Decides by the id alone, so that equal orders have equal chunks on every replica. */
@@ -31,20 +31,19 @@ const search = (size: number, isBefore: (at: number) => boolean): number => {
   return low
 }
 
-const positionIn = (chunk: Chunk, place: Place): number =>
-  search(chunk.length, (at) => {
-    const other = chunk[at]
-    return other !== undefined && isBefore(other, place)
-  })
-
-/** Places by creation, then id. */
+/** Ids of servers by creation, then id. */
 export class ServerOrder {
+  readonly #createdAt: (id: ServerId) => string
   readonly #isChunkEnd: (id: string) => boolean
   readonly #chunks: Array<Chunk> = []
   #ids: ReadonlyArray<ServerId> | undefined
 
-  /** @param endsChunk whether a chunk ends with the server of an id */
-  constructor(endsChunk: (id: string) => boolean = isChunkEnd) {
+  /**
+   * @param createdAt time of the creation of a server that is there
+   * @param endsChunk whether a chunk ends with the server of an id
+   */
+  constructor(createdAt: (id: ServerId) => string, endsChunk: (id: string) => boolean = isChunkEnd) {
+    this.#createdAt = createdAt
     this.#isChunkEnd = endsChunk
   }
 
@@ -53,53 +52,51 @@ export class ServerOrder {
   }
 
   get ids(): ReadonlyArray<ServerId> {
-    this.#ids ??= this.#chunks.flatMap((chunk) => chunk.map(({ id }) => id))
+    this.#ids ??= this.#chunks.flat()
     return this.#ids
   }
 
-  /** Adds a place that is not there. */
-  add({ created_at, id }: Place): void {
-    const place = { id, created_at }
+  /** Adds a server that is not there. */
+  add(place: Place): void {
     const at = this.#indexOf(place)
     const chunk = this.#chunks[at] ?? []
-    const position = positionIn(chunk, place)
-    const [before, after] = [[...chunk.slice(0, position), place], chunk.slice(position)]
-    this.#replace(at, 1, this.#isChunkEnd(id) ? [before, after] : [[...before, ...after]])
+    const position = this.#positionIn(chunk, place)
+    const [before, after] = [[...chunk.slice(0, position), place.id], chunk.slice(position)]
+    this.#replace(at, 1, this.#isChunkEnd(place.id) ? [before, after] : [[...before, ...after]])
   }
 
-  /** Adds places that are not there; many at once to an empty order. */
+  /** Adds servers that are not there; many at once to an empty order. */
   addAll(places: ReadonlyArray<Place>): void {
     if (this.#chunks.length > 0) {
       for (const place of places) this.add(place)
       return
     }
-    let chunk: Array<Place> = []
-    const sorted = places.map(({ created_at, id }) => ({ id, created_at }))
-    for (const place of sorted.sort((one, other) => (isBefore(one, other) ? -1 : 1))) {
-      if (chunk.push(place) === 1) this.#chunks.push(chunk)
-      if (this.#isChunkEnd(place.id)) chunk = []
+    let chunk: Array<ServerId> = []
+    for (const { id } of places.toSorted((one, other) => (isBefore(one, other) ? -1 : 1))) {
+      if (chunk.push(id) === 1) this.#chunks.push(chunk)
+      if (this.#isChunkEnd(id)) chunk = []
     }
     this.#ids = undefined
   }
 
   remove(place: Place): void {
     const at = this.#indexOf(place)
-    const kept = (this.#chunks[at] ?? []).filter(({ id }) => id !== place.id)
+    const kept = (this.#chunks[at] ?? []).filter((id) => id !== place.id)
     if (this.#isChunkEnd(place.id)) this.#replace(at, 2, [[...kept, ...(this.#chunks[at + 1] ?? [])]])
     else this.#replace(at, 1, [kept])
   }
 
-  /** Returns the chunk that has a place. */
+  /** Returns the chunk that has a server. */
   chunkOf(place: Place): Chunk | undefined {
     return this.#chunks[this.#indexOf(place)]
   }
 
-  /** Returns the places after one that need not be there. */
+  /** Returns the servers after a place, whose server need not be there. */
   after(place: Place): ReadonlyArray<Chunk> {
     const at = this.#indexOf(place)
     const chunk = this.#chunks[at] ?? []
-    const position = positionIn(chunk, place)
-    const rest = chunk.slice(chunk[position]?.id === place.id ? position + 1 : position)
+    const position = this.#positionIn(chunk, place)
+    const rest = chunk.slice(chunk[position] === place.id ? position + 1 : position)
     return [rest, ...this.#chunks.slice(at + 1)]
   }
 
@@ -108,14 +105,25 @@ export class ServerOrder {
     this.#ids = undefined
   }
 
-  /** Returns the index of the chunk that has a place, or would have it. */
+  #isBefore(id: ServerId, place: Place): boolean {
+    return isBefore({ id, created_at: this.#createdAt(id) }, place)
+  }
+
+  #positionIn(chunk: Chunk, place: Place): number {
+    return search(chunk.length, (at) => {
+      const id = chunk[at]
+      return id !== undefined && this.#isBefore(id, place)
+    })
+  }
+
+  /** Returns the index of the chunk that has a server, or would have it. */
   #indexOf(place: Place): number {
     const at = search(this.#chunks.length, (chunk) => {
       const last = this.#chunks[chunk]?.at(-1)
-      return last !== undefined && isBefore(last, place)
+      return last !== undefined && this.#isBefore(last, place)
     })
     const last = this.#chunks.at(-1)?.at(-1)
-    const isOpen = last !== undefined && !this.#isChunkEnd(last.id)
+    const isOpen = last !== undefined && !this.#isChunkEnd(last)
     return at === this.#chunks.length && isOpen ? at - 1 : at
   }
 }

@@ -47,7 +47,7 @@ export class ServerTable {
   readonly #records = new Map<ServerId, ListedServer>()
   readonly #nodes: ServersByNode
   readonly #counts = new Map<ServerStatus, number>(ServerStatus.literals.map((status) => [status, 0]))
-  readonly #order = new ServerOrder()
+  readonly #order = new ServerOrder((id) => this.#records.get(id)?.created_at ?? "")
   readonly #deleted = new DeletedServers()
   readonly #cache = new SummaryCache()
   #today: Today | undefined
@@ -108,8 +108,8 @@ export class ServerTable {
 
   /** Adds the records of an empty table. */
   load(records: ReadonlyArray<ListedServer>): void {
-    this.#order.addAll(records)
     for (const record of records) this.#attach(record)
+    this.#order.addAll(records)
   }
 
   #attach(record: ListedServer): void {
@@ -153,8 +153,8 @@ export class ServerTable {
     const { blueprint_id, created_at, labels, name } = record
     const summary = this.#summaryOf(record)
     this.#forget([id])
-    this.#records.delete(id)
     this.#order.remove(record)
+    this.#records.delete(id)
     this.#detach(record)
     this.#deleted.add({ id, blueprint_id, created_at, summary, labels, name })
   }
@@ -197,11 +197,11 @@ export class ServerTable {
   /** Returns the servers of a request, by default of the whole list, whose summaries are not encoded. */
   missing(include: Include, request?: ListRequest): ReadonlyArray<ServerId> {
     const { chunks, pieces } = this.#cache.of(include)
-    const places =
+    const ids =
       request === undefined
         ? this.#order.chunks.filter((chunk) => !chunks.has(chunk)).flat()
-        : (this.select(request)?.records ?? [])
-    return places.flatMap(({ id }) => (pieces.has(id) ? [] : [id]))
+        : (this.select(request)?.records ?? []).map(({ id }) => id)
+    return ids.filter((id) => !pieces.has(id))
   }
 
   /** Encodes the summaries of some servers as they are now. */
@@ -226,7 +226,7 @@ export class ServerTable {
     if (after !== undefined && (place === undefined || !admits(filter.within, place))) return undefined
     const records: Array<ListedServer> = []
     for (const chunk of place === undefined ? this.#order.chunks : this.#order.after(place)) {
-      for (const { id } of chunk) {
+      for (const id of chunk) {
         const record = this.#records.get(id)
         if (record === undefined || !matches(filter, record)) continue
         if (records.length === limit) return { records, next: records.at(-1)?.id }
@@ -260,9 +260,7 @@ export class ServerTable {
   #chunk(variant: Variant, chunk: Chunk): EncodedChunk {
     const known = variant.chunks.get(chunk)
     if (known !== undefined) return known
-    const encoded = new EncodedChunk(
-      this.#pick(chunk.map(({ id }) => id)).map((record) => this.#piece(variant, record).body)
-    )
+    const encoded = new EncodedChunk(this.#pick(chunk).map((record) => this.#piece(variant, record).body))
     variant.chunks.set(chunk, encoded)
     return encoded
   }
