@@ -95,7 +95,8 @@ export const makeSseResponse = Effect.gen(function* () {
   > {
     const { live, start } = subscription
     const request = yield* HttpServerRequest.HttpServerRequest
-    const response: Writable = NodeHttpServerRequest.toServerResponse(request)
+    const serverResponse = NodeHttpServerRequest.toServerResponse(request)
+    const response: Writable = serverResponse
     const scope = yield* Effect.scope
     const end = () => live.endUnsafe()
     for (const ending of options.endings ?? []) {
@@ -103,6 +104,8 @@ export const makeSseResponse = Effect.gen(function* () {
     }
 
     const begin = () => {
+      // Sent alone, the head becomes one string. Sent with an event, its 40 parts would stay in memory, a kilobyte.
+      if ("flushHeaders" in serverResponse) serverResponse.flushHeaders()
       response.write(options.withStart === true ? `${opening}id: ${start}\n\n` : opening)
       writeEvents({
         ...options,
