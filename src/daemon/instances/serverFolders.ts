@@ -6,7 +6,7 @@ import { Clock, Effect } from "effect"
 import { ServerId, serverIdPattern } from "../../domain/Id.ts"
 import { listFolder, lstat, rename } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
-import { openServerFile } from "../state/ServerFile.ts"
+import { openServerFile } from "../state/storedServer.ts"
 
 const REMOVED = ".removed-"
 const CORRUPT = ".corrupt-"

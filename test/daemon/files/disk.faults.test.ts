@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "no
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, FiberSet } from "effect"
-import { createServerFile } from "../../../src/daemon/state/ServerFile.ts"
+import { createServerFile } from "../../../src/daemon/state/storedServer.ts"
 import { OnDemand } from "../../../src/work/OnDemand.ts"
 import { until } from "../../support/eventually.ts"
 import { mountsBelow } from "../../support/mounts.ts"
