@@ -293,22 +293,6 @@ describe.each(databases)("design: writes are grouped (%s)", (kind) => {
   )
 })
 
-describe("design: writes are grouped, also if a transaction blocks the thread", () => {
-  it.effect("writes that arrive one turn of the event loop after the other share a commit", () =>
-    onFresh("sqlite")(
-      Effect.gen(function* () {
-        const store = yield* Store
-        const before = yield* commits
-        const writtenAfter = (turns: number) =>
-          Effect.andThen(Effect.repeat(Effect.yieldNow, { times: turns }), store.write(append(`s${turns}`)))
-        yield* Effect.all([writtenAfter(0), writtenAfter(1), writtenAfter(2)], { concurrency: "unbounded" })
-        assert.strictEqual((yield* commits) - before, 1)
-        assert.strictEqual((yield* servers).length, 3)
-      })
-    )
-  )
-})
-
 describe("design: database away", () => {
   const onFreshStore = onFresh("sqlite")
 

@@ -56,7 +56,6 @@ export const postgresBackend = (options: {
     isAway: () => availability.isAway,
     away: availability.away,
     readAgain,
-    blocksThread: false,
     retries: true,
     acquireWriteLock,
     transactionMillis: TRANSACTION_MILLIS,

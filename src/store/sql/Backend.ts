@@ -16,8 +16,6 @@ export class Backend extends Context.Service<
     readonly away: Effect.Effect<void>
     /** Waits until a failed read that must not be skipped can be repeated; false: it never can. */
     readonly readAgain: Effect.Effect<boolean>
-    /** Whether a transaction blocks the thread, so that no request is read during it. */
-    readonly blocksThread: boolean
     /** Whether a transaction that was lost for a transient reason can be repeated. */
     readonly retries: boolean
     /**
@@ -38,7 +36,6 @@ export class Backend extends Context.Service<
     isAway: () => false,
     away: Effect.never,
     readAgain: Effect.succeed(false),
-    blocksThread: true,
     retries: false,
     acquireWriteLock: Effect.succeed(undefined),
     transactionMillis: Number.POSITIVE_INFINITY,

@@ -20,9 +20,6 @@ import { type Entries, makeWriteTransaction, type TransactionResult } from "./wr
 /** Mutations per commit: bounds the time that a transaction holds the database. */
 const MAX_BATCH = 500
 
-/** Turns of the event loop for which a transaction that blocks the thread waits for more writes. */
-const GATHERING_TURNS = 4
-
 /**
  * The time for which a transaction that was rolled back for a transient reason is retried, in milliseconds. A lost
  * connection may mean that the database is gone, which takes time to detect.
@@ -177,19 +174,7 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
     }
   })
 
-  /** Waits for a write, and for those that arrive with it: none can join a transaction that blocks the thread. */
-  const gathered = Effect.gen(function* () {
-    yield* Queue.peek(queue)
-    if (!backend.blocksThread) return
-    let known = 0
-    for (let turn = 0; turn < GATHERING_TURNS && Queue.sizeUnsafe(queue) > known; turn++) {
-      known = Queue.sizeUnsafe(queue)
-      yield* Effect.yieldNow
-    }
-  })
-
-  const writer = yield* gathered.pipe(
-    Effect.andThen(Queue.takeBetween(queue, 1, MAX_BATCH)),
+  const writer = yield* Queue.takeBetween(queue, 1, MAX_BATCH).pipe(
     Effect.flatMap((taken) => commitAll(taken, latecomersOf)),
     Effect.forever,
     Effect.catchTag("Done", () => Effect.void),
