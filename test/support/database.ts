@@ -5,7 +5,7 @@ import { join } from "node:path"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import type { NodeId } from "../../src/domain/Id.ts"
-import type { JournalEntry } from "../../src/domain/Journal.ts"
+import { isPublic, type JournalEntry } from "../../src/domain/Journal.ts"
 import { makeTokenSeal } from "../../src/nodes/TokenSeal.ts"
 import { journalTable } from "../../src/store/journal/journalTable.ts"
 import { clientOf } from "../../src/store/maintenance/openClient.ts"
@@ -51,7 +51,9 @@ const everything = Effect.gen(function* () {
     ports: yield* sql<HeldPort>`SELECT node_id, address, port, server_id FROM ports`,
     integrity: yield* integrity(sql),
     journal,
-    newest
+    newest,
+    /** Of the changes that subscribers receive; 0: none. */
+    newestEvent: journal.findLast(({ change }) => isPublic(change))?.cursor ?? 0
   }
   return (yield* table.bounds).newest === newest ? read : undefined
 }).pipe(

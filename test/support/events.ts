@@ -88,7 +88,7 @@ export const subscribe = (
     }
   })
 
-/** Returns all retained events up to `newest`, as a subscriber with `cursor=0` receives them. */
+/** Returns all retained events up to the cursor `newest` of an event, as a subscriber with `cursor=0` receives them. */
 export const replay = (api: Api, newest: number): Effect.Effect<ReadonlyArray<ServerEvent>, ServiceFailed> =>
   Effect.scoped(
     Effect.gen(function* () {

@@ -205,9 +205,9 @@ describe("node-protocol, When something breaks: control plane and daemon killed 
         const api = yield* startService(options)
         for (const id of rest) yield* becomes(api, id, "offline")
         yield* becomes(api, one ?? "", "running")
-        const { journal, newest, records } = yield* readDatabase(dataDir)
+        const { journal, newestEvent, records } = yield* readDatabase(dataDir)
         assert.deepStrictEqual(journalProblems(journal, records), [])
-        const events = yield* replay(api, newest)
+        const events = yield* replay(api, newestEvent)
         for (const id of rest) {
           const topics = events.filter((event) => event.Data.server_id === id).map(({ Topic }) => Topic)
           assert.deepStrictEqual(topics.slice(-2), ["crash", "status"], id)

@@ -117,7 +117,7 @@ describe("node-protocol, When something breaks: control plane killed at any mome
 
         assert.deepStrictEqual(chaos.surprises, [])
         const listed = yield* list(api)
-        const { integrity, journal, newest, ports, records } = yield* readDatabase(dataDir)
+        const { integrity, journal, newest, newestEvent, ports, records } = yield* readDatabase(dataDir)
         assert.deepStrictEqual(integrity, [{ integrity_check: "ok" }])
 
         // Every 202 is accounted for, and no other server exists.
@@ -163,7 +163,7 @@ describe("node-protocol, When something breaks: control plane killed at any mome
         )
         const brief = (events: ReadonlyArray<ServerEvent>): ReadonlyArray<ReadonlyArray<unknown>> =>
           events.map((event) => [event.Cursor, event.Topic, event.Data.server_id, event.Data.payload])
-        assert.deepStrictEqual(brief(yield* replay(api, newest)), expected)
+        assert.deepStrictEqual(brief(yield* replay(api, newestEvent)), expected)
         yield* eventually(
           Effect.sync(() => seen.length),
           (count) => count >= expected.length
