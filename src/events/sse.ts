@@ -116,7 +116,8 @@ export const makeSseResponse = Effect.gen(function* () {
       const notAtShutdown = onBegin(end)
       // Between two writes is between two events.
       const withoutHeartbeats = heartbeats.add(() => {
-        if (response.writable && !response.writableNeedDrain) response.write(ping)
+        // A response that has ended, and is not sent yet, is still `writable`: a write to it would end the service.
+        if (!response.writableEnded && !response.writableNeedDrain) response.write(ping)
       })
       response.once("close", () => {
         notAtShutdown()

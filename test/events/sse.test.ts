@@ -264,6 +264,27 @@ describe("decisions 6: shutdown with open SSE streams", () => {
     }).pipe(Effect.scoped, Effect.provide(streamServer()))
   )
 
+  it.effect("no heartbeat is written to a stream that has ended behind a response that is not read", () =>
+    Effect.gen(function* () {
+      const shutdown = yield* StreamShutdown
+      const journal = yield* MemoryJournal
+      const get = (query: string) => `GET /events${query} HTTP/1.1\r\nHost: localhost\r\n\r\n`
+      yield* stalledConnection(get("") + get("?topics=deleted"))
+      yield* subscribersAre(2)
+      const id = "x".repeat(10_000)
+      for (let i = 0; i < 100; i++) yield* journal.append(Array.from({ length: 20 }, () => status(id)))
+      yield* shutdown.begin
+      // An error of a response would end the process.
+      const errors: Array<unknown> = []
+      const onError = (error: unknown) => errors.push(error)
+      process.prependOnceListener("uncaughtException", onError)
+      yield* TestClock.adjust("15 seconds")
+      yield* Effect.promise(() => new Promise((resolve) => setImmediate(resolve)))
+      process.off("uncaughtException", onError)
+      assert.deepStrictEqual(errors, [])
+    }).pipe(Effect.scoped, Effect.provide(streamServer({ grace: "30 seconds" })))
+  )
+
   it.live("releasing the server ends its streams first", () =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
