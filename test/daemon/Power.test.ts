@@ -236,4 +236,14 @@ describe("decisions 3, states", () => {
       assert.isFalse(items.some((line) => line.startsWith("OTHER=")))
     }).pipe(Effect.scoped)
   )
+
+  it.live("a caller of an idle server gets a refusal once the service has stopped", () =>
+    Effect.gen(function* () {
+      const { close, daemon, installed } = yield* harness()
+      const id = yield* installed()
+      yield* close
+      const refused = yield* daemon.power(id, "start", 30).pipe(Effect.flip, Effect.timeout("2 seconds"))
+      assert.deepStrictEqual(refusal(refused), { status: 404, detail: `server not found: ${id}` })
+    }).pipe(Effect.scoped)
+  )
 })

@@ -190,7 +190,9 @@ export class Instance implements ServerFileOwner {
     this.#active = active
     // The caller adds its message first. Uninterruptible: a message is completed, also when the service stops.
     const serve = Effect.uninterruptible(Effect.andThen(Effect.yieldNow, active.serve))
-    this.#options.fork(this.#logged(serve, place))
+    const fiber = this.#options.fork(this.#logged(serve, place))
+    // The service has stopped, and no fiber will reply.
+    if (fiber.pollUnsafe() !== undefined) active.mailbox.close(this.file.get().spec.id)
     return active
   }
 
