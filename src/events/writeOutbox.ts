@@ -54,7 +54,7 @@ export const writeOutbox = <A>(
 /** Writes the items before those of an outbox, as fast as the peer reads. It does not wait for the peer once the outbox has ended. */
 export const writeReplay = <A>(
   replay: Stream.Stream<A, Unavailable>,
-  { bytesOf, connection }: Peer<A>,
+  { bytesOf, connection, isOpen }: Peer<A>,
   outbox: Outbox<A>
 ): Effect.Effect<void, Unavailable> => {
   const mayWrite = () => !connection.writableNeedDrain || !outbox.isOpen
@@ -73,6 +73,8 @@ export const writeReplay = <A>(
     return Effect.sync(stop)
   })
   return Stream.runForEachArray(replay, (batch) => {
+    // Nothing may follow the closing frame of a WebSocket. The end of the connection interrupts this.
+    if (!isOpen()) return Effect.never
     connection.write(bytesOf(batch))
     return mayWrite() ? Effect.void : drained
   })
