@@ -29,15 +29,16 @@ const isInheritable = (fd: number): boolean => {
 }
 
 if (isSupported()) {
+  const isService = ["serve", "node"].includes(process.argv[2] ?? "")
+  // V8 would place short-lived objects that refer to a request in its old space, and each scavenge would copy the requests.
+  if (isService) setFlagsFromString("--no-allocation-site-pretenuring")
+  // After the flags, of which each set has a cache of its own: V8 refuses code that other flags have compiled.
   module.enableCompileCache(fileURLToPath(new URL("../node_modules/.cache/muster", import.meta.url)))
   // The parent may have left files open, and servers must not inherit them. Node marks its own files.
   if (process.platform === "linux") {
     for (const fd of readdirSync("/proc/self/fd").map(Number)) if (fd > 2 && isInheritable(fd)) closeSync(fd)
   }
   // A reload during the start of a service would end it; the service is about to read its files anyway.
-  const isService = ["serve", "node"].includes(process.argv[2] ?? "")
-  // V8 would place short-lived objects that refer to a request in its old space, and each scavenge would copy the requests.
-  if (isService) setFlagsFromString("--no-allocation-site-pretenuring")
   if (isService && !(isatty(0) && isatty(1))) process.on("SIGHUP", () => {})
   if (import.meta.url.endsWith(".js") && isStale(fileURLToPath(new URL("..", import.meta.url)))) {
     console.error("src has changed since the last build and runs in its place, slowly: run `npm run build`")
