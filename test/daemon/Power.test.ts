@@ -246,4 +246,21 @@ describe("decisions 3, states", () => {
       assert.deepStrictEqual(refusal(refused), { status: 404, detail: `server not found: ${id}` })
     }).pipe(Effect.scoped)
   )
+
+  it.live("a report is sent again after a defect of the control plane", () =>
+    Effect.gen(function* () {
+      const { daemon, lastStatus, notes, running } = yield* harness()
+      const id = yield* running()
+      const { reports } = notes
+      let calls = 0
+      reports.some = (isSame) => {
+        calls += 1
+        if (calls === 2) throw new Error("a defect")
+        return reports.filter(isSame).length > 0
+      }
+      yield* daemon.power(id, "stop", 30)
+      yield* until("offline", () => lastStatus(id) === "offline")
+      assert.isAtLeast(calls, 3)
+    }).pipe(Effect.scoped)
+  )
 })

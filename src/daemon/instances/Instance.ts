@@ -14,6 +14,9 @@ import type { ServerFile, ServerFileOwner } from "../state/ServerFile.ts"
 import { type ActiveInstance, type InstanceParts, openActive } from "./ActiveInstance.ts"
 import { type Message, type Reply, removed } from "./mailbox.ts"
 
+/** The pause after a defect before reports are sent again. */
+const RETRY = "1 second"
+
 export interface InstanceOptions extends InstanceParts {
   /** The link to the control plane; waits until there is one. */
   readonly uplink: Effect.Effect<Uplink>
@@ -138,7 +141,14 @@ export class Instance implements ServerFileOwner {
   onReports(): void {
     const { fork, uplink } = this.#options
     const { file } = this
-    const send = Effect.flatMap(uplink, (link) => sendReports(file, link))
+    const send = Effect.flatMap(uplink, (link) => sendReports(file, link)).pipe(
+      Effect.catchDefect((defect) =>
+        Effect.andThen(
+          Effect.logError("the reports of the server cannot be sent", defect),
+          Effect.sleep(RETRY)
+        )
+      )
+    )
     this.#sender.start(fork, () => file.get().reports.length > 0, this.#logged(send))
   }
 
