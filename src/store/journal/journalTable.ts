@@ -1,5 +1,5 @@
 /** The statements on the tables `journal` and its counter; nothing here knows of followers or commits. */
-import { Clock, Effect, Schema } from "effect"
+import { Clock, Effect, Equal, Schema } from "effect"
 import type { SqlClient, SqlError, Statement } from "effect/sql"
 import type { Change, ChangedServer, JournalBounds, JournalEntry } from "../../domain/Journal.ts"
 import { Labels } from "../../domain/Labels.ts"
@@ -103,6 +103,14 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
         : Effect.succeed({ newest: row.newest, oldest: row.oldest ?? row.newest + 1 })
   )
 
+  /** Whether an entry is kept, not another one with its cursor; undefined: entries with this cursor are gone. */
+  const has = Effect.fnUntraced(function* ({ at, change, cursor }: JournalEntry) {
+    const [found] = yield* page(cursor - 1, cursor, 1)
+    if (found !== undefined)
+      return found.at === at && Equal.equals(changeRow(found.change), changeRow(change))
+    return cursor < (yield* bounds).oldest ? undefined : false
+  })
+
   /**
    * Cursor up to which entries are to go: those from before `notBefore`, and all but the newest `keep`. Only the
    * oldest go, so that what is kept has no gap.
@@ -120,5 +128,5 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
 
   const deleteUpTo = (cursor: number) => Effect.asVoid(sql`DELETE FROM journal WHERE cursor <= ${cursor}`)
 
-  return { append, bounds, deleteUpTo, expired, newest, numbered, page } as const
+  return { append, bounds, deleteUpTo, expired, has, newest, numbered, page } as const
 }

@@ -1,13 +1,15 @@
-import { Effect, Schedule, Schema } from "effect"
+import { Effect, Schema } from "effect"
 import type { SqlClient } from "effect/sql"
-import { Backend, type CommitToken } from "../sql/Backend.ts"
+import { Backend, type CommitOutcome, type CommitToken } from "../sql/Backend.ts"
 import { advisoryLocks, JOURNAL_CHANNEL } from "../sql/dialect.ts"
 import { readRows } from "../sql/rows.ts"
 import { sqlState } from "../sql/sqlErrors.ts"
 import type { Availability } from "./Availability.ts"
 
-const readTransaction = readRows(Schema.Struct({ transaction: Schema.String }))
-const readStatus = readRows(Schema.Struct({ status: Schema.NullOr(Schema.String) }))
+const readTransaction = readRows(Schema.Struct({ transaction: Schema.String, server_started: Schema.String }))
+const readStatus = readRows(
+  Schema.Struct({ status: Schema.NullOr(Schema.String), server_started: Schema.String })
+)
 
 /** A transaction takes no further mutation after this time, because other replicas wait for its end. */
 const TRANSACTION_MILLIS = 150
@@ -28,7 +30,7 @@ export const postgresBackend = (options: {
   const acquireWriteLock = Effect.flatMap(
     // Unlike a row's lock, an advisory lock goes to the longest waiting process: none starves.
     readTransaction(sql`SELECT pg_advisory_xact_lock(${advisoryLocks.writing})::text AS turn,
-      pg_current_xact_id()::text AS transaction`),
+      pg_current_xact_id()::text AS transaction, pg_postmaster_start_time()::text AS server_started`),
     ([row]): Effect.Effect<CommitToken> =>
       row === undefined ? Effect.die(new Error("pg_current_xact_id() has no answer")) : Effect.succeed(row)
   )
@@ -39,18 +41,32 @@ export const postgresBackend = (options: {
   /** Undefined while the transaction is neither committed nor rolled back. */
   const outcome = (token: CommitToken) =>
     Effect.map(
-      readStatus(sql`SELECT pg_xact_status(${token.transaction}::xid8) AS status`),
-      ([row]): boolean | undefined =>
-        row?.status === "in progress" ? undefined : row?.status === "committed"
+      readStatus(sql`SELECT pg_xact_status(${token.transaction}::xid8) AS status,
+        pg_postmaster_start_time()::text AS server_started`),
+      ([row]): CommitOutcome | undefined => {
+        if (row?.status === "in progress") return undefined
+        if (row?.status !== "committed") return "lost"
+        return row.server_started === token.server_started ? "committed" : "in doubt"
+      }
     ).pipe(
       // An unknown transaction id: the server was restored from before the transaction.
       Effect.catchIf(
         (error) => sqlState(error) === "22023",
-        () => Effect.succeed(false)
+        () => Effect.succeed<CommitOutcome>("lost")
       )
     )
 
   const readAgain = Effect.as(Effect.andThen(Effect.sleep("50 millis"), availability.back), true)
+
+  const finalOutcome = (token: CommitToken): Effect.Effect<CommitOutcome> =>
+    outcome(token).pipe(
+      Effect.catch((error) =>
+        Effect.as(Effect.logDebug(`a commit cannot be looked up yet: ${error.message}`), undefined)
+      ),
+      Effect.flatMap((known) =>
+        known === undefined ? Effect.andThen(readAgain, finalOutcome(token)) : Effect.succeed(known)
+      )
+    )
 
   return Backend.of({
     isAway: () => availability.isAway,
@@ -60,18 +76,6 @@ export const postgresBackend = (options: {
     acquireWriteLock,
     transactionMillis: TRANSACTION_MILLIS,
     notifyClause,
-    wasCommitted: (token) =>
-      token === undefined
-        ? Effect.succeed(false)
-        : Effect.suspend(() => outcome(token)).pipe(
-            Effect.catch((error) =>
-              Effect.as(Effect.logDebug(`a commit cannot be looked up yet: ${error.message}`), undefined)
-            ),
-            Effect.flatMap((known) =>
-              known === undefined ? Effect.as(readAgain, undefined) : Effect.succeed(known)
-            ),
-            Effect.repeat({ schedule: Schedule.forever, until: (known) => known !== undefined }),
-            Effect.map((known) => known === true)
-          )
+    outcomeOf: (token) => (token === undefined ? Effect.succeed("lost") : finalOutcome(token))
   })
 }

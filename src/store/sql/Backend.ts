@@ -4,7 +4,12 @@ import type { SqlError, Statement } from "effect/sql"
 /** Identifies a transaction whose COMMIT was not answered, to find out later whether it was committed. */
 export interface CommitToken {
   readonly transaction: string
+  /** The start of the database server. A server that was killed may give the number of a lost transaction again. */
+  readonly server_started: string
 }
+
+/** `in doubt`: a transaction with this number was committed, but it may be another one. */
+export type CommitOutcome = "committed" | "lost" | "in doubt"
 
 /** The differences between the databases beyond their SQL: availability, and the needs of a commit. */
 export class Backend extends Context.Service<
@@ -27,8 +32,8 @@ export class Backend extends Context.Service<
     readonly transactionMillis: number
     /** The end of the statement that moves the journal's counter: it notifies other replicas at the commit. */
     readonly notifyClause: Statement.Fragment | undefined
-    /** Waits until the outcome of a token's transaction is known; true: it was committed. */
-    wasCommitted(token: CommitToken | undefined): Effect.Effect<boolean>
+    /** Waits until a token's transaction has ended, and returns its outcome. */
+    outcomeOf(token: CommitToken | undefined): Effect.Effect<CommitOutcome>
   }
 >()("muster/store/Backend") {
   /** A database in this process: always available, and a failed COMMIT did not happen. */
@@ -40,6 +45,6 @@ export class Backend extends Context.Service<
     acquireWriteLock: Effect.succeed(undefined),
     transactionMillis: Number.POSITIVE_INFINITY,
     notifyClause: undefined,
-    wasCommitted: () => Effect.succeed(false)
+    outcomeOf: () => Effect.succeed("lost")
   })
 }

@@ -4,6 +4,7 @@ import { elapsedMillis } from "../../domain/elapsed.ts"
 import { Unavailable } from "../../domain/errors.ts"
 import { storeCommits, storeMutations } from "../../domain/metrics.ts"
 import { type DatabaseDisk, MayUseReserve } from "../disk/DatabaseDisk.ts"
+import { journalTable } from "../journal/journalTable.ts"
 import type { Backend } from "../sql/Backend.ts"
 import {
   isContention,
@@ -15,7 +16,12 @@ import {
 } from "../sql/sqlErrors.ts"
 import { type Answered, type Job, type Mutation, makeKind, mistakesAsDefects } from "./job.ts"
 import { Transaction } from "./Transaction.ts"
-import { type Entries, makeWriteTransaction, type TransactionResult } from "./writeTransaction.ts"
+import {
+  type Entries,
+  makeWriteTransaction,
+  type Sealed,
+  type TransactionResult
+} from "./writeTransaction.ts"
 
 /** Mutations per commit: bounds the time that a transaction holds the database. */
 const MAX_BATCH = 500
@@ -47,6 +53,7 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
   readonly publishAnyway: (entries: Entries) => Effect.Effect<void>
 }) {
   const { backend, disk, publish, publishAnyway, sql } = options
+  const journal = journalTable(sql)
   const queue = yield* Queue.unbounded<Job, Cause.Done>()
   const endings = yield* FiberSet.make<void, never>()
   const publishers = new Set<Fiber.Fiber<unknown, unknown>>()
@@ -98,11 +105,31 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
       Effect.andThen(Effect.never)
     )
 
+  /** Whether the journal has the entries; undefined: they are no longer kept, or there were none. */
+  const isInJournal = ([first]: Entries): Effect.Effect<boolean | undefined> =>
+    first === undefined
+      ? Effect.succeed(undefined)
+      : journal.has(first).pipe(
+          Effect.catch((error) =>
+            Effect.logDebug(`a commit cannot be looked up yet: ${error.message}`).pipe(
+              Effect.andThen(backend.readAgain),
+              Effect.flatMap((again) => (again ? isInJournal([first]) : Effect.succeed(undefined)))
+            )
+          )
+        )
+
+  /** Whether a transaction whose COMMIT was not answered was committed; undefined: that cannot be known. */
+  const wasCommitted = Effect.fnUntraced(function* ({ entries, token }: Sealed) {
+    const outcome = yield* backend.outcomeOf(token)
+    return outcome === "in doubt" ? yield* isInJournal(entries) : outcome === "committed"
+  })
+
   const end = Effect.fnUntraced(
     function* (outcome: Exclude<TransactionResult, { readonly _tag: "lost" }>) {
       const { entries, jobs } = outcome
       if (outcome._tag === "unknown") {
-        const committed = yield* Effect.raceFirst(backend.wasCommitted(outcome.token), giveUp(jobs))
+        const committed = yield* Effect.raceFirst(wasCommitted(outcome), giveUp(jobs))
+        if (committed === undefined) return yield* rejectUnknown(jobs)
         if (!committed) return yield* reject(jobs, outcome.cause)
       }
       yield* disk.committed

@@ -15,7 +15,7 @@ const MAX_TOGETHER = 50
 export type Entries = ReadonlyArray<JournalEntry>
 
 /** The content of a transaction. */
-interface Sealed {
+export interface Sealed {
   /** The jobs in it, and those that did not fit. */
   readonly jobs: ReadonlyArray<Job>
   readonly left: ReadonlyArray<Job>

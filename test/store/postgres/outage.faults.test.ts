@@ -13,9 +13,12 @@ import { startReplica } from "../support/replicas.ts"
 /** The default deadline of a service. */
 const deadline = { answerMillis: 650 }
 
-const onServer = <A, E>(test: (server: PostgresServer, url: string) => Effect.Effect<A, E, Scope.Scope>) =>
+const onServer = <A, E>(
+  test: (server: PostgresServer, url: string) => Effect.Effect<A, E, Scope.Scope>,
+  settings: Readonly<Record<string, string>> = {}
+) =>
   Effect.gen(function* () {
-    const server = yield* startPostgres({ durable: true })
+    const server = yield* startPostgres({ durable: true, settings })
     return yield* test(server, yield* newPostgresDatabase(server))
   }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
 
@@ -225,6 +228,39 @@ describe("design: the response to a COMMIT is lost", () => {
             Array.from(kept)
           )
         })
+      )
+  )
+
+  it.live(
+    "not committed, and PostgreSQL gives its number to another transaction: its entries are not published",
+    () =>
+      onServer(
+        (server, url) =>
+          Effect.gen(function* () {
+            const proxy = yield* tcpProxy(server.port)
+            const replica = yield* startReplica(proxy.through(url), deadline)
+            yield* replica.store.write(append("before"))
+            const slow = yield* slowCommit(replica, url, 60)
+            const ofSlow = `SELECT backend_xid::text AS id FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event = 'PgSleep'`
+            const [[lost] = []] = yield* statementsOn(url, ofSlow)
+            yield* proxy.dropped.inject
+            yield* server.kill
+            yield* server.start
+            const [[other] = []] = yield* statementsOn(url, "SELECT pg_current_xact_id()::text AS id")
+            assert.deepStrictEqual(other, lost, "the number is used again")
+            yield* proxy.dropped.heal
+            assert.isTrue(isUnavailable(yield* Fiber.join(slow)))
+            yield* writes(replica, "after")
+            const kept = yield* ids(replica)
+            assert.deepStrictEqual(kept, [ServerId.make("before"), ServerId.make("after")])
+            assert.deepStrictEqual(
+              replica.seen.map((entry) => serverOf(entry.change)),
+              Array.from(kept)
+            )
+          }),
+        // Nothing of the transaction is written before the server is killed.
+        { wal_writer_delay: "10s" }
       )
   )
 })
