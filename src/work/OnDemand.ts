@@ -1,5 +1,8 @@
 import { Effect, Fiber } from "effect"
 
+/** The pause after a step with a defect. */
+const RETRY = "1 second"
+
 /** Forks work in a scope that outlives the caller. It runs at once, until it waits for the first time. */
 export type Fork = (work: Effect.Effect<void>) => Fiber.Fiber<void>
 
@@ -9,7 +12,7 @@ export class OnDemand {
   #state: "idle" | "running" | "stopped" = "idle"
 
   /**
-   * Repeats a step while there is more to do, unless that is in progress or was stopped.
+   * Repeats a step while there is more to do, also after a defect, unless that is in progress or was stopped.
    *
    * @param more asked before each step; the caller calls `start` whenever it becomes true
    */
@@ -20,9 +23,15 @@ export class OnDemand {
       if (this.#state === "running") this.#state = "idle"
       this.#fiber = undefined
     }
+    const repeated = Effect.catchDefect(step, (defect) =>
+      Effect.andThen(
+        Effect.logError("work in the background has failed; it is repeated", defect),
+        Effect.sleep(RETRY)
+      )
+    )
     const fiber = fork(
       Effect.gen(function* () {
-        while (more()) yield* step
+        while (more()) yield* repeated
         // Must stay synchronous with the check above: a later start() begins again.
         end()
       }).pipe(Effect.onError(() => Effect.sync(end)))

@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, FiberSet } from "effect"
+import { TestClock } from "effect/testing"
 import { OnDemand } from "../../src/work/OnDemand.ts"
 
 /** Work on a number of items, one a step; `step` may be given. */
@@ -58,16 +59,16 @@ describe("work on demand", () => {
     })
   )
 
-  it.effect("starts again after a step that failed", () =>
+  it.effect("repeats a step with a defect after a second", () =>
     Effect.gen(function* () {
-      let broken = true
+      let failures = 1
       const { add, idle, seen } = yield* scene(
-        Effect.suspend(() => (broken ? Effect.die("broken") : Effect.void))
+        Effect.suspend(() => (failures-- > 0 ? Effect.die("broken") : Effect.void))
       )
       add(1)
-      yield* idle
-      broken = false
-      add(0)
+      yield* TestClock.adjust("999 millis")
+      assert.strictEqual(seen.done, 0)
+      yield* TestClock.adjust("1 millis")
       yield* idle
       assert.strictEqual(seen.done, 1)
     })

@@ -14,9 +14,6 @@ import type { ServerFile, ServerFileOwner } from "../state/ServerFile.ts"
 import { type ActiveInstance, type InstanceParts, openActive } from "./ActiveInstance.ts"
 import { type Message, type Reply, removed } from "./mailbox.ts"
 
-/** The pause after a defect before reports are sent again. */
-const RETRY = "1 second"
-
 export interface InstanceOptions extends InstanceParts {
   /** The link to the control plane; waits until there is one. */
   readonly uplink: Effect.Effect<Uplink>
@@ -139,29 +136,24 @@ export class Instance implements ServerFileOwner {
   }
 
   onReports(): void {
-    const { fork, uplink } = this.#options
     const { file } = this
-    const send = Effect.flatMap(uplink, (link) => sendReports(file, link)).pipe(
-      Effect.catchDefect((defect) =>
-        Effect.andThen(
-          Effect.logError("the reports of the server cannot be sent", defect),
-          Effect.sleep(RETRY)
-        )
-      )
-    )
-    this.#sender.start(fork, () => file.get().reports.length > 0, this.#logged(send))
+    const send = Effect.flatMap(this.#options.uplink, (link) => sendReports(file, link))
+    this.#start(this.#sender, () => file.get().reports.length > 0, send)
   }
 
   onWaiting(): void {
     const { file } = this
-    this.#writer.start(this.#options.fork, () => file.isWaiting(), this.#logged(file.writeWaiting))
+    this.#start(this.#writer, () => file.isWaiting(), file.writeWaiting)
   }
 
   #onProgress(progress: LiveProgress): void {
-    const { fork, uplink } = this.#options
     this.#progressSender ??= new OnDemand()
-    const send = Effect.flatMap(uplink, (link) => sendProgress(this.file, progress, link))
-    this.#progressSender.start(fork, () => progress.isChanged, this.#logged(send))
+    const send = Effect.flatMap(this.#options.uplink, (link) => sendProgress(this.file, progress, link))
+    this.#start(this.#progressSender, () => progress.isChanged, send)
+  }
+
+  #start(work: OnDemand, more: () => boolean, step: Effect.Effect<void>): void {
+    work.start((repeated) => this.#options.fork(this.#logged(repeated)), more, step)
   }
 
   #logged<A>(effect: Effect.Effect<A>, place?: TracePlace): Effect.Effect<A> {
