@@ -49,7 +49,7 @@ export class NotFound extends ApiError<NotFound>()(
     return new NotFound({
       detail: `server not found: ${id}`,
       hint: isBeginningOfServerId(id)
-        ? `This route needs the whole id; GET /api/servers?q=${id} lists the servers whose ids begin with this.`
+        ? `This route needs the whole id; GET /api/servers?q=${id} lists the servers whose ids begin with this, or whose names contain it.`
         : "GET /api/servers lists what exists."
     })
   }

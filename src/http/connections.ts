@@ -23,6 +23,19 @@ export interface Connections {
   readonly closed: Effect.Effect<void>
 }
 
+/**
+ * Does something once the connections and requests that have arrived are accepted and read. Node.js runs its timers first:
+ * after a pause of the event loop, a timer would cut off clients that wait.
+ */
+const afterReads = (act: () => void): Effect.Effect<void> =>
+  Effect.callback((resume) => {
+    const immediate = setImmediate(() => {
+      act()
+      resume(Effect.void)
+    })
+    return Effect.sync(() => clearImmediate(immediate))
+  })
+
 /** @param server before it listens */
 export const connectionsOf = (server: Server): Connections => {
   /** The responses of each connection that are not complete; undefined: the connection has had no request. */
@@ -64,9 +77,9 @@ export const connectionsOf = (server: Server): Connections => {
         for (const response of responses ?? []) response.shouldKeepAlive = false
     }),
     // The server's own `close` would end idle connections at once, although a request may be in transit on them.
-    stopListening: Effect.sync(() => void NetServer.prototype.close.call(server)),
-    endIdle: Effect.sync(() => server.closeIdleConnections()),
-    endUnused: Effect.sync(() => {
+    stopListening: afterReads(() => void NetServer.prototype.close.call(server)),
+    endIdle: afterReads(() => server.closeIdleConnections()),
+    endUnused: afterReads(() => {
       for (const [socket, responses] of sockets) if (responses === undefined) socket.destroy()
     }),
     destroyAll: Effect.sync(() => {

@@ -1,11 +1,13 @@
 /**
  * Creation and deletion of servers on the embedded node beside saved servers: CPU time of the service's process alone,
- * without its children, and the latency of reads at a fixed rate meanwhile. The baseline is the same process without that work.
+ * without its children, memory, and the latency of reads at a fixed rate meanwhile. The baseline is the same process
+ * without that work.
  */
 import { readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
 import { Effect } from "effect"
 import { parseStat, TICKS_PER_SECOND } from "../../src/daemon/host/procfs.ts"
+import { memoryOf, probed } from "../support/footprint.ts"
 import { type Service, startService } from "../support/Service.ts"
 import { BenchFailed, poll, print } from "./harness.ts"
 import { type LoadOptions, load } from "./load.ts"
@@ -62,6 +64,7 @@ const cpuOf = Effect.fnUntraced(function* <E, R>(
 export const churn = Effect.gen(function* () {
   const service = yield* startService({
     env: {
+      ...probed,
       MUSTER_OVERCOMMIT_MEMORY: "1000",
       MUSTER_OVERCOMMIT_DISK: "1000",
       MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:20000-29999",
@@ -103,11 +106,24 @@ export const churn = Effect.gen(function* () {
     )
   })
   const reads = Effect.sleep("3 seconds")
-  const [idleCpu, createCpu, deleteCpu] = [
-    yield* cpuOf(service, CHURNED, reads),
-    yield* cpuOf(service, CHURNED, created),
-    yield* cpuOf(service, CHURNED, deleted)
-  ]
+  const idleCpu = yield* cpuOf(service, CHURNED, reads)
+  const fewer = yield* memoryOf(service)
+  const createCpu = yield* cpuOf(service, CHURNED, created)
+  const more = yield* memoryOf(service)
+  for (const [what, kind] of [
+    ["in use after a garbage collection", "used"],
+    ["resident", "resident"]
+  ] as const) {
+    yield* print({
+      bench: "churn",
+      figure: `memory of an installed server, ${what}`,
+      value: (more[kind] - fewer[kind]) / CHURNED / 1024,
+      unit: "KiB",
+      baseline: `the service with ${SAVED} servers, in all`,
+      baseline_value: fewer[kind] / 1024
+    })
+  }
+  const deleteCpu = yield* cpuOf(service, CHURNED, deleted)
   const latenciesDuring = <E, R>(work: Effect.Effect<unknown, E, R>) =>
     steadyDuring({ url: service.url, key: service.key, path: "/api/system", ...READS }, work)
   const [idle, creating, deleting] = [

@@ -88,7 +88,7 @@ export const console_ = Command.make(
 ).pipe(
   Command.withShortDescription("Open the console of a server"),
   Command.withDescription(
-    "Open the console of a server: lines of the server with their colours, and a line to type, with history. Ctrl-] or Ctrl-C leaves; neither reaches the server. If standard input is no terminal, each of its lines is sent."
+    "Open the console of a server: lines of the server with their colours, and a line to type, with history. Ctrl-] or Ctrl-C leaves; neither reaches the server. If standard input or output is no terminal, the lines of the input are sent and none is printed: `servers logs -f` prints them."
   ),
   Command.withExamples([
     { command: "muster servers console survival-1", description: "Until Ctrl-]" },
