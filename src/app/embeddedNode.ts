@@ -68,7 +68,7 @@ export class EmbeddedHost extends Context.Service<
   EmbeddedHost,
   { readonly node_id: NodeId; readonly options: Effect.Success<ReturnType<typeof daemonOptions>> }
 >()("muster/app/EmbeddedHost") {
-  /** What the host offers to servers, with Docker only if an engine responds. It is found out while the control plane starts. */
+  /** The host of the embedded node, with Docker only if an engine responds. It is probed while the control plane starts. */
   static readonly layer = (settings: ServiceSettings, dataDir: string) =>
     Layer.unwrap(
       Effect.gen(function* () {

@@ -1,4 +1,4 @@
-/** What a node needs of its host, before it is connected to a control plane. */
+/** The host of a node: its data folder, runtimes and files. It needs no control plane. */
 import { join, resolve } from "node:path"
 import { Effect, Layer } from "effect"
 import type { NodeId } from "../domain/Id.ts"

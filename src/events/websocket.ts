@@ -26,9 +26,9 @@ export interface SocketOptions {
 
 /** The two directions of a socket. */
 export interface SocketTraffic<A> {
-  /** What is sent first. */
+  /** The items before those of `live`. */
   readonly replay: Stream.Stream<A, Unavailable>
-  /** What is sent then; its end closes the socket with 1000, and 1013 if the peer is cut off, also during a write. */
+  /** The later items. Its end closes the socket with 1000; a cut-off closes it with 1013, also during a write. */
   readonly live: Outbox<A>
   /** The frames of a batch. */
   readonly bytesOf: (batch: ReadonlyArray<A>) => Uint8Array

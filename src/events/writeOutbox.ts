@@ -51,7 +51,10 @@ export const writeOutbox = <A>(
   }
 }
 
-/** Writes the items before those of an outbox, as fast as the peer reads. It does not wait for the peer once the outbox has ended. */
+/**
+ * Writes the items before those of an outbox, as fast as the peer reads. It does not wait for the peer once the outbox has
+ * ended.
+ */
 export const writeReplay = <A>(
   replay: Stream.Stream<A, Unavailable>,
   { bytesOf, connection, isOpen }: Peer<A>,

@@ -170,15 +170,14 @@ export const ServersHandlers = handlersOf(
           const include = parseInclude(query.include)
           const { timeout = "", wait = "" } = query
           const seconds = timeout === "" ? DEFAULT_TIMEOUT : Number(timeout)
+          const respond = (id: ServerId, get: ReturnType<typeof servers.get>) =>
+            wait === ""
+              ? Effect.flatMap(get, (found) => conditional(found))
+              : getAfter(id, include, wait, seconds)
           return Effect.matchEffect(servers.get(server, include), {
-            onSuccess: (found) =>
-              wait === "" ? conditional(found) : getAfter(server, include, wait, seconds),
+            onSuccess: (found) => respond(server, Effect.succeed(found)),
             onFailure: () =>
-              Effect.flatMap(servers.identify(server), (id) =>
-                wait === ""
-                  ? Effect.flatMap(servers.get(id, include), (found) => conditional(found))
-                  : getAfter(id, include, wait, seconds)
-              )
+              Effect.flatMap(servers.identify(server), (id) => respond(id, servers.get(id, include)))
           })
         },
         crashesOf: ({ params, query }) => servers.crashesOf(params.server, pageAfter(query, CRASHES)),
