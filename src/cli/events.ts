@@ -6,7 +6,7 @@ import { withSettings } from "../config/help.ts"
 import { serverIdPattern } from "../domain/Id.ts"
 import { Topic } from "../domain/ServerEvent.ts"
 import { wrongUsage } from "./shared/CommandError.ts"
-import { ask, askStream, CommandClient } from "./shared/musterClient.ts"
+import { ask, askStream, CommandClient, following } from "./shared/musterClient.ts"
 import { serverNamed } from "./shared/named.ts"
 import { formatOf, jsonOf, outputFlags } from "./shared/output.ts"
 import { withCommands } from "./shared/routeCommands.ts"
@@ -163,7 +163,7 @@ export const events = Command.make(
       isFirst = false
       if (!isEarlier(change)) yield* print(change)
     })
-    yield* Stream.runForEach(shown, (one) =>
+    const printed = Stream.runForEach(shown, (one) =>
       isChange(one)
         ? printSince(one)
         : note(
@@ -174,6 +174,7 @@ export const events = Command.make(
             )
           )
     )
+    yield* follow ? following(printed) : printed
   })
 ).pipe(
   Command.withShortDescription("Print what happens to servers"),

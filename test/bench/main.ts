@@ -49,14 +49,16 @@ Effect.gen(function* () {
   if (unknown !== undefined) {
     return yield* new BenchFailed({ message: `there is no bench ${unknown}; there are ${names.join(", ")}` })
   }
-  for (const [name, bench] of Object.entries(benches)) {
-    if (asked.length > 0 && !asked.includes(name)) continue
-    yield* bench.pipe(
+  const parts = Object.entries(benches).filter(([name]) => asked.length === 0 || asked.includes(name))
+  const [failed] = yield* Effect.partition(parts, ([name, bench]) =>
+    bench.pipe(
       Effect.timeoutOrElse({
         duration: "5 minutes",
         orElse: () => Effect.fail(new BenchFailed({ message: "not done within 5 minutes" }))
       }),
-      Effect.tapError((error) => Console.error(`${name}: ${error.message}`))
+      Effect.tapError((error) => Console.error(`${name}: ${error.message}`)),
+      Effect.mapError(() => name)
     )
-  }
+  )
+  if (failed.length > 0) return yield* new BenchFailed({ message: `failed: ${failed.join(", ")}` })
 }).pipe(NodeRuntime.runMain)

@@ -5,13 +5,20 @@ import { startChild } from "../support/child.ts"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
 import { freePort } from "../support/nodes.ts"
 import { adminKey, startService } from "../support/Service.ts"
+import { running } from "../support/servers.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 const root = resolve(import.meta.dirname, "../..")
 
+/** Prints each line that it reads. */
+const echo = 'echo ready\nwhile read -r line; do echo "got $line"; done'
+
 const files = {
-  software: { "slow.yml": softwareFile("slow", { install: { script: "sleep 600" } }) },
-  blueprints: { "slow.yml": blueprintFile("slow", "slow") }
+  software: {
+    "slow.yml": softwareFile("slow", { install: { script: "sleep 600" } }),
+    "echo.yml": softwareFile("echo", { files: { "server.sh": echo } })
+  },
+  blueprints: { "slow.yml": blueprintFile("slow", "slow"), "echo.yml": blueprintFile("echo", "echo") }
 }
 
 /** A service that can start again at the same address, and commands for it. */
@@ -72,6 +79,37 @@ describe("operators.md, Command line: a command that waits", () => {
         yield* request("DELETE", `/api/servers/${id}?force=true`)
         assert.strictEqual(yield* created.exited("30 seconds"), 1, created.output())
         assert.match(created.output(), /was deleted/)
+      }).pipe(Effect.scoped),
+    60_000
+  )
+})
+
+describe("operators.md, Command line: a command that follows", () => {
+  it.live(
+    "says once that the service is out of reach, and once that it is back",
+    () =>
+      Effect.gen(function* () {
+        const { run, start } = yield* restartable
+        const service = yield* start
+        const id = yield* running(service, "echo", { name: "followed" })
+        const events = yield* run("events", "-f", "--since", "0")
+        const log = yield* run("servers", "logs", "followed", "-f")
+        const console = yield* run("servers", "console", "followed")
+        const followers = [events, log, console]
+        yield* events.prints(/running/)
+        yield* log.prints(/ready/)
+        // Both have their connections once this line has arrived.
+        yield* console.write("hello\n")
+        yield* log.prints(/got hello/)
+        yield* service.kill("SIGKILL")
+        for (const follower of followers) yield* follower.prints(/connection lost, reconnecting/)
+        const again = yield* start
+        for (const follower of followers) yield* follower.prints(/connected again/)
+        yield* again.request("DELETE", `/api/servers/${id}?force=true`)
+        yield* events.prints(/deleted/)
+        for (const follower of followers) {
+          assert.strictEqual(follower.output().match(/connection lost, reconnecting/g)?.length, 1)
+        }
       }).pipe(Effect.scoped),
     60_000
   )

@@ -93,6 +93,21 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
     )
   })
 
+  it.effect("api.md, Receive events over WebSocket: past events, one in each message", () =>
+    Effect.gen(function* () {
+      const service = yield* Installed
+      const id = yield* installed(service, "demo-saved")
+      const output = yield* run(service.asPrinted(printed("docs/api.md", "websocket")), service)
+      const events = output
+        .trim()
+        .split("\n")
+        .map((line) => JSON.parse(line))
+      const statuses = events.filter(({ Data }) => Data.server_id === id).map(({ Data }) => Data.payload)
+      assert.deepStrictEqual(statuses, ["installing", "offline"])
+      yield* expectStatus(service, 200, "DELETE", `/api/servers/${id}`)
+    }).pipe(Effect.scoped)
+  )
+
   describe("audit.md", () => {
     it.effect("Find out who deleted a server", () =>
       Effect.gen(function* () {

@@ -3,7 +3,7 @@ import { type Cause, Console, Effect, Queue, Stream } from "effect"
 import { Command } from "effect/cli"
 import type { Console as OpenConsole } from "../../client/console.ts"
 import { CommandError } from "../shared/CommandError.ts"
-import { ask, askStream } from "../shared/musterClient.ts"
+import { ask, askStream, following } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 import { isTerminal, note, shown } from "../shared/terminal.ts"
 
@@ -60,7 +60,7 @@ const withTerminal = Effect.fnUntraced(function* (
   const sent = Stream.runForEach(typed.lines, (line) =>
     Effect.andThen(line === "" ? Effect.void : ask(() => send(line)), prompt)
   )
-  yield* Effect.raceFirst(Stream.runForEach(shown, print), sent)
+  yield* following(Effect.raceFirst(Stream.runForEach(shown, print), sent), print)
 })
 
 /** Sends each line of standard input, which is no terminal. */
@@ -80,7 +80,7 @@ export const console_ = Command.make(
     const { id, status } = yield* serverNamed(server)
     const open = yield* ask((muster) => muster.console(id))
     if (status !== "running") yield* note(`The server is ${status}: it reads no lines now.`)
-    if (process.stdin.isTTY !== true || !isTerminal()) return yield* withPipe(open)
+    if (process.stdin.isTTY !== true || !isTerminal()) return yield* following(withPipe(open))
     yield* note("Ctrl-] leaves the console; the server runs on.")
     yield* withTerminal(open, yield* editor)
     yield* Console.log("")

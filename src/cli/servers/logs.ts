@@ -4,7 +4,7 @@ import { storedLines, type TimedLine } from "../../client/console.ts"
 import { missingLines } from "../../client/consoleGap.ts"
 import type { Server } from "../../domain/Server.ts"
 import { stripAnsi } from "../../domain/stripAnsi.ts"
-import { ask, askStream, reconnecting } from "../shared/musterClient.ts"
+import { ask, askStream, following, reconnecting } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 
 /** Lines of one request. */
@@ -131,7 +131,7 @@ export const logs = Command.make(
     const print = ({ at, text }: TimedLine) => Console.log(timestamps ? `${at ?? NO_TIME} ${text}` : text)
     if (follows) {
       const followed = (yield* mayOpenConsoles) ? follow : poll
-      return yield* followed(id, { tail, timestamps }, print)
+      return yield* following(followed(id, { tail, timestamps }, print))
     }
     yield* Effect.forEach(yield* newest(id, tail, timestamps), print, { discard: true })
   })

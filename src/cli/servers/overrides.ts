@@ -1,5 +1,5 @@
 /** Overrides and labels on the command line: `--set limits.memory_limit=512`, `--env K=V`, `--label k=v`. */
-import { Effect, Schema } from "effect"
+import { Effect, Schema, SchemaIssue } from "effect"
 import { Flag } from "effect/cli"
 import { LimitOverrides, Overrides, OverridesChange, OverridesInput } from "../../domain/Overrides.ts"
 import { wrongUsage } from "../shared/CommandError.ts"
@@ -148,6 +148,8 @@ const treeOf = Effect.fnUntraced(function* ({ env, set, unset = [] }: Given) {
   return tree
 })
 
+const formatIssue = SchemaIssue.makeFormatterStandardSchemaV1()
+
 const checked =
   <S extends Schema.Codec<unknown, unknown>>(schema: S) =>
   (tree: Tree): Effect.Effect<S["Type"], ReturnType<typeof wrongUsage>> =>
@@ -156,14 +158,13 @@ const checked =
       errors: "all",
       onExcessProperty: "error"
     }).pipe(
-      Effect.mapError(({ message }) =>
-        wrongUsage(
-          `the overrides are invalid: ${message
-            .split("\n")
-            .map((line) => line.trim())
-            .join(" ")}`
-        )
-      )
+      Effect.mapError(({ issue }) => {
+        const reasons = formatIssue(issue).issues.map(({ message, path = [] }) => {
+          const steps = path.map((step) => String(typeof step === "object" ? step.key : step))
+          return `${steps.join(".")}: ${message.replace("Expected", "expected")}`
+        })
+        return wrongUsage(`the overrides are invalid: ${reasons.join("; ")}.`)
+      })
     )
 
 /** Reads the overrides of a creation; undefined: none. */

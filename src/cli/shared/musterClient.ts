@@ -125,23 +125,43 @@ const LOST_MILLIS = 10_000
 /** Milliseconds between two checks of a wait. */
 const CHECK_MILLIS = 250
 
-/** Says when the service is out of reach, and fails once it has been for {@link LOST_MILLIS}. */
-const untilLost = Effect.gen(function* () {
+/**
+ * Says when the service is out of reach, and when it is back.
+ *
+ * @param lost repeated while it is out of reach
+ */
+const watchBreaks = Effect.fnUntraced(function* <E = never, R = never>(
+  say: (text: string) => Effect.Effect<void>,
+  lost: (now: Break) => Effect.Effect<void, E, R> = () => Effect.void
+) {
   const { broken } = yield* Reachability
-  const { url } = yield* CommandTarget
+  let last: Break | undefined
   while (true) {
     yield* Effect.sleep(CHECK_MILLIS)
     const now = broken()
-    if (now === undefined) continue
-    const isNews = !now.isNoted
-    now.isNoted = true
-    if (isNews) yield* note("connection lost, reconnecting")
-    if ((yield* elapsedMillis) - now.since < LOST_MILLIS) continue
-    return yield* new CommandError({
-      status: "unreachable",
-      message: `${url} cannot be reached any more (${whyUnreachable(now.failure)}): the wait has ended, its result is unknown`
-    })
+    // The wait that says so first says when the service is back.
+    if (now === undefined && last !== undefined) yield* say("connected again")
+    if (now === undefined) {
+      last = undefined
+      continue
+    }
+    if (!now.isNoted) {
+      now.isNoted = true
+      last = now
+      yield* say("connection lost, reconnecting")
+    }
+    yield* lost(now)
   }
+})
+
+/** Fails once the service has been out of reach for {@link LOST_MILLIS}. */
+const failIfLost = Effect.fnUntraced(function* ({ failure, since }: Break) {
+  const { url } = yield* CommandTarget
+  if ((yield* elapsedMillis) - since < LOST_MILLIS) return
+  return yield* new CommandError({
+    status: "unreachable",
+    message: `${url} cannot be reached any more (${whyUnreachable(failure)}): the wait has ended, its result is unknown`
+  })
 })
 
 /**
@@ -149,7 +169,12 @@ const untilLost = Effect.gen(function* () {
  *
  * @error CommandError the service has not responded for 10 s (unreachable)
  */
-export const whileReachable = <A, E, R>(wait: Effect.Effect<A, E, R>) => Effect.raceFirst(wait, untilLost)
+export const whileReachable = <A, E, R>(wait: Effect.Effect<A, E, R>) =>
+  Effect.raceFirst(wait, watchBreaks(note, failIfLost))
+
+/** Runs a command that follows something, which resumes by itself; says when the service is out of reach. */
+export const following = <A, E, R>(follow: Effect.Effect<A, E, R>, say = note) =>
+  Effect.raceFirst(follow, watchBreaks(say))
 
 /** The time between two attempts of a wait. */
 export const RETRY_PAUSE = "1 second"

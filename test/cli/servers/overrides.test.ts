@@ -42,7 +42,11 @@ describe("operators.md, Command line: --set and --env", () => {
         ],
         ["labels.team=a", /^--set labels\.team: this is no override: use --label KEY=VALUE\.$/],
         ["expires_in=60", /^--set expires_in: this is no override: use --expires\.$/],
-        ["limits.memory_limit=many", /number|memory_limit/],
+        ["limits.memory_limit=many", /^the overrides are invalid: limits\.memory_limit: expected .*number/],
+        [
+          "limits.memory_limit=99999999",
+          /^the overrides are invalid: limits\.memory_limit: expected a value between 0 and 67108864\.$/
+        ],
         ["limits..swap=1", /expected a path/],
         ["__proto__.x=1", /^--set __proto__\.x: this is no override/],
         ["save", /expected key=value/],

@@ -156,6 +156,15 @@ describe("life.md, Changing: control plane and daemon killed at any moment", () 
             } else surprises.push(`${name} of ${wanted.id}: ${answer.status} ${answer.text}`)
           })
 
+          /** Returns all that control plane and node know of a server. */
+          const stateOf = Effect.fnUntraced(function* (wanted: Wanted) {
+            const { id } = wanted
+            const { json } = yield* send(undefined, "GET", `/api/servers/${id}`, {})
+            const path = join(nodeDir, "node", "servers", id, "server.json")
+            const onNode = existsSync(path) ? readFileSync(path, "utf8") : "no file"
+            return JSON.stringify({ wanted, runs: runsOf(nodeDir, id), json, onNode })
+          })
+
           /** Starts a server again; the next process has the newest definition. */
           const startsWithNewest = Effect.fnUntraced(function* (wanted: Wanted) {
             const power = (action: string) =>
@@ -173,7 +182,7 @@ describe("life.md, Changing: control plane and daemon killed at any moment", () 
                 Effect.map(isUpWithEarlier, (earlier) => isNewest() || (!restarted && earlier)),
                 Boolean,
                 "60 seconds"
-              )
+              ).pipe(Effect.tapError(() => Effect.flatMap(stateOf(wanted), Effect.logError)))
               if (isNewest()) return
             }
           }, Effect.orDie)
