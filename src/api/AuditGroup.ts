@@ -4,6 +4,7 @@ import { AuditEntry, auditIdPattern } from "../domain/AuditEntry.ts"
 import { InvalidRequest } from "../domain/errors.ts"
 import { Authorization } from "./Authorization.ts"
 import { given, numberBetween, text, time } from "./query.ts"
+import { AnswersEarly } from "./routePolicy.ts"
 
 /** The audit log; only keys of the scope `AppAdmin` read it (operators.md, "Audit"). */
 export class AuditGroup extends HttpApiGroup.make("audit")
@@ -38,4 +39,5 @@ export class AuditGroup extends HttpApiGroup.make("audit")
     )
   )
   .middleware(Authorization)
+  .annotate(AnswersEarly, true)
   .annotateMerge(OpenApi.annotations({ title: "Audit" })) {}

@@ -7,6 +7,7 @@ import { KeyScope, limitsFit, Right, rightsFit } from "../domain/KeyScope.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
 import { Authorization } from "./Authorization.ts"
 import { Writes } from "./Failures.ts"
+import { AnswersEarly } from "./routePolicy.ts"
 
 /** A century, in seconds. */
 const LONGEST = 100 * 365 * 24 * 60 * 60
@@ -90,4 +91,5 @@ export class KeysGroup extends HttpApiGroup.make("keys")
       .annotateMerge(OpenApi.annotations({ summary: "Revoke a key, at once and permanently" }))
   )
   .middleware(Authorization)
+  .annotate(AnswersEarly, true)
   .annotateMerge(OpenApi.annotations({ title: "Keys" })) {}

@@ -11,6 +11,7 @@ import { Authorization } from "./Authorization.ts"
 import { nodeExample, systemExample } from "./examples.ts"
 import { Writes } from "./Failures.ts"
 import { flag, text } from "./query.ts"
+import { AnswersEarly } from "./routePolicy.ts"
 
 const params = { node: NodeId.annotate({ description: "The id of the node." }) }
 
@@ -110,4 +111,5 @@ export class SystemGroup extends HttpApiGroup.make("system")
     )
   )
   .middleware(Authorization)
+  .annotate(AnswersEarly, true)
   .annotateMerge(OpenApi.annotations({ title: "System" })) {}

@@ -2,6 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Unavailable } from "../domain/errors.ts"
 import { MetricsAuthorization } from "./Authorization.ts"
+import { AnswersEarly } from "./routePolicy.ts"
 
 const Html = Schema.String.pipe(HttpApiSchema.asText({ contentType: "text/html" }))
 const Health = Schema.Struct({ status: Schema.Literal("ok") }).annotate({ identifier: "Health" })
@@ -15,9 +16,9 @@ export class PublicPagesGroup extends HttpApiGroup.make("beside", { topLevel: tr
     HttpApiEndpoint.get("nodesPage", "/nodes", { success: Html }).annotateMerge(
       OpenApi.annotations({ summary: "Node list page" })
     ),
-    HttpApiEndpoint.get("healthz", "/healthz", { success: Health }).annotateMerge(
-      OpenApi.annotations({ summary: "The process lives" })
-    ),
+    HttpApiEndpoint.get("healthz", "/healthz", { success: Health })
+      .annotateMerge(OpenApi.annotations({ summary: "The process lives" }))
+      .annotate(AnswersEarly, true),
     HttpApiEndpoint.get("readyz", "/readyz", { success: Health, error: Unavailable }).annotateMerge(
       OpenApi.annotations({ summary: "The service can serve" })
     )

@@ -16,6 +16,12 @@ export type Scopes = readonly [KeyScope, ...ReadonlyArray<KeyScope>]
 /** Whether the route is a stream: it accepts a ticket in place of a key, and its WebSocket has no timeout. */
 export const IsStream = Context.Reference("muster/api/IsStream", { defaultValue: () => false })
 
+/**
+ * Whether the route answers while the embedded node starts. Its answers must not depend on nodes or servers: other
+ * requests wait until the node is connected.
+ */
+export const AnswersEarly = Context.Reference("muster/api/AnswersEarly", { defaultValue: () => false })
+
 /** Whether daemons call the route all the time, so that a request is logged at debug level only. */
 export const IsRoutine = Context.Reference("muster/api/IsRoutine", { defaultValue: () => false })
 

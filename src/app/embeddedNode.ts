@@ -1,8 +1,9 @@
-import { Context, Effect, Layer, Schedule } from "effect"
+import { Context, Effect, Fiber, Layer, Schedule, Scope } from "effect"
 import type { ServiceSettings } from "../config/service.ts"
 import { NodeDaemon } from "../daemon/NodeDaemon.ts"
 import { nodeHost } from "../daemon/nodeHost.ts"
 import type { NodeId } from "../domain/Id.ts"
+import { Started } from "../http/Started.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { Fleet } from "../nodes/fleet/Fleet.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
@@ -13,8 +14,8 @@ import { urlOf } from "./listenUrl.ts"
 const HEARTBEAT = 10
 
 /**
- * Waits until the node is connected, so that servers can be created as soon as the service listens. The wait is
- * bounded: a service whose node cannot register logs it and serves the other routes.
+ * Waits until the node is connected, so that servers can be created from the first request on. The wait is bounded: a
+ * service whose node cannot register logs it and serves the other routes.
  */
 const connected = (node_id: NodeId) =>
   Effect.flatMap(NodeRegistry, (registry) =>
@@ -63,49 +64,85 @@ const ownFiles = ({ blueprintsDir, databaseUrl, nodeClientKey, softwareDir }: Se
   ...(databaseUrl._tag === "Sqlite" ? ["", "-wal", "-shm"].map((end) => databaseUrl.filename + end) : [])
 ]
 
-/** The embedded node before it is connected: its id, and the options of its daemon. */
+/** Builds a layer in a fiber. Both end with the scope. */
+const inBackground = Effect.fnUntraced(function* <A, E, R>(layer: Layer.Layer<A, E, R>) {
+  const scope = yield* Effect.scope
+  // Closed after the end of the fiber, which the scope gets later.
+  const own = yield* Scope.fork(scope)
+  return yield* Effect.forkIn(Layer.buildWithScope(layer, own), scope)
+})
+
+type Host = ReturnType<typeof nodeHost>
+
+/** The embedded node before it is connected: its id, the options of its daemon, and its host. */
 export class EmbeddedHost extends Context.Service<
   EmbeddedHost,
-  { readonly node_id: NodeId; readonly options: Effect.Success<ReturnType<typeof daemonOptions>> }
+  {
+    readonly node_id: NodeId
+    readonly options: Effect.Success<ReturnType<typeof daemonOptions>>
+    /** Waits until the host is probed, which takes longer than the start of the control plane. */
+    readonly host: Effect.Effect<Context.Context<Layer.Success<Host>>, Layer.Error<Host>>
+  }
 >()("muster/app/EmbeddedHost") {
-  /** The host of the embedded node, with Docker only if an engine responds. It is probed while the control plane starts. */
+  /** The host of the embedded node, with Docker only if an engine responds. */
   static readonly layer = (settings: ServiceSettings, dataDir: string) =>
-    Layer.unwrap(
+    Layer.effect(
+      EmbeddedHost,
       Effect.gen(function* () {
         const node_id = yield* claimNode(dataDir)
         const { embeddedAllocations: allocations, embeddedRuntime: runtime } = settings
         const closed = ownFiles(settings)
         const options = yield* daemonOptions(settings, { dataDir, runtime, allocations, closed })
-        return Layer.merge(
-          Layer.succeed(EmbeddedHost, { node_id, options }),
-          nodeHost({ ...options, node_id })
-        )
+        const probed = yield* inBackground(nodeHost({ ...options, node_id }))
+        return { node_id, options, host: Fiber.join(probed) }
       })
     )
 }
 
-/** Runs a daemon in this process. */
-export const EmbeddedNode = (settings: ServiceSettings) =>
-  Layer.unwrap(
-    Effect.gen(function* () {
-      const client = yield* DaemonClient
-      const { node_id, options } = yield* EmbeddedHost
-      yield* unavailable(node_id)
-      const daemon = NodeDaemon.layerOnHost({
-        ...options,
-        node_id,
-        name: settings.nodeName,
-        location: settings.nodeLocation,
-        url: addressOf(settings),
-        heartbeatSeconds: Math.min(HEARTBEAT, settings.nodeHeartbeatTimeout / 3),
-        onShutdown: settings.embeddedOnShutdown,
-        attach: client.attach
+/** The embedded node, if there is one. */
+export class EmbeddedNode extends Context.Service<
+  EmbeddedNode,
+  {
+    /** Waits until the node is connected. */
+    readonly connected: Effect.Effect<
+      void,
+      Layer.Error<Host> | Layer.Error<ReturnType<typeof NodeDaemon.layerOnHost>>
+    >
+  }
+>()("muster/app/EmbeddedNode") {
+  static readonly layerNone = Layer.succeed(EmbeddedNode, EmbeddedNode.of({ connected: Effect.void }))
+
+  /** Runs a daemon in this process. The service listens before it is connected; {@link Started} holds requests back. */
+  static readonly layer = (settings: ServiceSettings) =>
+    Layer.effectContext(
+      Effect.gen(function* () {
+        const client = yield* DaemonClient
+        const { host, node_id, options } = yield* EmbeddedHost
+        yield* unavailable(node_id)
+        const daemon = NodeDaemon.layerOnHost({
+          ...options,
+          node_id,
+          name: settings.nodeName,
+          location: settings.nodeLocation,
+          url: addressOf(settings),
+          heartbeatSeconds: Math.min(HEARTBEAT, settings.nodeHeartbeatTimeout / 3),
+          onShutdown: settings.embeddedOnShutdown,
+          attach: client.attach
+        })
+        // With one service on the database, the next start makes every node register.
+        const isShared = settings.databaseUrl._tag === "Postgres" && settings.embeddedOnShutdown === "stop"
+        const starting = yield* Layer.effectDiscard(connected(node_id)).pipe(
+          Layer.provideMerge(daemon),
+          Layer.provideMerge(isShared ? deregister(node_id) : Layer.empty),
+          Layer.provide(Layer.effectContext(host)),
+          inBackground
+        )
+        return Context.make(EmbeddedNode, { connected: Effect.asVoid(Fiber.join(starting)) }).pipe(
+          Context.add(Started, {
+            isDone: () => starting.pollUnsafe() !== undefined,
+            done: Effect.asVoid(Fiber.await(starting))
+          })
+        )
       })
-      // With one service on the database, the next start makes every node register.
-      const isShared = settings.databaseUrl._tag === "Postgres" && settings.embeddedOnShutdown === "stop"
-      return Layer.effectDiscard(connected(node_id)).pipe(
-        Layer.provideMerge(daemon),
-        Layer.provideMerge(isShared ? deregister(node_id) : Layer.empty)
-      )
-    })
-  )
+    )
+}

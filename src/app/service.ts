@@ -50,12 +50,13 @@ const commandFor = ({ dataDir, host }: ServiceSettings, { path }: FirstKey, url:
   return `${key}MUSTER_URL=${local} muster servers list`
 }
 
-/** Logs the addresses, the admin key's file and a first command, once the service answers. */
+/** Logs the addresses, the admin key's file and a first command, once the service answers all requests. */
 const announce = Effect.fnUntraced(function* (
   settings: ServiceSettings,
   first: FirstKey,
   scheme: "http" | "https"
 ) {
+  yield* Effect.flatMap(EmbeddedNode, ({ connected }) => connected)
   const url = yield* listenUrl(scheme, settings)
   yield* Effect.logInfo(`Muster ${version} listens on ${url}`)
   if (first._tag !== "NotNeeded") yield* Effect.logInfo(first.message)
@@ -142,10 +143,10 @@ export const runService = Effect.fnUntraced(function* (settings: ServiceSettings
   const controlPlane = ControlPlaneLayer(settings, dataDir, nodeTls)
   const checked = refuseUnreachableNodes(settings).pipe(Layer.provideMerge(controlPlane))
   const withNode = hasEmbeddedNode(settings)
-    ? EmbeddedNode(settings).pipe(
+    ? EmbeddedNode.layer(settings).pipe(
         Layer.provideMerge(Layer.merge(checked, EmbeddedHost.layer(settings, dataDir)))
       )
-    : checked
+    : Layer.merge(checked, EmbeddedNode.layerNone)
   const app = Layer.merge(answering, reloading).pipe(
     Layer.provideMerge(withNode),
     Layer.provide(ServiceLocks(settings, dataDir)),

@@ -36,6 +36,7 @@ import { makePreflight } from "./preflight.ts"
 import type { Route, RouteMatch, RouteTable } from "./RouteTable.ts"
 import { requestQuery } from "./requestPath.ts"
 import { requestIdOf, withFinalHeaders } from "./responseHeaders.ts"
+import { Started } from "./Started.ts"
 import { boundReading } from "./strangers.ts"
 import { hasBody, strictBody, strictPath, strictQuery } from "./strictBody.ts"
 
@@ -124,6 +125,7 @@ export const Pipeline = (options: PipelineOptions) =>
       const authentication = yield* Authentication
       const record = yield* AuditRecorder
       const nameOf = yield* ServerNameOf
+      const startup = yield* Started
       const { corsOrigins = [], onResponse = () => Effect.void, trustedProxies = [] } = options
       const { allowed, match } = options.routes
       const preflight = makePreflight(corsOrigins)
@@ -227,7 +229,8 @@ export const Pipeline = (options: PipelineOptions) =>
         // Each service that a request adds costs: beyond some number, the whole context is copied.
         if (request !== exchange.request) put(exchange, HttpServerRequest.HttpServerRequest, request)
         if (hasBody(request)) put(exchange, HttpIncomingMessage.MaxBodySize, ByteSize.bytes(limit))
-        const handler = isKnown ? checked(app, request, found, limit) : app
+        const begun = route.answersEarly || startup.isDone() ? app : Effect.andThen(startup.done, app)
+        const handler = isKnown ? checked(begun, request, found, limit) : begun
         // The handler of a WebSocket lasts as long as the connection.
         const lasts = route.isStream && request.headers.upgrade !== undefined
         const timeout = Duration.sum(options.timeout, Duration.seconds(route.longestWait))

@@ -2,6 +2,7 @@ import { Context, Predicate, SchemaAST } from "effect"
 import { FindMyWay } from "effect/http"
 import { HttpApi, type HttpApiEndpoint, type HttpApiGroup } from "effect/http-api"
 import {
+  AnswersEarly,
   HasQueryFallbacks,
   IsRoutine,
   IsStream,
@@ -30,6 +31,8 @@ export interface Route {
   readonly audited?: AuditedRoute
   readonly isStream: boolean
   readonly isRoutine: boolean
+  /** Whether the route answers before the start is complete. */
+  readonly answersEarly: boolean
   /** Whether the handler reads a body. */
   readonly readsBody: boolean
   /** Bytes that a body may have where the setting is lower. */
@@ -68,6 +71,7 @@ export interface RouteTable {
 const plain: Route = {
   isStream: false,
   isRoutine: false,
+  answersEarly: true,
   hasQueryFallbacks: false,
   readsBody: false,
   largeBody: 0,
@@ -124,6 +128,7 @@ export const declaredRoutes = <Id extends string, Groups extends HttpApiGroup.Co
         ...(audited === undefined ? {} : { audited }),
         isStream: Context.get(mergedAnnotations, IsStream),
         isRoutine: Context.get(mergedAnnotations, IsRoutine),
+        answersEarly: Context.get(mergedAnnotations, AnswersEarly),
         hasQueryFallbacks: Context.get(mergedAnnotations, HasQueryFallbacks),
         readsBody: endpoint.payload.size > 0,
         largeBody: Context.get(mergedAnnotations, LargeBody),

@@ -15,6 +15,24 @@ const admin = "AppAdmin,Operator,ReadOnly"
 
 const scopesOf = (method: string, url: string) => match(method, url).route.scopes?.join()
 
+describe("decisions 1: answers during the start", () => {
+  it("a route whose answers depend on nodes or servers waits for the embedded node", () => {
+    const early = routes.filter(({ answersEarly }) => answersEarly).map(({ name }) => name)
+    assert.sameMembers(early, [
+      "system.info",
+      "system.settings",
+      "system.log",
+      "keys.list",
+      "keys.create",
+      "keys.self",
+      "keys.revoke",
+      "audit.list",
+      "beside.healthz"
+    ])
+    assert.isTrue(match("GET", "/docs").route.answersEarly)
+  })
+})
+
 describe("decisions 1 and 5: the declared middleware decides the scope", () => {
   it("every declared route under /api requires a key; of the other routes only /metrics does", () => {
     for (const { path, scopes } of routes) {
