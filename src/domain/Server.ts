@@ -104,6 +104,13 @@ export const Redefinition = Schema.Struct({
   delivered: Schema.Boolean,
   /** The earlier definition that its process and files have; absent: they have the present one. */
   used: Schema.optionalKey(ServerDefinition),
+  /**
+   * Definitions between `used` and the present one, oldest first: its node may have given one of them to the server, and
+   * the report of that may be under way. Absent: there are none.
+   */
+  earlier: Schema.optionalKey(
+    Schema.Array(Schema.Struct({ defined_at: Schema.Int, definition: ServerDefinition }))
+  ),
   /** Whether the change includes a reinstallation that the node has not accepted. */
   reinstall: Schema.optionalKey(Schema.Literal(true))
 })

@@ -3,7 +3,7 @@ import type { SqlError } from "effect/sql"
 import type { Unavailable } from "../../domain/errors.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import type { Change } from "../../domain/Journal.ts"
-import type { Redefinition, ServerRecord } from "../../domain/Server.ts"
+import type { ServerRecord } from "../../domain/Server.ts"
 import { CrashRepo } from "../../store/repos/CrashRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../../store/Store.ts"
@@ -19,8 +19,6 @@ export const makeMarkForVerification = Effect.map(ServerRepo, (servers) =>
     yield* transaction.append({ topic: "server:suspect", server_id, payload: null })
   })
 )
-
-const withoutUsed = ({ used: _, ...redefinition }: Redefinition): Redefinition => redefinition
 
 /** A record before its change, and the change. */
 export interface Changed {
@@ -50,9 +48,7 @@ export const makeRecordChanges = Effect.gen(function* () {
         ...(outcome.install === undefined ? {} : { install: outcome.install }),
         ...(outcome.status === undefined ? {} : { status: outcome.status }),
         ...(outcome.restart === undefined ? {} : { restart: outcome.restart }),
-        ...(outcome.used === undefined || record.redefinition === undefined
-          ? {}
-          : { redefinition: withoutUsed(record.redefinition) }),
+        ...(outcome.redefinition === undefined ? {} : { redefinition: outcome.redefinition }),
         ...(outcome.clearsStart === true ? { start_pending: false } : {}),
         // A server that returned to its old node has its sequence there.
         ...(sequence === undefined || outcome !== decided ? {} : { last_sequence: sequence })
@@ -61,7 +57,9 @@ export const makeRecordChanges = Effect.gen(function* () {
     if (outcome.install !== undefined) {
       yield* append({ topic: "server:install", server_id, payload: outcome.install })
     }
-    if (outcome.used === true) yield* append({ topic: "server:changed", server_id, payload: null })
+    if (outcome.redefinition !== undefined) {
+      yield* append({ topic: "server:changed", server_id, payload: null })
+    }
     if (outcome.crash !== undefined) {
       const { lines, ...summary } = crashRecord(record, outcome.crash, outcome.details)
       yield* crashes.add({ ...summary, lines })

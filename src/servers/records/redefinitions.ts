@@ -9,7 +9,7 @@ import type { ServerPatch } from "../../domain/Labels.ts"
 import { committedMemoryBytes, diskLimitBytes } from "../../domain/Limits.ts"
 import { isUnderway } from "../../domain/Migration.ts"
 import type { Overrides } from "../../domain/Overrides.ts"
-import type { ServerRecord } from "../../domain/Server.ts"
+import type { Redefinition, ServerRecord } from "../../domain/Server.ts"
 import type { ServerDefinition } from "../../domain/ServerDefinition.ts"
 import { runs } from "../../nodes/fleet/place.ts"
 import { LoadBalancer } from "../../nodes/LoadBalancer.ts"
@@ -48,6 +48,16 @@ const tooFewPorts = (record: ServerRecord, needed: number) =>
     detail: `the definition has ${needed} ports, server ${record.id} has ${portsOf(record).length}`,
     hint: "Create another server: a server keeps its ports."
   })
+
+/** Definitions that are kept until the node reports which one the server has. */
+const MOST_EARLIER = 10
+
+/** Returns what process and files have, and what they may have by now, once there is another definition. */
+const usedBefore = ({ definition, redefinition }: ServerRecord): Pick<Redefinition, "used" | "earlier"> => {
+  if (redefinition?.used === undefined) return { used: definition }
+  const { defined_at, earlier = [], used } = redefinition
+  return { used, earlier: [...earlier, { defined_at, definition }].slice(-MOST_EARLIER) }
+}
 
 /** The changes of definitions (life.md, "Changing"). */
 export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: RecordChanges) {
@@ -134,7 +144,7 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
                 yield* Clock.currentTimeMillis
               ),
               delivered: false,
-              used: before.redefinition?.used ?? before.definition,
+              ...usedBefore(before),
               ...(reinstall ? { reinstall } : {})
             }
           })

@@ -12,7 +12,7 @@ import {
 import type { DaemonServer, Report } from "../../domain/NodeMessages.ts"
 import { timeText } from "../../domain/NodeText.ts"
 import { isRestartPending, type RestartState } from "../../domain/Restart.ts"
-import type { ServerRecord } from "../../domain/Server.ts"
+import type { Redefinition, ServerRecord } from "../../domain/Server.ts"
 import type { Crash } from "../../domain/ServerEvent.ts"
 import { fits, isUp, type ServerStatus } from "../../domain/ServerStatus.ts"
 
@@ -31,8 +31,8 @@ export interface Transition {
   readonly transient?: boolean
   /** Only if it differs from that of the record. */
   readonly restart?: RestartState | null
-  /** Process and files have the present definition. */
-  readonly used?: true
+  /** Only if process and files have another definition than the record says. */
+  readonly redefinition?: Redefinition
   /** The record is deleted. */
   readonly destroys?: true
   /** The change of status is not in the transition table; it is logged, and still applies. */
@@ -161,9 +161,16 @@ const transience = (
   return status === "offline" ? { transient: false } : {}
 }
 
-/** Takes over which definition process and files have. */
-const uses = ({ redefinition }: Subject, uses: number | undefined): Transition =>
-  redefinition?.used !== undefined && uses === redefinition.defined_at ? { used: true } : {}
+/** Takes over which definition process and files have; `at`: the time of that definition. */
+const uses = ({ redefinition }: Subject, at: number | undefined): Transition => {
+  if (redefinition?.used === undefined || at === undefined) return {}
+  const { earlier = [], used: _, ...rest } = redefinition
+  if (at === rest.defined_at) return { redefinition: rest }
+  const used = earlier.find(({ defined_at }) => defined_at === at)?.definition
+  if (used === undefined) return {}
+  const later = earlier.filter(({ defined_at }) => defined_at > at)
+  return { redefinition: { ...rest, used, ...(later.length === 0 ? {} : { earlier: later }) } }
+}
 
 /**
  * Returns the transition of a report that is not a repetition.
@@ -235,5 +242,5 @@ export const changesNothing = (outcome: Transition): boolean =>
   outcome.clearsStart === undefined &&
   outcome.transient === undefined &&
   outcome.restart === undefined &&
-  outcome.used === undefined &&
+  outcome.redefinition === undefined &&
   outcome.destroys === undefined

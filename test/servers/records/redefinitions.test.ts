@@ -1,7 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { ServerId } from "../../../src/domain/Id.ts"
+import { NodeId, ServerId } from "../../../src/domain/Id.ts"
 import type { ServerDefinition } from "../../../src/domain/ServerDefinition.ts"
+import { pendingOf } from "../../../src/servers/index/summary.ts"
 import { definition } from "../../support/samples.ts"
 import { makeHarness, request, runHarness } from "../support/harness.ts"
 
@@ -46,6 +47,43 @@ describe("life.md, Changing: the record", () => {
         const first = (yield* record)?.redefinition?.defined_at ?? 0
         yield* define({ env: { A: "2" } })
         assert.isAbove((yield* record)?.redefinition?.defined_at ?? 0, first)
+      })
+    )
+  )
+
+  it.effect("a server has what its node reports, also if there is a later definition by then", () =>
+    runHarness(
+      Effect.gen(function* () {
+        const { control, define, id, record } = yield* made
+        const report = Effect.fnUntraced(function* (uses: number | undefined) {
+          const { last_sequence = 0, node_id = NodeId.make("") } = (yield* record) ?? {}
+          const what = { type: "status", status: "running", transient: false } as const
+          const sequence = last_sequence + 1
+          yield* control.lifecycle.report(node_id, {
+            ...what,
+            server_id: ServerId.make(id),
+            sequence,
+            ...(uses === undefined ? {} : { uses })
+          })
+        })
+        const definedAt = Effect.map(record, (it) => it?.redefinition?.defined_at)
+        const pending = Effect.map(record, (it) => (it === undefined ? undefined : pendingOf(it)))
+        yield* define({ env: { A: "1" } })
+        const first = yield* definedAt
+        yield* define({})
+        const second = yield* definedAt
+        yield* define({ env: { A: "1" }, version: "2" })
+        yield* report(first)
+        assert.deepStrictEqual(yield* pending, ["version"])
+        yield* define({ env: { A: "1" } })
+        assert.deepStrictEqual(yield* pending, [])
+        yield* report(second)
+        assert.deepStrictEqual(yield* pending, ["env.A"])
+        yield* report(first)
+        assert.deepStrictEqual(yield* pending, ["env.A"])
+        yield* report(yield* definedAt)
+        assert.deepStrictEqual(yield* pending, [])
+        assert.hasAllKeys((yield* record)?.redefinition, ["defined_at", "delivered"])
       })
     )
   )
