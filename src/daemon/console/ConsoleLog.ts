@@ -1,25 +1,13 @@
-import {
-  closeSync,
-  fstatSync,
-  ftruncateSync,
-  openSync,
-  readSync,
-  renameSync,
-  statSync,
-  writeFileSync,
-  writeSync
-} from "node:fs"
 import { Deferred, Effect, PubSub, type Scope, Semaphore, Stream } from "effect"
 import type { LinesRequest } from "../../api/Daemon.ts"
 import type { ConsolePage } from "../../domain/Pagination.ts"
 import { stripAnsi } from "../../domain/stripAnsi.ts"
-import { type IoError, io, ioSync, lstat, openFile, orMissing } from "../disk/fsio.ts"
+import { type IoError, io, lstat, openFile, orMissing } from "../disk/fsio.ts"
 import { makeConsoleTimes } from "./ConsoleTimes.ts"
 import {
+  CHUNK,
   CONSOLE_MAX,
-  type CutRecord,
   consoleFiles,
-  encodeCut,
   omissionLine,
   readCutRecord,
   readOrigins,
@@ -27,12 +15,10 @@ import {
 } from "./consoleFiles.ts"
 import { makeLineIndex, pageBounds, type StoredLine } from "./LineIndex.ts"
 import { decodeLine, LINE_CAP, lineEnd } from "./lines.ts"
+import { rotateConsole } from "./rotateConsole.ts"
 
-/** Bytes that a rotation keeps in `console.log.1`. */
-const KEPT_BYTES = 4 * 1024 * 1024
 /** Unread bytes beyond which the follower skips output. */
 const BACKLOG = 2 * 1024 * 1024
-const CHUNK = 256 * 1024
 /** Lines that wait for a subscriber; a slow subscriber loses the oldest. */
 const QUEUED_LINES = 1024
 
@@ -83,7 +69,7 @@ interface Position {
 
 /** Makes the console in the folder of a server. */
 export const makeConsoleLog = (folder: string): ConsoleLog => {
-  const { current: path, cut: cutRecord, older } = consoleFiles(folder)
+  const { current: path, older } = consoleFiles(folder)
   const lock = Semaphore.makeUnsafe(1)
   /** There only while it has subscribers: its buffer has 16 KiB. */
   let hub: PubSub.PubSub<string> | undefined
@@ -151,61 +137,14 @@ export const makeConsoleLog = (folder: string): ConsoleLog => {
     return bytesRead === CHUNK
   }, Effect.scoped)
 
-  /**
-   * Copies the end of the file to the older one and empties the file; returns the unread bytes. Runs synchronously, so
-   * that little is appended between the copy and the truncation; of the output that a busy server adds meanwhile, one
-   * chunk is kept. `console.cut` records the number of all lost bytes.
-   */
-  const rotateFiles = (relayed: CutRecord | undefined) =>
-    ioSync(`rotate ${path}`, () => {
-      const file = openSync(path, "r+")
-      const aside = openSync(`${older}.tmp`, "w", 0o600)
-      try {
-        const chunk = Buffer.allocUnsafe(CHUNK)
-        let copied = 0
-        let lineEnded = true
-        const copy = (from: number, to: number, wholeLines: boolean) => {
-          let skip = wholeLines
-          for (let at = from; at < to; ) {
-            const count = readSync(file, chunk, 0, Math.min(CHUNK, to - at), at)
-            if (count === 0) return
-            const begin = skip ? chunk.subarray(0, count).indexOf(10) + 1 : 0
-            copied += writeSync(aside, chunk, begin, count - begin)
-            lineEnded = chunk[count - 1] === 10
-            at += count
-            skip = false
-          }
-        }
-        const end = fstatSync(file).size
-        copy(Math.max(0, end - KEPT_BYTES), end, true)
-        const before = (statSync(older, { throwIfNoEntry: false })?.size ?? 0) + gapInOlder
-        const gone = (relayed?.lostBytes ?? 0) + before + end - copied
-        const last = fstatSync(file).size
-        const more = Math.max(end, last - CHUNK)
-        const note = more > end ? `${lineEnded ? "" : "\n"}${omissionLine(more - end)}\n` : ""
-        writeSync(aside, note)
-        gapInOlder = more - end - note.length
-        copy(more, last, false)
-        const unread = Math.max(0, Math.min(last - position.offset, CHUNK))
-        const rest = Buffer.allocUnsafe(unread)
-        const got = readSync(file, rest, 0, unread, last - unread)
-        renameSync(`${older}.tmp`, older)
-        writeFileSync(`${cutRecord}.new`, encodeCut(gone), { mode: 0o600 })
-        renameSync(`${cutRecord}.new`, cutRecord)
-        ftruncateSync(file, 0)
-        return rest.subarray(0, got)
-      } finally {
-        closeSync(aside)
-        closeSync(file)
-      }
-    })
-
   const rotate = Effect.fnUntraced(function* (listener: LineListener) {
     const shift = gapInOlder
-    const rest = yield* rotateFiles(yield* readCutRecord(folder))
+    const relayed = yield* readCutRecord(folder)
+    const rotated = yield* rotateConsole(folder, { relayed, gapInOlder, offset: position.offset })
+    gapInOlder = rotated.gapInOlder
     yield* times.rotated(shift)
     position = { ...position, offset: 0 }
-    yield* feed(rest, listener)
+    yield* feed(rotated.unread, listener)
     yield* indexes.older.reset
     yield* indexes.current.reset
   })

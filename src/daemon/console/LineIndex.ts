@@ -1,8 +1,8 @@
 import { Effect } from "effect"
 import { type IoError, io, lstat, openFile, orMissing } from "../disk/fsio.ts"
+import { CHUNK } from "./consoleFiles.ts"
 import { decodeLine, lineEnd } from "./lines.ts"
 
-const CHUNK = 256 * 1024
 /** Lines between two remembered offsets. */
 const STRIDE = 256
 

@@ -7,6 +7,9 @@ import { ioSync, lstat, orMissing, readText, removeTree, writeAtomic } from "../
 /** Bytes of `console.log` beyond which this service rotates it. */
 export const CONSOLE_MAX = 8 * 1024 * 1024
 
+/** Bytes of one read. */
+export const CHUNK = 256 * 1024
+
 /**
  * Bytes of `console.log` beyond which the relay of a plain process rotates it, because this service is down. With the
  * relay's writes between two checks, no file exceeds {@link CONSOLE_BOUND}.
