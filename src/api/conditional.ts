@@ -1,14 +1,15 @@
 import { createHash } from "node:crypto"
 import { Effect } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
+import type { SplitBody } from "./SplitBody.ts"
 
 /** A response body with its `ETag`, and the cursor of the journal up to which it shows all changes. */
-export interface Versioned {
-  readonly body: Uint8Array
+export interface Versioned<Body = Uint8Array> {
+  readonly body: Body
   readonly etag: string
   readonly cursor: number
   /** The body in gzip; absent: the body is not compressed. */
-  readonly gzip?: Effect.Effect<Uint8Array>
+  readonly gzip?: Effect.Effect<SplitBody>
 }
 
 /** Returns the weak `ETag` of a body: equal bytes have an equal tag on every replica. */
@@ -26,11 +27,28 @@ export const versioned = (value: unknown, cursor: number): Versioned => {
 /** The longest body that is sent as text: Node.js writes a head and a text in one piece. */
 const LONGEST_TEXT = 16 * 1024
 
-const jsonOf = (body: Uint8Array, headers: Readonly<Record<string, string>>) => {
-  const options = { contentType: "application/json", headers }
-  return body.length > LONGEST_TEXT
-    ? HttpServerResponse.uint8Array(body, options)
-    : HttpServerResponse.text(Buffer.from(body.buffer, body.byteOffset, body.length).toString(), options)
+interface JsonOptions {
+  readonly contentType: "application/json"
+  readonly headers: Readonly<Record<string, string>>
+}
+
+/** The platform makes the response to a request of an upgrade, which takes one buffer only. */
+const takesParts = ({ headers }: HttpServerRequest.HttpServerRequest) => headers.upgrade === undefined
+
+const ofBytes = (body: Uint8Array | SplitBody, isSplit: boolean, options: JsonOptions) => {
+  if (body instanceof Uint8Array) return HttpServerResponse.uint8Array(body, options)
+  return isSplit && body.parts.length > 1
+    ? HttpServerResponse.raw(body, { ...options, contentLength: body.length })
+    : HttpServerResponse.uint8Array(body.joined(), options)
+}
+
+const ofText = (body: Uint8Array | SplitBody, isSplit: boolean, options: JsonOptions) => {
+  if (body.length > LONGEST_TEXT) return ofBytes(body, isSplit, options)
+  const bytes = body instanceof Uint8Array ? body : body.joined()
+  return HttpServerResponse.text(
+    Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString(),
+    options
+  )
 }
 
 const withoutWeak = (tag: string) => tag.trim().replace(/^W\//, "")
@@ -48,7 +66,7 @@ export const acceptedEncodings = (header = ""): ReadonlySet<string> => {
 
 /** Responds with a JSON body, or with 304 to a caller that has it (life.md, "Reading"). */
 export const conditional = (
-  { body, cursor, etag, gzip }: Versioned,
+  { body, cursor, etag, gzip }: Versioned<Uint8Array | SplitBody>,
   headers: Readonly<Record<string, string>> = {}
 ): Effect.Effect<HttpServerResponse.HttpServerResponse, never, HttpServerRequest.HttpServerRequest> =>
   Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
@@ -58,12 +76,13 @@ export const conditional = (
     if (known?.includes("*") || known?.includes(withoutWeak(etag))) {
       return Effect.succeed(HttpServerResponse.empty({ status: 304, headers: all }))
     }
+    const contentType = "application/json"
     return gzip !== undefined && acceptedEncodings(request.headers["accept-encoding"]).has("gzip")
       ? Effect.map(gzip, (bytes) =>
-          HttpServerResponse.uint8Array(bytes, {
-            contentType: "application/json",
+          ofBytes(bytes, takesParts(request), {
+            contentType,
             headers: { ...all, "content-encoding": "gzip" }
           })
         )
-      : Effect.succeed(jsonOf(body, all))
+      : Effect.succeed(ofText(body, takesParts(request), { contentType, headers: all }))
   })

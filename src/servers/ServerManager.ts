@@ -3,6 +3,7 @@ import type { Versioned } from "../api/conditional.ts"
 import type { LinesRequest } from "../api/Daemon.ts"
 import { currentRestriction } from "../api/Principal.ts"
 import type { CreationPlan } from "../api/ServersGroup.ts"
+import type { SplitBody } from "../api/SplitBody.ts"
 import type { CrashRecord } from "../domain/CrashRecord.ts"
 import { Conflict, type Forbidden, InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
@@ -48,7 +49,7 @@ export class ServerManager extends Context.Service<
   ServerManager,
   {
     /** JSON array of all summaries, by creation; for a caller that may read every server. */
-    list(include: Include): Effect.Effect<Versioned>
+    list(include: Include): Effect.Effect<Versioned<SplitBody>>
     /**
      * Returns the servers of a request that the caller may read, by creation.
      *

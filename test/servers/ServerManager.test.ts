@@ -1,12 +1,14 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Latch } from "effect"
 import { TestClock } from "effect/testing"
+import { SplitBody } from "../../src/api/SplitBody.ts"
 import { NodeId } from "../../src/domain/Id.ts"
 import { plain } from "../../src/servers/index/summary.ts"
 import { record } from "../support/samples.ts"
 import { idsOf, makeHarness, request, runHarness } from "./support/harness.ts"
 
-const parse = (read: { readonly body: Uint8Array }) => JSON.parse(new TextDecoder().decode(read.body))
+const parse = ({ body }: { readonly body: Uint8Array | SplitBody }) =>
+  JSON.parse(new TextDecoder().decode(body instanceof SplitBody ? body.joined() : body))
 
 describe("contract 4.5: POST /api/servers", () => {
   it.live("the response is the summary, sent before the installation ends", () =>

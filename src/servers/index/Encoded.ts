@@ -2,6 +2,7 @@ import { createHash } from "node:crypto"
 import { constants, crc32, deflateRaw } from "node:zlib"
 import { Deferred, Effect } from "effect"
 import { etagOf } from "../../api/conditional.ts"
+import { SplitBody } from "../../api/SplitBody.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import type { ServerStats, StatsById } from "../../domain/Server.ts"
 
@@ -86,12 +87,24 @@ const deflated = (bytes: Uint8Array): Deferred.Deferred<Uint8Array> => {
 export class EncodedChunk {
   readonly body: Uint8Array
   readonly digest: Uint8Array
+  /** The end of each value in the body. */
+  readonly #ends: Uint32Array
   #blocks: Deferred.Deferred<Uint8Array> | undefined
 
   /** @param pieces at least one encoded value */
   constructor(pieces: ReadonlyArray<Uint8Array>) {
     this.body = afterCommas(pieces)
     this.digest = createHash("sha1").update(this.body).digest()
+    let end = 0
+    this.#ends = Uint32Array.from(pieces, ({ length }) => {
+      end += 1 + length
+      return end
+    })
+  }
+
+  /** Returns the encoded value number `at`. */
+  piece(at: number): Uint8Array {
+    return this.body.subarray(1 + (this.#ends[at - 1] ?? 0), this.#ends[at])
   }
 
   /** Returns the blocks of DEFLATE of the part without its first comma; the first call compresses it. */
@@ -101,40 +114,57 @@ export class EncodedChunk {
   }
 }
 
-/** JSON array of the values of all chunks, and the same in gzip. */
+/** Longest body that is one buffer: a copy of it costs less than the writing of several. */
+const LONGEST_JOINED = 128 * 1024
+
+const bodyOf = (parts: ReadonlyArray<Uint8Array>): SplitBody => {
+  const body = new SplitBody(parts)
+  return body.length > LONGEST_JOINED ? body : new SplitBody([body.joined()])
+}
+
+/** JSON array of the values of all chunks, whose bytes it shares, and the same in gzip. */
 export class EncodedList {
-  readonly body: Uint8Array
+  readonly body: SplitBody
   /** Weak; equal chunks have an equal tag. */
   readonly etag: string
   readonly #chunks: ReadonlyArray<EncodedChunk>
-  #gzip: Uint8Array | undefined
+  readonly #isKept: boolean
+  #gzip: SplitBody | undefined
 
-  constructor(chunks: ReadonlyArray<EncodedChunk>) {
-    const end = Uint8Array.from(chunks.length === 0 ? [open, close] : [close])
-    this.body = Buffer.concat([...chunks.map(({ body }) => body), end])
-    this.body[0] = open
+  /** @param isKept whether the chunks stay in memory: what is compressed serves later lists */
+  constructor(chunks: ReadonlyArray<EncodedChunk>, isKept = true) {
+    const [first, ...more] = chunks.map(({ body }) => body)
+    this.body = bodyOf([
+      Uint8Array.of(open),
+      ...(first === undefined ? [] : [first.subarray(1), ...more]),
+      Uint8Array.of(close)
+    ])
     this.etag = etagOf(Buffer.concat(chunks.map(({ digest }) => digest)))
     this.#chunks = chunks
+    this.#isKept = isKept
   }
 
-  /** The list in gzip, of which only new chunks are compressed; undefined: too small to compress. */
-  get gzip(): Effect.Effect<Uint8Array> | undefined {
-    if (this.body.length < SMALLEST_COMPRESSED) return undefined
+  /** The list in gzip, of which only new chunks are compressed; undefined: it is too small, or its chunks are not kept. */
+  get gzip(): Effect.Effect<SplitBody> | undefined {
+    if (this.body.length < SMALLEST_COMPRESSED || !this.#isKept) return undefined
     return Effect.suspend(() => {
       if (this.#gzip !== undefined) return Effect.succeed(this.#gzip)
       const chunks = this.#chunks.map((chunk) => chunk.deflated())
       return Effect.map(Effect.forEach(chunks, Deferred.await), (blocks) => {
-        this.#gzip ??= this.#join(blocks)
+        this.#gzip ??= this.#compressed(blocks)
         return this.#gzip
       })
     })
   }
 
-  #join(chunks: ReadonlyArray<Uint8Array>): Uint8Array {
+  #compressed(chunks: ReadonlyArray<Uint8Array>): SplitBody {
     const trailer = Buffer.alloc(8)
-    trailer.writeUInt32LE(crc32(this.body), 0)
+    trailer.writeUInt32LE(
+      this.body.parts.reduce((crc, part) => crc32(part, crc), 0),
+      0
+    )
     trailer.writeUInt32LE(this.body.length % 2 ** 32, 4)
     const values = chunks.flatMap((blocks, at) => (at === 0 ? [blocks] : [storedComma, blocks]))
-    return Buffer.concat([gzipHeader, storedOpen, ...values, storedClose, trailer])
+    return bodyOf([gzipHeader, storedOpen, ...values, storedClose, trailer])
   }
 }

@@ -1,6 +1,7 @@
 import { Array as Arr, Context, Effect, type Latch, Layer, Option, type Scope, Stream } from "effect"
 import type { SqlError } from "effect/sql"
 import { type Versioned, versioned } from "../../api/conditional.ts"
+import type { SplitBody } from "../../api/SplitBody.ts"
 import { BlueprintStore } from "../../blueprints/BlueprintStore.ts"
 import type { CrashSummary } from "../../domain/CrashRecord.ts"
 import type { Unavailable } from "../../domain/errors.ts"
@@ -46,7 +47,7 @@ export class ServerIndex extends Context.Service<
   ServerIndex,
   {
     /** JSON array of all summaries, by creation; nothing is computed when nothing changed since the last call. */
-    list(include: Include): Effect.Effect<Versioned>
+    list(include: Include): Effect.Effect<Versioned<SplitBody>>
     /**
      * Returns the servers of a request; undefined: `after` is no server that is or was recently here.
      *
@@ -175,19 +176,39 @@ export class ServerIndex extends Context.Service<
         Effect.forkScoped({ startImmediately: true })
       )
 
-      /**
-       * Compares the definitions of servers with those of the last reload. Encodes them in slices, because the comparison
-       * of many servers must not hold up other requests.
-       */
+      /** Compares definitions in slices: a comparison takes as long as that of twenty summaries. */
+      const compareSome = (ids: ReadonlyArray<ServerId>) =>
+        Effect.forEach(
+          Arr.chunksOf(ids, SLICE),
+          (some) =>
+            Effect.andThen(
+              Effect.sync(() => table.compareSome(some)),
+              Effect.yieldNow
+            ),
+          { discard: true }
+        )
+
+      /** Encodes the list up to what changes meanwhile, in parts: a long one must not hold up other requests. */
+      const prepareList = Effect.fnUntraced(function* (include: Include) {
+        while (true) {
+          table.compareWith(yield* blueprints.today)
+          const missing = table.missing(include)
+          if (Array.from(missing.values()).flat().length <= SLICE) return
+          for (const [chunk, ids] of missing) {
+            if (showsDefinition(include)) yield* compareSome(ids)
+            table.prepareChunk(chunk, include)
+            yield* Effect.yieldNow
+          }
+        }
+      })
+
+      /** Compares the definitions of the servers of a request with those of the last reload. */
       const compare = Effect.fnUntraced(function* (include: Include, request?: ListRequest) {
         while (true) {
           const today = yield* blueprints.today
           table.compareWith(today)
-          if (!showsDefinition(include)) return
-          for (const ids of Arr.chunksOf(table.missing(include, request), SLICE)) {
-            table.prepare(ids, include)
-            yield* Effect.yieldNow
-          }
+          if (request === undefined || !showsDefinition(include)) return
+          yield* compareSome(table.missingIn(request, include))
           if ((yield* blueprints.today) === today) return
         }
       })
@@ -198,7 +219,7 @@ export class ServerIndex extends Context.Service<
 
       return ServerIndex.of({
         list: (include) =>
-          Effect.map(compare(include), () => {
+          Effect.map(prepareList(include), () => {
             const { body, etag, gzip } = table.list(include)
             return { body, etag, cursor, ...(gzip === undefined ? {} : { gzip }) }
           }),

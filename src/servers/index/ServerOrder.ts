@@ -91,6 +91,10 @@ export class ServerOrder {
     return this.#chunks[this.#indexOf(place)]
   }
 
+  has(chunk: Chunk): boolean {
+    return this.#chunks.includes(chunk)
+  }
+
   /** Returns the servers after a place, whose server need not be there. */
   after(place: Place): ReadonlyArray<Chunk> {
     const at = this.#indexOf(place)

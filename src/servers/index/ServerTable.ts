@@ -9,7 +9,7 @@ import { arrayOf, Encoded, EncodedChunk, EncodedList } from "./Encoded.ts"
 import { everyServer, matches, type ServerFilter } from "./ServerFilter.ts"
 import { type Chunk, ServerOrder } from "./ServerOrder.ts"
 import { ServersByNode } from "./ServersByNode.ts"
-import { SummaryCache, type Variant } from "./SummaryCache.ts"
+import { type KnownChunk, SummaryCache, type Variant } from "./SummaryCache.ts"
 import {
   encodeSummary,
   type Include,
@@ -40,8 +40,8 @@ export interface Selection {
 }
 
 /**
- * Servers in memory, by creation, then id, with their encoded summaries. What was encoded is kept until it changes; so
- * is the whole list.
+ * Servers in memory, by creation, then id, with their encoded summaries. What was encoded is kept until it changes, within
+ * the bound of the cache; so is the whole list.
  */
 export class ServerTable {
   readonly #records = new Map<ServerId, ListedServer>()
@@ -49,12 +49,16 @@ export class ServerTable {
   readonly #counts = new Map<ServerStatus, number>(ServerStatus.literals.map((status) => [status, 0]))
   readonly #order = new ServerOrder((id) => this.#records.get(id)?.created_at ?? "")
   readonly #deleted = new DeletedServers()
-  readonly #cache = new SummaryCache()
+  readonly #cache: SummaryCache
   #today: Today | undefined
 
-  /** @param nameOf display name of a node */
-  constructor(nameOf: (node_id: NodeId) => string) {
+  /**
+   * @param nameOf display name of a node
+   * @param cache  what was encoded
+   */
+  constructor(nameOf: (node_id: NodeId) => string, cache = new SummaryCache()) {
     this.#nodes = new ServersByNode(nameOf)
+    this.#cache = cache
   }
 
   /** Compares the definitions of servers with today's from now on. */
@@ -190,23 +194,46 @@ export class ServerTable {
   /** JSON array of all summaries. */
   list(include: Include): EncodedList {
     const variant = this.#cache.of(include)
-    variant.list ??= new EncodedList(this.#order.chunks.map((chunk) => this.#chunk(variant, chunk)))
-    return variant.list
+    const known = variant.list?.deref()
+    if (known !== undefined) return known
+    const chunks = new Map(this.#order.chunks.map((chunk) => [chunk, this.#chunk(variant, chunk)]))
+    const isKept = this.#cache.keepChunks(variant, chunks)
+    const list = new EncodedList(
+      [...chunks.values()].map(({ encoded }) => encoded),
+      isKept
+    )
+    variant.list = isKept ? { deref: () => list } : new WeakRef(list)
+    return list
   }
 
-  /** Returns the servers of a request, by default of the whole list, whose summaries are not encoded. */
-  missing(include: Include, request?: ListRequest): ReadonlyArray<ServerId> {
-    const { chunks, pieces } = this.#cache.of(include)
-    const ids =
-      request === undefined
-        ? this.#order.chunks.filter((chunk) => !chunks.has(chunk)).flat()
-        : (this.select(request)?.records ?? []).map(({ id }) => id)
-    return ids.filter((id) => !pieces.has(id))
+  /** Returns the chunks of the list that are not encoded, each with the servers that are to be encoded. */
+  missing(include: Include): ReadonlyMap<Chunk, ReadonlyArray<ServerId>> {
+    const variant = this.#cache.of(include)
+    const missing = new Map<Chunk, ReadonlyArray<ServerId>>()
+    if (variant.list?.deref() !== undefined) return missing
+    for (const chunk of this.#order.chunks) {
+      const known = variant.known(chunk)
+      if (known === undefined) missing.set(chunk, chunk)
+      else if (known.changed.size > 0) missing.set(chunk, [...known.changed])
+    }
+    return missing
   }
 
-  /** Encodes the summaries of some servers as they are now. */
-  prepare(ids: ReadonlyArray<ServerId>, include: Include): void {
-    this.pieces(this.#pick(ids), include)
+  /** Returns the servers of a request whose summaries are not encoded. */
+  missingIn(request: ListRequest, include: Include): ReadonlyArray<ServerId> {
+    const { pieces } = this.#cache.of(include)
+    return (this.select(request)?.records ?? []).map(({ id }) => id).filter((id) => !pieces.has(id))
+  }
+
+  /** Encodes a part of the list ahead of the whole. */
+  prepareChunk(chunk: Chunk, include: Include): void {
+    const variant = this.#cache.of(include)
+    if (this.#order.has(chunk)) variant.made.set(chunk, this.#chunk(variant, chunk))
+  }
+
+  /** Compares definitions of servers with today's, ahead of the encoding of their summaries. */
+  compareSome(ids: ReadonlyArray<ServerId>): void {
+    for (const record of this.#pick(ids)) this.#isOutdated(record)
   }
 
   /** JSON array of some summaries. */
@@ -248,21 +275,26 @@ export class ServerTable {
   #piece(variant: Variant, record: ListedServer): Encoded {
     const known = variant.pieces.get(record.id)
     if (known !== undefined) return known
-    const piece = new Encoded(
-      encoder.encode(
-        encodeSummary(record, this.#nodes.nameOf(record.node_id), variant.include, this.#isOutdated)
-      )
-    )
-    variant.pieces.set(record.id, piece)
+    const piece = new Encoded(this.#encode(variant, record))
+    this.#cache.addPiece(variant, record.id, piece)
     return piece
   }
 
-  #chunk(variant: Variant, chunk: Chunk): EncodedChunk {
-    const known = variant.chunks.get(chunk)
-    if (known !== undefined) return known
-    const encoded = new EncodedChunk(this.#pick(chunk).map((record) => this.#piece(variant, record).body))
-    variant.chunks.set(chunk, encoded)
-    return encoded
+  #encode({ include }: Variant, record: ListedServer): Uint8Array {
+    return encoder.encode(
+      encodeSummary(record, this.#nodes.nameOf(record.node_id), include, this.#isOutdated)
+    )
+  }
+
+  #chunk(variant: Variant, chunk: Chunk): KnownChunk {
+    const known = variant.known(chunk)
+    if (known?.changed.size === 0) return known
+    const pieces = this.#pick(chunk).map((record, at) =>
+      known?.changed.has(record.id) === false
+        ? known.encoded.piece(at)
+        : (variant.pieces.get(record.id)?.body ?? this.#encode(variant, record))
+    )
+    return { encoded: new EncodedChunk(pieces), changed: new Set() }
   }
 
   readonly #chunkOf = (id: ServerId): Chunk | undefined => {

@@ -1,16 +1,22 @@
+import { createHash } from "node:crypto"
 import { describe, expect, it, vi } from "@effect/vitest"
 import * as fc from "fast-check"
+import { SplitBody } from "../../../src/api/SplitBody.ts"
 import { restrictionOf } from "../../../src/domain/KeyLimits.ts"
 import { type Includable, includable } from "../../../src/domain/Server.ts"
 import { everyServer } from "../../../src/servers/index/ServerFilter.ts"
 import { ServerTable } from "../../../src/servers/index/ServerTable.ts"
+import { SummaryCache } from "../../../src/servers/index/SummaryCache.ts"
 import { includeOf, plain, summaryOf } from "../../../src/servers/index/summary.ts"
 import { branded, plain as withPlainIds } from "../../support/ids.ts"
 import { record } from "../../support/samples.ts"
 
-const tableOf = (nameOf: (id: string) => string) => withPlainIds(new ServerTable(nameOf))
-const parse = (read: { readonly body: Uint8Array } | undefined) =>
-  JSON.parse(new TextDecoder().decode(read?.body))
+const tableOf = (nameOf: (id: string) => string, cache?: SummaryCache) =>
+  withPlainIds(new ServerTable(nameOf, cache))
+const parse = (read: { readonly body: Uint8Array | SplitBody } | undefined) => {
+  const { body = new Uint8Array() } = read ?? {}
+  return JSON.parse(new TextDecoder().decode(body instanceof SplitBody ? body.joined() : body))
+}
 const all = includeOf(["status", "limits", "software"])
 const at = { updated_at: "2026-02-01T00:00:00.000Z" }
 
@@ -181,5 +187,74 @@ describe("life.md, Changing: outdated definitions", () => {
     expect(outdated()).toEqual([false, false])
     table.compareWith({ revision: () => "other" })
     expect(outdated()).toEqual([true, true])
+  })
+})
+
+describe("design, Reads: what is kept encoded is bounded in bytes", () => {
+  const idOf = (n: number) => createHash("sha1").update(String(n)).digest("hex")
+  const servers = Array.from({ length: 1000 }, (_, n) => record({ id: idOf(n) }))
+  const sets = [["status"], ["limits"], ["labels"]] as const
+  const [first = plain, second = plain, third = plain] = sets.map((names) => includeOf(names))
+  const filled = (budget: number) => {
+    const cache = new SummaryCache(budget)
+    const table = tableOf((id) => id, cache)
+    for (const one of servers) table.add(one)
+    return { cache, table }
+  }
+  const sizeOfList = filled(Number.POSITIVE_INFINITY).table.list(first).body.length
+
+  it("lists share the bound; the set that was not used for the longest time is dropped", () => {
+    const budget = 3 * sizeOfList
+    const { cache, table } = filled(budget)
+    const [one, two] = [table.list(first), table.list(second)]
+    expect(table.list(first)).toBe(one)
+    table.list(third)
+    expect(cache.bytes).toBeLessThanOrEqual(budget)
+    expect(table.missing(first).size).toBe(0)
+    expect(table.missing(second).size).toBeGreaterThan(0)
+    expect(table.list(second)).not.toBe(two)
+    expect(table.list(second).etag).toBe(two.etag)
+  })
+
+  it("a set beyond the bound keeps what fits of its list, which is complete and not compressed", () => {
+    const budget = sizeOfList / 2
+    const { cache, table } = filled(budget)
+    const expected = filled(Number.POSITIVE_INFINITY).table
+    const change = (of: typeof table) => of.update(idOf(7), { status: "running", ...at })
+    for (const step of [() => {}, change]) {
+      step(table)
+      step(expected)
+      const list = table.list(first)
+      expect(list.etag).toBe(expected.list(first).etag)
+      expect(list.body.joined()).toEqual(expected.list(first).body.joined())
+      expect(list.gzip).toBeUndefined()
+      expect(cache.bytes).toBeLessThanOrEqual(budget)
+      expect(cache.bytes).toBeGreaterThan(0)
+    }
+  })
+
+  it("single summaries are dropped before lists", () => {
+    const budget = sizeOfList + 10_000
+    const { cache, table } = filled(budget)
+    table.list(first)
+    for (const { id } of servers) table.summary(id, first)
+    expect(cache.bytes).toBeLessThanOrEqual(budget)
+    expect(cache.bytes).toBeGreaterThan(sizeOfList - 10)
+    table.update(idOf(7), { status: "running", ...at })
+    expect([...table.missing(first).values()]).toEqual([[idOf(7)]])
+  })
+
+  it("a list in the making stays while others are used, and shows what changes meanwhile", () => {
+    const { table } = filled(1.5 * sizeOfList)
+    table.list(second)
+    for (const chunk of table.missing(first).keys()) {
+      table.prepareChunk(chunk, first)
+      table.list(second)
+    }
+    expect(table.missing(first).size).toBe(0)
+    table.update(idOf(7), { status: "running", ...at })
+    expect([...table.missing(first).values()]).toEqual([[idOf(7)]])
+    const shown: ReadonlyArray<{ id: string; status: string }> = parse(table.list(first))
+    expect(shown.find(({ id }) => id === idOf(7))?.status).toBe("running")
   })
 })
