@@ -8,6 +8,7 @@ import module from "node:module"
 import { isatty } from "node:tty"
 import { fileURLToPath } from "node:url"
 import { setFlagsFromString } from "node:v8"
+import { BUILTINS } from "./app/builtins.ts"
 import { isStale } from "./app/bundle.ts"
 
 /** The oldest Node.js that runs Muster: major and minor version, as `engines` of package.json has them. */
@@ -30,14 +31,19 @@ const isInheritable = (fd: number): boolean => {
 
 if (isSupported()) {
   const isService = ["serve", "node"].includes(process.argv[2] ?? "")
-  // V8 would place short-lived objects that refer to a request in its old space, and each scavenge would copy the requests.
-  if (isService) setFlagsFromString("--no-allocation-site-pretenuring")
-  // After the flags, of which each set has a cache of its own: V8 refuses code that other flags have compiled.
-  module.enableCompileCache(fileURLToPath(new URL("../node_modules/.cache/muster", import.meta.url)))
   // The parent may have left files open, and servers must not inherit them. Node marks its own files.
   if (process.platform === "linux") {
     for (const fd of readdirSync("/proc/self/fd").map(Number)) if (fd > 2 && isInheritable(fd)) closeSync(fd)
   }
+  if (isService) {
+    // Before the flags: V8 refuses code that other flags have compiled, and Node.js carries that of its modules. After the
+    // files were closed: crypto reads certificates in a thread.
+    for (const name of BUILTINS) process.getBuiltinModule(name)
+    // V8 would place short-lived objects that refer to a request in its old space, and each scavenge would copy the requests.
+    setFlagsFromString("--no-allocation-site-pretenuring")
+  }
+  // After the flags, of which each set has a cache of its own.
+  module.enableCompileCache(fileURLToPath(new URL("../node_modules/.cache/muster", import.meta.url)))
   // A reload during the start of a service would end it; the service is about to read its files anyway.
   if (isService && !(isatty(0) && isatty(1))) process.on("SIGHUP", () => {})
   if (import.meta.url.endsWith(".js") && isStale(fileURLToPath(new URL("..", import.meta.url)))) {

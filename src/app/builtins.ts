@@ -1,0 +1,28 @@
+/** The modules of Node.js that a service or a daemon imports at its start. */
+export const BUILTINS = [
+  "node:buffer",
+  "node:child_process",
+  "node:crypto",
+  "node:dgram",
+  "node:dns",
+  "node:fs",
+  "node:fs/promises",
+  "node:http",
+  "node:https",
+  "node:module",
+  "node:net",
+  "node:os",
+  "node:path",
+  "node:perf_hooks",
+  "node:process",
+  "node:readline",
+  "node:sqlite",
+  "node:stream",
+  "node:stream/promises",
+  "node:tls",
+  "node:url",
+  "node:util",
+  "node:vm",
+  "node:worker_threads",
+  "node:zlib"
+]
