@@ -1,10 +1,12 @@
-import { HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
+import { HttpApiMiddleware } from "effect/http-api"
 import { Forbidden, TooManyRequests, Unauthorized } from "../domain/errors.ts"
 import type { Scopes } from "./routePolicy.ts"
 
-/** Requires a key of the scope `AppAdmin`, or the right that the route needs (contract, section 5; operators.md, "Keys"). */
+/**
+ * Requires a key of the scope `AppAdmin`, or the right that the route needs (contract, section 5; operators.md, "Keys"). The
+ * pipeline has verified the key: with `security`, `HttpApi` would decode the header of each request again.
+ */
 export class Authorization extends HttpApiMiddleware.Service<Authorization>()("muster/api/Authorization", {
-  security: { bearer: HttpApiSecurity.bearer },
   error: [Unauthorized, Forbidden, TooManyRequests]
 }) {
   static readonly scopes: Scopes = ["AppAdmin", "Operator", "ReadOnly"]
@@ -14,7 +16,6 @@ export class Authorization extends HttpApiMiddleware.Service<Authorization>()("m
 export class MetricsAuthorization extends HttpApiMiddleware.Service<MetricsAuthorization>()(
   "muster/api/MetricsAuthorization",
   {
-    security: { bearer: HttpApiSecurity.bearer },
     error: [Unauthorized, Forbidden, TooManyRequests]
   }
 ) {

@@ -5,7 +5,6 @@ import {
   HttpApiGroup,
   HttpApiMiddleware,
   HttpApiSchema,
-  HttpApiSecurity,
   OpenApi
 } from "effect/http-api"
 import { Allocations } from "../domain/Allocation.ts"
@@ -34,7 +33,6 @@ import { IsRoutine, LargeBody, RouteRateLimit, type Scopes } from "./routePolicy
 export class NodeAuthorization extends HttpApiMiddleware.Service<NodeAuthorization>()(
   "muster/api/NodeAuthorization",
   {
-    security: { bearer: HttpApiSecurity.bearer },
     error: [Unauthorized, Forbidden, TooManyRequests]
   }
 ) {

@@ -11,7 +11,7 @@ import type { Duplex } from "node:stream"
 import { type ErrorStatus, reasonPhrases } from "../domain/ApiError.ts"
 import type { Reloadable } from "../domain/Reloadable.ts"
 import { boundPipelining } from "./pipelining.ts"
-import { SplitBodyResponse } from "./SplitBodyResponse.ts"
+import { WholeResponse } from "./WholeResponse.ts"
 
 /** Certificate and private key, in PEM. */
 export interface TlsOptions {
@@ -117,7 +117,7 @@ const createLiveTlsServer = (options: ServerOptions, tls: Reloadable<TlsOptions>
  */
 export const makeNodeServer = (tls?: Reloadable<TlsOptions>): Server => {
   const options = {
-    ServerResponse: SplitBodyResponse,
+    ServerResponse: WholeResponse,
     keepAliveTimeout: 75_000,
     headersTimeout: HEAD_MILLIS,
     connectionsCheckingInterval: 5000,

@@ -95,7 +95,5 @@ export class NodeKeys extends Context.Service<
 /** `NodeAuthorization`: the principal of the request has the scope `Node`. */
 export const NodeAuthorizationLayer = Layer.succeed(
   NodeAuthorization,
-  NodeAuthorization.of({
-    bearer: (handler) => Effect.andThen(requireScope(NodeAuthorization.scopes), handler)
-  })
+  NodeAuthorization.of((handler) => Effect.andThen(requireScope(NodeAuthorization.scopes), handler))
 )

@@ -35,24 +35,20 @@ export const AuthorizationLayer = Layer.mergeAll(
   Layer.effect(
     Authorization,
     Effect.map(ServerAccess, (access) =>
-      Authorization.of({
-        bearer: (handler, { endpoint, group }) => {
-          const name = `${group.identifier}.${endpoint.identifier}`
-          return Effect.flatMap(requireScope(Authorization.scopes, neededRights[name]), ({ restriction }) =>
-            restriction === undefined || findsServer.has(name)
-              ? handler
-              : Effect.flatMap(refuseUnreadable(access), (refusal) =>
-                  refusal === undefined ? handler : Effect.succeed(refusal)
-                )
-          )
-        }
+      Authorization.of((handler, { endpoint, group }) => {
+        const name = `${group.identifier}.${endpoint.identifier}`
+        return Effect.flatMap(requireScope(Authorization.scopes, neededRights[name]), ({ restriction }) =>
+          restriction === undefined || findsServer.has(name)
+            ? handler
+            : Effect.flatMap(refuseUnreadable(access), (refusal) =>
+                refusal === undefined ? handler : Effect.succeed(refusal)
+              )
+        )
       })
     )
   ),
   Layer.succeed(
     MetricsAuthorization,
-    MetricsAuthorization.of({
-      bearer: (handler) => Effect.andThen(requireScope(MetricsAuthorization.scopes), handler)
-    })
+    MetricsAuthorization.of((handler) => Effect.andThen(requireScope(MetricsAuthorization.scopes), handler))
   )
 )

@@ -119,6 +119,8 @@ const plainOperation = (operation: unknown): unknown => {
   const shaped = {
     ...operation,
     parameters: parameters.filter((parameter) => !isIdsOnly(parameter)).map(plainParameter),
+    // A route that needs a key is one that can refuse it.
+    security: "401" in responses ? [{ bearer: [] }] : [],
     responses,
     ...(operation.requestBody === undefined ? {} : { requestBody: plainBody(operation.requestBody) })
   }

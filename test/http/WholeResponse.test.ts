@@ -1,9 +1,9 @@
 import { createServer, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe, it, vi } from "@effect/vitest"
 import { Effect } from "effect"
 import { SplitBody } from "../../src/api/SplitBody.ts"
-import { SplitBodyResponse } from "../../src/http/SplitBodyResponse.ts"
+import { WholeResponse } from "../../src/http/WholeResponse.ts"
 
 /** Longer than the buffers of a connection. */
 const parts = Array.from({ length: 200 }, (_, n) => Buffer.alloc(32 * 1024 + n, n))
@@ -12,9 +12,7 @@ const parts = Array.from({ length: 200 }, (_, n) => Buffer.alloc(32 * 1024 + n, 
 const received = (respond: (response: ServerResponse) => void, method = "GET") =>
   Effect.gen(function* () {
     const server = yield* Effect.acquireRelease(
-      Effect.sync(() =>
-        createServer({ ServerResponse: SplitBodyResponse }, (_, response) => respond(response))
-      ),
+      Effect.sync(() => createServer({ ServerResponse: WholeResponse }, (_, response) => respond(response))),
       (server) => Effect.sync(() => server.close())
     )
     yield* Effect.callback<void>((resume) => void server.listen(0, () => resume(Effect.void)))
@@ -51,6 +49,24 @@ describe("design, Reads: a body of several buffers", () => {
       assert.strictEqual((yield* received((response) => response.end())).length, 0)
       assert.strictEqual((yield* received((response) => response.end(body), "HEAD")).length, 0)
     })
+  )
+
+  it.live(
+    "a body of another length than its head announces is refused; of the same length, in one write",
+    () =>
+      Effect.gen(function* () {
+        const writes = vi.fn()
+        const bytes = yield* received((response) => {
+          response.strictContentLength = true
+          response.writeHead(200, "OK", { "content-length": "6" })
+          assert.throws(() => response.end("other"), /Content-Length/i)
+          const write = vi.spyOn(response.socket ?? response, "write")
+          response.end("grüß")
+          writes(write.mock.calls.length)
+        })
+        assert.strictEqual(Buffer.from(bytes).toString(), "grüß")
+        assert.deepStrictEqual(writes.mock.calls, [[1]])
+      })
   )
 
   it("one part is not copied", () => {
