@@ -1,7 +1,7 @@
 import type { Writable } from "node:stream"
 import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
-import { type Duration, Effect, Fiber, type Scope } from "effect"
-import { HttpServerRequest, HttpServerResponse } from "effect/http"
+import { type Duration, Effect, Exit, Fiber, Scope } from "effect"
+import { HttpEffect, HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { EncodedEvent } from "./EncodedEvent.ts"
 import type { Subscription } from "./EventHub.ts"
 import { Heartbeats } from "./Heartbeats.ts"
@@ -97,10 +97,12 @@ export const makeSseResponse = Effect.gen(function* () {
     const request = yield* HttpServerRequest.HttpServerRequest
     const serverResponse = NodeHttpServerRequest.toServerResponse(request)
     const response: Writable = serverResponse
-    const scope = yield* Effect.scope
+    // That of the request, which the platform closes otherwise.
+    const scope = (yield* Effect.scope) as Scope.Closeable
+    const run = (effect: Effect.Effect<void>) => Fiber.runIn(runFork(effect), scope)
     const end = () => live.endUnsafe()
     for (const ending of options.endings ?? []) {
-      if (ending !== Effect.never) yield* Effect.forkScoped(Effect.andThen(ending, Effect.sync(end)))
+      if (ending !== Effect.never) run(Effect.andThen(ending, Effect.sync(end)))
     }
 
     const begin = () => {
@@ -111,7 +113,7 @@ export const makeSseResponse = Effect.gen(function* () {
         ...options,
         response,
         subscription,
-        run: (effect) => Fiber.runIn(runFork(effect), scope)
+        run
       })
       const notAtShutdown = onBegin(end)
       // Between two writes is between two events.
@@ -122,14 +124,18 @@ export const makeSseResponse = Effect.gen(function* () {
       response.once("close", () => {
         notAtShutdown()
         withoutHeartbeats()
+        runFork(Scope.close(scope, Exit.void))
       })
+      HttpEffect.scopeDisableClose(scope)
     }
     if (request.method !== "HEAD") {
-      // The platform ends the response after the head, and waits until it is closed.
+      // The platform ends the response after the head, and waits until it is closed. Its fiber would hold seven kilobytes as
+      // long as the stream: the fiber ends now, and the scope of the request with the stream.
       const { end: endResponse } = response
-      response.end = () => {
+      response.end = (onEnd: unknown) => {
         response.end = endResponse
         begin()
+        if (typeof onEnd === "function") onEnd()
         return response
       }
     }
