@@ -1,4 +1,4 @@
-import { closeSync, ftruncateSync, openSync, writeSync } from "node:fs"
+import { closeSync, openSync, rmSync, writeSync } from "node:fs"
 import { Effect } from "effect"
 import { type IoError, ioSync, toIoError } from "../disk/fsio.ts"
 
@@ -15,7 +15,7 @@ export interface BoundedLog {
   readonly problem: () => IoError | undefined
 }
 
-/** Opens and empties a log. The end of the scope appends the tail. */
+/** Makes a new log, in the place of another. The end of the scope appends the tail. */
 export const openBoundedLog = Effect.fnUntraced(function* (path: string) {
   let head = 0
   let tail: Array<Uint8Array> = []
@@ -33,9 +33,8 @@ export const openBoundedLog = Effect.fnUntraced(function* (path: string) {
 
   const fd = yield* Effect.acquireRelease(
     ioSync(`open ${path}`, () => {
-      const opened = openSync(path, "a", 0o600)
-      ftruncateSync(opened, 0)
-      return opened
+      rmSync(path, { force: true })
+      return openSync(path, "a", 0o600)
     }),
     (file) =>
       Effect.sync(() => {

@@ -4,6 +4,7 @@ import { join } from "node:path"
 import { Effect } from "effect"
 import { IoError, io, listFolder, lstat, openFile, orMissing, removeTree } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
+import type { OpenPath } from "./mounts.ts"
 
 /** Files of a folder that are copied at the same time. */
 const CONCURRENCY = 8
@@ -116,7 +117,7 @@ export const copyTree = (source: string, target: string, options: CopyOptions = 
 /** Copies an open source (see `openSource`); `shown` is its name in messages. */
 export const copyOpened = (
   shown: string,
-  source: { readonly handle: fs.FileHandle; readonly folder: boolean },
+  source: { readonly handle: OpenPath; readonly folder: boolean },
   target: string,
   options: CopyOptions = {}
 ): Effect.Effect<void, IoError> => {

@@ -2,10 +2,9 @@
  * The mounts of instances, made by the helper if owners can be mapped (idmap.ts), else by `mount` of util-linux (Debian
  * essential). Needs CAP_SYS_ADMIN.
  */
-import { constants } from "node:fs"
-import type { FileHandle } from "node:fs/promises"
+import { type BigIntStats, closeSync, constants, fstatSync, openSync } from "node:fs"
 import { Effect } from "effect"
-import { IoError, io, mountsAt, openFile } from "../disk/fsio.ts"
+import { IoError, io, ioSync, mountsAt, openFile } from "../disk/fsio.ts"
 import { Helper, repeatable } from "../helper/Helper.ts"
 import type { Program } from "../helper/helperProgram.ts"
 import { runProgram } from "../process/runTool.ts"
@@ -14,7 +13,7 @@ import { type MountRequest, mountWords, NOSUID_NODEV, READ_ONLY, type Shown } fr
 /**
  * Opens a file or folder without its contents (open(2), O_PATH): a pipe does not block, a device has no side effects.
  */
-const O_PATH = 0o10000000
+const TO_MOUNT = 0o10000000 | constants.O_NOFOLLOW
 /** Disables devices and set-id programs of servers. */
 const SAFE_OPTIONS = "nodev,nosuid"
 /** The limit of attempts to unmount a folder. */
@@ -57,15 +56,38 @@ export const output = Effect.fnUntraced(function* (
 export const run = (...given: Parameters<typeof output>): Effect.Effect<void, IoError> =>
   Effect.asVoid(output(...given))
 
+/** An open file or folder, for its place and its stats only. */
+export interface OpenPath {
+  readonly fd: number
+  readonly stats: BigIntStats
+}
+
 /** Opens the source or layer of a mount for the scope, so that its name cannot change its meaning. */
-export const openToMount = (path: string) => openFile(path, O_PATH | constants.O_NOFOLLOW)
+export const openToMount = Effect.fnUntraced(function* (path: string) {
+  const handle = yield* openFile(path, TO_MOUNT)
+  const open: OpenPath = {
+    fd: handle.fd,
+    stats: yield* io(`stat ${path}`, () => handle.stat({ bigint: true }))
+  }
+  return open
+})
+
+/** As {@link openToMount}, for folders of this service; see {@link ioSync}. */
+export const openOwnToMount = Effect.fnUntraced(function* (path: string) {
+  const fd = yield* Effect.acquireRelease(
+    ioSync(`open ${path}`, () => openSync(path, TO_MOUNT)),
+    (opened) => Effect.sync(() => closeSync(opened))
+  )
+  const open: OpenPath = { fd, stats: yield* ioSync(`stat ${path}`, () => fstatSync(fd, { bigint: true })) }
+  return open
+})
 
 /** The path of an open file for other processes of this user. */
-const at = ({ fd }: FileHandle) => `/proc/${process.pid}/fd/${fd}`
+const at = ({ fd }: OpenPath) => `/proc/${process.pid}/fd/${fd}`
 
 /** An open lower layer; `shown`: its owner in the overlay. */
 export interface LowerLayer {
-  readonly handle: FileHandle
+  readonly handle: OpenPath
   readonly shown?: Shown | undefined
 }
 
@@ -74,8 +96,8 @@ export interface LowerLayer {
  */
 export interface OverlayLayers {
   readonly lower: ReadonlyArray<LowerLayer>
-  readonly upper: FileHandle
-  readonly work: FileHandle
+  readonly upper: OpenPath
+  readonly work: OpenPath
 }
 
 /** Mounts open files, so that no name needs escaping or can change its meaning. */
@@ -92,7 +114,7 @@ export interface Mounter {
    */
   readonly bind: (
     target: string,
-    source: FileHandle,
+    source: OpenPath,
     read_only: boolean,
     shown: Shown | undefined
   ) => Effect.Effect<void, IoError>
@@ -214,16 +236,8 @@ export const unmountBelow = Effect.fnUntraced(function* (path: string) {
 })
 
 /** Whether a path shows an open file, with the owner of the mount. `shown` undefined: its own owner. */
-export const isShownAt = Effect.fnUntraced(function* (
-  one: FileHandle,
-  path: string,
-  shown: Shown | undefined
-) {
-  const other = yield* openToMount(path)
-  const [a, b] = [
-    yield* io(`stat ${path}`, () => one.stat({ bigint: true })),
-    yield* io(`stat ${path}`, () => other.stat({ bigint: true }))
-  ]
+export const isShownAt = Effect.fnUntraced(function* (one: OpenPath, path: string, shown: Shown | undefined) {
+  const [a, { stats: b }] = [one.stats, yield* openToMount(path)]
   if (a.dev !== b.dev || a.ino !== b.ino) return false
   const [uid, gid] = shown === undefined ? [a.uid, a.gid] : [BigInt(shown.as.uid), BigInt(shown.as.gid)]
   return b.uid === uid && b.gid === gid

@@ -1,13 +1,14 @@
 /** Instances whose files are overlay mounts: the server writes to its own layers (see treeRecord.ts). */
 import { randomUUID } from "node:crypto"
-import * as fs from "node:fs/promises"
+import * as fs from "node:fs"
+import { realpath } from "node:fs/promises"
 import { join, relative, sep } from "node:path"
 import { Effect } from "effect"
-import { IoError, io, lstat, makeFolder, orMissing, removeTree } from "../disk/fsio.ts"
+import { IoError, io, ioSync, lstatSync, makeFolder, orMissing, removeTree } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { copyOpened } from "./copyTree.ts"
 import { type FilePlan, isAbove } from "./filePlan.ts"
-import { type Mounter, type OverlayLayers, openToMount } from "./mounts.ts"
+import { type Mounter, type OverlayLayers, openOwnToMount, openToMount } from "./mounts.ts"
 import { isUniform, makeLike, ownerOf, shownTo } from "./owners.ts"
 import { type FileSources, kindAt, makeTarget, openSource, type Source, templateSource } from "./sources.ts"
 import type { Nested, TreeLayer, TreeRecord } from "./treeRecord.ts"
@@ -36,11 +37,13 @@ export const makeFolderLike = Effect.fnUntraced(function* (
   like: string | Buffer,
   owner?: RunUser
 ) {
-  const stats = yield* io(`stat ${like}`, () => fs.stat(like))
-  const { gid, uid } = owner ?? stats
-  yield* makeFolder(path)
-  if (process.geteuid?.() === 0) yield* io(`give ${path}`, () => fs.chown(path, uid, gid))
-  yield* io(`set permissions of ${path}`, () => fs.chmod(path, stats.mode & 0o1777))
+  yield* ioSync(`create folder ${path}`, () => {
+    const stats = fs.statSync(like)
+    const { gid, uid } = owner ?? stats
+    fs.mkdirSync(path, { recursive: true })
+    if (process.geteuid?.() === 0) fs.chownSync(path, uid, gid)
+    fs.chmodSync(path, stats.mode & 0o1777)
+  })
 })
 
 const makeUpper = Effect.fnUntraced(function* (folder: string, like: string, owner: RunUser | undefined) {
@@ -57,6 +60,12 @@ const folderOf = (layer: TreeLayer, tree: string, record: Pick<TreeRecord, "base
   return { root, path: join(root, ...layer.parts) }
 }
 
+/** Volumes may be on disks of operators; see `ioSync`. */
+const realPath = (what: string, path: string, of: TreeLayer["of"]) =>
+  (of === "volumes" ? io(what, () => realpath(path)) : ioSync(what, () => fs.realpathSync.native(path))).pipe(
+    orMissing(undefined)
+  )
+
 const openLayer = Effect.fnUntraced(function* (
   layer: TreeLayer,
   tree: string,
@@ -71,11 +80,12 @@ const openLayer = Effect.fnUntraced(function* (
     message: layer.of === "volumes" ? `${what} is missing` : "the base folder of the server is missing",
     next: layer.of === "volumes" ? "restore it" : "reinstall it"
   })
-  const top = yield* io(what, () => fs.realpath(root)).pipe(orMissing(undefined))
-  const real = path === root ? top : yield* io(what, () => fs.realpath(path)).pipe(orMissing(undefined))
+  const top = yield* realPath(what, root, layer.of)
+  const real = path === root ? top : yield* realPath(what, path, layer.of)
   if (top === undefined || real === undefined) return yield* missing
   const source: Source = { real, roots: [top], what }
-  const { folder, handle } = yield* openSource(source)
+  const open = layer.of === "volumes" ? openToMount : openOwnToMount
+  const { folder, handle } = yield* openSource(source, open)
   return folder ? handle : yield* missing
 })
 
@@ -86,12 +96,12 @@ export const mountPoint = Effect.fnUntraced(function* (
   folder = true
 ) {
   const place = yield* makeTarget(root, target)
-  const stats = yield* lstat(place)
+  const stats = yield* lstatSync(place)
   if (stats !== undefined && (folder ? stats.isDirectory() : stats.isFile())) return place
   if (stats !== undefined) yield* removeTree(place)
   yield* makeLike(
     place,
-    folder ? makeFolder(place) : io(place, () => fs.writeFile(place, "", { flag: "wx" }))
+    folder ? makeFolder(place) : ioSync(place, () => fs.writeFileSync(place, "", { flag: "wx" }))
   )
   return place
 })
@@ -119,7 +129,7 @@ export const openTree = Effect.fnUntraced(function* (
 ) {
   const open = Effect.fnUntraced(function* (layer: TreeLayer) {
     const handle = yield* openLayer(layer, tree, record, at)
-    return { handle, shown: mapped ? yield* shownTo(owner, handle) : undefined }
+    return { handle, shown: mapped ? shownTo(owner, handle) : undefined }
   })
   const openOverlay = Effect.fnUntraced(function* (
     target: ReadonlyArray<string>,
@@ -128,8 +138,8 @@ export const openTree = Effect.fnUntraced(function* (
   ) {
     const layers = {
       lower: yield* Effect.forEach(lower, open),
-      upper: yield* openToMount(join(own, "upper")),
-      work: yield* openToMount(join(own, "work"))
+      upper: yield* openOwnToMount(join(own, "upper")),
+      work: yield* openOwnToMount(join(own, "work"))
     }
     const overlay: OpenOverlay = { target, layers }
     return overlay

@@ -5,8 +5,8 @@ import { Effect } from "effect"
 import { type IoError, io, listFolder, lstat } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { chownVolume } from "./chownVolume.ts"
-import { shownAs } from "./idmap.ts"
-import { output, run } from "./mounts.ts"
+import { type Shown, shownAs } from "./idmap.ts"
+import { type OpenPath, output, run } from "./mounts.ts"
 import { TREE } from "./treeRecord.ts"
 
 /** Whether this process can change owners, which only root can. */
@@ -31,11 +31,10 @@ export const ownerOf = (path: string): Effect.Effect<RunUser, IoError> =>
   )
 
 /** Returns how an open layer or volume must be shown to an owner. */
-export const shownTo = Effect.fnUntraced(function* (owner: RunUser | undefined, handle: fs.FileHandle) {
-  if (owner === undefined || !needs(owner)) return undefined
-  const { gid, uid } = yield* io("read a layer", () => handle.stat())
-  return shownAs({ uid, gid }, owner)
-})
+export const shownTo = (owner: RunUser | undefined, { stats }: OpenPath): Shown | undefined =>
+  owner === undefined || !needs(owner)
+    ? undefined
+    : shownAs({ uid: Number(stats.uid), gid: Number(stats.gid) }, owner)
 
 /** Makes a file or folder with the owner of its parent. */
 export const makeLike = Effect.fnUntraced(function* (path: string, make: Effect.Effect<void, IoError>) {

@@ -1,6 +1,5 @@
 /** Volumes with `rw` or `ro`, and mounts, in the instance folder. */
 
-import type { FileHandle } from "node:fs/promises"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
@@ -11,7 +10,7 @@ import type { RunUser, SharedFolder } from "../runtime/Runtime.ts"
 import { chownVolume } from "./chownVolume.ts"
 import { copyOpened } from "./copyTree.ts"
 import type { FilePlan, Shared } from "./filePlan.ts"
-import { isShownAt, type Mounter } from "./mounts.ts"
+import { isShownAt, type Mounter, type OpenPath } from "./mounts.ts"
 import { mountPoint } from "./overlayTree.ts"
 import { shownTo } from "./owners.ts"
 import { type FileSources, makeTarget, openSource, type Source, sharedSource } from "./sources.ts"
@@ -63,11 +62,11 @@ const chownShared = Effect.fnUntraced(function* (source: Source, to: SharedOwner
 })
 
 /** Returns how an open source is shown. All containers have one user; a folder of root is never written as root. */
-const shownOf = Effect.fnUntraced(function* (shared: Shared, handle: FileHandle, to: SharedOwner) {
+const shownOf = (shared: Shared, handle: OpenPath, to: SharedOwner) => {
   if (!to.hasOwnUid || !to.mapped) return undefined
-  const shown = yield* shownTo(to.owner, handle)
+  const shown = shownTo(to.owner, handle)
   return shown?.owner.uid === 0 && !shared.read_only ? undefined : shown
-})
+}
 
 /** A shared source that is open. */
 export interface OpenShared {
@@ -114,7 +113,7 @@ export const share = Effect.fnUntraced(function* (
     if (method === "place" || typeof method === "object") {
       const place = yield* mountPoint(root, shared, opened.folder)
       if (method !== "place") {
-        const shown = yield* shownOf(shared, opened.handle, to)
+        const shown = shownOf(shared, opened.handle, to)
         yield* method.bind(place, opened.handle, shared.read_only, shown)
       }
       folders.push({ ...known, target: place })
@@ -151,7 +150,7 @@ export const sharedMounts = Effect.fnUntraced(function* (
     const [mount, ...others] = mounts.filter((entry) => entry.path === place)
     if (mount === undefined || others.length > 0 || mount.read_only !== shared.read_only) return undefined
     const { handle } = yield* openSource(source)
-    if (!(yield* isShownAt(handle, place, yield* shownOf(shared, handle, to)))) return undefined
+    if (!(yield* isShownAt(handle, place, shownOf(shared, handle, to)))) return undefined
     folders.push({ ...knownOf(shared, source), target: join(root, ...shared.parts) })
   }
   return folders

@@ -1,11 +1,12 @@
 /** The sources of an instance's files, resolved without leaving their folders. */
 
+import { readlinkSync } from "node:fs"
 import * as fs from "node:fs/promises"
 import { basename, dirname, isAbsolute, join, relative, sep } from "node:path"
 import { Effect, Result } from "effect"
 import type { Copy, Mount, Volume } from "../../domain/Blueprint.ts"
 import type { NodeId } from "../../domain/Id.ts"
-import { IoError, io, lstat, makeFolder, orMissing } from "../disk/fsio.ts"
+import { IoError, io, ioSync, lstat, makeFolder, orMissing } from "../disk/fsio.ts"
 import { partsOf } from "../disk/safePath.ts"
 import { FOLDERS } from "../host/dataFolder.ts"
 import { refuse, type Shared, type Target } from "./filePlan.ts"
@@ -176,12 +177,15 @@ export const copySource = Effect.fnUntraced(function* (copy: Copy, sources: File
  * Opens the source of a mount for the scope. Checked again when it is open, because a link may have replaced a parent
  * folder.
  */
-export const openSource = Effect.fnUntraced(function* ({ real, roots, what }: Source) {
-  const handle = yield* openToMount(real)
-  const stats = yield* io(what, () => handle.stat())
+export const openSource = Effect.fnUntraced(function* (
+  { real, roots, what }: Source,
+  open: typeof openToMount = openToMount
+) {
+  const handle = yield* open(real)
+  const { stats } = handle
   if (!stats.isDirectory() && !stats.isFile())
     return yield* missingSource(`${what}: neither a file nor a folder`, "replace it")
-  const path = yield* io(what, () => fs.readlink(`/proc/self/fd/${handle.fd}`))
+  const path = yield* ioSync(what, () => readlinkSync(`/proc/self/fd/${handle.fd}`))
   if (!roots.some((root) => isBelow(path, root))) {
     return yield* missingSource(`${what} leaves its folder through a link`, "put what it leads to there")
   }

@@ -45,7 +45,6 @@ export type TreeRecord = typeof TreeRecord.Type
 
 const TreeRecordJson = Schema.fromJsonString(TreeRecord)
 const decode = Schema.decodeUnknownEffect(TreeRecordJson)
-const encode = Schema.encodeUnknownEffect(TreeRecordJson)
 
 /** Returns the folder of the generations of base folders. */
 export const generationsDir = (baseDir: string): string => join(baseDir, ".generations")
@@ -63,11 +62,10 @@ export const readTreeRecord = Effect.fnUntraced(function* (tree: string) {
   )
 })
 
-export const writeTreeRecord = (tree: string, record: TreeRecord): Effect.Effect<void, IoError> =>
-  encode(record).pipe(
-    Effect.orDie, // the record has the type of the schema
-    Effect.flatMap((text) => writeAtomic(recordPath(tree), text))
-  )
+export const writeTreeRecord = (
+  tree: string,
+  record: typeof TreeRecord.Encoded
+): Effect.Effect<void, IoError> => writeAtomic(recordPath(tree), JSON.stringify(record))
 
 /** Folders of a server with a record: the current one, and its replacement. */
 export const TREE = "tree"

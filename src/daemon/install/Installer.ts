@@ -8,7 +8,7 @@ import { openBoundedLog } from "../console/BoundedLog.ts"
 import {
   type IoError,
   listFolder,
-  lstat,
+  lstatSync,
   makeClosedFolder,
   makeFolder,
   makePassage,
@@ -178,7 +178,7 @@ export class Installer extends Context.Service<
               const installed: Installed = there ?? (yield* join_(key, spec, onSteps))
               yield* bases.pin(installed)
               // The folder may have been replaced and removed before it was pinned.
-              if ((yield* lstat(installed.folder))?.isDirectory()) return installed
+              if ((yield* lstatSync(installed.folder))?.isDirectory()) return installed
             }
           },
           Effect.catchTag("IoError", (error: IoError) => installFailed(error))

@@ -1,12 +1,12 @@
 import { randomUUID } from "node:crypto"
-import * as fs from "node:fs/promises"
+import * as fs from "node:fs"
 import { basename, dirname, join } from "node:path"
 import { Effect, Semaphore } from "effect"
 import {
   type IoError,
-  io,
+  ioSync,
   listFolder,
-  lstat,
+  lstatSync,
   makeClosedFolder,
   makeFolder,
   orMissing,
@@ -57,13 +57,15 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, logOf, used }: 
   /** Sets the link to the generation, atomically. */
   const setLink = Effect.fnUntraced(function* (link: string, generation: string) {
     const aside = join(generations, `${LINK}${randomUUID()}`)
-    yield* io(`create link ${link}`, () => fs.symlink(join("..", basename(generations), generation), aside))
+    yield* ioSync(`create link ${link}`, () =>
+      fs.symlinkSync(join("..", basename(generations), generation), aside)
+    )
     yield* rename(aside, link)
   })
 
   /** Returns the generation to which a link leads; undefined: there is no link. */
   const linked = (link: string) =>
-    io(link, () => fs.readlink(link)).pipe(
+    ioSync(link, () => fs.readlinkSync(link)).pipe(
       Effect.map((to) => basename(to)),
       // A folder of an earlier version of this service.
       Effect.catchIf(
@@ -74,7 +76,7 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, logOf, used }: 
     )
 
   const existing = Effect.fnUntraced(function* (base: Base) {
-    return (yield* lstat(base.folder))?.isDirectory() ? base : undefined
+    return (yield* lstatSync(base.folder))?.isDirectory() ? base : undefined
   })
 
   /**
@@ -86,10 +88,10 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, logOf, used }: 
     const link = linkOf(software, name)
     const to = yield* linked(link)
     if (to !== undefined) return yield* existing(baseOf(to))
-    if (earlier !== undefined && earlier !== name && (yield* lstat(link)) === undefined) {
+    if (earlier !== undefined && earlier !== name && (yield* lstatSync(link)) === undefined) {
       yield* rename(linkOf(software, earlier), link).pipe(orMissing(undefined))
     }
-    const stats = yield* lstat(link)
+    const stats = yield* lstatSync(link)
     if (stats?.isDirectory()) {
       const generation = newGeneration(software, name)
       yield* rename(link, join(generations, generation))
@@ -150,7 +152,7 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, logOf, used }: 
       for (const { name, version } of variants) {
         const base = yield* current(software, name)
         if (base !== undefined && (inUse.has(base.generation) || pins.has(base.generation))) continue
-        unused.push({ name, version, made: (yield* lstat(linkOf(software, name)))?.mtimeMs ?? 0 })
+        unused.push({ name, version, made: (yield* lstatSync(linkOf(software, name)))?.mtimeMs ?? 0 })
       }
       unused.sort((a, b) => b.made - a.made)
       for (const [index, { name, version }] of unused.entries()) {

@@ -1,4 +1,4 @@
-import { Deferred, Effect, Exit, Scope } from "effect"
+import { Deferred, Effect, Exit, Scope, type Semaphore } from "effect"
 import { DaemonRefused } from "../../api/Daemon.ts"
 import { DEFAULT_BACKOFF } from "../../domain/Blueprint.ts"
 import { changesBetween } from "../../domain/definitionChanges.ts"
@@ -34,6 +34,8 @@ export interface InstanceParts {
   readonly installer: Installer["Service"]
   readonly files: InstanceFiles["Service"]
   readonly sources: FileSources
+  /** See `FileWorkParts`. */
+  readonly turns: Semaphore.Semaphore
   readonly replacePorts: Uplink["replacePorts"]
 }
 
@@ -63,7 +65,7 @@ const conflict = (detail: string, hint: string) => new DaemonRefused({ status: 4
 /** Opens a server: its fiber serialises all operations. Fibers of its run, work and timers end with it. */
 export const openActive = (options: ActiveOptions): ActiveInstance => {
   const { adopts, console, file, files, folder, installer, onAdopted, onIdle, progress } = options
-  const { replacePorts, runtime, sources } = options
+  const { replacePorts, runtime, sources, turns } = options
   const { id } = file.get().spec
   const mailbox = new Mailbox()
   const scope = Scope.makeUnsafe()
@@ -87,6 +89,7 @@ export const openActive = (options: ActiveOptions): ActiveInstance => {
     installer,
     runtime,
     sources,
+    turns,
     scope,
     onDone: (exit) => offer({ _tag: "WorkDone", exit })
   })

@@ -11,12 +11,14 @@ import type { IoError } from "../disk/fsio.ts"
 import type { Run } from "../runtime/Runtime.ts"
 import { LiveProgress } from "../state/LiveProgress.ts"
 import type { ServerFile, ServerFileOwner } from "../state/ServerFile.ts"
+import type { WaitingWrites } from "../state/WaitingWrites.ts"
 import { type ActiveInstance, type InstanceParts, openActive } from "./ActiveInstance.ts"
 import { type Message, type Reply, removed } from "./mailbox.ts"
 
 export interface InstanceOptions extends InstanceParts {
   /** The link to the control plane; waits until there is one. */
   readonly uplink: Effect.Effect<Uplink>
+  readonly waitingWrites: WaitingWrites
   /** Forks into the scope of the service. */
   readonly fork: Fork
 }
@@ -34,7 +36,6 @@ export class Instance implements ServerFileOwner {
   #adoption: Deferred.Deferred<void> | undefined = Deferred.makeUnsafe<void>()
   #isShutDown = false
   readonly #sender = new OnDemand()
-  readonly #writer = new OnDemand()
   #progressSender: OnDemand | undefined
   /** There while it is used. */
   #console: ConsoleLog | undefined
@@ -112,7 +113,7 @@ export class Instance implements ServerFileOwner {
 
   /** Ends what it does in the background. Requires that it is shut down. */
   get close(): Effect.Effect<void> {
-    return Effect.andThen(this.stopReports, this.#writer.stop)
+    return Effect.andThen(this.stopReports, this.file.close)
   }
 
   /** Returns a page of its console; see {@link ConsoleLog.page}. */
@@ -142,8 +143,7 @@ export class Instance implements ServerFileOwner {
   }
 
   onWaiting(): void {
-    const { file } = this
-    this.#start(this.#writer, () => file.isWaiting(), file.writeWaiting)
+    this.#options.waitingWrites.add(this.file)
   }
 
   #onProgress(progress: LiveProgress): void {

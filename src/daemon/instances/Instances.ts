@@ -1,5 +1,5 @@
 import { join } from "node:path"
-import { Clock, Context, Deferred, Effect, FiberSet, Layer } from "effect"
+import { Clock, Context, Deferred, Effect, FiberSet, Layer, Semaphore } from "effect"
 import { DaemonRefused } from "../../api/Daemon.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import { serverIdPattern } from "../../domain/Id.ts"
@@ -14,6 +14,7 @@ import { Installer } from "../install/Installer.ts"
 import { Runtime } from "../runtime/Runtime.ts"
 import { daemonServer, newestDefinition, type ServerFile } from "../state/ServerFile.ts"
 import { createServerFile } from "../state/storedServer.ts"
+import { WaitingWrites } from "../state/WaitingWrites.ts"
 import { watchDisks } from "./diskWatch.ts"
 import { makeFolderRemovals } from "./folderRemovals.ts"
 import { Instance, type InstanceOptions } from "./Instance.ts"
@@ -33,6 +34,9 @@ export interface InstancesOptions {
   /** Seconds between two measurements of disk usage. Default 30. */
   readonly diskCheckSeconds?: number
 }
+
+/** Servers whose files are made at a time. */
+const FILES_MADE_AT_ONCE = 16
 
 /** The longest wait for the adoption of processes at the start, in ms. */
 const ADOPTION_TIMEOUT = 5000
@@ -182,15 +186,18 @@ export class Instances extends Context.Service<
           )
         )
         // After the finalizer above: what servers do ends before their files are closed.
+        const fork = yield* FiberSet.makeRuntime<never, void, never>()
         const instanceOptions: InstanceOptions = {
           files,
           runtime,
           installer,
           sources,
+          turns: yield* Semaphore.make(FILES_MADE_AT_ONCE),
           uplink: Deferred.await(uplink),
           replacePorts: (id, taken) =>
             Effect.flatMap(Deferred.await(uplink), (link) => link.replacePorts(id, taken)),
-          fork: yield* FiberSet.makeRuntime<never, void, never>()
+          waitingWrites: new WaitingWrites(fork),
+          fork
         }
         const open = (folder: string, file: ServerFile, place?: TracePlace) => {
           const { spec } = file.get()

@@ -1,7 +1,5 @@
-import { copyFile } from "node:fs/promises"
-import { Effect, type Scope } from "effect"
+import { Effect, type Scope, type Semaphore } from "effect"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
-import { io, orMissing } from "../disk/fsio.ts"
 import { InstallFailed, installFailed, textOfFailure } from "../files/InstallFailed.ts"
 import { type FileSources, type InstanceFiles, instanceFolder } from "../files/InstanceFiles.ts"
 import { fetchFiles } from "../files/importFiles.ts"
@@ -10,13 +8,15 @@ import type { Installed, Installer } from "../install/Installer.ts"
 import { type OnSteps, StepLog } from "../install/StepLog.ts"
 import type { LaunchFailed, Runtime, RunUser } from "../runtime/Runtime.ts"
 import type { ServerState } from "../state/ServerFile.ts"
-import { appendInstallLog, installLogPath, warnInInstallLog } from "./installLog.ts"
+import { appendInstallLog, takeInstallLog, warnInInstallLog } from "./installLog.ts"
 
 export interface FileWorkParts {
   readonly installer: Installer["Service"]
   readonly files: InstanceFiles["Service"]
   readonly runtime: Runtime["Service"]
   readonly sources: FileSources
+  /** Bounds the servers whose files are made at a time: with all at once, each would take as long as all of them. */
+  readonly turns: Semaphore.Semaphore
   /** The user that the server would run as now, who becomes the owner of its files. */
   readonly user: Effect.Effect<RunUser | undefined, LaunchFailed>
   readonly onSteps: OnSteps
@@ -39,19 +39,13 @@ const warnOfMissing = Effect.fnUntraced(function* (
 const runFileWork = Effect.fnUntraced(function* (
   folder: string,
   state: ServerState,
-  { files, installer, onSteps, runtime, sources, user: ownUser }: FileWorkParts
+  { files, installer, onSteps, runtime, sources, turns, user: ownUser }: FileWorkParts
 ): Effect.fn.Return<Installed, InstallFailed, Scope.Scope> {
   const { work } = state
   const spec = state.next ?? state.spec
-  const copyLog = io("copy the install log", () =>
-    copyFile(installer.logPath(spec), installLogPath(folder))
-  ).pipe(
-    orMissing(undefined),
-    Effect.catch((error) => Effect.logWarning(error.message))
-  )
   const installed = yield* installer
     .install(spec, { force: work === "reinstall", onSteps })
-    .pipe(Effect.ensuring(copyLog))
+    .pipe(Effect.ensuring(takeInstallLog(installer.logPath(spec), folder)))
   const steps = new StepLog(installed.steps)
   yield* Effect.addFinalizer((exit) => steps.endSpan(exit))
   // The image of an old base may have been removed. Unknown while the engine is down.
@@ -61,8 +55,6 @@ const runFileWork = Effect.fnUntraced(function* (
       .watched(runtime.ensureImage(spec.definition, steps.pull), onSteps)
       .pipe(Effect.mapError((error) => installFailed(error)))
   }
-  yield* steps.begin("instance")
-  yield* onSteps(steps.now)
   const keepsFiles = (work === "reinstall" && spec.definition.save) || work === "upgrade"
   // Unknown while the engine is down: the next start sets the owner.
   const user =
@@ -80,7 +72,13 @@ const runFileWork = Effect.fnUntraced(function* (
       : keepsFiles
         ? files.renew(folder, installed, spec, user)
         : files.make(folder, installed, spec, user)
-  yield* Effect.mapError(placed, (error) => installFailed(error))
+  yield* steps
+    .begin("instance")
+    .pipe(
+      Effect.andThen(Effect.suspend(() => onSteps(steps.now))),
+      Effect.andThen(Effect.mapError(placed, (error) => installFailed(error))),
+      turns.withPermit
+    )
   if (work === "install" && spec.arrival !== undefined && sources.arrivals !== undefined) {
     const paths = yield* Effect.mapError(files.paths(spec), (error) => installFailed(error))
     yield* fetchFiles(instanceFolder(folder), spec, paths, sources.arrivals, user)

@@ -3,13 +3,13 @@
  * renamed to `.removed-<server id>-<uuid>` has no server any more.
  */
 
-import { rmdir, unlink } from "node:fs/promises"
+import { rmdirSync, unlinkSync } from "node:fs"
 import { join } from "node:path"
 import { Effect, Semaphore } from "effect"
 import type { ServerId } from "../../domain/Id.ts"
 import { backoff } from "../../work/backoff.ts"
 import { makeWorkQueue } from "../../work/WorkQueue.ts"
-import { IoError, io, listFolder, removeTree, syncFolder } from "../disk/fsio.ts"
+import { IoError, ioSync, listFolder, removeTree, syncFolder } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import { runProgram } from "../process/runTool.ts"
 import type { Runtime } from "../runtime/Runtime.ts"
@@ -47,8 +47,10 @@ const removeByTool = Effect.fnUntraced(function* (paths: ReadonlyArray<string>) 
 
 /** Removes a folder that has no other file than those. */
 const removeLast = Effect.fnUntraced(function* (folder: string, files: ReadonlyArray<string>) {
-  for (const name of files) yield* io(`remove ${name}`, () => unlink(join(folder, name)))
-  yield* io(`remove ${folder}`, () => rmdir(folder))
+  yield* ioSync(`remove ${folder}`, () => {
+    for (const name of files) unlinkSync(join(folder, name))
+    rmdirSync(folder)
+  })
 })
 
 /** Makes callers share a run that begins after each of their calls. */

@@ -1,17 +1,39 @@
 /** The install log of a server: the log of its software's installation, and lines about this server. */
 
-import { appendFile, readFile } from "node:fs/promises"
+import * as fs from "node:fs"
+import { readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { io, orMissing } from "../disk/fsio.ts"
+import { io, ioSync, orMissing } from "../disk/fsio.ts"
 
 export const installLogPath = (folder: string): string => join(folder, "install.log")
 
+/**
+ * Gives the server in `folder` the log of its software's installation, if there is one: as another name of the file,
+ * which needs no space. {@link appendInstallLog} copies it first, and a later installation makes a new file.
+ */
+export const takeInstallLog = (shared: string, folder: string) =>
+  ioSync("take the install log", () => {
+    const own = installLogPath(folder)
+    if (fs.existsSync(own)) fs.unlinkSync(own)
+    if (!fs.existsSync(shared)) return
+    try {
+      fs.linkSync(shared, own)
+    } catch {
+      fs.copyFileSync(shared, own) // on another disk, or too many names
+    }
+  }).pipe(Effect.catch((error) => Effect.logWarning(error.message)))
+
 /** Appends to the install log of the server in `folder`. */
 export const appendInstallLog = (folder: string, text: string) =>
-  io("write the install log", () => appendFile(installLogPath(folder), text, { mode: 0o600 })).pipe(
-    Effect.catch((error) => Effect.logWarning(error.message))
-  )
+  ioSync("write the install log", () => {
+    const own = installLogPath(folder)
+    if ((fs.lstatSync(own, { throwIfNoEntry: false })?.nlink ?? 1) > 1) {
+      fs.copyFileSync(own, `${own}.own`)
+      fs.renameSync(`${own}.own`, own)
+    }
+    fs.appendFileSync(own, text, { mode: 0o600 })
+  }).pipe(Effect.catch((error) => Effect.logWarning(error.message)))
 
 /** Adds warnings about a server to its install log and to the daemon's log, each once per installation. */
 export const warnInInstallLog = Effect.fnUntraced(function* (

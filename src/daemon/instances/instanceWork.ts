@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from "node:util"
-import { Effect, Exit, Fiber, type Scope } from "effect"
+import { Effect, Exit, Fiber, type Scope, type Semaphore } from "effect"
 import {
   beginStep,
   currentStep,
@@ -32,6 +32,7 @@ export interface WorkOptions {
   readonly files: InstanceFiles["Service"]
   readonly runtime: Runtime["Service"]
   readonly sources: FileSources
+  readonly turns: Semaphore.Semaphore
   readonly scope: Scope.Scope
   readonly progress: LiveProgress
   /** Called by the fiber of the work when it ends. */
@@ -47,6 +48,14 @@ const resumed = (state: ServerState): ServerState => {
   const kept = steps.filter(({ finished_at }) => finished_at !== undefined)
   return { ...state, install: { ...state.install, steps: kept } }
 }
+
+/** Returns the state whose pending work begins. */
+const beginning = (state: ServerState, started_at: string): ServerState =>
+  state.work === "reset"
+    ? state
+    : state.install.phase === "installing"
+      ? resumed(state)
+      : withReport(state, { type: "install-status", install: { phase: "installing", started_at } })
 
 /** Returns the state with further steps of its installation, reported if they have changed. */
 const withSteps = (state: ServerState, further: InstallSteps): ServerState => {
@@ -95,7 +104,7 @@ const failureOf = (exit: WorkExit): InstallFailed | undefined =>
 
 /** Runs the installation, reinstallation and reset of a server in a fiber, one at a time. */
 export const makeInstanceWork = (options: WorkOptions) => {
-  const { file, files, folder, installer, onDone, progress, runtime, scope, sources } = options
+  const { file, files, folder, installer, onDone, progress, runtime, scope, sources, turns } = options
   let fiber: Fiber.Fiber<void> | undefined
   /** The later definition for which the work is done; undefined: the server keeps its definition. */
   let target: ServerSpec | undefined
@@ -111,18 +120,23 @@ export const makeInstanceWork = (options: WorkOptions) => {
 
   /** Starts the work that the state has pending. */
   const begin = Effect.gen(function* () {
-    const started_at = yield* nowText
     const state = file.get()
-    file.updateSoon((before) =>
-      before.work === "reset"
-        ? before
-        : before.install.phase === "installing"
-          ? resumed(before)
-          : withReport(before, { type: "install-status", install: { phase: "installing", started_at } })
-    )
+    let isBegun = false
+    const begun = Effect.gen(function* () {
+      if (isBegun) return
+      isBegun = true
+      const started_at = yield* nowText
+      file.updateSoon((before) => beginning(before, started_at))
+    })
     const user = serverUser(file, runtime)
     target = state.next
-    fiber = yield* doFileWork(folder, state, { files, installer, onSteps, runtime, sources, user }).pipe(
+    if (state.install.phase === "installing") yield* begun
+    const parts = {
+      ...{ files, installer, runtime, sources, turns, user },
+      onSteps: (steps: InstallSteps) =>
+        steps.length === 0 ? Effect.void : Effect.andThen(begun, onSteps(steps))
+    }
+    fiber = yield* doFileWork(folder, state, parts).pipe(
       Effect.exit,
       Effect.flatMap(onDone),
       Effect.forkIn(scope)

@@ -163,6 +163,23 @@ export const withReport = (state: ServerState, body: ReportBody): ServerState =>
   return body.type === "install-status" ? { ...next, install: body.install } : next
 }
 
+/**
+ * Returns the state without reports of an installation that a later report replaces, of those after a sequence: they
+ * were never sent, and a short installation is reported once. The reports that stay have numbers without a gap.
+ */
+export const withoutSuperseded = (state: ServerState, sequence: number): ServerState => {
+  const last = state.reports.findLast(({ type }) => type === "install-status")
+  const kept = state.reports.filter(
+    (report) => report.type !== "install-status" || report.sequence <= sequence || report === last
+  )
+  if (kept.length === state.reports.length) return state
+  const reports = kept.map((report, index) => ({
+    ...report,
+    sequence: state.sequence - state.reports.length + 1 + index
+  }))
+  return { ...state, reports, sequence: state.sequence - state.reports.length + kept.length }
+}
+
 /** Returns the server as registrations and `create` list it; reports alone have the steps of an installation. */
 export const daemonServer = (state: ServerState): DaemonServer => ({
   id: state.spec.id,
@@ -186,7 +203,7 @@ export const heldServer = (state: ServerState): HeldServer => {
 export interface ServerFileOwner {
   /** There are reports to send. */
   onReports(): void
-  /** There are changes to write later; see {@link ServerFile.writeWaiting}. */
+  /** Something waits to be written; see {@link ServerFile.waitsUntil}. */
   onWaiting(): void
 }
 
@@ -199,21 +216,24 @@ export interface ServerFile {
    * kept in memory.
    */
   update(change: (state: ServerState) => ServerState): Effect.Effect<ServerState>
-  /** Changes the state as {@link update} does, with the next update or within 200 ms; does not wait for it. */
+  /** Changes the state as {@link update} does, with the next update or a second or so later; does not wait for it. */
   updateSoon(change: (state: ServerState) => ServerState): void
   /**
-   * Removes an acknowledged report. The next write has the change, within a second or so: after a crash of the daemon
-   * before that, the report is sent again.
+   * Removes an acknowledged report. The next write has the change, after five seconds or so at the latest: after a crash
+   * of the daemon before that, the report is sent again.
    */
   acknowledge(sequence: number): Effect.Effect<void>
-  /** Writes the acknowledgements that no write has had yet. */
+  /** Writes what waits. */
   readonly flush: Effect.Effect<void>
+  /** Writes nothing more, for a folder that is removed; waits for a write in progress. */
+  readonly close: Effect.Effect<void>
   /** Sets the owner, and notifies it of what there is to do. */
   setOwner(owner: ServerFileOwner): void
-  /** Whether changes wait to be written, or a write failed. */
-  isWaiting(): boolean
-  /** Writes what waits, after a pause in which more may come. */
-  readonly writeWaiting: Effect.Effect<void>
+  /**
+   * Returns the time at which what waits is to be written, by `performance.now()`; undefined: nothing waits. That are
+   * changes for {@link updateSoon}, acknowledgements, and a state whose write has failed.
+   */
+  waitsUntil(): number | undefined
 }
 
 /** Returns the token of a new run. */

@@ -1,6 +1,6 @@
 /** How the state of a server is written: `server.json` in its folder. */
 import { join } from "node:path"
-import { Effect, Latch, Schema, Semaphore } from "effect"
+import { Effect, Schema, Semaphore } from "effect"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { type IoError, readText, writeSpared } from "../disk/fsio.ts"
 import {
@@ -8,13 +8,16 @@ import {
   type ServerFile,
   type ServerFileOwner,
   type ServerState,
-  ServerStateJson
+  ServerStateJson,
+  withoutSuperseded
 } from "./ServerFile.ts"
 
-/** The pause before a failed write is retried, and before acknowledgements alone are written, in ms. */
-const PAUSE = 1000
+/** The pause before a failed write is retried, in ms. */
+const RETRY = 1000
 /** The pause before {@link ServerFile.updateSoon} writes, in ms: most installations from a shared base are done by then. */
-const SOON = 200
+const SOON = 1000
+/** The pause before acknowledgements alone are written, in ms: most are part of another write by then. */
+const ACKNOWLEDGED = 5000
 /**
  * The gap that each start of the daemon leaves in the sequence. The daemon may have sent reports whose state was never
  * written, and the control plane ignores a sequence that it has seen.
@@ -23,14 +26,10 @@ const GAP = 100
 
 const fileName = "server.json"
 
-const encode = Schema.encodeUnknownEffect(ServerStateJson)
 const decode = Schema.decodeUnknownEffect(ServerStateJson)
 
-const write = (folder: string, state: ServerState): Effect.Effect<void, IoError> =>
-  encode(state).pipe(
-    Effect.orDie, // the state has the type of the schema
-    Effect.flatMap((text) => writeSpared(join(folder, fileName), text))
-  )
+const write = (folder: string, state: typeof ServerState.Encoded): Effect.Effect<void, IoError> =>
+  writeSpared(join(folder, fileName), JSON.stringify(state))
 
 type Change = (state: ServerState) => ServerState
 
@@ -44,8 +43,10 @@ class StoredServer implements ServerFile {
   #owner: ServerFileOwner | undefined
   #current: ServerState
   #changes = noChanges
-  /** Opens with a change that is to be written soon; there only during {@link writeWaiting}. */
-  #soon: Latch.Latch | undefined
+  /** The pause of {@link #until}. */
+  #pause: number | undefined
+  #until = 0
+  #isClosed = false
   #hasFailed = false
   #hasAcknowledged = false
 
@@ -61,11 +62,11 @@ class StoredServer implements ServerFile {
   setOwner(owner: ServerFileOwner): void {
     this.#owner = owner
     if (this.#current.reports.length > 0) owner.onReports()
-    if (this.isWaiting()) owner.onWaiting()
+    if (this.#pause !== undefined) owner.onWaiting()
   }
 
-  isWaiting(): boolean {
-    return this.#hasFailed || this.#hasAcknowledged || this.#changes.length > 0
+  waitsUntil(): number | undefined {
+    return this.#pause === undefined ? undefined : this.#until
   }
 
   update(change: Change): Effect.Effect<ServerState> {
@@ -74,8 +75,7 @@ class StoredServer implements ServerFile {
 
   updateSoon(change: Change): void {
     this.#changes = [...this.#changes, change]
-    this.#soon?.openUnsafe()
-    this.#owner?.onWaiting()
+    this.#notify()
   }
 
   acknowledge(sequence: number): Effect.Effect<void> {
@@ -90,39 +90,49 @@ class StoredServer implements ServerFile {
   }
 
   get flush(): Effect.Effect<void> {
-    return this.#locked(Effect.ignore(Effect.suspend(() => this.#putAgain())))
-  }
-
-  get writeWaiting(): Effect.Effect<void> {
-    return Effect.suspend(() => {
-      const soon = Latch.makeUnsafe(this.#changes.length > 0)
-      this.#soon = soon
-      return Effect.raceFirst(
-        Effect.sleep(PAUSE),
-        Effect.as(Effect.andThen(soon.await, Effect.sleep(SOON)), "soon" as const)
-      )
-    }).pipe(
-      Effect.flatMap((pause) => {
-        this.#soon = undefined
-        // An update has written the changes; acknowledgements alone wait longer.
-        if (pause === "soon" && this.#changes.length === 0 && !this.#hasFailed) return Effect.void
-        const written = Effect.andThen(
+    return this.#locked(
+      Effect.ignore(
+        Effect.andThen(
           Effect.suspend(() => this.#replace(same)),
           Effect.suspend(() => this.#putAgain())
         )
-        return this.#locked(Effect.ignore(written))
+      )
+    )
+  }
+
+  get close(): Effect.Effect<void> {
+    return this.#locked(
+      Effect.sync(() => {
+        this.#isClosed = true
       })
     )
   }
 
+  /** Begins a pause if there is another reason to write than before. */
+  #notify(): void {
+    const pause = this.#isClosed
+      ? undefined
+      : this.#hasFailed
+        ? RETRY
+        : this.#changes.length > 0
+          ? SOON
+          : this.#hasAcknowledged
+            ? ACKNOWLEDGED
+            : undefined
+    if (pause === this.#pause) return
+    this.#pause = pause
+    if (pause === undefined) return
+    this.#until = performance.now() + pause
+    this.#owner?.onWaiting()
+  }
+
   #locked<A, E>(use: Effect.Effect<A, E>): Effect.Effect<A, E> {
-    const ended = Effect.sync(() => {
-      if (this.isWaiting()) this.#owner?.onWaiting()
-    })
+    const ended = Effect.sync(() => this.#notify())
     return Effect.uninterruptible(this.#lock.withPermit(Effect.ensuring(use, ended)))
   }
 
   #put(state: ServerState): Effect.Effect<void, IoError> {
+    if (this.#isClosed) return Effect.void
     return Effect.map(write(this.#folder, state), () => {
       this.#hasFailed = false
       this.#hasAcknowledged = false
@@ -130,18 +140,19 @@ class StoredServer implements ServerFile {
   }
 
   #replace(change: Change): Effect.Effect<ServerState> {
-    const changed = change(this.#changes.reduce((state, one) => one(state), this.#current))
+    const before = this.#current
+    const wanted = change(this.#changes.reduce((state, one) => one(state), before))
     this.#changes = noChanges
-    if (changed === this.#current) return Effect.succeed(changed)
+    if (wanted === before) return Effect.succeed(wanted)
+    const changed = withoutSuperseded(wanted, before.sequence)
     return this.#put(changed).pipe(
       Effect.catch((error) => {
         this.#hasFailed = true
         return Effect.logError(`the state of the server cannot be written: ${error.message}`)
       }),
       Effect.map(() => {
-        const more = changed.sequence > this.#current.sequence
         this.#current = changed
-        if (more) this.#owner?.onReports()
+        if (changed.sequence > before.sequence) this.#owner?.onReports()
         return changed
       })
     )

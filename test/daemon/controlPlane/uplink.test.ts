@@ -27,8 +27,8 @@ const serverFile = (id: string): ServerFile & { readonly setStatus: (status: Ser
   let owner: ServerFileOwner | undefined
   let state = newServerState(specOf({ id }))
   return {
-    isWaiting: () => false,
-    writeWaiting: Effect.void,
+    waitsUntil: () => undefined,
+    close: Effect.void,
     setOwner: (given) => {
       owner = given
       if (state.reports.length > 0) owner.onReports()

@@ -4,7 +4,7 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, FiberSet } from "effect"
 import { createServerFile } from "../../../src/daemon/state/storedServer.ts"
-import { OnDemand } from "../../../src/work/OnDemand.ts"
+import { WaitingWrites } from "../../../src/daemon/state/WaitingWrites.ts"
 import { until } from "../../support/eventually.ts"
 import { mountsBelow } from "../../support/mounts.ts"
 import { daemonProcess, stateOf } from "../daemonChild.ts"
@@ -109,10 +109,7 @@ describe.runIf(process.getuid?.() === 0)("node-protocol, disk full on a node: st
         yield* first.ask(`create ${JSON.stringify({ ...options, id })}`)
         yield* until("installed", () => stateOf(dataDir, id).status === "offline")
         yield* first.ask(`power ${id} start 30`)
-        yield* until("running", () => {
-          const { reports, status } = stateOf(dataDir, id)
-          return status === "running" && reports.length === 0
-        })
+        yield* until("running", () => stateOf(dataDir, id).status === "running")
         return id
       })
       const [stopped, ended, survivor] = [
@@ -120,6 +117,9 @@ describe.runIf(process.getuid?.() === 0)("node-protocol, disk full on a node: st
         yield* up({ process: { invocation: waitsForGo("exit 9") } }),
         yield* up({})
       ]
+      yield* until("no report is queued", () =>
+        [stopped, ended, survivor].every((id) => stateOf(dataDir, id).reports.length === 0)
+      )
       const { free } = fillDisk(dataDir)
       yield* first.ask(`power ${stopped} stop 30`)
       yield* until("recorded", () => stateOf(dataDir, stopped).status === "offline")
@@ -154,11 +154,8 @@ describe.runIf(process.getuid?.() === 0)("node-protocol, disk full on a node: st
       rmSync(join(disk, "server.json.spare"))
       const { free } = fillDisk(disk)
       const fork = yield* FiberSet.makeRuntime<never, void, never>()
-      const writer = new OnDemand()
-      file.setOwner({
-        onReports: () => {},
-        onWaiting: () => writer.start(fork, () => file.isWaiting(), file.writeWaiting)
-      })
+      const waitingWrites = new WaitingWrites(fork)
+      file.setOwner({ onReports: () => {}, onWaiting: () => waitingWrites.add(file) })
       yield* file.update((state) => ({ ...state, held: true }))
       const kept = () => JSON.parse(readFileSync(join(disk, "server.json"), "utf8")).held === true
       assert.deepStrictEqual([file.get().held, kept()], [true, false])

@@ -1,4 +1,4 @@
-import {
+import fs, {
   lstatSync,
   promises,
   readdirSync,
@@ -35,38 +35,60 @@ const changing = [
   "writeFile"
 ] as const
 
+/** Further calls, which a dead process does not make. */
+const reading = ["access", "lstat", "readdir", "readFile", "readlink", "realpath", "stat"] as const
+
+type Call = (...args: ReadonlyArray<unknown>) => unknown
+
 const isHandle = (result: unknown): result is FileHandle => Predicate.hasProperty(result, "createReadStream")
 
-/** A process that dies before its n-th change of the disk: from then on, no call of it returns. */
+/**
+ * A process that dies before its n-th change of the disk: from then on, no call of it returns. Synchronous calls cannot
+ * wait; they fail, and so do those that follow.
+ */
 const dyingBefore = (n: number) =>
   Effect.acquireRelease(
     Effect.sync(() => {
       const died = Deferred.makeUnsafe<void>()
-      const real: object = { ...promises }
+      const replaced: Array<readonly [of: object, name: string, call: Call]> = []
       let left = n
       let isDead = false
       const opened = new Set<FileHandle>()
+      const change = () => {
+        left -= 1
+        if (left > 0 || isDead) return
+        isDead = true
+        Deferred.doneUnsafe(died, Effect.void)
+      }
       const keep = (result: unknown) => {
         if (isHandle(result)) opened.add(result)
         return result
       }
-      for (const name of changing) {
-        const call: (...args: ReadonlyArray<unknown>) => Promise<unknown> = Reflect.get(real, name)
-        Reflect.set(promises, name, (...args: ReadonlyArray<unknown>) => {
-          left -= 1
-          if (left <= 0 && !isDead) {
-            isDead = true
-            Deferred.doneUnsafe(died, Effect.void)
-          }
-          return isDead ? new Promise(() => {}) : call(...args).then(keep)
+      const replace = (of: object, name: string, by: (call: Call) => Call) => {
+        const call: Call = Reflect.get(of, name)
+        replaced.push([of, name, call])
+        const other = by(call)
+        Reflect.set(of, name, Object.assign(other, { native: other }))
+      }
+      const replaceBoth = (name: string, before: () => void) => {
+        replace(promises, name, (call) => (...args) => {
+          before()
+          return isDead ? new Promise(() => {}) : Promise.resolve(call(...args)).then(keep)
+        })
+        replace(fs, `${name}Sync`, (call) => (...args) => {
+          before()
+          if (isDead) throw new Error("the process is dead")
+          return call(...args)
         })
       }
+      for (const name of changing) replaceBoth(name, change)
+      for (const name of reading) replaceBoth(name, () => {})
       syncBuiltinESMExports()
-      return { died: Deferred.await(died), opened, real }
+      return { died: Deferred.await(died), opened, replaced }
     }),
-    ({ opened, real }) =>
+    ({ opened, replaced }) =>
       Effect.promise(() => {
-        Object.assign(promises, real)
+        for (const [of, name, call] of replaced) Reflect.set(of, name, call)
         syncBuiltinESMExports()
         // The kernel closes the files of a dead process.
         return Promise.allSettled([...opened].map((handle) => handle.close()))

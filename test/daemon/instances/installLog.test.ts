@@ -1,0 +1,48 @@
+import { mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { openBoundedLog } from "../../../src/daemon/console/BoundedLog.ts"
+import { appendInstallLog, installLogPath, takeInstallLog } from "../../../src/daemon/instances/installLog.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
+
+describe("blueprints, Software: the install log", () => {
+  it.live(
+    "servers of a base share its log; a line about one is not in that of others, nor are those of the next base",
+    () =>
+      Effect.gen(function* () {
+        const folder = yield* temporaryFolder
+        const shared = join(folder, "base.log")
+        writeFileSync(shared, "installed\n")
+        const servers = ["one", "two"].map((name) => join(folder, name))
+        for (const server of servers) {
+          mkdirSync(server)
+          yield* takeInstallLog(shared, server)
+        }
+        const [one = "", two = ""] = servers.map(installLogPath)
+        assert.strictEqual(statSync(one).ino, statSync(two).ino)
+        yield* appendInstallLog(servers[0] ?? "", "a warning\n")
+        const log = yield* openBoundedLog(shared)
+        yield* log.line("again")
+        const text = (path: string) => readFileSync(path, "utf8")
+        assert.deepStrictEqual([one, two, shared].map(text), [
+          "installed\na warning\n",
+          "installed\n",
+          "again\n"
+        ])
+        yield* takeInstallLog(shared, servers[0] ?? "")
+        assert.strictEqual(text(one), "again\n")
+      }).pipe(Effect.scoped)
+  )
+
+  it.live("a server whose base has no log has none", () =>
+    Effect.gen(function* () {
+      const folder = yield* temporaryFolder
+      yield* appendInstallLog(folder, "of an earlier installation\n")
+      yield* takeInstallLog(join(folder, "missing"), folder)
+      assert.strictEqual(statSync(installLogPath(folder), { throwIfNoEntry: false }), undefined)
+      yield* appendInstallLog(folder, "a line\n")
+      assert.strictEqual(readFileSync(installLogPath(folder), "utf8"), "a line\n")
+    })
+  )
+})

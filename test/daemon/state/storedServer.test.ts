@@ -1,0 +1,111 @@
+import { mkdirSync, readFileSync, rmSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, FiberSet } from "effect"
+import { type ServerState, withReport } from "../../../src/daemon/state/ServerFile.ts"
+import { createServerFile, openServerFile } from "../../../src/daemon/state/storedServer.ts"
+import { WaitingWrites } from "../../../src/daemon/state/WaitingWrites.ts"
+import { eventually } from "../../support/eventually.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
+import { specOf } from "../support.ts"
+
+const kept = (folder: string): ServerState => JSON.parse(readFileSync(join(folder, "server.json"), "utf8"))
+
+const install = (phase: "installing" | "ready") => (state: ServerState) =>
+  withReport(state, { type: "install-status", install: { phase } })
+const offline = (state: ServerState) =>
+  withReport(state, { type: "status", status: "offline", transient: true })
+
+const phases = ({ reports }: ServerState) =>
+  reports.map((report) => [
+    report.sequence,
+    report.type === "install-status" ? report.install.phase : "offline"
+  ])
+
+describe("node-protocol, reports: written before they are sent", () => {
+  it.live("an installation that ends before its beginning is written is reported once, without a gap", () =>
+    Effect.gen(function* () {
+      const folder = yield* temporaryFolder
+      const file = yield* createServerFile(folder, specOf())
+      file.updateSoon(install("installing"))
+      assert.deepStrictEqual(phases(kept(folder)), [])
+      yield* file.update((state) => offline(install("ready")(state)))
+      assert.deepStrictEqual(phases(file.get()), [
+        [1, "ready"],
+        [2, "offline"]
+      ])
+      assert.deepStrictEqual(kept(folder), file.get())
+      assert.strictEqual(file.get().sequence, 2)
+      assert.strictEqual(file.waitsUntil(), undefined)
+    })
+  )
+
+  it.live("a beginning that was written is reported, and the reports after it have later numbers", () =>
+    Effect.gen(function* () {
+      const folder = yield* temporaryFolder
+      const file = yield* createServerFile(folder, specOf())
+      yield* file.update(install("installing"))
+      yield* file.update((state) => offline(install("ready")(state)))
+      assert.deepStrictEqual(phases(kept(folder)), [
+        [1, "installing"],
+        [2, "ready"],
+        [3, "offline"]
+      ])
+    })
+  )
+
+  it.live("what waits is written without another change: a change, an acknowledgement, a failed write", () =>
+    Effect.gen(function* () {
+      const folder = yield* temporaryFolder
+      const file = yield* createServerFile(folder, specOf())
+      const waiting = new WaitingWrites(yield* FiberSet.makeRuntime<never, void, never>())
+      file.setOwner({ onReports: () => {}, onWaiting: () => waiting.add(file) })
+      file.updateSoon(install("installing"))
+      yield* eventually(
+        () => phases(kept(folder)),
+        (found) => found.length === 1
+      )
+      yield* file.acknowledge(1)
+      yield* eventually(
+        () => phases(kept(folder)),
+        (found) => found.length === 0
+      )
+      // A folder in the place of the spare file makes a write fail.
+      const spare = join(folder, "server.json.spare")
+      rmSync(spare)
+      mkdirSync(spare)
+      yield* file.update((state) => ({ ...state, held: true }))
+      assert.deepStrictEqual([file.get().held, kept(folder).held], [true, undefined])
+      rmSync(spare, { recursive: true })
+      yield* eventually(
+        () => kept(folder).held,
+        (held) => held === true
+      )
+      assert.strictEqual(file.waitsUntil(), undefined)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a closed state is not written any more", () =>
+    Effect.gen(function* () {
+      const folder = yield* temporaryFolder
+      const file = yield* createServerFile(folder, specOf())
+      file.updateSoon(install("installing"))
+      yield* file.close
+      assert.strictEqual(file.waitsUntil(), undefined)
+      yield* file.flush
+      yield* file.update((state) => ({ ...state, held: true }))
+      assert.strictEqual(kept(folder).held, undefined)
+    })
+  )
+
+  it.live("the next daemon continues after the numbers that the first may have used", () =>
+    Effect.gen(function* () {
+      const folder = yield* temporaryFolder
+      const file = yield* createServerFile(folder, specOf())
+      yield* file.update(install("installing"))
+      const next = yield* openServerFile(folder)
+      assert.strictEqual(next.get().sequence, 101)
+      assert.deepStrictEqual(phases(next.get()), [[1, "installing"]])
+    })
+  )
+})
