@@ -36,10 +36,17 @@ export class ControlPlane extends Context.Service<
     /** Deregisters the node. */
     disconnect(node_id: NodeId, boot_id: string): Effect.Effect<void, ControlPlaneError>
     /**
-     * Succeeds once the report is durable, or is a repetition, or its server is deleted. A report of an unknown server
-     * makes the node register; the answer says what to do with the server.
+     * Applies reports, those of one server in their order; returns the failure of each, or undefined. A report has
+     * succeeded once it is durable, or is a repetition, or its server is deleted; after a failure, no later report of its
+     * server is applied. A report of an unknown server makes the node register; that answer says what to do with it.
+     *
+     * @param reports at most `MOST_REPORTS`
      */
-    report(node_id: NodeId, boot_id: string, report: Report): Effect.Effect<void, ControlPlaneError>
+    reports(
+      node_id: NodeId,
+      boot_id: string,
+      reports: ReadonlyArray<Report>
+    ): Effect.Effect<ReadonlyArray<ControlPlaneError | undefined>, ControlPlaneError>
     /**
      * Replaces ports of a server that a program of the node has; returns the allocations of the record. A repetition
      * changes nothing: ports that the server does not have any more are ignored. Fails at once if no port is free.

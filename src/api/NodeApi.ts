@@ -17,6 +17,8 @@ import {
   HeartbeatAnswer,
   Registration,
   RegistrationAnswer,
+  Reports,
+  ReportsAnswer,
   ServerSpec,
   TakenPorts
 } from "../domain/NodeMessages.ts"
@@ -130,6 +132,15 @@ export class NodeGroup extends HttpApiGroup.make("node")
       success: HttpApiSchema.StreamUint8Array({ contentType: "application/x-tar" }),
       error: NotFound
     }).annotateMerge(summary("The files of a server that migrates to this node, as a GNU tar archive")),
+    HttpApiEndpoint.post("events", "/nodes/:node/internal/events", {
+      params: node,
+      payload: Reports,
+      success: ReportsAnswer,
+      error: NotFound
+    })
+      .annotateMerge(summary("Send reports of several servers"))
+      // A crash has up to 64 KiB of console lines.
+      .annotate(LargeBody, 8 * 1024 * 1024),
     HttpApiEndpoint.post("status", `${event}/status`, {
       params: server,
       payload: ReportBodies.status,

@@ -175,6 +175,29 @@ export type Report = typeof Report.Type
 /** The sequence of a live report. */
 export const LIVE = 0
 
+/** Bound of the reports of one message. */
+export const MOST_REPORTS = 100
+
+/** Reports of any servers of one node; those of one server are in their order. */
+export const Reports = Schema.Struct({
+  boot_id: NodeKey,
+  reports: Schema.Array(Report).check(Schema.isMaxLength(MOST_REPORTS))
+}).annotate({ identifier: "Reports" })
+
+/** The answer to reports: those that have failed, each as its own message would; all others are durable. */
+export const ReportsAnswer = Schema.Struct({
+  failures: Schema.Array(
+    Schema.Struct({
+      /** The place of the report in the message, from 0. */
+      index: NodeCount,
+      /** 404: register again. 503: send the report again. */
+      status: Schema.Literals([404, 503]),
+      detail: Schema.String
+    })
+  )
+}).annotate({ identifier: "ReportsAnswer" })
+export type ReportsAnswer = typeof ReportsAnswer.Type
+
 /** The power actions of a server. */
 export const PowerAction = Schema.Literals(["start", "stop", "restart", "kill", "pause", "unpause"])
 export type PowerAction = typeof PowerAction.Type

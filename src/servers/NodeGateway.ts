@@ -71,6 +71,8 @@ const received = (report: Report, receipt: number): Report => {
 export class NodeGateway extends Context.Service<
   NodeGateway,
   ControlPlane["Service"] & {
+    /** Does {@link ControlPlane.reports} for one report. */
+    report(node_id: NodeId, boot_id: string, report: Report): Effect.Effect<void, ControlPlaneError>
     /** Deregisters a node. @param boot_id of the daemon; default: that of the last registration */
     disconnect(node_id: NodeId, boot_id?: string): Effect.Effect<void, ControlPlaneError>
     /** Marks a server for verification that a node reports as gone, if its record is on that node. */
@@ -105,6 +107,33 @@ export class NodeGateway extends Context.Service<
             )
         )
 
+      const reports = Effect.fn("NodeGateway.reports")(function* (
+        node_id: NodeId,
+        boot_id: string,
+        reports: ReadonlyArray<Report>
+      ) {
+        const now = yield* Clock.currentTimeMillis
+        yield* Effect.catchTag(registry.checkBoot(node_id, boot_id), "Unavailable", refuse)
+        const lasting: Array<Report> = []
+        for (const report of reports) {
+          if (report.type === "install-status" && report.sequence === LIVE)
+            yield* progresses.reported(node_id, report.server_id, report.install)
+          else lasting.push(received(report, now))
+        }
+        if (lasting.length === 0) return reports.map(() => undefined)
+        const unknown = yield* Effect.catch(lifecycle.reports(node_id, lasting), refuse)
+        // The answer to its registration says what the node must do with the server.
+        const news = new Set([...unknown].filter((id) => reconciler.isNews(node_id, boot_id, id)))
+        for (const server_id of news) {
+          yield* Effect.logInfo("the node has an unknown server: it must register").pipe(
+            Effect.annotateLogs({ node_id, server_id })
+          )
+        }
+        return reports.map(({ server_id }) =>
+          news.has(server_id) ? new RegistrationRequired({ node_id }) : undefined
+        )
+      })
+
       return NodeGateway.of({
         register: Effect.fn("NodeGateway.register")((registration) =>
           reconciler.register(registration).pipe(
@@ -123,27 +152,11 @@ export class NodeGateway extends Context.Service<
             Effect.flatMap((boot) => registry.disconnect(node_id, boot)),
             Effect.catchTag("Unavailable", refuse)
           ),
-        report: Effect.fn("NodeGateway.report")(function* (node_id, boot_id, report) {
-          const { server_id } = report
-          const now = yield* Clock.currentTimeMillis
-          if (report.type === "install-status" && report.sequence === LIVE) {
-            yield* Effect.catchTag(registry.checkBoot(node_id, boot_id), "Unavailable", refuse)
-            return yield* progresses.reported(node_id, server_id, report.install)
-          }
-          const known = yield* registry
-            .checkBoot(node_id, boot_id)
-            .pipe(
-              Effect.andThen(lifecycle.report(node_id, received(report, now))),
-              Effect.catchTag("Unavailable", refuse)
-            )
-          // The answer to its registration says what the node must do with the server.
-          if (!known && reconciler.isNews(node_id, boot_id, server_id)) {
-            yield* Effect.logInfo("the node has an unknown server: it must register").pipe(
-              Effect.annotateLogs({ node_id, server_id })
-            )
-            return yield* new RegistrationRequired({ node_id })
-          }
-        }),
+        reports,
+        report: (node_id, boot_id, report) =>
+          Effect.flatMap(reports(node_id, boot_id, [report]), ([failure]) =>
+            failure === undefined ? Effect.void : Effect.fail(failure)
+          ),
         deleted: Effect.fn("NodeGateway.deleted")(function* (node_id, boot_id, server_id) {
           yield* Effect.gen(function* () {
             yield* registry.checkBoot(node_id, boot_id)

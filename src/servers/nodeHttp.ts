@@ -4,7 +4,7 @@ import { NodeApi } from "../api/NodeApi.ts"
 import { handlersOf } from "../api/requestServices.ts"
 import { Conflict, Forbidden, InvalidRequest, NotFound, Unavailable } from "../domain/errors.ts"
 import type { NodeId, ServerId } from "../domain/Id.ts"
-import type { Registration, Report, ServerSpec } from "../domain/NodeMessages.ts"
+import type { Registration, Report, ReportsAnswer, ServerSpec } from "../domain/NodeMessages.ts"
 import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { NodeKeys } from "../keys/NodeKeys.ts"
@@ -25,6 +25,13 @@ const answerOf = (error: ControlPlaneError) =>
   error._tag === "RegistrationRequired"
     ? unregistered(error.node_id)
     : new Unavailable({ detail: error.detail })
+
+/** Returns the failure of a report in the answer to its message. */
+const failureAt = (failure: ControlPlaneError | undefined, index: number): ReportsAnswer["failures"] => {
+  if (failure === undefined) return []
+  const { detail } = answerOf(failure)
+  return [{ index, status: failure._tag === "RegistrationRequired" ? 404 : 503, detail }]
+}
 
 const specOf = ({ id, definition, allocations }: ServerRecord): ServerSpec => ({
   id,
@@ -130,6 +137,10 @@ export const NodeHandlers = handlersOf(
       files: Effect.fnUntraced(function* ({ params }) {
         yield* own(params)
         return yield* Effect.mapError(gateway.files(params.node, params.server), answerOf)
+      }),
+      events: Effect.fnUntraced(function* ({ params: { node }, payload: { boot_id, reports } }) {
+        const outcomes = yield* from(node, gateway.reports(node, boot_id, reports))
+        return { failures: outcomes.flatMap(failureAt) }
       }),
       status: ({ params, payload: { boot_id, restart, sequence, status, transient, uses } }) =>
         report(params.node, boot_id, {

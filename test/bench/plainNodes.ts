@@ -5,6 +5,10 @@
  * acknowledged, and in how many milliseconds.
  */
 import { Agent, createServer, request } from "node:http"
+import { Effect } from "effect"
+import { makeReportSender } from "../../src/daemon/controlPlane/reportSender.ts"
+import type { ReportBody } from "../../src/daemon/state/ServerFile.ts"
+import type { ServerId } from "../../src/domain/Id.ts"
 import { host } from "../support/samples.ts"
 
 const [control = "", ports = "", ...keys] = process.argv.slice(2)
@@ -56,21 +60,29 @@ const fail = (error: Error) => {
 
 const startNode = async (key: string, index: number, portsOfNode: number) => {
   const id = `plain-${index}`
-  const sequences = new Map<string, number>()
-  const report = (server: string, kind: string, body: object) => {
-    const sequence = (sequences.get(server) ?? 0) + 1
-    sequences.set(server, sequence)
-    return post(key, `/api/nodes/${id}/internal/event/servers/${server}/${kind}`, {
-      boot_id,
-      sequence,
-      ...body
+  const sequences = new Map<ServerId, number>()
+  // The part of the daemon that decides on messages.
+  const sender = makeReportSender((reports) =>
+    Effect.promise(async () => {
+      const answer = await post(key, `/api/nodes/${id}/internal/events`, { boot_id, reports })
+      if (JSON.parse(answer).failures.length > 0) throw new Error(answer)
+      return []
     })
+  )
+  Effect.runPromise(sender.run).catch(fail)
+  /** Reports what happened to a server, and waits until that is acknowledged. */
+  const report = (server_id: ServerId, ...bodies: ReadonlyArray<ReportBody>) => {
+    const before = sequences.get(server_id) ?? 0
+    sequences.set(server_id, before + bodies.length)
+    const reports = bodies.map((body, at) => ({ server_id, sequence: before + 1 + at, uses: 0, ...body }))
+    return Effect.runPromise(sender.send(reports))
   }
-  const install = { phase: "ready" }
-  const finish = async (server: string) => {
-    await report(server, "install-status", { install, uses: 0 })
-    await report(server, "status", { status: "offline", transient: true, uses: 0 })
-  }
+  const finish = (server: ServerId) =>
+    report(
+      server,
+      { type: "install-status", install: { phase: "ready" } },
+      { type: "status", status: "offline", transient: true }
+    )
   const server = createServer((incoming, response) => {
     let text = ""
     incoming.setEncoding("utf8")
@@ -131,7 +143,7 @@ const startNode = async (key: string, index: number, portsOfNode: number) => {
           let acknowledged = 0
           while (Date.now() < deadline) {
             const status = acknowledged % 2 === 0 ? "running" : "paused"
-            await report(server, "status", { status, uses: 0 })
+            await report(server, { type: "status", status, transient: false })
             acknowledged += 1
           }
           return acknowledged

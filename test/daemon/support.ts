@@ -141,13 +141,18 @@ export const controlPlane = (notes: Recorder) => {
     files: (_, id) =>
       notes.files?.(id) ??
       Effect.fail(new ControlPlaneUnavailable({ detail: "no server comes from elsewhere" })),
-    report: (_, __, report) =>
+    reports: (_, __, reports) =>
       Effect.map(gate, () => {
-        if (
-          !notes.reports.some((old) => old.server_id === report.server_id && old.sequence === report.sequence)
-        ) {
-          notes.reports.push(report)
+        for (const report of reports) {
+          if (
+            !notes.reports.some(
+              (old) => old.server_id === report.server_id && old.sequence === report.sequence
+            )
+          ) {
+            notes.reports.push(report)
+          }
         }
+        return []
       })
   })
 }

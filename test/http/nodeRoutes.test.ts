@@ -279,6 +279,59 @@ layer(Control.layer, options)("node routes", (it) => {
     )
 
     it.effect(
+      "several reports in one message: the answer has those that fail, and all others are durable",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Control
+          const { daemon, post } = yield* node(api, "batcher")
+          const stream = yield* subscribe(api)
+          const [one, other] = [yield* create(api, "kept"), yield* create(api, "kept")]
+          yield* eventually(
+            Effect.sync(() => daemon.calls.filter(({ line }) => line === "POST /api/servers").length),
+            (count) => count === 2
+          )
+          const install = { phase: "ready", exit_code: 0 }
+          const installed = (server_id: string) => [
+            { type: "install-status", server_id, sequence: 1, install },
+            { type: "status", server_id, sequence: 2, status: "offline", transient: true }
+          ]
+          const unknown = {
+            type: "status",
+            server_id: "srv_unknown",
+            sequence: 1,
+            status: "running",
+            transient: false
+          }
+          const send = (boot_id: string, reports: ReadonlyArray<unknown>) =>
+            post("/internal/events", { boot_id, reports })
+          const reports = [...installed(one), unknown, ...installed(other)]
+          assertError(yield* send("boot-0", reports), 404)
+          const first = yield* send("boot-1", reports)
+          assert.strictEqual(first.status, 200)
+          assert.deepStrictEqual(first.json, {
+            failures: [{ index: 2, status: 404, detail: "node is not registered: batcher" }]
+          })
+          for (const id of [one, other]) yield* becomes(api, id, "offline")
+          // The repetition is that of a lost response; the node was asked once to register for the unknown server.
+          assert.deepStrictEqual((yield* send("boot-1", reports)).json, { failures: [] })
+          for (const id of [one, other]) assert.deepStrictEqual(stream.of(id), ["installing", "offline"])
+          assertError(
+            yield* send("boot-1", [{ ...unknown, status: "magic" }, ...installed(one)]),
+            422,
+            /^body field reports\.0/
+          )
+          assertError(
+            yield* send(
+              "boot-1",
+              Array.from({ length: 101 }, () => unknown)
+            ),
+            422,
+            /reports.*100/
+          )
+        })
+    )
+
+    it.effect(
       "deleted: the control plane asks the node and, if the server is missing, installs it again",
       () =>
         Effect.gen(function* () {

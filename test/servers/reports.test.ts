@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Stream } from "effect"
 import * as fc from "fast-check"
+import { ServerId } from "../../src/domain/Id.ts"
 import { isPublic } from "../../src/domain/Journal.ts"
 import type { Report } from "../../src/domain/NodeMessages.ts"
 import { ServerStatus } from "../../src/domain/ServerStatus.ts"
@@ -26,7 +27,7 @@ const makeInstalled = Effect.fnUntraced(function* (blueprint_id: string) {
       message === "crash"
         ? { server_id: id, sequence, type: "crash", crash }
         : { server_id: id, sequence, type: "status", transient: false, ...message }
-    return plane.lifecycle.report("n1", body)
+    return plane.lifecycle.reports("n1", [body])
   }
   return { ...harness, ...plane, id, report, repeat: () => sequence }
 })
@@ -39,14 +40,16 @@ describe("decisions 3, States: reports", () => {
       yield* report({ status: "running" })
       const before = yield* changes
       for (const sequence of [repeat(), repeat() - 1, 1]) {
-        yield* lifecycle.report("n1", {
-          server_id: id,
-          sequence,
-          type: "status",
-          status: "paused",
-          transient: false
-        })
-        yield* lifecycle.report("n1", { server_id: id, sequence, type: "crash", crash })
+        yield* lifecycle.reports("n1", [
+          {
+            server_id: id,
+            sequence,
+            type: "status",
+            status: "paused",
+            transient: false
+          }
+        ])
+        yield* lifecycle.reports("n1", [{ server_id: id, sequence, type: "crash", crash }])
       }
       assert.deepStrictEqual(yield* changes, before)
     }).pipe(runHarness)
@@ -56,8 +59,8 @@ describe("decisions 3, States: reports", () => {
     Effect.gen(function* () {
       const { changes, daemon, id, lifecycle } = yield* makeInstalled("survival")
       const before = yield* changes
-      assert.isFalse(yield* lifecycle.report("n2", { server_id: id, ...runs }))
-      assert.isFalse(yield* lifecycle.report("n1", { server_id: unknownServer, ...runs }))
+      assert.strictEqual((yield* lifecycle.reports("n2", [{ server_id: id, ...runs }])).size, 1)
+      assert.strictEqual((yield* lifecycle.reports("n1", [{ server_id: unknownServer, ...runs }])).size, 1)
       assert.deepStrictEqual(yield* changes, before)
       assert.notInclude(daemon.calls, `remove ${unknownServer}`)
     }).pipe(runHarness)
@@ -68,7 +71,7 @@ describe("decisions 3, States: reports", () => {
       const { daemon, id, lifecycle, servers } = yield* makeInstalled("survival")
       daemon.fault("remove", "request-lost", "request-lost", "request-lost")
       yield* servers.remove(id, { force: true })
-      assert.isTrue(yield* lifecycle.report("n1", { server_id: id, ...runs }))
+      assert.strictEqual((yield* lifecycle.reports("n1", [{ server_id: id, ...runs }])).size, 0)
       yield* until(
         "it is gone",
         Effect.sync(() => !daemon.instances.has(id))
@@ -84,9 +87,18 @@ describe("decisions 3, States: reports", () => {
         const { daemon, plane, repo, store, id } = yield* makeInstalled("survival")
         daemon.files.set(id, "a castle")
         yield* store.write(repo.remove(id))
-        const report = () => plane.report("n1", daemon.boot_id, { server_id: unknownServer, ...runs })
-        assert.strictEqual((yield* Effect.flip(report()))._tag, "RegistrationRequired")
-        yield* report()
+        const report = Effect.map(
+          Effect.suspend(() =>
+            plane.reports("n1", daemon.boot_id, [
+              { server_id: unknownServer, ...runs },
+              { server_id: unknownServer, ...runs, sequence: 100 }
+            ])
+          ),
+          (failures) => failures.map((failure) => failure?._tag)
+        )
+        const required = ["RegistrationRequired", "RegistrationRequired"] as const
+        assert.deepStrictEqual(yield* report, [...required])
+        assert.deepStrictEqual(yield* report, [undefined, undefined])
         daemon.move(id, "running")
         yield* until(
           "its files are kept",
@@ -95,7 +107,7 @@ describe("decisions 3, States: reports", () => {
         assert.isFalse(daemon.instances.has(id))
         daemon.boot += 1
         yield* plane.register(daemon.registration)
-        assert.strictEqual((yield* Effect.flip(report()))._tag, "RegistrationRequired")
+        assert.deepStrictEqual(yield* report, [...required])
       }).pipe(runHarness)
   )
 
@@ -184,6 +196,53 @@ describe("decisions 3, States: reports", () => {
     }).pipe(runHarness)
   )
 
+  it.live(
+    "reports of one message are applied in order, each once, in one write with those of other servers",
+    () =>
+      Effect.gen(function* () {
+        const { id, daemon, events, journal, plane, servers, changes, becomes, settled } =
+          yield* makeInstalled("survival")
+        const other = (yield* servers.create(request({ blueprint_id: "survival" }))).id
+        yield* becomes(other, "offline")
+        yield* settled
+        const sequence = (server: string) => (daemon.sequences.get(ServerId.make(server)) ?? 0) + 1
+        const status = (server_id: string, at: number, status: ServerStatus) =>
+          ({
+            server_id,
+            sequence: sequence(server_id) + at,
+            type: "status",
+            status,
+            transient: false
+          }) as const
+        const reports = [
+          status(id, 0, "starting"),
+          status(other, 0, "starting"),
+          status(id, 1, "running"),
+          { server_id: id, sequence: sequence(id) + 2, type: "crash", crash } as const,
+          status(id, 3, "offline"),
+          { server_id: unknownServer, ...runs }
+        ]
+        const before = (yield* Stream.runCollect(journal.after(0))).length
+        const failures = yield* plane.reports("n1", daemon.boot_id, reports)
+        assert.deepStrictEqual(
+          failures.map((failure) => failure?._tag),
+          [undefined, undefined, undefined, undefined, undefined, "RegistrationRequired"]
+        )
+        const entries = (yield* Stream.runCollect(journal.after(0))).slice(before)
+        assert.strictEqual(new Set(entries.map(({ at }) => at)).size, 1, "one commit")
+        assert.deepStrictEqual((yield* events(id)).slice(-4), [
+          "status starting",
+          "status running",
+          "crash",
+          "status offline"
+        ])
+        assert.strictEqual(yield* servers.status(other), "starting")
+        const after = yield* changes
+        yield* plane.reports("n1", daemon.boot_id, reports)
+        assert.deepStrictEqual(yield* changes, after, "a repeated message changes nothing")
+      }).pipe(runHarness)
+  )
+
   it.live("a report that cannot be stored is not acknowledged", () =>
     Effect.gen(function* () {
       const { id, plane, daemon, database, servers } = yield* makeInstalled("survival")
@@ -195,10 +254,10 @@ describe("decisions 3, States: reports", () => {
         status: "running",
         transient: false
       }
-      const error = yield* Effect.flip(plane.report("n1", daemon.boot_id, report))
+      const error = yield* Effect.flip(plane.reports("n1", daemon.boot_id, [report]))
       assert.strictEqual(error._tag, "ControlPlaneUnavailable")
       database.away = false
-      yield* plane.report("n1", daemon.boot_id, report)
+      yield* plane.reports("n1", daemon.boot_id, [report])
       assert.strictEqual(yield* servers.status(id), "running")
     }).pipe(runHarness)
   )
@@ -214,7 +273,7 @@ describe("decisions 3, States: reports", () => {
         transient: false
       }
       assert.strictEqual(
-        (yield* Effect.flip(plane.report("n1", "boot-0", report)))._tag,
+        (yield* Effect.flip(plane.reports("n1", "boot-0", [report])))._tag,
         "RegistrationRequired"
       )
       assert.strictEqual(yield* servers.status(id), "offline")
@@ -246,18 +305,20 @@ describe("design, The journal: no event without its change, no change without it
           sequence += 1
           if (sent === "crash") {
             if (model !== "gone") crashes += 1
-            yield* plane.lifecycle.report("n1", {
-              server_id: id,
-              sequence,
-              type: "crash",
-              crash
-            })
+            yield* plane.lifecycle.reports("n1", [
+              {
+                server_id: id,
+                sequence,
+                type: "crash",
+                crash
+              }
+            ])
           } else {
             const ends = sent.status === "offline" && !sent.transient
             if (model !== "gone" && sent.status !== "unknown") {
               model = ends && blueprint_id === "lobby" ? "gone" : sent.status
             }
-            yield* plane.lifecycle.report("n1", { server_id: id, sequence, type: "status", ...sent })
+            yield* plane.lifecycle.reports("n1", [{ server_id: id, sequence, type: "status", ...sent }])
           }
         }
         const rows = yield* plane.records

@@ -11,7 +11,7 @@ import { DaemonHttpLayer } from "../../src/app/daemonHttp.ts"
 import { NodeToken } from "../../src/daemon/controlPlane/NodeToken.ts"
 import { ServedDaemon } from "../../src/daemon/controlPlane/ServedDaemon.ts"
 import type { ServerId } from "../../src/domain/Id.ts"
-import type { Registration, Report } from "../../src/domain/NodeMessages.ts"
+import { MOST_REPORTS, type Registration, type Report } from "../../src/domain/NodeMessages.ts"
 import { FakeDaemon } from "../servers/support/FakeDaemon.ts"
 import type { Random } from "./random.ts"
 import { type Answer, requestTo, ServiceFailed } from "./Service.ts"
@@ -142,35 +142,42 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
   const sendReport = ({ server_id, type, ...report }: Report) =>
     send(`/internal/event/servers/${server_id}/${kinds[type]}`, { boot_id: brain.boot_id, ...report })
 
-  /** Retries until the report is acknowledged. */
-  const deliver = Effect.fnUntraced(function* (report: Report) {
-    const older = old.get(report.server_id) ?? []
+  /** Sends the reports of a server by the route for several; one alone often by its own. */
+  const sendReports = Effect.fnUntraced(function* (reports: ReadonlyArray<Report>) {
+    const [first] = reports
+    const isSingle = first !== undefined && reports.length === 1 && !chance(50)
+    const answer = yield* isSingle
+      ? sendReport(first)
+      : send("/internal/events", { boot_id: brain.boot_id, reports })
+    if (answer.status === 200 && (isSingle || answer.json.failures.length === 0)) return
+    if (answer.status === 404 || answer.json?.failures?.[0]?.status === 404) yield* registerAgain
+    return yield* new ServiceFailed({ message: `reports: ${answer.status} ${answer.text}` })
+  })
+
+  /** Retries until the reports of a server are acknowledged. */
+  const deliver = Effect.fnUntraced(function* (server_id: string, reports: ReadonlyArray<Report>) {
+    const older = old.get(server_id) ?? []
     const again = older[random?.below(older.length) ?? 0]
     if (again !== undefined && chance(messageFaults.reordered)) {
       yield* Effect.forkIn(Effect.ignore(sendReport(again)), bootScope)
     }
-    const attempt = Effect.gen(function* () {
-      const answer = yield* permits.withPermit(sendReport(report))
-      if (answer.status === 404) yield* registerAgain
-      if (answer.status !== 200) {
-        return yield* new ServiceFailed({ message: `${report.type}: ${answer.status} ${answer.text}` })
-      }
-    })
-    yield* Effect.retry(attempt, retries)
-    old.set(report.server_id, [...older, report])
+    yield* Effect.retry(permits.withPermit(sendReports(reports)), retries)
+    old.set(server_id, [...older, ...reports])
   })
 
   const work = Effect.fnUntraced(function* (server_id: string) {
     while (true) {
-      const next = brain.unsent.find((report) => report.server_id === server_id)
-      if (next === undefined) {
+      const reports = brain.unsent.filter((report) => report.server_id === server_id).slice(0, MOST_REPORTS)
+      if (reports.length === 0) {
         // No yield between the check and this line: a later report starts a new sender.
         active.delete(server_id)
         return
       }
-      yield* deliver(next)
-      const at = brain.unsent.indexOf(next)
-      if (at >= 0) brain.unsent.splice(at, 1)
+      yield* deliver(server_id, reports)
+      for (const report of reports) {
+        const at = brain.unsent.indexOf(report)
+        if (at >= 0) brain.unsent.splice(at, 1)
+      }
     }
   })
   const wake = (server_id: string) => {

@@ -10,10 +10,10 @@ import {
 import { NodeApi } from "../../api/NodeApi.ts"
 import { undecodableFails } from "../../api/undecodable.ts"
 import type { NodeId } from "../../domain/Id.ts"
-import type { Report } from "../../domain/NodeMessages.ts"
 import { type Diagnosis, diagnose, type Failure } from "./diagnosis.ts"
 import { type LinkLog, makeLinkLog } from "./LinkLog.ts"
 import { NodeToken } from "./NodeToken.ts"
+import { makeReportMessages } from "./reportMessages.ts"
 
 export interface ControlPlaneClientOptions {
   readonly node_id: NodeId
@@ -128,44 +128,7 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
           })
         )
 
-      const send = (boot_id: string, report: Report) => {
-        const path = { node: options.node_id, server: report.server_id }
-        const { sequence } = report
-        switch (report.type) {
-          case "status": {
-            const { restart, status, transient, uses } = report
-            const payload = {
-              boot_id,
-              sequence,
-              status,
-              transient,
-              ...(restart === undefined ? {} : { restart }),
-              ...(uses === undefined ? {} : { uses })
-            }
-            return node.status({ params: path, payload })
-          }
-          case "install-status":
-            return node.installStatus({
-              params: path,
-              payload: {
-                boot_id,
-                sequence,
-                install: report.install,
-                ...(report.uses === undefined ? {} : { uses: report.uses })
-              }
-            })
-          case "crash":
-            return node.crash({
-              params: path,
-              payload: {
-                boot_id,
-                sequence,
-                crash: report.crash,
-                ...(report.details === undefined ? {} : { details: report.details })
-              }
-            })
-        }
-      }
+      const messages = makeReportMessages({ node, node_id: options.node_id, call })
 
       if (options.deregister) {
         yield* Effect.addFinalizer(() =>
@@ -194,6 +157,7 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
           )
           token.set(answer.token)
           registered = registration.boot_id
+          messages.registered()
           yield* Effect.logInfo(`registered with ${options.url}`).pipe(
             Effect.annotateLogs({ node_id: options.node_id })
           )
@@ -204,7 +168,7 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
             log.unreachable(answer?.unreachable)
           ),
         disconnect: (_, boot_id) => call(node.disconnect({ params, query: { boot_id } })),
-        report: (_, boot_id, report) => call(send(boot_id, report)),
+        reports: (_, boot_id, reports) => messages.send(boot_id, reports),
         // Its failures do not concern the link: an earlier control plane does not know the route.
         replacePorts: (_, boot_id, server_id, taken) =>
           undecodableFails(

@@ -1,8 +1,8 @@
-import { Effect, type Scope, type Stream } from "effect"
+import { Array as Arr, Effect, Result, type Scope, type Stream } from "effect"
 import type { ControlPlaneError, ControlPlaneUnavailable } from "../../api/ControlPlane.ts"
 import type { Allocations } from "../../domain/Allocation.ts"
 import type { ServerId } from "../../domain/Id.ts"
-import type { Report, TakenPort } from "../../domain/NodeMessages.ts"
+import { MOST_REPORTS, type Report, type TakenPort } from "../../domain/NodeMessages.ts"
 import { backoff, makePause } from "../../work/backoff.ts"
 import type { ServerFile } from "../state/ServerFile.ts"
 
@@ -12,8 +12,13 @@ const MAX_REFUSALS = 12
 
 /** The link of a node to the control plane, for its servers. */
 export interface Uplink {
-  /** Sends a report. Waits until the node is registered, and registers again on request of the control plane. */
-  report(report: Report): Effect.Effect<void, ControlPlaneError>
+  /**
+   * Sends reports of one server, at most `MOST_REPORTS`; returns how many are acknowledged, from the first: at least one.
+   * Waits until the node is registered, and registers again on request of the control plane.
+   *
+   * @error ControlPlaneError the first is not acknowledged
+   */
+  report(reports: ReadonlyArray<Report>): Effect.Effect<number, ControlPlaneError>
   /** Replaces ports of a server that another program has; returns its allocations. */
   replacePorts(
     server_id: ServerId,
@@ -40,19 +45,25 @@ const drop = Effect.fnUntraced(function* (uplink: Uplink, report: Report, detail
   yield* uplink.register
 })
 
-const deliver = Effect.fnUntraced(function* (uplink: Uplink, report: Report) {
+/** Sends reports until the first is acknowledged or dropped; returns the number of those that are. */
+const deliver = Effect.fnUntraced(function* (
+  uplink: Uplink,
+  reports: readonly [Report, ...ReadonlyArray<Report>]
+) {
+  const [report] = reports
   const pause = yield* makePause(RETRY)
   let refusals = 0
   while (true) {
-    const failure = yield* uplink.report(report).pipe(
-      Effect.as(undefined),
-      Effect.catch((error) => Effect.succeed(error))
-    )
-    if (failure === undefined) return
+    const sent = yield* Effect.result(uplink.report(reports))
+    if (Result.isSuccess(sent)) return sent.success
+    const { failure } = sent
     if (failure._tag === "ControlPlaneUnavailable") {
       const { detail, refuses } = failure
       if (refuses === "message") refusals += 1
-      if (refusals > MAX_REFUSALS) return yield* drop(uplink, report, detail)
+      if (refusals > MAX_REFUSALS) {
+        yield* drop(uplink, report, detail)
+        return 1
+      }
       const what = `report ${report.sequence}`
       yield* refusals === 1 && refuses === "message"
         ? Effect.logWarning(`${what} is refused and will be retried: ${detail}`)
@@ -63,13 +74,15 @@ const deliver = Effect.fnUntraced(function* (uplink: Uplink, report: Report) {
 })
 
 /**
- * Sends the reports of one server: at least once, in order, each until it is acknowledged (node-protocol, "Reports"). A
- * report is written to disk before it is sent, and removed after the acknowledgement, by the next write. Each server has
- * its own queue; ends when that is empty.
+ * Sends the reports of one server, those that wait together: at least once, in order, each until it is acknowledged
+ * (node-protocol, "Reports"). A report is written to disk before it is sent, and removed after the acknowledgement, by the
+ * next write. Each server has its own queue; ends when that is empty.
  */
 export const sendReports = Effect.fnUntraced(function* (file: ServerFile, uplink: Uplink) {
-  for (let next = file.get().reports[0]; next !== undefined; next = file.get().reports[0]) {
-    yield* deliver(uplink, next)
-    yield* file.acknowledge(next.sequence)
+  while (true) {
+    const reports = file.get().reports.slice(0, MOST_REPORTS)
+    if (!Arr.isReadonlyArrayNonEmpty(reports)) return
+    const last = reports[(yield* deliver(uplink, reports)) - 1] ?? reports[0]
+    yield* file.acknowledge(last.sequence)
   }
 })

@@ -24,7 +24,7 @@ export const sendProgress = Effect.fnUntraced(function* (
     if (share !== undefined && install.phase === "installing" && install.steps !== undefined) {
       const live = { ...install, steps: withProgress(install.steps, share) }
       yield* Effect.ignore(
-        uplink.report({ type: "install-status", server_id: spec.id, sequence: LIVE, install: live })
+        uplink.report([{ type: "install-status", server_id: spec.id, sequence: LIVE, install: live }])
       )
     }
   }

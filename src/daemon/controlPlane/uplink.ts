@@ -4,6 +4,7 @@ import type { Heartbeat, Registration, RegistrationAnswer } from "../../domain/N
 import { backoff } from "../../work/backoff.ts"
 import type { IoError } from "../disk/fsio.ts"
 import type { Uplink } from "./ReportOutbox.ts"
+import { makeReportSender } from "./reportSender.ts"
 
 /** The shortest pause after the control plane limited the rate of registrations. */
 const RATE_LIMITED_PAUSE = Duration.seconds(1)
@@ -18,8 +19,6 @@ const RETRY = backoff({ first: "200 millis", longest: "10 seconds" }).pipe(
     )
   )
 )
-/** Reports in flight; the other connections remain for heartbeats. */
-const CONCURRENT_REPORTS = 16
 
 export interface UplinkOptions {
   readonly controlPlane: ControlPlane["Service"]
@@ -42,7 +41,8 @@ export const makeUplink = Effect.fnUntraced(function* (options: UplinkOptions) {
   const scope = yield* Effect.scope
   const registered = yield* Latch.make(false)
   const registering = yield* Semaphore.make(1)
-  const sending = yield* Semaphore.make(CONCURRENT_REPORTS)
+  const sender = makeReportSender((reports) => controlPlane.reports(id, boot_id, reports))
+  yield* Effect.forkScoped(sender.run)
   /** The number of successful registrations. */
   let registrations = 0
   /** Whether a call failed since the last success. */
@@ -117,11 +117,7 @@ export const makeUplink = Effect.fnUntraced(function* (options: UplinkOptions) {
     replacePorts: (server_id, taken) =>
       Effect.andThen(registered.await, controlPlane.replacePorts(id, boot_id, server_id, taken)),
     files: (server_id) => Effect.andThen(registered.await, controlPlane.files(id, server_id)),
-    report: (report) =>
-      Effect.andThen(
-        registered.await,
-        withReregistration(sending.withPermit(controlPlane.report(id, boot_id, report)))
-      )
+    report: (reports) => Effect.andThen(registered.await, withReregistration(sender.send(reports)))
   }
   return {
     ...uplink,

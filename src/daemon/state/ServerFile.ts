@@ -219,8 +219,8 @@ export interface ServerFile {
   /** Changes the state as {@link update} does, with the next update or a second or so later; does not wait for it. */
   updateSoon(change: (state: ServerState) => ServerState): void
   /**
-   * Removes an acknowledged report. The next write has the change, after five seconds or so at the latest: after a crash
-   * of the daemon before that, the report is sent again.
+   * Removes the reports up to an acknowledged one. The next write has the change, after five seconds or so at the latest:
+   * after a crash of the daemon before that, the reports are sent again.
    */
   acknowledge(sequence: number): Effect.Effect<void>
   /** Writes what waits. */

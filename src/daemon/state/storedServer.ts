@@ -83,7 +83,7 @@ class StoredServer implements ServerFile {
     return this.#locked(
       Effect.sync(() => {
         this.#hasAcknowledged = true
-        const reports = this.#current.reports.filter((report) => report.sequence !== sequence)
+        const reports = this.#current.reports.filter((report) => report.sequence > sequence)
         this.#current = { ...this.#current, reports }
       })
     )

@@ -19,10 +19,14 @@ export class ServerLifecycle extends Context.Service<
   ServerLifecycle,
   {
     /**
-     * Applies a report of a node. A repetition changes nothing, nor does a report about a server of another node: a
-     * pending deletion on the node is repeated then. False: the server is unknown.
+     * Applies reports of a node in one write, those of one server in their order; returns the unknown servers. A
+     * repetition changes nothing, nor does a report about a server of another node: a pending deletion on the node is
+     * repeated then.
      */
-    report(node_id: NodeId, report: Report): Effect.Effect<boolean, Unavailable>
+    reports(
+      node_id: NodeId,
+      reports: ReadonlyArray<Report>
+    ): Effect.Effect<ReadonlySet<ServerId>, Unavailable>
     /**
      * Applies a snapshot of one server. False: a report is pending on the node, or was applied after the record had
      * `sequence`, and may be newer.

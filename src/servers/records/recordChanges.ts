@@ -123,8 +123,8 @@ export const makeRecordChanges = Effect.gen(function* () {
   })
 
   /** Works on several servers concurrently, with pipelined statements. */
-  const workAll = Effect.fnUntraced(function* (requests: ReadonlyArray<RecordWork>) {
-    const byServer = Map.groupBy(requests, ({ id }) => id)
+  const workAll = Effect.fnUntraced(function* (requests: ReadonlyArray<ReadonlyArray<RecordWork>>) {
+    const byServer = Map.groupBy(requests.flat(), ({ id }) => id)
     const records = yield* servers.lockAll([...byServer.keys()])
     yield* Effect.forEach(
       byServer,
@@ -139,24 +139,31 @@ export const makeRecordChanges = Effect.gen(function* () {
   })
   const workTogether = store.together(workAll)
 
-  /** Makes a write about the record of one server; concurrent writes share a transaction without savepoints. */
-  const onRecord = <A>(
-    id: ServerId,
-    decideOn: (record: ServerRecord | undefined) => Effect.Effect<A, SqlError.SqlError, Transaction>
-  ): Effect.Effect<A, Unavailable> =>
+  /**
+   * Makes one write about the records of several servers, and returns its results; concurrent writes share a transaction
+   * without savepoints. Decisions on the same server are made one after another.
+   */
+  const onRecords = <A>(
+    decisions: ReadonlyArray<{ readonly id: ServerId; readonly decideOn: Decide<A> }>
+  ): Effect.Effect<ReadonlyArray<A>, Unavailable> =>
     Effect.suspend(() => {
-      let answer = Option.none<A>()
-      const work = (record: ServerRecord | undefined) =>
-        Effect.map(decideOn(record), (decided) => {
-          answer = Option.some(decided)
-        })
-      return Effect.flatMap(workTogether({ id, work }), () => Effect.orDie(Effect.fromOption(answer)))
+      const answers = decisions.map((): Option.Option<A> => Option.none())
+      const works = decisions.map(({ decideOn, id }, at) => ({
+        id,
+        work: (record: ServerRecord | undefined) =>
+          Effect.map(decideOn(record), (decided) => {
+            answers[at] = Option.some(decided)
+          })
+      }))
+      return Effect.flatMap(workTogether(works), () => Effect.orDie(Effect.fromOption(Option.all(answers))))
     })
 
-  return { carryOut, change, changeAll, decide, onRecord } as const
+  return { carryOut, change, changeAll, decide, onRecords } as const
 })
 
 export type RecordChanges = Effect.Success<typeof makeRecordChanges>
+
+type Decide<A> = (record: ServerRecord | undefined) => Effect.Effect<A, SqlError.SqlError, Transaction>
 
 /** The work on one server's record within a write. */
 interface RecordWork {

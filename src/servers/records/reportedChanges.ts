@@ -53,10 +53,9 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
     return true
   })
 
-  const report = Effect.fn("ServerLifecycle.report")(function* (node_id: NodeId, message: Report) {
-    const id = message.server_id
-    const received_at = yield* nowText
-    const apply = Effect.fnUntraced(function* (record: ServerRecord | undefined) {
+  const apply = (node_id: NodeId, message: Report, received_at: string) =>
+    Effect.fnUntraced(function* (record: ServerRecord | undefined) {
+      const id = message.server_id
       if (record?.node_id !== node_id) return { known: yield* fromElsewhere(record, id, node_id) }
       if (message.sequence <= record.last_sequence) return { known: true }
       const outcome = onReport(record, message, received_at)
@@ -64,10 +63,23 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
       yield* records.carryOut(record, outcome, { sequence })
       return { known: true, changed: { record, outcome } }
     })
-    const { changed, known } = yield* records.onRecord(id, apply)
-    yield* logChange(changed)
-    if (changed !== undefined) yield* countChange(changed, received_at)
-    return known
+
+  const reports = Effect.fn("ServerLifecycle.reports")(function* (
+    node_id: NodeId,
+    messages: ReadonlyArray<Report>
+  ) {
+    const received_at = yield* nowText
+    const applied = yield* records.onRecords(
+      messages.map((message) => ({ id: message.server_id, decideOn: apply(node_id, message, received_at) }))
+    )
+    const unknown = new Set<ServerId>()
+    for (const [at, { changed, known }] of applied.entries()) {
+      const id = messages[at]?.server_id
+      if (!known && id !== undefined) unknown.add(id)
+      yield* logChange(changed)
+      if (changed !== undefined) yield* countChange(changed, received_at)
+    }
+    return unknown
   }, Effect.uninterruptible)
 
   const observe = Effect.fn("ServerLifecycle.observe")(function* (
@@ -81,9 +93,12 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
       isTaken = record.last_sequence === sequence || record.node_id !== node_id
       return isTaken && record.node_id === node_id ? onSnapshot(record, view) : {}
     }
-    const changed = yield* records.onRecord(view.id, (record) =>
-      record === undefined ? Effect.succeed(undefined) : records.decide(record, by)
-    )
+    const [changed] = yield* records.onRecords([
+      {
+        id: view.id,
+        decideOn: (record) => (record === undefined ? Effect.succeed(undefined) : records.decide(record, by))
+      }
+    ])
     if (changed !== undefined && !changesNothing(changed.outcome)) {
       yield* Effect.logInfo(`state taken from the node: ${view.status}, ${view.install.phase}`).pipe(
         Effect.annotateLogs(logFields(changed.record))
@@ -140,7 +155,7 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
   })
 
   return {
-    report,
+    reports,
     observe,
     missing,
     nodeLost: (node_id: NodeId, ids: ReadonlyArray<ServerId>) => changeAway(node_id, ids, onNodeLost),

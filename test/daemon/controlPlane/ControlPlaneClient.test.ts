@@ -87,7 +87,9 @@ const callAll = Effect.gen(function* () {
     for (const call of [
       plane.register(registration("n")),
       plane.heartbeat("n", beat),
-      plane.report("n", "b", report)
+      Effect.flatMap(plane.reports("n", "b", [report]), ([failure]) =>
+        failure === undefined ? Effect.void : Effect.fail(failure)
+      )
     ]) {
       const error = yield* Effect.flip(Effect.asVoid(call))
       errors.push(error._tag === "ControlPlaneUnavailable" ? (error.refuses ?? "waits") : error._tag)
@@ -121,35 +123,159 @@ const endless =
     source.pipe(response.writeHead(200, { "content-type": "application/json", ...headers }))
   }
 
+/** A control plane that answers a message by its path and body; notes both. */
+const reportsTo = Effect.fnUntraced(function* (
+  answer: (path: string, body: { readonly sequence?: number }) => readonly [status: number, text: string]
+) {
+  const messages: Array<readonly [path: string, body: unknown]> = []
+  const { port } = yield* listening(() =>
+    createServer((request, response) => {
+      let text = ""
+      request.on("data", (piece) => {
+        text += piece
+      })
+      request.on("end", () => {
+        const path = (request.url ?? "").replace("/api/nodes/n", "")
+        const body = JSON.parse(text)
+        messages.push([path, body])
+        answering(...answer(path, body), muster)(request, response)
+      })
+    })
+  )
+  const { lines, logged } = yield* connection(`http://127.0.0.1:${port}`)
+  return {
+    lines,
+    messages,
+    paths: () => messages.map(([path]) => path),
+    send: (...reports: ReadonlyArray<Report>) =>
+      logged(Effect.flatMap(ControlPlane, (plane) => plane.reports(NodeId.make("n"), "b", reports))),
+    register: logged(Effect.flatMap(ControlPlane, (plane) => plane.register(registration("n"))))
+  }
+})
+
+const events = "/internal/events"
+const single = (server: string, kind = "status") => `/internal/event/servers/${server}/${kind}`
+const all = [200, JSON.stringify({ failures: [] })] as const
+const of = (server_id: string, sequence: number): Report => ({
+  ...report,
+  server_id: ServerId.make(server_id),
+  sequence
+})
+const tags = (failures: ReadonlyArray<{ readonly _tag: string } | undefined>) =>
+  failures.map((failure) => failure?._tag)
+
 describe("node-protocol, Reports", () => {
-  it.live("a report is sent with all its fields", () =>
+  const { server_id } = report
+  const offline: Report = {
+    ...report,
+    status: "offline",
+    restart: { given_up: true, reason: "why" },
+    uses: 7
+  }
+  const installed: Report = {
+    type: "install-status",
+    server_id,
+    sequence: 2,
+    install: { phase: "ready", exit_code: 0 },
+    uses: 8
+  }
+
+  it.live("reports of several servers are one message, with all their fields", () =>
     Effect.gen(function* () {
-      const bodies: Array<unknown> = []
-      const { port } = yield* listening(() =>
-        createServer((request, response) => {
-          let text = ""
-          request.on("data", (piece) => {
-            text += piece
-          })
-          request.on("end", () => {
-            bodies.push(JSON.parse(text))
-            response.writeHead(200, muster).end()
-          })
-        })
-      )
-      const { logged } = yield* connection(`http://127.0.0.1:${port}`)
-      const { server_id, ...status } = report
-      const [offline, installed] = [
-        { ...status, status: "offline", restart: { given_up: true, reason: "why" }, uses: 7 },
-        { type: "install-status", sequence: 2, install: { phase: "ready", exit_code: 0 }, uses: 8 }
-      ] as const
-      for (const one of [offline, installed]) {
-        yield* logged(
-          Effect.flatMap(ControlPlane, (plane) => plain(plane).report("n", "b", { server_id, ...one }))
+      const { messages, send } = yield* reportsTo(() => all)
+      const reports = [offline, installed, of("srv_b", 1)]
+      assert.deepStrictEqual(yield* send(...reports), [undefined, undefined, undefined])
+      assert.deepStrictEqual(messages, [[events, { boot_id: "b", reports }]])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("the answer has the failure of each report", () =>
+    Effect.gen(function* () {
+      const failures = [
+        { index: 0, status: 404, detail: "register" },
+        { index: 2, status: 503, detail: "later" }
+      ]
+      const { paths, send } = yield* reportsTo(() => [200, JSON.stringify({ failures })])
+      assert.deepStrictEqual(tags(yield* send(of("srv_a", 1), of("srv_b", 1), of("srv_c", 1))), [
+        "RegistrationRequired",
+        undefined,
+        "ControlPlaneUnavailable"
+      ])
+      assert.deepStrictEqual(paths(), [events])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("an unregistered node sends a report by its own route, and no more", () =>
+    Effect.gen(function* () {
+      const { lines, paths, send } = yield* reportsTo(() => [404, error(404, "node is not registered: n")])
+      const failure = yield* Effect.flip(send(of("srv_a", 1), of("srv_b", 1)))
+      assert.strictEqual(failure._tag, "RegistrationRequired")
+      assert.deepStrictEqual(paths(), [events, single("srv_a")])
+      assert.deepStrictEqual(lines, [])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live.each([
+    [422, "InvalidRequest"],
+    [413, "BodyTooLarge"],
+    [500, "InternalError"]
+  ] as const)(
+    "a message that is refused (%i %s) is sent report by report: only its culprit fails",
+    ([status]) =>
+      Effect.gen(function* () {
+        const { paths, send } = yield* reportsTo((path, { sequence }) =>
+          path === events || (path === single("srv_a") && sequence === 2)
+            ? [status, error(status, "why")]
+            : [200, ""]
         )
+        const outcomes = yield* send(of("srv_a", 1), of("srv_a", 2), of("srv_b", 1), of("srv_a", 3))
+        const failed = "ControlPlaneUnavailable"
+        assert.deepStrictEqual(tags(outcomes), [undefined, failed, undefined, failed])
+        assert.deepStrictEqual(
+          paths().filter((path) => path === single("srv_a")).length,
+          2,
+          "no report passes an earlier one"
+        )
+      }).pipe(Effect.scoped)
+  )
+
+  it.live("a message that cannot be stored is not sent report by report", () =>
+    Effect.gen(function* () {
+      const { paths, send } = yield* reportsTo(() => [503, error(503, "the database is unavailable")])
+      const failure = yield* Effect.flip(send(of("srv_a", 1), of("srv_b", 1)))
+      assert.strictEqual(failure._tag, "ControlPlaneUnavailable")
+      assert.deepStrictEqual(paths(), [events])
+    }).pipe(Effect.scoped)
+  )
+})
+
+describe("docs/deployment.md, Upgrade a fleet: an earlier control plane", () => {
+  it.live("reports go by the routes for one report, until the node registers with an upgraded one", () =>
+    Effect.gen(function* () {
+      let isUpgraded = false
+      const token = JSON.stringify({ token: "t", delete: [] })
+      const { messages, paths, register, send } = yield* reportsTo((path) => {
+        if (path === "/register") return [200, token]
+        if (path !== events) return [200, ""]
+        return isUpgraded ? all : [404, error(404, "route not found")]
+      })
+      const crash: Report = {
+        type: "crash",
+        server_id: ServerId.make("srv_b"),
+        sequence: 1,
+        crash: { reason: "exit code 3", exit_code: 3, timestamp: "2026-01-01T00:00:00.000Z" }
       }
-      const sent = [offline, installed].map(({ type: _, ...body }) => ({ boot_id: "b", ...body }))
-      assert.deepStrictEqual(bodies, sent)
+      assert.deepStrictEqual(yield* send(of("srv_a", 1), crash), [undefined, undefined])
+      assert.deepStrictEqual(new Set(paths()), new Set([events, single("srv_a"), single("srv_b", "crash")]))
+      const { server_id: _, type: __, ...payload } = crash
+      assert.deepStrictEqual(messages.at(-1)?.[1], { boot_id: "b", ...payload })
+      messages.length = 0
+      yield* send(of("srv_a", 2))
+      assert.deepStrictEqual(paths(), [single("srv_a")])
+      isUpgraded = true
+      yield* register
+      yield* send(of("srv_a", 3))
+      assert.strictEqual(paths().at(-1), events)
     }).pipe(Effect.scoped)
   )
 })
@@ -255,10 +381,12 @@ describe("node-protocol: an address that is no control plane is one log line and
       let silent = true
       const { port } = yield* listening(() =>
         createServer((request, response) => {
-          if (!silent) answering(200, "", muster)(request, response)
+          if (silent) return
+          const isEvents = request.url?.endsWith(events) === true
+          answering(200, isEvents ? all[1] : "", muster)(request, response)
         })
       )
-      const { lines, logged } = yield* connection(`http://127.0.0.1:${port}`, "50 millis")
+      const { lines, logged } = yield* connection(`http://127.0.0.1:${port}`, "250 millis")
       assert.deepStrictEqual(new Set(yield* logged(callAll)), new Set(["waits"]))
       assert.strictEqual(lines.length, 1, lines.join("\n"))
       assert.match(
@@ -267,7 +395,7 @@ describe("node-protocol: an address that is no control plane is one log line and
       )
       silent = false
       yield* logged(Effect.flatMap(ControlPlane, (plane) => plane.heartbeat(NodeId.make("n"), beat)))
-      yield* logged(Effect.flatMap(ControlPlane, (plane) => plane.report(NodeId.make("n"), "b", report)))
+      yield* logged(Effect.flatMap(ControlPlane, (plane) => plane.reports(NodeId.make("n"), "b", [report])))
       assert.match(lines[1] ?? "", /^Info http.* can be reached again$/)
       silent = true
       yield* Effect.ignore(

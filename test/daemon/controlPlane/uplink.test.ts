@@ -40,7 +40,7 @@ const serverFile = (id: string): ServerFile & { readonly setStatus: (status: Ser
     },
     acknowledge: (sequence) =>
       Effect.sync(() => {
-        state = { ...state, reports: state.reports.filter((report) => report.sequence !== sequence) }
+        state = { ...state, reports: state.reports.filter((report) => report.sequence > sequence) }
       }),
     update: (change) =>
       Effect.sync(() => {
@@ -64,6 +64,8 @@ const linked = (answer: (report: Report) => Effect.Effect<void, ControlPlaneErro
   Effect.gen(function* () {
     const notes = recorder()
     const received: Array<string> = []
+    /** The numbers of reports in each message. */
+    const messages: Array<number> = []
     const lines: Array<string> = []
     let registering = 0
     const base = yield* Effect.provide(ControlPlane, controlPlane(notes))
@@ -75,10 +77,22 @@ const linked = (answer: (report: Report) => Effect.Effect<void, ControlPlaneErro
             registering += 1
             return base.register(it)
           }),
-        report: (_, __, report) =>
-          Effect.tap(answer(report), () =>
-            Effect.sync(() => void received.push(`${report.server_id} ${report.sequence}`))
-          )
+        reports: (_, __, reports) =>
+          Effect.suspend(() => {
+            messages.push(reports.length)
+            const failed = new Map<string, ControlPlaneError>()
+            return Effect.forEach(reports, (report) => {
+              const before = failed.get(report.server_id)
+              if (before !== undefined) return Effect.succeed(before)
+              return Effect.match(answer(report), {
+                onFailure: (error) => {
+                  failed.set(report.server_id, error)
+                  return error
+                },
+                onSuccess: () => void received.push(`${report.server_id} ${report.sequence}`)
+              })
+            })
+          })
       },
       registration: Effect.succeed(registration("n")),
       onRegistered: () => Effect.void
@@ -99,7 +113,7 @@ const linked = (answer: (report: Report) => Effect.Effect<void, ControlPlaneErro
         })
         return sender
       })
-    return { attempts: () => registering, received, lines, notes, send, uplink }
+    return { attempts: () => registering, received, lines, messages, notes, send, uplink }
   })
 
 describe("node-protocol, register", () => {
@@ -169,13 +183,13 @@ describe("node-protocol, Reports: retried with backoff and jitter until answered
   )
 
   it.effect(
-    "reports are in order for each server, bounded in parallel across servers, and never delay heartbeats",
+    "reports that wait for a message are the next one, in order for each server; they never delay heartbeats",
     () =>
       Effect.gen(function* () {
         const gate = yield* Latch.make(false)
         let now = 0
         let most = 0
-        const { received, notes, send, uplink } = yield* linked(() =>
+        const { messages, received, notes, send, uplink } = yield* linked(() =>
           Effect.gen(function* () {
             now += 1
             most = Math.max(most, now)
@@ -193,9 +207,10 @@ describe("node-protocol, Reports: retried with backoff and jitter until answered
         assert.isTrue(yield* uplink.heartbeat(load))
         assert.strictEqual(notes.heartbeats, 1)
         yield* gate.open
-        yield* TestClock.adjust("1 second")
-        assert.isAbove(most, 1)
-        assert.isBelow(most, 32)
+        yield* Effect.repeat(TestClock.adjust("1 second"), { times: 5 })
+        assert.strictEqual(most, 1, "one message at a time")
+        // At most 100 in a message, of whole servers.
+        assert.deepStrictEqual(messages, [99, 99, 99, 3])
         assert.strictEqual(received.length, 300)
         for (const file of files) {
           const { id } = file.get().spec
@@ -228,6 +243,22 @@ describe("node-protocol, Reports: retried with backoff and jitter until answered
       assert.match(lines[1] ?? "", /^Error .*report 1 permanently.*"status":"starting"/)
       // The current status of the server is reported again.
       assert.strictEqual(notes.registrations.length, 2)
+    })
+  )
+
+  it.effect("a defect at the reports of one server stops those of no other", () =>
+    Effect.gen(function* () {
+      const { received, send, uplink } = yield* linked(({ server_id }) =>
+        server_id === "srv_bad" ? Effect.die("a defect") : Effect.void
+      )
+      yield* uplink.register
+      for (const id of ["srv_first", "srv_bad", "srv_sound"]) {
+        const file = serverFile(id)
+        file.setStatus("running")
+        yield* send(file)
+      }
+      yield* TestClock.adjust("1 millis")
+      assert.deepStrictEqual(new Set(received), new Set(["srv_first 1", "srv_sound 1"]))
     })
   )
 

@@ -216,7 +216,7 @@ describe("node-protocol, When something breaks: control plane killed at any mome
         if (done) break
         steps = killAt
       }
-      assert.isAtLeast(steps, 10)
+      assert.isAtLeast(steps, 8)
     }).pipe(runHarness)
   )
 })

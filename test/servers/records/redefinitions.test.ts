@@ -59,12 +59,8 @@ describe("life.md, Changing: the record", () => {
           const { last_sequence = 0, node_id = NodeId.make("") } = (yield* record) ?? {}
           const what = { type: "status", status: "running", transient: false } as const
           const sequence = last_sequence + 1
-          yield* control.lifecycle.report(node_id, {
-            ...what,
-            server_id: ServerId.make(id),
-            sequence,
-            ...(uses === undefined ? {} : { uses })
-          })
+          const own = { server_id: ServerId.make(id), sequence, ...(uses === undefined ? {} : { uses }) }
+          yield* control.lifecycle.reports(node_id, [{ ...what, ...own }])
         })
         const definedAt = Effect.map(record, (it) => it?.redefinition?.defined_at)
         const pending = Effect.map(record, (it) => (it === undefined ? undefined : pendingOf(it)))

@@ -4,12 +4,13 @@ import { type Daemon, type DaemonError, DaemonRefused, NodeUnreachable } from ".
 import { RecentRemovals } from "../../../src/daemon/instances/RecentRemovals.ts"
 import { NodeId, type ServerId } from "../../../src/domain/Id.ts"
 import type { InstallState } from "../../../src/domain/InstallState.ts"
-import type {
-  DaemonServer,
-  PowerAction,
-  Registration,
-  Report,
-  ServerSpec
+import {
+  type DaemonServer,
+  MOST_REPORTS,
+  type PowerAction,
+  type Registration,
+  type Report,
+  type ServerSpec
 } from "../../../src/domain/NodeMessages.ts"
 import type { Crash } from "../../../src/domain/ServerEvent.ts"
 import type { ServerStatus } from "../../../src/domain/ServerStatus.ts"
@@ -179,15 +180,21 @@ export class FakeDaemon {
     })
     const send = Effect.gen({ self: this }, function* () {
       yield* this.gate.await
-      const report = this.unsent[0]
-      if (report === undefined) {
+      const reports = this.unsent.slice(0, MOST_REPORTS)
+      if (reports.length === 0) {
         this.#news.closeUnsafe()
         return yield* this.#news.await
       }
       yield* this.step
-      yield* plane.report(this.node_id, this.boot_id, report)
+      const failures = yield* plane.reports(this.node_id, this.boot_id, reports)
       yield* this.step
-      this.unsent.shift()
+      const first = failures.findIndex((failure) => failure !== undefined)
+      for (const report of first < 0 ? reports : reports.slice(0, first)) {
+        const at = this.unsent.indexOf(report)
+        if (at >= 0) this.unsent.splice(at, 1)
+      }
+      const failure = failures[first]
+      if (failure !== undefined) return yield* failure
     }).pipe(
       Effect.catchTag("RegistrationRequired", () => register),
       Effect.catch((error) => Effect.logDebug(error.detail))
