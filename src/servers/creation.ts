@@ -29,6 +29,7 @@ import type { CreateRequest } from "./CreateRequest.ts"
 import { makeOverridesCheck } from "./callerOverrides.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { encodeSummary, plain } from "./index/summary.ts"
+import { CreationPriority } from "./records/CreationPriority.ts"
 import { creationRefusal } from "./records/callerLimits.ts"
 import { makeQuotaUsage, type QuotaUse } from "./records/quotaUsage.ts"
 
@@ -88,6 +89,7 @@ export const makeCreation = Effect.gen(function* () {
   const journal = yield* Journal
   const registry = yield* NodeRegistry
   const rooms = yield* CapacityRepo
+  const priority = yield* CreationPriority
   const servers = yield* ServerRepo
   const store = yield* Store
   const clock = yield* ExpiryClock
@@ -318,7 +320,7 @@ export const makeCreation = Effect.gen(function* () {
     if (refusal !== undefined) return yield* refusal
     const start =
       given.start ?? (yield* blueprints.starts(given.blueprint_id)) ?? given.startUnlessSaid ?? false
-    const created = yield* createOnce({ ...given, start })
+    const created = yield* priority.creating(createOnce({ ...given, start }))
     // Of a repeated request, the server of the first one.
     yield* describeAudit({ id: created.id })
     return { ...created, start }

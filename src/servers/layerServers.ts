@@ -12,6 +12,7 @@ import { InstallProgresses } from "./index/InstallProgresses.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { ControlPlaneLive, NodeGateway } from "./NodeGateway.ts"
 import { Rollouts } from "./Rollouts.ts"
+import { CreationPriority } from "./records/CreationPriority.ts"
 import { ServerLifecycle } from "./records/ServerLifecycle.ts"
 import { ServerLocks } from "./records/ServerLocks.ts"
 import { ServerManager } from "./ServerManager.ts"
@@ -73,6 +74,8 @@ export const layerServers = (options: ServersOptions = {}) => {
     Layer.provideMerge(ServerLifecycle.layer),
     Layer.provideMerge(ServerGarbageCollector.layer(retry)),
     Layer.provideMerge(InstallProgresses.layer),
-    Layer.provideMerge(Layer.mergeAll(ServerIndex.layer, ServerLocks.layer, LiveFeed.layer))
+    Layer.provideMerge(
+      Layer.mergeAll(ServerIndex.layer, ServerLocks.layer, CreationPriority.layer, LiveFeed.layer)
+    )
   )
 }

@@ -10,6 +10,7 @@ import { Effect, Redacted, type Scope } from "effect"
 import { startPostgres } from "../support/postgres.ts"
 import { type Service, startService } from "../support/Service.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
+import { commitsOf } from "./commits.ts"
 import { BenchFailed, interleaved, median, poll, print, sqliteCommitsPerSecond } from "./harness.ts"
 import { loadInProcess } from "./loadInProcess.ts"
 import { startPlainNodes } from "./startPlainNodes.ts"
@@ -49,14 +50,6 @@ const simulated: NodeKind = {
   env: { MUSTER_EMBEDDED_NODE: "false" },
   start: (service) => startPlainNodes(service, 1, PORTS)
 }
-
-const commitsOf = Effect.fnUntraced(function* (service: Service) {
-  const { text } = yield* service.request("GET", "/metrics")
-  const commits = /^muster_store_commits_total(?:\{[^}]*\})? (\d+)/m.exec(text)?.[1]
-  if (commits === undefined)
-    return yield* new BenchFailed({ message: "/metrics has no muster_store_commits_total" })
-  return Number(commits)
-})
 
 /** Waits until every server is installed, so that a round does not overlap the previous one. */
 const allInstalled = (service: Service) =>

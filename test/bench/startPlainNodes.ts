@@ -1,6 +1,7 @@
 import { join } from "node:path"
 import { Effect } from "effect"
 import type { Service } from "../support/Service.ts"
+import { commitsOf } from "./commits.ts"
 import { BenchFailed, poll, startProcess } from "./harness.ts"
 
 const file = join(import.meta.dirname, "plainNodes.ts")
@@ -31,16 +32,21 @@ export const startPlainNodes = Effect.fnUntraced(function* (service: Service, co
     )
   }
   return {
-    /** Reports statuses of all servers for some seconds; returns the reports that were acknowledged in a second. */
+    /** Reports statuses of all servers for some seconds; returns what was acknowledged and committed in a second. */
     report: Effect.gen(function* () {
       output = ""
+      const before = yield* commitsOf(service)
       child.kill("SIGUSR2")
       const [, acknowledged = "", millis = ""] = yield* poll(
         "the reports are sent",
         Effect.sync(() => /reports (\d+) (\d+)/.exec(output) ?? (child.exitCode === null ? undefined : []))
       )
       if (acknowledged === "") return yield* new BenchFailed({ message: "the nodes have ended" })
-      return (Number(acknowledged) * 1000) / Number(millis)
+      const seconds = Number(millis) / 1000
+      return {
+        reports: Number(acknowledged) / seconds,
+        commits: ((yield* commitsOf(service)) - before) / seconds
+      }
     })
   }
 })

@@ -10,6 +10,7 @@ import { backoff } from "../../work/backoff.ts"
 import { makeKeyedLock } from "../../work/KeyedLock.ts"
 import { makeWorkQueue } from "../../work/WorkQueue.ts"
 import { ServerIndex } from "../index/ServerIndex.ts"
+import { CreationPriority } from "../records/CreationPriority.ts"
 import { ServerLocks } from "../records/ServerLocks.ts"
 import { needsAction } from "./nextAction.ts"
 import { makeProvisionStep } from "./provisionStep.ts"
@@ -49,6 +50,7 @@ export class Provisioner extends Context.Service<
         const index = yield* ServerIndex
         const journal = yield* Journal
         const locks = yield* ServerLocks
+        const priority = yield* CreationPriority
         const registry = yield* NodeRegistry
         const servers = yield* ServerRepo
         const store = yield* Store
@@ -73,8 +75,10 @@ export class Provisioner extends Context.Service<
             Effect.flatMap(index.find(id), (found) => {
               const locked = locks.withLock(id)(effect)
               if (Option.isNone(found)) return locked
-              const nodes = actionFor(found.value) === "install" ? installs : calls
-              return nodes.withLock(found.value.node_id)(locked)
+              const { node_id } = found.value
+              return actionFor(found.value) === "install"
+                ? installs.withLock(node_id)(Effect.andThen(priority.turn, locked))
+                : calls.withLock(node_id)(locked)
             }),
           resume: Effect.gen(function* () {
             suspects.clear()

@@ -1,0 +1,42 @@
+import { Context, Effect, Latch, Layer } from "effect"
+
+/** The longest time that creations hold up an installation. */
+const LONGEST = "1 second"
+
+/**
+ * Lets creations go before the installations of earlier ones: callers wait for a creation, while an installation takes its
+ * node much longer, and this process more work. An installation waits for a moment without a creation, at most a second.
+ */
+export class CreationPriority extends Context.Service<
+  CreationPriority,
+  {
+    /** Runs a creation. */
+    creating<A, E, R>(creation: Effect.Effect<A, E, R>): Effect.Effect<A, E, R>
+    /** Waits until an installation may begin. */
+    readonly turn: Effect.Effect<void>
+  }
+>()("muster/servers/CreationPriority") {
+  static readonly layer = Layer.sync(CreationPriority, () => {
+    let creations = 0
+    const idle = Latch.makeUnsafe(true)
+
+    return CreationPriority.of({
+      creating: (creation) =>
+        Effect.acquireUseRelease(
+          Effect.sync(() => {
+            creations += 1
+            idle.closeUnsafe()
+          }),
+          () => creation,
+          () =>
+            Effect.sync(() => {
+              creations -= 1
+              if (creations === 0) idle.openUnsafe()
+            })
+        ),
+      turn: Effect.suspend(() =>
+        idle.isOpen() ? Effect.void : Effect.raceFirst(idle.await, Effect.sleep(LONGEST))
+      )
+    })
+  })
+}
