@@ -1,5 +1,5 @@
-import { mkdirSync, rmSync, utimesSync } from "node:fs"
-import { join } from "node:path"
+import { mkdirSync, readdirSync, readFileSync, rmSync, utimesSync } from "node:fs"
+import { join, resolve } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { isStale } from "../../src/app/bundle.ts"
@@ -26,6 +26,13 @@ const built = Effect.gen(function* () {
 })
 
 describe("docs/development.md: the bundle and its sources", () => {
+  it("a bundle that is loaded makes no Intl.Segmenter, which loads tables", () => {
+    const chunks = resolve(import.meta.dirname, "../../dist/chunks")
+    const texts = readdirSync(chunks).map((name) => readFileSync(join(chunks, name), "utf8"))
+    assert.include(texts.join(""), "new Intl.Segmenter")
+    assert.notMatch(texts.join(""), /^(?:const|let|var) \w+ = new Intl\.Segmenter/m)
+  })
+
   it.effect("a bundle is stale once a source is changed, added or deleted", () =>
     Effect.gen(function* () {
       const changed = yield* built
