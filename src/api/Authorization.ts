@@ -3,8 +3,8 @@ import { Forbidden, TooManyRequests, Unauthorized } from "../domain/errors.ts"
 import type { Scopes } from "./routePolicy.ts"
 
 /**
- * Requires a key of the scope `AppAdmin`, or the right that the route needs (contract, section 5; operators.md, "Keys"). The
- * pipeline has verified the key: with `security`, `HttpApi` would decode the header of each request again.
+ * Requires a key of the scope `AppAdmin`, or the right that the route needs (contract, section 5; operators.md, "Keys").
+ * The pipeline has verified the key: with `security`, `HttpApi` would decode the header of each request again.
  */
 export class Authorization extends HttpApiMiddleware.Service<Authorization>()("muster/api/Authorization", {
   error: [Unauthorized, Forbidden, TooManyRequests]

@@ -129,8 +129,8 @@ export const makeSseResponse = Effect.gen(function* () {
       HttpEffect.scopeDisableClose(scope)
     }
     if (request.method !== "HEAD") {
-      // The platform ends the response after the head, and waits until it is closed. Its fiber would hold seven kilobytes as
-      // long as the stream: the fiber ends now, and the scope of the request with the stream.
+      // The platform ends the response after the head, and waits until it is closed. Its fiber would hold seven kilobytes
+      // as long as the stream: the fiber ends now, and the scope of the request with the stream.
       const { end: endResponse } = response
       response.end = (onEnd: unknown) => {
         response.end = endResponse

@@ -50,7 +50,7 @@ Effect.gen(function* () {
     return yield* new BenchFailed({ message: `there is no bench ${unknown}; there are ${names.join(", ")}` })
   }
   const parts = Object.entries(benches).filter(([name]) => asked.length === 0 || asked.includes(name))
-  const [failed] = yield* Effect.partition(parts, ([name, bench]) =>
+  const [, failed] = yield* Effect.partition(parts, ([name, bench]) =>
     bench.pipe(
       Effect.timeoutOrElse({
         duration: "5 minutes",

@@ -5,16 +5,21 @@
 import { join } from "node:path"
 import { Effect } from "effect"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
-import { cpuMicros, print, residentMiB, startBare, startServer } from "./harness.ts"
-import { openStreams, subscribersInProcess } from "./subscribers.ts"
+import { cpuMicros, interleaved, median, print, residentMiB, startBare, startServer } from "./harness.ts"
+import { openStreams, subscribersInProcess, type Target } from "./subscribers.ts"
 
 const SUBSCRIBERS = 500
 /** Subscribers whose events are timed; the others only read, so that reading does not take the time that is measured. */
 const TIMED = 50
 const SLOW = 20
-const IDLE = 2_000
+const IDLE = 10_000
 const WARMUP_MILLIS = 2_000
-const MILLIS = 5_000
+const MILLIS = 3_000
+/** Measurements of each figure, of which the median counts. */
+const ROUNDS = 7
+/** Events a second, and those of the baseline. */
+const RATE = 2_000
+const LOW_RATE = 100
 
 /** The message of an event; SSE adds the topic and ends of lines, WebSocket the head of a frame. */
 const TEXT_BYTES = JSON.stringify({
@@ -32,23 +37,40 @@ const startHub = Effect.fnUntraced(function* (rate: number) {
   return yield* startServer(join(import.meta.dirname, "hub.ts"), [filename, String(rate)])
 })
 
-/** Measures the delivery of events to subscribers, beside others that do not read. */
-const deliver = Effect.fnUntraced(function* (
-  rate: number,
-  options: { slow?: number; isWebSocket?: boolean }
-) {
-  const { isWebSocket = false, slow = 0 } = options
+/** Starts a server and its subscribers; returns how to measure the delivery of events. */
+const startDelivery = Effect.fnUntraced(function* (rate: number, isWebSocket = false) {
   const server = yield* startHub(rate)
   const target = { url: server.url, path: isWebSocket ? "/events/ws" : "/events", isWebSocket }
-  const others = SUBSCRIBERS - TIMED
-  const during = yield* subscribersInProcess({ ...target, timed: TIMED, others })
-  for (const socket of yield* openStreams(target, slow, () => {})) socket.pause()
+  const during = yield* subscribersInProcess({ ...target, timed: TIMED, others: SUBSCRIBERS - TIMED })
   yield* Effect.sleep(WARMUP_MILLIS)
-  const before = yield* cpuMicros(server.pid)
-  const { received } = yield* during(Effect.sleep(MILLIS))
-  const cpu = (yield* cpuMicros(server.pid)) - before
-  return { ...received, cpu: (cpu / received.bytes) * (isWebSocket ? WEB_SOCKET_BYTES : SSE_BYTES) }
-}, Effect.scoped)
+  const measured = Effect.gen(function* () {
+    const before = yield* cpuMicros(server.pid)
+    const { received } = yield* during(Effect.sleep(MILLIS))
+    const cpu = (yield* cpuMicros(server.pid)) - before
+    return { ...received, cpu: (cpu / received.bytes) * (isWebSocket ? WEB_SOCKET_BYTES : SSE_BYTES) }
+  })
+  return { target, measured }
+})
+
+const deliver = (rate: number, isWebSocket = false) =>
+  startDelivery(rate, isWebSocket).pipe(
+    Effect.flatMap(({ measured }) => Effect.replicateEffect(measured, ROUNDS)),
+    Effect.scoped
+  )
+
+/** Opens subscribers that do not read. */
+const stalled = Effect.fnUntraced(function* (target: Target) {
+  for (const socket of yield* openStreams(target, SLOW, () => {})) socket.pause()
+})
+
+/**
+ * Measures one server alternately with and without subscribers that do not read: a disturbance of the machine is as large
+ * as the difference.
+ */
+const deliverBeside = Effect.gen(function* () {
+  const { measured, target } = yield* startDelivery(RATE)
+  return yield* interleaved(ROUNDS, Effect.scoped(Effect.andThen(stalled(target), measured)), measured)
+}).pipe(Effect.scoped)
 
 /** Returns the memory of an idle subscriber in KiB. */
 const memory = Effect.fnUntraced(function* (server: ReturnType<typeof startHub>) {
@@ -61,39 +83,36 @@ const memory = Effect.fnUntraced(function* (server: ReturnType<typeof startHub>)
   return (((yield* residentMiB(pid)) - before) * 1024) / IDLE
 }, Effect.scoped)
 
-/** Events a second, and those of the baseline. */
-const RATE = 2_000
-const LOW_RATE = 100
-
 export const streams = Effect.gen(function* () {
-  const low = yield* deliver(LOW_RATE, {})
-  const high = yield* deliver(RATE, {})
-  const beside = yield* deliver(RATE, { slow: SLOW })
-  const webSocket = yield* deliver(RATE, { isWebSocket: true })
+  const low = yield* deliver(LOW_RATE)
+  const { subjects: beside, baselines: high } = yield* deliverBeside
+  const webSocket = yield* deliver(RATE, true)
+  const p99Of = (windows: ReadonlyArray<{ readonly p99: number }>) => median(windows.map(({ p99 }) => p99))
+  const cpuOf = (windows: ReadonlyArray<{ readonly cpu: number }>) => median(windows.map(({ cpu }) => cpu))
   const common = { bench: "streams", unit: "ms" }
   // The timed ones have the oldest event of each chunk that they read.
   const figure = `p99 from the write to ${SUBSCRIBERS} subscribers, of which ${TIMED} are timed, ${RATE} events/s`
   const p99 = (value: number, more: string, baseline: string, baseline_value: number) =>
     print({ ...common, figure: `${figure}${more}`, value, baseline, baseline_value })
-  yield* p99(high.p99, "", `${LOW_RATE} events/s`, low.p99)
-  yield* p99(beside.p99, `, beside ${SLOW} that do not read`, "without them", high.p99)
-  yield* p99(webSocket.p99, ", over WebSocket", "over SSE", high.p99)
+  yield* p99(p99Of(high), "", `${LOW_RATE} events/s`, p99Of(low))
+  yield* p99(p99Of(beside), `, beside ${SLOW} that do not read`, "without them", p99Of(high))
+  yield* p99(p99Of(webSocket), ", over WebSocket", "over SSE", p99Of(high))
   const cpu = `CPU time of a delivered event, ${RATE} events/s`
   yield* print({
     ...common,
     figure: cpu,
     unit: "µs",
-    value: high.cpu,
+    value: cpuOf(high),
     baseline: `${LOW_RATE} events/s`,
-    baseline_value: low.cpu
+    baseline_value: cpuOf(low)
   })
   yield* print({
     ...common,
     figure: `${cpu}, over WebSocket`,
     unit: "µs",
-    value: webSocket.cpu,
+    value: cpuOf(webSocket),
     baseline: "over SSE",
-    baseline_value: high.cpu
+    baseline_value: cpuOf(high)
   })
   yield* print({
     ...common,
