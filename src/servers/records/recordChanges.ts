@@ -124,18 +124,17 @@ export const makeRecordChanges = Effect.gen(function* () {
 
   /** Works on several servers concurrently, with pipelined statements. */
   const workAll = Effect.fnUntraced(function* (requests: ReadonlyArray<ReadonlyArray<RecordWork>>) {
-    const byServer = Map.groupBy(requests.flat(), ({ id }) => id)
-    const records = yield* servers.lockAll([...byServer.keys()])
-    yield* Effect.forEach(
-      byServer,
-      Effect.fnUntraced(function* ([id, [first, ...others]]) {
-        yield* first?.work(records.get(id)) ?? Effect.void
-        // The next decision needs the result of this one.
-        for (const { work } of others) yield* work(Option.getOrUndefined(yield* servers.lock(id)))
-      }),
-      { concurrency: "unbounded", discard: true }
-    )
-    return requests.map(() => undefined)
+    const byServer = [...Map.groupBy(requests.flat(), ({ id }) => id).values()]
+    // The next decision on a server needs the result of this one.
+    for (let turn = 0; ; turn++) {
+      const works = byServer.flatMap((own) => own[turn] ?? [])
+      if (works.length === 0) return requests.map(() => undefined)
+      const records = yield* servers.lockAll(works.map(({ id }) => id))
+      yield* Effect.forEach(works, ({ id, work }) => work(records.get(id)), {
+        concurrency: "unbounded",
+        discard: true
+      })
+    }
   })
   const workTogether = store.together(workAll)
 

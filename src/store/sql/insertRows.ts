@@ -1,8 +1,5 @@
-import { Array as Arr, Effect } from "effect"
+import { Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
-
-/** Rows of one INSERT: below the parameter limit of PostgreSQL. */
-const ROWS = 500
 
 /** The only parameter of a statement without results that SQLite runs once for each of these lists of parameters. */
 export class EachOf {
@@ -12,6 +9,9 @@ export class EachOf {
     this.lists = lists
   }
 }
+
+/** PostgreSQL refuses half of a surrogate pair in JSON; as a parameter it becomes U+FFFD. */
+const wellFormed = (_: string, value: unknown) => (typeof value === "string" ? value.toWellFormed() : value)
 
 /**
  * Inserts rows that all have the columns of the first. If it fails, some of the rows may be there: it is part of a
@@ -39,12 +39,16 @@ export const insertRows = (
         )
       )
     },
-    // The statements are pipelined: the first failure is the result.
-    orElse: () =>
-      Effect.forEach(
-        Arr.chunksOf(rows, ROWS),
-        (some) => sql`INSERT INTO ${sql(table)} ${sql.insert(some)} ${sql.literal(onConflict)}`,
-        { concurrency: "unbounded", discard: true }
+    // One parameter and one plan for any number of rows.
+    orElse: () => {
+      const columns = Object.keys(first).map((column) => `"${column}"`)
+      const names = columns.join(", ")
+      return Effect.asVoid(
+        sql.unsafe(
+          `INSERT INTO ${table} (${names}) SELECT ${names} FROM json_populate_recordset(NULL::${table}, $1::json) ${onConflict}`,
+          [JSON.stringify(rows, wellFormed)]
+        )
       )
+    }
   })
 }

@@ -53,6 +53,27 @@ describe.each(databases)("insertRows (%s)", (kind) => {
     )
   )
 
+  it.effect("texts and null are stored as they are; half of a surrogate pair becomes U+FFFD", () =>
+    onFreshStore(
+      Effect.gen(function* () {
+        const { insert, sql, store } = yield* inserting
+        const [row] = rowsOf(1, "a")
+        const response = `"\\ \n\t{}[] \u007f \u00e9 \u{1f600} \\u0041`
+        yield* store.write(
+          insert([{ ...row, response: `${response}\ud800`, created_at: 9_007_199_254_740_991 }])
+        )
+        assert.deepStrictEqual(yield* stored, [`${row?.key} ${response}\ufffd 9007199254740991`])
+        const entry = { cursor: 1, at: 2, topic: "t", server_id: "s", blueprint_id: "", payload: "null" }
+        yield* store.write(insertRows(sql, "journal", [{ ...entry, labels: null }]))
+        const labels = yield* query("SELECT labels FROM journal")
+        assert.deepStrictEqual(
+          labels.map((found) => found.labels),
+          [null]
+        )
+      })
+    )
+  )
+
   it.effect("the end of the statement applies to each row", () =>
     onFreshStore(
       Effect.gen(function* () {
