@@ -165,7 +165,7 @@ export const withReport = (state: ServerState, body: ReportBody): ServerState =>
 
 /**
  * Returns the state without reports of an installation that a later report replaces, of those after a sequence: they
- * were never sent, and a short installation is reported once. The reports that stay have numbers without a gap.
+ * were never sent, and a short installation is reported once. The later reports that stay have numbers without a gap.
  */
 export const withoutSuperseded = (state: ServerState, sequence: number): ServerState => {
   const last = state.reports.findLast(({ type }) => type === "install-status")
@@ -173,11 +173,11 @@ export const withoutSuperseded = (state: ServerState, sequence: number): ServerS
     (report) => report.type !== "install-status" || report.sequence <= sequence || report === last
   )
   if (kept.length === state.reports.length) return state
-  const reports = kept.map((report, index) => ({
-    ...report,
-    sequence: state.sequence - state.reports.length + 1 + index
-  }))
-  return { ...state, reports, sequence: state.sequence - state.reports.length + kept.length }
+  let next = sequence
+  const reports = kept.map((report) =>
+    report.sequence <= sequence ? report : { ...report, sequence: ++next }
+  )
+  return { ...state, reports, sequence: next }
 }
 
 /** Returns the server as registrations and `create` list it; reports alone have the steps of an installation. */

@@ -98,6 +98,22 @@ describe("node-protocol, reports: written before they are sent", () => {
     })
   )
 
+  it.live("a report that the last daemon may have sent keeps its number", () =>
+    Effect.gen(function* () {
+      const folder = yield* temporaryFolder
+      const file = yield* createServerFile(folder, specOf())
+      yield* file.update(offline)
+      const next = yield* openServerFile(folder)
+      yield* next.update((state) => offline(install("ready")(install("installing")(state))))
+      assert.deepStrictEqual(phases(next.get()), [
+        [1, "offline"],
+        [102, "ready"],
+        [103, "offline"]
+      ])
+      assert.strictEqual(next.get().sequence, 103)
+    })
+  )
+
   it.live("the next daemon continues after the numbers that the first may have used", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
