@@ -24,9 +24,11 @@ export const atPlace =
   <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
     place === undefined
       ? // No effect requires a span, so that the context without it is that of the effect.
-        Effect.updateContext(
-          self,
-          (context: Context.Context<R>) => Context.omit(Tracer.ParentSpan)(context) as Context.Context<R>
+        Effect.updateContext(self, (context: Context.Context<R>) =>
+          // Without a span there is nothing to omit, which would copy the context.
+          Option.isNone(Context.getOption(context, Tracer.ParentSpan))
+            ? context
+            : (Context.omit(Tracer.ParentSpan)(context) as Context.Context<R>)
         )
       : Effect.provideService(self, Tracer.ParentSpan, place)
 

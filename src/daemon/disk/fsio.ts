@@ -6,6 +6,7 @@ import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Data, Effect } from "effect"
 import { FULL_BELOW } from "../../domain/diskSpace.ts"
+import { inScope } from "../../work/inScope.ts"
 import { repeatable } from "../helper/Helper.ts"
 import { below, MOUNT_TABLE, parseMountTable } from "./mountTable.ts"
 
@@ -207,7 +208,7 @@ export const lstatSync = (path: string): Effect.Effect<Stats | undefined, IoErro
 
 /** Opens a file of node:fs, closed with the scope. */
 export const openFile = (path: string | Buffer, flags: string | number, mode?: number) =>
-  Effect.acquireRelease(
+  inScope(
     io(`open ${path}`, () => fs.open(path, flags, mode)),
     (file) => Effect.promise(() => file.close())
   )

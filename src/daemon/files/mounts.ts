@@ -4,6 +4,7 @@
  */
 import { type BigIntStats, closeSync, constants, fstatSync, openSync } from "node:fs"
 import { Effect } from "effect"
+import { inScope } from "../../work/inScope.ts"
 import { IoError, io, ioSync, mountsAt, openFile } from "../disk/fsio.ts"
 import { Helper, repeatable } from "../helper/Helper.ts"
 import type { Program } from "../helper/helperProgram.ts"
@@ -74,7 +75,7 @@ export const openToMount = Effect.fnUntraced(function* (path: string) {
 
 /** As {@link openToMount}, for folders of this service; see {@link ioSync}. */
 export const openOwnToMount = Effect.fnUntraced(function* (path: string) {
-  const fd = yield* Effect.acquireRelease(
+  const fd = yield* inScope(
     ioSync(`open ${path}`, () => openSync(path, TO_MOUNT)),
     (opened) => Effect.sync(() => closeSync(opened))
   )

@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto"
 import * as fs from "node:fs"
 import { basename, dirname, join } from "node:path"
 import { Effect, Semaphore } from "effect"
+import { inScope } from "../../work/inScope.ts"
 import {
   type IoError,
   ioSync,
@@ -104,7 +105,7 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, logOf, used }: 
 
   /** Pins a generation for the scope. */
   const pin = (base: Base) =>
-    Effect.acquireRelease(
+    inScope(
       Effect.sync(() => {
         pins.set(base.generation, (pins.get(base.generation) ?? 0) + 1)
         return base

@@ -5,7 +5,7 @@ import { changesBetween } from "../../domain/definitionChanges.ts"
 import type { PowerAction, ServerSpec } from "../../domain/NodeMessages.ts"
 import { stopTimeoutOf } from "../../domain/ServerDefinition.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
-import { atPlace } from "../../work/trace.ts"
+import { atPlace, type TracePlace } from "../../work/trace.ts"
 import type { ConsoleLog } from "../console/ConsoleLog.ts"
 import type { Uplink } from "../controlPlane/ReportOutbox.ts"
 import type { FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
@@ -46,6 +46,8 @@ export interface ActiveOptions extends InstanceParts {
   readonly progress: LiveProgress
   /** Whether the process of an earlier service is to be adopted, and its work continued, before any message. */
   readonly adopts: boolean
+  /** The place of a trace to which that belongs. */
+  readonly place: TracePlace
   readonly onAdopted: () => void
   /** Called when there is nothing to do until the next message: that opens the server again. */
   readonly onIdle: () => void
@@ -269,10 +271,13 @@ export const openActive = (options: ActiveOptions): ActiveInstance => {
 
   const serve = Effect.gen(function* () {
     if (adopts) {
-      yield* guarded("adoption", proc.adopt)
-      onAdopted()
-      yield* guarded("resuming work", resume)
-      yield* guarded("mounting the files", mountFiles)
+      yield* atPlace(options.place)(
+        guarded("adoption", proc.adopt).pipe(
+          Effect.andThen(Effect.sync(onAdopted)),
+          Effect.andThen(guarded("resuming work", resume)),
+          Effect.andThen(guarded("mounting the files", mountFiles))
+        )
+      )
     }
     while (mailbox.isOpen()) {
       if (mailbox.isEmpty() && isIdle()) {

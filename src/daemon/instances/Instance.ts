@@ -156,8 +156,8 @@ export class Instance implements ServerFileOwner {
     work.start((repeated) => this.#options.fork(this.#logged(repeated)), more, step)
   }
 
-  #logged<A>(effect: Effect.Effect<A>, place?: TracePlace): Effect.Effect<A> {
-    return Effect.annotateLogs(atPlace(place)(effect), { server_id: this.file.get().spec.id })
+  #logged<A>(effect: Effect.Effect<A>): Effect.Effect<A> {
+    return Effect.annotateLogs(atPlace(undefined)(effect), { server_id: this.file.get().spec.id })
   }
 
   /** Sends a message and waits for its reply. @error DaemonRefused also if the server is shut down */
@@ -180,6 +180,7 @@ export class Instance implements ServerFileOwner {
       console: this.#useConsole(),
       progress,
       adopts,
+      place,
       onAdopted: () => {
         if (this.#adoption !== undefined) Deferred.doneUnsafe(this.#adoption, Effect.void)
         this.#adoption = undefined
@@ -192,7 +193,7 @@ export class Instance implements ServerFileOwner {
     this.#active = active
     // The caller adds its message first. Uninterruptible: a message is completed, also when the service stops.
     const serve = Effect.uninterruptible(Effect.andThen(Effect.yieldNow, active.serve))
-    const fiber = this.#options.fork(this.#logged(serve, place))
+    const fiber = this.#options.fork(this.#logged(serve))
     // The service has stopped, and no fiber will reply.
     if (fiber.pollUnsafe() !== undefined) active.mailbox.close(this.file.get().spec.id)
     return active

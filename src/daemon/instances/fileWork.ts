@@ -1,5 +1,6 @@
 import { Effect, type Scope, type Semaphore } from "effect"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
+import { atScopeEnd } from "../../work/inScope.ts"
 import { InstallFailed, installFailed, textOfFailure } from "../files/InstallFailed.ts"
 import { type FileSources, type InstanceFiles, instanceFolder } from "../files/InstanceFiles.ts"
 import { fetchFiles } from "../files/importFiles.ts"
@@ -47,7 +48,7 @@ const runFileWork = Effect.fnUntraced(function* (
     .install(spec, { force: work === "reinstall", onSteps })
     .pipe(Effect.ensuring(takeInstallLog(installer.logPath(spec), folder)))
   const steps = new StepLog(installed.steps)
-  yield* Effect.addFinalizer((exit) => steps.endSpan(exit))
+  yield* atScopeEnd((exit) => steps.endSpan(exit))
   // The image of an old base may have been removed. Unknown while the engine is down.
   const kind = yield* Effect.option(runtime.kindFor(spec.definition))
   if (kind._tag === "Some") {
