@@ -2,9 +2,10 @@ import { Effect } from "effect"
 import { type ControlPlaneError, ControlPlaneUnavailable } from "../../api/ControlPlane.ts"
 import { type Allocations, portText } from "../../domain/Allocation.ts"
 import { appendConsoleLine } from "../console/consoleFiles.ts"
+import type { Uplink } from "../controlPlane/ReportOutbox.ts"
+import type { FileSources } from "../files/InstanceFiles.ts"
 import { type Busy, busyPorts, busyText } from "../host/busyPorts.ts"
-import type { ServerState } from "../state/ServerFile.ts"
-import type { LauncherOptions } from "./launcher.ts"
+import type { ServerFile, ServerState } from "../state/ServerFile.ts"
 import { refusals } from "./refusals.ts"
 
 /** Replacements of one start: other programs may have the new ports, too. */
@@ -33,6 +34,13 @@ const changesOf = (before: Allocations, after: Allocations) => {
   })
 }
 
+export interface PortsOptions {
+  readonly file: ServerFile
+  readonly folder: string
+  readonly sources: FileSources
+  readonly replacePorts: Uplink["replacePorts"]
+}
+
 /**
  * Replaces the ports of a server that other programs of the host have, before the server starts: the control plane
  * reserves others. The question is recorded first, so that a daemon that was killed meanwhile asks again.
@@ -42,7 +50,7 @@ export const ensurePorts = Effect.fnUntraced(function* ({
   folder,
   replacePorts,
   sources
-}: Pick<LauncherOptions, "file" | "folder" | "replacePorts" | "sources">) {
+}: PortsOptions) {
   const { refused } = refusals(sources)
   const { id } = file.get().spec
 

@@ -3,25 +3,19 @@ import { megabytes } from "../../domain/Limits.ts"
 import { applyConfigs } from "../configPatch/ConfigPatcher.ts"
 import type { ConsoleLog } from "../console/ConsoleLog.ts"
 import { onlineMatcher } from "../console/onlineSignal.ts"
-import type { Uplink } from "../controlPlane/ReportOutbox.ts"
 import { usageText } from "../files/diskLimits.ts"
-import { type FileSources, type InstanceFiles, instanceFolder } from "../files/InstanceFiles.ts"
+import { type InstanceFiles, instanceFolder } from "../files/InstanceFiles.ts"
 import { type LaunchPlan, launchPlan, specFor } from "../launch/launchPlan.ts"
 import type { Runtime, RunUser, SharedFolder } from "../runtime/Runtime.ts"
-import type { ServerFile } from "../state/ServerFile.ts"
-import { ensurePorts } from "./ensurePorts.ts"
+import { ensurePorts, type PortsOptions } from "./ensurePorts.ts"
 import { warnInInstallLog } from "./installLog.ts"
 import { refusals } from "./refusals.ts"
 import { serverUser } from "./serverUser.ts"
 
-export interface LauncherOptions {
-  readonly file: ServerFile
-  readonly folder: string
+export interface LauncherOptions extends PortsOptions {
   readonly console: ConsoleLog
   readonly runtime: Runtime["Service"]
   readonly files: InstanceFiles["Service"]
-  readonly sources: FileSources
-  readonly replacePorts: Uplink["replacePorts"]
 }
 
 /** The inputs of a launch. */

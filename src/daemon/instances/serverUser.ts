@@ -3,9 +3,8 @@ import { join } from "node:path"
 import { Effect, Option, Schema } from "effect"
 import { listFolder, lstat, readText } from "../disk/fsio.ts"
 import { instanceFolder } from "../files/InstanceFiles.ts"
-import type { Runtime } from "../runtime/Runtime.ts"
+import type { Run, Runtime } from "../runtime/Runtime.ts"
 import type { ServerFile } from "../state/ServerFile.ts"
-import type { Instance } from "./Instance.ts"
 
 /** Returns the user that a server would run as now, and records its uid in the state. */
 export const serverUser = Effect.fnUntraced(function* (file: ServerFile, runtime: Runtime["Service"]) {
@@ -16,7 +15,9 @@ export const serverUser = Effect.fnUntraced(function* (file: ServerFile, runtime
 })
 
 /** Warns of adopted servers that run as root: a daemon that assigned no uids to servers started them. */
-export const warnOfRoot = (instances: ReadonlyArray<Instance>) => {
+export const warnOfRoot = (
+  instances: ReadonlyArray<{ readonly file: ServerFile; run(): Run | undefined }>
+) => {
   const ids = instances.flatMap((one) => (one.run()?.asRoot === true ? [one.file.get().spec.id] : []))
   return ids.length === 0
     ? Effect.void
