@@ -37,10 +37,10 @@ export const makeFolderLike = Effect.fnUntraced(function* (
   like: string | Buffer,
   owner?: RunUser
 ) {
-  yield* ioSync(`create folder ${path}`, () => {
-    const stats = fs.statSync(like)
+  const stats = yield* ioSync(`stat ${like}`, () => fs.statSync(like))
+  yield* makeFolder(path)
+  yield* ioSync(`set owner and permissions of ${path}`, () => {
     const { gid, uid } = owner ?? stats
-    fs.mkdirSync(path, { recursive: true })
     if (process.geteuid?.() === 0) fs.chownSync(path, uid, gid)
     fs.chmodSync(path, stats.mode & 0o1777)
   })

@@ -70,7 +70,9 @@ describe("node-protocol, reports: written before they are sent", () => {
         () => phases(kept(folder)),
         (found) => found.length === 0
       )
-      // A folder in the place of the spare file makes a write fail.
+      // The spare file comes after the write.
+      yield* file.flush
+      // A folder in its place makes a write fail.
       const spare = join(folder, "server.json.spare")
       rmSync(spare)
       mkdirSync(spare)
