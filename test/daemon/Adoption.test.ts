@@ -218,13 +218,20 @@ describe("node-protocol, daemon killed", () => {
       const notes = recorder()
       const { daemon } = yield* openDaemon(dataDir, notes)
       yield* until("reported", () => reportsOf(notes, id).at(-1) === "running")
-      assert.deepStrictEqual(reportsOf(notes, id), ["ready", "offline", "starting", "running"])
-      assert.strictEqual(notes.registrations[0]?.servers[0]?.unsent_reports, 4)
+      assert.deepStrictEqual(reportsOf(notes, id), [
+        "installing",
+        "installing",
+        "ready",
+        "offline",
+        "starting",
+        "running"
+      ])
+      assert.strictEqual(notes.registrations[0]?.servers[0]?.unsent_reports, 6)
       yield* daemon.power(id, "kill", 0)
       yield* until("offline", () => reportsOf(notes, id).at(-1) === "offline")
       const [last = 0, ...before] = notes.reports.map((report) => report.sequence).toReversed()
-      assert.deepStrictEqual(before, [4, 3, 2, 1])
-      assert.isAbove(last, 5, "the next number is above any that the first daemon may have sent")
+      assert.deepStrictEqual(before, [6, 5, 4, 3, 2, 1])
+      assert.isAbove(last, 7, "the next number is above any that the first daemon may have sent")
       yield* daemon.remove(id)
     }).pipe(Effect.scoped)
   )
@@ -238,9 +245,9 @@ describe("node-protocol, register", () => {
       const { daemon } = yield* openDaemon(dataDir, notes)
       const spec = specOf()
       yield* daemon.create(spec)
-      yield* until("installed", () => notes.reports.length === 2)
+      yield* until("installed", () => notes.reports.length === 4)
       yield* daemon.power(spec.id, "start", 30)
-      yield* until("running", () => notes.reports.length === 4)
+      yield* until("running", () => notes.reports.length === 6)
       const { pid } = JSON.parse(readFileSync(join(dataDir, "servers", spec.id, "run.json"), "utf8"))
       notes.remove = [spec.id]
       notes.forgotten = true
@@ -267,10 +274,10 @@ describe("node-protocol, register", () => {
       assert.deepStrictEqual(notes.reports, [])
       notes.away = false
       notes.forgotten = true
-      yield* until("reported", () => notes.reports.length === 6)
+      yield* until("reported", () => notes.reports.length === 8)
       assert.deepStrictEqual(
         notes.reports.map((report) => report.sequence),
-        [1, 2, 3, 4, 5, 6]
+        [1, 2, 3, 4, 5, 6, 7, 8]
       )
       assert.isAtLeast(notes.registrations.length, 2)
       yield* until("no report is queued", () => stateOf(dataDir, spec.id).reports.length === 0)
@@ -287,9 +294,9 @@ describe("end of the daemon", () => {
       const first = yield* openDaemon(dataDir, notes)
       const spec = specOf()
       yield* first.daemon.create(spec)
-      yield* until("installed", () => notes.reports.length === 2)
+      yield* until("installed", () => notes.reports.length === 4)
       yield* first.daemon.power(spec.id, "start", 30)
-      yield* until("running", () => notes.reports.length === 4)
+      yield* until("running", () => notes.reports.length === 6)
       yield* first.close
       const { pid } = JSON.parse(readFileSync(join(dataDir, "servers", spec.id, "run.json"), "utf8"))
       assert.isTrue(alive(pid))
@@ -308,12 +315,12 @@ describe("end of the daemon", () => {
       const first = yield* openDaemon(dataDir, notes, { onShutdown: "stop" })
       const spec = specOf()
       yield* first.daemon.create(spec)
-      yield* until("installed", () => notes.reports.length === 2)
+      yield* until("installed", () => notes.reports.length === 4)
       yield* first.daemon.power(spec.id, "start", 30)
-      yield* until("running", () => notes.reports.length === 4)
+      yield* until("running", () => notes.reports.length === 6)
       yield* first.close
       assert.deepStrictEqual(
-        notes.reports.slice(4).map((report) => report.type === "status" && report.status),
+        notes.reports.slice(6).map((report) => report.type === "status" && report.status),
         ["stopping", "offline"]
       )
     }).pipe(Effect.scoped)

@@ -121,21 +121,11 @@ export const makeInstanceWork = (options: WorkOptions) => {
   /** Starts the work that the state has pending. */
   const begin = Effect.gen(function* () {
     const state = file.get()
-    let isBegun = false
-    const begun = Effect.gen(function* () {
-      if (isBegun) return
-      isBegun = true
-      const started_at = yield* nowText
-      file.updateSoon((before) => beginning(before, started_at))
-    })
+    const started_at = yield* nowText
+    file.updateSoon((before) => beginning(before, started_at))
     const user = serverUser(file, runtime)
     target = state.next
-    if (state.install.phase === "installing") yield* begun
-    const parts = {
-      ...{ files, installer, runtime, sources, turns, user },
-      onSteps: (steps: InstallSteps) =>
-        steps.length === 0 ? Effect.void : Effect.andThen(begun, onSteps(steps))
-    }
+    const parts = { files, installer, onSteps, runtime, sources, turns, user }
     fiber = yield* doFileWork(folder, state, parts).pipe(
       Effect.exit,
       Effect.flatMap(onDone),

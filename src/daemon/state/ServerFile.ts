@@ -163,23 +163,6 @@ export const withReport = (state: ServerState, body: ReportBody): ServerState =>
   return body.type === "install-status" ? { ...next, install: body.install } : next
 }
 
-/**
- * Returns the state without reports of an installation that a later report replaces, of those after a sequence: they
- * were never sent, and a short installation is reported once. The later reports that stay have numbers without a gap.
- */
-export const withoutSuperseded = (state: ServerState, sequence: number): ServerState => {
-  const last = state.reports.findLast(({ type }) => type === "install-status")
-  const kept = state.reports.filter(
-    (report) => report.type !== "install-status" || report.sequence <= sequence || report === last
-  )
-  if (kept.length === state.reports.length) return state
-  let next = sequence
-  const reports = kept.map((report) =>
-    report.sequence <= sequence ? report : { ...report, sequence: ++next }
-  )
-  return { ...state, reports, sequence: next }
-}
-
 /** Returns the server as registrations and `create` list it; reports alone have the steps of an installation. */
 export const daemonServer = (state: ServerState): DaemonServer => ({
   id: state.spec.id,

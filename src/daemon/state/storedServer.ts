@@ -8,8 +8,7 @@ import {
   type ServerFile,
   type ServerFileOwner,
   type ServerState,
-  ServerStateJson,
-  withoutSuperseded
+  ServerStateJson
 } from "./ServerFile.ts"
 
 /** The pause before a failed write is retried, in ms. */
@@ -141,10 +140,9 @@ class StoredServer implements ServerFile {
 
   #replace(change: Change): Effect.Effect<ServerState> {
     const before = this.#current
-    const wanted = change(this.#changes.reduce((state, one) => one(state), before))
+    const changed = change(this.#changes.reduce((state, one) => one(state), before))
     this.#changes = noChanges
-    if (wanted === before) return Effect.succeed(wanted)
-    const changed = withoutSuperseded(wanted, before.sequence)
+    if (changed === before) return Effect.succeed(changed)
     return this.#put(changed).pipe(
       Effect.catch((error) => {
         this.#hasFailed = true

@@ -80,12 +80,14 @@ describe("life, Installations: steps survive kill -9", () => {
       assert.strictEqual(namesOf(steps), "place,commit,script,instance,start")
       assert.isTrue(steps.every(({ finished_at }) => finished_at !== undefined))
       const resumed = yield* subscribe(api, `/api/events?topics=install&cursor=${last}`)
-      const expected = ["ready", "ready start", "ready start"].map((step) => `install ${step}`)
-      const seen = yield* eventually(
-        Effect.sync(() => resumed.of(id)),
-        (all) => all.filter((step) => step.startsWith("install ready")).length >= expected.length
+      const expected = ["installing instance", "ready", "ready start", "ready start"].map(
+        (step) => `install ${step}`
       )
-      assert.deepStrictEqual(seen.slice(-3), expected)
+      yield* eventually(
+        Effect.sync(() => resumed.of(id)),
+        (seen) => seen.length >= expected.length
+      )
+      assert.deepStrictEqual(resumed.of(id).slice(-4), expected)
     }).pipe(Effect.scoped)
   )
 })

@@ -59,9 +59,8 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
       () =>
         Effect.gen(function* () {
           const api = yield* Muster
-          // The step "instance" is over before it is reported on its own.
-          const topics = ["install installing script"]
-          const after = ["install ready"]
+          const topics = ["install installing", "install installing script"]
+          const after = ["install installing instance", "install ready"]
           const started = ["install ready start", "install ready start"]
           const stream = yield* subscribe(api, "/api/events?topics=install&cursor=now")
           const id = yield* create(api, "gated", { start: true })
