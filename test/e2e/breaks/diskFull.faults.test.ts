@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync } from "node:fs"
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -208,7 +208,13 @@ describe.runIf(withSmallDisk)(`a full disk of the service${smallDiskNote}`, () =
         const kept = yield* running(first, "kept")
         const doomed = yield* installed(first, "kept")
         yield* hasReserve(path)
-        assert.isAbove(yield* freeBytes(first), 30 * MIB)
+        const free = yield* freeBytes(first)
+        assert.isAbove(free, 30 * MIB)
+        // On a full disk, the reserves are released: here, they are more than the space below which the warning is due.
+        const ballast = join(path, "ballast")
+        writeFileSync(ballast, Buffer.alloc(free - 2 * MIB))
+        yield* eventually(() => /WARN.*the disk of the data folder is almost full/.test(first.output()))
+        rmSync(ballast)
 
         const third = yield* during(
           full,
@@ -231,7 +237,6 @@ describe.runIf(withSmallDisk)(`a full disk of the service${smallDiskNote}`, () =
               .split("\n")
               .filter((line) => /writes are refused:| 507/.test(line))
             assert.isAtMost(lines.length, seconds, lines.join("\n"))
-            yield* eventually(() => /WARN.*the disk of the data folder is almost full/.test(first.output()))
             yield* expectStatus(first, 200, "DELETE", `/api/servers/${doomed}`)
             yield* expectStatus(first, 200, "GET", `/api/servers/${kept}`)
             const { code, stderr } = yield* muster(["keys", "create", "--name", "x"], {
