@@ -1,4 +1,13 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs"
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statfsSync,
+  statSync,
+  writeFileSync
+} from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -208,11 +217,11 @@ describe.runIf(withSmallDisk)(`a full disk of the service${smallDiskNote}`, () =
         const kept = yield* running(first, "kept")
         const doomed = yield* installed(first, "kept")
         yield* hasReserve(path)
-        const free = yield* freeBytes(first)
-        assert.isAbove(free, 30 * MIB)
+        assert.isAbove(yield* freeBytes(first), 30 * MIB)
         // On a full disk, the reserves are released: here, they are more than the space below which the warning is due.
         const ballast = join(path, "ballast")
-        writeFileSync(ballast, Buffer.alloc(free - 2 * MIB))
+        const { bfree, bsize } = statfsSync(path)
+        writeFileSync(ballast, Buffer.alloc(bfree * bsize - 2 * MIB))
         yield* eventually(() => /WARN.*the disk of the data folder is almost full/.test(first.output()))
         rmSync(ballast)
 
