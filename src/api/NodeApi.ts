@@ -29,7 +29,7 @@ import { Crash } from "../domain/ServerEvent.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { InstallScript } from "../domain/Software.ts"
 import { AnyFailure, SchemaErrors } from "./Failures.ts"
-import { IsRoutine, LargeBody, RouteRateLimit, type Scopes } from "./routePolicy.ts"
+import { AnswersEarly, IsRoutine, LargeBody, RouteRateLimit, type Scopes } from "./routePolicy.ts"
 
 /** A key with the scope `Node` (decisions, section 5). */
 export class NodeAuthorization extends HttpApiMiddleware.Service<NodeAuthorization>()(
@@ -168,6 +168,7 @@ export class NodeGroup extends HttpApiGroup.make("node")
   )
   .middleware(NodeAuthorization)
   .annotate(IsRoutine, true)
+  .annotate(AnswersEarly, true)
   .annotateMerge(OpenApi.annotations({ title: "Node" })) {}
 
 /** The control plane's interface for daemons: routes for keys of scope `Node`. */

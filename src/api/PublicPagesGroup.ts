@@ -19,9 +19,9 @@ export class PublicPagesGroup extends HttpApiGroup.make("beside", { topLevel: tr
     HttpApiEndpoint.get("healthz", "/healthz", { success: Health })
       .annotateMerge(OpenApi.annotations({ summary: "The process lives" }))
       .annotate(AnswersEarly, true),
-    HttpApiEndpoint.get("readyz", "/readyz", { success: Health, error: Unavailable }).annotateMerge(
-      OpenApi.annotations({ summary: "The service can serve" })
-    )
+    HttpApiEndpoint.get("readyz", "/readyz", { success: Health, error: Unavailable })
+      .annotateMerge(OpenApi.annotations({ summary: "The service can serve" }))
+      .annotate(AnswersEarly, true)
   )
   .annotateMerge(OpenApi.annotations({ title: "Pages and health" })) {}
 
@@ -33,4 +33,5 @@ export class MetricsGroup extends HttpApiGroup.make("metrics")
     }).annotateMerge(OpenApi.annotations({ summary: "Metrics in the Prometheus text format" }))
   )
   .middleware(MetricsAuthorization)
+  .annotate(AnswersEarly, true)
   .annotateMerge(OpenApi.annotations({ title: "Metrics" })) {}

@@ -17,8 +17,8 @@ export type Scopes = readonly [KeyScope, ...ReadonlyArray<KeyScope>]
 export const IsStream = Context.Reference("muster/api/IsStream", { defaultValue: () => false })
 
 /**
- * Whether the route answers while the embedded node starts. Its answers must not depend on nodes or servers: other
- * requests wait until the node is connected.
+ * Whether the route answers while the embedded node starts: its answer does not need that node. Other requests wait until
+ * the node is connected.
  */
 export const AnswersEarly = Context.Reference("muster/api/AnswersEarly", { defaultValue: () => false })
 

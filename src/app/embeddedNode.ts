@@ -2,6 +2,7 @@ import { Context, Effect, Fiber, Layer, Schedule, Scope } from "effect"
 import type { ServiceSettings } from "../config/service.ts"
 import { NodeDaemon } from "../daemon/NodeDaemon.ts"
 import { nodeHost } from "../daemon/nodeHost.ts"
+import { Unavailable } from "../domain/errors.ts"
 import type { NodeId } from "../domain/Id.ts"
 import { Started } from "../http/Started.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
@@ -12,6 +13,9 @@ import { urlOf } from "./listenUrl.ts"
 
 /** Seconds between two heartbeats; fewer if nodes are lost early. */
 const HEARTBEAT = 10
+
+/** The longest wait of a request for the start: an engine that does not respond takes longer. */
+const LONGEST_WAIT = "10 seconds"
 
 /**
  * Waits until the node is connected, so that servers can be created from the first request on. The wait is bounded: a
@@ -140,7 +144,10 @@ export class EmbeddedNode extends Context.Service<
         return Context.make(EmbeddedNode, { connected: Effect.asVoid(Fiber.join(starting)) }).pipe(
           Context.add(Started, {
             isDone: () => starting.pollUnsafe() !== undefined,
-            done: Effect.asVoid(Fiber.await(starting))
+            done: Effect.timeoutOrElse(Effect.asVoid(Fiber.await(starting)), {
+              duration: LONGEST_WAIT,
+              orElse: () => Effect.fail(Unavailable.starting())
+            })
           })
         )
       })

@@ -156,6 +156,12 @@ export class Unavailable extends ApiError<Unavailable>()("Unavailable", 503, "Tr
       hint: `${what}; name another node or none.`
     })
   }
+  static starting() {
+    return new Unavailable({
+      detail: "the embedded node of this service is starting",
+      hint: "Nothing was changed; try again shortly. The log of the service says what the start waits for."
+    })
+  }
   static store() {
     return new Unavailable({
       detail: "the database cannot be reached",

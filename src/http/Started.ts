@@ -1,4 +1,5 @@
 import { Context, Effect } from "effect"
+import type { Unavailable } from "../domain/errors.ts"
 
 /**
  * The last part of the start, which goes on while the server listens: requests wait for its end, except on routes with
@@ -6,6 +7,6 @@ import { Context, Effect } from "effect"
  */
 export const Started = Context.Reference<{
   readonly isDone: () => boolean
-  /** Waits for the end, also for that of a failed start. */
-  readonly done: Effect.Effect<void>
+  /** Waits for the end, also for that of a failed start. @error Unavailable the start takes long */
+  readonly done: Effect.Effect<void, Unavailable>
 }>("muster/http/Started", { defaultValue: () => ({ isDone: () => true, done: Effect.void }) })

@@ -11,6 +11,7 @@ import { GracefulStop } from "../http/GracefulStop.ts"
 import { metricsPage } from "../http/metrics.ts"
 import { observeForExporter } from "../http/observations.ts"
 import { makeObserveProcess } from "../http/processFigures.ts"
+import { Started } from "../http/Started.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { ServerManager } from "../servers/ServerManager.ts"
 import { DatabaseDisk } from "../store/disk/DatabaseDisk.ts"
@@ -33,6 +34,7 @@ export const PublicPagesHandlers = (system: SystemInfo, publicPages: "banner" | 
       const store = yield* Store
       const disk = yield* DatabaseDisk
       const { isStopping } = yield* GracefulStop
+      const startup = yield* Started
       const servers = yield* ServerManager
       const blueprints = yield* BlueprintStore
       const software = yield* SoftwareStore
@@ -64,7 +66,10 @@ export const PublicPagesHandlers = (system: SystemInfo, publicPages: "banner" | 
         }),
         healthz: () => Effect.succeed({ status: "ok" as const }),
         readyz: () =>
-          Effect.suspend(() => (isStopping() ? Effect.fail(shuttingDown) : store.ping)).pipe(
+          Effect.suspend(() => {
+            if (isStopping()) return Effect.fail(shuttingDown)
+            return startup.isDone() ? store.ping : Effect.fail(Unavailable.starting())
+          }).pipe(
             Effect.andThen(
               Effect.suspend(() => (disk.isFull() ? Effect.fail(DatabaseFull.of()) : Effect.void))
             ),

@@ -124,8 +124,10 @@ export class NodeGateway extends Context.Service<
         const unknown = yield* Effect.catch(lifecycle.reports(node_id, lasting), refuse)
         // The answer to its registration says what the node must do with the server.
         const news = new Set([...unknown].filter((id) => reconciler.isNews(node_id, boot_id, id)))
-        for (const server_id of news) {
-          yield* Effect.logInfo("the node has an unknown server: it must register").pipe(
+        if (news.size > 0) {
+          const [server_id] = news
+          const what = news.size === 1 ? "an unknown server" : `${news.size} unknown servers`
+          yield* Effect.logInfo(`the node has ${what}: it must register`).pipe(
             Effect.annotateLogs({ node_id, server_id })
           )
         }

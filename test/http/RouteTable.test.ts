@@ -16,9 +16,11 @@ const admin = "AppAdmin,Operator,ReadOnly"
 const scopesOf = (method: string, url: string) => match(method, url).route.scopes?.join()
 
 describe("decisions 1: answers during the start", () => {
-  it("a route whose answers depend on nodes or servers waits for the embedded node", () => {
+  it("a route whose answers may need the embedded node waits for it; those for other daemons do not", () => {
     const early = routes.filter(({ answersEarly }) => answersEarly).map(({ name }) => name)
+    const ofDaemons = declaredRoutes(NodeApi, { strictQuery: false }).map(({ name }) => name)
     assert.sameMembers(early, [
+      ...ofDaemons,
       "system.info",
       "system.settings",
       "system.log",
@@ -27,7 +29,9 @@ describe("decisions 1: answers during the start", () => {
       "keys.self",
       "keys.revoke",
       "audit.list",
-      "beside.healthz"
+      "beside.healthz",
+      "beside.readyz",
+      "metrics.page"
     ])
     assert.isTrue(match("GET", "/docs").route.answersEarly)
   })

@@ -5,6 +5,7 @@ import { SplitBody } from "../../src/api/SplitBody.ts"
 import { NodeId } from "../../src/domain/Id.ts"
 import { plain } from "../../src/servers/index/summary.ts"
 import { record } from "../support/samples.ts"
+import { FakeNodes } from "./support/FakeNodes.ts"
 import { idsOf, makeHarness, request, runHarness } from "./support/harness.ts"
 
 const parse = ({ body }: { readonly body: Uint8Array | SplitBody }) =>
@@ -221,6 +222,19 @@ describe("decisions 3: Idempotency-Key", () => {
       assert.strictEqual((yield* servers.create(request({ idempotency }))).id, first.id)
       yield* TestClock.adjust("61 minutes")
       assert.notStrictEqual((yield* servers.create(request({ idempotency }))).id, first.id)
+    }).pipe(runHarness)
+  )
+})
+
+describe("life.md, Reading: lists", () => {
+  it.live("lists with more sets of fields than are kept encoded end, also at the same time", () =>
+    Effect.gen(function* () {
+      const { start } = yield* makeHarness()
+      const { servers } = yield* start({ nodes: new FakeNodes({ id: "n1", ports: 100 }) })
+      yield* Effect.forEach(Array.from({ length: 60 }), () => servers.create(request()), { concurrency: 8 })
+      const sets = Array.from({ length: 12 }, (_, include) => include)
+      const lists = yield* Effect.forEach(sets, servers.list, { concurrency: "unbounded" })
+      for (const list of lists) assert.lengthOf(parse(list), 60)
     }).pipe(runHarness)
   )
 })

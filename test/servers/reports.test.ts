@@ -1,13 +1,16 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Stream } from "effect"
+import { Effect, Fiber, Metric, Stream } from "effect"
 import * as fc from "fast-check"
-import { ServerId } from "../../src/domain/Id.ts"
+import { NodeId, ServerId } from "../../src/domain/Id.ts"
 import { isPublic } from "../../src/domain/Journal.ts"
-import type { Report } from "../../src/domain/NodeMessages.ts"
+import { storeCommits } from "../../src/domain/metrics.ts"
+import { MOST_REPORTS, type Report } from "../../src/domain/NodeMessages.ts"
 import { ServerStatus } from "../../src/domain/ServerStatus.ts"
 import { until } from "../support/eventually.ts"
 import { crash } from "./support/FakeDaemon.ts"
 import { makeHarness, request, runHarness } from "./support/harness.ts"
+
+const commits = Effect.map(Metric.value(storeCommits), ({ count }) => Number(count))
 
 /** A server without a creation. */
 const unknownServer = "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -241,6 +244,27 @@ describe("decisions 3, States: reports", () => {
         yield* plane.reports("n1", daemon.boot_id, reports)
         assert.deepStrictEqual(yield* changes, after, "a repeated message changes nothing")
       }).pipe(runHarness)
+  )
+
+  it.live("reports of many messages do not share one write, which would hold up all others", () =>
+    Effect.gen(function* () {
+      const { id, lifecycle, repeat } = yield* makeInstalled("survival")
+      const last = repeat()
+      const message = (first: number) =>
+        Array.from(
+          { length: MOST_REPORTS },
+          (_, at): Report => ({ ...runs, server_id: ServerId.make(id), sequence: first + at })
+        )
+      const before = yield* commits
+      yield* Effect.forEach(
+        Array.from({ length: 20 }, (_, at) => at),
+        (at) => lifecycle.reports("n1", message(last + 1 + at * MOST_REPORTS)),
+        { concurrency: "unbounded", discard: true }
+      )
+      assert.isAtLeast((yield* commits) - before, 4)
+      const [record] = yield* lifecycle.sequences(NodeId.make("n1"), [ServerId.make(id)])
+      assert.deepStrictEqual(record, [id, last + 20 * MOST_REPORTS])
+    }).pipe(runHarness)
   )
 
   it.live("a report that cannot be stored is not acknowledged", () =>

@@ -1,4 +1,4 @@
-import { Effect, type Scope, type Semaphore } from "effect"
+import { Effect, Exit, type Scope, type Semaphore } from "effect"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { atScopeEnd } from "../../work/inScope.ts"
 import { InstallFailed, installFailed, textOfFailure } from "../files/InstallFailed.ts"
@@ -46,7 +46,11 @@ const runFileWork = Effect.fnUntraced(function* (
   const spec = state.next ?? state.spec
   const installed = yield* installer
     .install(spec, { force: work === "reinstall", onSteps })
-    .pipe(Effect.ensuring(takeInstallLog(installer.logPath(spec), folder)))
+    .pipe(
+      Effect.onExit((exit) =>
+        takeInstallLog(installer.logPath(spec), folder, { isComplete: Exit.isSuccess(exit) })
+      )
+    )
   const steps = new StepLog(installed.steps)
   yield* atScopeEnd((exit) => steps.endSpan(exit))
   // The image of an old base may have been removed. Unknown while the engine is down.

@@ -12,11 +12,17 @@ export const installLogPath = (folder: string): string => join(folder, "install.
  * Gives the server in `folder` the log of its software's installation, if there is one: as another name of the file,
  * which needs no space. {@link appendInstallLog} copies it first, and a later installation makes a new file.
  */
-export const takeInstallLog = (shared: string, folder: string) =>
+export const takeInstallLog = (
+  shared: string,
+  folder: string,
+  { isComplete }: { readonly isComplete: boolean }
+) =>
   ioSync("take the install log", () => {
     const own = installLogPath(folder)
     if (fs.existsSync(own)) fs.unlinkSync(own)
     if (!fs.existsSync(shared)) return
+    // The installation may go on for other servers, whose log it is then.
+    if (!isComplete) return fs.copyFileSync(shared, own)
     try {
       fs.linkSync(shared, own)
     } catch {

@@ -77,7 +77,7 @@ export class Provisioner extends Context.Service<
               if (Option.isNone(found)) return locked
               const { node_id } = found.value
               return actionFor(found.value) === "install"
-                ? installs.withLock(node_id)(Effect.andThen(priority.turn, locked))
+                ? Effect.andThen(priority.turn, installs.withLock(node_id)(locked))
                 : calls.withLock(node_id)(locked)
             }),
           resume: Effect.gen(function* () {

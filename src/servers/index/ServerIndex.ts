@@ -1,4 +1,14 @@
-import { Array as Arr, Context, Effect, type Latch, Layer, Option, type Scope, Stream } from "effect"
+import {
+  Array as Arr,
+  Context,
+  Effect,
+  type Latch,
+  Layer,
+  Option,
+  type Scope,
+  Semaphore,
+  Stream
+} from "effect"
 import type { SqlError } from "effect/sql"
 import { type Versioned, versioned } from "../../api/conditional.ts"
 import type { SplitBody } from "../../api/SplitBody.ts"
@@ -26,6 +36,9 @@ import { type Include, type ListedServer, plain, showsDefinition } from "./summa
 
 /** Servers that are compared with today's definitions between two turns of other work. */
 const SLICE = 20
+
+/** Passes in which a list is encoded in parts while servers change. */
+const PASSES = 3
 
 /** A page of servers; `next`: the last of its ids, if there are more servers. */
 export interface ServerPage {
@@ -188,19 +201,45 @@ export class ServerIndex extends Context.Service<
           { discard: true }
         )
 
+      /** Returns the chunks to encode before the list; none: few servers are missing in it. */
+      const toPrepare = (include: Include) =>
+        Effect.map(blueprints.today, (today) => {
+          table.compareWith(today)
+          const missing = table.missing(include)
+          const servers = Array.from(missing.values()).flat().length
+          return servers <= SLICE ? [] : [...missing]
+        })
+
       /** Encodes the list up to what changes meanwhile, in parts: a long one must not hold up other requests. */
       const prepareList = Effect.fnUntraced(function* (include: Include) {
-        while (true) {
-          table.compareWith(yield* blueprints.today)
-          const missing = table.missing(include)
-          if (Array.from(missing.values()).flat().length <= SLICE) return
-          for (const [chunk, ids] of missing) {
+        // Of a list that changes all the time, the rest is encoded at once.
+        for (let pass = 0; pass < PASSES; pass++) {
+          const chunks = yield* toPrepare(include)
+          if (chunks.length === 0) return
+          for (const [chunk, ids] of chunks) {
             if (showsDefinition(include)) yield* compareSome(ids)
             table.prepareChunk(chunk, include)
             yield* Effect.yieldNow
           }
         }
       })
+
+      const making = yield* Semaphore.make(1)
+
+      const listNow = (include: Include) => {
+        const { body, etag, gzip } = table.list(include)
+        return { body, etag, cursor, ...(gzip === undefined ? {} : { gzip }) }
+      }
+
+      /** Makes a long list, one at a time: what several would keep meanwhile has no bound. */
+      const makeList = (include: Include) =>
+        making.withPermit(
+          Effect.acquireUseRelease(
+            Effect.sync(() => table.pin(include, true)),
+            () => Effect.map(prepareList(include), () => listNow(include)),
+            () => Effect.sync(() => table.pin(include, false))
+          )
+        )
 
       /** Compares the definitions of the servers of a request with those of the last reload. */
       const compare = Effect.fnUntraced(function* (include: Include, request?: ListRequest) {
@@ -219,10 +258,9 @@ export class ServerIndex extends Context.Service<
 
       return ServerIndex.of({
         list: (include) =>
-          Effect.map(prepareList(include), () => {
-            const { body, etag, gzip } = table.list(include)
-            return { body, etag, cursor, ...(gzip === undefined ? {} : { gzip }) }
-          }),
+          Effect.flatMap(toPrepare(include), (chunks) =>
+            chunks.length === 0 ? Effect.sync(() => listNow(include)) : makeList(include)
+          ),
         select: (request, include = plain) =>
           Effect.map(compare(include, request), () => {
             const selection = table.select(request)

@@ -225,6 +225,11 @@ export class ServerTable {
     return (this.select(request)?.records ?? []).map(({ id }) => id).filter((id) => !pieces.has(id))
   }
 
+  /** Keeps what {@link prepareChunk} makes until the list is done. Only one list may be pinned. */
+  pin(include: Include, isPinned: boolean): void {
+    this.#cache.of(include).isPinned = isPinned
+  }
+
   /** Encodes a part of the list ahead of the whole. */
   prepareChunk(chunk: Chunk, include: Include): void {
     const variant = this.#cache.of(include)

@@ -14,12 +14,14 @@ export class Variant {
   readonly include: Include
   readonly pieces = new Map<ServerId, Encoded>()
   chunks = new Map<Chunk, KnownChunk>()
-  /** The chunks of a list in the making, which are not counted: no other variant ends it. */
+  /** The chunks of a list in the making, which are not counted: there is one such list at a time. */
   readonly made = new Map<Chunk, KnownChunk>()
   /** The list of all, until a change. One that does not fit is shared until it is collected as garbage. */
   list: { deref(): EncodedList | undefined } | undefined = undefined
   pieceBytes = 0
   chunkBytes = 0
+  /** Whether its list is in the making: it stays until the list is done, whatever others ask for. */
+  isPinned = false
 
   constructor(include: Include) {
     this.include = include
@@ -79,8 +81,10 @@ export class SummaryCache {
     const variant = known ?? new Variant(include)
     this.#variants.delete(include)
     this.#variants.set(include, variant)
-    const oldest = this.#variants.keys().next()
-    if (this.#variants.size > MAX_VARIANTS && oldest.done !== true) this.#variants.delete(oldest.value)
+    if (this.#variants.size > MAX_VARIANTS) {
+      const oldest = [...this.#variants.values()].find((other) => other !== variant && !other.isPinned)
+      if (oldest !== undefined) this.#variants.delete(oldest.include)
+    }
     return variant
   }
 
@@ -105,7 +109,7 @@ export class SummaryCache {
     let excess = this.bytes - this.#budget
     if (excess <= 0) return
     for (const other of this.#variants.values()) {
-      if (other === variant || other.bytes === 0) continue
+      if (other === variant || other.isPinned || other.bytes === 0) continue
       this.#variants.delete(other.include)
       excess -= other.bytes
       if (excess <= 0) return

@@ -1,4 +1,4 @@
-import { Array as Arr, Effect, Option } from "effect"
+import { Array as Arr, Effect, Option, Semaphore } from "effect"
 import type { SqlError } from "effect/sql"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { DaemonServer, Report } from "../../domain/NodeMessages.ts"
@@ -8,6 +8,7 @@ import { CapacityRepo } from "../../store/repos/CapacityRepo.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store, type Transaction } from "../../store/Store.ts"
+import { makeKeyedLock } from "../../work/KeyedLock.ts"
 import { countChange } from "./countChange.ts"
 import { makeMigrationRecords } from "./migrationRecords.ts"
 import { logChange, logFields, makeMarkForVerification, type RecordChanges } from "./recordChanges.ts"
@@ -27,6 +28,10 @@ import {
 const LOSS_GAP = 1_000
 /** The largest step of the sequence by one report: a faulty node must not use up the sequences of later nodes. */
 const LARGEST_STEP = 1_000_000
+/** Reports that share a write: a longer one would hold up all others. */
+const MOST_AT_ONCE = 500
+/** Messages of a node that are applied at a time: daemons of earlier versions send so many, with one report each. */
+const MESSAGES_OF_NODE = 16
 /** Servers that one write changes. */
 const BATCH = 100
 
@@ -38,6 +43,8 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
   const migrations = yield* MigrationRepo
   const migrationRecords = yield* makeMigrationRecords
   const mark = yield* makeMarkForVerification
+  const room = yield* Semaphore.make(MOST_AT_ONCE)
+  const nodes = makeKeyedLock<NodeId>(MESSAGES_OF_NODE)
 
   /** Applies a report of a node that is not that of the record; false: the server is unknown. */
   const fromElsewhere = Effect.fnUntraced(function* (
@@ -69,9 +76,11 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
     messages: ReadonlyArray<Report>
   ) {
     const received_at = yield* nowText
-    const applied = yield* records.onRecords(
-      messages.map((message) => ({ id: message.server_id, decideOn: apply(node_id, message, received_at) }))
-    )
+    const applied = yield* records
+      .onRecords(
+        messages.map((message) => ({ id: message.server_id, decideOn: apply(node_id, message, received_at) }))
+      )
+      .pipe(room.withPermits(messages.length), nodes.withLock(node_id))
     const unknown = new Set<ServerId>()
     for (const [at, { changed, known }] of applied.entries()) {
       const id = messages[at]?.server_id
