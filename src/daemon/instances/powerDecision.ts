@@ -2,7 +2,7 @@
 import { installFailure } from "../../domain/InstallState.ts"
 import type { PowerAction } from "../../domain/NodeMessages.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
-import { pendingRestart, type ServerState } from "../state/ServerFile.ts"
+import type { ServerState } from "../state/ServerFile.ts"
 
 export type PowerDecision =
   | { readonly do: "nothing" | "start" | "defer" | "cancel" | "pause" | "unpause" | "kill" }
@@ -49,8 +49,8 @@ const heldRefusal = refuse("the server is migrating", "Wait until it is on its n
 export const powerDecision = (state: ServerState, action: PowerAction): PowerDecision => {
   const up = isUp(state.status)
   if (state.held === true && (action === "restart" || (action === "start" && !up))) return heldRefusal
-  /** A stop cancels the restart that a crashed server waits for. */
-  const down = pendingRestart(state) === undefined ? "nothing" : "cancel"
+  /** A stop cancels the start that a server waits for, after a crash or while it gets a definition. */
+  const down = !up && state.start_again ? "cancel" : "nothing"
   switch (action) {
     case "start":
       return start(state)

@@ -1,0 +1,27 @@
+import { assert, describe, it } from "@effect/vitest"
+import { powerDecision } from "../../../src/daemon/instances/powerDecision.ts"
+import { newServerState, type ServerState } from "../../../src/daemon/state/ServerFile.ts"
+import { specOf } from "../support.ts"
+
+/** A server that is restarted with a definition that needs an installation. */
+const upgrading: ServerState = {
+  ...newServerState(specOf()),
+  install: { phase: "installing" },
+  work: "upgrade",
+  start_again: true
+}
+
+describe("decisions, the power route: a server that is started once it has its new definition", () => {
+  it("stop and kill cancel that start", () => {
+    for (const status of ["offline", "installing"] as const) {
+      for (const action of ["stop", "kill"] as const) {
+        assert.deepStrictEqual(powerDecision({ ...upgrading, status }, action), { do: "cancel" })
+      }
+    }
+  })
+
+  it("without that start, they have no effect", () => {
+    const state = { ...upgrading, start_again: false }
+    assert.deepStrictEqual(powerDecision(state, "stop"), { do: "nothing" })
+  })
+})
