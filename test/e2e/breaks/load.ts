@@ -160,7 +160,9 @@ export const assertNothingLost = (answers: ReadonlyArray<Answered>, listed: Read
   assert.deepStrictEqual(undead, [], "deleted and still there")
   const known = new Set(expected)
   const extra = listed.filter((id) => !known.has(id))
-  const unknown = answers.filter(({ text, what }) => what === "create" && text.includes("It is unknown whether"))
+  const unknown = answers.filter(
+    ({ text, what }) => what === "create" && text.includes("It is unknown whether")
+  )
   assert.isAtMost(extra.length, unknown.length, `created without an answer to a caller: ${extra}`)
 }
 
