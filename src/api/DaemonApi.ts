@@ -10,7 +10,15 @@ import {
 } from "effect/http-api"
 import { Conflict, NotFound, Unauthorized, UpgradeRequired } from "../domain/errors.ts"
 import { ServerId } from "../domain/Id.ts"
-import { DaemonServer, HeldServer, InstallReport, PowerAction, ServerSpec } from "../domain/NodeMessages.ts"
+import {
+  Creations,
+  CreationsAnswer,
+  DaemonServer,
+  HeldServer,
+  InstallReport,
+  PowerAction,
+  ServerSpec
+} from "../domain/NodeMessages.ts"
 import { LinePage, LogPage } from "../domain/Pagination.ts"
 import { ServerStats, StatsById } from "../domain/Server.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
@@ -53,6 +61,11 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
       success: DaemonServer,
       error: refusals
     }).annotateMerge(summary("Create and install a server; idempotent by id")),
+    HttpApiEndpoint.post("createMany", "/creations", {
+      payload: Creations,
+      success: CreationsAnswer,
+      error: refusals
+    }).annotateMerge(summary("Create and install servers; each as if it were created alone")),
     HttpApiEndpoint.get("get", "/servers/:id", {
       params,
       success: DaemonServer,

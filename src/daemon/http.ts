@@ -15,6 +15,7 @@ import {
 } from "../domain/errors.ts"
 import { pageNumber, pageSize, paginated, paginatedLog } from "../domain/Pagination.ts"
 import { withoutNulls } from "../domain/Server.ts"
+import { continueTrace } from "../work/trace.ts"
 import { NOT_THE_TOKEN } from "./controlPlane/diagnosis.ts"
 import { NodeToken } from "./controlPlane/NodeToken.ts"
 import { ServedDaemon } from "./controlPlane/ServedDaemon.ts"
@@ -39,6 +40,21 @@ const httpError = (error: DaemonError) => {
       return new InternalError({ detail, hint })
   }
 }
+
+/** Creations of one message that are carried out at a time. */
+const CREATIONS_AT_ONCE = 8
+
+/** Returns the outcome of a creation that fails among others. */
+const failedCreation = (error: DaemonError) => {
+  if (error._tag === "DaemonRefused") return { status: error.status, detail: error.detail, hint: error.hint }
+  const { detail, hint } = Unavailable.nodeNotConnected(error.node_id)
+  return { status: 503 as const, detail, hint }
+}
+
+const definitionMissing = new InvalidRequest({
+  detail: "body field servers: a definition is not in the body field definitions",
+  hint: "Run the same version of Muster on the control plane as here."
+})
 
 const pageOf = (query: { readonly page?: string; readonly per_page?: string }): LinesRequest => ({
   page: pageNumber(query.page),
@@ -99,18 +115,34 @@ export const DaemonHandlers = handlersOf(
           consoles -= 1
         })
     )
+    const ask = <A>(use: (daemon: Daemon) => Effect.Effect<A, DaemonError>) =>
+      // Work that outlives the request must not log with the request's annotations.
+      Effect.provideService(Effect.flatMap(served.daemon, use), References.CurrentLogAnnotations, {})
     const call = <A>(use: (daemon: Daemon) => Effect.Effect<A, DaemonError>) =>
-      Effect.flatMap(served.daemon, use).pipe(
-        Effect.mapError(httpError),
-        // Work that outlives the request must not log with the request's annotations.
-        Effect.provideService(References.CurrentLogAnnotations, {})
-      )
+      Effect.mapError(ask(use), httpError)
 
     return handlers
       .handleAll({
         system: () => call((daemon) => daemon.system),
         list: () => served.servers,
         create: ({ payload }) => call((daemon) => daemon.create(payload)),
+        createMany: Effect.fnUntraced(function* ({ payload: { definitions, servers } }) {
+          const specs = servers.flatMap(({ definition: at, traceparent, ...own }) => {
+            const definition = definitions[at]
+            return definition === undefined ? [] : { spec: { ...own, definition }, traceparent }
+          })
+          if (specs.length < servers.length) return yield* definitionMissing
+          const outcomes = yield* Effect.forEach(
+            specs,
+            ({ spec, traceparent }) =>
+              ask((daemon) => daemon.create(spec)).pipe(
+                Effect.match({ onSuccess: (server) => ({ server }), onFailure: failedCreation }),
+                continueTrace(traceparent)
+              ),
+            { concurrency: CREATIONS_AT_ONCE }
+          )
+          return { outcomes }
+        }),
         get: Effect.fnUntraced(function* ({ params }) {
           const found = (yield* served.servers).find((server) => server.id === params.id)
           if (found !== undefined) return found

@@ -48,6 +48,26 @@ const MOST_PORTS = 64
 /** The ports of one server that are taken; none: the daemon asks for the allocations only. */
 export const TakenPorts = Schema.Array(TakenPort).check(Schema.isMaxLength(MOST_PORTS))
 
+/** Bound of the servers of one message to a daemon. */
+export const MOST_CREATIONS = 32
+
+const { definition: _definition, ...ownFields } = ServerSpec.fields
+
+/** Servers to create on one node. Servers with the same definition share it. */
+export const Creations = Schema.Struct({
+  definitions: Schema.Array(ServerDefinition).check(Schema.isMaxLength(MOST_CREATIONS)),
+  servers: Schema.Array(
+    Schema.Struct({
+      ...ownFields,
+      /** The place of its definition in `definitions`, from 0. */
+      definition: NodeCount,
+      /** The trace of its creation (W3C Trace Context); absent: it is not recorded. */
+      traceparent: Schema.optionalKey(Schema.String)
+    })
+  ).check(Schema.isMaxLength(MOST_CREATIONS))
+}).annotate({ identifier: "Creations" })
+export type Creations = typeof Creations.Type
+
 /** The state of one server on its node. */
 export const DaemonServer = Schema.Struct({
   id: ServerKey,
@@ -68,6 +88,22 @@ export const DaemonServer = Schema.Struct({
   uses: Schema.optionalKey(NodeCount)
 }).annotate({ identifier: "DaemonServer" })
 export type DaemonServer = typeof DaemonServer.Type
+
+/** The answer to creations: one outcome for each server, in their order, as its own call would have. */
+export const CreationsAnswer = Schema.Struct({
+  outcomes: Schema.Array(
+    Schema.Union([
+      Schema.Struct({ server: DaemonServer }),
+      Schema.Struct({
+        /** 503: the daemon cannot create a server now. */
+        status: Schema.Literals([404, 409, 422, 500, 503]),
+        detail: Schema.String,
+        hint: Schema.String
+      })
+    ])
+  ).check(Schema.isMaxLength(MOST_CREATIONS))
+}).annotate({ identifier: "CreationsAnswer" })
+export type CreationsAnswer = typeof CreationsAnswer.Type
 
 /** A server that its node holds for a migration. */
 export const HeldServer = Schema.Struct({

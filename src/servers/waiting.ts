@@ -62,7 +62,7 @@ export const makeWaitForReport = Effect.gen(function* () {
       const changed = yield* index.changeOf(id)
       while (true) {
         changed.closeUnsafe()
-        const last = (yield* lifecycle.sequences(node_id, [id])).get(id)
+        const last = yield* lifecycle.sequence(node_id, id)
         if (last === undefined || last >= sequence) return yield* journal.catchUp
         yield* changed.await
       }

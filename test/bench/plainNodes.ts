@@ -90,22 +90,37 @@ const startNode = async (key: string, index: number, portsOfNode: number) => {
       text += chunk
     })
     incoming.once("end", () => {
-      const isCreation = incoming.method === "POST" && incoming.url === "/api/servers"
-      const spec = isCreation ? JSON.parse(text) : undefined
-      const view = { status: "installing", install: { phase: "pending" }, unsent_reports: 1 }
+      const created: ReadonlyArray<{ readonly id: ServerId }> =
+        incoming.method !== "POST"
+          ? []
+          : incoming.url === "/api/servers"
+            ? [JSON.parse(text)]
+            : JSON.parse(text).servers
+      const views = created.map(({ id }) => ({
+        id,
+        status: "installing",
+        install: { phase: "pending" },
+        unsent_reports: 1,
+        defined_at: 0,
+        uses: 0
+      }))
       const body = JSON.stringify(
-        spec === undefined
+        incoming.method !== "POST"
           ? { version: "0.1.0", system: host }
-          : { id: spec.id, ...view, defined_at: 0, uses: 0 }
+          : incoming.url === "/api/servers"
+            ? views[0]
+            : { outcomes: views.map((server) => ({ server })) }
       )
       response.writeHead(200, {
         "content-type": "application/json",
         "content-length": Buffer.byteLength(body)
       })
       response.end(body)
-      if (spec === undefined || sequences.has(spec.id)) return
-      sequences.set(spec.id, 0)
-      finish(spec.id).catch(fail)
+      for (const { id } of created) {
+        if (sequences.has(id)) continue
+        sequences.set(id, 0)
+        finish(id).catch(fail)
+      }
     })
   })
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve))

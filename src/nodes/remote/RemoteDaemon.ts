@@ -10,8 +10,9 @@ import { timeText } from "../../domain/NodeText.ts"
 import type { ConsolePage, Pagination } from "../../domain/Pagination.ts"
 import { RequestId } from "../../domain/RequestId.ts"
 import { type ClientTls, tlsNow } from "../../net/connectTimeoutClient.ts"
+import { makeCreations } from "./creations.ts"
 import type { NodeNetworks } from "./nodeNetworks.ts"
-import { type CallFailure, remoteCall, toDaemonError } from "./remoteCall.ts"
+import { type CallFailure, creationOutcome, remoteCall, toDaemonError } from "./remoteCall.ts"
 import { openConsole } from "./remoteConsole.ts"
 
 /** The address of a daemon and its token, both of the last registration. */
@@ -35,6 +36,8 @@ export interface RemoteDaemonOptions extends ClientTls {
   /** The networks of the node; for its consoles, which have connections of their own. */
   readonly networks?: NodeNetworks
   readonly breaker: CircuitBreaker.CircuitBreaker
+  /** Runs a message of several callers. */
+  readonly fork: (message: Effect.Effect<void>) => void
   /** Total time of each call. Default 10 s (node-protocol, "Control plane -> daemon"). */
   readonly deadline?: Duration.Input
 }
@@ -202,7 +205,18 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
   return {
     // Tests whether the daemon knows its newest token; if not, the daemon must register again.
     system: call(true, (client) => client.system({}), { newestOnly: true }),
-    create: (spec) => safe((client) => client.create({ payload: spec })),
+    create: makeCreations({
+      single: (spec) => safe((client) => client.create({ payload: spec })),
+      together: (payload) =>
+        Effect.map(
+          call(true, (client) => client.createMany({ payload }), {
+            largest: payload.servers.length * LARGEST_ANSWER
+          }),
+          ({ outcomes }) => payload.servers.map(({ id }, at) => creationOutcome(node_id, id, outcomes[at]))
+        ),
+      registration: () => target()?.token,
+      fork: options.fork
+    }),
     find: (id) => safe((client) => client.get({ params: { id } })),
     remove: (id, options) =>
       safe((client) =>

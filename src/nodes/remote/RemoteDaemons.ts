@@ -1,4 +1,4 @@
-import { Context, type Duration, Effect, Layer } from "effect"
+import { Context, type Duration, Effect, FiberSet, Layer } from "effect"
 import { HttpClient } from "effect/http"
 import { CircuitBreaker } from "effect/persistence"
 import type { RegistrationRequired } from "../../api/ControlPlane.ts"
@@ -70,6 +70,7 @@ export class RemoteDaemons extends Context.Service<
         const probe = yield* makeReachabilityProbe
         const networks = options.networks ?? makeNodeNetworks([])
         const requireTls = options.requireTls === true
+        const fork = yield* FiberSet.makeRuntime<never, void, never>()
         const made = new Map<NodeId, Daemon>()
         const isPlain = (node_id: NodeId) => {
           const record = fleet.get(node_id)?.record
@@ -111,7 +112,8 @@ export class RemoteDaemons extends Context.Service<
             onAnswered: probe.answered(node_id),
             onUnreachable: Effect.sync(() => probe.begin(node_id)),
             http,
-            breaker
+            breaker,
+            fork
           })
         yield* daemons.elsewhere((node_id) => {
           if (!has(node_id)) {

@@ -1,6 +1,6 @@
 /** One call to a daemon over HTTP, and its failures. */
 
-import { Cause, Duration, Effect, Exit, Schedule, type Schema } from "effect"
+import { Cause, Duration, Effect, Exit, Result, Schedule, type Schema } from "effect"
 import type { HttpClientError } from "effect/http"
 import { CircuitBreaker } from "effect/persistence"
 import { type DaemonError, DaemonRefused, NodeUnreachable } from "../../api/Daemon.ts"
@@ -16,7 +16,8 @@ import type {
   Unavailable,
   UpgradeRequired
 } from "../../domain/errors.ts"
-import type { NodeId } from "../../domain/Id.ts"
+import type { NodeId, ServerId } from "../../domain/Id.ts"
+import type { CreationsAnswer, DaemonServer } from "../../domain/NodeMessages.ts"
 import { cleanText } from "../../domain/NodeText.ts"
 import { ADDRESS_REFUSED } from "../../net/addressPolicy.ts"
 
@@ -128,6 +129,26 @@ export const toDaemonError = (node_id: NodeId, failure: CallFailure): DaemonErro
       return new NodeUnreachable({ node_id, reason: `${what}. ${CHECK_ADDRESS}` })
     }
   }
+}
+
+/** Returns the outcome of one of several creations, as its own call would have it. */
+export const creationOutcome = (
+  node_id: NodeId,
+  id: ServerId,
+  outcome: CreationsAnswer["outcomes"][number] | undefined
+): Result.Result<DaemonServer, DaemonError> => {
+  if (outcome === undefined) return Result.fail(notUnderstood("it lacks a server"))
+  if ("server" in outcome) {
+    return outcome.server.id === id
+      ? Result.succeed(outcome.server)
+      : Result.fail(notUnderstood("it has another server"))
+  }
+  const { detail, hint, status } = outcome
+  return Result.fail(
+    status === 503
+      ? new NodeUnreachable({ node_id, reason: cleanText(`${detail} (${status})`) })
+      : refusal(status, { detail, hint })
+  )
 }
 
 export interface CallOptions {

@@ -1,6 +1,8 @@
 import { Context, type Duration, Effect, Layer, Option, Schedule } from "effect"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
+import { MOST_CREATIONS } from "../../domain/NodeMessages.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
+import { DaemonClient } from "../../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { Journal } from "../../store/journal/Journal.ts"
 import { Leadership } from "../../store/Leadership.ts"
@@ -23,8 +25,10 @@ export interface ProvisionerOptions {
   readonly retryCap: Duration.Input
 }
 
-/** Installations that one node is asked for at a time. It accepts them soon; an embedded node must not block others. */
-const INSTALLS = 8
+/** Installations that the embedded node is asked for at a time: it must not block the service. */
+const EMBEDDED_INSTALLS = 8
+/** Installations that another node is asked for at a time: those of two messages. */
+const INSTALLS = 2 * MOST_CREATIONS
 /** Between two reads of pending removals. One that is in both reads lasts longer than any call: it was interrupted. */
 const REMOVALS = "15 seconds"
 
@@ -46,6 +50,7 @@ export class Provisioner extends Context.Service<
     Layer.effect(
       Provisioner,
       Effect.gen(function* () {
+        const daemons = yield* DaemonClient
         const leadership = yield* Leadership
         const index = yield* ServerIndex
         const journal = yield* Journal
@@ -56,6 +61,8 @@ export class Provisioner extends Context.Service<
         const store = yield* Store
         const { actionFor, removals, step, suspects } = yield* makeProvisionStep
         const installs = makeKeyedLock<NodeId>(INSTALLS)
+        const embeddedInstalls = makeKeyedLock<NodeId>(EMBEDDED_INSTALLS)
+        const installsOf = (node_id: NodeId) => (daemons.isAttached(node_id) ? embeddedInstalls : installs)
         const calls = makeKeyedLock<NodeId>(options.callsPerNode)
 
         /** The connection of a node wakes its servers. */
@@ -70,14 +77,14 @@ export class Provisioner extends Context.Service<
           step,
           backoff: backoff({ first: options.retryFrom, longest: options.retryCap }),
           leadership,
-          // The server's lock comes last: a removal waits for one call at most.
+          // The server's lock comes last: a removal waits for one call and a message before it at most.
           permit: (id: ServerId) => (effect) =>
             Effect.flatMap(index.find(id), (found) => {
               const locked = locks.withLock(id)(effect)
               if (Option.isNone(found)) return locked
               const { node_id } = found.value
               return actionFor(found.value) === "install"
-                ? Effect.andThen(priority.turn, installs.withLock(node_id)(locked))
+                ? Effect.andThen(priority.turn, installsOf(node_id).withLock(node_id)(locked))
                 : calls.withLock(node_id)(locked)
             }),
           resume: Effect.gen(function* () {

@@ -68,9 +68,7 @@ export const makeMigrationSteps = Effect.gen(function* () {
    * state. View undefined: the node does not have the server.
    */
   const hold = Effect.fnUntraced(function* (migration: Migration, held: boolean) {
-    const sequence = (yield* lifecycle.sequences(migration.from_node, [migration.server_id])).get(
-      migration.server_id
-    )
+    const sequence = yield* lifecycle.sequence(migration.from_node, migration.server_id)
     const view = yield* call(migration, (daemon) => daemon.hold(migration.server_id, held)).pipe(
       Effect.map((it): HeldServer | undefined => it),
       Effect.catchIf(

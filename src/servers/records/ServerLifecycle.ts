@@ -110,6 +110,8 @@ export class ServerLifecycle extends Context.Service<
       node_id: NodeId,
       ids: ReadonlyArray<ServerId>
     ): Effect.Effect<ReadonlyMap<ServerId, number>, Unavailable>
+    /** Returns `last_sequence` of a server; undefined: it is not on the node. */
+    sequence(node_id: NodeId, id: ServerId): Effect.Effect<number | undefined, Unavailable>
   }
 >()("muster/servers/ServerLifecycle") {
   static readonly layer = Layer.effect(

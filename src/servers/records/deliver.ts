@@ -25,7 +25,7 @@ export const makeDeliver = Effect.gen(function* () {
     record: ServerRecord
   ): Effect.fn.Return<Delivery | undefined, DaemonError | Unavailable> {
     const { allocations, definition, id, node_id, redefinition } = record
-    const sequence = (yield* lifecycle.sequences(node_id, [id])).get(id)
+    const sequence = yield* lifecycle.sequence(node_id, id)
     if (sequence === undefined) return undefined
     const migration = yield* index.migrationOf(id)
     const daemon = yield* daemons.of(node_id)

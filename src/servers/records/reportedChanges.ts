@@ -1,5 +1,6 @@
-import { Array as Arr, Effect, Option, Semaphore } from "effect"
+import { Array as Arr, Effect, Exit, Option, Request, RequestResolver, Semaphore } from "effect"
 import type { SqlError } from "effect/sql"
+import type { Unavailable } from "../../domain/errors.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { DaemonServer, Report } from "../../domain/NodeMessages.ts"
 import { nowText } from "../../domain/nowText.ts"
@@ -34,6 +35,13 @@ const MOST_AT_ONCE = 500
 const MESSAGES_OF_NODE = 16
 /** Servers that one write changes. */
 const BATCH = 100
+
+interface SequenceRead extends Request.Request<number | undefined, Unavailable> {
+  readonly _tag: "SequenceRead"
+  readonly node_id: NodeId
+  readonly id: ServerId
+}
+const SequenceRead = Request.tagged<SequenceRead>("SequenceRead")
 
 /** The changes that nodes cause: by their reports, their snapshots and their absence. */
 export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordChanges) {
@@ -159,9 +167,21 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
     node_id: NodeId,
     ids: ReadonlyArray<ServerId>
   ) {
-    const rows = yield* store.read(servers.find(ids))
+    const rows = yield* store.read(servers.sequences(ids))
     return new Map(rows.filter((row) => row.node_id === node_id).map((row) => [row.id, row.last_sequence]))
   })
+
+  /** The reads of one turn of the event loop are one. */
+  const sequenceReads = RequestResolver.make<SequenceRead>((entries) =>
+    Effect.map(store.read(servers.sequences(entries.map(({ request }) => request.id))), (rows) => {
+      const byId = new Map(rows.map((row) => [row.id, row]))
+      for (const entry of entries) {
+        const row = byId.get(entry.request.id)
+        const isThere = row?.node_id === entry.request.node_id
+        entry.completeUnsafe(Exit.succeed(isThere ? row.last_sequence : undefined))
+      }
+    })
+  )
 
   return {
     reports,
@@ -173,6 +193,7 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
     markForVerification: (ids: ReadonlyArray<ServerId>) =>
       inBatches(ids, (batch) => Effect.forEach(batch, mark, { discard: true })),
     verified: (id: ServerId) => Effect.asVoid(store.write(servers.setSuspected(id, false))),
-    sequences
+    sequences,
+    sequence: (node_id: NodeId, id: ServerId) => Effect.request(SequenceRead({ node_id, id }), sequenceReads)
   }
 })

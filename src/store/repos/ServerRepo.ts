@@ -1,7 +1,7 @@
 import { Array as Arr, Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import type { Allocations } from "../../domain/Allocation.ts"
-import { ServerId } from "../../domain/Id.ts"
+import { NodeId, ServerId } from "../../domain/Id.ts"
 import { nowText } from "../../domain/nowText.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { insertRows } from "../sql/insertRows.ts"
@@ -22,6 +22,9 @@ import {
 } from "./serverRows.ts"
 
 const readUsage = firstRow(Schema.Struct({ servers: IntColumn, memory_bytes: IntColumn }))
+const SequenceRow = Schema.Struct({ id: ServerId, node_id: NodeId, last_sequence: IntColumn })
+type SequenceRow = typeof SequenceRow.Type
+const readSequences = readRows(SequenceRow)
 const readIds = readRows(Schema.Struct({ server_id: ServerId }))
 
 type Write<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
@@ -76,6 +79,8 @@ export class ServerRepo extends Context.Service<
     /** Deletes the record and its reservations. */
     remove(id: ServerId): Write<void>
     find(ids: ReadonlyArray<ServerId>): Effect.Effect<ReadonlyArray<ServerRecord>, SqlError.SqlError>
+    /** The node and `last_sequence` of servers. */
+    sequences(ids: ReadonlyArray<ServerId>): Effect.Effect<ReadonlyArray<SequenceRow>, SqlError.SqlError>
     /** The servers that a key has created: their number and the memory that placement counts for them, in bytes. */
     createdBy(
       key_id: string
@@ -150,12 +155,14 @@ export class ServerRepo extends Context.Service<
         readServer(sql, sql`${select} WHERE id = ${id}`)
       )
 
-      const find = Effect.fn("ServerRepo.find")(function* (ids: ReadonlyArray<ServerId>) {
-        const found = yield* Effect.forEach(Arr.chunksOf(ids, FIND_IDS), (some) =>
-          readServers(sql, sql`${select} WHERE ${sql.in("id", some)} ORDER BY id`)
-        )
-        return found.flat()
-      })
+      const inChunks = <A>(
+        ids: ReadonlyArray<ServerId>,
+        read: (some: ReadonlyArray<ServerId>) => Effect.Effect<ReadonlyArray<A>, SqlError.SqlError>
+      ) => Effect.map(Effect.forEach(Arr.chunksOf(ids, FIND_IDS), read), (found) => found.flat())
+
+      const find = Effect.fn("ServerRepo.find")((ids: ReadonlyArray<ServerId>) =>
+        inChunks(ids, (some) => readServers(sql, sql`${select} WHERE ${sql.in("id", some)} ORDER BY id`))
+      )
 
       return ServerRepo.of({
         insert,
@@ -256,6 +263,13 @@ export class ServerRepo extends Context.Service<
             )
           ),
         find,
+        sequences: Effect.fn("ServerRepo.sequences")((ids) =>
+          inChunks(ids, (some) =>
+            readSequences(
+              sql`SELECT id, node_id, last_sequence FROM server_records WHERE ${sql.in("id", some)}`
+            )
+          )
+        ),
         // A migrating server has two reservations.
         createdBy: (key_id) =>
           Effect.map(

@@ -3,73 +3,16 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import { createServer as createTlsServer } from "node:https"
 import { createServer as createTcpServer, type Server } from "node:net"
 import { resolve } from "node:path"
-import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
-import * as NodeServices from "@effect/platform-node/NodeServices"
 import { WebSocket, WebSocketServer } from "@effect/platform-node/NodeWS"
 import { assert, describe, it } from "@effect/vitest"
-import { Deferred, Effect, Exit, Fiber, Layer, Scope, Stream } from "effect"
-import { HttpClient, HttpServer } from "effect/http"
-import { CircuitBreaker } from "effect/persistence"
-import { type Daemon, type DaemonError, DaemonRefused } from "../../../src/api/Daemon.ts"
-import { DaemonHttpLayer } from "../../../src/app/daemonHttp.ts"
-import { NodeToken } from "../../../src/daemon/controlPlane/NodeToken.ts"
-import { ServedDaemon } from "../../../src/daemon/controlPlane/ServedDaemon.ts"
-import { NodeId, ServerId } from "../../../src/domain/Id.ts"
-import { makeRemoteDaemon, type RemoteTarget } from "../../../src/nodes/remote/RemoteDaemon.ts"
+import { Deferred, Effect, Exit, Fiber, Scope, Stream } from "effect"
+import { type DaemonError, DaemonRefused } from "../../../src/api/Daemon.ts"
+import { ServerId } from "../../../src/domain/Id.ts"
 import { FakeDaemon } from "../../servers/support/FakeDaemon.ts"
 import { eventually } from "../../support/eventually.ts"
-import { plain } from "../../support/ids.ts"
 import { freePort } from "../../support/nodes.ts"
-import { allocations, definition } from "../../support/samples.ts"
-
-const NODE = NodeId.make("n1")
-const spec = (id: string) => ({
-  id: ServerId.make(id),
-  definition: definition(),
-  allocations: allocations(25565)
-})
-
-/** The dependencies of a daemon client, with its own circuit breaker. */
-const remote = (
-  target: () => RemoteTarget | undefined,
-  deadline: `${number} millis` = "5000 millis",
-  refresh: Effect.Effect<void> = Effect.void,
-  onUnreachable: Effect.Effect<void> = Effect.void
-) =>
-  Effect.gen(function* () {
-    const http = yield* HttpClient.HttpClient
-    const breaker = yield* CircuitBreaker.CircuitBreaker
-    return plain(makeRemoteDaemon({ node_id: NODE, target, http, breaker, deadline, refresh, onUnreachable }))
-  }).pipe(
-    Effect.provide(
-      Layer.mergeAll(
-        NodeHttpClient.layerNodeHttp,
-        CircuitBreaker.layer({
-          tripPolicy: CircuitBreaker.consecutive(3),
-          openDuration: "1 hour"
-        }).pipe(Layer.provide(CircuitBreaker.layerStoreMemory()))
-      )
-    )
-  )
-
-/** A daemon's routes over `daemon`, with the token `secret`. */
-const serve = Effect.fnUntraced(function* (daemon: Daemon) {
-  const context = yield* Layer.build(
-    DaemonHttpLayer({ host: "127.0.0.1", port: 0 }).pipe(
-      Layer.provideMerge(Layer.mergeAll(NodeToken.layer, ServedDaemon.layer)),
-      Layer.provide(NodeServices.layer)
-    )
-  )
-  return yield* Effect.gen(function* () {
-    const token = yield* NodeToken
-    const served = yield* ServedDaemon
-    const { address } = yield* HttpServer.HttpServer
-    token.set("secret")
-    yield* served.provideDaemon(daemon)
-    yield* served.provideServers(() => [])
-    return { url: `http://127.0.0.1:${"port" in address ? address.port : 0}`, token }
-  }).pipe(Effect.provideContext(context))
-})
+import { definition } from "../../support/samples.ts"
+import { NODE, remote, serve, spec } from "../support/remoteDaemon.ts"
 
 /** A server with configured responses that counts its requests. */
 const stub = (answer: (request: IncomingMessage, response: ServerResponse, call: number) => void) =>

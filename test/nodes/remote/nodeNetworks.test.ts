@@ -62,7 +62,8 @@ const daemonAt = (url: string, where: ReturnType<typeof makeNodeNetworks>) =>
       target: () => ({ url, token: "t" }),
       http,
       breaker,
-      networks: where
+      networks: where,
+      fork: Effect.runFork
     })
   }).pipe(
     Effect.provide(

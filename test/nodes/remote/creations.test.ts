@@ -1,0 +1,349 @@
+import { createServer, request } from "node:http"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Fiber, Latch, Option, Result, Tracer } from "effect"
+import { type Daemon, DaemonRefused, NodeUnreachable } from "../../../src/api/Daemon.ts"
+import { type Creations, MOST_CREATIONS, type ServerSpec } from "../../../src/domain/NodeMessages.ts"
+import { FakeDaemon } from "../../servers/support/FakeDaemon.ts"
+import { eventually } from "../../support/eventually.ts"
+import { allocations, definition } from "../../support/samples.ts"
+import { NODE, remote, serve, spec } from "../support/remoteDaemon.ts"
+
+const SINGLE = "/api/servers"
+const SEVERAL = "/api/creations"
+/** Creations that are sent before others wait for a message. */
+const AT_ONCE = 2
+
+interface Call {
+  readonly path: string
+  readonly body: string
+}
+
+const decoded = ({ body }: Call): Creations => JSON.parse(body)
+const sizes = (calls: ReadonlyArray<Call>) =>
+  calls.filter(({ path }) => path === SEVERAL).map((call) => decoded(call).servers.length)
+const count = (calls: ReadonlyArray<Call>, path: string) => calls.filter((call) => call.path === path).length
+
+/**
+ * Passes requests on to a daemon and records them. `fate`: `lost` carries the request out and loses the answer; `silent`
+ * never responds; `unknown` responds as a daemon without the route.
+ */
+const relay = (
+  to: string,
+  fate: (call: Call) => "lost" | "silent" | "unknown" | undefined = () => undefined
+) =>
+  Effect.acquireRelease(
+    Effect.callback<{
+      readonly url: string
+      readonly calls: ReadonlyArray<Call>
+      readonly close: () => void
+    }>((resume) => {
+      const calls: Array<Call> = []
+      const server = createServer((incoming, response) => {
+        let body = ""
+        incoming.setEncoding("utf8")
+        incoming.on("data", (chunk: string) => {
+          body += chunk
+        })
+        incoming.once("end", () => {
+          const call = { path: incoming.url ?? "", body }
+          calls.push(call)
+          const what = fate(call)
+          if (what === "silent") return
+          const { headers, method } = incoming
+          const path = what === "unknown" ? "/api/unknown" : call.path
+          request(`${to}${path}`, { method, headers }, (answer) => {
+            if (what === "lost") return incoming.socket.destroy()
+            response.writeHead(answer.statusCode ?? 500, answer.headers)
+            answer.pipe(response)
+          }).end(body)
+        })
+      })
+      server.listen(0, "127.0.0.1", () => {
+        const address = server.address()
+        const port = typeof address === "object" && address !== null ? address.port : 0
+        const close = () => {
+          server.close()
+          server.closeAllConnections()
+        }
+        resume(Effect.succeed({ url: `http://127.0.0.1:${port}`, calls, close }))
+      })
+    }),
+    ({ close }) => Effect.sync(close)
+  )
+
+const specs = (count: number, first = 0): ReadonlyArray<ServerSpec> =>
+  Array.from({ length: count }, (_, n) => spec(`srv_${first + n}`))
+
+/** A daemon that carries out no creation before `go`. */
+const waitingDaemon = (create: Daemon["create"] = new FakeDaemon(NODE).daemon.create) => {
+  const gate = Latch.makeUnsafe(false)
+  const fake = new FakeDaemon(NODE)
+  return {
+    gate,
+    daemon: { ...fake.daemon, create: (one: ServerSpec) => Effect.andThen(gate.await, create(one)) }
+  }
+}
+
+/** Creates servers concurrently: all of them wait before the first is created. */
+const createAll = Effect.fnUntraced(function* (
+  daemon: Daemon,
+  gate: Latch.Latch,
+  calls: ReadonlyArray<Call>,
+  all: ReadonlyArray<ServerSpec>
+) {
+  const before = calls.length
+  gate.closeUnsafe()
+  const creating = yield* Effect.forkChild(
+    Effect.forEach(all, (one) => Effect.result(daemon.create(one)), { concurrency: "unbounded" })
+  )
+  yield* eventually(
+    () => calls.length - before,
+    (sent) => sent >= Math.min(AT_ONCE, all.length)
+  )
+  gate.openUnsafe()
+  return yield* Fiber.join(creating)
+})
+
+const idsOf = (results: ReadonlyArray<Result.Result<{ readonly id: string }, unknown>>) =>
+  results.flatMap((result) => (Result.isSuccess(result) ? result.success.id : []))
+
+describe("node-protocol: POST /api/creations", () => {
+  it.live(
+    "creations that wait while messages are under way share the next ones, and each has its answer",
+    () =>
+      Effect.gen(function* () {
+        const { daemon: served, gate } = waitingDaemon()
+        const { url, calls } = yield* relay((yield* serve(served)).url)
+        const daemon = yield* remote(() => ({ url, token: "secret" }))
+        const all = specs(20)
+        const results = yield* createAll(daemon, gate, calls, all)
+        assert.deepStrictEqual(
+          idsOf(results),
+          all.map(({ id }) => id)
+        )
+        assert.deepStrictEqual([count(calls, SINGLE), sizes(calls)], [AT_ONCE, [18]])
+        const [message] = calls.filter(({ path }) => path === SEVERAL)
+        assert.strictEqual(
+          message && decoded(message).definitions.length,
+          1,
+          "equal definitions are sent once"
+        )
+      }).pipe(Effect.scoped)
+  )
+
+  it.live("a single creation uses the route for one server", () =>
+    Effect.gen(function* () {
+      const { url, calls } = yield* relay((yield* serve(new FakeDaemon(NODE).daemon)).url)
+      const daemon = yield* remote(() => ({ url, token: "secret" }))
+      yield* daemon.create(spec("srv_1"))
+      assert.deepStrictEqual(
+        calls.map(({ path }) => path),
+        [SINGLE]
+      )
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a server that fails among others fails as it would alone, and the others are created", () =>
+    Effect.gen(function* () {
+      const statuses = [404, 409, 422, 500] as const
+      const failures = new Map<string, DaemonRefused | NodeUnreachable>(
+        statuses.map((status, n) => [
+          `srv_${4 + 3 * n}`,
+          new DaemonRefused({ status, detail: `detail of ${status}`, hint: `hint of ${status}` })
+        ])
+      )
+      failures.set("srv_18", new NodeUnreachable({ node_id: NODE }))
+      const fake = new FakeDaemon(NODE)
+      const { daemon: served, gate } = waitingDaemon((one) => {
+        const failure = failures.get(one.id)
+        return failure === undefined ? fake.daemon.create(one) : Effect.fail(failure)
+      })
+      const { url, calls } = yield* relay((yield* serve(served)).url)
+      const daemon = yield* remote(() => ({ url, token: "secret" }))
+      const all = specs(20)
+      const results = yield* createAll(daemon, gate, calls, all)
+      assert.deepStrictEqual(sizes(calls), [18])
+      for (const [at, { id }] of all.entries()) {
+        const result = results[at]
+        const failure = failures.get(id)
+        if (failure === undefined) assert.strictEqual(result?._tag, "Success", id)
+        else if (failure._tag === "DaemonRefused") assert.deepStrictEqual(result, Result.fail(failure))
+        else assert.strictEqual(result?._tag === "Failure" && result.failure._tag, "NodeUnreachable")
+      }
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a message whose answer was lost is repeated, and makes each server once", () =>
+    Effect.gen(function* () {
+      const fake = new FakeDaemon(NODE)
+      const { daemon: served, gate } = waitingDaemon(fake.daemon.create)
+      let lost = 0
+      const { url, calls } = yield* relay((yield* serve(served)).url, ({ path }) =>
+        path === SEVERAL && lost++ === 0 ? "lost" : undefined
+      )
+      const daemon = yield* remote(() => ({ url, token: "secret" }))
+      const all = specs(10)
+      const results = yield* createAll(daemon, gate, calls, all)
+      assert.strictEqual(idsOf(results).length, 10)
+      assert.deepStrictEqual([sizes(calls), fake.instances.size], [[8, 8], 10])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a message without a response fails each of its servers, which are sent alone the next time", () =>
+    Effect.gen(function* () {
+      const { daemon: served, gate } = waitingDaemon()
+      const { url, calls } = yield* relay((yield* serve(served)).url, ({ path }) =>
+        path === SEVERAL ? "silent" : undefined
+      )
+      const daemon = yield* remote(() => ({ url, token: "secret" }), "400 millis")
+      const all = specs(10)
+      const results = yield* createAll(daemon, gate, calls, all)
+      assert.deepStrictEqual(
+        results.map((result) => (Result.isFailure(result) ? result.failure._tag : "created")),
+        all.map((_, n) => (n < AT_ONCE ? "created" : "NodeUnreachable"))
+      )
+      const again = yield* createAll(daemon, gate, calls, all.slice(AT_ONCE))
+      assert.deepStrictEqual([idsOf(again).length, sizes(calls)], [8, [8]])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a daemon without the route gets a call for each server, until it registers again", () =>
+    Effect.gen(function* () {
+      const { daemon: served, gate } = waitingDaemon()
+      let isEarlier = true
+      const { token, url: to } = yield* serve(served)
+      const { url, calls } = yield* relay(to, ({ path }) =>
+        path === SEVERAL && isEarlier ? "unknown" : undefined
+      )
+      let current = "secret"
+      const daemon = yield* remote(() => ({ url, token: current }))
+      const first = yield* createAll(daemon, gate, calls, specs(20))
+      assert.deepStrictEqual([idsOf(first).length, count(calls, SINGLE), sizes(calls)], [20, 20, [18]])
+      const second = yield* createAll(daemon, gate, calls, specs(20, 20))
+      assert.deepStrictEqual([idsOf(second).length, count(calls, SINGLE), sizes(calls)], [20, 40, [18]])
+      isEarlier = false
+      current = "next"
+      token.set("next")
+      const third = yield* createAll(daemon, gate, calls, specs(20, 40))
+      assert.deepStrictEqual([idsOf(third).length, sizes(calls)], [20, [18, 18]])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a server that makes the daemon refuse the message does not fail the others", () =>
+    Effect.gen(function* () {
+      const fake = new FakeDaemon(NODE)
+      const { daemon: served, gate } = waitingDaemon((one) =>
+        one.id === "srv_7" ? Effect.die(new Error("a mistake")) : fake.daemon.create(one)
+      )
+      const { url, calls } = yield* relay((yield* serve(served)).url)
+      const daemon = yield* remote(() => ({ url, token: "secret" }))
+      const results = yield* createAll(daemon, gate, calls, specs(10))
+      assert.deepStrictEqual([idsOf(results).length, fake.instances.size], [9, 9])
+      const failed = results[7]
+      assert.isTrue(failed !== undefined && Result.isFailure(failed))
+      assert.deepInclude(failed?._tag === "Failure" && failed.failure, { _tag: "DaemonRefused", status: 500 })
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a message has 32 servers and 1 MiB of definitions at most; a larger definition has its own", () =>
+    Effect.gen(function* () {
+      const { daemon: served, gate } = waitingDaemon()
+      const { url, calls } = yield* relay((yield* serve(served)).url)
+      const daemon = yield* remote(() => ({ url, token: "secret" }))
+      yield* createAll(daemon, gate, calls, specs(AT_ONCE + 40))
+      assert.strictEqual(
+        sizes(calls).reduce((sum, size) => sum + size, 0),
+        40
+      )
+      assert.isAtMost(Math.max(...sizes(calls)), MOST_CREATIONS)
+      const before = calls.length
+      const large = specs(AT_ONCE + 6, 100).map((one, n) => ({
+        ...one,
+        definition: { ...definition(), env: { LARGE: `${n}`.repeat(400 * 1024) } }
+      }))
+      const results = yield* createAll(daemon, gate, calls, large)
+      assert.strictEqual(idsOf(results).length, large.length)
+      assert.deepStrictEqual(sizes(calls.slice(before)), [2, 2, 2])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a daemon refuses more than 32 servers, and servers without a definition", () =>
+    Effect.gen(function* () {
+      const fake = new FakeDaemon(NODE)
+      const { url } = yield* serve(fake.daemon)
+      const send = (body: unknown) =>
+        Effect.map(
+          Effect.promise(() =>
+            fetch(`${url}${SEVERAL}`, {
+              method: "POST",
+              headers: { authorization: "Bearer secret", "content-type": "application/json" },
+              body: JSON.stringify(body)
+            })
+          ),
+          ({ status }) => status
+        )
+      const server = (n: number, place: number) => ({
+        id: `srv_${n}`,
+        allocations: allocations(25565),
+        definition: place
+      })
+      const many = Array.from({ length: MOST_CREATIONS + 1 }, (_, n) => server(n, 0))
+      assert.strictEqual(yield* send({ definitions: [definition()], servers: many }), 422)
+      assert.strictEqual(
+        yield* send({ definitions: [definition()], servers: [server(1, 0), server(2, 1)] }),
+        422
+      )
+      assert.strictEqual(fake.instances.size, 0)
+      assert.strictEqual(yield* send({ definitions: [definition()], servers: [server(1, 0)] }), 200)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("an interrupted creation that waits is not sent", () =>
+    Effect.gen(function* () {
+      const fake = new FakeDaemon(NODE)
+      const { daemon: served, gate } = waitingDaemon(fake.daemon.create)
+      const { url, calls } = yield* relay((yield* serve(served)).url)
+      const daemon = yield* remote(() => ({ url, token: "secret" }))
+      const begun = yield* Effect.forEach(specs(5), (one) => Effect.forkChild(daemon.create(one)))
+      yield* eventually(
+        () => calls.length,
+        (sent) => sent === AT_ONCE
+      )
+      const last = begun.at(-1)
+      if (last !== undefined) yield* Fiber.interrupt(last)
+      gate.openUnsafe()
+      yield* Effect.forEach(begun.slice(0, -1), Fiber.join)
+      assert.strictEqual(fake.instances.size, 4)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("each server of a message continues the trace of its creation", () =>
+    Effect.gen(function* () {
+      const traces = new Map<string, string | undefined>()
+      const fake = new FakeDaemon(NODE)
+      const { daemon: served, gate } = waitingDaemon((one) =>
+        Effect.flatMap(Effect.option(Effect.currentParentSpan), (span) => {
+          traces.set(one.id, Option.getOrUndefined(span)?.traceId)
+          return fake.daemon.create(one)
+        })
+      )
+      const { url, calls } = yield* relay((yield* serve(served)).url)
+      const daemon = yield* remote(() => ({ url, token: "secret" }))
+      const own = new Map<string, string>()
+      const traced = {
+        ...daemon,
+        create: (one: ServerSpec) =>
+          Effect.flatMap(Effect.orDie(Effect.currentSpan), ({ traceId }) => {
+            own.set(one.id, traceId)
+            return daemon.create(one)
+          }).pipe(Effect.withSpan("creation", { root: true }))
+      }
+      yield* createAll(traced, gate, calls, specs(6)).pipe(
+        Effect.withTracer(Tracer.make({ span: (options) => new Tracer.NativeSpan(options) }))
+      )
+      assert.deepStrictEqual(sizes(calls), [4])
+      assert.strictEqual(new Set(own.values()).size, 6)
+      for (const { id } of specs(4, AT_ONCE)) assert.strictEqual(traces.get(id), own.get(id))
+    }).pipe(Effect.scoped)
+  )
+})
