@@ -13,18 +13,39 @@ const readsAll: ReadonlyArray<RegExp> = [
 const word = /[A-Za-z_]\w*/g
 const wordsOf = (text: string): ReadonlyArray<string> => text.match(word) ?? []
 
+interface ScriptWords {
+  readonly readsAll: boolean
+  readonly words: ReadonlyArray<string>
+}
+
+const searched = new WeakMap<InstallScript, ScriptWords>()
+
+/** Searches the scripts once: the servers of a definition share them. */
+const wordsIn = (install: InstallScript): ScriptWords => {
+  const known = searched.get(install)
+  if (known !== undefined) return known
+  const { post_warmup_script, script, warmup } = install
+  const scripts = warmup ? [script, post_warmup_script] : [script]
+  const found = {
+    readsAll: scripts.some((script) => readsAll.some((pattern) => pattern.test(script))),
+    words: [...new Set(scripts.flatMap(wordsOf))]
+  }
+  searched.set(install, found)
+  return found
+}
+
 /**
  * Returns the names of variables that an installation reads: those that occur in its scripts as a word, in any syntax, and
  * then those that occur in the values of these, because a script may evaluate a value.
  */
 export const namesRead = (
-  { post_warmup_script, script, warmup }: InstallScript,
+  install: InstallScript,
   values: Readonly<Record<string, string>>
 ): ReadonlyArray<string> => {
-  const scripts = warmup ? [script, post_warmup_script] : [script]
-  if (scripts.some((script) => readsAll.some((pattern) => pattern.test(script)))) return Object.keys(values)
+  const { readsAll, words } = wordsIn(install)
+  if (readsAll) return Object.keys(values)
   const read = new Set<string>()
-  const pending = scripts.flatMap(wordsOf)
+  const pending = [...words]
   for (let name = pending.pop(); name !== undefined; name = pending.pop()) {
     const value = Object.hasOwn(values, name) && !read.has(name) ? values[name] : undefined
     if (value === undefined) continue

@@ -4,7 +4,8 @@
  */
 import { appendFileSync, readFileSync, type Stats, statSync } from "node:fs"
 import { Clock, Effect } from "effect"
-import { type IoError, io, lstat, openFile, orMissing, readText, writeAtomic } from "../disk/fsio.ts"
+import { type IoError, io, lstat, openFile, orMissing, readText } from "../disk/fsio.ts"
+import { writeAtomic } from "../disk/replaceFile.ts"
 import { consoleFiles, parseCutRecord, readOrigins } from "./consoleFiles.ts"
 import { LINE_CAP } from "./lines.ts"
 

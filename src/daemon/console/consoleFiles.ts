@@ -2,7 +2,8 @@
 import { closeSync, fstatSync, openSync, readSync, writeSync } from "node:fs"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { ioSync, lstat, orMissing, readText, removeTree, writeAtomic } from "../disk/fsio.ts"
+import { ioSync, lstat, orMissing, readText, removeTree } from "../disk/fsio.ts"
+import { writeAtomic } from "../disk/replaceFile.ts"
 
 /** Bytes of `console.log` beyond which this service rotates it. */
 export const CONSOLE_MAX = 8 * 1024 * 1024

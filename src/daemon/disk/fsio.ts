@@ -1,10 +1,9 @@
 import { isUtf8 } from "node:buffer"
 import { randomUUID } from "node:crypto"
+import type { Stats } from "node:fs"
 import * as sync from "node:fs"
-import { constants, type Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
-import { promisify } from "node:util"
 import { Data, Effect } from "effect"
 import { FULL_BELOW } from "../../domain/diskSpace.ts"
 import { inScope } from "../../work/inScope.ts"
@@ -214,62 +213,6 @@ export const openFile = (path: string | Buffer, flags: string | number, mode?: n
     io(`open ${path}`, () => fs.open(path, flags, mode)),
     (file) => Effect.promise(() => file.close())
   )
-
-const openLater = promisify(sync.open)
-
-/** Opens a file, writes it at once and waits until its data are on disk. */
-const writeSynced = (what: string, path: string, flags: string | number, write: (fd: number) => void) =>
-  Effect.acquireUseRelease(
-    io(what, () => openLater(path, flags, 0o600)),
-    (fd) =>
-      Effect.andThen(
-        ioSync(what, () => write(fd)),
-        Effect.uninterruptible(
-          Effect.callback<void, IoError>((resume) =>
-            sync.fdatasync(fd, (error) =>
-              resume(error === null ? Effect.void : Effect.fail(toIoError(what, error)))
-            )
-          )
-        )
-      ),
-    (fd) => Effect.sync(() => sync.closeSync(fd))
-  )
-
-/**
- * Replaces a file atomically: a reader, also after a crash, sees the old or the new text. A failure leaves no temporary
- * file.
- */
-export const writeAtomic = (path: string, text: string): Effect.Effect<void, IoError> => {
-  const aside = `${path}.tmp`
-  return writeSynced(`write ${path}`, aside, "w", (fd) => sync.writeFileSync(fd, text)).pipe(
-    Effect.andThen(rename(aside, path)),
-    Effect.onError(() => Effect.ignore(ioSync(`remove ${aside}`, () => sync.unlinkSync(aside))))
-  )
-}
-
-const BLOCK = 4096
-
-/**
- * Replaces a file as {@link writeAtomic} does, and keeps a spare file of the same size beside it. The next text is
- * written into the spare, so that it needs no room on a full disk.
- */
-export const writeSpared = (path: string, text: string): Effect.Effect<void, IoError> => {
-  const spare = `${path}.spare`
-  const bytes = Buffer.from(text)
-  return writeSynced(`write ${path}`, spare, constants.O_RDWR | constants.O_CREAT, (fd) => {
-    sync.writeFileSync(fd, bytes)
-    sync.ftruncateSync(fd, bytes.length)
-  }).pipe(
-    Effect.andThen(rename(spare, path)),
-    Effect.andThen(
-      Effect.ignore(
-        io(`write ${spare}`, () =>
-          fs.writeFile(spare, Buffer.alloc(Math.ceil(bytes.length / BLOCK) * BLOCK), { mode: 0o600 })
-        )
-      )
-    )
-  )
-}
 
 /** Flushes the changes of a folder to disk. */
 export const syncFolder = Effect.fnUntraced(function* (path: string) {

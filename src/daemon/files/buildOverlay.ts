@@ -8,10 +8,10 @@ import { chownAll, layersOf } from "./owners.ts"
 import { addCopies, addVolumes } from "./plainTree.ts"
 import { openShared, type SharedOwner, share } from "./sharedFiles.ts"
 import type { Source } from "./sources.ts"
-import { type TreeRecord, writeTreeRecord } from "./treeRecord.ts"
+import { type TreeRecord, writeNewTreeRecord } from "./treeRecord.ts"
 
 export interface OverlayOptions {
-  /** The empty folder of the layers, and where they are mounted meanwhile. */
+  /** The folder of the layers, empty or to be made, and where they are mounted meanwhile. */
   readonly building: { readonly tree: string; readonly files: string }
   readonly at: LayerFolders
   /** The generation of the base. */
@@ -64,6 +64,6 @@ export const buildOverlay = Effect.fnUntraced(function* (options: OverlayOptions
   })
   const empty = plan.cow.length + plan.shared.length + plan.copies.length === 0
   if (!empty) yield* fill(options, record, single)
-  yield* writeTreeRecord(tree, record)
+  yield* writeNewTreeRecord(tree, record)
   return record
 })

@@ -60,7 +60,6 @@ export const makeCreation = (context: FileContext) => {
       const { files, tree } = building(folder)
       if (overlay) {
         const { generation } = base
-        yield* makeFolder(tree)
         yield* limits.begin(folder, spec, tree)
         yield* presenter.settle(generation, to.owner)
         return yield* buildOverlay({

@@ -3,7 +3,8 @@ import { Effect } from "effect"
 import { diskLimitBytes, megabytes } from "../../domain/Limits.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { foundOnce, isNoRoom } from "../disk/foundOnce.ts"
-import { type IoError, listFolder, orMissing, readText, writeAtomic } from "../disk/fsio.ts"
+import { type IoError, listFolder, makeFolder, orMissing, readText } from "../disk/fsio.ts"
+import { writeAtomic } from "../disk/replaceFile.ts"
 import { newProject, type ProjectQuota, probeQuota } from "./projectQuota.ts"
 
 /** Returns the disk limit of a server in bytes; 0: no limit. */
@@ -71,12 +72,13 @@ export const openDiskLimits = Effect.fnUntraced(function* (
   }
 
   return {
-    /** Puts an empty folder, with its future contents, under the limit of its server. */
+    /** Makes a folder and puts it, with its future contents, under the limit of its server. Without limits, does nothing. */
     begin: Effect.fnUntraced(function* (folder: string, spec: ServerSpec, dir: string) {
       const quota = diskLimit(spec) === 0 ? undefined : yield* find
       if (quota === undefined) return
       const project = projects.get(folder) ?? newProject(new Set(projects.values()))
       projects.set(folder, project)
+      yield* makeFolder(dir)
       yield* writeAtomic(projectPath(folder), `${project}\n`).pipe(
         Effect.andThen(quota.begin(dir, project)),
         Effect.andThen(apply(quota, folder, spec, project)),

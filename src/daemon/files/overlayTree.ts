@@ -180,8 +180,8 @@ export interface BuildOptions extends MountTreeOptions {
 }
 
 /**
- * Makes the layers of an instance in `tree`, an empty folder, and their record. Also returns the volumes that cannot be
- * layers, because they are single files.
+ * Makes the layers of an instance in `tree`, a folder that is empty or missing, and their record. Also returns the volumes
+ * that cannot be layers, because they are single files.
  */
 export const buildTree = Effect.fnUntraced(function* (options: BuildOptions) {
   const { at, copyFirst, generation, mapped, owner, plan, tree } = options

@@ -1,7 +1,8 @@
 /** The record of the base from which a plain instance was copied, in `<server>/files.json`. */
 import { join } from "node:path"
 import { Effect, Schema } from "effect"
-import { lstat, orMissing, readText, writeAtomic } from "../disk/fsio.ts"
+import { lstat, orMissing, readText } from "../disk/fsio.ts"
+import { writeAtomic } from "../disk/replaceFile.ts"
 
 /**
  * The generations of the folder `files`, by its inode: while a new folder replaces an old one, there is an entry for

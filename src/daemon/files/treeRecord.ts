@@ -10,7 +10,8 @@
  */
 import { join } from "node:path"
 import { Effect, Schema } from "effect"
-import { IoError, listFolder, orMissing, readText, writeAtomic } from "../disk/fsio.ts"
+import { IoError, listFolder, orMissing, readText } from "../disk/fsio.ts"
+import { writeAtomic, writeNew } from "../disk/replaceFile.ts"
 import { plainBasesOf } from "./plainRecord.ts"
 
 /** A lower layer: a folder of the base, of the volumes folder, or of `tree` itself. */
@@ -62,10 +63,13 @@ export const readTreeRecord = Effect.fnUntraced(function* (tree: string) {
   )
 })
 
-export const writeTreeRecord = (
-  tree: string,
-  record: typeof TreeRecord.Encoded
-): Effect.Effect<void, IoError> => writeAtomic(recordPath(tree), JSON.stringify(record))
+/** Writes the record of a tree that is in place, or that the record puts in place. */
+export const writeTreeRecord = (tree: string, record: typeof TreeRecord.Encoded) =>
+  writeAtomic(recordPath(tree), JSON.stringify(record))
+
+/** Writes the record of a tree that is renamed when it is complete. */
+export const writeNewTreeRecord = (tree: string, record: typeof TreeRecord.Encoded) =>
+  writeNew(recordPath(tree), JSON.stringify(record))
 
 /** Folders of a server with a record: the current one, and its replacement. */
 export const TREE = "tree"

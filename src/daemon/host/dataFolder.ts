@@ -9,11 +9,11 @@ import {
   mountTable,
   openFile,
   orMissing,
-  readText,
-  writeAtomic
+  readText
 } from "../disk/fsio.ts"
 import { mountOf } from "../disk/mountTable.ts"
 import { remedyOf } from "../disk/remedy.ts"
+import { writeAtomic } from "../disk/replaceFile.ts"
 import { readProc } from "./procfs.ts"
 
 /** The subfolders of a data folder. `base` and `servers` are for this service alone; in `lost` it removes nothing. */

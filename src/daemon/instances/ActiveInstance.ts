@@ -21,7 +21,7 @@ import {
   withReport,
   withTaken
 } from "../state/ServerFile.ts"
-import { makeInstanceProcess } from "./instanceProcess.ts"
+import { type InstanceProcess, makeInstanceProcess } from "./instanceProcess.ts"
 import { makeInstanceWork } from "./instanceWork.ts"
 import { remainingMillis } from "./LiveRun.ts"
 import { Mailbox, type Message, type Reply, replyWith } from "./mailbox.ts"
@@ -42,7 +42,8 @@ export interface InstanceParts {
 export interface ActiveOptions extends InstanceParts {
   readonly file: ServerFile
   readonly folder: string
-  readonly console: ConsoleLog
+  /** Opens the console, once at most, until {@link ActiveOptions.onIdle}. */
+  readonly console: () => ConsoleLog
   readonly progress: LiveProgress
   /** Whether the process of an earlier service is to be adopted, and its work continued, before any message. */
   readonly adopts: boolean
@@ -67,22 +68,17 @@ const conflict = (detail: string, hint: string) => new DaemonRefused({ status: 4
 /** Opens a server: its fiber serialises all operations. Fibers of its run, work and timers end with it. */
 export const openActive = (options: ActiveOptions): ActiveInstance => {
   const { adopts, console, file, files, folder, installer, onAdopted, onIdle, progress } = options
-  const { replacePorts, runtime, sources, turns } = options
+  const { runtime, sources, turns } = options
   const { id } = file.get().spec
   const mailbox = new Mailbox()
   const scope = Scope.makeUnsafe()
   const offer = (message: Message) => Effect.sync(() => void mailbox.add(message))
-  const proc = makeInstanceProcess({
-    file,
-    files,
-    folder,
-    console,
-    runtime,
-    sources,
-    replacePorts,
-    scope,
-    onEvent: offer
-  })
+  let made: InstanceProcess | undefined
+  /** Makes the process and its console at their first use: an installation has neither. */
+  const proc = () => {
+    made ??= makeInstanceProcess({ ...options, console: console(), scope, onEvent: offer })
+    return made
+  }
   const work = makeInstanceWork({
     progress,
     file,
@@ -108,7 +104,7 @@ export const openActive = (options: ActiveOptions): ActiveInstance => {
     }
     if (!state.start_again || state.held === true) return Effect.void
     const at = pendingRestart(state)
-    return at === undefined ? proc.startAgain : awaitRestart(at)
+    return at === undefined ? proc().startAgain : awaitRestart(at)
   })
 
   /** Gives the offline server its later definition; true: an installation comes first. */
@@ -152,12 +148,12 @@ export const openActive = (options: ActiveOptions): ActiveInstance => {
   const onRestartDue = Effect.fnUntraced(function* (at: number) {
     const state = file.get()
     const isDue = pendingRestart(state) === at && state.work === "none" && state.held !== true
-    if (isDue) yield* proc.startAgain
+    if (isDue) yield* proc().startAgain
   })
 
   /** A reset or reinstallation cancels a pending restart, as a stop does. */
   const cancelRestart = Effect.suspend(() =>
-    pendingRestart(file.get()) === undefined ? Effect.void : proc.cancelRestart
+    pendingRestart(file.get()) === undefined ? Effect.void : proc().cancelRestart
   )
 
   const power = Effect.fnUntraced(function* (action: PowerAction, wait_seconds: number, reply: Reply) {
@@ -166,20 +162,20 @@ export const openActive = (options: ActiveOptions): ActiveInstance => {
       case "refuse":
         return yield* conflict(decision.detail, decision.hint)
       case "start":
-        return yield* proc.start
+        return yield* proc().start
       case "defer":
         yield* file.update((state) => ({ ...state, start_again: true }))
         return
       case "cancel":
-        return yield* proc.cancelRestart
+        return yield* proc().cancelRestart
       case "end":
-        return yield* proc.end(decision.as, wait_seconds)
+        return yield* proc().end(decision.as, wait_seconds)
       case "kill":
-        return yield* proc.kill(Effect.asVoid(Deferred.succeed(reply, undefined)))
+        return yield* proc().kill(Effect.asVoid(Deferred.succeed(reply, undefined)))
       case "pause":
-        return yield* proc.pause
+        return yield* proc().pause
       case "unpause":
-        return yield* proc.unpause
+        return yield* proc().unpause
     }
   })
 
@@ -201,7 +197,7 @@ export const openActive = (options: ActiveOptions): ActiveInstance => {
   const reset = Effect.gen(function* () {
     yield* refuseHeld
     const state = file.get()
-    if (isUp(state.status)) return yield* proc.end("reset", stopTimeoutOf(state.spec.definition))
+    if (isUp(state.status)) return yield* proc().end("reset", stopTimeoutOf(state.spec.definition))
     if (state.status === "installing" || state.install.phase !== "ready") {
       return yield* conflict("the server is not installed", "Reset it once its install phase is ready.")
     }
@@ -224,7 +220,7 @@ export const openActive = (options: ActiveOptions): ActiveInstance => {
   const shutDown = Effect.gen(function* () {
     mailbox.end()
     yield* work.interrupt
-    yield* proc.destroy
+    yield* made?.destroy ?? runtime.sweep(id)
   })
 
   const handle = (message: Message): Effect.Effect<void> => {
@@ -246,7 +242,7 @@ export const openActive = (options: ActiveOptions): ActiveInstance => {
       case "WorkDone":
         return Effect.andThen(work.done(message.exit), resume)
       default:
-        return Effect.flatMap(proc.event(message), (isEnded) => (isEnded ? resume : Effect.void))
+        return Effect.flatMap(proc().event(message), (isEnded) => (isEnded ? resume : Effect.void))
     }
   }
 
@@ -266,13 +262,13 @@ export const openActive = (options: ActiveOptions): ActiveInstance => {
   /** Whether nothing happens until the next message. */
   const isIdle = () => {
     const { start_again, status, work: busy } = file.get()
-    return !isUp(status) && !start_again && busy === "none" && !work.isRunning() && proc.run() === undefined
+    return !isUp(status) && !start_again && busy === "none" && !work.isRunning() && made?.run() === undefined
   }
 
   const serve = Effect.gen(function* () {
     if (adopts) {
       yield* atPlace(options.place)(
-        guarded("adoption", proc.adopt).pipe(
+        guarded("adoption", file.get().run === null ? runtime.sweep(id) : proc().adopt).pipe(
           Effect.andThen(Effect.sync(onAdopted)),
           Effect.andThen(guarded("resuming work", resume)),
           Effect.andThen(guarded("mounting the files", mountFiles))
@@ -293,5 +289,5 @@ export const openActive = (options: ActiveOptions): ActiveInstance => {
     Effect.ensuring(Scope.close(scope, Exit.void))
   )
 
-  return { mailbox, run: proc.run, serve }
+  return { mailbox, run: () => made?.run(), serve }
 }

@@ -173,11 +173,15 @@ export class Instance implements ServerFileOwner {
 
   #activate(adopts: boolean, place: TracePlace): ActiveInstance {
     const progress = new LiveProgress(() => this.#onProgress(progress))
+    let usesConsole = false
     const active = openActive({
       ...this.#options,
       file: this.file,
       folder: this.folder,
-      console: this.#useConsole(),
+      console: () => {
+        usesConsole = true
+        return this.#useConsole()
+      },
       progress,
       adopts,
       place,
@@ -187,7 +191,7 @@ export class Instance implements ServerFileOwner {
       },
       onIdle: () => {
         this.#active = undefined
-        this.#leaveConsole()
+        if (usesConsole) this.#leaveConsole()
       }
     })
     this.#active = active

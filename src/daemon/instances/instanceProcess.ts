@@ -282,3 +282,5 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     unpause
   }
 }
+
+export type InstanceProcess = ReturnType<typeof makeInstanceProcess>

@@ -20,9 +20,9 @@ import {
   orMissing,
   readText,
   rename,
-  syncFolder,
-  writeAtomic
+  syncFolder
 } from "../disk/fsio.ts"
+import { writeAtomic } from "../disk/replaceFile.ts"
 import { mergeOwnFiles } from "../files/ownFiles.ts"
 import { generationsDir, readTreeRecord, TREE } from "../files/treeRecord.ts"
 import { FOLDERS } from "../host/dataFolder.ts"

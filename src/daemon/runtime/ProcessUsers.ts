@@ -1,7 +1,8 @@
 /** The users of plain processes: a uid and equal gid per server and per software (life.md). */
 import { join } from "node:path"
 import { Effect, Schema, Semaphore } from "effect"
-import { type IoError, orMissing, readText, writeAtomic } from "../disk/fsio.ts"
+import { type IoError, orMissing, readText } from "../disk/fsio.ts"
+import { writeAtomic } from "../disk/replaceFile.ts"
 import { LaunchFailed, type RunUser } from "./Runtime.ts"
 import { CLAIMS, openUidClaims } from "./uidClaims.ts"
 

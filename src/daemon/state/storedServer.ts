@@ -2,7 +2,8 @@
 import { join } from "node:path"
 import { Effect, Schema, Semaphore } from "effect"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
-import { type IoError, readText, writeSpared } from "../disk/fsio.ts"
+import { type IoError, readText } from "../disk/fsio.ts"
+import { writeAtomic, writeSpared } from "../disk/replaceFile.ts"
 import {
   newServerState,
   type ServerFile,
@@ -27,8 +28,10 @@ const fileName = "server.json"
 
 const decode = Schema.decodeUnknownEffect(ServerStateJson)
 
-const write = (folder: string, state: typeof ServerState.Encoded): Effect.Effect<void, IoError> =>
-  writeSpared(join(folder, fileName), JSON.stringify(state))
+type Write = (path: string, text: string) => Effect.Effect<void, IoError>
+
+const write = (folder: string, state: typeof ServerState.Encoded, by: Write = writeSpared) =>
+  by(join(folder, fileName), JSON.stringify(state))
 
 type Change = (state: ServerState) => ServerState
 
@@ -168,7 +171,8 @@ class StoredServer implements ServerFile {
  */
 export const createServerFile = Effect.fnUntraced(function* (folder: string, spec: ServerSpec, uid?: number) {
   const state = newServerState(spec, uid)
-  yield* write(folder, state)
+  // The next write makes the spare: the end of the installation, which needs room anyway.
+  yield* write(folder, state, writeAtomic)
   const file: ServerFile = new StoredServer(folder, state)
   return file
 })

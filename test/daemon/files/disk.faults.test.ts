@@ -151,7 +151,6 @@ describe.runIf(process.getuid?.() === 0)("node-protocol, disk full on a node: st
     Effect.gen(function* () {
       const disk = yield* smallDisk(1)
       const file = yield* createServerFile(disk, specOf())
-      rmSync(join(disk, "server.json.spare"))
       const { free } = fillDisk(disk)
       const fork = yield* FiberSet.makeRuntime<never, void, never>()
       const waitingWrites = new WaitingWrites(fork)

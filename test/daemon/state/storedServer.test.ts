@@ -59,15 +59,13 @@ describe("node-protocol, reports: written before they are sent", () => {
         () => phases(kept(folder)),
         (found) => found.length === 0
       )
-      // The spare file comes after the write.
       yield* file.flush
       // A folder in its place makes a write fail.
-      const spare = join(folder, "server.json.spare")
-      rmSync(spare)
-      mkdirSync(spare)
+      const aside = join(folder, "server.json.tmp")
+      mkdirSync(aside)
       yield* file.update((state) => ({ ...state, held: true }))
       assert.deepStrictEqual([file.get().held, kept(folder).held], [true, undefined])
-      rmSync(spare, { recursive: true })
+      rmSync(aside, { recursive: true })
       yield* eventually(
         () => kept(folder).held,
         (held) => held === true

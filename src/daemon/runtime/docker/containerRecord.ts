@@ -1,6 +1,7 @@
 import { join } from "node:path"
 import { Effect, Schema } from "effect"
-import { type IoError, orMissing, readText, writeAtomic } from "../../disk/fsio.ts"
+import { type IoError, orMissing, readText } from "../../disk/fsio.ts"
+import { writeAtomic } from "../../disk/replaceFile.ts"
 
 /**
  * The run of a server's container. The record is written before the container is created, has its id before the
