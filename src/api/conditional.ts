@@ -45,10 +45,11 @@ const ofBytes = (body: Uint8Array | SplitBody, isSplit: boolean, options: JsonOp
 const ofText = (body: Uint8Array | SplitBody, isSplit: boolean, options: JsonOptions) => {
   if (body.length > LONGEST_TEXT) return ofBytes(body, isSplit, options)
   const bytes = body instanceof Uint8Array ? body : body.joined()
-  return HttpServerResponse.text(
-    Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString(),
-    options
-  )
+  const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString()
+  const response = HttpServerResponse.text(text, { contentType: options.contentType })
+  // These names are lower-case, and the headers belong to this response: to pass them on would copy all of them twice.
+  Object.assign(response.headers, options.headers)
+  return response
 }
 
 const withoutWeak = (tag: string) => tag.trim().replace(/^W\//, "")
