@@ -83,9 +83,10 @@ export class AuditLog extends Context.Service<
         })
       )
 
-      const record = Effect.fn("AuditLog.record")(function* (request: AuditedRequest, status: number) {
-        const pending = request.pending(request.begun ?? status)
-        if (pending === undefined) return
+      const recordPending = Effect.fn("AuditLog.record")(function* (
+        request: AuditedRequest,
+        pending: AuditRecord
+      ) {
         const isSuccess = pending.entry.result.status < 400 && !request.isShareable
         if (isSuccess || request.isActing || request.isCommitted) {
           // This write is the entry itself; it must not carry that of a success.
@@ -98,6 +99,12 @@ export class AuditLog extends Context.Service<
         const single = shared.add(pending, yield* Clock.currentTimeMillis)
         if (single !== undefined) yield* enqueue(single)
       }, Effect.uninterruptible)
+
+      const record = (request: AuditedRequest, status: number) =>
+        Effect.suspend(() => {
+          const pending = request.pending(request.begun ?? status)
+          return pending === undefined ? Effect.void : recordPending(request, pending)
+        })
 
       return AuditLog.of({
         record,

@@ -1,4 +1,4 @@
-import { randomBytes } from "node:crypto"
+import { idBytes } from "./idBytes.ts"
 
 const COUNTS = 65_536
 
@@ -14,5 +14,5 @@ export const auditIdAt = (millis: number): string =>
 /** Returns a new id of an audit entry, as `auditIdPattern` describes it. */
 export const auditId = (millis: number): string => {
   counted = (counted + 1) % COUNTS
-  return auditIdAt(millis) + hex(counted, 4) + randomBytes(8).toString("hex")
+  return auditIdAt(millis) + hex(counted, 4) + Buffer.from(idBytes(8)).toString("hex")
 }

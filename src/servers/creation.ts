@@ -1,4 +1,3 @@
-import { randomBytes } from "node:crypto"
 import { Clock, Effect, Exit, Option, Schema } from "effect"
 import { CurrentPrincipal } from "../api/Principal.ts"
 import type { CreationPlan } from "../api/ServersGroup.ts"
@@ -7,6 +6,7 @@ import { type AuditedRequest, CurrentAudit, describeAudit } from "../domain/Audi
 import { Conflict, type Forbidden, Unavailable } from "../domain/errors.ts"
 import { ServerId, serverId } from "../domain/Id.ts"
 import { beginStep, finishSteps } from "../domain/InstallStep.ts"
+import { idBytes } from "../domain/idBytes.ts"
 import { expiryOf } from "../domain/Labels.ts"
 import { nowText } from "../domain/nowText.ts"
 import type { ServerRecord } from "../domain/Server.ts"
@@ -223,7 +223,7 @@ export const makeCreation = Effect.gen(function* () {
       labels: request.labels ?? {}
     })
     if (refusal !== undefined) return yield* refusal
-    const { definition, placement } = yield* prepare(request, serverId(randomBytes(16)))
+    const { definition, placement } = yield* prepare(request, serverId(idBytes(16)))
     yield* checkQuota(caller?.quota, definition)
     const { candidates, chosen, warnings } = yield* balancer.preview(placement)
     return {
@@ -237,7 +237,7 @@ export const makeCreation = Effect.gen(function* () {
   const createNew = Effect.fnUntraced(function* (request: Decided) {
     const caller = yield* CurrentPrincipal
     const now = yield* Clock.currentTimeMillis
-    const id = serverId(randomBytes(16))
+    const id = serverId(idBytes(16))
     const created_at = new Date(now).toISOString()
     const { definition, placement } = yield* prepare(request, id)
     const trace = yield* traceparent

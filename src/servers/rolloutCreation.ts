@@ -1,4 +1,3 @@
-import { randomBytes } from "node:crypto"
 import { Array as Arr, Effect } from "effect"
 import { CurrentPrincipal } from "../api/Principal.ts"
 import type { CreateRollout } from "../api/RolloutsGroup.ts"
@@ -6,6 +5,7 @@ import { lackingFor } from "../api/rights.ts"
 import { describeAudit } from "../domain/AuditedRequest.ts"
 import { Conflict, Forbidden, InvalidRequest, Unavailable } from "../domain/errors.ts"
 import { serverId } from "../domain/Id.ts"
+import { idBytes } from "../domain/idBytes.ts"
 import { nowText } from "../domain/nowText.ts"
 import type { RolloutRecord, RolloutServer } from "../domain/Rollout.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
@@ -116,7 +116,7 @@ export const makeCreateRollout = Effect.gen(function* () {
         detail: `the API key lacks${lacking}: without \`save\`, these servers are deleted when they end: ${ids}`
       })
     }
-    const id = serverId(randomBytes(16))
+    const id = serverId(idBytes(16))
     yield* describeAudit({ id })
     const now = yield* nowText
     const definitions = new Map<string, ServerDefinition>()

@@ -1,10 +1,10 @@
-import { randomBytes } from "node:crypto"
 import { isDeepStrictEqual } from "node:util"
 import { Clock, Context, Effect, Layer, Option } from "effect"
 import type { CreatedWebhook, CreateWebhook, PatchWebhook } from "../api/WebhooksGroup.ts"
 import { describeAudit } from "../domain/AuditedRequest.ts"
 import { Conflict, CursorExpired, InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
 import { serverId } from "../domain/Id.ts"
+import { idBytes } from "../domain/idBytes.ts"
 import {
   DEFAULT_TOPICS,
   type Webhook,
@@ -184,7 +184,7 @@ export class Webhooks extends Context.Service<
           create: Effect.fn("Webhooks.create")(function* (input) {
             const { format = "json", topics = DEFAULT_TOPICS, ...others } = input
             yield* checkUrl(input.url)
-            const id = WebhookId.make(serverId(randomBytes(16)))
+            const id = WebhookId.make(serverId(idBytes(16)))
             yield* describeAudit({ id })
             const secret = makeSecret()
             const record = yield* newRecord(id, {

@@ -1,7 +1,7 @@
-import { randomBytes } from "node:crypto"
 import { constants } from "node:os"
 import type { CrashDetails, CrashRecord } from "../../domain/CrashRecord.ts"
 import { serverId } from "../../domain/Id.ts"
+import { idBytes } from "../../domain/idBytes.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import type { Crash } from "../../domain/ServerEvent.ts"
 
@@ -19,7 +19,7 @@ export const crashRecord = (
 ): CrashRecord => {
   const signal = signalOf(exit_code)
   return {
-    id: serverId(randomBytes(16)),
+    id: serverId(idBytes(16)),
     server_id,
     ...(typeof name === "string" ? { server_name: name } : {}),
     blueprint_id,
