@@ -8,22 +8,26 @@ import { dashboardBundle } from "./src/pages/dashboardBundle.ts"
 
 let began = new Date()
 
+const GETTER =
+  /Object\.defineProperty\(exports, "([^"]+)", \{\s*enumerable: true,\s*get: function ?\(\) \{\s*return ([\w$]+);\s*\}\s*\}\);/g
+
+const platform = "node"
+
+// Names and lines stay for stack traces. V8 keeps a source in Latin-1 in half the memory.
+const output = { dir: "dist", comments: false, charset: "ascii" } as const
+
 export default defineConfig([
   {
-    input: { main: "src/main.ts", patchWorker: "src/daemon/configPatch/patchWorker.ts" },
-    platform: "node",
+    input: { run: "src/cli/run.ts", patchWorker: "src/daemon/configPatch/patchWorker.ts" },
+    platform,
     // dockerode: loaded only if an engine responds; its dependencies have optional parts in machine code.
     // rolldown: a checkout loads it if this bundle is stale.
     external: ["dockerode", "rolldown"],
     // The main file of jsonc-parser loads its parts by computed names.
     resolve: { mainFields: ["module", "main"] },
+    // Effect looks for variables that bundlers of web pages put there.
+    checks: { emptyImportMeta: false },
     plugins: [
-      {
-        // An import of node:http reads all of its exports, of which WebSocket loads undici.
-        name: "node:http without undici",
-        resolveId: (id) => (id === "node:http" ? "\0http" : undefined),
-        load: (id) => (id === "\0http" ? 'module.exports = process.getBuiltinModule("node:http")' : undefined)
-      },
       {
         // It loads tables of ICU, which only help texts need.
         name: "an Intl.Segmenter at its first use",
@@ -37,23 +41,49 @@ export default defineConfig([
         }
       },
       {
-        name: "the bundle is as old as the sources that it was made of",
+        // V8 reads an object of hundreds of getters slowly: such an object is a dictionary.
+        name: "exports as one literal",
+        renderChunk: (code) => {
+          const exported: Array<string> = []
+          const rest = code.replace(GETTER, (_, name: string, variable: string) => {
+            const isConstant = new RegExp(
+              `^(?:const|function\\*?|class) ${variable.replaceAll("$", "\\$")}\\b`,
+              "m"
+            ).test(code)
+            exported.push(isConstant ? `${name}: ${variable}` : `get ${name}() { return ${variable} }`)
+            return ""
+          })
+          return exported.length === 0 ? null : `${rest}module.exports = {\n${exported.join(",\n")}\n};\n`
+        }
+      },
+      {
+        name: "the time of the sources",
         buildStart: () => {
           began = new Date()
-        },
-        writeBundle: () => utimesSync("dist/main.js", began, began)
+        }
       }
     ],
     output: {
-      dir: "dist",
+      ...output,
+      // Scripts, of which src/app/codeCache.ts keeps the compiled code.
+      format: "cjs",
+      // An import in a script would make Node.js warn of an experimental feature.
+      dynamicImportInCjs: false,
       // As deep as `src/*/*.ts`, so that `../..` is the folder of the package, too.
-      entryFileNames: ({ name }) => (name === "main" ? "main.js" : "chunks/[name].js"),
-      chunkFileNames: "chunks/[name]-[hash].js",
-      // Names and lines stay for stack traces.
-      comments: false,
-      // V8 keeps a source in Latin-1 in half the memory.
-      charset: "ascii"
+      entryFileNames: "chunks/[name].cjs",
+      chunkFileNames: "chunks/[name]-[hash].cjs"
     }
+  },
+  {
+    input: "src/main.ts",
+    platform,
+    plugins: [
+      {
+        name: "the bundle is as old as the sources that it was made of",
+        writeBundle: () => utimesSync("dist/main.js", began, began)
+      }
+    ],
+    output
   },
   { ...dashboardBundle, output: { ...dashboardBundle.output, dir: "dist/dashboard", cleanDir: true } }
 ])

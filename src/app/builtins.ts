@@ -4,6 +4,7 @@ export const BUILTINS = [
   "node:child_process",
   "node:crypto",
   "node:dgram",
+  "node:diagnostics_channel",
   "node:dns",
   "node:fs",
   "node:fs/promises",

@@ -17,6 +17,7 @@ import { watchDataDisk } from "./dataDisk.ts"
 import { certificates, hangups, reloadOnHangup } from "./hangups.ts"
 import { isWildcard, listenUrl } from "./listenUrl.ts"
 import { plainHttp } from "./plainHttp.ts"
+import { reportStarted } from "./started.ts"
 import { openDataDir } from "./storage.ts"
 import { liveCa, liveTls } from "./tls.ts"
 import { version } from "./version.ts"
@@ -96,6 +97,7 @@ export const runNode = Effect.fnUntraced(function* (settings: NodeSettings) {
       const served = yield* ServedDaemon
       const instances = yield* Instances
       yield* served.provideServers(instances.list)
+      yield* reportStarted
     })
   )
   // The routes start before the node registers and stop after its servers have stopped; then the node deregisters.

@@ -1,7 +1,7 @@
 /** How the code of the dashboard becomes the files that the browser loads. */
 import { readdirSync, readFileSync } from "node:fs"
+import { createRequire } from "node:module"
 import { join, resolve } from "node:path"
-import { fileURLToPath } from "node:url"
 import type { OutputOptions, Plugin, RolldownOptions } from "rolldown"
 
 const folder = resolve(import.meta.dirname, "../dashboard")
@@ -13,7 +13,7 @@ const styles = (): string => {
   const own = readdirSync(join(folder, "styles"))
     .toSorted()
     .map((name) => join(folder, "styles", name))
-  const theirs = ofPackages.map((path) => fileURLToPath(import.meta.resolve(path)))
+  const theirs = ofPackages.map((path) => createRequire(import.meta.url).resolve(path))
   return [...own, ...theirs].map((path) => readFileSync(path, "utf8")).join("\n")
 }
 

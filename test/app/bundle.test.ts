@@ -30,7 +30,7 @@ const texted = (path: string, known = new Map<string, string>()): ReadonlyMap<st
   if (known.has(path)) return known
   const text = readFileSync(path, "utf8")
   known.set(path, text)
-  for (const [, to = ""] of text.matchAll(/(?:from|import)\s*\(?\s*"(\.[^"]*\.js)"/g)) {
+  for (const [, to = ""] of text.matchAll(/require\("(\.[^"]*\.cjs)"\)/g)) {
     texted(resolve(path, "..", to), known)
   }
   return known
@@ -38,7 +38,7 @@ const texted = (path: string, known = new Map<string, string>()): ReadonlyMap<st
 
 describe("docs/development.md: the bundle and its sources", () => {
   it("a bundle that is loaded makes no Intl.Segmenter, which loads tables", () => {
-    const texts = [...texted(resolve(import.meta.dirname, "../../dist/main.js")).values()]
+    const texts = [...texted(resolve(import.meta.dirname, "../../dist/chunks/run.cjs")).values()]
     assert.include(texts.join(""), "new Intl.Segmenter")
     assert.notMatch(texts.join(""), /^(?:const|let|var) \w+ = new Intl\.Segmenter/m)
   })

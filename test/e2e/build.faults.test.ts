@@ -34,7 +34,8 @@ class Built extends Context.Service<Built, { readonly folder: string; readonly m
     Effect.gen(function* () {
       const checkout = yield* temporaryFolder
       const { files } = decodePackage(readFileSync(join(root, "package.json"), "utf8"))
-      const others = ["package.json", "tsconfig.json", "rolldown.config.ts", "src", "README.md", "LICENSE"]
+      const ours = ["package.json", "tsconfig.json", "rolldown.config.ts", "scripts", "src"]
+      const others = [...ours, "README.md", "LICENSE"]
       for (const name of [...files.filter((name) => !name.endsWith("dist")), ...others]) {
         cpSync(join(root, name), join(checkout, name), { recursive: true })
       }

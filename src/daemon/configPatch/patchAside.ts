@@ -18,7 +18,7 @@ const DEADLINE = "30 seconds"
 const MAX_MEMORY_MB = 512
 
 const workerFile = new URL(
-  import.meta.url.endsWith(".ts") ? "./patchWorker.ts" : "./patchWorker.js",
+  import.meta.url.endsWith(".ts") ? "./patchWorker.ts" : "./patchWorker.cjs",
   import.meta.url
 )
 
