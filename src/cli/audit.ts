@@ -1,9 +1,9 @@
-import { Console, Effect, Option, Schedule } from "effect"
+import { Console, Effect, Option } from "effect"
 import { Command, Flag } from "effect/cli"
 import { commandSettings } from "../config/command.ts"
 import { withSettings } from "../config/help.ts"
 import type { AuditEntry } from "../domain/AuditEntry.ts"
-import { ask, CommandClient } from "./shared/musterClient.ts"
+import { ask, askAgain, CommandClient, following } from "./shared/musterClient.ts"
 import { formatOf, jsonOf, type Listing, outputFlags, printList } from "./shared/output.ts"
 import { rows } from "./shared/table.ts"
 import { sinceFlag, untilFlag } from "./shared/times.ts"
@@ -55,15 +55,15 @@ const queryOf = (given: Query) =>
     Object.entries(given).flatMap(([name, value]) => (Option.isSome(value) ? [[name, value.value]] : []))
   )
 
-const entries = (query: ReturnType<typeof queryOf>, limit: number) =>
-  ask((muster) => muster.audit.list({ query: { ...query, limit: String(limit) } }))
+const entries = (query: ReturnType<typeof queryOf>, limit: number, call = ask) =>
+  call((muster) => muster.audit.list({ query: { ...query, limit: String(limit) } }))
 
 /** Returns all entries of a query, newest first. */
-const allEntries = Effect.fnUntraced(function* (query: ReturnType<typeof queryOf>) {
+const allEntries = Effect.fnUntraced(function* (query: ReturnType<typeof queryOf>, call: typeof ask) {
   const all: Array<AuditEntry> = []
   while (true) {
     const after = all.at(-1)?.id
-    const page = yield* entries(after === undefined ? query : { ...query, after }, PAGE)
+    const page = yield* entries(after === undefined ? query : { ...query, after }, PAGE, call)
     all.push(...page)
     if (page.length < PAGE) return all
   }
@@ -109,17 +109,19 @@ export const audit = Command.make(
     })
     let seen: ReadonlySet<string> = new Set()
     let newest = begin
-    const once = Effect.gen(function* () {
+    const printNew = Effect.fnUntraced(function* (call: typeof ask) {
       // An entry has the time of its request, and is written when the request ends.
       const since = new Date(Math.max(begin, newest - LONGEST_REQUEST)).toISOString()
-      const found = yield* allEntries({ ...queryOf(given), since })
+      const found = yield* allEntries({ ...queryOf(given), since }, call)
       for (const entry of found.toReversed()) {
         newest = Math.max(newest, Date.parse(entry.at))
         if (!seen.has(entry.id)) yield* print(entry)
       }
       seen = new Set(found.map(({ id }) => id))
     })
-    yield* Effect.repeat(once, Schedule.spaced(PAUSE))
+    // A mistake in the command line, or in the address, ends the command.
+    yield* printNew(ask)
+    yield* following(Effect.forever(Effect.delay(printNew(askAgain), PAUSE)))
   })
 ).pipe(
   Command.withShortDescription("Show the requests that changed something, and their callers"),

@@ -28,16 +28,14 @@ const restartable = Effect.gen(function* () {
   const dataDir = join(yield* temporaryFolder, "data")
   const settings = { ...env, MUSTER_PORT: String(port), MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:41600-41619" }
   const start = startService({ dataDir, env: settings })
+  const client = {
+    MUSTER_URL: `http://127.0.0.1:${port}`,
+    MUSTER_API_KEY: adminKey,
+    XDG_CONFIG_HOME: "/dev/null"
+  }
   const run = (...args: ReadonlyArray<string>) =>
-    startChild([process.execPath, join(root, "src/main.ts"), ...args], {
-      cwd: root,
-      env: {
-        MUSTER_URL: `http://127.0.0.1:${port}`,
-        MUSTER_API_KEY: adminKey,
-        XDG_CONFIG_HOME: "/dev/null"
-      }
-    })
-  return { start, run }
+    startChild([process.execPath, join(root, "src/main.ts"), ...args], { cwd: root, env: client })
+  return { start, run, client }
 })
 
 describe("operators.md, Command line: a command that waits", () => {
@@ -89,13 +87,29 @@ describe("operators.md, Command line: a command that follows", () => {
     "says once that the service is out of reach, and once that it is back",
     () =>
       Effect.gen(function* () {
-        const { run, start } = yield* restartable
+        const { client, run, start } = yield* restartable
         const service = yield* start
         const id = yield* running(service, "echo", { name: "followed" })
+        const reader = yield* service.request("POST", "/api/keys", {
+          body: { name: "reader", scope: "ReadOnly" }
+        })
+        const onTerminal = `${process.execPath} ${join(root, "src/main.ts")} servers top --interval 1s`
         const events = yield* run("events", "-f", "--since", "0")
         const log = yield* run("servers", "logs", "followed", "-f")
         const console = yield* run("servers", "console", "followed")
-        const followers = [events, log, console]
+        const audit = yield* run("audit", "-f", "--since", "1h")
+        const top = yield* startChild(
+          ["script", "--quiet", "--return", "--command", onTerminal, "/dev/null"],
+          { cwd: root, env: { ...client, TERM: "xterm" } }
+        )
+        const polled = yield* startChild(
+          [process.execPath, join(root, "src/main.ts"), "servers", "logs", "followed", "-f"],
+          { cwd: root, env: { ...client, MUSTER_API_KEY: reader.json.key } }
+        )
+        const followers = [events, log, console, audit, top, polled]
+        yield* audit.prints(/key\.create/)
+        yield* top.prints(/followed/)
+        yield* polled.prints(/ready/)
         yield* events.prints(/running/)
         yield* log.prints(/ready/)
         // Both have their connections once this line has arrived.
@@ -107,6 +121,7 @@ describe("operators.md, Command line: a command that follows", () => {
         for (const follower of followers) yield* follower.prints(/connected again/)
         yield* again.request("DELETE", `/api/servers/${id}?force=true`)
         yield* events.prints(/deleted/)
+        yield* audit.prints(/server\.delete/)
         for (const follower of followers) {
           assert.strictEqual(follower.output().match(/connection lost, reconnecting/g)?.length, 1)
         }

@@ -4,7 +4,7 @@ import { storedLines, type TimedLine } from "../../client/console.ts"
 import { missingLines } from "../../client/consoleGap.ts"
 import type { Server } from "../../domain/Server.ts"
 import { stripAnsi } from "../../domain/stripAnsi.ts"
-import { ask, askStream, following, reconnecting } from "../shared/musterClient.ts"
+import { ask, askAgain, askStream, following } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 
 /** Lines of one request. */
@@ -14,11 +14,16 @@ const PAGE = 1000
 const NO_TIME = "-"
 
 /** Returns the newest lines of the console with their times, oldest first. */
-const newest = Effect.fnUntraced(function* (server: Server["id"], count: number, timed: boolean) {
+const newest = Effect.fnUntraced(function* (
+  server: Server["id"],
+  count: number,
+  timed: boolean,
+  call: typeof ask = ask
+) {
   const lines: Array<TimedLine> = []
   const per_page = String(Math.min(PAGE, Math.max(count, 1)))
   for (let page = 1; lines.length < count; page++) {
-    const { data, times } = yield* ask((muster) =>
+    const { data, times } = yield* call((muster) =>
       storedLines(muster, server, { page: String(page), per_page, ...(timed && { include: "times" }) })
     )
     lines.unshift(...data.map((text, line) => ({ text, at: times?.[line] ?? null })))
@@ -73,12 +78,12 @@ const poll = Effect.fnUntraced(function* (
   options: { readonly tail: number; readonly timestamps: boolean },
   print: (line: TimedLine) => Effect.Effect<void>
 ) {
-  const read = newest(server, PAGE, options.timestamps)
+  const read = newest(server, PAGE, options.timestamps, askAgain)
   let had = yield* newest(server, Math.max(PAGE, options.tail), options.timestamps)
   yield* Effect.forEach(options.tail === 0 ? [] : had.slice(-options.tail), print, { discard: true })
   const once = Effect.gen(function* () {
     yield* Effect.sleep(POLL)
-    const stored = yield* reconnecting(read)
+    const stored = yield* read
     const { missing } = missingLines(
       had.map(({ text }) => text),
       stored.map(({ text }) => text)

@@ -1,8 +1,8 @@
-import { Console, Effect, Schedule } from "effect"
+import { Console, Effect } from "effect"
 import { Command, Flag } from "effect/cli"
 import type { Server, ServerStats } from "../../domain/Server.ts"
 import { DurationText, durationOf, shortDuration } from "../shared/durations.ts"
-import { ask } from "../shared/musterClient.ts"
+import { ask, askAgain, following } from "../shared/musterClient.ts"
 import { formatOf, type Listing, outputFlags, printList, tableOfItems } from "../shared/output.ts"
 import { queryOf, selectionOf, selectorFlag } from "../shared/selection.ts"
 import { isTerminal } from "../shared/terminal.ts"
@@ -78,21 +78,23 @@ export const top = Command.make(
   },
   Effect.fn(function* ({ interval, selector, ...flags }) {
     const query = { ...queryOf(yield* selectionOf(selector)), include: "status,name,stats" }
-    const measured = Effect.map(
-      ask((muster) => muster.servers.list({ query })),
-      (found: ReadonlyArray<Server | string>) =>
-        found.filter(isServer).toSorted((a, b) => cpuOf(b) - cpuOf(a))
-    )
+    const measured = (call = ask) =>
+      Effect.map(
+        call((muster) => muster.servers.list({ query })),
+        (found: ReadonlyArray<Server | string>) =>
+          found.filter(isServer).toSorted((a, b) => cpuOf(b) - cpuOf(a))
+      )
     const format = formatOf(flags)
     if (!isTerminal() || (format !== "table" && format !== "wide")) {
-      return yield* printList(flags, listing, yield* measured, "No servers.")
+      return yield* printList(flags, listing, yield* measured(), "No servers.")
     }
-    yield* Effect.repeat(
-      Effect.flatMap(measured, (servers) => {
-        process.stdout.write(REDRAW)
-        return Console.log(screen(servers, format === "wide"))
-      }),
-      Schedule.spaced(durationOf(interval))
+    const draw = (servers: ReadonlyArray<Server>) => {
+      process.stdout.write(REDRAW)
+      return Console.log(screen(servers, format === "wide"))
+    }
+    yield* draw(yield* measured())
+    yield* following(
+      Effect.forever(Effect.delay(Effect.flatMap(measured(askAgain), draw), durationOf(interval)))
     )
   })
 ).pipe(

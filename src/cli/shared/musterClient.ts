@@ -7,6 +7,7 @@ import { CommandLogging } from "../../app/logging.ts"
 import { MusterClient, WaitTimedOut } from "../../client/index.ts"
 import { Platform } from "../../client/MusterClient.ts"
 import { isOfProxy } from "../../client/responses.ts"
+import { isTransient } from "../../client/transient.ts"
 import { LOCAL_SERVICE, loadCommandSettings } from "../../config/command.ts"
 import { elapsedMillis } from "../../domain/elapsed.ts"
 import { ADMIN_KEY_FILE } from "../../domain/Key.ts"
@@ -284,6 +285,15 @@ export const ask = <A, E extends object, R>(
     const target = yield* CommandTarget
     return yield* Effect.mapError(use(muster), (failure) => inWords(failure, target))
   })
+
+/** Reads for a command that follows something: the read is repeated while the service is out of reach, or refuses for now. */
+export const askAgain: typeof ask = (use) =>
+  ask((muster) =>
+    Effect.retry(use(muster), {
+      schedule: Schedule.spaced(RETRY_PAUSE),
+      while: (failure) => isTransient(failure)
+    })
+  )
 
 /** Reads a stream of the service of the settings; failures say what to do next. */
 export const askStream = <A, E extends object, R>(
