@@ -54,6 +54,8 @@ const newDaemon = (registration: string | undefined): KnownDaemon => ({
   alone: new Set()
 })
 
+type Restore = <A, E>(effect: Effect.Effect<A, E>) => Effect.Effect<A, E>
+
 /** JSON of definitions; servers of one blueprint mostly share the object. */
 const texts = new WeakMap<ServerDefinition, string>()
 const textOf = (definition: ServerDefinition): string => {
@@ -165,11 +167,11 @@ export const makeCreations = ({ fork, registration, single, together }: Creation
     pump()
   }
 
-  const wait = (spec: ServerSpec) =>
+  const wait = (spec: ServerSpec, restore: Restore) =>
     Effect.flatMap(traceparent, (trace) => {
       const waiting: Waiting = { spec, trace, answered: Deferred.makeUnsafe() }
       queue.push(waiting)
-      return Effect.onInterrupt(Deferred.await(waiting.answered), () =>
+      return Effect.onInterrupt(restore(Deferred.await(waiting.answered)), () =>
         Effect.sync(() => {
           const at = queue.indexOf(waiting)
           if (at >= 0) queue.splice(at, 1)
@@ -179,12 +181,15 @@ export const makeCreations = ({ fork, registration, single, together }: Creation
 
   /** Creates a server, see `Daemon.create`. */
   return (spec: ServerSpec): Effect.Effect<DaemonServer, DaemonError> =>
-    Effect.flatMap(RequestId, (request) => {
-      const { alone, isEarlier } = daemon()
-      // The call of a request has its id.
-      if (request !== undefined || isEarlier || alone.has(spec.id)) return sendAlone(spec)
-      if (messages >= MESSAGES) return wait(spec)
-      messages += 1
-      return Effect.ensuring(sendAlone(spec), Effect.sync(sent))
-    })
+    // An interruption between the count and its end would hold up all later creations.
+    Effect.uninterruptibleMask((restore) =>
+      Effect.flatMap(RequestId, (request) => {
+        const { alone, isEarlier } = daemon()
+        // The call of a request has its id.
+        if (request !== undefined || isEarlier || alone.has(spec.id)) return restore(sendAlone(spec))
+        if (messages >= MESSAGES) return wait(spec, restore)
+        messages += 1
+        return Effect.ensuring(restore(sendAlone(spec)), Effect.sync(sent))
+      })
+    )
 }

@@ -19,18 +19,21 @@ export class CreationPriority extends Context.Service<
   static readonly layer = Layer.sync(CreationPriority, () => {
     let creations = 0
     const idle = Latch.makeUnsafe(true)
-    const ended = Effect.sync(() => {
-      creations -= 1
-      if (creations === 0) idle.openUnsafe()
-    })
 
     return CreationPriority.of({
       creating: (creation) =>
-        Effect.suspend(() => {
-          creations += 1
-          idle.closeUnsafe()
-          return Effect.ensuring(creation, ended)
-        }),
+        Effect.acquireUseRelease(
+          Effect.sync(() => {
+            creations += 1
+            idle.closeUnsafe()
+          }),
+          () => creation,
+          () =>
+            Effect.sync(() => {
+              creations -= 1
+              if (creations === 0) idle.openUnsafe()
+            })
+        ),
       turn: Effect.suspend(() =>
         idle.isOpen() ? Effect.void : Effect.raceFirst(idle.await, Effect.sleep(LONGEST))
       )

@@ -317,6 +317,23 @@ describe("node-protocol: POST /api/creations", () => {
     }).pipe(Effect.scoped)
   )
 
+  it.live("creations that are interrupted during their calls do not hold up later ones", () =>
+    Effect.gen(function* () {
+      const { daemon: served, gate } = waitingDaemon()
+      const { url, calls } = yield* relay((yield* serve(served)).url)
+      const daemon = yield* remote(() => ({ url, token: "secret" }))
+      const begun = yield* Effect.forEach(specs(AT_ONCE), (one) => Effect.forkChild(daemon.create(one)))
+      yield* eventually(
+        () => calls.length,
+        (sent) => sent === AT_ONCE
+      )
+      const later = yield* Effect.forkChild(daemon.create(spec("srv_9")))
+      yield* Effect.forEach(begun, Fiber.interrupt)
+      gate.openUnsafe()
+      assert.strictEqual((yield* Fiber.join(later)).id, "srv_9")
+    }).pipe(Effect.scoped)
+  )
+
   it.live("each server of a message continues the trace of its creation", () =>
     Effect.gen(function* () {
       const traces = new Map<string, string | undefined>()
