@@ -64,6 +64,13 @@ export const ServersHandlers = handlersOf(
     const streams = yield* OpenStreams
     const tickets = yield* Tickets
 
+    /** Waits for some seconds; a service that stops ends the wait as its timeout does. */
+    const forSeconds = <A, E, R>(waiting: Effect.Effect<A, E, R>, seconds: number) =>
+      Effect.raceFirst(
+        Effect.timeoutOption(waiting, Duration.seconds(seconds)),
+        Effect.as(begun, Option.none<A>())
+      )
+
     /** Responds with a server that has reached a state, or has not within some seconds. */
     const getAfter = Effect.fnUntraced(function* (
       id: ServerId,
@@ -71,13 +78,13 @@ export const ServersHandlers = handlersOf(
       target: WaitTarget,
       seconds: number
     ) {
-      const waited = yield* Effect.timeoutOption(
+      const waited = yield* forSeconds(
         Effect.raceFirst(
           // A server that the caller may no longer read is 404 below.
           Effect.as(Effect.raceFirst(servers.waitFor(id, target), access.ends(id)), "reached" as const),
           Effect.as(keyEnds(yield* CurrentPrincipal), "revoked" as const)
         ),
-        Duration.seconds(seconds)
+        seconds
       )
       if (Option.contains(waited, "revoked"))
         return yield* HttpServerRespondable.toResponse(Unauthorized.keyEnded())
@@ -149,7 +156,7 @@ export const ServersHandlers = handlersOf(
               // The creation was accepted: a key that is no longer valid gets its response without the outcome.
               Effect.raceFirst(Effect.raceFirst(keyEnds(principal), access.ends(created.id)))
             )
-            const failed = yield* Effect.timeoutOption(waiting, Duration.seconds(wait)).pipe(
+            const failed = yield* forSeconds(waiting, wait).pipe(
               Effect.as(undefined),
               // A server that is not saved may have ended by now.
               Effect.catchTag("NotFound", () => Effect.succeed(undefined)),

@@ -1,10 +1,11 @@
-import { assert, describe, layer } from "@effect/vitest"
+import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { muster } from "../support/command.ts"
-import { blueprintFile, softwareFile } from "../support/definitions.ts"
+import { blueprintFile, softwareFile, definitions as writeDefinitions } from "../support/definitions.ts"
 import { makeKey } from "../support/keys.ts"
 import { Muster } from "../support/Muster.ts"
-import { requestTo } from "../support/Service.ts"
+import { endLeftovers } from "../support/processes.ts"
+import { requestTo, startService } from "../support/Service.ts"
 import { create, expectStatus, installed, powered, running } from "../support/servers.ts"
 import { assertError, games, options, removed } from "./support/http.ts"
 
@@ -393,4 +394,35 @@ layer(service, options)("lists of servers", (it) => {
       })
     )
   })
+})
+
+describe("life.md, Reading: a service that stops", () => {
+  it.live("ends waits as their timeout does, and has no connection to cut off", () =>
+    Effect.gen(function* () {
+      const { env } = yield* writeDefinitions(games)
+      // The second is for a request that is still on its way.
+      const api = yield* startService({ env: { ...env, MUSTER_SHUTDOWN_GRACE: "1" } })
+      yield* Effect.addFinalizer(() => endLeftovers(api.dataDir))
+      const id = yield* installed(api, "kept")
+      const reading = yield* Effect.forkChild(
+        api.request("GET", `/api/servers/${id}?wait=running&timeout=60`),
+        {
+          startImmediately: true
+        }
+      )
+      const creating = yield* Effect.forkChild(
+        api.request("POST", "/api/servers", {
+          body: { blueprint_id: "endless" },
+          headers: { prefer: "wait=60" }
+        }),
+        { startImmediately: true }
+      )
+      yield* api.kill("SIGTERM")
+      const read = yield* Fiber.join(reading)
+      assert.strictEqual(read.status, 200)
+      assert.strictEqual(read.headers.get("x-muster-timed-out"), "true")
+      assert.strictEqual((yield* Fiber.join(creating)).status, 202)
+      assert.notInclude(api.output(), "cut off")
+    })
+  )
 })
