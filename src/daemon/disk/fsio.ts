@@ -188,6 +188,10 @@ export const readText = (path: string): Effect.Effect<string, IoError> =>
 export const listFolder = (path: string): Effect.Effect<ReadonlyArray<string>, IoError> =>
   io(`read folder ${path}`, () => fs.readdir(path)).pipe(orMissing<ReadonlyArray<string>>([]))
 
+/** As {@link listFolder}, for folders of this service with few names; see {@link ioSync}. */
+export const listFolderSync = (path: string): Effect.Effect<ReadonlyArray<string>, IoError> =>
+  ioSync(`read folder ${path}`, () => sync.readdirSync(path)).pipe(orMissing<ReadonlyArray<string>>([]))
+
 /** An entry of a folder as bytes, because its name need not be UTF-8. */
 export const entryPath = (folder: string | Buffer, name: Buffer): Buffer =>
   Buffer.concat([Buffer.from(folder), Buffer.from("/"), name])
@@ -214,11 +218,21 @@ export const openFile = (path: string | Buffer, flags: string | number, mode?: n
     (file) => Effect.promise(() => file.close())
   )
 
-/** Flushes the changes of a folder to disk. */
-export const syncFolder = Effect.fnUntraced(function* (path: string) {
-  const folder = yield* openFile(path, "r")
-  yield* io(`sync ${path}`, () => folder.sync())
-}, Effect.scoped)
+/** Waits until an open file is on disk. @param flush of node:fs: `fsync`, or `fdatasync` for the data alone */
+export const flushed = (what: string, fd: number, flush: typeof sync.fsync): Effect.Effect<void, IoError> =>
+  Effect.uninterruptible(
+    Effect.callback((resume) =>
+      flush(fd, (error) => resume(error === null ? Effect.void : Effect.fail(toIoError(what, error))))
+    )
+  )
+
+/** Flushes the changes of a folder of this service to disk. */
+export const syncFolder = (path: string): Effect.Effect<void, IoError> =>
+  Effect.acquireUseRelease(
+    ioSync(`open ${path}`, () => sync.openSync(path, "r")),
+    (fd) => flushed(`sync ${path}`, fd, sync.fsync),
+    (fd) => Effect.sync(() => sync.closeSync(fd))
+  )
 
 /** Whether the disk of a folder is full, for errors that do not say so. */
 export const isDiskFull = (folder: string): Effect.Effect<boolean> =>

@@ -5,7 +5,7 @@ import { dirname } from "node:path"
 import { promisify } from "node:util"
 import { Effect } from "effect"
 import { isNoRoom } from "./foundOnce.ts"
-import { type IoError, io, ioSync, syncFolder, toIoError } from "./fsio.ts"
+import { flushed, type IoError, io, ioSync, syncFolder } from "./fsio.ts"
 
 const openLater = promisify(sync.open)
 
@@ -16,13 +16,7 @@ const writeSynced = (what: string, path: string, flags: string | number, write: 
     (fd) =>
       Effect.andThen(
         ioSync(what, () => write(fd)),
-        Effect.uninterruptible(
-          Effect.callback<void, IoError>((resume) =>
-            sync.fdatasync(fd, (error) =>
-              resume(error === null ? Effect.void : Effect.fail(toIoError(what, error)))
-            )
-          )
-        )
+        flushed(what, fd, sync.fdatasync)
       ),
     (fd) => Effect.sync(() => sync.closeSync(fd))
   )

@@ -1,8 +1,7 @@
 /** The replacement of a server's files: new files are made in a separate folder, then renamed. */
-import { readdirSync } from "node:fs"
 import { basename, join } from "node:path"
 import { Effect } from "effect"
-import { ioSync, makeFolder, orMissing, removeTree, rename } from "../disk/fsio.ts"
+import { listFolderSync, makeFolder, orMissing, removeTree, rename } from "../disk/fsio.ts"
 import { recoverTree } from "./carryOver.ts"
 import { unmountBelow } from "./mounts.ts"
 import { instanceFolder } from "./presentFiles.ts"
@@ -13,10 +12,6 @@ const NEW_FILES = "files.building"
 const OLD_TREE = "tree.old"
 const OLD_FILES = "files.old"
 
-/** Returns the names in the folder of a server, which are few: its process cannot write there. */
-const namesIn = (folder: string) =>
-  ioSync(`read folder ${folder}`, () => readdirSync(folder)).pipe(orMissing<ReadonlyArray<string>>([]))
-
 /** Returns the folders for new files: the layers, and the instance folder or its mount point. */
 export const building = (folder: string) => ({
   tree: join(folder, NEW_TREE),
@@ -25,7 +20,7 @@ export const building = (folder: string) => ({
 
 /** Removes the files of an interrupted replacement. `names`: those in the folder, if they are known. */
 export const cleanFiles = Effect.fnUntraced(function* (folder: string, names?: ReadonlyArray<string>) {
-  const there = names ?? (yield* namesIn(folder))
+  const there = names ?? (yield* listFolderSync(folder))
   for (const name of [NEW_TREE, NEW_FILES, OLD_TREE, OLD_FILES]) {
     if (!there.includes(name)) continue
     yield* unmountBelow(join(folder, name))
@@ -35,7 +30,7 @@ export const cleanFiles = Effect.fnUntraced(function* (folder: string, names?: R
 
 /** Completes or undoes an interrupted change of the files or layers. Returns the names that are then in the folder. */
 export const recoverFiles = Effect.fnUntraced(function* (folder: string) {
-  const names = yield* namesIn(folder)
+  const names = yield* listFolderSync(folder)
   const files = instanceFolder(folder)
   const isSwapped = names.includes(OLD_FILES) && !names.includes(basename(files))
   if (isSwapped) yield* rename(join(folder, OLD_FILES), files)
@@ -44,7 +39,7 @@ export const recoverFiles = Effect.fnUntraced(function* (folder: string) {
     yield* unmountBelow(folder)
     yield* recoverTree(folder)
   }
-  return isSwapped || isTreeChanged ? yield* namesIn(folder) : names
+  return isSwapped || isTreeChanged ? yield* listFolderSync(folder) : names
 })
 
 /** Whether a folder with these names has files of a server, which may be mounted. */

@@ -9,7 +9,7 @@ import { Effect, Semaphore } from "effect"
 import type { ServerId } from "../../domain/Id.ts"
 import { backoff } from "../../work/backoff.ts"
 import { makeWorkQueue } from "../../work/WorkQueue.ts"
-import { IoError, ioSync, listFolder, removeTree, syncFolder } from "../disk/fsio.ts"
+import { IoError, ioSync, listFolder, listFolderSync, removeTree, syncFolder } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import { runProgram } from "../process/runTool.ts"
 import type { Runtime } from "../runtime/Runtime.ts"
@@ -86,7 +86,8 @@ export const makeFolderRemovals = Effect.fnUntraced(function* (options: FolderRe
 
   const remove = Effect.fnUntraced(function* (folder: string) {
     if (!unmounted.delete(folder)) yield* files.close(folder)
-    const names = yield* listFolder(folder)
+    // Few: the process of the server cannot write there.
+    const names = yield* listFolderSync(folder)
     const last = names.filter((name) => OWNERSHIP_FILES.includes(name))
     const paths = names.filter((name) => !last.includes(name)).map((name) => join(folder, name))
     if (paths.length > 0) {
