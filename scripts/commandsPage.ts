@@ -134,7 +134,7 @@ Tables, JSON and messages show control characters of names and of the service as
 terminal. \`servers console\` and \`servers logs\` pass the colours of a server on, and no other control sequences.
 
 A command that destroys something asks first, unless \`--yes\` is given. Without a terminal and without \`--yes\` it refuses
-with 64.
+with 64; \`keys revoke\` then revokes the key, so that no script leaves a leaked key valid.
 
 | Status | Meaning |
 |---|---|

@@ -6,7 +6,7 @@ import { type Webhook, type WebhookDelivery, WebhookId } from "../domain/Webhook
 import { CommandError, wrongUsage } from "./shared/CommandError.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import { type Listing, outputFlags, printList, printOne } from "./shared/output.ts"
-import { confirm, note } from "./shared/terminal.ts"
+import { confirm, note, yesFlag } from "./shared/terminal.ts"
 import { fields, payloadOf, urlOf } from "./shared/webhookFields.ts"
 
 const webhookArgument = Argument.String("webhook").pipe(
@@ -159,11 +159,7 @@ const remove = Command.make(
   "delete",
   {
     webhook: webhookArgument,
-    yes: Flag.Boolean("yes").pipe(
-      Flag.withAlias("y"),
-      Flag.withDescription("Do not ask for confirmation"),
-      Flag.withDefault(false)
-    )
+    yes: yesFlag
   },
   Effect.fn(function* ({ webhook, yes }) {
     yield* confirm(`Delete the webhook ${webhook}, with its secret?`, yes)

@@ -11,6 +11,7 @@ import { textOf } from "../support/docs.ts"
 import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
+import { databaseEnv } from "../support/testDatabase.ts"
 import { receiver } from "../webhooks/receiver.ts"
 
 const root = resolve(import.meta.dirname, "../..")
@@ -67,12 +68,17 @@ const started = Effect.fnUntraced(function* (...args: ReadonlyArray<string>) {
 })
 
 /** Starts a command on a terminal of its own. */
-const onTerminal = Effect.fnUntraced(function* (...args: ReadonlyArray<string>) {
+const onTerminalWith = (env: Readonly<Record<string, string>>, ...args: ReadonlyArray<string>) => {
   const command = [process.execPath, join(root, "src/main.ts"), ...args].join(" ")
-  return yield* startChild(["script", "--quiet", "--return", "--command", command, "/dev/null"], {
+  return startChild(["script", "--quiet", "--return", "--command", command, "/dev/null"], {
     cwd: root,
-    env: { ...(yield* environment), XDG_CONFIG_HOME: "/dev/null", TERM: "xterm" }
+    env: { ...env, XDG_CONFIG_HOME: "/dev/null", TERM: "xterm" }
   })
+}
+
+/** Starts a command on a terminal of its own, against the service of the tests. */
+const onTerminal = Effect.fnUntraced(function* (...args: ReadonlyArray<string>) {
+  return yield* onTerminalWith(yield* environment, ...args)
 })
 
 layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator tasks", (it) => {
@@ -268,6 +274,50 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
         assert.match(yield* done("nodes", "show", "local"), /^state: +connected, drained$/m)
         yield* done("nodes", "undrain", "local")
         assert.match(yield* done("nodes", "list"), /local +local +connected /)
+      })
+    )
+
+    it.effect("a node is removed, and a key on a terminal revoked, after confirmation", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        assert.match(yield* refused(64, "nodes", "remove", "local"), /^Remove the node .* --yes/)
+        assert.match(yield* refused(2, "nodes", "remove", "local", "--yes"), /^node /)
+
+        const beside = { MUSTER_DATA_DIR: api.dataDir, ...(yield* databaseEnv(api.dataDir)) }
+        yield* muster(["keys", "create", "--name", "spared"], { MUSTER_DATA_DIR: api.dataDir })
+        for (const [answer, status, printed] of [
+          ["n", 1, /Nothing was changed/],
+          ["y", 0, /Key key_\w+ is revoked/]
+        ] as const) {
+          const asked = yield* onTerminalWith(beside, "keys", "revoke", "spared")
+          yield* asked.prints(/Revoke the key key_\w+ \(spared\) permanently\?/, "20 seconds")
+          yield* asked.write(answer)
+          assert.strictEqual(yield* asked.exited("20 seconds"), status, asked.output())
+          assert.match(asked.output(), printed)
+        }
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("a server is paused, unpaused and reset; an action says if it has nothing to do", () =>
+      Effect.gen(function* () {
+        const create = ["servers", "create", "saved", "--name", "again", "--start", "--wait", "-o", "id"]
+        const id = yield* done(...create)
+        const status = Effect.map(done("servers", "show", id, "--json"), (text) => JSON.parse(text).status)
+        assert.strictEqual(yield* done("servers", "pause", "again"), `${id} is paused`)
+        assert.strictEqual(yield* done("servers", "pause", "again"), `${id} is paused already`)
+        assert.strictEqual(yield* status, "paused")
+        assert.strictEqual(yield* done("servers", "unpause", "again"), `${id} is unpaused`)
+        assert.strictEqual(yield* status, "running")
+        assert.strictEqual(yield* done("servers", "start", id), `${id} is running already`)
+
+        assert.match(yield* refused(64, "servers", "reset", "again"), /again.*everything.* --yes/)
+        assert.strictEqual(yield* status, "running")
+        assert.strictEqual(yield* done("servers", "reset", "again", "--yes"), `${id} is being reset`)
+        yield* done("servers", "wait", id, "--for", "offline", "--timeout", "30")
+        for (const action of ["stop", "kill"]) {
+          assert.strictEqual(yield* done("servers", action, id), `${id} is offline already`)
+        }
+        yield* done("servers", "delete", id, "--yes")
       })
     )
 

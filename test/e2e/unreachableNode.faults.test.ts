@@ -153,7 +153,7 @@ layer(Control.layer, options)("unreachable nodes", (it) => {
           yield* unreachable(api, "scheme"),
           /^https:.*: TLS fails .*Check the scheme of MUSTER_NODE_URL/
         )
-        const removed = yield* muster(["nodes", "remove", "scheme", "--force"], {
+        const removed = yield* muster(["nodes", "remove", "scheme", "--force", "--yes"], {
           MUSTER_URL: api.url,
           MUSTER_API_KEY: api.key
         })

@@ -165,13 +165,13 @@ layer(service(node), options)("nodes", (it) => {
         const { api, id } = yield* only
         const refused = assertError(yield* api.request("DELETE", `/api/nodes/${id}`), 409)
         assert.strictEqual(refused.detail, `node is connected: ${id}`)
-        const removed = yield* muster(["nodes", "remove", id], {
+        const removed = yield* muster(["nodes", "remove", id, "--yes"], {
           MUSTER_URL: api.url,
           MUSTER_API_KEY: api.key
         })
         assert.strictEqual(removed.code, 2)
         assert.include(removed.stderr, `node is connected: ${id}`)
-        const forced = yield* muster(["nodes", "remove", id, "--force"], {
+        const forced = yield* muster(["nodes", "remove", id, "--force", "--yes"], {
           MUSTER_URL: api.url,
           MUSTER_API_KEY: api.key
         })

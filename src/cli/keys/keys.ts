@@ -6,6 +6,7 @@ import { withSettings } from "../../config/help.ts"
 import { settings as service } from "../../config/service.ts"
 import { ApiKeys } from "../../keys/ApiKeys.ts"
 import { only } from "../shared/named.ts"
+import { confirm, isInteractive, yesFlag } from "../shared/terminal.ts"
 import { create } from "./create.ts"
 import { keysOver } from "./keysOver.ts"
 import { list } from "./list.ts"
@@ -15,19 +16,24 @@ const revoke = Command.make(
   {
     key: Argument.String("key").pipe(
       Argument.withDescription("Id of the key, the beginning of one, or its name, from `muster keys list`")
-    )
+    ),
+    yes: yesFlag
   },
-  Effect.fn(function* ({ key }) {
+  Effect.fn(function* ({ key, yes }) {
     const keys = yield* ApiKeys
     const all = yield* keys.list
     const isId = all.some((one) => one.id === key)
     const valid = all.filter(({ revoked_at }) => revoked_at === null)
-    const id = isId ? key : (yield* only("key", key, valid, ({ name }) => name)).id
+    const { id, name } = yield* only("key", key, isId ? all : valid, ({ name }) => name)
+    // No script leaves a leaked key valid because a flag is missing.
+    yield* confirm(`Revoke the key ${id} (${name}) permanently?`, yes || !isInteractive())
     yield* keys.revoke(id).pipe(auditedCommand("key.revoke", id))
     yield* Console.log(`Key ${id} is revoked.`)
   })
 ).pipe(
-  Command.withDescription("Revoke a key, at once and permanently"),
+  Command.withDescription(
+    "Revoke a key, at once and permanently. Asks first on a terminal; elsewhere, the key is revoked without a question."
+  ),
   Command.withExamples([
     { command: "muster keys revoke key_hxRVN1Qkb4MDGCQY", description: "By its id" },
     { command: "muster keys revoke ci", description: "By its name, if no other key has it" },

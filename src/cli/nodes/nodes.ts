@@ -4,6 +4,7 @@ import { commandSettings } from "../../config/command.ts"
 import { withSettings } from "../../config/help.ts"
 import { ask, CommandClient } from "../shared/musterClient.ts"
 import { nodeArgument, nodeNamed } from "../shared/named.ts"
+import { confirm, yesFlag } from "../shared/terminal.ts"
 import { drain } from "./drain.ts"
 import { list, show } from "./list.ts"
 
@@ -30,10 +31,12 @@ const remove = Command.make(
     force: Flag.Boolean("force").pipe(
       Flag.withDescription("Also while the node is connected"),
       Flag.withDefault(false)
-    )
+    ),
+    yes: yesFlag
   },
-  Effect.fn(function* ({ force, node: text }) {
+  Effect.fn(function* ({ force, node: text, yes }) {
     const node = yield* nodeNamed(text)
+    yield* confirm(`Remove the node ${node.id} (${node.name})?`, yes)
     const { connected, unreachable } = yield* ask((muster) => muster.nodes.get({ params: { node: node.id } }))
     yield* ask((muster) =>
       muster.nodes.remove({ params: { node: node.id }, query: force ? { force: "true" } : {} })
@@ -47,8 +50,14 @@ const remove = Command.make(
 ).pipe(
   Command.withDescription("Remove a node that has no servers"),
   Command.withExamples([
-    { command: "muster nodes remove node-2", description: "A node that is away for good" },
-    { command: "muster nodes remove node-2 --force", description: "Also while it is connected" }
+    {
+      command: "muster nodes remove node-2",
+      description: "A node that is away for good, after confirmation"
+    },
+    {
+      command: "muster nodes remove node-2 --force --yes",
+      description: "Also while it is connected, without a question"
+    }
   ])
 )
 

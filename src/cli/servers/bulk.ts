@@ -1,23 +1,18 @@
 /** Actions on one server or on many: those that the arguments name, or those of a selector. */
 import { Array, Console, Effect } from "effect"
-import { Flag } from "effect/cli"
 import type { BulkOutcomes, Selector } from "../../api/selector.ts"
 import type { Server } from "../../domain/Server.ts"
 import { CommandError, wrongUsage } from "../shared/CommandError.ts"
 import { ask } from "../shared/musterClient.ts"
 import { serverArguments, serverNamed } from "../shared/named.ts"
 import { queryOf, type Selection, selectionOf, selectorFlag } from "../shared/selection.ts"
-import { confirm } from "../shared/terminal.ts"
+import { confirm, yesFlag } from "../shared/terminal.ts"
 
 /** The arguments and flags of a command for one server or many. */
 export const bulkInput = {
   server: serverArguments,
   selector: selectorFlag,
-  yes: Flag.Boolean("yes").pipe(
-    Flag.withAlias("y"),
-    Flag.withDescription("Do not ask for confirmation"),
-    Flag.withDefault(false)
-  )
+  yes: yesFlag
 } as const
 
 export interface BulkInput {
@@ -26,9 +21,11 @@ export interface BulkInput {
   readonly yes: boolean
 }
 
+export type Target = Pick<Server, "id" | "name" | "status">
+
 /** The servers that a command is for. `isSelected`: by a selector. */
 interface Targets {
-  readonly servers: ReadonlyArray<Pick<Server, "id" | "name">>
+  readonly servers: ReadonlyArray<Target>
   readonly isSelected: boolean
 }
 
@@ -36,7 +33,7 @@ const isServer = (one: Server | string): one is Server => typeof one !== "string
 
 const selected = Effect.fnUntraced(function* (selection: Selection) {
   const found: ReadonlyArray<Server | string> = yield* ask((muster) =>
-    muster.servers.list({ query: { ...queryOf(selection), include: "name" } })
+    muster.servers.list({ query: { ...queryOf(selection), include: "name,status" } })
   )
   return found.filter(isServer)
 })
@@ -64,7 +61,7 @@ export const targetsOf = Effect.fnUntraced(function* ({ selector, server }: Bulk
 const LISTED = 5
 
 /** Returns the servers for a question: `3 servers (a, b, c)`. */
-const described = (servers: Targets["servers"]): string => {
+export const described = (servers: Targets["servers"]): string => {
   const names = servers.slice(0, LISTED).map(({ id, name }) => (name ? `${id} "${name}"` : id))
   const more = servers.length > LISTED ? ", ..." : ""
   return `${servers.length === 1 ? "1 server" : `${servers.length} servers`} (${names.join(", ")}${more})`
@@ -89,21 +86,23 @@ interface Action<E, R> {
  * @error CommandError some servers refuse: the message has a line for each (refused)
  */
 export const acted = Effect.fnUntraced(function* <E, R>(
-  done: string,
+  done: (server: Target) => string,
   { isSelected, servers }: Targets,
   { many, one }: Action<E, R>
 ) {
   const [only] = servers
   if (!isSelected && servers.length === 1 && only !== undefined) {
     yield* one(only.id)
-    return yield* Console.log(`${only.id} ${done}`)
+    return yield* Console.log(`${only.id} ${done(only)}`)
   }
   const failed: globalThis.Array<string> = []
   for (const chunk of Array.chunksOf(servers, CHUNK)) {
     const outcomes = yield* many({ ids: chunk.map(({ id }) => id) })
+    const found = new Map(chunk.map((server): [string, Target] => [server.id, server]))
     for (const [id, outcome] of Object.entries(outcomes)) {
+      const server = found.get(id)
       if ("code" in outcome) failed.push(`${id}: ${outcome.detail}. ${outcome.hint}`)
-      else yield* Console.log(`${id} ${done}`)
+      else if (server !== undefined) yield* Console.log(`${id} ${done(server)}`)
     }
   }
   if (failed.length > 0) {

@@ -5,7 +5,7 @@ import type { Console as OpenConsole } from "../../client/console.ts"
 import { CommandError } from "../shared/CommandError.ts"
 import { ask, askStream, following } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
-import { isTerminal, note, shown } from "../shared/terminal.ts"
+import { isInteractive, note, shown } from "../shared/terminal.ts"
 
 /** Ctrl-], which leaves the console. */
 const LEAVE = "\u001d"
@@ -80,7 +80,7 @@ export const console_ = Command.make(
     const { id, status } = yield* serverNamed(server)
     const open = yield* ask((muster) => muster.console(id))
     if (status !== "running") yield* note(`The server is ${status}: it reads no lines now.`)
-    if (process.stdin.isTTY !== true || !isTerminal()) return yield* following(withPipe(open))
+    if (!isInteractive()) return yield* following(withPipe(open))
     yield* note("Ctrl-] leaves the console; the server runs on.")
     yield* withTerminal(open, yield* editor)
     yield* Console.log("")

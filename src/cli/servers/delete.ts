@@ -17,7 +17,7 @@ export const remove = Command.make(
     const targets = yield* targetsOf(input)
     if (targets.servers.length === 0) return yield* Console.error("No servers match.")
     yield* confirmed("Delete with all files", targets, input.yes)
-    yield* acted("is deleted", targets, {
+    yield* acted(() => "is deleted", targets, {
       one: (server) =>
         ask((muster) => muster.servers.remove({ params: { server }, query: force ? { force: "true" } : {} })),
       many: (selector) =>

@@ -4,7 +4,7 @@ import type { PowerAction } from "../../domain/NodeMessages.ts"
 import type { CommandError } from "../shared/CommandError.ts"
 import { DurationText, durationOf } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
-import { acted, type BulkInput, bulkInput, confirmed, targetsOf } from "./bulk.ts"
+import { acted, type BulkInput, bulkInput, confirmed, type Target, targetsOf } from "./bulk.ts"
 import { type State, timeoutFlag, waitFor } from "./wait.ts"
 
 interface Power {
@@ -16,8 +16,11 @@ interface Power {
   /** The first sentence is that of the list of commands. */
   readonly description: string
   /** The state in which the action ends. */
-  readonly until: State
+  readonly until: State | "paused"
 }
+
+/** Actions that take nothing from players. */
+const harmless: ReadonlyArray<PowerAction> = ["start", "unpause"]
 
 const act = Effect.fnUntraced(function* (
   { action, done, until, verb }: Power,
@@ -27,15 +30,17 @@ const act = Effect.fnUntraced(function* (
   const targets = yield* targetsOf(input)
   const { servers } = targets
   if (servers.length === 0) return yield* Console.error("No servers match.")
-  if (targets.isSelected && action !== "start") yield* confirmed(verb, targets, input.yes)
+  if (targets.isSelected && !harmless.includes(action)) yield* confirmed(verb, targets, input.yes)
   const { timeout, wait, ...seconds } = options
-  yield* acted(done, targets, {
+  const result = ({ status }: Target) =>
+    status === until && action !== "restart" ? `is ${until} already` : done
+  yield* acted(result, targets, {
     one: (server) =>
       ask((muster) => muster.servers.power({ params: { server }, payload: { action, ...seconds } })),
     many: (selector) =>
       ask((muster) => muster.servers.powerMany({ payload: { selector, action, ...seconds } }))
   })
-  if (!wait) return
+  if (!wait || until === "paused") return
   // A server that is not saved is deleted once it has stopped.
   const isDone = ({ status }: CommandError) => until === "offline" && status === "notFound"
   yield* Effect.forEach(
@@ -142,4 +147,35 @@ export const kill = plain({
   done: "is killed",
   until: "offline",
   description: "End the processes of servers at once. A server that is not saved is then deleted."
+})
+
+const atOnce = (power: Power) =>
+  Command.make(
+    power.action,
+    bulkInput,
+    // The service responds once the server is in the state.
+    Effect.fn((input) => act(power, input, { wait: false, timeout: "0s" }))
+  ).pipe(
+    Command.withShortDescription(firstSentence(power.description)),
+    Command.withDescription(power.description),
+    Command.withExamples(examplesOf(power.action))
+  )
+
+/** `muster servers pause`. */
+export const pause = atOnce({
+  action: "pause",
+  verb: "Pause",
+  done: "is paused",
+  until: "paused",
+  description:
+    "Freeze the processes of running servers. They keep their memory and their connections, but do nothing until `muster servers unpause`; a start or a stop unpauses a server first."
+})
+
+/** `muster servers unpause`. */
+export const unpause = atOnce({
+  action: "unpause",
+  verb: "Unpause",
+  done: "is unpaused",
+  until: "running",
+  description: "Let paused servers run on."
 })

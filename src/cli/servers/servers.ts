@@ -10,8 +10,9 @@ import { installLog } from "./installLog.ts"
 import { list } from "./list.ts"
 import { logs } from "./logs.ts"
 import { patch } from "./patch.ts"
-import { kill, restart, start, stop } from "./power.ts"
+import { kill, pause, restart, start, stop, unpause } from "./power.ts"
 import { reinstall } from "./reinstall.ts"
+import { reset } from "./reset.ts"
 import { send } from "./send.ts"
 import { show } from "./show.ts"
 import { top } from "./top.ts"
@@ -32,6 +33,8 @@ export const servers = Command.make("servers").pipe(
     stop,
     restart,
     kill,
+    pause,
+    unpause,
     remove,
     logs,
     console_,
@@ -41,6 +44,7 @@ export const servers = Command.make("servers").pipe(
     patch,
     upgrade,
     reinstall,
+    reset,
     crashes,
     installLog
   ]),

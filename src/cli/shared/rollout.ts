@@ -19,7 +19,7 @@ import {
   tableOfItems
 } from "./output.ts"
 import { withCommands } from "./routeCommands.ts"
-import { confirm, note } from "./terminal.ts"
+import { confirm, note, yesFlag } from "./terminal.ts"
 
 /** Servers of a rollout that have kept their definition so far. */
 const notBegun = ({ done, failed_total, rolled_back = 0, total, under_way, waiting }: Rollout): number =>
@@ -89,11 +89,7 @@ export const rolloutFlags = {
     ),
     Flag.withDefault(false)
   ),
-  yes: Flag.Boolean("yes").pipe(
-    Flag.withAlias("y"),
-    Flag.withDescription("Do not ask for confirmation"),
-    Flag.withDefault(false)
-  ),
+  yes: yesFlag,
   ...outputFlags
 } as const
 

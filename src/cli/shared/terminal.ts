@@ -1,7 +1,7 @@
 /** The output of commands on a terminal and elsewhere, and questions to the caller. */
 import { stripVTControlCharacters } from "node:util"
 import { Console, Effect, Layer } from "effect"
-import { Prompt } from "effect/cli"
+import { Flag, Prompt } from "effect/cli"
 import { replaceHostile } from "../../domain/NodeText.ts"
 import { CommandError, wrongUsage } from "./CommandError.ts"
 
@@ -51,6 +51,16 @@ export const SafeConsole = Layer.succeed(Console.Console, {
 /** Prints a step of work that takes time, to standard error: standard output has the result. */
 export const note = (text: string) => Console.error(text)
 
+/** Whether the caller can be asked. */
+export const isInteractive = (): boolean => process.stdin.isTTY === true && isTerminal()
+
+/** The flag of commands that ask first. */
+export const yesFlag = Flag.Boolean("yes").pipe(
+  Flag.withAlias("y"),
+  Flag.withDescription("Do not ask for confirmation"),
+  Flag.withDefault(false)
+)
+
 /**
  * Asks before a command destroys something. Without a terminal, the command needs `--yes`.
  *
@@ -58,7 +68,7 @@ export const note = (text: string) => Console.error(text)
  */
 export const confirm = Effect.fnUntraced(function* (question: string, yes: boolean) {
   if (yes) return
-  if (process.stdin.isTTY !== true || !isTerminal()) {
+  if (!isInteractive()) {
     return yield* wrongUsage(`${question} Repeat the command with --yes: there is no terminal to confirm on.`)
   }
   const agreed = yield* Prompt.run(Prompt.Confirm({ message: shown(question), initial: false }))
