@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto"
 import { createRequire } from "node:module"
-import { pathToFileURL } from "node:url"
+import { dirname, join } from "node:path"
 import { brotliCompress, constants, gzip } from "node:zlib"
 import { Effect, Schema } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
@@ -43,9 +43,9 @@ const reference = (title: string, script: string) =>
 const ScalarModule = Schema.Struct({ javascript: Schema.String })
 
 /** The copy of Scalar in the package `effect`, whose own page would inline it. */
-const scalar = Effect.tryPromise(() => {
-  const module = createRequire(import.meta.url).resolve("effect/http-api/HttpApiScalar")
-  return import(new URL("internal/httpApiScalar.js", pathToFileURL(module)).href)
+const scalar = Effect.try((): unknown => {
+  const load = createRequire(import.meta.url)
+  return load(join(dirname(load.resolve("effect/http-api/HttpApiScalar")), "internal/httpApiScalar.js"))
 }).pipe(
   Effect.flatMap(Schema.decodeUnknownEffect(ScalarModule)),
   // Zod tests whether it may compile code. The policy forbids that, and the browser would report the test.
