@@ -361,7 +361,11 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       success: HttpApiSchema.Empty(101),
       error: [...nodeErrors, UpgradeRequired]
     })
-      .annotateMerge(summary("Console lines out, commands in, over WebSocket"))
+      .annotateMerge(
+        summary(
+          "Console lines out, commands in, over WebSocket: one line a text frame. Stored lines do not come first, and a command to a server that is not up has no effect"
+        )
+      )
       .annotate(IsStream, true)
   )
   .middleware(Authorization)

@@ -5,7 +5,7 @@ import { withSettings } from "../config/help.ts"
 import type { Software } from "../domain/Software.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import { type Listing, outputFlags, printList, printOne } from "./shared/output.ts"
-import { printWarnings } from "./shared/warnings.ts"
+import { printWarnings, reloading } from "./shared/warnings.ts"
 
 const listing: Listing<Software> = {
   id: ({ id }) => id,
@@ -57,7 +57,7 @@ const reload = Command.make(
   "reload",
   {},
   Effect.fn(function* () {
-    yield* ask((muster) => muster.blueprints.softwareReload())
+    yield* reloading(ask((muster) => muster.blueprints.softwareReload()))
     yield* Console.log("Software is reloaded.")
     yield* printWarnings("software")
   })

@@ -1,4 +1,4 @@
-import { readFileSync, statSync, writeFileSync } from "node:fs"
+import { readFileSync, rmSync, statSync, writeFileSync } from "node:fs"
 import { join, resolve } from "node:path"
 import { gunzipSync } from "node:zlib"
 import { assert, describe, layer } from "@effect/vitest"
@@ -511,6 +511,25 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
         assert.strictEqual(code, 0, stderr)
         assert.match(stderr, /^ {2}leftright$/m)
         assert.strictEqual(yield* done("servers", "install-log", stdout.trim()), "leftright")
+      })
+    )
+
+    it.effect("a reload of invalid files fails with 1, as a check of them", () =>
+      Effect.gen(function* () {
+        const { folders } = yield* Muster
+        for (const [command, file] of [
+          ["software", join(folders.software, "bad.yml")],
+          ["blueprints", join(folders.blueprints, "bad.yml")]
+        ] as const) {
+          writeFileSync(file, "nothing: 1\n")
+          const message = yield* Effect.ensuring(
+            refused(1, command, "reload"),
+            Effect.sync(() => rmSync(file))
+          )
+          assert.match(message, /bad\.yml/)
+          assert.notMatch(message, /\?\./)
+          yield* done(command, "reload")
+        }
       })
     )
 

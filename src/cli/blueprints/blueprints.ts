@@ -6,7 +6,7 @@ import type { BlueprintView } from "../../domain/Blueprint.ts"
 import { ask, CommandClient } from "../shared/musterClient.ts"
 import { type Listing, outputFlags, printList, printOne } from "../shared/output.ts"
 import { rolloutFlags, startRollout } from "../shared/rollout.ts"
-import { printWarnings } from "../shared/warnings.ts"
+import { printWarnings, reloading } from "../shared/warnings.ts"
 import { check } from "./check.ts"
 
 const blueprintArgument = Argument.String("blueprint").pipe(Argument.withDescription("Id of the blueprint"))
@@ -78,7 +78,7 @@ const reload = Command.make(
   "reload",
   {},
   Effect.fn(function* () {
-    yield* ask((muster) => muster.blueprints.reload())
+    yield* reloading(ask((muster) => muster.blueprints.reload()))
     yield* Console.log("Blueprints are reloaded.")
     yield* printWarnings("blueprints")
   })

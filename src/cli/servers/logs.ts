@@ -143,7 +143,7 @@ export const logs = Command.make(
 ).pipe(
   Command.withShortDescription("Print the console of a server"),
   Command.withDescription(
-    "Print the console of a server. With -f, lines are printed as the server writes them, with their colours and without other control sequences."
+    "Print the console of a server. With -f, lines are printed as the server writes them, with their colours and without other control sequences. After a break of the connection, the lines of the meantime follow, the newest 1,000; `[lines are missing here]` stands for earlier ones, which `--tail` prints."
   ),
   Command.withExamples([
     {

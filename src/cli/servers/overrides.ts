@@ -1,8 +1,25 @@
 /** Overrides and labels on the command line: `--set limits.memory_limit=512`, `--env K=V`, `--label k=v`. */
 import { Effect, Schema, SchemaIssue } from "effect"
 import { Flag } from "effect/cli"
-import { LimitOverrides, Overrides, OverridesChange, OverridesInput } from "../../domain/Overrides.ts"
+import { LabelKey } from "../../domain/Labels.ts"
+import { nearest } from "../../domain/nearest.ts"
+import {
+  EnvName,
+  LimitOverrides,
+  Overrides,
+  OverridesChange,
+  OverridesInput
+} from "../../domain/Overrides.ts"
 import { wrongUsage } from "../shared/CommandError.ts"
+
+const formatIssue = SchemaIssue.makeFormatterStandardSchemaV1()
+
+/** Returns the message of an issue without names of schemas, and with the way to remove an override. */
+const inCallersTerms = ({ message }: { readonly message: string }): string =>
+  message
+    .replace(/^Expected [A-Z]\w+(?= \| null$|$)/, "expected an object")
+    .replace("Expected", "expected")
+    .replace(/ \| null$/, "; `muster servers patch --unset` removes it")
 
 /** A flag `--<name> key=value` that may be given more than once. */
 const pairs = (name: string, description: string) =>
@@ -29,10 +46,21 @@ const pairOf = (flag: string, text: string) => {
     : Effect.succeed([text.slice(0, at), text.slice(at + 1)] as const)
 }
 
+/** Reads `key=value` whose key must meet a schema: an invalid key of a record is an unknown field to its schema. */
+const namedPairOf = Effect.fnUntraced(function* (flag: string, text: string, schema: Schema.Codec<string>) {
+  const pair = yield* pairOf(flag, text)
+  yield* Schema.decodeUnknownEffect(schema)(pair[0]).pipe(
+    Effect.mapError(({ issue }) =>
+      wrongUsage(`--${flag} ${pair[0]}: ${formatIssue(issue).issues.map(inCallersTerms).join("; ")}.`)
+    )
+  )
+  return pair
+})
+
 /** Reads the values of {@link labelFlag}. */
 export const labelsOf = (labels: ReadonlyArray<string>) =>
   Effect.map(
-    Effect.forEach(labels, (text) => pairOf("label", text)),
+    Effect.forEach(labels, (text) => namedPairOf("label", text, LabelKey)),
     (all): Readonly<Record<string, string>> => Object.fromEntries(all)
   )
 
@@ -108,6 +136,8 @@ const whyNot = ([first = "", second]: ReadonlyArray<string>): string | undefined
     (first !== "limits" || second === undefined || Object.hasOwn(LimitOverrides.fields, second))
   if (isKnown) return undefined
   const flag = Object.hasOwn(ownFlags, first) ? ownFlags[first] : undefined
+  const near = first === "limits" ? nearest(second ?? "", Object.keys(LimitOverrides.fields)) : undefined
+  if (near !== undefined) return `this is no override; did you mean limits.${near}?`
   return flag === undefined
     ? `this is no override. Overrides are ${SETTABLE}.`
     : `this is no override: use ${flag}.`
@@ -142,13 +172,15 @@ const treeOf = Effect.fnUntraced(function* ({ env, set, unset = [] }: Given) {
     }
   }
   for (const text of env) {
-    const [name, value] = yield* pairOf("env", text)
+    const [name, value] = yield* namedPairOf("env", text, EnvName)
     put(tree, ["env", name], value)
   }
   return tree
 })
 
-const formatIssue = SchemaIssue.makeFormatterStandardSchemaV1()
+/** Returns a path as `--set` takes it: a name with a dot is in brackets. */
+const pathOf = (steps: ReadonlyArray<string>): string =>
+  steps.map((step, at) => (/[.[\]]/.test(step) ? `[${step}]` : at === 0 ? step : `.${step}`)).join("")
 
 const checked =
   <S extends Schema.Codec<unknown, unknown>>(schema: S) =>
@@ -161,7 +193,7 @@ const checked =
       Effect.mapError(({ issue }) => {
         const reasons = formatIssue(issue).issues.map(({ message, path = [] }) => {
           const steps = path.map((step) => String(typeof step === "object" ? step.key : step))
-          return `${steps.join(".")}: ${message.replace("Expected", "expected")}`
+          return `${pathOf(steps)}: ${inCallersTerms({ message })}`
         })
         return wrongUsage(`the overrides are invalid: ${reasons.join("; ")}.`)
       })

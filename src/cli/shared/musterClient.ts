@@ -203,6 +203,9 @@ const isOfApi = (failure: object): failure is ApiFailure =>
 const isOfTransport = (failure: object): failure is HttpClientError.HttpClientError =>
   "_tag" in failure && failure._tag === "HttpClientError" && "reason" in failure
 
+/** Returns a text that ends a sentence. */
+const sentence = (text: string): string => (/[.?!]$/.test(text) ? text : `${text}.`)
+
 /** Returns the failure of a request with an invalid field: the hint for callers of the API has no meaning here. */
 const ofInvalid = (detail: string, hint: string): CommandError => {
   // An object that does not exist is no wrong usage, whichever object needs it.
@@ -212,14 +215,14 @@ const ofInvalid = (detail: string, hint: string): CommandError => {
   const text = field === "" ? reason : `${field}: ${reason}`
   return new CommandError({
     status,
-    message: hint.includes("`detail` names") ? `${text}.` : `${text}. ${hint}`
+    message: hint.includes("`detail` names") ? sentence(text) : `${sentence(text)} ${hint}`
   })
 }
 
 const ofApi = ({ code, detail, hint }: ApiFailure, target: CommandTarget["Service"]): CommandError => {
   const status = statusOf[code] ?? "failed"
   if (status === "usage") return ofInvalid(detail, hint)
-  if (status !== "notAllowed") return new CommandError({ status, message: `${detail}. ${hint}` })
+  if (status !== "notAllowed") return new CommandError({ status, message: `${sentence(detail)} ${hint}` })
   const { keyFrom, url } = target
   const refused = `${url} refuses the key of ${keyFrom}: ${detail}`
   const set = keyFrom === "MUSTER_API_KEY" ? "set it to" : "set MUSTER_API_KEY to"

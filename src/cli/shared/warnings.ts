@@ -1,5 +1,6 @@
 import { Effect } from "effect"
 import type { DefinitionWarning } from "../../domain/SourceView.ts"
+import { CommandError } from "./CommandError.ts"
 import { ask } from "./musterClient.ts"
 import { note } from "./terminal.ts"
 
@@ -12,3 +13,10 @@ export const printWarnings = Effect.fnUntraced(function* (of: DefinitionWarning[
     { discard: true }
   )
 })
+
+/** Runs a reload. Invalid files are no mistake in the command line: they fail, as `muster blueprints check` does. */
+export const reloading = <A, R>(reload: Effect.Effect<A, CommandError, R>) =>
+  Effect.mapError(
+    reload,
+    ({ message, status }) => new CommandError({ status: status === "usage" ? "failed" : status, message })
+  )

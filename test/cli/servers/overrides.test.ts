@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { overridesChangeOf, overridesOf } from "../../../src/cli/servers/overrides.ts"
+import { labelsOf, overridesChangeOf, overridesOf } from "../../../src/cli/servers/overrides.ts"
 
 const read = (...set: ReadonlyArray<string>) => overridesOf({ set, env: [] })
 
@@ -37,9 +37,19 @@ describe("operators.md, Command line: --set and --env", () => {
     Effect.gen(function* () {
       for (const [text, expected] of [
         [
-          "limits.memory=1",
-          /^--set limits\.memory: this is no override\. Overrides are save, limits\.NAME \(memory_limit, .*\), configs\[FILE\]\.find\.KEY, software, /
+          "limits.nothing=1",
+          /^--set limits\.nothing: this is no override\. Overrides are save, limits\.NAME \(memory_limit, .*\), configs\[FILE\]\.find\.KEY, software, /
         ],
+        [
+          "limits.memory=1",
+          /^--set limits\.memory: this is no override; did you mean limits\.memory_limit\?$/
+        ],
+        ["limits=5", /^the overrides are invalid: limits: expected an object/],
+        [
+          "limits.memory_limit=",
+          /^the overrides are invalid: limits\.memory_limit: expected number; .*--unset/
+        ],
+        ["configs[server.properties].fnd.motd=a", /: configs\[server\.properties\]\.fnd: /],
         ["labels.team=a", /^--set labels\.team: this is no override: use --label KEY=VALUE\.$/],
         ["expires_in=60", /^--set expires_in: this is no override: use --expires\.$/],
         ["limits.memory_limit=many", /^the overrides are invalid: limits\.memory_limit: expected .*number/],
@@ -57,6 +67,10 @@ describe("operators.md, Command line: --set and --env", () => {
         assert.match(error.message, expected)
         assert.notInclude(error.message, "\n")
       }
+      const label = yield* Effect.flip(labelsOf(["team=a", "a b=c"]))
+      assert.match(label.message, /^--label a b: expected a label key \(/)
+      const variable = yield* Effect.flip(overridesOf({ set: [], env: ["1=2"] }))
+      assert.match(variable.message, /^--env 1: expected the name of an environment variable\.$/)
       const error = yield* Effect.flip(read("limits=1", "limits.swap=1"))
       assert.match(error.message, /expected a path/)
     })
