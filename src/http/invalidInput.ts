@@ -81,7 +81,10 @@ const reasonsOf = (issue: SchemaIssue.Issue, place: Place): ReadonlyArray<Reason
     const near = message === UNKNOWN_FIELD && at < MOST_REASONS ? meantBy(name, place, known) : undefined
     const meant = near === undefined ? "" : `; did you mean ${near}?`
     const field = path === "" ? place : `${place} field ${path.slice(0, 200)}`
-    const text = `${field}: ${inCallersTerms(message).slice(0, 500)}${meant}`
+    // The values of a query are texts; only a repeated parameter is none.
+    const expected =
+      place === "query" && message === "Expected string" ? "Expected once, but repeated" : message
+    const text = `${field}: ${inCallersTerms(expected).slice(0, 500)}${meant}`
     return message === UNKNOWN_FIELD ? { text, known } : { text }
   })
 

@@ -65,6 +65,12 @@ layer(service(noNode), options)("life.md: several reasons for one request", (it)
         )
         yield* refused(
           "GET",
+          "/api/servers?limit=1&limit=2",
+          undefined,
+          "query field limit: Expected once, but repeated"
+        )
+        yield* refused(
+          "GET",
           "/api/crashes?since=1&limit=x",
           undefined,
           'query field since: expected a time such as 2026-01-31T12:00:00Z, got "1"',
