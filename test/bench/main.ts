@@ -61,4 +61,14 @@ Effect.gen(function* () {
     )
   )
   if (failed.length > 0) return yield* new BenchFailed({ message: `failed: ${failed.join(", ")}` })
-}).pipe(NodeRuntime.runMain)
+}).pipe(
+  Effect.catch(({ message }) =>
+    Effect.andThen(
+      Console.error(message),
+      Effect.sync(() => {
+        process.exitCode = 1
+      })
+    )
+  ),
+  NodeRuntime.runMain
+)
