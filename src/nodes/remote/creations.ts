@@ -171,6 +171,7 @@ export const makeCreations = ({ fork, registration, single, together }: Creation
     Effect.flatMap(traceparent, (trace) => {
       const waiting: Waiting = { spec, trace, answered: Deferred.makeUnsafe() }
       queue.push(waiting)
+      pump() // the fiber may have yielded before: if the messages have ended, none would take this creation
       return Effect.onInterrupt(restore(Deferred.await(waiting.answered)), () =>
         Effect.sync(() => {
           const at = queue.indexOf(waiting)
