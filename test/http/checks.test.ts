@@ -253,7 +253,7 @@ layer(service({ ...noNode, MUSTER_BODY_LIMIT: String(limit) }), options)("checks
       Effect.gen(function* () {
         const api = yield* Muster
         for (const [path, detail] of [
-          ["/api/nodes?ids_only=true&ids_only=true", "query field ids_only: Expected string"],
+          ["/api/nodes?ids_only=true&ids_only=true", "query field ids_only: Expected once, but repeated"],
           ["/api/servers?include=nope", /^query field include: expected status, limits, .*, got "nope"$/],
           [
             "/api/servers?ids_only=true&include=x",
