@@ -122,7 +122,8 @@ layer(Control.layer, options)("move", (it) => {
             2,
             "node owns a server: one. Delete its servers first, or migrate them: `muster nodes drain --move`.",
             "remove",
-            "one"
+            "one",
+            "--yes"
           )
           yield* ends(
             64,
@@ -140,7 +141,7 @@ layer(Control.layer, options)("move", (it) => {
           assert.strictEqual((yield* serverOf(api, id)).node_id, "two")
           yield* one.kill("SIGTERM")
           yield* eventually(
-            run("remove", "one"),
+            run("remove", "one", "--yes"),
             ({ stderr, stdout }) => stdout === "Node one is removed.\n" || stderr.startsWith("node not found")
           )
           const wrong = yield* expectStatus(api, 422, "PATCH", "/api/nodes/two/drained", {
