@@ -19,6 +19,8 @@ const MESSAGES = 2
 const SINGLE_CALLS = 8
 /** Bound of the definitions of a message, in bytes; a larger definition has a message of its own. */
 const MESSAGE_BYTES = 1024 * 1024
+/** Bound of the servers that are sent alone: a deleted one is never sent again. */
+const MOST_ALONE = 1000
 
 interface Waiting {
   readonly spec: ServerSpec
@@ -46,6 +48,14 @@ interface KnownDaemon {
   isEarlier: boolean
   /** Servers whose last call had no response: the next one is for one server. */
   readonly alone: Set<ServerId>
+}
+
+/** Forgets the server that was sent the longest time ago. */
+const addAlone = ({ alone }: KnownDaemon, id: ServerId): void => {
+  alone.delete(id)
+  alone.add(id)
+  const [oldest] = alone
+  if (alone.size > MOST_ALONE && oldest !== undefined) alone.delete(oldest)
 }
 
 const newDaemon = (registration: string | undefined): KnownDaemon => ({
@@ -119,7 +129,7 @@ export const makeCreations = ({ fork, registration, single, together }: Creation
       }),
       Effect.catchCause((cause) => {
         for (const { answered, spec } of waiting) {
-          daemon().alone.add(spec.id)
+          addAlone(daemon(), spec.id)
           Deferred.doneUnsafe(answered, Effect.failCause(cause))
         }
         return Effect.void
@@ -167,28 +177,27 @@ export const makeCreations = ({ fork, registration, single, together }: Creation
     pump()
   }
 
-  const wait = (spec: ServerSpec, restore: Restore) =>
-    Effect.flatMap(traceparent, (trace) => {
-      const waiting: Waiting = { spec, trace, answered: Deferred.makeUnsafe() }
-      queue.push(waiting)
-      pump() // the fiber may have yielded before: if the messages have ended, none would take this creation
-      return Effect.onInterrupt(restore(Deferred.await(waiting.answered)), () =>
-        Effect.sync(() => {
-          const at = queue.indexOf(waiting)
-          if (at >= 0) queue.splice(at, 1)
-        })
-      )
-    })
+  const wait = (spec: ServerSpec, trace: string | undefined, restore: Restore) => {
+    const waiting: Waiting = { spec, trace, answered: Deferred.makeUnsafe() }
+    queue.push(waiting)
+    return Effect.onInterrupt(restore(Deferred.await(waiting.answered)), () =>
+      Effect.sync(() => {
+        const at = queue.indexOf(waiting)
+        if (at >= 0) queue.splice(at, 1)
+      })
+    )
+  }
 
   /** Creates a server, see `Daemon.create`. */
   return (spec: ServerSpec): Effect.Effect<DaemonServer, DaemonError> =>
     // An interruption between the count and its end would hold up all later creations.
     Effect.uninterruptibleMask((restore) =>
-      Effect.flatMap(RequestId, (request) => {
+      Effect.flatMap(Effect.zip(RequestId, traceparent), ([request, trace]) => {
         const { alone, isEarlier } = daemon()
         // The call of a request has its id.
         if (request !== undefined || isEarlier || alone.has(spec.id)) return restore(sendAlone(spec))
-        if (messages >= MESSAGES) return wait(spec, restore)
+        // Must stay synchronous with the check: the end of a message takes only those that wait already.
+        if (messages >= MESSAGES) return wait(spec, trace, restore)
         messages += 1
         return Effect.ensuring(restore(sendAlone(spec)), Effect.sync(sent))
       })

@@ -77,7 +77,7 @@ export class Provisioner extends Context.Service<
           step,
           backoff: backoff({ first: options.retryFrom, longest: options.retryCap }),
           leadership,
-          // The server's lock comes last: a removal waits for one call and a message before it at most.
+          // The server's lock comes last: a removal waits for calls that are permitted already, not for all others.
           permit: (id: ServerId) => (effect) =>
             Effect.flatMap(index.find(id), (found) => {
               const locked = locks.withLock(id)(effect)

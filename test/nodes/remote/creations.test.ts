@@ -1,8 +1,14 @@
 import { createServer, request } from "node:http"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Latch, Option, Result, Tracer } from "effect"
-import { type Daemon, DaemonRefused, NodeUnreachable } from "../../../src/api/Daemon.ts"
-import { type Creations, MOST_CREATIONS, type ServerSpec } from "../../../src/domain/NodeMessages.ts"
+import { Effect, Fiber, Latch, Option, Result, Scheduler, Tracer } from "effect"
+import { type Daemon, type DaemonError, DaemonRefused, NodeUnreachable } from "../../../src/api/Daemon.ts"
+import {
+  type Creations,
+  type DaemonServer,
+  MOST_CREATIONS,
+  type ServerSpec
+} from "../../../src/domain/NodeMessages.ts"
+import { type CreationsOptions, makeCreations } from "../../../src/nodes/remote/creations.ts"
 import { FakeDaemon } from "../../servers/support/FakeDaemon.ts"
 import { eventually } from "../../support/eventually.ts"
 import { allocations, definition } from "../../support/samples.ts"
@@ -82,6 +88,32 @@ const waitingDaemon = (create: Daemon["create"] = new FakeDaemon(NODE).daemon.cr
     gate,
     daemon: { ...fake.daemon, create: (one: ServerSpec) => Effect.andThen(gate.await, create(one)) }
   }
+}
+
+const created = ({ id }: Pick<ServerSpec, "id">): DaemonServer => ({
+  id,
+  status: "installing",
+  install: { phase: "installing" },
+  unsent_reports: 0
+})
+
+/** Calls for one server that end when the test says so, and messages that succeed at once. */
+const heldCalls = (options: Partial<CreationsOptions> = {}) => {
+  const open: Array<() => void> = []
+  const create = makeCreations({
+    single: (one) =>
+      Effect.callback<DaemonServer, DaemonError>((resume) => {
+        open.push(() => resume(Effect.succeed(created(one))))
+      }),
+    together: ({ servers }) => Effect.succeed(servers.map((one) => Result.succeed(created(one)))),
+    registration: () => "token",
+    fork: Effect.runFork,
+    ...options
+  })
+  const endAll = () => {
+    for (const end of open.splice(0)) end()
+  }
+  return { create, endAll, open }
 }
 
 /** Creates servers concurrently: all of them wait before the first is created. */
@@ -362,5 +394,69 @@ describe("node-protocol: POST /api/creations", () => {
       assert.strictEqual(new Set(own.values()).size, 6)
       for (const { id } of specs(4, AT_ONCE)) assert.strictEqual(traces.get(id), own.get(id))
     }).pipe(Effect.scoped)
+  )
+
+  it.live("a creation that yields while the messages end is sent, wherever it yields", () =>
+    Effect.gen(function* () {
+      // With less, a fiber does not advance.
+      const budgets = Array.from({ length: 40 }, (_, n) => n + 3)
+      const cases = yield* Effect.forEach(
+        budgets,
+        Effect.fnUntraced(function* (budget) {
+          const calls = heldCalls()
+          yield* Effect.forEach(specs(AT_ONCE), (one) =>
+            Effect.forkChild(calls.create(one), { startImmediately: true })
+          )
+          const last = yield* calls
+            .create(spec("srv_9"))
+            .pipe(
+              Effect.provideService(Scheduler.MaxOpsBeforeYield, budget),
+              Effect.forkChild({ startImmediately: true })
+            )
+          calls.endAll()
+          return { budget, calls, last }
+        })
+      )
+      yield* eventually(
+        () => {
+          for (const { calls } of cases) calls.endAll()
+          return cases.filter(({ last }) => last.pollUnsafe() === undefined).map(({ budget }) => budget)
+        },
+        (stuck) => stuck.length === 0,
+        "2 seconds"
+      )
+    })
+  )
+
+  it.live("1,000 servers without a response are sent alone the next time, those that were sent last", () =>
+    Effect.gen(function* () {
+      const together: Array<ReadonlyArray<string>> = []
+      const { create, endAll, open } = heldCalls({
+        together: ({ servers }) =>
+          Effect.suspend(() => {
+            together.push(servers.map(({ id }) => id))
+            return Effect.fail(new NodeUnreachable({ node_id: NODE }))
+          })
+      })
+      const sendAll = Effect.fnUntraced(function* (all: ReadonlyArray<ServerSpec>) {
+        const begun = yield* Effect.forEach(all, (one) =>
+          Effect.forkChild(Effect.exit(create(one)), { startImmediately: true })
+        )
+        yield* eventually(() => {
+          endAll()
+          return begun.every((fiber) => fiber.pollUnsafe() !== undefined)
+        })
+      })
+      const all = specs(AT_ONCE + 1001)
+      yield* sendAll(all)
+      assert.strictEqual(together.flat().length, 1001)
+      together.length = 0
+      yield* Effect.forEach(specs(AT_ONCE, 5000), (one) =>
+        Effect.forkChild(create(one), { startImmediately: true })
+      )
+      assert.strictEqual(open.length, AT_ONCE)
+      yield* sendAll([...all.slice(AT_ONCE, AT_ONCE + 2), spec("srv_9000")])
+      assert.deepStrictEqual(together, [["srv_2", "srv_9000"]])
+    })
   )
 })
