@@ -65,13 +65,16 @@ export default defineConfig([
     ],
     output: {
       ...output,
+      dir: "dist/chunks",
+      // A part that changes gets another name: those of earlier builds would stay.
+      cleanDir: true,
       // Scripts, of which src/app/codeCache.ts keeps the compiled code.
       format: "cjs",
       // An import in a script would make Node.js warn of an experimental feature.
       dynamicImportInCjs: false,
       // As deep as `src/*/*.ts`, so that `../..` is the folder of the package, too.
-      entryFileNames: "chunks/[name].cjs",
-      chunkFileNames: "chunks/[name]-[hash].cjs"
+      entryFileNames: "[name].cjs",
+      chunkFileNames: "[name]-[hash].cjs"
     }
   },
   {

@@ -2,7 +2,21 @@
  * Loads the parts of the bundle as scripts, with the code that V8 compiled in an earlier process. Node's own compile cache
  * has none of the functions that are compiled at their first call, which are nearly all that a start calls.
  */
-import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"
+import {
+  closeSync,
+  constants,
+  fstatSync,
+  lstatSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  type Stats,
+  statSync,
+  writeFileSync
+} from "node:fs"
 import { createRequire } from "node:module"
 import { basename, dirname, join, resolve } from "node:path"
 import { cachedDataVersionTag } from "node:v8"
@@ -18,8 +32,10 @@ export interface CodeCache {
 }
 
 interface Compiled {
+  readonly source: string
   readonly script: vm.Script
   readonly sourceSum: number
+  readonly sourceOwner: number
 }
 
 /** Checksums of the source and of the code: V8 compares the lengths of sources, and runs damaged code. */
@@ -27,12 +43,43 @@ const HEADER_BYTES = 8
 
 const wrapper = ["(function (exports, require, module, __filename, __dirname) {", "\n})"] as const
 
-/** Returns the code for a source; undefined if it is missing, damaged, or of another source. */
-const readCode = (file: string, sourceSum: number): Buffer | undefined => {
+/** Symbolic links are refused, and a pipe in the place of a file does not make the start wait. */
+const OPEN_FLAGS = constants.O_RDONLY | (constants.O_NOFOLLOW ?? 0) | (constants.O_NONBLOCK ?? 0)
+
+const WRITABLE_BY_OTHERS = 0o022
+
+/**
+ * Whether only root, the user of this process or the owner of the source can have written here. V8 runs stored code
+ * unseen, and the checksums are no secret. Windows has no such owners.
+ */
+const isTrusted = (stat: Stats, sourceOwner: number): boolean =>
+  process.geteuid === undefined ||
+  ([0, process.geteuid(), sourceOwner].includes(stat.uid) && (stat.mode & WRITABLE_BY_OTHERS) === 0)
+
+const isTrustedFolder = (folder: string, sourceOwner: number): boolean => {
+  const stat = lstatSync(folder)
+  return stat.isDirectory() && isTrusted(stat, sourceOwner)
+}
+
+/** Reads a file of a trusted user; undefined if the file is not of such a user. */
+const readTrusted = (file: string, sourceOwner: number): Buffer | undefined => {
+  const fd = openSync(file, OPEN_FLAGS)
   try {
-    const bytes = readFileSync(file)
-    const code = bytes.subarray(HEADER_BYTES)
-    const isWhole = bytes.readUInt32LE(0) === sourceSum && bytes.readUInt32LE(4) === zlib.crc32(code)
+    const stat = fstatSync(fd)
+    return stat.isFile() && isTrusted(stat, sourceOwner) ? readFileSync(fd) : undefined
+  } finally {
+    closeSync(fd)
+  }
+}
+
+/** Returns the code for a source; undefined if it is missing, damaged, or of another source or user. */
+const readCode = (file: string, sourceSum: number, sourceOwner: number): Buffer | undefined => {
+  try {
+    if (!isTrustedFolder(dirname(file), sourceOwner)) return undefined
+    const bytes = readTrusted(file, sourceOwner)
+    const code = bytes?.subarray(HEADER_BYTES)
+    const isWhole =
+      code !== undefined && bytes?.readUInt32LE(0) === sourceSum && bytes.readUInt32LE(4) === zlib.crc32(code)
     return isWhole ? code : undefined
   } catch {
     return undefined
@@ -46,10 +93,18 @@ const writeCode = (file: string, { script, sourceSum }: Compiled): void => {
   header.writeUInt32LE(zlib.crc32(code), 4)
   const draft = `${file}.${process.pid}`
   try {
-    writeFileSync(draft, Buffer.concat([header, code]))
+    writeFileSync(draft, Buffer.concat([header, code]), { flag: "wx", mode: 0o644 })
     renameSync(draft, file)
   } catch {
     rmSync(draft, { force: true }) // the disk is full: the next process compiles again
+  }
+}
+
+/** Removes the code of earlier bundles, and the drafts of processes that were killed. */
+const prune = (place: string, bundle: string): void => {
+  const parts = new Set(readdirSync(bundle))
+  for (const name of readdirSync(place)) {
+    if (/\.cjs(?:\.\d+)?$/.test(name) && !parts.has(name)) rmSync(join(place, name), { force: true })
   }
 }
 
@@ -66,8 +121,9 @@ export const codeCache = (folder: string | undefined): CodeCache => {
   const compile = (file: string): vm.Script => {
     const source = readFileSync(file)
     const sourceSum = zlib.crc32(source)
+    const sourceOwner = statSync(file).uid
     const stored = place === undefined ? undefined : join(place, basename(file))
-    const cachedData = stored === undefined ? undefined : readCode(stored, sourceSum)
+    const cachedData = stored === undefined ? undefined : readCode(stored, sourceSum, sourceOwner)
     // The bundle is in ASCII, and V8 keeps such a text in half the memory.
     const script = new vm.Script(wrapper.join(source.toString("latin1")), {
       filename: file,
@@ -75,7 +131,7 @@ export const codeCache = (folder: string | undefined): CodeCache => {
       ...(cachedData === undefined ? {} : { cachedData })
     })
     if (stored !== undefined && script.cachedDataRejected !== false)
-      unsaved.set(stored, { script, sourceSum })
+      unsaved.set(stored, { source: file, script, sourceSum, sourceOwner })
     return script
   }
 
@@ -97,8 +153,12 @@ export const codeCache = (folder: string | undefined): CodeCache => {
   const store = () => {
     if (place === undefined || unsaved.size === 0) return
     try {
-      mkdirSync(place, { recursive: true })
-      for (const [file, compiled] of unsaved) writeCode(file, compiled)
+      mkdirSync(place, { recursive: true, mode: 0o755 })
+      const [first] = unsaved.values()
+      if (first !== undefined && isTrustedFolder(place, first.sourceOwner)) {
+        prune(place, dirname(first.source))
+        for (const [file, compiled] of unsaved) writeCode(file, compiled)
+      }
     } catch {
       // the folder is read-only: each process compiles for itself
     }

@@ -1,5 +1,18 @@
-import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
-import { join, resolve } from "node:path"
+import { execFileSync } from "node:child_process"
+import {
+  chmodSync,
+  chownSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync
+} from "node:fs"
+import { basename, dirname, join, resolve } from "node:path"
+import { pathToFileURL } from "node:url"
 import { crc32 } from "node:zlib"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -21,15 +34,6 @@ const builtinsOf = (chunk: string, seen = new Set<string>()): ReadonlyArray<stri
   return found.flatMap((name) =>
     name.startsWith(".") ? builtinsOf(resolve(chunk, "..", name), seen) : [name]
   )
-}
-
-/** Returns the parts of the bundle: an earlier build leaves others. */
-const presentParts = (name = "run.cjs", seen = new Set<string>()): ReadonlyArray<string> => {
-  if (seen.has(name)) return []
-  seen.add(name)
-  const parts = [...readFileSync(join(chunks, name), "utf8").matchAll(/require\("\.\/([^"]+)"\)/g)]
-  for (const [, part = ""] of parts) presentParts(part, seen)
-  return [...seen]
 }
 
 /** A part that has a value and a function. */
@@ -74,6 +78,28 @@ const run = (file: string, folder: string | undefined) => {
 /** Returns the path of the stored code of a part. */
 const storedIn = (folder: string, name = "one.cjs") => join(folder, readdirSync(folder)[0] ?? "", name)
 
+/** Code that V8 and the checksums accept for `part(1)`, and that is the code of `part(6)`, as an attacker makes it. */
+const poisoned = Effect.gen(function* () {
+  const [{ folder, one }, evil] = yield* Effect.all([bundle, bundle])
+  run(one, folder)
+  const stored = storedIn(folder)
+  const sourceSum = readFileSync(stored).subarray(0, 4)
+  writeFileSync(evil.one, part(6))
+  run(evil.one, evil.folder)
+  const poison = Buffer.concat([sourceSum, readFileSync(storedIn(evil.folder)).subarray(4)])
+  /** Returns the value of the part, after the owner or the mode of the poison was changed. */
+  const runPoisoned = Effect.fnUntraced(function* (change: () => void) {
+    rmSync(stored, { force: true })
+    chmodSync(dirname(stored), 0o755)
+    chownSync(dirname(stored), process.geteuid?.() ?? -1, -1)
+    writeFileSync(stored, poison, { mode: 0o644 })
+    change()
+    return run((yield* bundle).one, folder)
+  })
+  assert.strictEqual(yield* runPoisoned(() => {}), 6, "the poison has no effect")
+  return { folder, stored, runPoisoned }
+})
+
 describe("docs/development.md: the code cache", () => {
   it("the modules of Node.js that a service loads are those that main.ts loads before it sets flags", () => {
     const run = readFileSync(join(chunks, "run.cjs"), "utf8")
@@ -87,7 +113,7 @@ describe("docs/development.md: the code cache", () => {
   })
 
   it("the parts of the bundle are in ASCII, as which they are read", () => {
-    const others = presentParts().filter((name) =>
+    const others = readdirSync(chunks).filter((name) =>
       /[\u0080-\uffff]/.test(readFileSync(join(chunks, name), "utf8"))
     )
     assert.deepStrictEqual(others, [])
@@ -173,6 +199,85 @@ describe("docs/development.md: the code cache", () => {
       const copy = yield* bundle
       assert.strictEqual(run(copy.one, folder), 1)
       assert.notDeepEqual(readFileSync(storedIn(folder)), foreign)
+    })
+  )
+
+  it.effect("code that another user can have written never runs", () =>
+    Effect.gen(function* () {
+      const { folder, runPoisoned, stored } = yield* poisoned
+      for (const mode of [0o664, 0o646]) {
+        assert.strictEqual(yield* runPoisoned(() => chmodSync(stored, mode)), 1, mode.toString(8))
+      }
+      for (const mode of [0o775, 0o757, 0o1777]) {
+        assert.strictEqual(yield* runPoisoned(() => chmodSync(dirname(stored), mode)), 1, mode.toString(8))
+      }
+      const link = () => {
+        renameSync(stored, join(folder, "elsewhere"))
+        symlinkSync(join(folder, "elsewhere"), stored)
+      }
+      assert.strictEqual(yield* runPoisoned(link), 1)
+    })
+  )
+
+  it.effect.runIf(process.geteuid?.() === 0)("the code of another user never runs", () =>
+    Effect.gen(function* () {
+      const { runPoisoned, stored } = yield* poisoned
+      for (const path of [stored, dirname(stored)]) {
+        assert.strictEqual(yield* runPoisoned(() => chownSync(path, 5620, 5620)), 1, path)
+      }
+    })
+  )
+
+  it.effect("a start does not wait for a pipe in the place of stored code", () =>
+    Effect.gen(function* () {
+      const { folder, one } = yield* bundle
+      run(one, folder)
+      rmSync(storedIn(folder))
+      execFileSync("mkfifo", [storedIn(folder)])
+      const program = `import("${pathToFileURL(resolve("src/app/codeCache.ts")).href}")
+        .then(({ codeCache }) => codeCache(${JSON.stringify(folder)}).load(${JSON.stringify(one)}))`
+      execFileSync(process.execPath, ["-e", program], { timeout: 20_000, killSignal: "SIGKILL" })
+    })
+  )
+
+  it.effect("what is written is writable for its owner alone, and not written to a folder of others", () =>
+    Effect.gen(function* () {
+      const [{ folder, one }, shared] = yield* Effect.all([bundle, bundle])
+      const umask = process.umask(0)
+      try {
+        run(one, folder)
+      } finally {
+        process.umask(umask)
+      }
+      const place = dirname(storedIn(folder))
+      assert.deepStrictEqual(
+        [statSync(place).mode & 0o777, statSync(storedIn(folder)).mode & 0o777],
+        [0o755, 0o644]
+      )
+      const open = join(shared.folder, basename(place))
+      mkdirSync(open, { recursive: true })
+      chmodSync(open, 0o777)
+      run(shared.one, shared.folder)
+      assert.deepStrictEqual(readdirSync(open), [])
+    })
+  )
+
+  it.effect("the code of earlier bundles and drafts of killed processes are removed; other files stay", () =>
+    Effect.gen(function* () {
+      const { folder, one } = yield* bundle
+      run(one, folder)
+      const place = dirname(storedIn(folder))
+      yield* writeFiles(place, {
+        "serve-OLD_hash.cjs": "",
+        "one.cjs.4711": "",
+        "other.cjs": "",
+        "notes.txt": ""
+      })
+      const cache = codeCache(folder)
+      writeFileSync(one, part(2))
+      load(one, cache)
+      cache.store()
+      assert.deepStrictEqual(readdirSync(place).toSorted(), ["notes.txt", "one.cjs", "other.cjs"])
     })
   )
 

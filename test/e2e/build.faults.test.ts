@@ -108,6 +108,18 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm p
     )
   })
 
+  describe("docs/development.md, the bundle", () => {
+    it.effect("a build removes the parts of earlier builds", () =>
+      Effect.gen(function* () {
+        const checkout = dirname((yield* Built).folder)
+        yield* writeFiles(join(checkout, "dist/chunks"), { "serve-of_before.cjs": "" })
+        yield* run(["npm", "run", "-s", "build"], { cwd: checkout })
+        assert.isFalse(existsSync(join(checkout, "dist/chunks/serve-of_before.cjs")))
+        assert.isTrue(existsSync(join(checkout, "dist/chunks/run.cjs")))
+      })
+    )
+  })
+
   describe("docs/deployment.md, Install with systemd", () => {
     it.effect(
       "as printed: the package is installed with its Node.js, the units and the examples of settings",
