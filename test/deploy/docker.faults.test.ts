@@ -108,6 +108,10 @@ describe.runIf(withImages)(`deploy: Docker${imagesNote}`, () => {
           const [node] = (yield* expectStatus(api, 200, "GET", "/api/nodes")).json
           const { json } = yield* expectStatus(api, 200, "GET", `/api/nodes/${node.id}/system`)
           assert.strictEqual(json.system.isolation.process, "user")
+          const owned = "find /var/lib/muster/data/node -uid +69999 -printf '%U\n' | sort -u"
+          const uids = (yield* compose(`exec -T muster sh -ec ${JSON.stringify(owned)}`)).trim().split("\n")
+          assert.isNotEmpty(uids)
+          for (const uid of uids) assert.isAtLeast(Number(uid), 80_000)
           yield* compose("stop")
           yield* compose("rm --force")
           yield* started

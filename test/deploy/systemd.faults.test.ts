@@ -132,6 +132,8 @@ describe("deploy/systemd: a daemon with the rights of its unit", () => {
 describe.runIf(withMachines)(`docs/deployment.md, Install with systemd: under systemd${machinesNote}`, () => {
   layer(TestEngine.layer, { excludeTestServices: true, timeout: "120 seconds" })((it) => {
     const server = "pgrep -f '^node server.mjs$'"
+    /** The daemons of other tests see the processes of the machine, but not its claims on uids. */
+    const ownUids = (file: string) => `echo MUSTER_PROCESS_UIDS=90000-90999 >> /etc/muster/${file}`
 
     /** The unit of a daemon with a server: the isolation of the server, and its life while the daemon restarts. */
     const serverOutlives = Effect.fnUntraced(function* (
@@ -206,7 +208,7 @@ describe.runIf(withMachines)(`docs/deployment.md, Install with systemd: under sy
           yield* shell(`${muster} keys create --name alpha --scope Node > /etc/muster/node.key`)
           const address = "s,https://muster.example.com,http://127.0.0.1:5620,; s,10.0.0.7,127.0.0.1,"
           yield* shell(
-            `chmod 600 /etc/muster/node.key; sed -i '${address}' /etc/muster/node.env; systemctl enable --now muster-node.service`
+            `chmod 600 /etc/muster/node.key; sed -i '${address}' /etc/muster/node.env; ${ownUids("node.env")}; systemctl enable --now muster-node.service`
           )
           yield* succeeds(`${muster} nodes list | grep connected`)
           yield* serverOutlives(machine, "muster-node.service", muster)
@@ -230,6 +232,7 @@ describe.runIf(withMachines)(`docs/deployment.md, Install with systemd: under sy
           yield* shell(
             [
               "sed -i 's,^#\\(MUSTER_EMBEDDED_ALLOCATIONS=\\)192.168.1.20,\\1127.0.0.1,; s,^#\\(MUSTER_PROCESS_ISOLATION\\),\\1,' /etc/muster/muster.env",
+              ownUids("muster.env"),
               `(${muster} init)`,
               "systemctl daemon-reload; systemctl enable --now muster-single.service"
             ].join("\n")
