@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto"
-import { Effect } from "effect"
+import { Context, Effect } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { SplitBody } from "./SplitBody.ts"
 
@@ -70,7 +70,8 @@ export const conditional = (
   { body, cursor, etag, gzip }: Versioned<Uint8Array | SplitBody>,
   headers: Readonly<Record<string, string>> = {}
 ): Effect.Effect<HttpServerResponse.HttpServerResponse, never, HttpServerRequest.HttpServerRequest> =>
-  Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
+  Effect.withFiber((fiber) => {
+    const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
     const all: Record<string, string> = { ...headers, etag, "x-muster-cursor": String(cursor) }
     if (gzip !== undefined) all.vary = "Accept-Encoding"
     const known = request.headers["if-none-match"]?.split(",").map(withoutWeak)

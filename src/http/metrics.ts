@@ -10,21 +10,30 @@ import { isOfStranger } from "./strangers.ts"
 
 const methods = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
 
+const getOrMake = <Key, Value>(map: Map<Key, Value>, key: Key, make: () => Value): Value => {
+  const known = map.get(key)
+  if (known !== undefined) return known
+  const made = make()
+  map.set(key, made)
+  return made
+}
+
 /** Returns the metric with labels, made once. Unknown methods share one, so that the labels are bounded. */
 const cached = <Input, State>(metric: Metric.Metric<Input, State>) => {
-  const made = new Map<string, Metric.Metric<Input, State>>()
+  const made = new Map<string, Map<string, Map<number | undefined, Metric.Metric<Input, State>>>>()
   return (method: string, { path }: Route, status?: number) => {
     const known = methods.has(method) ? method : "other"
-    const key = `${known} ${path} ${status ?? ""}`
-    const existing = made.get(key)
-    if (existing !== undefined) return existing
-    const one = Metric.withAttributes(metric, {
-      method: known,
-      route: path === "" ? "other" : path,
-      ...(status === undefined ? {} : { status: String(status) })
-    })
-    made.set(key, one)
-    return one
+    const ofPath = getOrMake(made, path, () => new Map())
+    return getOrMake(
+      getOrMake(ofPath, known, () => new Map()),
+      status,
+      () =>
+        Metric.withAttributes(metric, {
+          method: known,
+          route: path === "" ? "other" : path,
+          ...(status === undefined ? {} : { status: String(status) })
+        })
+    )
   }
 }
 

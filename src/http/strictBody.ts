@@ -57,7 +57,8 @@ const WITHOUT_NUL = "Leave the escape %00 out."
 
 /** Returns 404 for path parameters that no object has and that PostgreSQL does not take. */
 export const strictPath = (params: RouteMatch["params"]): Effect.Effect<void, NotFound> => {
-  const wrong = Object.keys(params).find((name) => params[name]?.includes("\0"))
+  let wrong: string | undefined
+  for (const name in params) if (params[name]?.includes("\0")) wrong ??= name
   return wrong === undefined
     ? Effect.void
     : new NotFound({ detail: `path field ${wrong}: ${HAS_NUL}`, hint: WITHOUT_NUL })

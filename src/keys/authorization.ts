@@ -14,7 +14,8 @@ import type { Right } from "../domain/KeyScope.ts"
  * of every protected route checks this, so that a route that the route table missed refuses the request.
  */
 export const requireScope = (scopes: Scopes, right?: Right) =>
-  Effect.flatMap(CurrentPrincipal, (principal): Effect.Effect<Principal, Unauthorized | Forbidden> => {
+  Effect.withFiber((fiber): Effect.Effect<Principal, Unauthorized | Forbidden> => {
+    const principal = fiber.getRef(CurrentPrincipal)
     if (principal === undefined) return new Unauthorized({ detail: "no API key was given" })
     const lacking = lackingOf(principal, right, scopes)
     return lacking === undefined

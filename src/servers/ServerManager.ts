@@ -1,7 +1,7 @@
 import { Context, Effect, Layer, Option, type Scope, type Stream } from "effect"
 import type { Versioned } from "../api/conditional.ts"
 import type { LinesRequest } from "../api/Daemon.ts"
-import { currentRestriction } from "../api/Principal.ts"
+import { CurrentPrincipal, currentRestriction } from "../api/Principal.ts"
 import type { CreationPlan } from "../api/ServersGroup.ts"
 import type { SplitBody } from "../api/SplitBody.ts"
 import type { CrashRecord } from "../domain/CrashRecord.ts"
@@ -210,17 +210,17 @@ export class ServerManager extends Context.Service<
         statsOf,
         // Without a span: memory is read.
         get: (id, include) =>
-          Effect.flatMap(isReadable(id), (readable) =>
-            readable ? index.summary(id, include) : Effect.succeedNone
-          ).pipe(
-            Effect.flatMap((found): Effect.Effect<Versioned, NotFound> => {
-              if (Option.isNone(found)) return NotFound.server(id)
-              const summary = found.value
-              if (!has(include, "stats")) return Effect.succeed(summary)
-              return Effect.map(statsOf([id]), (stats) => {
-                const { body, etag } = withOneStats(summary.body, stats[id] ?? null)
-                return { body, etag, cursor: summary.cursor }
-              })
+          Effect.withFiber((fiber) =>
+            Effect.matchEffect(index.summary(id, include, fiber.getRef(CurrentPrincipal)?.restriction), {
+              onFailure: () => NotFound.server(id),
+              onSuccess: (summary): Effect.Effect<Versioned, NotFound> => {
+                if (summary === undefined) return NotFound.server(id)
+                if (!has(include, "stats")) return Effect.succeed(summary)
+                return Effect.map(statsOf([id]), (stats) => {
+                  const { body, etag } = withOneStats(summary.body, stats[id] ?? null)
+                  return { body, etag, cursor: summary.cursor }
+                })
+              }
             })
           ),
         create,

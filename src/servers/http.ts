@@ -177,14 +177,15 @@ export const ServersHandlers = handlersOf(
           const include = parseInclude(query.include)
           const { timeout = "", wait = "" } = query
           const seconds = timeout === "" ? DEFAULT_TIMEOUT : Number(timeout)
-          const respond = (id: ServerId, get: ReturnType<typeof servers.get>) =>
-            wait === ""
-              ? Effect.flatMap(get, (found) => conditional(found))
-              : getAfter(id, include, wait, seconds)
           return Effect.matchEffect(servers.get(server, include), {
-            onSuccess: (found) => respond(server, Effect.succeed(found)),
+            onSuccess: (found) =>
+              wait === "" ? conditional(found) : getAfter(server, include, wait, seconds),
             onFailure: () =>
-              Effect.flatMap(servers.identify(server), (id) => respond(id, servers.get(id, include)))
+              Effect.flatMap(servers.identify(server), (id) =>
+                wait === ""
+                  ? Effect.flatMap(servers.get(id, include), (found) => conditional(found))
+                  : getAfter(id, include, wait, seconds)
+              )
           })
         },
         crashesOf: ({ params, query }) => servers.crashesOf(params.server, pageAfter(query, CRASHES)),

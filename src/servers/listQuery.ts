@@ -9,12 +9,13 @@ import { type Includable, includable } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
 import type { ServerFilter } from "./index/ServerFilter.ts"
 import type { ListRequest } from "./index/ServerTable.ts"
-import { type Include, includeOf } from "./index/summary.ts"
+import { type Include, includeOf, plain } from "./index/summary.ts"
 
 const isIncludable = (name: string): name is Includable => includable.some((known) => known === name)
 
 /** Reads `include=`; its route has checked the names. */
-export const parseInclude = (text = ""): Include => includeOf(text.split(",").filter(isIncludable))
+export const parseInclude = (text = ""): Include =>
+  text === "" ? plain : includeOf(text.split(",").filter(isIncludable))
 
 /**
  * Reads conditions on labels.

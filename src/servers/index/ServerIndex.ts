@@ -70,8 +70,12 @@ export class ServerIndex extends Context.Service<
     readonly ids: Effect.Effect<ReadonlyArray<ServerId>>
     /** Returns at most `limit` ids of admitted servers that begin with `prefix`. */
     withPrefix(prefix: string, limit: number, within?: Restriction): Effect.Effect<ReadonlyArray<ServerId>>
-    /** JSON of one summary. */
-    summary(id: ServerId, include: Include): Effect.Effect<Option.Option<Versioned>>
+    /** JSON of one summary of a server, which is looked for as by {@link lookUpWithin}; undefined: there is none. */
+    summary(
+      id: ServerId,
+      include: Include,
+      restriction: Restriction | undefined
+    ): Effect.Effect<Versioned | undefined, Unavailable>
     /** The plain summary of a server, or the last one of a server that was recently here. */
     latest(id: ServerId): Server | undefined
     /** The facts of a server for filters, or the last ones of a server that was recently here. */
@@ -285,9 +289,17 @@ export class ServerIndex extends Context.Service<
           }),
         ids: Effect.sync(() => table.ids),
         withPrefix: (prefix, limit, within) => Effect.sync(() => table.withPrefix(prefix, limit, within)),
-        summary: (id, include) => {
-          const read = () => Option.map(Option.fromUndefinedOr(table.summary(id, include)), readOf)
-          return showsDefinition(include) ? Effect.map(compare(plain), read) : Effect.sync(read)
+        summary: (id, include, restriction) => {
+          const read = () => {
+            const record = table.get(id)
+            const found =
+              record !== undefined && admits(restriction, record) ? table.summary(id, include) : undefined
+            return found === undefined ? undefined : readOf(found)
+          }
+          const look = showsDefinition(include) ? Effect.map(compare(plain), read) : Effect.sync(read)
+          return Effect.flatMap(look, (found) =>
+            found === undefined ? Effect.andThen(journal.catchUp, look) : Effect.succeed(found)
+          )
         },
         latest: (id) => table.latest(id),
         factsOf: (id) => table.factsOf(id),

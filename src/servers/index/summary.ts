@@ -14,7 +14,8 @@ export const includeOf = (names: ReadonlyArray<Includable>): Include =>
 /** The contract's own fields, nothing more. */
 export const plain: Include = 0
 
-export const has = (include: Include, name: Includable): boolean => (include & includeOf([name])) !== 0
+export const has = (include: Include, name: Includable): boolean =>
+  (include & (1 << includable.indexOf(name))) !== 0
 
 /** The record of a server with what the read model adds. */
 export interface ListedServer extends ServerRecord {
