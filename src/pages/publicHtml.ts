@@ -114,6 +114,9 @@ const memoryOf = ({ capacity, usage }: NodeDetail): string => {
   return `${bar}${gibibytes(usage.memory_bytes)} of ${gibibytes(capacity.memory_bytes)}`
 }
 
+const colourOf = ({ connected, drained }: NodeDetail): string =>
+  connected ? (drained ? "is-drained" : "is-connected") : "is-away"
+
 /** Columns of the node list; a setting hides all but name, location and state. */
 const columns: ReadonlyArray<{
   readonly name: string
@@ -124,7 +127,11 @@ const columns: ReadonlyArray<{
   { name: "Id", internal: true, cell: ({ id }) => `<code>${escapeHtml(id)}</code>` },
   { name: "Location", internal: false, cell: ({ location }) => escapeHtml(location) },
   { name: "Address", internal: true, cell: ({ url }) => escapeHtml(url) },
-  { name: "State", internal: false, cell: (node) => escapeHtml(nodeState(node)) },
+  {
+    name: "State",
+    internal: false,
+    cell: (node) => `<span class="dot ${colourOf(node)}"></span>${escapeHtml(nodeState(node))}`
+  },
   { name: "Servers", internal: true, cell: ({ servers }) => String(servers) },
   { name: "Memory", internal: true, cell: memoryOf },
   {
@@ -134,9 +141,6 @@ const columns: ReadonlyArray<{
       seen === null ? "never" : `${duration(Math.max(0, now - Date.parse(seen)))} ago`
   }
 ]
-
-const colourOf = ({ connected, drained }: NodeDetail): string =>
-  connected ? (drained ? "is-drained" : "is-connected") : "is-away"
 
 /**
  * `GET /nodes`: the nodes, every value escaped.
@@ -151,7 +155,7 @@ export const nodesPage = (
 ): string => {
   const visible = columns.filter(({ internal }) => shown === "all" || !internal)
   const row = (node: NodeDetail) =>
-    `<tr class="${colourOf(node)}">${visible.map(({ cell }) => `<td>${cell(node, now)}</td>`).join("")}</tr>`
+    `<tr>${visible.map(({ cell, name }) => `<td data-name="${name}"><span>${cell(node, now)}</span></td>`).join("")}</tr>`
   return styled(
     "Nodes · Muster",
     `<main>
@@ -160,12 +164,12 @@ ${nav}
 ${
   nodes.length === 0
     ? "<p>No nodes found.</p>"
-    : `<div class="framed"><div class="scroll" tabindex="0" role="region" aria-label="Nodes"><table class="${shown}">
+    : `<div class="framed ${shown}"><table>
 <thead><tr>${visible.map(({ name }) => `<th scope="col">${name}</th>`).join("")}</tr></thead>
 <tbody>
 ${nodes.map(row).join("\n")}
 </tbody>
-</table></div></div>`
+</table></div>`
 }
 </main>`
   )

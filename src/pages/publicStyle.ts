@@ -28,16 +28,33 @@ li b { margin-left: auto; font-weight: 600; }
 .unknown, .is-away { --c: var(--red); }
 .offline { --c: var(--grey); }
 .offline.dot { background: none; }
-.scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; background: var(--surface); }
-th, td { text-align: left; padding: .55rem .75rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
-.all td:nth-child(1), .all td:nth-child(3) { white-space: normal; }
+th, td { text-align: left; padding: .55rem .75rem; border-bottom: 1px solid var(--line); overflow-wrap: break-word; }
+th { white-space: nowrap; }
 th { color: var(--muted); font-weight: 540; font-size: .85em; }
 tbody tr:last-child td { border: 0; }
 .framed { border: 1px solid var(--line); border-radius: 10px; overflow: hidden; }
-tbody .is-connected td:nth-child(1), tbody .is-drained td:nth-child(1), tbody .is-away td:nth-child(1) { font-weight: 600; }
-.all td:nth-child(5)::before, .banner td:nth-child(3)::before { content: ""; display: inline-block; width: .55em; height: .55em; margin-right: .6em; border-radius: 50%; background: var(--c); }
+td:first-child { font-weight: 600; }
+td .dot { margin-right: .6em; }
+.banner td:last-child > span { display: flex; align-items: baseline; }
 svg { vertical-align: middle; margin-right: .6rem; }
 .track { fill: var(--track); }
 .used { fill: var(--accent); }
+@media (min-width: 80rem) {
+  body:has(.all) { max-width: 84rem; }
+  .all td:nth-child(2), .all td:nth-child(4) { min-width: 10rem; overflow-wrap: anywhere; }
+  .all td:nth-child(n+5) { white-space: nowrap; }
+}
+@media (max-width: 79.99rem) {
+  .all { border: 0; border-radius: 0; }
+  .all table, .all tbody { display: block; background: none; }
+  .all thead { display: none; }
+  .all tbody { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); gap: 1rem; }
+  .all tr { display: block; background: var(--surface); border: 1px solid var(--line); border-radius: 10px; padding: .7rem 1.1rem; }
+  .all td { display: grid; grid-template-columns: 7.5rem minmax(0, 1fr); padding: .15rem 0; border: 0; }
+  .all td::before { content: attr(data-name); color: var(--muted); font-weight: 400; }
+}
+@media (max-width: 26rem) {
+  .first { box-sizing: border-box; width: 100%; text-align: center; }
+}
 `
