@@ -4,16 +4,9 @@ import { isDeepStrictEqual } from "node:util"
 import type { Schema } from "effect"
 import type { DefinitionChange, Needs } from "./DefinitionChange.ts"
 import { upperCased } from "./environment.ts"
-import { isObject, own, type Path, type Value } from "./json.ts"
+import { isObject, own, type Path, pathText, type Value } from "./json.ts"
 import type { ServerDefinition } from "./ServerDefinition.ts"
 import { namesRead } from "./scriptNames.ts"
-
-const shown = (path: Path): string =>
-  path
-    .map((name, at) =>
-      /^[\w-]+$/.test(name) ? `${at === 0 ? "" : "."}${name}` : `[${JSON.stringify(name)}]`
-    )
-    .join("")
 
 /** The depth at which values are compared as a whole. */
 const leafDepth = ([top]: Path): number => (top === "configs" ? 4 : 2)
@@ -36,7 +29,7 @@ const differencesAt = (path: Path, from: Value, to: Value): ReadonlyArray<Differ
 
 /** Returns the names of the fields of a change: `limits.memory_limit`, as in {@link DefinitionChange}. */
 export const fieldNames = (change: Value): ReadonlyArray<string> =>
-  differencesAt([], {}, change).map(({ path }) => shown(path))
+  differencesAt([], {}, change).map(({ path }) => pathText(path))
 
 /** Returns the values in which two definitions differ. */
 export const differences = (from: ServerDefinition, to: ServerDefinition): ReadonlyArray<Difference> =>
@@ -108,7 +101,7 @@ export const changesBetween = (
   const read = new Set([...variablesOfScript(from), ...variablesOfScript(to)])
   return differences(from, to)
     .map((difference) => ({
-      path: shown(difference.path),
+      path: pathText(difference.path),
       from: difference.from ?? null,
       to: difference.to ?? null,
       needs: needsOf(difference, image, read)

@@ -35,5 +35,13 @@ export const assign = (value: Value, changes: ReadonlyArray<Assignment>): Value 
   return Object.fromEntries(fields)
 }
 
+/** Returns a path in a message: `configs["server.properties"].find`. */
+export const pathText = (path: Path): string =>
+  path
+    .map((name, at) =>
+      /^[\w-]+$/.test(name) ? `${at === 0 ? "" : "."}${name}` : `[${JSON.stringify(name)}]`
+    )
+    .join("")
+
 /** Returns the value at a path. */
 export const at = (value: Value, path: Path): Value => path.reduce(own, value)

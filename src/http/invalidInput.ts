@@ -3,6 +3,7 @@ import { Effect, Option, Schema, type SchemaAST, SchemaIssue } from "effect"
 import { HttpServerRequest } from "effect/http"
 import type { HttpApiEndpoint, HttpApiMiddleware } from "effect/http-api"
 import { InvalidRequest, joinReasons, MOST_REASONS } from "../domain/errors.ts"
+import { pathText } from "../domain/json.ts"
 import { nearest } from "../domain/nearest.ts"
 
 const UNKNOWN_FIELD = "unknown field"
@@ -73,11 +74,11 @@ const meantBy = (name: string, place: Place, known: ReadonlyArray<string>): stri
 
 const reasonsOf = (issue: SchemaIssue.Issue, place: Place): ReadonlyArray<Reason> =>
   formatIssue(issue).issues.map((found, at) => {
-    const path = (found.path ?? [])
-      .map((part) => String(typeof part === "object" ? part.key : part))
-      .join(".")
+    const steps = (found.path ?? []).map((part) => String(typeof part === "object" ? part.key : part))
+    // The names of parameters are no paths.
+    const path = place === "body" ? pathText(steps) : steps.join(".")
     const [message = "not as expected", ...known] = found.message.split("\n")
-    const name = path.slice(path.lastIndexOf(".") + 1).slice(0, 100)
+    const name = (steps.at(-1) ?? "").slice(0, 100)
     const near = message === UNKNOWN_FIELD && at < MOST_REASONS ? meantBy(name, place, known) : undefined
     const meant = near === undefined ? "" : `; did you mean ${near}?`
     const field = path === "" ? place : `${place} field ${path.slice(0, 200)}`

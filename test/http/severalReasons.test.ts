@@ -118,6 +118,16 @@ layer(service(noNode), options)("life.md: several reasons for one request", (it)
       })
     )
 
+    it.effect("fields below a name with a dot, which is in brackets", () =>
+      refused(
+        "POST",
+        "/api/servers",
+        { blueprint_id: "kept", overrides: { configs: { "server.properties": { fnd: {} } } } },
+        'body field overrides.configs["server.properties"].find: required, but missing',
+        'body field overrides.configs["server.properties"].fnd: unknown field'
+      )
+    )
+
     it.effect("labels whose keys are not valid", () =>
       refused(
         "POST",

@@ -18,6 +18,8 @@ const formatIssue = SchemaIssue.makeFormatterStandardSchemaV1()
 const inCallersTerms = ({ message }: { readonly message: string }): string =>
   message
     .replace(/^Expected [A-Z]\w+(?= \| null$|$)/, "expected an object")
+    .replace("Missing key", "required, but missing")
+    .replace("Expected no excess property", "unknown field")
     .replace("Expected", "expected")
     .replace(/ \| null$/, "; `muster servers patch --unset` removes it")
 

@@ -49,7 +49,10 @@ describe("operators.md, Command line: --set and --env", () => {
           "limits.memory_limit=",
           /^the overrides are invalid: limits\.memory_limit: expected number; .*--unset/
         ],
-        ["configs[server.properties].fnd.motd=a", /: configs\[server\.properties\]\.fnd: /],
+        [
+          "configs[server.properties].fnd.motd=a",
+          /^the overrides are invalid: configs\[server\.properties\]\.fnd: unknown field; configs\[server\.properties\]\.find: required, but missing\.$/
+        ],
         ["labels.team=a", /^--set labels\.team: this is no override: use --label KEY=VALUE\.$/],
         ["expires_in=60", /^--set expires_in: this is no override: use --expires\.$/],
         ["limits.memory_limit=many", /^the overrides are invalid: limits\.memory_limit: expected .*number/],
