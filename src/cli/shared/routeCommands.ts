@@ -31,10 +31,12 @@ const longestFirst = Object.keys(commands).toSorted((one, other) => other.length
 /** A route, with the query `q` of the list of servers, but not as the beginning of a longer one. */
 const named = new RegExp(`(${longestFirst.join("|")})(?![\\w/:-])(?:\\?q=([a-z0-9]+))?`, "g")
 
-/** Returns a message with the commands of the routes that it names. */
+/** Returns a message with the commands of the routes, and the flags of the parameters, that it names. */
 export const withCommands = (message: string): string =>
-  message.replace(named, (_, route: string, search: string | undefined) => {
-    const words = /^(.*?)(?:GET|POST|PATCH) /.exec(route)?.[1] ?? ""
-    const option = search === undefined ? "" : ` --search ${search}`
-    return `${words}\`${commands[route]}${option}\``
-  })
+  message
+    .replace(named, (_, route: string, search: string | undefined) => {
+      const words = /^(.*?)(?:GET|POST|PATCH) /.exec(route)?.[1] ?? ""
+      const option = search === undefined ? "" : ` --search ${search}`
+      return `${words}\`${commands[route]}${option}\``
+    })
+    .replace(/\bsend force=true\b/g, "add `--force`")

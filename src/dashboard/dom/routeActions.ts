@@ -18,6 +18,8 @@ const actions: Readonly<Record<string, string>> = {
 const longestFirst = Object.keys(actions).toSorted((one, other) => other.length - one.length)
 const named = new RegExp(`(${longestFirst.join("|")})(?![\\w/:-])(?:\\?q=[a-z0-9]+)?`, "g")
 
-/** Returns a message with the parts of pages that do what its routes do. */
+/** Returns a message with the parts of pages that do what its routes and parameters do. */
 export const withActions = (message: string): string =>
-  message.replace(named, (_, route: string) => actions[route] ?? route)
+  message
+    .replace(named, (_, route: string) => actions[route] ?? route)
+    .replace(/\bsend force=true\b/g, "delete it also if its node cannot be reached")

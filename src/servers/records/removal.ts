@@ -5,13 +5,23 @@ import type { ServerRecord } from "../../domain/Server.ts"
 import { DaemonClient } from "../../nodes/DaemonClient.ts"
 import { mayUseReserve } from "../../store/disk/DatabaseDisk.ts"
 import { ServerIndex } from "../index/ServerIndex.ts"
-import { makeNodeErrors } from "./nodeErrors.ts"
+import { makeNodeErrors, type NodeCallError } from "./nodeErrors.ts"
 import { ServerLifecycle } from "./ServerLifecycle.ts"
 import { ServerLocks } from "./ServerLocks.ts"
 
 /** The error of a failed write during a removal, which continues later. */
 const continuesLater = Effect.mapError((error: Unavailable) =>
   error instanceof DatabaseFull ? DatabaseFull.removalBegun() : Unavailable.removalBegun()
+)
+
+/** The error of a call that fails because the node is unavailable, with the way to delete the record all the same. */
+const mayBeForced = Effect.mapError((error: NodeCallError) =>
+  error instanceof Unavailable
+    ? new Unavailable({
+        detail: error.detail,
+        hint: `${error.hint.replace(/\.?$/, ".")} Or send force=true: the record is deleted now, the files once the node is back.`
+      })
+    : error
 )
 
 export interface RemoveOptions {
@@ -42,7 +52,7 @@ export const makeRemove = Effect.gen(function* () {
       Effect.catch((error) =>
         options.force
           ? Effect.succeed(undefined)
-          : Effect.andThen(continuesLater(lifecycle.giveUpRemoval(id)), failWith(record, error))
+          : Effect.andThen(continuesLater(lifecycle.giveUpRemoval(id)), mayBeForced(failWith(record, error)))
       )
     )
     yield* continuesLater(lifecycle.remove(id, from))

@@ -53,6 +53,7 @@ describe("operators.md, Command line: hints of the service", () => {
         "name another: POST /api/servers/:server/upgrade with blueprint_id.",
         "name another: `muster servers upgrade <server> --blueprint <id>`."
       ],
+      ["Or send force=true: it is deleted.", "Or add `--force`: it is deleted."],
       ["GET /api/servers/:server/other", "GET /api/servers/:server/other"]
     ] as const) {
       assert.strictEqual(withCommands(text), expected)

@@ -31,7 +31,12 @@ describe("decisions 3: DELETE /api/servers/:server", () => {
     Effect.gen(function* () {
       const { id, servers, daemon, nodes, records } = yield* makeInstalled()
       daemon.fault("remove", "request-lost", new DaemonRefused({ status: 500, detail: "disk", hint: "" }))
-      assert.strictEqual((yield* Effect.flip(servers.remove(id, { force: false }))).code, "503")
+      const away = yield* Effect.flip(servers.remove(id, { force: false }))
+      assert.strictEqual(away.code, "503")
+      assert.match(
+        away.hint,
+        /\. Or send force=true: the record is deleted now, the files once the node is back\.$/
+      )
       assert.strictEqual((yield* Effect.flip(servers.remove(id, { force: false }))).code, "502")
       assert.strictEqual((yield* records).length, 1)
       assert.strictEqual(nodes.held.size, 1)
