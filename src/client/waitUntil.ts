@@ -23,8 +23,9 @@ export class WaitTimedOut extends Data.TaggedError("WaitTimedOut")<{
   readonly last: Server | undefined
 }> {
   override get message(): string {
-    const now = this.last?.status === undefined ? "" : `; it is ${this.last.status}`
-    return `server is not ${this.state} in time: ${this.server_id}${now}`
+    const status = this.last?.status
+    const now = status === undefined ? "the service does not respond" : `it is ${status}`
+    return `server is not ${this.state} in time: ${this.server_id}; ${now}`
   }
 }
 
@@ -52,6 +53,7 @@ export const waitUntil = (calls: Calls) =>
     const include = [...new Set(["status", "install", ...(options.include ?? [])])].join(",")
     const end = (yield* elapsedMillis) + timeout
     const last = yield* Ref.make<Server | undefined>(undefined)
+    const isBroken = yield* Ref.make(true)
     const pause = yield* makePause(backoff({ first: "250 millis", longest: "5 seconds" }))
 
     const timedOut = Effect.flatMap(Ref.get(last), (server) =>
@@ -59,19 +61,23 @@ export const waitUntil = (calls: Calls) =>
     )
     const once = Effect.gen(function* () {
       const seconds = Math.ceil((end - (yield* elapsedMillis)) / 1000)
-      if (seconds <= 0) return yield* timedOut
+      // After a break, the state is read once more.
+      if (seconds <= 0 && !(yield* Ref.get(isBroken))) return yield* timedOut
       const [found, response] = yield* calls.servers.get({
         params: { server: server_id },
-        query: { include, wait: state, timeout: String(Math.min(LONGEST, seconds)) },
+        query: { include, wait: state, timeout: String(Math.min(LONGEST, Math.max(1, seconds))) },
         responseMode: "decoded-and-response"
       })
       if (response.headers["x-muster-timed-out"] !== "true") return found
       yield* Ref.set(last, found)
+      yield* Ref.set(isBroken, false)
       return undefined
     })
     const repeated = Effect.gen(function* () {
       while (true) {
-        const found = yield* Effect.catchIf(once, isTransient, () => Effect.as(pause, undefined))
+        const found = yield* Effect.catchIf(once, isTransient, () =>
+          Effect.andThen(Ref.set(isBroken, true), Effect.as(pause, undefined))
+        )
         if (found !== undefined) return found
       }
     })

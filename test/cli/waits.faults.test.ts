@@ -13,12 +13,20 @@ const root = resolve(import.meta.dirname, "../..")
 /** Prints each line that it reads. */
 const echo = 'echo ready\nwhile read -r line; do echo "got $line"; done'
 
+/** Prints a line every tenth of a second, and each line that it reads. */
+const clock = `(while sleep 0.1; do echo tick; done) &\n${echo}`
+
 const files = {
   software: {
     "slow.yml": softwareFile("slow", { install: { script: "sleep 600" } }),
-    "echo.yml": softwareFile("echo", { files: { "server.sh": echo } })
+    "echo.yml": softwareFile("echo", { files: { "server.sh": echo } }),
+    "clock.yml": softwareFile("clock", { files: { "server.sh": clock } })
   },
-  blueprints: { "slow.yml": blueprintFile("slow", "slow"), "echo.yml": blueprintFile("echo", "echo") }
+  blueprints: {
+    "slow.yml": blueprintFile("slow", "slow"),
+    "echo.yml": blueprintFile("echo", "echo"),
+    "clock.yml": blueprintFile("clock", "clock")
+  }
 }
 
 /** A service that can start again at the same address, and commands for it. */
@@ -125,6 +133,44 @@ describe("operators.md, Command line: a command that follows", () => {
         for (const follower of followers) {
           assert.strictEqual(follower.output().match(/connection lost, reconnecting/g)?.length, 1)
         }
+      }).pipe(Effect.scoped),
+    60_000
+  )
+
+  it.live(
+    "says that the service is back before it prints the lines of the meantime",
+    () =>
+      Effect.gen(function* () {
+        const { client, start } = yield* restartable
+        const service = yield* start
+        const id = yield* running(service, "clock", { name: "clock" })
+        // The two outputs of a command have one order on a terminal only.
+        const program = `${process.execPath} ${join(root, "src/main.ts")}`
+        const onTerminal = (command: string) =>
+          startChild(
+            [
+              "script",
+              "--quiet",
+              "--return",
+              "--command",
+              `${program} servers ${command} clock`,
+              "/dev/null"
+            ],
+            { cwd: root, env: { ...client, TERM: "xterm" } }
+          )
+        const followers = [yield* onTerminal("logs -f"), yield* onTerminal("console")] as const
+        for (const follower of followers) yield* follower.prints(/tick/)
+        // Both have their connections once this line has arrived.
+        yield* followers[1].write("hello\n")
+        for (const follower of followers) yield* follower.prints(/got hello/)
+        yield* service.kill("SIGKILL")
+        for (const follower of followers) yield* follower.prints(/connection lost, reconnecting/)
+        const again = yield* start
+        for (const follower of followers) {
+          yield* follower.prints(/connected again[\s\S]*tick/)
+          assert.notMatch(follower.output(), /connection lost, reconnecting[\s\S]*tick[\s\S]*connected again/)
+        }
+        yield* again.request("DELETE", `/api/servers/${id}?force=true`)
       }).pipe(Effect.scoped),
     60_000
   )

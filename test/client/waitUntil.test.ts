@@ -86,4 +86,17 @@ describe("the client: waitUntil for longer than one request", () => {
       )
     }).pipe(Effect.scoped)
   )
+
+  it.live("a server is read once more if its last request breaks as the time ends", () =>
+    Effect.gen(function* () {
+      const { asked, url } = yield* scripted(
+        (response) => response.destroy(),
+        server("offline", { "x-muster-timed-out": "true" })
+      )
+      const muster = yield* clientOf(url)
+      const error = yield* Effect.flip(muster.waitUntil("k7f3m9q2x8ab", "running", { timeout: 0 }))
+      assert.strictEqual(error.message, "server is not running in time: k7f3m9q2x8ab; it is offline")
+      assert.strictEqual(asked.length, 2)
+    }).pipe(Effect.scoped)
+  )
 })

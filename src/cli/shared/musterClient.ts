@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs"
 import { join } from "node:path"
 import { Context, Effect, Layer, Redacted, Schedule, Stream } from "effect"
 import { HttpClient, HttpClientError } from "effect/http"
+import type { Socket } from "effect/socket"
 import { whyNoAnswer } from "../../api/transport.ts"
 import { CommandLogging } from "../../app/logging.ts"
 import { MusterClient, WaitTimedOut } from "../../client/index.ts"
@@ -67,8 +68,8 @@ const target = Effect.gen(function* () {
 interface Break {
   readonly since: number
   readonly failure: HttpClientError.HttpClientError
-  /** Whether the user knows. */
-  isNoted: boolean
+  /** Says that the service is back; undefined: the user does not know of the break. */
+  sayBack: Effect.Effect<void> | undefined
 }
 
 /** Whether the requests of a command reach the service. */
@@ -87,7 +88,7 @@ const WatchedPlatform = Layer.effectContext(
     let broken: Break | undefined
     const breaks = (failure: HttpClientError.HttpClientError) =>
       Effect.map(elapsedMillis, (now) => {
-        broken ??= { since: now, isNoted: false, failure }
+        broken ??= { since: now, sayBack: undefined, failure }
       })
     const watched = HttpClient.transformResponse(client, (sent) =>
       Effect.tapError(sent, breaks).pipe(
@@ -97,8 +98,10 @@ const WatchedPlatform = Layer.effectContext(
             const reason = new HttpClientError.StatusCodeError({ request, response })
             return breaks(new HttpClientError.HttpClientError({ reason }))
           }
+          const { sayBack = Effect.void } = broken ?? {}
           broken = undefined
-          return Effect.void
+          // Before the command prints the response.
+          return sayBack
         })
       )
     )
@@ -136,19 +139,12 @@ const watchBreaks = Effect.fnUntraced(function* <E = never, R = never>(
   lost: (now: Break) => Effect.Effect<void, E, R> = () => Effect.void
 ) {
   const { broken } = yield* Reachability
-  let last: Break | undefined
   while (true) {
     yield* Effect.sleep(CHECK_MILLIS)
     const now = broken()
-    // The wait that says so first says when the service is back.
-    if (now === undefined && last !== undefined) yield* say("connected again")
-    if (now === undefined) {
-      last = undefined
-      continue
-    }
-    if (!now.isNoted) {
-      now.isNoted = true
-      last = now
+    if (now === undefined) continue
+    if (now.sayBack === undefined) {
+      now.sayBack = say("connected again")
       yield* say("connection lost, reconnecting")
     }
     yield* lost(now)
@@ -202,6 +198,9 @@ const isOfApi = (failure: object): failure is ApiFailure =>
 
 const isOfTransport = (failure: object): failure is HttpClientError.HttpClientError =>
   "_tag" in failure && failure._tag === "HttpClientError" && "reason" in failure
+
+const isOfSocket = (failure: object): failure is Socket.SocketError =>
+  "_tag" in failure && failure._tag === "SocketError"
 
 /** Returns a text that ends a sentence. */
 const sentence = (text: string): string => (/[.?!]$/.test(text) ? text : `${text}.`)
@@ -270,6 +269,12 @@ const inWords = (failure: object, target: CommandTarget["Service"]): CommandErro
   if (failure instanceof CommandError) return failure
   if (isOfApi(failure)) return ofApi(failure, target)
   if (failure instanceof WaitTimedOut) return new CommandError({ status: "failed", message: failure.message })
+  if (isOfSocket(failure)) {
+    return new CommandError({
+      status: "unreachable",
+      message: `no WebSocket to ${target.url} can be opened (${failure.message}): a proxy before it must pass them on`
+    })
+  }
   return (
     (isOfTransport(failure) ? ofTransport(failure, target.url) : undefined) ??
     new CommandError({
