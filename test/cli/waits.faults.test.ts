@@ -3,6 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { startChild } from "../support/child.ts"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
+import { eventually } from "../support/eventually.ts"
 import { freePort } from "../support/nodes.ts"
 import { adminKey, startService } from "../support/Service.ts"
 import { running } from "../support/servers.ts"
@@ -160,9 +161,14 @@ describe("operators.md, Command line: a command that follows", () => {
           )
         const followers = [yield* onTerminal("logs -f"), yield* onTerminal("console")] as const
         for (const follower of followers) yield* follower.prints(/tick/)
-        // Both have their connections once this line has arrived.
-        yield* followers[1].write("hello\n")
-        for (const follower of followers) yield* follower.prints(/got hello/)
+        // Both have their connections once a line arrives; the terminal drops what is typed before the console reads.
+        for (const follower of followers) {
+          yield* eventually(
+            Effect.as(followers[1].write("hello\n"), follower),
+            (to) => to.output().includes("got hello"),
+            "20 seconds"
+          )
+        }
         yield* service.kill("SIGKILL")
         for (const follower of followers) yield* follower.prints(/connection lost, reconnecting/)
         const again = yield* start
