@@ -25,7 +25,7 @@ const pagesOf = (id: string): ReadonlyArray<readonly [string, string]> => [
   [`/dashboard/servers/${id}#crashes`, "exit code 3"],
   [`/dashboard/servers/${id}#events`, "running"],
   ["/", "Uptime"],
-  ["/nodes", "Last heartbeat"]
+  ["/nodes", "connected"]
 ]
 
 const looks = [
