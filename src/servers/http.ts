@@ -2,7 +2,7 @@ import { createHash } from "node:crypto"
 import { Clock, Duration, Effect, Option, Schema } from "effect"
 import { HttpServerRespondable, HttpServerResponse } from "effect/http"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
-import { conditional } from "../api/conditional.ts"
+import { conditional, type Versioned } from "../api/conditional.ts"
 import { linkOf, pageAfter } from "../api/link.ts"
 import { CurrentPrincipal, currentRestriction, KeyEnds } from "../api/Principal.ts"
 import { limitResponse } from "../api/rateLimit.ts"
@@ -177,14 +177,13 @@ export const ServersHandlers = handlersOf(
           const include = parseInclude(query.include)
           const { timeout = "", wait = "" } = query
           const seconds = timeout === "" ? DEFAULT_TIMEOUT : Number(timeout)
+          const respond = (id: ServerId, found: Versioned) =>
+            wait === "" ? conditional(found) : getAfter(id, include, wait, seconds)
           return Effect.matchEffect(servers.get(server, include), {
-            onSuccess: (found) =>
-              wait === "" ? conditional(found) : getAfter(server, include, wait, seconds),
+            onSuccess: (found) => respond(server, found),
             onFailure: () =>
               Effect.flatMap(servers.identify(server), (id) =>
-                wait === ""
-                  ? Effect.flatMap(servers.get(id, include), (found) => conditional(found))
-                  : getAfter(id, include, wait, seconds)
+                Effect.flatMap(servers.get(id, include), (found) => respond(id, found))
               )
           })
         },

@@ -363,7 +363,7 @@ describe("decisions 7: MUSTER_PUBLIC_PAGES", () => {
         const [node] = (yield* api.request("GET", "/api/nodes")).json
         const { text } = yield* api.request("GET", "/nodes", { key: null })
         for (const value of ["node-of-the-page", "attic", "connected"])
-          assert.include(text, `${value}</span></td>`)
+          assert.include(text, `>${value}</span></td>`)
         for (const value of [node.id, "10.11.12.13", "Last heartbeat", "GiB"]) {
           assert.strictEqual(text.includes(value), pages === "all", value)
         }

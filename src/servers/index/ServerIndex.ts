@@ -260,6 +260,17 @@ export class ServerIndex extends Context.Service<
 
       const find = (id: ServerId) => Effect.sync(() => Option.fromUndefinedOr(table.get(id)))
 
+      /** Looks for a server; one that is not found, once more among what others have committed. */
+      const lookTwice = <A>(look: Effect.Effect<A | undefined>) =>
+        Effect.flatMap(look, (found) =>
+          found === undefined ? Effect.andThen(journal.catchUp, look) : Effect.succeed(found)
+        )
+
+      const admitted = (id: ServerId, restriction: Restriction | undefined) => {
+        const record = table.get(id)
+        return record !== undefined && admits(restriction, record) ? record : undefined
+      }
+
       return ServerIndex.of({
         list: (include) =>
           Effect.flatMap(toPrepare(include), (chunks) =>
@@ -291,15 +302,10 @@ export class ServerIndex extends Context.Service<
         withPrefix: (prefix, limit, within) => Effect.sync(() => table.withPrefix(prefix, limit, within)),
         summary: (id, include, restriction) => {
           const read = () => {
-            const record = table.get(id)
-            const found =
-              record !== undefined && admits(restriction, record) ? table.summary(id, include) : undefined
+            const found = admitted(id, restriction) && table.summary(id, include)
             return found === undefined ? undefined : readOf(found)
           }
-          const look = showsDefinition(include) ? Effect.map(compare(plain), read) : Effect.sync(read)
-          return Effect.flatMap(look, (found) =>
-            found === undefined ? Effect.andThen(journal.catchUp, look) : Effect.succeed(found)
-          )
+          return lookTwice(showsDefinition(include) ? Effect.map(compare(plain), read) : Effect.sync(read))
         },
         latest: (id) => table.latest(id),
         factsOf: (id) => table.factsOf(id),
@@ -315,12 +321,7 @@ export class ServerIndex extends Context.Service<
               : Effect.succeed(Option.some(record))
           }),
         lookUpWithin: (id, restriction) =>
-          Effect.suspend(() => {
-            const look = () =>
-              Option.filter(Option.fromUndefinedOr(table.get(id)), (found) => admits(restriction, found))
-            const found = look()
-            return Option.isSome(found) ? Effect.succeed(found) : Effect.map(journal.catchUp, look)
-          }),
+          Effect.map(lookTwice(Effect.sync(() => admitted(id, restriction))), Option.fromUndefinedOr),
         records: Effect.sync(() => table.records),
         onNode: (node_id) => Effect.sync(() => table.onNode(node_id)),
         migrationOf: (id) => Effect.sync(() => migrations.get(id)),

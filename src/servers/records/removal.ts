@@ -14,7 +14,7 @@ const continuesLater = Effect.mapError((error: Unavailable) =>
   error instanceof DatabaseFull ? DatabaseFull.removalBegun() : Unavailable.removalBegun()
 )
 
-/** The error of a call that fails because the node is unavailable, with the way to delete the record all the same. */
+/** Adds to the error of an unavailable node how to delete the record anyway. */
 const mayBeForced = Effect.mapError((error: NodeCallError) =>
   error instanceof Unavailable
     ? new Unavailable({
