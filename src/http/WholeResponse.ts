@@ -8,11 +8,19 @@ type WriteHead = Parameters<ServerResponse["writeHead"]>
 const isBytes = (body: unknown): body is string | Uint8Array =>
   typeof body === "string" || body instanceof Uint8Array
 
-/** A response whose head and whole body leave in one system call, also those of a {@link SplitBody}. */
+/** Statuses of responses without a body. */
+const BODILESS = [204, 304]
+
+/**
+ * A response whose head and whole body leave in one system call, also those of a {@link SplitBody}. It leaves together
+ * with the other responses of this turn of the event loop, after all requests of the turn were read: a write to a
+ * client that waits costs the kernel several times as much as one to a client that is already awake.
+ */
 export class WholeResponse<
   Request extends IncomingMessage = IncomingMessage
 > extends ServerResponse<Request> {
   #announced: string | undefined
+  #held: ReadonlyArray<unknown> | undefined
 
   override writeHead(...given: ReadonlyArray<unknown>): this {
     const headers = given.at(-1)
@@ -22,15 +30,35 @@ export class WholeResponse<
   }
 
   override end(...given: ReadonlyArray<unknown>): this {
+    this.leave()
     const [body, ...more] = given
     if (body instanceof SplitBody) {
       this.cork()
       for (const part of body.parts) this.write(part)
       return super.end(...(more as End))
     }
+    if (!this.#isWhole(body)) return super.end(...(given as End))
     // Node.js writes an empty piece after a body whose length it checks.
-    if (this.strictContentLength && isBytes(body) && String(Buffer.byteLength(body)) === this.#announced)
-      this.strictContentLength = false
-    return super.end(...(given as End))
+    this.strictContentLength = false
+    this.#held = given
+    setImmediate(leave, this)
+    return this
+  }
+
+  /** Whether nothing of the response was written yet, and its body is the one that its head announces. */
+  #isWhole(body: unknown): boolean {
+    return body === undefined
+      ? BODILESS.includes(this.statusCode)
+      : isBytes(body) && this.strictContentLength && String(Buffer.byteLength(body)) === this.#announced
+  }
+
+  /** Writes the response now, if it waits for the others. */
+  leave(): void {
+    const given = this.#held
+    if (given === undefined) return
+    this.#held = undefined
+    super.end(...(given as End))
   }
 }
+
+const leave = (response: WholeResponse) => response.leave()

@@ -1,11 +1,5 @@
 import { randomUUID } from "node:crypto"
-import {
-  createServer,
-  type IncomingMessage,
-  type Server,
-  type ServerOptions,
-  type ServerResponse
-} from "node:http"
+import { createServer, type IncomingMessage, type Server, type ServerOptions } from "node:http"
 import { createServer as createTlsServer } from "node:https"
 import type { Duplex } from "node:stream"
 import { type ErrorStatus, reasonPhrases } from "../domain/ApiError.ts"
@@ -71,7 +65,8 @@ const answer = (
  * Writes the error body for input that the HTTP parser refuses (decisions, section 1, "Error body"). Malformed HTTP is
  * 422, like all input that cannot be read.
  */
-const onClientError = (error: NodeJS.ErrnoException, socket: Duplex, current: ServerResponse | undefined) => {
+const onClientError = (error: NodeJS.ErrnoException, socket: Duplex, current: WholeResponse | undefined) => {
+  current?.leave()
   // After the head of another response, this one would count as a part of it.
   const answering = current?.headersSent === true && !current.writableFinished
   if (error.code === "ECONNRESET" || !socket.writable || answering) {
@@ -129,8 +124,8 @@ export const makeNodeServer = (tls?: Reloadable<TlsOptions>): Server => {
   const server = tls === undefined ? createServer(options) : createLiveTlsServer(options, tls)
   server.maxRequestsPerSocket = MOST_REQUESTS
   server.timeout = STALLED_MILLIS
-  const current = new WeakMap<Duplex, ServerResponse>()
-  const track = (request: IncomingMessage, response: ServerResponse) => {
+  const current = new WeakMap<Duplex, WholeResponse>()
+  const track = (request: IncomingMessage, response: WholeResponse) => {
     current.set(request.socket, response)
     // A connection that was busy when the server stopped listening would stay open and delay the stop.
     response.on("finish", () => {

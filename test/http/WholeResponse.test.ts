@@ -1,22 +1,39 @@
-import { createServer, type ServerResponse } from "node:http"
-import type { AddressInfo } from "node:net"
+import { createServer, type Server, type ServerResponse } from "node:http"
+import { type AddressInfo, connect, type Socket } from "node:net"
 import { assert, describe, it, vi } from "@effect/vitest"
 import { Effect } from "effect"
 import { SplitBody } from "../../src/api/SplitBody.ts"
+import { makeNodeServer } from "../../src/http/nodeServer.ts"
 import { WholeResponse } from "../../src/http/WholeResponse.ts"
 
 /** Longer than the buffers of a connection. */
 const parts = Array.from({ length: 200 }, (_, n) => Buffer.alloc(32 * 1024 + n, n))
 
+/** Starts a server that responds; returns its port. */
+const listening = (
+  respond: (response: ServerResponse) => void,
+  server: Server = createServer({ ServerResponse: WholeResponse })
+) =>
+  Effect.gen(function* () {
+    server.on("request", (_, response) => respond(response))
+    yield* Effect.addFinalizer(() => Effect.sync(() => server.close()))
+    yield* Effect.callback<void>((resume) => void server.listen(0, () => resume(Effect.void)))
+    const { port } = server.address() as AddressInfo
+    return port
+  })
+
+const connected = (port: number) =>
+  Effect.acquireRelease(
+    Effect.callback<Socket>((resume) => {
+      const socket = connect(port, "127.0.0.1", () => resume(Effect.succeed(socket)))
+    }),
+    (socket) => Effect.sync(() => socket.destroy())
+  )
+
 /** Responds with a body; returns the bytes that a client gets. */
 const received = (respond: (response: ServerResponse) => void, method = "GET") =>
   Effect.gen(function* () {
-    const server = yield* Effect.acquireRelease(
-      Effect.sync(() => createServer({ ServerResponse: WholeResponse }, (_, response) => respond(response))),
-      (server) => Effect.sync(() => server.close())
-    )
-    yield* Effect.callback<void>((resume) => void server.listen(0, () => resume(Effect.void)))
-    const { port } = server.address() as AddressInfo
+    const port = yield* listening(respond)
     const response = yield* Effect.promise(() => fetch(`http://127.0.0.1:${port}/`, { method }))
     return new Uint8Array(yield* Effect.promise(() => response.arrayBuffer()))
   }).pipe(Effect.scoped)
@@ -61,12 +78,73 @@ describe("design, Reads: a body of several buffers", () => {
           response.writeHead(200, "OK", { "content-length": "6" })
           assert.throws(() => response.end("other"), /Content-Length/i)
           const write = vi.spyOn(response.socket ?? response, "write")
-          response.end("grüß")
-          writes(write.mock.calls.length)
+          response.end("grüß", () => writes(write.mock.calls.length))
         })
         assert.strictEqual(Buffer.from(bytes).toString(), "grüß")
         assert.deepStrictEqual(writes.mock.calls, [[1]])
       })
+  )
+
+  it.live("responses of one turn, with a body or not modified, leave after all its requests were read", () =>
+    Effect.gen(function* () {
+      const events: Array<string> = []
+      const respond = (response: ServerResponse) => {
+        const isWhole = events.length > 0
+        response.strictContentLength = isWhole
+        response.on("finish", () => events.push("left"))
+        response.writeHead(isWhole ? 200 : 304, isWhole ? { "content-length": 4 } : {})
+        events.push("ended")
+        if (isWhole) response.end("body")
+        else response.end()
+      }
+      const port = yield* listening(respond)
+      const clients = yield* Effect.forEach([1, 2, 3], () => connected(port))
+      const answers = clients.map((client) => new Promise((resolve) => client.once("data", resolve)))
+      for (const client of clients) client.write("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+      yield* Effect.promise(() => Promise.all(answers))
+      assert.deepStrictEqual(events, ["ended", "ended", "ended", "left", "left", "left"])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a response that waits leaves once after a second end, and never after its client left", () =>
+    Effect.gen(function* () {
+      const errors = vi.fn()
+      const begin = (response: ServerResponse) => {
+        response.on("error", errors).strictContentLength = true
+        response.writeHead(200, { "content-length": 4 })
+        response.end("body")
+      }
+      const twice = yield* received((response) => {
+        begin(response)
+        response.end()
+      })
+      assert.strictEqual(Buffer.from(twice).toString(), "body")
+      const port = yield* listening((response) => {
+        begin(response)
+        response.socket?.destroy()
+      })
+      const client = yield* connected(port)
+      client.resume().write("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+      yield* Effect.callback<void>((resume) => void client.on("close", () => resume(Effect.void)))
+      assert.strictEqual(client.bytesRead, 0)
+      assert.deepStrictEqual(errors.mock.calls, [])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a response that waits is not lost if the bytes after its request are malformed", () =>
+    Effect.gen(function* () {
+      const server = makeNodeServer()
+      const port = yield* listening((response) => {
+        response.strictContentLength = true
+        response.writeHead(200, { "content-length": 4 })
+        response.end("body")
+        server.emit("clientError", new Error("malformed"), response.req.socket)
+      }, server)
+      const client = yield* connected(port)
+      client.write("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+      const answer = yield* Effect.promise(() => client.setEncoding("utf8").toArray())
+      assert.match(answer.join(""), /^HTTP\/1\.1 200 OK\r\n.*body/s)
+    }).pipe(Effect.scoped)
   )
 
   it("one part is not copied", () => {

@@ -107,6 +107,16 @@ layer(service(noNode), options)("malformed bytes", (it) => {
       })
     )
 
+    it.effect("a response is not lost if malformed bytes or the end follow the request in one packet", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const garbage = yield* exchange(api, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\ngarbage\r\n\r\n")
+        assert.match(garbage, /^HTTP\/1\.1 200 OK\r\n.*{"status":"ok"}HTTP\/1\.1 422 /s)
+        const half = "POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf"
+        assert.match(yield* exchange(api, half, "end"), /^HTTP\/1\.1 405 /)
+      })
+    )
+
     it.effect("malformed bytes after a request end the connection and add nothing to the response", () =>
       Effect.gen(function* () {
         const api = yield* Muster

@@ -89,22 +89,24 @@ export const parseAnswer = (bytes: string): RawAnswer => {
 
 /**
  * Sends bytes over a new connection and returns all bytes received until the service closes it. `then` is sent once its
- * `after` has arrived.
+ * `after` has arrived; `end`: the bytes are the last that the client sends.
  */
 export const exchange = (
   api: Pick<Service, "url">,
   bytes: string | Uint8Array,
-  then?: { readonly after: string; readonly send: string }
+  then?: "end" | { readonly after: string; readonly send: string }
 ): Effect.Effect<string> =>
   Effect.callback<string>((resume) => {
     const { hostname, port } = new URL(api.url)
-    const socket = connect({ host: hostname, port: Number(port) }, () => socket.write(bytes))
+    const socket = connect({ host: hostname, port: Number(port) }, () =>
+      then === "end" ? socket.end(bytes) : socket.write(bytes)
+    )
     let received = ""
     socket.setEncoding("latin1")
     socket.on("data", (chunk: string) => {
       const before = received
       received += chunk
-      if (then !== undefined && received.includes(then.after) && !before.includes(then.after)) {
+      if (typeof then === "object" && received.includes(then.after) && !before.includes(then.after)) {
         socket.write(then.send)
       }
     })
