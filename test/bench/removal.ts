@@ -8,7 +8,7 @@ import { until } from "../support/eventually.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 import { BenchFailed, interleaved, median, print } from "./harness.ts"
 
-const ROUNDS = 20
+const ROUNDS = 5
 const FILES = 20_000
 const FOLDERS = 200
 
