@@ -15,7 +15,7 @@ import { diskLimit, type OverLimit, openDiskLimits } from "./diskLimits.ts"
 import { type DiskUsage, diskUsage, sumOf, temporarySize } from "./diskUsage.ts"
 import { makeFileContext, makePlanOf } from "./fileContext.ts"
 import { instancePaths } from "./importFiles.ts"
-import { unmountBelow } from "./mounts.ts"
+import { run, unmountBelow } from "./mounts.ts"
 import type { BaseFolder, LayerFolders } from "./overlayTree.ts"
 import { keptOwner, markForeignFiles, ownerFor } from "./owners.ts"
 import { instanceFolder } from "./presentFiles.ts"
@@ -46,6 +46,16 @@ export interface InstanceFilesOptions {
 }
 
 const VOLUMES_USER: RunUser = { uid: 988, gid: 988 }
+
+/**
+ * Makes ext4 place each folder of a server in a block group of its own, as the folders of a root. In one group for all,
+ * it searches past every inode that was freed within minutes: after 20,000 deletions, 1 ms for each file that is made.
+ */
+const spreadFolders = (serversDir: string) =>
+  Effect.catch(run(`spread the folders of ${serversDir}`, ["chattr", "+T", "--", serversDir]), (error) =>
+    // Another file system has no such attribute.
+    Effect.logDebug(error.message)
+  )
 
 /**
  * The files of instances (blueprints.md, "Software"). An instance is made from a base folder, volumes and copies, by
@@ -129,6 +139,7 @@ export class InstanceFiles extends Context.Service<
       Effect.gen(function* () {
         const { baseDir, serversDir, sources, volumesUser = VOLUMES_USER } = options
         for (const folder of [sources.volumesDir, serversDir]) yield* Effect.orDie(makePassage(folder))
+        yield* Effect.forkScoped(spreadFolders(serversDir))
         const at: LayerFolders = { generations: generationsDir(baseDir), sources }
         const planOf = makePlanOf(sources)
         const limits = yield* Effect.orDie(openDiskLimits(serversDir))

@@ -47,6 +47,8 @@ export const makeFolderLike = Effect.fnUntraced(function* (
 })
 
 const makeUpper = Effect.fnUntraced(function* (folder: string, like: string, owner: RunUser | undefined) {
+  // Without it, `mkdir` of the folders below fails once before it makes their parent.
+  yield* makeFolder(folder)
   yield* makeFolderLike(join(folder, "upper"), like, owner)
   yield* makeFolder(join(folder, "work"))
 })

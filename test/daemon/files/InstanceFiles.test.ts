@@ -21,7 +21,7 @@ import { until } from "../../support/eventually.ts"
 import { mountsBelow, unmountBelow } from "../../support/mounts.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { harness, openDaemon, recorder } from "../support.ts"
-import { scene, smallDisk, text, ways, write } from "./scene.ts"
+import { ext4Disk, scene, smallDisk, text, ways, withExt4, write } from "./scene.ts"
 
 /** Returns the error code of a write that must fail, or `none`. */
 const refusal = (attempt: () => void): string => {
@@ -535,6 +535,15 @@ for (const [way, options] of Object.entries(ways)) {
 }
 
 describe("blueprints, instances: overlay", () => {
+  it.effect.skipIf(!withExt4)("on ext4, the folders of servers are spread over the block groups", () =>
+    Effect.gen(function* () {
+      const { serversDir } = yield* scene({}, yield* ext4Disk)
+      yield* until("lsattr shows the attribute", () =>
+        /^\S*T/.test(execFileSync("lsattr", ["-d", serversDir], { encoding: "utf8" }))
+      )
+    }).pipe(Effect.scoped)
+  )
+
   it.effect("a missing base or volume is an error", () =>
     Effect.gen(function* () {
       const { first, server, volumes } = yield* scene({}, yield* smallDisk(16))

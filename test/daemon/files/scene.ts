@@ -121,19 +121,27 @@ export const runAs = (uid: number, cwd: string, script: string): string => {
   return spawnSync("setpriv", words, { cwd, encoding: "utf8" }).stdout
 }
 
-/** Whether tests can have a file system with reflinks: needs root, xfsprogs and a loop device. */
-export const withXfs =
+/** Whether tests can have a file system of their own that a program makes: needs root and a loop device. */
+const withImages = (program: string) =>
   process.getuid?.() === 0 &&
-  spawnSync("mkfs.xfs", ["-V"]).status === 0 &&
+  spawnSync(program, ["-V"]).status === 0 &&
   spawnSync("losetup", ["--find"]).status === 0
 
-/** A data folder on a file system with reflinks. */
-export const xfsDisk = Effect.gen(function* () {
+export const [withExt4, withXfs] = [withImages("mkfs.ext4"), withImages("mkfs.xfs")]
+
+const imageDisk = Effect.fnUntraced(function* (...argv: readonly [string, ...ReadonlyArray<string>]) {
+  const [program, ...options] = argv
   const folder = yield* temporaryFolder
   const image = join(folder, "image")
   writeFileSync(image, "")
   truncateSync(image, 512 * 1024 * 1024)
-  const made = spawnSync("mkfs.xfs", ["-q", "-m", "reflink=1", image])
-  if (made.status !== 0) return yield* Effect.die(new Error(`mkfs.xfs: ${made.stderr}`))
+  const made = spawnSync(program, [...options, image])
+  if (made.status !== 0) return yield* Effect.die(new Error(`${program}: ${made.stderr}`))
   return yield* mounted(join(folder, "disk"), ["-o", "loop", image])
 })
+
+/** A data folder on ext4. */
+export const ext4Disk = imageDisk("mkfs.ext4", "-q")
+
+/** A data folder on a file system with reflinks. */
+export const xfsDisk = imageDisk("mkfs.xfs", "-q", "-m", "reflink=1")
