@@ -4,7 +4,7 @@
  * An older Node.js has to link this module: it imports nothing that Node.js 18 lacks.
  */
 import { subscribe } from "node:diagnostics_channel"
-import { closeSync, readdirSync, readFileSync } from "node:fs"
+import { closeSync, readdirSync, readFileSync, readlinkSync } from "node:fs"
 import { isatty } from "node:tty"
 import { fileURLToPath } from "node:url"
 import { setFlagsFromString } from "node:v8"
@@ -22,8 +22,13 @@ const isSupported = (): boolean => {
   return major > OLDEST[0] || (major === OLDEST[0] && minor >= OLDEST[1])
 }
 
-const isInheritable = (fd: number): boolean => {
+/** The files to which V8 writes profiles, such as `perf-<pid>.map` of `--perf-basic-prof`. */
+const V8_PROFILE = new RegExp(`/(?:perf|jit|isolate[\\w-]+)-${process.pid}(?:\\.map|\\.dump|-v8\\.log)$`)
+
+/** Whether a file is open that a parent can have left. */
+const isInherited = (fd: number): boolean => {
   try {
+    if (V8_PROFILE.test(readlinkSync(`/proc/self/fd/${fd}`))) return false
     const flags = /^flags:\s*(\d+)$/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, "latin1"))?.[1]
     return flags !== undefined && (Number.parseInt(flags, 8) & CLOSE_ON_EXEC) === 0
   } catch {
@@ -52,7 +57,7 @@ if (isSupported()) {
   const isService = ["serve", "node"].includes(process.argv[2] ?? "")
   // The parent may have left files open, and servers must not inherit them. Node marks its own files.
   if (process.platform === "linux") {
-    for (const fd of readdirSync("/proc/self/fd").map(Number)) if (fd > 2 && isInheritable(fd)) closeSync(fd)
+    for (const fd of readdirSync("/proc/self/fd").map(Number)) if (fd > 2 && isInherited(fd)) closeSync(fd)
   }
   if (isService) {
     // Before the flags: V8 refuses code that other flags have compiled, and Node.js carries that of its modules. After the
