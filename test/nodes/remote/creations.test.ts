@@ -29,14 +29,13 @@ const sizes = (calls: ReadonlyArray<Call>) =>
   calls.filter(({ path }) => path === SEVERAL).map((call) => decoded(call).servers.length)
 const count = (calls: ReadonlyArray<Call>, path: string) => calls.filter((call) => call.path === path).length
 
+type Fate = "lost" | "silent" | "unknown" | { readonly answer: (body: string) => string }
+
 /**
  * Passes requests on to a daemon and records them. `fate`: `lost` carries the request out and loses the answer; `silent`
- * never responds; `unknown` responds as a daemon without the route.
+ * never responds; `unknown` responds as a daemon without the route; `answer` changes the answer.
  */
-const relay = (
-  to: string,
-  fate: (call: Call) => "lost" | "silent" | "unknown" | undefined = () => undefined
-) =>
+const relay = (to: string, fate: (call: Call) => Fate | undefined = () => undefined) =>
   Effect.acquireRelease(
     Effect.callback<{
       readonly url: string
@@ -59,8 +58,16 @@ const relay = (
           const path = what === "unknown" ? "/api/unknown" : call.path
           request(`${to}${path}`, { method, headers }, (answer) => {
             if (what === "lost") return incoming.socket.destroy()
-            response.writeHead(answer.statusCode ?? 500, answer.headers)
-            answer.pipe(response)
+            if (typeof what !== "object") {
+              response.writeHead(answer.statusCode ?? 500, answer.headers)
+              return answer.pipe(response)
+            }
+            let text = ""
+            answer.setEncoding("utf8")
+            answer.on("data", (chunk: string) => {
+              text += chunk
+            })
+            answer.once("end", () => response.end(what.answer(text)))
           }).end(body)
         })
       })
@@ -237,6 +244,65 @@ describe("node-protocol: POST /api/creations", () => {
       const again = yield* createAll(daemon, gate, calls, all.slice(AT_ONCE))
       assert.deepStrictEqual([idsOf(again).length, sizes(calls)], [8, [8]])
     }).pipe(Effect.scoped)
+  )
+
+  interface Outcomes {
+    readonly outcomes: ReadonlyArray<{ readonly server?: DaemonServer }>
+  }
+  const changed = (change: (outcomes: Outcomes["outcomes"]) => unknown) => (body: string) => {
+    const { outcomes }: Outcomes = JSON.parse(body)
+    return JSON.stringify({ outcomes: change(outcomes) })
+  }
+  /** Answers for eight servers, and how many have an outcome of their own. */
+  const answers: Readonly<Record<string, readonly [(body: string) => string, number]>> = {
+    "fewer servers": [changed((all) => all.slice(0, 3)), 3],
+    "no server": [changed(() => []), 0],
+    "more servers": [changed((all) => [...all, ...all]), 8],
+    "other servers": [changed((all) => all.toReversed()), 0]
+  }
+  /** Creates servers, of which eight share a message that gets this answer. */
+  const answered = Effect.fnUntraced(function* (answer: (body: string) => string) {
+    const { daemon: served, gate } = waitingDaemon()
+    const { url, calls } = yield* relay((yield* serve(served)).url, ({ path }) =>
+      path === SEVERAL ? { answer } : undefined
+    )
+    const daemon = yield* remote(() => ({ url, token: "secret" }))
+    const all = specs(AT_ONCE + 8)
+    const results = yield* createAll(daemon, gate, calls, all)
+    return { all, calls, daemon, results }
+  })
+  it.live.each(Object.entries(answers))(
+    "if the answer is for %s, a server without its own outcome has failed, and its next call creates it",
+    ([, [answer, expected]]) =>
+      Effect.gen(function* () {
+        const { all, daemon, results } = yield* answered(answer)
+        assert.strictEqual(idsOf(results).length, AT_ONCE + expected)
+        for (const [at, { id }] of all.entries()) {
+          const result = results[at]
+          if (result?._tag === "Success") assert.strictEqual(result.success.id, id)
+          else assert.strictEqual(result?.failure instanceof DaemonRefused && result.failure.status, 500)
+        }
+        for (const one of all) assert.strictEqual((yield* daemon.create(one)).id, one.id)
+      }).pipe(Effect.scoped)
+  )
+
+  const unreadable: Readonly<Record<string, (body: string) => string>> = {
+    "with an outcome of neither kind": changed((all) => [{}, ...all.slice(1)]),
+    "that is cut off": (body) => body.slice(0, -20),
+    "that is no JSON": () => "<html>",
+    "that is empty": () => ""
+  }
+  it.live.each(Object.entries(unreadable))(
+    "after an answer %s, each server gets a call of its own",
+    ([, answer]) =>
+      Effect.gen(function* () {
+        const { all, calls, results } = yield* answered(answer)
+        assert.deepStrictEqual(
+          idsOf(results),
+          all.map(({ id }) => id)
+        )
+        assert.deepStrictEqual([sizes(calls), count(calls, SINGLE)], [[8], all.length])
+      }).pipe(Effect.scoped)
   )
 
   it.live("a daemon without the route gets a call for each server, until it registers again", () =>
