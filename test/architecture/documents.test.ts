@@ -105,6 +105,20 @@ describe("documents", () => {
     )
   })
 
+  it("`npm start`, the image, the units and tests run services with the same options of Node.js", () => {
+    const given = globSync(
+      ["package.json", "deploy/{docker/Dockerfile,systemd/*.service}", "test/support/Service.ts"],
+      { cwd: root }
+    ).map((path) => [
+      path,
+      textOf(path)
+        .match(/--max-semi-space-size=\d+/g)
+        ?.join()
+    ])
+    expect(given.length).toBe(6)
+    for (const [path, options] of given) expect(options, path).toBe("--max-semi-space-size=8")
+  })
+
   it("docs/architecture.md names files that exist", () => {
     const named = [...textOf("docs/architecture.md").matchAll(/src\/[\w/]+\.ts/g)].map(([path]) => path)
     expect(named.length).toBeGreaterThan(30)

@@ -197,6 +197,7 @@ export const startService = (
             PATH: process.env.PATH ?? "",
             HOME: process.env.HOME ?? "",
             NODE_EXTRA_CA_CERTS: process.env.NODE_EXTRA_CA_CERTS ?? "",
+            NODE_OPTIONS: "--max-semi-space-size=8",
             MUSTER_PORT: "0",
             MUSTER_DATA_DIR: dataDir,
             APP_ADMIN_API_KEY: adminKey,
