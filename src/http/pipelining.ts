@@ -2,6 +2,7 @@ import type { IncomingMessage, Server, ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import { Server as TlsServer } from "node:tls"
+import { WholeResponse } from "./WholeResponse.ts"
 
 /** Unanswered requests of a connection after which it is not read further. */
 export const MOST_UNANSWERED = 8
@@ -99,6 +100,11 @@ const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
     held = true
     socket.pause()
   }
+  /** Node.js ends its side with the client's: responses that wait for others leave before. */
+  const passEnd = () => {
+    for (const response of unanswered) if (response instanceof WholeResponse) response.leave()
+    parseEnd.call(socket)
+  }
   const handOver = () => {
     while (rest !== undefined && !socket.destroyed) {
       if (mustWait()) return hold()
@@ -117,7 +123,7 @@ const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
         return turns.add(takeTurn)
       }
     }
-    if (rest === undefined && ended) parseEnd.call(socket)
+    if (rest === undefined && ended) passEnd()
   }
   const takeTurn = () => {
     if (rest === undefined || blocked || socket.destroyed || mustWait()) return
@@ -133,7 +139,7 @@ const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
   }
   const onEnd = () => {
     ended = true
-    if (rest === undefined) parseEnd.call(socket)
+    if (rest === undefined) passEnd()
   }
   const onResume = () => {
     // An earlier `resume`, followed by a `pause`.

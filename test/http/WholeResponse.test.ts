@@ -4,7 +4,9 @@ import { assert, describe, it, vi } from "@effect/vitest"
 import { Effect } from "effect"
 import { SplitBody } from "../../src/api/SplitBody.ts"
 import { makeNodeServer } from "../../src/http/nodeServer.ts"
+import { MOST_UNANSWERED } from "../../src/http/pipelining.ts"
 import { WholeResponse } from "../../src/http/WholeResponse.ts"
+import { eventually } from "../support/eventually.ts"
 
 /** Longer than the buffers of a connection. */
 const parts = Array.from({ length: 200 }, (_, n) => Buffer.alloc(32 * 1024 + n, n))
@@ -144,6 +146,31 @@ describe("design, Reads: a body of several buffers", () => {
       client.write("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
       const answer = yield* Effect.promise(() => client.setEncoding("utf8").toArray())
       assert.match(answer.join(""), /^HTTP\/1\.1 200 OK\r\n.*body/s)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a response that waits is not lost if its client has ended its side after pipelined requests", () =>
+    Effect.gen(function* () {
+      const responses: Array<ServerResponse> = []
+      const respond = (response: ServerResponse) => {
+        response.strictContentLength = true
+        response.writeHead(200, { "content-length": 4 })
+        response.end("body")
+      }
+      const port = yield* listening((response) => {
+        if (responses.push(response) > MOST_UNANSWERED) respond(response)
+      }, makeNodeServer())
+      const client = yield* connected(port)
+      const answers = client.setEncoding("utf8").toArray()
+      const requests = "GET / HTTP/1.1\r\nHost: x\r\n\r\n".repeat(MOST_UNANSWERED + 1)
+      yield* Effect.callback<void>((resume) => void client.end(requests, () => resume(Effect.void)))
+      yield* eventually(
+        Effect.sync(() => responses.length),
+        (count) => count === MOST_UNANSWERED
+      )
+      for (const response of responses) respond(response)
+      const text = (yield* Effect.promise(() => answers)).join("")
+      assert.strictEqual(text.match(/body/g)?.length, MOST_UNANSWERED + 1)
     }).pipe(Effect.scoped)
   )
 
