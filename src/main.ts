@@ -5,6 +5,7 @@
  */
 import { subscribe } from "node:diagnostics_channel"
 import { closeSync, readdirSync, readFileSync, readlinkSync } from "node:fs"
+import { basename } from "node:path"
 import { isatty } from "node:tty"
 import { fileURLToPath } from "node:url"
 import { setFlagsFromString } from "node:v8"
@@ -23,12 +24,22 @@ const isSupported = (): boolean => {
 }
 
 /** The files to which V8 writes profiles, such as `perf-<pid>.map` of `--perf-basic-prof`. */
-const V8_PROFILE = new RegExp(`/(?:perf|jit|isolate[\\w-]+)-${process.pid}(?:\\.map|\\.dump|-v8\\.log)$`)
+const V8_PROFILE = new RegExp(
+  `^(?:(?:perf|jit)-${process.pid}\\.(?:map|dump)|isolate-\\w+-${process.pid}-.*)$`
+)
+const LOG_FLAG = "--logfile="
+
+/** Whether V8 has opened a file: `--logfile` names its log, after a prefix or, with `--no-logfile-per-isolate`, without. */
+const isOfV8 = (name: string): boolean => {
+  const flag = process.execArgv.findLast((given) => given.startsWith(LOG_FLAG))
+  const log = flag === undefined ? "v8.log" : basename(flag.slice(LOG_FLAG.length))
+  return V8_PROFILE.test(name) || name === log || name === `${log}.ll`
+}
 
 /** Whether a file is open that a parent can have left. */
 const isInherited = (fd: number): boolean => {
   try {
-    if (V8_PROFILE.test(readlinkSync(`/proc/self/fd/${fd}`))) return false
+    if (isOfV8(basename(readlinkSync(`/proc/self/fd/${fd}`)))) return false
     const flags = /^flags:\s*(\d+)$/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, "latin1"))?.[1]
     return flags !== undefined && (Number.parseInt(flags, 8) & CLOSE_ON_EXEC) === 0
   } catch {
