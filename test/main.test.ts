@@ -10,6 +10,7 @@ describe("SECURITY: files that a parent left open are closed", () => {
   it.live("the profile of V8 stays open: its text would go into the next file that is opened", () =>
     Effect.gen(function* () {
       const { dataDir, process, request } = yield* startService({
+        cwd: yield* temporaryFolder,
         env: { NODE_OPTIONS: "--perf-basic-prof" }
       })
       yield* Effect.addFinalizer(() => Effect.sync(() => rmSync(`/tmp/perf-${process.pid}.map`)))
