@@ -66,7 +66,6 @@ const answer = (
  * 422, like all input that cannot be read.
  */
 const onClientError = (error: NodeJS.ErrnoException, socket: Duplex, current: WholeResponse | undefined) => {
-  current?.leave()
   // After the head of another response, this one would count as a part of it.
   const answering = current?.headersSent === true && !current.writableFinished
   if (error.code === "ECONNRESET" || !socket.writable || answering) {

@@ -100,9 +100,13 @@ const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
     held = true
     socket.pause()
   }
-  /** Node.js ends its side with the client's: responses that wait for others leave before. */
-  const passEnd = () => {
+  /** Writes the responses that wait for others: this side of the connection is about to end. */
+  const leave = () => {
     for (const response of unanswered) if (response instanceof WholeResponse) response.leave()
+  }
+  /** Node.js ends its side with the client's. */
+  const passEnd = () => {
+    leave()
     parseEnd.call(socket)
   }
   const handOver = () => {
@@ -188,6 +192,7 @@ const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
     },
     /** Ignores what the peer still sends. */
     discard: () => {
+      leave()
       rest = undefined
       release()
       socket.resume()

@@ -149,29 +149,35 @@ describe("design, Reads: a body of several buffers", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a response that waits is not lost if its client has ended its side after pipelined requests", () =>
+  /** Responds to pipelined requests with `last` after them, all in the turn in which the last request is read. */
+  const pipelined = Effect.fnUntraced(function* (last: string) {
+    const responses: Array<ServerResponse> = []
+    const respond = (response: ServerResponse) => {
+      response.strictContentLength = true
+      response.writeHead(200, { "content-length": 4 })
+      response.end("body")
+    }
+    const port = yield* listening((response) => {
+      if (responses.push(response) > MOST_UNANSWERED) respond(response)
+    }, makeNodeServer())
+    const client = yield* connected(port)
+    const answers = client.setEncoding("utf8").toArray()
+    const requests = "GET / HTTP/1.1\r\nHost: x\r\n\r\n".repeat(MOST_UNANSWERED + 1)
+    yield* Effect.callback<void>((resume) => void client.end(requests + last, () => resume(Effect.void)))
+    yield* eventually(
+      Effect.sync(() => responses.length),
+      (count) => count === MOST_UNANSWERED
+    )
+    for (const response of responses) respond(response)
+    return (yield* Effect.promise(() => answers)).join("").match(/body/g)?.length
+  }, Effect.scoped)
+
+  it.live("no response that waits is lost if its client ends its side, or sends malformed bytes", () =>
     Effect.gen(function* () {
-      const responses: Array<ServerResponse> = []
-      const respond = (response: ServerResponse) => {
-        response.strictContentLength = true
-        response.writeHead(200, { "content-length": 4 })
-        response.end("body")
+      for (const last of ["", "malformed\r\n\r\n"]) {
+        assert.strictEqual(yield* pipelined(last), MOST_UNANSWERED + 1, last)
       }
-      const port = yield* listening((response) => {
-        if (responses.push(response) > MOST_UNANSWERED) respond(response)
-      }, makeNodeServer())
-      const client = yield* connected(port)
-      const answers = client.setEncoding("utf8").toArray()
-      const requests = "GET / HTTP/1.1\r\nHost: x\r\n\r\n".repeat(MOST_UNANSWERED + 1)
-      yield* Effect.callback<void>((resume) => void client.end(requests, () => resume(Effect.void)))
-      yield* eventually(
-        Effect.sync(() => responses.length),
-        (count) => count === MOST_UNANSWERED
-      )
-      for (const response of responses) respond(response)
-      const text = (yield* Effect.promise(() => answers)).join("")
-      assert.strictEqual(text.match(/body/g)?.length, MOST_UNANSWERED + 1)
-    }).pipe(Effect.scoped)
+    })
   )
 
   it("one part is not copied", () => {
