@@ -18,7 +18,8 @@ const PAGES = [
   "/dashboard/servers/:server"
 ] as const
 
-const FILES = `${ASSETS}/*` as const
+/** No wildcard: one of `GET` makes the router match all routes step by step. */
+const FILES = `${ASSETS}/:file` as const
 
 /** Paths of the dashboard, for the table of routes. */
 export const DASHBOARD_PATHS: ReadonlyArray<string> = [...PAGES, FILES]
