@@ -8,7 +8,7 @@ import { HttpApi, HttpApiBuilder } from "effect/http-api"
 
 /** Keys of the program's own services, and of those that commands or the making of layers need. */
 const program =
-  /^(?:muster|~effect|effect\/(?:cli|process|sql|Layer))\/|^effect\/(?:Path|Terminal|ConfigProvider|http\/HttpServer|http\/HttpRouter\/RouterConfig|References\/CurrentStackFrame)$/
+  /^(?:muster|~effect|effect\/(?:cli|process|sql|Layer))\/|^effect\/(?:FileSystem|Path|Terminal|ConfigProvider|http\/(?:Etag\/Generator|HttpPlatform|HttpServer|HttpRouter\/RouterConfig)|References\/CurrentStackFrame)$/
 
 /** Services that a request adds, at most: with one more, the whole context is copied. */
 const MOST_SERVICES = 24

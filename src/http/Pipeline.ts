@@ -93,19 +93,20 @@ const unknown: Caller = { ...stranger, isStranger: false }
  * Runs a handler in a fiber of its own, which a closed connection does not interrupt. A handler that completes at once
  * needs no timer.
  *
- * @param scope owns the fiber
+ * @param seconds for the handler
+ * @param scope   owns the fiber
  */
-const timed = (app: App, timeout: Duration.Duration, scope: Scope.Scope): App =>
+const timed = (app: App, seconds: number, scope: Scope.Scope): App =>
   Effect.flatMap(
     Effect.forkIn(app, scope, { startImmediately: true }),
     (handler) =>
       handler.pollUnsafe() ??
       Effect.timeoutOrElse(Fiber.join(handler), {
-        duration: timeout,
+        duration: Duration.seconds(seconds),
         orElse: () =>
           Effect.andThen(
             Fiber.interrupt(handler),
-            Effect.fail(new TimedOut({ detail: `no response within ${Duration.toSeconds(timeout)} s` }))
+            Effect.fail(new TimedOut({ detail: `no response within ${seconds} s` }))
           )
       })
   )
@@ -130,6 +131,7 @@ export const Pipeline = (options: PipelineOptions) =>
       const { allowed, match } = options.routes
       const preflight = makePreflight(corsOrigins)
       const isVarying = options.slsClients === true
+      const timeout = Duration.toSeconds(options.timeout)
       const bodies = makeArrivingBodies()
 
       const begin = (fiber: Exchange["fiber"]): Exchange => {
@@ -206,7 +208,7 @@ export const Pipeline = (options: PipelineOptions) =>
         limit: number
       ): App => {
         if (announcedBytes(request, limit) > limit) return tooLarge
-        const strict = Effect.flatMapEager(strictPath(params), () =>
+        const strict = Effect.flatMapEager(strictPath(request.url, params), () =>
           strictQuery(requestQuery(request.url), route)
         )
         const handled = Effect.flatMapEager(strict, () => app)
@@ -233,8 +235,8 @@ export const Pipeline = (options: PipelineOptions) =>
         const handler = isKnown ? checked(begun, request, found, limit) : begun
         // The handler of a WebSocket lasts as long as the connection.
         const lasts = route.isStream && request.headers.upgrade !== undefined
-        const timeout = Duration.sum(options.timeout, Duration.seconds(route.longestWait))
-        return responded(exchange, callerOf(admission), lasts ? handler : timed(handler, timeout, scope))
+        const seconds = timeout + route.longestWait
+        return responded(exchange, callerOf(admission), lasts ? handler : timed(handler, seconds, scope))
       }
 
       const authenticated = (app: App, exchange: Exchange): App =>

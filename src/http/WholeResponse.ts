@@ -19,13 +19,13 @@ const BODILESS = [204, 304]
 export class WholeResponse<
   Request extends IncomingMessage = IncomingMessage
 > extends ServerResponse<Request> {
-  #announced: string | undefined
+  #announced: number | undefined
   #held: ReadonlyArray<unknown> | undefined
 
   override writeHead(...given: ReadonlyArray<unknown>): this {
     const headers = given.at(-1)
     if (typeof headers === "object" && headers !== null && "content-length" in headers)
-      this.#announced = String(headers["content-length"])
+      this.#announced = Number(headers["content-length"])
     return super.writeHead(...(given as WriteHead))
   }
 
@@ -49,7 +49,7 @@ export class WholeResponse<
   #isWhole(body: unknown): boolean {
     return body === undefined
       ? BODILESS.includes(this.statusCode)
-      : isBytes(body) && this.strictContentLength && String(Buffer.byteLength(body)) === this.#announced
+      : isBytes(body) && this.strictContentLength && Buffer.byteLength(body) === this.#announced
   }
 
   /** Writes the response now, if it waits for the others. */
