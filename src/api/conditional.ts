@@ -4,7 +4,7 @@ import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { SplitBody } from "./SplitBody.ts"
 
 /** A response body with its `ETag`, and the cursor of the journal up to which it shows all changes. */
-export interface Versioned<Body = Uint8Array> {
+export interface Versioned<Body = string> {
   readonly body: Body
   readonly etag: string
   readonly cursor: number
@@ -13,19 +13,19 @@ export interface Versioned<Body = Uint8Array> {
 }
 
 /** Returns the weak `ETag` of a body: equal bytes have an equal tag on every replica. */
-export const etagOf = (body: Uint8Array): string =>
+export const etagOf = (body: string | Uint8Array): string =>
   `W/"${createHash("sha1").update(body).digest("base64url")}"`
-
-const encoder = new TextEncoder()
 
 /** Encodes a value as JSON, with its `ETag`. */
 export const versioned = (value: unknown, cursor: number): Versioned => {
-  const body = encoder.encode(JSON.stringify(value))
+  const body = JSON.stringify(value)
   return { body, etag: etagOf(body), cursor }
 }
 
 /** The longest body that is sent as text: Node.js writes a head and a text in one piece. */
 const LONGEST_TEXT = 16 * 1024
+
+const encoder = new TextEncoder()
 
 interface JsonOptions {
   readonly contentType: "application/json"
@@ -35,21 +35,23 @@ interface JsonOptions {
 /** The platform makes the response to a request of an upgrade, which takes one buffer only. */
 const takesParts = ({ headers }: HttpServerRequest.HttpServerRequest) => headers.upgrade === undefined
 
-const ofBytes = (body: Uint8Array | SplitBody, isSplit: boolean, options: JsonOptions) => {
-  if (body instanceof Uint8Array) return HttpServerResponse.uint8Array(body, options)
-  return isSplit && body.parts.length > 1
+const ofBytes = (body: SplitBody, isSplit: boolean, options: JsonOptions) =>
+  isSplit && body.parts.length > 1
     ? HttpServerResponse.raw(body, { ...options, contentLength: body.length })
     : HttpServerResponse.uint8Array(body.joined(), options)
-}
 
-const ofText = (body: Uint8Array | SplitBody, isSplit: boolean, options: JsonOptions) => {
-  if (body.length > LONGEST_TEXT) return ofBytes(body, isSplit, options)
-  const bytes = body instanceof Uint8Array ? body : body.joined()
-  const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString()
+const ofText = (text: string, options: JsonOptions) => {
   const response = HttpServerResponse.text(text, { contentType: options.contentType })
   // These names are lower-case, and the headers belong to this response: to pass them on would copy all of them twice.
   Object.assign(response.headers, options.headers)
   return response
+}
+
+const ofBody = (body: string | SplitBody, isSplit: boolean, options: JsonOptions) => {
+  const isLong = body.length > LONGEST_TEXT
+  if (typeof body !== "string")
+    return isLong ? ofBytes(body, isSplit, options) : ofText(Buffer.from(body.joined()).toString(), options)
+  return isLong ? HttpServerResponse.uint8Array(encoder.encode(body), options) : ofText(body, options)
 }
 
 const withoutWeak = (tag: string) => tag.trim().replace(/^W\//, "")
@@ -67,7 +69,7 @@ export const acceptedEncodings = (header = ""): ReadonlySet<string> => {
 
 /** Responds with a JSON body, or with 304 to a caller that has it (life.md, "Reading"). */
 export const conditional = (
-  { body, cursor, etag, gzip }: Versioned<Uint8Array | SplitBody>,
+  { body, cursor, etag, gzip }: Versioned<string | SplitBody>,
   headers: Readonly<Record<string, string>> = {}
 ): Effect.Effect<HttpServerResponse.HttpServerResponse, never, HttpServerRequest.HttpServerRequest> =>
   Effect.withFiber((fiber) => {
@@ -86,5 +88,5 @@ export const conditional = (
             headers: { ...all, "content-encoding": "gzip" }
           })
         )
-      : Effect.succeed(ofText(body, takesParts(request), { contentType, headers: all }))
+      : Effect.succeed(ofBody(body, takesParts(request), { contentType, headers: all }))
   })

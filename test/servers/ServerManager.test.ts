@@ -1,15 +1,15 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Latch } from "effect"
 import { TestClock } from "effect/testing"
-import { SplitBody } from "../../src/api/SplitBody.ts"
+import type { SplitBody } from "../../src/api/SplitBody.ts"
 import { NodeId } from "../../src/domain/Id.ts"
 import { plain } from "../../src/servers/index/summary.ts"
 import { record } from "../support/samples.ts"
 import { FakeNodes } from "./support/FakeNodes.ts"
 import { idsOf, makeHarness, request, runHarness } from "./support/harness.ts"
 
-const parse = ({ body }: { readonly body: Uint8Array | SplitBody }) =>
-  JSON.parse(new TextDecoder().decode(body instanceof SplitBody ? body.joined() : body))
+const parse = ({ body }: { readonly body: string | SplitBody }) =>
+  JSON.parse(typeof body === "string" ? body : new TextDecoder().decode(body.joined()))
 
 describe("contract 4.5: POST /api/servers", () => {
   it.live("the response is the summary, sent before the installation ends", () =>

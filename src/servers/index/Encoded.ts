@@ -6,35 +6,14 @@ import { SplitBody } from "../../api/SplitBody.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import type { ServerStats, StatsById } from "../../domain/Server.ts"
 
-const encoder = new TextEncoder()
 const [open, comma, close] = [0x5b, 0x2c, 0x5d]
-
-/** Joins encoded values, each after a comma. @param more bytes that are left free at the end */
-const afterCommas = (pieces: ReadonlyArray<Uint8Array>, more = 0): Uint8Array => {
-  const joined = new Uint8Array(pieces.reduce((sum, piece) => sum + 1 + piece.length, more))
-  let at = 0
-  for (const piece of pieces) {
-    joined[at] = comma
-    joined.set(piece, at + 1)
-    at += 1 + piece.length
-  }
-  return joined
-}
-
-/** JSON array of encoded values. */
-export const arrayOf = (pieces: ReadonlyArray<Uint8Array>): Uint8Array => {
-  const list = afterCommas(pieces, pieces.length === 0 ? 2 : 1)
-  list[0] = open
-  list[list.length - 1] = close
-  return list
-}
 
 /** A response body with its weak `ETag`, which is made on first use. */
 export class Encoded {
-  readonly body: Uint8Array
+  readonly body: string
   #etag: string | undefined
 
-  constructor(body: Uint8Array) {
+  constructor(body: string) {
     this.body = body
   }
 
@@ -44,25 +23,22 @@ export class Encoded {
   }
 }
 
+/** JSON array of encoded values. */
+export const arrayOf = (pieces: ReadonlyArray<string>): Encoded => new Encoded(`[${pieces.join(",")}]`)
+
 /** Adds a field to an encoded object that has others. */
-const withField = (object: Uint8Array, name: string, value: unknown): Uint8Array => {
-  const field = encoder.encode(`,${JSON.stringify(name)}:${JSON.stringify(value)}}`)
-  const joined = new Uint8Array(object.length - 1 + field.length)
-  joined.set(object.subarray(0, -1))
-  joined.set(field, object.length - 1)
-  return joined
-}
+const withField = (object: string, name: string, value: unknown): string =>
+  `${object.slice(0, -1)},${JSON.stringify(name)}:${JSON.stringify(value)}}`
 
 /** JSON array of encoded summaries with the figures of each. */
 export const withStats = (
   ids: ReadonlyArray<ServerId>,
-  pieces: ReadonlyArray<Uint8Array>,
+  pieces: ReadonlyArray<string>,
   stats: StatsById
-): Encoded =>
-  new Encoded(arrayOf(pieces.map((piece, at) => withField(piece, "stats", stats[ids[at] ?? ""] ?? null))))
+): Encoded => arrayOf(pieces.map((piece, at) => withField(piece, "stats", stats[ids[at] ?? ""] ?? null)))
 
 /** An encoded summary with figures. */
-export const withOneStats = (piece: Uint8Array, stats: ServerStats | null): Encoded =>
+export const withOneStats = (piece: string, stats: ServerStats | null): Encoded =>
   new Encoded(withField(piece, "stats", stats))
 
 /** Smallest list that is compressed, in bytes. */
@@ -81,6 +57,18 @@ const deflated = (bytes: Uint8Array): Deferred.Deferred<Uint8Array> => {
     Deferred.doneUnsafe(done, error === null ? Effect.succeed(blocks) : Effect.die(error))
   )
   return done
+}
+
+/** Joins encoded values, each after a comma. */
+const afterCommas = (pieces: ReadonlyArray<Uint8Array>): Uint8Array => {
+  const joined = new Uint8Array(pieces.reduce((sum, piece) => sum + 1 + piece.length, 0))
+  let at = 0
+  for (const piece of pieces) {
+    joined[at] = comma
+    joined.set(piece, at + 1)
+    at += 1 + piece.length
+  }
+  return joined
 }
 
 /** The encoded values of a part of a list, each after a comma. */

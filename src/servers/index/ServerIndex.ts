@@ -261,10 +261,11 @@ export class ServerIndex extends Context.Service<
       const find = (id: ServerId) => Effect.sync(() => Option.fromUndefinedOr(table.get(id)))
 
       /** Looks for a server; one that is not found, once more among what others have committed. */
-      const lookTwice = <A>(look: Effect.Effect<A | undefined>) =>
-        Effect.flatMap(look, (found) =>
-          found === undefined ? Effect.andThen(journal.catchUp, look) : Effect.succeed(found)
-        )
+      const lookTwice = <A>(look: () => A | undefined) =>
+        Effect.suspend(() => {
+          const found = look()
+          return found === undefined ? Effect.map(journal.catchUp, look) : Effect.succeed(found)
+        })
 
       const admitted = (id: ServerId, restriction: Restriction | undefined) => {
         const record = table.get(id)
@@ -305,7 +306,7 @@ export class ServerIndex extends Context.Service<
             const found = admitted(id, restriction) && table.summary(id, include)
             return found === undefined ? undefined : readOf(found)
           }
-          return lookTwice(showsDefinition(include) ? Effect.map(compare(plain), read) : Effect.sync(read))
+          return showsDefinition(include) ? Effect.andThen(compare(plain), lookTwice(read)) : lookTwice(read)
         },
         latest: (id) => table.latest(id),
         factsOf: (id) => table.factsOf(id),
@@ -321,7 +322,10 @@ export class ServerIndex extends Context.Service<
               : Effect.succeed(Option.some(record))
           }),
         lookUpWithin: (id, restriction) =>
-          Effect.map(lookTwice(Effect.sync(() => admitted(id, restriction))), Option.fromUndefinedOr),
+          Effect.map(
+            lookTwice(() => admitted(id, restriction)),
+            Option.fromUndefinedOr
+          ),
         records: Effect.sync(() => table.records),
         onNode: (node_id) => Effect.sync(() => table.onNode(node_id)),
         migrationOf: (id) => Effect.sync(() => migrations.get(id)),

@@ -243,11 +243,11 @@ export class ServerTable {
 
   /** JSON array of some summaries. */
   encode(records: ReadonlyArray<ListedServer>, include: Include): Encoded {
-    return new Encoded(arrayOf(this.pieces(records, include)))
+    return arrayOf(this.pieces(records, include))
   }
 
   /** JSON of each of some summaries. */
-  pieces(records: ReadonlyArray<ListedServer>, include: Include): ReadonlyArray<Uint8Array> {
+  pieces(records: ReadonlyArray<ListedServer>, include: Include): ReadonlyArray<string> {
     const variant = this.#cache.of(include)
     return records.map((record) => this.#piece(variant, record).body)
   }
@@ -285,10 +285,8 @@ export class ServerTable {
     return piece
   }
 
-  #encode({ include }: Variant, record: ListedServer): Uint8Array {
-    return encoder.encode(
-      encodeSummary(record, this.#nodes.nameOf(record.node_id), include, this.#isOutdated)
-    )
+  #encode({ include }: Variant, record: ListedServer): string {
+    return encodeSummary(record, this.#nodes.nameOf(record.node_id), include, this.#isOutdated)
   }
 
   #chunk(variant: Variant, chunk: Chunk): KnownChunk {
@@ -297,7 +295,7 @@ export class ServerTable {
     const pieces = this.#pick(chunk).map((record, at) =>
       known?.changed.has(record.id) === false
         ? known.encoded.piece(at)
-        : (variant.pieces.get(record.id)?.body ?? this.#encode(variant, record))
+        : encoder.encode(variant.pieces.get(record.id)?.body ?? this.#encode(variant, record))
     )
     return { encoded: new EncodedChunk(pieces), changed: new Set() }
   }

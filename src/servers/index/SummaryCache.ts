@@ -49,10 +49,11 @@ const MAX_VARIANTS = 8
 /** Bytes of all that is kept encoded. */
 const BUDGET = 256 * 1024 * 1024
 
-/** Memory of a piece beside its bytes: its objects, and its place in the map. */
-const PIECE_BYTES = 300
+/** Memory of a piece beside its text: its objects, and its place in the map. */
+const PIECE_BYTES = 150
 
-const bytesOf = ({ body }: Encoded) => body.length + PIECE_BYTES
+/** At most two bytes for each character. */
+const bytesOf = ({ body }: Encoded) => 2 * body.length + PIECE_BYTES
 
 /**
  * The variants that were used last, in bounded memory. Beyond the bound, the variants that were not used for the longest

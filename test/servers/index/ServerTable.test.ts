@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto"
 import { describe, expect, it, vi } from "@effect/vitest"
 import * as fc from "fast-check"
-import { SplitBody } from "../../../src/api/SplitBody.ts"
+import type { SplitBody } from "../../../src/api/SplitBody.ts"
 import { restrictionOf } from "../../../src/domain/KeyLimits.ts"
 import { type Includable, includable } from "../../../src/domain/Server.ts"
 import { everyServer } from "../../../src/servers/index/ServerFilter.ts"
@@ -13,9 +13,9 @@ import { record } from "../../support/samples.ts"
 
 const tableOf = (nameOf: (id: string) => string, cache?: SummaryCache) =>
   withPlainIds(new ServerTable(nameOf, cache))
-const parse = (read: { readonly body: Uint8Array | SplitBody } | undefined) => {
-  const { body = new Uint8Array() } = read ?? {}
-  return JSON.parse(new TextDecoder().decode(body instanceof SplitBody ? body.joined() : body))
+const parse = (read: { readonly body: string | SplitBody } | undefined) => {
+  const { body = "" } = read ?? {}
+  return JSON.parse(typeof body === "string" ? body : new TextDecoder().decode(body.joined()))
 }
 const all = includeOf(["status", "limits", "software"])
 const at = { updated_at: "2026-02-01T00:00:00.000Z" }
