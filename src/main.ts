@@ -57,7 +57,11 @@ const loadBundle = (isService: boolean) => {
   else {
     // A service that runs for long forgets the code of its start, and help has little of it.
     subscribe(STARTED, () => {
-      store()
+      const untrusted = store()
+      if (untrusted !== undefined)
+        console.error(
+          `another user can write to ${untrusted}: the code there is not used, and each start takes half as long again; see docs/deployment.md, "Place the code cache"`
+        )
       process.on("exit", store)
     })
   }

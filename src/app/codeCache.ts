@@ -27,8 +27,11 @@ import zlib from "node:zlib"
 export interface CodeCache {
   /** Returns the exports of a part of the bundle, and runs it if it has not run. */
   readonly load: (file: string) => unknown
-  /** Writes the code of the parts that had none in the cache, as far as it is compiled. */
-  readonly store: () => void
+  /**
+   * Writes the code of the parts that had none in the cache, as far as it is compiled. Returns the folder if another user
+   * can write to it: its code is neither read nor written.
+   */
+  readonly store: () => string | undefined
 }
 
 interface Compiled {
@@ -151,18 +154,19 @@ export const codeCache = (folder: string | undefined): CodeCache => {
   }
 
   const store = () => {
-    if (place === undefined || unsaved.size === 0) return
+    const [first] = unsaved.values()
+    if (place === undefined || first === undefined) return undefined
+    const compiled = [...unsaved]
+    unsaved.clear()
     try {
       mkdirSync(place, { recursive: true, mode: 0o755 })
-      const [first] = unsaved.values()
-      if (first !== undefined && isTrustedFolder(place, first.sourceOwner)) {
-        prune(place, dirname(first.source))
-        for (const [file, compiled] of unsaved) writeCode(file, compiled)
-      }
+      if (!isTrustedFolder(place, first.sourceOwner)) return place
+      prune(place, dirname(first.source))
+      for (const [file, one] of compiled) writeCode(file, one)
     } catch {
       // the folder is read-only: each process compiles for itself
     }
-    unsaved.clear()
+    return undefined
   }
 
   return { load, store }

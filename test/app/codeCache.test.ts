@@ -325,6 +325,26 @@ describe("docs/development.md: the code cache", () => {
     })
   )
 
+  it.live("a service says that its cache is not used, if another user can write there", () =>
+    Effect.gen(function* () {
+      const folder = yield* temporaryFolder
+      const start = Effect.scoped(
+        Effect.gen(function* () {
+          const { kill, output } = yield* startService({ env: { NODE_COMPILE_CACHE: folder } })
+          yield* kill("SIGTERM")
+          return output()
+        })
+      )
+      const says = /another user can write to (\S+): /
+      assert.notMatch(yield* start, says)
+      const place = readdirSync(folder)
+        .map((name) => join(folder, name))
+        .find((path) => readdirSync(path).includes("run.cjs"))
+      chmodSync(place ?? "", 0o777)
+      assert.strictEqual(says.exec(yield* start)?.[1], place)
+    })
+  )
+
   it.live(
     "a command writes its code to another folder than a service, and none if Node.js has no cache",
     () =>
