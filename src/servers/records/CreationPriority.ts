@@ -1,4 +1,5 @@
 import { Context, Effect, Latch, Layer } from "effect"
+import { during } from "../../work/during.ts"
 
 /** The longest time that creations hold up an installation. */
 const LONGEST = "1 second"
@@ -21,19 +22,16 @@ export class CreationPriority extends Context.Service<
     const idle = Latch.makeUnsafe(true)
 
     return CreationPriority.of({
-      creating: (creation) =>
-        Effect.acquireUseRelease(
-          Effect.sync(() => {
-            creations += 1
-            idle.closeUnsafe()
-          }),
-          () => creation,
-          () =>
-            Effect.sync(() => {
-              creations -= 1
-              if (creations === 0) idle.openUnsafe()
-            })
-        ),
+      creating: during(
+        () => {
+          creations += 1
+          idle.closeUnsafe()
+        },
+        () => {
+          creations -= 1
+          if (creations === 0) idle.openUnsafe()
+        }
+      ),
       turn: Effect.suspend(() =>
         idle.isOpen() ? Effect.void : Effect.raceFirst(idle.await, Effect.sleep(LONGEST))
       )
