@@ -1,4 +1,4 @@
-import { Array as Arr, Clock, Effect, Fiber, FiberMap, Layer, Option, Schedule } from "effect"
+import { Array as Arr, Clock, Effect, Fiber, FiberMap, Layer, Schedule } from "effect"
 import type { NodeId } from "../domain/Id.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { type EventFilter, intervalOf, letsThrough } from "../events/EncodedEvent.ts"
@@ -41,7 +41,7 @@ export const StatsSampler = Layer.effect(
       const found = new Set(records.filter((record) => open.some((filter) => isWanted(filter, record))))
       for (const filter of filters) {
         for (const id of filter.serverIds ?? []) {
-          const record = Option.getOrUndefined(yield* index.find(id))
+          const record = index.get(id)
           if (record !== undefined && isWanted(filter, record)) found.add(record)
         }
       }
@@ -59,10 +59,7 @@ export const StatsSampler = Layer.effect(
       })
       for (const slice of Arr.chunksOf(news, SLICE)) {
         // No figures follow the deletion of a server.
-        const there = yield* Effect.filter(slice, ({ server_id }) =>
-          Effect.map(index.find(server_id), Option.isSome)
-        )
-        live.publish(there)
+        live.publish(slice.filter(({ server_id }) => index.get(server_id) !== undefined))
         yield* Effect.yieldNow
       }
     })

@@ -178,7 +178,7 @@ export const makeCreation = Effect.gen(function* () {
 
   /** Releases a placement, unless the write with unknown outcome turns out to be committed. */
   const releasePlacement = (id: ServerId) =>
-    Effect.flatMap(index.find(id), (kept) => (Option.isSome(kept) ? Effect.void : balancer.release(id)))
+    Effect.suspend(() => (index.get(id) === undefined ? balancer.release(id) : Effect.void))
 
   /** Places a server; the refusal of a named, unavailable node has the reason. */
   const place = (request: PlacementRequest) =>

@@ -109,7 +109,7 @@ export const makeManagement = Effect.gen(function* () {
   ) {
     const { id } = record
     if (action === "stop" || action === "kill") yield* noteStop(id)
-    if (isUnderway(yield* index.migrationOf(id))) return yield* powerMoving(id, action, wait_seconds)
+    if (isUnderway(index.migrationOf(id))) return yield* powerMoving(id, action, wait_seconds)
     const decision = decidePower(record, action)
     const called =
       record.redefinition?.delivered === false && (action === "start" || action === "restart")

@@ -50,7 +50,7 @@ export const makeNodeCalls = Effect.gen(function* () {
     )
 
   const refuseMoving = Effect.fnUntraced(function* (id: ServerId) {
-    if (isUnderway(yield* index.migrationOf(id))) return yield* Effect.fail(isMoving(id))
+    if (isUnderway(index.migrationOf(id))) return yield* Effect.fail(isMoving(id))
   })
 
   return { call, recordOf, refuse, refuseMoving } as const

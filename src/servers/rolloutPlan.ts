@@ -1,5 +1,5 @@
 /** The definitions that a rollout gives to its servers, resolved when it is created (life.md, "Rollouts"). */
-import { Effect, Option } from "effect"
+import { Effect } from "effect"
 import { currentRestriction } from "../api/Principal.ts"
 import type { Selector } from "../api/selector.ts"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
@@ -61,7 +61,7 @@ export const makePlan = Effect.gen(function* () {
     const ids = page?.ids ?? []
     const records = new Map<ServerId, ServerRecord>()
     for (const id of [...ids, ...(selector.ids ?? [])]) {
-      const record = Option.getOrUndefined(yield* index.find(id))
+      const record = index.get(id)
       if (record !== undefined && admits(within, record)) records.set(id, record)
     }
     const unknown = (selector.ids ?? []).filter((id) => !records.has(id))

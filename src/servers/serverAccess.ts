@@ -16,7 +16,7 @@ export const ServerAccessLayer = Layer.effect(
       const changed = yield* index.changeOf(id)
       while (true) {
         changed.closeUnsafe()
-        const record = Option.getOrUndefined(yield* index.find(id))
+        const record = index.get(id)
         if (record === undefined || !admits(restriction, record)) return
         yield* changed.await
       }

@@ -1,5 +1,5 @@
 /** Figures of many servers, with one call to each of their nodes (life.md, "Reading"). */
-import { Effect, Option } from "effect"
+import { Effect } from "effect"
 import type { Daemon, DaemonError } from "../api/Daemon.ts"
 import { MOST_STATS } from "../api/DaemonApi.ts"
 import type { NodeId, ServerId } from "../domain/Id.ts"
@@ -52,7 +52,7 @@ export const makeStatsOf = Effect.gen(function* () {
   return Effect.fn("ServerManager.statsOf")(function* (ids: ReadonlyArray<ServerId>) {
     const byNode = new Map<NodeId, Array<ServerId>>()
     for (const id of ids) {
-      const record = Option.getOrUndefined(yield* index.find(id))
+      const record = index.get(id)
       if (record === undefined) continue
       const others = byNode.get(record.node_id) ?? []
       others.push(id)

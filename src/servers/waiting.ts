@@ -1,4 +1,4 @@
-import { Effect, Option } from "effect"
+import { Effect } from "effect"
 import type { CrashSummary } from "../domain/CrashRecord.ts"
 import { Conflict, NotFound } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
@@ -85,7 +85,7 @@ export const makeWaitFor = Effect.gen(function* () {
     let isCurrent = false
     while (true) {
       changed.closeUnsafe()
-      const record = Option.getOrUndefined(yield* index.find(id))
+      const record = index.get(id)
       if (record === undefined) return yield* NotFound.server(id)
       const crash = yield* index.lastCrash(id)
       wasUp ||= record.start_pending || isUp(record.status)

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Layer, Option } from "effect"
+import { Effect, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import { type Daemon, DaemonRefused } from "../../src/api/Daemon.ts"
 import { NodeId, type ServerId } from "../../src/domain/Id.ts"
@@ -35,11 +35,11 @@ const scene = Effect.fnUntraced(function* (
     factsOf: () => undefined,
     nameOf: () => undefined,
     isCreating: () => false,
-    find: (id) =>
-      Effect.sync(() => {
-        const node_id = servers[id]
-        return node_id === undefined ? Option.none() : Option.some(record({ id, node_id }))
-      })
+    migrationOf: () => undefined,
+    get: (id) => {
+      const node_id = servers[id]
+      return node_id === undefined ? undefined : record({ id, node_id })
+    }
   })
   const parts = yield* Layer.build(Layer.mergeAll(index, DaemonClient.layer))
   return yield* Effect.gen(function* () {

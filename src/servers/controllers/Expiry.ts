@@ -1,4 +1,4 @@
-import { Effect, Latch, Layer, Option } from "effect"
+import { Effect, Latch, Layer } from "effect"
 import type { ServerId } from "../../domain/Id.ts"
 import { hasExpired } from "../../domain/Server.ts"
 import { ExpiryClock } from "../../store/journal/ExpiryClock.ts"
@@ -37,7 +37,7 @@ export const ServerExpiry = Layer.effectDiscard(
       name: "expiry",
       fields: (server_id: ServerId) => ({ server_id }),
       step: Effect.fnUntraced(function* (id: ServerId): Effect.fn.Return<StepOutcome, NodeCallError> {
-        const record = Option.getOrUndefined(yield* index.find(id))
+        const record = index.get(id)
         const now = yield* clock.millis
         if (record?.expires_at === undefined) return "done"
         if (!hasExpired(record, now)) {
@@ -59,16 +59,12 @@ export const ServerExpiry = Layer.effectDiscard(
       leadership
     })
     yield* journal.follow("controllers", (entries) =>
-      Effect.forEach(
-        entries,
-        ({ change }) =>
-          change.topic === "server:created" || change.topic === "server:changed"
-            ? Effect.map(index.find(change.server_id), (found) => {
-                if (Option.isSome(found) && found.value.expires_at !== undefined) changed.openUnsafe()
-              })
-            : Effect.void,
-        { discard: true }
-      )
+      Effect.sync(() => {
+        for (const { change } of entries) {
+          if (change.topic !== "server:created" && change.topic !== "server:changed") continue
+          if (index.get(change.server_id)?.expires_at !== undefined) changed.openUnsafe()
+        }
+      })
     )
     const expire = Effect.gen(function* () {
       changed.closeUnsafe()

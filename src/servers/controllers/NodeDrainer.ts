@@ -174,11 +174,9 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
           const drain = yield* drains.of(node_id)
           if (drain === undefined) return undefined
           const all = yield* index.migrations
-          const arriving = yield* Effect.forEach(
-            all.filter((migration) => migration.phase === "arriving" && migration.from_node === node_id),
-            (migration) => Effect.map(index.find(migration.server_id), Option.toArray)
-          )
-          const elsewhere = arriving.flat()
+          const elsewhere = all
+            .filter((migration) => migration.phase === "arriving" && migration.from_node === node_id)
+            .flatMap(({ server_id }) => index.get(server_id) ?? [])
           const away = new Map<NodeId, string>()
           for (const id of new Set([node_id, ...elsewhere.map((record) => record.node_id)])) {
             const reason = yield* unavailableReason(id)

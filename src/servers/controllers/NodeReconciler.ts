@@ -1,4 +1,4 @@
-import { Context, Effect, Layer, Option, Stream } from "effect"
+import { Context, Effect, Layer, Stream } from "effect"
 import type { InvalidRequest, Unavailable } from "../../domain/errors.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { DaemonServer, Registration, RegistrationAnswer } from "../../domain/NodeMessages.ts"
@@ -88,7 +88,7 @@ export class NodeReconciler extends Context.Service<
         const suspects: Array<ServerId> = []
         const reconcile = Effect.fnUntraced(function* (view: DaemonServer) {
           const sequence = sequences.get(view.id)
-          const record = Option.getOrUndefined(yield* index.find(view.id))
+          const record = index.get(view.id)
           if (view.held === true) yield* release(node_id, view.id)
           if (sequence === undefined || (record !== undefined && changesNothing(onSnapshot(record, view))))
             return

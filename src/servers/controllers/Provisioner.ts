@@ -1,4 +1,4 @@
-import { Context, type Duration, Effect, Layer, Option, Schedule } from "effect"
+import { Context, type Duration, Effect, Layer, Schedule } from "effect"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { MOST_CREATIONS } from "../../domain/NodeMessages.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
@@ -79,11 +79,12 @@ export class Provisioner extends Context.Service<
           leadership,
           // The server's lock comes last: a removal waits for calls that are permitted already, not for all others.
           permit: (id: ServerId) => (effect) =>
-            Effect.flatMap(index.find(id), (found) => {
+            Effect.suspend(() => {
               const locked = locks.withLock(id)(effect)
-              if (Option.isNone(found)) return locked
-              const { node_id } = found.value
-              return actionFor(found.value) === "install"
+              const record = index.get(id)
+              if (record === undefined) return locked
+              const { node_id } = record
+              return actionFor(record) === "install"
                 ? Effect.andThen(priority.turn, installsOf(node_id).withLock(node_id)(locked))
                 : calls.withLock(node_id)(locked)
             }),
@@ -96,12 +97,18 @@ export class Provisioner extends Context.Service<
           })
         })
 
+        /** Whether a server needs an action by its record; work that waits or runs is woken in any case. */
+        const mayNeedWork = (id: ServerId) => {
+          const record = index.get(id)
+          return queue.has(id) || record === undefined || actionFor(record) !== "nothing"
+        }
+
         yield* journal.follow("controllers", (entries) =>
           Effect.sync(() => {
             for (const { change } of entries) {
               if (change.topic === "server:suspect") {
                 if (queue.add(change.server_id)) suspects.add(change.server_id)
-              } else if (needsAction(change)) queue.add(change.server_id)
+              } else if (needsAction(change) && mayNeedWork(change.server_id)) queue.add(change.server_id)
             }
           })
         )

@@ -49,7 +49,7 @@ export const makeDrainDeadline = Effect.fnUntraced(function* (
   const remaining = Effect.fnUntraced(function* ({ asked_at, node_id }: Drain) {
     const found: Array<ServerRecord> = []
     for (const record of yield* index.onNode(node_id)) {
-      const migration = yield* index.migrationOf(record.id)
+      const migration = index.migrationOf(record.id)
       const isIncluded = record.created_at <= asked_at && !isUnderway(migration)
       const goesUp = record.start_pending || (isUp(record.status) && record.status !== "stopping")
       if (isIncluded && goesUp && remains(record, migration, unplaced.has(record.id))) found.push(record)

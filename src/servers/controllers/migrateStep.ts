@@ -51,8 +51,8 @@ export const makeMigrateStep = Effect.fnUntraced(function* (destinations: Destin
 
   /** Runs the next step of a server's migration. */
   return Effect.fnUntraced(function* (id: ServerId) {
-    const record = Option.getOrUndefined(yield* index.find(id))
-    const migration = yield* index.migrationOf(id)
+    const record = index.get(id)
+    const migration = index.migrationOf(id)
     if (record === undefined || !isUnderway(migration) || migration.phase === "arriving") {
       destinations.reached(id)
       return "done"

@@ -1,4 +1,4 @@
-import { Clock, Effect, Option } from "effect"
+import { Clock, Effect } from "effect"
 import type { Daemon, DaemonError } from "../../api/Daemon.ts"
 import type { Unavailable } from "../../domain/errors.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
@@ -131,19 +131,19 @@ export const makeProvisionStep = Effect.gen(function* () {
       () => suspectAgain
     )
     if (outcome === "again") yield* suspectAgain
-    return yield* orStart(id, outcome)
+    return orStart(id, outcome)
   })
 
   /** "again": the server is to be started; the wake-up for that may have come during the call. */
-  const orStart = Effect.fnUntraced(function* (id: ServerId, outcome: StepOutcome) {
-    const now = yield* index.find(id)
-    return Option.isSome(now) && actionFor(now.value) === "start" ? "again" : outcome
-  })
+  const orStart = (id: ServerId, outcome: StepOutcome): StepOutcome => {
+    const now = index.get(id)
+    return now !== undefined && actionFor(now) === "start" ? "again" : outcome
+  }
 
   /** Sends a changed definition, before a start. */
   const define = Effect.fnUntraced(function* (record: ServerRecord) {
     yield* deliver(record)
-    return yield* orStart(record.id, "done")
+    return orStart(record.id, "done")
   })
 
   const works = { install, start, verify: verifySuspect, define, remove }
@@ -153,7 +153,7 @@ export const makeProvisionStep = Effect.gen(function* () {
     id: ServerId,
     attempt: number
   ): Effect.fn.Return<StepOutcome, DaemonError | Unavailable> {
-    const record = Option.getOrUndefined(yield* index.find(id))
+    const record = index.get(id)
     if (record === undefined) {
       suspects.delete(id)
       removals.delete(id)

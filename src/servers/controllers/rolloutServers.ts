@@ -55,7 +55,7 @@ export const makeRolloutServers = Effect.fnUntraced(function* (options: {
 
   const factsOf = Effect.fnUntraced(function* (server: RolloutServer): Effect.fn.Return<Facts, Unavailable> {
     const id = server.server_id
-    const record = Option.getOrUndefined(yield* index.find(id))
+    const record = index.get(id)
     const now = yield* Clock.currentTimeMillis
     const away =
       record === undefined || registry.isConnected(record.node_id)
@@ -68,7 +68,7 @@ export const makeRolloutServers = Effect.fnUntraced(function* (options: {
       record,
       revision: record === undefined ? undefined : revisionOf(record.definition),
       crash: yield* lastCrash(server, record),
-      isMigrating: isUnderway(yield* index.migrationOf(id)),
+      isMigrating: isUnderway(index.migrationOf(id)),
       away,
       isTooLong: since !== undefined && now - since > nodeTimeout,
       now
@@ -220,7 +220,7 @@ export const makeRolloutServers = Effect.fnUntraced(function* (options: {
       heldUpSince.delete(id)
       return "done"
     }
-    const record = Option.getOrUndefined(yield* index.find(id))
+    const record = index.get(id)
     // Whether a server of a lost node is up is not known.
     if (server.was_up !== null || record?.status === "unknown") return yield* act(rollout, server)
     const begun = { ...server, was_up: record !== undefined && mustBeUp(record) }

@@ -1,4 +1,4 @@
-import { Clock, Context, Effect, Layer, Option } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { InstallState } from "../../domain/InstallState.ts"
 import { currentStep, type InstallStep } from "../../domain/InstallStep.ts"
@@ -42,7 +42,7 @@ export class InstallProgresses extends Context.Service<
 
       return InstallProgresses.of({
         reported: Effect.fnUntraced(function* (node_id, id, install) {
-          const record = Option.getOrUndefined(yield* index.find(id))
+          const record = index.get(id)
           const reported = stepOf(install)
           if (record?.node_id !== node_id || reported?.progress === undefined) return
           const step = stepOf(record.install)

@@ -28,6 +28,7 @@ import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
+import { during } from "../../work/during.ts"
 import { applyChange } from "./applyChange.ts"
 import { type Encoded, withStats } from "./Encoded.ts"
 import { ServerChanges } from "./ServerChanges.ts"
@@ -86,9 +87,9 @@ export class ServerIndex extends Context.Service<
     changeOf(id: ServerId): Effect.Effect<Latch.Latch, never, Scope.Scope>
     lastCrash(id: ServerId): Effect.Effect<CrashSummary | undefined>
     /** `last_sequence` is not kept up to date here: ask the store for it. */
-    find(id: ServerId): Effect.Effect<Option.Option<ListedServer>>
+    get(id: ServerId): ListedServer | undefined
     /**
-     * {@link find}; one that is not known here, or not on the node that is given, is looked for among what others have
+     * {@link get}; one that is not known here, or not on the node that is given, is looked for among what others have
      * committed.
      */
     lookUp(id: ServerId, node_id?: NodeId): Effect.Effect<Option.Option<ListedServer>, Unavailable>
@@ -103,7 +104,7 @@ export class ServerIndex extends Context.Service<
     readonly records: Effect.Effect<ReadonlyArray<ServerRecord>>
     onNode(node_id: NodeId): Effect.Effect<ReadonlyArray<ServerRecord>>
     /** The migration of a server, also a failed one. */
-    migrationOf(id: ServerId): Effect.Effect<Migration | undefined>
+    migrationOf(id: ServerId): Migration | undefined
     readonly migrations: Effect.Effect<ReadonlyArray<Migration>>
     /** The node that a server comes from which is arriving at `node_id`. */
     originOf(node_id: NodeId, id: ServerId): Effect.Effect<NodeId | undefined>
@@ -258,8 +259,6 @@ export class ServerIndex extends Context.Service<
 
       const readOf = ({ body, etag }: Encoded): Versioned => ({ body, etag, cursor })
 
-      const find = (id: ServerId) => Effect.sync(() => Option.fromUndefinedOr(table.get(id)))
-
       /** Looks for a server; one that is not found, once more among what others have committed. */
       const lookTwice = <A>(look: () => A | undefined) =>
         Effect.suspend(() => {
@@ -313,12 +312,12 @@ export class ServerIndex extends Context.Service<
         nameOf: (id) => table.nameOf(id),
         lastCrash: (id) => Effect.sync(() => table.get(id)?.last_crash),
         changeOf: (id) => changes.latchOf(id),
-        find,
+        get: (id) => table.get(id),
         lookUp: (id, node_id) =>
           Effect.suspend(() => {
             const record = table.get(id)
             return record === undefined || (node_id !== undefined && record.node_id !== node_id)
-              ? Effect.andThen(journal.catchUp, find(id))
+              ? Effect.map(journal.catchUp, () => Option.fromUndefinedOr(table.get(id)))
               : Effect.succeed(Option.some(record))
           }),
         lookUpWithin: (id, restriction) =>
@@ -328,7 +327,7 @@ export class ServerIndex extends Context.Service<
           ),
         records: Effect.sync(() => table.records),
         onNode: (node_id) => Effect.sync(() => table.onNode(node_id)),
-        migrationOf: (id) => Effect.sync(() => migrations.get(id)),
+        migrationOf: (id) => migrations.get(id),
         migrations: Effect.sync(() => [...migrations.values()]),
         originOf: (node_id, id) =>
           Effect.sync(() => {
@@ -338,11 +337,10 @@ export class ServerIndex extends Context.Service<
           }),
         counts: Effect.sync(() => table.counts),
         creating: (record, write) =>
-          Effect.acquireUseRelease(
-            Effect.sync(() => creating.set(record.id, record)),
-            () => write,
-            () => Effect.sync(() => creating.delete(record.id))
-          ),
+          during(
+            () => creating.set(record.id, record),
+            () => creating.delete(record.id)
+          )(write),
         storing: (record) =>
           Effect.sync(() => {
             if (creating.has(record.id)) creating.set(record.id, record)

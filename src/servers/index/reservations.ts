@@ -1,4 +1,4 @@
-import { Array as Arr, Effect, Option } from "effect"
+import { Effect } from "effect"
 import type { ServerId } from "../../domain/Id.ts"
 import { serverOf } from "../../domain/Journal.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
@@ -20,24 +20,22 @@ export const followReservations = Effect.gen(function* () {
   const index = yield* ServerIndex
   const journal = yield* Journal
 
-  /** Returns the reservation of a migrating server on the node that has its files, if that is not its own. */
-  const secondOf = Effect.fnUntraced(function* (
-    record: ServerRecord
-  ): Effect.fn.Return<Option.Option<Reserved>> {
-    const migration = yield* index.migrationOf(record.id)
-    if (migration?.phase !== "arriving" || migration.origin === null) return Option.none()
+  /** Returns the reservation of a migrating server on the node that has its files; none: that node is its own. */
+  const secondOf = (record: ServerRecord): ReadonlyArray<Reserved> => {
+    const migration = index.migrationOf(record.id)
+    if (migration?.phase !== "arriving" || migration.origin === null) return []
     const { allocations } = migration.origin
     const id = secondReservation(record.id)
-    return Option.some({ ...record, id, node_id: migration.from_node, allocations })
-  })
+    return [{ ...record, id, node_id: migration.from_node, allocations }]
+  }
 
   const placed = Effect.fnUntraced(function* (id: ServerId) {
-    const record = Option.getOrUndefined(yield* index.find(id))
+    const record = index.get(id)
     if (record === undefined) return
-    const second = yield* secondOf(record)
+    const second = secondOf(record)
     // One step: no port is free in between.
-    yield* balancer.restore([record, ...Option.toArray(second)])
-    if (Option.isNone(second)) yield* balancer.release(secondReservation(id))
+    yield* balancer.restore([record, ...second])
+    if (second.length === 0) yield* balancer.release(secondReservation(id))
   })
 
   yield* journal.follow("read-model", (entries) =>
@@ -54,12 +52,12 @@ export const followReservations = Effect.gen(function* () {
         if (change.topic === "server:move" && change.payload === null)
           return balancer.release(secondReservation(id))
         if (change.topic !== "server:created" || index.isCreating(id)) return Effect.void
-        return Effect.flatMap(index.find(id), (record) => balancer.restore(Option.toArray(record)))
+        const record = index.get(id)
+        return record === undefined ? Effect.void : balancer.restore([record])
       },
       { discard: true }
     )
   )
-  const migrating = yield* Effect.forEach(yield* index.migrations, ({ server_id }) => index.find(server_id))
-  const seconds = yield* Effect.forEach(Arr.getSomes(migrating), secondOf)
-  yield* balancer.restore([...(yield* index.records), ...Arr.getSomes(seconds)])
+  const migrating = (yield* index.migrations).flatMap(({ server_id }) => index.get(server_id) ?? [])
+  yield* balancer.restore([...(yield* index.records), ...migrating.flatMap(secondOf)])
 })

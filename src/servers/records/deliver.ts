@@ -27,7 +27,7 @@ export const makeDeliver = Effect.gen(function* () {
     const { allocations, definition, id, node_id, redefinition } = record
     const sequence = yield* lifecycle.sequence(node_id, id)
     if (sequence === undefined) return undefined
-    const migration = yield* index.migrationOf(id)
+    const migration = index.migrationOf(id)
     const daemon = yield* daemons.of(node_id)
     const view = yield* daemon.create({
       id,
