@@ -1,6 +1,6 @@
 /** The columns of a {@link Change} in the table `journal`: each topic keeps the form that the first version wrote. */
 
-import { Effect, Schema } from "effect"
+import { Effect, Predicate, Schema } from "effect"
 import { Allocations } from "../../domain/Allocation.ts"
 import { CrashSummary } from "../../domain/CrashRecord.ts"
 import { NodeId, ServerId } from "../../domain/Id.ts"
@@ -11,6 +11,7 @@ import { RestartState } from "../../domain/Restart.ts"
 import { Crash } from "../../domain/ServerEvent.ts"
 import { ServerStatus } from "../../domain/ServerStatus.ts"
 import { WebhookId } from "../../domain/Webhook.ts"
+import { isPlainInstall } from "../repos/plainColumns.ts"
 
 const row = <const T extends Change["topic"], A, I>(topic: T, payload: Schema.Codec<A, I>) =>
   Schema.Struct({ topic: Schema.Literal(topic), server_id: ServerId, payload })
@@ -119,8 +120,13 @@ const changeOf = (row: ChangeRow): Change => {
   }
 }
 
-/** Encodes a change; one that does not fit its topic is a defect. */
-export const encodeChange = (change: Change) => Effect.orDie(encode(changeRow(change)))
+/** Encodes a change; one that does not fit its topic is a defect. A payload without fields needs no schema. */
+export const encodeChange = (change: Change): Effect.Effect<unknown> => {
+  const row = changeRow(change)
+  const isPlain =
+    !Predicate.isObject(row.payload) || (row.topic === "server:install" && isPlainInstall(row.payload))
+  return isPlain ? Effect.succeed(row) : Effect.orDie(encode(row))
+}
 
 /** Decodes a row. An internal topic of a newer version becomes `unknown:change`; the public topics never change. */
 export const decodeChange = (stored: { readonly topic: string }): Effect.Effect<Change> =>

@@ -1,13 +1,13 @@
 /**
  * Columns of records whose usual values need no schema: a value that passes these checks is the one that its schema would
- * decode it to. Any other value is left to the schema.
+ * decode it to, or encode it to. Any other value is left to the schema.
  */
-import { Option, Predicate, Result, Schema } from "effect"
+import { Effect, Option, Predicate, Result, Schema } from "effect"
 import { Allocations } from "../../domain/Allocation.ts"
 import { InstallPhase, InstallState } from "../../domain/InstallState.ts"
 import { InstallStepName } from "../../domain/InstallStep.ts"
 import { cleanText, ExitCode, isContractTime } from "../../domain/NodeText.ts"
-import { JsonColumn } from "../sql/rows.ts"
+import { JsonColumn, writeRow } from "../sql/rows.ts"
 
 const phases: ReadonlySet<unknown> = new Set(InstallPhase.literals)
 const stepNames: ReadonlySet<unknown> = new Set(InstallStepName.literals)
@@ -39,7 +39,7 @@ const areSteps = (value: unknown): boolean =>
   Array.isArray(value) &&
   value.every((step, at) => isStep(step) && value.findIndex(({ name }) => name === step.name) === at)
 
-const isPlainInstall = hasFields(1, {
+export const isPlainInstall = hasFields(1, {
   phase: (phase) => phases.has(phase),
   exit_code: isExitCode,
   started_at: isTime,
@@ -60,13 +60,19 @@ const isPlainAllocations = hasFields(4, {
 const parse = Option.liftThrowable((text: string): unknown => JSON.parse(text))
 
 const column = <A, I>(schema: Schema.Codec<A, I>, isPlain: (value: unknown) => boolean) => {
-  const decode = Schema.decodeUnknownResult(JsonColumn(schema))
-  return (text: string): Result.Result<A, Schema.SchemaError> => {
-    const value = parse(text)
-    // The check is that of the schema.
-    return Option.isSome(value) && isPlain(value.value) ? Result.succeed(value.value as A) : decode(text)
-  }
+  const stored = JsonColumn(schema)
+  const decode = Schema.decodeUnknownResult(stored)
+  const encode = writeRow(stored)
+  return {
+    decode: (text: string): Result.Result<A, Schema.SchemaError> => {
+      const value = parse(text)
+      // The check is that of the schema.
+      return Option.isSome(value) && isPlain(value.value) ? Result.succeed(value.value as A) : decode(text)
+    },
+    encode: (value: A): Effect.Effect<string> =>
+      isPlain(value) ? Effect.succeed(JSON.stringify(value)) : encode(value)
+  } as const
 }
 
-export const decodeInstall = column(InstallState, isPlainInstall)
-export const decodeAllocations = column(Allocations, isPlainAllocations)
+export const installColumn = column(InstallState, isPlainInstall)
+export const allocationsColumn = column(Allocations, isPlainAllocations)

@@ -1,27 +1,27 @@
 /** The rows of a server's record in the tables `server_records` and `ports`. */
 import { Effect, Option, Predicate, Result, Schema } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
-import { InstallState } from "../../domain/InstallState.ts"
 import { Labels } from "../../domain/Labels.ts"
 import { Overrides } from "../../domain/Overrides.ts"
 import { RestartState } from "../../domain/Restart.ts"
 import { Redefinition, ServerRecord } from "../../domain/Server.ts"
 import type { ServerDefinition } from "../../domain/ServerDefinition.ts"
 import { ServerStatus } from "../../domain/ServerStatus.ts"
-import { BooleanColumn, IntColumn, JsonColumn, writeRow } from "../sql/rows.ts"
+import { IntColumn, JsonColumn, writeRow } from "../sql/rows.ts"
 import { makeSharedColumn, makeSharedText } from "../sql/sharedColumn.ts"
 import { definitionRow, findDefinitions } from "./definitionRows.ts"
-import { decodeAllocations, decodeInstall } from "./plainColumns.ts"
+import { allocationsColumn, installColumn } from "./plainColumns.ts"
 
-const { definition: _, ...fields } = ServerRecord.fields
-const ServerRow = Schema.Struct({
-  ...fields,
-  allocations: JsonColumn(ServerRecord.fields.allocations),
+const { definition: _, ...ownFields } = ServerRecord.fields
+/** A row whose columns of JSON that differ in most rows are texts. */
+export const StoredRow = Schema.Struct({
+  ...ownFields,
+  allocations: Schema.String,
   overrides: Schema.NullOr(Schema.String),
   definition_hash: Schema.String,
   redefinition: Schema.NullOr(JsonColumn(Redefinition)),
-  install: JsonColumn(InstallState),
-  start_pending: BooleanColumn,
+  install: Schema.String,
+  start_pending: Schema.Literals([0, 1]),
   restart: Schema.NullOr(JsonColumn(RestartState)),
   last_sequence: IntColumn,
   name: Schema.NullOr(Schema.String),
@@ -31,14 +31,6 @@ const ServerRow = Schema.Struct({
   trace: Schema.NullOr(Schema.String),
   updated_at: Schema.NullOr(Schema.String)
 })
-const encodeRow = writeRow(ServerRow)
-/** A row whose columns of JSON that differ in most rows are texts. */
-export const StoredRow = Schema.Struct({
-  ...ServerRow.fields,
-  allocations: Schema.String,
-  install: Schema.String,
-  start_pending: Schema.Literals([0, 1])
-})
 export type StoredRow = typeof StoredRow.Type
 const decodeRow = Schema.decodeUnknownResult(StoredRow)
 /** Few servers differ in overrides and labels. */
@@ -46,29 +38,39 @@ const overridings = makeSharedColumn(Schema.toType(Overrides))
 const labelings = makeSharedColumn(Labels)
 const shared = makeSharedText()
 
-export const encodeServer = Effect.fnUntraced(function* (record: ServerRecord) {
-  const { definition, labels, overrides, ...own } = record
-  return yield* encodeRow({
-    ...own,
-    definition_hash: (yield* definitionRow(definition)).hash,
-    overrides: overrides === undefined ? null : yield* overridings.encode(overrides),
-    labels: yield* labelings.encode(labels),
-    redefinition: record.redefinition ?? null,
-    restart: record.restart ?? null,
-    name: record.name ?? null,
-    expires_at: record.expires_at ?? null,
-    created_by: record.created_by ?? null,
-    trace: record.trace ?? null
-  })
-})
-
 export const encodeRestart = writeRow(Schema.NullOr(JsonColumn(RestartState)))
 
 export const encodeRedefinition = writeRow(JsonColumn(Redefinition))
 
 export const encodeLabels = labelings.encode
 
-export const encodeInstall = writeRow(JsonColumn(InstallState))
+export const encodeInstall = installColumn.encode
+
+/** Returns the columns of a record. */
+export const encodeServer = Effect.fnUntraced(function* (record: ServerRecord) {
+  const { overrides, redefinition } = record
+  return {
+    id: record.id,
+    blueprint_id: record.blueprint_id,
+    node_id: record.node_id,
+    allocations: yield* allocationsColumn.encode(record.allocations),
+    overrides: overrides === undefined ? null : yield* overridings.encode(overrides),
+    definition_hash: (yield* definitionRow(record.definition)).hash,
+    redefinition: redefinition === undefined ? null : yield* encodeRedefinition(redefinition),
+    status: record.status,
+    install: yield* encodeInstall(record.install),
+    start_pending: record.start_pending ? 1 : 0,
+    restart: record.restart == null ? null : yield* encodeRestart(record.restart),
+    last_sequence: record.last_sequence,
+    created_at: record.created_at,
+    name: record.name ?? null,
+    labels: yield* labelings.encode(record.labels),
+    expires_at: record.expires_at ?? null,
+    created_by: record.created_by ?? null,
+    trace: record.trace ?? null,
+    updated_at: record.updated_at
+  }
+})
 
 const statuses: ReadonlySet<unknown> = new Set(ServerStatus.literals)
 const texts = ["id", "blueprint_id", "node_id", "allocations", "definition_hash", "install", "created_at"]
@@ -101,8 +103,8 @@ const toRecord = (
 ): Result.Result<ServerRecord, Schema.SchemaError> => {
   const { created_at, created_by, expires_at, name, redefinition, restart, trace, updated_at } = row
   const columns = Result.all([
-    decodeAllocations(row.allocations),
-    decodeInstall(row.install),
+    allocationsColumn.decode(row.allocations),
+    installColumn.decode(row.install),
     row.labels === null ? noLabels : labelings.decode(row.labels),
     row.overrides === null ? noOverrides : overridings.decode(row.overrides)
   ])

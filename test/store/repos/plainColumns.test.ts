@@ -1,11 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Result, Schema } from "effect"
+import { Effect, Result, Schema } from "effect"
 import * as fc from "fast-check"
 import { Allocations } from "../../../src/domain/Allocation.ts"
 import { InstallPhase, InstallState } from "../../../src/domain/InstallState.ts"
 import { InstallStepName } from "../../../src/domain/InstallStep.ts"
 import { ServerStatus } from "../../../src/domain/ServerStatus.ts"
-import { decodeAllocations, decodeInstall } from "../../../src/store/repos/plainColumns.ts"
+import { allocationsColumn, installColumn } from "../../../src/store/repos/plainColumns.ts"
 import { readRow, StoredRow } from "../../../src/store/repos/serverRows.ts"
 import { JsonColumn } from "../../../src/store/sql/rows.ts"
 
@@ -88,19 +88,31 @@ const row = fc.record(
 )
 
 const sameAs =
-  <A, I>(schema: Schema.Codec<A, I>, decode: (text: string) => Result.Result<A, Schema.SchemaError>) =>
+  <A, I>(
+    schema: Schema.Codec<A, I>,
+    {
+      decode,
+      encode
+    }: {
+      readonly decode: (text: string) => Result.Result<A, Schema.SchemaError>
+      readonly encode: (value: A) => Effect.Effect<string>
+    }
+  ) =>
   (value: unknown) => {
     const text = JSON.stringify(value)
     const wanted = Schema.decodeUnknownResult(JsonColumn(schema))(text)
     const found = decode(text)
     assert.strictEqual(found._tag, wanted._tag)
-    if (Result.isSuccess(found) && Result.isSuccess(wanted))
+    if (Result.isSuccess(found) && Result.isSuccess(wanted)) {
       assert.deepStrictEqual(found.success, wanted.success)
+      const written = JSON.parse(Effect.runSync(encode(found.success)))
+      assert.deepStrictEqual(written, JSON.parse(Schema.encodeSync(JsonColumn(schema))(wanted.success)))
+    }
   }
 
 describe("store: columns of records", () => {
-  it("an installation is read as its schema reads it", () => {
-    fc.assert(fc.property(fc.oneof(install, odd), sameAs(InstallState, decodeInstall)))
+  it("an installation is read and written as by its schema", () => {
+    fc.assert(fc.property(fc.oneof(install, odd), sameAs(InstallState, installColumn)))
   })
 
   it("a row is read as its schema reads it", () => {
@@ -115,12 +127,12 @@ describe("store: columns of records", () => {
     )
   })
 
-  it("allocations are read as their schema reads them", () => {
-    fc.assert(fc.property(fc.oneof(allocations, odd), sameAs(Allocations, decodeAllocations)))
+  it("allocations are read and written as by their schema", () => {
+    fc.assert(fc.property(fc.oneof(allocations, odd), sameAs(Allocations, allocationsColumn)))
   })
 
   it("a text that is no JSON is an error", () => {
-    for (const found of [decodeInstall("{"), decodeAllocations("{")])
+    for (const found of [installColumn.decode("{"), allocationsColumn.decode("{")])
       assert.strictEqual(found._tag, "Failure")
   })
 })
