@@ -5,10 +5,13 @@ import { JsonColumn, writeRow } from "./rows.ts"
 const MOST_CHARACTERS = 8 * 1024 * 1024
 /** The cost of a text beside its own characters. */
 const PER_TEXT = 256
+/** Values whose encoded texts a column keeps by their JSON, and the longest of them in characters. */
+const MOST_EQUALS = 1_000
+const LONGEST_EQUAL = 1_000
 
 /**
- * A column of JSON whose values repeat among rows: equal texts are decoded once and share their value, and a shared value
- * is encoded once. An encoded value is not the one of its text: its keys may have another order.
+ * A column of JSON whose values repeat among rows: equal texts are decoded once and share their value, and equal values
+ * are encoded once. An encoded value is not the one of its text: its keys may have another order.
  */
 export const makeSharedColumn = <A extends object, I>(schema: Schema.Codec<A, I>) => {
   const column = JsonColumn(schema)
@@ -16,7 +19,9 @@ export const makeSharedColumn = <A extends object, I>(schema: Schema.Codec<A, I>
   const encodeValue = writeRow(column)
   const values = new Map<string, A>()
   const costs = new Map<string, number>()
+  /** Encoded texts by their values, and by the JSON of short ones. */
   const texts = new WeakMap<A, string>()
+  const equals = new Map<string, string>()
   let cost = 0
 
   const keep = (key: string, length: number, value: A) => {
@@ -44,10 +49,15 @@ export const makeSharedColumn = <A extends object, I>(schema: Schema.Codec<A, I>
       return decoded
     },
     encode: (value: A): Effect.Effect<string> => {
-      const known = texts.get(value)
-      if (known !== undefined) return Effect.succeed(known)
+      const shared = texts.get(value)
+      if (shared !== undefined) return Effect.succeed(shared)
+      const json = JSON.stringify(value)
+      const equal = equals.get(json)
+      if (equal !== undefined) return Effect.succeed(equal)
       return Effect.map(encodeValue(value), (text) => {
         texts.set(value, text)
+        if (equals.size >= MOST_EQUALS) equals.clear()
+        if (json.length <= LONGEST_EQUAL) equals.set(json, text)
         return text
       })
     }

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Schema } from "effect"
+import { Effect, Exit, Schema } from "effect"
 import { makeSharedColumn } from "../../../src/store/sql/sharedColumn.ts"
 
 const Pair = Schema.Struct({
@@ -31,6 +31,16 @@ describe("store: columns with values that repeat", () => {
           JSON.stringify(yield* Effect.fromResult(others))
         )
       }
+    })
+  )
+
+  it.effect("equal values have one text, and each is checked", () =>
+    Effect.gen(function* () {
+      const column = makeSharedColumn(Pair)
+      const [one, other] = [{ first: 1 }, { first: 1 }]
+      assert.strictEqual(yield* column.encode(one), '{"first":1}')
+      assert.strictEqual(yield* column.encode(other), '{"first":1}')
+      assert.isTrue(Exit.isFailure(yield* Effect.exit(column.encode({ first: Number.NaN }))))
     })
   )
 })
