@@ -3,6 +3,7 @@ import type { BlueprintView, MixinView } from "../domain/Blueprint.ts"
 import { type InvalidRequest, NotFound, type SourceFailed } from "../domain/errors.ts"
 import type { Overrides } from "../domain/Overrides.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
+import { inSpan } from "../work/trace.ts"
 import { type BlueprintSet, blueprintSet, type SoftwareSet } from "./definitions.ts"
 import { makeReloadable } from "./reloadable.ts"
 import { SoftwareStore } from "./SoftwareStore.ts"
@@ -78,10 +79,10 @@ export class BlueprintStore extends Context.Service<
           const view = (yield* fresh).mixinsById.get(id)
           return view ?? (yield* NotFound.mixin(id))
         })
-        const resolve = Effect.fn("BlueprintStore.resolve")(function* (id: string, overrides: Overrides) {
+        const resolve = Effect.fnUntraced(function* (id: string, overrides: Overrides) {
           const resolved = (yield* fresh).today.definition(id, overrides)
           return yield* resolved === undefined ? NotFound.blueprint(id) : Effect.fromResult(resolved)
-        })
+        }, inSpan("BlueprintStore.resolve"))
         return BlueprintStore.of({
           list: Effect.map(fresh, ({ list }) => list),
           get,

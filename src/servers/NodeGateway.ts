@@ -16,6 +16,7 @@ import type { ServerRecord } from "../domain/Server.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { Journal } from "../store/journal/Journal.ts"
+import { inSpan } from "../work/trace.ts"
 import { NodeReconciler } from "./controllers/NodeReconciler.ts"
 import { InstallProgresses } from "./index/InstallProgresses.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
@@ -107,7 +108,7 @@ export class NodeGateway extends Context.Service<
             )
         )
 
-      const reports = Effect.fn("NodeGateway.reports")(function* (
+      const reports = Effect.fnUntraced(function* (
         node_id: NodeId,
         boot_id: string,
         reports: ReadonlyArray<Report>
@@ -134,7 +135,7 @@ export class NodeGateway extends Context.Service<
         return reports.map(({ server_id }) =>
           news.has(server_id) ? new RegistrationRequired({ node_id }) : undefined
         )
-      })
+      }, inSpan("NodeGateway.reports"))
 
       return NodeGateway.of({
         register: Effect.fn("NodeGateway.register")((registration) =>

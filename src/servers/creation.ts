@@ -23,7 +23,7 @@ import { ServerRepo } from "../store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../store/Store.ts"
 import { pipelined } from "../store/sql/pipelined.ts"
 import { makeKeyedLock } from "../work/KeyedLock.ts"
-import { traceparent } from "../work/trace.ts"
+import { inSpan, traceparent } from "../work/trace.ts"
 import { availableCapacity } from "./availableCapacity.ts"
 import type { CreateRequest } from "./CreateRequest.ts"
 import { makeOverridesCheck } from "./callerOverrides.ts"
@@ -244,7 +244,7 @@ export const makeCreation = Effect.gen(function* () {
     yield* checkQuota(caller?.quota, definition)
 
     const attempt = Effect.gen(function* () {
-      const { node_id, allocations } = yield* place(placement).pipe(Effect.withSpan("place"))
+      const { node_id, allocations } = yield* inSpan("place")(place(placement))
       const placed_at = yield* nowText
       const record: ServerRecord = {
         id,
@@ -278,7 +278,7 @@ export const makeCreation = Effect.gen(function* () {
         audited: yield* CurrentAudit
       }).pipe(
         (write) => index.creating(record, write),
-        Effect.withSpan("commit"),
+        inSpan("commit"),
         Effect.onExit((exit) => {
           if (Exit.isFailure(exit)) return releasePlacement(id)
           if (exit.value._tag === "created") return Effect.void
@@ -314,7 +314,7 @@ export const makeCreation = Effect.gen(function* () {
   })
 
   /** Creates a server; `start`: whether it starts once it is installed. */
-  const create = Effect.fn("ServerManager.create")(function* (given: CreateRequest) {
+  const create = Effect.fnUntraced(function* (given: CreateRequest) {
     const { blueprint_id, labels = {} } = given
     const refusal = creationRefusal(yield* CurrentPrincipal, { blueprint_id, labels })
     if (refusal !== undefined) return yield* refusal
@@ -324,7 +324,7 @@ export const makeCreation = Effect.gen(function* () {
     // Of a repeated request, the server of the first one.
     yield* describeAudit({ id: created.id })
     return { ...created, start }
-  })
+  }, inSpan("ServerManager.create"))
 
   return { create, plan } as const
 })

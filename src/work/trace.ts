@@ -1,5 +1,5 @@
 /** Traces that cross fibers, processes and restarts (W3C Trace Context). Without an exporter nothing is recorded. */
-import { Clock, Context, Effect, Exit, Option, Tracer } from "effect"
+import { Clock, Context, Effect, Exit, Option, References, Tracer } from "effect"
 import { Headers, HttpTraceContext } from "effect/http"
 
 /** The place in a trace at which a caller is; undefined: there is none. */
@@ -41,6 +41,17 @@ export const continueTrace = (header: string | undefined) => {
   return <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
     place === undefined ? self : atPlace(place)(self)
 }
+
+/**
+ * Runs an effect in a span, if spans are recorded, for work that each request does: without an exporter,
+ * `Effect.withSpan` and `Effect.fn` make a span, a context and a stack trace that nothing uses.
+ */
+export const inSpan =
+  (name: string, options?: Tracer.SpanOptionsNoTrace) =>
+  <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+    Effect.withFiber<A, E, R>((fiber) =>
+      fiber.getRef(References.TracerEnabled) ? Effect.withSpan(self, name, options) : self
+    )
 
 /** A span that another fiber ends. */
 export interface OpenSpan {

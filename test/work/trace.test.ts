@@ -1,9 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Effect, Fiber, Layer, Option, Redacted, Tracer } from "effect"
+import { Context, Effect, Fiber, Layer, Option, Redacted, References, Tracer } from "effect"
 import { HttpClient, HttpClientResponse } from "effect/http"
 import { type Sampling, sampled } from "../../src/app/sampler.ts"
 import { TelemetryLayer } from "../../src/app/telemetry.ts"
-import { atPlace, continueTrace, openSpan, tracePlace, traceparent } from "../../src/work/trace.ts"
+import { atPlace, continueTrace, inSpan, openSpan, tracePlace, traceparent } from "../../src/work/trace.ts"
 
 const TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -25,6 +25,26 @@ const recording = () => {
 }
 
 describe("docs/operations.md, traces", () => {
+  it.effect("work is in a span if spans are recorded", () =>
+    Effect.gen(function* () {
+      const { ended, tracer } = recording()
+      const work = Effect.fnUntraced(
+        function* (id: string) {
+          return `${id} in ${Option.getOrUndefined(yield* Effect.option(Effect.currentSpan))?.name}`
+        },
+        inSpan("work", { attributes: { kind: "a" } })
+      )
+      const recorded = Effect.provideService(work("one"), Tracer.Tracer, tracer)
+      assert.strictEqual(yield* recorded, "one in work")
+      assert.deepStrictEqual(ended, ["work out of the trace"])
+      assert.strictEqual(
+        yield* Effect.provideService(recorded, References.TracerEnabled, false),
+        "one in undefined"
+      )
+      assert.strictEqual(ended.length, 1)
+    })
+  )
+
   it.effect("work continues the trace of its header, and work that outlives a request leaves the trace", () =>
     Effect.gen(function* () {
       const { ended, tracer } = recording()

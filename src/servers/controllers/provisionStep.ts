@@ -8,7 +8,7 @@ import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { mayUseReserve } from "../../store/disk/DatabaseDisk.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store } from "../../store/Store.ts"
-import { continueTrace } from "../../work/trace.ts"
+import { continueTrace, inSpan } from "../../work/trace.ts"
 import type { StepOutcome } from "../../work/WorkQueue.ts"
 import { ServerIndex } from "../index/ServerIndex.ts"
 import { makeDeliver } from "../records/deliver.ts"
@@ -164,7 +164,7 @@ export const makeProvisionStep = Effect.gen(function* () {
     const action = actionFor(record)
     if (action === "nothing") return "done"
     const work = works[action](record).pipe(
-      Effect.withSpan(`provision.${action}`, { attributes: logFields(record) }),
+      inSpan(`provision.${action}`, { attributes: logFields(record) }),
       continueTrace(yield* traceOf(record))
     )
     return yield* Effect.catchTag(work, "DaemonRefused", (error) => refused(record, action, attempt, error))

@@ -22,6 +22,12 @@ const secondsFrom = (from: string | undefined, to: string | undefined): number |
   return Number.isNaN(seconds) ? undefined : Math.max(0, seconds)
 }
 
+const endAs = (outcome: "ready" | "failed") => ({
+  count: Metric.withAttributes(installations, { outcome }),
+  duration: Metric.withAttributes(installationDuration, { outcome })
+})
+const ends = { ready: endAs("ready"), failed: endAs("failed") }
+
 /** Counts a committed report of a node. @param at time of its receipt, RFC 3339 */
 export const countChange = Effect.fnUntraced(function* ({ outcome, record }: Changed, at: string) {
   const { crash, details, install, status } = outcome
@@ -35,12 +41,10 @@ export const countChange = Effect.fnUntraced(function* ({ outcome, record }: Cha
   }
   const isEnd = install?.phase === "ready" || install?.phase === "failed"
   if (isEnd && install.phase !== record.install.phase) {
-    const labels = { outcome: install.phase }
-    yield* Metric.update(Metric.withAttributes(installations, labels), 1)
+    const { count, duration } = ends[install.phase]
+    yield* Metric.update(count, 1)
     const seconds = secondsFrom(install.started_at, install.finished_at)
-    if (seconds !== undefined) {
-      yield* Metric.update(Metric.withAttributes(installationDuration, labels), seconds)
-    }
+    if (seconds !== undefined) yield* Metric.update(duration, seconds)
   }
   if (status === "running" && record.status === "starting") {
     const seconds = secondsFrom(record.updated_at, at)

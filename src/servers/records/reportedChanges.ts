@@ -10,6 +10,7 @@ import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store, type Transaction } from "../../store/Store.ts"
 import { makeKeyedLock } from "../../work/KeyedLock.ts"
+import { inSpan } from "../../work/trace.ts"
 import { countChange } from "./countChange.ts"
 import { makeMigrationRecords } from "./migrationRecords.ts"
 import { logChange, logFields, makeMarkForVerification, type RecordChanges } from "./recordChanges.ts"
@@ -42,6 +43,9 @@ interface SequenceRead extends Request.Request<number | undefined, Unavailable> 
   readonly id: ServerId
 }
 const SequenceRead = Request.tagged<SequenceRead>("SequenceRead")
+
+/** Whether nothing is logged or counted. */
+const isSilent = (outcome: Transition): boolean => changesNothing(outcome) && outcome.surprising !== true
 
 /** The changes that nodes cause: by their reports, their snapshots and their absence. */
 export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordChanges) {
@@ -79,51 +83,58 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
       return { known: true, changed: { record, outcome } }
     })
 
-  const reports = Effect.fn("ServerLifecycle.reports")(function* (
-    node_id: NodeId,
-    messages: ReadonlyArray<Report>
-  ) {
-    const received_at = yield* nowText
-    const applied = yield* records
-      .onRecords(
-        messages.map((message) => ({ id: message.server_id, decideOn: apply(node_id, message, received_at) }))
-      )
-      .pipe(room.withPermits(messages.length), nodes.withLock(node_id))
-    const unknown = new Set<ServerId>()
-    for (const [at, { changed, known }] of applied.entries()) {
-      const id = messages[at]?.server_id
-      if (!known && id !== undefined) unknown.add(id)
-      yield* logChange(changed)
-      if (changed !== undefined) yield* countChange(changed, received_at)
-    }
-    return unknown
-  }, Effect.uninterruptible)
-
-  const observe = Effect.fn("ServerLifecycle.observe")(function* (
-    node_id: NodeId,
-    view: DaemonServer,
-    sequence: number
-  ) {
-    if (view.unsent_reports > 0) return false
-    let isTaken = true
-    const by = (record: ServerRecord) => {
-      isTaken = record.last_sequence === sequence || record.node_id !== node_id
-      return isTaken && record.node_id === node_id ? onSnapshot(record, view) : {}
-    }
-    const [changed] = yield* records.onRecords([
-      {
-        id: view.id,
-        decideOn: (record) => (record === undefined ? Effect.succeed(undefined) : records.decide(record, by))
+  const reports = Effect.fnUntraced(
+    function* (node_id: NodeId, messages: ReadonlyArray<Report>) {
+      const received_at = yield* nowText
+      const applied = yield* records
+        .onRecords(
+          messages.map((message) => ({
+            id: message.server_id,
+            decideOn: apply(node_id, message, received_at)
+          }))
+        )
+        .pipe(room.withPermits(messages.length), nodes.withLock(node_id))
+      const unknown = new Set<ServerId>()
+      for (const [at, { changed, known }] of applied.entries()) {
+        const id = messages[at]?.server_id
+        if (!known && id !== undefined) unknown.add(id)
+        // Most reports of a node repeat what its record has.
+        if (changed === undefined || isSilent(changed.outcome)) continue
+        yield* logChange(changed)
+        yield* countChange(changed, received_at)
       }
-    ])
-    if (changed !== undefined && !changesNothing(changed.outcome)) {
-      yield* Effect.logInfo(`state taken from the node: ${view.status}, ${view.install.phase}`).pipe(
-        Effect.annotateLogs(logFields(changed.record))
-      )
-    }
-    yield* logChange(changed)
-    return isTaken
-  }, Effect.uninterruptible)
+      return unknown
+    },
+    Effect.uninterruptible,
+    inSpan("ServerLifecycle.reports")
+  )
+
+  const observe = Effect.fnUntraced(
+    function* (node_id: NodeId, view: DaemonServer, sequence: number) {
+      if (view.unsent_reports > 0) return false
+      let isTaken = true
+      const by = (record: ServerRecord) => {
+        isTaken = record.last_sequence === sequence || record.node_id !== node_id
+        return isTaken && record.node_id === node_id ? onSnapshot(record, view) : {}
+      }
+      const [changed] = yield* records.onRecords([
+        {
+          id: view.id,
+          decideOn: (record) =>
+            record === undefined ? Effect.succeed(undefined) : records.decide(record, by)
+        }
+      ])
+      if (changed !== undefined && !changesNothing(changed.outcome)) {
+        yield* Effect.logInfo(`state taken from the node: ${view.status}, ${view.install.phase}`).pipe(
+          Effect.annotateLogs(logFields(changed.record))
+        )
+      }
+      yield* logChange(changed)
+      return isTaken
+    },
+    Effect.uninterruptible,
+    inSpan("ServerLifecycle.observe")
+  )
 
   const missing = Effect.fn("ServerLifecycle.missing")(function* (node_id: NodeId, id: ServerId) {
     const changed = yield* store.write(

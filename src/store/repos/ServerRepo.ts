@@ -4,6 +4,7 @@ import type { Allocations } from "../../domain/Allocation.ts"
 import { NodeId, ServerId } from "../../domain/Id.ts"
 import { nowText } from "../../domain/nowText.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
+import { inSpan } from "../../work/trace.ts"
 import { insertRows } from "../sql/insertRows.ts"
 import { firstRow, IntColumn, readRows } from "../sql/rows.ts"
 import { isUniqueViolation } from "../sql/sqlErrors.ts"
@@ -160,9 +161,10 @@ export class ServerRepo extends Context.Service<
         read: (some: ReadonlyArray<ServerId>) => Effect.Effect<ReadonlyArray<A>, SqlError.SqlError>
       ) => Effect.map(Effect.forEach(Arr.chunksOf(ids, FIND_IDS), read), (found) => found.flat())
 
-      const find = Effect.fn("ServerRepo.find")((ids: ReadonlyArray<ServerId>) =>
-        inChunks(ids, (some) => readServers(sql, sql`${select} WHERE ${sql.in("id", some)} ORDER BY id`))
-      )
+      const find = (ids: ReadonlyArray<ServerId>) =>
+        inChunks(ids, (some) =>
+          readServers(sql, sql`${select} WHERE ${sql.in("id", some)} ORDER BY id`)
+        ).pipe(inSpan("ServerRepo.find"))
 
       return ServerRepo.of({
         insert,
@@ -263,13 +265,12 @@ export class ServerRepo extends Context.Service<
             )
           ),
         find,
-        sequences: Effect.fn("ServerRepo.sequences")((ids) =>
+        sequences: (ids) =>
           inChunks(ids, (some) =>
             readSequences(
               sql`SELECT id, node_id, last_sequence FROM server_records WHERE ${sql.in("id", some)}`
             )
-          )
-        ),
+          ).pipe(inSpan("ServerRepo.sequences")),
         // A migrating server has two reservations.
         createdBy: (key_id) =>
           Effect.map(
