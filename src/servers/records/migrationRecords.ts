@@ -1,8 +1,8 @@
 /** The changes of migrations to records, each part of one write with its journal entries. */
 
-import { Effect, Option } from "effect"
+import { Effect } from "effect"
 import type { SqlError } from "effect/sql"
-import type { NodeId } from "../../domain/Id.ts"
+import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { pendingInstall } from "../../domain/InstallState.ts"
 import type { Change, ChangedServer } from "../../domain/Journal.ts"
 import type { Migration } from "../../domain/Migration.ts"
@@ -138,11 +138,19 @@ export const makeMigrationRecords = Effect.gen(function* () {
     return outcome
   })
 
-  /** Applies the end of an installation or of the server to its migration; returns the transition to apply instead. */
-  const settle = Effect.fnUntraced(function* (record: ServerRecord, decided: Transition) {
+  /**
+   * Applies the end of an installation or of the server to its migration; returns the transition to apply instead.
+   *
+   * @param migrationOf reads the migration of a server, by the rows
+   */
+  const settle = Effect.fnUntraced(function* (
+    record: ServerRecord,
+    decided: Transition,
+    migrationOf: (id: ServerId) => Effect.Effect<Migration | undefined, SqlError.SqlError>
+  ) {
     const phase = decided.install?.phase
     if (decided.destroys !== true && phase !== "ready" && phase !== "failed") return decided
-    const migration = Option.getOrUndefined(yield* migrations.find(record.id))
+    const migration = yield* migrationOf(record.id)
     if (migration?.phase !== "arriving") return decided
     if (decided.destroys === true) {
       yield* deleteOn(record, migration.from_node)

@@ -3,9 +3,12 @@ import type { SqlError } from "effect/sql"
 import type { Unavailable } from "../../domain/errors.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import type { Change } from "../../domain/Journal.ts"
+import type { Migration } from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { CrashRepo } from "../../store/repos/CrashRepo.ts"
+import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
+import type { ChangedFields, ServerFields } from "../../store/repos/serverFields.ts"
 import { Store, Transaction } from "../../store/Store.ts"
 import { crashRecord } from "./crashRecord.ts"
 import { makeMigrationRecords } from "./migrationRecords.ts"
@@ -26,25 +29,60 @@ export interface Changed {
   readonly outcome: Transition
 }
 
+/** One decision on each of some servers, as part of a write. */
+export interface Turn {
+  /** Sets fields of a record, at the latest at the end of the turn. */
+  set(id: ServerId, fields: ServerFields): Effect.Effect<void, SqlError.SqlError, Transaction>
+  /** The migration of a server by the rows. */
+  migrationOf(id: ServerId): Effect.Effect<Migration | undefined, SqlError.SqlError>
+}
+
 /** Applies transitions to records, as part of a write with their journal entries. */
 export const makeRecordChanges = Effect.gen(function* () {
   const servers = yield* ServerRepo
   const store = yield* Store
+  const migrations = yield* MigrationRepo
   const migrationRecords = yield* makeMigrationRecords
   const crashes = yield* CrashRepo
+
+  /** The turn of a single decision: each statement runs at once. */
+  const alone: Turn = {
+    set: servers.set,
+    migrationOf: (id) => Effect.map(migrations.find(id), Option.getOrUndefined)
+  }
+
+  /** Runs a turn of several servers: their reads and writes share statements. */
+  const together = Effect.fnUntraced(function* (
+    ids: ReadonlyArray<ServerId>,
+    decideAll: (
+      records: ReadonlyMap<ServerId, ServerRecord>,
+      turn: Turn
+    ) => Effect.Effect<void, SqlError.SqlError, Transaction>
+  ) {
+    const changes: Array<ChangedFields> = []
+    let known: ReadonlyMap<ServerId, Migration> | undefined
+    yield* decideAll(yield* servers.lockAll(ids), {
+      set: (id, fields) => Effect.sync(() => void changes.push([id, fields])),
+      migrationOf: Effect.fnUntraced(function* (id) {
+        known ??= yield* migrations.findAll(ids)
+        return known.get(id)
+      })
+    })
+    yield* servers.setAll(changes)
+  })
 
   /** Applies a transition; the journal entries are in the order of the events. */
   const carryOut = Effect.fnUntraced(function* (
     record: ServerRecord,
     decided: Transition,
-    { removedFrom, sequence }: { readonly removedFrom?: string; readonly sequence?: number } = {}
+    { removedFrom, sequence, turn = alone }: CarryOutOptions = {}
   ) {
-    const outcome = yield* migrationRecords.settle(record, decided)
+    const outcome = yield* migrationRecords.settle(record, decided, turn.migrationOf)
     const transaction = yield* Transaction
     const append = (change: Change) => transaction.append(change, record)
     const server_id = record.id
     if (outcome.destroys !== true) {
-      yield* servers.set(server_id, {
+      yield* turn.set(server_id, {
         ...(outcome.install === undefined ? {} : { install: outcome.install }),
         ...(outcome.status === undefined ? {} : { status: outcome.status }),
         ...(outcome.restart === undefined ? {} : { restart: outcome.restart }),
@@ -93,10 +131,10 @@ export const makeRecordChanges = Effect.gen(function* () {
   const decide = Effect.fnUntraced(function* (
     record: ServerRecord,
     by: (record: ServerRecord) => Transition,
-    removedFrom?: string
+    options: CarryOutOptions
   ) {
     const outcome = by(record)
-    yield* carryOut(record, outcome, removedFrom === undefined ? {} : { removedFrom })
+    yield* carryOut(record, outcome, options)
     return { record, outcome } satisfies Changed
   })
 
@@ -107,33 +145,28 @@ export const makeRecordChanges = Effect.gen(function* () {
     removedFrom?: string
   ) {
     const record = Option.getOrUndefined(yield* servers.lock(id))
-    return record === undefined ? undefined : yield* decide(record, by, removedFrom)
+    return record === undefined
+      ? undefined
+      : yield* decide(record, by, removedFrom === undefined ? {} : { removedFrom })
   })
 
   /** Does {@link change} for several records. */
-  const changeAll = Effect.fnUntraced(function* (
-    ids: ReadonlyArray<ServerId>,
-    by: (record: ServerRecord) => Transition
-  ) {
-    const records = yield* servers.lockAll(ids)
-    yield* Effect.forEach(records.values(), (record) => decide(record, by), {
-      concurrency: "unbounded",
-      discard: true
-    })
-  })
+  const changeAll = (ids: ReadonlyArray<ServerId>, by: (record: ServerRecord) => Transition) =>
+    together(ids, (records, turn) =>
+      Effect.forEach(records.values(), (record) => decide(record, by, { turn }), { discard: true })
+    )
 
-  /** Works on several servers concurrently, with pipelined statements. */
   const workAll = Effect.fnUntraced(function* (requests: ReadonlyArray<ReadonlyArray<RecordWork>>) {
     const byServer = [...Map.groupBy(requests.flat(), ({ id }) => id).values()]
     // The next decision on a server needs the result of this one.
     for (let turn = 0; ; turn++) {
       const works = byServer.flatMap((own) => own[turn] ?? [])
       if (works.length === 0) return requests.map(() => undefined)
-      const records = yield* servers.lockAll(works.map(({ id }) => id))
-      yield* Effect.forEach(works, ({ id, work }) => work(records.get(id)), {
-        concurrency: "unbounded",
-        discard: true
-      })
+      yield* together(
+        works.map(({ id }) => id),
+        (records, turn) =>
+          Effect.forEach(works, ({ id, work }) => work(records.get(id), turn), { discard: true })
+      )
     }
   })
   const workTogether = store.together(workAll)
@@ -149,8 +182,8 @@ export const makeRecordChanges = Effect.gen(function* () {
       const answers = decisions.map((): Option.Option<A> => Option.none())
       const works = decisions.map(({ decideOn, id }, at) => ({
         id,
-        work: (record: ServerRecord | undefined) =>
-          Effect.map(decideOn(record), (decided) => {
+        work: (record: ServerRecord | undefined, turn: Turn) =>
+          Effect.map(decideOn(record, turn), (decided) => {
             answers[at] = Option.some(decided)
           })
       }))
@@ -162,12 +195,22 @@ export const makeRecordChanges = Effect.gen(function* () {
 
 export type RecordChanges = Effect.Success<typeof makeRecordChanges>
 
-type Decide<A> = (record: ServerRecord | undefined) => Effect.Effect<A, SqlError.SqlError, Transaction>
+type Decide<A> = (
+  record: ServerRecord | undefined,
+  turn: Turn
+) => Effect.Effect<A, SqlError.SqlError, Transaction>
+
+interface CarryOutOptions {
+  readonly removedFrom?: string
+  readonly sequence?: number
+  /** Default: the transition is the only one. */
+  readonly turn?: Turn
+}
 
 /** The work on one server's record within a write. */
 interface RecordWork {
   readonly id: ServerId
-  readonly work: (record: ServerRecord | undefined) => Effect.Effect<void, SqlError.SqlError, Transaction>
+  readonly work: Decide<void>
 }
 
 /** The log fields of a server. */

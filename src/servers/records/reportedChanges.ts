@@ -13,7 +13,13 @@ import { makeKeyedLock } from "../../work/KeyedLock.ts"
 import { inSpan } from "../../work/trace.ts"
 import { countChange } from "./countChange.ts"
 import { makeMigrationRecords } from "./migrationRecords.ts"
-import { logChange, logFields, makeMarkForVerification, type RecordChanges } from "./recordChanges.ts"
+import {
+  logChange,
+  logFields,
+  makeMarkForVerification,
+  type RecordChanges,
+  type Turn
+} from "./recordChanges.ts"
 import {
   changesNothing,
   onMissing,
@@ -73,13 +79,13 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
   })
 
   const apply = (node_id: NodeId, message: Report, received_at: string) =>
-    Effect.fnUntraced(function* (record: ServerRecord | undefined) {
+    Effect.fnUntraced(function* (record: ServerRecord | undefined, turn: Turn) {
       const id = message.server_id
       if (record?.node_id !== node_id) return { known: yield* fromElsewhere(record, id, node_id) }
       if (message.sequence <= record.last_sequence) return { known: true }
       const outcome = onReport(record, message, received_at)
       const sequence = Math.min(message.sequence, record.last_sequence + LARGEST_STEP)
-      yield* records.carryOut(record, outcome, { sequence })
+      yield* records.carryOut(record, outcome, { sequence, turn })
       return { known: true, changed: { record, outcome } }
     })
 
@@ -120,8 +126,8 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
       const [changed] = yield* records.onRecords([
         {
           id: view.id,
-          decideOn: (record) =>
-            record === undefined ? Effect.succeed(undefined) : records.decide(record, by)
+          decideOn: (record, turn) =>
+            record === undefined ? Effect.succeed(undefined) : records.decide(record, by, { turn })
         }
       ])
       if (changed !== undefined && !changesNothing(changed.outcome)) {

@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import { InvalidRequest } from "../../domain/errors.ts"
 import { MAX_LABELS, mergeLabels, type ServerPatch } from "../../domain/Labels.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
-import type { ServerFields } from "../../store/repos/ServerRepo.ts"
+import type { ServerFields } from "../../store/repos/serverFields.ts"
 
 /** Returns the fields of a record that a change of name, labels and expiry sets. */
 export const settingsOf = Effect.fnUntraced(function* (

@@ -71,6 +71,8 @@ export class MigrationRepo extends Context.Service<
     save(migration: Migration): Write<void>
     remove(server_id: ServerId): Write<void>
     find(server_id: ServerId): Read<Option.Option<Migration>>
+    /** {@link find} for many, by server. */
+    findAll(ids: ReadonlyArray<ServerId>): Read<ReadonlyMap<ServerId, Migration>>
     /** By server. */
     readonly all: Read<ReadonlyArray<Migration>>
     /**
@@ -160,6 +162,13 @@ export class MigrationRepo extends Context.Service<
         save,
         remove: (server_id) => Effect.asVoid(sql`DELETE FROM moves WHERE server_id = ${server_id}`),
         find: (server_id) => readMigration(sql`${select} WHERE server_id = ${server_id}`),
+        findAll: (ids) =>
+          Effect.map(
+            Effect.forEach(Arr.chunksOf(ids, IDS), (some) =>
+              readMigrations(sql`${select} WHERE ${sql.in("server_id", some)}`)
+            ),
+            (found) => new Map(found.flat().map((migration) => [migration.server_id, migration]))
+          ),
         all: readMigrations(sql`${select} ORDER BY server_id`),
         place,
         putBack,

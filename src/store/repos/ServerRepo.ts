@@ -11,16 +11,8 @@ import { isUniqueViolation } from "../sql/sqlErrors.ts"
 import type { Transaction } from "../write/Transaction.ts"
 import { deleteUnused, findUnused, keepDefinitions } from "./definitionRows.ts"
 import { deleteReservations, holdingRow, insertReservations } from "./reservationRows.ts"
-import {
-  encodeInstall,
-  encodeLabels,
-  encodeRedefinition,
-  encodeRestart,
-  encodeServer,
-  portsOf,
-  readServer,
-  readServers
-} from "./serverRows.ts"
+import { type ChangedFields, type ServerFields, setFields } from "./serverFields.ts"
+import { encodeServer, portsOf, readServer, readServers } from "./serverRows.ts"
 
 const readUsage = firstRow(Schema.Struct({ servers: IntColumn, memory_bytes: IntColumn }))
 const SequenceRow = Schema.Struct({ id: ServerId, node_id: NodeId, last_sequence: IntColumn })
@@ -32,18 +24,6 @@ type Write<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
 
 /** The outcome of an insertion; `port-taken`: another server has one of its ports. */
 export type InsertOutcome = "inserted" | "port-taken"
-
-/** The changing fields of a record while it is on its node. */
-export type ServerFields = Partial<
-  Pick<
-    ServerRecord,
-    "status" | "install" | "start_pending" | "last_sequence" | "labels" | "restart" | "redefinition"
-  >
-> & {
-  /** Null removes it. */
-  readonly name?: string | null
-  readonly expires_at?: string | null
-}
 
 /** Records of servers and their ports. Rows that do not decode are defects. */
 export class ServerRepo extends Context.Service<
@@ -59,6 +39,8 @@ export class ServerRepo extends Context.Service<
     lockAll(ids: ReadonlyArray<ServerId>): Write<ReadonlyMap<ServerId, ServerRecord>>
     /** Sets these fields of a record; the others stay. */
     set(id: ServerId, fields: ServerFields): Write<void>
+    /** {@link set} for many, in a few statements. */
+    setAll(changes: ReadonlyArray<ChangedFields>): Write<void>
     /** Replaces the definition of a record, with its overrides and its reservation. */
     redefine(record: ServerRecord): Write<void>
     /**
@@ -172,22 +154,8 @@ export class ServerRepo extends Context.Service<
         lock,
         lockAll: (ids) =>
           Effect.map(find(ids), (found) => new Map(found.map((record) => [record.id, record]))),
-        set: Effect.fnUntraced(function* (
-          id,
-          { install, labels, redefinition, restart, start_pending, ...same }
-        ) {
-          const values = {
-            ...same,
-            ...(install === undefined ? {} : { install: yield* encodeInstall(install) }),
-            ...(redefinition === undefined ? {} : { redefinition: yield* encodeRedefinition(redefinition) }),
-            ...(restart === undefined ? {} : { restart: yield* encodeRestart(restart) }),
-            ...(labels === undefined ? {} : { labels: yield* encodeLabels(labels) }),
-            ...(start_pending === undefined ? {} : { start_pending: start_pending ? 1 : 0 })
-          }
-          if (Object.keys(values).length === 0) return
-          const updated_at = yield* nowText
-          yield* sql`UPDATE server_records SET ${sql.update({ ...values, updated_at })} WHERE id = ${id}`
-        }),
+        set: (id, fields) => setFields(sql, [[id, fields]]),
+        setAll: (changes) => setFields(sql, changes),
         redefine: Effect.fnUntraced(function* (record) {
           const { blueprint_id, definition_hash, overrides, redefinition } = yield* encodeServer(record)
           const updated_at = yield* nowText

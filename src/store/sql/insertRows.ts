@@ -11,7 +11,8 @@ export class EachOf {
 }
 
 /** PostgreSQL refuses half of a surrogate pair in JSON; as a parameter it becomes U+FFFD. */
-const wellFormed = (_: string, value: unknown) => (typeof value === "string" ? value.toWellFormed() : value)
+export const wellFormed = (_: string, value: unknown) =>
+  typeof value === "string" ? value.toWellFormed() : value
 
 /**
  * Inserts rows that all have the columns of the first. If it fails, some of the rows may be there: it is part of a
