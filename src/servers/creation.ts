@@ -140,7 +140,7 @@ export const makeCreation = Effect.gen(function* () {
       return !insertions.has(creation)
     })
     const records = fitting.map(({ record }) => committed(record, created_at))
-    yield* Effect.forEach(records, index.storing, { discard: true })
+    records.forEach(index.storing)
     const outcomes = yield* servers.insertAll(records)
     for (const [index, creation] of fitting.entries()) {
       insertions.set(creation, { _tag: outcomes[index] === "inserted" ? "created" : "port-taken" })

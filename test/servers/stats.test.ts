@@ -36,6 +36,7 @@ const scene = Effect.fnUntraced(function* (
     nameOf: () => undefined,
     isCreating: () => false,
     migrationOf: () => undefined,
+    storing: () => {},
     get: (id) => {
       const node_id = servers[id]
       return node_id === undefined ? undefined : record({ id, node_id })

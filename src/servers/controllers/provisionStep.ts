@@ -26,9 +26,11 @@ const NO_WAIT = 0
 const TRACE_LIFETIME = 60 * 60 * 1000
 
 const traceOf = ({ created_at, trace }: ServerRecord) =>
-  Effect.map(Clock.currentTimeMillis, (now) =>
-    now - Date.parse(created_at) < TRACE_LIFETIME ? trace : undefined
-  )
+  trace === undefined
+    ? Effect.succeed(undefined)
+    : Effect.map(Clock.currentTimeMillis, (now) =>
+        now - Date.parse(created_at) < TRACE_LIFETIME ? trace : undefined
+      )
 
 /** Decides which call to its node a server needs next, and makes it. */
 export const makeProvisionStep = Effect.gen(function* () {

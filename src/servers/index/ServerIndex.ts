@@ -114,7 +114,7 @@ export class ServerIndex extends Context.Service<
      */
     creating<A, E, R>(record: ServerRecord, write: Effect.Effect<A, E, R>): Effect.Effect<A, E, R>
     /** Replaces the record of {@link creating} by the one that the write stores. */
-    storing(record: ServerRecord): Effect.Effect<void>
+    storing(record: ServerRecord): void
     /** Whether a write of this process is creating the server right now. */
     isCreating(id: ServerId): boolean
   }
@@ -341,10 +341,9 @@ export class ServerIndex extends Context.Service<
             () => creating.set(record.id, record),
             () => creating.delete(record.id)
           )(write),
-        storing: (record) =>
-          Effect.sync(() => {
-            if (creating.has(record.id)) creating.set(record.id, record)
-          }),
+        storing: (record) => {
+          if (creating.has(record.id)) creating.set(record.id, record)
+        },
         isCreating: (id) => creating.has(id)
       })
     })

@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import type { ServerId } from "../../domain/Id.ts"
-import { serverOf } from "../../domain/Journal.ts"
+import { type JournalEntry, serverOf } from "../../domain/Journal.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import type { ReservationId } from "../../nodes/fleet/FleetNode.ts"
 import { LoadBalancer } from "../../nodes/LoadBalancer.ts"
@@ -38,26 +38,21 @@ export const followReservations = Effect.gen(function* () {
     if (second.length === 0) yield* balancer.release(secondReservation(id))
   })
 
-  yield* journal.follow("read-model", (entries) =>
-    Effect.forEach(
-      entries,
-      ({ change }) => {
-        const id = serverOf(change)
-        if (id === undefined) return Effect.void
-        if (change.topic === "deleted") {
-          return Effect.andThen(balancer.release(id), balancer.release(secondReservation(id)))
-        }
-        if (change.topic === "server:placed" || change.topic === "server:changed") return placed(id)
-        // The migration has ended.
-        if (change.topic === "server:move" && change.payload === null)
-          return balancer.release(secondReservation(id))
-        if (change.topic !== "server:created" || index.isCreating(id)) return Effect.void
-        const record = index.get(id)
-        return record === undefined ? Effect.void : balancer.restore([record])
-      },
-      { discard: true }
-    )
-  )
+  /** Returns how a change affects reservations; most do not. */
+  const effectsOf = ({ change }: JournalEntry): ReadonlyArray<Effect.Effect<void>> => {
+    const id = serverOf(change)
+    if (id === undefined) return []
+    if (change.topic === "deleted") return [balancer.release(id), balancer.release(secondReservation(id))]
+    if (change.topic === "server:placed" || change.topic === "server:changed") return [placed(id)]
+    // The migration has ended.
+    if (change.topic === "server:move" && change.payload === null)
+      return [balancer.release(secondReservation(id))]
+    if (change.topic !== "server:created" || index.isCreating(id)) return []
+    const record = index.get(id)
+    return record === undefined ? [] : [balancer.restore([record])]
+  }
+
+  yield* journal.follow("read-model", (entries) => Effect.all(entries.flatMap(effectsOf), { discard: true }))
   const migrating = (yield* index.migrations).flatMap(({ server_id }) => index.get(server_id) ?? [])
   yield* balancer.restore([...(yield* index.records), ...migrating.flatMap(secondOf)])
 })

@@ -67,10 +67,12 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
         )
   const transaction = makeWriteTransaction({ sql, backend })
 
-  const settleAll = (jobs: ReadonlyArray<Job>) => Effect.forEach(jobs, (job) => job.settle, { discard: true })
+  const rejectAll = (jobs: ReadonlyArray<Job>, cause: Cause.Cause<Unavailable>) =>
+    Effect.sync(() => {
+      for (const job of jobs) job.reject(cause)
+    })
 
-  const rejectWith = (jobs: ReadonlyArray<Job>, error: Unavailable) =>
-    Effect.forEach(jobs, (job) => job.reject(Cause.fail(error)), { discard: true })
+  const rejectWith = (jobs: ReadonlyArray<Job>, error: Unavailable) => rejectAll(jobs, Cause.fail(error))
 
   const reject = Effect.fnUntraced(function* (
     jobs: ReadonlyArray<Job>,
@@ -81,7 +83,7 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
       return yield* rejectWith(jobs, yield* disk.failed(jobs.length))
     yield* logLost(cause, backend.isAway())
     yield* isRefused(cause)
-      ? Effect.forEach(jobs, (job) => job.reject(mistakesAsDefects(cause)), { discard: true })
+      ? rejectAll(jobs, mistakesAsDefects(cause))
       : rejectWith(jobs, unavailableOf(error))
   })
 
@@ -137,7 +139,7 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
       yield* Metric.update(storeMutations, jobs.length)
       for (const [request, record] of outcome.audits) request.committed(record)
       yield* deliver(entries)
-      yield* settleAll(jobs)
+      for (const job of jobs) job.settle()
     },
     (self, { jobs }) =>
       Effect.withFiber<void>((fiber) => {

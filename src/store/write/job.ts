@@ -12,8 +12,8 @@ export interface Job {
   /** One mutation can carry out jobs of one kind. */
   readonly kind: Kind
   /** Completes the caller with the outcome of the last attempt. */
-  readonly settle: Effect.Effect<unknown>
-  readonly reject: (cause: Cause.Cause<Unavailable>) => Effect.Effect<unknown>
+  readonly settle: () => void
+  readonly reject: (cause: Cause.Cause<Unavailable>) => void
   /** The caller was interrupted while the job waited. */
   cancelled: boolean
 }
@@ -127,8 +127,8 @@ export const makeKind = <Request, A, E>(sql: SqlClient.SqlClient, mutation: Muta
     const job: Job = {
       kind,
       cancelled: false,
-      settle: Effect.suspend(() => Deferred.done(answered, entry.outcome)),
-      reject: (cause) => Deferred.failCause(answered, cause)
+      settle: () => Deferred.doneUnsafe(answered, entry.outcome),
+      reject: (cause) => Deferred.doneUnsafe(answered, Exit.failCause(cause))
     }
     entryOf.set(job, entry)
     return { job, answer: Deferred.await(answered) }
