@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Metric, Stream } from "effect"
+import { Array as Arr, Effect, Fiber, Metric, Stream } from "effect"
 import * as fc from "fast-check"
 import { NodeId, ServerId } from "../../src/domain/Id.ts"
 import { isPublic } from "../../src/domain/Journal.ts"
@@ -311,66 +311,66 @@ const message = fc.oneof(
 )
 
 describe("design, The journal: no event without its change, no change without its event", () => {
-  it.live("for any reports, journal and record agree, and each status event is a change of status", () =>
-    Effect.gen(function* () {
-      const harness = yield* makeHarness()
-      const plane = yield* harness.start()
-      const check = Effect.fnUntraced(function* (
-        blueprint_id: string,
-        messages: ReadonlyArray<typeof message extends fc.Arbitrary<infer M> ? M : never>
-      ) {
-        const { id } = yield* plane.servers.create(request({ blueprint_id }))
-        yield* plane.becomes(id, "offline")
-        yield* plane.settled
-        let sequence = harness.daemon.sequences.get(id) ?? 0
-        let model = "offline" as ServerStatus | "gone"
-        let crashes = 0
-        for (const sent of messages) {
-          sequence += 1
-          if (sent === "crash") {
-            if (model !== "gone") crashes += 1
-            yield* plane.lifecycle.reports("n1", [
-              {
-                server_id: id,
-                sequence,
-                type: "crash",
-                crash
+  it.live(
+    "for any reports in any messages, journal and record agree, and each status event is a change of status",
+    () =>
+      Effect.gen(function* () {
+        const harness = yield* makeHarness()
+        const plane = yield* harness.start()
+        const check = Effect.fnUntraced(function* (
+          blueprint_id: string,
+          messages: ReadonlyArray<typeof message extends fc.Arbitrary<infer M> ? M : never>,
+          together: number
+        ) {
+          const { id } = yield* plane.servers.create(request({ blueprint_id }))
+          yield* plane.becomes(id, "offline")
+          yield* plane.settled
+          let sequence = harness.daemon.sequences.get(id) ?? 0
+          let model = "offline" as ServerStatus | "gone"
+          let crashes = 0
+          const reports: Array<Report> = []
+          for (const sent of messages) {
+            sequence += 1
+            if (sent === "crash") {
+              if (model !== "gone") crashes += 1
+              reports.push({ server_id: id, sequence, type: "crash", crash })
+            } else {
+              const ends = sent.status === "offline" && !sent.transient
+              if (model !== "gone" && sent.status !== "unknown") {
+                model = ends && blueprint_id === "lobby" ? "gone" : sent.status
               }
-            ])
-          } else {
-            const ends = sent.status === "offline" && !sent.transient
-            if (model !== "gone" && sent.status !== "unknown") {
-              model = ends && blueprint_id === "lobby" ? "gone" : sent.status
+              reports.push({ server_id: id, sequence, type: "status", ...sent })
             }
-            yield* plane.lifecycle.reports("n1", [{ server_id: id, sequence, type: "status", ...sent }])
           }
-        }
-        const rows = yield* plane.records
-        const row = rows.find((candidate) => candidate.id === id)
-        assert.strictEqual(row?.status ?? "gone", model)
-        assert.strictEqual(row?.last_sequence ?? sequence, sequence)
-        const own = (yield* Stream.runCollect(plane.journal.after(0)))
-          .map((entry) => entry.change)
-          .filter((change) => isPublic(change) && change.server_id === id)
-        const statuses = own.flatMap((change) => (change.topic === "status" ? [change.payload] : []))
-        assert.isTrue(statuses.every((status, at) => status !== statuses[at - 1]))
-        assert.strictEqual(own.filter((change) => change.topic === "crash").length, crashes)
-        assert.strictEqual(
-          own.filter((change) => change.topic === "deleted").length,
-          model === "gone" ? 1 : 0
+          for (const some of Arr.chunksOf(reports, together)) yield* plane.lifecycle.reports("n1", some)
+          const rows = yield* plane.records
+          const row = rows.find((candidate) => candidate.id === id)
+          assert.strictEqual(row?.status ?? "gone", model)
+          assert.strictEqual(row?.last_sequence ?? sequence, sequence)
+          const own = (yield* Stream.runCollect(plane.journal.after(0)))
+            .map((entry) => entry.change)
+            .filter((change) => isPublic(change) && change.server_id === id)
+          const statuses = own.flatMap((change) => (change.topic === "status" ? [change.payload] : []))
+          assert.isTrue(statuses.every((status, at) => status !== statuses[at - 1]))
+          assert.strictEqual(own.filter((change) => change.topic === "crash").length, crashes)
+          assert.strictEqual(
+            own.filter((change) => change.topic === "deleted").length,
+            model === "gone" ? 1 : 0
+          )
+          if (model === "gone") assert.strictEqual(own.at(-1)?.topic, "deleted")
+          else assert.strictEqual(statuses.at(-1), model)
+          yield* Effect.ignore(plane.servers.remove(id, { force: true }))
+        })
+        const services = yield* Effect.context<never>()
+        const property = fc.asyncProperty(
+          fc.constantFrom("survival", "lobby"),
+          fc.array(message, { maxLength: 12 }),
+          fc.integer({ min: 1, max: 5 }),
+          (blueprint_id, messages, together) =>
+            Effect.runPromiseWith(services)(check(blueprint_id, messages, together))
         )
-        if (model === "gone") assert.strictEqual(own.at(-1)?.topic, "deleted")
-        else assert.strictEqual(statuses.at(-1), model)
-        yield* Effect.ignore(plane.servers.remove(id, { force: true }))
-      })
-      const services = yield* Effect.context<never>()
-      const property = fc.asyncProperty(
-        fc.constantFrom("survival", "lobby"),
-        fc.array(message, { maxLength: 12 }),
-        (blueprint_id, messages) => Effect.runPromiseWith(services)(check(blueprint_id, messages))
-      )
-      yield* Effect.tryPromise(() => fc.assert(property, { numRuns: 40 }))
-      assert.strictEqual(harness.nodes.held.size, 0)
-    }).pipe(runHarness)
+        yield* Effect.tryPromise(() => fc.assert(property, { numRuns: 40 }))
+        assert.strictEqual(harness.nodes.held.size, 0)
+      }).pipe(runHarness)
   )
 })

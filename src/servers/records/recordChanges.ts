@@ -4,11 +4,12 @@ import type { Unavailable } from "../../domain/errors.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import type { Change } from "../../domain/Journal.ts"
 import type { Migration } from "../../domain/Migration.ts"
+import { nowText } from "../../domain/nowText.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { CrashRepo } from "../../store/repos/CrashRepo.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
-import type { ChangedFields, ServerFields } from "../../store/repos/serverFields.ts"
+import type { ServerFields } from "../../store/repos/serverFields.ts"
 import { Store, Transaction } from "../../store/Store.ts"
 import { crashRecord } from "./crashRecord.ts"
 import { makeMigrationRecords } from "./migrationRecords.ts"
@@ -29,10 +30,13 @@ export interface Changed {
   readonly outcome: Transition
 }
 
+/** The fields that a transition changes. */
+type ReportedFields = Omit<ServerFields, "name" | "expires_at" | "labels">
+
 /** One decision on each of some servers, as part of a write. */
 export interface Turn {
   /** Sets fields of a record, at the latest at the end of the turn. */
-  set(id: ServerId, fields: ServerFields): Effect.Effect<void, SqlError.SqlError, Transaction>
+  set(id: ServerId, fields: ReportedFields): Effect.Effect<void, SqlError.SqlError, Transaction>
   /** The migration of a server by the rows. */
   migrationOf(id: ServerId): Effect.Effect<Migration | undefined, SqlError.SqlError>
 }
@@ -51,24 +55,40 @@ export const makeRecordChanges = Effect.gen(function* () {
     migrationOf: (id) => Effect.map(migrations.find(id), Option.getOrUndefined)
   }
 
-  /** Runs a turn of several servers: their reads and writes share statements. */
+  /**
+   * Runs a turn of several servers: their reads and writes share statements.
+   *
+   * @param before records of earlier turns, which are not read again
+   * @returns the records of servers of which nothing else than fields has changed
+   */
   const together = Effect.fnUntraced(function* (
     ids: ReadonlyArray<ServerId>,
+    before: ReadonlyMap<ServerId, ServerRecord>,
     decideAll: (
       records: ReadonlyMap<ServerId, ServerRecord>,
       turn: Turn
     ) => Effect.Effect<void, SqlError.SqlError, Transaction>
   ) {
-    const changes: Array<ChangedFields> = []
-    let known: ReadonlyMap<ServerId, Migration> | undefined
-    yield* decideAll(yield* servers.lockAll(ids), {
+    const changes: Array<readonly [ServerId, ReportedFields]> = []
+    let moves: ReadonlyMap<ServerId, Migration> | undefined
+    const read = yield* servers.lockAll(ids.filter((id) => !before.has(id)))
+    const records = new Map([...before, ...read])
+    yield* decideAll(records, {
       set: (id, fields) => Effect.sync(() => void changes.push([id, fields])),
       migrationOf: Effect.fnUntraced(function* (id) {
-        known ??= yield* migrations.findAll(ids)
-        return known.get(id)
+        moves ??= yield* migrations.findAll(ids)
+        return moves.get(id)
       })
     })
     yield* servers.setAll(changes)
+    const updated_at = yield* nowText
+    const after = new Map<ServerId, ServerRecord>()
+    for (const [id, fields] of changes) {
+      const record = records.get(id)
+      // The end of a migration changes more than its fields.
+      if (record !== undefined && moves?.has(id) !== true) after.set(id, { ...record, ...fields, updated_at })
+    }
+    return after
   })
 
   /** Applies a transition; the journal entries are in the order of the events. */
@@ -152,18 +172,20 @@ export const makeRecordChanges = Effect.gen(function* () {
 
   /** Does {@link change} for several records. */
   const changeAll = (ids: ReadonlyArray<ServerId>, by: (record: ServerRecord) => Transition) =>
-    together(ids, (records, turn) =>
+    together(ids, new Map(), (records, turn) =>
       Effect.forEach(records.values(), (record) => decide(record, by, { turn }), { discard: true })
     )
 
   const workAll = Effect.fnUntraced(function* (requests: ReadonlyArray<ReadonlyArray<RecordWork>>) {
     const byServer = [...Map.groupBy(requests.flat(), ({ id }) => id).values()]
+    let known: ReadonlyMap<ServerId, ServerRecord> = new Map()
     // The next decision on a server needs the result of this one.
     for (let turn = 0; ; turn++) {
       const works = byServer.flatMap((own) => own[turn] ?? [])
       if (works.length === 0) return requests.map(() => undefined)
-      yield* together(
+      known = yield* together(
         works.map(({ id }) => id),
+        known,
         (records, turn) =>
           Effect.forEach(works, ({ id, work }) => work(records.get(id), turn), { discard: true })
       )
