@@ -51,12 +51,12 @@ const memoryFields = ({ limits }: OverridesChange, own: Limits): ReadonlyArray<s
  * Returns a check of overrides. A key that is limited to blueprints runs their code only: it chooses the version, but no
  * other software, image or config files. A key with a memory quota gets no memory that the quota does not count.
  */
-export const makeOverridesCheck = Effect.map(BlueprintStore, ({ resolve }) =>
-  Effect.fnUntraced(function* ({ blueprint_id, given, next, right }: Checked) {
-    const caller = yield* CurrentPrincipal
-    const isLimited = caller?.restriction?.blueprints !== undefined
-    const max_memory = caller?.quota?.max_memory
-    if (!isLimited && max_memory === undefined) return
+export const makeOverridesCheck = Effect.map(BlueprintStore, ({ resolve }) => {
+  const checkLimited = Effect.fnUntraced(function* (
+    { blueprint_id, given, next, right }: Checked,
+    isLimited: boolean,
+    max_memory: number | undefined
+  ) {
     const own = Option.getOrUndefined(
       yield* Effect.option(resolve(blueprint_id, { version: next.version })).pipe(
         Effect.filterOrElse(Option.isSome, () => Effect.option(resolve(blueprint_id, {})))
@@ -76,4 +76,13 @@ export const makeOverridesCheck = Effect.map(BlueprintStore, ({ resolve }) =>
       )
     }
   })
-)
+
+  return (checked: Checked) =>
+    Effect.flatMap(CurrentPrincipal, (caller) => {
+      const isLimited = caller?.restriction?.blueprints !== undefined
+      const max_memory = caller?.quota?.max_memory
+      return isLimited || max_memory !== undefined
+        ? checkLimited(checked, isLimited, max_memory)
+        : Effect.void
+    })
+})

@@ -209,12 +209,14 @@ export const makeCreation = Effect.gen(function* () {
   })
 
   /** Refuses a creation that is beyond the quota already; its write decides. */
-  const checkQuota = Effect.fnUntraced(function* (quota: QuotaUse["quota"], definition: ServerDefinition) {
-    if (quota === undefined) return
+  const checkQuota = (quota: QuotaUse["quota"], definition: ServerDefinition) => {
+    if (quota === undefined) return Effect.void
     const one = { quota, record: { definition } }
-    const refusal = (yield* store.read(usageOf([one]))).refusal(one)
-    if (refusal !== undefined) return yield* refusal
-  })
+    return Effect.flatMap(
+      store.read(usageOf([one])),
+      (usage): Effect.Effect<void, Forbidden> => usage.refusal(one) ?? Effect.void
+    )
+  }
 
   const plan = Effect.fn("ServerManager.plan")(function* (request: CreateRequest) {
     const caller = yield* CurrentPrincipal
@@ -302,16 +304,16 @@ export const makeCreation = Effect.gen(function* () {
     return yield* new Unavailable({ detail: `other creations took the free capacity first: ${reason}` })
   })
 
-  const createOnce = Effect.fnUntraced(function* (request: Decided) {
-    if (request.idempotency === undefined) return yield* createNew(request)
+  const createOnce = (request: Decided) => {
+    if (request.idempotency === undefined) return createNew(request)
     const { key, body_hash } = request.idempotency
     const answered = Effect.gen(function* () {
       const notBefore = (yield* clock.millis) - ANSWER_LIFETIME
       const answer = Option.getOrUndefined(yield* store.read(idempotency.find(key, notBefore)))
       return yield* answer === undefined ? createNew(request) : repeat(answer, body_hash)
     })
-    return yield* keys.withLock(key)(answered)
-  })
+    return keys.withLock(key)(answered)
+  }
 
   /** Creates a server; `start`: whether it starts once it is installed. */
   const create = Effect.fnUntraced(function* (given: CreateRequest) {

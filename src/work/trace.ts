@@ -12,11 +12,14 @@ export const tracePlace: Effect.Effect<TracePlace> = Effect.map(
 )
 
 /** Returns the header of the current span; undefined: the span is not recorded. */
-export const traceparent: Effect.Effect<string | undefined> = Effect.gen(function* () {
-  if ((yield* Tracer.Tracer) === Tracer.nativeTracer) return undefined
-  const span = Option.getOrUndefined(yield* Effect.option(Effect.currentSpan))
-  return span?.sampled === true ? HttpTraceContext.toHeaders(span).traceparent : undefined
-})
+export const traceparent: Effect.Effect<string | undefined> = Effect.withFiber((fiber) =>
+  fiber.getRef(Tracer.Tracer) === Tracer.nativeTracer
+    ? Effect.succeed(undefined)
+    : Effect.map(Effect.option(Effect.currentSpan), (found) => {
+        const span = Option.getOrUndefined(found)
+        return span?.sampled === true ? HttpTraceContext.toHeaders(span).traceparent : undefined
+      })
+)
 
 /** Runs an effect at a place of a trace; undefined: outside of every trace, for work that outlives its request. */
 export const atPlace =
