@@ -13,7 +13,7 @@ const allowedImports: Record<string, ReadonlyArray<string>> = {
   config: ["domain", "store"],
   keys: ["domain", "api", "store"],
   events: ["domain", "api", "store"],
-  blueprints: ["domain", "api", "store"],
+  blueprints: ["domain", "api", "store", "work"],
   net: ["domain"],
   nodes: ["domain", "api", "store", "work", "net"],
   work: ["domain"],

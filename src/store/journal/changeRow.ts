@@ -11,7 +11,7 @@ import { RestartState } from "../../domain/Restart.ts"
 import { Crash } from "../../domain/ServerEvent.ts"
 import { ServerStatus } from "../../domain/ServerStatus.ts"
 import { WebhookId } from "../../domain/Webhook.ts"
-import { isPlainInstall } from "../repos/plainColumns.ts"
+import { isPlainInstall } from "../sql/plainColumns.ts"
 
 const row = <const T extends Change["topic"], A, I>(topic: T, payload: Schema.Codec<A, I>) =>
   Schema.Struct({ topic: Schema.Literal(topic), server_id: ServerId, payload })

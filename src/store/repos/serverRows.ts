@@ -7,10 +7,10 @@ import { RestartState } from "../../domain/Restart.ts"
 import { Redefinition, ServerRecord } from "../../domain/Server.ts"
 import type { ServerDefinition } from "../../domain/ServerDefinition.ts"
 import { ServerStatus } from "../../domain/ServerStatus.ts"
+import { allocationsColumn, installColumn } from "../sql/plainColumns.ts"
 import { IntColumn, JsonColumn, writeRow } from "../sql/rows.ts"
 import { makeSharedColumn, makeSharedText } from "../sql/sharedColumn.ts"
 import { definitionRow, findDefinitions } from "./definitionRows.ts"
-import { allocationsColumn, installColumn } from "./plainColumns.ts"
 
 const { definition: _, ...ownFields } = ServerRecord.fields
 /** A row whose columns of JSON that differ in most rows are texts. */

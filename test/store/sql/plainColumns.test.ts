@@ -5,8 +5,8 @@ import { Allocations } from "../../../src/domain/Allocation.ts"
 import { InstallPhase, InstallState } from "../../../src/domain/InstallState.ts"
 import { InstallStepName } from "../../../src/domain/InstallStep.ts"
 import { ServerStatus } from "../../../src/domain/ServerStatus.ts"
-import { allocationsColumn, installColumn } from "../../../src/store/repos/plainColumns.ts"
 import { readRow, StoredRow } from "../../../src/store/repos/serverRows.ts"
+import { allocationsColumn, installColumn } from "../../../src/store/sql/plainColumns.ts"
 import { JsonColumn } from "../../../src/store/sql/rows.ts"
 
 const time = fc.oneof(

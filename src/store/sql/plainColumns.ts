@@ -7,7 +7,7 @@ import { Allocations } from "../../domain/Allocation.ts"
 import { InstallPhase, InstallState } from "../../domain/InstallState.ts"
 import { InstallStepName } from "../../domain/InstallStep.ts"
 import { cleanText, ExitCode, isContractTime } from "../../domain/NodeText.ts"
-import { JsonColumn, writeRow } from "../sql/rows.ts"
+import { JsonColumn, writeRow } from "./rows.ts"
 
 const phases: ReadonlySet<unknown> = new Set(InstallPhase.literals)
 const stepNames: ReadonlySet<unknown> = new Set(InstallStepName.literals)
