@@ -6,7 +6,7 @@ import {
   Context,
   Duration,
   Effect,
-  Fiber,
+  type Fiber,
   Option,
   References,
   type Scope
@@ -30,6 +30,7 @@ import { RequestId } from "../domain/RequestId.ts"
 import { announcedBytes, discardBody, makeArrivingBodies } from "./arrivingBodies.ts"
 import { beginAudit, CLIENT_CLOSED } from "./auditing.ts"
 import { type Admission, Authentication, type Caller, callerOf, callerOfRefusal } from "./authenticate.ts"
+import { type Deadlines, makeDeadlines } from "./deadlines.ts"
 import { errorResponse, responseOf, tooLarge, withErrorBody } from "./errorResponse.ts"
 import { recordRequest } from "./metrics.ts"
 import { makePreflight } from "./preflight.ts"
@@ -91,24 +92,21 @@ const unknown: Caller = { ...stranger, isStranger: false }
 
 /**
  * Runs a handler in a fiber of its own, which a closed connection does not interrupt. A handler that completes at once
- * needs no timer.
+ * needs no deadline.
  *
  * @param seconds for the handler
  * @param scope   owns the fiber
  */
-const timed = (app: App, seconds: number, scope: Scope.Scope): App =>
+const timed = (app: App, seconds: number, scope: Scope.Scope, deadlines: Deadlines): App =>
   Effect.flatMap(
     Effect.forkIn(app, scope, { startImmediately: true }),
     (handler) =>
       handler.pollUnsafe() ??
-      Effect.timeoutOrElse(Fiber.join(handler), {
-        duration: Duration.seconds(seconds),
-        orElse: () =>
-          Effect.andThen(
-            Fiber.interrupt(handler),
-            Effect.fail(new TimedOut({ detail: `no response within ${seconds} s` }))
-          )
-      })
+      deadlines.join(
+        handler,
+        seconds * 1000,
+        Effect.suspend(() => new TimedOut({ detail: `no response within ${seconds} s` }))
+      )
   )
 
 /** Adds a service to the context of a request; the request restores the context of its fiber at its end. */
@@ -133,6 +131,7 @@ export const Pipeline = (options: PipelineOptions) =>
       const isVarying = options.slsClients === true
       const timeout = Duration.toSeconds(options.timeout)
       const bodies = makeArrivingBodies()
+      const deadlines = yield* makeDeadlines
 
       const begin = (fiber: Exchange["fiber"]): Exchange => {
         const started = elapsedMillisOf(fiber.getRef(Clock.Clock))
@@ -236,7 +235,11 @@ export const Pipeline = (options: PipelineOptions) =>
         // The handler of a WebSocket lasts as long as the connection.
         const lasts = route.isStream && request.headers.upgrade !== undefined
         const seconds = timeout + route.longestWait
-        return responded(exchange, callerOf(admission), lasts ? handler : timed(handler, seconds, scope))
+        return responded(
+          exchange,
+          callerOf(admission),
+          lasts ? handler : timed(handler, seconds, scope, deadlines)
+        )
       }
 
       const authenticated = (app: App, exchange: Exchange): App =>
