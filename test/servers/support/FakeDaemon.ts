@@ -308,7 +308,8 @@ export class FakeDaemon {
         if (stale) this.#forget(spec.id)
         const known = stale ? undefined : found
         if (known === undefined) {
-          if (this.#removed.covers(spec, 0)) return refuse(409, `server was removed: ${spec.id}`)
+          if (this.#removed.covers(spec, performance.now()))
+            return refuse(409, `server was removed: ${spec.id}`)
           this.#removed.forget(spec.id)
           const instance: Instance = { spec, status: "installing", install: { phase: "pending" } }
           this.instances.set(spec.id, instance)
@@ -341,7 +342,7 @@ export class FakeDaemon {
         const inUse = instance?.install.phase === "ready" && !this.held.has(id)
         if (options?.moved === true && inUse) this.setAside(id)
         const was = { sequence: this.sequences.get(id) ?? 0, arrival: spec?.arrival }
-        this.#removed.add(id, 0, spec === undefined ? undefined : was)
+        this.#removed.add(id, performance.now(), spec === undefined ? undefined : was)
         this.#forget(id)
       }),
     power: (id, action) =>
