@@ -18,8 +18,8 @@ export interface TlsOptions {
 /** Timeout of a handshake and of a request's head. */
 const HEAD_MILLIS = 10_000
 
-/** Timeout of a stalled connection with a request in progress: streams send more often. */
-const STALLED_MILLIS = 60_000
+/** Timeout of a stalled connection with a request in progress: longer than any handler, and streams send more often. */
+const STALLED_MILLIS = 120_000
 /** Time in which the peer closes its side after the last response. */
 const LINGER_MILLIS = 1000
 /** Requests after which a connection is closed. */
