@@ -14,7 +14,7 @@ import { INTERRUPT } from "./terminal.ts"
 
 /** The exit code after a kill from outside that was not recorded. */
 export const KILLED = 137
-/** The pause of a kill without a known process, in ms: such kills share a pass over the processes of the host. */
+/** The pause before a kill or a signal, in ms: those of a moment share a pass over the processes of the host. */
 const SHARED_PASS = 10
 /** The time for killed processes to end before a warning, in ms. */
 const KILL_TIMEOUT = 10_000
@@ -37,7 +37,7 @@ export const killAll = Effect.fnUntraced(function* (
   const deadline = (yield* elapsedMillis) + KILL_TIMEOUT
   const pause = yield* makePause(backoff({ first: 5, longest: 100 }))
   let since = performance.now()
-  if (leader === undefined) yield* Effect.sleep(SHARED_PASS)
+  yield* Effect.sleep(SHARED_PASS)
   while (true) {
     if (parts.cgroups !== undefined) yield* parts.cgroups.kill(server)
     const left = parts.table.members(server, leader, performance.now() - since)
@@ -46,6 +46,7 @@ export const killAll = Effect.fnUntraced(function* (
       break
     }
     for (const proc of left) signalProcess(proc.pid, "SIGKILL")
+    since = performance.now()
     if ((yield* elapsedMillis) > deadline) {
       yield* Effect.logWarning("processes did not end after a kill").pipe(
         Effect.annotateLogs({ server_id: server, pids: left.map((proc) => proc.pid).join(" ") })
@@ -53,7 +54,6 @@ export const killAll = Effect.fnUntraced(function* (
       break
     }
     yield* pause
-    since = performance.now()
   }
   if (parts.cgroups !== undefined) yield* parts.cgroups.remove(server)
 })
@@ -107,13 +107,11 @@ export const makeRun = Effect.fnUntraced(function* (
     ...(terminal ? { interrupt: input(INTERRUPT) } : {}),
     // Retried: a run that has just begun may not have a process for the signal.
     signal: (signal) =>
-      Effect.sync(() => signalOwn(processesOf(0).own, leader, signal)).pipe(
-        Effect.repeat({
-          until: (sent) => sent,
-          schedule: Schedule.max([Schedule.spaced(10), Schedule.recurs(50)])
-        }),
-        Effect.asVoid
-      ),
+      Effect.suspend(() => {
+        const since = performance.now()
+        const send = Effect.sync(() => signalOwn(processesOf(performance.now() - since).own, leader, signal))
+        return Effect.delay(send, SHARED_PASS)
+      }).pipe(Effect.repeat({ until: (sent) => sent, schedule: Schedule.recurs(50) }), Effect.asVoid),
     // Sent twice, for processes that were forked during the first pass.
     pause: Effect.flatMap(setFrozen(true), (done) =>
       done ? Effect.void : Effect.repeat(signalEach("SIGSTOP"), { times: 1 })
