@@ -109,7 +109,11 @@ const partOf = (reason: string, nodes: ReadonlyArray<Unfit>): string => {
 const advice = (kinds: ReadonlySet<Misfit["kind"]>, need: Need): string =>
   [
     ...(kinds.has("memory") || kinds.has("disk") ? ["Make room or add a node."] : []),
-    ...(kinds.has("ports") ? ["Offer more ports: MUSTER_NODE_ALLOCATIONS of the node."] : []),
+    ...(kinds.has("ports")
+      ? [
+          "Offer more ports: MUSTER_EMBEDDED_ALLOCATIONS of the service, or MUSTER_NODE_ALLOCATIONS of a daemon."
+        ]
+      : []),
     ...(kinds.has("runtime")
       ? [
           need.runtimes.includes("docker")
