@@ -64,10 +64,9 @@ export const io = <A>(what: string, run: () => Promise<A>): Effect.Effect<A, IoE
 
 /**
  * Wraps a synchronous call that may throw: for operations that must not interleave, and for single calls on small files
- * of this service, also those that make files and folders in the folder of a server. Those take 2 to 40 us, and 40 us
- * more in the threads of Node.js. Calls on sources of operators, on trees of servers, those that make files elsewhere, and
- * those that wait until the disk is written do not belong here: they would stop all other work. To find a free inode took
- * ext4 up to 2 ms after many deletions, which `spreadFolders` of InstanceFiles prevents.
+ * of this service. Those take 2 to 30 us, and 40 us more in the threads of Node.js. Calls on sources of operators, on
+ * trees of servers, those that make files or folders, and those that wait until the disk is written do not belong here:
+ * they would stop all other work. To find a free inode took ext4 up to 2 ms after many deletions.
  */
 export const ioSync = <A>(what: string, run: () => A): Effect.Effect<A, IoError> =>
   Effect.try({ try: run, catch: (cause) => toIoError(what, cause) })
@@ -83,10 +82,6 @@ export const orMissing =
 /** @param mode of the new folders, without the bits of the umask; default: all */
 export const makeFolder = (path: string | Buffer, mode = 0o777): Effect.Effect<void, IoError> =>
   Effect.asVoid(io(`create folder ${path}`, () => fs.mkdir(path, { recursive: true, mode })))
-
-/** As {@link makeFolder}, in the folder of a server; see {@link ioSync}. */
-export const makeOwnFolder = (path: string | Buffer): Effect.Effect<void, IoError> =>
-  Effect.asVoid(ioSync(`create folder ${path}`, () => sync.mkdirSync(path, { recursive: true })))
 
 const OTHERS = 0o007
 export const PASSAGE = 0o711

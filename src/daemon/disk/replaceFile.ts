@@ -2,14 +2,17 @@
 import * as sync from "node:fs"
 import * as fs from "node:fs/promises"
 import { dirname } from "node:path"
+import { promisify } from "node:util"
 import { Effect } from "effect"
 import { isNoRoom } from "./foundOnce.ts"
 import { flushed, type IoError, io, ioSync, syncFolder } from "./fsio.ts"
 
+const openLater = promisify(sync.open)
+
 /** Opens a file, writes it at once and waits until its data are on disk. */
 const writeSynced = (what: string, path: string, flags: string | number, write: (fd: number) => void) =>
   Effect.acquireUseRelease(
-    ioSync(what, () => sync.openSync(path, flags, 0o600)),
+    io(what, () => openLater(path, flags, 0o600)),
     (fd) =>
       Effect.andThen(
         ioSync(what, () => write(fd)),

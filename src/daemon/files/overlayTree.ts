@@ -4,16 +4,7 @@ import * as fs from "node:fs"
 import { realpath } from "node:fs/promises"
 import { join, relative, sep } from "node:path"
 import { Effect } from "effect"
-import {
-  IoError,
-  io,
-  ioSync,
-  lstatSync,
-  makeFolder,
-  makeOwnFolder,
-  orMissing,
-  removeTree
-} from "../disk/fsio.ts"
+import { IoError, io, ioSync, lstatSync, makeFolder, orMissing, removeTree } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { copyOpened } from "./copyTree.ts"
 import { type FilePlan, isAbove } from "./filePlan.ts"
@@ -47,7 +38,7 @@ export const makeFolderLike = Effect.fnUntraced(function* (
   owner?: RunUser
 ) {
   const stats = yield* ioSync(`stat ${like}`, () => fs.statSync(like))
-  yield* makeOwnFolder(path)
+  yield* makeFolder(path)
   yield* ioSync(`set owner and permissions of ${path}`, () => {
     const { gid, uid } = owner ?? stats
     if (process.geteuid?.() === 0) fs.chownSync(path, uid, gid)
@@ -56,8 +47,10 @@ export const makeFolderLike = Effect.fnUntraced(function* (
 })
 
 const makeUpper = Effect.fnUntraced(function* (folder: string, like: string, owner: RunUser | undefined) {
+  // Without it, `mkdir` of the folders below fails once before it makes their parent.
+  yield* makeFolder(folder)
   yield* makeFolderLike(join(folder, "upper"), like, owner)
-  yield* makeOwnFolder(join(folder, "work"))
+  yield* makeFolder(join(folder, "work"))
 })
 
 const folderOf = (layer: TreeLayer, tree: string, record: Pick<TreeRecord, "base">, at: LayerFolders) => {
@@ -167,7 +160,7 @@ export const mountTree = Effect.fnUntraced(function* (
   name: string,
   mounter: Mounter
 ) {
-  yield* makeOwnFolder(files)
+  yield* makeFolder(files)
   for (const { layers, target } of overlays) {
     const place =
       target.length === 0 ? files : yield* mountPoint(files, { parts: target, target: target.join("/") })
