@@ -3,9 +3,12 @@ export class SplitBody {
   readonly parts: ReadonlyArray<Uint8Array>
   /** Bytes. */
   readonly length: number
+  /** Whether other bodies share its buffers, so that it takes no memory of its own. */
+  readonly isShared: boolean
 
-  constructor(parts: ReadonlyArray<Uint8Array>) {
+  constructor(parts: ReadonlyArray<Uint8Array>, isShared = false) {
     this.parts = parts
+    this.isShared = isShared
     this.length = parts.reduce((sum, part) => sum + part.length, 0)
   }
 

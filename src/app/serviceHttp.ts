@@ -30,6 +30,7 @@ import { HttpConnections } from "../http/connectionLimit.ts"
 import { FailedLogins } from "../http/FailedLogins.ts"
 import { AnyFailureLayer, SchemaErrorsLayer } from "../http/failures.ts"
 import { GracefulStop } from "../http/GracefulStop.ts"
+import { LeavingBodies } from "../http/leavingBodies.ts"
 import { limiterStore } from "../http/limiterStore.ts"
 import { makeNodeServer, type TlsOptions } from "../http/nodeServer.ts"
 import { Pipeline } from "../http/Pipeline.ts"
@@ -208,6 +209,7 @@ export const ServiceHttp = (options: HttpOptions) =>
       Layer.provideMerge(HttpRouter.serve(routes(options), { disableLogger: true, disableListenLog: true })),
       Layer.provide(OpenStreams.layer(options.streams)),
       Layer.provide([StreamShutdown.layer, Heartbeats.layer, GracefulStop.layer, keyEnds]),
+      Layer.provide(LeavingBodies(server)),
       Layer.provide(leanRequests),
       Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
       Layer.provideMerge(

@@ -21,6 +21,7 @@ import {
   HttpServerResponse
 } from "effect/http"
 import type { IpNetwork } from "effect/net"
+import { LargeAnswers, tooManyUnread } from "../api/LargeAnswers.ts"
 import { CurrentPrincipal } from "../api/Principal.ts"
 import { CurrentSlsRequest, isSls, slsTarget } from "../api/sls.ts"
 import { AuditRecorder, CurrentAudit, ServerNameOf } from "../domain/AuditedRequest.ts"
@@ -85,6 +86,9 @@ const asJson = (request: HttpServerRequest.HttpServerRequest) => {
 const lacksHost = (request: HttpServerRequest.HttpServerRequest) =>
   request.headers.host === undefined && NodeHttpServerRequest.toIncomingMessage(request).httpVersion === "1.1"
 
+const unreadResponse = (id: string) =>
+  errorResponse(id, 503, tooManyUnread.detail, tooManyUnread.hint, { "retry-after": "5" })
+
 /** The peer has shown no key yet. */
 const stranger: Caller = { principal: undefined, headers: undefined, isStranger: true }
 /** The peer is a browser that asks for the permission of a page, or its key could not be checked. */
@@ -125,6 +129,7 @@ export const Pipeline = (options: PipelineOptions) =>
       const record = yield* AuditRecorder
       const nameOf = yield* ServerNameOf
       const startup = yield* Started
+      const answers = yield* LargeAnswers
       const { corsOrigins = [], onResponse = () => Effect.void, trustedProxies = [] } = options
       const { allowed, match } = options.routes
       const preflight = makePreflight(corsOrigins)
@@ -170,7 +175,8 @@ export const Pipeline = (options: PipelineOptions) =>
           audited === undefined || record === undefined ? Effect.void : record(audited, status)
         const complete = (handled: HttpServerResponse.HttpServerResponse): App => {
           if (caller.isStranger) boundReading(request, options.reading)
-          const response = withFinalHeaders(withErrorBody(handled, id), caller, { request, id, isVarying })
+          const left = answers.begin(request, handled, principal) ? handled : unreadResponse(id)
+          const response = withFinalHeaders(withErrorBody(left, id), caller, { request, id, isVarying })
           return Effect.flatMapEager(recorded(response.status), () =>
             Effect.flatMapEager(
               recordRequest(fiber, { request, response, found, key_id: principal?.key_id, started }),

@@ -3,6 +3,7 @@ import { Clock, Duration, Effect, Option, Schema } from "effect"
 import { HttpServerRespondable, HttpServerResponse } from "effect/http"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { conditional, type Versioned } from "../api/conditional.ts"
+import { LargeAnswers } from "../api/LargeAnswers.ts"
 import { linkOf, pageAfter } from "../api/link.ts"
 import { CurrentPrincipal, currentRestriction, KeyEnds } from "../api/Principal.ts"
 import { limitResponse } from "../api/rateLimit.ts"
@@ -31,6 +32,9 @@ import { parseInclude, parseListQuery } from "./listQuery.ts"
 import { ServerManager } from "./ServerManager.ts"
 import type { WaitTarget } from "./waiting.ts"
 
+/** The longest line that a daemon keeps, in bytes. */
+const LINE_BYTES = 8 * 1024
+
 /** The default of `timeout`, in seconds. */
 const DEFAULT_TIMEOUT = 30
 
@@ -57,6 +61,7 @@ export const ServersHandlers = handlersOf(
   Effect.fn(function* (handlers) {
     const servers = yield* ServerManager
     const bulk = yield* makeBulk
+    const { making } = yield* LargeAnswers
     const serveEvents = yield* makeServeEvents
     const { begun } = yield* StreamShutdown
     const keyEnds = yield* KeyEnds
@@ -228,7 +233,9 @@ export const ServersHandlers = handlersOf(
           servers.stats(params.server, { update_disk_usage: query.update_disk_usage === "true" }),
         logs: Effect.fnUntraced(function* ({ params, query }) {
           const at = { ...logPage(query), times: query.include?.split(",").includes("times") ?? false }
-          return paginatedLog(yield* servers.logs(params.server, at), at)
+          return yield* making(at.per_page * LINE_BYTES)(
+            Effect.map(servers.logs(params.server, at), (page) => paginatedLog(page, at))
+          )
         }),
         commands: ({ params, payload }) => servers.commands(params.server, payload.commands),
         reset: ({ params }) => servers.reset(params.server),
@@ -253,11 +260,9 @@ export const ServersHandlers = handlersOf(
         installLogs: Effect.fnUntraced(function* ({ params, query }) {
           const at = linePage(query)
           const isNewestFirst = (yield* CurrentSlsRequest) !== undefined
-          return paginated(
-            isNewestFirst
-              ? yield* newestLines((page) => servers.installLogs(params.server, page), at)
-              : yield* servers.installLogs(params.server, at),
-            at
+          const read = (page: typeof at) => servers.installLogs(params.server, page)
+          return yield* making(at.per_page * LINE_BYTES)(
+            Effect.map(isNewestFirst ? newestLines(read, at) : read(at), (page) => paginated(page, at))
           )
         })
       })

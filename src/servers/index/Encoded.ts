@@ -105,9 +105,9 @@ export class EncodedChunk {
 /** Longest body that is one buffer: a copy of it costs less than the writing of several. */
 const LONGEST_JOINED = 128 * 1024
 
-const bodyOf = (parts: ReadonlyArray<Uint8Array>): SplitBody => {
-  const body = new SplitBody(parts)
-  return body.length > LONGEST_JOINED ? body : new SplitBody([body.joined()])
+const bodyOf = (parts: ReadonlyArray<Uint8Array>, isShared: boolean): SplitBody => {
+  const body = new SplitBody(parts, isShared)
+  return body.length > LONGEST_JOINED ? body : new SplitBody([body.joined()], isShared)
 }
 
 /** JSON array of the values of all chunks, whose bytes it shares, and the same in gzip. */
@@ -119,14 +119,20 @@ export class EncodedList {
   readonly #isKept: boolean
   #gzip: SplitBody | undefined
 
-  /** @param isKept whether the chunks stay in memory: what is compressed serves later lists */
-  constructor(chunks: ReadonlyArray<EncodedChunk>, isKept = true) {
+  /**
+   * @param isKept   whether the chunks stay in memory: what is compressed serves later lists
+   * @param isShared whether other requests get the same list
+   */
+  constructor(chunks: ReadonlyArray<EncodedChunk>, isKept = true, isShared = true) {
     const [first, ...more] = chunks.map(({ body }) => body)
-    this.body = bodyOf([
-      Uint8Array.of(open),
-      ...(first === undefined ? [] : [first.subarray(1), ...more]),
-      Uint8Array.of(close)
-    ])
+    this.body = bodyOf(
+      [
+        Uint8Array.of(open),
+        ...(first === undefined ? [] : [first.subarray(1), ...more]),
+        Uint8Array.of(close)
+      ],
+      isShared
+    )
     this.etag = etagOf(Buffer.concat(chunks.map(({ digest }) => digest)))
     this.#chunks = chunks
     this.#isKept = isKept
@@ -153,6 +159,6 @@ export class EncodedList {
     )
     trailer.writeUInt32LE(this.body.length % 2 ** 32, 4)
     const values = chunks.flatMap((blocks, at) => (at === 0 ? [blocks] : [storedComma, blocks]))
-    return bodyOf([gzipHeader, storedOpen, ...values, storedClose, trailer])
+    return bodyOf([gzipHeader, storedOpen, ...values, storedClose, trailer], true)
   }
 }
