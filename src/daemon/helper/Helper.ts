@@ -18,7 +18,7 @@ export interface HelperAnswer {
   readonly errors: string
 }
 
-type Command = "run" | "mount" | "unmount" | "mounts"
+type Command = "run" | "mount" | "unmount" | "mounts" | "kill"
 type Outcome = Effect.Effect<HelperAnswer, HelperUnavailable | HelperLost>
 
 const wordOf = (word: string): ReadonlyArray<Buffer> => {

@@ -35,6 +35,8 @@ const calls: Partial<Record<NodeJS.Architecture, readonly [umount2: number, prct
  * number, the map of its uids and that of its gids, both empty without a map. Open files are given by their number in
  * this service.
  * - `unmount`: flags of umount2(2), then paths.
+ * - `kill`: a uid, all of whose processes are killed at once: a fork cannot escape. It may be neither root nor the uid of
+ * this service.
  * - `mounts`: a path; the output is the lines of the mount table at and below it, which is read when it has changed.
  * - `stop`: the id of a `run`, whose program is killed.
  *
@@ -157,6 +159,13 @@ sub unmount {
   }
   die "$failed\\n" if defined $failed;
 }
+sub kill_all {
+  my ($uid) = @_;
+  die "the processes of uid $uid are not killed\\n" if $uid !~ /^[1-9][0-9]*\\z/ || $uid == $< || $uid == $>;
+  ($<, $>) = ($uid, $uid);
+  die "uid $uid: $!\\n" if $< != $uid || $> != $uid;
+  kill("KILL", -1);
+}
 sub tool {
   my @argv = @_;
   $programs{$argv[0]} or die "$argv[0] is not a program of the helper\\n";
@@ -197,6 +206,7 @@ sub work {
   return tool(@words) if $command eq "run";
   if ($command eq "mount") { mount(@words) }
   elsif ($command eq "unmount") { unmount(@words) }
+  elsif ($command eq "kill") { kill_all(@words) }
   else { die "no command $command\\n" }
   return (0, "", "");
 }

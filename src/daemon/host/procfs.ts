@@ -102,6 +102,23 @@ export const readUid = (pid: number): number | undefined => {
   return uid === undefined ? undefined : Number(uid)
 }
 
+/** Returns the pids of all processes except zombies, by their effective and their real uid. */
+export const pidsByUid = (): ReadonlyMap<number, ReadonlyArray<number>> => {
+  const found = new Map<number, Array<number>>()
+  for (const name of readdirSync("/proc")) {
+    if (!/^\d+$/.test(name)) continue
+    const text = readOrUndefined(`/proc/${name}/status`) ?? ""
+    const [, state = "X"] = /^State:\t(.)/m.exec(text) ?? []
+    const [, ...uids] = /^Uid:\t(\d+)\t(\d+)/m.exec(text) ?? []
+    if (state === "Z" || state === "X") continue
+    for (const uid of new Set(uids)) {
+      const pids = found.get(Number(uid)) ?? []
+      found.set(Number(uid), [...pids, Number(name)])
+    }
+  }
+  return found
+}
+
 /** Milliseconds since the boot. */
 export const bootUptimeMillis = (): number =>
   Math.round(Number((readOrUndefined("/proc/uptime") ?? "0").split(" ")[0]) * 1000)

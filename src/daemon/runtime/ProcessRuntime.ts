@@ -2,6 +2,7 @@ import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Deferred, Effect, Layer, Option, Schedule, Schema } from "effect"
+import { makeKeyedLock } from "../../work/KeyedLock.ts"
 import { type IoError, io, isDiskFull, openFile, readText, removeTree } from "../disk/fsio.ts"
 import { TOOL_ENV } from "../helper/toolEnv.ts"
 import { bootId, readProc, readUid } from "../host/procfs.ts"
@@ -13,7 +14,7 @@ import { awaitBegin, makeTemporaryFolder } from "./isolatedStart.ts"
 import { type IsolationOptions, type Isolations, openIsolation } from "./isolation.ts"
 import { makeJobUsers, startJob } from "./jobs.ts"
 import { ownProcesses } from "./ownProcesses.ts"
-import { exitOf, type HostParts, KILLED, killAll, makeRun, sweep } from "./processRun.ts"
+import { exitOf, type HostParts, KILLED, killAll, killAllOf, makeRun, sweep } from "./processRun.ts"
 import { makeProcessTable } from "./processTable.ts"
 import { type Adopted, type Launch, LaunchFailed, Runtime } from "./Runtime.ts"
 import { SHIM } from "./shim.ts"
@@ -224,11 +225,21 @@ export const ProcessRuntime = {
           openIsolation(options.isolation, options.node, inherited.PATH ?? "")
         )
         const { current, users } = isolations
-        const jobUsers = makeJobUsers()
+        const kills = makeKeyedLock()
+        const jobUsers = makeJobUsers(kills)
         const uidOf = (name: string) => jobUsers.uidOf(name) ?? users?.uidOf(name)
+        const killUser = (name: string) =>
+          Effect.suspend(() => {
+            const uid = uidOf(name)
+            if (uid === undefined) return Effect.void
+            // Another job may have got the uid meanwhile.
+            const kill = Effect.suspend(() => (uidOf(name) === uid ? killAllOf(uid) : Effect.void))
+            return kills.withLock(String(uid))(kill)
+          })
         const parts: HostParts = {
           table: makeProcessTable(options.node, users && { uidOf, nameOf: users.nameOf }),
           cgroups: "cgroups" in found ? found.cgroups : undefined,
+          killUser,
           started: undefined
         }
         const began = (name: string) => Effect.sync(() => parts.started?.add(name))
@@ -269,7 +280,9 @@ export const ProcessRuntime = {
             ),
           adopt: (at) => Effect.andThen(began(at.server_id), adopt(parts, at, users !== undefined)),
           sweep: sweepOne,
-          alive: Effect.sync(() => {
+          alive: Effect.gen(function* () {
+            // A pass over the processes may miss those that fork and end without a pause.
+            yield* Effect.forEach(users?.formerOwners() ?? [], killUser, { concurrency: 8, discard: true })
             const names = parts.table.names()
             parts.started = new Set([...(parts.started ?? []), ...names])
             return names

@@ -3,6 +3,7 @@ import { join } from "node:path"
 import { Effect, Schema, Semaphore } from "effect"
 import { type IoError, orMissing, readText } from "../disk/fsio.ts"
 import { writeAtomic } from "../disk/replaceFile.ts"
+import { pidsByUid } from "../host/procfs.ts"
 import { LaunchFailed, type RunUser } from "./Runtime.ts"
 import { CLAIMS, openUidClaims } from "./uidClaims.ts"
 
@@ -36,8 +37,10 @@ export interface ProcessUsers {
   reserve(name: string, uid: number): Effect.Effect<void>
   /** Reserves the uid of a removed server under another name. */
   rename(name: string, to: string): Effect.Effect<void>
-  /** Releases the uid of a server that was removed with all its files. */
+  /** Releases the uid of a server that was removed with all its files, once it has no live process. */
   release(name: string): Effect.Effect<void>
+  /** The owners of uids that may have processes of the last run of this node which no server of this run has. */
+  readonly formerOwners: () => ReadonlyArray<string>
   readonly uidOf: (name: string) => number | undefined
   /** Returns the server or software that has a uid now, or had it in the last run of this node. */
   readonly nameOf: (uid: number) => string | undefined
@@ -57,7 +60,26 @@ const decodeUsersFile = Schema.decodeUnknownEffect(UsersFile)
 /** The most uids that users.json is ahead of the search, so that not every new server writes it. */
 const MAX_AHEAD = 64
 
-const softwareName = (software: string) => `software:${software}`
+/** The age of the pass over the processes of the host that assignments share, in ms. */
+const MAX_PASS_AGE = 1000
+/** The pause before a release, in ms: those of a moment share a pass. */
+const SHARED_PASS = 100
+
+/** Returns the live processes of a uid at a time, or later. */
+const makePidsOf = () => {
+  let found: ReadonlyMap<number, ReadonlyArray<number>> = new Map()
+  let readAt = Number.NEGATIVE_INFINITY
+  return (uid: number, since: number): ReadonlyArray<number> => {
+    if (readAt < since) {
+      found = pidsByUid()
+      readAt = performance.now()
+    }
+    return found.get(uid) ?? []
+  }
+}
+
+const SOFTWARE = "software:"
+const softwareName = (software: string) => `${SOFTWARE}${software}`
 const userOf = (uid: number): RunUser => ({ uid, gid: uid, own: true })
 
 /**
@@ -74,6 +96,11 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
   const byName = new Map<string, number>()
   const byUid = new Map<number, string>()
   const ahead = Math.min(MAX_AHEAD, Math.floor((range.last - range.first) / MAX_AHEAD))
+  const pidsOf = makePidsOf()
+  /** Names that are released once their uid has no live process. */
+  const lingering = new Set<string>()
+  /** Uids with live processes that an assignment has met, and warned about. */
+  const met = new Set<number>()
   let file: UsersFile = { format: 1, software: {} }
   /** The start of the next search; undefined: that of the file. */
   let start: number | undefined
@@ -107,7 +134,40 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
     for (let uid = first; uid < from; uid++) yield uid
   }
 
+  const warnOfLive = (uid: number, pids: ReadonlyArray<number>, message: string) =>
+    Effect.logWarning(message).pipe(Effect.annotateLogs({ node, uid, pids: pids.join(" ") }))
+
+  /** Whether a uid that is to be assigned has live processes, of a user that this node does not know. */
+  const isInUse = Effect.fnUntraced(function* (uid: number) {
+    const now = performance.now()
+    const pids = pidsOf(uid, now - MAX_PASS_AGE).length === 0 ? [] : pidsOf(uid, now)
+    if (pids.length === 0) return met.delete(uid) && false
+    if (!met.has(uid)) yield* warnOfLive(uid, pids, `uid ${uid} is not assigned: it has live processes`)
+    met.add(uid)
+    return true
+  })
+
+  /** Requires `lock`. */
+  const releaseUid = Effect.fnUntraced(function* (name: string, since: number) {
+    const uid = byName.get(name)
+    if (uid === undefined) return
+    const pids = pidsOf(uid, since)
+    if (pids.length > 0) {
+      if (!lingering.has(name))
+        yield* warnOfLive(uid, pids, `uid ${uid} of ${name} is not released: it has live processes`)
+      lingering.add(name)
+      return
+    }
+    lingering.delete(name)
+    byName.delete(name)
+    byUid.delete(uid)
+    previous.delete(uid)
+    yield* Effect.catch(claims.release(uid), (error) => Effect.logWarning(error.message))
+  })
+
   const assignUid = Effect.fnUntraced(function* (name: string, kept: number | undefined) {
+    lingering.delete(name)
+    for (const ended of lingering) yield* releaseUid(ended, performance.now() - MAX_PASS_AGE)
     const previousName = byName.get(name)
     if (previousName !== undefined) return userOf(previousName)
     if (kept !== undefined && !byUid.has(kept)) {
@@ -120,7 +180,7 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
       )
     }
     for (const uid of searchOrder()) {
-      if (byUid.has(uid) || !(yield* claims.claim(uid, name))) continue
+      if (byUid.has(uid) || (yield* isInUse(uid)) || !(yield* claims.claim(uid, name))) continue
       record(name, uid)
       const { next = range.first } = file
       if (uid >= next || uid < next - 1 - ahead) yield* save({ ...file, next: uid + 1 + ahead })
@@ -178,14 +238,13 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
         record(to, uid)
       }).pipe(lock.withPermit, Effect.uninterruptible),
     release: (name) =>
-      Effect.gen(function* () {
-        const uid = byName.get(name)
-        if (uid === undefined) return
-        byName.delete(name)
-        byUid.delete(uid)
-        previous.delete(uid)
-        yield* Effect.catch(claims.release(uid), (error) => Effect.logWarning(error.message))
-      }).pipe(lock.withPermit, Effect.uninterruptible),
+      Effect.suspend(() => {
+        const since = performance.now()
+        const release = Effect.suspend(() => releaseUid(name, since))
+        return Effect.andThen(Effect.sleep(SHARED_PASS), lock.withPermit(release))
+      }).pipe(Effect.uninterruptible),
+    formerOwners: () =>
+      [...previous].flatMap(([uid, name]) => (name.startsWith(SOFTWARE) || !byUid.has(uid) ? [name] : [])),
     uidOf: (name) => byName.get(name) ?? previousUid(name),
     nameOf: (uid) => byUid.get(uid) ?? previous.get(uid)
   }

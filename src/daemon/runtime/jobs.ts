@@ -1,4 +1,5 @@
 import { Deferred, Effect } from "effect"
+import type { KeyedLock } from "../../work/KeyedLock.ts"
 import { TOOL_ENV } from "../helper/toolEnv.ts"
 import { readProc } from "../host/procfs.ts"
 import { spawnChild } from "../process/spawnChild.ts"
@@ -19,11 +20,12 @@ const PIPES = { input: "pipe", output: "pipe", group: undefined } as const
 export interface JobUsers {
   /** Returns the uid of a job that no other job shares, so that all processes with the uid are its own. */
   readonly uidOf: (name: string) => number | undefined
-  readonly add: (name: string, uid: number) => void
+  /** Waits while the processes of the uid are killed. */
+  readonly add: (name: string, uid: number) => Effect.Effect<void>
   readonly remove: (name: string) => void
 }
 
-export const makeJobUsers = (): JobUsers => {
+export const makeJobUsers = (kills: KeyedLock): JobUsers => {
   const uids = new Map<string, number>()
   return {
     uidOf: (name) => {
@@ -31,7 +33,7 @@ export const makeJobUsers = (): JobUsers => {
       const sharing = [...uids.values()].filter((other) => other === uid)
       return sharing.length === 1 ? uid : undefined
     },
-    add: (name, uid) => uids.set(name, uid),
+    add: (name, uid) => kills.withLock(String(uid))(Effect.sync(() => uids.set(name, uid))),
     remove: (name) => uids.delete(name)
   }
 }
@@ -78,7 +80,7 @@ export const startJob = Effect.fnUntraced(
     const { child, streams } = yield* Effect.acquireRelease(
       Effect.gen(function* () {
         const begun = yield* isolation.begin({ folder, temporary, cwd, shown, argv, env, user })
-        if (user !== undefined) users.add(name, user.uid)
+        if (user !== undefined) yield* users.add(name, user.uid)
         const held =
           job.terminal === true ? yield* startTerminal({ ...PIPES, level: isolation.level, user }) : undefined
         const each = held?.terminal ?? "pipe"

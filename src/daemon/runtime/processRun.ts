@@ -2,7 +2,9 @@ import { join } from "node:path"
 import { Effect, Schedule } from "effect"
 import { elapsedMillis } from "../../domain/elapsed.ts"
 import { backoff, makePause } from "../../work/backoff.ts"
+import { repeatable } from "../helper/Helper.ts"
 import { bootUptimeMillis, type Proc, readNetwork, TICKS_PER_SECOND } from "../host/procfs.ts"
+import { runTool } from "../process/runTool.ts"
 import type { Cgroups } from "./cgroup.ts"
 import { makeConsoleInput } from "./consoleInput.ts"
 import { type Relay, relayEnded } from "./consoleRelay.ts"
@@ -24,9 +26,35 @@ export interface HostParts {
   readonly table: ProcessTable
   /** Absent: limits cannot be enforced. */
   readonly cgroups: Cgroups | undefined
+  /** Kills all processes with the uid of a server or job at once; nothing happens without such a uid. */
+  readonly killUser: (name: string) => Effect.Effect<void>
   /** The names of servers and jobs that may have processes; undefined: not known yet. */
   started: Set<string> | undefined
 }
+
+/**
+ * Kills all processes of a uid at once: one by one, processes that fork and end without a pause would escape. The uid is
+ * never that of root or this process, whose processes are all others.
+ */
+export const killAllOf = Effect.fnUntraced(
+  function* (uid: number) {
+    if (!(uid > 0) || uid === process.geteuid?.() || uid === process.getuid?.()) return
+    const as = ["--reuid", String(uid), "--regid", String(uid), "--clear-groups"]
+    const { code, errors } = yield* repeatable("kill", [String(uid)]).pipe(
+      Effect.catchTag("HelperUnavailable", () =>
+        Effect.map(runTool(["setpriv", ...as, "--", "/bin/sh", "-c", "kill -9 -1"]), ({ stderr }) => ({
+          // The shell fails if there is no process.
+          code: stderr.includes("setpriv") ? 1 : 0,
+          errors: stderr
+        }))
+      )
+    )
+    if (code !== 0) yield* Effect.logWarning(`the processes of uid ${uid} are not killed at once: ${errors}`)
+  },
+  Effect.catch(({ message }) =>
+    Effect.logWarning(`the processes of a uid are not killed at once: ${message}`)
+  )
+)
 
 /** Kills all processes of a server until none is left. */
 export const killAll = Effect.fnUntraced(function* (
@@ -36,24 +64,25 @@ export const killAll = Effect.fnUntraced(function* (
 ) {
   const deadline = (yield* elapsedMillis) + KILL_TIMEOUT
   const pause = yield* makePause(backoff({ first: 5, longest: 100 }))
-  let since = performance.now()
-  yield* Effect.sleep(SHARED_PASS)
+  let wait = Effect.sleep(SHARED_PASS)
   while (true) {
     if (parts.cgroups !== undefined) yield* parts.cgroups.kill(server)
+    yield* parts.killUser(server)
+    const since = performance.now()
+    yield* wait
     const left = parts.table.members(server, leader, performance.now() - since)
     if (left.length === 0) {
       parts.started?.delete(server)
       break
     }
     for (const proc of left) signalProcess(proc.pid, "SIGKILL")
-    since = performance.now()
     if ((yield* elapsedMillis) > deadline) {
       yield* Effect.logWarning("processes did not end after a kill").pipe(
         Effect.annotateLogs({ server_id: server, pids: left.map((proc) => proc.pid).join(" ") })
       )
       break
     }
-    yield* pause
+    wait = pause
   }
   if (parts.cgroups !== undefined) yield* parts.cgroups.remove(server)
 })

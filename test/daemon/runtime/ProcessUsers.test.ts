@@ -1,11 +1,15 @@
+import { spawn } from "node:child_process"
 import { mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Logger } from "effect"
+import { pidsByUid } from "../../../src/daemon/host/procfs.ts"
 import { openProcessUsers } from "../../../src/daemon/runtime/ProcessUsers.ts"
+import { until } from "../../support/eventually.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
-const range = { first: 70000, last: 70002 }
+/** No process of this machine has one of these uids. */
+const range = { first: 1070000, last: 1070002 }
 
 /** Opens the users of a node on the machine with the folder `root`. */
 const open = Effect.fnUntraced(function* (root: string, node: string) {
@@ -15,14 +19,14 @@ const open = Effect.fnUntraced(function* (root: string, node: string) {
 })
 const uidOf = Effect.map(({ uid }: { readonly uid: number }) => uid)
 
-describe("decisions 3, isolation: uids of servers", () => {
+describe("process runtime: uids of servers", () => {
   it.live("a server gets a free uid, and keeps it until its release", () =>
     Effect.gen(function* () {
       const users = yield* open(yield* temporaryFolder, "a")
-      assert.strictEqual(yield* uidOf(users.assign("one")), 70000)
-      assert.strictEqual(yield* uidOf(users.assign("two")), 70001)
-      assert.strictEqual(yield* uidOf(users.assign("one")), 70000)
-      assert.strictEqual(users.nameOf(70001), "two")
+      assert.strictEqual(yield* uidOf(users.assign("one")), 1070000)
+      assert.strictEqual(yield* uidOf(users.assign("two")), 1070001)
+      assert.strictEqual(yield* uidOf(users.assign("one")), 1070000)
+      assert.strictEqual(users.nameOf(1070001), "two")
       yield* users.release("one")
       assert.strictEqual(users.uidOf("one"), undefined)
     }).pipe(Effect.scoped)
@@ -43,7 +47,7 @@ describe("decisions 3, isolation: uids of servers", () => {
           users = yield* openProcessUsers({ node: "a", dataDir: join(root, "a"), range, claimsDir })
         }
       }
-      assert.deepStrictEqual(given, [70000, 70001, 70002, 70000, 70001, 70002, 70000])
+      assert.deepStrictEqual(given, [1070000, 1070001, 1070002, 1070000, 1070001, 1070002, 1070000])
     }).pipe(Effect.scoped)
   )
 
@@ -63,15 +67,15 @@ describe("decisions 3, isolation: uids of servers", () => {
     "users.json of an older version or another range is read; the range is assigned from its first uid",
     () =>
       Effect.gen(function* () {
-        for (const next of [{}, { next: 5 }, { next: 70003 }]) {
+        for (const next of [{}, { next: 5 }, { next: 1070003 }]) {
           const root = yield* temporaryFolder
           mkdirSync(join(root, "a"))
-          const file = { format: 1, software: { demo: 70001 }, ...next }
+          const file = { format: 1, software: { demo: 1070001 }, ...next }
           writeFileSync(join(root, "a", "users.json"), JSON.stringify(file))
           const users = yield* open(root, "a")
-          assert.strictEqual(yield* uidOf(users.assign("server")), 70000)
-          assert.strictEqual(yield* uidOf(users.softwareUser("demo")), 70001)
-          assert.strictEqual(yield* uidOf(users.assign("other")), 70002)
+          assert.strictEqual(yield* uidOf(users.assign("server")), 1070000)
+          assert.strictEqual(yield* uidOf(users.softwareUser("demo")), 1070001)
+          assert.strictEqual(yield* uidOf(users.assign("other")), 1070002)
         }
       }).pipe(Effect.scoped)
   )
@@ -81,7 +85,7 @@ describe("decisions 3, isolation: uids of servers", () => {
       const users = yield* open(yield* temporaryFolder, "a")
       for (const name of ["one", "two", "three"]) yield* users.assign(name)
       const failure = yield* Effect.flip(users.assign("four"))
-      assert.strictEqual(failure.message, "every uid of MUSTER_PROCESS_UIDS (70000-70002) is in use")
+      assert.strictEqual(failure.message, "every uid of MUSTER_PROCESS_UIDS (1070000-1070002) is in use")
       assert.include(failure.next, "larger range")
     }).pipe(Effect.scoped)
   )
@@ -93,10 +97,10 @@ describe("decisions 3, isolation: uids of servers", () => {
       yield* before.assign("kept")
       yield* before.assign("server")
       const users = yield* open(root, "a")
-      assert.strictEqual(users.nameOf(70001), "server")
-      yield* users.reserve("lost/kept", 70000)
-      assert.strictEqual(yield* uidOf(users.assign("server", 70001)), 70001)
-      assert.strictEqual(yield* uidOf(users.assign("other")), 70002)
+      assert.strictEqual(users.nameOf(1070001), "server")
+      yield* users.reserve("lost/kept", 1070000)
+      assert.strictEqual(yield* uidOf(users.assign("server", 1070001)), 1070001)
+      assert.strictEqual(yield* uidOf(users.assign("other")), 1070002)
     }).pipe(Effect.scoped)
   )
 
@@ -105,11 +109,11 @@ describe("decisions 3, isolation: uids of servers", () => {
       const root = yield* temporaryFolder
       const before = yield* open(root, "a")
       yield* before.assign("server")
-      assert.strictEqual(yield* uidOf(before.softwareUser("demo")), 70001)
+      assert.strictEqual(yield* uidOf(before.softwareUser("demo")), 1070001)
       const claimsDir = join(root, "claims-after-boot")
       const users = yield* openProcessUsers({ node: "a", dataDir: join(root, "a"), range, claimsDir })
-      assert.strictEqual(yield* uidOf(users.assign("first")), 70002)
-      assert.strictEqual(yield* uidOf(users.softwareUser("demo")), 70001)
+      assert.strictEqual(yield* uidOf(users.assign("first")), 1070002)
+      assert.strictEqual(yield* uidOf(users.softwareUser("demo")), 1070001)
     }).pipe(Effect.scoped)
   )
 
@@ -118,16 +122,16 @@ describe("decisions 3, isolation: uids of servers", () => {
       const root = yield* temporaryFolder
       const one = yield* open(root, "a")
       const other = yield* open(root, "b")
-      assert.strictEqual(yield* uidOf(one.assign("server")), 70000)
-      assert.strictEqual(yield* uidOf(other.assign("server")), 70001)
+      assert.strictEqual(yield* uidOf(one.assign("server")), 1070000)
+      assert.strictEqual(yield* uidOf(other.assign("server")), 1070001)
       // The former uid of the server is assigned by another node now.
-      assert.strictEqual(yield* uidOf(other.assign("restored", 70000)), 70002)
+      assert.strictEqual(yield* uidOf(other.assign("restored", 1070000)), 1070002)
       const dataDir = join(root, "c")
       mkdirSync(dataDir)
       const gone = yield* openProcessUsers({
         node: "c",
         dataDir,
-        range: { first: 71000, last: 71000 },
+        range: { first: 1071000, last: 1071000 },
         claimsDir: join(root, "claims")
       })
       yield* gone.assign("server")
@@ -135,12 +139,16 @@ describe("decisions 3, isolation: uids of servers", () => {
       const after = yield* openProcessUsers({
         node: "d",
         dataDir: root,
-        range: { first: 71000, last: 71000 },
+        range: { first: 1071000, last: 1071000 },
         claimsDir: join(root, "claims")
       })
       const claimed = readdirSync(join(root, "claims")).toSorted()
-      assert.deepStrictEqual(claimed, ["70000", "70001", "70002"], "the claims of the removed node are gone")
-      assert.strictEqual(yield* uidOf(after.assign("server")), 71000)
+      assert.deepStrictEqual(
+        claimed,
+        ["1070000", "1070001", "1070002"],
+        "the claims of the removed node are gone"
+      )
+      assert.strictEqual(yield* uidOf(after.assign("server")), 1071000)
     }).pipe(Effect.scoped)
   )
 
@@ -148,12 +156,12 @@ describe("decisions 3, isolation: uids of servers", () => {
     Effect.gen(function* () {
       const root = yield* temporaryFolder
       const claimsDir = join(root, "claims")
-      const wide = { first: 70000, last: 70199 }
+      const wide = { first: 1070000, last: 1070199 }
       mkdirSync(claimsDir)
       // Claims of nodes that are gone, and one that a daemon of an older version is writing.
-      for (let uid = 70000; uid < 70100; uid += 2) {
+      for (let uid = 1070000; uid < 1070100; uid += 2) {
         const claim = { node: "gone", data_dir: join(root, "gone"), name: "server" }
-        writeFileSync(join(claimsDir, String(uid)), uid === 70000 ? "" : JSON.stringify(claim))
+        writeFileSync(join(claimsDir, String(uid)), uid === 1070000 ? "" : JSON.stringify(claim))
       }
       const given = yield* Effect.forEach(
         Array.from({ length: 8 }, (_, n) => `node${n}`),
@@ -168,7 +176,49 @@ describe("decisions 3, isolation: uids of servers", () => {
         { concurrency: "unbounded" }
       )
       assert.strictEqual(new Set(given.flat()).size, 160)
-      assert.notInclude(given.flat(), 70000)
+      assert.notInclude(given.flat(), 1070000)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a uid with a live process is neither assigned nor released, with one warning", () =>
+    Effect.gen(function* () {
+      const log: Array<string> = []
+      const logger = Logger.make(({ message }) => log.push(String(message)))
+      const range = { first: 66100 + (process.pid % 1000), last: 66102 + (process.pid % 1000) }
+      const { first } = range
+      const running = Effect.fnUntraced(function* (uid: number) {
+        const as = [`--reuid=${uid}`, `--regid=${uid}`, "--clear-groups", "sleep", "60"]
+        const child = spawn("setpriv", as, { stdio: "ignore" })
+        yield* Effect.addFinalizer(() => Effect.sync(() => child.kill("SIGKILL")))
+        yield* until("it runs", () => pidsByUid().has(uid))
+        return Effect.andThen(
+          Effect.sync(() => child.kill("SIGKILL")),
+          until("it has ended", () => !pidsByUid().has(uid))
+        )
+      })
+      yield* Effect.gen(function* () {
+        const root = yield* temporaryFolder
+        const options = { node: "a", dataDir: root, range, claimsDir: join(root, "claims") }
+        const users = yield* openProcessUsers(options)
+        const endForeign = yield* running(first)
+        assert.strictEqual(yield* uidOf(users.assign("one")), first + 1)
+        const endOwn = yield* running(first + 1)
+        yield* users.release("one")
+        yield* users.release("one")
+        assert.strictEqual(users.nameOf(first + 1), "one")
+        assert.strictEqual(yield* uidOf(users.assign("two")), first + 2)
+        const failure = yield* Effect.flip(users.assign("three"))
+        assert.match(failure.message, /^every uid .* is in use$/)
+        assert.deepStrictEqual(log, [
+          `uid ${first} is not assigned: it has live processes`,
+          `uid ${first + 1} of one is not released: it has live processes`
+        ])
+        yield* endOwn
+        yield* users.release("one")
+        assert.strictEqual(yield* uidOf(users.assign("three")), first + 1)
+        yield* endForeign
+        assert.strictEqual(yield* uidOf(users.assign("four")), first)
+      }).pipe(Effect.provide(Logger.layer([logger])))
     }).pipe(Effect.scoped)
   )
 })

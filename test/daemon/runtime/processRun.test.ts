@@ -25,10 +25,14 @@ describe("process runtime: kills", () => {
   it.live("kills of a moment share a pass over the processes of the host, and a later one has its own", () =>
     Effect.gen(function* () {
       const { reads, table } = counting()
-      const kill = killAll({ table, cgroups: undefined, started: undefined }, "server", {
-        pid: 1,
-        start: "1"
-      })
+      const kill = killAll(
+        { table, cgroups: undefined, killUser: () => Effect.void, started: undefined },
+        "server",
+        {
+          pid: 1,
+          start: "1"
+        }
+      )
       yield* Effect.all(
         Array.from({ length: 50 }, () => kill),
         { concurrency: "unbounded" }

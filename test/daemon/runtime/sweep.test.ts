@@ -15,6 +15,7 @@ const host = (started: Set<string> | undefined) => {
       names: () => new Set()
     },
     cgroups: undefined,
+    killUser: () => Effect.void,
     started
   }
   return { parts, passes: () => passes }
