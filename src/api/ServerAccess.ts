@@ -1,5 +1,5 @@
 import { Context, type Effect } from "effect"
-import type { Unavailable } from "../domain/errors.ts"
+import type { NotFound, Unavailable } from "../domain/errors.ts"
 import type { NodeId, ServerId } from "../domain/Id.ts"
 
 /** The servers that the key of the current caller may read (operators.md, "Keys"); the servers implement it. */
@@ -8,6 +8,8 @@ export class ServerAccess extends Context.Service<
   {
     /** Whether the caller may read a server; of a key that is limited to servers, false also for an unknown one. */
     mayRead(id: ServerId): Effect.Effect<boolean, Unavailable>
+    /** Returns the 404 of an id or a name with the end of the server, if it was deleted and the caller could read it. */
+    explained(text: string, error: NotFound): Effect.Effect<NotFound>
     /** Waits until the caller may no longer read a server; forever, if its key is not limited to servers. */
     ends(id: ServerId): Effect.Effect<void>
     /** The servers of a node that the caller may read; undefined: its key is not limited to servers. */

@@ -25,7 +25,7 @@ const listing: Listing<AuditEntry> = {
         color: result.status < 400 ? undefined : "red"
       })
     },
-    { name: "changes", of: ({ changes }) => changes.join(",") },
+    { name: "changes", of: ({ changes, reason }) => reason ?? changes.join(",") },
     { name: "name", wide: true, of: ({ object }) => object.name ?? "" },
     { name: "scope", wide: true, of: ({ actor }) => actor.scope ?? "" },
     { name: "key", wide: true, of: ({ actor }) => actor.key_id ?? "" },
@@ -75,7 +75,10 @@ export const audit = Command.make(
   {
     since: sinceFlag("Only requests since this time"),
     until: untilFlag("Only requests until this time"),
-    actor: text("actor", "Only requests of this key, by its id or name; `cli`: commands beside the service"),
+    actor: text(
+      "actor",
+      "Only requests of this key, by its id or name; `cli`: commands beside the service, `service`: the service itself"
+    ),
     action: text("action", "Only this action, or all that begin with its parts: server.delete, server.power"),
     object: text("object", "Only requests on the object with this id, or on the server with this name"),
     result: text("result", "`ok`, `refused`, or a status such as 409"),

@@ -10,15 +10,15 @@ export const AuditEntry = Schema.Struct({
   id: Schema.String,
   /** The arrival of the request, RFC 3339 in UTC. */
   at: TimeText,
-  /** The key of the caller. `cli`, without a key: a command beside the service. */
+  /** The key of the caller. Without a key: `cli`, a command beside the service, or `service` itself. */
   actor: Schema.Struct({
     key_id: Schema.NullOr(Schema.String),
     name: Schema.String,
     scope: Schema.NullOr(KeyScope)
   }),
-  /** The address of the caller; null: a command. */
+  /** The address of the caller; null: a command or the service. */
   client: Schema.NullOr(Schema.String),
-  /** Null: a command. */
+  /** Null: a command or the service. */
   request_id: Schema.NullOr(Schema.String),
   action: Schema.String,
   object: Schema.Struct({
@@ -35,7 +35,9 @@ export const AuditEntry = Schema.Struct({
   /** The status of the response; 499: the caller closed the connection first. */
   result: Schema.Struct({ status: Schema.Int }),
   /** Of refused requests and tickets that share an entry: their number. */
-  repeated: Schema.optionalKey(Schema.Int)
+  repeated: Schema.optionalKey(Schema.Int),
+  /** Of the actor `service`: why it acted. */
+  reason: Schema.optionalKey(Schema.String)
 }).annotate({ identifier: "AuditEntry" })
 export type AuditEntry = typeof AuditEntry.Type
 

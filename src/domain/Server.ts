@@ -90,6 +90,9 @@ export const Server = Schema.Struct({
       description: "Paths of the changes that a server which is up gets at its next start."
     })
   ),
+  save: Schema.optionalKey(
+    Schema.Boolean.annotate({ description: "False: the server is deleted once it has run and stopped." })
+  ),
   updated_at: Schema.optionalKey(TimeText),
   created_at: Schema.optionalKey(TimeText),
   stats: Schema.optionalKey(Schema.NullOr(ServerStats))
@@ -130,7 +133,8 @@ export const includable = [
   "updated_at",
   "restart",
   "stats",
-  "definition"
+  "definition",
+  "save"
 ] as const
 export type Includable = (typeof includable)[number]
 

@@ -46,16 +46,27 @@ export class NotFound extends ApiError<NotFound>()(
     return new NotFound({ detail: `node not found: ${id}`, hint: "GET /api/nodes lists what exists." })
   }
   static server(id: string) {
-    return new NotFound({
+    return new ServerNotFound({
       detail: `server not found: ${id}`,
       hint: isBeginningOfServerId(id)
         ? `This route needs the whole id; GET /api/servers?q=${id} lists the servers whose ids begin with this, or whose names contain it.`
         : "GET /api/servers lists what exists."
     })
   }
+  /** The server with this id or name was deleted. @param deleted_at milliseconds since the epoch */
+  static deletedServer(
+    text: string,
+    { deleted_at, id, reason }: { readonly id: string; readonly deleted_at: number; readonly reason: string }
+  ) {
+    const which = text === id ? "it" : `the server ${id} of this name`
+    return new NotFound({
+      detail: `server not found: ${text}: ${which} was deleted at ${new Date(deleted_at).toISOString()}: ${reason}`,
+      hint: `GET /api/audit?object=${id} has its last changes. To keep a server that stops, create it with overrides.save: true.`
+    })
+  }
   /** No id of a server begins with a text. */
   static serverBeginning(beginning: string) {
-    return new NotFound({
+    return new ServerNotFound({
       detail: `server not found: ${beginning}`,
       hint: "GET /api/servers lists what exists."
     })
@@ -64,6 +75,9 @@ export class NotFound extends ApiError<NotFound>()(
     return new NotFound({ detail: `rollout not found: ${id}`, hint: "GET /api/rollouts lists what exists." })
   }
 }
+
+/** A server that does not exist: a route with its id or name adds why the server was deleted. */
+export class ServerNotFound extends NotFound {}
 
 /** 409: the request is valid, but not in the current state of its resource. */
 export class Conflict extends ApiError<Conflict>()(

@@ -5,7 +5,7 @@ import { CurrentPrincipal, type Principal } from "../api/Principal.ts"
 import { findsServer, lackingOf, neededRights } from "../api/rights.ts"
 import type { Scopes } from "../api/routePolicy.ts"
 import { ServerAccess } from "../api/ServerAccess.ts"
-import { Forbidden, NotFound, Unauthorized } from "../domain/errors.ts"
+import { Forbidden, NotFound, ServerNotFound, Unauthorized } from "../domain/errors.ts"
 import { ServerId } from "../domain/Id.ts"
 import type { Right } from "../domain/KeyScope.ts"
 
@@ -27,16 +27,29 @@ export const requireScope = (scopes: Scopes, right?: Right) =>
 const refuseUnreadable = Effect.fnUntraced(function* (access: ServerAccess["Service"]) {
   const { server } = yield* HttpRouter.params
   if (server === undefined) return undefined
-  const id = ServerId.make(server)
-  return (yield* access.mayRead(id)) ? undefined : yield* NotFound.server(id)
+  if (yield* access.mayRead(ServerId.make(server))) return undefined
+  return yield* yield* access.explained(server, NotFound.server(server))
 }, Effect.catch(HttpServerRespondable.toResponse))
+
+/** Returns the response of a handler that finds no server of the path, with the end of that server. */
+const explained = (access: ServerAccess["Service"], error: ServerNotFound) =>
+  Effect.flatMap(HttpRouter.params, ({ server = "" }) =>
+    Effect.flatMap(access.explained(server, error), HttpServerRespondable.toResponse)
+  )
 
 /** `Authorization` and `MetricsAuthorization`: check what the authenticated principal may do. */
 export const AuthorizationLayer = Layer.mergeAll(
   Layer.effect(
     Authorization,
     Effect.map(ServerAccess, (access) =>
-      Authorization.of((handler, { endpoint, group }) => {
+      Authorization.of((route, { endpoint, group }) => {
+        const handler = endpoint.path.includes(":server")
+          ? Effect.catchIf(
+              route,
+              (error) => error instanceof ServerNotFound,
+              (error) => explained(access, error)
+            )
+          : route
         const name = `${group.identifier}.${endpoint.identifier}`
         return Effect.flatMap(requireScope(Authorization.scopes, neededRights[name]), ({ restriction }) =>
           restriction === undefined || findsServer.has(name)

@@ -36,7 +36,9 @@ export const makeBulk = Effect.gen(function* () {
     const ended = yield* Effect.forkChild(keyEnds(yield* CurrentPrincipal), { startImmediately: true })
     const allowed = Effect.fnUntraced(function* (id: ServerId) {
       if (ended.pollUnsafe() !== undefined) return yield* Unauthorized.keyEnded()
-      if (!known.has(id) || !(yield* access.mayRead(id))) return yield* NotFound.server(id)
+      if (!known.has(id) || !(yield* access.mayRead(id))) {
+        return yield* yield* access.explained(id, NotFound.server(id))
+      }
     })
     const outcomes = yield* Effect.forEach(
       [...page.ids, ...new Set(unknown)],

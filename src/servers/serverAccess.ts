@@ -1,14 +1,19 @@
 import { Effect, Layer, Option } from "effect"
 import { currentRestriction } from "../api/Principal.ts"
 import { ServerAccess } from "../api/ServerAccess.ts"
+import { NotFound } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import { admits } from "../domain/KeyLimits.ts"
+import { DeletedServerRepo } from "../store/repos/DeletedServerRepo.ts"
+import { Store } from "../store/Store.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 
 export const ServerAccessLayer = Layer.effect(
   ServerAccess,
   Effect.gen(function* () {
+    const deleted = yield* DeletedServerRepo
     const index = yield* ServerIndex
+    const store = yield* Store
 
     const ends = Effect.fnUntraced(function* (id: ServerId) {
       const restriction = yield* currentRestriction
@@ -27,6 +32,18 @@ export const ServerAccessLayer = Layer.effect(
         const restriction = yield* currentRestriction
         if (restriction === undefined) return true
         return Option.isSome(yield* index.lookUpWithin(id, restriction))
+      }),
+      explained: Effect.fnUntraced(function* (text, error) {
+        const restriction = yield* currentRestriction
+        const found = yield* store
+          .read(deleted.named(text))
+          .pipe(
+            Effect.catch(({ detail }) =>
+              Effect.as(Effect.logDebug(`the end of a server was not read: ${detail}`), [])
+            )
+          )
+        const end = found.find((server) => admits(restriction, server))
+        return end === undefined ? error : NotFound.deletedServer(text, end)
       }),
       ends,
       countOn: Effect.fnUntraced(function* (node_id) {

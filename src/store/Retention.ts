@@ -5,6 +5,7 @@ import { ExpiryClock } from "./journal/ExpiryClock.ts"
 import { journalTable } from "./journal/journalTable.ts"
 import { Leadership } from "./Leadership.ts"
 import { AuditRepo } from "./repos/AuditRepo.ts"
+import { DeletedServerRepo } from "./repos/DeletedServerRepo.ts"
 import { IdempotencyRepo } from "./repos/IdempotencyRepo.ts"
 import { ServerRepo } from "./repos/ServerRepo.ts"
 import { TicketRepo } from "./repos/TicketRepo.ts"
@@ -27,7 +28,7 @@ const CHUNK = 5_000
 const DEFINITIONS = 1_000
 
 /**
- * Keeps the journal, the audit log, the idempotency responses and the tickets within their bounds, and deletes definitions
+ * Keeps the journal, the audit log, the idempotency responses, the tickets and the records of deleted servers within their bounds, and deletes definitions
  * that no server has, on the leader (decisions, sections 3 and 6).
  */
 export const Retention = {
@@ -38,6 +39,7 @@ export const Retention = {
         const store = yield* Store
         const clock = yield* ExpiryClock
         const audit = yield* AuditRepo
+        const deleted = yield* DeletedServerRepo
         const idempotency = yield* IdempotencyRepo
         const servers = yield* ServerRepo
         const tickets = yield* TicketRepo
@@ -74,6 +76,7 @@ export const Retention = {
           yield* pruneJournal(notBefore)
           yield* pruneAudit(now - auditAge)
           yield* store.write(Effect.andThen(idempotency.prune(notBefore), tickets.prune))
+          yield* store.write(deleted.prune(now))
           yield* pruneDefinitions
         }).pipe(
           mayUseReserve,

@@ -32,7 +32,10 @@ const bulkWhile = Effect.fnUntraced(function* (
     Effect.provide(
       Layer.mergeAll(
         Layer.mock(ServerManager)({ select }),
-        Layer.mock(ServerAccess)({ mayRead: (id) => Effect.sync(() => !hidden.has(id)) }),
+        Layer.mock(ServerAccess)({
+          mayRead: (id) => Effect.sync(() => !hidden.has(id)),
+          explained: (_, error) => Effect.succeed(error)
+        }),
         Layer.succeed(KeyEnds, () => Deferred.await(ended))
       )
     )

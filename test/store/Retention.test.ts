@@ -1,8 +1,9 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer, Option } from "effect"
+import { Clock, Effect, Layer, Option } from "effect"
 import { TestClock } from "effect/testing"
 import { Journal } from "../../src/store/journal/Journal.ts"
+import { DeletedServerRepo } from "../../src/store/repos/DeletedServerRepo.ts"
 import { IdempotencyRepo } from "../../src/store/repos/IdempotencyRepo.ts"
 import { ServerRepo } from "../../src/store/repos/ServerRepo.ts"
 import { Store } from "../../src/store/Store.ts"
@@ -98,5 +99,35 @@ describe.each(databases)("store: definitions (%s)", (kind) => {
       yield* store.write(repo.insertAll([other]))
       assert.lengthOf(yield* store.read(repo.all), 2)
     }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
+  )
+})
+
+describe.each(databases)("docs/api.md: why a server is gone (%s)", (kind) => {
+  it.effect("the end of a server is kept for 30 days, and survives a restart", () =>
+    Effect.gen(function* () {
+      const url = yield* newUrl(kind)
+      // Closed while days pass, as above.
+      const open = Effect.provide(Layer.fresh(storeAt(url)))
+      const add = Effect.fnUntraced(function* (id: string) {
+        const store = yield* Store
+        const repo = yield* DeletedServerRepo
+        const deleted_at = yield* Clock.currentTimeMillis
+        yield* store.write(repo.add(server(id, [1]), { deleted_at, reason: "it had expired" }))
+      })
+      const left = Effect.map(query("SELECT id FROM deleted_servers ORDER BY id"), (rows) =>
+        rows.map(({ id }) => id)
+      )
+      yield* add("old").pipe(open)
+      yield* TestClock.adjust("29 days")
+      yield* add("young").pipe(open)
+      yield* TestClock.adjust("23 hours")
+      yield* Effect.gen(function* () {
+        yield* TestClock.adjust("61 seconds")
+        assert.deepStrictEqual(yield* left, ["old", "young"])
+      }).pipe(open)
+      yield* TestClock.adjust("1 hour")
+      const after = afterMinutes(left, (ids) => ids.length === 1)
+      assert.deepStrictEqual(yield* after.pipe(open), ["young"])
+    }).pipe(Effect.provide(NodeServices.layer))
   )
 })

@@ -21,7 +21,7 @@ export interface BulkInput {
   readonly yes: boolean
 }
 
-export type Target = Pick<Server, "id" | "name" | "status">
+export type Target = Pick<Server, "id" | "name" | "status" | "save">
 
 /** The servers that a command is for. `isSelected`: by a selector. */
 interface Targets {
@@ -33,7 +33,7 @@ const isServer = (one: Server | string): one is Server => typeof one !== "string
 
 const selected = Effect.fnUntraced(function* (selection: Selection) {
   const found: ReadonlyArray<Server | string> = yield* ask((muster) =>
-    muster.servers.list({ query: { ...queryOf(selection), include: "name,status" } })
+    muster.servers.list({ query: { ...queryOf(selection), include: "name,status,save" } })
   )
   return found.filter(isServer)
 })
@@ -50,7 +50,7 @@ export const targetsOf = Effect.fnUntraced(function* ({ selector, server }: Bulk
     )
   }
   if (server.length > 0) {
-    const found = yield* Effect.forEach(server, (text) => serverNamed(text), { concurrency: 4 })
+    const found = yield* Effect.forEach(server, (text) => serverNamed(text, ["save"]), { concurrency: 4 })
     const servers = [...new Map(found.map((one) => [one.id, one])).values()]
     return { servers, isSelected: false } satisfies Targets
   }
@@ -67,9 +67,9 @@ export const described = (servers: Targets["servers"]): string => {
   return `${servers.length === 1 ? "1 server" : `${servers.length} servers`} (${names.join(", ")}${more})`
 }
 
-/** Asks for the confirmation of an action. */
-export const confirmed = (verb: string, { servers }: Targets, yes: boolean) =>
-  confirm(`${verb} ${described(servers)}?`, yes)
+/** Asks for the confirmation of an action. @param consequence of the action */
+export const confirmed = (verb: string, { servers }: Targets, yes: boolean, consequence = "") =>
+  confirm(`${verb} ${described(servers)}?${consequence}`, yes)
 
 /** Servers of one request: a service has a minute to respond to it. */
 const CHUNK = 500

@@ -46,6 +46,7 @@ export const shownFields = [
   "limits",
   "software",
   "definition",
+  "save",
   "expires_at",
   "updated_at"
 ]
@@ -81,6 +82,10 @@ export const servers: Listing<Server> = {
     { name: "status", of: stateCell },
     { name: "node", of: ({ node_name }) => node_name },
     { name: "address", of: address },
+    {
+      name: "saved",
+      of: ({ save }) => (save === false ? { text: "not saved", color: "yellow" } : save === true ? "yes" : "")
+    },
     { name: "labels", of: labelsOf },
     {
       name: "software",

@@ -4,7 +4,7 @@ import type { PowerAction } from "../../domain/NodeMessages.ts"
 import type { CommandError } from "../shared/CommandError.ts"
 import { DurationText, durationOf } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
-import { acted, type BulkInput, bulkInput, confirmed, type Target, targetsOf } from "./bulk.ts"
+import { acted, type BulkInput, bulkInput, confirmed, described, type Target, targetsOf } from "./bulk.ts"
 import { type State, timeoutFlag, waitFor } from "./wait.ts"
 
 interface Power {
@@ -22,6 +22,15 @@ interface Power {
 /** Actions that take nothing from players. */
 const harmless: ReadonlyArray<PowerAction> = ["start", "unpause"]
 
+/** Says which servers a stop deletes, for a question; empty: none. */
+const endingOf = (servers: ReadonlyArray<Target>): string => {
+  const ending = servers.filter(({ save, status }) => save === false && status !== "offline")
+  if (ending.length === 0) return ""
+  return servers.length === 1
+    ? " It is not saved: once it has stopped, it is deleted with its files."
+    : ` ${ending.length} of them ${ending.length === 1 ? "is" : "are"} not saved: ${described(ending)}. Once stopped, such a server is deleted with its files.`
+}
+
 const act = Effect.fnUntraced(function* (
   { action, done, until, verb }: Power,
   input: BulkInput,
@@ -30,7 +39,9 @@ const act = Effect.fnUntraced(function* (
   const targets = yield* targetsOf(input)
   const { servers } = targets
   if (servers.length === 0) return yield* Console.error("No servers match.")
-  if (targets.isSelected && !harmless.includes(action)) yield* confirmed(verb, targets, input.yes)
+  const doomed = until === "offline" ? endingOf(servers) : ""
+  if (doomed !== "" || (targets.isSelected && !harmless.includes(action)))
+    yield* confirmed(verb, targets, input.yes, doomed)
   const { timeout, wait, ...seconds } = options
   const result = ({ status }: Target) =>
     status === until && action !== "restart" ? `is ${until} already` : done
@@ -128,7 +139,8 @@ export const stop = graceful({
   verb: "Stop",
   done: "stops",
   until: "offline",
-  description: "Stop servers. A server that is not saved is deleted once it has stopped."
+  description:
+    "Stop servers. A server that is not saved is deleted once it has stopped: the command asks first."
 })
 
 /** `muster servers restart`. */
@@ -146,7 +158,8 @@ export const kill = plain({
   verb: "Kill",
   done: "is killed",
   until: "offline",
-  description: "End the processes of servers at once. A server that is not saved is then deleted."
+  description:
+    "End the processes of servers at once. A server that is not saved is then deleted: the command asks first."
 })
 
 const atOnce = (power: Power) =>

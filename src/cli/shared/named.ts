@@ -1,6 +1,7 @@
 /** Servers and nodes by the names that people give: an id, the beginning of one, or a name. */
 import { Effect } from "effect"
 import { Argument } from "effect/cli"
+import { ServerId } from "../../domain/Id.ts"
 import type { Node } from "../../domain/Node.ts"
 import type { Server } from "../../domain/Server.ts"
 import { CommandError } from "./CommandError.ts"
@@ -72,7 +73,16 @@ export const serverNamed = Effect.fnUntraced(function* (text: string, include: R
   const found: ReadonlyArray<Server | string> = yield* ask((muster) =>
     muster.servers.list({ query: { q: text, include: fields, limit: MOST } })
   )
-  return yield* only("server", text, found.filter(isWhole), ({ name }) => name ?? "")
+  return yield* only("server", text, found.filter(isWhole), ({ name }) => name ?? "").pipe(
+    Effect.catchIf(
+      ({ status }) => status === "notFound",
+      // The service says when and why a server was deleted.
+      () =>
+        ask((muster) =>
+          muster.servers.get({ params: { server: ServerId.make(text) }, query: { include: fields } })
+        )
+    )
+  )
 })
 
 /** Returns how messages name the servers of a query: `k7f3m9q2x8ab (lobby)`; those without a name by their ids. */

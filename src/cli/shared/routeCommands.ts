@@ -2,6 +2,7 @@
 
 /** Routes with their commands. A power action depends on the words before the route. */
 const commands: Readonly<Record<string, string>> = {
+  "GET /api/audit": "muster audit",
   "GET /api/blueprints": "muster blueprints list",
   "POST /api/blueprints/reload": "muster blueprints reload",
   "GET /api/keys": "muster keys list",
@@ -28,15 +29,16 @@ const commands: Readonly<Record<string, string>> = {
 
 const longestFirst = Object.keys(commands).toSorted((one, other) => other.length - one.length)
 
-/** A route, with the query `q` of the list of servers, but not as the beginning of a longer one. */
-const named = new RegExp(`(${longestFirst.join("|")})(?![\\w/:-])(?:\\?q=([a-z0-9]+))?`, "g")
+/** A route, with a query that has a flag, but not as the beginning of a longer one. */
+const named = new RegExp(`(${longestFirst.join("|")})(?![\\w/:-])(?:\\?(q|object)=(\\w+))?`, "g")
 
 /** Returns a message with the commands of the routes, and the flags of the parameters, that it names. */
 export const withCommands = (message: string): string =>
   message
-    .replace(named, (_, route: string, search: string | undefined) => {
+    .replace(named, (_, route: string, name: string | undefined, value: string) => {
       const words = /^(.*?)(?:GET|POST|PATCH) /.exec(route)?.[1] ?? ""
-      const option = search === undefined ? "" : ` --search ${search}`
+      const option = name === undefined ? "" : ` --${name === "q" ? "search" : name} ${value}`
       return `${words}\`${commands[route]}${option}\``
     })
+    .replace(/\boverrides\.save: true/g, "`--set save=true`")
     .replace(/\bsend force=true\b/g, "add `--force`")

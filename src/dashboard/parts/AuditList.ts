@@ -24,12 +24,13 @@ const objectOf = ({ object: { count, id, kind } }: AuditEntry): View | string =>
 }
 
 const Entry = ({ entry }: { readonly entry: AuditEntry }): View => {
-  const { action, actor, at, changes, client, repeated, result } = entry
+  const { action, actor, at, changes, client, reason = "", repeated, result } = entry
   const isRefused = result.status >= 400
   const words = [
     isRefused ? `refused with ${result.status}` : "",
     repeated === undefined ? "" : `${repeated} times`,
-    changes.join(", ")
+    changes.join(", "),
+    reason
   ]
     .filter((word) => word !== "")
     .join("; ")
@@ -41,7 +42,13 @@ const Entry = ({ entry }: { readonly entry: AuditEntry }): View => {
     objectOf(entry),
     words !== "" && span({ class: "event-words", title: words }, words),
     span({ class: "grow" }),
-    span({ class: "muted", title: client ?? "a command beside the service" }, actor.name),
+    span(
+      {
+        class: "muted",
+        title: client ?? (actor.name === "service" ? "by itself" : "a command beside the service")
+      },
+      actor.name
+    ),
     actor.scope !== null && span({ class: "tag" }, actor.scope)
   )
 }

@@ -92,6 +92,7 @@ export const summaryOf = (
           pending: pendingOf(record)
         }
       : {}),
+    ...(has(include, "save") ? { save: definition.save } : {}),
     ...(has(include, "updated_at") ? { updated_at: record.updated_at } : {}),
     ...(include === plain ? {} : { created_at: record.created_at })
   }

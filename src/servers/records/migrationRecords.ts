@@ -149,10 +149,10 @@ export const makeMigrationRecords = Effect.gen(function* () {
     migrationOf: (id: ServerId) => Effect.Effect<Migration | undefined, SqlError.SqlError>
   ) {
     const phase = decided.install?.phase
-    if (decided.destroys !== true && phase !== "ready" && phase !== "failed") return decided
+    if (decided.destroys === undefined && phase !== "ready" && phase !== "failed") return decided
     const migration = yield* migrationOf(record.id)
     if (migration?.phase !== "arriving") return decided
-    if (decided.destroys === true) {
+    if (decided.destroys !== undefined) {
       yield* deleteOn(record, migration.from_node)
       return decided
     }

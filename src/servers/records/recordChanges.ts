@@ -12,6 +12,7 @@ import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import type { ServerFields } from "../../store/repos/serverFields.ts"
 import { Store, Transaction } from "../../store/Store.ts"
 import { crashRecord } from "./crashRecord.ts"
+import { makeEndRecord } from "./endRecord.ts"
 import { makeMigrationRecords } from "./migrationRecords.ts"
 import type { Transition } from "./transitions.ts"
 
@@ -48,6 +49,7 @@ export const makeRecordChanges = Effect.gen(function* () {
   const migrations = yield* MigrationRepo
   const migrationRecords = yield* makeMigrationRecords
   const crashes = yield* CrashRepo
+  const endRecord = yield* makeEndRecord
 
   /** The turn of a single decision: each statement runs at once. */
   const alone: Turn = {
@@ -101,7 +103,7 @@ export const makeRecordChanges = Effect.gen(function* () {
     const transaction = yield* Transaction
     const append = (change: Change) => transaction.append(change, record)
     const server_id = record.id
-    if (outcome.destroys !== true) {
+    if (outcome.destroys === undefined) {
       yield* turn.set(server_id, {
         ...(outcome.install === undefined ? {} : { install: outcome.install }),
         ...(outcome.status === undefined ? {} : { status: outcome.status }),
@@ -138,11 +140,9 @@ export const makeRecordChanges = Effect.gen(function* () {
     if (outcome.clearsStart === true) {
       yield* append({ topic: "server:start-pending", server_id, payload: false })
     }
-    if (outcome.destroys === true) {
+    if (outcome.destroys !== undefined) {
       if (record.node_id !== removedFrom) yield* migrationRecords.deleteOn(record, record.node_id)
-      if (Object.keys(record.labels).length > 0 || typeof record.name === "string")
-        yield* crashes.keepFacts(server_id, record)
-      yield* servers.remove(server_id)
+      yield* endRecord(record, outcome.destroys)
       yield* append({ topic: "deleted", server_id, payload: null })
     }
   })
@@ -246,7 +246,7 @@ const logLines = Effect.fnUntraced(function* ({ outcome, record }: Changed) {
   if (install?.phase === "failed") yield* Effect.logWarning(`installation failed: ${install.failure_reason}`)
   if (crash !== undefined) yield* Effect.logWarning(`server crashed: ${crash.reason}`)
   if (status !== undefined) yield* Effect.logInfo(`server ${status}`)
-  if (destroys === true) yield* Effect.logInfo("server deleted")
+  if (destroys !== undefined) yield* Effect.logInfo(`server deleted: ${destroys}`)
   if (surprising === true) {
     yield* Effect.logWarning(`the node reports ${status ?? "unknown"} of a server that was ${record.status}`)
   }

@@ -23,6 +23,7 @@ import {
 import {
   changesNothing,
   onMissing,
+  onNodeGivenUp,
   onNodeLost,
   onReport,
   onSnapshot,
@@ -153,7 +154,7 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
       )
     )
     if (changed !== undefined) {
-      const what = changed.outcome.destroys === true ? "it is gone" : "it is installed again, empty"
+      const what = changed.outcome.destroys !== undefined ? "it is gone" : "it is installed again, empty"
       yield* Effect.logWarning(`the node does not have the server: ${what}`).pipe(
         Effect.annotateLogs(logFields(changed.record))
       )
@@ -205,8 +206,7 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
     observe,
     missing,
     nodeLost: (node_id: NodeId, ids: ReadonlyArray<ServerId>) => changeAway(node_id, ids, onNodeLost),
-    nodeGivenUp: (node_id: NodeId, ids: ReadonlyArray<ServerId>) =>
-      changeAway(node_id, ids, ({ definition }) => (definition.save ? {} : { destroys: true })),
+    nodeGivenUp: (node_id: NodeId, ids: ReadonlyArray<ServerId>) => changeAway(node_id, ids, onNodeGivenUp),
     markForVerification: (ids: ReadonlyArray<ServerId>) =>
       inBatches(ids, (batch) => Effect.forEach(batch, mark, { discard: true })),
     verified: (id: ServerId) => Effect.asVoid(store.write(servers.setSuspected(id, false))),

@@ -1,11 +1,12 @@
-import { Effect, Option } from "effect"
+import { Clock, Effect, Option } from "effect"
+import { CurrentAudit } from "../../domain/AuditedRequest.ts"
 import { NotFound } from "../../domain/errors.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import { pendingInstall } from "../../domain/InstallState.ts"
 import type { ServerPatch } from "../../domain/Labels.ts"
 import { isUnderway } from "../../domain/Migration.ts"
 import { nowText } from "../../domain/nowText.ts"
-import type { ServerRecord } from "../../domain/Server.ts"
+import { hasExpired, type ServerRecord } from "../../domain/Server.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../../store/Store.ts"
@@ -13,7 +14,7 @@ import { makeMigrationRecords } from "./migrationRecords.ts"
 import { isBeingDeleted, isMoving, notOffline } from "./power.ts"
 import type { RecordChanges } from "./recordChanges.ts"
 import { settingsOf } from "./settings.ts"
-import { isFinished, onInstallRefused } from "./transitions.ts"
+import { BY_CALLER, EXPIRED, isFinished, onInstallRefused } from "./transitions.ts"
 
 /** The changes that callers and controllers request. */
 export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, change }: RecordChanges) {
@@ -95,6 +96,15 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
     yield* append({ topic: "server:expiring", server_id: id, payload: expires_at }, record)
   })
 
+  const remove = Effect.fnUntraced(function* (id: ServerId, from?: string) {
+    const requested = (yield* CurrentAudit) !== undefined
+    const now = yield* Clock.currentTimeMillis
+    const by = (record: ServerRecord) => ({
+      destroys: !requested && hasExpired(record, now) ? EXPIRED : BY_CALLER
+    })
+    return (yield* write(change(id, by, from))) !== undefined
+  })
+
   return {
     announceExpiry: (record: ServerRecord) => write(announceExpiry(record)),
     refuseInstall,
@@ -107,7 +117,6 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
     patch: <E>(id: ServerId, change: ServerPatch, check?: (record: ServerRecord) => Effect.Effect<void, E>) =>
       write(patch(id, change, check)),
     giveUpRemoval: (id: ServerId) => write(servers.setRemoving(id, false)),
-    remove: (id: ServerId, from?: string) =>
-      Effect.map(write(change(id, () => ({ destroys: true }), from)), (changed) => changed !== undefined)
+    remove
   }
 })

@@ -33,8 +33,8 @@ export interface Transition {
   readonly restart?: RestartState | null
   /** Only if process and files have another definition than the record says. */
   readonly redefinition?: Redefinition
-  /** The record is deleted. */
-  readonly destroys?: true
+  /** Why the record is deleted. */
+  readonly destroys?: string
   /** The change of status is not in the transition table; it is logged, and still applies. */
   readonly surprising?: true
 }
@@ -125,7 +125,22 @@ const startStep = ({ install, start_pending }: Subject, to: ServerStatus, at: st
   return { install: { ...install, steps: finishSteps(begun, at) } }
 }
 
-const destroyed = (subject: Subject): Transition => (subject.definition.save ? {} : { destroys: true })
+/** The reason of a deletion that a caller has requested. */
+export const BY_CALLER = "a caller deleted it"
+/** The reason of the deletion of an expired server. */
+export const EXPIRED = "it had expired"
+
+/** Returns the reason with which a server that is not saved ends. */
+export const notSaved = (how: string): string => `it is not saved, and ${how}`
+
+const destroyed = (subject: Subject): Transition =>
+  subject.definition.save
+    ? {}
+    : { destroys: notSaved(subject.status === "stopping" ? "was stopped" : "its process ended") }
+
+/** Returns the transition of a server whose node is given up. */
+export const onNodeGivenUp = (subject: Subject): Transition =>
+  subject.definition.save ? {} : { destroys: notSaved("its node was away for too long") }
 
 /**
  * Whether a final `offline` ends a server: one that is not saved is deleted once it has run. During an installation that
@@ -223,7 +238,10 @@ export const onMissing = (subject: Subject): Transition =>
         ...(subject.install.phase === "pending" ? {} : { install: { phase: "pending" } }),
         ...(subject.status === "installing" ? {} : { status: "installing" })
       }
-    : { ...(subject.status === "offline" ? {} : { status: "offline" }), destroys: true }
+    : {
+        ...(subject.status === "offline" ? {} : { status: "offline" }),
+        destroys: notSaved("its node does not have it any more")
+      }
 
 /** Returns the transition of a server whose node is lost. */
 export const onNodeLost = (subject: Subject): Transition =>

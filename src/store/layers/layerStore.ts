@@ -6,6 +6,7 @@ import type { RetentionOptions } from "../Retention.ts"
 import { AuditRepo } from "../repos/AuditRepo.ts"
 import { CapacityRepo } from "../repos/CapacityRepo.ts"
 import { CrashRepo } from "../repos/CrashRepo.ts"
+import { DeletedServerRepo } from "../repos/DeletedServerRepo.ts"
 import { IdempotencyRepo } from "../repos/IdempotencyRepo.ts"
 import { KeyRepo } from "../repos/KeyRepo.ts"
 import { MigrationRepo } from "../repos/MigrationRepo.ts"
@@ -38,6 +39,7 @@ export const layerRepositories = Layer.mergeAll(
   SecretRepo.layer,
   ServerRepo.layer,
   CrashRepo.layer,
+  DeletedServerRepo.layer,
   MigrationRepo.layer,
   CapacityRepo.layer,
   NodeRepo.layer,

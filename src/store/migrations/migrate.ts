@@ -27,6 +27,7 @@ import { drainOptions } from "./0021_drain_options.ts"
 import { serverTrace } from "./0022_server_trace.ts"
 import { serverNames } from "./0023_server_names.ts"
 import { definitions } from "./0024_definitions.ts"
+import { deletedServers } from "./0030_deleted_servers.ts"
 
 /** The table of applied migrations. */
 export const MIGRATIONS_TABLE = "muster_migrations"
@@ -57,11 +58,12 @@ export const migrations = {
   "0021_drain_options": drainOptions,
   "0022_server_trace": serverTrace,
   "0023_server_names": serverNames,
-  "0024_definitions": definitions
+  "0024_definitions": definitions,
+  "0030_deleted_servers": deletedServers
 }
 
 /** The schema version of this program. */
-export const schemaVersion = Object.keys(migrations).length
+export const schemaVersion = Math.max(...Object.keys(migrations).map((name) => Number.parseInt(name, 10)))
 
 const readVersion = firstRow(Schema.Struct({ newest: Schema.NullOr(Schema.Int) }))
 const readFound = firstRow(Schema.Struct({ found: Schema.Int }))

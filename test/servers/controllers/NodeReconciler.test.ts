@@ -95,12 +95,16 @@ describe("node-protocol, When something breaks: node gone for 30 s", () => {
 describe("node-protocol, When something breaks: node gone for node_lost_after", () => {
   it.live("servers that are not saved are given up, and deleted when the node returns", () =>
     Effect.gen(function* () {
-      const { saved, unsaved, nodes, daemon, plane, becomes, isGone, events, settled } = yield* makeRunning()
+      const { audited, saved, unsaved, nodes, daemon, plane, becomes, isGone, events, settled } =
+        yield* makeRunning()
       yield* nodes.publish("n1", "lost")
       yield* becomes(saved, "unknown")
       yield* nodes.publish("n1", "given-up")
       yield* until("it is given up", isGone(unsaved))
       assert.deepStrictEqual((yield* events(unsaved)).slice(-2), ["status unknown", "deleted"])
+      assert.deepStrictEqual(yield* audited(unsaved), [
+        ["server.delete", "service", "it is not saved, and its node was away for too long"]
+      ])
       assert.deepStrictEqual([...nodes.held.keys()], [saved])
       daemon.boot += 1
       const answer = yield* plane.register(daemon.registration)

@@ -94,7 +94,7 @@ describe("decisions 3, States: reports", () => {
       fc.property(subject, statusReport, (before, report) => {
         const ran = isUp(before.status) || before.install.phase === "ready"
         const expected = !before.definition.save && ran && report.status === "offline" && !report.transient
-        expect(reported(before, report).destroys ?? false).toBe(expected)
+        expect(reported(before, report).destroys !== undefined).toBe(expected)
       })
     ))
 
@@ -103,7 +103,10 @@ describe("decisions 3, States: reports", () => {
       status: "offline",
       transient: true
     })
-    expect(reported(unsaved(), offline)).toEqual({ transient: false, destroys: true })
+    expect(reported(unsaved(), offline)).toEqual({
+      transient: false,
+      destroys: "it is not saved, and its process ended"
+    })
   })
 
   it("a pending start is cleared once the process runs", () => {
@@ -225,7 +228,10 @@ describe("node-protocol, When something breaks: snapshots and lost nodes", () =>
   it("an unknown server that has never stopped is not deleted for being offline", () => {
     const view = { status: "offline", install: { phase: "ready" } } as const
     expect(onSnapshot(unsaved({ status: "unknown" }), view)).toEqual({ status: "offline" })
-    expect(onSnapshot(unsaved({ status: "running" }), view)).toEqual({ status: "offline", destroys: true })
+    expect(onSnapshot(unsaved({ status: "running" }), view)).toEqual({
+      status: "offline",
+      destroys: "it is not saved, and its process ended"
+    })
     expect(onSnapshot(saved({ status: "running" }), view)).toEqual({ status: "offline" })
   })
 
@@ -241,7 +247,10 @@ describe("node-protocol, When something breaks: snapshots and lost nodes", () =>
       status: "installing",
       install: { phase: "pending" }
     })
-    expect(onMissing(unsaved({ status: "running" }))).toEqual({ status: "offline", destroys: true })
+    expect(onMissing(unsaved({ status: "running" }))).toEqual({
+      status: "offline",
+      destroys: "it is not saved, and its node does not have it any more"
+    })
     expect(
       onMissing(unsaved({ status: "unknown", install: { phase: "installing" } })).destroys
     ).toBeUndefined()

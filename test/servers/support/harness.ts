@@ -30,6 +30,7 @@ import { Rollouts } from "../../../src/servers/Rollouts.ts"
 import { ServerLifecycle } from "../../../src/servers/records/ServerLifecycle.ts"
 import { ServerManager } from "../../../src/servers/ServerManager.ts"
 import { Journal } from "../../../src/store/journal/Journal.ts"
+import { AuditRepo } from "../../../src/store/repos/AuditRepo.ts"
 import { MigrationRepo } from "../../../src/store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../../src/store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../../../src/store/Store.ts"
@@ -214,6 +215,11 @@ export const makeHarness = Effect.fnUntraced(function* (
       connectOther,
       moves,
       moveRepo: Context.get(context, MigrationRepo),
+      /** Returns actor and reason of the entries about a server in the audit log. */
+      audited: (object: string) =>
+        Effect.map(store.read(Context.get(context, AuditRepo).find({ object, limit: 10 })), (entries) =>
+          entries.map(({ action, actor, reason }) => [action, actor.name, reason])
+        ),
       drainWithMove,
       records,
       changes,
