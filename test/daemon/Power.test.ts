@@ -198,6 +198,23 @@ describe("decisions 3, states", () => {
     }).pipe(Effect.scoped)
   )
 
+  it.live("a start that fails on its files again is refused for some seconds, with the reason", () =>
+    Effect.gen(function* () {
+      const { daemon, dataDir, installed } = yield* harness()
+      const id = yield* installed({
+        definition: { configs: { "a.json": { parser: "json", find: { port: 1 } } } }
+      })
+      const file = join(dataDir, "servers", id, "files", "a.json")
+      writeFileSync(file, "{ not json")
+      yield* Effect.flip(daemon.power(id, "start", 30))
+      yield* Effect.flip(daemon.power(id, "start", 30))
+      writeFileSync(file, "{}")
+      const error = yield* Effect.flip(daemon.power(id, "start", 30))
+      assert.include(error._tag === "DaemonRefused" ? error.detail : "", "cannot patch a.json")
+      assert.match(error._tag === "DaemonRefused" ? error.hint : "", /read again in [12] s\.$/)
+    }).pipe(Effect.scoped)
+  )
+
   it.live("a placeholder's value never adds words to the command line", () =>
     Effect.gen(function* () {
       const { daemon, lastStatus, running } = yield* harness()

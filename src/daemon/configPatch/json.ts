@@ -4,7 +4,7 @@ import { type Node, type ParseError, parseTree, printParseErrorCode } from "json
 import { applyFind, type Container, change, type Data, type Format, isContainer, isMap } from "./data.ts"
 import { problem } from "./find.ts"
 import type { Patcher } from "./PatchProblem.ts"
-import { applyEdits, type Edit, lineEndOf } from "./text.ts"
+import { applyEdits, type Edit, lineEndOf, placeIn } from "./text.ts"
 
 const MAX_DEPTH = 256
 
@@ -132,13 +132,10 @@ const editsOf = (text: string, root: Node, from: Container, to: Container): Read
 }
 
 const invalid = (text: string, { error, offset }: ParseError) => {
-  const lines = text.slice(0, offset).split(/\r\n|\n|\r/)
   const what = printParseErrorCode(error)
     .replace(/\B[A-Z]/g, " $&")
     .toLowerCase()
-  return problem(
-    `it is not valid JSON: ${what} at line ${lines.length}, column ${(lines.at(-1) ?? "").length + 1}`
-  )
+  return problem(`it is not valid JSON: ${what} at ${placeIn(text, offset)}`)
 }
 
 /**

@@ -1,6 +1,6 @@
-/** Patches of large files, outside the thread that serves requests. */
+/** Patches of files that servers may have written, outside the thread that serves requests. */
 import { Worker } from "node:worker_threads"
-import { Effect } from "effect"
+import { type Duration, Effect, Semaphore } from "effect"
 import type { ConfigParser } from "../../domain/ConfigPatch.ts"
 import { type Find, type PatchedText, PatchProblem } from "./PatchProblem.ts"
 
@@ -12,9 +12,17 @@ export interface PatchJob {
 
 export type PatchOutcome = PatchedText | { readonly problem: string }
 
-/** Longer texts get a thread of their own, in characters: a megabyte of YAML takes a second or more. */
-const INLINE_LENGTH = 64 * 1024
-const DEADLINE = "30 seconds"
+/** Longer texts are patched in a thread, in characters. The parsers of trees take up to 1 ms for 100 characters. */
+const INLINE_LENGTH: Readonly<Record<ConfigParser, number>> = {
+  yaml: 4096,
+  xml: 4096,
+  json: 16_384,
+  properties: 65_536,
+  ini: 65_536,
+  file: 65_536
+}
+/** Longer texts get a thread of their own: a megabyte of YAML takes a second or more. */
+const KEPT_LENGTH = 65_536
 const MAX_MEMORY_MB = 512
 
 const workerFile = new URL(
@@ -22,32 +30,89 @@ const workerFile = new URL(
   import.meta.url
 )
 
-const inThread = (job: PatchJob): Effect.Effect<PatchedText, PatchProblem> =>
-  Effect.callback<PatchedText, PatchProblem>((resume) => {
-    const fail = (reason: string) => resume(new PatchProblem({ reason }))
-    const worker = new Worker(workerFile, {
-      workerData: job,
-      env: {},
-      resourceLimits: { maxOldGenerationSizeMb: MAX_MEMORY_MB }
-    })
-    worker.once("message", (outcome: PatchOutcome) =>
-      "problem" in outcome ? fail(outcome.problem) : resume(Effect.succeed(outcome))
-    )
-    worker.once("error", (error: Error & { readonly code?: string }) =>
-      fail(
-        error.code === "ERR_WORKER_OUT_OF_MEMORY"
-          ? `it takes more than ${MAX_MEMORY_MB} MiB of memory to read`
-          : `it cannot be read: ${error.message}`
-      )
-    )
-    worker.once("exit", () => fail("it cannot be read: its thread ended early"))
-    return Effect.promise(() => worker.terminate())
-  }).pipe(
+const startWorker = (): Worker => {
+  const worker = new Worker(workerFile, {
+    env: {},
+    resourceLimits: { maxOldGenerationSizeMb: MAX_MEMORY_MB }
+  })
+  // an idle thread does not keep the process
+  worker.unref()
+  // an error without a listener, as while it is terminated, would end this process
+  worker.on("error", () => undefined)
+  return worker
+}
+
+/** Returns the next message of a thread; fails if the thread ends before. */
+const next = <A>(worker: Worker): Effect.Effect<A, PatchProblem> =>
+  Effect.callback<A, PatchProblem>((resume) => {
+    const fail = (reason: string) => end(new PatchProblem({ reason }))
+    const listeners = {
+      message: (message: A) => end(Effect.succeed(message)),
+      error: (error: Error & { readonly code?: string }) =>
+        fail(
+          error.code === "ERR_WORKER_OUT_OF_MEMORY"
+            ? `it takes more than ${MAX_MEMORY_MB} MiB of memory to read`
+            : `it cannot be read: ${error.message}`
+        ),
+      exit: () => fail("it cannot be read: its thread ended early")
+    }
+    const forget = () => {
+      for (const [event, listener] of Object.entries(listeners)) worker.off(event, listener)
+    }
+    const end = (outcome: Effect.Effect<A, PatchProblem>) => {
+      forget()
+      resume(outcome)
+    }
+    for (const [event, listener] of Object.entries(listeners)) worker.on(event, listener)
+    return Effect.sync(forget)
+  })
+
+/** Runs a job in a thread that loads or has loaded the parsers; the deadline is for the job alone. */
+const runIn = Effect.fnUntraced(function* (
+  worker: Worker,
+  fresh: boolean,
+  job: PatchJob,
+  deadline: Duration.Input & string
+) {
+  if (fresh) yield* next<"ready">(worker)
+  worker.postMessage(job)
+  return yield* next<PatchOutcome>(worker).pipe(
     Effect.timeoutOrElse({
-      duration: DEADLINE,
-      orElse: () => new PatchProblem({ reason: `it takes longer than ${DEADLINE} to read` })
+      duration: deadline,
+      orElse: () => new PatchProblem({ reason: `it takes longer than ${deadline} to read` })
     })
   )
+})
+
+const resultOf = (outcome: PatchOutcome): Effect.Effect<PatchedText, PatchProblem> =>
+  "problem" in outcome ? new PatchProblem({ reason: outcome.problem }) : Effect.succeed(outcome)
+
+/** The thread for usual files. */
+let kept: Worker | undefined
+const turnOfKept = Semaphore.makeUnsafe(1)
+/** Each of these threads may take the memory of `MAX_MEMORY_MB`. */
+const turnOfLarge = Semaphore.makeUnsafe(2)
+
+/** A thread that fails, takes too long, or is interrupted is terminated. */
+const inKeptThread = (job: PatchJob): Effect.Effect<PatchOutcome, PatchProblem> =>
+  Effect.suspend(() => {
+    const fresh = kept === undefined
+    const worker = kept ?? startWorker()
+    kept = worker
+    return runIn(worker, fresh, job, "2 seconds").pipe(
+      Effect.onError(() => {
+        kept = undefined
+        return Effect.promise(() => worker.terminate())
+      })
+    )
+  }).pipe(turnOfKept.withPermit)
+
+const inOwnThread = (job: PatchJob): Effect.Effect<PatchOutcome, PatchProblem> =>
+  Effect.acquireUseRelease(
+    Effect.sync(startWorker),
+    (worker) => runIn(worker, true, job, "30 seconds"),
+    (worker) => Effect.promise(() => worker.terminate())
+  ).pipe(turnOfLarge.withPermit)
 
 /** Loads the parsers at the first patch: they would slow the start of the service. */
 const inThisThread = ({ find, parser, text }: PatchJob) =>
@@ -55,6 +120,9 @@ const inThisThread = ({ find, parser, text }: PatchJob) =>
     Effect.flatMap(({ patchText }) => Effect.fromResult(patchText(parser, text, find)))
   )
 
-/** Runs `patchText`; in a thread with a deadline if the text is long. */
-export const patchAside = (job: PatchJob): Effect.Effect<PatchedText, PatchProblem> =>
-  (job.text?.length ?? 0) <= INLINE_LENGTH ? inThisThread(job) : inThread(job)
+/** Runs `patchText`; in a thread with a deadline unless the text is short. */
+export const patchAside = (job: PatchJob): Effect.Effect<PatchedText, PatchProblem> => {
+  const length = job.text?.length ?? 0
+  if (length <= INLINE_LENGTH[job.parser]) return inThisThread(job)
+  return Effect.flatMap(length <= KEPT_LENGTH ? inKeptThread(job) : inOwnThread(job), resultOf)
+}

@@ -28,6 +28,12 @@ export const joinLines = (lines: ReadonlyArray<Line>): string => {
 /** Returns the first line end of the text; `\n` if it has none. */
 export const lineEndOf = (text: string): string => /\r\n|\n|\r/.exec(text)?.[0] ?? "\n"
 
+/** Returns the place of an offset for messages. */
+export const placeIn = (text: string, offset: number): string => {
+  const lines = text.slice(0, offset).split(/\r\n|\n|\r/)
+  return `line ${lines.length}, column ${(lines.at(-1) ?? "").length + 1}`
+}
+
 /**
  * Inserts lines before `lines[index]`. If the last line has no end, it gets one and the new last line has none.
  */

@@ -1,6 +1,10 @@
 import { Effect } from "effect"
+import type { DaemonRefused } from "../../api/Daemon.ts"
+import type { ConfigPatches } from "../../domain/ConfigPatch.ts"
+import { elapsedMillis } from "../../domain/elapsed.ts"
 import { megabytes } from "../../domain/Limits.ts"
 import { applyConfigs } from "../configPatch/ConfigPatcher.ts"
+import type { PlaceholderContext } from "../configPatch/placeholders.ts"
 import type { ConsoleLog } from "../console/ConsoleLog.ts"
 import { onlineMatcher } from "../console/onlineSignal.ts"
 import { usageText } from "../files/diskLimits.ts"
@@ -28,6 +32,9 @@ export interface Prepared {
   readonly log_offset: number
 }
 
+/** The longest pause after a start that failed on its config files, in milliseconds. */
+const MAX_PAUSE = 30_000
+
 /** Launches the process of a server, without changes of its state. */
 export const makeLauncher = (options: LauncherOptions) => {
   const { console, file, files, folder, runtime, sources } = options
@@ -44,6 +51,34 @@ export const makeLauncher = (options: LauncherOptions) => {
       409,
       `the server uses ${usageText(over)}, its disk limit is ${megabytes(over.limit)}`,
       "Remove files of the server on its node, or reset the server, which deletes everything that it has written, its world too. A higher limits.disk_space is another way: PATCH /api/servers/:server."
+    )
+  })
+
+  /** Failures on the same patches in a row, the last one, and the time of the next attempt. */
+  let failed: { configs: ConfigPatches; refusal: DaemonRefused; times: number; until: number } | undefined
+
+  /** Patches the config files. From the second failure on, starts are refused for a time that doubles. */
+  const patchConfigs = Effect.fnUntraced(function* (configs: ConfigPatches, context: PlaceholderContext) {
+    const earlier = failed?.configs === configs ? failed : undefined
+    const left = earlier === undefined ? 0 : Math.ceil((earlier.until - (yield* elapsedMillis)) / 1000)
+    if (earlier !== undefined && left > 0) {
+      const { detail, hint } = earlier.refusal
+      return yield* refused(422, detail, `${hint} The files are read again in ${left} s.`)
+    }
+    return yield* applyConfigs(instanceFolder(folder), configs, context).pipe(
+      Effect.mapError(ofConfig),
+      Effect.tapError(
+        Effect.fnUntraced(function* (refusal) {
+          const times = (earlier?.times ?? 0) + 1
+          const pause = times === 1 ? 0 : Math.min(1000 * 2 ** (times - 1), MAX_PAUSE)
+          failed = { configs, refusal, times, until: (yield* elapsedMillis) + pause }
+        })
+      ),
+      Effect.tap(() =>
+        Effect.sync(() => {
+          failed = undefined
+        })
+      )
     )
   })
 
@@ -66,12 +101,7 @@ export const makeLauncher = (options: LauncherOptions) => {
       ofNode
     )
     yield* Effect.mapError(files.copyAtStart(folder, spec), ofNode)
-    const { configs } = definition
-    const warnings = yield* Effect.mapError(
-      applyConfigs(instanceFolder(folder), configs, plan.context),
-      ofConfig
-    )
-    yield* warnInInstallLog(folder, warnings)
+    yield* warnInInstallLog(folder, yield* patchConfigs(definition.configs, plan.context))
     const log_offset = yield* Effect.mapError(console.begin, ofNode)
     return { plan, shared, user, log_offset } satisfies Prepared
   })

@@ -190,6 +190,22 @@ server:
     })
   )
 
+  it.live("a file that takes the parser long is refused in a worker, which serves the next file", () =>
+    Effect.gen(function* () {
+      const root = yield* folder
+      fs.writeFileSync(join(root, "a.yml"), '"'.repeat(65_000))
+      fs.writeFileSync(join(root, "b.yml"), `${"# filler\n".repeat(600)}a: 0\n`)
+      const patch = (file: string) =>
+        applyConfigs(root, { [file]: { parser: "yaml", find: { a: 1 } } }, context)
+      yield* patch("b.yml")
+      const broken = yield* failure(root, { "a.yml": { parser: "yaml", find: { a: 2 } } })
+      assert.match(broken.reason, /not valid YAML: Unexpected .* at line 1, column 3$|longer than 2 seconds/)
+      fs.writeFileSync(join(root, "b.yml"), `${"# filler\n".repeat(600)}a: 0\n`)
+      yield* patch("b.yml")
+      assert.match(fs.readFileSync(join(root, "b.yml"), "utf8"), /\na: 1\n$/)
+    })
+  )
+
   it.effect("bytes that are not UTF-8 are kept in line formats and refused elsewhere", () =>
     Effect.gen(function* () {
       const root = yield* folder
