@@ -56,14 +56,16 @@ export interface Daemon {
   /**
    * Returns once the action is accepted: the sequence of the newest report of the server that is not acknowledged;
    * undefined: there is none, or the daemon is of an earlier version. `wait_seconds`: the time until a stop becomes a
-   * kill.
+   * kill. `by`: the caller, whose stop holds until the next start.
    */
   power(
     id: ServerId,
     action: PowerAction,
-    wait_seconds: number
+    wait_seconds: number,
+    by?: string
   ): Effect.Effect<number | undefined, DaemonError>
-  commands(id: ServerId, lines: ReadonlyArray<string>): Effect.Effect<void, DaemonError>
+  /** `by`: as in {@link power}, for a line that is the stop command. */
+  commands(id: ServerId, lines: ReadonlyArray<string>, by?: string): Effect.Effect<void, DaemonError>
   /** Stops the server if necessary, then makes the instance again from base, volumes and copies. */
   reset(id: ServerId): Effect.Effect<void, DaemonError>
   /** Runs the install script again; only while offline. */

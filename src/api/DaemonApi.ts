@@ -83,13 +83,13 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
     ),
     HttpApiEndpoint.post("power", "/servers/:id/power", {
       params,
-      payload: Schema.Struct({ action: PowerAction, wait_seconds: WaitSeconds }),
+      payload: Schema.Struct({ action: PowerAction, wait_seconds: WaitSeconds, by: text }),
       success: HttpApiSchema.Empty(200),
       error: refusals
     }).annotateMerge(summary("Start, stop, restart, kill, pause or unpause")),
     HttpApiEndpoint.post("commands", "/servers/:id/commands", {
       params,
-      payload: Schema.Struct({ commands: Schema.Array(Schema.String) }),
+      payload: Schema.Struct({ commands: Schema.Array(Schema.String), by: text }),
       success: HttpApiSchema.NoContent,
       error: refusals
     }).annotateMerge(summary("Write lines to the console")),

@@ -20,6 +20,7 @@ import { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import { OverridesChange, OverridesInput } from "../domain/Overrides.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
 import { LinePage, LogPage } from "../domain/Pagination.ts"
+import { RunPriority, RunRule } from "../domain/Run.ts"
 import { includable, Server, ServerStats, StatsById } from "../domain/Server.ts"
 import { DefinitionView } from "../domain/ServerDefinition.ts"
 import { ServerEvent } from "../domain/ServerEvent.ts"
@@ -65,6 +66,9 @@ export const CreateServer = Schema.Struct({
   node_id: optionalInput(NodeId),
   overrides: optionalInput(OverridesInput),
   start: optionalInput(Schema.Boolean),
+  /** As the overrides of these names. */
+  run: optionalInput(RunRule),
+  priority: optionalInput(RunPriority),
   name: optionalInput(ServerName),
   labels: optionalInput(Labels),
   expires_in: optionalInput(
@@ -77,6 +81,9 @@ export const PatchServer = Schema.Struct({
   name: Schema.optionalKey(Schema.NullOr(ServerName)),
   labels: Schema.optionalKey(Schema.Record(LabelKey, Schema.NullOr(LabelValue))),
   expires_in: Schema.optionalKey(Schema.NullOr(ExpiresIn)),
+  /** As the overrides of these names. */
+  run: Schema.optionalKey(Schema.NullOr(RunRule)),
+  priority: Schema.optionalKey(Schema.NullOr(RunPriority)),
   overrides: Schema.optionalKey(
     OverridesChange.annotate({
       description:

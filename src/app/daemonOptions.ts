@@ -15,6 +15,7 @@ type DaemonSettings = Pick<
   ServiceSettings,
   | "allowedMounts"
   | "diskCheck"
+  | "startParallel"
   | "dockerConfig"
   | "dockerPull"
   | "dockerSocket"
@@ -110,6 +111,7 @@ export const daemonOptions = Effect.fnUntraced(function* (
     allowedMounts,
     instanceFiles: settings.instanceFiles,
     diskCheckSeconds: settings.diskCheck,
+    startParallel: settings.startParallel,
     environment: process.env,
     passEnv: settings.passEnv,
     isolation: {

@@ -2,6 +2,7 @@ import { Context, Effect, Layer } from "effect"
 import type { BlueprintView, MixinView } from "../domain/Blueprint.ts"
 import { type InvalidRequest, NotFound, type SourceFailed } from "../domain/errors.ts"
 import type { Overrides } from "../domain/Overrides.ts"
+import { runRuleOf } from "../domain/Run.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
 import { inSpan } from "../work/trace.ts"
 import { type BlueprintSet, blueprintSet, type SoftwareSet } from "./definitions.ts"
@@ -29,8 +30,11 @@ export class BlueprintStore extends Context.Service<
       blueprint_id: string,
       overrides: Overrides
     ): Effect.Effect<ServerDefinition, NotFound | InvalidRequest>
-    /** Returns `start` of a blueprint; undefined: its file has none, or there is no such blueprint. */
-    starts(blueprint_id: string): Effect.Effect<boolean | undefined>
+    /**
+     * Returns whether a new server starts unless its caller says otherwise; undefined: neither the file of the blueprint
+     * nor the rule `always` decides, or there is no such blueprint.
+     */
+    starts(blueprint_id: string, overrides: Overrides): Effect.Effect<boolean | undefined>
     /** Today's definitions, to compare those of servers with; the same object until a reload. */
     readonly today: Effect.Effect<Today>
     /** Returns the warnings about one blueprint. */
@@ -90,7 +94,16 @@ export class BlueprintStore extends Context.Service<
           mixin,
           resolve,
           today: Effect.map(fresh, ({ today }) => today),
-          starts: (id) => Effect.map(current, ({ blueprints }) => blueprints.get(id)?.start),
+          starts: (id, { run, save }) =>
+            Effect.map(current, ({ blueprints }) => {
+              const found = blueprints.get(id)
+              const ruled = {
+                ...found,
+                ...(run === undefined ? {} : { run }),
+                save: save ?? found?.save ?? false
+              }
+              return runRuleOf(ruled) === "always" ? true : found?.start
+            }),
           notes: Effect.fn("BlueprintStore.notes")(function* (id) {
             const blueprint = (yield* current).blueprints.get(id)
             return blueprint === undefined ? [] : blueprintNotes(blueprint, yield* software.current)

@@ -139,6 +139,8 @@ export const compose = (
     configs: configsOf(server),
     placement: { locations: [], anti_affinity: false, ...server.placement },
     restart: { on_crash: false, max_per_hour: 5, ...DEFAULT_BACKOFF, ...server.restart },
+    ...(server.run === undefined ? {} : { run: server.run }),
+    ...(server.priority === undefined ? {} : { priority: server.priority }),
     state: state === null ? null : stateOf(state),
     env_allow: state?.env_allow ?? [],
     save: file.save,

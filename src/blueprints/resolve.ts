@@ -79,6 +79,9 @@ export const resolve = (
     ])
   }
   const save = overrides.save ?? blueprint.save
+  const restart = { ...blueprint.restart, ...overrides.restart }
+  const run = overrides.run ?? blueprint.run
+  const priority = overrides.priority ?? blueprint.priority
   const stop_timeout = overrides.stop_timeout ?? blueprint.stop_timeout
   return Result.succeed({
     blueprint_id: blueprint.id,
@@ -96,7 +99,9 @@ export const resolve = (
     env: env.env,
     runtimes: software.runtimes,
     placement: blueprint.placement,
-    restart: save ? blueprint.restart : { ...blueprint.restart, on_crash: false },
+    restart: save ? restart : { ...restart, on_crash: false },
+    ...(run === undefined ? {} : { run }),
+    ...(priority === undefined ? {} : { priority }),
     save
   })
 }

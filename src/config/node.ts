@@ -135,6 +135,7 @@ export const nodeSettings = {
   ),
   allowedMounts: settings.allowedMounts,
   instanceFiles: settings.instanceFiles,
+  startParallel: settings.startParallel,
   diskCheck: settings.diskCheck,
   passEnv: settings.passEnv,
   processIsolation: settings.processIsolation,

@@ -157,6 +157,12 @@ export const settings = {
     "How the node makes the files of an instance from a base: overlay mounts, copies that share blocks (`reflink`), or plain copies. If one does not work, the node uses the next. `auto`: the first that works.",
     oneOf("auto", "overlay", "reflink", "copy")
   ),
+  startParallel: setting(
+    "MUSTER_START_PARALLEL",
+    "2",
+    "Servers that a node starts at a time after its return: those that were up when it ended, by `priority` and age. Raise it if the host can start more at once.",
+    whole(1, 1000)
+  ),
   diskCheck: setting(
     "MUSTER_DISK_CHECK",
     "30",

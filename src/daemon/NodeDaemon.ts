@@ -30,6 +30,8 @@ export interface NodeDaemonOptions extends NodeHostOptions {
   readonly capacity?: Partial<Capacity>
   /** Seconds between two measurements of the disk usage of servers with a limit. Default 30. */
   readonly diskCheckSeconds?: number
+  /** Servers that the node itself starts at a time. Default 2. */
+  readonly startParallel?: number
   /** Runs before the first registration, so that the control plane can call an embedded daemon from then on. */
   readonly attach?: (node_id: NodeId, daemon: Daemon) => Effect.Effect<void, never, Scope.Scope>
   /** Default 10. */
@@ -116,8 +118,9 @@ export class NodeDaemon extends Context.Service<
           controlPlane,
           registration,
           // Forked: the fiber that registers may be that of a server that is removed here.
-          onRegistered: ({ delete: deleted, unknown = [] }) =>
-            Effect.all(
+          onRegistered: ({ delete: deleted, stopped = [], unknown = [] }) => {
+            instances.beginStarts([...deleted, ...stopped, ...unknown.map(({ id }) => id)])
+            return Effect.all(
               [
                 Effect.forEach(deleted, (id) => removeServer(id), { concurrency: 8 }),
                 // Stops all of them at the same time.
@@ -127,6 +130,7 @@ export class NodeDaemon extends Context.Service<
               ],
               { concurrency: "unbounded" }
             ).pipe(Effect.forkIn(scope), Effect.asVoid)
+          }
         })
         const daemon = yield* makeDaemon({
           version: options.version,
@@ -194,7 +198,8 @@ export class NodeDaemon extends Context.Service<
           serversDir,
           lostDir,
           sources: { node_id, dataDir, volumesDir, allowedMounts },
-          diskCheckSeconds: settings.diskCheckSeconds ?? 30
+          diskCheckSeconds: settings.diskCheckSeconds ?? 30,
+          startParallel: settings.startParallel ?? 2
         })
       ),
       Layer.provideMerge(Installer.layer({ baseDir, used }))

@@ -154,14 +154,15 @@ export const DaemonHandlers = handlersOf(
         remove: ({ params, query }) =>
           call((daemon) => daemon.remove(params.id, { moved: query.moved === "true" })),
         power: Effect.fnUntraced(function* ({ params, payload }) {
-          const { action, wait_seconds } = payload
-          const sequence = yield* call((daemon) => daemon.power(params.id, action, wait_seconds))
+          const { action, by, wait_seconds } = payload
+          const sequence = yield* call((daemon) => daemon.power(params.id, action, wait_seconds, by))
           return HttpServerResponse.empty({
             status: 200,
             headers: sequence === undefined ? {} : { [SEQUENCE_HEADER]: String(sequence) }
           })
         }),
-        commands: ({ params, payload }) => call((daemon) => daemon.commands(params.id, payload.commands)),
+        commands: ({ params, payload }) =>
+          call((daemon) => daemon.commands(params.id, payload.commands, payload.by)),
         reset: ({ params }) => call((daemon) => daemon.reset(params.id)),
         reinstall: ({ params }) => call((daemon) => daemon.reinstall(params.id)),
         hold: ({ params, payload }) => call((daemon) => daemon.hold(params.id, payload.held)),

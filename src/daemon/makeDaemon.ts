@@ -50,7 +50,8 @@ const TERMINAL_LINE = 4095
 const sendCommands = Effect.fnUntraced(function* (
   instance: Instance,
   lines: ReadonlyArray<string>,
-  { node_id }: NodePlace
+  { node_id }: NodePlace,
+  by: string | undefined
 ) {
   if (lines.some((line) => control.test(line))) {
     return yield* new DaemonRefused({
@@ -75,7 +76,7 @@ const sendCommands = Effect.fnUntraced(function* (
   for (const [index, line] of lines.entries()) {
     // Otherwise the end of the process would be a crash.
     if (line === definition.process.stop_command) {
-      yield* instance.power("stop", stopTimeoutOf(definition))
+      yield* instance.power("stop", stopTimeoutOf(definition), by)
       continue
     }
     yield* Effect.mapError(run.write(line), ({ isPartial = false, message, why }) => {
@@ -122,13 +123,13 @@ export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
     create: instances.create,
     find: (id) => Effect.map(instances.get(id), ({ file }) => daemonServer(file.get())),
     remove: (id, options) => instances.remove(id, options?.moved === true ? { why: "moved" } : undefined),
-    power: Effect.fn("Daemon.power")(function* (id, action, wait_seconds) {
+    power: Effect.fn("Daemon.power")(function* (id, action, wait_seconds, by) {
       const instance = yield* instances.get(id)
-      yield* instance.power(action, wait_seconds)
+      yield* instance.power(action, wait_seconds, by)
       return instance.file.get().reports.at(-1)?.sequence
     }),
-    commands: Effect.fn("Daemon.commands")(function* (id, lines) {
-      yield* sendCommands(yield* instances.get(id), lines, place)
+    commands: Effect.fn("Daemon.commands")(function* (id, lines, by) {
+      yield* sendCommands(yield* instances.get(id), lines, place, by)
     }),
     reset: Effect.fn("Daemon.reset")(function* (id) {
       yield* (yield* instances.get(id)).reset

@@ -3,6 +3,7 @@ import { PortName } from "./Allocation.ts"
 import { ConfigPatches } from "./ConfigPatch.ts"
 import { DefinitionId } from "./Id.ts"
 import { Limits } from "./Limits.ts"
+import { RunPriority, RunRule } from "./Run.ts"
 import { StopTimeout } from "./Software.ts"
 
 /** A named volume of an instance: `source` below the daemon's volumes folder, `target` inside the instance. */
@@ -63,6 +64,18 @@ export const RestartRule = Schema.Struct({
 }).annotate({ identifier: "RestartRule" })
 export type RestartRule = typeof RestartRule.Type
 
+/** Seconds around a restart, up to a day. */
+const RestartDelay = Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 86_400 }))
+
+/** The fields of a {@link RestartRule} as authors and callers may give them. */
+export const restartFields = {
+  on_crash: Schema.Boolean,
+  delay: RestartDelay,
+  max_delay: RestartDelay,
+  max_per_hour: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 3600 })),
+  reset_after: RestartDelay
+} as const
+
 /** The back-off of blueprints that give none, and of definitions of earlier versions; in seconds. */
 export const DEFAULT_BACKOFF = { delay: 5, max_delay: 300, reset_after: 600 } as const
 
@@ -84,6 +97,8 @@ export const Blueprint = Schema.Struct({
   configs: ConfigPatches,
   placement: PlacementRule,
   restart: RestartRule,
+  run: Schema.optionalKey(RunRule),
+  priority: Schema.optionalKey(RunPriority),
   state: Schema.NullOr(BlueprintState),
   /** Variables that overrides may set although they change how programs run: names, or prefixes that end with `*`. */
   env_allow: Schema.Array(Schema.String),

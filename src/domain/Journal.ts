@@ -5,6 +5,7 @@ import type { InstallState } from "./InstallState.ts"
 import type { Labels } from "./Labels.ts"
 import type { Migration } from "./Migration.ts"
 import type { RestartState } from "./Restart.ts"
+import type { RunState } from "./Run.ts"
 import type { Crash } from "./ServerEvent.ts"
 import type { ServerStatus } from "./ServerStatus.ts"
 import type { WebhookId } from "./Webhook.ts"
@@ -28,6 +29,7 @@ export type ServerChange = { readonly server_id: ServerId } & (
   /** Whether the `offline` of the server is between two states: restart, reset. */
   | { readonly topic: "server:transient"; readonly payload: boolean }
   | { readonly topic: "server:restart"; readonly payload: RestartState | null }
+  | { readonly topic: "server:run"; readonly payload: RunState | null }
   | {
       readonly topic: "server:placed"
       readonly payload: { readonly node_id: NodeId; readonly allocations: Allocations }

@@ -8,6 +8,7 @@ import { InstallState } from "./InstallState.ts"
 import { Capacity, RuntimeKind } from "./Node.ts"
 import { NodeCount, NodeKey, NodeShare, ServerKey } from "./NodeText.ts"
 import { RestartState } from "./Restart.ts"
+import { RunReport } from "./Run.ts"
 import { ServerDefinition } from "./ServerDefinition.ts"
 import { Crash } from "./ServerEvent.ts"
 import { ServerStatus } from "./ServerStatus.ts"
@@ -34,7 +35,11 @@ export const ServerSpec = Schema.Struct({
    */
   defined_at: Schema.optionalKey(Schema.Int),
   /** The server is to be installed again with the definition. */
-  reinstall: Schema.optionalKey(Schema.Literal(true))
+  reinstall: Schema.optionalKey(Schema.Literal(true)),
+  /** The time of its creation, RFC 3339: of several servers that wait for their start, the oldest comes first. */
+  created_at: Schema.optionalKey(Schema.String),
+  /** The caller whose stop holds; see {@link RunReport}. */
+  stopped_by: Schema.optionalKey(Schema.String)
 }).annotate({ identifier: "ServerSpec" })
 export type ServerSpec = typeof ServerSpec.Type
 
@@ -82,6 +87,8 @@ export const DaemonServer = Schema.Struct({
   held: Schema.optionalKey(Schema.Boolean),
   /** Absent: no restart is pending or given up, or the daemon is of an earlier version. */
   restart: Schema.optionalKey(RestartState),
+  /** Absent: it is up, or nothing holds or starts it, or the daemon is of an earlier version. */
+  run: Schema.optionalKey(RunReport),
   /** The time of the newest definition that the daemon has; absent: the daemon is of an earlier version. */
   defined_at: Schema.optionalKey(NodeCount),
   /** The time of the definition that process and files have. */
@@ -149,12 +156,13 @@ export type UnknownServer = typeof UnknownServer.Type
 /**
  * The answer to a registration. `token`: the control plane calls the daemon with it. `delete`: servers that were
  * deleted. `unknown`: servers without a record, as after a restore; the daemon ends them and keeps the files of saved
- * ones.
+ * ones. `stopped`: servers that a caller has stopped while the node was away; the daemon does not start them by itself.
  */
 export const RegistrationAnswer = Schema.Struct({
   token: Schema.String,
   delete: Schema.Array(ServerId),
-  unknown: Schema.optionalKey(Schema.Array(UnknownServer))
+  unknown: Schema.optionalKey(Schema.Array(UnknownServer)),
+  stopped: Schema.optionalKey(Schema.Array(ServerId))
 }).annotate({ identifier: "RegistrationAnswer" })
 export type RegistrationAnswer = typeof RegistrationAnswer.Type
 
@@ -196,6 +204,8 @@ export const Report = Schema.Union([
     transient: Schema.Boolean,
     /** Only of `offline`; absent as in {@link DaemonServer}. */
     restart: Schema.optionalKey(RestartState),
+    /** As in {@link DaemonServer}. */
+    run: Schema.optionalKey(RunReport),
     uses
   }),
   Schema.Struct({ ...reportFields, type: Schema.Literal("install-status"), install: InstallState, uses }),

@@ -1,9 +1,11 @@
 import { Schema } from "effect"
+import { restartFields } from "./Blueprint.ts"
 import { ParserName } from "./ConfigPatch.ts"
 import { MOST_VARIABLES } from "./environment.ts"
 import { DefinitionId } from "./Id.ts"
 import { limitFields, MemoryLimitInput } from "./Limits.ts"
 import { optionalInput } from "./optionalInput.ts"
+import { RunPriority, RunRule } from "./Run.ts"
 import { StopTimeout } from "./Software.ts"
 
 /** Name of an environment variable. */
@@ -26,6 +28,15 @@ export const LimitOverrides = Schema.Struct({
   threads: optionalInput(limitFields.threads),
   oom_disabled: optionalInput(limitFields.oom_disabled)
 })
+
+/** The rule of restarts after crashes as overrides: each field replaces the blueprint's. */
+export const RestartOverrides = Schema.Struct({
+  on_crash: optionalInput(restartFields.on_crash),
+  delay: optionalInput(restartFields.delay),
+  max_delay: optionalInput(restartFields.max_delay),
+  max_per_hour: optionalInput(restartFields.max_per_hour),
+  reset_after: optionalInput(restartFields.reset_after)
+}).annotate({ identifier: "OverridesRestart" })
 
 /** {@link LimitOverrides} in the body of a request. */
 const LimitsInput = Schema.Struct({
@@ -139,6 +150,9 @@ export const Overrides = Schema.Struct({
   version: optionalInput(VersionText),
   image: optionalInput(ImageText),
   stop_timeout: optionalInput(StopTimeout),
+  restart: optionalInput(RestartOverrides),
+  run: optionalInput(RunRule),
+  priority: optionalInput(RunPriority),
   env: optionalInput(env)
 }).annotate({ identifier: "StoredOverrides" })
 export type Overrides = typeof Overrides.Type
@@ -175,6 +189,17 @@ export const OverridesChange = Schema.Struct({
   version: changed(VersionText),
   image: changed(ImageText),
   stop_timeout: changed(StopTimeout),
+  restart: changed(
+    Schema.Struct({
+      on_crash: changed(restartFields.on_crash),
+      delay: changed(restartFields.delay),
+      max_delay: changed(restartFields.max_delay),
+      max_per_hour: changed(restartFields.max_per_hour),
+      reset_after: changed(restartFields.reset_after)
+    })
+  ),
+  run: changed(RunRule),
+  priority: changed(RunPriority),
   env: changed(Schema.Record(EnvName, Schema.NullOr(EnvValue)).check(boundedEnv))
 }).annotate({ identifier: "OverridesChange" })
 export type OverridesChange = typeof OverridesChange.Type

@@ -9,6 +9,7 @@ import { NodeCount, NodeShare, NodeText } from "./NodeText.ts"
 import { TimeText } from "./nowText.ts"
 import { Overrides } from "./Overrides.ts"
 import { RestartState } from "./Restart.ts"
+import { RunState, RunView } from "./Run.ts"
 import { ServerDefinition } from "./ServerDefinition.ts"
 import { ServerStatus } from "./ServerStatus.ts"
 
@@ -78,6 +79,7 @@ export const Server = Schema.Struct({
   expires_at: Schema.optionalKey(Schema.NullOr(TimeText)),
   /** Null: no restart is pending or given up. */
   restart: Schema.optionalKey(Schema.NullOr(RestartState)),
+  run: Schema.optionalKey(RunView),
   /** `outdated`: today's blueprint and software resolve to another definition. */
   definition: Schema.optionalKey(
     Schema.Struct({ revision: Schema.String, outdated: Schema.Boolean }).annotate({
@@ -132,6 +134,7 @@ export const includable = [
   "expires_at",
   "updated_at",
   "restart",
+  "run",
   "stats",
   "definition",
   "save"
@@ -154,6 +157,8 @@ export const ServerRecord = Schema.Struct({
   start_pending: Schema.Boolean,
   /** Counts only while the server is offline: an older replica does not write it. */
   restart: Schema.optionalKey(Schema.NullOr(RestartState)),
+  /** Null or absent: nothing holds or starts it. */
+  run: Schema.optionalKey(Schema.NullOr(RunState)),
   /** Sequence of the last report that was applied; an equal or lower one is a repetition. */
   last_sequence: Schema.Int,
   /** RFC 3339, UTC, milliseconds. */

@@ -4,6 +4,7 @@ import { Copy, Mount, PlacementRule, RestartRule, Volume } from "./Blueprint.ts"
 import { ConfigPatches } from "./ConfigPatch.ts"
 import { Limits } from "./Limits.ts"
 import { RuntimeKind } from "./Node.ts"
+import { RunPriority, RunRule } from "./Run.ts"
 import { DEFAULT_STOP_TIMEOUT, InstallScript, ProcessConfiguration } from "./Software.ts"
 
 /**
@@ -31,6 +32,9 @@ export const ServerDefinition = Schema.Struct({
   runtimes: Schema.Array(RuntimeKind),
   placement: PlacementRule,
   restart: RestartRule,
+  /** Absent: that of a server without a rule; see `runRuleOf`. */
+  run: Schema.optionalKey(RunRule),
+  priority: Schema.optionalKey(RunPriority),
   save: Schema.Boolean
 }).annotate({ identifier: "ServerDefinition" })
 export type ServerDefinition = typeof ServerDefinition.Type

@@ -63,7 +63,9 @@ const needsOf = (
   switch (top) {
     case "blueprint_id":
     case "placement":
+    case "priority":
     case "restart":
+    case "run":
     case "save":
       return "nothing"
     case "software":
@@ -146,13 +148,16 @@ export const scriptHash = ({ image, install_script, runtimes }: ServerDefinition
 /** Returns a definition with those values of another that take effect at once. */
 export const withImmediate = (definition: ServerDefinition, next: ServerDefinition): ServerDefinition => {
   const { stop_timeout: _, ...process } = definition.process
-  const { blueprint_id, placement, restart, save } = next
+  const { priority: __, run: ___, ...kept } = definition
+  const { blueprint_id, placement, priority, restart, run, save } = next
   const { stop_timeout } = next.process
   return {
-    ...definition,
+    ...kept,
     blueprint_id,
     placement,
     restart,
+    ...(run === undefined ? {} : { run }),
+    ...(priority === undefined ? {} : { priority }),
     save,
     process: stop_timeout === undefined ? process : { ...process, stop_timeout }
   }

@@ -56,6 +56,10 @@ export const buildInfo = gauge(
 )
 
 // Servers
+export const waitingStarts = gauge(
+  "muster_servers_waiting",
+  "Servers that wait for their node to start them after its return."
+)
 export const serverCount = gauge("muster_servers", "Servers by status.", { status: "status of the server" })
 export const crashes = counter("muster_server_crashes_total", "Crashes of servers by cause.", {
   cause: "`exit_code`, `signal`, `out_of_memory`, `start_timeout`"

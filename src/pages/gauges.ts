@@ -18,7 +18,8 @@ import {
   openStreams,
   placements,
   serverCount,
-  subscribers
+  subscribers,
+  waitingStarts
 } from "../domain/metrics.ts"
 import type { NodeDetail } from "../domain/Node.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
@@ -70,6 +71,7 @@ export const makeObserve = Effect.gen(function* () {
     for (const status of ServerStatus.literals) {
       yield* Metric.update(Metric.withAttributes(serverCount, { status }), counts.get(status) ?? 0)
     }
+    yield* Metric.update(waitingStarts, yield* manager.waiting)
     const details = yield* registry.details
     const connected = details.filter((node) => node.connected).length
     yield* Metric.update(Metric.withAttributes(nodeCount, { connected: "true" }), connected)

@@ -138,6 +138,8 @@ export class ServerManager extends Context.Service<
     console(id: ServerId): Effect.Effect<Stream.Stream<string>, NodeCallError, Scope.Scope>
     /** Number of servers by status, for metrics. */
     readonly counts: Effect.Effect<ReadonlyMap<ServerStatus, number>>
+    /** Number of servers that wait for their nodes to start them, for metrics. */
+    readonly waiting: Effect.Effect<number>
   }
 >()("muster/servers/ServerManager") {
   static readonly layer = Layer.effect(
@@ -207,6 +209,7 @@ export class ServerManager extends Context.Service<
         identify,
         waitFor,
         counts: index.counts,
+        waiting: index.waiting,
         statsOf,
         // Without a span: memory is read.
         get: (id, include) =>

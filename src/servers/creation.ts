@@ -321,7 +321,10 @@ export const makeCreation = Effect.gen(function* () {
     const refusal = creationRefusal(yield* CurrentPrincipal, { blueprint_id, labels })
     if (refusal !== undefined) return yield* refusal
     const start =
-      given.start ?? (yield* blueprints.starts(given.blueprint_id)) ?? given.startUnlessSaid ?? false
+      given.start ??
+      (yield* blueprints.starts(given.blueprint_id, given.overrides)) ??
+      given.startUnlessSaid ??
+      false
     const created = yield* priority.creating(createOnce({ ...given, start }))
     // Of a repeated request, the server of the first one.
     yield* describeAudit({ id: created.id })

@@ -52,6 +52,12 @@ const preferredWait = (prefer: string | undefined): number | undefined => {
   return seconds < 1 ? undefined : Math.min(seconds, LONGEST_WAIT_SECONDS)
 }
 
+/** Returns the fields `run` and `priority` of a request, which are overrides. */
+const runOverrides = <R, P>({ priority, run }: { readonly run?: R; readonly priority?: P }) => ({
+  ...(run === undefined ? {} : { run }),
+  ...(priority === undefined ? {} : { priority })
+})
+
 const decodeCommands = Schema.decodeEffect(CommandsRequest)
 
 /** Handlers of the server routes (contract 4.4, 4.5, 4.10; decisions, section 3). */
@@ -128,7 +134,7 @@ export const ServersHandlers = handlersOf(
           const asked = {
             blueprint_id: payload.blueprint_id,
             ...(node_id === "" ? {} : { node_id: NodeId.make(node_id) }),
-            overrides: payload.overrides ?? {},
+            overrides: { ...payload.overrides, ...runOverrides(payload) },
             ...(start === undefined ? {} : { start }),
             ...(sls ? { startUnlessSaid: true } : {}),
             ...(labels === undefined ? {} : { labels }),
@@ -204,13 +210,15 @@ export const ServersHandlers = handlersOf(
           })
         }),
         patch: Effect.fnUntraced(function* ({ params, payload }) {
-          const { expires_in, ...change } = payload
-          const { overrides, ...fields } = payload
+          const { expires_in, overrides: _, priority: __, run: ___, ...change } = payload
+          const { overrides: ____, ...fields } = payload
+          const overrides = { ...payload.overrides, ...runOverrides(payload) }
           yield* describeAudit({ changes: fieldNames({ ...fields, ...overrides }) })
           const now = yield* Clock.currentTimeMillis
           const expires_at = typeof expires_in === "number" ? expiryOf(now, expires_in) : null
           yield* servers.patch(params.server, {
             ...change,
+            ...(Object.keys(overrides).length === 0 ? {} : { overrides }),
             ...(expires_in === undefined ? {} : { expires_at })
           })
           return yield* conditional(yield* servers.get(params.server, patched))

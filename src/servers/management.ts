@@ -1,5 +1,7 @@
 import { Effect } from "effect"
 import type { Daemon, DaemonError, LinesRequest } from "../api/Daemon.ts"
+import { CurrentPrincipal } from "../api/Principal.ts"
+import type { Unavailable } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import { withProgress } from "../domain/InstallStep.ts"
 import { isUnderway } from "../domain/Migration.ts"
@@ -22,6 +24,9 @@ import { isFinished } from "./records/transitions.ts"
 import { makeWaitForReport } from "./waiting.ts"
 
 const noLines: ConsolePage = { items: [], total: 0 }
+
+/** The name of the key of the caller. */
+const callerName = Effect.map(CurrentPrincipal, (caller) => caller?.name ?? "service")
 
 /**
  * The routes that call a server's node (decisions, "Management routes"). They check existence (404), then the state
@@ -60,7 +65,10 @@ export const makeManagement = Effect.gen(function* () {
     record: ServerRecord,
     action: PowerAction,
     wait_seconds = stopTimeoutOf(record.definition)
-  ) => call(record, (daemon) => daemon.power(record.id, action, wait_seconds))
+  ) =>
+    Effect.flatMap(callerName, (by) =>
+      call(record, (daemon) => daemon.power(record.id, action, wait_seconds, by))
+    )
 
   /** Starts or restarts a server from its present definition. */
   const startDefined = Effect.fnUntraced(function* (
@@ -111,10 +119,13 @@ export const makeManagement = Effect.gen(function* () {
     if (action === "stop" || action === "kill") yield* noteStop(id)
     if (isUnderway(index.migrationOf(id))) return yield* powerMoving(id, action, wait_seconds)
     const decision = decidePower(record, action)
+    const starts = action === "start" || action === "restart"
     const called =
-      record.redefinition?.delivered === false && (action === "start" || action === "restart")
+      record.redefinition?.delivered === false && starts
         ? locks.withLock(id)(startDefined(id, action, wait_seconds))
-        : callPower(record, action, wait_seconds)
+        : record.run?.undelivered === true && starts
+          ? startAfterStop(id, callPower(record, action, wait_seconds))
+          : callPower(record, action, wait_seconds)
     if (decision === "defer") {
       // Otherwise the installation has ended in the meantime.
       return (yield* lifecycle.deferStart(id)) ? undefined : yield* called
@@ -126,13 +137,28 @@ export const makeManagement = Effect.gen(function* () {
     return yield* locks.withLock(id)(Effect.andThen(lifecycle.forgetStart(id), called))
   })
 
+  /** Records a stop that the node cannot be sent now: it is sent once the node has returned. */
+  const holdStop = (id: ServerId, away: Unavailable) =>
+    Effect.flatMap(callerName, (by) =>
+      Effect.flatMap(lifecycle.stopAway(id, by), (isRecorded) =>
+        isRecorded ? Effect.succeed(undefined) : Effect.fail(away)
+      )
+    )
+
+  /** Starts a server; a stop that its node has not been sent is cancelled by that. */
+  const startAfterStop = <A, E>(id: ServerId, started: Effect.Effect<A, E>) =>
+    locks.withLock(id)(Effect.tap(started, () => lifecycle.stopDelivered(id)))
+
   const power = Effect.fn("ServerManager.power")(function* (
     id: ServerId,
     action: PowerAction,
     wait_seconds?: number
   ) {
     const record = yield* recordOf(id)
-    const sequence = yield* act(record, action, wait_seconds)
+    const acting = act(record, action, wait_seconds)
+    const sequence = yield* action === "stop" || action === "kill"
+      ? Effect.catchTag(acting, "Unavailable", (away) => holdStop(id, away))
+      : acting
     if (sequence !== undefined) yield* waitForReport(record, sequence)
   })
 
@@ -143,7 +169,8 @@ export const makeManagement = Effect.gen(function* () {
     const record = yield* recordOf(id)
     if (record.status === "unknown") return yield* failAway(record)
     if (record.status !== "running" && record.status !== "starting") return yield* wrongStatus(record)
-    yield* call(record, (daemon) => daemon.commands(id, input))
+    const by = yield* callerName
+    yield* call(record, (daemon) => daemon.commands(id, input, by))
   })
 
   const reset = Effect.fn("ServerManager.reset")(function* (id: ServerId) {

@@ -8,7 +8,7 @@ import type { ServerRecord } from "../domain/Server.ts"
 import { isUp } from "../domain/ServerStatus.ts"
 import { Journal } from "../store/journal/Journal.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
-import type { ListedServer } from "./index/summary.ts"
+import { isQueued, type ListedServer } from "./index/summary.ts"
 import { ServerLifecycle } from "./records/ServerLifecycle.ts"
 
 /** The states that a caller can wait for (life.md, "Reading"). */
@@ -28,17 +28,18 @@ const START_AGAIN =
  * @param wasUp    whether the server was up, or about to start, since the wait began
  */
 const obstacle = (
-  { definition, install, restart, start_pending, status, transient }: ListedServer,
+  server: ListedServer,
   target: WaitTarget,
   { crash, wasUp }: { readonly crash: CrashSummary | undefined; readonly wasUp: boolean }
 ): { readonly reason: string; readonly hint: string } | undefined => {
+  const { definition, install, restart, start_pending, status, transient } = server
   if (target === "offline") return undefined
   if (install.phase === "failed") {
     const { hint, reason } = installFailure(install)
     return { reason: `install failed: ${reason}`, hint }
   }
   if (target === "installed" || status !== "offline" || start_pending) return undefined
-  if (isRestartPending(restart) || transient === true) return undefined
+  if (isRestartPending(restart) || transient === true || isQueued(server)) return undefined
   const because = (reason: string) => ({ reason, hint: START_AGAIN })
   if (crash !== undefined && restart !== null && restart !== undefined) return because(restart.reason)
   if (crash !== undefined)

@@ -94,6 +94,8 @@ export interface Recorder {
   away: boolean
   /** Ids that the next registration tells the node to delete. */
   remove: Array<ServerId>
+  /** Ids that the next registration tells a caller has stopped. */
+  stopped?: Array<ServerId>
   /** Servers that the next registration reports as unknown. */
   unknown: Array<UnknownServer>
   /** Makes the next calls fail with "register first". */
@@ -129,7 +131,8 @@ export const controlPlane = (notes: Recorder) => {
         if (notes.away) return Effect.fail(new ControlPlaneUnavailable({ detail: "away" }))
         notes.forgotten = false
         notes.registrations.push(registration)
-        return Effect.succeed({ token: "token", delete: notes.remove, unknown: notes.unknown })
+        const { remove, stopped = [], unknown } = notes
+        return Effect.succeed({ token: "token", delete: remove, unknown, stopped })
       }),
     heartbeat: () =>
       Effect.map(gate, () => {

@@ -33,7 +33,19 @@ export const shapes = {
   mixin: shape("mixin.", ["id", "description"]),
   server: shape(
     "server.",
-    ["software", "version", "image", "limits", "ports", "stop_timeout", "configs", "placement", "restart"],
+    [
+      "software",
+      "version",
+      "image",
+      "limits",
+      "ports",
+      "stop_timeout",
+      "configs",
+      "placement",
+      "restart",
+      "run",
+      "priority"
+    ],
     ["path", "allowed_clients"]
   ),
   limits: shape("limits.", [

@@ -11,6 +11,7 @@ import type {
 } from "../../domain/Blueprint.ts"
 import type { ConfigPatch, ConfigPatches } from "../../domain/ConfigPatch.ts"
 import type { Limits } from "../../domain/Limits.ts"
+import type { RunRule } from "../../domain/Run.ts"
 import type { Software } from "../../domain/Software.ts"
 import type { Origin, Position } from "./problem.ts"
 
@@ -32,6 +33,8 @@ export interface ServerPart {
   readonly configs?: Readonly<Record<string, Written<ConfigPatch>>>
   readonly placement?: Partial<PlacementRule>
   readonly restart?: Partial<RestartRule>
+  readonly run?: RunRule
+  readonly priority?: number
 }
 
 /** `state:` of a blueprint or mixin, shorthands expanded. */

@@ -1,10 +1,12 @@
 /** `server:` of blueprints and mixins, and the parts that software shares with it (blueprints.md). */
 import { Result, Schema } from "effect"
 import { PortName } from "../../domain/Allocation.ts"
+import { restartFields } from "../../domain/Blueprint.ts"
 import { ConfigParser, type ConfigPatch, type ConfigPatches, parserOf } from "../../domain/ConfigPatch.ts"
 import { DefinitionId } from "../../domain/Id.ts"
 import { type Limits, limitFields } from "../../domain/Limits.ts"
 import { ImageText, VersionText } from "../../domain/Overrides.ts"
+import { RunPriority, RunRule } from "../../domain/Run.ts"
 import { StopTimeout } from "../../domain/Software.ts"
 import {
   boolean,
@@ -52,11 +54,6 @@ const portNames: Decoder<ReadonlyArray<string>> = (node, reading) => {
 
 const ports: Decoder<NonNullable<ServerPart["ports"]>> = (node, reading) =>
   (node.kind === "list" ? portNames : number(PortCount))(node, reading)
-
-/** Seconds around a restart, up to a day. */
-const Delay = Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 86_400 }))
-
-const CrashesPerHour = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 3600 }))
 
 export const definitionId = text(DefinitionId, "an id")
 
@@ -122,10 +119,10 @@ const restart: Decoder<NonNullable<ServerPart["restart"]>> = (node, reading) => 
   if (fields === undefined) return undefined
   return defined({
     on_crash: fields.optional("on_crash", boolean),
-    delay: fields.optional("delay", number(Delay)),
-    max_delay: fields.optional("max_delay", number(Delay)),
-    max_per_hour: fields.optional("max_per_hour", number(CrashesPerHour)),
-    reset_after: fields.optional("reset_after", number(Delay))
+    delay: fields.optional("delay", number(restartFields.delay)),
+    max_delay: fields.optional("max_delay", number(restartFields.max_delay)),
+    max_per_hour: fields.optional("max_per_hour", number(restartFields.max_per_hour)),
+    reset_after: fields.optional("reset_after", number(restartFields.reset_after))
   })
 }
 
@@ -141,7 +138,9 @@ export const serverPart: Decoder<ServerPart> = (node, reading) => {
     stop_timeout: fields.optional("stop_timeout", number(StopTimeout)),
     configs: fields.optional("configs", writtenConfigs),
     placement: fields.optional("placement", placement),
-    restart: fields.optional("restart", restart)
+    restart: fields.optional("restart", restart),
+    run: fields.optional("run", word(RunRule.literals)),
+    priority: fields.optional("priority", number(RunPriority))
   })
 }
 

@@ -3,6 +3,7 @@ import { Argument, Command, Flag } from "effect/cli"
 import type { CreationPlan } from "../../api/ServersGroup.ts"
 import type { NodeFit } from "../../domain/NodeFit.ts"
 import { nearest } from "../../domain/nearest.ts"
+import { RunRule } from "../../domain/Run.ts"
 import type { Server } from "../../domain/Server.ts"
 import { CommandError } from "../shared/CommandError.ts"
 import { DurationText, durationOf } from "../shared/durations.ts"
@@ -141,6 +142,18 @@ export const create = Command.make(
       Flag.withSchema(DurationText),
       Flag.optional
     ),
+    run: Flag.Literals("run", RunRule.literals).pipe(
+      Flag.withDescription(
+        "When its node starts the server by itself: after a restart of the node if it was up (unless_stopped), also after its creation, a migration and an upgrade (always), or never (manual); default: what the blueprint says"
+      ),
+      Flag.optional
+    ),
+    priority: Flag.Int("priority").pipe(
+      Flag.withDescription(
+        "0 to 100: servers with a higher number are started first after a restart of their node"
+      ),
+      Flag.optional
+    ),
     start: Flag.Boolean("start").pipe(
       Flag.withDescription("Start the server once it is installed; default: what the blueprint says"),
       Flag.optional
@@ -159,7 +172,21 @@ export const create = Command.make(
     ...outputFlags
   },
   Effect.fn(function* (input) {
-    const { blueprint, env, expires, label, name, node, set, start, timeout, wait, ...others } = input
+    const {
+      blueprint,
+      env,
+      expires,
+      label,
+      name,
+      node,
+      priority,
+      run,
+      set,
+      start,
+      timeout,
+      wait,
+      ...others
+    } = input
     const flags = { output: others.output, json: others.json }
     const overrides = yield* overridesOf({ set, env })
     const payload = {
@@ -168,6 +195,8 @@ export const create = Command.make(
       ...(label.length === 0 ? {} : { labels: yield* labelsOf(label) }),
       ...(Option.isSome(name) ? { name: name.value } : {}),
       ...(Option.isSome(node) ? { node_id: (yield* nodeNamed(node.value)).id } : {}),
+      ...(Option.isSome(run) ? { run: run.value } : {}),
+      ...(Option.isSome(priority) ? { priority: priority.value } : {}),
       ...(Option.isSome(start) ? { start: start.value } : {}),
       ...(Option.isSome(expires) ? { expires_in: Duration.toSeconds(durationOf(expires.value)) } : {})
     }
@@ -191,7 +220,8 @@ export const create = Command.make(
       )
     )
     if (!wait) return yield* printServer(flags, created.id)
-    const starts = Option.isSome(start) ? start.value : yield* startsByItself(blueprint)
+    const isAlways = (Option.getOrUndefined(run) ?? overrides?.run) === "always"
+    const starts = Option.isSome(start) ? start.value : isAlways || (yield* startsByItself(blueprint))
     yield* printList(flags, servers, [yield* untilUp(created, starts, timeout)], "")
   })
 ).pipe(

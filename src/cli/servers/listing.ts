@@ -23,9 +23,11 @@ export const statusCell = (status: ServerStatus | undefined) => ({
   color: status === undefined ? undefined : colors[status]
 })
 
-/** Returns the status of a server; of one whose restart is pending, the time until then and the attempt. */
-const stateCell = ({ restart, status }: Server) => {
+/** Returns the status of a server; of one that waits for its start, its place or the time until then. */
+const stateCell = ({ restart, run, status }: Server) => {
   const cell = statusCell(status)
+  if (run?.waiting !== undefined)
+    return { text: `${cell.text}, starts as number ${run.waiting}`, color: "yellow" as const }
   if (status !== "offline" || restart === null || restart === undefined || !("next_at" in restart))
     return cell
   const seconds = (Date.parse(restart.next_at) - Date.now()) / 1000
@@ -43,6 +45,7 @@ export const shownFields = [
   "install",
   "last_crash",
   "restart",
+  "run",
   "limits",
   "software",
   "definition",
@@ -72,6 +75,10 @@ const conditionOf = ({ install, last_crash, restart }: Server): string => {
     : `last crash ${last_crash.crashed_at}: ${last_crash.reason}`
 }
 
+/** Returns when the node starts a server by itself, and who has stopped it. */
+const runOf = ({ run }: Server): string =>
+  run === undefined ? "" : run.stopped_by === undefined ? run.run : `${run.run}, stopped by ${run.stopped_by}`
+
 /** How servers are printed. */
 export const servers: Listing<Server> = {
   id: ({ id }) => id,
@@ -99,6 +106,7 @@ export const servers: Listing<Server> = {
     },
     { name: "outdated", wide: true, of: ({ definition }) => (definition?.outdated === true ? "yes" : "") },
     { name: "pending", wide: true, of: ({ pending = [] }) => pending.join(",") },
+    { name: "run", wide: true, of: runOf },
     { name: "expires", wide: true, of: ({ expires_at }) => expires_at ?? "" },
     { name: "changed", wide: true, of: ({ updated_at }) => updated_at ?? "" },
     { name: "condition", wide: true, of: conditionOf }

@@ -1,8 +1,8 @@
-import { Deferred, Effect, Exit, Scope, type Semaphore } from "effect"
+import { Clock, Deferred, Effect, Exit, Scope, type Semaphore } from "effect"
 import { DaemonRefused } from "../../api/Daemon.ts"
 import { DEFAULT_BACKOFF } from "../../domain/Blueprint.ts"
 import { changesBetween } from "../../domain/definitionChanges.ts"
-import type { PowerAction, ServerSpec } from "../../domain/NodeMessages.ts"
+import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { stopTimeoutOf } from "../../domain/ServerDefinition.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import { atPlace, type TracePlace } from "../../work/trace.ts"
@@ -17,15 +17,18 @@ import {
   newestDefinition,
   pendingRestart,
   type ServerFile,
+  type ServerState,
   withNext,
   withReport,
-  withTaken
+  withTaken,
+  withTurn
 } from "../state/ServerFile.ts"
 import { type InstanceProcess, makeInstanceProcess } from "./instanceProcess.ts"
 import { makeInstanceWork } from "./instanceWork.ts"
 import { remainingMillis } from "./LiveRun.ts"
-import { Mailbox, type Message, type Reply, replyWith } from "./mailbox.ts"
+import { Mailbox, type Message, replyWith } from "./mailbox.ts"
 import { powerDecision } from "./powerDecision.ts"
+import type { Turns } from "./StartQueue.ts"
 import { serverUser } from "./serverUser.ts"
 
 /** The parts that all servers of a node share. */
@@ -37,6 +40,7 @@ export interface InstanceParts {
   /** See `FileWorkParts`. */
   readonly turns: Semaphore.Semaphore
   readonly replacePorts: Uplink["replacePorts"]
+  readonly starts: Turns
 }
 
 export interface ActiveOptions extends InstanceParts {
@@ -63,12 +67,14 @@ export interface ActiveInstance {
   readonly serve: Effect.Effect<void>
 }
 
+type PowerRequest = Extract<Message, { readonly _tag: "Power" }>
+
 const conflict = (detail: string, hint: string) => new DaemonRefused({ status: 409, detail, hint })
 
 /** Opens a server: its fiber serialises all operations. Fibers of its run, work and timers end with it. */
 export const openActive = (options: ActiveOptions): ActiveInstance => {
   const { adopts, console, file, files, folder, installer, onAdopted, onIdle, progress } = options
-  const { runtime, sources, turns } = options
+  const { runtime, sources, starts, turns } = options
   const { id } = file.get().spec
   const mailbox = new Mailbox()
   const scope = Scope.makeUnsafe()
@@ -102,7 +108,9 @@ export const openActive = (options: ActiveOptions): ActiveInstance => {
     if (state.next !== undefined && state.held !== true && takes) {
       return Effect.flatMap(takeNext, (isWorking) => (isWorking ? Effect.void : resume))
     }
-    if (!state.start_again || state.held === true) return Effect.void
+    if (state.held === true || starts.isClosed()) return Effect.void
+    if (state.waiting === true) return Effect.sync(starts.wake)
+    if (!state.start_again) return Effect.void
     const at = pendingRestart(state)
     return at === undefined ? proc().startAgain : awaitRestart(at)
   })
@@ -148,15 +156,43 @@ export const openActive = (options: ActiveOptions): ActiveInstance => {
   const onRestartDue = Effect.fnUntraced(function* (at: number) {
     const state = file.get()
     const isDue = pendingRestart(state) === at && state.work === "none" && state.held !== true
-    if (isDue) yield* proc().startAgain
+    if (isDue && !starts.isClosed()) yield* proc().startAgain
   })
 
-  /** A reset or reinstallation cancels a pending restart, as a stop does. */
+  /** Restarts that were due while there was no daemon come in turn: there may be hundreds. */
+  const queueDueRestart = Effect.gen(function* () {
+    const at = pendingRestart(file.get())
+    if (at !== undefined && at <= (yield* Clock.currentTimeMillis)) yield* file.update(withTurn)
+  })
+
+  const startInTurn = Effect.fnUntraced(function* (isLast: boolean) {
+    const { held, status, waiting, work: busy } = file.get()
+    if (waiting === true && status === "offline" && busy === "none" && held !== true && !starts.isClosed())
+      yield* proc().startInTurn(isLast)
+  })
+
+  /** A reset or reinstallation cancels a start that the server waits for, as a stop does. */
   const cancelRestart = Effect.suspend(() =>
-    pendingRestart(file.get()) === undefined ? Effect.void : proc().cancelRestart
+    pendingRestart(file.get()) === undefined && file.get().waiting !== true
+      ? Effect.void
+      : proc().cancelRestart
   )
 
-  const power = Effect.fnUntraced(function* (action: PowerAction, wait_seconds: number, reply: Reply) {
+  /** Records the first caller whose stop holds; an offline server reports it at once. */
+  const recordStop = Effect.fnUntraced(function* (by: string) {
+    const change = (state: ServerState): ServerState => {
+      if (state.stopped_by !== undefined || !state.spec.definition.save) return state
+      const stopped = { ...state, stopped_by: by }
+      const { start_again, status, waiting } = state
+      return status === "offline" && !start_again && waiting !== true
+        ? withReport(stopped, { type: "status", status, transient: false })
+        : stopped
+    }
+    yield* file.update(change)
+  })
+
+  const power = Effect.fnUntraced(function* ({ action, by, reply, wait_seconds }: PowerRequest) {
+    if (by !== undefined && (action === "stop" || action === "kill")) yield* recordStop(by)
     const decision = powerDecision(file.get(), action)
     switch (decision.do) {
       case "refuse":
@@ -226,7 +262,7 @@ export const openActive = (options: ActiveOptions): ActiveInstance => {
   const handle = (message: Message): Effect.Effect<void> => {
     switch (message._tag) {
       case "Power":
-        return replyWith(message.reply, power(message.action, message.wait_seconds, message.reply))
+        return replyWith(message.reply, power(message))
       case "Reset":
         return replyWith(message.reply, reset)
       case "Reinstall":
@@ -237,6 +273,8 @@ export const openActive = (options: ActiveOptions): ActiveInstance => {
         return replyWith(message.reply, define(message.spec))
       case "ShutDown":
         return replyWith(message.reply, shutDown)
+      case "TurnCame":
+        return replyWith(message.reply, startInTurn(message.isLast))
       case "RestartDue":
         return onRestartDue(message.at)
       case "WorkDone":
@@ -270,7 +308,7 @@ export const openActive = (options: ActiveOptions): ActiveInstance => {
       yield* atPlace(options.place)(
         guarded("adoption", file.get().run === null ? runtime.sweep(id) : proc().adopt).pipe(
           Effect.andThen(Effect.sync(onAdopted)),
-          Effect.andThen(guarded("resuming work", resume)),
+          Effect.andThen(guarded("resuming work", Effect.andThen(queueDueRestart, resume))),
           Effect.andThen(guarded("mounting the files", mountFiles))
         )
       )

@@ -1,6 +1,6 @@
 import { Deferred, Effect, type Scope, Stream } from "effect"
 import type { DaemonRefused, LinesRequest } from "../../api/Daemon.ts"
-import type { PowerAction, ServerSpec } from "../../domain/NodeMessages.ts"
+import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import type { ConsolePage } from "../../domain/Pagination.ts"
 import { type Fork, OnDemand } from "../../work/OnDemand.ts"
 import { atPlace, type TracePlace, tracePlace } from "../../work/trace.ts"
@@ -14,6 +14,7 @@ import type { ServerFile, ServerFileOwner } from "../state/ServerFile.ts"
 import type { WaitingWrites } from "../state/WaitingWrites.ts"
 import { type ActiveInstance, type InstanceParts, openActive } from "./ActiveInstance.ts"
 import { type Message, type Reply, removed } from "./mailbox.ts"
+import type { InstanceAction } from "./powerDecision.ts"
 
 export interface InstanceOptions extends InstanceParts {
   /** The link to the control plane; waits until there is one. */
@@ -66,8 +67,14 @@ export class Instance implements ServerFileOwner {
     return this.#active?.run()
   }
 
-  power(action: PowerAction, wait_seconds: number): Effect.Effect<void, DaemonRefused> {
-    return this.#request((reply) => ({ _tag: "Power", action, wait_seconds, reply }))
+  /** @param by the caller, whose stop holds until the next start */
+  power(action: InstanceAction, wait_seconds: number, by?: string): Effect.Effect<void, DaemonRefused> {
+    return this.#request((reply) => ({ _tag: "Power", action, wait_seconds, by, reply }))
+  }
+
+  /** Starts a server that waits for its turn; see `InstanceProcess.startInTurn`. */
+  startInTurn(isLast: boolean): Effect.Effect<void, DaemonRefused> {
+    return this.#request((reply) => ({ _tag: "TurnCame", isLast, reply }))
   }
 
   get reset(): Effect.Effect<void, DaemonRefused> {

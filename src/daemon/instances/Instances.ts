@@ -22,6 +22,7 @@ import { type Entry, makeInstanceRemoval, stop } from "./instanceRemoval.ts"
 import { besideServers, type Departure, makeOrphanedServers } from "./orphanedServers.ts"
 import { RecentRemovals } from "./RecentRemovals.ts"
 import { refusals } from "./refusals.ts"
+import { makeStartQueue } from "./StartQueue.ts"
 import { isAside, readServers } from "./serverFolders.ts"
 import { reserveKeptUids, warnOfRoot } from "./serverUser.ts"
 
@@ -33,6 +34,8 @@ export interface InstancesOptions {
   readonly sources: FileSources
   /** Seconds between two measurements of disk usage. Default 30. */
   readonly diskCheckSeconds?: number
+  /** Servers that the node itself starts at a time. Default 2. */
+  readonly startParallel?: number
 }
 
 /** Servers whose files are made at a time. */
@@ -74,7 +77,9 @@ export class Instances extends Context.Service<
     remove(id: ServerId, departure?: Departure): Effect.Effect<void, DaemonRefused>
     /** Starts to send reports. */
     connect(uplink: Uplink): Effect.Effect<void>
-    /** Stops all servers, each within its stop timeout. */
+    /** Starts the servers that were up when the node ended, except those that are gone or that a caller has stopped. */
+    readonly beginStarts: (except: ReadonlyArray<ServerId>) => void
+    /** Stops all servers, each within its stop timeout; the next daemon starts them again. */
     readonly stopAll: Effect.Effect<void>
   }
 >()("muster/daemon/Instances") {
@@ -187,7 +192,14 @@ export class Instances extends Context.Service<
         )
         // After the finalizer above: what servers do ends before their files are closed.
         const fork = yield* FiberSet.makeRuntime<never, void, never>()
+        const starts = yield* makeStartQueue({
+          instances: function* () {
+            for (const { instance, removed } of entries.values()) if (removed === undefined) yield instance
+          },
+          parallel: options.startParallel ?? 2
+        })
         const instanceOptions: InstanceOptions = {
+          starts,
           files,
           runtime,
           installer,
@@ -259,12 +271,14 @@ export class Instances extends Context.Service<
           create: createOnce,
           remove,
           connect: (link) => Effect.asVoid(Deferred.succeed(uplink, link)),
-          stopAll: Effect.suspend(() =>
-            Effect.forEach([...entries.values()], (entry) => stop(entry.instance), {
+          beginStarts: starts.begin,
+          stopAll: Effect.suspend(() => {
+            starts.close()
+            return Effect.forEach([...entries.values()], (entry) => stop(entry.instance, "shutdown"), {
               concurrency: "unbounded",
               discard: true
             })
-          )
+          })
         })
       })
     )

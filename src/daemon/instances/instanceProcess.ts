@@ -6,7 +6,15 @@ import { END, type LineListener } from "../console/ConsoleLog.ts"
 import { type OnlineMatcher, onlineMatcher } from "../console/onlineSignal.ts"
 import { isInterrupt, type ProcessExit, stopMethod } from "../runtime/exitReason.ts"
 import type { Run } from "../runtime/Runtime.ts"
-import { type Backoff, newToken, type RunState, type ServerState, withReport } from "../state/ServerFile.ts"
+import {
+  type Backoff,
+  newToken,
+  type RunState,
+  type ServerState,
+  withoutTurn,
+  withReport,
+  withTurn
+} from "../state/ServerFile.ts"
 import { findOnlineSignal, type LiveRun, openLiveRun, type RunEvent, remainingMillis } from "./LiveRun.ts"
 import { type LauncherOptions, makeLauncher } from "./launcher.ts"
 import { INTERRUPT_TIMEOUT, makeProcessStop } from "./processStop.ts"
@@ -20,8 +28,14 @@ export interface ProcessOptions extends LauncherOptions {
 /** Discards lines; subscribers of the console still get them. */
 const noListener: LineListener = { wanted: () => false, onLines: () => Effect.void }
 
+/** Returns the attempt of a restart after a crash; a start that a caller has requested has none. */
+const attemptOf = ({ backoff }: ServerState) =>
+  backoff?.next_at === undefined ? undefined : { attempt: backoff.attempt }
+
 /** A definition that cannot be started is no crash. */
 const neverBegan = { never_began: true } as const
+/** The process ended while there was no daemon. */
+const away = { away: true } as const
 /** The exit code of a start that was cancelled. */
 const KILLED = 137
 /** The longest wait of a stop, in seconds. */
@@ -51,11 +65,10 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
       return span?.end(exit) ?? Effect.void
     })
 
-  /** @param mayRestart false: the server is not started again, whatever its restart rule */
-  const ended = (exit: ProcessExit, mayRestart?: boolean) =>
+  const ended = (exit: ProcessExit, options?: Parameters<typeof recordEnd>[1]) =>
     Effect.andThen(
       endStart(Exit.fail(new Error(`exit code ${exit.code}`))),
-      Effect.suspend(() => recordEnd(exit, mayRestart))
+      Effect.suspend(() => recordEnd(exit, options))
     )
 
   const status = (value: "running" | "paused" | "stopping") =>
@@ -103,7 +116,10 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     yield* file.update((state) => begin(state, run))
     const started = yield* launch(prepared, token).pipe(
       Effect.tapError((refused) =>
-        ended({ code: 127, out_of_memory: false, ...(refused.status === 422 ? neverBegan : {}) }, false)
+        ended(
+          { code: 127, out_of_memory: false, ...(refused.status === 422 ? neverBegan : {}) },
+          { mayRestart: false }
+        )
       )
     )
     yield* watchRun(started, token, log_offset)
@@ -111,9 +127,13 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
       yield* status("running")
   }, Effect.tapError(notStarted))
 
-  const starting = (state: ServerState, run: RunState, backoff: Backoff | null) =>
+  const starting = (
+    { stopped_by: _, ...state }: ServerState,
+    run: RunState,
+    backoff: Backoff | null
+  ): ServerState =>
     withReport(
-      { ...state, run, intent: null, start_again: false, backoff },
+      { ...withoutTurn(state), run, intent: null, start_again: false, backoff },
       { type: "status", status: "starting", transient: false }
     )
 
@@ -123,7 +143,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     Effect.asVoid(
       file.update((state) =>
         withReport(
-          { ...state, start_again: false, backoff },
+          { ...withoutTurn(state), start_again: false, backoff },
           { type: "status", status: "offline", transient: false }
         )
       )
@@ -136,11 +156,31 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     )
   )
 
+  /**
+   * Starts the server whose turn has come.
+   *
+   * @param isLast whether a refusal because of the node's state is final, as every other is
+   */
+  const startInTurn = (isLast: boolean) =>
+    Effect.suspend(() => {
+      const attempt = attemptOf(file.get())
+      const waitOn = file.update((state) =>
+        state.waiting === true
+          ? state
+          : withReport(withTurn(state), { type: "status", status: "offline", transient: false })
+      )
+      return startWith((state, run) => starting(state, run, attempt ?? null)).pipe(
+        Effect.tapError(({ detail, status: refused }) =>
+          refused === 500 && !isLast
+            ? Effect.asVoid(waitOn)
+            : offlineWith({ attempt: attempt?.attempt ?? 1, given_up: `it cannot be started: ${detail}` })
+        )
+      )
+    })
+
   /** Starts again after a restart or crash; if that fails, reports `offline` as final. */
   const startAgain: Effect.Effect<void> = Effect.suspend(() => {
-    const { backoff } = file.get()
-    // A restart that a caller has requested has no attempt.
-    const attempt = backoff?.next_at === undefined ? undefined : { attempt: backoff.attempt }
+    const attempt = attemptOf(file.get())
     return Effect.catch(
       startWith((state, run) => starting(state, run, attempt ?? null)),
       ({ detail }) =>
@@ -231,14 +271,14 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     const adopted = yield* runtime.adopt({ server_id: id, token, folder })
     if (adopted._tag === "NeverBegan") {
       const awaitsOnline = state.status === "starting" && state.intent === null && !timed_out
-      return yield* awaitsOnline ? completeStart : ended({ code: KILLED, out_of_memory: false })
+      return yield* awaitsOnline ? completeStart : ended({ code: KILLED, out_of_memory: false }, away)
     }
     if (adopted._tag === "Ended") {
       const online =
         state.status === "starting" && (yield* findOnlineSignal(console, log_offset, matcherOf()))
       if (online && state.intent === null && !timed_out) yield* status("running")
       yield* writeEnd(adopted.exit, { stopTimedOut: false, silent: false })
-      return yield* ended(adopted.exit)
+      return yield* ended(adopted.exit, away)
     }
     const { run } = adopted
     // Checked before the start timeout: the server may have been online for long.
@@ -279,6 +319,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     run: () => live?.run,
     start,
     startAgain,
+    startInTurn,
     unpause
   }
 }

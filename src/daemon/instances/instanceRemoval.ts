@@ -22,11 +22,11 @@ export interface Entry {
   removed: Deferred.Deferred<void, DaemonRefused> | undefined
 }
 
-/** Stops a server within its stop timeout. */
-export const stop = Effect.fnUntraced(function* (instance: Instance) {
+/** Stops a server within its stop timeout; after a `shutdown`, the next daemon starts it again. */
+export const stop = Effect.fnUntraced(function* (instance: Instance, action: "stop" | "shutdown" = "stop") {
   const { file } = instance
   const wait_seconds = stopTimeoutOf(file.get().spec.definition)
-  yield* Effect.ignore(instance.power("stop", wait_seconds))
+  yield* Effect.ignore(instance.power(action, wait_seconds))
   yield* Effect.sync(() => isUp(file.get().status)).pipe(
     Effect.delay("50 millis"),
     Effect.repeat({ while: (up) => up }),

@@ -19,6 +19,7 @@ import {
   type FileWork,
   type ServerFile,
   type ServerState,
+  withoutTurn,
   withReport,
   withTaken
 } from "../state/ServerFile.ts"
@@ -82,7 +83,7 @@ const workEnded = (
   // The last step of a failed installation is the one that failed; it may not have begun.
   const isOutside = Exit.isFailure(exit) && currentStep(known) === undefined
   const steps = isOutside ? beginStep(known, "instance", finished_at) : known
-  const reported = withReport(Exit.isSuccess(exit) ? done : { ...done, start_again: false }, {
+  const reported = withReport(Exit.isSuccess(exit) ? done : { ...withoutTurn(done), start_again: false }, {
     type: "install-status",
     install: {
       phase: Exit.isSuccess(exit) ? "ready" : "failed",

@@ -2,10 +2,11 @@
 import { Deferred, Effect, Exit, Latch } from "effect"
 import { DaemonRefused } from "../../api/Daemon.ts"
 import type { ServerId } from "../../domain/Id.ts"
-import type { PowerAction, ServerSpec } from "../../domain/NodeMessages.ts"
+import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import type { TracePlace } from "../../work/trace.ts"
 import type { WorkExit } from "./instanceWork.ts"
 import type { RunEvent } from "./LiveRun.ts"
+import type { InstanceAction } from "./powerDecision.ts"
 
 export type Reply = Deferred.Deferred<void, DaemonRefused>
 
@@ -14,13 +15,16 @@ export type Message =
   | RunEvent
   | {
       readonly _tag: "Power"
-      readonly action: PowerAction
+      readonly action: InstanceAction
       readonly wait_seconds: number
+      /** The caller; undefined: not known. */
+      readonly by: string | undefined
       readonly reply: Reply
     }
   | { readonly _tag: "Reset" | "Reinstall" | "ShutDown"; readonly reply: Reply }
   | { readonly _tag: "Hold"; readonly held: boolean; readonly reply: Reply }
   | { readonly _tag: "Define"; readonly spec: ServerSpec; readonly reply: Reply }
+  | { readonly _tag: "TurnCame"; readonly isLast: boolean; readonly reply: Reply }
   | { readonly _tag: "RestartDue"; readonly at: number }
   | { readonly _tag: "WorkDone"; readonly exit: WorkExit }
 

@@ -6,7 +6,7 @@ import type { ServerState } from "../state/ServerFile.ts"
 
 export type PowerDecision =
   | { readonly do: "nothing" | "start" | "defer" | "cancel" | "pause" | "unpause" | "kill" }
-  | { readonly do: "end"; readonly as: "stop" | "restart" }
+  | { readonly do: "end"; readonly as: "stop" | "restart" | "shutdown" }
   | { readonly do: "refuse"; readonly detail: string; readonly hint: string }
 
 const refuse = (detail: string, hint: string): PowerDecision => ({ do: "refuse", detail, hint })
@@ -44,22 +44,32 @@ const start = (state: ServerState): PowerDecision => {
   }
 }
 
+/** Whether the server stays offline after a stop that is in progress. */
+const isFinal = (intent: ServerState["intent"]) => intent?.type === "stop" || intent?.type === "kill"
+
 const heldRefusal = refuse("the server is migrating", "Wait until it is on its new node.")
 
-export const powerDecision = (state: ServerState, action: PowerAction): PowerDecision => {
+/** The actions of callers, and `shutdown`, by which a daemon that ends stops its servers. */
+export type InstanceAction = PowerAction | "shutdown"
+
+export const powerDecision = (state: ServerState, action: InstanceAction): PowerDecision => {
   const up = isUp(state.status)
   if (state.held === true && (action === "restart" || (action === "start" && !up))) return heldRefusal
   /** A stop cancels the start that a server waits for, after a crash or while it gets a definition. */
-  const down = !up && state.start_again ? "cancel" : "nothing"
+  const down = !up && (state.start_again || state.waiting === true) ? "cancel" : "nothing"
   switch (action) {
     case "start":
       return start(state)
     case "stop":
       return up ? { do: "end", as: "stop" } : { do: down }
+    case "shutdown":
+      // A stop by a caller holds; what an offline server waits for continues when the daemon is back.
+      if (!up || (state.status === "stopping" && isFinal(state.intent))) return { do: "nothing" }
+      return { do: "end", as: "shutdown" }
     case "kill":
       return up ? { do: "kill" } : { do: down }
     case "restart":
-      if (state.status === "stopping" && (state.intent?.type === "stop" || state.intent?.type === "kill")) {
+      if (state.status === "stopping" && isFinal(state.intent)) {
         return refuse("the server is stopping", "Start it when it is offline.")
       }
       return up ? { do: "end", as: "restart" } : (notReadyRefusal(state) ?? { do: "start" })

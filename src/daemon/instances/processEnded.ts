@@ -1,21 +1,27 @@
 /** The effect of the end of a process (decisions, "States"). Pure. */
 
 import { DEFAULT_BACKOFF } from "../../domain/Blueprint.ts"
+import { runRuleOf } from "../../domain/Run.ts"
 import { crashOf, type ProcessExit } from "../runtime/exitReason.ts"
-import { restartOf, type ServerState, withReport } from "../state/ServerFile.ts"
+import { restartOf, resumes, type ServerState, withReport } from "../state/ServerFile.ts"
 
 const HOUR = 3_600_000
 
 const offline = (state: ServerState, next: Partial<ServerState>, transient: boolean): ServerState =>
   withReport({ ...state, intent: null, run: null, ...next }, { type: "status", status: "offline", transient })
 
-/** Returns the state after a requested end: stop, kill, or the first half of a restart or reset. */
+/** Returns the change of a server that was up when its daemon, node or machine ended. */
+const turnOf = (state: ServerState): Partial<ServerState> => (resumes(state) ? { waiting: true } : {})
+
+/** Returns the state after a requested end: stop, kill, shutdown, or the first half of a restart or reset. */
 const endedAsRequested = (state: ServerState): ServerState => {
   switch (state.intent?.type) {
     case "restart":
       return offline(state, { start_again: true, backoff: null }, true)
     case "reset":
       return offline(state, { work: "reset", backoff: null }, true)
+    case "shutdown":
+      return offline(state, { backoff: null, ...turnOf(state) }, false)
     default:
       return offline(state, { backoff: null }, false)
   }
@@ -56,8 +62,9 @@ const restartAfter = (
   now: number,
   mayRestart: boolean
 ): Partial<ServerState> => {
-  const { restart, save } = state.spec.definition
-  if (!mayRestart || !restart.on_crash || !save) return { start_again: false, backoff: null }
+  const { restart } = state.spec.definition
+  if (!mayRestart || !restart.on_crash || runRuleOf(state.spec.definition) === "manual")
+    return { start_again: false, backoff: null }
   const rule = { ...DEFAULT_BACKOFF, ...restart }
   const wasUpFor = now - (state.run?.started_at ?? now)
   const attempt = (wasUpFor >= rule.reset_after * 1000 ? 0 : (state.backoff?.attempt ?? 0)) + 1
@@ -71,9 +78,11 @@ const crashed = (
   state: ServerState,
   exit: ProcessExit,
   now: number,
-  { lines = [], mayRestart = true }: EndOptions
+  { away = false, lines = [], mayRestart = true }: EndOptions
 ): ServerState => {
-  const next = restartAfter(state, exit, now, mayRestart)
+  const decided = restartAfter(state, exit, now, mayRestart)
+  const isDecided = decided.start_again === true || decided.backoff?.given_up !== undefined
+  const next = away && !isDecided ? { ...decided, ...turnOf(state) } : decided
   const details = {
     ...(state.run === null ? {} : { started_at: new Date(state.run.started_at).toISOString() }),
     ...restartOf({ ...state, ...next, status: "offline" }),
@@ -87,6 +96,7 @@ const crashed = (
 /** Whether an end is a crash. */
 export const isCrash = (state: ServerState, exit: ProcessExit): boolean => {
   if (state.intent !== null || state.status === "stopping" || exit.never_began === true) return false
+  if (exit.with_host === true && state.run?.timed_out !== true) return false
   const clean = exit.code === 0 && state.run?.timed_out !== true && state.status === "running"
   return !(clean && state.spec.definition.process.clean_exit === "stop")
 }
@@ -96,6 +106,8 @@ export interface EndOptions {
   readonly lines?: ReadonlyArray<string>
   /** Whether the restart rule applies. Default true. */
   readonly mayRestart?: boolean
+  /** Whether the process ended while there was no daemon. Default false. */
+  readonly away?: boolean
 }
 
 /** Returns the state after the end of the process, with its reports. `now`: ms since the epoch. */
@@ -109,7 +121,11 @@ export const processEnded = (
   if (state.intent !== null || state.status === "stopping") return endedAsRequested(state)
   return offline(
     state,
-    { backoff: null, ...(exit.never_began === true ? { start_again: false } : {}) },
+    {
+      backoff: null,
+      ...(exit.never_began === true ? { start_again: false } : {}),
+      ...(options.away === true || exit.with_host === true ? turnOf(state) : {})
+    },
     false
   )
 }
@@ -134,6 +150,7 @@ export const endLine = (state: ServerState, exit: ProcessExit, ending: Ending): 
   const { intent, run, spec } = state
   const { reason } = crashOf(exit, false, new Date(0))
   if (intent?.type === "kill") return "killed as requested"
+  if (exit.with_host === true) return "ended with its machine"
   if (intent !== null && ending.stopTimedOut) {
     const { asked_at = intent.deadline, deadline } = intent
     return `killed after ${Math.round((deadline - asked_at) / 1000)} s: it had not stopped`
@@ -154,8 +171,9 @@ export const restartLimitReason = (
   exit: ProcessExit,
   now: number
 ): string | undefined => {
-  const { restart, save } = state.spec.definition
-  if (!restart.on_crash || !save || !isCrash(state, exit)) return undefined
+  const { restart } = state.spec.definition
+  if (!restart.on_crash || runRuleOf(state.spec.definition) === "manual" || !isCrash(state, exit))
+    return undefined
   const times = recent(state, now).length
   if (times < restart.max_per_hour) return undefined
   const { reason } = crashOf(exit, state.run?.timed_out === true, new Date(now))

@@ -5,7 +5,14 @@ import type { ConsoleLog } from "../console/ConsoleLog.ts"
 import { appendConsoleLine } from "../console/consoleFiles.ts"
 import type { ProcessExit } from "../runtime/exitReason.ts"
 import type { ServerFile } from "../state/ServerFile.ts"
-import { type Ending, endLine, isCrash, processEnded, restartLimitReason } from "./processEnded.ts"
+import {
+  type Ending,
+  type EndOptions,
+  endLine,
+  isCrash,
+  processEnded,
+  restartLimitReason
+} from "./processEnded.ts"
 
 export interface RecordEndOptions {
   readonly console: ConsoleLog
@@ -23,12 +30,12 @@ export const makeRecordEnd = ({ console, file, folder }: RecordEndOptions) => {
     Effect.catch((error) => Effect.as(Effect.logWarning(error.message), []))
   )
 
-  /** @param mayRestart false: the server is not started again, whatever its restart rule */
-  const ended = Effect.fnUntraced(function* (exit: ProcessExit, mayRestart = true) {
+  const ended = Effect.fnUntraced(function* (exit: ProcessExit, options: Omit<EndOptions, "lines"> = {}) {
+    const { mayRestart = true } = options
     const now = yield* Clock.currentTimeMillis
     const why = mayRestart ? restartLimitReason(file.get(), exit, now) : undefined
     const lines = isCrash(file.get(), exit) ? yield* lastLines : []
-    yield* file.update((state) => processEnded(state, exit, now, { lines, mayRestart }))
+    yield* file.update((state) => processEnded(state, exit, now, { ...options, lines }))
     if (why === undefined) return
     yield* Effect.logWarning(`the server is not started again: ${why}`)
     yield* writeLine(`not started again: ${why}. Correct the cause, then start it`)

@@ -10,6 +10,7 @@ import { spawnChild } from "../process/spawnChild.ts"
 import { openCgroups } from "./cgroup.ts"
 import { type ChildEnvOptions, inheritedEnv } from "./childEnv.ts"
 import { makeFifo, relayEnded, startRelay } from "./consoleRelay.ts"
+import type { ProcessExit } from "./exitReason.ts"
 import { awaitBegin, makeTemporaryFolder } from "./isolatedStart.ts"
 import { type IsolationOptions, type Isolations, openIsolation } from "./isolation.ts"
 import { makeJobUsers, startJob } from "./jobs.ts"
@@ -59,10 +60,14 @@ const inputPath = (folder: string) => join(folder, "console.in")
 const NO_EXIT = "\n"
 
 /** Returns the exit code that the shim recorded; {@link KILLED} if there is none. */
-const recordedExit = (folder: string): Effect.Effect<number> =>
+/** Returns the exit code that the shim has recorded; undefined: none. */
+const recordedExit = (folder: string): Effect.Effect<number | undefined> =>
   readText(exitPath(folder)).pipe(
-    Effect.map((text) => Number(/^(\d{1,3})\n$/.exec(text)?.[1] ?? KILLED)),
-    Effect.orElseSucceed(() => KILLED)
+    Effect.map((text) => {
+      const [, code] = /^(\d{1,3})\n$/.exec(text) ?? []
+      return code === undefined ? undefined : Number(code)
+    }),
+    Effect.orElseSucceed(() => undefined)
   )
 
 const start = Effect.fnUntraced(
@@ -177,9 +182,14 @@ const adopt = Effect.fnUntraced(function* (
   }
   const record = found
   const ended = Effect.gen(function* () {
-    const exit = yield* exitOf(parts, server_id, yield* recordedExit(folder))
+    const code = yield* recordedExit(folder)
+    const known = yield* exitOf(parts, server_id, code ?? KILLED)
     yield* killAll(parts, server_id, undefined)
-    if (record.boot === bootId()) yield* relayEnded(record.relay)
+    const isSameBoot = record.boot === bootId()
+    if (isSameBoot) yield* relayEnded(record.relay)
+    // A shim that has recorded nothing was killed, too.
+    const endedWithHost = !isSameBoot || (code === undefined && !known.out_of_memory)
+    const exit: ProcessExit = endedWithHost ? { ...known, with_host: true } : known
     return { _tag: "Ended", exit } as const
   })
   if (record.boot !== bootId()) return yield* ended
@@ -188,7 +198,8 @@ const adopt = Effect.fnUntraced(function* (
   if (!isAlive()) return yield* ended
   const code = Effect.sync(isAlive).pipe(
     Effect.repeat({ schedule: Schedule.spaced(LIVENESS_INTERVAL), while: (alive) => alive }),
-    Effect.andThen(recordedExit(folder))
+    Effect.andThen(recordedExit(folder)),
+    Effect.map((recorded) => recorded ?? KILLED)
   )
   const { helpers = 1, relay, terminal = false } = record
   const run = yield* makeRun(parts, at, { leader, relay, helpers, terminal, code })

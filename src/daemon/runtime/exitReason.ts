@@ -9,6 +9,8 @@ export interface ProcessExit {
    * crash.
    */
   readonly never_began?: true
+  /** Whether it ended with its machine or engine; it is no crash, and the code says nothing. */
+  readonly with_host?: true
 }
 
 const signalNames: Readonly<Record<number, string>> = {

@@ -5,12 +5,14 @@ import { withImmediate } from "../../domain/definitionChanges.ts"
 import { InstallState, withoutSteps } from "../../domain/InstallState.ts"
 import { type DaemonServer, type HeldServer, Report, ServerSpec } from "../../domain/NodeMessages.ts"
 import type { RestartState } from "../../domain/Restart.ts"
+import { type RunReport, runRuleOf } from "../../domain/Run.ts"
 import type { Crash } from "../../domain/ServerEvent.ts"
 import { isUp, ServerStatus } from "../../domain/ServerStatus.ts"
 
 /** The request that ends a process; it decides the effect of the end. */
 export const Intent = Schema.Struct({
-  type: Schema.Literals(["stop", "kill", "restart", "reset"]),
+  /** `shutdown`: its daemon ends, and starts it again when it is back. */
+  type: Schema.Literals(["stop", "kill", "restart", "reset", "shutdown"]),
   /** The time at which the stop becomes a kill, ms since the epoch. */
   deadline: Schema.Finite,
   /** The time of the first request, ms since the epoch. */
@@ -60,6 +62,10 @@ export const ServerState = Schema.Struct({
   run: Schema.NullOr(RunState),
   /** Whether the server is to be started again, by a restart or after a crash. */
   start_again: Schema.Boolean,
+  /** Whether the daemon starts the server once its turn has come; see `StartQueue`. */
+  waiting: Schema.optionalKey(Schema.Literal(true)),
+  /** The caller whose stop holds until the next start; absent: none. */
+  stopped_by: Schema.optionalKey(Schema.String),
   /** Times of the starts after crashes within the last hour, ms since the epoch. */
   restarts: Schema.Array(Schema.Finite),
   /** Null or absent: it has not crashed since a caller has started it. */
@@ -83,9 +89,13 @@ export type ServerState = typeof ServerState.Type
 export const ServerStateJson = Schema.fromJsonString(ServerState)
 
 /** Returns the state of a server that was just created. */
-export const newServerState = ({ reinstall: _, ...spec }: ServerSpec, uid?: number): ServerState => ({
+export const newServerState = (
+  { reinstall: _, stopped_by, ...spec }: ServerSpec,
+  uid?: number
+): ServerState => ({
   format: 1,
   spec,
+  ...(stopped_by === undefined ? {} : { stopped_by }),
   ...(uid === undefined ? {} : { uid }),
   status: "installing",
   install: { phase: "pending" },
@@ -119,6 +129,24 @@ export const restartOf = (state: ServerState): { readonly restart?: RestartState
   return backoff.given_up === undefined ? {} : { restart: { given_up: true, reason: backoff.given_up } }
 }
 
+/** Returns the state of a server that its daemon starts once its turn has come. */
+export const withTurn = (state: ServerState): ServerState => ({ ...state, waiting: true })
+
+/** Returns the state of a server that its daemon does not start by itself. */
+export const withoutTurn = ({ waiting: _, ...state }: ServerState): ServerState => state
+
+/** Whether a server that was up when its daemon, node or machine ended is started again. */
+export const resumes = ({ spec }: ServerState): boolean => runRuleOf(spec.definition) !== "manual"
+
+/** Returns what is reported of the desired state of a server. */
+const runOf = ({ status, stopped_by, waiting }: ServerState): { readonly run?: RunReport } => {
+  const isWaiting = waiting === true && status === "offline"
+  if (stopped_by === undefined && !isWaiting) return {}
+  return {
+    run: { ...(stopped_by === undefined ? {} : { stopped_by }), ...(isWaiting ? { waiting: true } : {}) }
+  }
+}
+
 /** Returns the time of the definition that a server has, unless it is that of the creation. */
 const usesOf = ({ spec }: ServerState) => (spec.defined_at === undefined ? {} : { uses: spec.defined_at })
 
@@ -127,7 +155,7 @@ export const newestDefinition = ({ next, spec }: ServerState): number => (next ?
 
 /** Returns the state with a later definition; some of its values take effect at once. */
 export const withNext = (state: ServerState, next: ServerSpec): ServerState => ({
-  ...state,
+  ...(runRuleOf(next.definition) === "manual" ? withoutTurn(state) : state),
   spec: { ...state.spec, definition: withImmediate(state.spec.definition, next.definition) },
   next
 })
@@ -152,11 +180,12 @@ export const withTaken = (state: ServerState, taken: ServerSpec): ServerState =>
 export const withReport = (state: ServerState, body: ReportBody): ServerState => {
   const sequence = state.sequence + 1
   const identity = { server_id: state.spec.id, sequence }
+  const after = body.type === "status" ? { ...state, status: body.status } : state
   const report: Report =
     body.type === "crash"
       ? { ...body, ...identity }
       : body.type === "status"
-        ? { ...body, ...restartOf({ ...state, status: body.status }), ...usesOf(state), ...identity }
+        ? { ...body, ...restartOf(after), ...runOf(after), ...usesOf(state), ...identity }
         : { ...body, ...usesOf(state), ...identity }
   const next = { ...state, sequence, reports: [...state.reports, report] }
   if (body.type === "status") return { ...next, status: body.status }
@@ -172,14 +201,18 @@ export const daemonServer = (state: ServerState): DaemonServer => ({
   defined_at: newestDefinition(state),
   ...usesOf(state),
   ...(state.held === true ? { held: true } : {}),
-  ...restartOf(state)
+  ...restartOf(state),
+  ...runOf(state)
 })
 
 /** Returns the server as `hold` lists it, with whether it would be up without the hold. */
 export const heldServer = (state: ServerState): HeldServer => {
-  const { intent, start_again, status } = state
+  const { intent, start_again, status, waiting } = state
   const stays = isUp(status) && status !== "stopping" && intent === null
-  return { ...daemonServer(state), up: stays || intent?.type === "restart" || start_again }
+  return {
+    ...daemonServer(state),
+    up: stays || intent?.type === "restart" || start_again || waiting === true
+  }
 }
 
 /** The owner of a {@link ServerFile}, who does what the file cannot do by itself. */

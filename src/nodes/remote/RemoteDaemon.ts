@@ -222,18 +222,21 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
       safe((client) =>
         client.remove({ params: { id }, query: options?.moved === true ? { moved: "true" } : {} })
       ),
-    power: (id, action, wait_seconds) =>
+    power: (id, action, wait_seconds, by) =>
       once((client) =>
         Effect.map(
           client.power({
             params: { id },
-            payload: { action, wait_seconds },
+            payload: { action, wait_seconds, ...(by === undefined ? {} : { by }) },
             responseMode: "decoded-and-response"
           }),
           ([, { headers }]) => sequenceOf(headers[SEQUENCE_HEADER])
         )
       ),
-    commands: (id, commands) => once((client) => client.commands({ params: { id }, payload: { commands } })),
+    commands: (id, commands, by) =>
+      once((client) =>
+        client.commands({ params: { id }, payload: { commands, ...(by === undefined ? {} : { by }) } })
+      ),
     reset: (id) => once((client) => client.reset({ params: { id } })),
     reinstall: (id) => once((client) => client.reinstall({ params: { id } })),
     hold: (id, held) => safe((client) => client.hold({ params: { id }, payload: { held } })),

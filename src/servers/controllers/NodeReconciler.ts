@@ -97,7 +97,9 @@ export class NodeReconciler extends Context.Service<
         })
         yield* Effect.forEach(views.values(), reconcile, { concurrency: CONCURRENCY, discard: true })
         const has = new Set(listed)
+        const stopped: Array<ServerId> = []
         for (const record of yield* index.onNode(node_id)) {
+          if (record.run?.undelivered === true) stopped.push(record.id)
           if (!has.has(record.id) && isFinished(record.install)) suspects.push(record.id)
         }
         yield* lifecycle.markForVerification(suspects)
@@ -106,7 +108,7 @@ export class NodeReconciler extends Context.Service<
         const orphans = sortOrphans({ node_id, listed, standings, removals })
         yield* warnOfUnknown(node_id, orphans.unknown)
         for (const { id } of orphans.unknown) isNews(node_id, registration.boot_id, id)
-        return { token, ...orphans }
+        return { token, ...orphans, ...(stopped.length === 0 ? {} : { stopped }) }
       }, mayUseReserve)
 
       const connected = (node_id: NodeId) => {

@@ -3,6 +3,7 @@ import type { Daemon, DaemonError } from "../../api/Daemon.ts"
 import type { Unavailable } from "../../domain/errors.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
+import { stopTimeoutOf } from "../../domain/ServerDefinition.ts"
 import { DaemonClient } from "../../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { mayUseReserve } from "../../store/disk/DatabaseDisk.ts"
@@ -79,6 +80,16 @@ export const makeProvisionStep = Effect.gen(function* () {
     return "done" as const
   })
 
+  const stop = Effect.fnUntraced(function* ({ id }: ServerRecord) {
+    // A caller may have started it since.
+    const record = index.get(id)
+    if (record?.run?.undelivered !== true) return "done" as const
+    const { definition, node_id, run } = record
+    yield* call(node_id, (daemon) => daemon.power(id, "stop", stopTimeoutOf(definition), run?.stopped_by))
+    yield* lifecycle.stopDelivered(id)
+    return "again" as const
+  })
+
   const remove = Effect.fnUntraced(function* (record: ServerRecord) {
     yield* call(record.node_id, (daemon) => daemon.remove(record.id))
     yield* mayUseReserve(lifecycle.remove(record.id, record.node_id))
@@ -108,7 +119,9 @@ export const makeProvisionStep = Effect.gen(function* () {
       yield* lifecycle.refuseInstall(record.id, error.detail)
       return "done"
     }
-    if (action === "start" && error.status === 404) suspects.add(record.id)
+    if (action === "stop" && error.status !== 500 && error.status !== 404)
+      yield* lifecycle.stopDelivered(record.id)
+    if ((action === "start" || action === "stop") && error.status === 404) suspects.add(record.id)
     else if (action === "start" && (error.status !== 500 || attempt >= ATTEMPTS)) {
       yield* lifecycle.forgetStart(record.id)
       return "done"
@@ -148,7 +161,7 @@ export const makeProvisionStep = Effect.gen(function* () {
     return orStart(record.id, "done")
   })
 
-  const works = { install, start, verify: verifySuspect, define, remove }
+  const works = { install, start, verify: verifySuspect, define, stop, remove }
 
   /** Makes the call that a server needs next. */
   const step = Effect.fnUntraced(function* (

@@ -109,6 +109,8 @@ export class ServerIndex extends Context.Service<
     /** The node that a server comes from which is arriving at `node_id`. */
     originOf(node_id: NodeId, id: ServerId): Effect.Effect<NodeId | undefined>
     readonly counts: Effect.Effect<ReadonlyMap<ServerStatus, number>>
+    /** Number of servers that wait for their nodes to start them. */
+    readonly waiting: Effect.Effect<number>
     /**
      * Runs a write that creates `record`, so that the index need not read the row again that it was just made from.
      */
@@ -336,6 +338,7 @@ export class ServerIndex extends Context.Service<
             return arriving ? migration.from_node : undefined
           }),
         counts: Effect.sync(() => table.counts),
+        waiting: Effect.sync(() => table.waiting),
         creating: (record, write) =>
           during(
             () => creating.set(record.id, record),

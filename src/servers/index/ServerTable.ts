@@ -12,6 +12,7 @@ import { ServersByNode } from "./ServersByNode.ts"
 import { type KnownChunk, SummaryCache, type Variant } from "./SummaryCache.ts"
 import {
   encodeSummary,
+  has,
   type Include,
   type ListedServer,
   plain,
@@ -20,6 +21,7 @@ import {
   showsDefinition,
   summaryOf
 } from "./summary.ts"
+import { WaitingServers } from "./WaitingServers.ts"
 
 const encoder = new TextEncoder()
 
@@ -50,6 +52,7 @@ export class ServerTable {
   readonly #order = new ServerOrder((id) => this.#records.get(id)?.created_at ?? "")
   readonly #deleted = new DeletedServers()
   readonly #cache: SummaryCache
+  readonly #waiting = new WaitingServers()
   #today: Today | undefined
 
   /**
@@ -70,6 +73,11 @@ export class ServerTable {
 
   get counts(): ReadonlyMap<ServerStatus, number> {
     return new Map(this.#counts)
+  }
+
+  /** The number of servers that wait for their nodes to start them. */
+  get waiting(): number {
+    return this.#waiting.count
   }
 
   get ids(): ReadonlyArray<ServerId> {
@@ -108,11 +116,15 @@ export class ServerTable {
     }
     this.#attach(record)
     this.#forget([record.id])
+    this.#requeue(before, record)
   }
 
   /** Adds the records of an empty table. */
   load(records: ReadonlyArray<ListedServer>): void {
-    for (const record of records) this.#attach(record)
+    for (const record of records) {
+      this.#attach(record)
+      this.#waiting.change(undefined, record)
+    }
     this.#order.addAll(records)
   }
 
@@ -126,7 +138,10 @@ export class ServerTable {
   update(
     id: ServerId,
     change: Partial<
-      Pick<ListedServer, "status" | "install" | "last_crash" | "start_pending" | "restart" | "transient">
+      Pick<
+        ListedServer,
+        "status" | "install" | "last_crash" | "start_pending" | "restart" | "run" | "transient"
+      >
     > &
       Pick<ServerRecord, "updated_at">
   ): void {
@@ -147,8 +162,11 @@ export class ServerTable {
           ? "last_crash"
           : change.restart !== undefined
             ? "restart"
-            : "other"
+            : change.run !== undefined
+              ? "run"
+              : "other"
     this.#forget([id], (include) => shows(include, shown))
+    this.#requeue(before, after)
   }
 
   remove(id: ServerId): void {
@@ -157,6 +175,7 @@ export class ServerTable {
     const { blueprint_id, created_at, labels, name } = record
     const summary = this.#summaryOf(record)
     this.#forget([id])
+    this.#requeue(record, undefined)
     this.#order.remove(record)
     this.#records.delete(id)
     this.#detach(record)
@@ -286,7 +305,13 @@ export class ServerTable {
   }
 
   #encode({ include }: Variant, record: ListedServer): string {
-    return encodeSummary(record, this.#nodes.nameOf(record.node_id), include, this.#isOutdated)
+    return encodeSummary(
+      record,
+      this.#nodes.nameOf(record.node_id),
+      include,
+      this.#isOutdated,
+      this.#waiting.placeOf
+    )
   }
 
   #chunk(variant: Variant, chunk: Chunk): KnownChunk {
@@ -310,6 +335,12 @@ export class ServerTable {
     isShown?: (include: Include) => boolean
   ): void {
     this.#cache.forget(ids, this.#chunkOf, isShown)
+  }
+
+  /** Encodes the servers again whose place among those that wait is another. */
+  #requeue(before: ListedServer | undefined, after: ListedServer | undefined): void {
+    const moved = this.#waiting.change(before, after)
+    if (moved.size > 0) this.#forget(moved, (include) => has(include, "run"))
   }
 
   /** Takes a record out of its node and the counts. */

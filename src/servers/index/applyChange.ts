@@ -52,6 +52,9 @@ export const applyChange = (
     case "server:restart":
       table.update(id, { restart: change.payload, updated_at })
       break
+    case "server:run":
+      table.update(id, { run: change.payload, updated_at })
+      break
     case "server:placed": {
       const record = table.get(id)
       if (record !== undefined) table.add({ ...record, ...change.payload, updated_at })

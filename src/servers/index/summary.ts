@@ -2,6 +2,7 @@
 import { namedPorts } from "../../domain/Allocation.ts"
 import type { CrashSummary } from "../../domain/CrashRecord.ts"
 import { changesBetween, revisionOf } from "../../domain/definitionChanges.ts"
+import { type RunState, runRuleOf } from "../../domain/Run.ts"
 import { type Includable, includable, type Server, type ServerRecord } from "../../domain/Server.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 
@@ -25,7 +26,7 @@ export interface ListedServer extends ServerRecord {
 }
 
 /** A change of a record, by what a summary shows of it. */
-export type Shown = Extract<Includable, "status" | "install" | "last_crash" | "restart"> | "other"
+export type Shown = Extract<Includable, "status" | "install" | "last_crash" | "restart" | "run"> | "other"
 
 /** Whether summaries show how definitions compare with today's files. */
 export const showsDefinition = (include: Include): boolean => has(include, "definition")
@@ -34,8 +35,8 @@ export const showsDefinition = (include: Include): boolean => has(include, "defi
 export const shows = (include: Include, shown: Shown): boolean =>
   has(include, "updated_at") ||
   (shown !== "other" && has(include, shown)) ||
-  // A restart counts only while the server is offline, and pending changes while it is up.
-  (shown === "status" && (has(include, "restart") || has(include, "definition")))
+  // A restart and a turn count only while the server is offline, and pending changes while it is up.
+  (shown === "status" && (has(include, "restart") || has(include, "definition") || has(include, "run")))
 
 const installOf = ({ install: { failure_reason, phase } }: ServerRecord) =>
   failure_reason === undefined ? { phase } : { phase, failure_reason }
@@ -51,16 +52,34 @@ export const pendingOf = ({ definition, redefinition, status }: ServerRecord): R
 /** Whether today's files resolve to another definition than that of a server. */
 export type IsOutdated = (record: ServerRecord) => boolean
 
+/** Returns the place of a server among those that its node is going to start, from 1. */
+export type PlaceOf = (record: ListedServer) => number
+
+/** Whether a server waits for its node to start it. */
+export const isQueued = ({ run, status }: Pick<ServerRecord, "run" | "status">): boolean =>
+  run?.waiting === true && (status === "offline" || status === "unknown")
+
+const runOf = (record: ListedServer, placeOf: PlaceOf) => {
+  const { stopped_by }: RunState = record.run ?? {}
+  return {
+    run: runRuleOf(record.definition),
+    ...(stopped_by === undefined ? {} : { stopped_by }),
+    ...(isQueued(record) ? { waiting: placeOf(record) } : {})
+  }
+}
+
 /**
  * The summary, its fields in the contract's order; `overrides` only where there are any.
  *
  * @param isOutdated for `definition`
+ * @param placeOf    for `run`
  */
 export const summaryOf = (
   record: ListedServer,
   node_name: string,
   include: Include,
-  isOutdated: IsOutdated = () => false
+  isOutdated: IsOutdated = () => false,
+  placeOf: PlaceOf = () => 1
 ): Server => {
   const { definition, overrides } = record
   return {
@@ -86,6 +105,7 @@ export const summaryOf = (
     ...(has(include, "restart")
       ? { restart: record.status === "offline" ? (record.restart ?? null) : null }
       : {}),
+    ...(has(include, "run") ? { run: runOf(record, placeOf) } : {}),
     ...(has(include, "definition")
       ? {
           definition: { revision: revisionOf(definition), outdated: isOutdated(record) },
@@ -103,5 +123,6 @@ export const encodeSummary = (
   record: ListedServer,
   node_name: string,
   include: Include,
-  isOutdated?: IsOutdated
-): string => JSON.stringify(summaryOf(record, node_name, include, isOutdated))
+  isOutdated?: IsOutdated,
+  placeOf?: PlaceOf
+): string => JSON.stringify(summaryOf(record, node_name, include, isOutdated, placeOf))

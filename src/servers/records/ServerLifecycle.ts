@@ -48,6 +48,10 @@ export class ServerLifecycle extends Context.Service<
     deferStart(id: ServerId): Effect.Effect<boolean, NotFound | Conflict | Unavailable>
     /** Cancels a pending start, also one after a migration. */
     forgetStart(id: ServerId): Effect.Effect<void, Unavailable>
+    /** Records the stop of a saved server whose node is away; false: it is not saved, or migrates. */
+    stopAway(id: ServerId, by: string): Effect.Effect<boolean, NotFound | Conflict | Unavailable>
+    /** Records that the node has such a stop, or that a start has cancelled it. */
+    stopDelivered(id: ServerId): Effect.Effect<void, Unavailable>
     /** Makes an installation pending again; returns the record as it was. @error Conflict the server is not offline */
     reinstall(id: ServerId): Effect.Effect<ServerRecord, NotFound | Conflict | Unavailable>
     /** Undoes {@link reinstall}, unless the node has reported an installation since. */

@@ -24,7 +24,7 @@ export const makeDeliver = Effect.gen(function* () {
   return Effect.fnUntraced(function* (
     record: ServerRecord
   ): Effect.fn.Return<Delivery | undefined, DaemonError | Unavailable> {
-    const { allocations, definition, id, node_id, redefinition } = record
+    const { allocations, created_at, definition, id, node_id, redefinition, run } = record
     const sequence = yield* lifecycle.sequence(node_id, id)
     if (sequence === undefined) return undefined
     const migration = index.migrationOf(id)
@@ -34,6 +34,8 @@ export const makeDeliver = Effect.gen(function* () {
       definition,
       allocations,
       last_sequence: sequence,
+      created_at,
+      ...(run?.stopped_by === undefined ? {} : { stopped_by: run.stopped_by }),
       ...(migration?.phase === "arriving" ? { arrival: migration.arrival } : {}),
       ...(redefinition === undefined ? {} : { defined_at: redefinition.defined_at }),
       ...(redefinition?.reinstall === true ? { reinstall: true } : {})

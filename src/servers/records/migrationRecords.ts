@@ -6,6 +6,7 @@ import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { pendingInstall } from "../../domain/InstallState.ts"
 import type { Change, ChangedServer } from "../../domain/Journal.ts"
 import type { Migration } from "../../domain/Migration.ts"
+import { startsAlways } from "../../domain/Run.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { LoadBalancer, type Placement } from "../../nodes/LoadBalancer.ts"
 import { placementOf } from "../../nodes/placementRequest.ts"
@@ -89,7 +90,7 @@ export const makeMigrationRecords = Effect.gen(function* () {
     yield* servers.set(server_id, { install: pendingInstall, status: "installing" })
     yield* append(record, { topic: "server:install", server_id, payload: pendingInstall })
     yield* append(record, { topic: "status", server_id, payload: "installing" })
-    yield* setStartPending(record, migration.was_up === true)
+    yield* setStartPending(record, migration.was_up === true || startsAlways(record))
     return "switched" as const
   })
 

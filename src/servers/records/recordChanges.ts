@@ -108,6 +108,7 @@ export const makeRecordChanges = Effect.gen(function* () {
         ...(outcome.install === undefined ? {} : { install: outcome.install }),
         ...(outcome.status === undefined ? {} : { status: outcome.status }),
         ...(outcome.restart === undefined ? {} : { restart: outcome.restart }),
+        ...(outcome.run === undefined ? {} : { run: outcome.run }),
         ...(outcome.redefinition === undefined ? {} : { redefinition: outcome.redefinition }),
         ...(outcome.clearsStart === true ? { start_pending: false } : {}),
         // A server that returned to its old node has its sequence there.
@@ -130,6 +131,7 @@ export const makeRecordChanges = Effect.gen(function* () {
     if (outcome.restart !== undefined) {
       yield* append({ topic: "server:restart", server_id, payload: outcome.restart })
     }
+    if (outcome.run !== undefined) yield* append({ topic: "server:run", server_id, payload: outcome.run })
     if (outcome.via !== undefined) yield* append({ topic: "status", server_id, payload: outcome.via })
     if (outcome.transient !== undefined) {
       yield* append({ topic: "server:transient", server_id, payload: outcome.transient })

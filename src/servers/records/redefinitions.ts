@@ -9,6 +9,7 @@ import type { ServerPatch } from "../../domain/Labels.ts"
 import { committedMemoryBytes, diskLimitBytes } from "../../domain/Limits.ts"
 import { isUnderway } from "../../domain/Migration.ts"
 import type { Overrides } from "../../domain/Overrides.ts"
+import { startsAlways } from "../../domain/Run.ts"
 import type { Redefinition, ServerRecord } from "../../domain/Server.ts"
 import type { ServerDefinition } from "../../domain/ServerDefinition.ts"
 import { runs } from "../../nodes/fleet/place.ts"
@@ -20,6 +21,7 @@ import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { portsOf } from "../../store/repos/serverRows.ts"
 import { Store, Transaction } from "../../store/Store.ts"
 import { raiseRefusal, raisesMemory } from "./callerLimits.ts"
+import { makeMigrationRecords } from "./migrationRecords.ts"
 import { isBeingDeleted, isMoving, notOffline } from "./power.ts"
 import type { RecordChanges } from "./recordChanges.ts"
 import { settingsOf } from "./settings.ts"
@@ -64,6 +66,7 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
   const { write } = yield* Store
   const servers = yield* ServerRepo
   const migrations = yield* MigrationRepo
+  const { setStartPending } = yield* makeMigrationRecords
   const balancer = yield* LoadBalancer
   const capacity = yield* CapacityRepo
 
@@ -158,6 +161,9 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
     const installs = isIncomplete || changes.some(({ needs }) => needs === "installation")
     if (reinstall || (installs && before.status === "offline")) {
       yield* carryOut(record, { install: pendingInstall, status: "installing" })
+    }
+    if (!isSame && before.status === "offline" && !before.start_pending && startsAlways(record)) {
+      yield* setStartPending(record, true)
     }
     return { before, record } satisfies Redefined
   })

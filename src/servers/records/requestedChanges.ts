@@ -50,6 +50,19 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
     }
   })
 
+  /** Records the stop of a saved server whose node is away; false: it is not saved, or migrates. */
+  const stopAway = Effect.fnUntraced(function* (id: ServerId, stopped_by: string) {
+    const record = Option.getOrUndefined(yield* servers.lock(id))
+    if (record === undefined) return yield* NotFound.server(id)
+    if (!record.definition.save || isUnderway(Option.getOrUndefined(yield* migrations.find(id)))) return false
+    if (yield* servers.isRemoving(id)) return yield* isBeingDeleted(id)
+    yield* carryOut(record, {
+      run: { ...record.run, stopped_by, undelivered: true },
+      ...(record.start_pending ? { clearsStart: true } : {})
+    })
+    return true
+  })
+
   const reinstall = Effect.fnUntraced(function* (id: ServerId) {
     const record = Option.getOrUndefined(yield* servers.lock(id))
     if (record === undefined) return yield* NotFound.server(id)
@@ -110,6 +123,17 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
     refuseInstall,
     deferStart: (id: ServerId) => write(deferStart(id)),
     forgetStart: (id: ServerId) => write(forgetStart(id)),
+    stopAway: (id: ServerId, by: string) => write(stopAway(id, by)),
+    stopDelivered: (id: ServerId) =>
+      Effect.asVoid(
+        write(
+          change(id, ({ run }) => {
+            if (run?.undelivered !== true) return {}
+            const { undelivered: _, ...rest } = run
+            return { run: rest }
+          })
+        )
+      ),
     reinstall: (id: ServerId) => write(reinstall(id)),
     undoReinstall: (before: ServerRecord) => Effect.asVoid(write(undoReinstall(before))),
     beginRemoval: (id: ServerId, onlyIf?: (record: ServerRecord) => boolean) =>

@@ -12,6 +12,7 @@ import {
 import type { DaemonServer, Report } from "../../domain/NodeMessages.ts"
 import { timeText } from "../../domain/NodeText.ts"
 import { isRestartPending, type RestartState } from "../../domain/Restart.ts"
+import type { RunReport, RunState } from "../../domain/Run.ts"
 import type { Redefinition, ServerRecord } from "../../domain/Server.ts"
 import type { Crash } from "../../domain/ServerEvent.ts"
 import { fits, isUp, type ServerStatus } from "../../domain/ServerStatus.ts"
@@ -31,6 +32,8 @@ export interface Transition {
   readonly transient?: boolean
   /** Only if it differs from that of the record. */
   readonly restart?: RestartState | null
+  /** Only if it differs from that of the record. */
+  readonly run?: RunState | null
   /** Only if process and files have another definition than the record says. */
   readonly redefinition?: Redefinition
   /** Why the record is deleted. */
@@ -42,7 +45,7 @@ export interface Transition {
 /** The fields of a record that decide on its transitions. */
 export type Subject = Pick<
   ServerRecord,
-  "status" | "install" | "start_pending" | "restart" | "redefinition"
+  "status" | "install" | "start_pending" | "restart" | "run" | "redefinition"
 > & {
   readonly definition: Pick<ServerRecord["definition"], "save">
 }
@@ -85,6 +88,18 @@ const restartOf = (reported: Subject["restart"]): RestartState | null => {
 const restarts = ({ restart: before }: Subject, reported: Subject["restart"]): Transition => {
   const restart = restartOf(reported)
   return isDeepStrictEqual(before ?? null, restart) ? {} : { restart }
+}
+
+/** Takes over what a node reports of the desired state; a stop that it has still to be told of stays. */
+const desired = ({ run: before }: Subject, reported: RunReport | null | undefined): Transition => {
+  const stopped_by = before?.undelivered === true ? before.stopped_by : reported?.stopped_by
+  const run: RunState = {
+    ...(stopped_by === undefined ? {} : { stopped_by }),
+    ...(reported?.waiting === true ? { waiting: true } : {}),
+    ...(before?.undelivered === true ? { undelivered: true } : {})
+  }
+  const after = Object.keys(run).length === 0 ? null : run
+  return isDeepStrictEqual(before ?? null, after) ? {} : { run: after }
 }
 
 /** Adds the steps of the control plane to those that a node reports. A snapshot and an earlier daemon report none. */
@@ -210,6 +225,7 @@ export const onReport = (subject: Subject, report: Report, at: string): Transiti
         ...startStep(subject, report.status, at),
         ...transience(subject, report),
         ...restarts(subject, report.restart),
+        ...desired(subject, report.run),
         ...uses(subject, report.uses),
         ...(report.status === "offline" && !report.transient && ends(subject) ? destroyed(subject) : {})
       }
@@ -219,13 +235,14 @@ export const onReport = (subject: Subject, report: Report, at: string): Transiti
 /** Returns the transition of a snapshot that is not older than the record. The status `unknown` changes nothing. */
 export const onSnapshot = (
   subject: Subject,
-  view: Pick<DaemonServer, "status" | "install" | "uses"> & Pick<Subject, "restart">
+  view: Pick<DaemonServer, "status" | "install" | "uses"> & Pick<Subject, "restart" | "run">
 ): Transition =>
   view.status === "unknown"
     ? installed(subject, view.install)
     : {
         ...toStatus(subject, view.status),
         ...restarts(subject, view.restart),
+        ...desired(subject, view.run),
         ...installed(subject, view.install),
         ...uses(subject, view.uses),
         ...(view.status === "offline" && isUp(subject.status) ? destroyed(subject) : {})
@@ -260,5 +277,6 @@ export const changesNothing = (outcome: Transition): boolean =>
   outcome.clearsStart === undefined &&
   outcome.transient === undefined &&
   outcome.restart === undefined &&
+  outcome.run === undefined &&
   outcome.redefinition === undefined &&
   outcome.destroys === undefined

@@ -8,6 +8,7 @@ import { InstallState } from "../../domain/InstallState.ts"
 import type { Change } from "../../domain/Journal.ts"
 import { Migration } from "../../domain/Migration.ts"
 import { RestartState } from "../../domain/Restart.ts"
+import { RunState } from "../../domain/Run.ts"
 import { Crash } from "../../domain/ServerEvent.ts"
 import { ServerStatus } from "../../domain/ServerStatus.ts"
 import { WebhookId } from "../../domain/Webhook.ts"
@@ -32,6 +33,7 @@ const ChangeRow = Schema.Union([
   row("server:start-pending", Schema.Boolean),
   row("server:transient", Schema.Boolean),
   row("server:restart", Schema.NullOr(RestartState)),
+  row("server:run", Schema.NullOr(RunState)),
   row("server:placed", Schema.Struct({ node_id: NodeId, allocations: Allocations })),
   row("server:move", Schema.NullOr(Migration)),
   row("server:left", NodeId),

@@ -27,6 +27,7 @@ import { drainOptions } from "./0021_drain_options.ts"
 import { serverTrace } from "./0022_server_trace.ts"
 import { serverNames } from "./0023_server_names.ts"
 import { definitions } from "./0024_definitions.ts"
+import { serverRun } from "./0027_server_run.ts"
 import { deletedServers } from "./0030_deleted_servers.ts"
 
 /** The table of applied migrations. */
@@ -59,6 +60,7 @@ export const migrations = {
   "0022_server_trace": serverTrace,
   "0023_server_names": serverNames,
   "0024_definitions": definitions,
+  "0027_server_run": serverRun,
   "0030_deleted_servers": deletedServers
 }
 

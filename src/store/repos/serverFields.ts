@@ -5,13 +5,13 @@ import type { ServerId } from "../../domain/Id.ts"
 import { nowText } from "../../domain/nowText.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { type UpdatedRow, updateRows } from "../sql/updateRows.ts"
-import { encodeInstall, encodeLabels, encodeRedefinition, encodeRestart } from "./serverRows.ts"
+import { encodeInstall, encodeLabels, encodeRedefinition, encodeRestart, encodeRun } from "./serverRows.ts"
 
 /** The changing fields of a record while it is on its node. */
 export type ServerFields = Partial<
   Pick<
     ServerRecord,
-    "status" | "install" | "start_pending" | "last_sequence" | "labels" | "restart" | "redefinition"
+    "status" | "install" | "start_pending" | "last_sequence" | "labels" | "restart" | "run" | "redefinition"
   >
 > & {
   /** Null removes it. */
@@ -27,6 +27,7 @@ const encodeFields = Effect.fnUntraced(function* ({
   labels,
   redefinition,
   restart,
+  run,
   start_pending,
   ...same
 }: ServerFields) {
@@ -35,6 +36,7 @@ const encodeFields = Effect.fnUntraced(function* ({
     ...(install === undefined ? {} : { install: yield* encodeInstall(install) }),
     ...(redefinition === undefined ? {} : { redefinition: yield* encodeRedefinition(redefinition) }),
     ...(restart === undefined ? {} : { restart: yield* encodeRestart(restart) }),
+    ...(run === undefined ? {} : { run: yield* encodeRun(run) }),
     ...(labels === undefined ? {} : { labels: yield* encodeLabels(labels) }),
     ...(start_pending === undefined ? {} : { start_pending: start_pending ? 1 : 0 })
   }

@@ -4,6 +4,7 @@ import type { SqlClient, SqlError } from "effect/sql"
 import { Labels } from "../../domain/Labels.ts"
 import { Overrides } from "../../domain/Overrides.ts"
 import { RestartState } from "../../domain/Restart.ts"
+import { RunState } from "../../domain/Run.ts"
 import { Redefinition, ServerRecord } from "../../domain/Server.ts"
 import type { ServerDefinition } from "../../domain/ServerDefinition.ts"
 import { ServerStatus } from "../../domain/ServerStatus.ts"
@@ -23,6 +24,7 @@ export const StoredRow = Schema.Struct({
   install: Schema.String,
   start_pending: Schema.Literals([0, 1]),
   restart: Schema.NullOr(JsonColumn(RestartState)),
+  run: Schema.NullOr(JsonColumn(RunState)),
   last_sequence: IntColumn,
   name: Schema.NullOr(Schema.String),
   labels: Schema.NullOr(Schema.String),
@@ -39,6 +41,8 @@ const labelings = makeSharedColumn(Labels)
 const shared = makeSharedText()
 
 export const encodeRestart = writeRow(Schema.NullOr(JsonColumn(RestartState)))
+
+export const encodeRun = writeRow(Schema.NullOr(JsonColumn(RunState)))
 
 export const encodeRedefinition = writeRow(JsonColumn(Redefinition))
 
@@ -61,6 +65,7 @@ export const encodeServer = Effect.fnUntraced(function* (record: ServerRecord) {
     install: yield* encodeInstall(record.install),
     start_pending: record.start_pending ? 1 : 0,
     restart: record.restart == null ? null : yield* encodeRestart(record.restart),
+    run: record.run == null ? null : yield* encodeRun(record.run),
     last_sequence: record.last_sequence,
     created_at: record.created_at,
     name: record.name ?? null,
@@ -80,7 +85,7 @@ const optionalTexts = ["overrides", "name", "labels", "expires_at", "created_by"
 export const readRow = (row: unknown): Result.Result<StoredRow, Schema.SchemaError> => {
   if (!Predicate.isObject(row)) return decodeRow(row)
   const fields: Readonly<Record<string, unknown>> = row
-  const { last_sequence, redefinition, restart, start_pending, status } = fields
+  const { last_sequence, redefinition, restart, run, start_pending, status } = fields
   const isPlain =
     texts.every((name) => typeof fields[name] === "string") &&
     optionalTexts.every((name) => fields[name] === null || typeof fields[name] === "string") &&
@@ -88,6 +93,7 @@ export const readRow = (row: unknown): Result.Result<StoredRow, Schema.SchemaErr
     Number.isSafeInteger(last_sequence) &&
     redefinition === null &&
     restart === null &&
+    run === null &&
     (start_pending === 0 || start_pending === 1)
   // The check is that of the schema.
   return isPlain ? Result.succeed(row as StoredRow) : decodeRow(row)
@@ -101,7 +107,7 @@ const toRecord = (
   row: StoredRow,
   definition: ServerDefinition
 ): Result.Result<ServerRecord, Schema.SchemaError> => {
-  const { created_at, created_by, expires_at, name, redefinition, restart, trace, updated_at } = row
+  const { created_at, created_by, expires_at, name, redefinition, restart, run, trace, updated_at } = row
   const columns = Result.all([
     allocationsColumn.decode(row.allocations),
     installColumn.decode(row.install),
@@ -123,6 +129,7 @@ const toRecord = (
     labels,
     ...(redefinition === null ? {} : { redefinition }),
     ...(restart === null ? {} : { restart }),
+    ...(run === null ? {} : { run }),
     ...(name === null ? {} : { name }),
     ...(expires_at === null ? {} : { expires_at }),
     ...(created_by === null ? {} : { created_by: shared(created_by) }),

@@ -117,6 +117,7 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
               created_by: _______,
               trace: ________,
               definition_hash: _________,
+              run: __________,
               ...row
             } = yield* encodeServer(made)
             const definition = JSON.stringify({ ...made.definition, limits })
@@ -152,7 +153,7 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
         /** A record, and its row in the schema of the earlier version. */
         const made = Effect.fnUntraced(function* (id: string, port: number, ports: number) {
           const { definition, ...record } = server(id, [port])
-          const { definition_hash: _, ...row } = yield* encodeServer({ ...record, definition })
+          const { definition_hash: _, run: __, ...row } = yield* encodeServer({ ...record, definition })
           const own = { ...definition, ports }
           return [
             { ...record, definition: own },

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto"
 import { realpath } from "node:fs/promises"
-import { Effect, Fiber, Layer, Option, Schedule } from "effect"
+import { Clock, Effect, Fiber, Layer, Option, Schedule } from "effect"
 import { appendConsoleLine } from "../../console/consoleFiles.ts"
 import { io } from "../../disk/fsio.ts"
 import { chownVolume } from "../../files/chownVolume.ts"
@@ -23,6 +23,7 @@ import { makeContainerRemoval } from "./containerRemoval.ts"
 import { openContainerRun, type RunAt, settle } from "./containerRun.ts"
 import {
   createContainer,
+  endedWithHost,
   exitOf,
   listOwn,
   removeOwn,
@@ -188,10 +189,15 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     if (known.exit !== undefined) return yield* ended(known.exit)
     const container = yield* find(at)
     const state = container === undefined ? undefined : yield* stateOf(container.id)
-    if (container === undefined || state === undefined) return yield* ended(killedExit)
+    if (container === undefined || state === undefined)
+      return yield* ended({ ...killedExit, with_host: true })
     if (state.Status === "created") return yield* neverBegan
     if (state.Running) return { _tag: "Running", run: yield* runAt(at, container.id) }
-    const exit = yield* exitOf(container.id, state, false)
+    const withHost = endedWithHost(state, yield* Clock.currentTimeMillis)
+    const exit: ProcessExit = {
+      ...(yield* exitOf(container.id, state, false)),
+      ...(withHost ? { with_host: true } : {})
+    }
     yield* settle(at, { id: container.id, terminal: state.terminal }, exit)
     return yield* ended(exit)
   })

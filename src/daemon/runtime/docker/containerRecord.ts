@@ -15,7 +15,8 @@ export const ContainerRecord = Schema.Struct({
     Schema.Struct({
       code: Schema.Int,
       out_of_memory: Schema.Boolean,
-      never_began: Schema.optionalKey(Schema.Literal(true))
+      never_began: Schema.optionalKey(Schema.Literal(true)),
+      with_host: Schema.optionalKey(Schema.Literal(true))
     })
   )
 })

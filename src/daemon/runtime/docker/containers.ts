@@ -1,4 +1,5 @@
 /** The containers of this node. Every call selects them by their labels and never touches others. */
+import { uptime } from "node:os"
 import { Clock, Effect, Option, Schedule, Schema } from "effect"
 import type { ProcessExit } from "../exitReason.ts"
 import { KILLED } from "../processRun.ts"
@@ -150,7 +151,8 @@ const Inspected = Schema.Struct({
     Running: Schema.Boolean,
     ExitCode: Schema.Int,
     OOMKilled: Schema.Boolean,
-    StartedAt: Schema.String
+    StartedAt: Schema.String,
+    FinishedAt: Schema.optionalKey(Schema.String)
   }),
   Config: Schema.Struct({ Tty: Schema.Boolean })
 })
@@ -212,15 +214,32 @@ export const exitOf = Effect.fnUntraced(function* (id: string, state: ContainerS
 
 const killed: ProcessExit = { code: KILLED, out_of_memory: false }
 
+/** The exit code that the engine gives a container whose end it has not seen. */
+const UNSEEN = 255
+
+/** Whether a container ended before the present boot of its host, or at an end of its engine that was no shutdown. */
+export const endedWithHost = ({ ExitCode, FinishedAt = "" }: ContainerState, now: number): boolean =>
+  ExitCode === UNSEEN || Date.parse(FinishedAt) < now - uptime() * 1000
+
 /** Waits for the end of a started container, also while the engine is down. `wasKilled`: see {@link exitOf}. */
 export const waitForExit = Effect.fnUntraced(function* (id: string, wasKilled: () => boolean) {
   const engine = yield* Engine
+  let engineEnded = false
   const inspect = Effect.andThen(engine.ended(id), stateOf(id)).pipe(
-    Effect.catch((error) => Effect.as(Effect.logDebug(error.message), "unknown" as const))
+    Effect.catch((error) => {
+      engineEnded ||= error.status === undefined
+      return Effect.as(Effect.logDebug(error.message), "unknown" as const)
+    }),
+    Effect.tap((found) =>
+      Effect.sync(() => {
+        if (found !== undefined && found !== "unknown" && found.Running) engineEnded = false
+      })
+    )
   )
   const state = yield* Effect.repeat(inspect, {
     while: (found) => found === "unknown" || found?.Running === true,
     schedule: Schedule.spaced(500)
   })
-  return state === undefined || state === "unknown" ? killed : yield* exitOf(id, state, wasKilled())
+  const exit = state === undefined || state === "unknown" ? killed : yield* exitOf(id, state, wasKilled())
+  return engineEnded ? { ...exit, with_host: true as const } : exit
 })

@@ -6,6 +6,12 @@ import { icon } from "../../dom/icons.ts"
 
 const fact = (name: string, value: string): View => div({ key: name }, dt({}, name), dd({}, value))
 
+const runTexts = {
+  unless_stopped: "starts if it was up",
+  always: "starts always",
+  manual: "stays offline"
+} as const
+
 const Definition = ({ definition }: CreationPlan): View =>
   dl(
     { class: "facts" },
@@ -15,7 +21,8 @@ const Definition = ({ definition }: CreationPlan): View =>
     fact("Memory", mebibytes(definition.limits.memory_limit ?? 0)),
     fact("Ports", String(definition.ports)),
     fact("When it stops", definition.save ? "is kept" : "is deleted"),
-    fact("After a crash", definition.restart.on_crash ? "starts again" : "stays offline")
+    fact("After a crash", definition.restart.on_crash ? "starts again" : "stays offline"),
+    definition.save && fact("After a restart of its node", runTexts[definition.run ?? "unless_stopped"])
   )
 
 const Candidates = ({ candidates, node_id }: CreationPlan): View =>

@@ -26,7 +26,7 @@ const kill: Choice = { action: "kill", text: "Kill", icon: "close", class: "dang
 const unpause: Choice = { action: "unpause", text: "Continue", icon: "play", class: "primary" }
 
 /** The buttons that fit a state. */
-const choicesOf = ({ install, restart: again, status }: Server): ReadonlyArray<Choice> => {
+const choicesOf = ({ install, restart: again, run, status }: Server): ReadonlyArray<Choice> => {
   switch (status) {
     case "running":
       return [restart, stop]
@@ -40,6 +40,7 @@ const choicesOf = ({ install, restart: again, status }: Server): ReadonlyArray<C
       return [{ ...start, text: "Start when installed", class: "" }]
     case "offline":
       if (install?.phase === "failed") return []
+      if (run?.waiting !== undefined) return [start, { ...stop, text: "Cancel the start" }]
       return again !== null && again !== undefined && "next_at" in again
         ? [start, { ...stop, text: "Cancel the restart" }]
         : [start]

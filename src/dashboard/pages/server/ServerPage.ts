@@ -56,6 +56,7 @@ const Facts = ({ server }: { readonly server: Server }): View => {
       "CPU",
       limits?.cpu_limit === undefined || limits.cpu_limit === 0 ? "no limit" : `${limits.cpu_limit}%`
     ),
+    server.run !== undefined && fact("After a restart of its node", runText(server.run)),
     fact("Id", copyable(server.id)),
     fact("Created", server.created_at === undefined ? "–" : dateTime(server.created_at)),
     server.expires_at !== null &&
@@ -69,6 +70,14 @@ const Facts = ({ server }: { readonly server: Server }): View => {
         )
       )
   )
+}
+
+/** Returns what becomes of a server when its node is back, and who has stopped it. */
+const runText = ({ run, stopped_by, waiting }: NonNullable<Server["run"]>): string => {
+  if (waiting !== undefined) return `starts as number ${waiting}`
+  if (run === "manual") return "stays as it is"
+  const rule = run === "always" ? "starts always" : "starts if it was up"
+  return stopped_by === undefined ? rule : `stays offline: stopped by ${stopped_by}`
 }
 
 /** The problems of the server, each with the next step. */

@@ -97,6 +97,18 @@ export const fields: ReadonlyArray<Field> = [
     read: ({ overrides }) => overrideText(overrides?.save)
   },
   {
+    path: "run",
+    label: "After a restart of its node",
+    kind: "choice",
+    choices: [
+      ["", "As the blueprint says"],
+      ["unless_stopped", "Starts if it was up"],
+      ["always", "Starts always, also after an upgrade"],
+      ["manual", "Stays as it is"]
+    ],
+    read: ({ overrides }) => overrideText(overrides?.run)
+  },
+  {
     path: "overrides.stop_timeout",
     label: "Stop timeout, s",
     kind: "number",
