@@ -1,12 +1,15 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { NotFound } from "../domain/errors.ts"
+import { NodeId } from "../domain/Id.ts"
 import { Key, KeyName } from "../domain/Key.ts"
 import { keyLimitFields, keyLimits } from "../domain/KeyLimits.ts"
 import { KeyScope, limitsFit, Right, rightsFit } from "../domain/KeyScope.ts"
+import { TimeText } from "../domain/nowText.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
 import { Authorization } from "./Authorization.ts"
 import { Writes } from "./Failures.ts"
+import { names } from "./query.ts"
 import { AnswersEarly } from "./routePolicy.ts"
 
 /** A century, in seconds. */
@@ -58,6 +61,15 @@ export const CreatedKey = Schema.Struct({ ...Key.fields, key: Schema.String }).a
   identifier: "CreatedKey"
 })
 
+/** A key in the list. */
+const ListedKey = Schema.Struct({
+  ...Key.fields,
+  /** The node that the key belongs to; null: none. Only with `include=node`, as is `last_seen_at`. */
+  node_id: Schema.optionalKey(Schema.NullOr(NodeId)),
+  /** The last heartbeat of that node, to a minute. */
+  last_seen_at: Schema.optionalKey(Schema.NullOr(TimeText))
+}).annotate({ identifier: "Key" })
+
 /** The key of the caller, and all that it may do. */
 export const OwnKey = Schema.Struct({
   id: Schema.String,
@@ -70,9 +82,10 @@ export const OwnKey = Schema.Struct({
 /** API keys; only keys of the scope `AppAdmin` manage them, and every key can read itself (operators.md, "Keys"). */
 export class KeysGroup extends HttpApiGroup.make("keys")
   .add(
-    HttpApiEndpoint.get("list", "/keys", { success: Schema.Array(Key) }).annotateMerge(
-      OpenApi.annotations({ summary: "List keys, also revoked ones" })
-    ),
+    HttpApiEndpoint.get("list", "/keys", {
+      query: { include: names(["node"], "`node`: adds the node of each key, and its last heartbeat.") },
+      success: Schema.Array(ListedKey)
+    }).annotateMerge(OpenApi.annotations({ summary: "List keys, also revoked ones" })),
     HttpApiEndpoint.post("create", "/keys", {
       payload: CreateKey,
       success: CreatedKey.pipe(HttpApiSchema.status(201))

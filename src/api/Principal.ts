@@ -4,7 +4,7 @@ import type { KeyScope, Right } from "../domain/KeyScope.ts"
 
 /** The key of a caller. */
 export interface Principal {
-  /** Id of the key, or {@link OUTSIDE_KEY}. */
+  /** Id of the key, {@link OUTSIDE_KEY} or {@link LOCAL_KEY}. */
   readonly key_id: string
   readonly name: string
   readonly scope: KeyScope
@@ -20,6 +20,9 @@ export interface Principal {
 
 /** Id of the key from `APP_ADMIN_API_KEY`. */
 export const OUTSIDE_KEY = "env"
+
+/** Id of the caller over the unix socket of the service, which needs no key. */
+export const LOCAL_KEY = "cli"
 
 /** The caller of the current request; undefined: the route needs no key, or no key was accepted. */
 export const CurrentPrincipal = Context.Reference<Principal | undefined>("muster/api/CurrentPrincipal", {

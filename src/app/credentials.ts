@@ -2,7 +2,7 @@ import { Effect, Layer } from "effect"
 import { Unauthorized } from "../domain/errors.ts"
 import { Tickets } from "../events/Tickets.ts"
 import { Credentials } from "../http/authenticate.ts"
-import { ApiKeys } from "../keys/ApiKeys.ts"
+import { ApiKeys, localPrincipal } from "../keys/ApiKeys.ts"
 import { type AuthFailure, countAuthFailure } from "../keys/authFailures.ts"
 
 const bearer = /^(\S+) +(\S+) *$/
@@ -10,7 +10,10 @@ const bearer = /^(\S+) +(\S+) *$/
 const refuse = (reason: AuthFailure, detail: string) =>
   Effect.andThen(countAuthFailure(reason), Effect.fail(new Unauthorized({ detail })))
 
-/** Verifies the `Authorization` header as an API key; without the header, a ticket. */
+/**
+ * Verifies the `Authorization` header as an API key; without the header, a ticket. Without both, a caller over the unix
+ * socket has every right: it is the owner of the data folder, or root.
+ */
 export const ServiceCredentials = Layer.effect(
   Credentials,
   Effect.gen(function* () {
@@ -25,11 +28,12 @@ export const ServiceCredentials = Layer.effect(
       return { ...found, ...(yield* keys.holder(found.key_id)) }
     })
     return Credentials.of({
-      verify: ({ authorization, limited, ticket }) => {
+      verify: ({ authorization, isLocal, limited, ticket }) => {
         if (authorization === undefined) {
-          return ticket === undefined
-            ? refuse("no_header", "the Authorization header is missing")
-            : verifyTicket(ticket, limited)
+          if (ticket !== undefined) return verifyTicket(ticket, limited)
+          return isLocal
+            ? Effect.succeed(localPrincipal)
+            : refuse("no_header", "the Authorization header is missing")
         }
         const match = bearer.exec(authorization)
         return match?.[1]?.toLowerCase() !== "bearer" || match[2] === undefined

@@ -9,7 +9,7 @@ import { NodeToken } from "../daemon/controlPlane/NodeToken.ts"
 import { ServedDaemon } from "../daemon/controlPlane/ServedDaemon.ts"
 import { Instances } from "../daemon/instances/Instances.ts"
 import { NodeDaemon } from "../daemon/NodeDaemon.ts"
-import { isLoopback, transportOf } from "../domain/transport.ts"
+import { isLoopback, socketPathOf, transportOf, whyNoSocket } from "../domain/transport.ts"
 import { connectTimeoutClient } from "../net/connectTimeoutClient.ts"
 import { DaemonHttpLayer } from "./daemonHttp.ts"
 import { claimNode, daemonOptions } from "./daemonOptions.ts"
@@ -63,6 +63,11 @@ export const runNode = Effect.fnUntraced(function* (settings: NodeSettings) {
       `the control plane is called at ${settings.controlUrl} without TLS`,
       "give the service a certificate, and set MUSTER_CONTROL_URL to its https address"
     )
+  }
+  const socketPath = socketPathOf(settings.controlUrl)
+  const impossible = socketPath === undefined ? undefined : whyNoSocket(socketPath)
+  if (impossible !== undefined) {
+    return yield* new StartError({ message: `MUSTER_CONTROL_URL: ${impossible}: set it to a shorter path` })
   }
   const ca = yield* liveCa("MUSTER_CONTROL_CA", settings.controlCa)
   yield* reloadOnHangup(hungUp, certificates(tls, ca))
@@ -119,7 +124,13 @@ export const runNode = Effect.fnUntraced(function* (settings: NodeSettings) {
         deregister: settings.onShutdown === "stop"
       })
     ),
-    Layer.provide(connectTimeoutClient({ connections: CONNECTIONS, ...(ca === undefined ? {} : { ca }) })),
+    Layer.provide(
+      connectTimeoutClient({
+        connections: CONNECTIONS,
+        ...(ca === undefined ? {} : { ca }),
+        ...(socketPath === undefined ? {} : { socketPath })
+      })
+    ),
     Layer.provide(Layer.mergeAll(NodeToken.layer, ServedDaemon.layer)),
     Layer.provide(NodeServices.layer)
   )

@@ -1,11 +1,11 @@
-import { resolve } from "node:path"
+import { join, resolve } from "node:path"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Duration, Effect, Layer, Option, Redacted } from "effect"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { Reloads } from "../blueprints/Reloads.ts"
 import { type ServiceSettings, settings as service, settingViews } from "../config/service.ts"
 import { hostInfo } from "../daemon/host/hostInfo.ts"
-import { isLoopback, isLoopbackUrl } from "../domain/transport.ts"
+import { isLoopback, LOCAL_SOCKET } from "../domain/transport.ts"
 import { SHORTEST_SAFE_KEY } from "../keys/ApiKeys.ts"
 import { ensureFirstKey, type FirstKey } from "../keys/firstKey.ts"
 import { WebhooksFile } from "../webhooks/layerWebhooks.ts"
@@ -13,7 +13,7 @@ import { adminKeyOf, ControlPlaneLayer } from "./controlPlane.ts"
 import { watchDataDisk } from "./dataDisk.ts"
 import { EmbeddedHost, EmbeddedNode } from "./embeddedNode.ts"
 import { certificates, hangups, reloadOnHangup } from "./hangups.ts"
-import { isWildcard, listenUrl } from "./listenUrl.ts"
+import { listenUrl } from "./listenUrl.ts"
 import { endOnSecondSignal } from "./onSignal.ts"
 import { plainHttp } from "./plainHttp.ts"
 import { RecentLog } from "./RecentLog.ts"
@@ -38,17 +38,10 @@ const explainEmpty = Effect.fnUntraced(function* ({ blueprintsDir }: ServiceSett
 /** Quotes a word of a shell command if it needs that. */
 const quoted = (word: string) => (/^[\w./:@%+,-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)
 
-/** Returns a first command for another terminal, with the settings that it needs there. */
-const commandFor = ({ dataDir, host }: ServiceSettings, { path }: FirstKey, url: string): string => {
-  const local = isWildcard(host) ? url.replace(/\/\/(?:0\.0\.0\.0|\[::\])/, "//127.0.0.1") : url
-  // Commands send the key of a data folder to loopback addresses only.
-  const key =
-    path === undefined || !isLoopbackUrl(local)
-      ? "MUSTER_API_KEY=<key> "
-      : dataDir === service.dataDir.standard
-        ? ""
-        : `MUSTER_DATA_DIR=${quoted(resolve(dataDir))} `
-  return `${key}MUSTER_URL=${local} muster servers list`
+/** Returns a first command for another terminal, with the setting that it needs there. */
+const commandFor = ({ dataDir }: ServiceSettings): string => {
+  const folder = dataDir === service.dataDir.standard ? "" : `MUSTER_DATA_DIR=${quoted(resolve(dataDir))} `
+  return `${folder}muster servers list`
 }
 
 /** Logs the addresses, the admin key's file and a first command, once the service answers all requests. */
@@ -63,7 +56,7 @@ const announce = Effect.fnUntraced(function* (
   if (first._tag !== "NotNeeded") yield* Effect.logInfo(first.message)
   const key = first.path === undefined ? "" : `, sign in with the key in ${first.path}`
   yield* Effect.logInfo(`Dashboard: ${url}/dashboard${key}`)
-  yield* Effect.logInfo(`Command line: ${commandFor(settings, first, url)}`)
+  yield* Effect.logInfo(`Command line: ${commandFor(settings)}`)
   // Before the last line, for which scripts/codeCache.ts waits.
   yield* reportStarted
   yield* Effect.logInfo(`All routes: ${url}/docs`)
@@ -115,6 +108,7 @@ export const runService = Effect.fnUntraced(function* (settings: ServiceSettings
     host: settings.host,
     port: settings.port,
     ...(tls === undefined ? {} : { tls }),
+    localSocket: join(dataDir, LOCAL_SOCKET),
     system: { version, system: hostInfo() },
     inspection: { settings: yield* settingViews, log: recent.lines },
     bodyLimit: settings.bodyLimit,

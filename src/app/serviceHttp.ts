@@ -32,6 +32,7 @@ import { AnyFailureLayer, SchemaErrorsLayer } from "../http/failures.ts"
 import { GracefulStop } from "../http/GracefulStop.ts"
 import { LeavingBodies } from "../http/leavingBodies.ts"
 import { limiterStore } from "../http/limiterStore.ts"
+import { listenLocally } from "../http/localSocket.ts"
 import { makeNodeServer, type TlsOptions } from "../http/nodeServer.ts"
 import { Pipeline } from "../http/Pipeline.ts"
 import { declaredRoutes, makeRouteTable, routerConfig } from "../http/RouteTable.ts"
@@ -81,6 +82,8 @@ export interface HttpOptions {
   readonly port: number
   /** With it, the server speaks HTTPS only. */
   readonly tls?: Reloadable<TlsOptions>
+  /** Path of the unix socket for callers on this host; default: none. */
+  readonly localSocket?: string
   readonly system: SystemInfo
   readonly inspection: ServiceInspection
   /** Bytes. */
@@ -205,7 +208,13 @@ export const ServiceHttp = (options: HttpOptions) =>
         })
       )
     )
-    return stop.pipe(
+    // Released first: it accepts no connection while the server shuts down.
+    const local =
+      options.localSocket === undefined
+        ? Layer.empty
+        : Layer.effectDiscard(listenLocally(server, options.localSocket))
+    return local.pipe(
+      Layer.provideMerge(stop),
       Layer.provideMerge(HttpRouter.serve(routes(options), { disableLogger: true, disableListenLog: true })),
       Layer.provide(OpenStreams.layer(options.streams)),
       Layer.provide([StreamShutdown.layer, Heartbeats.layer, GracefulStop.layer, keyEnds]),

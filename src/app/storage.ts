@@ -1,12 +1,11 @@
 import { mkdirSync, statSync } from "node:fs"
 import { dirname, join, resolve } from "node:path"
-import { Console, Effect, Layer } from "effect"
+import { Effect, Layer } from "effect"
 import { StartError } from "../config/StartError.ts"
 import type { ServiceSettings } from "../config/service.ts"
 import { makeRoomToStart, reserveFileOf } from "../store/disk/reserve.ts"
 import { layerDatabase } from "../store/layers/layerDatabase.ts"
-import { mustExist } from "../store/maintenance/openClient.ts"
-import { type DatabaseUrl, describeDatabase } from "../store/sql/DatabaseUrl.ts"
+import type { DatabaseUrl } from "../store/sql/DatabaseUrl.ts"
 import type { StoreStartError } from "../store/sql/StoreStartError.ts"
 import { lockFileOf, ServiceLock } from "../store/sqlite/ServiceLock.ts"
 
@@ -90,32 +89,6 @@ export const makeRoom = Effect.fnUntraced(function* (
 
 /** The hint of a command that does not find the service's database. */
 export const AS_THE_SERVICE = ": set MUSTER_DATA_DIR or MUSTER_DATABASE_URL as the service has it"
-
-/**
- * The store of the service, for a command beside it.
- *
- * @error StoreStartError there is no such database
- */
-export const CommandStore = (settings: ServiceSettings) =>
-  Layer.unwrap(
-    Effect.gen(function* () {
-      const dataDir = resolve(settings.dataDir)
-      yield* mustExist(databaseOf(settings, dataDir), AS_THE_SERVICE)
-      return StoreLayer(settings, dataDir)
-    })
-  )
-
-/** {@link CommandStore}; makes a missing database. */
-export const CommandStoreOrNew = (settings: ServiceSettings) =>
-  Layer.unwrap(
-    Effect.gen(function* () {
-      const dataDir = yield* openDataDir(settings)
-      const database = databaseOf(settings, dataDir)
-      const isThere = yield* Effect.isSuccess(mustExist(database))
-      const store = StoreLayer(settings, dataDir)
-      return isThere ? store : Layer.tap(store, () => Console.error(`${describeDatabase(database)} is new.`))
-    })
-  )
 
 /**
  * Locks the files of a service while it runs. Services may share a PostgreSQL database, but not a data folder with a

@@ -20,16 +20,16 @@ import {
 import { formatOf, jsonOf, type Listing, outputFlags, printList } from "./shared/output.ts"
 import { table } from "./shared/table.ts"
 
-/** The database of the settings. */
-const configured = Effect.gen(function* () {
-  const settings = yield* ServiceConfig.load
-  return databaseOf(settings, yield* openDataDir(settings))
-})
+/** The database of the settings. Makes no folder: commands take an existing data folder for that of a service. */
+const configured = Effect.map(ServiceConfig.load, (settings) =>
+  databaseOf(settings, resolve(settings.dataDir))
+)
 
 const migrate = Command.make(
   "migrate",
   {},
   Effect.fn(function* () {
+    yield* openDataDir(yield* ServiceConfig.load)
     const url = yield* configured
     const [before, after] = yield* Effect.gen(function* () {
       const found = yield* currentSchema

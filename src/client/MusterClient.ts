@@ -1,4 +1,4 @@
-import { Context, Effect, Layer, type Redacted, type Scope } from "effect"
+import { Context, Effect, identity, Layer, type Redacted, type Scope } from "effect"
 import { FetchHttpClient, HttpClient, HttpClientRequest } from "effect/http"
 import { Socket } from "effect/socket"
 import type { ServerId } from "../domain/Id.ts"
@@ -13,14 +13,15 @@ import { waitUntil } from "./waitUntil.ts"
 export interface ClientOptions {
   /** Such as `http://127.0.0.1:5620`. */
   readonly baseUrl: string
-  readonly key: Redacted.Redacted<string>
+  /** Absent: requests have none, for a connection that the service trusts. */
+  readonly key?: Redacted.Redacted<string>
 }
 
 const clientOf = ({ baseUrl, key }: ClientOptions) =>
   Effect.map(HttpClient.HttpClient, (client) =>
     client.pipe(
       HttpClient.mapRequest(HttpClientRequest.prependUrl(baseUrl)),
-      HttpClient.mapRequest(HttpClientRequest.bearerToken(key)),
+      HttpClient.mapRequest(key === undefined ? identity : HttpClientRequest.bearerToken(key)),
       HttpClient.transformResponse((sent) =>
         // Browsers would ask the service for permission to send these headers.
         Effect.provideService(sent, HttpClient.TracerPropagationEnabled, false).pipe(Effect.flatMap(accept))

@@ -3,24 +3,22 @@ import { optionalAddress, text } from "./kinds.ts"
 import { readAll, secret, setting } from "./Setting.ts"
 import { settings } from "./service.ts"
 
-/** The address of a service with the default settings, on this machine. */
-export const LOCAL_SERVICE = "http://127.0.0.1:5620"
-
 /** All settings in their documented order. */
 export const commandSettings = {
   url: setting(
     "MUSTER_URL",
     "",
-    `Address of the service that the command calls. Unset: that of the current context (\`muster context\`), else \`${LOCAL_SERVICE}\`.`,
+    "Address of the service that the command calls. Unset: that of the current context (`muster context`), else the socket of the data folder, `muster.sock`; without a data folder, `127.0.0.1` and `MUSTER_PORT`.",
     optionalAddress
   ),
   apiKey: secret(
     "MUSTER_API_KEY",
     "",
-    "Key for the service. Unset: that of the current context, else, for a loopback address, the key in `admin.key` of the data folder.",
+    "Key for the service. Unset: that of the current context; at the socket of the data folder, the owner of the folder and root need none.",
     text
   ),
-  dataDir: settings.dataDir
+  dataDir: settings.dataDir,
+  port: settings.port
 } as const
 
 export const loadCommandSettings = readAll(commandSettings)

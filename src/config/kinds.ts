@@ -97,6 +97,11 @@ export const address = {
   read: (value: string) => (isAddress(value) ? value : undefined)
 }
 
+export const controlAddress = {
+  may: "an address such as https://muster.example.com, or unix: and the path of a socket",
+  read: (value: string) => (isAddress(value) || /^unix:[^\0]+$/.test(value) ? value : undefined)
+}
+
 export const optionalAddress = {
   may: "unset or an address such as http://10.0.0.7:5585",
   read: (value: string) => (value === "" || isAddress(value) ? value : undefined)

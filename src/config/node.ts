@@ -1,7 +1,7 @@
 /** Every setting of `muster node`, read once at the start. An empty variable counts as unset. */
 import { Effect, Redacted } from "effect"
 import { allocations } from "./allocations.ts"
-import { address, file, oneOf, optionalAddress, path, text, whole, yesNo } from "./kinds.ts"
+import { controlAddress, file, oneOf, optionalAddress, path, text, whole, yesNo } from "./kinds.ts"
 import { type InvalidSetting, readAll, type SettingValue, secret, setting } from "./Setting.ts"
 import { StartError } from "./StartError.ts"
 import { settings } from "./service.ts"
@@ -28,8 +28,8 @@ export const nodeSettings = {
   controlUrl: setting(
     "MUSTER_CONTROL_URL",
     "http://127.0.0.1:5620",
-    "Address of the control plane.",
-    address
+    "Address of the control plane. On its host, set it to `unix:` and the path of `muster.sock` in its data folder: no other program can take that address.",
+    controlAddress
   ),
   controlCa: setting(
     "MUSTER_CONTROL_CA",

@@ -7,6 +7,7 @@ import { lackingOf } from "../api/rights.ts"
 import type { KeyRateLimit } from "../api/routePolicy.ts"
 import { Forbidden, TooManyRequests, Unauthorized, type Unavailable } from "../domain/errors.ts"
 import { FAILURES_PER_MINUTE, FailedLogins } from "./FailedLogins.ts"
+import { isLocalRequest } from "./localSocket.ts"
 import type { Route } from "./RouteTable.ts"
 import { requestQuery } from "./requestPath.ts"
 
@@ -72,11 +73,13 @@ export class Credentials extends Context.Service<
      *
      * @param given.authorization the header of that name
      * @param given.ticket        a ticket, on a route that accepts one
+     * @param given.isLocal       whether the request came over the unix socket of the service
      * @param given.limited       whether the client address has too many failed authentications
      */
     verify(given: {
       readonly authorization: string | undefined
       readonly ticket: string | undefined
+      readonly isLocal: boolean
       readonly limited: Effect.Effect<boolean>
     }): Effect.Effect<Principal, Unauthorized | Unavailable>
   }
@@ -137,6 +140,7 @@ export class Authentication extends Context.Service<
                   ticket: route.isStream
                     ? (new URLSearchParams(requestQuery(request.url)).get("ticket") ?? undefined)
                     : undefined,
+                  isLocal: isLocalRequest(request),
                   limited: failedLogins.isOver(request)
                 }),
                 (error) =>

@@ -1,6 +1,6 @@
 import { timingSafeEqual } from "node:crypto"
 import { Context, DateTime, type Duration, Effect, Layer, Redacted } from "effect"
-import { OUTSIDE_KEY, type Principal } from "../api/Principal.ts"
+import { LOCAL_KEY, OUTSIDE_KEY, type Principal } from "../api/Principal.ts"
 import { describeAudit } from "../domain/AuditedRequest.ts"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import { NotFound, Unauthorized, type Unavailable } from "../domain/errors.ts"
@@ -115,8 +115,8 @@ export class ApiKeys extends Context.Service<
         })
 
         const holder = (id: string) =>
-          id === OUTSIDE_KEY
-            ? Effect.succeed(adminPrincipal)
+          id === OUTSIDE_KEY || id === LOCAL_KEY
+            ? Effect.succeed(id === OUTSIDE_KEY ? adminPrincipal : localPrincipal)
             : cache.find(({ byId }) => {
                 const record = byId.get(id)
                 return record === undefined ? undefined : principalOf(record)
@@ -148,6 +148,9 @@ const principalOf = (record: KeyRecord): Principal => {
     ...(hasQuota(record) ? { quota } : {})
   }
 }
+
+/** The caller over the unix socket of the service. */
+export const localPrincipal: Principal = { key_id: LOCAL_KEY, name: LOCAL_KEY, scope: "AppAdmin" }
 
 const adminPrincipal: Principal = { key_id: OUTSIDE_KEY, name: "APP_ADMIN_API_KEY", scope: "AppAdmin" }
 

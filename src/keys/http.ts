@@ -8,6 +8,7 @@ import type { Key } from "../domain/Key.ts"
 import { Right } from "../domain/KeyScope.ts"
 import type { KeyRecord } from "../store/repos/KeyRepo.ts"
 import { ApiKeys } from "./ApiKeys.ts"
+import { keyNodes } from "./keyNodes.ts"
 
 const viewOf = ({ hash: _, ...key }: KeyRecord): Key => key
 
@@ -35,8 +36,16 @@ export const KeysHandlers = handlersOf(
   "keys",
   Effect.fn(function* (handlers) {
     const keys = yield* ApiKeys
+    const context = yield* Effect.context<Effect.Services<typeof keyNodes>>()
+    const list = Effect.fnUntraced(function* (withNodes: boolean) {
+      const records = yield* keys.list
+      if (!withNodes) return records.map(viewOf)
+      const nodes = yield* Effect.provideContext(keyNodes, context)
+      const none = { node_id: null, last_seen_at: null }
+      return records.map((record) => ({ ...viewOf(record), ...(nodes.get(record.id) ?? none) }))
+    })
     return handlers.handleAll({
-      list: () => Effect.map(keys.list, (records) => records.map(viewOf)),
+      list: ({ query: { include = "" } }) => list(include.split(",").includes("node")),
       create: Effect.fnUntraced(function* ({ payload: { expires_in, ...settings } }) {
         const { key, record } = yield* keys.create({
           ...settings,

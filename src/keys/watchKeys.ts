@@ -1,5 +1,5 @@
 import { Effect, Latch, Schedule } from "effect"
-import { OUTSIDE_KEY } from "../api/Principal.ts"
+import { LOCAL_KEY, OUTSIDE_KEY } from "../api/Principal.ts"
 import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
 import type { KeyCache } from "./KeyCache.ts"
 
@@ -52,8 +52,8 @@ export const watchKeys = Effect.fnUntraced(function* (cache: KeyCache["Service"]
       if (watched.size === 0) needed.closeUnsafe()
     })
   return (id: string) =>
-    // The outside key ends with the process.
-    id === OUTSIDE_KEY
+    // The outside key and the socket end with the process.
+    id === OUTSIDE_KEY || id === LOCAL_KEY
       ? Effect.never
       : Effect.acquireUseRelease(
           begin(id),

@@ -87,13 +87,16 @@ export const connectTimeoutClient = (
     readonly connections: number
     /** The allowed addresses; absent: all. */
     readonly networks?: AddressPolicy
+    /** Path of a unix socket to connect to, in place of the host of an address. */
+    readonly socketPath?: string
   }
 ) => {
-  const { ca, certificate, connections, networks } = options
-  const settings: AgentOptions = {
+  const { ca, certificate, connections, networks, socketPath } = options
+  const settings: AgentOptions & { readonly socketPath?: string } = {
     keepAlive: true,
     maxSockets: connections,
     ...(networks === undefined ? {} : { lookup: networks.lookup }),
+    ...(socketPath === undefined ? {} : { socketPath }),
     ...tlsNow(options)
   }
   const https = () => {

@@ -1,4 +1,4 @@
-import { writeFileSync } from "node:fs"
+import { existsSync } from "node:fs"
 import { createServer } from "node:http"
 import { join } from "node:path"
 import { assert, describe, it, layer } from "@effect/vitest"
@@ -59,44 +59,23 @@ describe("muster nodes: errors", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("without a key the message says where a key can be and how to create one", () =>
+  it.live("a data folder without a service is one line with the settings to check", () =>
     Effect.gen(function* () {
-      const { code, stderr } = yield* muster(["nodes", "list"], { MUSTER_DATA_DIR: yield* temporaryFolder })
-      assert.strictEqual(code, 4)
+      const dataDir = yield* temporaryFolder
+      const { code, stderr } = yield* muster(["nodes", "list"], { MUSTER_DATA_DIR: dataDir })
+      assert.strictEqual(code, 5)
       assert.strictEqual(
         stderr,
-        `there is no key: set MUSTER_API_KEY (${MAKE}), or MUSTER_DATA_DIR to where the service has its admin.key\n`
+        `unix:${dataDir}/muster.sock cannot be reached (ENOENT): no service runs on this data folder. Start it with \`muster serve\`, set MUSTER_DATA_DIR to the data folder of the service, or set MUSTER_URL and MUSTER_API_KEY\n`
       )
     }).pipe(Effect.scoped)
   )
 })
 
-describe("SECURITY.md, Where secrets are: admin.key", () => {
-  it.live("admin.key of the data folder is sent to loopback addresses only", () =>
-    Effect.gen(function* () {
-      const dataDir = yield* temporaryFolder
-      writeFileSync(join(dataDir, "admin.key"), "mst_secret\n")
-      for (const url of [
-        "http://203.0.113.7:5620",
-        "https://muster.example.com",
-        "http://127.0.0.1.example.com"
-      ]) {
-        const { code, stderr, stdout } = yield* muster(["nodes", "list"], {
-          MUSTER_DATA_DIR: dataDir,
-          MUSTER_URL: url
-        })
-        assert.deepStrictEqual([code, stdout], [4, ""])
-        assert.include(stderr, `there is no key for ${url}: set MUSTER_API_KEY, or run \`muster context add`)
-      }
-      const closed = `http://localhost:${yield* freePort}`
-      const local = yield* muster(["nodes", "list"], { MUSTER_DATA_DIR: dataDir, MUSTER_URL: closed })
-      assert.strictEqual(local.code, 5, local.stderr)
-    }).pipe(Effect.scoped)
-  )
-
+describe("docs/keys.md, Get the first key", () => {
   it.live("the first command in the log of a service works in another folder", () =>
     Effect.gen(function* () {
-      const { output, url } = yield* startService({
+      const { output } = yield* startService({
         env: { ...alone, APP_ADMIN_API_KEY: "" },
         dataDir: join(yield* temporaryFolder, "data of mine")
       })
@@ -104,38 +83,33 @@ describe("SECURITY.md, Where secrets are: admin.key", () => {
         () => /Command line: (.*) muster servers list/.exec(output())?.[1],
         (line) => line !== undefined
       )
-      const [, dataDir = ""] = /^MUSTER_DATA_DIR='([^']+)' MUSTER_URL=\S+$/.exec(found ?? "") ?? []
-      const listed = yield* muster(["servers", "list"], { MUSTER_DATA_DIR: dataDir, MUSTER_URL: url })
+      const [, dataDir = ""] = /^MUSTER_DATA_DIR='([^']+)'$/.exec(found ?? "") ?? []
+      const listed = yield* muster(["servers", "list"], { MUSTER_DATA_DIR: dataDir })
       assert.deepStrictEqual([listed.code, listed.stderr], [0, "No servers.\n"])
     }).pipe(Effect.scoped)
   )
 })
 
 describe("muster keys: a data folder without a database", () => {
-  it.live(
-    "list, revoke and db status create no database and name the setting; create reports the new database",
-    () =>
-      Effect.gen(function* () {
-        const folder = yield* temporaryFolder
-        const dataDir = join(folder, "data")
-        for (const args of [
-          ["keys", "list"],
-          ["keys", "revoke", "key_x"],
-          ["db", "status"]
-        ]) {
-          const { code, stderr, stdout } = yield* muster(args, { MUSTER_DATA_DIR: dataDir })
-          assert.deepStrictEqual([code, stdout], [1, ""])
-          assert.strictEqual(
-            stderr,
-            `there is no database yet: SQLite ${join(dataDir, "muster.db")}: set MUSTER_DATA_DIR or MUSTER_DATABASE_URL as the service has it\n`
-          )
-        }
-        const made = yield* muster(["keys", "create", "--name", "first"], { MUSTER_DATA_DIR: dataDir })
-        assert.strictEqual(made.code, 0)
-        assert.include(made.stderr, `SQLite ${join(dataDir, "muster.db")} is new.\n`)
-        const other = yield* muster(["keys", "create", "--name", "second"], { MUSTER_DATA_DIR: dataDir })
-        assert.notInclude(other.stderr, "is new")
-      }).pipe(Effect.scoped)
+  it.live("no command creates a database or a folder; each names the settings", () =>
+    Effect.gen(function* () {
+      const folder = yield* temporaryFolder
+      const dataDir = join(folder, "data")
+      const noDatabase = `there is no database yet: SQLite ${join(dataDir, "muster.db")}: set MUSTER_DATA_DIR or MUSTER_DATABASE_URL as the service has it\n`
+      const noFolder = `there is no data folder ${dataDir}: run the command in the folder of the service, or set MUSTER_DATA_DIR to its data folder, or MUSTER_URL and MUSTER_API_KEY\n`
+      for (const [args, status, message] of [
+        [["keys", "list", "--database"], 1, noDatabase],
+        [["keys", "revoke", "key_x", "--database"], 1, noDatabase],
+        [["keys", "create", "--name", "x", "--database"], 1, noDatabase],
+        [["db", "status"], 1, noDatabase],
+        [["keys", "create", "--name", "x"], 5, noFolder],
+        [["servers", "list"], 5, noFolder]
+      ] as const) {
+        const { code, stderr, stdout } = yield* muster(args, { MUSTER_DATA_DIR: dataDir })
+        assert.deepStrictEqual([code, stdout, stderr], [status, "", message])
+      }
+      assert.isFalse(existsSync(dataDir))
+    }).pipe(Effect.scoped)
   )
 })
 
@@ -205,18 +179,12 @@ layer(Control.layer, { excludeTestServices: true, timeout: "60 seconds" })("comm
     it.effect("the message for a refused key names its source and says how to create another", () =>
       Effect.gen(function* () {
         const api = yield* Control
-        const folder = yield* temporaryFolder
-        writeFileSync(join(folder, "admin.key"), "stale\n")
         const wrong = `${api.url} refuses the key of`
         const { key } = yield* nodeKey(api, "lesser")
         for (const [env, expected] of [
           [
             { MUSTER_API_KEY: "x" },
             `${wrong} MUSTER_API_KEY: the API key is not valid; set it to a key of scope AppAdmin; ${MAKE}\n`
-          ],
-          [
-            { MUSTER_DATA_DIR: folder },
-            `${wrong} ${folder}/admin.key: the API key is not valid; set MUSTER_API_KEY to a key of scope AppAdmin; ${MAKE}\n`
           ],
           [
             { MUSTER_API_KEY: key },

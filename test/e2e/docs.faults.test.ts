@@ -250,36 +250,30 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
       })
     )
 
-    it.effect(
-      "Drain a node: the command finds the service by its admin key, and undrain ends the drain",
-      () =>
-        Effect.gen(function* () {
-          const service = yield* Installed
-          const output = yield* run(printed("docs/operations.md", "drain"), {
-            ...service,
-            env: { MUSTER_URL: service.url }
-          })
-          assert.match(output, /^ID +NAME +LOCATION +STATE +SERVERS\n\S+ +local +local +connected +0\n/)
-          const there = { ...service, env: { MUSTER_URL: service.url } }
-          const id = yield* installed(service, "demo-saved")
-          assert.match(
-            yield* run(printed("docs/nodes.md", "plan"), there),
-            new RegExp(`^${id} +- +no nodes available`, "m")
-          )
-          assert.include(
-            yield* run(printed("docs/nodes.md", "choices"), there),
-            "Node local is drained; 1 server to move."
-          )
-          const [{ id: node_id }] = (yield* expectStatus(service, 200, "GET", "/api/nodes")).json
-          const { json } = yield* expectStatus(service, 200, "GET", `/api/nodes/${node_id}`)
-          assert.deepInclude(json.move, { parallel: 4, left: 1 })
-          yield* expectStatus(service, 200, "PATCH", `/api/nodes/${node_id}/drained`, {
-            body: { drained: false }
-          })
-          yield* expectStatus(service, 200, "DELETE", `/api/servers/${id}`)
-          const [node] = (yield* expectStatus(service, 200, "GET", "/api/nodes")).json
-          assert.isFalse(node.drained)
+    it.effect("Drain a node: the command finds the service by its socket, and undrain ends the drain", () =>
+      Effect.gen(function* () {
+        const service = yield* Installed
+        const output = yield* run(printed("docs/operations.md", "drain"), service)
+        assert.match(output, /^ID +NAME +LOCATION +STATE +SERVERS\n\S+ +local +local +connected +0\n/)
+        const id = yield* installed(service, "demo-saved")
+        assert.match(
+          yield* run(printed("docs/nodes.md", "plan"), service),
+          new RegExp(`^${id} +- +no nodes available`, "m")
+        )
+        assert.include(
+          yield* run(printed("docs/nodes.md", "choices"), service),
+          "Node local is drained; 1 server to move."
+        )
+        const [{ id: node_id }] = (yield* expectStatus(service, 200, "GET", "/api/nodes")).json
+        const { json } = yield* expectStatus(service, 200, "GET", `/api/nodes/${node_id}`)
+        assert.deepInclude(json.move, { parallel: 4, left: 1 })
+        yield* expectStatus(service, 200, "PATCH", `/api/nodes/${node_id}/drained`, {
+          body: { drained: false }
         })
+        yield* expectStatus(service, 200, "DELETE", `/api/servers/${id}`)
+        const [node] = (yield* expectStatus(service, 200, "GET", "/api/nodes")).json
+        assert.isFalse(node.drained)
+      })
     )
   })
 })
@@ -296,7 +290,7 @@ describe("docs/nodes.md and docs/docker.md", () => {
           startChild(["bash", "-c", block], { cwd: folder, env })
         const control = yield* started(printed("docs/nodes.md", "control"), { MUSTER_PORT: String(port) })
         yield* control.prints(/listens on http:[\s\S]*\/docs/, "30 seconds")
-        const here = { folder, env: { MUSTER_URL: url } }
+        const here = { folder }
         assert.include(yield* run(`${printed("docs/nodes.md", "list").trim()} 2>&1`, here), "No nodes")
         const key = (yield* run(printed("docs/nodes.md", "key"), here)).trim()
 

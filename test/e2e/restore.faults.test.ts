@@ -237,7 +237,7 @@ describe("docs/database.md, Back up PostgreSQL", () => {
         /** Runs services on the database while they are used. */
         const served = <A, E, R>(use: (api: Service) => Effect.Effect<A, E, R>) =>
           Effect.scoped(Effect.flatMap(startService({ dataDir, env }), use))
-        const made = yield* muster(["keys", "create", "--name", "n", "--scope", "Node"], {
+        const made = yield* muster(["keys", "create", "--name", "n", "--scope", "Node", "--database"], {
           MUSTER_DATA_DIR: dataDir,
           MUSTER_DATABASE_URL: database
         })

@@ -46,8 +46,7 @@ layer(Tour.layer, { excludeTestServices: true, timeout: "60 seconds" })("README"
             const service = yield* Tour
             assert.isAtMost(printed("README.md", "tour").trimEnd().split("\n").length, 15)
             const child = yield* startChild([shell, "-s"], {
-              cwd: service.folder,
-              env: { MUSTER_URL: service.url }
+              cwd: service.folder
             })
             yield* child.write(`set -e\n${printed("README.md", "tour")}exit\n`)
             assert.strictEqual(yield* child.exited("80 seconds"), 0, child.output())
@@ -99,8 +98,7 @@ describe("README, Let a friend on the network join", () => {
           request: requestTo(url, readFileSync(join(folder, "data/admin.key"), "utf8").trim())
         }
         const creation = yield* startChild(["bash", "-c", printed("README.md", "minecraft")], {
-          cwd: folder,
-          env: { MUSTER_URL: url }
+          cwd: folder
         })
         assert.strictEqual(yield* creation.exited("60 seconds"), 0, creation.output())
         const [, id = "", address = ""] =

@@ -19,7 +19,7 @@ const minutes = 5 * 60_000
 
 /** Runs printed blocks in a checkout, with the address of its service. */
 const runner =
-  (folder: string, env: Readonly<Record<string, string>>) =>
+  (folder: string, env: Readonly<Record<string, string>> = {}) =>
   (block: string, change: (text: string) => string = (text) => text) =>
     runToEnd(["bash", "-ec", change(block)], { cwd: folder, env })
 
@@ -34,7 +34,7 @@ describe("docs/tutorials/friends.md", () => {
           /^MUSTER_EMBEDDED_ALLOCATIONS=[\d.:-]+ npm start\n$/
         )
         const service = yield* npmStart(folder)
-        const run = runner(folder, { MUSTER_URL: service.url })
+        const run = runner(folder)
         // The blueprint of the tutorial downloads a whole Minecraft server; flyingSquid.faults does that.
         const small = (text: string) => text.replace("flying-squid", "demo")
         assert.match(
@@ -72,7 +72,7 @@ describe("docs/tutorials/fleet.md", () => {
           MUSTER_PORT: String(port)
         })
         yield* control.prints(/listens on http:[\s\S]*\/docs/, "30 seconds")
-        const run = runner(folder, { MUSTER_URL: `http://127.0.0.1:${port}` })
+        const run = runner(folder)
         const keys = (yield* run(printed("docs/tutorials/fleet.md", "keys"), here)).trim().split("\n")
         const nodes = [
           printed("docs/tutorials/fleet.md", "alpha"),
@@ -118,8 +118,8 @@ describe("docs/tutorials/pterodactyl.md", () => {
         yield* writeFiles(join(folder, "blueprints"), {
           "survival.yml": printed("docs/tutorials/pterodactyl.md", "survival")
         })
-        const service = yield* npmStart(folder)
-        const run = runner(folder, { MUSTER_URL: service.url })
+        yield* npmStart(folder)
+        const run = runner(folder)
         yield* run(printed("docs/tutorials/pterodactyl.md", "check"))
         yield* run(printed("docs/tutorials/pterodactyl.md", "copy"), (text) =>
           text.replace("/var/lib/pterodactyl/volumes/1a7ce997", old)

@@ -215,7 +215,11 @@ layer(service(), options)("the audit log", (it) => {
           [
             { action: "key.revoke", status: 200 },
             { action: "key.create", status: 201 }
-          ].map((entry) => ({ ...entry, actor: { key_id: null, name: "cli", scope: null }, client: null }))
+          ].map((entry) => ({
+            ...entry,
+            actor: { key_id: "cli", name: "cli", scope: "AppAdmin" as const },
+            client: null
+          }))
         )
       })
     )

@@ -142,7 +142,10 @@ layer(service(behindProxy), options)("authentication", (it) => {
         yield* eventually(api.output, (output) => output.includes("API key refused: revoked"))
 
         const again = yield* muster(["keys", "revoke", id], { MUSTER_DATA_DIR: api.dataDir })
-        assert.deepStrictEqual([again.code, again.stderr], [3, `key not found, or revoked already: ${id}\n`])
+        assert.deepStrictEqual(
+          [again.code, again.stderr],
+          [3, `key not found, or revoked already: ${id}. \`muster keys list\` shows what exists.\n`]
+        )
         const after = yield* muster(["keys", "list"], { MUSTER_DATA_DIR: api.dataDir })
         assert.match(after.stdout, new RegExp(`^${id} +AppAdmin +revoked \\S+Z +ci +-  `, "m"))
       })

@@ -30,7 +30,7 @@ export const replicaSet = Effect.fnUntraced(function* (
 
   const command = (...args: ReadonlyArray<string>) =>
     Effect.flatMap(
-      muster(args, { ...shared, MUSTER_DATA_DIR: join(folder, "command") }),
+      muster(args, { ...shared, MUSTER_DATA_DIR: join(folder, `replica-${count}`) }),
       ({ code, stderr, stdout }) =>
         code === 0
           ? Effect.succeed({ stdout, stderr })
@@ -49,7 +49,7 @@ export const replicaSet = Effect.fnUntraced(function* (
           ...(main === undefined ? {} : { main })
         })
       }),
-    /** Runs `muster <args>` on the database; fails if the command does. */
+    /** Runs `muster <args>` on the host of the newest replica; fails if the command does. */
     command,
     /** Creates a key in the database. */
     key: (name: string, scope: KeyScope = "AppAdmin") => makeKeyAt(url, name, scope)

@@ -1,21 +1,13 @@
-import { Console, Effect, Option, Redacted, Schema, SchemaTransformation } from "effect"
+import { Console, Effect, Option, Schema, SchemaTransformation } from "effect"
 import { Command, Flag } from "effect/cli"
-import { CommandStoreOrNew } from "../../app/storage.ts"
-import { auditedCommand } from "../../audit/auditedCommand.ts"
-import { blueprintSet } from "../../blueprints/definitions.ts"
-import { loadFolder } from "../../blueprints/loadFolder.ts"
-import { ServiceConfig } from "../../config/service.ts"
 import { DefinitionId, ServerId, serverIdPattern } from "../../domain/Id.ts"
 import { KeyName } from "../../domain/Key.ts"
 import { KeyGrant, KeyScope, Right } from "../../domain/KeyScope.ts"
-import { ApiKeys } from "../../keys/ApiKeys.ts"
-import { ServerRepo } from "../../store/repos/ServerRepo.ts"
-import { Store } from "../../store/Store.ts"
 import { wrongUsage } from "../shared/CommandError.ts"
 import { durationOf } from "../shared/durations.ts"
 import { only } from "../shared/named.ts"
 import { note } from "../shared/terminal.ts"
-import { keysOver } from "./keysOver.ts"
+import { databaseFlag, KeyAccess } from "./KeyAccess.ts"
 
 const decodeGrant = Schema.decodeUnknownEffect(KeyGrant)
 
@@ -49,9 +41,7 @@ const several = <A>(name: string, item: Schema.Codec<A, string>, description: st
 
 /** Returns the id of a server that is named by its id, the beginning of it, or its name. */
 const serverIdOf = Effect.fnUntraced(function* (text: string) {
-  const repo = yield* ServerRepo
-  const store = yield* Store
-  const found = yield* store.read(repo.named(text))
+  const found = yield* (yield* KeyAccess).servers(text)
   // A whole id may be that of a server in another database, or of one to be restored.
   if (found.length === 0 && serverIdPattern.test(text)) return ServerId.make(text)
   return (yield* only("server", text, found, ({ name }) => name ?? "")).id
@@ -96,21 +86,13 @@ const grantOf = Effect.fnUntraced(function* (chosen: {
   )
 })
 
-/** Warns of blueprints that the folder of the settings does not have. A folder that cannot be read warns of nothing. */
+/** Warns of blueprints that the service does not have. */
 const warnOfUnknown = Effect.fnUntraced(function* (blueprints: ReadonlyArray<string>) {
-  if (blueprints.length === 0) return
-  const { blueprintsDir } = yield* ServiceConfig.load
-  const known = yield* Effect.option(loadFolder("blueprints", blueprintsDir, blueprintSet))
-  if (Option.isNone(known)) return
-  const unknown = blueprints.filter((id) => !known.value.value.blueprints.has(DefinitionId.make(id)))
-  yield* Effect.forEach(
-    unknown,
-    (id) =>
-      note(
-        `warning: ${blueprintsDir} has no blueprint ${id}; the key acts on its servers once there are some`
-      ),
-    { discard: true }
-  )
+  const { hasBlueprint } = yield* KeyAccess
+  for (const id of blueprints) {
+    if ((yield* hasBlueprint(id)) !== false) continue
+    yield* note(`warning: there is no blueprint ${id}; the key acts on its servers once there are some`)
+  }
 })
 
 /** `muster keys create`. */
@@ -145,22 +127,21 @@ export const create = Command.make(
       Flag.withDescription("When the key expires: 90m, 12h or 30d from now; default: never"),
       Flag.withSchema(Expiry),
       Flag.optional
-    )
+    ),
+    database: databaseFlag
   },
-  Effect.fn(function* ({ expires, name, ...chosen }) {
-    const keys = yield* ApiKeys
+  Effect.fn(function* ({ database: _, expires, name, ...chosen }) {
+    const keys = yield* KeyAccess
     const { scope } = chosen
     const grant = yield* grantOf(chosen)
     yield* warnOfUnknown(chosen.blueprint)
-    const made = yield* keys
-      .create({
-        ...grant,
-        name,
-        ...(Option.isSome(expires) ? { expires: durationOf(expires.value) } : {})
-      })
-      .pipe(auditedCommand("key.create"))
-    yield* Console.log(Redacted.value(made.key))
-    yield* Console.error(`Key ${made.record.id} (${scope}). It is shown only now: keep it.`)
+    const made = yield* keys.create({
+      ...grant,
+      name,
+      ...(Option.isSome(expires) ? { expires: durationOf(expires.value) } : {})
+    })
+    yield* Console.log(made.key)
+    yield* Console.error(`Key ${made.id} (${scope}). It is shown only now: keep it.`)
   })
 ).pipe(
   Command.withDescription("Create a key and print it, once"),
@@ -174,5 +155,5 @@ export const create = Command.make(
       description: "A key that can only start, stop and restart one server"
     }
   ]),
-  Command.provide(keysOver(CommandStoreOrNew))
+  Command.provide(({ database }) => KeyAccess.layer(database))
 )

@@ -1,14 +1,12 @@
 import { Console, Effect } from "effect"
 import { Argument, Command } from "effect/cli"
-import { CommandStore } from "../../app/storage.ts"
-import { auditedCommand } from "../../audit/auditedCommand.ts"
+import { commandSettings } from "../../config/command.ts"
 import { withSettings } from "../../config/help.ts"
 import { settings as service } from "../../config/service.ts"
-import { ApiKeys } from "../../keys/ApiKeys.ts"
 import { only } from "../shared/named.ts"
 import { confirm, isInteractive, yesFlag } from "../shared/terminal.ts"
 import { create } from "./create.ts"
-import { keysOver } from "./keysOver.ts"
+import { databaseFlag, KeyAccess } from "./KeyAccess.ts"
 import { list } from "./list.ts"
 
 const revoke = Command.make(
@@ -17,17 +15,18 @@ const revoke = Command.make(
     key: Argument.String("key").pipe(
       Argument.withDescription("Id of the key, the beginning of one, or its name, from `muster keys list`")
     ),
-    yes: yesFlag
+    yes: yesFlag,
+    database: databaseFlag
   },
   Effect.fn(function* ({ key, yes }) {
-    const keys = yield* ApiKeys
+    const keys = yield* KeyAccess
     const all = yield* keys.list
     const isId = all.some((one) => one.id === key)
     const valid = all.filter(({ revoked_at }) => revoked_at === null)
     const { id, name } = yield* only("key", key, isId ? all : valid, ({ name }) => name)
     // No script leaves a leaked key valid because a flag is missing.
     yield* confirm(`Revoke the key ${id} (${name}) permanently?`, yes || !isInteractive())
-    yield* keys.revoke(id).pipe(auditedCommand("key.revoke", id))
+    yield* keys.revoke(id)
     yield* Console.log(`Key ${id} is revoked.`)
   })
 ).pipe(
@@ -39,14 +38,16 @@ const revoke = Command.make(
     { command: "muster keys revoke ci", description: "By its name, if no other key has it" },
     { command: "muster keys list", description: "Find the id first" }
   ]),
-  Command.provide(keysOver(CommandStore))
+  Command.provide(({ database }) => KeyAccess.layer(database))
 )
 
-const { dataDir, databaseUrl } = service
+const { databaseUrl } = service
 
 /** `muster keys create|list|revoke` (decisions, section 5). */
 export const keys = Command.make("keys").pipe(
   Command.withShortDescription("Create, list and revoke API keys"),
-  Command.withDescription(withSettings("Create, list and revoke API keys.", { dataDir, databaseUrl })),
+  Command.withDescription(
+    withSettings("Create, list and revoke API keys.", { ...commandSettings, databaseUrl })
+  ),
   Command.withSubcommands([create, list, revoke])
 )

@@ -1,56 +1,26 @@
 import { DateTime, Effect } from "effect"
 import { Command } from "effect/cli"
-import { CommandStore } from "../../app/storage.ts"
 import type { KeyLimits } from "../../domain/KeyLimits.ts"
-import { ApiKeys } from "../../keys/ApiKeys.ts"
-import type { KeyRecord } from "../../store/repos/KeyRepo.ts"
-import { NodeKeyRepo } from "../../store/repos/NodeKeyRepo.ts"
-import { NodeRepo } from "../../store/repos/NodeRepo.ts"
-import { Store } from "../../store/Store.ts"
 import { type Listing, outputFlags, printList } from "../shared/output.ts"
-import { keysOver } from "./keysOver.ts"
+import { databaseFlag, KeyAccess, type ListedKey } from "./KeyAccess.ts"
 
-/** A key in the list. Times RFC 3339 UTC. */
-interface ListedKey extends Omit<KeyRecord, "hash"> {
+/** A key with its state. */
+interface ShownKey extends ListedKey {
   readonly state: "valid" | "expired" | "revoked"
-  /** The node of the key; null: none. */
-  readonly node_id: string | null
-  /** The last heartbeat of that node in the database: at most a minute too early. */
-  readonly last_seen_at: string | null
 }
 
-const stateOf = ({ expires_at, revoked_at }: KeyRecord, now: number): ListedKey["state"] => {
+const stateOf = ({ expires_at, revoked_at }: ListedKey, now: number): ShownKey["state"] => {
   if (revoked_at !== null) return "revoked"
   return expires_at !== null && Date.parse(expires_at) <= now ? "expired" : "valid"
 }
 
-/** Returns the later of two times, if any. */
-const later = (one: string | null, other: number | undefined): string | null =>
-  other === undefined || (one !== null && Date.parse(one) >= other) ? one : new Date(other).toISOString()
-
-/** The last heartbeat of each node in the database. */
-const lastHeartbeats = Effect.gen(function* () {
-  const repo = yield* NodeRepo
-  const store = yield* Store
-  const heartbeats = yield* store.read(repo.heartbeats)
-  const heard_at = new Map(heartbeats.map((heartbeat) => [heartbeat.node_id, heartbeat.heard_at]))
-  const nodes = yield* store.read(repo.all)
-  return new Map(nodes.map(({ id, last_seen_at }) => [id, later(last_seen_at, heard_at.get(id))]))
-})
-
-const listed = Effect.gen(function* () {
-  const store = yield* Store
-  const records = yield* (yield* ApiKeys).list
-  const bindings = yield* store.read((yield* NodeKeyRepo).bindings)
-  const lastSeen = yield* lastHeartbeats
-  const nodes = new Map(bindings.map(({ key_id, node_id }) => [key_id, node_id]))
+const shown = Effect.gen(function* () {
+  const keys = yield* (yield* KeyAccess).list
   const now = DateTime.toEpochMillis(yield* DateTime.now)
-  return records.map(({ hash, ...record }): ListedKey => {
-    const state = stateOf({ hash, ...record }, now)
-    const node_id = nodes.get(record.id) ?? null
+  return keys.map((key): ShownKey => {
+    const state = stateOf(key, now)
     // The node of a key that is no longer valid may have another key.
-    const last_seen_at = state === "valid" && node_id !== null ? (lastSeen.get(node_id) ?? null) : null
-    return { ...record, state, node_id, last_seen_at }
+    return { ...key, state, last_seen_at: state === "valid" ? key.last_seen_at : null }
   })
 })
 
@@ -63,18 +33,18 @@ const limitsText = ({ blueprints, labels, max_memory, max_servers, servers }: Ke
     ...(max_memory === undefined ? [] : [`at most ${max_memory} MiB`])
   ].join(", ")
 
-const scopeOf = ({ allow, scope, ...limits }: ListedKey): string => {
+const scopeOf = ({ allow, scope, ...limits }: ShownKey): string => {
   const rights = allow === undefined ? scope : `${scope}: ${allow.join()}`
   const limited = limitsText(limits)
   return limited === "" ? rights : `${rights} (${limited})`
 }
 
-const stateText = ({ expires_at, revoked_at, state }: ListedKey): string => {
+const stateText = ({ expires_at, revoked_at, state }: ShownKey): string => {
   if (state === "valid") return expires_at === null ? state : `valid until ${expires_at}`
   return state === "revoked" ? `revoked ${revoked_at}` : `expired ${expires_at}`
 }
 
-const listing: Listing<ListedKey> = {
+const listing: Listing<ShownKey> = {
   id: ({ id }) => id,
   columns: [
     { name: "id", of: ({ id }) => id },
@@ -90,9 +60,9 @@ const listing: Listing<ListedKey> = {
 /** `muster keys list`. */
 export const list = Command.make(
   "list",
-  outputFlags,
+  { ...outputFlags, database: databaseFlag },
   Effect.fn(function* (flags) {
-    yield* printList(flags, listing, yield* listed, "No keys. `muster keys create --name <name>` makes one.")
+    yield* printList(flags, listing, yield* shown, "No keys. `muster keys create --name <name>` makes one.")
   })
 ).pipe(
   Command.withDescription(
@@ -102,5 +72,5 @@ export const list = Command.make(
     { command: "muster keys list", description: "All keys with their state" },
     { command: "muster keys list --json", description: "For programs, with all times" }
   ]),
-  Command.provide(keysOver(CommandStore))
+  Command.provide(({ database }) => KeyAccess.layer(database))
 )

@@ -1,68 +1,91 @@
-import { readFileSync } from "node:fs"
-import { join } from "node:path"
+import { existsSync } from "node:fs"
+import { connect } from "node:net"
+import { join, resolve } from "node:path"
+import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
+import { WebSocket } from "@effect/platform-node/NodeWS"
 import { Context, Effect, Layer, Redacted, Schedule, Stream } from "effect"
 import { HttpClient, HttpClientError } from "effect/http"
-import type { Socket } from "effect/socket"
+import { Socket } from "effect/socket"
 import { whyNoAnswer } from "../../api/transport.ts"
 import { CommandLogging } from "../../app/logging.ts"
 import { MusterClient, WaitTimedOut } from "../../client/index.ts"
 import { Platform } from "../../client/MusterClient.ts"
 import { isOfProxy } from "../../client/responses.ts"
 import { isTransient } from "../../client/transient.ts"
-import { LOCAL_SERVICE, loadCommandSettings } from "../../config/command.ts"
+import { loadCommandSettings } from "../../config/command.ts"
 import { elapsedMillis } from "../../domain/elapsed.ts"
-import { ADMIN_KEY_FILE } from "../../domain/Key.ts"
-import { isLoopbackUrl } from "../../domain/transport.ts"
+import { baseUrlOf, LOCAL_SOCKET, socketPathOf, whyNoSocket } from "../../domain/transport.ts"
 import { CommandError, statusOf } from "./CommandError.ts"
 import { currentContext } from "./contexts.ts"
 import { note } from "./terminal.ts"
 
 const MAKE_A_KEY = "`muster keys create --name <name>` beside the service makes one"
 
-const keyIn = (file: string) =>
-  Effect.try({
-    try: () => readFileSync(file, "utf8").trim(),
-    catch: () =>
-      new CommandError({
-        status: "notAllowed",
-        message: `there is no key: set MUSTER_API_KEY (${MAKE_A_KEY}), or MUSTER_DATA_DIR to where the service has its ${ADMIN_KEY_FILE}`
-      })
-  })
-
 /** The service that a command calls, and its key. */
 export class CommandTarget extends Context.Service<
   CommandTarget,
   {
+    /** An address of HTTP, or `unix:` and the path of the socket in a data folder. */
     readonly url: string
-    readonly key: Redacted.Redacted<string>
+    /** Undefined: the user of the command needs none at the socket. */
+    readonly key: Redacted.Redacted<string> | undefined
     /** The origin of the key. */
     readonly keyFrom: string
   }
 >()("muster/cli/CommandTarget") {}
 
-/** The key of the data folder has every right on the service of this machine: no other address may learn it. */
 const noKeyFor = (url: string) =>
   new CommandError({
     status: "notAllowed",
-    message: `there is no key for ${url}: set MUSTER_API_KEY, or run \`muster context add <name> --url ${url} --key-file <file>\`; the ${ADMIN_KEY_FILE} of the data folder is used for loopback addresses only`
+    message: `there is no key for ${url}: set MUSTER_API_KEY, or run \`muster context add <name> --url ${url} --key-file <file>\`; without MUSTER_URL, the command calls the service of the data folder (MUSTER_DATA_DIR), and needs no key there`
+  })
+
+const noService = (dataDir: string) =>
+  new CommandError({
+    status: "unreachable",
+    message: `there is no data folder ${resolve(dataDir)}: run the command in the folder of the service, or set MUSTER_DATA_DIR to its data folder, or MUSTER_URL and MUSTER_API_KEY`
   })
 
 /**
- * The service from the settings, else from the current context, else the one of the data folder. A key of a context is
- * for the URL of that context only, and that of the data folder for loopback addresses only.
+ * The service from the settings, else from the current context, else the one of the data folder, at its socket. Another
+ * process may listen at the port of a service that has ended: a key goes to an address only if the user names that address,
+ * or if this host has no data folder.
  */
 const target = Effect.gen(function* () {
-  const { apiKey, dataDir, url } = yield* loadCommandSettings
+  const { apiKey, dataDir, port, url } = yield* loadCommandSettings
   const context = url === "" ? yield* currentContext : undefined
-  const address = url === "" ? (context?.url ?? LOCAL_SERVICE) : url
-  if (apiKey !== "") return { url: address, key: Redacted.make(apiKey), keyFrom: "MUSTER_API_KEY" }
-  if (context !== undefined) {
+  const given = apiKey === "" ? undefined : { key: Redacted.make(apiKey), keyFrom: "MUSTER_API_KEY" }
+  const address = context?.url ?? url
+  if (address !== "") {
+    if (given !== undefined) return { url: address, ...given }
+    if (context === undefined) return yield* noKeyFor(address)
     return { url: address, key: Redacted.make(context.key), keyFrom: `the context ${context.name}` }
   }
-  const file = join(dataDir, ADMIN_KEY_FILE)
-  if (!isLoopbackUrl(address)) return yield* noKeyFor(address)
-  return { url: address, key: Redacted.make(yield* keyIn(file)), keyFrom: file }
+  if (existsSync(dataDir)) {
+    const socket = join(resolve(dataDir), LOCAL_SOCKET)
+    const impossible = whyNoSocket(socket)
+    if (impossible !== undefined) {
+      return yield* new CommandError({
+        status: "unreachable",
+        message: `${impossible}: set MUSTER_URL and MUSTER_API_KEY, or give the service a shorter MUSTER_DATA_DIR`
+      })
+    }
+    return { url: `unix:${socket}`, ...(given ?? { key: undefined, keyFrom: "this user" }) }
+  }
+  if (given === undefined) return yield* noService(dataDir)
+  return { url: `http://127.0.0.1:${port}`, ...given }
 })
+
+/** @param socket path of the socket of the service; undefined: the service has another address */
+const platformFor = (socket: string | undefined) =>
+  socket === undefined
+    ? Platform
+    : Layer.merge(
+        NodeHttpClient.layerNodeHttpOptions({ socketPath: socket }),
+        Layer.succeed(Socket.WebSocketConstructor)(
+          (url) => new WebSocket(url, { createConnection: () => connect(socket) })
+        )
+      )
 
 /** A request that got no response from the service, and the time of the first one in a row ({@link elapsedMillis}). */
 interface Break {
@@ -109,15 +132,16 @@ const WatchedPlatform = Layer.effectContext(
       Context.add(Reachability, Reachability.of({ broken: () => broken }))
     )
   })
-).pipe(Layer.provideMerge(Platform))
+)
 
 /** The client of the service that a command calls. */
 export const CommandClient = Layer.unwrap(
   Effect.map(target, (found) =>
     Layer.merge(
-      MusterClient.layerNoDeps({ baseUrl: found.url, key: found.key }).pipe(
-        Layer.provideMerge(WatchedPlatform)
-      ),
+      MusterClient.layerNoDeps({
+        baseUrl: baseUrlOf(found.url),
+        ...(found.key === undefined ? {} : { key: found.key })
+      }).pipe(Layer.provideMerge(WatchedPlatform), Layer.provideMerge(platformFor(socketPathOf(found.url)))),
       Layer.succeed(CommandTarget, CommandTarget.of(found))
     )
   )
@@ -250,14 +274,22 @@ const whyUnreachable = (failure: HttpClientError.HttpClientError): string => {
   return kind === "tls" ? `TLS fails: ${code}: ${message}` : code || message || "no response"
 }
 
+/** Returns the next step if a socket cannot be reached. */
+const hintOfSocket = (code: string): string =>
+  code === "EACCES"
+    ? "only the owner of the data folder and root may use it; set MUSTER_URL and MUSTER_API_KEY"
+    : "no service runs on this data folder. Start it with `muster serve`, set MUSTER_DATA_DIR to the data folder of the service, or set MUSTER_URL and MUSTER_API_KEY"
+
 const ofTransport = (failure: HttpClientError.HttpClientError, url: string): CommandError | undefined => {
   const { response } = failure
   if (response !== undefined && !OF_PROXY.includes(response.status)) return undefined
-  const { kind } = whyNoAnswer(failure)
+  const { code, kind } = whyNoAnswer(failure)
   const hint =
-    kind === "tls"
-      ? "check its scheme, and NODE_EXTRA_CA_CERTS where the authority is private"
-      : "set MUSTER_URL to where the service is"
+    socketPathOf(url) !== undefined
+      ? hintOfSocket(code)
+      : kind === "tls"
+        ? "check its scheme, and NODE_EXTRA_CA_CERTS where the authority is private"
+        : "set MUSTER_URL to where the service is"
   return new CommandError({
     status: "unreachable",
     message: `${url} cannot be reached (${whyUnreachable(failure)}): ${hint}`

@@ -10,6 +10,7 @@ import {
 import { NodeApi } from "../../api/NodeApi.ts"
 import { undecodableFails } from "../../api/undecodable.ts"
 import type { NodeId } from "../../domain/Id.ts"
+import { baseUrlOf } from "../../domain/transport.ts"
 import { type Diagnosis, diagnose, type Failure } from "./diagnosis.ts"
 import { type LinkLog, makeLinkLog } from "./LinkLog.ts"
 import { NodeToken } from "./NodeToken.ts"
@@ -17,7 +18,7 @@ import { makeReportMessages } from "./reportMessages.ts"
 
 export interface ControlPlaneClientOptions {
   readonly node_id: NodeId
-  /** Base URL of the control plane. */
+  /** Base URL of the control plane, or `unix:` and the path of its socket: the client of the context connects to it. */
   readonly url: string
   /** A key with the scope `Node`. */
   readonly key: Redacted.Redacted<string>
@@ -87,7 +88,7 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
     Effect.gen(function* () {
       const token = yield* NodeToken
       const { node } = yield* HttpApiClient.make(NodeApi, {
-        baseUrl: options.url,
+        baseUrl: baseUrlOf(options.url),
         transformClient: (client) =>
           requireRequestId(HttpClient.mapRequest(client, HttpClientRequest.bearerToken(options.key)))
       })
