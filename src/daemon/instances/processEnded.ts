@@ -150,12 +150,12 @@ export const endLine = (state: ServerState, exit: ProcessExit, ending: Ending): 
   const { intent, run, spec } = state
   const { reason } = crashOf(exit, false, new Date(0))
   if (intent?.type === "kill") return "killed as requested"
-  if (exit.with_host === true) return "ended with its machine"
   if (intent !== null && ending.stopTimedOut) {
     const { asked_at = intent.deadline, deadline } = intent
     return `killed after ${Math.round((deadline - asked_at) / 1000)} s: it had not stopped`
   }
   if (intent !== null || state.status === "stopping") return `stopped as requested: ${reason}`
+  if (exit.with_host === true && run?.timed_out !== true) return "ended with its machine or engine"
   if (run?.timed_out !== true) return `ended: ${reason}`
   const { start_timeout, terminal = false } = spec.definition.process
   const late = `ended: start timed out after ${start_timeout} s`

@@ -5,6 +5,7 @@ import { endLine, processEnded, restartLimitReason } from "../../../src/daemon/i
 import { stopMethod } from "../../../src/daemon/runtime/exitReason.ts"
 import { newServerState, pendingRestart, type ServerState } from "../../../src/daemon/state/ServerFile.ts"
 import { PowerAction } from "../../../src/domain/NodeMessages.ts"
+import { byTurn, type RunRule } from "../../../src/domain/Run.ts"
 import type { ServerStatus } from "../../../src/domain/ServerStatus.ts"
 import { specOf } from "../support.ts"
 
@@ -199,5 +200,85 @@ describe("decisions 3, power", () => {
     assert.deepStrictEqual(stopMethod("^sigterm"), { signal: "SIGTERM" })
     assert.deepStrictEqual(stopMethod("^quit"), { signal: "SIGQUIT" })
     assert.deepStrictEqual(stopMethod(""), { signal: "SIGTERM" })
+  })
+})
+
+describe("Operations, restart a node or its machine: the rule", () => {
+  const rules = fc.constantFrom("unless_stopped" as const, "always" as const, "manual" as const)
+  const ended = { code: 137, out_of_memory: false, with_host: true } as const
+  const ofRule = (rule: RunRule, save: boolean, more: Partial<ServerState>) =>
+    state({ spec: specOf({ definition: { run: rule, save } }), run, ...more })
+
+  it("a saved server that was up waits for its turn, unless its rule is `manual` or a caller has stopped it", () =>
+    fc.assert(
+      fc.property(
+        rules,
+        fc.boolean(),
+        fc.constantFrom("starting" as const, "running" as const, "paused" as const),
+        fc.constantFrom(null, "stop" as const, "kill" as const, "shutdown" as const),
+        (rule, save, status, request) => {
+          const intent = request === null ? null : { type: request, deadline: 1 }
+          const after = processEnded(ofRule(rule, save, { status, intent }), ended, 0)
+          const isStopped = request === "stop" || request === "kill"
+          assert.strictEqual(after.waiting === true, save && rule !== "manual" && !isStopped)
+          assert.isFalse(after.start_again)
+          assert.strictEqual(after.status, "offline")
+          assert.isFalse(after.reports.some(({ type }) => type === "crash"))
+        }
+      )
+    ))
+
+  it("a crash while the daemon was away follows the rule of restarts first; a crash loop stays given up", () => {
+    const crash = (restarts: ReadonlyArray<number>, on_crash: boolean) => {
+      const spec = specOf({ definition: { restart: { on_crash, max_per_hour: 1 } } })
+      const before = state({ spec, run, status: "running", restarts })
+      return processEnded(before, { code: 1, out_of_memory: false }, 1000, { away: true })
+    }
+    assert.deepInclude(crash([], true), { start_again: true })
+    assert.isUndefined(crash([], true).waiting)
+    assert.isUndefined(crash([500], true).waiting)
+    assert.isDefined(crash([500], true).backoff?.given_up)
+    assert.isTrue(crash([500], false).waiting)
+  })
+
+  it("a shutdown never turns a stop by a caller into a start", () =>
+    fc.assert(
+      fc.property(fc.constantFrom("stop" as const, "kill" as const), (type) => {
+        const stopping = state({ status: "stopping", run, intent: { type, deadline: 1 } })
+        assert.deepStrictEqual(powerDecision(stopping, "shutdown"), { do: "nothing" })
+      })
+    ))
+
+  it("a stop cancels the start that a server waits for", () => {
+    assert.deepStrictEqual(powerDecision(state({ status: "offline", waiting: true }), "stop"), {
+      do: "cancel"
+    })
+  })
+
+  it("the order is total: by priority, then by age, then by id", () => {
+    const queued = fc.record({
+      id: fc.constantFrom("a", "b", "c"),
+      created_at: fc.constantFrom("2026-01-01", "2026-01-02"),
+      definition: fc.record({ save: fc.constant(true), priority: fc.constantFrom(0, 50, 100) })
+    })
+    fc.assert(
+      fc.property(queued, queued, queued, (one, two, three) => {
+        const sorted = [one, two, three].sort(byTurn)
+        const keys = sorted.map(({ created_at, definition, id }) => [
+          100 - definition.priority,
+          created_at,
+          id
+        ])
+        assert.deepStrictEqual(
+          keys.map(([priority]) => priority),
+          keys.map(([priority]) => Number(priority)).toSorted((a, b) => a - b)
+        )
+        for (const [at, key] of keys.entries()) {
+          const next = keys[at + 1]
+          if (next !== undefined && key[0] === next[0])
+            assert.isTrue(`${key[1]} ${key[2]}` <= `${next[1]} ${next[2]}`)
+        }
+      })
+    )
   })
 })

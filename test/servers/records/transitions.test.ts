@@ -216,6 +216,42 @@ describe("life, stopping and restarting: what a node reports of restarts", () =>
   })
 })
 
+describe("Operations, restart a node or its machine: the record", () => {
+  const stopped: Report = {
+    ...base,
+    type: "status",
+    status: "offline",
+    transient: false,
+    run: { stopped_by: "ops" }
+  }
+
+  it("has who stopped the server and whether it waits, as its node reports", () => {
+    expect(reported(saved({ status: "stopping" }), stopped)).toEqual({
+      status: "offline",
+      run: { stopped_by: "ops" }
+    })
+    expect(reported(saved({ run: { waiting: true } }), { ...offline, status: "starting" })).toEqual({
+      status: "starting",
+      run: null
+    })
+    expect(
+      onSnapshot(saved(), { status: "offline", install: { phase: "ready" }, run: { waiting: true } })
+    ).toEqual({
+      run: { waiting: true }
+    })
+  })
+
+  it("a stop that the node has not been sent survives every report", () =>
+    fc.assert(
+      fc.property(statusReport, (report) => {
+        const run = { stopped_by: "ops", undelivered: true } as const
+        const after = reported(saved({ run }), report)
+        expect({ ...run, ...after.run }).toMatchObject(run)
+        expect(after.run === null).toBe(false)
+      })
+    ))
+})
+
 describe("node-protocol, When something breaks: snapshots and lost nodes", () => {
   it("a snapshot that equals the record changes nothing", () =>
     fc.assert(

@@ -4,6 +4,7 @@ import { join } from "node:path"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { containerName } from "../../../../src/daemon/runtime/docker/containerOptions.ts"
+import type { RunRule } from "../../../../src/domain/Run.ts"
 import { engineNote, TEST_IMAGE, TestEngine, withEngine } from "../../../support/dockerEngine.ts"
 import { until } from "../../../support/eventually.ts"
 import { freePorts, portHeld } from "../../../support/ports.ts"
@@ -263,13 +264,13 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
           const path = join(dataDir, "servers", id, "server.json")
           return existsSync(path) ? JSON.parse(readFileSync(path, "utf8")) : {}
         }
-        const up = Effect.fnUntraced(function* (invocation: string) {
+        const up = Effect.fnUntraced(function* (invocation: string, run: RunRule = "unless_stopped") {
           const id = newId()
           const options: SpecOptions = {
             id,
             allocations: noPorts,
             process: { invocation },
-            definition: inDocker
+            definition: { ...inDocker, run }
           }
           child.stdin.write(`create ${JSON.stringify(options)}\n`)
           yield* until("installed", () => stateOf(id).status === "offline")
@@ -278,7 +279,7 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
           return id
         })
         const survivor = yield* up(echoServer)
-        const ends = yield* up(`sh -c 'echo ready; while [ ! -e go ]; do sleep 0.02; done; exit 9'`)
+        const ends = yield* up(`sh -c 'echo ready; while [ ! -e go ]; do sleep 0.02; done; exit 9'`, "manual")
         child.kill("SIGKILL")
         yield* until("the daemon is dead", () => child.signalCode !== null)
         writeFileSync(join(dataDir, "servers", ends, "files", "go"), "")
