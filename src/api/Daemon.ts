@@ -66,8 +66,8 @@ export interface Daemon {
   ): Effect.Effect<number | undefined, DaemonError>
   /** `by`: as in {@link power}, for a line that is the stop command. */
   commands(id: ServerId, lines: ReadonlyArray<string>, by?: string): Effect.Effect<void, DaemonError>
-  /** Stops the server if necessary, then makes the instance again from base, volumes and copies. */
-  reset(id: ServerId): Effect.Effect<void, DaemonError>
+  /** Stops the server if necessary, then makes the instance again from base, volumes and copies; returns as `power`. */
+  reset(id: ServerId): Effect.Effect<number | undefined, DaemonError>
   /** Runs the install script again; only while offline. */
   reinstall(id: ServerId): Effect.Effect<void, DaemonError>
   /**

@@ -38,7 +38,7 @@ const lines = { page: text, per_page: text }
 const refusals = [NotFound, Conflict] as const
 const summary = (summary: string) => OpenApi.annotations({ summary })
 
-/** The header of an accepted power action that has the sequence of the newest report to come. */
+/** The header of an accepted power action or reset that has the sequence of the newest report to come. */
 export const SEQUENCE_HEADER = "x-muster-sequence"
 
 /** Servers of one call for figures. */

@@ -14,7 +14,7 @@ export const EventQuery = {
     "Replays the events after this cursor first; 0: all retained events; `now`: none. Events then have an `id`, messages a `Cursor`. `Last-Event-ID` takes precedence."
   ),
   topics: many(
-    "Only these topics, comma-separated. Default: `status`, `crash`, `deleted`; further: `install` (phase, step and progress of installations), `stats` (live figures), `expiring` (60 s before a server expires)."
+    "Only these topics, comma-separated. Default: `status`, `crash`, `deleted`; further: `install` (phase, step and progress of installations), `stats` (live figures), `expiring` (60 s before a server expires), `problem` (why a start was refused; null: no longer)."
   ),
   interval: many("Seconds between two `stats` events of a server, 1 to 60; default 10. Only with `stats`."),
   server_id: many("Only events of this server; may be given more than once."),

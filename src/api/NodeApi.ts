@@ -24,6 +24,7 @@ import {
 } from "../domain/NodeMessages.ts"
 import { NodeCount, NodeKey, ServerKey } from "../domain/NodeText.ts"
 import { Paginated } from "../domain/Pagination.ts"
+import { Problem } from "../domain/Problem.ts"
 import { RestartState } from "../domain/Restart.ts"
 import { Crash } from "../domain/ServerEvent.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
@@ -58,6 +59,7 @@ export const ReportBodies = {
     status: ServerStatus,
     transient: Schema.optionalKey(Schema.Boolean),
     restart: Schema.optionalKey(RestartState),
+    problem: Schema.optionalKey(Problem),
     uses
   }),
   installStatus: Schema.Struct({ ...reported, install: InstallState, uses }),

@@ -51,6 +51,13 @@ const failedCreation = (error: DaemonError) => {
   return { status: 503 as const, detail, hint }
 }
 
+/** Returns the response to an accepted request, with the sequence of the report that shows its effect. */
+const accepted = (status: 200 | 202, sequence: number | undefined) =>
+  HttpServerResponse.empty({
+    status,
+    headers: sequence === undefined ? {} : { [SEQUENCE_HEADER]: String(sequence) }
+  })
+
 const definitionMissing = new InvalidRequest({
   detail: "body field servers: a definition is not in the body field definitions",
   hint: "Run the same version of Muster on the control plane as here."
@@ -156,14 +163,15 @@ export const DaemonHandlers = handlersOf(
         power: Effect.fnUntraced(function* ({ params, payload }) {
           const { action, by, wait_seconds } = payload
           const sequence = yield* call((daemon) => daemon.power(params.id, action, wait_seconds, by))
-          return HttpServerResponse.empty({
-            status: 200,
-            headers: sequence === undefined ? {} : { [SEQUENCE_HEADER]: String(sequence) }
-          })
+          return accepted(200, sequence)
         }),
         commands: ({ params, payload }) =>
           call((daemon) => daemon.commands(params.id, payload.commands, payload.by)),
-        reset: ({ params }) => call((daemon) => daemon.reset(params.id)),
+        reset: ({ params }) =>
+          Effect.map(
+            call((daemon) => daemon.reset(params.id)),
+            (sequence) => accepted(202, sequence)
+          ),
         reinstall: ({ params }) => call((daemon) => daemon.reinstall(params.id)),
         hold: ({ params, payload }) => call((daemon) => daemon.hold(params.id, payload.held)),
         status: ({ params }) =>

@@ -75,7 +75,7 @@ const sendCommands = Effect.fnUntraced(function* (
   }
   for (const [index, line] of lines.entries()) {
     // Otherwise the end of the process would be a crash.
-    if (line === definition.process.stop_command) {
+    if (line.trim() === definition.process.stop_command.trim()) {
       yield* instance.power("stop", stopTimeoutOf(definition), by)
       continue
     }
@@ -132,7 +132,9 @@ export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
       yield* sendCommands(yield* instances.get(id), lines, place, by)
     }),
     reset: Effect.fn("Daemon.reset")(function* (id) {
-      yield* (yield* instances.get(id)).reset
+      const instance = yield* instances.get(id)
+      yield* instance.reset
+      return instance.file.get().reports.at(-1)?.sequence
     }),
     reinstall: Effect.fn("Daemon.reinstall")(function* (id) {
       yield* (yield* instances.get(id)).reinstall

@@ -4,6 +4,7 @@ import type { NodeId, ServerId } from "./Id.ts"
 import type { InstallState } from "./InstallState.ts"
 import type { Labels } from "./Labels.ts"
 import type { Migration } from "./Migration.ts"
+import type { Problem } from "./Problem.ts"
 import type { RestartState } from "./Restart.ts"
 import type { RunState } from "./Run.ts"
 import type { Crash } from "./ServerEvent.ts"
@@ -12,7 +13,7 @@ import type { WebhookId } from "./Webhook.ts"
 
 /**
  * A committed change of a server. Topics without a `:` are public events (contract 6.2). The others are internal;
- * `server:install` and `server:expiring` are also opt-in topics of streams.
+ * `server:install`, `server:expiring` and `server:problem` are also opt-in topics of streams.
  */
 export type ServerChange = { readonly server_id: ServerId } & (
   | { readonly topic: "status"; readonly payload: ServerStatus }
@@ -28,6 +29,7 @@ export type ServerChange = { readonly server_id: ServerId } & (
   | { readonly topic: "server:start-pending"; readonly payload: boolean }
   /** Whether the `offline` of the server is between two states: restart, reset. */
   | { readonly topic: "server:transient"; readonly payload: boolean }
+  | { readonly topic: "server:problem"; readonly payload: Problem | null }
   | { readonly topic: "server:restart"; readonly payload: RestartState | null }
   | { readonly topic: "server:run"; readonly payload: RunState | null }
   | {
@@ -137,7 +139,7 @@ export const isPublic = (change: Change): change is PublicChange => !change.topi
 
 /** Whether a change is published to streams that name its topic. */
 export const isOptInChange = ({ topic }: Change): boolean =>
-  topic === "server:install" || topic === "server:expiring"
+  topic === "server:install" || topic === "server:expiring" || topic === "server:problem"
 
 /** Oldest and newest cursor that the journal keeps; `newest` is 0 before the first change. */
 export interface JournalBounds {

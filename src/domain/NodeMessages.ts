@@ -7,6 +7,7 @@ import { NodeId, ServerId } from "./Id.ts"
 import { InstallState } from "./InstallState.ts"
 import { Capacity, RuntimeKind } from "./Node.ts"
 import { NodeCount, NodeKey, NodeShare, ServerKey } from "./NodeText.ts"
+import { Problem } from "./Problem.ts"
 import { RestartState } from "./Restart.ts"
 import { RunReport } from "./Run.ts"
 import { ServerDefinition } from "./ServerDefinition.ts"
@@ -89,6 +90,8 @@ export const DaemonServer = Schema.Struct({
   restart: Schema.optionalKey(RestartState),
   /** Absent: it is up, or nothing holds or starts it, or the daemon is of an earlier version. */
   run: Schema.optionalKey(RunReport),
+  /** Why its last start was refused; absent: it was not, or the daemon is of an earlier version. */
+  problem: Schema.optionalKey(Problem),
   /** The time of the newest definition that the daemon has; absent: the daemon is of an earlier version. */
   defined_at: Schema.optionalKey(NodeCount),
   /** The time of the definition that process and files have. */
@@ -206,6 +209,7 @@ export const Report = Schema.Union([
     restart: Schema.optionalKey(RestartState),
     /** As in {@link DaemonServer}. */
     run: Schema.optionalKey(RunReport),
+    problem: Schema.optionalKey(Problem),
     uses
   }),
   Schema.Struct({ ...reportFields, type: Schema.Literal("install-status"), install: InstallState, uses }),

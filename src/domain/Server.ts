@@ -8,6 +8,7 @@ import { Limits } from "./Limits.ts"
 import { NodeCount, NodeShare, NodeText } from "./NodeText.ts"
 import { TimeText } from "./nowText.ts"
 import { Overrides } from "./Overrides.ts"
+import { Problem, ShownProblem } from "./Problem.ts"
 import { RestartState } from "./Restart.ts"
 import { RunState, RunView } from "./Run.ts"
 import { ServerDefinition } from "./ServerDefinition.ts"
@@ -80,6 +81,8 @@ export const Server = Schema.Struct({
   /** Null: no restart is pending or given up. */
   restart: Schema.optionalKey(Schema.NullOr(RestartState)),
   run: Schema.optionalKey(RunView),
+  /** Null: the last start was not refused. */
+  problem: Schema.optionalKey(Schema.NullOr(ShownProblem)),
   /** `outdated`: today's blueprint and software resolve to another definition. */
   definition: Schema.optionalKey(
     Schema.Struct({ revision: Schema.String, outdated: Schema.Boolean }).annotate({
@@ -137,7 +140,8 @@ export const includable = [
   "run",
   "stats",
   "definition",
-  "save"
+  "save",
+  "problem"
 ] as const
 export type Includable = (typeof includable)[number]
 
@@ -159,6 +163,8 @@ export const ServerRecord = Schema.Struct({
   restart: Schema.optionalKey(Schema.NullOr(RestartState)),
   /** Null or absent: nothing holds or starts it. */
   run: Schema.optionalKey(Schema.NullOr(RunState)),
+  /** Absent: as null, or an older replica has written the record. */
+  problem: Schema.optionalKey(Schema.NullOr(Problem)),
   /** Sequence of the last report that was applied; an equal or lower one is a repetition. */
   last_sequence: Schema.Int,
   /** RFC 3339, UTC, milliseconds. */

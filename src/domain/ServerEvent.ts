@@ -3,13 +3,14 @@ import { InstallPhase } from "./InstallState.ts"
 import { InstallStepName } from "./InstallStep.ts"
 import { ExitCode, NodeText } from "./NodeText.ts"
 import { TimeText } from "./nowText.ts"
+import { ShownProblem } from "./Problem.ts"
 import { Server, ServerStats } from "./Server.ts"
 import { ServerStatus } from "./ServerStatus.ts"
 
 /** The topics of every stream (contract 6.2). */
 const DefaultTopic = Schema.Literals(["status", "crash", "deleted"])
 /** The topics that a stream has only if `topics` names them (life, "Installations"). */
-const OptInTopic = Schema.Literals(["install", "stats", "expiring"])
+const OptInTopic = Schema.Literals(["install", "stats", "expiring", "problem"])
 
 /** Names of the public topics. */
 export const Topic = Schema.Literals([...DefaultTopic.literals, ...OptInTopic.literals])
@@ -73,6 +74,7 @@ export const ServerEvent = Schema.Union([
   message("deleted", Schema.Null),
   message("install", InstallProgress),
   message("stats", ServerStats),
-  message("expiring", Expiring)
+  message("expiring", Expiring),
+  message("problem", Schema.NullOr(ShownProblem))
 ]).annotate({ identifier: "ServerEvent" })
 export type ServerEvent = typeof ServerEvent.Type

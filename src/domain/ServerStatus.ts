@@ -25,6 +25,7 @@ export type Trigger =
   | "unpause"
   | "node-lost"
   | "reinstall"
+  | "reset"
 
 interface Transition {
   readonly from: ReadonlyArray<ServerStatus>
@@ -46,7 +47,8 @@ export const transitions: ReadonlyArray<Transition> = [
   { from: ["running"], on: "pause", to: "paused" },
   { from: ["paused"], on: "unpause", to: "running" },
   { from: every, on: "node-lost", to: "unknown" },
-  { from: ["offline"], on: "reinstall", to: "installing" }
+  { from: ["offline"], on: "reinstall", to: "installing" },
+  { from: ["offline"], on: "reset", to: "installing" }
 ]
 
 /** Returns the status after `on`; undefined: the table has no such transition. */

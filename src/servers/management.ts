@@ -178,7 +178,8 @@ export const makeManagement = Effect.gen(function* () {
     yield* refuseMoving(id)
     if (record.status === "unknown") return yield* failAway(record)
     if (record.status === "installing") return yield* wrongStatus(record)
-    yield* call(record, (daemon) => daemon.reset(id))
+    const sequence = yield* call(record, (daemon) => daemon.reset(id))
+    if (sequence !== undefined) yield* waitForReport(record, sequence)
   })
 
   const install = Effect.fn("ServerManager.install")(function* (id: ServerId) {

@@ -142,7 +142,7 @@ export const NodeHandlers = handlersOf(
         const outcomes = yield* from(node, gateway.reports(node, boot_id, reports))
         return { failures: outcomes.flatMap(failureAt) }
       }),
-      status: ({ params, payload: { boot_id, restart, sequence, status, transient, uses } }) =>
+      status: ({ params, payload: { boot_id, problem, restart, sequence, status, transient, uses } }) =>
         report(params.node, boot_id, {
           type: "status",
           server_id: params.server,
@@ -150,6 +150,7 @@ export const NodeHandlers = handlersOf(
           status,
           transient: transient ?? false,
           ...(restart === undefined ? {} : { restart }),
+          ...(problem === undefined ? {} : { problem }),
           ...(uses === undefined ? {} : { uses })
         }),
       installStatus: ({ params, payload: { boot_id, install, sequence, uses } }) =>

@@ -24,7 +24,7 @@ const START_AGAIN =
 /**
  * Returns why a server cannot reach the state, and the next step.
  *
- * @param crash    the crash since the wait began
+ * @param crash    the crash since the wait began, or after which the server has not been up
  * @param wasUp    whether the server was up, or about to start, since the wait began
  */
 const obstacle = (
@@ -32,14 +32,16 @@ const obstacle = (
   target: WaitTarget,
   { crash, wasUp }: { readonly crash: CrashSummary | undefined; readonly wasUp: boolean }
 ): { readonly reason: string; readonly hint: string } | undefined => {
-  const { definition, install, restart, start_pending, status, transient } = server
+  const { definition, install, problem, restart, start_pending, status, transient } = server
   if (target === "offline") return undefined
   if (install.phase === "failed") {
     const { hint, reason } = installFailure(install)
     return { reason: `install failed: ${reason}`, hint }
   }
   if (target === "installed" || status !== "offline" || start_pending) return undefined
-  if (isRestartPending(restart) || transient === true || isQueued(server)) return undefined
+  if (isRestartPending(restart) || isQueued(server)) return undefined
+  if (problem !== null && problem !== undefined) return { reason: problem.detail, hint: problem.hint }
+  if (transient === true) return undefined
   const because = (reason: string) => ({ reason, hint: START_AGAIN })
   if (crash !== undefined && restart !== null && restart !== undefined) return because(restart.reason)
   if (crash !== undefined)
@@ -93,7 +95,10 @@ export const makeWaitFor = Effect.gen(function* () {
       const reached = isReached(record, target)
       const why = reached
         ? undefined
-        : obstacle(record, target, { crash: crash === before ? undefined : crash, wasUp })
+        : obstacle(record, target, {
+            crash: crash === before && record.crashed !== true ? undefined : crash,
+            wasUp
+          })
       if (!reached && why === undefined) {
         yield* changed.await
       } else if (!isCurrent) {

@@ -111,7 +111,7 @@ describe("decisions 3, states", () => {
         status: 409,
         detail: "the installation failed: install script exited with 3 (node test-node)"
       })
-      assert.deepStrictEqual(yield* of(daemon.power(slow, "start", 1)), {
+      assert.deepStrictEqual(yield* of(daemon.power(slow, "restart", 1)), {
         status: 409,
         detail: "the server is being installed"
       })

@@ -46,6 +46,7 @@ export const shownFields = [
   "last_crash",
   "restart",
   "run",
+  "problem",
   "limits",
   "software",
   "definition",
@@ -61,10 +62,12 @@ const labelsOf = ({ labels = {} }: Server): string =>
     .map(([key, value]) => (value === "" ? key : `${key}=${value}`))
     .join(",")
 
-/** Returns the failed installation, the next restart, or the last crash, after which the server may have run. */
-const conditionOf = ({ install, last_crash, restart }: Server): string => {
+/** Returns the failed installation, the refused start, the next restart, or the last crash, after which the server may have run. */
+const conditionOf = ({ install, last_crash, problem, restart }: Server): string => {
   if (install?.phase === "failed")
     return `installation failed: ${withCommands(install.failure_reason ?? "no reason")}`
+  if (problem !== null && problem !== undefined)
+    return `cannot be started since ${problem.since}: ${withCommands(problem.detail)}`
   if (restart !== null && restart !== undefined) {
     return "next_at" in restart
       ? `restart ${restart.attempt} at ${restart.next_at}`

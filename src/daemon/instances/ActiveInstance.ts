@@ -203,7 +203,9 @@ export const openActive = (options: ActiveOptions): ActiveInstance => {
         yield* file.update((state) => ({ ...state, start_again: true }))
         return
       case "cancel":
-        return yield* proc().cancelRestart
+        if (file.get().work === "none") return yield* proc().cancelRestart
+        yield* file.update((state) => ({ ...state, start_again: false }))
+        return
       case "end":
         return yield* proc().end(decision.as, wait_seconds)
       case "kill":
@@ -234,6 +236,7 @@ export const openActive = (options: ActiveOptions): ActiveInstance => {
     yield* refuseHeld
     const state = file.get()
     if (isUp(state.status)) return yield* proc().end("reset", stopTimeoutOf(state.spec.definition))
+    if (state.work === "reset") return // it is in progress
     if (state.status === "installing" || state.install.phase !== "ready") {
       return yield* conflict("the server is not installed", "Reset it once its install phase is ready.")
     }

@@ -1,11 +1,13 @@
 import { Clock, Effect, Exit, type Scope } from "effect"
 import type { DaemonRefused } from "../../api/Daemon.ts"
+import { nowText } from "../../domain/nowText.ts"
+import { problemAfter } from "../../domain/Problem.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import { type OpenSpan, openSpan } from "../../work/trace.ts"
 import { END, type LineListener } from "../console/ConsoleLog.ts"
 import { type OnlineMatcher, onlineMatcher } from "../console/onlineSignal.ts"
 import { isInterrupt, type ProcessExit, stopMethod } from "../runtime/exitReason.ts"
-import type { Run } from "../runtime/Runtime.ts"
+import { LaunchFailed, type Run } from "../runtime/Runtime.ts"
 import {
   type Backoff,
   newToken,
@@ -19,6 +21,7 @@ import { findOnlineSignal, type LiveRun, openLiveRun, type RunEvent, remainingMi
 import { type LauncherOptions, makeLauncher } from "./launcher.ts"
 import { INTERRUPT_TIMEOUT, makeProcessStop } from "./processStop.ts"
 import { makeRecordEnd } from "./recordEnd.ts"
+import { refusals } from "./refusals.ts"
 
 export interface ProcessOptions extends LauncherOptions {
   readonly scope: Scope.Scope
@@ -36,6 +39,10 @@ const attemptOf = ({ backoff }: ServerState) =>
 const neverBegan = { never_began: true } as const
 /** The process ended while there was no daemon. */
 const away = { away: true } as const
+/** Whether the online signal of a start counts: the process was neither stopped nor killed. */
+const isAwaited = ({ intent, run, status }: ServerState) =>
+  status === "starting" && intent === null && run?.timed_out !== true
+
 /** The exit code of a start that was cancelled. */
 const KILLED = 137
 /** The longest wait of a stop, in seconds. */
@@ -51,6 +58,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
   /** The configuration of the process; a changed one applies from the next start on. */
   const configuration = () => file.get().spec.definition.process
   const { launch, prepare } = makeLauncher(options)
+  const { ofNode } = refusals(options.sources)
   let live: LiveRun | undefined
   const { ended: recordEnd, writeEnd, writeLine } = makeRecordEnd(options)
   /** The token of the run that was killed because it had not stopped. */
@@ -100,6 +108,14 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
       yield* live.after(yield* remainingMillis(state.intent.deadline, MAX_STOP), { _tag: "StopLate", token })
   })
 
+  const noteProblem = Effect.fnUntraced(function* (refused: DaemonRefused) {
+    const now = yield* nowText
+    yield* file.update((state) => {
+      const problem = problemAfter(state.problem, refused, now)
+      return problem === state.problem ? state : { ...state, problem }
+    })
+  })
+
   /** Writes the reason to the console as well, because a start may have no caller that waits. */
   const notStarted = Effect.fnUntraced(function* ({ detail, hint }: DaemonRefused) {
     yield* endStart(Exit.fail(new Error(detail)))
@@ -107,18 +123,27 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     yield* writeLine(`cannot be started: ${detail}. ${hint}`)
   })
 
-  const startWith = Effect.fnUntraced(function* (begin: (state: ServerState, run: RunState) => ServerState) {
+  /** @param onRefused runs if the start is refused before its run is recorded */
+  const startWith = Effect.fnUntraced(function* (
+    begin: (state: ServerState, run: RunState) => ServerState,
+    onRefused: Effect.Effect<unknown> = Effect.void
+  ) {
     startSpan = yield* openSpan("server.start", { server_id: id })
-    const prepared = yield* prepare
+    const prepared = yield* prepare.pipe(
+      Effect.tapError((refused) => Effect.andThen(noteProblem(refused), onRefused))
+    )
     const { log_offset } = prepared
     const token = newToken()
     const run = { token, started_at: yield* Clock.currentTimeMillis, log_offset, timed_out: false }
     yield* file.update((state) => begin(state, run))
     const started = yield* launch(prepared, token).pipe(
       Effect.tapError((refused) =>
-        ended(
-          { code: 127, out_of_memory: false, ...(refused.status === 422 ? neverBegan : {}) },
-          { mayRestart: false }
+        Effect.andThen(
+          noteProblem(refused),
+          ended(
+            { code: 127, out_of_memory: false, ...(refused.status === 422 ? neverBegan : {}) },
+            { mayRestart: false }
+          )
         )
       )
     )
@@ -137,7 +162,11 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
       { type: "status", status: "starting", transient: false }
     )
 
-  const start = startWith((state, run) => starting(state, run, null))
+  const start = startWith(
+    (state, run) => starting(state, run, null),
+    // Transient: the server did not run, so an ephemeral server is not deleted.
+    file.update((state) => withReport(state, { type: "status", status: "offline", transient: true }))
+  )
 
   const offlineWith = (backoff: Backoff | null) =>
     Effect.asVoid(
@@ -200,9 +229,10 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
       const online = yield* finished.close
       const state = file.get()
       silent = state.run?.timed_out === true && !finished.hasPrinted()
-      if (online && state.status === "starting" && state.intent === null) yield* status("running")
+      if (online && isAwaited(state)) yield* status("running")
     }
     yield* writeEnd(exit, { stopTimedOut: finished !== undefined && killedLate === finished.token, silent })
+    if (exit.why !== undefined) yield* noteProblem(ofNode(new LaunchFailed(exit.why)))
     yield* ended(exit)
     // Delivers the rest of the output to subscribers.
     if (finished === undefined) return
@@ -243,7 +273,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     if (live?.token !== what.token) return false // of an earlier run
     switch (what._tag) {
       case "Online":
-        if (file.get().status === "starting") yield* status("running")
+        if (isAwaited(file.get())) yield* status("running")
         return false
       case "Began":
         yield* onBegan(what.token, what.at)
@@ -278,6 +308,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
         state.status === "starting" && (yield* findOnlineSignal(console, log_offset, matcherOf()))
       if (online && state.intent === null && !timed_out) yield* status("running")
       yield* writeEnd(adopted.exit, { stopTimedOut: false, silent: false })
+      if (adopted.exit.why !== undefined) yield* noteProblem(ofNode(new LaunchFailed(adopted.exit.why)))
       return yield* ended(adopted.exit, away)
     }
     const { run } = adopted

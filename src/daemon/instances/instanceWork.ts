@@ -53,7 +53,9 @@ const resumed = (state: ServerState): ServerState => {
 /** Returns the state whose pending work begins. */
 const beginning = (state: ServerState, started_at: string): ServerState =>
   state.work === "reset"
-    ? state
+    ? state.status === "installing"
+      ? state
+      : withReport(state, { type: "status", status: "installing", transient: false })
     : state.install.phase === "installing"
       ? resumed(state)
       : withReport(state, { type: "install-status", install: { phase: "installing", started_at } })
@@ -76,7 +78,8 @@ const workEnded = (
   const isTaken = Exit.isSuccess(exit) && target !== undefined
   const ended: ServerState = { ...state, work: "none" }
   const done = isTaken ? withTaken(ended, target) : ended
-  if (Exit.isSuccess(exit) && state.work === "reset") return done
+  if (Exit.isSuccess(exit) && state.work === "reset")
+    return withReport(done, { type: "status", status: "offline", transient: true })
   const failure = failureOf(exit)
   const { exit_code } = Exit.isSuccess(exit) ? exit.value : (failure ?? {})
   const known = mergeSteps(state.install.steps ?? [], Exit.isSuccess(exit) ? (exit.value.steps ?? []) : [])
@@ -123,7 +126,9 @@ export const makeInstanceWork = (options: WorkOptions) => {
   const begin = Effect.gen(function* () {
     const state = file.get()
     const started_at = yield* nowText
-    file.updateSoon((before) => beginning(before, started_at))
+    const begun = (before: ServerState) => beginning(before, started_at)
+    if (state.work === "reset") yield* file.update(begun)
+    else file.updateSoon(begun)
     const user = serverUser(file, runtime)
     target = state.next
     const parts = { files, installer, onSteps, runtime, sources, turns, user }

@@ -20,8 +20,6 @@ const notReadyRefusal = (state: ServerState): PowerDecision | undefined => {
     const { hint, reason } = installFailure(state.install)
     return refuse(`the installation failed: ${reason}`, hint)
   }
-  if (state.work !== "none")
-    return refuse("the files of the server are being reset", "Start it once its files are reset.")
   return undefined
 }
 
@@ -34,12 +32,14 @@ const start = (state: ServerState): PowerDecision => {
         ? { do: "nothing" }
         : refuse("the server is being killed", "Start it when it is offline, or use restart.")
     case "stopping":
-      return refuse("the server is stopping", "Start it when it is offline.")
+      return state.intent?.type === "reset"
+        ? { do: "defer" }
+        : refuse("the server is stopping", "Start it when it is offline.")
     case "paused":
       return { do: "unpause" }
     default:
-      // The server is started with its new definition.
-      if (state.work === "upgrade") return { do: "defer" }
+      // The server is started once its files are there.
+      if (state.work !== "none") return { do: "defer" }
       return notReadyRefusal(state) ?? { do: "start" }
   }
 }

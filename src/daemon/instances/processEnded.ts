@@ -126,7 +126,8 @@ export const processEnded = (
       ...(exit.never_began === true ? { start_again: false } : {}),
       ...(options.away === true || exit.with_host === true ? turnOf(state) : {})
     },
-    false
+    // Transient: the server did not run, so an ephemeral server is not deleted.
+    exit.never_began === true
   )
 }
 

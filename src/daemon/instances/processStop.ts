@@ -66,7 +66,9 @@ export const makeProcessStop = ({ file, live, status }: ProcessStopOptions) => {
     const now = yield* Clock.currentTimeMillis
     if (before === "paused") yield* unpause
     const state = yield* file.update((current) => {
-      const requested = { ...current, intent: intentOf(current, type, now, wait_seconds) }
+      const intent = intentOf(current, type, now, wait_seconds)
+      // A stop cancels the start after a reset.
+      const requested = { ...current, intent, ...(type === "stop" ? { start_again: false } : {}) }
       return before === "stopping"
         ? requested
         : withReport(requested, { type: "status", status: "stopping", transient: false })
@@ -82,7 +84,11 @@ export const makeProcessStop = ({ file, live, status }: ProcessStopOptions) => {
   const kill = Effect.fnUntraced(function* (accepted: Effect.Effect<void>) {
     if (file.get().status === "paused") yield* unpause
     const now = yield* Clock.currentTimeMillis
-    yield* file.update((state) => ({ ...state, intent: intentOf(state, "kill", now, 0) }))
+    yield* file.update((state) => ({
+      ...state,
+      intent: intentOf(state, "kill", now, 0),
+      start_again: false
+    }))
     yield* accepted
     yield* live()?.run.kill ?? Effect.void
   })

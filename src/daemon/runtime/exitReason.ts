@@ -11,6 +11,8 @@ export interface ProcessExit {
   readonly never_began?: true
   /** Whether it ended with its machine or engine; it is no crash, and the code says nothing. */
   readonly with_host?: true
+  /** Why; absent: not known. */
+  readonly why?: { readonly message: string; readonly code?: string; readonly next?: string }
 }
 
 const signalNames: Readonly<Record<number, string>> = {

@@ -4,6 +4,7 @@ import type { CrashDetails } from "../../domain/CrashRecord.ts"
 import { withImmediate } from "../../domain/definitionChanges.ts"
 import { InstallState, withoutSteps } from "../../domain/InstallState.ts"
 import { type DaemonServer, type HeldServer, Report, ServerSpec } from "../../domain/NodeMessages.ts"
+import { Problem } from "../../domain/Problem.ts"
 import type { RestartState } from "../../domain/Restart.ts"
 import { type RunReport, runRuleOf } from "../../domain/Run.ts"
 import type { Crash } from "../../domain/ServerEvent.ts"
@@ -70,6 +71,8 @@ export const ServerState = Schema.Struct({
   restarts: Schema.Array(Schema.Finite),
   /** Null or absent: it has not crashed since a caller has started it. */
   backoff: Schema.optionalKey(Schema.NullOr(Backoff)),
+  /** Why the last start was refused; absent: it was not, or something has changed since. */
+  problem: Schema.optionalKey(Problem),
   /** Whether the server is held for a migration: it is not started, and its files do not change. */
   held: Schema.optionalKey(Schema.Boolean),
   /** The uid and gid of its processes and files; absent: it runs as the user of the daemon, or in containers. */
@@ -162,7 +165,7 @@ export const withNext = (state: ServerState, next: ServerSpec): ServerState => (
 
 /** Returns the state of a server that has got a definition. */
 export const withTaken = (state: ServerState, taken: ServerSpec): ServerState => {
-  const { next, ...rest } = state
+  const { next, problem: _problem, ...rest } = state
   // The ports stay; a start may have replaced them since.
   const { allocations, arrival, last_sequence } = state.spec
   const { arrival: _, last_sequence: __, reinstall: ___, ...definition } = taken
@@ -176,6 +179,10 @@ export const withTaken = (state: ServerState, taken: ServerSpec): ServerState =>
   return isLater ? withNext({ ...rest, spec }, next) : { ...rest, spec }
 }
 
+/** Returns the problem of a server that is or becomes offline; any other status ends it. */
+const problemOf = ({ problem }: ServerState, status: ServerStatus) =>
+  problem === undefined || status !== "offline" ? {} : { problem }
+
 /** Returns the state with a report added; a status or install report also changes the state. */
 export const withReport = (state: ServerState, body: ReportBody): ServerState => {
   const sequence = state.sequence + 1
@@ -185,10 +192,20 @@ export const withReport = (state: ServerState, body: ReportBody): ServerState =>
     body.type === "crash"
       ? { ...body, ...identity }
       : body.type === "status"
-        ? { ...body, ...restartOf(after), ...runOf(after), ...usesOf(state), ...identity }
+        ? {
+            ...body,
+            ...restartOf(after),
+            ...problemOf(state, body.status),
+            ...runOf(after),
+            ...usesOf(state),
+            ...identity
+          }
         : { ...body, ...usesOf(state), ...identity }
   const next = { ...state, sequence, reports: [...state.reports, report] }
-  if (body.type === "status") return { ...next, status: body.status }
+  if (body.type === "status") {
+    const { problem: _, ...changed } = next
+    return { ...changed, ...problemOf(state, body.status), status: body.status }
+  }
   return body.type === "install-status" ? { ...next, install: body.install } : next
 }
 
@@ -201,6 +218,7 @@ export const daemonServer = (state: ServerState): DaemonServer => ({
   defined_at: newestDefinition(state),
   ...usesOf(state),
   ...(state.held === true ? { held: true } : {}),
+  ...problemOf(state, state.status),
   ...restartOf(state),
   ...runOf(state)
 })

@@ -19,6 +19,7 @@ const topics: ReadonlyArray<readonly [Topic, string]> = [
   ["install", "Installation"],
   ["crash", "Crashes"],
   ["deleted", "Deletions"],
+  ["problem", "Refused starts"],
   ["expiring", "Expiry"]
 ]
 

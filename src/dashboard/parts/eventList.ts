@@ -26,6 +26,10 @@ export const wordsOf = (event: ServerEvent): readonly [string, string] => {
     }
     case "expiring":
       return [`expires at ${clock(event.Data.payload.expires_at)}`, "stopping"]
+    case "problem":
+      return event.Data.payload === null
+        ? ["can be started again", "offline"]
+        : [withActions(`cannot be started: ${event.Data.payload.detail}`), "unknown"]
     case "stats":
       return ["measured", "offline"]
   }

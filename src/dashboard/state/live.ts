@@ -15,7 +15,7 @@ const HISTORY = 1200
 /** Longest wait of changes while the page is hidden, in milliseconds. */
 const HIDDEN = 1000
 
-const TOPICS = "topics=status,crash,deleted,install,expiring&include=server,time"
+const TOPICS = "topics=status,crash,deleted,install,expiring,problem&include=server,time"
 
 /** The connection as the page shows it. */
 export interface Connection {

@@ -237,7 +237,13 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
       once((client) =>
         client.commands({ params: { id }, payload: { commands, ...(by === undefined ? {} : { by }) } })
       ),
-    reset: (id) => once((client) => client.reset({ params: { id } })),
+    reset: (id) =>
+      once((client) =>
+        Effect.map(
+          client.reset({ params: { id }, responseMode: "decoded-and-response" }),
+          ([, { headers }]) => sequenceOf(headers[SEQUENCE_HEADER])
+        )
+      ),
     reinstall: (id) => once((client) => client.reinstall({ params: { id } })),
     hold: (id, held) => safe((client) => client.hold({ params: { id }, payload: { held } })),
     files: (id) =>

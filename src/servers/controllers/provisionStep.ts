@@ -123,7 +123,7 @@ export const makeProvisionStep = Effect.gen(function* () {
       yield* lifecycle.stopDelivered(record.id)
     if ((action === "start" || action === "stop") && error.status === 404) suspects.add(record.id)
     else if (action === "start" && (error.status !== 500 || attempt >= ATTEMPTS)) {
-      yield* lifecycle.forgetStart(record.id)
+      yield* lifecycle.forgetStart(record.id, error)
       return "done"
     }
     return "again"

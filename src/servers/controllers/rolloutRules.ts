@@ -140,7 +140,7 @@ const startStep = (
   record: ServerRecord,
   facts: Facts
 ): ServerStep => {
-  const { start_pending, status } = record
+  const { problem, start_pending, status } = record
   const timeout = settings.start_timeout ?? record.definition.process.start_timeout
   const millis = (stopTimeoutOf(record.definition) + timeout + GRACE) * 1000
   const isLate = server.restarted_at !== null && facts.now > server.restarted_at + millis
@@ -152,6 +152,8 @@ const startStep = (
   } else if (isUp(status) && settings.restart === "when_stopped") return { do: "release" }
   if (crash !== undefined) return fail(`crashed: ${crash.reason}`)
   if (server.stopped && status === "offline" && isApplied(record)) return { do: "done" }
+  if (problem != null && status === "offline" && !start_pending && server.restarted_at !== null)
+    return fail(`cannot be started: ${problem.detail}`)
   if (isLate) return fail(`not running within ${timeout} s`)
   if (!isApplied(record)) {
     const restarts = isUp(status) && status !== "stopping" && server.restarted_at === null

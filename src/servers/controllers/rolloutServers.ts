@@ -150,9 +150,11 @@ export const makeRolloutServers = Effect.fnUntraced(function* (options: {
       if (error._tag !== "DaemonRefused") return yield* error
       if (error.status === 404) yield* lifecycle.markForVerification([id])
       // 404: the server is being installed again; 409: the node is busy with it.
-      return error.status === 422 || error.status === 500
-        ? yield* failed(server, `cannot be started: ${error.detail}`)
-        : "again"
+      if (error.status === 422 || error.status === 500)
+        return yield* failed(server, `cannot be started: ${error.detail}`)
+      // The next look finds whether the start was refused.
+      if (error.status === 409 && server.restarted_at === null) yield* save(timed(server, facts))
+      return "again"
     }
     if (server.restarted_at === null || action === "restart") yield* save(timed(server, facts))
     return "again"

@@ -140,7 +140,15 @@ export class ServerTable {
     change: Partial<
       Pick<
         ListedServer,
-        "status" | "install" | "last_crash" | "start_pending" | "restart" | "run" | "transient"
+        | "status"
+        | "install"
+        | "last_crash"
+        | "start_pending"
+        | "restart"
+        | "run"
+        | "problem"
+        | "transient"
+        | "crashed"
       >
     > &
       Pick<ServerRecord, "updated_at">
@@ -164,7 +172,9 @@ export class ServerTable {
             ? "restart"
             : change.run !== undefined
               ? "run"
-              : "other"
+              : change.problem !== undefined
+                ? "problem"
+                : "other"
     this.#forget([id], (include) => shows(include, shown))
     this.#requeue(before, after)
   }

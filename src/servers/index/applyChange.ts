@@ -37,7 +37,8 @@ export const applyChange = (
       table.update(id, {
         status: change.payload,
         updated_at,
-        ...(isUp(change.payload) ? { transient: false } : {})
+        ...(isUp(change.payload) ? { transient: false } : {}),
+        ...(change.payload === "offline" ? {} : { crashed: false })
       })
       break
     case "server:transient":
@@ -55,6 +56,9 @@ export const applyChange = (
     case "server:run":
       table.update(id, { run: change.payload, updated_at })
       break
+    case "server:problem":
+      table.update(id, { problem: change.payload, updated_at })
+      break
     case "server:placed": {
       const record = table.get(id)
       if (record !== undefined) table.add({ ...record, ...change.payload, updated_at })
@@ -65,7 +69,7 @@ export const applyChange = (
       else migrations.set(id, change.payload)
       break
     case "server:crash-recorded":
-      table.update(id, { last_crash: change.payload, updated_at })
+      table.update(id, { last_crash: change.payload, crashed: true, updated_at })
       break
     case "deleted":
       table.remove(id)

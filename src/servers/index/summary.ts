@@ -2,6 +2,7 @@
 import { namedPorts } from "../../domain/Allocation.ts"
 import type { CrashSummary } from "../../domain/CrashRecord.ts"
 import { changesBetween, revisionOf } from "../../domain/definitionChanges.ts"
+import { shownProblem } from "../../domain/Problem.ts"
 import { type RunState, runRuleOf } from "../../domain/Run.ts"
 import { type Includable, includable, type Server, type ServerRecord } from "../../domain/Server.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
@@ -23,10 +24,14 @@ export interface ListedServer extends ServerRecord {
   readonly last_crash?: CrashSummary
   /** Whether its `offline` is between two states: restart, reset. */
   readonly transient?: boolean
+  /** Whether its last run has crashed; absent: not known. */
+  readonly crashed?: boolean
 }
 
 /** A change of a record, by what a summary shows of it. */
-export type Shown = Extract<Includable, "status" | "install" | "last_crash" | "restart" | "run"> | "other"
+export type Shown =
+  | Extract<Includable, "status" | "install" | "last_crash" | "restart" | "run" | "problem">
+  | "other"
 
 /** Whether summaries show how definitions compare with today's files. */
 export const showsDefinition = (include: Include): boolean => has(include, "definition")
@@ -35,8 +40,9 @@ export const showsDefinition = (include: Include): boolean => has(include, "defi
 export const shows = (include: Include, shown: Shown): boolean =>
   has(include, "updated_at") ||
   (shown !== "other" && has(include, shown)) ||
-  // A restart and a turn count only while the server is offline, and pending changes while it is up.
-  (shown === "status" && (has(include, "restart") || has(include, "definition") || has(include, "run")))
+  // A restart, a turn and a problem count only while the server is offline, and pending changes while it is up.
+  (shown === "status" &&
+    (has(include, "restart") || has(include, "definition") || has(include, "run") || has(include, "problem")))
 
 const installOf = ({ install: { failure_reason, phase } }: ServerRecord) =>
   failure_reason === undefined ? { phase } : { phase, failure_reason }
@@ -106,6 +112,11 @@ export const summaryOf = (
       ? { restart: record.status === "offline" ? (record.restart ?? null) : null }
       : {}),
     ...(has(include, "run") ? { run: runOf(record, placeOf) } : {}),
+    ...(has(include, "problem")
+      ? {
+          problem: record.status !== "offline" || record.problem == null ? null : shownProblem(record.problem)
+        }
+      : {}),
     ...(has(include, "definition")
       ? {
           definition: { revision: revisionOf(definition), outdated: isOutdated(record) },

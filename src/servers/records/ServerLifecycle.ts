@@ -46,8 +46,11 @@ export class ServerLifecycle extends Context.Service<
     refuseInstall(id: ServerId, reason: string): Effect.Effect<void, Unavailable>
     /** Starts a server once it is installed; false: it is not installing. @error Conflict it is being deleted */
     deferStart(id: ServerId): Effect.Effect<boolean, NotFound | Conflict | Unavailable>
-    /** Cancels a pending start, also one after a migration. */
-    forgetStart(id: ServerId): Effect.Effect<void, Unavailable>
+    /** Cancels a pending start, also one after a migration; `because`: the node has refused it. */
+    forgetStart(
+      id: ServerId,
+      because?: { readonly status: number; readonly detail: string; readonly hint: string }
+    ): Effect.Effect<void, Unavailable>
     /** Records the stop of a saved server whose node is away; false: it is not saved, or migrates. */
     stopAway(id: ServerId, by: string): Effect.Effect<boolean, NotFound | Conflict | Unavailable>
     /** Records that the node has such a stop, or that a start has cancelled it. */

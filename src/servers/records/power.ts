@@ -81,11 +81,17 @@ export const decidePower = (
   const rule = rules[action]
   if (status === "unknown") return Unavailable.nodeNotConnected(record.node_id)
   if (rule.done.includes(status)) return "call"
+  // The node knows whether this is part of a reset, after which it starts the server.
+  if (action === "start" && status === "stopping") return "call"
   // The node knows whether this is part of a restart, and whether the server is up again.
   if (action === "restart" && (status === "stopping" || record.transient === true)) return "call"
   if (status === "installing") {
-    if (action === "start") return "defer"
-    if (start_pending && (action === "stop" || action === "kill")) return "cancel"
+    const isReset = install.phase === "ready"
+    if (action === "start") return isReset ? "call" : "defer"
+    if (action === "stop" || action === "kill") {
+      if (start_pending) return "cancel"
+      if (isReset) return "call"
+    }
   }
   if (action === "start" && status === "offline" && install.phase === "failed") {
     const { hint, reason } = installFailure(install)

@@ -109,6 +109,7 @@ export const makeRecordChanges = Effect.gen(function* () {
         ...(outcome.status === undefined ? {} : { status: outcome.status }),
         ...(outcome.restart === undefined ? {} : { restart: outcome.restart }),
         ...(outcome.run === undefined ? {} : { run: outcome.run }),
+        ...(outcome.problem === undefined ? {} : { problem: outcome.problem }),
         ...(outcome.redefinition === undefined ? {} : { redefinition: outcome.redefinition }),
         ...(outcome.clearsStart === true ? { start_pending: false } : {}),
         // A server that returned to its old node has its sequence there.
@@ -132,6 +133,9 @@ export const makeRecordChanges = Effect.gen(function* () {
       yield* append({ topic: "server:restart", server_id, payload: outcome.restart })
     }
     if (outcome.run !== undefined) yield* append({ topic: "server:run", server_id, payload: outcome.run })
+    if (outcome.problem !== undefined) {
+      yield* append({ topic: "server:problem", server_id, payload: outcome.problem })
+    }
     if (outcome.via !== undefined) yield* append({ topic: "status", server_id, payload: outcome.via })
     if (outcome.transient !== undefined) {
       yield* append({ topic: "server:transient", server_id, payload: outcome.transient })

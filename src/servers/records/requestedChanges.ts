@@ -6,6 +6,7 @@ import { pendingInstall } from "../../domain/InstallState.ts"
 import type { ServerPatch } from "../../domain/Labels.ts"
 import { isUnderway } from "../../domain/Migration.ts"
 import { nowText } from "../../domain/nowText.ts"
+import { problemAfter } from "../../domain/Problem.ts"
 import { hasExpired, type ServerRecord } from "../../domain/Server.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
@@ -14,7 +15,9 @@ import { makeMigrationRecords } from "./migrationRecords.ts"
 import { isBeingDeleted, isMoving, notOffline } from "./power.ts"
 import type { RecordChanges } from "./recordChanges.ts"
 import { settingsOf } from "./settings.ts"
-import { BY_CALLER, EXPIRED, isFinished, onInstallRefused } from "./transitions.ts"
+import { BY_CALLER, EXPIRED, isFinished, onInstallRefused, problems } from "./transitions.ts"
+
+type Refusal = Parameters<typeof problemAfter>[1]
 
 /** The changes that callers and controllers request. */
 export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, change }: RecordChanges) {
@@ -42,8 +45,12 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
     return true
   })
 
-  const forgetStart = Effect.fnUntraced(function* (id: ServerId) {
-    const changed = yield* change(id, (record) => (record.start_pending ? { clearsStart: true } : {}))
+  const forgetStart = Effect.fnUntraced(function* (id: ServerId, because?: Refusal) {
+    const now = yield* nowText
+    const changed = yield* change(id, (record) => ({
+      ...(record.start_pending ? { clearsStart: true } : {}),
+      ...(because === undefined ? {} : problems(record, problemAfter(record.problem, because, now)))
+    }))
     const migration = Option.getOrUndefined(yield* migrations.find(id))
     if (changed !== undefined && isUnderway(migration) && migration.was_up !== false) {
       yield* migrationRecords.save(changed.record, { ...migration, was_up: false })
@@ -68,7 +75,7 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
     if (record === undefined) return yield* NotFound.server(id)
     if (record.status !== "offline") return yield* notOffline(record)
     if (isUnderway(Option.getOrUndefined(yield* migrations.find(id)))) return yield* isMoving(id)
-    yield* carryOut(record, { install: pendingInstall, status: "installing" })
+    yield* carryOut(record, { install: pendingInstall, status: "installing", ...problems(record, null) })
     return record
   })
 
@@ -122,7 +129,7 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
     announceExpiry: (record: ServerRecord) => write(announceExpiry(record)),
     refuseInstall,
     deferStart: (id: ServerId) => write(deferStart(id)),
-    forgetStart: (id: ServerId) => write(forgetStart(id)),
+    forgetStart: (id: ServerId, because?: Refusal) => write(forgetStart(id, because)),
     stopAway: (id: ServerId, by: string) => write(stopAway(id, by)),
     stopDelivered: (id: ServerId) =>
       Effect.asVoid(

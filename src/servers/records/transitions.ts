@@ -11,6 +11,7 @@ import {
 } from "../../domain/InstallStep.ts"
 import type { DaemonServer, Report } from "../../domain/NodeMessages.ts"
 import { timeText } from "../../domain/NodeText.ts"
+import type { Problem } from "../../domain/Problem.ts"
 import { isRestartPending, type RestartState } from "../../domain/Restart.ts"
 import type { RunReport, RunState } from "../../domain/Run.ts"
 import type { Redefinition, ServerRecord } from "../../domain/Server.ts"
@@ -34,6 +35,8 @@ export interface Transition {
   readonly restart?: RestartState | null
   /** Only if it differs from that of the record. */
   readonly run?: RunState | null
+  /** Only if it differs from that of the record. */
+  readonly problem?: Problem | null
   /** Only if process and files have another definition than the record says. */
   readonly redefinition?: Redefinition
   /** Why the record is deleted. */
@@ -45,7 +48,7 @@ export interface Transition {
 /** The fields of a record that decide on its transitions. */
 export type Subject = Pick<
   ServerRecord,
-  "status" | "install" | "start_pending" | "restart" | "run" | "redefinition"
+  "status" | "install" | "start_pending" | "restart" | "run" | "problem" | "redefinition"
 > & {
   readonly definition: Pick<ServerRecord["definition"], "save">
 }
@@ -101,6 +104,10 @@ const desired = ({ run: before }: Subject, reported: RunReport | null | undefine
   const after = Object.keys(run).length === 0 ? null : run
   return isDeepStrictEqual(before ?? null, after) ? {} : { run: after }
 }
+
+/** Takes over why a start was refused. The record may have the reason from the refusal itself. */
+export const problems = ({ problem: before = null }: Subject, problem: Problem | null): Transition =>
+  before?.code === problem?.code && before?.detail === problem?.detail ? {} : { problem }
 
 /** Adds the steps of the control plane to those that a node reports. A snapshot and an earlier daemon report none. */
 const withKnownSteps = ({ install: before }: Subject, install: InstallState): InstallState => {
@@ -183,11 +190,16 @@ const isOfBefore = ({ status, install }: Subject, report: Report): boolean =>
 
 /** Returns whether an `offline` is between two states; a final one that ends a run says nothing new. */
 const transience = (
-  { status }: Subject,
+  { install, status }: Subject,
   report: Extract<Report, { readonly type: "status" }>
 ): Transition => {
   if (report.status !== "offline") return {}
-  if (report.transient) return isUp(status) ? { transient: true } : {}
+  // A refused start is between no states.
+  if (report.transient) {
+    // A start may follow a reset.
+    const follows = isUp(status) || (status === "installing" && install.phase === "ready")
+    return follows && report.problem === undefined ? { transient: true } : {}
+  }
   return status === "offline" ? { transient: false } : {}
 }
 
@@ -226,6 +238,7 @@ export const onReport = (subject: Subject, report: Report, at: string): Transiti
         ...transience(subject, report),
         ...restarts(subject, report.restart),
         ...desired(subject, report.run),
+        ...problems(subject, report.problem ?? null),
         ...uses(subject, report.uses),
         ...(report.status === "offline" && !report.transient && ends(subject) ? destroyed(subject) : {})
       }
@@ -235,7 +248,7 @@ export const onReport = (subject: Subject, report: Report, at: string): Transiti
 /** Returns the transition of a snapshot that is not older than the record. The status `unknown` changes nothing. */
 export const onSnapshot = (
   subject: Subject,
-  view: Pick<DaemonServer, "status" | "install" | "uses"> & Pick<Subject, "restart" | "run">
+  view: Pick<DaemonServer, "status" | "install" | "uses"> & Pick<Subject, "restart" | "run" | "problem">
 ): Transition =>
   view.status === "unknown"
     ? installed(subject, view.install)
@@ -243,6 +256,7 @@ export const onSnapshot = (
         ...toStatus(subject, view.status),
         ...restarts(subject, view.restart),
         ...desired(subject, view.run),
+        ...problems(subject, view.problem ?? null),
         ...installed(subject, view.install),
         ...uses(subject, view.uses),
         ...(view.status === "offline" && isUp(subject.status) ? destroyed(subject) : {})
@@ -278,5 +292,6 @@ export const changesNothing = (outcome: Transition): boolean =>
   outcome.transient === undefined &&
   outcome.restart === undefined &&
   outcome.run === undefined &&
+  outcome.problem === undefined &&
   outcome.redefinition === undefined &&
   outcome.destroys === undefined

@@ -7,6 +7,7 @@ import { NodeId, ServerId } from "../../domain/Id.ts"
 import { InstallState } from "../../domain/InstallState.ts"
 import type { Change } from "../../domain/Journal.ts"
 import { Migration } from "../../domain/Migration.ts"
+import { Problem } from "../../domain/Problem.ts"
 import { RestartState } from "../../domain/Restart.ts"
 import { RunState } from "../../domain/Run.ts"
 import { Crash } from "../../domain/ServerEvent.ts"
@@ -32,6 +33,7 @@ const ChangeRow = Schema.Union([
   row("server:install", InstallState),
   row("server:start-pending", Schema.Boolean),
   row("server:transient", Schema.Boolean),
+  row("server:problem", Schema.NullOr(Problem)),
   row("server:restart", Schema.NullOr(RestartState)),
   row("server:run", Schema.NullOr(RunState)),
   row("server:placed", Schema.Struct({ node_id: NodeId, allocations: Allocations })),

@@ -28,6 +28,7 @@ import { serverTrace } from "./0022_server_trace.ts"
 import { serverNames } from "./0023_server_names.ts"
 import { definitions } from "./0024_definitions.ts"
 import { serverRun } from "./0027_server_run.ts"
+import { serverProblem } from "./0028_server_problem.ts"
 import { deletedServers } from "./0030_deleted_servers.ts"
 
 /** The table of applied migrations. */
@@ -61,6 +62,7 @@ export const migrations = {
   "0023_server_names": serverNames,
   "0024_definitions": definitions,
   "0027_server_run": serverRun,
+  "0028_server_problem": serverProblem,
   "0030_deleted_servers": deletedServers
 }
 

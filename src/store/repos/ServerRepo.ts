@@ -89,7 +89,7 @@ export class ServerRepo extends Context.Service<
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const select = sql`SELECT id, blueprint_id, node_id, allocations, overrides, definition_hash, redefinition, status,
-        install, start_pending, restart, run, last_sequence, created_at, name, labels, expires_at, created_by, trace, updated_at FROM server_records`
+        install, start_pending, restart, run, problem, last_sequence, created_at, name, labels, expires_at, created_by, trace, updated_at FROM server_records`
 
       const insertRecords = Effect.fnUntraced(function* (records: ReadonlyArray<ServerRecord>) {
         const rows = yield* Effect.forEach(records, encodeServer)

@@ -5,13 +5,28 @@ import type { ServerId } from "../../domain/Id.ts"
 import { nowText } from "../../domain/nowText.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { type UpdatedRow, updateRows } from "../sql/updateRows.ts"
-import { encodeInstall, encodeLabels, encodeRedefinition, encodeRestart, encodeRun } from "./serverRows.ts"
+import {
+  encodeInstall,
+  encodeLabels,
+  encodeProblem,
+  encodeRedefinition,
+  encodeRestart,
+  encodeRun
+} from "./serverRows.ts"
 
 /** The changing fields of a record while it is on its node. */
 export type ServerFields = Partial<
   Pick<
     ServerRecord,
-    "status" | "install" | "start_pending" | "last_sequence" | "labels" | "restart" | "run" | "redefinition"
+    | "status"
+    | "install"
+    | "start_pending"
+    | "last_sequence"
+    | "labels"
+    | "restart"
+    | "run"
+    | "problem"
+    | "redefinition"
   >
 > & {
   /** Null removes it. */
@@ -25,6 +40,7 @@ export type ChangedFields = readonly [ServerId, ServerFields]
 const encodeFields = Effect.fnUntraced(function* ({
   install,
   labels,
+  problem,
   redefinition,
   restart,
   run,
@@ -37,6 +53,7 @@ const encodeFields = Effect.fnUntraced(function* ({
     ...(redefinition === undefined ? {} : { redefinition: yield* encodeRedefinition(redefinition) }),
     ...(restart === undefined ? {} : { restart: yield* encodeRestart(restart) }),
     ...(run === undefined ? {} : { run: yield* encodeRun(run) }),
+    ...(problem === undefined ? {} : { problem: yield* encodeProblem(problem) }),
     ...(labels === undefined ? {} : { labels: yield* encodeLabels(labels) }),
     ...(start_pending === undefined ? {} : { start_pending: start_pending ? 1 : 0 })
   }

@@ -3,6 +3,7 @@ import { Effect, Option, Predicate, Result, Schema } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { Labels } from "../../domain/Labels.ts"
 import { Overrides } from "../../domain/Overrides.ts"
+import { Problem } from "../../domain/Problem.ts"
 import { RestartState } from "../../domain/Restart.ts"
 import { RunState } from "../../domain/Run.ts"
 import { Redefinition, ServerRecord } from "../../domain/Server.ts"
@@ -25,6 +26,7 @@ export const StoredRow = Schema.Struct({
   start_pending: Schema.Literals([0, 1]),
   restart: Schema.NullOr(JsonColumn(RestartState)),
   run: Schema.NullOr(JsonColumn(RunState)),
+  problem: Schema.NullOr(JsonColumn(Problem)),
   last_sequence: IntColumn,
   name: Schema.NullOr(Schema.String),
   labels: Schema.NullOr(Schema.String),
@@ -43,6 +45,8 @@ const shared = makeSharedText()
 export const encodeRestart = writeRow(Schema.NullOr(JsonColumn(RestartState)))
 
 export const encodeRun = writeRow(Schema.NullOr(JsonColumn(RunState)))
+
+export const encodeProblem = writeRow(Schema.NullOr(JsonColumn(Problem)))
 
 export const encodeRedefinition = writeRow(JsonColumn(Redefinition))
 
@@ -66,6 +70,7 @@ export const encodeServer = Effect.fnUntraced(function* (record: ServerRecord) {
     start_pending: record.start_pending ? 1 : 0,
     restart: record.restart == null ? null : yield* encodeRestart(record.restart),
     run: record.run == null ? null : yield* encodeRun(record.run),
+    problem: record.problem == null ? null : yield* encodeProblem(record.problem),
     last_sequence: record.last_sequence,
     created_at: record.created_at,
     name: record.name ?? null,
@@ -85,7 +90,7 @@ const optionalTexts = ["overrides", "name", "labels", "expires_at", "created_by"
 export const readRow = (row: unknown): Result.Result<StoredRow, Schema.SchemaError> => {
   if (!Predicate.isObject(row)) return decodeRow(row)
   const fields: Readonly<Record<string, unknown>> = row
-  const { last_sequence, redefinition, restart, run, start_pending, status } = fields
+  const { last_sequence, problem, redefinition, restart, run, start_pending, status } = fields
   const isPlain =
     texts.every((name) => typeof fields[name] === "string") &&
     optionalTexts.every((name) => fields[name] === null || typeof fields[name] === "string") &&
@@ -94,6 +99,7 @@ export const readRow = (row: unknown): Result.Result<StoredRow, Schema.SchemaErr
     redefinition === null &&
     restart === null &&
     run === null &&
+    problem === null &&
     (start_pending === 0 || start_pending === 1)
   // The check is that of the schema.
   return isPlain ? Result.succeed(row as StoredRow) : decodeRow(row)
@@ -107,7 +113,8 @@ const toRecord = (
   row: StoredRow,
   definition: ServerDefinition
 ): Result.Result<ServerRecord, Schema.SchemaError> => {
-  const { created_at, created_by, expires_at, name, redefinition, restart, run, trace, updated_at } = row
+  const { created_at, created_by, expires_at, name, problem, redefinition, restart, run, trace, updated_at } =
+    row
   const columns = Result.all([
     allocationsColumn.decode(row.allocations),
     installColumn.decode(row.install),
@@ -130,6 +137,7 @@ const toRecord = (
     ...(redefinition === null ? {} : { redefinition }),
     ...(restart === null ? {} : { restart }),
     ...(run === null ? {} : { run }),
+    ...(problem === null ? {} : { problem }),
     ...(name === null ? {} : { name }),
     ...(expires_at === null ? {} : { expires_at }),
     ...(created_by === null ? {} : { created_by: shared(created_by) }),

@@ -188,8 +188,12 @@ describe("decisions 3, power", () => {
     assert.deepInclude(stopping("kill"), { do: "refuse", detail: "the server is stopping" })
   })
 
-  it("a server whose files are not ready does not start", () => {
-    assert.strictEqual(powerDecision(state({ status: "offline", work: "reset" }), "start").do, "refuse")
+  it("a server starts after a reset, and not after a failed installation", () => {
+    const resetting = state({ status: "stopping", intent: { type: "reset", deadline: 31_000 } })
+    assert.deepStrictEqual(powerDecision(resetting, "start"), { do: "defer" })
+    assert.deepStrictEqual(powerDecision(state({ status: "installing", work: "reset" }), "start"), {
+      do: "defer"
+    })
     const failed = state({ status: "offline", install: { phase: "failed", failure_reason: "disk full" } })
     assert.deepInclude(powerDecision(failed, "start"), { detail: "the installation failed: disk full" })
   })

@@ -6,14 +6,26 @@ import { ServerStatus } from "../../../src/domain/ServerStatus.ts"
 import { decidePower } from "../../../src/servers/records/power.ts"
 import { record } from "../../support/samples.ts"
 
+/** A server that is installing is not installed yet. */
+const inStatus = (status: ServerStatus) =>
+  record({ status, ...(status === "installing" ? { install: { phase: "installing" } } : {}) })
+
 const outcome = (action: PowerAction, status: ServerStatus) => {
-  const decision = decidePower(record({ status }), action)
+  const decision = decidePower(inStatus(status), action)
   return decision instanceof Conflict ? "409" : decision instanceof Unavailable ? "503" : decision
 }
 
 describe("decisions 3: power", () => {
   const table: Record<PowerAction, Partial<Record<ServerStatus, string>>> = {
-    start: { installing: "defer", offline: "call", starting: "call", running: "call", paused: "call" },
+    // A node starts a server after its reset, and refuses the start of one that a stop ends.
+    start: {
+      installing: "defer",
+      offline: "call",
+      starting: "call",
+      running: "call",
+      stopping: "call",
+      paused: "call"
+    },
     stop: { starting: "call", running: "call", paused: "call", offline: "call", stopping: "call" },
     // A node refuses the restart of a server that a stop ends.
     restart: { starting: "call", running: "call", stopping: "call" },
@@ -36,6 +48,10 @@ describe("decisions 3: power", () => {
 
   it.each(["stop", "kill"] as const)("%s cancels the start of a server that is installing", (action) => {
     expect(decidePower(record({ status: "installing", start_pending: true }), action)).toBe("cancel")
+  })
+
+  it.each(["start", "stop", "kill"] as const)("%s during a reset is the node's to decide", (action) => {
+    expect(decidePower(record({ status: "installing" }), action)).toBe("call")
   })
 
   it("start after a failed installation is refused with the failure and a hint", () => {

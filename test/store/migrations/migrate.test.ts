@@ -118,6 +118,7 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
               trace: ________,
               definition_hash: _________,
               run: __________,
+              problem: ___________,
               ...row
             } = yield* encodeServer(made)
             const definition = JSON.stringify({ ...made.definition, limits })
@@ -153,7 +154,12 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
         /** A record, and its row in the schema of the earlier version. */
         const made = Effect.fnUntraced(function* (id: string, port: number, ports: number) {
           const { definition, ...record } = server(id, [port])
-          const { definition_hash: _, run: __, ...row } = yield* encodeServer({ ...record, definition })
+          const {
+            definition_hash: _,
+            run: __,
+            problem: ___,
+            ...row
+          } = yield* encodeServer({ ...record, definition })
           const own = { ...definition, ports }
           return [
             { ...record, definition: own },

@@ -16,7 +16,14 @@ export const ContainerRecord = Schema.Struct({
       code: Schema.Int,
       out_of_memory: Schema.Boolean,
       never_began: Schema.optionalKey(Schema.Literal(true)),
-      with_host: Schema.optionalKey(Schema.Literal(true))
+      with_host: Schema.optionalKey(Schema.Literal(true)),
+      why: Schema.optionalKey(
+        Schema.Struct({
+          message: Schema.String,
+          code: Schema.optionalKey(Schema.String),
+          next: Schema.optionalKey(Schema.String)
+        })
+      )
     })
   )
 })

@@ -46,7 +46,8 @@ const neverBegan = Effect.fnUntraced(
     const why = `cannot be started: ${missing.message}`
     yield* Effect.logWarning(why)
     yield* appendConsoleLine(folder, why)
-    return { never_began: true } as const
+    const { code, message } = missing
+    return { never_began: true, why: { message, ...(code === undefined ? {} : { code }) } } as const
   },
   (self) =>
     Effect.catch(self, (error) => Effect.as(Effect.logDebug(`end of the server: ${error.message}`), {}))

@@ -35,7 +35,19 @@ export const openPendingRun = Effect.fnUntraced(function* (options: PendingOptio
     // Aborted: `kill` completes `ended` after the removal. A defect is logged, and there is no container.
     else if (made.cause.reasons.every((reason) => reason._tag === "Interrupt")) return
     else yield* Effect.logError("a container cannot be started", made.cause)
-    yield* Deferred.succeed(ended, neverBegan)
+    const { code, message, next } = failure?.error ?? {}
+    yield* Deferred.succeed(ended, {
+      ...neverBegan,
+      ...(message === undefined
+        ? {}
+        : {
+            why: {
+              message,
+              ...(code === undefined ? {} : { code }),
+              ...(next === undefined ? {} : { next })
+            }
+          })
+    })
   })
   yield* Effect.forkIn(watch, scope)
 

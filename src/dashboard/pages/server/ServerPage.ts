@@ -82,7 +82,7 @@ const runText = ({ run, stopped_by, waiting }: NonNullable<Server["run"]>): stri
 
 /** The problems of the server, each with the next step. */
 const Attention = ({ server }: { readonly server: Server }): View | null => {
-  const { definition, install, pending = [], restart, status: state } = server
+  const { definition, install, pending = [], problem, restart, status: state } = server
   const crashed = state === "offline" ? crashOf(server) : undefined
   const items: ReadonlyArray<View | false> = [
     install?.phase === "failed" &&
@@ -95,6 +95,18 @@ const Attention = ({ server }: { readonly server: Server }): View | null => {
           class: "link",
           whyNot: whyNot("change"),
           onClick: () => void act(server.id, "reinstall", "Reinstallation requested", {})
+        })
+      ),
+    problem !== null &&
+      problem !== undefined &&
+      div(
+        { class: "attention is-failed", key: "problem" },
+        span({}, `It cannot be started: ${withActions(problem.detail)}`),
+        action({
+          text: "Start again",
+          class: "link",
+          whyNot: whyNot("power"),
+          onClick: () => void power(server.id, "start")
         })
       ),
     crashed !== undefined &&

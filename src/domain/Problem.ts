@@ -1,0 +1,36 @@
+/** Why the last start of a server was refused. */
+import { Schema } from "effect"
+import { NodeCertainTime, NodeText } from "./NodeText.ts"
+
+const shown = {
+  /** The status of the refusal, as in error bodies. */
+  code: NodeText.annotate({ description: "The status of the refusal as a string, as in error bodies." }),
+  detail: NodeText,
+  /** The time of the first refusal with this reason. */
+  since: NodeCertainTime
+}
+
+/** A problem as callers see it. */
+export const ShownProblem = Schema.Struct(shown).annotate({ identifier: "Problem" })
+export type ShownProblem = typeof ShownProblem.Type
+
+/** A problem with the next step. It remains until the server starts, or its definition or files change. */
+export const Problem = Schema.Struct({ ...shown, hint: NodeText })
+export type Problem = typeof Problem.Type
+
+export const shownProblem = ({ code, detail, since }: Problem): ShownProblem => ({ code, detail, since })
+
+/**
+ * Returns the problem after a refusal; a repeated refusal keeps the time of the first.
+ *
+ * @param since RFC 3339
+ */
+export const problemAfter = (
+  before: Problem | null | undefined,
+  { detail, hint, status }: { readonly status: number; readonly detail: string; readonly hint: string },
+  since: string
+): Problem => {
+  // A failure of the node is 502 to callers.
+  const code = `${status === 500 ? 502 : status}`
+  return before?.code === code && before.detail === detail ? before : { code, detail, hint, since }
+}
