@@ -1,5 +1,6 @@
 import { Context, Effect, Layer } from "effect"
 import type { BlueprintView, MixinView } from "../domain/Blueprint.ts"
+import type { DeclaredVariables } from "../domain/environment.ts"
 import { type InvalidRequest, NotFound, type SourceFailed } from "../domain/errors.ts"
 import type { Overrides } from "../domain/Overrides.ts"
 import { runRuleOf } from "../domain/Run.ts"
@@ -7,6 +8,7 @@ import type { ServerDefinition } from "../domain/ServerDefinition.ts"
 import { inSpan } from "../work/trace.ts"
 import { type BlueprintSet, blueprintSet, type SoftwareSet } from "./definitions.ts"
 import { makeReloadable } from "./reloadable.ts"
+import { declaredVariables } from "./resolve.ts"
 import { SoftwareStore } from "./SoftwareStore.ts"
 import { makeToday, type Today } from "./today.ts"
 import { blueprintNotes, blueprintView, blueprintWarnings, mixinView } from "./views.ts"
@@ -30,6 +32,8 @@ export class BlueprintStore extends Context.Service<
       blueprint_id: string,
       overrides: Overrides
     ): Effect.Effect<ServerDefinition, NotFound | InvalidRequest>
+    /** Returns the variables that a blueprint and a software declare; none: there is no such blueprint. */
+    declared(blueprint_id: string, software: string): Effect.Effect<DeclaredVariables>
     /**
      * Returns whether a new server starts unless its caller says otherwise; undefined: neither the file of the blueprint
      * nor the rule `always` decides, or there is no such blueprint.
@@ -94,6 +98,12 @@ export class BlueprintStore extends Context.Service<
           mixin,
           resolve,
           today: Effect.map(fresh, ({ today }) => today),
+          declared: Effect.fnUntraced(function* (id, software_id) {
+            const blueprint = (yield* current).blueprints.get(id)
+            return blueprint === undefined
+              ? { names: new Set(), allowed: [] }
+              : declaredVariables(blueprint, (yield* software.current).get(software_id))
+          }),
           starts: (id, { run, save }) =>
             Effect.map(current, ({ blueprints }) => {
               const found = blueprints.get(id)

@@ -6,6 +6,8 @@ const pattern = /\{\{([^{}]*)\}\}/g
 const known =
   /^(?:server\.build\.default\.(?:ip|port)|server\.build\.ports\.(?:\d+|[a-z][a-z0-9_]{0,31})|server\.build\.memory|server\.id|server\.version|env\.\w+|[A-Z_][A-Z0-9_]*)$/
 
+const variable = /^(?:env\.\w+|[A-Z_][A-Z0-9_]*)$/
+
 const namedPort = /^server\.build\.ports\.([a-z][a-z0-9_]{0,31})$/
 
 /** Returns the placeholders in the strings of `values` that `isWanted` accepts by their names, as written. */
@@ -25,6 +27,15 @@ const placeholders = (
   for (const value of values) walk(value)
   return [...found]
 }
+
+/** Returns the names of the variables that the placeholders in the strings of `values` stand for. */
+export const placeholderVariables = (values: ReadonlyArray<Schema.Json>): ReadonlyArray<string> =>
+  placeholders(values, (name) => variable.test(name)).map((written) =>
+    written
+      .slice(2, -2)
+      .trim()
+      .replace(/^env\./, "")
+  )
 
 /** Returns the unknown placeholders in the strings of `values`. */
 export const unknownPlaceholders = (values: ReadonlyArray<Schema.Json>): ReadonlyArray<string> =>

@@ -2,17 +2,25 @@
 import { Result, Schema } from "effect"
 import type { Blueprint } from "../domain/Blueprint.ts"
 import { type ConfigPatch, type ConfigPatches, parserOf } from "../domain/ConfigPatch.ts"
-import { isOfDaemon, tooMuch, VariableName, VariableValue, whyNotSet } from "../domain/environment.ts"
+import {
+  type DeclaredVariables,
+  isOfDaemon,
+  tooMuch,
+  VariableName,
+  VariableValue,
+  whyNotSet
+} from "../domain/environment.ts"
 import { InvalidRequest, joinReasons } from "../domain/errors.ts"
 import { patchConflicts, planFiles } from "../domain/filePlan.ts"
 import { withoutNoWeight } from "../domain/Limits.ts"
 import type { Overrides } from "../domain/Overrides.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
 import type { Software } from "../domain/Software.ts"
+import { scriptWords } from "../domain/scriptNames.ts"
 import { resolveImage } from "./image.ts"
 import { instancePath } from "./parse/paths.ts"
 import { printable } from "./parse/problem.ts"
-import { unknownPorts } from "./placeholders.ts"
+import { placeholderVariables, unknownPorts } from "./placeholders.ts"
 
 /** A reason against overrides. */
 interface Refusal {
@@ -104,6 +112,24 @@ export const resolve = (
     ...(priority === undefined ? {} : { priority }),
     save
   })
+}
+
+/**
+ * Returns the variables that a blueprint and a software declare: those of `state.env`, those in placeholders of the
+ * command line, config patches and variables, and the words of the install script.
+ */
+export const declaredVariables = (
+  blueprint: Blueprint,
+  software: Software | undefined
+): DeclaredVariables => {
+  const env = blueprint.state?.env ?? {}
+  const placed = [software?.process.invocation ?? "", software?.configs ?? {}, blueprint.configs, env]
+  const script = software?.install_script ?? null
+  const words = script === null ? [] : scriptWords(script)
+  return {
+    names: new Set([...Object.keys(env), ...placeholderVariables(placed), ...words]),
+    allowed: blueprint.env_allow
+  }
 }
 
 /** Returns the blueprint's variables, then those of the overrides, and why the caller may not set some. */

@@ -14,24 +14,59 @@ const bytesOf = (text: string): number => encoder.encode(text).length
 /** Variables of the daemon: neither a blueprint nor a caller sets one. */
 const OWN = "MUSTER_*"
 
-/** Variables that change how programs are found, loaded or run; a `*` at the end matches any rest. */
+/** Variables that change how programs are found, loaded or run; a `*` matches any text. */
 const guarded: ReadonlyArray<string> = [
-  "LD_*",
-  "NODE_OPTIONS",
-  "BASH_ENV",
-  "ENV",
-  "PATH",
-  "PYTHON*",
-  "PERL5*",
-  "RUBYOPT",
-  "JAVA_TOOL_OPTIONS",
-  "JDK_JAVA_OPTIONS",
-  "_JAVA_OPTIONS",
-  "GIT_*"
+  // the loader, the C library, and the programs and folders that all others use
+  ...["LD_*", "GLIBC_*", "GCONV_PATH", "LOCPATH", "PATH", "HOME", "SHELL", "TMPDIR"],
+  // shells
+  ...[
+    "BASH_*",
+    "BASHOPTS",
+    "SHELLOPTS",
+    "ENV",
+    "IFS",
+    "CDPATH",
+    "PROMPT_COMMAND",
+    "PS0",
+    "PS1",
+    "PS2",
+    "PS4",
+    "ZDOTDIR"
+  ],
+  // interpreters and virtual machines
+  ...["NODE_*", "npm_*", "NPM_*", "BUN_*", "DENO_*", "PYTHON*", "PERL*", "RUBY*", "GEM_*", "BUNDLE_*"],
+  ...["LUA*", "PHP*", "*CLASSPATH*", "*JAVA*OPT*", "JAVA_HOME", "JRE_HOME"],
+  ...["DOTNET_*", "COMPlus_*", "CORECLR_*", "COR_*", "MONO_*", "ERL_*", "WINEDLL*"],
+  // the network
+  ...["*_PROXY", "*_proxy", "SSL_*", "OPENSSL_*", "SSLKEYLOGFILE", "CURL_*", "WGETRC", "GIT_*"]
 ]
 
-const matches = (pattern: string, name: string): boolean =>
-  pattern.endsWith("*") ? name.startsWith(pattern.slice(0, -1)) : name === pattern
+/** Whether a pattern, of which each `*` stands for any text, is the name of a variable. */
+const matches = (pattern: string, name: string): boolean => {
+  const [first = "", ...rest] = pattern.split("*")
+  const last = rest.pop()
+  if (last === undefined) return name === pattern
+  let from = first.length
+  for (const part of rest) {
+    const at = name.indexOf(part, from)
+    if (at < 0) return false
+    from = at + part.length
+  }
+  return name.startsWith(first) && name.endsWith(last) && name.length >= from + last.length
+}
+
+/** The variables that a blueprint and its software declare, and the patterns of `env-allow`. */
+export interface DeclaredVariables {
+  readonly names: ReadonlySet<string>
+  readonly allowed: ReadonlyArray<string>
+}
+
+/**
+ * Whether a caller without full rights may set a variable. A name with lower-case letters counts as its upper-case form,
+ * too, because a server gets both.
+ */
+export const isDeclared = ({ allowed, names }: DeclaredVariables, name: string): boolean =>
+  names.has(name) || names.has(name.toUpperCase()) || allowed.some((one) => matches(one, name))
 
 /** Whether a variable is one of the daemon, or a pattern matches such variables only. */
 export const isOfDaemon = (name: string): boolean => matches(OWN, name)

@@ -34,6 +34,9 @@ const wordsIn = (install: InstallScript): ScriptWords => {
   return found
 }
 
+/** Returns the words of an installation's scripts, among which are the names of the variables that they read. */
+export const scriptWords = (install: InstallScript): ReadonlyArray<string> => wordsIn(install).words
+
 /**
  * Returns the names of variables that an installation reads: those that occur in its scripts as a word, in any syntax, and
  * then those that occur in the values of these, because a script may evaluate a value.

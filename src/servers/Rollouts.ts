@@ -33,8 +33,8 @@ export class Rollouts extends Context.Service<
      * Resolves the definition of each selected server and stores the rollout.
      *
      * @error NotFound       the selector names an unknown server
-     * @error Forbidden      the key has a memory quota, and the rollout would change a memory limit; or a server would
-     * no longer be saved, and the key may not delete servers
+     * @error Forbidden      the key has a memory quota, and the rollout would change a memory limit; a server would no
+     * longer be saved, and the key may not delete servers; or the key may not give the overrides that a server has
      * @error InvalidRequest no server matches, or one has no valid definition today
      * @error Conflict       a server is in another unfinished rollout
      */
@@ -47,7 +47,7 @@ export class Rollouts extends Context.Service<
       page: PageRequest
     ): Effect.Effect<
       { readonly plan: RolloutPlan; readonly next: ServerId | undefined },
-      NotFound | InvalidRequest
+      NotFound | Forbidden | InvalidRequest
     >
     /** Returns rollouts, newest first; `next` as in {@link plan}. @error InvalidRequest `after` is no rollout */
     list(

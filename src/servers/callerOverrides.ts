@@ -1,40 +1,52 @@
 /** The overrides that a limited key may give (operators.md, "Keys"; docs/keys.md). */
+import { isDeepStrictEqual } from "node:util"
 import { Effect, Option, Result } from "effect"
-import { CurrentPrincipal } from "../api/Principal.ts"
+import { CurrentPrincipal, type Principal } from "../api/Principal.ts"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { instancePath } from "../blueprints/parse/paths.ts"
-import { Forbidden } from "../domain/errors.ts"
+import { isDeclared } from "../domain/environment.ts"
+import { Forbidden, InvalidRequest } from "../domain/errors.ts"
 import type { Limits } from "../domain/Limits.ts"
 import type { OverridesChange } from "../domain/Overrides.ts"
+import type { ServerRecord } from "../domain/Server.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
 import { overQuota } from "./records/callerLimits.ts"
 
 interface Checked {
   readonly right: "create" | "change"
   readonly blueprint_id: string
-  /** The overrides of the request. */
+  /** The overrides of the request, or those that the server has. */
   readonly given: OverridesChange
   /** The definition that results. */
   readonly next: ServerDefinition
+  /** The server whose overrides are given again: what stays as it was, with the same blueprint, is permitted. */
+  readonly before?: ServerRecord
 }
+
+/** The definition of a server that stays with its blueprint; undefined: everything counts as new. */
+const keptOf = ({ before, blueprint_id }: Checked): ServerDefinition | undefined =>
+  before?.blueprint_id === blueprint_id ? before.definition : undefined
 
 const quoted = (name: string): string => JSON.stringify(name.slice(0, 80))
 
 /** Returns the fields of a request that change which code runs; `own`: of the blueprint without them, if it resolves. */
-const codeFields = (
-  given: OverridesChange,
-  next: ServerDefinition,
-  own: ServerDefinition | undefined
-): ReadonlyArray<string> => {
-  const { configs, image, software } = given
+const codeFields = (checked: Checked, own: ServerDefinition | undefined): ReadonlyArray<string> => {
+  const { next } = checked
+  const { configs, image, software } = checked.given
+  const kept = keptOf(checked)
   const files = Object.entries(configs ?? {}).flatMap(([name, config]) => {
     const file = Result.getOrElse(instancePath(name), () => name)
     const isOwn = own !== undefined && Object.hasOwn(own.configs, file)
-    return config === null || isOwn ? [] : [`overrides.configs[${quoted(name)}]`]
+    const isKept = kept !== undefined && isDeepStrictEqual(kept.configs[file], next.configs[file])
+    return config === null || isOwn || isKept ? [] : [`overrides.configs[${quoted(name)}]`]
   })
   return [
-    ...(typeof software === "string" && software !== own?.software ? ["overrides.software"] : []),
-    ...(typeof image === "string" && next.image !== own?.image ? ["overrides.image"] : []),
+    ...(typeof software === "string" && ![own?.software, kept?.software].includes(software)
+      ? ["overrides.software"]
+      : []),
+    ...(typeof image === "string" && ![own?.image, kept?.image].includes(next.image)
+      ? ["overrides.image"]
+      : []),
     ...files.slice(0, 3)
   ]
 }
@@ -42,34 +54,58 @@ const codeFields = (
 const swapOf = ({ swap = 0 }: Limits): number => (swap < 0 ? Number.POSITIVE_INFINITY : swap)
 
 /** Returns the fields of a request that allow more memory than the memory limit counts. */
-const memoryFields = ({ limits }: OverridesChange, own: Limits): ReadonlyArray<string> => [
-  ...(typeof limits?.swap === "number" && swapOf({ swap: limits.swap }) > swapOf(own) ? ["limits.swap"] : []),
-  ...(limits?.oom_disabled === true && own.oom_disabled !== true ? ["limits.oom_disabled"] : [])
-]
+const memoryFields = (checked: Checked, own: Limits): ReadonlyArray<string> => {
+  const { limits } = checked.given
+  const kept = keptOf(checked)?.limits ?? {}
+  const swap = Math.max(swapOf(own), swapOf(kept))
+  const mayFill = own.oom_disabled === true || kept.oom_disabled === true
+  return [
+    ...(typeof limits?.swap === "number" && swapOf({ swap: limits.swap }) > swap ? ["limits.swap"] : []),
+    ...(limits?.oom_disabled === true && !mayFill ? ["limits.oom_disabled"] : [])
+  ]
+}
 
 /**
- * Returns a check of overrides. A key that is limited to blueprints runs their code only: it chooses the version, but no
+ * Returns a check of overrides. A key without full rights sets only variables that blueprint or software declare. A key that is limited to blueprints runs their code only: it chooses the version, but no
  * other software, image or config files. A key with a memory quota gets no memory that the quota does not count.
  */
-export const makeOverridesCheck = Effect.map(BlueprintStore, ({ resolve }) => {
+export const makeOverridesCheck = Effect.map(BlueprintStore, ({ declared, resolve }) => {
+  const checkVariables = Effect.fnUntraced(function* (checked: Checked) {
+    const { blueprint_id, given, next } = checked
+    const kept = keptOf(checked)?.env ?? {}
+    const names = Object.entries(given.env ?? {}).flatMap(([name, value]) =>
+      value === null || (Object.hasOwn(kept, name) && kept[name] === value) ? [] : [name]
+    )
+    if (names.length === 0) return
+    const known = yield* declared(blueprint_id, next.software)
+    const refused = names.filter((name) => !isDeclared(known, name))
+    if (refused.length === 0) return
+    const shown = refused.slice(0, 10).join(", ")
+    return yield* new InvalidRequest({
+      detail: `overrides.env: refused: neither blueprint ${blueprint_id} nor software ${next.software} declares ${shown}`,
+      hint: `Leave the variables out, list them in \`state.env-allow\` of blueprint ${blueprint_id}, or use a key of the scope AppAdmin.`
+    })
+  })
+
   const checkLimited = Effect.fnUntraced(function* (
-    { blueprint_id, given, next, right }: Checked,
+    checked: Checked,
     isLimited: boolean,
     max_memory: number | undefined
   ) {
+    const { blueprint_id, next, right } = checked
     const own = Option.getOrUndefined(
       yield* Effect.option(resolve(blueprint_id, { version: next.version })).pipe(
         Effect.filterOrElse(Option.isSome, () => Effect.option(resolve(blueprint_id, {})))
       )
     )
-    const code = isLimited ? codeFields(given, next, own) : []
+    const code = isLimited ? codeFields(checked, own) : []
     if (code.length > 0) {
       return yield* new Forbidden({
         detail: `the API key lacks: ${right}: it is limited to blueprints, and ${code.join(", ")} would run other code than blueprint ${blueprint_id}`,
         hint: "Leave the field out, or use a key that is not limited to blueprints."
       })
     }
-    const memory = max_memory === undefined ? [] : memoryFields(given, own?.limits ?? {})
+    const memory = max_memory === undefined ? [] : memoryFields(checked, own?.limits ?? {})
     if (memory.length > 0) {
       return yield* overQuota(
         `at most ${max_memory} MiB of memory (max_memory), which do not count what ${memory.join(" and ")} would allow beyond blueprint ${blueprint_id}`
@@ -77,12 +113,17 @@ export const makeOverridesCheck = Effect.map(BlueprintStore, ({ resolve }) => {
     }
   })
 
+  const check = Effect.fnUntraced(function* (checked: Checked, { quota, restriction }: Principal) {
+    yield* checkVariables(checked)
+    const isLimited = restriction?.blueprints !== undefined
+    const max_memory = quota?.max_memory
+    if (isLimited || max_memory !== undefined) yield* checkLimited(checked, isLimited, max_memory)
+  })
+
   return (checked: Checked) =>
-    Effect.flatMap(CurrentPrincipal, (caller) => {
-      const isLimited = caller?.restriction?.blueprints !== undefined
-      const max_memory = caller?.quota?.max_memory
-      return isLimited || max_memory !== undefined
-        ? checkLimited(checked, isLimited, max_memory)
-        : Effect.void
-    })
+    Effect.flatMap(CurrentPrincipal, (caller) =>
+      caller?.rights === undefined || Object.keys(checked.given).length === 0
+        ? Effect.void
+        : check(checked, caller)
+    )
 })

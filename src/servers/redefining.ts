@@ -94,6 +94,15 @@ export const makeRedefining = Effect.gen(function* () {
   const { call, recordOf, refuseMoving } = yield* makeNodeCalls
   const { failAway, failWith } = yield* makeNodeErrors
   const checkOverrides = yield* makeOverridesCheck
+  /** Checks the overrides that a server has against the definition that they lead to now. */
+  const checkKept = (before: ServerRecord, next: ServerDefinition) =>
+    checkOverrides({
+      right: "change",
+      blueprint_id: next.blueprint_id,
+      given: before.overrides ?? {},
+      next,
+      before
+    })
 
   /** Whether the daemon of a server takes a changed definition. */
   const takesDefinition = Effect.fnUntraced(function* (record: ServerRecord) {
@@ -157,7 +166,9 @@ export const makeRedefining = Effect.gen(function* () {
     const check = yield* makeCallerChecks
     const record = yield* recordOf(id)
     const definition = yield* today(record)
-    yield* check.limits(record, definition)
+    const checkGiven = (now: ServerRecord, next: ServerDefinition) =>
+      Effect.andThen(check.limits(now, next), checkKept(now, next))
+    yield* checkGiven(record, definition)
     const upgrade: Upgrade = {
       changes: changesBetween(record.definition, definition),
       revision: revisionOf(definition)
@@ -165,7 +176,7 @@ export const makeRedefining = Effect.gen(function* () {
     if (!request.dry_run) {
       const by = Effect.fnUntraced(function* (now: ServerRecord) {
         const definition = yield* today(now)
-        yield* check.limits(now, definition)
+        yield* checkGiven(now, definition)
         yield* check.save(now, definition)
         return { definition, quota: check.quota } satisfies NewDefinition
       })
@@ -204,6 +215,7 @@ export const makeRedefining = Effect.gen(function* () {
       const check = yield* makeCallerChecks
       const by = Effect.fnUntraced(function* (now: ServerRecord) {
         yield* check.limits(now, definition)
+        yield* checkKept(now, definition)
         yield* check.save(now, definition)
         return { definition, reinstall: true, quota: check.quota } satisfies NewDefinition
       })

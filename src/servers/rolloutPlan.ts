@@ -4,11 +4,12 @@ import { currentRestriction } from "../api/Principal.ts"
 import type { Selector } from "../api/selector.ts"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { revisionOf } from "../domain/definitionChanges.ts"
-import { InvalidRequest, NotFound } from "../domain/errors.ts"
+import { type Forbidden, InvalidRequest, NotFound } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import { admits } from "../domain/KeyLimits.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
+import { makeOverridesCheck } from "./callerOverrides.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { filterOf } from "./listQuery.ts"
 
@@ -53,6 +54,7 @@ const makeRevisions = () => {
 export const makePlan = Effect.gen(function* () {
   const blueprints = yield* BlueprintStore
   const index = yield* ServerIndex
+  const checkOverrides = yield* makeOverridesCheck
 
   const selected = Effect.fnUntraced(function* (selector: Selector) {
     const within = yield* currentRestriction
@@ -77,7 +79,7 @@ export const makePlan = Effect.gen(function* () {
 
   return Effect.fnUntraced(function* (
     selector: Selector
-  ): Effect.fn.Return<ReadonlyArray<Planned>, InvalidRequest | NotFound> {
+  ): Effect.fn.Return<ReadonlyArray<Planned>, Forbidden | InvalidRequest | NotFound> {
     const revised = makeRevisions()
     const targets = new Map<string, Planned["target"]>()
     const planned: Array<Planned> = []
@@ -91,6 +93,10 @@ export const makePlan = Effect.gen(function* () {
           onSuccess: revised
         }))
       targets.set(key, target)
+      if ("definition" in target) {
+        const next = target.definition
+        yield* checkOverrides({ right: "change", blueprint_id, given: overrides, next, before: record })
+      }
       planned.push({ record, earlier: revised(record.definition), target })
       if (planned.length % BATCH === 0) yield* Effect.yieldNow
     }

@@ -132,7 +132,36 @@ describe("decisions 3: overrides, then the blueprint, then the software", () => 
       "JAVA_TOOL_OPTIONS",
       "JDK_JAVA_OPTIONS",
       "_JAVA_OPTIONS",
-      "GIT_SSH_COMMAND"
+      "GIT_SSH_COMMAND",
+      ...[
+        "SHELLOPTS",
+        "PS4",
+        "IFS",
+        "HOME",
+        "TMPDIR",
+        "npm_config_node_options",
+        "NODE_PATH",
+        "RUBYLIB",
+        "LUA_INIT"
+      ],
+      ...[
+        "CLASSPATH",
+        "JAVA_OPTS",
+        "DOTNET_STARTUP_HOOKS",
+        "CORECLR_PROFILER_PATH",
+        "MONO_PATH",
+        "GCONV_PATH"
+      ],
+      ...[
+        "GLIBC_TUNABLES",
+        "PHPRC",
+        "ZDOTDIR",
+        "SHELL",
+        "HTTP_PROXY",
+        "https_proxy",
+        "SSL_CERT_FILE",
+        "BASHOPTS"
+      ]
     ]) {
       const env = { A: "1", [name]: "x" }
       assert.match(refused({ env }), new RegExp(`^overrides\\.env\\.${name}: refused: .* how programs run$`))

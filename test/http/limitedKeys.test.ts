@@ -16,7 +16,8 @@ const service = Muster.layer(
       ...games.blueprints,
       "other.yml": blueprintFile("other", "game"),
       "patched.yml": blueprintFile("patched", "game", {
-        server: { configs: { "game.properties": { parser: "properties", find: { motd: "hi" } } } }
+        server: { configs: { "game.properties": { parser: "properties", find: { motd: "hi" } } } },
+        rest: { state: { env: { A: "0" } } }
       })
     }
   },

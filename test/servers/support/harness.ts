@@ -68,6 +68,7 @@ export const blueprintsOf = (definitions: Record<string, ServerDefinition>) =>
       get: (id) => Effect.fail(NotFound.blueprint(id)),
       mixin: (id) => Effect.fail(NotFound.mixin(id)),
       warnings: Effect.succeed([]),
+      declared: () => Effect.succeed({ names: new Set(), allowed: [] }),
       starts: () => Effect.succeed(undefined),
       notes: () => Effect.succeed([]),
       reload: Effect.void,
