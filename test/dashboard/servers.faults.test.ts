@@ -148,6 +148,42 @@ describe.runIf(chromium !== undefined)(`dashboard: servers${chromiumNote}`, () =
     )
 
     it.effect(
+      "a server that is not saved is marked; a stop asks first, and the page then says why it is gone",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const id = yield* running(api, "kept", { name: "round", overrides: { save: false } })
+          const opened = yield* openPage(yield* browser, api, "/dashboard")
+          const { page } = opened
+          yield* step(() => page.setViewportSize({ width: 1280, height: 900 }))
+          yield* step(() => page.locator(`#row-${id}`).getByText("not saved").waitFor())
+          yield* step(() => page.getByRole("link", { name: "round" }).click())
+          yield* step(() => page.locator(".server-head").getByText("not saved").waitFor())
+          yield* step(() => page.locator(".xterm-rows").getByText("ready").waitFor())
+          // Nothing covers the line above the input of the console.
+          const covered = yield* step(() =>
+            page.evaluate(`(() => {
+              const form = document.querySelector(".console-input")
+              const { left, top, width } = form.getBoundingClientRect()
+              return document.elementFromPoint(left + width / 2, top + 0.5) !== form
+            })()`)
+          )
+          assert.strictEqual(covered, false)
+          const screenshot = process.env.MUSTER_TEST_SCREENSHOT
+          if (screenshot !== undefined) yield* step(() => page.screenshot({ path: screenshot }))
+          yield* step(() => page.getByRole("button", { name: "Stop" }).click())
+          yield* shows(page, "round is not saved. Once stopped, such a server is deleted with its files.")
+          yield* step(() => page.getByRole("button", { name: "Cancel" }).click())
+          assert.strictEqual(yield* statusOf(api, id), "running")
+          yield* step(() => page.getByRole("button", { name: "Stop" }).click())
+          yield* step(() => page.getByRole("button", { name: "Stop and delete" }).click())
+          yield* step(() => page.getByText(/was deleted at .*: it is not saved, and was stopped/).waitFor())
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
       "the console shows stored and new lines, sends commands, and has a history",
       () =>
         Effect.gen(function* () {

@@ -53,7 +53,7 @@ const service = Layer.unwrap(
 )
 
 const created = ["installing", "offline", "starting", "running"]
-const ended = ["stopping", "offline", "deleted"]
+const ended = ["stopping", "offline"]
 
 /** The installation of a server in the API. */
 const installOf = (api: Service, id: string) =>
@@ -110,8 +110,8 @@ layer(service, { excludeTestServices: true, timeout: "60 seconds" })("a real gam
           assert.strictEqual((yield* minecraftPing(other.ip, other.port, -1n)).pong, -1n)
 
           yield* commands(api, second, "stop")
-          yield* becomes(api, second, "gone")
-          assert.deepStrictEqual(stream.of(second), [...created, "stopping", "offline", "deleted"])
+          yield* becomes(api, second, "offline")
+          assert.deepStrictEqual(stream.of(second), [...created, ...ended])
           yield* powered(api, first, "stop")
           yield* eventsAre(stream, first, [...created, ...ended])
           assert.strictEqual((yield* Effect.flip(minecraftPing(ip, port, 1n)))._tag, "ServiceFailed")

@@ -36,12 +36,12 @@ describe("docs/tutorials/friends.md", () => {
         const service = yield* npmStart(folder)
         const run = runner(folder)
         // The blueprint of the tutorial downloads a whole Minecraft server; flyingSquid.faults does that.
-        const small = (text: string) => text.replace("flying-squid", "demo")
+        const small = (text: string) => text.replace("flying-squid", "demo-saved")
         assert.match(
           yield* run(printed("docs/tutorials/friends.md", "create"), small),
-          / world +demo +running +local +127\.0\.0\.1:\d+/
+          / world +demo-saved +running +local +127\.0\.0\.1:\d+/
         )
-        assert.match(yield* run(printed("docs/tutorials/friends.md", "show")), / world +demo +running/)
+        assert.match(yield* run(printed("docs/tutorials/friends.md", "show")), / world +demo-saved +running/)
         const output = yield* eventually(run(printed("docs/tutorials/friends.md", "console")), (text) =>
           text.includes("[Server] welcome")
         )

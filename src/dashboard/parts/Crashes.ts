@@ -37,7 +37,16 @@ const Crash = (crash: CrashRecord, isOpen: boolean, isNamed: boolean): View =>
   )
 
 /** Crashes, newest first, each with its last lines. Without an id: those of all servers, deleted ones too. */
-export const Crashes = ({ again, id }: { readonly id?: string; readonly again: unknown }): View => {
+export const Crashes = ({
+  again,
+  id,
+  last
+}: {
+  readonly id?: string
+  readonly again: unknown
+  /** The last crash of the server, whose record may be gone. */
+  readonly last?: Pick<CrashRecord, "crashed_at" | "reason"> | undefined
+}): View => {
   const path = id === undefined ? "/api/crashes?limit=100" : `/api/servers/${segment(id)}/crashes`
   const reply = useGet<ReadonlyArray<CrashRecord>>(path, again)
   if (reply?.ok !== true) {
@@ -52,6 +61,10 @@ export const Crashes = ({ again, id }: { readonly id?: string; readonly again: u
             : reply.detail
       )
     )
+  }
+  if (reply.body.length === 0 && last !== undefined) {
+    const text = `The server crashed ${dateTime(last.crashed_at)}: ${last.reason}. The record with its lines was removed.`
+    return empty("events", "The record is gone", text)
   }
   return reply.body.length === 0
     ? empty("check", "No crash", "Servers that end by themselves appear here with their last lines.")

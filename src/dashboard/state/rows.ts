@@ -22,6 +22,8 @@ export interface Row {
   readonly version: string
   readonly software: string
   readonly labels: Readonly<Record<string, string>>
+  /** False: the server is deleted when it stops. */
+  readonly isSaved: boolean
   /** RFC 3339; empty: never. */
   readonly expiresAt: string
   readonly createdAt: string
@@ -34,7 +36,7 @@ export interface Row {
 }
 
 /** The fields that the list asks for. */
-export const LIST_FIELDS = "status,limits,software,labels,name,install,expires_at,restart,last_crash"
+export const LIST_FIELDS = "status,limits,software,labels,name,install,expires_at,restart,last_crash,save"
 
 /** Milliseconds for which the list shows a crash. */
 const CRASH_SHOWN = 24 * 3600_000
@@ -85,6 +87,7 @@ export const rowOf = (server: Server, before?: Row): Row => {
     version: server.version ?? "",
     software: server.software ?? "",
     labels: server.labels ?? {},
+    isSaved: server.save !== false,
     expiresAt: server.expires_at ?? "",
     createdAt: server.created_at ?? before?.createdAt ?? "",
     crashedAt: recentCrash(server),
@@ -113,6 +116,7 @@ export const withSettings = (row: Row, server: Server): Row => ({
   ...row,
   name: server.name ?? "",
   labels: server.labels ?? {},
+  isSaved: server.save !== false,
   memoryLimit: server.limits?.memory_limit ?? 0,
   expiresAt: server.expires_at ?? "",
   text: textOf(server, row.address)

@@ -21,7 +21,10 @@ const Definition = ({ definition }: CreationPlan): View =>
     fact("Memory", mebibytes(definition.limits.memory_limit ?? 0)),
     fact("Ports", String(definition.ports)),
     fact("When it stops", definition.save ? "is kept" : "is deleted"),
-    fact("After a crash", definition.restart.on_crash ? "starts again" : "stays offline"),
+    fact(
+      "After a crash",
+      !definition.save ? "is deleted" : definition.restart.on_crash ? "starts again" : "stays offline"
+    ),
     definition.save && fact("After a restart of its node", runTexts[definition.run ?? "unless_stopped"])
   )
 

@@ -5,6 +5,7 @@ import type { Server } from "../../api/types.ts"
 import { code, div, input, label, p, span, strong, type View } from "../../dom/el.ts"
 import type { IconName } from "../../dom/icons.ts"
 import { confirm, Dialog, openDialog } from "../../parts/Dialog.ts"
+import { askBeforeEnd } from "../../parts/endings.ts"
 import { Menu, type MenuItem } from "../../parts/Menu.ts"
 import { action } from "../../parts/parts.ts"
 import { act, type Power, power, remove } from "../../state/actions.ts"
@@ -113,7 +114,9 @@ const itemsOf = (server: Server): ReadonlyArray<MenuItem> => {
       onChoose: () =>
         confirm(
           `Kill ${name}?`,
-          "The process ends at once. What it has not saved is lost.",
+          server.save === false
+            ? "The process ends at once, and the server is deleted with its files: it is not saved."
+            : "The process ends at once. What it has not saved is lost.",
           "Kill",
           () => void power(id, "kill")
         )
@@ -167,7 +170,7 @@ export const PowerButtons = ({ server }: { readonly server: Server }): View => {
         class: choice.class ?? "",
         whyNot: whyNot("power"),
         isBusy: busy === choice.action,
-        onClick: () => void run(choice.action)
+        onClick: () => askBeforeEnd([server.id], choice.action, () => void run(choice.action))
       })
     ),
     h(Menu, { label: "More actions", items: itemsOf(server) })

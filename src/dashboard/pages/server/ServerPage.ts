@@ -7,6 +7,7 @@ import { dateTime, mebibytes } from "../../dom/format.ts"
 import { withActions } from "../../dom/routeActions.ts"
 import { AuditList } from "../../parts/AuditList.ts"
 import { Crashes } from "../../parts/Crashes.ts"
+import { notSaved } from "../../parts/endings.ts"
 import { eventList } from "../../parts/eventList.ts"
 import { action, copyable, empty, status, tabList } from "../../parts/parts.ts"
 import { act, power } from "../../state/actions.ts"
@@ -166,7 +167,7 @@ const panelOf = (tab: Tab, server: Server, readings: number, reload: () => void)
     case "installation":
       return h(Installation, { id: server.id, readings })
     case "crashes":
-      return h(Crashes, { id: server.id, again: readings })
+      return h(Crashes, { id: server.id, again: readings, last: server.last_crash ?? undefined })
     case "events": {
       const its = feed.value.filter(({ event }) => event.Data.server_id === server.id)
       return its.length === 0
@@ -201,7 +202,7 @@ export const ServerPage = ({ id, tab }: { readonly id: string; readonly tab: str
           empty(
             "servers",
             failure.code === 404 ? "This server does not exist" : "The server cannot be shown",
-            failure.code === 404 ? "It was deleted, or the address is wrong." : failure.detail,
+            failure.detail,
             action({ text: "Show all servers", onClick: () => go(listAddress()) })
           ),
           failure.code === 404 && h(Remains, { id })
@@ -223,6 +224,7 @@ export const ServerPage = ({ id, tab }: { readonly id: string; readonly tab: str
       span({ class: "crumb", "aria-hidden": "true" }, "/"),
       h1({}, title),
       status(server.status ?? "unknown"),
+      server.save === false && notSaved(),
       span({ class: "grow" }),
       h(PowerButtons, { server })
     ),

@@ -8,7 +8,7 @@ import { changed, put, rows } from "../../state/servers.ts"
 import { whileVisible } from "../../state/whileVisible.ts"
 
 const FIELDS =
-  "status,limits,software,labels,name,install,last_crash,ports,expires_at,updated_at,restart,run,definition,problem"
+  "status,limits,software,labels,name,install,last_crash,ports,expires_at,updated_at,restart,run,definition,problem,save"
 
 /** Milliseconds in which the events of a server gather. */
 const GATHER = 120

@@ -5,6 +5,7 @@ import { button, classes, code, div, input, label, li, p, span, strong, ul, type
 import { counted } from "../../dom/format.ts"
 import { icon } from "../../dom/icons.ts"
 import { Dialog, openDialog } from "../../parts/Dialog.ts"
+import { askBeforeEnd } from "../../parts/endings.ts"
 import { action } from "../../parts/parts.ts"
 import { actOnMany, type Power } from "../../state/actions.ts"
 import { listed } from "../../state/listed.ts"
@@ -107,7 +108,7 @@ export const BulkBar = (): View | null => {
         icon: name,
         class: "ghost",
         whyNot: whyNot("power"),
-        onClick: () => void actOnMany(ids, power)
+        onClick: () => askBeforeEnd(ids, power, () => void actOnMany(ids, power))
       })
     ),
     action({

@@ -43,7 +43,8 @@ export const bars = (
   bar({
     label: "Ports",
     share: share(held, held + ports_free),
-    text: `${count(held)} of ${count(held + ports_free)}`
+    // A server may hold ports outside the range that its node has now.
+    text: `${count(held)} used, ${count(ports_free)} free`
   })
 ]
 

@@ -1,6 +1,7 @@
 import { Component } from "preact"
 import { a, button, classes, div, span, type View } from "../../dom/el.ts"
 import { bytes, dateTime, duration, mebibytes } from "../../dom/format.ts"
+import { notSaved } from "../../parts/endings.ts"
 import { copyable, status } from "../../parts/parts.ts"
 import { addressOf, follow, go } from "../../state/router.ts"
 import { labelText, type Row, titleOf } from "../../state/rows.ts"
@@ -34,7 +35,8 @@ const uptimeOf = (row: Row, sample: Sample | undefined): number | undefined =>
 const memory = (row: Row, sample: Sample | undefined): View => {
   const used = isUp(row) ? sample?.stats.memory_bytes : undefined
   const limit = row.memoryLimit * 1024 * 1024
-  if (used === undefined || used === null) return span({ class: "muted" }, mebibytes(row.memoryLimit))
+  if (used === undefined || used === null)
+    return span({ title: `The limit is ${mebibytes(row.memoryLimit)}` }, "")
   const share = limit === 0 ? 0 : Math.min(1, used / limit)
   return span(
     { class: "memory", title: `${bytes(used)} of ${mebibytes(row.memoryLimit)}` },
@@ -132,6 +134,7 @@ export class ServerRow extends Component<Props> {
       div(
         { class: "cell cell-status", role: "gridcell" },
         status(row.status),
+        !row.isSaved && notSaved(),
         problem !== undefined &&
           span({ class: "trouble", title: problem, role: "img", "aria-label": problem }, "!")
       ),
