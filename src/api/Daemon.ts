@@ -41,6 +41,8 @@ export interface LinesRequest {
  */
 export interface Daemon {
   readonly system: Effect.Effect<SystemInfo, DaemonError>
+  /** Makes the node register again soon: the control plane has just started. */
+  readonly register: Effect.Effect<void, DaemonError>
   /**
    * Creates a server. Idempotent by id: an existing server returns its state, and an unfinished installation continues.
    * An existing server takes a later definition (`ServerSpec.defined_at`).

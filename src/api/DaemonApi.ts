@@ -61,6 +61,10 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
       success: DaemonServer,
       error: refusals
     }).annotateMerge(summary("Create and install a server; idempotent by id")),
+    HttpApiEndpoint.post("register", "/register", {
+      success: HttpApiSchema.Empty(202),
+      error: refusals
+    }).annotateMerge(summary("Register with the control plane again, which has just started")),
     HttpApiEndpoint.post("createMany", "/creations", {
       payload: Creations,
       success: CreationsAnswer,

@@ -8,6 +8,7 @@ import { hostInfo } from "../daemon/host/hostInfo.ts"
 import { isLoopback, LOCAL_SOCKET } from "../domain/transport.ts"
 import { SHORTEST_SAFE_KEY } from "../keys/ApiKeys.ts"
 import { ensureFirstKey, type FirstKey } from "../keys/firstKey.ts"
+import { RemoteDaemons } from "../nodes/remote/RemoteDaemons.ts"
 import { WebhooksFile } from "../webhooks/layerWebhooks.ts"
 import { adminKeyOf, ControlPlaneLayer } from "./controlPlane.ts"
 import { watchDataDisk } from "./dataDisk.ts"
@@ -123,6 +124,9 @@ export const runService = Effect.fnUntraced(function* (settings: ServiceSettings
   const answering = Layer.unwrap(
     Effect.map(ensureFirstKey({ dataDir, ...adminKeyOf(settings) }), (first) =>
       Layer.effectDiscard(announce(settings, first, tls === undefined ? "http" : "https")).pipe(
+        Layer.provideMerge(
+          Layer.effectDiscard(Effect.flatMap(RemoteDaemons, ({ recall }) => Effect.forkScoped(recall)))
+        ),
         Layer.provideMerge(http)
       )
     )

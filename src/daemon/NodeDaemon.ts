@@ -138,6 +138,7 @@ export class NodeDaemon extends Context.Service<
           installer,
           files,
           place: options,
+          register: Effect.asVoid(Effect.forkIn(uplink.register, scope)),
           system: Effect.map(offer, ({ known }) => hostInfo(known))
         })
         if (options.attach !== undefined) yield* options.attach(node_id, daemon)

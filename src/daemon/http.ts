@@ -167,6 +167,7 @@ export const DaemonHandlers = handlersOf(
         }),
         commands: ({ params, payload }) =>
           call((daemon) => daemon.commands(params.id, payload.commands, payload.by)),
+        register: () => call((daemon) => daemon.register),
         reset: ({ params }) =>
           Effect.map(
             call((daemon) => daemon.reset(params.id)),

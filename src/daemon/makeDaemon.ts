@@ -23,6 +23,7 @@ export interface DaemonParts {
   readonly files: InstanceFiles["Service"]
   readonly place: NodePlace
   readonly system: Effect.Effect<HostInfo>
+  readonly register: Effect.Effect<void>
 }
 
 const refusedAsNotRunning = {
@@ -115,11 +116,12 @@ const installLogs = Effect.fnUntraced(function* (instance: Instance, shared: str
 
 /** Makes the daemon that the control plane calls, from the servers of this node. */
 export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
-  const { files, installer, instances, place, system, version } = parts
+  const { files, installer, instances, place, register, system, version } = parts
   const { ofDisk: diskRefused } = refusals(place)
   const stats = yield* makeStats(files)
   const daemon: Daemon = {
     system: Effect.map(system, (host) => ({ version, system: host })),
+    register,
     create: instances.create,
     find: (id) => Effect.map(instances.get(id), ({ file }) => daemonServer(file.get())),
     remove: (id, options) => instances.remove(id, options?.moved === true ? { why: "moved" } : undefined),

@@ -18,8 +18,9 @@ export interface Placement {
   readonly allocations: Allocations
 }
 
-/** Time for which a placement waits for the first calls to nodes that have just registered. */
-const FIRST_CALL = "3 seconds"
+/** The pause between attempts of a placement that waits for nodes, unless all are called before, and the number of attempts. */
+const AGAIN = "500 millis"
+const ATTEMPTS = 10
 
 /** Time for which a port that a program of its node has is not given to another server. */
 const AVOIDED = "10 minutes"
@@ -44,8 +45,8 @@ const placingOn =
  * Chooses nodes and commits their capacity and ports at once (node-protocol, "Placement and ports").
  *
  * A named node is chosen even if it is drained, in another location or has a server of the blueprint; it must be
- * connected, offer a runtime and have capacity. If no node fits, a placement waits for the first calls to nodes that have
- * just registered.
+ * connected, offer a runtime and have capacity. If no node fits, a placement waits, 5 s at most, for the first calls to nodes
+ * that have just registered, and for the nodes that a service expects after its start.
  */
 export class LoadBalancer extends Context.Service<
   LoadBalancer,
@@ -103,7 +104,7 @@ export class LoadBalancer extends Context.Service<
         let placed = 0
         let refused = 0
 
-        /** Nodes that are being called for the first time; open while there are none. */
+        /** Nodes that are expected, or being called for the first time; open while there are none. */
         const uncalled = new Set<NodeId>()
         const allCalled = Latch.makeUnsafe(true)
 
@@ -111,7 +112,7 @@ export class LoadBalancer extends Context.Service<
           Effect.sync(() =>
             fleet.watch((node) => {
               choice.update(node)
-              if (node.uncalled) uncalled.add(node.id)
+              if (node.pending) uncalled.add(node.id)
               else uncalled.delete(node.id)
               // Waiting placements continue at once: the node is available.
               if (uncalled.size === 0) allCalled.openUnsafe()
@@ -143,22 +144,25 @@ export class LoadBalancer extends Context.Service<
           return Effect.fromResult(result)
         }
 
+        // Runs without a pause: simultaneous requests spread as consecutive ones do.
+        const placeWithin = (
+          request: PlacementRequest,
+          attempts: number
+        ): Effect.Effect<Placement, NotFound | Unavailable> =>
+          Effect.suspend(() => {
+            const result = place(request)
+            const { node_id } = request
+            const mayHelp =
+              attempts > 0 && (node_id === undefined ? uncalled.size > 0 : uncalled.has(node_id))
+            if (Result.isSuccess(result) || result.failure._tag !== "Unavailable" || !mayHelp)
+              return counted(request, result)
+            // Nothing is reserved yet, so the caller may be interrupted.
+            const called = Effect.interruptible(Effect.timeoutOption(allCalled.await, AGAIN))
+            return Effect.andThen(called, placeWithin(request, attempts - 1))
+          })
+
         return LoadBalancer.of({
-          // Runs without a pause: simultaneous requests spread as consecutive ones do.
-          place: (request) =>
-            Effect.suspend(() => {
-              const result = place(request)
-              const { node_id } = request
-              const mayHelp = node_id === undefined ? uncalled.size > 0 : uncalled.has(node_id)
-              if (Result.isSuccess(result) || result.failure._tag !== "Unavailable" || !mayHelp)
-                return counted(request, result)
-              // Nothing is reserved yet, so the caller may be interrupted.
-              const called = Effect.interruptible(Effect.timeoutOption(allCalled.await, FIRST_CALL))
-              return Effect.andThen(
-                called,
-                Effect.suspend(() => counted(request, place(request)))
-              )
-            }),
+          place: (request) => placeWithin(request, ATTEMPTS),
           preview: Effect.fn("LoadBalancer.preview")((request) =>
             Effect.suspend(() => Effect.fromResult(choice.preview(request)))
           ),

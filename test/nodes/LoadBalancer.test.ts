@@ -251,7 +251,7 @@ describe("node-protocol, Placement and ports: unreachable nodes", () => {
       const refused = yield* Effect.forkChild(Effect.flip(place("s5", { node_id: "never" })), {
         startImmediately: true
       })
-      yield* TestClock.adjust("3 seconds")
+      yield* TestClock.adjust("5 seconds")
       assert.strictEqual(
         (yield* Fiber.join(refused)).hint,
         "Its heartbeats arrive, but it cannot be called: it was not called yet"

@@ -43,8 +43,16 @@ export class FleetState {
     if (before?.boot_id !== record.boot_id) node.usage = null
     node.record = record
     node.connected = record.connected
+    if (record.connected) node.expected = false
     if (before?.last_seen_at !== record.last_seen_at) node.last_seen_at = record.last_seen_at
     this.#list = undefined
+    this.#changed(node)
+  }
+
+  /** Notes whether a registration of a node is expected within seconds. */
+  expect(node: FleetNode, expected: boolean): void {
+    if (node.expected === expected) return
+    node.expected = expected
     this.#changed(node)
   }
 

@@ -29,6 +29,8 @@ export class FleetNode {
   /** Undefined: servers are placed there, and the node itself is not known (yet). */
   record: NodeRecord | undefined = undefined
   connected = false
+  /** Whether a service that has just started waits for its registration. */
+  expected = false
   /** Time of the last heartbeat, RFC 3339 UTC. */
   last_seen_at: string | null = null
   /** The usage in the last heartbeat of this boot. */
@@ -46,6 +48,11 @@ export class FleetNode {
   /** The record, except of a deregistered node without servers (decisions, 2). */
   get listed(): NodeRecord | undefined {
     return this.record?.departed === true && this.servers === 0 ? undefined : this.record
+  }
+
+  /** Whether it may become usable within seconds. */
+  get pending(): boolean {
+    return this.expected || this.uncalled
   }
 
   /** Whether it has registered and was not called yet. */

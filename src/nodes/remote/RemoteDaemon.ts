@@ -25,6 +25,8 @@ export interface RemoteDaemonOptions extends ClientTls {
   readonly node_id: NodeId
   /** Called before each attempt; undefined: the node is not connected. */
   readonly target: () => RemoteTarget | undefined
+  /** Waits for a node that is expected to connect soon; runs before a call to one that is not connected. */
+  readonly expected?: Effect.Effect<void>
   /** Brings {@link target} up to date; for a daemon that refuses the token. */
   readonly refresh?: Effect.Effect<void>
   /** Runs after a successful call. */
@@ -76,7 +78,7 @@ const sequenceOf = (header: string | undefined): number | undefined =>
 
 /** The client of a daemon on another host. */
 export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
-  const { breaker, http, node_id, refresh = Effect.void, target } = options
+  const { breaker, expected = Effect.void, http, node_id, refresh = Effect.void, target } = options
   const deadline = Duration.fromInputUnsafe(options.deadline ?? "10 seconds")
   const unreachable = new NodeUnreachable({ node_id })
   /** The newest last. */
@@ -116,10 +118,19 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
     )
   }
 
+  const awaited = Effect.suspend(() => (target() === undefined ? expected : Effect.void))
+
   const call = <A>(
     repeatable: boolean,
     use: (client: Client) => Effect.Effect<A, CallFailure>,
     { largest = LARGEST_ANSWER, newestOnly = false } = {}
+  ): Effect.Effect<A, DaemonError> =>
+    Effect.andThen(awaited, calling(repeatable, use, { largest, newestOnly }))
+
+  const calling = <A>(
+    repeatable: boolean,
+    use: (client: Client) => Effect.Effect<A, CallFailure>,
+    { largest, newestOnly }: { readonly largest: number; readonly newestOnly: boolean }
   ): Effect.Effect<A, DaemonError> =>
     Effect.suspend(() => {
       const first = target()
@@ -179,6 +190,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
   const console = Effect.fnUntraced(function* (
     id: ServerId
   ): Effect.fn.Return<Stream.Stream<string>, DaemonError, Scope.Scope> {
+    yield* awaited
     const now = target()
     if (now === undefined) return yield* unreachable
     const open = ({ token, url }: RemoteTarget) =>
@@ -205,6 +217,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
   return {
     // Tests whether the daemon knows its newest token; if not, the daemon must register again.
     system: call(true, (client) => client.system({}), { newestOnly: true }),
+    register: safe((client) => client.register({})),
     create: makeCreations({
       single: (spec) => safe((client) => client.create({ payload: spec })),
       together: (payload) =>

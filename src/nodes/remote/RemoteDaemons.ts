@@ -1,4 +1,4 @@
-import { Context, type Duration, Effect, FiberSet, Layer } from "effect"
+import { Context, type Duration, Effect, FiberSet, Latch, Layer } from "effect"
 import { HttpClient } from "effect/http"
 import { CircuitBreaker } from "effect/persistence"
 import type { RegistrationRequired } from "../../api/ControlPlane.ts"
@@ -7,14 +7,16 @@ import { Forbidden, InvalidRequest } from "../../domain/errors.ts"
 import type { NodeId } from "../../domain/Id.ts"
 import { transportOf } from "../../domain/transport.ts"
 import { type ClientTls, connectTimeoutClient } from "../../net/connectTimeoutClient.ts"
+import { Leadership } from "../../store/Leadership.ts"
 import { DaemonClient } from "../DaemonClient.ts"
 import { Fleet } from "../fleet/Fleet.ts"
 import { NodeRegistry } from "../NodeRegistry.ts"
 import { TokenSeal } from "../TokenSeal.ts"
 import { breakerStore } from "./breakerStore.ts"
 import { makeNodeNetworks, type NodeNetworks } from "./nodeNetworks.ts"
-import { makeRemoteDaemon } from "./RemoteDaemon.ts"
+import { makeRemoteDaemon, type RemoteTarget } from "./RemoteDaemon.ts"
 import { makeReachabilityProbe } from "./reachabilityProbe.ts"
+import { TOKEN_REFUSED } from "./remoteCall.ts"
 
 export interface RemoteDaemonsOptions extends ClientTls {
   /** Whether nodes with plain HTTP beyond loopback are refused and not called. */
@@ -30,6 +32,10 @@ const PLAIN_HINT = "Set MUSTER_NODE_TLS_CERT and MUSTER_NODE_TLS_KEY of the node
 /** Consecutive calls without an answer that open the circuit of a node. */
 const TRIPS_AFTER = 5
 const OPEN_SECONDS = 5
+/** The longest time for which requests wait for a node of the last run. */
+const EXPECTED = "5 seconds"
+/** Nodes of the last run that are called at the same time. */
+const RECALLS = 64
 /** Connections to one node: more than the provisioner uses. */
 const CONNECTIONS = 256
 
@@ -47,6 +53,11 @@ export class RemoteDaemons extends Context.Service<
     check(node_id: NodeId, url: string): Effect.Effect<void, Forbidden | InvalidRequest>
     /** Whether the node is known and not embedded. */
     has(node_id: NodeId): boolean
+    /**
+     * Asks the nodes of the last run to register, if no other service has done so since. Call this once daemons reach the
+     * service: without it they would notice the start at their next heartbeats.
+     */
+    readonly recall: Effect.Effect<void>
     /** Probes a node that has registered here. */
     registered(node_id: NodeId): Effect.Effect<void>
     /**
@@ -63,6 +74,7 @@ export class RemoteDaemons extends Context.Service<
       Effect.gen(function* () {
         const daemons = yield* DaemonClient
         const fleet = yield* Fleet
+        const leadership = yield* Leadership
         const registry = yield* NodeRegistry
         const seal = yield* TokenSeal
         const http = yield* HttpClient.HttpClient
@@ -99,18 +111,47 @@ export class RemoteDaemons extends Context.Service<
             return opened.token === undefined ? undefined : { url, token: opened.token }
           }
         }
-        const make = (node_id: NodeId) =>
+        const recalled = leadership.isFirst
+          ? [...fleet.nodes].flatMap((node) => {
+              const { connected, record } = node
+              if (connected || record === undefined || record.embedded || record.departed) return []
+              const token = seal.open(record.id, record.token)
+              if (token === undefined || (requireTls && isPlain(record.id))) return []
+              fleet.expect(node, true)
+              return [{ node, known: { url: record.url, token } }]
+            })
+          : []
+        /** Waits until a node of the last run has registered, or is not expected any more. */
+        const expected = (node_id: NodeId) =>
+          Effect.suspend(() => {
+            const settled = Latch.makeUnsafe(false)
+            return Effect.acquireUseRelease(
+              Effect.sync(() =>
+                fleet.watch((node) => {
+                  if (node.id === node_id && !node.expected) settled.openUnsafe()
+                })
+              ),
+              () => settled.await,
+              (stop) => Effect.sync(stop)
+            )
+          })
+        const make = (node_id: NodeId, recallOf?: RemoteTarget) =>
           makeRemoteDaemon({
             ...options,
             networks,
             node_id,
-            target: target(node_id),
+            target: recallOf === undefined ? target(node_id) : () => recallOf,
+            expected: Effect.suspend(() =>
+              fleet.get(node_id)?.expected === true
+                ? Effect.asVoid(Effect.timeoutOption(expected(node_id), EXPECTED))
+                : Effect.void
+            ),
             refresh: registry.refresh(node_id).pipe(
               Effect.catch((error) => Effect.logDebug(`the record cannot be refreshed: ${error.detail}`)),
               Effect.annotateLogs({ node_id })
             ),
             onAnswered: probe.answered(node_id),
-            onUnreachable: Effect.sync(() => probe.begin(node_id)),
+            onUnreachable: recallOf === undefined ? Effect.sync(() => probe.begin(node_id)) : Effect.void,
             http,
             breaker,
             fork
@@ -141,6 +182,26 @@ export class RemoteDaemons extends Context.Service<
             })
           }),
           has,
+          recall: Effect.forEach(
+            recalled,
+            ({ known, node }) =>
+              Effect.raceFirst(
+                make(node.id, known).register.pipe(
+                  Effect.andThen(expected(node.id)),
+                  // A daemon that refuses the token or the route is up, and registers by itself.
+                  Effect.catch((error) =>
+                    error._tag === "NodeUnreachable" && error.reason !== TOKEN_REFUSED
+                      ? Effect.logDebug(`the node does not respond: ${error.reason}`)
+                      : expected(node.id)
+                  )
+                ),
+                Effect.sleep(EXPECTED)
+              ).pipe(
+                Effect.ensuring(Effect.sync(() => fleet.expect(node, false))),
+                Effect.annotateLogs({ node_id: node.id })
+              ),
+            { concurrency: RECALLS, discard: true }
+          ),
           registered: Effect.fnUntraced(function* (node_id) {
             if (isPlain(node_id)) {
               const url = fleet.get(node_id)?.record?.url

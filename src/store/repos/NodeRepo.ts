@@ -174,7 +174,7 @@ export class NodeRepo extends Context.Service<
           changed(sql`UPDATE nodes SET gone = 'given-up'
             WHERE id = ${id} AND token = ${token} AND gone = 'lost' RETURNING id`),
         resetConnections: Effect.map(
-          readIds(sql`UPDATE nodes SET connected = 0, gone = NULL, token = ''
+          readIds(sql`UPDATE nodes SET connected = 0, gone = NULL
             WHERE connected = 1 OR gone IS NOT NULL RETURNING id`),
           (rows) => rows.map(({ id }) => id)
         ),

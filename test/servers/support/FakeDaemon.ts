@@ -353,6 +353,7 @@ export class FakeDaemon {
           this.#power(instance, action) ?? this.unsent.findLast((report) => report.server_id === id)?.sequence
       ),
     commands: (id) => this.#on("commands", id, () => undefined),
+    register: Effect.void,
     reset: (id) => this.#on("reset", id, () => undefined),
     reinstall: (id) =>
       this.#on("reinstall", id, (instance) => {
