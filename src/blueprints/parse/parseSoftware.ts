@@ -10,6 +10,7 @@ import {
   type Software,
   StopTimeout
 } from "../../domain/Software.ts"
+import { signalPattern } from "../../domain/signalPattern.ts"
 import {
   boolean,
   type Decoder,
@@ -84,7 +85,7 @@ const onlineSignal: Decoder<string> = (node, reading) => {
   const signal = text(Command)(node, reading)
   if (signal === undefined || !signal.startsWith("regex:")) return signal
   const pattern = signal.slice("regex:".length)
-  const compiled = Result.try({ try: () => new RegExp(pattern), catch: String })
+  const compiled = Result.try({ try: () => signalPattern(pattern), catch: String })
   if (Result.isSuccess(compiled) && pattern !== "") return signal
   const reason = Result.isFailure(compiled)
     ? compiled.failure.replace(/^SyntaxError: /, "")

@@ -16,7 +16,9 @@ const PAGE = 1000
 const secondsOf = ({ finished_at, started_at }: InstallStep): number =>
   finished_at === undefined ? 0 : (Date.parse(finished_at) - Date.parse(started_at)) / 1000
 
-const lineOf = (step: InstallStep): string => {
+/** @param failed whether the installation ended with the step */
+const lineOf = (step: InstallStep, failed: boolean): string => {
+  if (failed) return `${step.name}: failed`
   if (step.finished_at !== undefined) return `${step.name}: done in ${shortDuration(secondsOf(step))}`
   return step.progress === undefined
     ? `${step.name} ...`
@@ -53,7 +55,7 @@ export const installationPrinter = (
       muster.servers.install({ params: { server }, query: { script: "false" } })
     )
     for (const step of report.steps ?? []) {
-      const line = lineOf(step)
+      const line = lineOf(step, report.phase === "failed" && step === report.steps?.at(-1))
       if (shown.get(step.name) === line) continue
       shown.set(step.name, line)
       yield* note(line)

@@ -1,4 +1,5 @@
 import vm from "node:vm"
+import { signalPattern } from "../../domain/signalPattern.ts"
 import { stripAnsi } from "../../domain/stripAnsi.ts"
 import { errorCode } from "../disk/fsio.ts"
 
@@ -39,7 +40,7 @@ export const onlineMatcher = (
     return { matcher: (lines) => lines.some((line) => stripAnsi(line).includes(signal)) }
   }
   try {
-    return { matcher: matchWithin(new RegExp(signal.slice("regex:".length))) }
+    return { matcher: matchWithin(signalPattern(signal.slice("regex:".length))) }
   } catch (cause) {
     return { invalid: cause instanceof Error ? cause.message : "not a pattern" }
   }

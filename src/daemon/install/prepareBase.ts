@@ -75,7 +75,9 @@ const runScript = Effect.fnUntraced(function* (
   if ("invalid" in entrypoint) return yield* invalidSoftware(`entrypoint: ${entrypoint.invalid}`)
   const [program = "sh", ...args] = entrypoint.words
   const path = join(aside, SCRIPT)
-  yield* io("write the install script", () => fs.writeFile(path, script, { mode: 0o700 }))
+  yield* io("write the install script", () =>
+    fs.writeFile(path, script.replaceAll("\r\n", "\n"), { mode: 0o700 })
+  )
   const home = join(aside, HOME)
   yield* makeFolder(home)
   yield* chownFolders(at)
@@ -90,6 +92,7 @@ const runScript = Effect.fnUntraced(function* (
         ...{ HOME: home, VERSION: version, SOFTWARE_ID: software, INSTALL_DIR: folder }
       },
       onOutput: log.write,
+      hasInput: false,
       choice: spec.definition,
       scratch: aside,
       user: at.user

@@ -104,6 +104,7 @@ export const startJob = Effect.fnUntraced(
     const { stdin, stdout, stderr } = streams.process
     // The exit says how the job ended; the error of a pipe adds nothing.
     for (const stream of [stdin, stdout, stderr]) stream?.on("error", () => undefined)
+    if (job.hasInput === false) stdin?.end()
     const ended = Effect.gen(function* () {
       const code = yield* Deferred.await(child.exited)
       yield* Deferred.await(streams.closed).pipe(Effect.timeoutOption(OUTPUT_GRACE))

@@ -43,6 +43,17 @@ describe("blueprints, software: install script", () => {
     }).pipe(Effect.scoped)
   )
 
+  it.live("a script has its lines ended by \\r\\n or \\n, and its input at the end", () =>
+    Effect.gen(function* () {
+      const { create, daemon, lastInstall } = yield* harness()
+      const script = "set -eu\r\nif true; then\r\n  read x || x=none\r\nfi\r\necho got=$x\r\n"
+      const id = yield* create({ install: { script } })
+      yield* until("ready", () => lastInstall(id)?.phase === "ready")
+      const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
+      assert.deepStrictEqual(items, ["got=none"])
+    }).pipe(Effect.scoped)
+  )
+
   it.live("a script that fails leaves no base, and the failure reason names its exit code", () =>
     Effect.gen(function* () {
       const { create, dataDir, daemon, lastInstall, lastStatus } = yield* harness()
