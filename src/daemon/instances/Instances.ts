@@ -1,5 +1,5 @@
 import { join } from "node:path"
-import { Clock, Context, Deferred, Effect, FiberSet, Layer, Semaphore } from "effect"
+import { Clock, Context, Deferred, Effect, FiberSet, Layer, Option, Semaphore } from "effect"
 import { DaemonRefused } from "../../api/Daemon.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import { serverIdPattern } from "../../domain/Id.ts"
@@ -114,13 +114,16 @@ export class Instances extends Context.Service<
         }
 
         /**
-         * Returns the uid of a new server that would be a plain process now. If the engine is down, the server may get
-         * a uid later.
+         * Returns the uid of a new server that would be a plain process now. If the engine is down or no uid is free, the
+         * server may get a uid later: its installation fails with the reason.
          */
-        const initialUid = Effect.fnUntraced(function* ({ definition, id }: ServerSpec) {
+        const initialUid = Effect.fnUntraced(function* ({ arrival, definition, id }: ServerSpec) {
           const kind = yield* Effect.option(runtime.kindFor(definition))
           if (kind._tag === "None" || kind.value !== "process") return undefined
-          return (yield* runtime.userFor(definition, { server: id }))?.uid
+          const user = runtime.userFor(definition, { server: id })
+          // A server that arrives stays on its node until there is a uid.
+          if (arrival !== undefined) return (yield* user)?.uid
+          return Option.getOrUndefined(yield* Effect.option(user))?.uid
         })
 
         const create = Effect.fnUntraced(function* (spec: ServerSpec) {

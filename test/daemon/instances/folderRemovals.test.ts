@@ -54,18 +54,30 @@ describe.runIf(asRoot)("node-protocol, DELETE of a server with irremovable files
 
         const notes = { ...recorder(), log: [] as Array<string> }
         const { daemon } = yield* openDaemon(dataDir, notes, { isolation })
-        const refused = yield* Effect.flip(daemon.create(specOf()))
-        assert.include("detail" in refused ? refused.detail : "", "every uid of MUSTER_PROCESS_UIDS")
+        const failed = specOf()
+        yield* daemon.create(failed)
+        const installs = () =>
+          notes.reports.flatMap((it) =>
+            it.type === "install-status" && it.server_id === failed.id ? [it.install] : []
+          )
+        yield* until("its installation has failed", () => installs().at(-1)?.phase === "failed")
+        const all = `every uid of MUSTER_PROCESS_UIDS (${uids.first}-${uids.last}) is in use`
+        assert.include(installs().at(-1)?.failure_reason, all)
         assert.deepStrictEqual(removed(), [name])
         const warning =
           /^Warn the folder of a removed server cannot be deleted, retrying: .*: Operation not permitted$/
         yield* until("the warning is logged", () => notes.log.some((line) => warning.test(line)))
         assert.isTrue(yield* file.free)
         yield* until("the files are gone", () => removed().length === 0)
-        const next = specOf()
-        yield* Effect.retry(daemon.create(next), { times: 100 })
-        yield* until("it has the uid", () => stateOf(dataDir, next.id).uid === uid)
-        yield* daemon.remove(next.id)
+        const again = Effect.andThen(
+          Effect.ignore(daemon.reinstall(failed.id)),
+          until("it is installed again", () => installs().at(-1)?.phase !== "installing")
+        )
+        yield* Effect.repeat(again, { until: () => installs().at(-1)?.phase === "ready", times: 100 })
+        assert.strictEqual(stateOf(dataDir, failed.id).uid, uid)
+        yield* daemon.power(failed.id, "start", 30)
+        yield* until("it runs", () => stateOf(dataDir, failed.id).status === "running")
+        yield* daemon.remove(failed.id)
         yield* until("nothing is left", () => readdirSync(servers).length === 0)
       }).pipe(Effect.scoped)
   )
