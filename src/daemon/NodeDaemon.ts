@@ -76,7 +76,12 @@ export class NodeDaemon extends Context.Service<
         const offer = Effect.gen(function* () {
           const instance_files = yield* files.strategy
           const isolation = yield* runtime.isolation
-          const known = { isolation, ...(instance_files === undefined ? {} : { instance_files }) }
+          const not_enforced = yield* runtime.notEnforced
+          const known = {
+            isolation,
+            ...(not_enforced.length === 0 ? {} : { not_enforced }),
+            ...(instance_files === undefined ? {} : { instance_files })
+          }
           return { runtimes: yield* runtime.kinds, known }
         })
         let offered = yield* offer

@@ -45,6 +45,7 @@ export const RuntimeByServer = {
           reserveUser: plain.reserveUser,
           renameUser: plain.renameUser,
           releaseUser: plain.releaseUser,
+          notEnforced: plain.notEnforced,
           isolation: Effect.map(Effect.all([plain.isolation, docker.isolation]), ([one, other]) => ({
             ...one,
             ...other

@@ -1,10 +1,11 @@
 import { Effect, type Scope, Semaphore } from "effect"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import { diskLimitBytes, memoryLimitBytes } from "../domain/Limits.ts"
-import type { ServerStats } from "../domain/Server.ts"
+import type { ServerStats, ServerWarning } from "../domain/Server.ts"
 import type { IoError } from "./disk/fsio.ts"
 import type { DiskUsage, InstanceFiles } from "./files/InstanceFiles.ts"
 import type { Instance } from "./instances/Instance.ts"
+import { serverWarnings } from "./instances/serverWarnings.ts"
 import type { Run, Usage } from "./runtime/Runtime.ts"
 
 /** The shortest interval of a CPU measurement, in ms: the kernel counts in steps of 10. */
@@ -98,10 +99,14 @@ export const makeStats = Effect.fnUntraced(function* (
       return run === undefined ? Effect.succeed(none) : measure(instance, run)
     })
 
+  const warningsOf = (instance: Instance) =>
+    Effect.suspend(() => serverWarnings(instance.file.get().spec, instance.run()))
+
   const statsOf = (
     instance: Instance,
     { cpu, usage }: Measured,
-    disk: DiskUsage | undefined
+    disk: DiskUsage | undefined,
+    warnings: ReadonlyArray<ServerWarning>
   ): ServerStats => {
     const { spec, status } = instance.file.get()
     const { limits } = spec.definition
@@ -115,7 +120,8 @@ export const makeStats = Effect.fnUntraced(function* (
       state: status,
       disk_bytes: disk?.disk_bytes ?? null,
       disk_max: diskLimitBytes(limits),
-      overlay_bytes: disk?.overlay_bytes ?? null
+      overlay_bytes: disk?.overlay_bytes ?? null,
+      ...(warnings.length === 0 ? {} : { warnings })
     }
   }
 
@@ -135,7 +141,8 @@ export const makeStats = Effect.fnUntraced(function* (
     of: Effect.fnUntraced(function* (instance, { update_disk_usage }) {
       const found = yield* measured(instance)
       const known = update_disk_usage ? undefined : disks.get(instance)
-      return statsOf(instance, found, known ?? (yield* measureDisk(instance)))
+      const disk = known ?? (yield* measureDisk(instance))
+      return statsOf(instance, found, disk, yield* warningsOf(instance))
     }),
     soon: Effect.fnUntraced(function* (instance) {
       yield* renewDisk(instance)
@@ -143,7 +150,7 @@ export const makeStats = Effect.fnUntraced(function* (
         duration: SOON,
         orElse: () => Effect.succeed(unknown)
       })
-      return statsOf(instance, found, disks.get(instance))
+      return statsOf(instance, found, disks.get(instance), yield* warningsOf(instance))
     })
   }
 })

@@ -2,6 +2,7 @@ import { Schema } from "effect"
 import { NodeId } from "./Id.ts"
 import { MigrationProgress } from "./Migration.ts"
 import { TimeText } from "./nowText.ts"
+import { NotEnforced } from "./SystemInfo.ts"
 
 /** A node in a list (contract 2.1). */
 export const Node = Schema.Struct({
@@ -46,6 +47,8 @@ export const NodeDetail = Schema.Struct({
   usage: Schema.NullOr(NodeUsage),
   ports_free: Schema.Int,
   servers: Schema.Int,
+  /** The limits that the node does not enforce on plain processes; absent: it enforces all, or runs none. */
+  not_enforced: NotEnforced,
   /** The control plane calls the daemon over plain HTTP beyond loopback; absent: it does not. */
   unencrypted: Schema.optionalKey(Schema.Literal(true)),
   /** Only while the node is drained with `move`. */

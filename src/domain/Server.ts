@@ -14,6 +14,14 @@ import { RunState, RunView } from "./Run.ts"
 import { ServerDefinition } from "./ServerDefinition.ts"
 import { ServerStatus } from "./ServerStatus.ts"
 
+const MOST_WARNINGS = 16
+
+/** What an operator should know of a running server: `limits_not_enforced`, `listens_on_all_addresses`. */
+export const ServerWarning = Schema.Struct({ code: NodeText, detail: NodeText }).annotate({
+  identifier: "ServerWarning"
+})
+export type ServerWarning = typeof ServerWarning.Type
+
 /**
  * Live figures of one server (decisions, `GET .../stats`). Percentages are of one thread; `uptime` in ms. Null: the figure
  * is not known.
@@ -32,7 +40,9 @@ export const ServerStats = Schema.Struct({
   /** 0: no limit. */
   disk_max: NodeCount,
   /** Disk that this instance alone takes, beyond shared files. */
-  overlay_bytes: Schema.NullOr(NodeCount)
+  overlay_bytes: Schema.NullOr(NodeCount),
+  /** Absent: there are none. */
+  warnings: Schema.optionalKey(Schema.Array(ServerWarning).check(Schema.isMaxLength(MOST_WARNINGS)))
 }).annotate({ identifier: "ServerStats" })
 export type ServerStats = typeof ServerStats.Type
 

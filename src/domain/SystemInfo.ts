@@ -23,6 +23,9 @@ export const Isolation = Schema.Struct({
 }).annotate({ identifier: "Isolation" })
 export type Isolation = typeof Isolation.Type
 
+/** Names of limits. */
+export const NotEnforced = Schema.optionalKey(Schema.Array(NodeText).check(Schema.isMaxLength(16)))
+
 /** Host information (contract 2.2, `system`). */
 export const HostInfo = Schema.Struct({
   /** Go's name: `amd64`, `arm64`. */
@@ -36,7 +39,9 @@ export const HostInfo = Schema.Struct({
   /** Of nodes only (extension). */
   instance_files: Schema.optionalKey(InstanceStorage),
   /** Of nodes only (extension). */
-  isolation: Schema.optionalKey(Isolation)
+  isolation: Schema.optionalKey(Isolation),
+  /** The limits that the node does not enforce on plain processes; absent: it enforces all, or runs none. */
+  not_enforced: NotEnforced
 }).annotate({ identifier: "HostInfo" })
 export type HostInfo = typeof HostInfo.Type
 

@@ -32,6 +32,11 @@ const listing: Listing<NodeDetail> = {
     },
     { name: "ports free", wide: true, of: ({ ports_free }) => String(ports_free) },
     { name: "load", wide: true, of: ({ usage }) => (usage === null ? "" : usage.load.toFixed(2)) },
+    {
+      name: "limits not enforced",
+      wide: true,
+      of: ({ not_enforced }) => (not_enforced ?? []).join(", ")
+    },
     { name: "version", wide: true, of: ({ version }) => version },
     { name: "seen", wide: true, of: ({ last_seen_at }) => last_seen_at ?? "" },
     { name: "url", wide: true, of: ({ url }) => url },

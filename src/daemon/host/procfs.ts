@@ -153,3 +153,46 @@ export const readNetwork = (
   }
   return { rx_bytes, tx_bytes }
 }
+
+/** The tables of sockets, and the state of the sockets that wait: for connections (TCP), for anything (UDP). */
+const SOCKETS = [
+  { file: "tcp", state: "0A", udp: false },
+  { file: "tcp6", state: "0A", udp: false },
+  { file: "udp", state: "07", udp: true },
+  { file: "udp6", state: "07", udp: true }
+] as const
+
+/** Returns the targets of the open files of a process. */
+const filesOf = (pid: number): ReadonlyArray<string> => {
+  const folder = `/proc/${pid}/fd`
+  const readEach = <A>(read: () => A, none: A): A => {
+    try {
+      return read()
+    } catch {
+      return none // the process has ended, has closed the file, or access is denied
+    }
+  }
+  const names = readEach<ReadonlyArray<string>>(() => readdirSync(folder), [])
+  return names.map((name) => readEach(() => readlinkSync(`${folder}/${name}`), ""))
+}
+
+/** Returns the ports that processes have on all addresses (0.0.0.0, ::), each once. */
+export const readBoundToAll = (
+  pids: ReadonlyArray<number>
+): ReadonlyArray<{ readonly port: number; readonly udp: boolean }> => {
+  const [pid] = pids
+  if (pid === undefined) return []
+  const sockets = new Map<string, { readonly port: number; readonly udp: boolean }>()
+  for (const { file, state, udp } of SOCKETS) {
+    for (const line of (readOrUndefined(`/proc/${pid}/net/${file}`) ?? "").split("\n").slice(1)) {
+      const [, local = "", , found, , , , , , inode = ""] = line.trim().split(/\s+/)
+      const [, port] = /^0+:([0-9A-F]{4})$/.exec(local) ?? []
+      if (port !== undefined && found === state) {
+        sockets.set(`socket:[${inode}]`, { port: Number.parseInt(port, 16), udp })
+      }
+    }
+  }
+  if (sockets.size === 0) return []
+  const own = pids.flatMap(filesOf).flatMap((link) => sockets.get(link) ?? [])
+  return [...new Map(own.map((one) => [`${one.port}/${one.udp}`, one])).values()]
+}

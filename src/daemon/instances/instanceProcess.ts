@@ -1,4 +1,4 @@
-import { Clock, Effect, Exit, type Scope } from "effect"
+import { Clock, Effect, Exit, Schedule, type Scope } from "effect"
 import type { DaemonRefused } from "../../api/Daemon.ts"
 import { nowText } from "../../domain/nowText.ts"
 import { problemAfter } from "../../domain/Problem.ts"
@@ -22,6 +22,7 @@ import { type LauncherOptions, makeLauncher } from "./launcher.ts"
 import { INTERRUPT_TIMEOUT, makeProcessStop } from "./processStop.ts"
 import { makeRecordEnd } from "./recordEnd.ts"
 import { refusals } from "./refusals.ts"
+import { addressWarning } from "./serverWarnings.ts"
 
 export interface ProcessOptions extends LauncherOptions {
   readonly scope: Scope.Scope
@@ -45,6 +46,8 @@ const isAwaited = ({ intent, run, status }: ServerState) =>
 
 /** The exit code of a start that was cancelled. */
 const KILLED = 137
+/** 1, 4, 13, 40 and 121 s after the start. */
+const ADDRESS_CHECKS = Schedule.max([Schedule.exponential("1 second", 3), Schedule.recurs(5)])
 /** The longest wait of a stop, in seconds. */
 const MAX_STOP = 3600
 
@@ -92,6 +95,16 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     return found !== undefined && "matcher" in found ? found.matcher : undefined
   }
 
+  /** Warns once of a server that listens on all addresses; it may bind its ports late. */
+  const warnOfAddress = (run: Run) =>
+    Effect.suspend(() => addressWarning(file.get().spec, run)).pipe(
+      Effect.repeat({ until: (found) => found !== undefined, schedule: ADDRESS_CHECKS }),
+      Effect.tap((found) =>
+        found === undefined || !("detail" in found) ? Effect.void : Effect.logWarning(found.detail)
+      ),
+      Effect.asVoid
+    )
+
   const watchRun = Effect.fnUntraced(function* (run: Run, token: string, offset: number) {
     const state = file.get()
     const { online_signal, start_timeout } = configuration()
@@ -104,6 +117,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
         _tag: "StartLate",
         token
       })
+    yield* live.inBackground(warnOfAddress(run))
     if (state.intent !== null)
       yield* live.after(yield* remainingMillis(state.intent.deadline, MAX_STOP), { _tag: "StopLate", token })
   })

@@ -7,7 +7,7 @@ import { type IoError, io, isDiskFull, openFile, readText, removeTree } from "..
 import { TOOL_ENV } from "../helper/toolEnv.ts"
 import { bootId, readProc, readUid } from "../host/procfs.ts"
 import { spawnChild } from "../process/spawnChild.ts"
-import { openCgroups } from "./cgroup.ts"
+import { CGROUP_LIMITS, openCgroups } from "./cgroup.ts"
 import { type ChildEnvOptions, inheritedEnv } from "./childEnv.ts"
 import { makeFifo, relayEnded, startRelay } from "./consoleRelay.ts"
 import type { ProcessExit } from "./exitReason.ts"
@@ -281,6 +281,9 @@ export const ProcessRuntime = {
           isolation: Effect.map(
             offered,
             Option.match({ onNone: () => ({}), onSome: ({ level }) => ({ process: level }) })
+          ),
+          notEnforced: Effect.map(offered, (found) =>
+            Option.isSome(found) && parts.cgroups === undefined ? CGROUP_LIMITS : []
           ),
           prepare: () => Effect.void,
           ensureImage: () => Effect.void,

@@ -100,6 +100,14 @@ export interface Launch {
   readonly terminal?: boolean | undefined
 }
 
+export type LimitName = keyof Limits
+
+/** A port of a process: of UDP, or on which it listens for TCP. */
+export interface BoundPort {
+  readonly port: number
+  readonly udp: boolean
+}
+
 /** The current usage of a server. */
 export interface Usage {
   readonly memory_bytes: number
@@ -119,6 +127,10 @@ export interface Run {
    * process, ms since the epoch. `at` never completes if there is no start; `ended` then reports the exit.
    */
   readonly beginning?: { readonly at: Effect.Effect<number>; readonly isOver: () => boolean }
+  /** The limits that are not enforced; absent: none. */
+  readonly notEnforced?: ReadonlyArray<LimitName>
+  /** The ports that its processes have on all addresses of the host; absent: the run has addresses of its own. */
+  readonly boundToAll?: Effect.Effect<ReadonlyArray<BoundPort>>
   /** Whether an adopted process runs as root, although servers of this node have uids. */
   readonly asRoot?: boolean
   /** Waits for the end of the main process; its children may still run. */
@@ -206,6 +218,8 @@ export class Runtime extends Context.Service<
     releaseUser(name: string): Effect.Effect<void>
     /** The isolation of servers from this node and from each other, by runtime. */
     readonly isolation: Effect.Effect<Isolation>
+    /** The limits that are not enforced on plain processes. */
+    readonly notEnforced: Effect.Effect<ReadonlyArray<LimitName>>
     /** Pulls the image of a server. */
     prepare(
       choice: RuntimeChoice,

@@ -3,9 +3,9 @@ import { Effect, Schedule } from "effect"
 import { elapsedMillis } from "../../domain/elapsed.ts"
 import { backoff, makePause } from "../../work/backoff.ts"
 import { repeatable } from "../helper/Helper.ts"
-import { bootUptimeMillis, type Proc, readNetwork, TICKS_PER_SECOND } from "../host/procfs.ts"
+import { bootUptimeMillis, type Proc, readBoundToAll, readNetwork, TICKS_PER_SECOND } from "../host/procfs.ts"
 import { runTool } from "../process/runTool.ts"
-import type { Cgroups } from "./cgroup.ts"
+import { CGROUP_LIMITS, type Cgroups } from "./cgroup.ts"
 import { makeConsoleInput } from "./consoleInput.ts"
 import { type Relay, relayEnded } from "./consoleRelay.ts"
 import type { ProcessExit } from "./exitReason.ts"
@@ -132,6 +132,8 @@ export const makeRun = Effect.fnUntraced(function* (
     cgroups === undefined ? Effect.succeed(false) : cgroups.freeze(server_id, wanted)
   const run: Run = {
     ended,
+    ...(cgroups === undefined ? { notEnforced: CGROUP_LIMITS } : {}),
+    boundToAll: Effect.sync(() => readBoundToAll(processesOf(50).own.map(({ pid }) => pid))),
     write: (line) => input(`${line}\n`),
     ...(terminal ? { interrupt: input(INTERRUPT) } : {}),
     // Retried: a run that has just begun may not have a process for the signal.

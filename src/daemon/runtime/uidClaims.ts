@@ -42,7 +42,7 @@ const unlink = (path: string) =>
 /** Returns the text of a file; undefined: there is none, which costs no exception. */
 const readIfThere = (path: string) => (fs.existsSync(path) ? fs.readFileSync(path, "utf8") : undefined)
 
-/** Makes the folder of the claims, for everybody to read whatever the umask; a link in its place is an error. */
+/** Makes the folder of the claims, which servers cannot list whatever the umask; a link in its place is an error. */
 const makeShared = Effect.fnUntraced(function* (path: string) {
   yield* makeFolder(path)
   const { O_DIRECTORY, O_NOFOLLOW, O_RDONLY } = fs.constants
@@ -52,9 +52,9 @@ const makeShared = Effect.fnUntraced(function* (path: string) {
       Effect.flatMap(
         ioSync(`stat ${path}`, () => fs.fstatSync(folder)),
         ({ mode }) =>
-          (mode & 0o7777) === 0o755
+          (mode & 0o7777) === 0o711
             ? Effect.void
-            : ioSync(`set permissions of ${path}`, () => fs.fchmodSync(folder, 0o755))
+            : ioSync(`set permissions of ${path}`, () => fs.fchmodSync(folder, 0o711))
       ),
     (folder) => Effect.ignore(ioSync(`close ${path}`, () => fs.closeSync(folder)))
   )

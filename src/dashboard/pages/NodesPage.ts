@@ -53,6 +53,8 @@ const Node = ({ held, node }: { readonly node: NodeDetail; readonly held: number
     ),
     node.unreachable !== undefined &&
       p({ class: "problem" }, `Its heartbeats arrive, but calls fail: ${node.unreachable}`),
+    node.not_enforced !== undefined &&
+      p({ class: "note" }, `Limits of plain processes are not enforced: ${node.not_enforced.join(", ")}`),
     node.move !== undefined &&
       p(
         { class: "note" },

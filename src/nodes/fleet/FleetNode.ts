@@ -108,5 +108,6 @@ export const nodeDetail = (node: FleetNode, record: NodeRecord): NodeDetail => (
   usage: node.usage,
   ports_free: node.ports.free,
   servers: node.servers,
+  ...(record.system.not_enforced === undefined ? {} : { not_enforced: record.system.not_enforced }),
   ...(!record.embedded && transportOf(record.url) === "plain" ? { unencrypted: true } : {})
 })

@@ -247,6 +247,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
   )
 
   return Runtime.of({
+    notEnforced: Effect.succeed([]),
     kind: "docker",
     kinds,
     kindFor: ({ image }) => (image === "" ? noImage : Effect.as(engineIsUp, "docker")),

@@ -37,6 +37,9 @@ const rate = (now: number | null, then: number | null | undefined, seconds: numb
 /** Bytes of an axis, whose steps are powers of two. */
 const roundBytes = (count: number): string => bytes(count).replace(".0", "")
 
+const notEnforced = (warnings: ServerStats["warnings"] = []): string =>
+  warnings.some(({ code }) => code === "limits_not_enforced") ? " (not enforced)" : ""
+
 const kinds: ReadonlyArray<Kind> = [
   {
     title: "CPU",
@@ -53,10 +56,10 @@ const kinds: ReadonlyArray<Kind> = [
     title: "Memory",
     colours: ["violet"],
     valuesOf: ({ stats }) => [stats.memory_bytes],
-    textOf: ({ memory_bytes, memory_limit_bytes }) =>
+    textOf: ({ memory_bytes, memory_limit_bytes, warnings }) =>
       memory_bytes === null
         ? "unknown"
-        : `${bytes(memory_bytes)}${memory_limit_bytes > 0 ? ` of ${bytes(memory_limit_bytes)}` : ""}`,
+        : `${bytes(memory_bytes)}${memory_limit_bytes > 0 ? ` of ${bytes(memory_limit_bytes)}` : ""}${notEnforced(warnings)}`,
     axisText: roundBytes,
     steps: POWERS,
     isKnown: () => true
@@ -138,6 +141,9 @@ export const Plots = ({ id, isUp }: { readonly id: string; readonly isUp: boolea
           .filter(({ isKnown }) => newest === undefined || isKnown(newest))
           .map((kind) => h(Chart, { key: kind.title, code: part, kind, all }))
       : p({ class: "muted" }, "No process runs. The figures begin with the next start."),
+    newest?.warnings?.map(({ code, detail }) =>
+      p({ key: code, class: "problem small" }, `Warning: ${detail}.`)
+    ),
     newest?.network.rx_bytes === null &&
       p({ class: "muted small" }, "This node does not measure the network of processes."),
     newest !== undefined &&
