@@ -56,7 +56,7 @@ const importNode = Effect.fnUntraced(function* (
   const npm = dirname(dirname(realpathSync(debianProgram("npm", "npm").path)))
   const local = join(base, "usr/local")
   mkdirSync(join(local, "lib/node_modules"), { recursive: true })
-  cpSync(join(root, "node_modules/node/bin/node"), join(local, "bin/node"))
+  cpSync(realpathSync(join(root, "node_modules/.bin/node")), join(local, "bin/node"))
   cpSync(npm, join(local, "lib/node_modules/npm"), { recursive: true })
   symlinkSync("../lib/node_modules/npm/bin/npm-cli.js", join(local, "bin/npm"))
   const authorities = "/etc/ssl/certs/ca-certificates.crt"

@@ -49,7 +49,7 @@ const rootFolder = Effect.gen(function* () {
   mkdirSync(join(base, "etc/systemd/system"), { recursive: true })
   const modules = join(base, "opt/muster/node_modules")
   mkdirSync(join(modules, ".bin"), { recursive: true })
-  symlinkSync("/srv/muster/node_modules/node/bin/node", join(modules, ".bin/node"))
+  symlinkSync("/srv/muster/node_modules/.bin/node", join(modules, ".bin/node"))
   writeFileSync(join(modules, ".bin/muster"), MUSTER)
   chmodSync(join(modules, ".bin/muster"), 0o755)
   cpSync(join(root, "deploy"), join(modules, "muster/deploy"), { recursive: true })
