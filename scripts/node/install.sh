@@ -3,7 +3,6 @@
 # install scripts of dependencies run on the Node.js of the host, which its packages have made sure of.
 set -eu
 folder=$(dirname "$0")
-node=$folder/node_modules/.bin/node
 
 fail() {
   printf 'muster: %s\n' "$1" >&2
@@ -11,6 +10,7 @@ fail() {
 }
 
 (cd "$folder" && npm ci --include=optional > /dev/null)
+node=$(echo "$folder"/node_modules/node-linux-*/bin/node)
 [ -x "$node" ] || fail "Node.js 26 exists for Linux on x64 and arm64, not for $(uname -s) on $(uname -m)."
 
 if ! error=$("$node" --version 2>&1); then
@@ -24,4 +24,4 @@ if ! error=$("$node" --version 2>&1); then
   fail "Node.js 26 needs $library, which this machine lacks: install $package, then run the command again."
 fi
 
-ln -sfn ../../scripts/node/node_modules/.bin/node node_modules/.bin/node
+ln -sfn "../../$node" node_modules/.bin/node
