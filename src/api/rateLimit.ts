@@ -11,7 +11,7 @@ export interface Allowance {
   readonly resetAfter: number
 }
 
-/** `X-RateLimit-*`; the reset is a Unix time in seconds. */
+/** `X-RateLimit-*`; the reset is a Unix time in seconds, never after the time to which `Retry-After` leads. */
 export const rateHeaders = ({
   limit,
   remaining,
@@ -20,7 +20,7 @@ export const rateHeaders = ({
   Effect.map(Clock.currentTimeMillis, (now) => ({
     "x-ratelimit-limit": String(limit),
     "x-ratelimit-remaining": String(remaining),
-    "x-ratelimit-reset": String(Math.ceil((now + resetAfter) / 1000))
+    "x-ratelimit-reset": String(Math.floor((now + resetAfter) / 1000))
   }))
 
 /** The headers of a 429: {@link rateHeaders} and `Retry-After`, in whole seconds and at least one. */

@@ -1,6 +1,6 @@
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Duration, Effect, Layer } from "effect"
-import { HttpRouter } from "effect/http"
+import { HttpMiddleware, HttpRouter } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import type { IpNetwork } from "effect/net"
 import { RateLimiter } from "effect/persistence"
@@ -219,6 +219,11 @@ export const ServiceHttp = (options: HttpOptions) =>
       Layer.provide(OpenStreams.layer(options.streams)),
       Layer.provide([StreamShutdown.layer, Heartbeats.layer, GracefulStop.layer, keyEnds]),
       Layer.provide(LeavingBodies(server)),
+      Layer.provide(
+        Layer.succeed(HttpMiddleware.SpanNameGenerator, ({ method, url }) =>
+          `${method} ${serviceRoutes.match(method, url).route.path}`.trimEnd()
+        )
+      ),
       Layer.provide(leanRequests),
       Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
       Layer.provideMerge(

@@ -82,9 +82,24 @@ const asJson = (request: HttpServerRequest.HttpServerRequest) => {
     : request.modify({ headers: Headers.set(request.headers, "content-type", "application/json") })
 }
 
-/** RFC 9112, section 3.2: HTTP/1.1 without `Host` is a bad request. */
-const lacksHost = (request: HttpServerRequest.HttpServerRequest) =>
-  request.headers.host === undefined && NodeHttpServerRequest.toIncomingMessage(request).httpVersion === "1.1"
+/** Headers of which a proxy may read another one than this service. */
+const single = ["host", "authorization"]
+
+/** Returns why a head is a bad request (RFC 9112, section 3.2). */
+const badHead = (request: HttpServerRequest.HttpServerRequest): string | undefined => {
+  const { httpVersion, rawHeaders } = NodeHttpServerRequest.toIncomingMessage(request)
+  if (request.headers.host === undefined && httpVersion === "1.1") return "the Host header is missing"
+  const seen = new Set<string>()
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const name = rawHeaders[at] ?? ""
+    if (name.length !== 4 && name.length !== 13) continue
+    const lower = name.toLowerCase()
+    if (!single.includes(lower)) continue
+    if (seen.has(lower)) return `the request has several ${name} headers`
+    seen.add(lower)
+  }
+  return undefined
+}
 
 const unreadResponse = (id: string) =>
   errorResponse(id, 503, tooManyUnread.detail, tooManyUnread.hint, { "retry-after": "5" })
@@ -248,19 +263,13 @@ export const Pipeline = (options: PipelineOptions) =>
         )
       }
 
-      const authenticated = (app: App, exchange: Exchange): App =>
-        lacksHost(exchange.request)
+      const authenticated = (app: App, exchange: Exchange): App => {
+        const bad = badHead(exchange.request)
+        return bad !== undefined
           ? responded(
               exchange,
               stranger,
-              Effect.succeed(
-                errorResponse(
-                  exchange.id,
-                  400,
-                  "the Host header is missing",
-                  "Send a well-formed HTTP/1.1 request."
-                )
-              )
+              Effect.succeed(errorResponse(exchange.id, 400, bad, "Send a well-formed HTTP/1.1 request."))
             )
           : Effect.matchCauseEffectEager(authentication.admit(exchange.request, exchange.found.route), {
               onSuccess: (admission) => admitted(app, exchange, admission),
@@ -275,6 +284,7 @@ export const Pipeline = (options: PipelineOptions) =>
                     )
               }
             })
+      }
 
       const forwarded =
         trustedProxies.length === 0

@@ -8,6 +8,14 @@ import { makeSharedLookup } from "./sharedLookup.ts"
 /** NAT64: the last 32 bits are an IPv4 address. */
 const nat64 = IpNetwork.fromStringUnsafe("64:ff9b::/96")
 
+/**
+ * Networks whose addresses hold an IPv4 address, which a translator or a tunnel may reach: IPv4-compatible and -translated
+ * addresses, NAT64 of a site, Teredo, 6to4. The first one has `::` and `::1`, too.
+ */
+export const holdingIpv4 = ["::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48", "2001::/32", "2002::/16"].map(
+  IpNetwork.fromStringUnsafe
+)
+
 /** Code of a connection that is refused because of the address. */
 export const ADDRESS_REFUSED = "MUSTER_ADDRESS_REFUSED"
 

@@ -1,6 +1,6 @@
 import type { lookup as systemLookup } from "node:dns"
 import { IpNetwork } from "effect/net"
-import { type AddressPolicy, makeAddressPolicy } from "../net/addressPolicy.ts"
+import { type AddressPolicy, holdingIpv4, makeAddressPolicy } from "../net/addressPolicy.ts"
 
 const kinds = Object.entries({
   loopback: ["127.0.0.0/8", "::1/128", "0.0.0.0/8", "::/128"],
@@ -13,10 +13,7 @@ const kinds = Object.entries({
     "192.0.0.0/24",
     "198.18.0.0/15",
     "fc00::/7",
-    "fec0::/10",
-    // NAT64 of a site, and 6to4: an IPv4 address is in them.
-    "64:ff9b:1::/48",
-    "2002::/16"
+    "fec0::/10"
   ],
   reserved: ["224.0.0.0/4", "240.0.0.0/4", "ff00::/8"]
 }).map(([kind, networks]) => ({ kind, networks: networks.map(IpNetwork.fromStringUnsafe) }))
@@ -31,7 +28,9 @@ export const makeWebhookNetworks = (
 ): AddressPolicy =>
   makeAddressPolicy((isIn, host) => {
     if (options.allowPrivate) return undefined
-    const found = kinds.find(({ networks }) => networks.some(isIn))
+    const found = [...kinds, { kind: "translated", networks: holdingIpv4 }].find(({ networks }) =>
+      networks.some(isIn)
+    )
     return found === undefined
       ? undefined
       : `${host} is a ${found.kind} address, which only MUSTER_WEBHOOK_ALLOW_PRIVATE=true allows`

@@ -115,6 +115,10 @@ describe("docs/metrics.md: OpenTelemetry", () => {
         }
         const spans = spansOf(TRACE)
         const ids = new Set(spans.map(({ spanId }) => spanId))
+        assert.include(
+          spans.map(({ name }) => name),
+          "POST /api/servers"
+        )
         for (const { name, parentSpanId = "" } of spans) {
           if (parentSpanId !== "b7ad6b7169203331")
             assert.isTrue(ids.has(parentSpanId), `${name} has no parent`)

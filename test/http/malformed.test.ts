@@ -52,6 +52,23 @@ layer(service(noNode), options)("malformed bytes", (it) => {
       })
     )
 
+    it.effect("a second Host or Authorization header is 400, in any spelling", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const key = `Authorization: Bearer ${api.key}`
+        for (const [name, lines] of [
+          ["host", ["Host: x", "host: y", key]],
+          ["AUTHORIZATION", ["Host: x", key, "AUTHORIZATION: Bearer other"]]
+        ] as const) {
+          const answer = yield* raw(
+            api,
+            `GET /api/nodes HTTP/1.1\r\nConnection: close\r\n${lines.join("\r\n")}\r\n\r\n`
+          )
+          assertError(answer, 400, `the request has several ${name} headers`)
+        }
+      })
+    )
+
     it.effect("HTTP/1.1 without Host is 400; HTTP/1.0 does not require Host", () =>
       Effect.gen(function* () {
         const api = yield* Muster

@@ -265,7 +265,10 @@ layer(service(noNode), options)("webhooks with the standard settings", (it) => {
         "[fd00::1]",
         "[fec0::1]",
         "[64:ff9b:1::7f00:1]",
-        "[2002:7f00:1::]"
+        "[2002:7f00:1::]",
+        "[::127.0.0.1]",
+        "[::ffff:0:127.0.0.1]",
+        "[2001:0:7f00:1::]"
       ]) {
         const answer = yield* api.request("POST", "/api/webhooks", { body: { url: `http://${host}/` } })
         assertError(answer, 422, /MUSTER_WEBHOOK_ALLOW_PRIVATE=true/)

@@ -4,13 +4,14 @@ import { isIP } from "node:net"
 import { Effect } from "effect"
 import { IpNetwork } from "effect/net"
 import { InvalidRequest } from "../../domain/errors.ts"
-import { type AddressPolicy, makeAddressPolicy } from "../../net/addressPolicy.ts"
+import { type AddressPolicy, holdingIpv4, makeAddressPolicy } from "../../net/addressPolicy.ts"
 
 /**
  * Link-local addresses, and those at which clouds return the host's credentials. They are refused unless the setting
  * lists a network with the address.
  */
 const linkLocal = ["169.254.0.0/16", "fe80::/10"].map(IpNetwork.fromStringUnsafe)
+const ownHost = IpNetwork.fromStringUnsafe("::1/128")
 const metadata = ["fd00:ec2::254/128", "100.100.100.200/32", "192.0.0.192/32"].map(IpNetwork.fromStringUnsafe)
 
 /** The allowed addresses of nodes. */
@@ -33,6 +34,8 @@ export const makeNodeNetworks = (
       return `${host} is a link-local address, which MUSTER_NODE_NETWORKS does not list`
     if (metadata.some(isIn))
       return `${host} is the address of a cloud's metadata service, which MUSTER_NODE_NETWORKS does not list`
+    if (!isIn(ownHost) && holdingIpv4.some(isIn))
+      return `${host} holds an IPv4 address, and MUSTER_NODE_NETWORKS does not list it`
     return networks.length === 0 ? undefined : `${host} is in no network of MUSTER_NODE_NETWORKS`
   }, resolve)
   const check = Effect.fnUntraced(function* (url: string) {

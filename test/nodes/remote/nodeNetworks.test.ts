@@ -91,6 +91,18 @@ describe("MUSTER_NODE_NETWORKS: allowed networks of nodes", () => {
     assert.isDefined(networks("10.0.0.0/8").refusal(host))
   })
 
+  it.each([
+    "::169.254.169.254",
+    "::ffff:0:169.254.169.254",
+    "64:ff9b:1::a9fe:a9fe",
+    "2001:0:a9fe:a9fe::",
+    "2002:a9fe:a9fe::"
+  ])("unset: %s, which holds an IPv4 address, is refused", (host) => {
+    assert.match(networks().refusal(host) ?? "", /holds an IPv4 address/)
+    assert.isUndefined(networks("::/0").refusal(host))
+    assert.isUndefined(networks().refusal("::1"))
+  })
+
   it.each(["fd00:ec2::254", "100.100.100.200", "::ffff:100.100.100.200", "192.0.0.192"])(
     "unset: %s, the metadata service of a cloud, is refused",
     (host) => {
