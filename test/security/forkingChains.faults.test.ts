@@ -94,9 +94,14 @@ describe("SECURITY, process runtime: processes that fork and end without a pause
     Effect.gen(function* () {
       const { becomes, data, start, up } = yield* opened
       const first = yield* start()
-      const [kept, gone] = [yield* up(first), yield* up(first)]
+      // A server that was asked to stop does not start again with its daemon.
+      const stubborn = { after: "trap '' TERM; while :; do sleep 0.05; done" }
+      const [kept, gone] = [yield* up(first, stubborn), yield* up(first)]
+      yield* becomes(kept.id, "running")
       yield* becomes(gone.id, "running")
       yield* until("the chains run", () => isAlive(kept.uid) && isAlive(gone.uid))
+      yield* first.ask(`power ${kept.id} stop 60`)
+      yield* becomes(kept.id, "stopping")
       yield* first.kill
       process.kill(
         JSON.parse(readFileSync(join(data, "servers", kept.id, "run.json"), "utf8")).pid,
