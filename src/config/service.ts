@@ -281,7 +281,7 @@ export const settings = {
   crashesKeep: setting(
     "MUSTER_CRASHES_KEEP",
     "20",
-    "Crashes of each blueprint that are kept, with their last 200 console lines. Raise it if crashes of a large fleet are examined later.",
+    "Crashes of each blueprint that are kept, with their last 200 console lines, beside the newest 5 of each server that exists. Raise it if crashes of a large fleet are examined later.",
     whole(1, 10_000)
   ),
   auditKeep: setting(

@@ -7,7 +7,11 @@ import { assertError, games, options, removed } from "./support/http.ts"
 
 const definitions = {
   software: games.software,
-  blueprints: { ...games.blueprints, "other.yml": blueprintFile("other", "game") }
+  blueprints: {
+    ...games.blueprints,
+    "noisy.yml": blueprintFile("noisy", "game"),
+    "other.yml": blueprintFile("other", "game")
+  }
 }
 const service = Muster.layer(definitions, {
   MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:26900-26999",
@@ -85,11 +89,11 @@ layer(service, options)("servers", (it) => {
         yield* crash(other, "exit 9")
         for (const code of [1, 2, 4, 5]) yield* crash(id, `exit ${code}`)
         const codes = (crashes: ReadonlyArray<Crash>) => crashes.map(({ exit_code }) => exit_code)
-        assert.deepStrictEqual(codes(yield* list("/api/crashes?blueprint_id=kept")), [5, 4, 2])
+        assert.deepStrictEqual(codes(yield* list("/api/crashes?blueprint_id=kept")), [5, 4, 2, 1])
         assert.deepStrictEqual(codes(yield* list("/api/crashes?blueprint_id=other")), [9])
         const first = yield* list("/api/crashes?limit=2")
         assert.deepStrictEqual(codes(first), [5, 4])
-        assert.deepStrictEqual(codes(yield* list(`/api/crashes?limit=2&after=${first[1].id}`)), [2, 9])
+        assert.deepStrictEqual(codes(yield* list(`/api/crashes?limit=2&after=${first[1].id}`)), [2, 1])
         assert.deepStrictEqual(yield* list("/api/crashes?since=2099-01-01T00:00:00Z"), [])
         assert.deepStrictEqual(codes(yield* list("/api/crashes?since=2020-01-01T00:00:00Z&limit=1")), [5])
         yield* Effect.forEach([id, other], removed, { discard: true })
@@ -135,6 +139,25 @@ layer(service, options)("servers", (it) => {
         assert.deepStrictEqual(yield* list("/api/crashes?server=hall"), [record])
         assert.deepStrictEqual(yield* list(`/api/crashes?server=${id}`), [record])
         assert.deepStrictEqual(yield* list("/api/crashes?server=arena"), [])
+      })
+    )
+
+    it.effect("the newest 5 crashes of each server stay until the server is deleted", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const [victim, noisy] = [yield* installed(api, "noisy"), yield* installed(api, "noisy")]
+        const codes = (id: string) =>
+          Effect.map(list(`/api/servers/${id}/crashes`), (crashes: ReadonlyArray<Crash>) =>
+            crashes.map(({ exit_code }) => exit_code)
+          )
+        yield* crash(victim, "exit 9")
+        for (const code of [1, 2, 3, 4, 5, 6]) yield* crash(noisy, `exit ${code}`)
+        assert.deepStrictEqual(yield* codes(noisy), [6, 5, 4, 3, 2])
+        assert.deepStrictEqual(yield* codes(victim), [9])
+        yield* removed(noisy)
+        assert.deepStrictEqual(yield* codes(noisy), [6, 5, 4])
+        assert.deepStrictEqual(yield* codes(victim), [9])
+        yield* removed(victim)
       })
     )
   })

@@ -118,7 +118,7 @@ export const crashes = Command.make(
 ).pipe(
   Command.withShortDescription("List crashes with reasons and console lines"),
   Command.withDescription(
-    "List crashes, newest first, of one server (also of a deleted one, by its id or last name) or of all. The service keeps the newest crashes of each blueprint (MUSTER_CRASHES_KEEP)."
+    "List crashes, newest first, of one server (also of a deleted one, by its id or last name) or of all. The service keeps the newest 5 crashes of each server and the newest of each blueprint (MUSTER_CRASHES_KEEP)."
   ),
   Command.withExamples([
     {

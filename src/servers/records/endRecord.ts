@@ -30,10 +30,10 @@ export const makeEndRecord = Effect.gen(function* () {
   })
 
   return Effect.fnUntraced(function* (record: ServerRecord, given: string) {
-    const { id, labels, name } = record
+    const { id, name } = record
     const now = yield* Clock.currentTimeMillis
     const reason = yield* reasonOf(record, given, now)
-    if (Object.keys(labels).length > 0 || name !== undefined) yield* crashes.keepFacts(id, record)
+    yield* crashes.keepFacts(id, record)
     yield* deleted.add(record, { deleted_at: now, reason })
     if (reason !== BY_CALLER) {
       yield* audit.put([

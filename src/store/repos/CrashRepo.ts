@@ -11,6 +11,11 @@ import { encodeLabels } from "./serverRows.ts"
 /** Crashes of each blueprint that are kept. */
 export const CrashesKept = Context.Reference("muster/store/CrashesKept", { defaultValue: () => 20 })
 
+/** Crashes of each server that exists that are kept. */
+const KEPT_OF_SERVER = 5
+/** Crashes that one addition may remove, beside those of its server. */
+const PRUNED = 100
+
 export interface CrashQuery {
   readonly server_id?: string
   /** Id or name of the server. */
@@ -45,9 +50,12 @@ const encodeSummary = writeRow(JsonColumn(CrashSummary))
 export class CrashRepo extends Context.Service<
   CrashRepo,
   {
-    /** Adds a record, and removes the oldest of the blueprint beyond {@link CrashesKept}. */
+    /**
+     * Adds a record, and removes old ones: those of a blueprint beyond {@link CrashesKept}, except for the newest
+     * {@link KEPT_OF_SERVER} of each server that exists.
+     */
     add(record: CrashRecord): Effect.Effect<void, SqlError.SqlError, Transaction>
-    /** Records the last labels and name of a server that is deleted. */
+    /** Records the last labels and name of a server that is deleted; its crashes stay within those of its blueprint. */
     keepFacts(
       id: ServerId,
       facts: { readonly labels: Labels; readonly name?: string | null }
@@ -64,6 +72,12 @@ export class CrashRepo extends Context.Service<
       const sql = yield* SqlClient.SqlClient
       const kept = yield* CrashesKept
 
+      /** Whether a crash has so many newer ones with the same value in a column. */
+      const isBeyond = (column: "blueprint_id" | "server_id", count: number) =>
+        sql`EXISTS (SELECT 1 FROM crashes AS newer WHERE newer.${sql(column)} = crashes.${sql(column)}
+          AND (newer.recorded_at > crashes.recorded_at
+            OR (newer.recorded_at = crashes.recorded_at AND newer.id > crashes.id)) LIMIT 1 OFFSET ${count - 1})`
+
       const add = Effect.fn("CrashRepo.add")(function* ({ lines, ...summary }: CrashRecord) {
         const { blueprint_id, id, node_id, server_id, server_name = null } = summary
         const recorded_at = yield* Clock.currentTimeMillis
@@ -77,9 +91,12 @@ export class CrashRepo extends Context.Service<
           lines: JSON.stringify(lines)
         }
         yield* sql`INSERT INTO crashes ${sql.insert({ ...row, summary: yield* encodeSummary(summary) })}`
-        yield* sql`DELETE FROM crashes WHERE blueprint_id = ${blueprint_id} AND id NOT IN (
-          SELECT id FROM crashes WHERE blueprint_id = ${blueprint_id}
-          ORDER BY recorded_at DESC, id DESC LIMIT ${kept})`
+        // Only these can have left a bound: the older ones of the server, and those that follow the kept ones.
+        yield* sql`DELETE FROM crashes WHERE ${isBeyond("blueprint_id", kept)}
+          AND (${isBeyond("server_id", KEPT_OF_SERVER)}
+            OR NOT EXISTS (SELECT 1 FROM servers WHERE servers.id = crashes.server_id))
+          AND (server_id = ${server_id} OR id IN (SELECT id FROM crashes WHERE blueprint_id = ${blueprint_id}
+            ORDER BY recorded_at DESC, id DESC LIMIT ${PRUNED} OFFSET ${kept}))`
       })
 
       /** The crashes of a caller that may not read all of them: the limit counts those that it may read. */
@@ -131,6 +148,7 @@ export class CrashRepo extends Context.Service<
         keepFacts: Effect.fn("CrashRepo.keepFacts")(function* (id, { labels, name = null }) {
           yield* sql`UPDATE crashes SET labels = ${yield* encodeLabels(labels)}, server_name = ${name}
             WHERE server_id = ${id}`
+          yield* sql`DELETE FROM crashes WHERE server_id = ${id} AND ${isBeyond("blueprint_id", kept)}`
         }),
         find,
         last: Effect.map(readSummaries(sql`SELECT summary FROM crashes ORDER BY recorded_at, id`), (rows) => [
