@@ -2,6 +2,7 @@ import { Effect, type Scope, Semaphore } from "effect"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import { diskLimitBytes, memoryLimitBytes } from "../domain/Limits.ts"
 import type { ServerStats, ServerWarning } from "../domain/Server.ts"
+import { makeKeyedLock } from "../work/KeyedLock.ts"
 import type { IoError } from "./disk/fsio.ts"
 import type { DiskUsage, InstanceFiles } from "./files/InstanceFiles.ts"
 import type { Instance } from "./instances/Instance.ts"
@@ -12,6 +13,9 @@ import type { Run, Usage } from "./runtime/Runtime.ts"
 const MIN_INTERVAL_MS = 100
 /** The age of a disk measurement after which {@link Stats.soon} has another one made, in ms. */
 const DISK_AGE_MS = 300_000
+/** A measurement of the disk that takes longer is repeated after ten times its time, or the pause, in ms. */
+const LONG_MS = 100
+const PAUSE_MS = 10_000
 /** The longest measurement of a server among others. */
 const SOON = "4 seconds"
 
@@ -23,6 +27,8 @@ interface Sample {
 
 interface DiskSample extends DiskUsage {
   readonly at: number
+  /** The time that it took, in ms. */
+  readonly took: number
 }
 
 /** Figures of a process; undefined: not known. */
@@ -59,6 +65,7 @@ export const makeStats = Effect.fnUntraced(function* (
   /** Instances whose disk is being measured for {@link Stats.soon}. */
   const begun = new WeakSet<Instance>()
   const measuring = yield* Semaphore.make(2)
+  const turns = makeKeyedLock()
   const scope = yield* Effect.scope
 
   const sampleOf = Effect.fnUntraced(function* (run: Run) {
@@ -87,10 +94,21 @@ export const makeStats = Effect.fnUntraced(function* (
     return { usage, cpu }
   })
 
+  /** Callers of a moment share a measurement, and a long one is not repeated at once. */
   const measureDisk = Effect.fnUntraced(function* (instance: Instance) {
-    const usage = yield* measuring.withPermit(files.usage(instance.folder, instance.file.get().spec))
-    disks.set(instance, { ...usage, at: yield* elapsedMillis })
-    return usage
+    const askedAt = yield* elapsedMillis
+    const once = Effect.gen(function* () {
+      const known = disks.get(instance)
+      const begunAt = yield* elapsedMillis
+      if (known !== undefined && known.at > askedAt) return known
+      const pause = known !== undefined && known.took > LONG_MS ? Math.min(PAUSE_MS, 10 * known.took) : 0
+      if (known !== undefined && begunAt - known.at < pause) return known
+      const usage = yield* measuring.withPermit(files.usage(instance.folder, instance.file.get().spec))
+      const at = yield* elapsedMillis
+      disks.set(instance, { ...usage, at, took: at - begunAt })
+      return usage
+    })
+    return yield* turns.withLock(instance.folder)(once)
   })
 
   const measured = (instance: Instance) =>

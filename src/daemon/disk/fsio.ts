@@ -1,6 +1,5 @@
-import { isUtf8 } from "node:buffer"
 import { randomUUID } from "node:crypto"
-import type { Stats } from "node:fs"
+import type { Dir, Dirent, Stats } from "node:fs"
 import * as sync from "node:fs"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
@@ -125,37 +124,118 @@ export const mountsAt = Effect.fnUntraced(function* (path: string) {
   return real === undefined ? [] : below(real, yield* mountsNear(real))
 })
 
+/** Entries of a folder that are in memory at a time. */
+const BATCH = 1000
+
+/**
+ * Runs an effect for each entry of a folder, files before folders in each batch of {@link BATCH}. Servers make folders
+ * with millions of files, so that no list of all entries is made.
+ */
+export const forEachEntry = <E>(
+  path: string | Buffer,
+  use: (entry: Dirent<Buffer>) => Effect.Effect<unknown, E>,
+  { folders = 1, others = 1 }: { readonly folders?: number; readonly others?: number } = {}
+): Effect.Effect<void, E | IoError> =>
+  Effect.acquireUseRelease(
+    io(`read folder ${path}`, () => fs.opendir(path, OPEN_DIR)),
+    (dir) =>
+      Effect.gen(function* () {
+        for (;;) {
+          const batch = yield* Effect.uninterruptible(nextEntries(dir, path))
+          const isFolder = (entry: Dirent<Buffer>) => entry.isDirectory()
+          yield* Effect.forEach(
+            batch.filter((entry) => !isFolder(entry)),
+            use,
+            { concurrency: others, discard: true }
+          )
+          yield* Effect.forEach(batch.filter(isFolder), use, { concurrency: folders, discard: true })
+          if (batch.length < BATCH) return
+        }
+      }),
+    (dir) => Effect.promise(() => dir.close())
+  )
+
+// the types of Node.js do not have the encoding `buffer` of readdir, which opendir takes as well
+const OPEN_DIR = { encoding: "buffer" as BufferEncoding, bufferSize: BATCH }
+
+const nextEntries = (dir: Dir, path: string | Buffer) =>
+  Effect.callback<ReadonlyArray<Dirent<Buffer>>, IoError>((resume) => {
+    const batch: Array<Dirent<Buffer>> = []
+    const read = () =>
+      dir.read((error, entry) => {
+        if (error !== null) return resume(Effect.fail(toIoError(`read folder ${path}`, error)))
+        // the encoding is `buffer`
+        if (entry !== null) batch.push(entry as unknown as Dirent<Buffer>)
+        return entry === null || batch.length === BATCH ? resume(Effect.succeed(batch)) : read()
+      })
+    read()
+  })
+
+/** Whether a folder is missing or has no entry. */
+export const isEmptyFolder = (path: string): Effect.Effect<boolean, IoError> =>
+  Effect.acquireUseRelease(
+    io(`read folder ${path}`, () => fs.opendir(path, { bufferSize: 1 })),
+    (dir) => io(`read folder ${path}`, () => dir.read()),
+    (dir) => Effect.promise(() => dir.close())
+  ).pipe(
+    Effect.map((entry) => entry === null),
+    orMissing(true)
+  )
+
 /** The longest path at which names below still fit, in bytes; the system limit is 4,096. */
 const LONG_PATH = 1024
 const OWN = 0o700
 
-/**
- * Makes a hostile tree removable: opens closed folders, and moves up folders that are too deep for a path. Names are
- * bytes, not always UTF-8.
- */
-const makeRemovable = Effect.fnUntraced(function* (top: string) {
-  const left = [Buffer.from(top)]
-  for (let folder = left.pop(); folder !== undefined; folder = left.pop()) {
-    const at = folder
-    const { mode } = yield* io(`stat ${top}`, () => fs.lstat(at))
-    if ((mode & OWN) !== OWN) yield* io(`open a folder in ${top}`, () => fs.chmod(at, OWN))
-    if (at.length > top.length + LONG_PATH) {
-      const near = Buffer.from(join(top, randomUUID()))
-      yield* io(`move a folder up in ${top}`, () => fs.rename(at, near))
-      left.push(near)
-      continue
-    }
-    const entries = yield* io(`read a folder in ${top}`, () =>
-      fs.readdir(at, { withFileTypes: true, encoding: "buffer" })
-    )
-    for (const entry of entries) {
-      if (entry.isDirectory()) left.push(Buffer.concat([at, Buffer.from("/"), entry.name]))
-    }
-  }
-})
+/** Entries of a folder that are removed at the same time. */
+const REMOVALS = 16
+/** A process that writes meanwhile lets a folder have entries again. */
+const MAX_ROUNDS = 4
 
-const removeAll = (path: string): Effect.Effect<void, IoError> =>
-  io(`remove ${path}`, () => fs.rm(path, { recursive: true, force: true, maxRetries: 3 }))
+/**
+ * Removes a folder with its contents, which may be hostile: opens closed folders, and moves up folders that are too deep
+ * for a path. Names are bytes, not always UTF-8.
+ */
+const removeFolder = Effect.fnUntraced(function* (top: string) {
+  const first = Buffer.from(top)
+  const tooDeep: Array<Buffer> = []
+  const remove = (at: Buffer): Effect.Effect<void, IoError> =>
+    Effect.gen(function* () {
+      const use = (entry: Dirent<Buffer>) => {
+        const path = entryPath(at, entry.name)
+        if (!entry.isDirectory())
+          return io(`remove ${path}`, () => fs.unlink(path)).pipe(orMissing(undefined))
+        if (path.length <= top.length + LONG_PATH) return remove(path)
+        const near = Buffer.from(join(top, randomUUID()))
+        tooDeep.push(near)
+        return Effect.andThen(
+          io(`open a folder in ${top}`, () => fs.chmod(path, OWN)),
+          io(`move a folder up in ${top}`, () => fs.rename(path, near))
+        )
+      }
+      const empty = forEachEntry(at, use, { others: REMOVALS })
+      const opened = Effect.andThen(
+        io(`open a folder in ${top}`, () => fs.chmod(at, OWN)),
+        empty
+      )
+      for (let round = 1; ; round++) {
+        yield* Effect.catchIf(
+          empty,
+          ({ code }) => code === "EACCES" || code === "EPERM",
+          () => opened
+        )
+        while (at === first && tooDeep.length > 0) {
+          const next = tooDeep.pop()
+          if (next !== undefined) yield* remove(next)
+        }
+        const failed = yield* io(`remove ${at}`, () => fs.rmdir(at)).pipe(
+          Effect.as(undefined),
+          Effect.catchIf(({ code }) => code === "ENOTEMPTY" && round < MAX_ROUNDS, Effect.succeed)
+        )
+        if (failed === undefined) return
+      }
+    }).pipe(orMissing(undefined))
+  yield* remove(first)
+})
 
 /**
  * Removes a file or tree; a missing one is no error. Links are removed, never followed. A tree with a mount in it is
@@ -170,11 +250,9 @@ export const removeTree = Effect.fnUntraced(function* (path: string) {
       return yield* new IoError({ code: "EBUSY", message: `remove ${path}: ${mounted.path} is mounted` })
     }
   }
-  yield* Effect.catchIf(
-    removeAll(path),
-    ({ code }) => stats.isDirectory() && ["ENAMETOOLONG", "EACCES"].includes(code),
-    () => Effect.andThen(makeRemovable(path), removeAll(path))
-  )
+  yield* stats.isDirectory()
+    ? removeFolder(path)
+    : io(`remove ${path}`, () => fs.unlink(path)).pipe(orMissing(undefined))
 })
 
 export const rename = (from: string | Buffer, to: string | Buffer): Effect.Effect<void, IoError> =>
@@ -184,7 +262,7 @@ export const rename = (from: string | Buffer, to: string | Buffer): Effect.Effec
 export const readText = (path: string): Effect.Effect<string, IoError> =>
   ioSync(`read ${path}`, () => sync.readFileSync(path, "utf8"))
 
-/** Returns the names in a folder; empty: there is no such folder. */
+/** Returns the names in a folder of this service; empty: there is no such folder. See {@link forEachEntry} for others. */
 export const listFolder = (path: string): Effect.Effect<ReadonlyArray<string>, IoError> =>
   io(`read folder ${path}`, () => fs.readdir(path)).pipe(orMissing<ReadonlyArray<string>>([]))
 
@@ -195,13 +273,6 @@ export const listFolderSync = (path: string): Effect.Effect<ReadonlyArray<string
 /** An entry of a folder as bytes, because its name need not be UTF-8. */
 export const entryPath = (folder: string | Buffer, name: Buffer): Buffer =>
   Buffer.concat([Buffer.from(folder), Buffer.from("/"), name])
-
-/** Returns the names in a folder that are not UTF-8, which {@link listFolder} cannot return; none if it is missing. */
-export const listOtherNames = (path: string): Effect.Effect<ReadonlyArray<Buffer>, IoError> =>
-  io(`read folder ${path}`, () => fs.readdir(path, { encoding: "buffer" })).pipe(
-    orMissing<ReadonlyArray<Buffer>>([]),
-    Effect.map((names) => names.filter((name) => !isUtf8(name)))
-  )
 
 /** Returns the stats without following links; undefined: there is no such file. */
 export const lstat = (path: string | Buffer): Effect.Effect<Stats | undefined, IoError> =>

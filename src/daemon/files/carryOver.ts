@@ -2,14 +2,15 @@
  * The replacement of the base below the files of a server. Files are moved from the old upper layer to the new one, so
  * that the replacement needs no space and can be undone until the new record exists.
  */
+import { isUtf8 } from "node:buffer"
 import type { Stats } from "node:fs"
 import { join } from "node:path"
 import { Effect } from "effect"
 import {
   entryPath,
+  forEachEntry,
   type IoError,
   listFolder,
-  listOtherNames,
   lstat,
   makeFolder,
   orMissing,
@@ -36,53 +37,46 @@ const folderIn = Effect.fnUntraced(function* (base: string | undefined, name: st
   return (yield* lstat(path))?.isDirectory() ? path : undefined
 })
 
-/** Moves the entries whose names are not UTF-8, which no base has. */
-const moveOtherNames = Effect.fnUntraced(function* (from: string, to: string) {
-  for (const name of yield* listOtherNames(from)) {
-    const [source, target] = [entryPath(from, name), entryPath(to, name)]
-    const stats = yield* lstat(source)
-    if (stats !== undefined && !isWhiteout(stats)) yield* rename(source, target)
-  }
+/** Moves an entry whose name is not UTF-8, which no base has. */
+const moveOther = Effect.fnUntraced(function* (name: Buffer, from: string, to: string) {
+  const [source, target] = [entryPath(from, name), entryPath(to, name)]
+  const stats = yield* lstat(source)
+  if (stats !== undefined && !isWhiteout(stats)) yield* rename(source, target)
 })
 
 /**
  * Moves the files that only the server has. Files of the new base take precedence. Folders are recreated, because an
  * old one may hide files of the base.
  */
-const carry = (from: string, to: string, bases: Bases): Effect.Effect<void, IoError> =>
-  Effect.gen(function* () {
-    yield* moveOtherNames(from, to)
-    for (const name of yield* listFolder(from)) {
-      const [source, target] = [join(from, name), join(to, name)]
-      const stats = yield* lstat(source)
-      if (stats === undefined || isWhiteout(stats)) continue
-      const inNext = bases.next === undefined ? undefined : yield* lstat(join(bases.next, name))
-      if (!stats.isDirectory()) {
-        if (inNext === undefined) yield* rename(source, target)
-        continue
-      }
-      if (inNext !== undefined && !inNext.isDirectory()) continue
-      const old = yield* folderIn(bases.old, name)
-      if (inNext === undefined && old === undefined) {
-        yield* rename(source, target)
-        continue
-      }
-      yield* makeFolderLike(target, source)
-      yield* carry(source, target, { old, next: yield* folderIn(bases.next, name) })
+const carry = (from: string, to: string, bases: Bases): Effect.Effect<void, IoError> => {
+  const carryOne = Effect.fnUntraced(function* (name: string) {
+    const [source, target] = [join(from, name), join(to, name)]
+    const stats = yield* lstat(source)
+    if (stats === undefined || isWhiteout(stats)) return
+    const inNext = bases.next === undefined ? undefined : yield* lstat(join(bases.next, name))
+    if (!stats.isDirectory()) {
+      if (inNext === undefined) yield* rename(source, target)
+      return
     }
+    if (inNext !== undefined && !inNext.isDirectory()) return
+    const old = yield* folderIn(bases.old, name)
+    if (inNext === undefined && old === undefined) return yield* rename(source, target)
+    yield* makeFolderLike(target, source)
+    yield* carry(source, target, { old, next: yield* folderIn(bases.next, name) })
   })
+  return forEachEntry(from, ({ name }) => (isUtf8(name) ? carryOne(String(name)) : moveOther(name, from, to)))
+}
 
 /** Moves everything back. */
-const undoCarry = (from: string, to: string): Effect.Effect<void, IoError> =>
-  Effect.gen(function* () {
-    yield* moveOtherNames(from, to)
-    for (const name of yield* listFolder(from)) {
-      const [source, target] = [join(from, name), join(to, name)]
-      const there = yield* lstat(target)
-      if (there?.isDirectory()) yield* undoCarry(source, target)
-      else if (there === undefined) yield* rename(source, target)
-    }
+const undoCarry = (from: string, to: string): Effect.Effect<void, IoError> => {
+  const undoOne = Effect.fnUntraced(function* (name: string) {
+    const [source, target] = [join(from, name), join(to, name)]
+    const there = yield* lstat(target)
+    if (there?.isDirectory()) yield* undoCarry(source, target)
+    else if (there === undefined) yield* rename(source, target)
   })
+  return forEachEntry(from, ({ name }) => (isUtf8(name) ? undoOne(String(name)) : moveOther(name, from, to)))
+}
 
 const OLD = "tree.old"
 /** Whether a layer is moved unchanged: nested overlays, and copies of their volumes. */
@@ -103,7 +97,8 @@ export const recoverTree = Effect.fnUntraced(function* (folder: string) {
         for (const name of yield* listFolder(next)) {
           if (movesWhole(name)) yield* rename(join(next, name), join(tree, name))
         }
-        yield* undoCarry(join(next, "upper"), join(tree, "upper"))
+        const moved = join(next, "upper")
+        if ((yield* lstat(moved)) !== undefined) yield* undoCarry(moved, join(tree, "upper"))
       }
       yield* removeTree(next)
     }

@@ -2,7 +2,7 @@
 import { join } from "node:path"
 import { Effect } from "effect"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
-import { IoError, listFolder, lstat, makeFolder } from "../disk/fsio.ts"
+import { IoError, isEmptyFolder, lstat, makeFolder } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { carryOver } from "./carryOver.ts"
 import { copyIntoShared } from "./copyInside.ts"
@@ -43,7 +43,7 @@ export const makeBaseChanges = (context: FileContext, make: Creation) => {
     const tree = join(folder, TREE)
     const files = instanceFolder(folder)
     const record = yield* readTreeRecord(tree)
-    const empty = record === undefined && (yield* listFolder(files)).length === 0
+    const empty = record === undefined && (yield* isEmptyFolder(files))
     if (empty) return yield* make(folder, base, spec, user) // a failed installation left no files
     yield* cleanFiles(folder)
     const restore = Effect.ignore(present(folder, spec, likelyKind(spec), user))
@@ -127,7 +127,7 @@ export const makeBaseChanges = (context: FileContext, make: Creation) => {
     const tree = join(folder, TREE)
     const files = instanceFolder(folder)
     const record = yield* readTreeRecord(tree)
-    const empty = record === undefined && (yield* listFolder(files)).length === 0
+    const empty = record === undefined && (yield* isEmptyFolder(files))
     if (empty) return yield* make(folder, base, to, user) // a failed installation left no files
     const plan = yield* planOf(to, "create")
     // A source of the earlier definition may be gone.

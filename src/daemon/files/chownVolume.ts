@@ -1,8 +1,8 @@
-import { constants, type Dirent, type Stats } from "node:fs"
+import { constants, type Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { type IoError, io, lstat, mountsAt, openFile } from "../disk/fsio.ts"
+import { forEachEntry, type IoError, io, lstat, mountsAt, openFile } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 
 /** Opens a name without its contents (open(2), O_PATH): a link itself, a pipe without waiting. */
@@ -53,15 +53,10 @@ export const chownVolume = Effect.fn("chownVolume")(function* (path: string, use
       if (stats.dev !== top.dev || mounted.has(shown)) return
       if (stats.isDirectory()) {
         const inside = `/proc/self/fd/${handle.fd}`
-        const entries = yield* io(`read ${shown}`, () => fs.readdir(inside, { withFileTypes: true }))
-        const folders = entries.filter((entry) => entry.isDirectory())
-        const others = entries.filter((entry) => !entry.isDirectory())
-        const chownEntry = ({ name }: Dirent) => give(join(shown, name), `${inside}/${name}`)
-        yield* Effect.forEach(others, chownEntry, { concurrency: CONCURRENCY, discard: true })
-        // Folders stay open while they are processed; only the top level runs in parallel, which bounds open files.
-        yield* Effect.forEach(folders, chownEntry, {
-          concurrency: shown === path ? CONCURRENCY : 1,
-          discard: true
+        yield* forEachEntry(inside, ({ name }) => give(join(shown, String(name)), `${inside}/${name}`), {
+          others: CONCURRENCY,
+          // Folders stay open while they are processed; only the top level runs in parallel, which bounds open files.
+          folders: shown === path ? CONCURRENCY : 1
         })
         if (!isMine(stats)) yield* chown(shown, handle)
       } else if (stats.isCharacterDevice() || stats.isBlockDevice()) return

@@ -8,7 +8,7 @@ import { basename, join } from "node:path"
 import { Effect } from "effect"
 import type { Copy } from "../../domain/Blueprint.ts"
 import { isHome } from "../../domain/filePlan.ts"
-import { IoError, io, openFile } from "../disk/fsio.ts"
+import { forEachEntry, IoError, io, openFile } from "../disk/fsio.ts"
 import { copyFileInside, type PathRefused } from "../disk/safePath.ts"
 import { type CopyEntry, type FilePlan, refuse } from "./filePlan.ts"
 import { copySource, type FileSources, openSource, sharedSource } from "./sources.ts"
@@ -33,11 +33,11 @@ const copyFolder = (from: string, root: string, path: string): Effect.Effect<voi
   Effect.gen(function* () {
     const folder = yield* openFile(from, NOFOLLOW | constants.O_DIRECTORY)
     const inside = `/proc/self/fd/${folder.fd}`
-    for (const entry of yield* io(`read folder ${path}`, () => fs.readdir(inside, { withFileTypes: true }))) {
-      const [source, target] = [`${inside}/${entry.name}`, join(path, entry.name)]
-      if (entry.isDirectory()) yield* copyFolder(source, root, target)
-      else if (entry.isFile()) yield* copyFile(source, NOFOLLOW, root, target)
-    }
+    yield* forEachEntry(inside, (entry) => {
+      const [source, target] = [`${inside}/${entry.name}`, join(path, String(entry.name))]
+      if (entry.isDirectory()) return copyFolder(source, root, target)
+      return entry.isFile() ? copyFile(source, NOFOLLOW, root, target) : Effect.void
+    })
   }).pipe(Effect.scoped)
 
 /** Copies one entry to `parts` below a folder. */

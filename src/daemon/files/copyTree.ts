@@ -1,8 +1,8 @@
-import { constants } from "node:fs"
+import { constants, type Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { IoError, io, listFolder, lstat, openFile, orMissing, removeTree } from "../disk/fsio.ts"
+import { forEachEntry, IoError, io, lstat, openFile, removeTree } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import type { OpenPath } from "./mounts.ts"
 
@@ -86,22 +86,26 @@ const copyEntry = (
     const inside = `/proc/self/fd/${folder.fd}`
     const there = yield* clear(target, true)
     if (there === undefined) yield* io(`create folder ${target}`, () => fs.mkdir(target, { mode: 0o700 }))
-    const entries = yield* io(`read folder ${source}`, () => fs.readdir(inside, { withFileTypes: true }))
     if (options.mirror === true) {
-      const names = new Set(entries.map((entry) => entry.name))
-      for (const name of yield* listFolder(target)) {
-        if (!names.has(name)) yield* removeTree(join(target, name))
-      }
+      yield* forEachEntry(target, ({ name }) =>
+        Effect.flatMap(lstat(`${inside}/${name}`), (there) =>
+          there === undefined ? removeTree(join(target, String(name))) : Effect.void
+        )
+      )
     }
-    const copy = ({ name }: { readonly name: string }) =>
-      copyEntry(join(source, name), `${inside}/${name}`, join(target, name), options, false)
-    const [folders, others] = [
-      entries.filter((entry) => entry.isDirectory()),
-      entries.filter((entry) => !entry.isDirectory())
-    ]
-    yield* Effect.forEach(others, copy, { concurrency: CONCURRENCY, discard: true })
-    // Folders stay open while they are copied; only the top level runs in parallel, which bounds open files.
-    yield* Effect.forEach(folders, copy, { concurrency: top ? CONCURRENCY : 1, discard: true })
+    yield* forEachEntry(
+      inside,
+      ({ name }) =>
+        copyEntry(
+          join(source, String(name)),
+          `${inside}/${name}`,
+          join(target, String(name)),
+          options,
+          false
+        ),
+      // Folders stay open while they are copied; only the top level runs in parallel, which bounds open files.
+      { others: CONCURRENCY, folders: top ? CONCURRENCY : 1 }
+    )
     yield* give(target, options)
     yield* io(`set permissions of ${target}`, () => fs.chmod(target, stats.mode & ~SET_ID & 0o7777))
   }).pipe(Effect.scoped)
@@ -132,9 +136,15 @@ const gone = (error: IoError) => ["ENOENT", "ENOTDIR", "ELOOP"].includes(error.c
 /** The deepest folder that is measured: each level stays open. */
 const MAX_DEPTH = 128
 
+/** The most entries that are measured, and the most files with several names among them, which are held in memory. */
+const MAX_ENTRIES = 1_000_000
+const MAX_LINKED = 100_000
+
 /** The size of a tree on disk. `unmeasured`: why it may be larger; undefined: everything was measured. */
 export interface TreeSize {
   readonly bytes: number
+  /** Files and folders, without the root. */
+  readonly entries: number
   readonly unmeasured: string | undefined
 }
 
@@ -145,8 +155,28 @@ export interface TreeSize {
 export const treeSize = Effect.fnUntraced(function* (root: string, skip: ReadonlySet<string> = new Set()) {
   const seen = new Set<string>()
   let bytes = 0
+  let entries = 0
   let unmeasured: string | undefined
-  const walk = (shown: string, path: string | Buffer, depth: number): Effect.Effect<void, IoError> =>
+  const stop = (reason: string) =>
+    Effect.suspend(() => {
+      unmeasured = reason
+      return Effect.fail("stopped" as const)
+    })
+  const count = (stats: Stats) => {
+    if (stats.nlink > 1) {
+      const key = `${stats.dev}:${stats.ino}`
+      if (seen.has(key)) return Effect.void
+      if (seen.size >= MAX_LINKED) return stop(`more than ${MAX_LINKED} of its files have several names`)
+      seen.add(key)
+    }
+    bytes += stats.blocks * 512
+    return Effect.void
+  }
+  const walk = (
+    shown: string,
+    path: string | Buffer,
+    depth: number
+  ): Effect.Effect<void, IoError | "stopped"> =>
     Effect.gen(function* () {
       if (depth > MAX_DEPTH) {
         unmeasured = `its folders are nested more than ${MAX_DEPTH} deep`
@@ -154,39 +184,41 @@ export const treeSize = Effect.fnUntraced(function* (root: string, skip: Readonl
       }
       const folder = yield* openFile(path, FOLDER)
       const inside = Buffer.from(`/proc/self/fd/${folder.fd}/`)
-      const names = yield* io(`read folder ${shown}`, () => fs.readdir(inside, { encoding: "buffer" }))
       bytes += (yield* io(`stat ${shown}`, () => folder.stat())).blocks * 512
-      const look = Effect.fnUntraced(function* (name: Buffer) {
-        const at = Buffer.concat([inside, name])
-        const stats = yield* io(`stat ${shown}`, () => fs.lstat(at)).pipe(orMissing(undefined))
-        if (stats === undefined) return
-        if (stats.isDirectory()) return name
-        if (stats.nlink > 1) {
-          const key = `${stats.dev}:${stats.ino}`
-          if (seen.has(key)) return
-          seen.add(key)
-        }
-        bytes += stats.blocks * 512
-      })
-      const folders = yield* Effect.forEach(names, look, { concurrency: CONCURRENCY })
-      for (const name of folders) {
-        if (name === undefined) continue
-        const next = join(shown, name.toString())
-        if (!skip.has(next)) yield* walk(next, Buffer.concat([inside, name]), depth + 1)
-      }
+      yield* forEachEntry(
+        inside,
+        (entry) => {
+          const at = Buffer.concat([inside, entry.name])
+          entries++
+          if (entries > MAX_ENTRIES) return stop(`it has more than ${MAX_ENTRIES} files and folders`)
+          if (!entry.isDirectory()) {
+            return Effect.flatMap(lstat(at), (stats) => (stats === undefined ? Effect.void : count(stats)))
+          }
+          const next = join(shown, String(entry.name))
+          return skip.has(next) ? Effect.void : walk(next, at, depth + 1)
+        },
+        { others: CONCURRENCY }
+      )
     }).pipe(
       Effect.scoped,
-      Effect.catchIf(gone, () => Effect.void),
+      Effect.catchIf(
+        (error) => error !== "stopped" && gone(error),
+        () => Effect.void
+      ),
       // Only a server that runs as the user of the daemon can close a folder to it.
       Effect.catchIf(
-        ({ code }) => code === "EACCES",
+        (error) => error !== "stopped" && error.code === "EACCES",
         () =>
           Effect.sync(() => {
             unmeasured = "one of its folders is closed to its owner"
           })
       )
     )
-  yield* walk(root, root, 0)
-  const size: TreeSize = { bytes, unmeasured }
+  yield* Effect.catchIf(
+    walk(root, root, 0),
+    (error) => error === "stopped",
+    () => Effect.void
+  )
+  const size: TreeSize = { bytes, entries, unmeasured }
   return size
 })

@@ -20,6 +20,7 @@ export interface DiskUsage {
 
 export const sumOf = (sizes: ReadonlyArray<TreeSize>): TreeSize => ({
   bytes: sizes.reduce((total, { bytes }) => total + bytes, 0),
+  entries: sizes.reduce((total, { entries }) => total + entries, 0),
   unmeasured: sizes.find(({ unmeasured }) => unmeasured !== undefined)?.unmeasured
 })
 

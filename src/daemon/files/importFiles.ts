@@ -7,7 +7,7 @@ import { Effect, Random, Result, type Scope, Stream } from "effect"
 import type { ControlPlaneError, ControlPlaneUnavailable } from "../../api/ControlPlane.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
-import { type IoError, io, removeTree } from "../disk/fsio.ts"
+import { forEachEntry, type IoError, io, removeTree } from "../disk/fsio.ts"
 import { runProgram } from "../process/runTool.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { type InstancePaths, toolError } from "../transfer/archive.ts"
@@ -49,9 +49,6 @@ const copyFolder = (from: string, to: string) =>
     if (cp.code !== 0) return yield* toolError("the files cannot be written", cp.stderr)
   }).pipe(Effect.scoped)
 
-const entriesOf = (folder: string) =>
-  io(`read folder ${folder}`, () => fs.readdir(folder, { withFileTypes: true, encoding: "buffer" }))
-
 const pathIn = (folder: string, name: Buffer) => Buffer.concat([Buffer.from(`${folder}/`), name])
 
 /** Replaces `to`, which is `path` in the instance, by `from`, except for shared parts. */
@@ -64,21 +61,27 @@ const mergeInto = (from: string, to: string, path: string, at: Replacement): Eff
     const { gid, mode, mtimeMs, uid } = yield* io(from, () => fs.lstat(from))
     /** Entries that stay and are filled, because of a mount on or in them. */
     const stays = new Set<string>()
-    for (const { name } of yield* entriesOf(to)) {
-      if (at.shared.includes(within(name)) || within(name) === at.aside) continue
-      const stats = yield* io(`stat ${name}`, () => fs.lstat(pathIn(to, name)))
-      if (stats.isDirectory() && (leads(name) || stats.dev !== at.device)) stays.add(within(name))
-      else yield* io(`remove ${name}`, () => fs.rm(pathIn(to, name), { recursive: true, force: true }))
-    }
-    for (const entry of yield* entriesOf(from)) {
-      const { name } = entry
-      if (at.shared.includes(within(name))) continue
-      if (stays.has(within(name))) {
-        stays.delete(within(name))
-        if (entry.isDirectory())
-          yield* mergeFolder(join(from, String(name)), join(to, String(name)), within(name), at)
-      } else yield* io(`rename ${name}`, () => fs.rename(pathIn(from, name), pathIn(to, name)))
-    }
+    yield* forEachEntry(
+      to,
+      Effect.fnUntraced(function* ({ name }) {
+        if (at.shared.includes(within(name)) || within(name) === at.aside) return
+        const stats = yield* io(`stat ${name}`, () => fs.lstat(pathIn(to, name)))
+        if (stats.isDirectory() && (leads(name) || stats.dev !== at.device)) stays.add(within(name))
+        else yield* io(`remove ${name}`, () => fs.rm(pathIn(to, name), { recursive: true, force: true }))
+      })
+    )
+    yield* forEachEntry(
+      from,
+      Effect.fnUntraced(function* (entry) {
+        const { name } = entry
+        if (at.shared.includes(within(name))) return
+        if (stays.has(within(name))) {
+          stays.delete(within(name))
+          if (entry.isDirectory())
+            yield* mergeFolder(join(from, String(name)), join(to, String(name)), within(name), at)
+        } else yield* io(`rename ${name}`, () => fs.rename(pathIn(from, name), pathIn(to, name)))
+      })
+    )
     // Removes their contents that the server no longer has, as far as they are its own.
     for (const left of stays)
       yield* emptyFolder(join(to, left.slice(path === "" ? 0 : path.length + 1)), left, at)
@@ -87,13 +90,12 @@ const mergeInto = (from: string, to: string, path: string, at: Replacement): Eff
     yield* io(`set the time of ${to}`, () => fs.utimes(to, mtimeMs / 1000, mtimeMs / 1000))
   })
 
-const emptyFolder = Effect.fnUntraced(function* (folder: string, path: string, at: Replacement) {
-  for (const { name } of yield* entriesOf(folder)) {
+const emptyFolder = (folder: string, path: string, at: Replacement) =>
+  forEachEntry(folder, ({ name }) => {
     const inside = `${path}/${name}`
-    if (at.shared.some((one) => one === inside || one.startsWith(`${inside}/`))) continue
-    yield* io(`remove ${name}`, () => fs.rm(pathIn(folder, name), { recursive: true, force: true }))
-  }
-})
+    if (at.shared.some((one) => one === inside || one.startsWith(`${inside}/`))) return Effect.void
+    return io(`remove ${name}`, () => fs.rm(pathIn(folder, name), { recursive: true, force: true }))
+  })
 
 /** Fills a folder that stays; one on another file system is filled by copying. */
 const mergeFolder = Effect.fnUntraced(function* (from: string, to: string, path: string, at: Replacement) {

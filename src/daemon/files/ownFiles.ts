@@ -5,7 +5,7 @@
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { type IoError, io, listFolder, lstat, rename } from "../disk/fsio.ts"
+import { entryPath, forEachEntry, type IoError, io, isEmptyFolder, lstat, rename } from "../disk/fsio.ts"
 import { makeFolderLike, overOf } from "./overlayTree.ts"
 import { instanceFolder } from "./presentFiles.ts"
 import { recoverFiles } from "./swapIn.ts"
@@ -14,7 +14,7 @@ import { readTreeRecord, TREE } from "./treeRecord.ts"
 /** Whether a server's folder has files of an instance, mounted or not. */
 export const hasFiles = Effect.fnUntraced(function* (folder: string) {
   if ((yield* readTreeRecord(join(folder, TREE))) !== undefined) return true
-  return (yield* listFolder(instanceFolder(folder))).length > 0
+  return !(yield* isEmptyFolder(instanceFolder(folder)))
 })
 
 /** Returns the place of a nested layer in the surrounding one; undefined: another entry is in the way. */
@@ -27,23 +27,21 @@ const placeOf = Effect.fnUntraced(function* (upper: string, target: ReadonlyArra
     if (stats === undefined && !last) yield* makeFolderLike(place, upper)
     else if (stats !== undefined && !stats.isDirectory()) return undefined
   }
-  return (yield* listFolder(place)).length === 0 ? place : undefined
+  return (yield* isEmptyFolder(place)) ? place : undefined
 })
 
 /** Removes the marks of overlayfs for removed files of lower layers, which mean nothing in another folder. */
 const removeWhiteouts = (folder: Buffer): Effect.Effect<void, IoError> =>
-  Effect.gen(function* () {
-    const entries = yield* io(`read folder ${folder}`, () =>
-      fs.readdir(folder, { withFileTypes: true, encoding: "buffer" })
-    )
-    for (const entry of entries) {
-      const path = Buffer.concat([folder, Buffer.from("/"), entry.name])
+  forEachEntry(
+    folder,
+    Effect.fnUntraced(function* (entry) {
+      const path = entryPath(folder, entry.name)
       if (entry.isDirectory()) yield* removeWhiteouts(path)
-      if (!entry.isCharacterDevice()) continue
+      if (!entry.isCharacterDevice()) return
       const { rdev } = yield* io(`stat ${path}`, () => fs.lstat(path))
       if (rdev === 0) yield* io(`remove ${path}`, () => fs.unlink(path))
-    }
-  })
+    })
+  )
 
 /**
  * Moves all files that a server has written into `files` of its folder. Requires that nothing is mounted and no process

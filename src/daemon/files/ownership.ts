@@ -1,7 +1,7 @@
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { type IoError, io, lstat } from "../disk/fsio.ts"
+import { forEachEntry, type IoError, io, lstat } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 
 /** Folders that are searched at the same time. */
@@ -25,9 +25,8 @@ export const chownTree = (
       yield* io(`give ${path} to user ${user.uid}`, () => fs.lchown(path, user.uid, user.gid))
     }
     if (!stats.isDirectory()) return
-    const entries = yield* io(`read ${path}`, () => fs.readdir(path))
-    yield* Effect.forEach(entries, (name) => chownTree(join(path, name), user, others), {
-      concurrency: CONCURRENCY,
-      discard: true
+    yield* forEachEntry(path, ({ name }) => chownTree(join(path, String(name)), user, others), {
+      others: CONCURRENCY,
+      folders: CONCURRENCY
     })
   })

@@ -1,9 +1,10 @@
 /** A copy of a new base with the files that a server has changed, added or deleted since its old base. */
+import { isUtf8 } from "node:buffer"
 import type { Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { entryPath, type IoError, io, listFolder, listOtherNames, lstat, openFile } from "../disk/fsio.ts"
+import { entryPath, forEachEntry, type IoError, io, lstat, openFile } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { copyTree } from "./copyTree.ts"
 import { makeFolderLike } from "./overlayTree.ts"
@@ -50,8 +51,7 @@ const linkAll = (from: Buffer, to: Buffer): Effect.Effect<void, IoError> =>
     if (stats === undefined) return
     if (!stats.isDirectory()) return yield* io(`link ${to}`, () => fs.link(from, to))
     yield* makeFolderLike(to, from)
-    const names = yield* io(`read folder ${from}`, () => fs.readdir(from, { encoding: "buffer" }))
-    for (const name of names) yield* linkAll(entryPath(from, name), entryPath(to, name))
+    yield* forEachEntry(from, ({ name }) => linkAll(entryPath(from, name), entryPath(to, name)))
     yield* io(`set times of ${to}`, () => fs.utimes(to, stats.atime, stats.mtime))
   })
 
@@ -74,18 +74,13 @@ export interface RebaseOptions {
 export const rebase = ({ next, old, own, owner, target }: RebaseOptions): Effect.Effect<number, IoError> =>
   Effect.gen(function* () {
     yield* makeFolderLike(target, own)
-    const known = new Set(yield* listFolder(own))
-    const added = next === undefined ? [] : (yield* listFolder(next)).filter((name) => !known.has(name))
-    // No base has such names.
-    const others = yield* listOtherNames(own)
-    for (const name of others) yield* linkAll(entryPath(own, name), entryPath(target, name))
-    let entries = others.length
-    for (const name of known) {
+    let entries = 0
+    const replace = Effect.fnUntraced(function* (name: string) {
       const [from, to] = [join(own, name), join(target, name)]
       const at = (base: string | undefined) => (base === undefined ? undefined : join(base, name))
       const [before, after] = [at(old), at(next)]
       const stats = yield* lstat(from)
-      if (stats === undefined) continue
+      if (stats === undefined) return
       if (stats.isDirectory()) {
         const [wasFolder, isNext] = [yield* isFolder(before), yield* isFolder(after)]
         const left = yield* rebase({
@@ -98,23 +93,36 @@ export const rebase = ({ next, old, own, owner, target }: RebaseOptions): Effect
         // A folder of the old base in which the server has nothing of its own.
         if (left > 0 || isNext || !wasFolder) {
           entries++
-          continue
+          return
         }
         yield* io(`remove ${to}`, () => fs.rmdir(to))
       } else if (!(yield* isSame(from, stats, before)) || (yield* isSame(from, stats, after))) {
         yield* io(`link ${to}`, () => fs.link(from, to))
         entries++
-        continue
+        return
       }
-      if (after === undefined || !(yield* isThere(after))) continue
+      if (after === undefined || !(yield* isThere(after))) return
       yield* copyTree(after, to, { owner })
       entries++
-    }
-    for (const name of added) {
-      // The server has deleted what was in the old base.
-      if (old !== undefined && (yield* isThere(join(old, name)))) continue
-      yield* copyTree(join(next ?? "", name), join(target, name), { owner })
+    })
+    yield* forEachEntry(own, ({ name }) => {
+      if (isUtf8(name)) return replace(String(name))
+      // No base has such names.
       entries++
+      return linkAll(entryPath(own, name), entryPath(target, name))
+    })
+    if (next !== undefined) {
+      yield* forEachEntry(
+        next,
+        Effect.fnUntraced(function* (entry) {
+          const name = String(entry.name)
+          if (yield* isThere(join(own, name))) return
+          // The server has deleted what was in the old base.
+          if (old !== undefined && (yield* isThere(join(old, name)))) return
+          yield* copyTree(join(next, name), join(target, name), { owner })
+          entries++
+        })
+      )
     }
     const { atime, mtime } = yield* io(`stat ${own}`, () => fs.stat(own))
     yield* io(`set times of ${target}`, () => fs.utimes(target, atime, mtime))

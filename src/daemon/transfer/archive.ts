@@ -3,12 +3,11 @@
  * permissions, times, links and holes. `unpack.ts` reads it.
  */
 import type { ChildProcess } from "node:child_process"
-import type { Dirent } from "node:fs"
 import * as fs from "node:fs/promises"
 import { PassThrough, pipeline } from "node:stream"
 import * as NodeStream from "@effect/platform-node/NodeStream"
 import { Effect, Fiber, Option, type Scope, Stream } from "effect"
-import { IoError, io, toIoError } from "../disk/fsio.ts"
+import { forEachEntry, IoError, io, toIoError } from "../disk/fsio.ts"
 import { scopedTool } from "../process/runTool.ts"
 
 /** Returns the error of a program, with the reason from its standard error. */
@@ -45,6 +44,9 @@ const isIn = (folders: ReadonlyArray<string>, path: Buffer): boolean => {
   return folders.some((folder) => text === folder || text.startsWith(`${folder}/`))
 }
 
+/** Small buffers are joined, since each takes 100 bytes beside its own. */
+const MOST_PARTS = 2000
+
 /** Returns the names in a folder, each with a NUL after it, and its subfolders. */
 const folderNames = Effect.fnUntraced(function* (
   root: string,
@@ -53,22 +55,27 @@ const folderNames = Effect.fnUntraced(function* (
   { own, shared }: PathSets
 ) {
   const at = join(Buffer.from(root), folder)
-  const entries: ReadonlyArray<Dirent<Buffer>> = yield* io(`read folder ${folder}`, () =>
-    fs.readdir(at, { withFileTypes: true, encoding: "buffer" })
-  )
-  const names: Array<Buffer> = [folder, Buffer.from([0])]
+  const names: Array<Buffer> = []
+  let text: Array<Buffer> = [folder, Buffer.from([0])]
   const folders: Array<Buffer> = []
-  for (const entry of entries) {
-    const path = join(folder, entry.name)
-    if (shared.has(path.toString("latin1"))) continue
-    // Pipes and sockets have no contents; their users recreate them.
-    if (entry.isFile() || entry.isSymbolicLink()) names.push(path, Buffer.from([0]))
-    if (!entry.isDirectory()) continue
-    const stats = yield* io(`stat ${path}`, () => fs.lstat(join(Buffer.from(root), path)))
-    // Other mounts are not part of the instance.
-    if (stats.dev === device || isIn(own, path)) folders.push(path)
-  }
-  return { names: Buffer.concat(names), folders }
+  yield* forEachEntry(
+    at,
+    Effect.fnUntraced(function* (entry) {
+      const path = join(folder, entry.name)
+      if (shared.has(path.toString("latin1"))) return
+      // Pipes and sockets have no contents; their users recreate them.
+      if (entry.isFile() || entry.isSymbolicLink()) text.push(path, Buffer.from([0]))
+      if (text.length > MOST_PARTS) {
+        names.push(Buffer.concat(text))
+        text = []
+      }
+      if (!entry.isDirectory()) return
+      const stats = yield* io(`stat ${path}`, () => fs.lstat(join(Buffer.from(root), path)))
+      // Other mounts are not part of the instance.
+      if (stats.dev === device || isIn(own, path)) folders.push(path)
+    })
+  )
+  return { names: Buffer.concat([...names, ...text]), folders }
 })
 
 /** Streams every name of the instance: a folder, its entries, then its subfolders in order. */
