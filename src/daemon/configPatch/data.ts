@@ -1,6 +1,6 @@
 /** Documents of maps and lists in any format, and `find` applied to them. */
 import { Result, type Schema } from "effect"
-import { isIndex, isJsonList, isJsonMap, shown } from "./find.ts"
+import { isIndex, isJsonList, isJsonMap, shown, standInOf } from "./find.ts"
 import { type Find, PatchProblem, type Unmatched } from "./PatchProblem.ts"
 
 export type DataMap = Map<string, Data>
@@ -14,9 +14,27 @@ export const isList = (data: Data): data is DataList => Array.isArray(data)
 export const isContainer = (data: Data | undefined): data is Container =>
   typeof data === "object" && data !== null
 
-const dataOf = (value: Schema.Json): Data => {
-  if (isJsonList(value)) return value.map(dataOf)
-  return isJsonMap(value) ? new Map(Object.entries(value).map(([key, child]) => [key, dataOf(child)])) : value
+const decimal = /^-?(?:0|[1-9]\d*)(\.\d+)?(?:[eE][+-]?\d+)?$/
+
+/** Returns a value of one placeholder in the type of `old`, which stands in the file, if it can be of that type. */
+const adopted = (value: string | number, old: Data | undefined): Data => {
+  const text = String(value)
+  if (typeof old === "string") return text
+  if (typeof old === "boolean") return text === "true" || (text === "false" ? false : value)
+  if ((typeof old !== "number" && typeof old !== "bigint") || !decimal.test(text)) return value
+  const number = Number(text)
+  if (/^-?\d+$/.test(text) && !Number.isSafeInteger(number)) return BigInt(text)
+  return Number.isFinite(number) ? number : value
+}
+
+const dataOf = (value: Schema.Json, old?: Data): Data => {
+  if (isJsonList(value))
+    return value.map((item, index) => dataOf(item, isContainer(old) ? get(old, index) : undefined))
+  const stands = standInOf(value)
+  if (stands !== undefined) return adopted(stands, old)
+  if (!isJsonMap(value)) return value as Exclude<Schema.Json, object> | null
+  const child = (key: string) => (isContainer(old) ? get(old, key) : undefined)
+  return new Map(Object.entries(value).map(([key, inner]) => [key, dataOf(inner, child(key))]))
 }
 
 /** Returns whether both are the same value; integers compare as JSON numbers, the order of keys does not count. */
@@ -139,8 +157,9 @@ export const applyFind = (root: Container | undefined, find: Find): Result.Resul
     if (rest !== undefined) return apply(enter(node, key, rest), rest, value)
     if (isJsonMap(value)) return merge(enter(node, key, undefined), value)
     values++
-    const data = dataOf(value)
-    if (!same(get(node, key), data)) set(node, key, data)
+    const old = get(node, key)
+    const data = dataOf(value, old)
+    if (!same(old, data)) set(node, key, data)
     return undefined
   }
 

@@ -8,18 +8,38 @@ const MAX_KEY_LENGTH = 1024
 export const isJsonList = (value: Schema.Json): value is ReadonlyArray<Schema.Json> => Array.isArray(value)
 
 export const isJsonMap = (value: Schema.Json): value is { readonly [key: string]: Schema.Json } =>
-  typeof value === "object" && value !== null && !isJsonList(value)
+  typeof value === "object" && value !== null && !isJsonList(value) && standInOf(value) === undefined
+
+/**
+ * A value that was only one placeholder; it takes the type that stands in the file. Blueprints cannot write it: their
+ * keys are never empty.
+ */
+export const standIn = (value: string | number): Schema.Json => ({ "": { "": value } })
+
+/** Returns the value of a {@link standIn}. */
+export const standInOf = (value: Schema.Json): string | number | undefined => {
+  for (let level = 0; level < 2; level++) {
+    if (typeof value !== "object" || value === null || isJsonList(value) || !Object.hasOwn(value, ""))
+      return undefined
+    value = Reflect.get(value, "")
+  }
+  return typeof value === "string" || typeof value === "number" ? value : undefined
+}
 
 export const problem = (reason: string) => Result.fail(new PatchProblem({ reason }))
 
-/** Refuses empty and too long keys and values that are nested too deep; without recursion. */
-export const checkFind = (find: Find): Result.Result<void, PatchProblem> => {
+/**
+ * Refuses empty and too long keys and values that are nested too deep; without recursion.
+ * @param expanded whether values may be stand-ins of placeholders
+ */
+export const checkFind = (find: Find, expanded = false): Result.Result<void, PatchProblem> => {
   const open: Array<readonly [Schema.Json, number]> = [[find, 0]]
   for (let next = open.pop(); next !== undefined; next = open.pop()) {
     const [value, depth] = next
     if (depth > MAX_DEPTH) return problem(`the values are nested deeper than ${MAX_DEPTH} levels`)
     if (isJsonList(value)) for (const item of value) open.push([item, depth + 1])
-    else if (isJsonMap(value)) {
+    else if (typeof value === "object" && value !== null) {
+      if (expanded && standInOf(value) !== undefined) continue
       for (const [key, child] of Object.entries(value)) {
         if (key === "") return problem("a key is empty")
         if (key.length > MAX_KEY_LENGTH || key.split(".").length > MAX_DEPTH) {

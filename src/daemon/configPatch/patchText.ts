@@ -48,7 +48,7 @@ export const patchText = (
   text: string | undefined,
   find: Find
 ): Result.Result<PatchedText, PatchProblem> => {
-  const checked = checkFind(find)
+  const checked = checkFind(find, true)
   if (Result.isFailure(checked)) return Result.fail(checked.failure)
   const mark = text?.startsWith(BOM) === true ? BOM : ""
   let current: PatchedText = { text: text?.slice(mark.length), unmatched: [] }

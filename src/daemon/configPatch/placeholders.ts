@@ -4,6 +4,7 @@ import { namedPorts, portsInOrder } from "../../domain/Allocation.ts"
 import { isOfDaemon, upperCased } from "../../domain/environment.ts"
 import { memoryLimitMib } from "../../domain/Limits.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
+import { standIn } from "./find.ts"
 
 /** The values of placeholders in one server. */
 export interface PlaceholderContext {
@@ -108,7 +109,7 @@ export const expand = (
 
 /**
  * Expands every string in `value`; keys stay as they are. With `typed`, for formats with types, a string that is only
- * one placeholder of a number (`port`, `ports.N`, `ports.NAME`, `memory`) becomes a number.
+ * one placeholder becomes a {@link standIn}.
  */
 export const expandJson = (
   value: Schema.Json,
@@ -120,9 +121,9 @@ export const expandJson = (
   const text = (written: string): Schema.Json => {
     const only = typed ? whole.exec(written)?.[1] : undefined
     const number = only === undefined ? undefined : lookUp(only.trim(), context)
-    if (typeof number === "number") return number
+    if (typeof number === "number") return standIn(number)
     const expanded = expand(written, context, budget)
-    if (Result.isSuccess(expanded)) return expanded.success
+    if (Result.isSuccess(expanded)) return only === undefined ? expanded.success : standIn(expanded.success)
     problem ??= expanded.failure
     return written
   }

@@ -60,6 +60,45 @@ describe("Config patches", () => {
     })
   )
 
+  it.effect("a value of one placeholder takes the type that stands in the file", () =>
+    Effect.gen(function* () {
+      const root = yield* folder
+      fs.writeFileSync(
+        join(root, "a.json"),
+        '{"flag":false,"players":1,"ratio":0.5,"port":0,"text":"1","no":true,"word":2,"list":[1,false],"big":1}'
+      )
+      fs.writeFileSync(join(root, "a.yml"), 'flag: false # why\r\nplayers: 1\r\ntext: "1"\r\nword: 2\r\n')
+      const env = { BE: "true", PLAYERS: "32", RATIO: "1.25", WORD: "x", BIG: "90071992547409931" }
+      const find = {
+        flag: "{{env.BE}}",
+        players: "{{env.PLAYERS}}",
+        text: "{{server.build.default.port}}",
+        word: "{{ WORD }}"
+      }
+      const more = {
+        ratio: "{{env.RATIO}}",
+        port: "{{server.build.default.port}}",
+        no: "{{env.PLAYERS}}",
+        list: ["{{env.PLAYERS}}", "{{env.BE}}", "{{env.BE}}"],
+        big: "{{env.BIG}}"
+      }
+      yield* applyConfigs(
+        root,
+        { "a.json": { parser: "json", find: { ...find, ...more } }, "a.yml": { parser: "yaml", find } },
+        { ...context, env }
+      )
+      assert.strictEqual(
+        fs.readFileSync(join(root, "a.json"), "utf8"),
+        '{"flag":true,"players":32,"ratio":1.25,"port":25565,"text":"25565","no":"32","word":"x",' +
+          '"list":[32,true,"true"],"big":90071992547409931}'
+      )
+      assert.strictEqual(
+        fs.readFileSync(join(root, "a.yml"), "utf8"),
+        'flag: true # why\r\nplayers: 32\r\ntext: "25565"\r\nword: x\r\n'
+      )
+    })
+  )
+
   it.effect("values of a blueprint keep their type; a quoted one stays text", () =>
     Effect.gen(function* () {
       const root = yield* folder

@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import fc from "fast-check"
+import { standIn } from "../../../src/daemon/configPatch/find.ts"
 import {
   contextOf,
   environmentOf,
@@ -108,7 +109,7 @@ describe("Placeholders", () => {
     }
   })
 
-  it("in JSON, a string of one numeric placeholder becomes a number", () => {
+  it("in formats with types, a string of one placeholder stands in for the type of the file", () => {
     const value = {
       a: ["{{server.build.default.port}}", "p {{server.build.memory}}"],
       b: "{{server.id}}",
@@ -116,7 +117,7 @@ describe("Placeholders", () => {
     }
     assert.deepStrictEqual(
       expandJson(value, context, true),
-      Result.succeed({ a: [25565, "p 2048"], b: "srv_1", c: true })
+      Result.succeed({ a: [standIn(25565), "p 2048"], b: standIn("srv_1"), c: true })
     )
     assert.deepStrictEqual(
       expandJson(value, context, false),
@@ -138,7 +139,7 @@ describe("Placeholders", () => {
   it("keys are not expanded, whatever their name", () => {
     const value = JSON.parse('{"{{server.id}}": 1, "__proto__": "{{server.id}}"}')
     assert.strictEqual(
-      JSON.stringify(Result.getOrUndefined(expandJson(value, context, true))),
+      JSON.stringify(Result.getOrUndefined(expandJson(value, context, false))),
       '{"{{server.id}}":1,"__proto__":"srv_1"}'
     )
   })
@@ -199,7 +200,7 @@ describe("Environment of a server", () => {
     const named = Result.getOrThrow(contextOf(spec({}, names)))
     assert.deepStrictEqual(
       expandJson(["{{ server.build.ports.query }}", "{{server.build.ports.rcon_2}}/"], named, true),
-      Result.succeed([5, "9/"])
+      Result.succeed([standIn(5), "9/"])
     )
   })
 
