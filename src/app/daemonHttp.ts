@@ -115,6 +115,8 @@ export interface DaemonHttpOptions {
   readonly host: string
   /** 0: any free port. */
   readonly port: number
+  /** A socket that listens already, in place of host and port. */
+  readonly fd?: number
   readonly tls?: Reloadable<TlsOptions>
   /** A key for `/metrics`; default: none. */
   readonly metricsKey?: Redacted.Redacted<string>
@@ -143,6 +145,7 @@ export const DaemonHttpLayer = (options: DaemonHttpOptions) =>
         NodeHttpServer.layer(() => server, {
           host: options.host,
           port: options.port,
+          ...(options.fd === undefined ? {} : { fd: options.fd }),
           gracefulShutdownTimeout: SHUTDOWN_TIMEOUT,
           // A message is one line of a console; the default is 100 MiB.
           websocket: { maxPayload: LONGEST_MESSAGE }

@@ -16,6 +16,7 @@ import { claimNode, daemonOptions } from "./daemonOptions.ts"
 import { watchDataDisk } from "./dataDisk.ts"
 import { certificates, hangups, reloadOnHangup } from "./hangups.ts"
 import { isWildcard, listenUrl } from "./listenUrl.ts"
+import { withPassedSocket } from "./passedSocket.ts"
 import { plainHttp } from "./plainHttp.ts"
 import { reportStarted } from "./started.ts"
 import { openDataDir } from "./storage.ts"
@@ -41,7 +42,8 @@ const sameAddress = (one: string, other: string) =>
   one === other || (URL.canParse(one) && URL.canParse(other) && new URL(one).href === new URL(other).href)
 
 /** Runs the daemon of a node until it is interrupted (node-protocol). */
-export const runNode = Effect.fnUntraced(function* (settings: NodeSettings) {
+export const runNode = Effect.fnUntraced(function* (given: NodeSettings) {
+  const settings = yield* withPassedSocket(given)
   const hungUp = yield* hangups
   const dataDir = yield* openDataDir(settings)
   yield* watchDataDisk(dataDir, join(dataDir, "node.reserve"))
@@ -112,6 +114,7 @@ export const runNode = Effect.fnUntraced(function* (settings: NodeSettings) {
       DaemonHttpLayer({
         host: settings.host,
         port: settings.port,
+        ...(settings.fd === undefined ? {} : { fd: settings.fd }),
         metricsKey: settings.metricsKey,
         ...(tls === undefined ? {} : { tls })
       })

@@ -16,6 +16,7 @@ import { EmbeddedHost, EmbeddedNode } from "./embeddedNode.ts"
 import { certificates, hangups, reloadOnHangup } from "./hangups.ts"
 import { listenUrl } from "./listenUrl.ts"
 import { endOnSecondSignal } from "./onSignal.ts"
+import { withPassedSocket } from "./passedSocket.ts"
 import { plainHttp } from "./plainHttp.ts"
 import { RecentLog } from "./RecentLog.ts"
 import { ServiceHttp } from "./serviceHttp.ts"
@@ -77,7 +78,8 @@ const warnings = Effect.fnUntraced(function* (settings: ServiceSettings) {
 })
 
 /** Runs the service until it is interrupted, with an embedded node unless the settings disable it. */
-export const runService = Effect.fnUntraced(function* (settings: ServiceSettings) {
+export const runService = Effect.fnUntraced(function* (given: ServiceSettings) {
+  const settings = yield* withPassedSocket(given)
   const recent = yield* RecentLog
   yield* endOnSecondSignal
   const hungUp = yield* hangups
@@ -108,6 +110,7 @@ export const runService = Effect.fnUntraced(function* (settings: ServiceSettings
   const http = ServiceHttp({
     host: settings.host,
     port: settings.port,
+    ...(settings.fd === undefined ? {} : { fd: settings.fd }),
     ...(tls === undefined ? {} : { tls }),
     localSocket: join(dataDir, LOCAL_SOCKET),
     system: { version, system: hostInfo() },

@@ -80,6 +80,8 @@ export interface HttpOptions {
   readonly host: string
   /** 0: any free port. */
   readonly port: number
+  /** A socket that listens already, in place of host and port. */
+  readonly fd?: number
   /** With it, the server speaks HTTPS only. */
   readonly tls?: Reloadable<TlsOptions>
   /** Path of the unix socket for callers on this host; default: none. */
@@ -230,6 +232,7 @@ export const ServiceHttp = (options: HttpOptions) =>
         NodeHttpServer.layer(() => server, {
           host: options.host,
           port: options.port,
+          ...(options.fd === undefined ? {} : { fd: options.fd }),
           disablePreemptiveShutdown: true,
           websocket: webSocketOptions
         })

@@ -21,6 +21,7 @@ const folder = join(root, "deploy/systemd")
 const analyze = debianProgram("systemd-analyze", "systemd")
 const setpriv = debianProgram("setpriv", "util-linux")
 const units = ["muster.service", "muster-node.service", "muster-single.service"] as const
+const sockets = ["muster.socket", "muster-node.socket", "muster-single.socket"] as const
 const textOf = (name: string) => readFileSync(join(folder, name), "utf8")
 
 /** The values of a directive, in order. */
@@ -41,7 +42,7 @@ const installed = Effect.gen(function* () {
   const target = yield* temporaryFolder
   const unitFolder = join(target, "etc/systemd/system")
   mkdirSync(unitFolder, { recursive: true })
-  for (const name of units) {
+  for (const name of [...units, ...sockets]) {
     const text = textOf(name).replaceAll("/opt/muster/node_modules/.bin/muster", join(target, "muster"))
     writeFileSync(join(unitFolder, name), text)
   }
@@ -50,7 +51,7 @@ const installed = Effect.gen(function* () {
 })
 
 describe.runIf(analyze.run)(`deploy/systemd: the units${analyze.note}`, () => {
-  it.live.each(units)("systemd-analyze verify finds nothing in %s", (name) =>
+  it.live.each([...units, ...sockets])("systemd-analyze verify finds nothing in %s", (name) =>
     Effect.gen(function* () {
       const unitFolder = yield* installed
       const { code, output } = yield* ran([analyze.path, "verify", "--man=no", join(unitFolder, name)])
@@ -80,6 +81,16 @@ describe.runIf(analyze.run)(`deploy/systemd: the units${analyze.note}`, () => {
       assert.notStrictEqual((yield* rate(5)).code, 0)
     }).pipe(Effect.scoped)
   )
+})
+
+describe("docs/deployment.md, Install with systemd: the ports", () => {
+  it.each(units)("systemd holds the port of %s: the unit needs its socket, and both are enabled", (name) => {
+    const socket = name.replace(".service", ".socket")
+    assert.deepStrictEqual(valuesOf(textOf(name), "Requires"), [socket])
+    assert.deepStrictEqual(valuesOf(textOf(name), "Also"), [socket])
+    assert.lengthOf(valuesOf(textOf(socket), "ListenStream"), 1)
+    assert.deepStrictEqual(valuesOf(textOf(socket), "WantedBy"), ["sockets.target"])
+  })
 })
 
 describe("deploy/systemd: a daemon with the rights of its unit", () => {
@@ -173,7 +184,8 @@ describe.runIf(withMachines)(`docs/deployment.md, Install with systemd: under sy
         "30 seconds"
       )
       yield* lives
-      yield* shell(`systemctl stop ${unit}`)
+      // The control plane calls the node meanwhile: with the socket alone, systemd would start the unit.
+      yield* shell(`systemctl stop ${unit.replace(".service", ".socket")} ${unit}`)
       assert.strictEqual(
         yield* shell(`systemctl show --value --property=Result,ExecMainStatus ${unit}`),
         "success\n0\n"
