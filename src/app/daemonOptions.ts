@@ -24,6 +24,7 @@ type DaemonSettings = Pick<
   | "passEnv"
   | "processIsolation"
   | "processUids"
+  | "processTasks"
   | "tlsKey"
 >
 
@@ -117,6 +118,7 @@ export const daemonOptions = Effect.fnUntraced(function* (
     isolation: {
       mode: settings.processIsolation,
       uids: settings.processUids,
+      tasks: settings.processTasks,
       hidden: hiddenFiles(settings, own)
     },
     ...dockerOptions(own.runtime, settings)

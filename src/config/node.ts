@@ -140,6 +140,7 @@ export const nodeSettings = {
   passEnv: settings.passEnv,
   processIsolation: settings.processIsolation,
   processUids: settings.processUids,
+  processTasks: settings.processTasks,
   logFormat: settings.logFormat,
   logLevel: settings.logLevel,
   otlpEndpoint: settings.otlpEndpoint,

@@ -187,6 +187,12 @@ export const settings = {
     "Range of uids, and gids, that a daemon of root gives to servers and software, one each. Change it if another user of the host has a uid in this range.",
     uids
   ),
+  processTasks: setting(
+    "MUSTER_PROCESS_TASKS",
+    "4096",
+    "Processes and threads that the uid of a server or software may have at once, if the daemon gives uids. Lower it for many servers on a small host; raise it if a program cannot make threads.",
+    whole(32, 1_000_000)
+  ),
   placement: setting(
     "MUSTER_PLACEMENT",
     "spread",

@@ -30,6 +30,9 @@ interface Scene {
   readonly expected: ProcessIsolation
 }
 
+/** The limit of processes of a server. */
+const TASKS = 60
+
 const asOrdinary = ["setpriv", `--reuid=${ORDINARY}`, `--regid=${ORDINARY}`, "--clear-groups"]
 const root = { by: [], owner: 0 }
 const scenes: ReadonlyArray<Scene> = [
@@ -89,6 +92,7 @@ const opened = Effect.fnUntraced(function* (scene: Scene) {
   const isolation = {
     mode: "auto",
     uids,
+    tasks: TASKS,
     hidden: [folder],
     claimsDir: join(folder, "claims"),
     ...(scene.levels === undefined ? {} : { levels: scene.levels })
@@ -266,6 +270,33 @@ for (const scene of scenes) {
           for (const id of [stops, crashes]) yield* second.ask(`remove ${id}`)
         }).pipe(Effect.scoped)
     )
+
+    if (scene.owner === 0) {
+      it.live("a server that forks without end stops at the limit of its uid, and another one runs", () =>
+        Effect.gen(function* () {
+          const { console, data, start, up } = yield* opened(scene)
+          const daemon = yield* start()
+          const bomb = `perl -e '$n = 0; while ($n < 500 && defined($pid = fork)) { $pid or sleep 600 or exit; $n++ } print "forked $n\\n"'`
+          const id = yield* up(
+            daemon,
+            `grep processes /proc/self/limits; ${bomb}; exec perl -e '$| = 1; print "ready\\n"; sleep 600'`
+          )
+          const output = console(id)
+          assert.match(output, new RegExp(`^Max processes +${TASKS} +${TASKS} `, "m"))
+          const forked = Number(/^forked (\d+)$/m.exec(output)?.[1])
+          assert.isTrue(forked > TASKS / 2 && forked < TASKS, output)
+          const other = yield* up(daemon, waits)
+          const { uid } = stateOf(data, id)
+          assert.isAtLeast(readProcs().filter(({ pid }) => readUid(pid) === uid).length, forked)
+          yield* daemon.ask(`remove ${id}`)
+          assert.deepStrictEqual(
+            readProcs().filter(({ pid }) => readUid(pid) === uid),
+            []
+          )
+          yield* daemon.ask(`remove ${other}`)
+        }).pipe(Effect.scoped)
+      )
+    }
 
     it.live("install scripts see their own folder only", () =>
       Effect.gen(function* () {

@@ -105,8 +105,8 @@ export interface Machine {
 
 const flagsOf = (path: string, table: ReadonlyArray<MountEntry>) =>
   (mountOf(path, table)?.flags ?? []).filter((flag) => KEPT_FLAGS.includes(flag))
-/** Returns the start function of a level. */
-export const makeBegin = (level: ProcessIsolation, machine: Machine | undefined): Begin =>
+/** Returns the start function of a level. `tasks`: the limit of processes and threads of a uid. */
+export const makeBegin = (level: ProcessIsolation, machine: Machine | undefined, tasks = 4096): Begin =>
   Effect.fnUntraced(function* ({ argv, cwd, env, folder, shown, temporary, user }: Start) {
     const texts = [cwd, ...argv, ...Object.entries(env).flat()]
     if (texts.some((text) => text.includes("\0"))) {
@@ -117,6 +117,7 @@ export const makeBegin = (level: ProcessIsolation, machine: Machine | undefined)
       folder,
       scriptText({
         ...(view === undefined ? {} : { view }),
+        ...(user === undefined ? {} : { tasks }),
         confine: confinement(level, user),
         cwd,
         argv,

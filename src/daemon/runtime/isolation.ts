@@ -30,6 +30,8 @@ export interface IsolationOptions {
   readonly mode: "auto" | "required" | "none"
   /** The uids for servers and software, if the daemon is root. */
   readonly uids: UidRange
+  /** The limit of processes and threads of a uid. Default: 4096. */
+  readonly tasks?: number
   /** The folder of the node. */
   readonly dataDir: string
   /** Files and folders that are hidden from servers; the folder of the node is one of them, or below one. */
@@ -205,7 +207,7 @@ const attempt = Effect.fnUntraced(
     const machine = hasNamespaces(level)
       ? yield* inspectHost(options, search, level === "user+namespaces")
       : undefined
-    const begin = makeBegin(level, machine)
+    const begin = makeBegin(level, machine, options.tasks)
     const { last } = options.uids
     const reason = yield* probe(begin, options, hasUser(level) ? { uid: last, gid: last } : undefined)
     // The text of a failed probe does not say whether the disk is full.

@@ -35,6 +35,8 @@ export interface View {
 export interface Script {
   /** Absent: the view of the daemon. */
   readonly view?: View
+  /** The limit of processes and threads of the uid. Absent: that of the daemon. */
+  readonly tasks?: number
   /** The program that drops privileges, with its options; empty: none are dropped. */
   readonly confine: ReadonlyArray<string>
   readonly cwd: string
@@ -111,7 +113,7 @@ export const viewCommands = ({ covers, shown, stage, temporary }: View): Readonl
  * detects. With a view, the shell stays as process 1 of its namespace: process 1 does not get signals without a
  * handler, so the program must be another process. A missing program is detected before: in the view of the server.
  */
-export const scriptText = ({ argv, confine, cwd, env, view }: Script): string => {
+export const scriptText = ({ argv, confine, cwd, env, tasks, view }: Script): string => {
   const [file] = argv
   // `env` takes such a word for a variable.
   const program = file.includes("=") ? ["/bin/sh", "-c", 'exec "$@"', "sh", ...argv] : argv
@@ -121,7 +123,10 @@ export const scriptText = ({ argv, confine, cwd, env, view }: Script): string =>
   const exists = file.includes("/")
     ? line(["test", "-e", file])
     : `( PATH=${quoted(env.PATH ?? "")}; ${line(["command", "-v", file])} > /dev/null )`
-  const before = [...(view === undefined ? [] : viewCommands(view)), line(["cd", "--", cwd])]
+  // The option of bash and busybox, then that of dash. Both fail only if the limit of the daemon is lower already.
+  const limited =
+    tasks === undefined ? [] : [`{ ulimit -u ${tasks} || ulimit -p ${tasks} || :; } 2> /dev/null`]
+  const before = [...limited, ...(view === undefined ? [] : viewCommands(view)), line(["cd", "--", cwd])]
   return [
     // The braces make the shell read the whole script first: it is emptied when the program is about to run.
     "{",
