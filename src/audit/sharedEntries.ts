@@ -14,8 +14,8 @@ interface Minute {
 }
 
 /**
- * Bounds the entries of requests that change nothing (refused ones, and tickets), so that a key without rights cannot
- * fill the database: beyond {@link SINGLE_ENTRIES} in a minute, such requests of a key share an entry for each action and
+ * Bounds the entries of requests that change nothing (refused ones, tickets, a `PATCH` to the same values), so that they
+ * cannot fill the database: beyond {@link SINGLE_ENTRIES} in a minute, such requests of a key share an entry for each action and
  * status, which has their number.
  */
 export const makeSharedEntries = () => {

@@ -3,9 +3,10 @@ import { Context, Effect, Exit } from "effect"
 import type { AuditEntry } from "./AuditEntry.ts"
 import { replaceHostile } from "./NodeText.ts"
 
-/** The most fields that an entry names, and the most characters of a name. */
+/** The most fields that an entry names, the most characters of a name, and the most bytes of all of them. */
 const MOST_CHANGES = 100
 const LONGEST_NAME = 200
+const CHANGES_BYTES = 2048
 
 /** Texts that look like a key or the secret of a webhook. */
 const secrets = /\b(mst|whsec)_[\w+/=-]*/g
@@ -14,6 +15,17 @@ const secrets = /\b(mst|whsec)_[\w+/=-]*/g
 const cleaned = (text: string): string =>
   // PostgreSQL stores no NUL.
   replaceHostile(text.replaceAll(secrets, "$1_...").slice(0, LONGEST_NAME), "\ufffd")
+
+/** Returns the first names of changed fields that an entry has room for. */
+const boundedChanges = (changes: ReadonlyArray<string>): ReadonlyArray<string> => {
+  const names = changes.slice(0, MOST_CHANGES).map(cleaned)
+  let bytes = 0
+  const end = names.findIndex((name) => {
+    bytes += Buffer.byteLength(JSON.stringify(name)) + 1
+    return bytes > CHANGES_BYTES
+  })
+  return end === -1 ? names : names.slice(0, end)
+}
 
 /** An object of a bulk action; `name`: that of a server. */
 export interface AuditObject {
@@ -49,8 +61,8 @@ export const auditRecord = (entry: AuditEntry, objects: ReadonlyArray<AuditObjec
 export class AuditedRequest {
   /** The caller; undefined: the request has no valid key, and no entry. */
   actor: AuditEntry["actor"] | undefined
-  /** Whether the entry may be one for many such requests, as a refused one. */
-  readonly isShareable: boolean
+  /** Whether the entry may be one for many such requests, as a refused one; the request changes nothing. */
+  isShareable: boolean
   /** Whether the request has called a node, which may have acted whatever the response says. */
   isActing = false
   /** Whether the request can change something; a dry run cannot. */
@@ -114,7 +126,7 @@ export class AuditedRequest {
       this.#isWaiting = given.id === null
       this.#name = given.name ?? (given.id === null ? undefined : this.#nameOf(given.id))
     }
-    if (given.changes !== undefined) this.#changes = given.changes.slice(0, MOST_CHANGES).map(cleaned)
+    if (given.changes !== undefined) this.#changes = boundedChanges(given.changes)
   }
 
   /** Notes that a node is called. @param object of a bulk action, which the node may change */

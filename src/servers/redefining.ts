@@ -4,6 +4,7 @@ import { CurrentPrincipal, currentRestriction } from "../api/Principal.ts"
 import { lackingFor } from "../api/rights.ts"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { changeOverrides } from "../blueprints/changeOverrides.ts"
+import { CurrentAudit } from "../domain/AuditedRequest.ts"
 import type { DefinitionChange } from "../domain/DefinitionChange.ts"
 import { changesBetween, revisionOf } from "../domain/definitionChanges.ts"
 import { Conflict, Forbidden, NotFound } from "../domain/errors.ts"
@@ -54,6 +55,12 @@ const daemonTooOld = ({ node_id }: ServerRecord) =>
 /** Whether a server expires earlier than before; null, undefined: never. */
 const isEarlier = (after: string | null | undefined, before: string | undefined) =>
   typeof after === "string" && (before === undefined || Date.parse(after) < Date.parse(before))
+
+/** Whether a change of name, labels and expiry leaves a server as it is. */
+const isSettled = (record: ServerRecord, { expires_at, labels = {}, name }: ServerPatch) =>
+  (name === undefined || name === (record.name ?? null)) &&
+  (expires_at === undefined || expires_at === (record.expires_at ?? null)) &&
+  isDeepStrictEqual(mergeLabels(record.labels, labels), record.labels)
 
 /**
  * Returns checks of what the caller may change: nothing of a server that it may not read, nothing after which it could no
@@ -147,11 +154,20 @@ export const makeRedefining = Effect.gen(function* () {
   ) {
     const check = yield* makeCallerChecks
     yield* check.expiry(yield* recordOf(id), settings.expires_at)
-    const within = (record: ServerRecord) => check.limits(record, settings)
+    const audited = yield* CurrentAudit
+    const within = (record: ServerRecord, isSame = true) => {
+      if (audited !== undefined) audited.isShareable = isSame && isSettled(record, settings)
+      return check.limits(record, settings)
+    }
     if (overrides === undefined) return yield* lifecycle.patch(id, settings, within)
     const by = Effect.fnUntraced(function* (record: ServerRecord) {
-      yield* within(record)
+      yield* within(record, false)
       const changed = yield* changeOverrides(record, overrides, blueprints.resolve)
+      yield* within(
+        record,
+        isDeepStrictEqual(changed.definition, record.definition) &&
+          isDeepStrictEqual(changed.overrides, record.overrides ?? {})
+      )
       yield* check.save(record, changed.definition)
       const { blueprint_id } = record
       yield* checkOverrides({ right: "change", blueprint_id, given: overrides, next: changed.definition })

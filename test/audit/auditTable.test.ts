@@ -180,6 +180,14 @@ describe("operators.md, Audit: entries", () => {
     })
   )
 
+  it("the names of the changed fields take at most 2 KB of an entry", () => {
+    const one = request("server.patch", "a")
+    one.describe({ changes: Array.from({ length: 120 }, (_, i) => `${i}`.padEnd(200, "\u{1f600}")) })
+    const { changes } = one.pending(200)?.entry ?? assert.fail("no entry")
+    assert.isNotEmpty(changes)
+    assert.isAtMost(Buffer.byteLength(JSON.stringify(changes)), 2050)
+  })
+
   it("an entry names the changed fields, and has no value of a request and nothing that looks like a key", () => {
     const secret = "s3cr3t-value"
     const values = fc.letrec<{ value: unknown }>((tie) => ({

@@ -4,6 +4,7 @@ import { HttpApi } from "effect/http-api"
 import { ApplicationApi } from "../../src/api/ApplicationApi.ts"
 import { auditedRoutes } from "../../src/api/audited.ts"
 import { Writes } from "../../src/api/Failures.ts"
+import { SINGLE_ENTRIES } from "../../src/audit/sharedEntries.ts"
 import type { AuditEntry } from "../../src/domain/AuditEntry.ts"
 import { muster } from "../support/command.ts"
 import { Muster } from "../support/Muster.ts"
@@ -240,6 +241,42 @@ layer(service(), options)("the audit log", (it) => {
         // The entry that the other five share is written when the minute is over.
         assert.lengthOf(entries, 100)
       })
+    )
+
+    it.effect(
+      "beyond 100 in a minute, changes to the same values share an entry; others have their own",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const id = yield* installed(api, "kept", { name: "same" })
+          const { json } = yield* expectStatus(api, 201, "POST", "/api/keys", {
+            body: { name: "patcher", scope: "Operator" }
+          })
+          const patch = (body: object) =>
+            expectStatus(api, 200, "PATCH", `/api/servers/${id}`, { key: json.key, body })
+          const entries = Effect.map(
+            audit(`object=${id}&action=server.patch&limit=1000`),
+            ({ length }) => length
+          )
+          const overrides = { limits: { memory_limit: 333 } }
+          yield* patch({ labels: { a: "b" }, overrides })
+          const same = [
+            { name: "same" },
+            { labels: { a: "b", c: null } },
+            { overrides },
+            { name: "same", overrides }
+          ]
+          for (let i = 0; i < SINGLE_ENTRIES / 4 + 5; i++) yield* Effect.forEach(same, patch)
+          assert.strictEqual(yield* entries, 1 + SINGLE_ENTRIES)
+          for (const change of [
+            { name: "other" },
+            { labels: { a: null } },
+            { overrides: { limits: null } }
+          ]) {
+            yield* patch(change)
+          }
+          assert.strictEqual(yield* entries, 4 + SINGLE_ENTRIES)
+        })
     )
 
     it.effect("the list has pages with Link, and refuses unknown values", () =>
