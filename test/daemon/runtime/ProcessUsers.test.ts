@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process"
-import { mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs"
+import { chmodSync, mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Logger } from "effect"
@@ -149,6 +149,17 @@ describe("process runtime: uids of servers", () => {
         "the claims of the removed node are gone"
       )
       assert.strictEqual(yield* uidOf(after.assign("server")), 1071000)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("the folder of claimed uids cannot be listed by servers, also if an earlier version made it", () =>
+    Effect.gen(function* () {
+      const root = yield* temporaryFolder
+      const claims = join(root, "claims")
+      mkdirSync(claims)
+      chmodSync(claims, 0o755)
+      yield* open(root, "a")
+      assert.strictEqual(statSync(claims).mode & 0o7777, 0o711)
     }).pipe(Effect.scoped)
   )
 
