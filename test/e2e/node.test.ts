@@ -127,15 +127,16 @@ layer(Control.layer, options)("node", (it) => {
         assert.strictEqual((yield* commands(api, id, "exit 7")).status, 204)
         yield* eventsAre(stream, id, [...up, "paused", "running", "crash exit code 7", "offline"])
         yield* expectStatus(api, 202, "POST", `/api/servers/${id}/reset`)
-        // The node refuses the reinstall while it writes the files, with a reason.
+        // Refused with a reason until the files are there.
         const reinstall = yield* eventually(
           api.request("POST", `/api/servers/${id}/reinstall`),
-          (answer) => answer.status !== 409 || answer.json.hint !== "Wait until it is done."
+          (answer) =>
+            answer.status !== 409 || !/^Wait (until it is done|for the status offline)/.test(answer.json.hint)
         )
         assert.strictEqual(reinstall.status, 202, reinstall.text)
         yield* eventually(
           Effect.sync(() => stream.of(id).slice(8)),
-          (seen) => seen.slice(-2).join() === "installing,offline"
+          (seen) => seen.join() === "installing,offline,installing,offline"
         )
         yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
         assert.strictEqual(yield* statusOf(api, id), "gone")
