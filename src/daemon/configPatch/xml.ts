@@ -5,6 +5,7 @@ import { cut, isJsonList, isJsonMap, problem, shown } from "./find.ts"
 import { type Find, type Patcher, PatchProblem, type Unmatched } from "./PatchProblem.ts"
 import { lineEndOf } from "./text.ts"
 import { chosenBy, divide, type Step, stepOf } from "./xmlPath.ts"
+import { printerOf } from "./xmlPrint.ts"
 import {
   addElement,
   elementsOf,
@@ -219,11 +220,23 @@ const patcher = (doc: Document, pretty: boolean) => {
 const declaredEncoding = (text: string): string =>
   /^<\?xml\s[^>]*?encoding\s*=\s*["']([^"']*)["']/.exec(text)?.[1]?.toLowerCase() ?? "utf-8"
 
-const print = (source: string, doc: Document): Result.Result<string, PatchProblem> => {
+const serialized = (doc: Document): string => new XMLSerializer().serializeToString(doc).trimEnd()
+
+/** @param inPlace prints what did not change as it stands in the file, see {@link printerOf} */
+const print = (
+  source: string,
+  doc: Document,
+  inPlace: (() => string) | undefined
+): Result.Result<string, PatchProblem> => {
+  const body = serialized(doc)
+  const edited = inPlace?.()
+  const again = edited === undefined ? undefined : Result.getOrUndefined(read(edited))
   // the parser replaces every line end by \n: a remaining carriage return was a character reference
-  const body = new XMLSerializer().serializeToString(doc).trimEnd().replaceAll("\r", "&#13;")
   const trail = source.slice(source.trimEnd().length).replace(/\r\n?/g, "\n")
-  const text = (body + trail).replaceAll("\n", lineEndOf(source))
+  const text =
+    edited !== undefined && again !== undefined && serialized(again) === body
+      ? edited
+      : (body.replaceAll("\r", "&#13;") + trail).replaceAll("\n", lineEndOf(source))
   const encoding = declaredEncoding(text)
   if (!["utf-8", "utf8", "us-ascii", "ascii"].includes(encoding) && /[^\p{ASCII}]/u.test(text)) {
     return problem(`its encoding is ${shown(encoding)}, only UTF-8 is written`)
@@ -254,6 +267,7 @@ export const patchXml: Patcher = (text, find) => {
   if (Result.isFailure(doc)) return Result.fail(doc.failure)
   const root = doc.success.documentElement
   if (root === null) return problem("it has no root element")
+  const inPlace = printerOf(source.success, doc.success)
   const { patch, changed, unmatched } = patcher(
     doc.success,
     source.success !== text || /[\r\n]/.test(source.success.trim())
@@ -262,6 +276,6 @@ export const patchXml: Patcher = (text, find) => {
     const failed = patch(root, key, value)
     if (failed !== undefined) return Result.fail(failed)
   }
-  const patched = changed() ? print(source.success, doc.success) : Result.succeed(source.success)
+  const patched = changed() ? print(source.success, doc.success, inPlace) : Result.succeed(source.success)
   return Result.map(patched, (made) => ({ text: made, unmatched }))
 }

@@ -14,10 +14,10 @@ export const isXmlName = (text: string): boolean => xmlName.test(text) && !/^xml
 export const isXmlText = (text: string): boolean =>
   !/[\p{Cc}\p{Cs}\ufffe\uffff]/u.test(text.replace(/[\t\n]/g, ""))
 
-const isElement = (node: Node): node is Element => node.nodeType === ELEMENT
+export const isElement = (node: Node): node is Element => node.nodeType === ELEMENT
 const isText = (node: Node): boolean => node.nodeType === TEXT || node.nodeType === CDATA
 
-const childrenOf = (node: Node): ReadonlyArray<Node> => {
+export const childrenOf = (node: Node): ReadonlyArray<Node> => {
   const all: Array<Node> = []
   for (let child = node.firstChild; child !== null; child = child.nextSibling) all.push(child)
   return all

@@ -22,6 +22,31 @@ describe("Config parsers: xml", () => {
     )
   })
 
+  it("every line that no patch changes stays byte for byte", () => {
+    const days = [
+      "<?xml version='1.0'?>",
+      "<!-- GENERAL -->",
+      "<ServerSettings\t>",
+      '\t<property name="ServerName"\t\t\tvalue="My &#71;ame > Host"/>\t\t\t<!-- name -->',
+      "\t<property name=\"ServerPort\"   value='26900' />",
+      '\t<property\t\tname="Multiline"',
+      "\t\tvalue='x'></property >",
+      "\t<text>a &gt; <![CDATA[b]]></text>",
+      "</ServerSettings>"
+    ]
+    for (const end of ["\n", "\r\n"]) {
+      const text = `\ufeff${days.join(end)}`
+      assert.strictEqual(
+        patched("xml", text, { "ServerSettings.property[@name='ServerPort'].value": 5 }),
+        text.replace("'26900'", '"5"')
+      )
+      assert.strictEqual(
+        patched("xml", text, { "ServerSettings.property[@name='Region'].@value": "a<b" }),
+        text.replace("</text>", `</text>${end}\t<property name="Region" value="a&lt;b"/>`)
+      )
+    }
+  })
+
   it("additions have the indentation of their neighbours", () => {
     assert.strictEqual(
       patched("xml", file, { server: { net: { host: { ip: "::", "@v": 6 } } }, "server.world.2": "c" }),
@@ -112,7 +137,7 @@ describe("Config parsers: xml", () => {
   it("CRLF and a byte order mark are kept; a file that is already right is unchanged", () => {
     assert.strictEqual(
       patched("xml", "\ufeff<a>\r\n  <b />\r\n</a>\r\n", { "a.c": 1 }),
-      "\ufeff<a>\r\n  <b/>\r\n  <c>1</c>\r\n</a>\r\n"
+      "\ufeff<a>\r\n  <b />\r\n  <c>1</c>\r\n</a>\r\n"
     )
     assert.strictEqual(
       patched("xml", "<a  x = '1' ><b ></b></a>", { "a.@x": 1, "a.b": "" }),
