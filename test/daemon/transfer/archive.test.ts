@@ -201,6 +201,15 @@ const hostile: ReadonlyArray<readonly [string, Buffer]> = [
   ["an end in the middle of a file", archive(member({ name: "./a", content: "x", size: 1_000_000 }))]
 ]
 
+/** The paths below a folder in Latin-1. Unlike `readdirSync` with `recursive`, it follows no links. */
+const namesBelow = (folder: string, prefix = ""): ReadonlyArray<string> =>
+  fs
+    .readdirSync(Buffer.from(`${folder}/${prefix}`, "latin1"), { encoding: "latin1", withFileTypes: true })
+    .flatMap((entry) => [
+      `${prefix}${entry.name}`,
+      ...(entry.isDirectory() ? namesBelow(folder, `${prefix}${entry.name}/`) : [])
+    ])
+
 describe("migration: files of a server", () => {
   it.live("permissions, times, links and unusual names are kept; set-id bits are not", () =>
     Effect.gen(function* () {
@@ -577,7 +586,7 @@ describe("migration: untrusted archives", () => {
               }
               return Effect.runPromise(Effect.exit(unpackFiles(chunked(bytes, pieces), target))).then(
                 (exit) => {
-                  const found = fs.readdirSync(target, { recursive: true, encoding: "latin1" })
+                  const found = namesBelow(target)
                   if (exit._tag === "Success") {
                     whole += 1
                     assert.deepStrictEqual(["", ...found].toSorted(), checked.toSorted())

@@ -251,7 +251,8 @@ describe.runIf(withSmallDisk)(`a full disk of the service${smallDiskNote}`, () =
             const { code, stderr } = yield* muster(["keys", "create", "--name", "x"], {
               MUSTER_DATA_DIR: path
             })
-            assert.strictEqual(code, 0, stderr)
+            assert.strictEqual(code, 1, stderr)
+            assert.match(stderr, /disk|space|room/)
             yield* first.kill("SIGKILL")
 
             const second = yield* startService(settings)
