@@ -35,7 +35,7 @@ export const withPassedSocket = Effect.fnUntraced(function* <
 >(settings: S): Effect.fn.Return<S & { readonly fd?: number }, StartError> {
   const { LISTEN_FDS: count = "0", LISTEN_PID: pid } = process.env
   for (const name of ["LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID", "LISTEN_PIDFDID"])
-    delete process.env[name]
+    Reflect.deleteProperty(process.env, name)
   if (pid !== String(process.pid) || count === "0") return settings
   const passed =
     count === "1"
