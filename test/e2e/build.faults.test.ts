@@ -215,6 +215,7 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm p
     it.effect("keys create makes a key", () =>
       Effect.gen(function* () {
         const { folder, main } = yield* Built
+        yield* run([process.execPath, main, "db", "migrate"], { cwd: folder })
         const create = ["keys", "create", "--name", "ci", "--database"]
         const made = yield* run([process.execPath, main, ...create], { cwd: folder })
         assert.match(made, /^mst_[A-Za-z0-9]{49}\n$/)
