@@ -103,10 +103,10 @@ describe.runIf(withNetworks)(`node-protocol, When something breaks: a network${n
         for (const id of names) {
           assert.strictEqual(placed.filter(({ node_id }) => node_id === id).length, SERVERS / 3, id)
         }
-        const [killed, crashed, ended, ...others] = placed
+        const [killed, crashed, ended, stopped, ...others] = placed
           .filter(({ node_id }) => node_id === "south")
           .map(({ id }) => id)
-        if (killed === undefined || crashed === undefined || ended === undefined) {
+        if (killed === undefined || crashed === undefined || ended === undefined || stopped === undefined) {
           return yield* Effect.die("unreachable: twenty servers")
         }
 
@@ -133,7 +133,8 @@ describe.runIf(withNetworks)(`node-protocol, When something breaks: a network${n
         )
 
         const answer = yield* Fiber.join(flight)
-        assert.include([502, 503, 504], answer.status, answer.text)
+        // A kill whose outcome is unknown is recorded, as is each stop of a saved server while its node is away.
+        assert.strictEqual(answer.status, 200, answer.text)
 
         // While disconnected, the node gets no servers, and no request waits for it.
         const seenBefore = before.events().length
@@ -152,15 +153,19 @@ describe.runIf(withNetworks)(`node-protocol, When something breaks: a network${n
         for (const path of ["stats", "logs"]) {
           assert.strictEqual((yield* api.request("GET", `/api/servers/${others[0]}/${path}`)).status, 503)
         }
-        assert.strictEqual((yield* power(api, others[0] ?? "", "stop")).status, 503)
+        assert.strictEqual((yield* power(api, stopped, "stop")).status, 200)
+        assert.strictEqual((yield* power(api, stopped, "pause")).status, 503)
 
         yield* south.at.heal
         yield* is("south", true)
-        const down = new Set<string>([killed, crashed, ended])
-        yield* eventually(list(api), (listed) =>
-          listed.every(
-            ({ id, status }) => status === (down.has(id) || isLate.has(id) ? "offline" : "running")
-          )
+        const down = new Set<string>([killed, crashed, ended, stopped])
+        yield* eventually(
+          list(api),
+          (listed) =>
+            listed.every(
+              ({ id, status }) => status === (down.has(id) || isLate.has(id) ? "offline" : "running")
+            ),
+          "60 seconds"
         )
         // The node is reachable again, over open and new connections.
         yield* expectStatus(api, 204, "POST", `/api/servers/${others[0]}/commands`, {
@@ -173,7 +178,7 @@ describe.runIf(withNetworks)(`node-protocol, When something breaks: a network${n
         yield* eventually(list(api), (listed) => {
           const of = statuses(listed)
           const running = listed.filter(({ status }) => status === "running").length
-          return of.get(killed) === "running" && running === SERVERS - 1
+          return of.get(killed) === "running" && running === SERVERS - 2
         })
 
         // The records equal the snapshots of the daemons.
