@@ -202,7 +202,7 @@ const hostile: ReadonlyArray<readonly [string, Buffer]> = [
 ]
 
 /** The paths below a folder in Latin-1. Unlike `readdirSync` with `recursive`, it follows no links. */
-const namesBelow = (folder: string, prefix = ""): ReadonlyArray<string> =>
+const namesBelow = (folder: string, prefix = ""): Array<string> =>
   fs
     .readdirSync(Buffer.from(`${folder}/${prefix}`, "latin1"), { encoding: "latin1", withFileTypes: true })
     .flatMap((entry) => [
