@@ -59,8 +59,7 @@ const inputPath = (folder: string) => join(folder, "console.in")
 /** The exit file of a run that has not ended. */
 const NO_EXIT = "\n"
 
-/** Returns the exit code that the shim recorded; {@link KILLED} if there is none. */
-/** Returns the exit code that the shim has recorded; undefined: none. */
+/** Returns the exit code that the shim has recorded, if it has recorded one. */
 const recordedExit = (folder: string): Effect.Effect<number | undefined> =>
   readText(exitPath(folder)).pipe(
     Effect.map((text) => {
