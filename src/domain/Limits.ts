@@ -75,6 +75,12 @@ export const memoryLimitMib = (limits: Limits): number => Math.floor(memoryLimit
 export const diskLimitBytes = ({ disk_space = 0 }: Limits): number =>
   disk_space === 0 ? 0 : Math.max(1, Math.round(disk_space * MB))
 
+/** Bytes of the disk limit for each file: a smaller file takes as much on most file systems. */
+const BYTES_PER_FILE = 4096
+
+/** Returns the most files and folders that a server with a disk limit may have. @param bytes the limit; 0: none */
+export const fileLimit = (bytes: number): number => Math.ceil(bytes / BYTES_PER_FILE)
+
 /** Returns the memory that placement counts for a server, in bytes. */
 export const committedMemoryBytes = (limits: Limits): number =>
   memoryLimitBytes(limits) || UNLIMITED_MEMORY_COUNTS_AS_BYTES

@@ -1,4 +1,4 @@
-/** Why the last start of a server was refused. */
+/** Why the last start of a server was refused, or why its node has stopped it. */
 import { Schema } from "effect"
 import { NodeCertainTime, NodeText } from "./NodeText.ts"
 
@@ -6,7 +6,7 @@ const shown = {
   /** The status of the refusal, as in error bodies. */
   code: NodeText.annotate({ description: "The status of the refusal as a string, as in error bodies." }),
   detail: NodeText,
-  /** The time of the first refusal with this reason. */
+  /** The time of the first refusal with this reason, or of the stop. */
   since: NodeCertainTime
 }
 

@@ -114,11 +114,18 @@ describe("SECURITY: files of a hostile server", () => {
       "nests its folders too deep to be measured",
       `n=0; while [ $n -lt 200 ]; do mkdir d; cd -P d; n=$((n+1)); done`,
       false
+    ],
+    ["writes 300 MB to a file without a name", "exec 3> big; rm big; head -c 300000000 /dev/zero >&3", true],
+    ["makes 300,000 empty files", "seq 300000 | xargs touch", false],
+    [
+      "makes 300,000 files, then writes 400 MB",
+      "seq 300000 | xargs touch; head -c 400000000 /dev/zero > big",
+      false
     ]
   ] as const) {
     it.live(`the disk limit stops a server that ${what}`, () =>
       Effect.gen(function* () {
-        const { create, daemon, lastStatus } = yield* harness({ diskCheckSeconds: 0.1 })
+        const { create, daemon, lastStatus, notes } = yield* harness({ diskCheckSeconds: 0.1 })
         const id = yield* create({
           definition: { limits: { disk_space: 2 } },
           process: {
@@ -132,7 +139,11 @@ describe("SECURITY: files of a hostile server", () => {
         yield* until("it has run", () => lastStatus(id) !== "offline")
         yield* until("it is stopped", () => lastStatus(id) === "offline")
         const { items } = yield* daemon.logs(id, { page: 1, per_page: 10 })
-        assert.match(items.join("\n"), /Disk limit: .*2\.0 MB allowed/)
+        const said = /^\[the node stops the server: (it exceeds its disk limit: .*2\.0 MB allowed.*)\]$/m
+        const [, detail] = said.exec(items.join("\n")) ?? []
+        assert.isDefined(detail)
+        assert.deepInclude(notes.reports.at(-1), { type: "status", status: "offline" })
+        assert.nestedInclude(notes.reports.at(-1), { "problem.code": "409", "problem.detail": detail })
         if (!startsAgain) {
           const again = yield* Effect.flip(daemon.power(id, "start", 30))
           assert.include("detail" in again ? again.detail : "", "its disk limit is 2.0 MB")

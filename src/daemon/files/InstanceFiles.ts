@@ -11,8 +11,8 @@ import type { InstancePaths } from "../transfer/archive.ts"
 import { type DefinitionStep, makeBaseChanges } from "./changeBase.ts"
 import { copyInto } from "./copyInside.ts"
 import { makeCreation } from "./createFiles.ts"
-import { diskLimit, type OverLimit, openDiskLimits } from "./diskLimits.ts"
-import { type DiskUsage, diskUsage, sumOf, temporarySize } from "./diskUsage.ts"
+import { beyond, diskLimit, type OverLimit, openDiskLimits } from "./diskLimits.ts"
+import { type DiskUsage, diskUsage, sumOf, temporarySize, unnamedSize } from "./diskUsage.ts"
 import { makeFileContext, makePlanOf } from "./fileContext.ts"
 import { instancePaths } from "./importFiles.ts"
 import { run, unmountBelow } from "./mounts.ts"
@@ -122,8 +122,11 @@ export class InstanceFiles extends Context.Service<
     overLimit(
       folder: string,
       spec: ServerSpec,
-      /** Whether the temporary folder counts, which the next start empties. */
-      options: { readonly temporary: boolean }
+      /**
+       * The processes of a server that runs: its temporary folder counts, which the next start empties, and so do files
+       * without a name.
+       */
+      pids?: ReadonlyArray<number>
     ): Effect.Effect<OverLimit | undefined, IoError>
     /** Registers a server of this node: volumes that it writes do not become layers of others. */
     register(folder: string, spec: ServerSpec): void
@@ -225,19 +228,17 @@ export class InstanceFiles extends Context.Service<
         const overLimit = Effect.fn("InstanceFiles.overLimit")(function* (
           folder: string,
           spec: ServerSpec,
-          { temporary }: { readonly temporary: boolean }
+          pids?: ReadonlyArray<number>
         ) {
           const limit = diskLimit(spec)
           if (limit === 0) return undefined
           const layered = (yield* readTreeRecord(join(folder, TREE))) !== undefined
           const enforced = limits.isEnforced(folder, layered)
-          const { bytes, unmeasured } = sumOf([
+          const sizes = [
             ...(enforced ? [] : [(yield* usage(folder, spec)).own]),
-            ...(temporary ? [yield* temporarySize(folder)] : [])
-          ])
-          if (bytes <= limit && unmeasured === undefined) return undefined
-          const over: OverLimit = { written: bytes, limit, unmeasured }
-          return over
+            ...(pids === undefined ? [] : [yield* temporarySize(folder), yield* unnamedSize(folder, pids)])
+          ]
+          return beyond(sumOf(sizes), limit)
         })
 
         return InstanceFiles.of({

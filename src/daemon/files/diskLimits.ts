@@ -1,26 +1,30 @@
 import { join } from "node:path"
 import { Effect } from "effect"
-import { diskLimitBytes, megabytes } from "../../domain/Limits.ts"
+import { diskLimitBytes, fileLimit, megabytes } from "../../domain/Limits.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { foundOnce, isNoRoom } from "../disk/foundOnce.ts"
 import { type IoError, listFolder, makeFolder, orMissing, readText } from "../disk/fsio.ts"
 import { writeAtomic } from "../disk/replaceFile.ts"
+import type { TreeSize } from "./copyTree.ts"
 import { newProject, type ProjectQuota, probeQuota } from "./projectQuota.ts"
 
 /** Returns the disk limit of a server in bytes; 0: no limit. */
 export const diskLimit = ({ definition }: ServerSpec): number => diskLimitBytes(definition.limits)
 
-/** A server beyond its disk limit, in bytes, or with unmeasured files. */
+/** A server beyond its disk limit, or with files that cannot be measured, for messages. */
 export interface OverLimit {
-  readonly written: number
-  readonly limit: number
-  /** Why the usage may exceed `written`. */
-  readonly unmeasured: string | undefined
+  readonly used: string
+  readonly allowed: string
 }
 
-/** Returns the usage of a server for messages. */
-export const usageText = ({ unmeasured, written }: OverLimit): string =>
-  unmeasured === undefined ? megabytes(written) : `an unknown size (${unmeasured})`
+/** Returns why a usage is beyond a limit in bytes; undefined: it is within. */
+export const beyond = ({ bytes, entries, unmeasured }: TreeSize, limit: number): OverLimit | undefined => {
+  const allowed = megabytes(limit)
+  if (unmeasured !== undefined) return { used: `an unknown size (${unmeasured})`, allowed }
+  if (bytes > limit) return { used: megabytes(bytes), allowed }
+  const files = fileLimit(limit)
+  return entries > files ? { used: `${entries} files and folders (at most ${files})`, allowed } : undefined
+}
 
 const projectPath = (folder: string) => join(folder, "project")
 

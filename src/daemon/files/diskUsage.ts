@@ -1,10 +1,11 @@
 import { join } from "node:path"
 import { Effect } from "effect"
-import { listFolder } from "../disk/fsio.ts"
+import { listFolder, lstat } from "../disk/fsio.ts"
 import { type TreeSize, treeSize } from "./copyTree.ts"
 import type { FilePlan } from "./filePlan.ts"
 import { instanceFolder } from "./presentFiles.ts"
 import { readTreeRecord, TREE } from "./treeRecord.ts"
+import { unnamedFiles } from "./unnamedFiles.ts"
 
 /** The disk usage of one server, in bytes. */
 export interface DiskUsage {
@@ -26,6 +27,12 @@ export const sumOf = (sizes: ReadonlyArray<TreeSize>): TreeSize => ({
 
 /** Measures the temporary folder of a server, which is on the disk of the node. */
 export const temporarySize = (folder: string) => treeSize(join(folder, "tmp"))
+
+/** Measures the files without a name that processes of a server have on the disk of the node. */
+export const unnamedSize = Effect.fnUntraced(function* (folder: string, pids: ReadonlyArray<number>) {
+  const found = yield* Effect.forEach([folder, instanceFolder(folder)], lstat)
+  return yield* unnamedFiles(pids, new Set(found.flatMap((stats) => stats?.dev ?? [])))
+})
 
 /** Measures the files of a server, without shared ones. */
 export const diskUsage = Effect.fnUntraced(function* (folder: string, plan: FilePlan) {

@@ -6,6 +6,7 @@ import { randomInt, randomUUID } from "node:crypto"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
+import { fileLimit } from "../../domain/Limits.ts"
 import { isNoRoom } from "../disk/foundOnce.ts"
 import { IoError, io, lstat, makeFolder, mountTable, removeTree } from "../disk/fsio.ts"
 import { mountOf } from "../disk/mountTable.ts"
@@ -29,7 +30,7 @@ export interface ProjectQuota {
   readonly stopsRoot: boolean
   /** Assigns an empty folder and its future contents to the project. */
   begin(folder: string, project: number): Effect.Effect<void, IoError>
-  /** Sets the limit of a project in bytes; 0: no limit. */
+  /** Sets the limit of a project in bytes, and that of its files by `fileLimit`; 0: no limit. */
   limit(project: number, bytes: number): Effect.Effect<void, IoError>
 }
 
@@ -43,8 +44,8 @@ export const newProject = (taken: ReadonlySet<number>): number => {
 const quotaAt = (mountpoint: string): Omit<ProjectQuota, "stopsRoot"> => ({
   begin: (folder, project) => run("set the project", ["chattr", "-p", String(project), "+P", "--", folder]),
   limit: (project, bytes) => {
-    const blocks = String(Math.ceil(bytes / 1024))
-    return run("set the quota", ["setquota", "-P", String(project), "0", blocks, "0", "0", mountpoint])
+    const most = ["0", String(Math.ceil(bytes / 1024)), "0", String(fileLimit(bytes))]
+    return run("set the quota", ["setquota", "-P", String(project), ...most, mountpoint])
   }
 })
 

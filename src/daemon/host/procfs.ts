@@ -102,6 +102,29 @@ export const readUid = (pid: number): number | undefined => {
   return uid === undefined ? undefined : Number(uid)
 }
 
+/** Returns the bytes that a process and its ended children have written to disks; 0: not known. */
+export const bytesWritten = (pid: number): number => {
+  const text = readOrUndefined(`/proc/${pid}/io`) ?? ""
+  const [, written = 0] = /^write_bytes: (\d+)$/m.exec(text) ?? []
+  const [, cancelled = 0] = /^cancelled_write_bytes: (\d+)$/m.exec(text) ?? []
+  return Math.max(0, Number(written) - Number(cancelled))
+}
+
+/**
+ * Returns the pids of a container's processes from those of its cgroup. @param main the first process; @param id of the
+ * container, which the name of the cgroup has unless the engine is on another machine
+ */
+export const pidsOfContainer = (main: number, id: string): ReadonlyArray<number> => {
+  const groups = (readOrUndefined(`/proc/${main}/cgroup`) ?? "").split("\n")
+  const group = groups
+    .map((line) => /^\d+:(pids)?:(\/.+)$/.exec(line))
+    .find((found) => found?.[2]?.includes(id))
+  if (group === null || group === undefined) return []
+  const [, controller = "", path] = group
+  const text = readOrUndefined(`/sys/fs/cgroup/${controller}${path}/cgroup.procs`) ?? ""
+  return text.split("\n").flatMap((pid) => (pid === "" ? [] : [Number(pid)]))
+}
+
 /** Returns the pids of all processes except zombies, by their effective and their real uid. */
 export const pidsByUid = (): ReadonlyMap<number, ReadonlyArray<number>> => {
   const found = new Map<number, Array<number>>()

@@ -1,18 +1,22 @@
 /** Disk limits that the file system does not enforce: usage is measured periodically. */
-import { Effect } from "effect"
+import { Effect, Option } from "effect"
 import { elapsedMillis } from "../../domain/elapsed.ts"
 import { megabytes } from "../../domain/Limits.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
-import { appendConsoleLine } from "../console/consoleFiles.ts"
 import type { IoError } from "../disk/fsio.ts"
-import { diskLimit, usageText } from "../files/diskLimits.ts"
+import { diskLimit } from "../files/diskLimits.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "./Instance.ts"
+import { stopForDisk } from "./stopForDisk.ts"
 
-/** The time for a server to stop after it exceeded its limit, in seconds. */
-const STOP_TIMEOUT = 30
-/** Measuring one server takes at most this fraction (1/n) of the time. */
+/** Measuring one server takes at most this fraction (1/n) of the time, unless the longest pause is shorter. */
 const TIME_SHARE = 50
+/** The longest pause between two measurements of a server, and the longest measurement, in rounds. */
+const MAX_ROUNDS = 5
+/** A measurement may take this time with short rounds, too, in seconds. */
+const MIN_TIMEOUT = 10
+/** Servers that are measured at a time, so that one with many files does not delay all others. */
+const CONCURRENCY = 2
 
 export interface DiskWatchOptions {
   readonly files: InstanceFiles["Service"]
@@ -25,22 +29,30 @@ export interface DiskWatchOptions {
 export const watchDisks = ({ files, instances, seconds }: DiskWatchOptions): Effect.Effect<never> => {
   /** The next measurement of a server, later if it has many files. */
   const due = new WeakMap<Instance, number>()
+  const longest = Math.max(MIN_TIMEOUT, MAX_ROUNDS * seconds)
 
   const check = Effect.fnUntraced(function* (instance: Instance): Effect.fn.Return<void, IoError> {
     const { spec, status } = instance.file.get()
-    if (!isUp(status) || status === "stopping" || diskLimit(spec) === 0) return
+    const limit = diskLimit(spec)
+    if (!isUp(status) || status === "stopping" || limit === 0) return
     const startedAt = yield* elapsedMillis
     if (startedAt < (due.get(instance) ?? 0)) return
-    const over = yield* files.overLimit(instance.folder, spec, { temporary: true })
+    const pids = (yield* instance.run()?.pids ?? Effect.undefined) ?? []
+    const over = yield* Effect.timeoutOption(files.overLimit(instance.folder, spec, pids), longest * 1000)
     const endedAt = yield* elapsedMillis
-    due.set(instance, endedAt + (endedAt - startedAt) * TIME_SHARE)
-    if (over === undefined) return
-    const what = `${usageText(over)} written, ${megabytes(over.limit)} allowed`
-    yield* Effect.logWarning(`the server exceeds its disk limit and is stopped: ${what}`)
-    yield* appendConsoleLine(instance.folder, `Disk limit: ${what}. The server is stopped.`)
-    yield* Effect.catch(instance.power("stop", STOP_TIMEOUT), (error) =>
-      Effect.logWarning(`the server cannot be stopped: ${error.detail}`)
-    )
+    const pause = Math.min((endedAt - startedAt) * TIME_SHARE, MAX_ROUNDS * seconds * 1000)
+    due.set(instance, endedAt + pause)
+    const late = {
+      used: `an unknown size (measuring takes longer than ${longest} s)`,
+      allowed: megabytes(limit)
+    }
+    const found = Option.getOrElse(over, () => late)
+    if (found === undefined) return
+    yield* stopForDisk(instance, {
+      status: 409,
+      detail: `it exceeds its disk limit: ${found.used} written, ${found.allowed} allowed`,
+      hint: "Remove files of the server on its node, reset the server, or raise limits.disk_space: PATCH /api/servers/:server. Then start it."
+    })
   })
 
   return Effect.suspend(() =>
@@ -50,7 +62,7 @@ export const watchDisks = ({ files, instances, seconds }: DiskWatchOptions): Eff
         Effect.catch(check(instance), (error) => Effect.logWarning(error.message)).pipe(
           Effect.annotateLogs({ server_id: instance.file.get().spec.id })
         ),
-      { discard: true }
+      { concurrency: CONCURRENCY, discard: true }
     )
   ).pipe(Effect.delay(seconds * 1000), Effect.forever)
 }

@@ -2,12 +2,10 @@ import { Effect } from "effect"
 import type { DaemonRefused } from "../../api/Daemon.ts"
 import type { ConfigPatches } from "../../domain/ConfigPatch.ts"
 import { elapsedMillis } from "../../domain/elapsed.ts"
-import { megabytes } from "../../domain/Limits.ts"
 import { applyConfigs } from "../configPatch/ConfigPatcher.ts"
 import type { PlaceholderContext } from "../configPatch/placeholders.ts"
 import type { ConsoleLog } from "../console/ConsoleLog.ts"
 import { onlineMatcher } from "../console/onlineSignal.ts"
-import { usageText } from "../files/diskLimits.ts"
 import { type InstanceFiles, instanceFolder } from "../files/InstanceFiles.ts"
 import { type LaunchPlan, launchPlan, specFor } from "../launch/launchPlan.ts"
 import type { Runtime, RunUser, SharedFolder } from "../runtime/Runtime.ts"
@@ -42,14 +40,11 @@ export const makeLauncher = (options: LauncherOptions) => {
   const { ofConfig, ofNode, ofSoftware, refused } = refusals(sources)
 
   const checkDiskLimit = Effect.gen(function* () {
-    const over = yield* Effect.mapError(
-      files.overLimit(folder, file.get().spec, { temporary: false }),
-      ofNode
-    )
+    const over = yield* Effect.mapError(files.overLimit(folder, file.get().spec), ofNode)
     if (over === undefined) return
     return yield* refused(
       409,
-      `the server uses ${usageText(over)}, its disk limit is ${megabytes(over.limit)}`,
+      `the server uses ${over.used}, its disk limit is ${over.allowed}`,
       "Remove files of the server on its node, or reset the server, which deletes everything that it has written, its world too. A higher limits.disk_space is another way: PATCH /api/servers/:server."
     )
   })

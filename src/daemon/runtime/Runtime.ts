@@ -131,6 +131,8 @@ export interface Run {
   readonly notEnforced?: ReadonlyArray<LimitName>
   /** The ports that its processes have on all addresses of the host; absent: the run has addresses of its own. */
   readonly boundToAll?: Effect.Effect<ReadonlyArray<BoundPort>>
+  /** The ids of its processes on this host; absent or empty: they are not known, for example in another machine. */
+  readonly pids?: Effect.Effect<ReadonlyArray<number>>
   /** Whether an adopted process runs as root, although servers of this node have uids. */
   readonly asRoot?: boolean
   /** Waits for the end of the main process; its children may still run. */

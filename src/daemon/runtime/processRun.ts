@@ -18,6 +18,8 @@ import { INTERRUPT } from "./terminal.ts"
 export const KILLED = 137
 /** The pause before a kill or a signal, in ms: those of a moment share a pass over the processes of the host. */
 const SHARED_PASS = 10
+/** The age of the process list that measurements of a moment share, in ms. */
+const MEASURED_AGE = 500
 /** The time for killed processes to end before a warning, in ms. */
 const KILL_TIMEOUT = 10_000
 
@@ -133,6 +135,7 @@ export const makeRun = Effect.fnUntraced(function* (
   const run: Run = {
     ended,
     ...(cgroups === undefined ? { notEnforced: CGROUP_LIMITS } : {}),
+    pids: Effect.sync(() => table.members(server_id, leader, MEASURED_AGE).map(({ pid }) => pid)),
     boundToAll: Effect.sync(() => readBoundToAll(processesOf(50).own.map(({ pid }) => pid))),
     write: (line) => input(`${line}\n`),
     ...(terminal ? { interrupt: input(INTERRUPT) } : {}),

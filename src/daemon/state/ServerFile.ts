@@ -71,7 +71,7 @@ export const ServerState = Schema.Struct({
   restarts: Schema.Array(Schema.Finite),
   /** Null or absent: it has not crashed since a caller has started it. */
   backoff: Schema.optionalKey(Schema.NullOr(Backoff)),
-  /** Why the last start was refused; absent: it was not, or something has changed since. */
+  /** Why the last start was refused, or the node has stopped it; absent: neither, or something has changed since. */
   problem: Schema.optionalKey(Problem),
   /** Whether the server is held for a migration: it is not started, and its files do not change. */
   held: Schema.optionalKey(Schema.Boolean),
@@ -179,9 +179,9 @@ export const withTaken = (state: ServerState, taken: ServerSpec): ServerState =>
   return isLater ? withNext({ ...rest, spec }, next) : { ...rest, spec }
 }
 
-/** Returns the problem of a server that is or becomes offline; any other status ends it. */
+/** Returns the problem of a server that is or becomes offline, or that its node stops; any other status ends it. */
 const problemOf = ({ problem }: ServerState, status: ServerStatus) =>
-  problem === undefined || status !== "offline" ? {} : { problem }
+  problem === undefined || (status !== "offline" && status !== "stopping") ? {} : { problem }
 
 /** Returns the state with a report added; a status or install report also changes the state. */
 export const withReport = (state: ServerState, body: ReportBody): ServerState => {

@@ -194,7 +194,7 @@ describe("decisions 3, limits: disk_space", () => {
           const { items } = yield* daemon.logs(id, { page: 1, per_page: 10 })
           assert.match(
             items.join("\n"),
-            /^\[Disk limit: 3\.0 MB written, 2\.0 MB allowed\. The server is stopped\.\]$/m
+            /^\[the node stops the server: it exceeds its disk limit: 3\.0 MB written, 2\.0 MB allowed\]$/m
           )
           const error = yield* Effect.flip(daemon.power(id, "start", 30))
           assert.deepInclude(error, {

@@ -1,6 +1,7 @@
 import type { Container } from "dockerode"
 import { Clock, Deferred, Effect, Exit, Schedule, Scope } from "effect"
 import { appendConsoleLine } from "../../console/consoleFiles.ts"
+import { pidsOfContainer } from "../../host/procfs.ts"
 import type { ProcessExit } from "../exitReason.ts"
 import type { Launch, Run } from "../Runtime.ts"
 import { INTERRUPT } from "../terminal.ts"
@@ -152,6 +153,7 @@ export const openContainerRun = Effect.fnUntraced(function* (
     pause: send("pause", (container) => container.pause()),
     resume: unpaused,
     kill,
+    pids: Effect.sync(() => (state?.Pid === undefined ? [] : pidsOfContainer(state.Pid, id))),
     usage: Effect.gen(function* () {
       if (yield* Deferred.isDone(ended)) return undefined
       const found = yield* figures

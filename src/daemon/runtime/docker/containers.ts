@@ -152,6 +152,7 @@ const Inspected = Schema.Struct({
     ExitCode: Schema.Int,
     OOMKilled: Schema.Boolean,
     StartedAt: Schema.String,
+    Pid: Schema.optionalKey(Schema.Int),
     FinishedAt: Schema.optionalKey(Schema.String)
   }),
   Config: Schema.Struct({ Tty: Schema.Boolean })
