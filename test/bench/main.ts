@@ -19,6 +19,7 @@ import { reads } from "./reads.ts"
 import { removal } from "./removal.ts"
 import { reports } from "./reports.ts"
 import { scaling } from "./scaling.ts"
+import { stalls } from "./stalls.ts"
 import { start } from "./start.ts"
 import { streams } from "./streams.ts"
 
@@ -38,6 +39,7 @@ const benches: Record<string, Effect.Effect<void, { readonly message: string }>>
   churn,
   distinct,
   dashboard,
+  stalls,
   scaling
 }
 
