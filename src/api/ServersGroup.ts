@@ -370,7 +370,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
     })
       .annotateMerge(
         summary(
-          "Console lines out, commands in, over WebSocket: one line a text frame. Stored lines do not come first, and a command to a server that is not up has no effect"
+          "Console lines out, commands in, over WebSocket: one line a text frame. A line without an end comes after 250 ms of silence, and again once it has grown. Stored lines do not come first, and a command to a server that is not up has no effect"
         )
       )
       .annotate(IsStream, true)

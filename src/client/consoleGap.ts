@@ -1,16 +1,7 @@
 /** The lines of a console between two connections. Pure. */
 
-/**
- * Returns the stored lines after those that the reader has. Of two possible places, the one with more equal lines before
- * it counts.
- *
- * @param had    the newest lines that the reader has, oldest first
- * @param stored the newest stored lines, oldest first
- */
-export const missingLines = (
-  had: ReadonlyArray<string>,
-  stored: ReadonlyArray<string>
-): { readonly missing: ReadonlyArray<string>; readonly isContinuous: boolean } => {
+/** Returns the index after the place in the stored lines that has the most equal lines before it, and their number. */
+const place = (had: ReadonlyArray<string>, stored: ReadonlyArray<string>) => {
   let begin = 0
   let most = 0
   for (let end = stored.length; end > 0; end--) {
@@ -22,6 +13,22 @@ export const missingLines = (
       begin = end
     }
   }
+  return { begin, most }
+}
+
+/**
+ * Returns the stored lines after those that the reader has. Of two possible places, the one with more equal lines before
+ * it counts. The newest line of the reader may have grown since, such as a prompt.
+ *
+ * @param had    the newest lines that the reader has, oldest first
+ * @param stored the newest stored lines, oldest first
+ */
+export const missingLines = (
+  had: ReadonlyArray<string>,
+  stored: ReadonlyArray<string>
+): { readonly missing: ReadonlyArray<string>; readonly isContinuous: boolean } => {
+  const exact = place(had, stored)
+  const { begin, most } = exact.most > 0 ? exact : place(had.slice(0, -1), stored)
   return { missing: stored.slice(begin), isContinuous: most > 0 || had.length === 0 }
 }
 

@@ -10,6 +10,8 @@ describe("the client: lines of a console between two connections", () => {
       // The longer match decides.
       [["x", "a", "c"], ["x", "a", "c", "b", "c", "d"], ["b", "c", "d"], true],
       [[], ["a"], ["a"], true],
+      // A prompt that has grown.
+      [["a", "> "], ["a", "> stop", "b"], ["> stop", "b"], true],
       [["a"], ["y", "z"], ["y", "z"], false]
     ] as const) {
       assert.deepStrictEqual(missingLines(had, stored), { missing, isContinuous })

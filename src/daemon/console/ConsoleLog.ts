@@ -14,7 +14,7 @@ import {
   resetCutRecord
 } from "./consoleFiles.ts"
 import { makeLineIndex, pageBounds, type StoredLine } from "./LineIndex.ts"
-import { decodeLine, LINE_CAP, lineEnd } from "./lines.ts"
+import { type Line, lineOf, lineReader } from "./lines.ts"
 import { rotateConsole } from "./rotateConsole.ts"
 
 /** Unread bytes beyond which the follower skips output. */
@@ -25,7 +25,7 @@ const QUEUED_LINES = 1024
 /** Receives new lines. Lines are decoded only while a listener or subscriber wants them. */
 export interface LineListener {
   readonly wanted: () => boolean
-  readonly onLines: (lines: ReadonlyArray<string>) => Effect.Effect<void>
+  readonly onLines: (lines: ReadonlyArray<Line>) => Effect.Effect<void>
 }
 
 /**
@@ -45,8 +45,13 @@ export interface ConsoleLog {
    * output is lost.
    */
   seek(offset: number): Effect.Effect<boolean, IoError>
-  /** Delivers the next part of the new output; returns whether there is more. */
-  step(listener: LineListener): Effect.Effect<boolean, IoError>
+  /**
+   * Delivers the next part of the new output; returns whether there is more. If there is none and `isSilent`, delivers
+   * the line that has no end yet, which is delivered again once it has grown.
+   */
+  step(listener: LineListener, isSilent?: boolean): Effect.Effect<boolean, IoError>
+  /** Whether a line without an end waits for silence. */
+  readonly hasOpenLine: () => boolean
   /** Delivers the rest of the output, an unterminated last line included. */
   finish(listener: LineListener): Effect.Effect<void, IoError>
   /** Returns a page of lines without ANSI sequences. Page 1 has the newest lines (decisions, `GET .../logs`). */
@@ -81,34 +86,53 @@ export const makeConsoleLog = (folder: string): ConsoleLog => {
   let position: Position = { inode: undefined, offset: 0 }
   /** Whether nothing was read since the last `seek`. */
   let fresh = true
-  let pending: Buffer = Buffer.alloc(0)
+  let reader = lineReader()
+  /** The text of the open line that was delivered. */
+  let shown: string | undefined
   /** Bytes that are missing within the older file, and whose number a line of it states. */
   let gapInOlder = 0
 
-  const deliver = Effect.fnUntraced(function* (lines: ReadonlyArray<string>, listener: LineListener) {
+  const deliver = Effect.fnUntraced(function* (lines: ReadonlyArray<Line>, listener: LineListener) {
     if (lines.length === 0) return
-    if (hub !== undefined) yield* PubSub.publishAll(hub, lines)
+    if (hub !== undefined)
+      yield* PubSub.publishAll(
+        hub,
+        lines.map(({ text }) => text)
+      )
     yield* listener.onLines(lines)
   })
 
   const feed = (chunk: Buffer, listener: LineListener) => {
-    const data = pending.length === 0 ? chunk : Buffer.concat([pending, chunk])
-    const wanted = subscribers > 0 || listener.wanted()
-    const lines: Array<string> = []
-    // Unwanted lines are not decoded; only the start of the last one is found.
-    let from = wanted ? 0 : Math.max(data.lastIndexOf(10) + 1, 0)
-    if (!wanted && data.length - from > LINE_CAP) from = data.length
-    for (let end = lineEnd(data, from); end !== undefined; end = lineEnd(data, from)) {
-      lines.push(decodeLine(data.subarray(from, end.textEnd)))
-      from = end.next
-    }
-    pending = Buffer.from(data.subarray(from))
+    const isWanted = subscribers > 0 || listener.wanted()
+    const lines: Array<Line> = []
+    reader.read(chunk, (part) => {
+      const line = isWanted ? lineOf(part) : undefined
+      if (line !== undefined && (line.isCut || line.text !== shown)) lines.push(line)
+      shown = undefined
+    })
     return deliver(lines, listener)
+  }
+
+  const openLine = () => {
+    const line = lineOf(reader.open())
+    return line.text === "" || line.text === shown ? undefined : line
+  }
+
+  const deliverOpen = Effect.fnUntraced(function* (listener: LineListener) {
+    const line = openLine()
+    if (line === undefined) return
+    shown = line.text
+    yield* deliver([{ ...line, isOpen: true }], listener)
+  })
+
+  const forgetOpen = () => {
+    reader = lineReader()
+    shown = undefined
   }
 
   const skipTo = (offset: number) => {
     position = { ...position, offset }
-    pending = Buffer.alloc(0)
+    forgetOpen()
   }
 
   /** Returns the file to read next. After a rotation by the relay, that is the rest of the older file first. */
@@ -120,7 +144,7 @@ export const makeConsoleLog = (folder: string): ConsoleLog => {
       if (before?.ino === position.inode && before.size > position.offset) {
         return { file: older, size: before.size, isOlder: true }
       }
-      if (before?.ino !== position.inode) pending = Buffer.alloc(0)
+      if (before?.ino !== position.inode) forgetOpen()
       position = { inode: current?.ino, offset: 0 }
     }
     position = { ...position, inode: current?.ino }
@@ -149,14 +173,15 @@ export const makeConsoleLog = (folder: string): ConsoleLog => {
     yield* indexes.current.reset
   })
 
-  const step = Effect.fnUntraced(function* (listener: LineListener) {
+  const step = Effect.fnUntraced(function* (listener: LineListener, isSilent = false) {
     const { file, isOlder, size } = yield* currentFile
     if (size < position.offset) skipTo(0) // truncated by another program
     // The beginning of a run's output is never skipped: it may have the online signal.
     if (!fresh && (isOlder || size > CONSOLE_MAX) && size - position.offset > BACKLOG) {
       const skipped = size - position.offset - CHUNK
       skipTo(size - CHUNK)
-      yield* deliver([`[${skipped} bytes of output were skipped here]`], listener)
+      const text = `[${skipped} bytes of output were skipped here]`
+      yield* deliver([{ text, continues: false, isCut: false }], listener)
     }
     if (isOlder) {
       yield* readChunk(file, listener)
@@ -166,16 +191,15 @@ export const makeConsoleLog = (folder: string): ConsoleLog => {
       yield* rotate(listener)
       return false
     }
-    return size === position.offset ? false : yield* readChunk(file, listener)
+    if (size !== position.offset) return yield* readChunk(file, listener)
+    if (isSilent) yield* deliverOpen(listener)
+    return false
   })
 
   const finish = Effect.fnUntraced(function* (listener: LineListener) {
     while (yield* step(listener)) yield* Effect.yieldNow
     yield* times.flush
-    if (pending.length === 0) return
-    const line = decodeLine(pending)
-    pending = Buffer.alloc(0)
-    yield* deliver([line], listener)
+    yield* deliverOpen(listener)
   })
 
   const begin = Effect.gen(function* () {
@@ -221,7 +245,7 @@ export const makeConsoleLog = (folder: string): ConsoleLog => {
     const size = stats?.size ?? 0
     const wanted = begins === "gone" ? 0 : begins === "earlier" ? offset : begins
     fresh = true
-    pending = Buffer.alloc(0)
+    forgetOpen()
     position = { inode: stats?.ino, offset: offset === END ? size : wanted > size ? 0 : wanted }
     return begins === "gone"
   })
@@ -247,7 +271,8 @@ export const makeConsoleLog = (folder: string): ConsoleLog => {
   return {
     begin: lock.withPermit(begin),
     seek: (offset) => lock.withPermit(seek(offset)),
-    step: (listener) => lock.withPermit(step(listener).pipe(orMissing(false))),
+    step: (listener, isSilent) => lock.withPermit(step(listener, isSilent).pipe(orMissing(false))),
+    hasOpenLine: () => openLine() !== undefined,
     finish: (listener) => lock.withPermit(finish(listener).pipe(orMissing(undefined))),
     page: (request) => lock.withPermit(page(request)),
     subscribe,

@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { type IoError, io, lstat, openFile, orMissing } from "../disk/fsio.ts"
 import { CHUNK } from "./consoleFiles.ts"
-import { decodeLine, lineEnd } from "./lines.ts"
+import { decodeLine, type LinePart, lineReader } from "./lines.ts"
 
 /** Lines between two remembered offsets. */
 const STRIDE = 256
@@ -26,33 +26,26 @@ export interface LineIndex {
 }
 
 /**
- * Reads a file from `offset` and calls `onLine` with each finished line and its offset, until `onLine` returns false.
- * Returns the offset and the bytes of the first unfinished line.
+ * Reads a file from `offset` and calls `onLine` with each finished line, until `onLine` returns false. Returns the
+ * unfinished line at the end.
  */
-const scan = Effect.fnUntraced(function* (
-  path: string,
-  offset: number,
-  onLine: (text: Uint8Array, at: number) => boolean
-) {
+const scan = Effect.fnUntraced(function* (path: string, offset: number, onLine: (line: LinePart) => boolean) {
   const file = yield* openFile(path, "r")
-  let pending: Buffer = Buffer.alloc(0)
-  let begin = offset
-  while (true) {
+  const reader = lineReader(offset)
+  let wantsMore = true
+  for (let at = offset; wantsMore; ) {
     const chunk = Buffer.allocUnsafe(CHUNK)
-    const { bytesRead } = yield* io(`read ${path}`, () => file.read(chunk, 0, CHUNK, begin + pending.length))
-    if (bytesRead === 0) return { begin, pending }
-    const data = Buffer.concat([pending, chunk.subarray(0, bytesRead)])
-    let from = 0
-    for (let end = lineEnd(data, 0); end !== undefined; end = lineEnd(data, from)) {
-      if (!onLine(data.subarray(from, end.textEnd), begin + from)) return { begin, pending }
-      from = end.next
-    }
-    pending = data.subarray(from)
-    begin += from
+    const { bytesRead } = yield* io(`read ${path}`, () => file.read(chunk, 0, CHUNK, at))
+    if (bytesRead === 0) break
+    at += bytesRead
+    reader.read(chunk.subarray(0, bytesRead), (line) => {
+      wantsMore &&= onLine(line)
+    })
   }
+  return reader.open()
 }, Effect.scoped)
 
-const nothing = { begin: 0, pending: Buffer.alloc(0) }
+const nothing = lineReader().open()
 
 export const makeLineIndex = (path: string): LineIndex => {
   let checkpoints: Array<number> = [0]
@@ -72,13 +65,13 @@ export const makeLineIndex = (path: string): LineIndex => {
     const stats = yield* lstat(path)
     if (stats?.ino !== inode || (stats?.size ?? 0) < begin) forget()
     inode = stats?.ino
-    const end = yield* scan(path, begin, (_, at) => {
+    const end = yield* scan(path, begin, ({ at }) => {
       if (lines % STRIDE === 0) checkpoints[lines / STRIDE] = at
       lines++
       return true
     }).pipe(orMissing(nothing))
-    begin = end.begin
-    unfinished = end.pending.length > 0
+    begin = end.at
+    unfinished = end.bytes.length > 0
     if (lines % STRIDE === 0) checkpoints[lines / STRIDE] = begin
     return unfinished ? lines + 1 : lines
   })
@@ -87,13 +80,13 @@ export const makeLineIndex = (path: string): LineIndex => {
     const found: Array<StoredLine> = []
     const stride = Math.floor(from / STRIDE)
     let number = stride * STRIDE
-    const end = yield* scan(path, checkpoints[stride] ?? 0, (text, at) => {
-      if (number >= from && number < to) found.push({ at, text: decodeLine(text) })
+    const end = yield* scan(path, checkpoints[stride] ?? 0, ({ at, bytes }) => {
+      if (number >= from && number < to) found.push({ at, text: decodeLine(bytes) })
       number++
       return number < to
     }).pipe(orMissing(nothing))
-    if (unfinished && number < to && number >= from && end.pending.length > 0)
-      found.push({ at: end.begin, text: decodeLine(end.pending) })
+    if (unfinished && number < to && number >= from && end.bytes.length > 0)
+      found.push({ at: end.at, text: decodeLine(end.bytes) })
     return found
   })
 

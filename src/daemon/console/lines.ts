@@ -1,35 +1,90 @@
 /** The division of consoles and logs into lines. Pure. */
 
-/** The longest line, in bytes; a longer line is split. */
+/** The longest line, in bytes; a longer line is divided into parts. */
 export const LINE_CAP = 8 * 1024
 
 const NEWLINE = 10
 const RETURN = 13
 
-export interface LineEnd {
-  /** The end of the text, without the line break. */
-  readonly textEnd: number
-  /** The start of the next line. */
-  readonly next: number
+/** A line, or a part of a line that is longer than {@link LINE_CAP}, in bytes. */
+export interface LinePart {
+  readonly bytes: Uint8Array
+  /** The offset of its first byte. */
+  readonly at: number
+  /** Whether the part before is of the same line. */
+  readonly continues: boolean
+  /** Whether the next part is of the same line. */
+  readonly isCut: boolean
+}
+
+/** A {@link LinePart} as text. */
+export interface Line extends Pick<LinePart, "continues" | "isCut"> {
+  readonly text: string
+  /** Whether the line may still grow. */
+  readonly isOpen?: true
 }
 
 /**
- * Returns the end of the line that begins at `from`: at a line break, or at {@link LINE_CAP} outside a UTF-8 sequence;
- * undefined while the line may still grow. The result does not depend on how the bytes were chunked.
+ * Divides a stream into lines. A carriage return before other text replaces the line so far, as on a terminal; carriage
+ * returns before a line break belong to the break. A part ends outside UTF-8 sequences. The lines do not depend on how
+ * the bytes are chunked.
+ *
+ * @param offset of the first byte of the stream
  */
-export const lineEnd = (data: Uint8Array, from: number): LineEnd | undefined => {
-  const at = data.indexOf(NEWLINE, from)
-  if (at >= 0 && at - from <= LINE_CAP) {
-    const textEnd = at > from && data[at - 1] === RETURN ? at - 1 : at
-    return { textEnd, next: at + 1 }
+export const lineReader = (offset = 0) => {
+  let open: Buffer = Buffer.alloc(0)
+  let at = offset
+  let continues = false
+  /** Whether carriage returns follow the open text. */
+  let isReturned = false
+  let position = offset
+
+  return {
+    /** Calls `onPart` with each part that ends in the chunk; the bytes are a view. */
+    read: (chunk: Buffer, onPart: (part: LinePart) => void): void => {
+      const data = open.length === 0 ? chunk : Buffer.concat([open, chunk])
+      const begin = position - open.length
+      let from = 0
+      let returned = isReturned ? open.length : undefined
+      const startAt = (index: number, isSameLine: boolean) => {
+        from = index
+        at = begin + index
+        continues = isSameLine
+        returned = undefined
+      }
+      for (let index = open.length; index < data.length; index++) {
+        const byte = data[index]
+        if (byte === RETURN) returned ??= index
+        else if (byte === NEWLINE) {
+          onPart({ bytes: data.subarray(from, returned ?? index), at, continues, isCut: false })
+          startAt(index + 1, false)
+        } else if (returned !== undefined) startAt(index, false)
+        else if (index - from === LINE_CAP) {
+          let cut = index
+          for (let back = 0; back < 3 && ((data[cut] ?? 0) & 0xc0) === 0x80; back++) cut--
+          onPart({ bytes: data.subarray(from, cut), at, continues, isCut: true })
+          startAt(cut, true)
+        }
+      }
+      position += chunk.length
+      isReturned = returned !== undefined
+      open = Buffer.from(data.subarray(from, returned))
+    },
+    /** The text of the line that may still grow. */
+    open: (): LinePart => ({ bytes: open, at, continues, isCut: false })
   }
-  if (data.length - from <= LINE_CAP) return undefined
-  let cut = from + LINE_CAP
-  for (let back = 0; back < 3 && ((data[cut] ?? 0) & 0xc0) === 0x80; back++) cut--
-  return { textEnd: cut, next: cut }
 }
+
+export type LineReader = ReturnType<typeof lineReader>
 
 const decoder = new TextDecoder("utf-8", { fatal: false, ignoreBOM: true })
 
 /** Returns the text of a line; bytes that are not UTF-8 become U+FFFD. */
 export const decodeLine = (data: Uint8Array): string => decoder.decode(data)
+
+/** Returns a part as text. */
+export const lineOf = ({ bytes, continues, isCut }: LinePart): Line => ({
+  text: decodeLine(bytes),
+  continues,
+  isCut
+})

@@ -1,14 +1,13 @@
 import * as fs from "node:fs/promises"
 import { basename, join } from "node:path"
-import { Deferred, Effect, Option } from "effect"
+import { Effect, Option } from "effect"
 import { splitWords } from "../../domain/commandLine.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import type { InstallScript } from "../../domain/Software.ts"
 import { applyConfigs } from "../configPatch/ConfigPatcher.ts"
 import { contextOf } from "../configPatch/placeholders.ts"
 import type { BoundedLog } from "../console/BoundedLog.ts"
-import { decodeLine, LINE_CAP, lineEnd } from "../console/lines.ts"
-import { onlineMatcher } from "../console/onlineSignal.ts"
+import { onlineMatcher, searchOutput } from "../console/onlineSignal.ts"
 import { io, isDiskFull, makeFolder } from "../disk/fsio.ts"
 import { readFileInside, removeFileInside, writeFileInside } from "../disk/safePath.ts"
 import { InstallFailed, installFailed } from "../files/InstallFailed.ts"
@@ -107,22 +106,6 @@ const runScript = Effect.fnUntraced(function* (
   return yield* installFailed({ message: "disk full", code: "ENOSPC" }, { what: reason, exit_code: code })
 }, Effect.scoped)
 
-/** Splits output into lines; keeps at most one unfinished line. */
-const makeLineSplitter = (onLines: (lines: ReadonlyArray<string>) => void) => {
-  let pending: Buffer = Buffer.alloc(0)
-  return (bytes: Uint8Array) => {
-    const data = Buffer.concat([pending, bytes])
-    const lines: Array<string> = []
-    let from = 0
-    for (let end = lineEnd(data, 0); end !== undefined; end = lineEnd(data, from)) {
-      lines.push(decodeLine(data.subarray(from, end.textEnd)))
-      from = end.next
-    }
-    pending = Buffer.from(data.subarray(from, from + LINE_CAP + 1))
-    if (lines.length > 0) onLines(lines)
-  }
-}
-
 /** Starts the software, waits for its online signal and stops it. */
 const warmUp = Effect.fnUntraced(function* (at: Preparation, install: InstallScript) {
   const { spec, folder, log, runtime } = at
@@ -130,13 +113,10 @@ const warmUp = Effect.fnUntraced(function* (at: Preparation, install: InstallScr
   const plan = yield* Effect.mapError(Effect.fromResult(launchPlan(spec)), (reason) =>
     invalidSoftware(`warm-up: ${reason}`)
   )
-  const online = Deferred.makeUnsafe<void>()
   const signal = online_signal === undefined ? undefined : onlineMatcher(online_signal)
   if (signal !== undefined && "invalid" in signal)
     return yield* invalidSoftware(`warm-up: online-signal: ${signal.invalid}`)
-  const find = makeLineSplitter((lines) => {
-    if (signal?.matcher(lines) === true) Deferred.doneUnsafe(online, Effect.void)
-  })
+  const output = signal === undefined ? undefined : searchOutput(signal.matcher)
   yield* chownFolders(at)
   const job = yield* runtime
     .job({
@@ -147,7 +127,7 @@ const warmUp = Effect.fnUntraced(function* (at: Preparation, install: InstallScr
       env: plan.env,
       onOutput: (bytes) => {
         log.write(bytes)
-        if (signal !== undefined && !Deferred.isDoneUnsafe(online)) find(bytes)
+        output?.read(bytes)
       },
       choice: spec.definition,
       limits: spec.definition.limits,
@@ -155,12 +135,12 @@ const warmUp = Effect.fnUntraced(function* (at: Preparation, install: InstallScr
       terminal
     })
     .pipe(Effect.mapError((error) => installFailed(error, { what: "warm-up" })))
-  if (signal !== undefined) {
+  if (output !== undefined) {
     const early = Effect.flatMap(job.ended, (exit) =>
       Effect.fail(failed(`warm-up ended with exit code ${exit.code} before its online signal`, exit.code))
     )
     const seen = yield* Effect.timeoutOption(
-      Effect.raceFirst(Deferred.await(online), early),
+      Effect.raceFirst(output.found, early),
       install.warmup_timeout * 1000
     )
     if (Option.isNone(seen)) return yield* failed(`warm-up timed out after ${install.warmup_timeout} s`)

@@ -1,7 +1,8 @@
 import { watch } from "node:fs"
-import { Clock, Effect, Exit, Latch, Scope } from "effect"
+import { Clock, Effect, Exit, Latch, Option, Scope } from "effect"
 import type { ConsoleLog, LineListener } from "../console/ConsoleLog.ts"
-import type { OnlineMatcher } from "../console/onlineSignal.ts"
+import type { Line } from "../console/lines.ts"
+import { type OnlineMatcher, SILENCE } from "../console/onlineSignal.ts"
 import type { ProcessExit } from "../runtime/exitReason.ts"
 import type { Run } from "../runtime/Runtime.ts"
 
@@ -82,7 +83,7 @@ export const findOnlineSignal = Effect.fnUntraced(function* (
 ) {
   if (matcher === undefined) return false
   let seen = false
-  const onLines = (lines: ReadonlyArray<string>) =>
+  const onLines = (lines: ReadonlyArray<Line>) =>
     Effect.sync(() => {
       seen ||= matcher(lines) === true
     })
@@ -111,7 +112,7 @@ export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions,
     seen = true
     return offer({ _tag: "Online", token })
   })
-  const onLines = Effect.fnUntraced(function* (lines: ReadonlyArray<string>) {
+  const onLines = Effect.fnUntraced(function* (lines: ReadonlyArray<Line>) {
     if (run.beginning?.isOver() === false) return // the progress of a pull
     printed = true
     const matched = matcher?.(lines)
@@ -124,10 +125,14 @@ export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions,
 
   const changed = yield* Latch.make(true)
   const follow = Effect.gen(function* () {
-    yield* Effect.timeoutOption(changed.await, POLL_INTERVAL)
+    const change = yield* Effect.timeoutOption(changed.await, console.hasOpenLine() ? SILENCE : POLL_INTERVAL)
     yield* changed.close
-    yield* console.step(listener).pipe(
-      Effect.tap(() => Effect.sleep(CHUNK_PAUSE)),
+    let isSilent = Option.isNone(change)
+    yield* Effect.suspend(() => console.step(listener, isSilent)).pipe(
+      Effect.tap(() => {
+        isSilent = false
+        return Effect.sleep(CHUNK_PAUSE)
+      }),
       Effect.repeat({ while: (more) => more })
     )
   }).pipe(

@@ -72,7 +72,7 @@ export const powerDecision = (state: ServerState, action: InstanceAction): Power
       if (state.status === "stopping" && isFinal(state.intent)) {
         return refuse("the server is stopping", "Start it when it is offline.")
       }
-      return up ? { do: "end", as: "restart" } : (notReadyRefusal(state) ?? { do: "start" })
+      return up && state.intent?.type !== "reset" ? { do: "end", as: "restart" } : start(state)
     case "pause":
       if (state.status === "running") return { do: "pause" }
       return state.status === "paused"

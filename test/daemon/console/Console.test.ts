@@ -13,6 +13,7 @@ import { Deferred, Effect, Fiber, Stream } from "effect"
 import { END, makeConsoleLog } from "../../../src/daemon/console/ConsoleLog.ts"
 import { CONSOLE_BOUND } from "../../../src/daemon/console/consoleFiles.ts"
 import { makeLineIndex } from "../../../src/daemon/console/LineIndex.ts"
+import type { Line } from "../../../src/daemon/console/lines.ts"
 import { until } from "../../support/eventually.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { harness } from "../support.ts"
@@ -21,7 +22,8 @@ const MIB = 1024 * 1024
 
 const collecting = () => {
   const lines: Array<string> = []
-  const onLines = (more: ReadonlyArray<string>) => Effect.sync(() => void lines.push(...more))
+  const onLines = (more: ReadonlyArray<Line>) =>
+    Effect.sync(() => void lines.push(...more.map(({ text }) => text)))
   return { lines, listener: { wanted: () => true, onLines } }
 }
 
@@ -69,6 +71,35 @@ describe("decisions 3, logs and console", () => {
         "an open line is ended before the next run"
       )
       assert.isTrue(readFileSync(file, "utf8").endsWith("last\n"))
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("after silence, a follower gets a line without an end, and the whole line once it has grown", () =>
+    Effect.gen(function* () {
+      const folder = yield* temporaryFolder
+      const console = makeConsoleLog(folder)
+      const file = join(folder, "console.log")
+      const { lines, listener } = collecting()
+      yield* console.seek(yield* console.begin)
+      const print = Effect.fnUntraced(function* (text: string) {
+        appendFileSync(file, text)
+        yield* console.step(listener)
+        assert.isTrue(console.hasOpenLine())
+        assert.isFalse(yield* console.step(listener, true))
+        assert.isFalse(console.hasOpenLine())
+        return lines.splice(0)
+      })
+      assert.deepStrictEqual(yield* print("Loading\nReady> "), ["Loading", "Ready> "])
+      assert.deepStrictEqual(yield* print("stop\nReady> "), ["Ready> stop", "Ready> "])
+      assert.deepStrictEqual(yield* print("\n\r10 %"), ["10 %"], "the end adds nothing to the prompt")
+      assert.deepStrictEqual(yield* print("\r20 %"), ["20 %"])
+      yield* console.finish(listener)
+      assert.deepStrictEqual(lines, [])
+      assert.deepStrictEqual((yield* console.page({ page: 1, per_page: 3 })).items, [
+        "Ready> stop",
+        "Ready> ",
+        "20 %"
+      ])
     }).pipe(Effect.scoped)
   )
 
@@ -223,6 +254,37 @@ describe("decisions 3, logs and console", () => {
           all.slice(from, from + 10)
         )
       }
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a prompt is the online signal, and its followers see it", () =>
+    Effect.gen(function* () {
+      const { daemon, installed, lastStatus } = yield* harness()
+      const invocation = `sh -c "printf 'Loading...\\nReady on port'; exec cat"`
+      const id = yield* installed({ process: { invocation, online_signal: "Ready on port" } })
+      const lines = yield* daemon.console(id)
+      yield* daemon.power(id, "start", 30)
+      yield* until("running", () => lastStatus(id) === "running")
+      const seen = yield* Stream.runCollect(Stream.take(lines, 2))
+      assert.deepStrictEqual([...seen], ["Loading...", "Ready on port"])
+      const { items } = yield* daemon.logs(id, { page: 1, per_page: 2 })
+      assert.deepStrictEqual(items, ["Loading...", "Ready on port"])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a signal that is found in the output of a killed start is not reported", () =>
+    Effect.gen(function* () {
+      const { crashes, daemon, installed, lastStatus, statuses } = yield* harness()
+      const invocation = `sh -c "while :; do printf '\\rReady on port'; done"`
+      const id = yield* installed({
+        process: { invocation, online_signal: "Ready on port", start_timeout: 0.5 }
+      })
+      yield* daemon.power(id, "start", 30)
+      yield* until("offline", () => lastStatus(id) === "offline" && crashes(id).length === 1)
+      assert.strictEqual(crashes(id)[0]?.reason, "start timed out")
+      assert.notInclude(statuses(id), "running")
+      const { items } = yield* daemon.logs(id, { page: 1, per_page: 9 })
+      assert.strictEqual(items[0], "Ready on port")
     }).pipe(Effect.scoped)
   )
 

@@ -204,6 +204,29 @@ describe("blueprints, software: install script", () => {
       }).pipe(Effect.scoped)
   )
 
+  it.live("the online signal of a warm-up may be a prompt", () =>
+    Effect.gen(function* () {
+      const { daemon, installed, lastInstall } = yield* harness()
+      const invocation = `sh -c "printf 'Ready> '; read -r line; echo bye"`
+      const process = { invocation, online_signal: "regex:^Ready> $" }
+      const id = yield* installed({ process, install: { warmup: true } })
+      assert.strictEqual(lastInstall(id)?.phase, "ready")
+      const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
+      assert.deepStrictEqual(items, ["Ready> bye"])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("of a progress bar, the log has the last state", () =>
+    Effect.gen(function* () {
+      const { daemon, installed } = yield* harness()
+      const script =
+        "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); printf '\\rStep %d of 3000' $i; done; echo; echo done"
+      const id = yield* installed({ install: { script } })
+      const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
+      assert.deepStrictEqual(items, ["Step 3000 of 3000", "done"])
+    }).pipe(Effect.scoped)
+  )
+
   it.live("a config patch without a match at a start is one warning in the install log", () =>
     Effect.gen(function* () {
       const { daemon, lastStatus, running } = yield* harness()

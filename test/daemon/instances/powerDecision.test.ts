@@ -25,3 +25,21 @@ describe("decisions, the power route: a server that is started once it has its n
     assert.deepStrictEqual(powerDecision(state, "stop"), { do: "nothing" })
   })
 })
+
+describe("decisions 9, Reset: an action during an installation, reinstallation or reset", () => {
+  it("start and restart happen afterwards", () => {
+    const state = newServerState(specOf())
+    const resetting = { ...state, install: { phase: "ready" }, work: "reset", status: "installing" } as const
+    const intent = { type: "reset", deadline: 0, asked_at: 0 } as const
+    for (const action of ["start", "restart"] as const) {
+      const states: ReadonlyArray<ServerState> = [
+        { ...state, work: "install" },
+        { ...resetting, work: "reinstall" },
+        resetting,
+        { ...resetting, status: "offline" },
+        { ...resetting, work: "none", status: "stopping", intent }
+      ]
+      for (const each of states) assert.deepStrictEqual(powerDecision(each, action), { do: "defer" })
+    }
+  })
+})
