@@ -1,12 +1,14 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { drainOptions, NOTIFY_SECONDS } from "../domain/Drain.ts"
+import { describedAs } from "../domain/describedAs.ts"
 import { Conflict, InvalidRequest, NotFound } from "../domain/errors.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
-import { OnFailure, Restarting, Rollout, RolloutPlan } from "../domain/Rollout.ts"
+import { MOST_PARALLEL, OnFailure, Percentage, Restarting, Rollout, RolloutPlan } from "../domain/Rollout.ts"
+import { Selector } from "../domain/Selector.ts"
 import { Authorization } from "./Authorization.ts"
 import { Writes } from "./Failures.ts"
 import { flag, numberBetween, text } from "./query.ts"
-import { Selector } from "./selector.ts"
 
 const params = { rollout: Schema.String.annotate({ description: "The id of the rollout." }) }
 const summary = (summary: string) => OpenApi.annotations({ summary })
@@ -16,7 +18,16 @@ const whole = (minimum: number, maximum: number, description: string) =>
 /** Body of `POST /api/rollouts` (life.md, "Rollouts"). */
 export const CreateRollout = Schema.Struct({
   selector: Selector,
-  max_parallel: whole(1, 50, "Servers that are changed at a time; default 2."),
+  max_parallel: optionalInput(
+    Schema.Union([
+      Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: MOST_PARALLEL })),
+      Percentage
+    ]).annotate({
+      description: `Servers that are changed at a time, 1 to ${MOST_PARALLEL}, or a percentage such as \`"25%"\` of the servers that change: rounded down, from 1 to ${MOST_PARALLEL}; default 2.`,
+      // Languages without unions write the number.
+      ...describedAs({ type: "integer", minimum: 1, maximum: MOST_PARALLEL })
+    })
+  ),
   canary: whole(1, 10_000, "The rollout pauses after this many servers, until it is resumed."),
   restart: optionalInput(
     Restarting.annotate({
@@ -34,6 +45,16 @@ export const CreateRollout = Schema.Struct({
     1,
     3600,
     "Seconds until a restarted server must be running; default: the start timeout of its software."
+  ),
+  notify: optionalInput(
+    drainOptions.notify.annotate({
+      description: "With `restart: now`: a line for the console of each running server before its restart."
+    })
+  ),
+  notify_seconds: optionalInput(
+    drainOptions.notify_seconds.annotate({
+      description: `Seconds between the line and the restart; default ${NOTIFY_SECONDS}.`
+    })
   )
 }).annotate({ identifier: "CreateRollout" })
 export type CreateRollout = typeof CreateRollout.Type

@@ -21,6 +21,7 @@ import { OverridesChange, OverridesInput } from "../domain/Overrides.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
 import { LinePage, LogPage } from "../domain/Pagination.ts"
 import { RunPriority, RunRule } from "../domain/Run.ts"
+import { BulkOutcomes, Selector } from "../domain/Selector.ts"
 import { includable, Server, ServerStats, StatsById } from "../domain/Server.ts"
 import { DefinitionView } from "../domain/ServerDefinition.ts"
 import { ServerEvent } from "../domain/ServerEvent.ts"
@@ -31,7 +32,6 @@ import { serverExample } from "./examples.ts"
 import { Writes } from "./Failures.ts"
 import { flag, labels, linePage, names, numberBetween, oneOf, text, time, wholeNumber } from "./query.ts"
 import { IsStream, LongestWait } from "./routePolicy.ts"
-import { BulkOutcomes, Selector } from "./selector.ts"
 
 const params = {
   server: ServerId.annotate({ description: "The id of the server; a read takes the beginning of it too." })

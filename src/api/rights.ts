@@ -1,5 +1,6 @@
 /** The right that each route needs (operators.md, "Keys"). A route that is not in the table needs the scope `AppAdmin`. */
 import { Effect } from "effect"
+import { Forbidden, InvalidRequest } from "../domain/errors.ts"
 import type { Right } from "../domain/KeyScope.ts"
 import { Authorization } from "./Authorization.ts"
 import { CurrentPrincipal, type Principal } from "./Principal.ts"
@@ -81,3 +82,38 @@ export const lackingFor = (right: Right) =>
   Effect.map(CurrentPrincipal, (caller) =>
     caller === undefined ? undefined : lackingOf(caller, right, Authorization.scopes)
   )
+
+/**
+ * Checks that the caller may give a field of a body that does the same as a route of its own.
+ *
+ * @error Forbidden the key lacks the right of that route
+ */
+export const checkRightFor = Effect.fnUntraced(function* (field: string, right: Right) {
+  const lacking = yield* lackingFor(right)
+  if (lacking === undefined) return
+  return yield* new Forbidden({
+    detail: `the API key lacks${lacking}: body field ${field} needs it`,
+    hint: `Leave ${field} out, or use a key with this right.`
+  })
+})
+
+/**
+ * Checks the line that running servers get before they are stopped.
+ *
+ * @error InvalidRequest there is a time but no line
+ * @error Forbidden      the key may not send lines to servers
+ */
+export const checkNotice = Effect.fnUntraced(function* ({
+  notify,
+  notify_seconds
+}: {
+  readonly notify?: string
+  readonly notify_seconds?: number
+}) {
+  if (notify !== undefined) return yield* checkRightFor("notify", "commands")
+  if (notify_seconds === undefined) return
+  return yield* new InvalidRequest({
+    detail: "body field notify_seconds: it needs notify",
+    hint: "Send the line as notify, or leave the field out."
+  })
+})

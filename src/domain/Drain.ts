@@ -20,6 +20,9 @@ export const drainOptions = {
 /** Seconds between the line and the stop, unless the caller says otherwise. */
 export const NOTIFY_SECONDS = 10
 
+/** Returns the milliseconds between the line and the stop. */
+export const noticeMillis = (seconds: number | null | undefined): number => (seconds ?? NOTIFY_SECONDS) * 1000
+
 /** The record of a drain; null: the caller has not chosen. */
 export const Drain = Schema.Struct({
   node_id: NodeId,

@@ -1,8 +1,10 @@
 /** Rollouts: today's definition for many servers, a few at a time (life.md, "Rollouts"). */
 import { Schema } from "effect"
 import { DefinitionChange } from "./DefinitionChange.ts"
+import { drainOptions } from "./Drain.ts"
 import { ServerId } from "./Id.ts"
 import { TimeText } from "./nowText.ts"
+import { Selector } from "./Selector.ts"
 
 /**
  * - `planned`: the leader has not begun
@@ -30,6 +32,14 @@ export const isOver = (state: RolloutState): boolean =>
 export const Restarting = Schema.Literals(["now", "when_stopped"])
 export const OnFailure = Schema.Literals(["pause", "continue", "rollback"])
 
+/** Servers that are changed at a time, at most. */
+export const MOST_PARALLEL = 50
+
+/** Servers that are changed at a time as a part of those that change. */
+export const Percentage = Schema.String.check(
+  Schema.isPattern(/^([1-9][0-9]?|100)%$/, { expected: "a percentage from 1% to 100%" })
+)
+
 /** The choices of the caller. */
 export const RolloutSettings = Schema.Struct({
   /** Servers that are changed at a time. */
@@ -39,9 +49,43 @@ export const RolloutSettings = Schema.Struct({
   restart: Restarting,
   on_failure: OnFailure,
   /** Seconds until a restarted server must be running; default: the `start_timeout` of its definition. */
-  start_timeout: Schema.optionalKey(Schema.Int)
+  start_timeout: Schema.optionalKey(Schema.Int),
+  /** A line for the console of each running server before its restart. */
+  notify: Schema.optionalKey(drainOptions.notify),
+  /** Seconds between the line and the restart. */
+  notify_seconds: Schema.optionalKey(drainOptions.notify_seconds)
 })
 export type RolloutSettings = typeof RolloutSettings.Type
+
+/** A definition, in short. */
+const RevisionView = Schema.Struct({ revision: Schema.String, version: Schema.String }).annotate({
+  identifier: "Revision"
+})
+
+/** Servers of a blueprint that a rollout changes from one revision to another. */
+const RevisionChange = Schema.Struct({
+  blueprint_id: Schema.String,
+  servers: Schema.Int,
+  from: RevisionView,
+  to: RevisionView
+}).annotate({ identifier: "RevisionChange" })
+export type RevisionChange = typeof RevisionChange.Type
+
+/** Ids of a selector, and changes of revisions, that the record of a rollout has at most. */
+export const MOST_RECORDED = 100
+
+/** The request that has created a rollout, and the definitions that it replaces. */
+export const RolloutOrigin = Schema.Struct({
+  /** The selector of the request; of its ids, the first 100. */
+  selector: Selector,
+  /** The key of the caller. */
+  created_by: Schema.optionalKey(
+    Schema.Struct({ key_id: Schema.String, name: Schema.String }).annotate({ identifier: "RolloutCreator" })
+  ),
+  /** The revisions of the servers before and after, those of most servers first; at most 100. */
+  revisions: Schema.Array(RevisionChange)
+})
+export type RolloutOrigin = typeof RolloutOrigin.Type
 
 /** The record of a rollout. */
 export const RolloutRecord = Schema.Struct({
@@ -63,7 +107,9 @@ export const RolloutRecord = Schema.Struct({
   created_at: TimeText,
   finished_at: Schema.NullOr(TimeText),
   /** The id of the key that has created it; null: an earlier version did not record it. */
-  created_by: Schema.NullOr(Schema.String)
+  created_by: Schema.NullOr(Schema.String),
+  /** Null: an earlier version did not record it. */
+  origin: Schema.NullOr(RolloutOrigin)
 })
 export type RolloutRecord = typeof RolloutRecord.Type
 
@@ -91,6 +137,8 @@ export const RolloutServer = Schema.Struct({
   was_up: Schema.NullOr(Schema.Boolean),
   /** Whether a caller has stopped it since. */
   stopped: Schema.Boolean,
+  /** When it has got the line before its restart, in milliseconds since the epoch; null: it has not. */
+  notified_at: Schema.NullOr(Schema.Int),
   /** The time of its restart, in milliseconds since the epoch. */
   restarted_at: Schema.NullOr(Schema.Int),
   /** Its last crash before the restart. */
@@ -115,6 +163,9 @@ export const Rollout = Schema.Struct({
   /** Why the rollout is paused, or rolls back. */
   reason: Schema.optionalKey(Schema.String),
   ...RolloutSettings.fields,
+  selector: Schema.optionalKey(RolloutOrigin.fields.selector),
+  created_by: RolloutOrigin.fields.created_by,
+  revisions: Schema.optionalKey(RolloutOrigin.fields.revisions),
   total: Schema.Int,
   /** Servers that have the definition, are deleted, or have left the limits of the key that has created the rollout. */
   done: Schema.Int,

@@ -4,7 +4,7 @@ import { conditional, versioned } from "../api/conditional.ts"
 import type { DrainRequest } from "../api/NodesGroup.ts"
 import { currentRestriction } from "../api/Principal.ts"
 import { handlersOf } from "../api/requestServices.ts"
-import { lackingFor } from "../api/rights.ts"
+import { checkNotice, checkRightFor } from "../api/rights.ts"
 import { ServerAccess } from "../api/ServerAccess.ts"
 import { describeAudit, withoutAudit } from "../domain/AuditedRequest.ts"
 import type { DrainChoices } from "../domain/Drain.ts"
@@ -22,22 +22,7 @@ const limitedToServers = new Forbidden({
   hint: "Use a key that is not limited to servers, blueprints or labels."
 })
 
-/** The rights that fields of a drain need beside `change`, as the routes that do the same with one server. */
-const rightsOfFields = { notify: "commands", deadline: "power" } as const
-
-/** 403: a field needs a right that the key lacks. */
-const checkRights = Effect.fnUntraced(function* (payload: DrainRequest) {
-  for (const field of ["notify", "deadline"] as const) {
-    const lacking = payload[field] === undefined ? undefined : yield* lackingFor(rightsOfFields[field])
-    if (lacking === undefined) continue
-    return yield* new Forbidden({
-      detail: `the API key lacks${lacking}: body field ${field} needs it`,
-      hint: `Leave ${field} out, or use a key with this right.`
-    })
-  }
-})
-
-/** 422: fields that do not fit together. */
+/** 422: fields that do not fit together. 403: a field needs a right that the key lacks. */
 const checkDrain = Effect.fnUntraced(function* (payload: DrainRequest, dryRun: boolean) {
   const { drained, move, ...choices } = payload
   if (!drained && (move === true || dryRun)) {
@@ -53,12 +38,8 @@ const checkDrain = Effect.fnUntraced(function* (payload: DrainRequest, dryRun: b
       hint: "Send move with true, or leave the field out."
     })
   }
-  if (choices.notify_seconds !== undefined && choices.notify === undefined) {
-    return yield* new InvalidRequest({
-      detail: "body field notify_seconds: only a drain with notify has it",
-      hint: "Send the line as notify, or leave the field out."
-    })
-  }
+  yield* checkNotice(choices)
+  if (choices.deadline !== undefined) yield* checkRightFor("deadline", "power")
 })
 
 const choicesOf = Effect.fnUntraced(function* ({ deadline, notify, notify_seconds, parallel }: DrainRequest) {
@@ -123,7 +104,6 @@ export const NodesHandlers = handlersOf(
         if (dryRun) yield* withoutAudit
         yield* describeAudit({ ...(drained ? {} : { action: "node.undrain" }), changes: fieldNames(payload) })
         if ((yield* currentRestriction) !== undefined) return yield* limitedToServers
-        yield* checkRights(payload)
         yield* checkDrain(payload, dryRun)
         yield* nodes.get(params.node)
         if (dryRun) return yield* migrations.plan(params.node)

@@ -1,10 +1,10 @@
 /** The query of a list of servers (life.md, "Reading"). */
 
 import { Effect } from "effect"
-import type { Selector } from "../api/selector.ts"
 import { InvalidRequest, joinReasons } from "../domain/errors.ts"
 import { NodeId, ServerId } from "../domain/Id.ts"
 import { type LabelCondition, labelCondition, MAX_CONDITIONS } from "../domain/Labels.ts"
+import { labelConditions, type Selector } from "../domain/Selector.ts"
 import { type Includable, includable } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
 import type { ServerFilter } from "./index/ServerFilter.ts"
@@ -41,16 +41,13 @@ export const parseConditions = (
         })
 }
 
-const conditionsOf = ({ labels = [] }: Selector) =>
-  Array.isArray(labels) ? labels : Object.entries(labels).map(([key, value]) => `${key}=${value}`)
-
 /** Returns the conditions of a selector. */
 export const filterOf = Effect.fnUntraced(function* (
   selector: Selector
 ): Effect.fn.Return<ServerFilter, InvalidRequest> {
   const { blueprint_id, ids, node_id, status } = selector
   return {
-    labels: yield* parseConditions(conditionsOf(selector), "body field selector.labels"),
+    labels: yield* parseConditions(labelConditions(selector), "body field selector.labels"),
     ...(blueprint_id === undefined ? {} : { blueprint_id }),
     ...(node_id === undefined ? {} : { node_id }),
     ...(status === undefined ? {} : { status }),

@@ -1,18 +1,25 @@
 import { Array as Arr, Effect } from "effect"
 import { CurrentPrincipal } from "../api/Principal.ts"
 import type { CreateRollout } from "../api/RolloutsGroup.ts"
-import { lackingFor } from "../api/rights.ts"
+import { checkNotice, lackingFor } from "../api/rights.ts"
 import { describeAudit } from "../domain/AuditedRequest.ts"
 import { Conflict, Forbidden, InvalidRequest, Unavailable } from "../domain/errors.ts"
 import { serverId } from "../domain/Id.ts"
 import { idBytes } from "../domain/idBytes.ts"
 import { nowText } from "../domain/nowText.ts"
-import type { RolloutRecord, RolloutServer } from "../domain/Rollout.ts"
+import {
+  MOST_PARALLEL,
+  MOST_RECORDED,
+  type RolloutOrigin,
+  type RolloutRecord,
+  type RolloutServer
+} from "../domain/Rollout.ts"
+import type { Selector } from "../domain/Selector.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
 import { type RolloutPart, RolloutRepo } from "../store/repos/RolloutRepo.ts"
 import { Store, Transaction } from "../store/Store.ts"
 import { rolloutRefusal } from "./records/callerLimits.ts"
-import { isUpToDate, makePlan, named, type Planned } from "./rolloutPlan.ts"
+import { isUpToDate, makePlan, named, type Planned, type Revised } from "./rolloutPlan.ts"
 import { makeRolloutView } from "./rolloutView.ts"
 
 const DEFAULT_PARALLEL = 2
@@ -43,6 +50,12 @@ const partsRemoved = new Unavailable({
 const problemsOf = (planned: ReadonlyArray<Planned>) =>
   planned.flatMap(({ record, target }) => ("problem" in target ? [`${record.id}: ${target.problem}`] : []))
 
+/** A server that a rollout changes. */
+type Changed = Planned & { readonly target: Revised }
+
+const isChanged = (planned: Planned): planned is Changed =>
+  "definition" in planned.target && !isUpToDate(planned)
+
 /** Whether a rollout changes the memory limit of a server; its rollback raises a lowered one again. */
 const changesMemory = ({ record: { definition }, target }: Planned): boolean =>
   "definition" in target &&
@@ -51,6 +64,36 @@ const changesMemory = ({ record: { definition }, target }: Planned): boolean =>
 /** Whether a server is deleted when it ends, once a rollout has changed it. */
 const losesSave = ({ record: { definition }, target }: Planned): boolean =>
   "definition" in target && definition.save && !target.definition.save
+
+/** Returns how many servers are changed at a time; a percentage is that of the servers that change. */
+const parallelOf = (given: number | string, changing: number): number =>
+  typeof given === "number"
+    ? given
+    : Math.min(MOST_PARALLEL, Math.max(1, Math.floor((changing * Number.parseInt(given, 10)) / 100)))
+
+const revisionsOf = (changed: ReadonlyArray<Changed>): RolloutOrigin["revisions"] => {
+  const groups = Object.values(
+    Arr.groupBy(changed, ({ earlier, record, target }) =>
+      JSON.stringify([record.blueprint_id, earlier.revision, target.revision])
+    )
+  )
+  const viewOf = ({ definition: { version }, revision }: Revised) => ({ revision, version })
+  return groups
+    .map(([{ earlier, record, target }, ...others]) => ({
+      blueprint_id: record.blueprint_id,
+      servers: 1 + others.length,
+      from: viewOf(earlier),
+      to: viewOf(target)
+    }))
+    .sort((one, other) => other.servers - one.servers)
+    .slice(0, MOST_RECORDED)
+}
+
+/** Returns the selector as it is recorded. */
+const recorded = ({ ids, ...selector }: Selector): Selector => ({
+  ...selector,
+  ...(ids === undefined ? {} : { ids: ids.slice(0, MOST_RECORDED) })
+})
 
 /** Returns the function that resolves the definitions of a new rollout and stores it (`Rollouts.create`). */
 export const makeCreateRollout = Effect.gen(function* () {
@@ -97,6 +140,13 @@ export const makeCreateRollout = Effect.gen(function* () {
   )
 
   return Effect.fnUntraced(function* ({ selector, ...choices }: CreateRollout) {
+    yield* checkNotice(choices)
+    if (choices.notify !== undefined && choices.restart === "when_stopped") {
+      return yield* new InvalidRequest({
+        detail: "body field notify: a rollout with restart when_stopped restarts no server",
+        hint: "Leave notify out, or send restart with now."
+      })
+    }
     const planned = yield* plan(selector)
     const problems = problemsOf(planned)
     if (problems.length > 0) {
@@ -106,8 +156,8 @@ export const makeCreateRollout = Effect.gen(function* () {
       })
     }
     const caller = yield* CurrentPrincipal
-    const changed = caller?.quota?.max_memory === undefined ? [] : planned.filter(changesMemory)
-    if (changed.length > 0) return yield* rolloutRefusal(changed.map(({ record }) => record.id))
+    const refused = caller?.quota?.max_memory === undefined ? [] : planned.filter(changesMemory)
+    if (refused.length > 0) return yield* rolloutRefusal(refused.map(({ record }) => record.id))
     const lacking = yield* lackingFor("delete")
     const unsaved = planned.filter(losesSave)
     if (lacking !== undefined && unsaved.length > 0) {
@@ -120,36 +170,34 @@ export const makeCreateRollout = Effect.gen(function* () {
     yield* describeAudit({ id })
     const now = yield* nowText
     const definitions = new Map<string, ServerDefinition>()
-    const servers: Array<RolloutServer> = []
-    for (const one of planned) {
-      if (isUpToDate(one) || "problem" in one.target) continue
-      const { earlier, record, target } = one
+    const changed = planned.filter(isChanged)
+    const servers = changed.map(({ earlier, record, target }, position): RolloutServer => {
       for (const { definition, revision } of [earlier, target]) definitions.set(revision, definition)
-      servers.push({
+      return {
         rollout_id: id,
         server_id: record.id,
-        position: servers.length,
+        position,
         phase: "queued",
         attempt: 0,
         target: target.revision,
         earlier: earlier.revision,
         was_up: null,
         stopped: false,
+        notified_at: null,
         restarted_at: null,
         crash_before: null,
         reason: null
-      })
-    }
+      }
+    })
     const { canary, max_parallel = DEFAULT_PARALLEL, on_failure = "pause", restart = "now" } = choices
     const rollout: RolloutRecord = {
       id,
       state: servers.length === 0 ? "done" : "planned",
       settings: {
-        max_parallel,
-        ...(canary === undefined ? {} : { canary }),
+        ...choices,
+        max_parallel: parallelOf(max_parallel, servers.length),
         restart,
-        on_failure,
-        ...(choices.start_timeout === undefined ? {} : { start_timeout: choices.start_timeout })
+        on_failure
       },
       total: planned.length,
       done: planned.length - servers.length,
@@ -159,7 +207,12 @@ export const makeCreateRollout = Effect.gen(function* () {
       reason: null,
       created_at: now,
       finished_at: servers.length === 0 ? now : null,
-      created_by: caller?.key_id ?? null
+      created_by: caller?.key_id ?? null,
+      origin: {
+        selector: recorded(selector),
+        ...(caller === undefined ? {} : { created_by: { key_id: caller.key_id, name: caller.name } }),
+        revisions: revisionsOf(changed)
+      }
     }
     yield* insert(rollout, { rollout_id: id, servers, definitions: [...definitions] })
     yield* Effect.annotateLogs(

@@ -1,12 +1,12 @@
 /** The definitions that a rollout gives to its servers, resolved when it is created (life.md, "Rollouts"). */
 import { Effect } from "effect"
 import { currentRestriction } from "../api/Principal.ts"
-import type { Selector } from "../api/selector.ts"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { revisionOf } from "../domain/definitionChanges.ts"
 import { type Forbidden, InvalidRequest, NotFound } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import { admits } from "../domain/KeyLimits.ts"
+import type { Selector } from "../domain/Selector.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
 import { makeOverridesCheck } from "./callerOverrides.ts"

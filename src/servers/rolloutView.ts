@@ -16,7 +16,8 @@ export const makeRolloutView = Effect.gen(function* () {
       caller?.restriction === undefined ? undefined : caller.key_id
     ),
     show: Effect.fnUntraced(function* (record: RolloutRecord) {
-      const { created_at, done, finished_at, id, reason, rolling_back, settings, state, total } = record
+      const { created_at, done, finished_at, id, origin, reason, rolling_back, settings, state, total } =
+        record
       const counts = yield* repo.counts(id)
       const failures = yield* repo.failures(id)
       const within = (yield* CurrentPrincipal)?.restriction
@@ -27,6 +28,7 @@ export const makeRolloutView = Effect.gen(function* () {
         state,
         ...(reason === null ? {} : { reason }),
         ...settings,
+        ...origin,
         total,
         done: isForward ? done + counts.done : done,
         under_way: counts.changing,

@@ -249,12 +249,23 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
         yield* done("blueprints", "reload")
         assert.match(
           yield* done("blueprints", "rollout", "fleet", "--dry-run"),
-          /^\S+ \(fleet-a\)\n[\s\S]*limits\.memory_limit +128 +160 +restart/
+          /^\S+ \(fleet-a\), \S+ \(fleet-b\), \S+ \(fleet-c\)\n.*\n {2}limits\.memory_limit +128 +160 +restart\n*$/
         )
         assert.match(yield* refused(64, "blueprints", "rollout", "fleet"), /Change 3 of 3 servers.*--yes/)
-        const { code, stderr, stdout } = yield* run("blueprints", "rollout", "fleet", "--wait", "--yes")
+        const { code, stderr, stdout } = yield* run(
+          "blueprints",
+          "rollout",
+          "fleet",
+          "--max-parallel",
+          "100%",
+          "--wait",
+          "--yes"
+        )
         assert.strictEqual(code, 0, stderr)
         assert.match(stdout, /^state: +done$/m)
+        assert.match(stdout, /^selector: +blueprint=fleet$/m)
+        assert.match(stdout, /^revisions: +fleet \S+ \(\w+\) -> \S+ \(\w+\): 3$/m)
+        assert.match(stdout, /^parallel: +3$/m)
         assert.include(stderr, "done: 3 of 3 done")
         const servers = JSON.parse(yield* done("servers", "list", "-l", "blueprint=fleet", "--json"))
         assert.deepStrictEqual(

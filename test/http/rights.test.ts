@@ -196,6 +196,22 @@ layer(service(), options)("keys with limited rights", (it) => {
       })
     )
 
+    it.effect("a rollout with notify needs the right commands", () =>
+      Effect.gen(function* () {
+        const admin = yield* Muster
+        const id = yield* installed(admin, "kept")
+        const body = { selector: { ids: [id] }, notify: "say bye" }
+        const changes = yield* keyed("Operator", { allow: ["change"] })
+        assertError(
+          yield* changes.request("POST", "/api/rollouts", { body }),
+          403,
+          "the API key lacks: commands: body field notify needs it"
+        )
+        const may = yield* keyed("Operator", { allow: ["change", "commands"] })
+        yield* expectStatus(may, 201, "POST", "/api/rollouts", { body })
+      })
+    )
+
     it.effect("rights are refused with a scope that has its own", () =>
       Effect.gen(function* () {
         const api = yield* Muster

@@ -37,6 +37,14 @@ layer(fleet, options)("rollouts", (it) => {
           over([id], { max_parallel: 0 }),
           over([id], { max_parallel: 51 }),
           over([id], { max_parallel: 1.5 }),
+          over([id], { max_parallel: "0%" }),
+          over([id], { max_parallel: "101%" }),
+          over([id], { max_parallel: "2" }),
+          over([id], { notify: "" }),
+          over([id], { notify: "two\nlines" }),
+          over([id], { notify: "bye", notify_seconds: 3601 }),
+          over([id], { notify: "bye", restart: "when_stopped" }),
+          over([id], { notify_seconds: 1 }),
           over([id], { canary: 0 }),
           over([id], { restart: "later" }),
           over([id], { on_failure: "stop" }),
@@ -70,10 +78,12 @@ layer(fleet, options)("rollouts", (it) => {
           const old = [yield* installed(api, "fleet"), yield* installed(api, "fleet")]
           const created = yield* expectStatus(api, 201, "POST", "/api/rollouts", { body: over(old) })
           assert.strictEqual(created.headers.get("location"), `/api/rollouts/${created.json.id}`)
-          const { created_at, finished_at, id, ...rest } = created.json
+          const { created_at, created_by, finished_at, id, ...rest } = created.json
           assert.strictEqual(created_at, finished_at)
           assert.deepStrictEqual(rest, {
             state: "done",
+            selector: { ids: old },
+            revisions: [],
             max_parallel: 2,
             restart: "now",
             on_failure: "pause",
@@ -84,6 +94,7 @@ layer(fleet, options)("rollouts", (it) => {
             failed: [],
             failed_total: 0
           })
+          assert.strictEqual(typeof created_by.key_id, "string")
           assert.deepStrictEqual(
             (yield* expectStatus(api, 200, "GET", `/api/rollouts/${id}`)).json,
             created.json
@@ -115,6 +126,43 @@ layer(fleet, options)("rollouts", (it) => {
           const [newest] = (yield* expectStatus(api, 200, "GET", "/api/rollouts")).json
           assert.strictEqual(newest.id, id)
         })
+    )
+
+    it.effect("a rollout records its selector, its caller, and the revisions before and after", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        yield* publish(api, "one")
+        const labels = { team: "recorded" }
+        const ids = yield* Effect.forEach([1, 2, 3, 4, 5], () => installed(api, "fleet", { labels }))
+        const env = { BROKEN: "never" }
+        yield* expectStatus(api, 200, "PATCH", `/api/servers/${ids[0]}`, { body: { overrides: { env } } })
+        const revisionOf = (id: string | undefined) =>
+          Effect.map(
+            expectStatus(api, 200, "GET", `/api/servers/${id}?include=definition`),
+            ({ json }): string => json.definition.revision
+          )
+        const before = yield* Effect.forEach(ids, revisionOf)
+        yield* publish(api, "two")
+        const key = yield* keyed("Operator")
+        const selector = { labels: ["team=recorded"], blueprint_id: "fleet" }
+        const notice = { notify: "say bye", notify_seconds: 0 }
+        const { id } = yield* rollOut(key, { selector, max_parallel: "50%", ...notice })
+        const done = yield* rolloutIs(api, id, "done")
+        const after = yield* Effect.forEach(ids, revisionOf)
+        const from = (at: number) => ({ revision: before[at] ?? "", version: "one" })
+        const to = (at: number) => ({ revision: after[at] ?? "", version: "two" })
+        assert.deepInclude(done, { selector, max_parallel: 2, ...notice })
+        assert.deepStrictEqual(
+          done.revisions?.map(({ servers }) => servers),
+          [4, 1]
+        )
+        assert.deepStrictEqual(done.revisions, [
+          { blueprint_id: "fleet", servers: 4, from: from(1), to: to(1) },
+          { blueprint_id: "fleet", servers: 1, from: from(0), to: to(0) }
+        ])
+        const self = (yield* expectStatus(key, 200, "GET", "/api/keys/self")).json
+        assert.deepStrictEqual(done.created_by, { key_id: self.id, name: self.name })
+      })
     )
 
     it.effect("a server in two unfinished rollouts is 409; pause, resume and abort follow the state", () =>

@@ -1,5 +1,6 @@
 /** Rewrites the schemas of the OpenAPI document, so that every language has plain types for them. */
-import { Predicate, Record, type Schema } from "effect"
+import { Predicate, Record } from "effect"
+import { DESCRIBED_AS } from "../../domain/describedAs.ts"
 
 export type JsonObject = Readonly<Record<string, unknown>>
 
@@ -9,15 +10,6 @@ export const isObject = (value: unknown): value is JsonObject =>
 /** Maps the values of an object; anything else counts as an empty one. */
 export const mapValues = (value: unknown, f: (item: unknown, key: string) => unknown): JsonObject =>
   isObject(value) ? Record.map(value, f) : {}
-
-/** The key of the annotation of {@link describedAs}. */
-export const DESCRIBED_AS = "x-described-as"
-
-/**
- * Annotates a text with the schema of its content: a query parameter is text to the service, and an integer, a boolean
- * or a list to its caller.
- */
-export const describedAs = (schema: { readonly [key: string]: Schema.Json }) => ({ [DESCRIBED_AS]: schema })
 
 const isNull = (schema: unknown): boolean => isObject(schema) && schema.type === "null"
 

@@ -1,9 +1,17 @@
 /** The start and the progress of rollouts: `muster rollouts` and `muster blueprints rollout`. */
-import { Console, Duration, Effect, Option } from "effect"
+import { Array as Arr, Console, Duration, Effect, Option, Schema } from "effect"
 import { type Command, Flag } from "effect/cli"
-import type { Selector } from "../../api/selector.ts"
 import { replaceHostile } from "../../domain/NodeText.ts"
-import { isOver, OnFailure, Restarting, type Rollout, type RolloutPlan } from "../../domain/Rollout.ts"
+import {
+  isOver,
+  OnFailure,
+  Percentage,
+  Restarting,
+  type RevisionChange,
+  type Rollout,
+  type RolloutPlan
+} from "../../domain/Rollout.ts"
+import { labelConditions, type Selector } from "../../domain/Selector.ts"
 import { CommandError } from "./CommandError.ts"
 import { changes } from "./definitionChanges.ts"
 import { DurationText, durationOf } from "./durations.ts"
@@ -21,9 +29,28 @@ import {
 import { withCommands } from "./routeCommands.ts"
 import { confirm, note, yesFlag } from "./terminal.ts"
 
+/** Servers that a text names. */
+const NAMED = 10
+
 /** Servers of a rollout that have kept their definition so far. */
 const notBegun = ({ done, failed_total, rolled_back = 0, total, under_way, waiting }: Rollout): number =>
   Math.max(0, total - done - under_way - waiting - failed_total - rolled_back)
+
+/** Returns the conditions of a selector as the command line writes them; the first ids in one condition. */
+const selectorText = (selector: Selector): string => {
+  const { blueprint_id: blueprint, ids = [], node_id: node, status } = selector
+  const more = ids.length > NAMED ? ",…" : ""
+  return [
+    ...Object.entries({ blueprint, node, status }).flatMap(([kind, value]) =>
+      value === undefined ? [] : [`${kind}=${value}`]
+    ),
+    ...labelConditions(selector).map((label) => `label=${label}`),
+    ...(ids.length === 0 ? [] : [`ids=${ids.slice(0, NAMED).join(",")}${more}`])
+  ].join(" ")
+}
+
+const revisionText = ({ blueprint_id, from, servers, to }: RevisionChange): string =>
+  `${blueprint_id} ${from.version} (${from.revision}) -> ${to.version} (${to.revision}): ${servers}`
 
 /** How rollouts are printed. */
 export const listing: Listing<Rollout> = {
@@ -38,10 +65,18 @@ export const listing: Listing<Rollout> = {
     { name: "failed", of: ({ failed_total }) => String(failed_total) },
     { name: "not begun", of: (rollout) => String(notBegun(rollout)) },
     { name: "created", of: ({ created_at }) => created_at },
+    { name: "by", wide: true, of: ({ created_by }) => created_by?.name ?? "" },
+    {
+      name: "selector",
+      wide: true,
+      of: ({ selector }) => (selector === undefined ? "" : selectorText(selector))
+    },
+    { name: "revisions", wide: true, of: ({ revisions = [] }) => revisions.map(revisionText).join("; ") },
     { name: "finished", wide: true, of: ({ finished_at }) => finished_at ?? "" },
     { name: "parallel", wide: true, of: ({ max_parallel }) => String(max_parallel) },
     { name: "restart", wide: true, of: ({ restart }) => restart },
     { name: "on failure", wide: true, of: ({ on_failure }) => on_failure },
+    { name: "notify", wide: true, of: ({ notify }) => notify ?? "" },
     { name: "reason", wide: true, of: ({ reason }) => withCommands(reason ?? "") },
     {
       name: "failures",
@@ -54,8 +89,11 @@ export const listing: Listing<Rollout> = {
 
 /** The flags of a new rollout. */
 export const rolloutFlags = {
-  "max-parallel": Flag.Int("max-parallel").pipe(
-    Flag.withDescription("Servers that are changed at a time, 1 to 50; default 2"),
+  "max-parallel": Flag.String("max-parallel").pipe(
+    Flag.withDescription(
+      "Servers that are changed at a time: 1 to 50, or a percentage such as 25%; default 2"
+    ),
+    Flag.withSchema(Schema.Union([Schema.FiniteFromString, Percentage])),
     Flag.optional
   ),
   canary: Flag.Int("canary").pipe(
@@ -79,8 +117,16 @@ export const rolloutFlags = {
     Flag.withSchema(DurationText),
     Flag.optional
   ),
+  notify: Flag.String("notify").pipe(
+    Flag.withDescription("A line for the console of each running server before its restart"),
+    Flag.optional
+  ),
+  "notify-seconds": Flag.Int("notify-seconds").pipe(
+    Flag.withDescription("Seconds between the line and the restart; default 10"),
+    Flag.optional
+  ),
   "dry-run": Flag.Boolean("dry-run").pipe(
-    Flag.withDescription("Show the changes of each server, and make none"),
+    Flag.withDescription("Show the changes, once for all servers with the same ones, and make none"),
     Flag.withDefault(false)
   ),
   wait: Flag.Boolean("wait").pipe(
@@ -97,11 +143,13 @@ export const rolloutFlags = {
 export type RolloutInput = Command.Command.Config.Infer<typeof rolloutFlags>
 
 const payloadOf = (selector: Selector, input: RolloutInput) => {
-  const { canary, restart } = input
+  const { canary, notify, "notify-seconds": seconds, restart } = input
   const [parallel, failure, timeout] = [input["max-parallel"], input["on-failure"], input["start-timeout"]]
   return {
     selector,
     ...(Option.isSome(canary) ? { canary: canary.value } : {}),
+    ...(Option.isSome(notify) ? { notify: notify.value } : {}),
+    ...(Option.isSome(seconds) ? { notify_seconds: seconds.value } : {}),
     ...(Option.isSome(restart) ? { restart: restart.value } : {}),
     ...(Option.isSome(parallel) ? { max_parallel: parallel.value } : {}),
     ...(Option.isSome(failure) ? { on_failure: failure.value } : {}),
@@ -147,10 +195,16 @@ const printPlan = Effect.fnUntraced(function* (
   if (format === "jsonl") {
     return yield* Effect.forEach(plan.servers, (server) => Console.log(jsonOf(server)), { discard: true })
   }
+  if (format === "id") {
+    return yield* Effect.forEach(plan.servers, ({ server_id }) => Console.log(server_id), { discard: true })
+  }
   const labelled = yield* labelledServers(blueprint_id === undefined ? {} : { blueprint_id })
-  for (const { changes: its, problem, server_id } of plan.servers) {
-    yield* Console.log(format === "id" ? server_id : labelled(server_id))
-    if (format === "id") continue
+  const groups = Arr.groupBy(plan.servers, ({ changes, problem }) => JSON.stringify([problem, changes]))
+  for (const group of Object.values(groups)) {
+    const [{ changes: its, problem }] = group
+    const names = group.slice(0, NAMED).map(({ server_id }) => labelled(server_id))
+    const more = group.length > NAMED ? ` and ${group.length - NAMED} more` : ""
+    yield* Console.log(names.join(", ") + more)
     if (problem !== undefined) yield* Console.log(`  ${replaceHostile(problem, "?")}`)
     else yield* Console.log(tableOfItems(changes, its).replace(/^/gm, "  "))
   }

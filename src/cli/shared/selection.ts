@@ -1,8 +1,8 @@
 /** The servers of a bulk command: `--selector label=team=a`, repeatable. */
 import { Effect } from "effect"
 import { Flag } from "effect/cli"
-import type { Selector } from "../../api/selector.ts"
 import { labelCondition } from "../../domain/Labels.ts"
+import type { Selector } from "../../domain/Selector.ts"
 import { ServerStatus } from "../../domain/ServerStatus.ts"
 import { wrongUsage } from "./CommandError.ts"
 import { nodeNamed } from "./named.ts"

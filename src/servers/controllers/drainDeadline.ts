@@ -1,5 +1,5 @@
 import { Effect } from "effect"
-import { type Drain, NOTIFY_SECONDS } from "../../domain/Drain.ts"
+import { type Drain, noticeMillis } from "../../domain/Drain.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import { isUnderway, type Migration } from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
@@ -16,9 +16,6 @@ import type { Drains } from "./drains.ts"
 
 /** Servers that are called at a time. */
 const AT_ONCE = 16
-
-/** Milliseconds between the line of a drain and a stop. */
-export const noticeMillis = ({ notify_seconds }: Drain): number => (notify_seconds ?? NOTIFY_SECONDS) * 1000
 
 /** When the deadline of a drain is, in milliseconds since the epoch; infinite: never. */
 export const deadlineOf = ({ deadline_at }: Drain): number =>
@@ -80,8 +77,8 @@ export const makeDrainDeadline = Effect.fnUntraced(function* (
   return Effect.fnUntraced(function* (drain: Drain) {
     const now = yield* clock.millis
     const deadline = deadlineOf(drain)
-    const { node_id, notify: line, notified } = drain
-    if (line !== null && !notified && now >= deadline - noticeMillis(drain)) {
+    const { node_id, notified, notify: line, notify_seconds } = drain
+    if (line !== null && !notified && now >= deadline - noticeMillis(notify_seconds)) {
       const servers = yield* remaining(drain)
       yield* Effect.forEach(servers, (record) => logged(record)(notify(record, line)), {
         concurrency: AT_ONCE,

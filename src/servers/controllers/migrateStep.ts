@@ -1,4 +1,5 @@
 import { Clock, Effect, Option } from "effect"
+import { noticeMillis } from "../../domain/Drain.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import { isUnderway, type Migration } from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
@@ -6,7 +7,6 @@ import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { Journal } from "../../store/journal/Journal.ts"
 import { ServerIndex } from "../index/ServerIndex.ts"
 import type { Destinations } from "./destinations.ts"
-import { noticeMillis } from "./drainDeadline.ts"
 import type { Drains } from "./drains.ts"
 import { makeMigrationSteps } from "./migrationSteps.ts"
 
@@ -25,7 +25,7 @@ export const makeMigrateStep = Effect.fnUntraced(function* (destinations: Destin
       return "over" as const
     if (drain === undefined) return yield* steps.cancel(migration)
     if (notified_at === undefined) return yield* steps.notify(migration, drain.notify ?? "")
-    const stopAt = Date.parse(notified_at) + noticeMillis(drain)
+    const stopAt = Date.parse(notified_at) + noticeMillis(drain.notify_seconds)
     return (yield* Clock.currentTimeMillis) < stopAt ? ("again" as const) : ("over" as const)
   })
 

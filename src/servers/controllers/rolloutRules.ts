@@ -1,5 +1,6 @@
 /** The next step of a rollout, and of one of its servers: pure rules (life.md, "Rollouts"). */
 import type { CrashSummary } from "../../domain/CrashRecord.ts"
+import { noticeMillis } from "../../domain/Drain.ts"
 import { changesBetween } from "../../domain/definitionChanges.ts"
 import { isOver, type RolloutCounts, type RolloutRecord, type RolloutServer } from "../../domain/Rollout.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
@@ -79,6 +80,7 @@ export interface Facts {
 /**
  * - `define`  the definition is stored
  * - `watch`   the start of the server is timed from now on
+ * - `notify`  the server gets the line of the rollout
  * - `restart`, `start`  the node is called
  * - `release` the server waits for its next start, and another one begins
  * - `forget`  the start is timed again once the server is back
@@ -86,7 +88,16 @@ export interface Facts {
  */
 export type ServerStep =
   | {
-      readonly do: "define" | "watch" | "restart" | "start" | "release" | "forget" | "wait" | "done"
+      readonly do:
+        | "define"
+        | "watch"
+        | "notify"
+        | "restart"
+        | "start"
+        | "release"
+        | "forget"
+        | "wait"
+        | "done"
     }
   | { readonly do: "fail"; readonly reason: string }
 
@@ -133,6 +144,18 @@ const installFailure = (record: ServerRecord): string | undefined => {
     : `installation failed: ${install.failure_reason ?? `exit code ${install.exit_code ?? "unknown"}`}`
 }
 
+/** Returns the step of a server that is to restart: one that runs gets the line of the rollout, and then its time. */
+const restartStep = (
+  { notify, notify_seconds }: RolloutRecord["settings"],
+  { notified_at }: RolloutServer,
+  isRunning: boolean,
+  now: number
+): ServerStep => {
+  if (notify === undefined || !isRunning) return { do: "restart" }
+  if (notified_at === null) return { do: "notify" }
+  return { do: now < notified_at + noticeMillis(notify_seconds) ? "wait" : "restart" }
+}
+
 /** Returns the step of a server that has the definition: its restart or start. */
 const startStep = (
   { settings }: RolloutRecord,
@@ -157,7 +180,7 @@ const startStep = (
   if (isLate) return fail(`not running within ${timeout} s`)
   if (!isApplied(record)) {
     const restarts = isUp(status) && status !== "stopping" && server.restarted_at === null
-    return { do: restarts ? "restart" : "wait" }
+    return restarts ? restartStep(settings, server, status === "running", facts.now) : { do: "wait" }
   }
   if (status === "offline" && !start_pending) return { do: "start" }
   return { do: server.restarted_at === null ? "watch" : "wait" }

@@ -3,7 +3,7 @@ import { Clock, type Duration, Duration as Durations, Effect, Option } from "eff
 import type { DaemonError } from "../../api/Daemon.ts"
 import { revisionOf } from "../../domain/definitionChanges.ts"
 import { DatabaseFull, Unavailable } from "../../domain/errors.ts"
-import type { ServerId } from "../../domain/Id.ts"
+import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { admits, restrictionOf } from "../../domain/KeyLimits.ts"
 import { isUnderway } from "../../domain/Migration.ts"
 import type { PowerAction } from "../../domain/NodeMessages.ts"
@@ -166,6 +166,20 @@ export const makeRolloutServers = Effect.fnUntraced(function* (options: {
     crash_before: crash?.id ?? null
   })
 
+  /** Sends the line of the rollout to a running server, at least once. */
+  const notify = Effect.fnUntraced(function* (
+    server: RolloutServer,
+    node_id: NodeId,
+    line: string,
+    { now }: Facts
+  ) {
+    const daemon = yield* daemons.of(node_id)
+    // It has stopped in the meantime.
+    yield* Effect.catchTag(daemon.commands(server.server_id, [line]), "DaemonRefused", () => Effect.void)
+    yield* save({ ...server, notified_at: now })
+    return "again" as const
+  })
+
   /** Whether a server must be up after its change. */
   const mustBeUp = ({ start_pending, status }: ServerRecord) =>
     start_pending || (isUp(status) && status !== "stopping")
@@ -182,6 +196,10 @@ export const makeRolloutServers = Effect.fnUntraced(function* (options: {
         return record !== undefined && (yield* isOutside(rollout, record))
           ? yield* end(server, "done", server.reason)
           : yield* define(server)
+      case "notify":
+        return record === undefined
+          ? "again"
+          : yield* notify(server, record.node_id, rollout.settings.notify ?? "", facts)
       case "restart":
       case "start":
         return record === undefined ? "again" : yield* call(server, record, step.do, facts)

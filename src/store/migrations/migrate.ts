@@ -30,6 +30,7 @@ import { definitions } from "./0024_definitions.ts"
 import { serverRun } from "./0027_server_run.ts"
 import { serverProblem } from "./0028_server_problem.ts"
 import { deletedServers } from "./0030_deleted_servers.ts"
+import { rolloutOrigin } from "./0035_rollout_origin.ts"
 
 /** The table of applied migrations. */
 export const MIGRATIONS_TABLE = "muster_migrations"
@@ -63,7 +64,8 @@ export const migrations = {
   "0024_definitions": definitions,
   "0027_server_run": serverRun,
   "0028_server_problem": serverProblem,
-  "0030_deleted_servers": deletedServers
+  "0030_deleted_servers": deletedServers,
+  "0035_rollout_origin": rolloutOrigin
 }
 
 /** The schema version of this program. */

@@ -4,6 +4,7 @@ import { ServerId } from "../../domain/Id.ts"
 import {
   type RolloutCounts,
   RolloutFailure,
+  RolloutOrigin,
   RolloutPhase,
   RolloutRecord,
   RolloutServer,
@@ -26,12 +27,14 @@ const ROWS = 500
 const RolloutRow = Schema.Struct({
   ...RolloutRecord.fields,
   settings: JsonColumn(RolloutSettings),
+  origin: Schema.NullOr(JsonColumn(RolloutOrigin)),
   rolling_back: BooleanColumn
 })
 const ServerRow = Schema.Struct({
   ...RolloutServer.fields,
   was_up: Schema.NullOr(BooleanColumn),
   stopped: BooleanColumn,
+  notified_at: Schema.NullOr(IntColumn),
   restarted_at: Schema.NullOr(IntColumn)
 })
 const encodeRollout = writeRow(RolloutRow)
@@ -125,7 +128,7 @@ export class RolloutRepo extends Context.Service<
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const select = sql`SELECT id, state, settings, total, done, rolled_back, canary_left, rolling_back, reason, created_at,
-        finished_at, created_by FROM rollouts`
+        finished_at, created_by, origin FROM rollouts`
       const over = sql`state IN ('done', 'failed', 'rolled_back', 'aborted')`
 
       const prune = Effect.gen(function* () {
@@ -194,7 +197,7 @@ export class RolloutRepo extends Context.Service<
       })
 
       const save = Effect.fn("RolloutRepo.save")(function* (rollout: RolloutRecord) {
-        const { id, ...values } = yield* encodeRollout(rollout)
+        const { id, origin: _, ...values } = yield* encodeRollout(rollout)
         yield* sql`UPDATE rollouts SET ${sql.update(values)} WHERE id = ${id}`
       })
 
@@ -239,7 +242,7 @@ export class RolloutRepo extends Context.Service<
       })
 
       const columns = sql`rollout_id, server_id, position, phase, attempt, target, earlier, was_up, stopped,
-        restarted_at, crash_before, reason`
+        notified_at, restarted_at, crash_before, reason`
 
       return RolloutRepo.of({
         addPart,
@@ -276,7 +279,7 @@ export class RolloutRepo extends Context.Service<
         saveServer,
         retryFailed: (id) =>
           Effect.asVoid(sql`UPDATE rollout_servers SET phase = 'queued', attempt = attempt + 1, reason = NULL,
-            restarted_at = NULL, crash_before = NULL,
+            notified_at = NULL, restarted_at = NULL, crash_before = NULL,
             position = position + (SELECT MAX(position) + 1 FROM rollout_servers WHERE rollout_id = ${id})
             WHERE rollout_id = ${id} AND phase = 'failed' AND active = 1`),
         turnBack: Effect.fn("RolloutRepo.turnBack")(function* (id) {
@@ -287,7 +290,7 @@ export class RolloutRepo extends Context.Service<
           // Those that may be down come first, so that no more than max_parallel are down at a time.
           yield* sql`UPDATE rollout_servers SET position = position - CASE WHEN phase IN ('changing', 'failed')
               THEN (SELECT MAX(position) + 1 FROM rollout_servers WHERE rollout_id = ${id}) ELSE 0 END,
-            phase = 'queued', attempt = attempt + 1, restarted_at = NULL, crash_before = NULL, target = earlier, earlier = target WHERE rollout_id = ${id} AND active = 1`
+            phase = 'queued', attempt = attempt + 1, notified_at = NULL, restarted_at = NULL, crash_before = NULL, target = earlier, earlier = target WHERE rollout_id = ${id} AND active = 1`
         }),
         finish: Effect.fn("RolloutRepo.finish")(function* (rollout, counts) {
           const { id, rolling_back } = rollout

@@ -31,6 +31,7 @@ const rollout = (
   created_at: at,
   finished_at: null,
   created_by: null,
+  origin: null,
   ...change
 })
 
@@ -55,6 +56,7 @@ const server = (change: Partial<RolloutServer> = {}): RolloutServer => ({
   earlier: revisionOf(before),
   was_up: true,
   stopped: false,
+  notified_at: null,
   restarted_at: null,
   crash_before: null,
   reason: null,
@@ -164,6 +166,24 @@ describe("life.md, Rollouts: the steps of a server", () => {
       expect(step(defined({ status }, true), restarted)).toBe("wait")
     expect(step(defined({ status: "starting" }), restarted)).toBe("wait")
     expect(step(defined({ status: "running" }), restarted)).toBe("done")
+  })
+
+  it("with notify, a server that runs gets the line, and its restart follows after notify_seconds", () => {
+    const of = (one: ServerRecord, notified_at: number | null, notify_seconds?: number) => {
+      const seconds = notify_seconds === undefined ? {} : { notify_seconds }
+      return serverStep(rollout({}, { notify: "say bye", ...seconds }), server({ notified_at }), facts(one))
+        .do
+    }
+    const running = defined({ status: "running" }, true)
+    expect(of(running, null)).toBe("notify")
+    expect(of(running, NOW - 9999)).toBe("wait")
+    expect(of(running, NOW - 10_000)).toBe("restart")
+    expect(of(running, NOW - 59_999, 60)).toBe("wait")
+    expect(of(running, NOW, 0)).toBe("restart")
+    // No console is read.
+    for (const status of ["starting", "paused"] as const)
+      expect(of(defined({ status }, true), null)).toBe("restart")
+    expect(of(defined({ status: "offline" }, true), null)).toBe("wait")
   })
 
   it("a server that is offline is not started", () => {

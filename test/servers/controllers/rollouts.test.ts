@@ -68,6 +68,22 @@ describe("life.md, Rollouts: the servers", () => {
     }).pipe(runHarness)
   )
 
+  it.live("notify: each running server gets the line before its restart, once", () =>
+    Effect.gen(function* () {
+      const fleet = yield* makeFleet({ up: 2, servers: 3 })
+      const before = fleet.daemon.calls.length
+      const { id } = yield* fleet.rollouts.create(
+        over(fleet.ids, { max_parallel: 1, notify: "say bye", notify_seconds: 0 })
+      )
+      yield* is(fleet, id, "done")
+      const calls = fleet.daemon.calls.slice(before).filter((call) => /^(power|commands)/.test(call))
+      assert.deepStrictEqual(
+        calls.map((call) => call.split(" ")[0]),
+        ["commands", "power", "commands", "power"]
+      )
+    }).pipe(runHarness)
+  )
+
   it.live("canary: the rollout pauses after n servers until it is resumed", () =>
     Effect.gen(function* () {
       const fleet = yield* makeFleet({ up: 4 })

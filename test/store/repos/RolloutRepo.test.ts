@@ -20,7 +20,8 @@ const rollout = (n: number, state: RolloutRecord["state"] = "running"): RolloutR
   reason: null,
   created_at: new Date(Date.UTC(2026, 0, 1) + n * 1000).toISOString(),
   finished_at: null,
-  created_by: null
+  created_by: null,
+  origin: null
 })
 
 const server = (rollout_id: string, position: number): RolloutServer => ({
@@ -33,6 +34,7 @@ const server = (rollout_id: string, position: number): RolloutServer => ({
   earlier: "old",
   was_up: null,
   stopped: false,
+  notified_at: null,
   restarted_at: null,
   crash_before: null,
   reason: null

@@ -1,10 +1,11 @@
 import { request, segment } from "../../api/http.ts"
 import { whyNot } from "../../api/session.ts"
-import type { Rollout, RolloutState } from "../../api/types.ts"
+import type { Rollout, RolloutState, Selector } from "../../api/types.ts"
 import {
   a,
   article,
   classes,
+  code,
   details,
   div,
   h2,
@@ -21,7 +22,7 @@ import { confirm } from "../../parts/Dialog.ts"
 import { action, copyable, status } from "../../parts/parts.ts"
 import { done, failed } from "../../state/notices.ts"
 import { addressOf, follow } from "../../state/router.ts"
-import { titleOf } from "../../state/rows.ts"
+import { labelText, titleOf } from "../../state/rows.ts"
 import { rows } from "../../state/servers.ts"
 import { wordsOf } from "./settings.ts"
 
@@ -145,6 +146,49 @@ const Failures = ({ failed: first, failed_total }: Rollout): View =>
     )
   )
 
+const selectedBy = ({ blueprint_id, ids, labels = [], node_id, status }: Selector): string =>
+  [
+    blueprint_id !== undefined && `blueprint ${blueprint_id}`,
+    node_id !== undefined && `node ${node_id}`,
+    status !== undefined && `status ${status}`,
+    ...(Array.isArray(labels)
+      ? labels
+      : Object.entries(labels).map(([name, value]) => labelText(name, value))
+    ).map((label) => `label ${label}`),
+    ids !== undefined && "id"
+  ]
+    .filter((condition) => condition !== false)
+    .join(", ")
+
+/** Changes of revisions that a card shows. */
+const SHOWN = 5
+
+/** The revisions before and after, the selector and the caller. */
+const Origin = ({ created_by, revisions = [], selector }: Rollout): View =>
+  div(
+    { class: "rollout-origin" },
+    revisions
+      .slice(0, SHOWN)
+      .map(({ blueprint_id, from, servers, to }) =>
+        p(
+          { key: `${blueprint_id} ${from.revision} ${to.revision}` },
+          `${blueprint_id}: ${from.version} `,
+          code({}, from.revision),
+          ` → ${to.version} `,
+          code({}, to.revision),
+          span({ class: "muted" }, counted(servers, "server"))
+        )
+      ),
+    revisions.length > SHOWN &&
+      p({ class: "muted" }, `and ${counted(revisions.length - SHOWN, "other change")}`),
+    selector !== undefined &&
+      p(
+        { class: "muted" },
+        `Selected by ${selectedBy(selector)}`,
+        created_by !== undefined && `, by the key ${created_by.name}`
+      )
+  )
+
 /** A rollout with its progress, its failures and the actions that fit its state. */
 export const RolloutCard = (props: {
   readonly rollout: Rollout
@@ -172,6 +216,7 @@ export const RolloutCard = (props: {
     ),
     reason !== undefined && p({ class: classes("note", state === "failed" && "is-failed") }, reason),
     Progress(rollout),
+    Origin(rollout),
     failed_total > 0 && Failures(rollout),
     div(
       { class: "rollout-settings" },

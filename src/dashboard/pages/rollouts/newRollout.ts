@@ -82,7 +82,7 @@ const NewRollout = (props: {
     h(FieldInput, {
       label,
       hint,
-      kind: choices === undefined ? "number" : "choice",
+      kind: choices !== undefined ? "choice" : name === "notify" || name === "parallel" ? "text" : "number",
       choices,
       value: form[name],
       onChange: (text: string) => setForm((before) => ({ ...before, [name]: text }))
@@ -119,11 +119,18 @@ const NewRollout = (props: {
     ids === undefined && h(BlueprintChoice, { value: blueprint, onChange: setBlueprint }),
     div(
       { class: "fields" },
-      field("parallel", "At a time", "1 to 50 servers."),
+      field("parallel", "At a time", "1 to 50 servers, or a percentage such as 25%."),
       field("canary", "Canary", "Pause after this many servers. Empty: no pause."),
       field("restart", "Servers that are up", "", restarts),
       field("failure", "After a failure", "", failures),
-      field("timeout", "Start timeout, seconds", "Empty: that of the software.")
+      field("timeout", "Start timeout, seconds", "Empty: that of the software."),
+      form.restart === "now" &&
+        field(
+          "notify",
+          "Line before a restart",
+          "For the console of each running server: say Restart in 10 s"
+        ),
+      form.restart === "now" && field("seconds", "Seconds after the line", "Until the restart. Empty: 10.")
     ),
     selector !== undefined &&
       drawReply(plan, "Comparing the definitions", (body) => h(Plan, { plan: body }), true),

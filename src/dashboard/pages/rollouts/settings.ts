@@ -20,20 +20,37 @@ export interface Form {
   readonly restart: string
   readonly failure: string
   readonly timeout: string
+  readonly notify: string
+  readonly seconds: string
 }
 
-export const emptyForm: Form = { parallel: "2", canary: "", restart: "now", failure: "pause", timeout: "" }
+export const emptyForm: Form = {
+  parallel: "2",
+  canary: "",
+  restart: "now",
+  failure: "pause",
+  timeout: "",
+  notify: "",
+  seconds: ""
+}
 
 const number = (name: string, text: string) => (text === "" ? {} : { [name]: Number(text) })
 
 /** The body of `POST /api/rollouts` without its selector; empty fields are left out. */
-export const bodyOf = ({ canary, failure, parallel, restart, timeout }: Form): Record<string, unknown> => ({
-  restart,
-  on_failure: failure,
-  ...number("max_parallel", parallel),
-  ...number("canary", canary),
-  ...number("start_timeout", timeout)
-})
+export const bodyOf = (form: Form): Record<string, unknown> => {
+  const { canary, failure, parallel, restart, timeout } = form
+  // No server restarts otherwise.
+  const { notify, seconds } = restart === "now" ? form : emptyForm
+  return {
+    restart,
+    on_failure: failure,
+    ...(parallel.endsWith("%") ? { max_parallel: parallel } : number("max_parallel", parallel)),
+    ...number("canary", canary),
+    ...number("start_timeout", timeout),
+    ...(notify === "" ? {} : { notify }),
+    ...number("notify_seconds", seconds)
+  }
+}
 
 const restartWords = {
   now: "Restarts servers that are up",
@@ -45,9 +62,16 @@ const failureWords = {
   rollback: "Rolls all servers back after a failure"
 } as const
 
-export const wordsOf = ({ canary, max_parallel, on_failure, restart }: Rollout): ReadonlyArray<string> => [
+export const wordsOf = ({
+  canary,
+  max_parallel,
+  notify,
+  on_failure,
+  restart
+}: Rollout): ReadonlyArray<string> => [
   `${counted(max_parallel, "server")} at a time`,
   ...(canary === undefined ? [] : [`Paused after ${counted(canary, "server")}`]),
   restartWords[restart],
+  ...(notify === undefined ? [] : [`Line before a restart: ${notify}`]),
   failureWords[on_failure]
 ]

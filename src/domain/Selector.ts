@@ -1,10 +1,10 @@
 import { Schema } from "effect"
-import { reasonPhrases } from "../domain/ApiError.ts"
-import { NodeId, ServerId } from "../domain/Id.ts"
-import { Labels, MAX_CONDITIONS } from "../domain/Labels.ts"
-import { optionalInput } from "../domain/optionalInput.ts"
-import { ServerStatus } from "../domain/ServerStatus.ts"
-import { describedAs } from "./openapi/schemas.ts"
+import { reasonPhrases } from "./ApiError.ts"
+import { describedAs } from "./describedAs.ts"
+import { NodeId, ServerId } from "./Id.ts"
+import { Labels, MAX_CONDITIONS } from "./Labels.ts"
+import { optionalInput } from "./optionalInput.ts"
+import { ServerStatus } from "./ServerStatus.ts"
 
 const MAX_IDS = 10_000
 
@@ -35,6 +35,10 @@ export const Selector = Schema.Struct({
   )
   .annotate({ identifier: "Selector" })
 export type Selector = typeof Selector.Type
+
+/** Returns the conditions of a selector on labels. */
+export const labelConditions = ({ labels = [] }: Selector): ReadonlyArray<string> =>
+  Array.isArray(labels) ? labels : Object.entries(labels).map(([key, value]) => `${key}=${value}`)
 
 /** The outcome of a bulk action, by id: the status of success, or the error body of that server. */
 export const BulkOutcomes = Schema.Record(
