@@ -15,6 +15,7 @@ type DaemonSettings = Pick<
   ServiceSettings,
   | "allowedMounts"
   | "diskCheck"
+  | "diskReserve"
   | "startParallel"
   | "dockerConfig"
   | "dockerPull"
@@ -27,6 +28,8 @@ type DaemonSettings = Pick<
   | "processTasks"
   | "tlsKey"
 >
+
+const MIB = 1024 * 1024
 
 const nodeFolder = (dataDir: string) => join(dataDir, "node")
 
@@ -112,6 +115,7 @@ export const daemonOptions = Effect.fnUntraced(function* (
     allowedMounts,
     instanceFiles: settings.instanceFiles,
     diskCheckSeconds: settings.diskCheck,
+    diskReserve: settings.diskReserve * MIB,
     startParallel: settings.startParallel,
     environment: process.env,
     passEnv: settings.passEnv,

@@ -137,6 +137,7 @@ export const nodeSettings = {
   instanceFiles: settings.instanceFiles,
   startParallel: settings.startParallel,
   diskCheck: settings.diskCheck,
+  diskReserve: settings.diskReserve,
   passEnv: settings.passEnv,
   processIsolation: settings.processIsolation,
   processUids: settings.processUids,

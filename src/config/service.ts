@@ -169,6 +169,12 @@ export const settings = {
     "Seconds between two measurements of the disk that servers with a limit use. Without effect where the file system has project quota. Raise it if measurements load the disk.",
     whole(1, 86400)
   ),
+  diskReserve: setting(
+    "MUSTER_DISK_RESERVE",
+    "1024",
+    "Free space of a node's disk, in MiB, below which the node stops the servers that have written most of late. At most a twentieth of the disk; 0: no reserve. Raise it if servers can fill the disk within seconds.",
+    whole(0, 1_000_000_000)
+  ),
   passEnv: setting(
     "MUSTER_PASS_ENV",
     "HTTP_PROXY,HTTPS_PROXY,NO_PROXY,http_proxy,https_proxy,no_proxy,NODE_EXTRA_CA_CERTS,SSL_CERT_FILE,SSL_CERT_DIR,npm_config_registry,NPM_CONFIG_REGISTRY",

@@ -30,6 +30,8 @@ export interface NodeDaemonOptions extends NodeHostOptions {
   readonly capacity?: Partial<Capacity>
   /** Seconds between two measurements of the disk usage of servers with a limit. Default 30. */
   readonly diskCheckSeconds?: number
+  /** See `DiskReserveOptions`. Default 1 GiB. */
+  readonly diskReserve?: number
   /** Servers that the node itself starts at a time. Default 2. */
   readonly startParallel?: number
   /** Runs before the first registration, so that the control plane can call an embedded daemon from then on. */
@@ -205,6 +207,7 @@ export class NodeDaemon extends Context.Service<
           lostDir,
           sources: { node_id, dataDir, volumesDir, allowedMounts },
           diskCheckSeconds: settings.diskCheckSeconds ?? 30,
+          ...(settings.diskReserve === undefined ? {} : { diskReserve: settings.diskReserve }),
           startParallel: settings.startParallel ?? 2
         })
       ),

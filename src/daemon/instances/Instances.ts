@@ -15,6 +15,7 @@ import { Runtime } from "../runtime/Runtime.ts"
 import { daemonServer, newestDefinition, type ServerFile } from "../state/ServerFile.ts"
 import { createServerFile } from "../state/storedServer.ts"
 import { WaitingWrites } from "../state/WaitingWrites.ts"
+import { watchReserve } from "./diskReserve.ts"
 import { watchDisks } from "./diskWatch.ts"
 import { makeFolderRemovals } from "./folderRemovals.ts"
 import { Instance, type InstanceOptions } from "./Instance.ts"
@@ -34,12 +35,16 @@ export interface InstancesOptions {
   readonly sources: FileSources
   /** Seconds between two measurements of disk usage. Default 30. */
   readonly diskCheckSeconds?: number
+  /** See `DiskReserveOptions`. Default 1 GiB. */
+  readonly diskReserve?: number
   /** Servers that the node itself starts at a time. Default 2. */
   readonly startParallel?: number
 }
 
 /** Servers whose files are made at a time. */
 const FILES_MADE_AT_ONCE = 16
+
+const GIB = 1024 ** 3
 
 /** The longest wait for the adoption of processes at the start, in ms. */
 const ADOPTION_TIMEOUT = 5000
@@ -261,11 +266,14 @@ export class Instances extends Context.Service<
         }).pipe(Effect.timeoutOption(ADOPTION_TIMEOUT))
         yield* warnOfRoot([...entries.values()].map(({ instance }) => instance))
         yield* installer.collect
-        yield* watchDisks({
-          files,
+        const watched = {
           instances: () => [...entries.values()].map(({ instance }) => instance),
           seconds: options.diskCheckSeconds ?? 30
-        }).pipe(Effect.forkScoped)
+        }
+        yield* Effect.forkScoped(watchDisks({ files, ...watched }))
+        const { diskReserve: reserve = GIB } = options
+        const { dataDir } = options.sources
+        yield* Effect.forkScoped(watchReserve({ dataDir, reserve, ...watched }))
 
         return Instances.of({
           list: () => [...entries.values()].map((entry) => daemonServer(entry.instance.file.get())),

@@ -9,7 +9,7 @@ import { until } from "../../support/eventually.ts"
 import { mountsBelow } from "../../support/mounts.ts"
 import { daemonProcess, stateOf } from "../daemonChild.ts"
 import { harness, newId, openDaemon, recorder, type SpecOptions, specOf } from "../support.ts"
-import { fillDisk, smallDisk, write } from "./scene.ts"
+import { ext4Disk, fillDisk, smallDisk, withExt4, write } from "./scene.ts"
 
 const zeros = (name: string, mib: number) => `head -c ${mib * 1024 * 1024} /dev/zero > ${name}`
 
@@ -228,6 +228,32 @@ describe("decisions 3, limits: disk_space", () => {
       assert.isBelow(stats.overlay_bytes ?? Number.NaN, 100_000)
       assert.isTrue(existsSync(join(dataDir, "servers", id, "files/big")))
       assert.strictEqual(readFileSync(join(dataDir, "servers", id, "files/world/level")).length, 3_000_000)
+    }).pipe(Effect.scoped)
+  )
+})
+
+describe.runIf(withExt4)("operations, Limits of servers: the reserve of a node's disk", () => {
+  it.live("below it, the server that has written most is stopped with the reason; others run on", () =>
+    Effect.gen(function* () {
+      const log: Array<string> = []
+      const { daemon, lastStatus, notes, running } = yield* harness({}, yield* ext4Disk, log)
+      const quiet = yield* running()
+      const process = {
+        // Its writers end at once, and no name leads to what they write.
+        invocation: `sh -c 'exec 3> big; rm big; echo ready; while :; do head -c 8000000 /dev/zero >&3 & wait; done'`,
+        stop_command: "^SIGTERM"
+      }
+      const hungry = yield* running({ process })
+      yield* until("stopped", () => lastStatus(hungry) === "offline")
+      const last = notes.reports.filter(({ server_id }) => server_id === hungry).at(-1)
+      const problem = last?.type === "status" ? last.problem : undefined
+      assert.strictEqual(problem?.code, "507")
+      const why = /^the disk of its node has .* MB free, less than the reserve of 25\.\d MB, and the server/
+      assert.match(problem?.detail ?? "", why)
+      assert.include(log, `Warn the node stops the server: ${problem?.detail} server_id=${hungry}`)
+      assert.strictEqual(yield* daemon.status(quiet), "running")
+      yield* daemon.power(hungry, "start", 30)
+      yield* until("running", () => lastStatus(hungry) === "running")
     }).pipe(Effect.scoped)
   )
 })
