@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 
 /** Parsers of config files (blueprints.md, "Config parsers"). */
-export const ConfigParser = Schema.Literals(["properties", "yaml", "json", "ini", "xml", "file"])
+export const ConfigParser = Schema.Literals(["properties", "yaml", "json", "toml", "ini", "xml", "file"])
 export type ConfigParser = typeof ConfigParser.Type
 
 /** Names of parsers; `yml` is the name of `yaml` in files for SLS and Pterodactyl. */

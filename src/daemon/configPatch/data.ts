@@ -78,13 +78,16 @@ export interface Format<P> {
   readonly add: (part: P, members: ReadonlyArray<readonly [string | number, Data]>) => void
 }
 
+/** Returns whether a map or list lacks members of the former one. */
+export const loses = (from: Data | undefined, to: Data): boolean =>
+  isContainer(from) && isContainer(to) && [...from.keys()].some((key) => get(to, key) === undefined)
+
 /** Makes the changes of `format` that lead from one value of a part to another, inner ones first. */
 export const change = <P>(format: Format<P>, part: P, from: Data | undefined, to: Data): void => {
   const how = format.look(part, from, to)
   if (how === "keep" || (how === "compare" && !isContainer(from) && same(from, to))) return
   if (how === "compare" && isContainer(from) && isContainer(to) && isMap(from) === isMap(to)) {
-    const lost = [...from.keys()].some((key) => get(to, key) === undefined)
-    if (!lost) {
+    if (!loses(from, to)) {
       for (const [key, inner] of format.parts(part))
         change(format, inner, get(from, key), get(to, key) ?? null)
       const added = [...to.entries()].filter(([key]) => get(from, key) === undefined)

@@ -4,7 +4,7 @@ import { type Node, type ParseError, parseTree, printParseErrorCode } from "json
 import { applyFind, type Container, change, type Data, type Format, isContainer, isMap } from "./data.ts"
 import { problem } from "./find.ts"
 import type { Patcher } from "./PatchProblem.ts"
-import { applyEdits, type Edit, lineEndOf, placeIn } from "./text.ts"
+import { appended, applyEdits, type Edit, lineEndOf, placeIn } from "./text.ts"
 
 const MAX_DEPTH = 256
 
@@ -108,12 +108,8 @@ const editsOf = (text: string, root: Node, from: Container, to: Container): Read
     }
     const layout = layoutAt(last.offset)
     const added = (layout.line ?? layout.space) + itemsText(members, layout)
-    const after = last.offset + last.length
-    restOfLine.lastIndex = after
-    const rest = layout.line === undefined ? null : restOfLine.exec(text)
-    const at = after + (rest?.[0].length ?? 0)
-    if (rest?.[1] === undefined) edits.push({ start: after, end: after, text: "," })
-    edits.push({ start: at, end: at, text: rest?.[1] === undefined ? added : `${added},` })
+    const rest = layout.line === undefined ? undefined : restOfLine
+    edits.push(...appended(text, last.offset + last.length, added, rest))
   }
 
   const format: Format<Part> = {

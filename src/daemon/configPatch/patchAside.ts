@@ -16,6 +16,7 @@ export type PatchOutcome = PatchedText | { readonly problem: string }
 const INLINE_LENGTH: Readonly<Record<ConfigParser, number>> = {
   yaml: 4096,
   xml: 4096,
+  toml: 512,
   json: 16_384,
   properties: 65_536,
   ini: 65_536,

@@ -7,6 +7,7 @@ import { patchIni } from "./ini.ts"
 import { patchJson } from "./json.ts"
 import { type Find, type PatchedText, type Patcher, PatchProblem } from "./PatchProblem.ts"
 import { patchProperties } from "./properties.ts"
+import { patchToml } from "./toml.ts"
 import { patchXml } from "./xml.ts"
 import { patchYaml } from "./yaml.ts"
 
@@ -14,6 +15,7 @@ const patchers: Readonly<Record<ConfigParser, Patcher>> = {
   properties: patchProperties,
   yaml: patchYaml,
   json: patchJson,
+  toml: patchToml,
   ini: patchIni,
   xml: patchXml,
   file: patchFile

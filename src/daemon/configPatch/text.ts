@@ -59,11 +59,32 @@ export interface Edit {
   readonly text: string
 }
 
-/** Applies edits; those at one place keep their order. `undefined` if two edits overlap. */
+/**
+ * Adds items, with what divides them from the last item, which ends at `after`. `rest` is the text behind an item to the
+ * end of its line: its first group is a comma, and a comment behind it stays beside the last item.
+ */
+export const appended = (
+  text: string,
+  after: number,
+  items: string,
+  rest: RegExp | undefined
+): ReadonlyArray<Edit> => {
+  if (rest !== undefined) rest.lastIndex = after
+  const behind = rest?.exec(text)
+  const at = after + (behind?.[0].length ?? 0)
+  return behind?.[1] === undefined
+    ? [
+        { start: after, end: after, text: "," },
+        { start: at, end: at, text: items }
+      ]
+    : [{ start: at, end: at, text: `${items},` }]
+}
+
+/** Applies edits; those at one place keep their order, and insertions come first. `undefined` if two edits overlap. */
 export const applyEdits = (text: string, edits: ReadonlyArray<Edit>): string | undefined => {
   const parts: Array<string> = []
   let at = 0
-  for (const edit of edits.toSorted((a, b) => a.start - b.start)) {
+  for (const edit of edits.toSorted((a, b) => a.start - b.start || a.end - b.end)) {
     if (edit.start < at) return undefined
     parts.push(text.slice(at, edit.start), edit.text)
     at = edit.end

@@ -350,8 +350,8 @@ describe("blueprints.md: refused files", () => {
     ],
     [
       "an unknown parser",
-      blueprint("server: { configs: { a: { parser: toml } } }"),
-      ['2:35: expected properties, yaml, json, ini, xml or file, found the text "toml"']
+      blueprint("server: { configs: { a: { parser: lua } } }"),
+      ['2:35: expected properties, yaml, json, toml, ini, xml or file, found the text "lua"']
     ],
     [
       "a name that no variable can have",

@@ -39,6 +39,7 @@ describe("Config patches", () => {
           "server.properties": { parser: "properties", find: { "server-port": port, motd: "{{env.MOTD}}" } },
           "config/a.yml": { parser: "yaml", find: { "net.port": port, name: `p ${port}` } },
           "a.json": { parser: "json", find: { port } },
+          "a.toml": { parser: "toml", find: { "net.port": port } },
           "a.ini": { parser: "ini", find: { "net.port": port } },
           "a.xml": { parser: "xml", find: { "net.port": port } },
           "start.sh": { parser: "file", find: { "PORT=": `PORT=${port}` } },
@@ -50,6 +51,7 @@ describe("Config patches", () => {
       assert.strictEqual(text("server.properties"), "server-port=25565\nmotd=hi\n")
       assert.strictEqual(text("config/a.yml"), "net:\n  port: 25565\nname: p 25565\n")
       assert.strictEqual(text("a.json"), '{\n  "port": 25565\n}\n')
+      assert.strictEqual(text("a.toml"), "[net]\nport = 25565\n")
       assert.strictEqual(text("a.ini"), "[net]\nport=25565\n")
       assert.strictEqual(
         text("a.xml"),
@@ -68,6 +70,7 @@ describe("Config patches", () => {
         '{"flag":false,"players":1,"ratio":0.5,"port":0,"text":"1","no":true,"word":2,"list":[1,false],"big":1}'
       )
       fs.writeFileSync(join(root, "a.yml"), 'flag: false # why\r\nplayers: 1\r\ntext: "1"\r\nword: 2\r\n')
+      fs.writeFileSync(join(root, "a.toml"), 'flag = false # why\nplayers = 1.0\ntext = "1"\nword = 2\n')
       const env = { BE: "true", PLAYERS: "32", RATIO: "1.25", WORD: "x", BIG: "90071992547409931" }
       const find = {
         flag: "{{env.BE}}",
@@ -84,7 +87,11 @@ describe("Config patches", () => {
       }
       yield* applyConfigs(
         root,
-        { "a.json": { parser: "json", find: { ...find, ...more } }, "a.yml": { parser: "yaml", find } },
+        {
+          "a.json": { parser: "json", find: { ...find, ...more } },
+          "a.yml": { parser: "yaml", find },
+          "a.toml": { parser: "toml", find }
+        },
         { ...context, env }
       )
       assert.strictEqual(
@@ -95,6 +102,10 @@ describe("Config patches", () => {
       assert.strictEqual(
         fs.readFileSync(join(root, "a.yml"), "utf8"),
         'flag: true # why\r\nplayers: 32\r\ntext: "25565"\r\nword: x\r\n'
+      )
+      assert.strictEqual(
+        fs.readFileSync(join(root, "a.toml"), "utf8"),
+        'flag = true # why\nplayers = 32.0\ntext = "25565"\nword = "x"\n'
       )
     })
   )
