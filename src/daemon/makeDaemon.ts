@@ -5,7 +5,6 @@ import { stopTimeoutOf } from "../domain/ServerDefinition.ts"
 import type { HostInfo } from "../domain/SystemInfo.ts"
 import { stripAnsi } from "../domain/stripAnsi.ts"
 import { makeLineIndex, pageBounds } from "./console/LineIndex.ts"
-import { lstat } from "./disk/fsio.ts"
 import { exportFiles } from "./files/exportFiles.ts"
 import type { InstanceFiles } from "./files/InstanceFiles.ts"
 import type { Installer } from "./install/Installer.ts"
@@ -103,10 +102,14 @@ const sendCommands = Effect.fnUntraced(function* (
   }
 })
 
-const installLogs = Effect.fnUntraced(function* (instance: Instance, shared: string, request: LinesRequest) {
-  const { work } = instance.file.get()
-  const installing = work === "install" || work === "reinstall"
-  const path = installing && (yield* lstat(shared)) !== undefined ? shared : installLogPath(instance.folder)
+const installLogs = Effect.fnUntraced(function* (
+  { file, folder }: Instance,
+  installer: Installer["Service"],
+  request: LinesRequest
+) {
+  const { spec, work } = file.get()
+  const isShared = (work === "install" || work === "reinstall") && installer.isInstalling(spec)
+  const path = isShared ? installer.logPath(spec) : installLogPath(folder)
   const index = makeLineIndex(path)
   const total = yield* index.total
   const { from, to } = pageBounds(total, request, false)
@@ -187,8 +190,7 @@ export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
       }),
     installLogs: Effect.fn("Daemon.installLogs")(function* (id, request) {
       const instance = yield* instances.get(id)
-      const shared = installer.logPath(instance.file.get().spec)
-      return yield* Effect.mapError(installLogs(instance, shared, request), diskRefused)
+      return yield* Effect.mapError(installLogs(instance, installer, request), diskRefused)
     }),
     console: Effect.fn("Daemon.console")(function* (id) {
       return yield* (yield* instances.get(id)).lines

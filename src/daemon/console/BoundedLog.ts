@@ -1,6 +1,7 @@
 import { closeSync, openSync, rmSync, writeSync } from "node:fs"
 import { Effect } from "effect"
 import { type IoError, ioSync, toIoError } from "../disk/fsio.ts"
+import { type HiddenPath, hidePaths } from "./hidePaths.ts"
 
 /** Bytes kept of the beginning and of the end of the log. */
 const HEAD = 512 * 1024
@@ -15,8 +16,16 @@ export interface BoundedLog {
   readonly problem: () => IoError | undefined
 }
 
-/** Makes a new log, in the place of another. The end of the scope appends the tail. */
-export const openBoundedLog = Effect.fnUntraced(function* (path: string) {
+/**
+ * Makes a new log, in the place of another. The end of the scope appends the tail.
+ *
+ * @param hidden the paths that the log does not show
+ */
+export const openBoundedLog = Effect.fnUntraced(function* (
+  path: string,
+  hidden: ReadonlyArray<HiddenPath> = []
+) {
+  const output = hidePaths(hidden)
   let head = 0
   let tail: Array<Uint8Array> = []
   let tailBytes = 0
@@ -38,13 +47,14 @@ export const openBoundedLog = Effect.fnUntraced(function* (path: string) {
     }),
     (file) =>
       Effect.sync(() => {
+        append(output.rest())
         if (omittedBytes > 0) writeTo(file, Buffer.from(`\n[${omittedBytes} bytes left out]\n`))
         for (const piece of tail) writeTo(file, piece)
         closeSync(file)
       })
   )
 
-  const write = (bytes: Uint8Array) => {
+  const append = (bytes: Uint8Array) => {
     const room = Math.min(HEAD - head, bytes.length)
     if (room > 0) writeTo(fd, bytes.subarray(0, room))
     head += room
@@ -61,6 +71,7 @@ export const openBoundedLog = Effect.fnUntraced(function* (path: string) {
     if (tail.length > 1024) tail = [Buffer.concat(tail)]
   }
 
+  const write = (bytes: Uint8Array) => append(output.filter(bytes))
   const log: BoundedLog = {
     write,
     line: (text) => Effect.sync(() => write(Buffer.from(`${text}\n`))),

@@ -1,12 +1,15 @@
 import { randomUUID } from "node:crypto"
+import { realpathSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { Context, Deferred, Effect, Fiber, Layer, type Scope } from "effect"
 import { definitionIdPattern } from "../../domain/Id.ts"
 import type { InstallSteps } from "../../domain/InstallStep.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { openBoundedLog } from "../console/BoundedLog.ts"
+import type { HiddenPath } from "../console/hidePaths.ts"
 import {
   type IoError,
+  ioSync,
   listFolder,
   lstatSync,
   makeClosedFolder,
@@ -16,6 +19,7 @@ import {
 } from "../disk/fsio.ts"
 import { InstallFailed, installFailed } from "../files/InstallFailed.ts"
 import { chownBase } from "../files/owners.ts"
+import { CONTAINER_HOME, SCRATCH } from "../runtime/docker/containerOptions.ts"
 import { Runtime } from "../runtime/Runtime.ts"
 import { type Base, type BasesOptions, openBases } from "./bases.ts"
 import { prepareBase } from "./prepareBase.ts"
@@ -66,6 +70,8 @@ export class Installer extends Context.Service<
     readonly collect: Effect.Effect<void>
     /** Returns the log of the last or current installation of a server's software; it may not exist. */
     logPath(spec: ServerSpec): string
+    /** Returns whether a server's software is being installed now. */
+    isInstalling(spec: ServerSpec): boolean
   }
 >()("muster/daemon/Installer") {
   /** @param options.baseDir the folder of base folders, for this service alone; `used`: see {@link BasesOptions} */
@@ -91,6 +97,8 @@ export class Installer extends Context.Service<
         }).pipe(Effect.andThen(bases.collect), Effect.delay(COLLECT_PAUSE))
 
         const logPath = (spec: ServerSpec) => logOf(spec.definition.software, baseName(spec))
+        const keyOf = (spec: ServerSpec) => `${spec.definition.software}/${baseName(spec)}`
+        const isInstalling = (spec: ServerSpec) => running.has(keyOf(spec))
 
         const build = Effect.fnUntraced(
           function* (spec: ServerSpec, steps: StepLog) {
@@ -98,8 +106,8 @@ export class Installer extends Context.Service<
             const aside = join(baseDir, `${ASIDE}${randomUUID()}`)
             yield* Effect.acquireRelease(makePassage(aside), () => Effect.ignore(removeTree(aside)))
             yield* makeFolder(dirname(logPath(spec)))
-            const log = yield* openBoundedLog(logPath(spec))
             const made = join(aside, "base")
+            const log = yield* openBoundedLog(logPath(spec), yield* hiddenPaths(aside, made))
             yield* makeClosedFolder(made)
             const exit_code = yield* prepareBase({ spec, folder: made, aside, log, runtime, steps })
             yield* chownBase(made)
@@ -169,7 +177,7 @@ export class Installer extends Context.Service<
             yield* checkName(spec)
             const { software } = spec.definition
             const name = baseName(spec)
-            const key = `${software}/${name}`
+            const key = keyOf(spec)
             while (true) {
               const there =
                 running.has(key) || force
@@ -192,10 +200,23 @@ export class Installer extends Context.Service<
           Effect.catchTag("IoError", (error: IoError) => installFailed(error))
         )
 
-        return Installer.of({ collect, find, install, logPath })
+        return Installer.of({ collect, find, install, isInstalling, logPath })
       })
     )
 }
+
+/** Shows the folders of an installation as a container has them, in the log of a plain process too. */
+const hiddenPaths = (aside: string, made: string) =>
+  ioSync(`read ${aside}`, () => [aside, realpathSync(aside)]).pipe(
+    Effect.map((names) =>
+      names.flatMap(
+        (name): ReadonlyArray<HiddenPath> => [
+          [name + made.slice(aside.length), CONTAINER_HOME],
+          [name, SCRATCH]
+        ]
+      )
+    )
+  )
 
 /** Removes the folders of interrupted installations. */
 const clean = Effect.fnUntraced(function* (baseDir: string) {

@@ -44,13 +44,14 @@ const runFileWork = Effect.fnUntraced(function* (
 ): Effect.fn.Return<Installed, InstallFailed, Scope.Scope> {
   const { work } = state
   const spec = state.next ?? state.spec
-  const installed = yield* installer
-    .install(spec, { force: work === "reinstall", onSteps })
-    .pipe(
-      Effect.onExit((exit) =>
-        takeInstallLog(installer.logPath(spec), folder, { isComplete: Exit.isSuccess(exit) })
-      )
+  const installed = yield* installer.install(spec, { force: work === "reinstall", onSteps }).pipe(
+    Effect.onExit((exit) =>
+      takeInstallLog(installer.logPath(spec), folder, {
+        isComplete: Exit.isSuccess(exit),
+        isCached: Exit.isSuccess(exit) && exit.value.steps === undefined
+      })
     )
+  )
   const steps = new StepLog(installed.steps)
   yield* atScopeEnd((exit) => steps.endSpan(exit))
   // The image of an old base may have been removed. Unknown while the engine is down.

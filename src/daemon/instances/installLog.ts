@@ -10,17 +10,23 @@ export const installLogPath = (folder: string): string => join(folder, "install.
 
 /**
  * Gives the server in `folder` the log of its software's installation, if there is one: as another name of the file,
- * which needs no space. {@link appendInstallLog} copies it first, and a later installation makes a new file.
+ * which needs no space. {@link appendInstallLog} copies it first, and a later installation makes a new file. If the base
+ * was there, its old log would look new: one line says when it was installed.
  */
 export const takeInstallLog = (
   shared: string,
   folder: string,
-  { isComplete }: { readonly isComplete: boolean }
+  { isCached = false, isComplete }: { readonly isCached?: boolean; readonly isComplete: boolean }
 ) =>
   ioSync("take the install log", () => {
     const own = installLogPath(folder)
     if (fs.existsSync(own)) fs.unlinkSync(own)
-    if (!fs.existsSync(shared)) return
+    const stats = fs.statSync(shared, { throwIfNoEntry: false })
+    if (stats === undefined) return
+    if (isCached && stats.size > 0) {
+      const line = `[installed from the cache of ${stats.mtime.toISOString()}: the script did not run again]\n`
+      return fs.writeFileSync(own, line, { mode: 0o600 })
+    }
     // The installation may go on for other servers, whose log it is then.
     if (!isComplete) return fs.copyFileSync(shared, own)
     try {

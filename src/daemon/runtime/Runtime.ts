@@ -183,7 +183,7 @@ export interface Job {
   readonly limits?: Limits
   /** See {@link Runtime}`.userFor`. */
   readonly user?: RunUser | undefined
-  /** False: the input of a plain process is at its end. Default true. */
+  /** False: the standard input is at its end. Default true. */
   readonly hasInput?: boolean
   /** Whether the job has a pseudo-terminal. Default false. */
   readonly terminal?: boolean | undefined

@@ -21,26 +21,33 @@ const leftovers = (dataDir: string) =>
   readdirSync(join(dataDir, "base")).filter((name) => name.startsWith(".aside"))
 
 describe("blueprints, software: install script", () => {
-  it.live("concurrent installations of one base run the script once, and each server has the log", () =>
-    Effect.gen(function* () {
-      const { create, daemon, dataDir, lastInstall } = yield* harness()
-      const count = join(dataDir, "count")
-      const install = {
-        script: `echo once >> ${count}; echo "$SOFTWARE_ID $VERSION"; sleep 0.3; pwd > here; echo x > a.txt`
-      }
-      const ids = yield* Effect.forEach([1, 2, 3, 4], () => create({ install }))
-      yield* until("all are ready", () => ids.every((id) => lastInstall(id)?.phase === "ready"))
-      const late = yield* create({ install })
-      yield* until("ready", () => lastInstall(late)?.phase === "ready")
-      assert.strictEqual(readFileSync(count, "utf8"), "once\n")
-      for (const id of [...ids, late]) {
-        assert.strictEqual(readFileSync(join(dataDir, "servers", id, "files", "a.txt"), "utf8"), "x\n")
-        const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
-        assert.deepStrictEqual(items, ["echo 1.0"])
-      }
-      assert.strictEqual(lastInstall(ids[0] ?? "")?.exit_code, 0)
-      assert.deepStrictEqual(leftovers(dataDir), [])
-    }).pipe(Effect.scoped)
+  it.live(
+    "concurrent installations of one base run the script once, and each server has the log; a later one says that it ran before",
+    () =>
+      Effect.gen(function* () {
+        const { create, daemon, dataDir, lastInstall } = yield* harness()
+        const count = join(dataDir, "count")
+        const install = {
+          script: `echo once >> ${count}; echo "$SOFTWARE_ID $VERSION"; sleep 0.3; pwd > here; echo x > a.txt`
+        }
+        const ids = yield* Effect.forEach([1, 2, 3, 4], () => create({ install }))
+        yield* until("all are ready", () => ids.every((id) => lastInstall(id)?.phase === "ready"))
+        const late = yield* create({ install })
+        yield* until("ready", () => lastInstall(late)?.phase === "ready")
+        assert.strictEqual(readFileSync(count, "utf8"), "once\n")
+        for (const id of [...ids, late]) {
+          assert.strictEqual(readFileSync(join(dataDir, "servers", id, "files", "a.txt"), "utf8"), "x\n")
+          const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
+          if (id !== late) assert.deepStrictEqual(items, ["echo 1.0"])
+          else
+            assert.match(
+              items.join(),
+              /^\[installed from the cache of 2[^,]+Z: the script did not run again\]$/
+            )
+        }
+        assert.strictEqual(lastInstall(ids[0] ?? "")?.exit_code, 0)
+        assert.deepStrictEqual(leftovers(dataDir), [])
+      }).pipe(Effect.scoped)
   )
 
   it.live("a script has its lines ended by \\r\\n or \\n, and its input at the end", () =>
@@ -51,6 +58,23 @@ describe("blueprints, software: install script", () => {
       yield* until("ready", () => lastInstall(id)?.phase === "ready")
       const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
       assert.deepStrictEqual(items, ["got=none"])
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("the log shows no path of the node", () =>
+    Effect.gen(function* () {
+      const { create, daemon, dataDir, lastInstall } = yield* harness()
+      const script = "nothing-here; echo $INSTALL_DIR/a $HOME; pwd -P; printf $(dirname $PWD); printf $PWD"
+      const id = yield* create({ install: { script } })
+      yield* until("ready", () => lastInstall(id)?.phase === "ready")
+      const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
+      assert.match(items[0] ?? "", /^\/mnt\/install\/script: .*nothing-here/)
+      assert.deepStrictEqual(items.slice(1), [
+        "/home/container/a /mnt/install/home",
+        "/home/container",
+        "/mnt/install/home/container" // two paths
+      ])
+      assert.notInclude(items.join(), dataDir)
     }).pipe(Effect.scoped)
   )
 

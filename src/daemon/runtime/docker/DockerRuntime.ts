@@ -203,7 +203,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
   })
 
   const job = Effect.fnUntraced(function* (job: Job) {
-    const { argv, choice, cwd, env, limits, name, onOutput, scratch, terminal = false } = job
+    const { argv, choice, cwd, env, hasInput, limits, name, onOutput, scratch, terminal = false } = job
     yield* engineIsUp
     for (const folder of [cwd, scratch]) if (folder !== undefined) yield* chownTree(folder, user)
     const inside = (word: string) => insidePath(word, cwd, scratch)
@@ -217,6 +217,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
       home: cwd,
       scratch,
       terminal,
+      hasInput,
       network: yield* networkOf("jobs"),
       keepOutput: false
     }

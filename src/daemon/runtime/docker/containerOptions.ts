@@ -126,6 +126,8 @@ export interface ContainerPlan {
   readonly keepOutput: boolean
   /** Whether the container has a terminal. Default false. */
   readonly terminal?: boolean | undefined
+  /** False: the standard input is at its end. Default true. */
+  readonly hasInput?: boolean | undefined
   /** The network of the container. */
   readonly network: string
   /** The address from which its traffic leaves; its network enforces it. */
@@ -166,7 +168,7 @@ export const containerOptions = (plan: ContainerPlan, rules: ContainerRules): Co
     User: `${uid}:${gid}`,
     Labels: { [LABEL.node]: rules.node, [LABEL.server]: plan.name, [LABEL.run]: plan.run, ...outgoing },
     Tty: terminal,
-    OpenStdin: true,
+    OpenStdin: plan.hasInput !== false,
     StdinOnce: false,
     AttachStdin: false,
     AttachStdout: false,
