@@ -32,7 +32,13 @@ export const openDataDir = (settings: Pick<ServiceSettings, "dataDir">) =>
 
 type DatabaseSettings = Pick<
   ServiceSettings,
-  "auditKeep" | "databaseUrl" | "databasePool" | "databaseTimeout" | "eventsKeepHours" | "eventsKeepCount"
+  | "auditKeep"
+  | "auditKeepMib"
+  | "databaseUrl"
+  | "databasePool"
+  | "databaseTimeout"
+  | "eventsKeepHours"
+  | "eventsKeepCount"
 >
 
 /** Returns the database of the settings; files by their absolute path. */
@@ -67,7 +73,8 @@ export const StoreLayer = (
     retention: {
       maxAge: `${settings.eventsKeepHours} hours`,
       maxEntries: settings.eventsKeepCount,
-      auditAge: `${settings.auditKeep} days`
+      auditAge: `${settings.auditKeep} days`,
+      auditBytes: settings.auditKeepMib * 2 ** 20
     },
     poolSize: settings.databasePool,
     answerMillis: settings.databaseTimeout,

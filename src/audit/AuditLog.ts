@@ -87,7 +87,7 @@ export class AuditLog extends Context.Service<
         request: AuditedRequest,
         pending: AuditRecord
       ) {
-        const isSuccess = pending.entry.result.status < 400 && !request.isShareable
+        const isSuccess = pending.entry.result.status < 400 && !request.changesNothing
         if (isSuccess || request.isActing || request.isCommitted) {
           // This write is the entry itself; it must not carry that of a success.
           const alone = Effect.provideService(write(pending), CurrentAudit, undefined)

@@ -95,7 +95,8 @@ type Resolve = (
 /**
  * Returns the overrides and the definition of a server after a change. Only what the change names takes another value,
  * with its consequences such as the image of a version. A removed override leaves the value of today's blueprint and
- * software; everything else of the definition stays.
+ * software; everything else of the definition stays. `named`: the overrides that the change sets, or that it removes from
+ * the server.
  *
  * @error Conflict       the blueprint of the server does not exist any more
  * @error InvalidRequest as at creation
@@ -129,15 +130,13 @@ export const changeOverrides = Effect.fnUntraced(function* (
   )
   // Overrides of an earlier version may not fit today's files.
   const todayBefore = Option.getOrElse(yield* Effect.option(resolve(blueprint_id, before)), () => today)
-  const paths = [
-    ...touched(before, change).flatMap(placesOf),
-    ...differences(todayBefore, today).map(({ path }) => path)
-  ]
+  const named = touched(before, change)
+  const paths = [...named.flatMap(placesOf), ...differences(todayBefore, today).map(({ path }) => path)]
   const assigned = assign(
     definition,
     paths.map((path) => [path, at(today, path)] as const)
   )
   const changed = withFinds(withoutRests(assigned))
   if (!isDefinition(changed)) return yield* Effect.die(new Error("a changed definition has another form"))
-  return { definition: changed, overrides }
+  return { definition: changed, overrides, named }
 })

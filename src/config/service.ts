@@ -302,6 +302,12 @@ export const settings = {
     "Days for which entries of the audit log are kept. Raise it if your rules ask for more; an entry takes about 1 KB of the database.",
     whole(1, 36_500)
   ),
+  auditKeepMib: setting(
+    "MUSTER_AUDIT_KEEP_MIB",
+    "1024",
+    "Largest audit log, in MiB of the database. Beyond it the oldest entries are deleted, however old they are. Raise it if `muster_audit_bytes` reaches it before the days of `MUSTER_AUDIT_KEEP`.",
+    whole(1, 1_048_576)
+  ),
   rateLimit: setting(
     "MUSTER_RATE_LIMIT",
     "0",

@@ -1,5 +1,5 @@
 /** The audit entry of a request while the request is served (operators.md, "Audit"). */
-import { Context, Effect, Exit } from "effect"
+import { Context, Effect } from "effect"
 import type { AuditEntry } from "./AuditEntry.ts"
 import { replaceHostile } from "./NodeText.ts"
 
@@ -63,8 +63,6 @@ export class AuditedRequest {
   actor: AuditEntry["actor"] | undefined
   /** Whether the entry may be one for many such requests, as a refused one; the request changes nothing. */
   isShareable: boolean
-  /** Whether the request has called a node, which may have acted whatever the response says. */
-  isActing = false
   /** Whether the request can change something; a dry run cannot. */
   isChange = true
   /** The status of a response that precedes the end of the request; see {@link auditOpened}. */
@@ -84,8 +82,8 @@ export class AuditedRequest {
   /** The entry and its objects as the database has them. */
   #committed: string | undefined
   readonly #committedObjects = new Set<string>()
-  /** Objects of a bulk action whose node was called. */
-  readonly #called = new Set<string>()
+  /** Objects of a bulk action whose node was called; undefined: the node of a request with one object. */
+  readonly #called = new Set<string | undefined>()
 
   /**
    * @param given.id     of the object; undefined: the request has none, or creates it
@@ -131,10 +129,26 @@ export class AuditedRequest {
 
   /** Notes that a node is called. @param object of a bulk action, which the node may change */
   callsNode(object: string | undefined): void {
-    this.isActing = true
-    if (object === undefined) return
     this.#called.add(object)
-    this.object(object, true)
+    if (object !== undefined) this.object(object, true)
+  }
+
+  /** Notes that a node has answered: it had nothing to change. */
+  unchanged(object: string | undefined): void {
+    this.#called.delete(object)
+    if (object === undefined) this.isShareable = true
+    else if (!this.#committedObjects.has(object)) this.#objects.delete(object)
+  }
+
+  /** Whether the request has called a node, which may have acted whatever the response says. */
+  get isActing(): boolean {
+    return this.#called.size > 0
+  }
+
+  /** Whether the request has changed nothing so far, and its entry may be one for many such requests. */
+  get changesNothing(): boolean {
+    const isBulk = this.#kind === "server" && this.#creates && this.#id === null
+    return !this.isActing && !this.isCommitted && (this.isShareable || (isBulk && this.#objects.size === 0))
   }
 
   /** Adds an object of a bulk action, or removes the object if it was not changed and its node was not called. */
@@ -208,7 +222,7 @@ export const auditObject =
         ? self
         : self.pipe(
             Effect.provideService(CurrentObject, id),
-            Effect.onExit((exit) => Effect.sync(() => audited.object(id, Exit.isSuccess(exit))))
+            Effect.onError(() => Effect.sync(() => audited.object(id, false)))
           )
     )
 
@@ -219,6 +233,11 @@ export const auditNodeCall: Effect.Effect<void> = Effect.flatMap(CurrentAudit, (
     : Effect.map(CurrentObject, (object) => {
         audited.callsNode(object)
       })
+)
+
+/** Notes in the entry of the current request that the node has answered: it had nothing to change. */
+export const auditUnchanged: Effect.Effect<void> = Effect.flatMap(CurrentAudit, (audited) =>
+  Effect.map(CurrentObject, (object) => audited?.unchanged(object))
 )
 
 /** Returns the audited request of a caller whose write has succeeded, with the object that the write has changed. */

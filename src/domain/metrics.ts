@@ -161,6 +161,11 @@ export const auditLost = counter(
   "Audit entries that were lost because the database was unavailable for too long."
 )
 
+export const auditSize = gauge(
+  "muster_audit_bytes",
+  "Bytes of the audit log in the database, which `MUSTER_AUDIT_KEEP_MIB` bounds."
+)
+
 // Database and disk
 export const databaseUp = gauge(
   "muster_database_up",

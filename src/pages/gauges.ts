@@ -1,5 +1,6 @@
 import { Effect, Metric } from "effect"
 import {
+  auditSize,
   databaseUp,
   httpConnections,
   httpDropped,
@@ -31,6 +32,8 @@ import { LoadBalancer } from "../nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { ServerManager } from "../servers/ServerManager.ts"
 import { Journal } from "../store/journal/Journal.ts"
+import { AuditRepo } from "../store/repos/AuditRepo.ts"
+import { Store } from "../store/Store.ts"
 
 /** @param heard whether the heartbeats of the node arrive, so that its usage is that of now */
 const seriesOf = (detail: NodeDetail, heard: boolean): ReadonlyArray<Series> => {
@@ -62,6 +65,8 @@ export const makeObserve = Effect.gen(function* () {
   const streams = yield* OpenStreams
   const http = yield* HttpConnections
   const journal = yield* Journal
+  const store = yield* Store
+  const audit = yield* AuditRepo
   const setSeries = makeSeries()
   const setDropped = makeTotal(httpDropped)
   const setPlaced = makeTotal(Metric.withAttributes(placements, { outcome: "placed" }))
@@ -89,6 +94,7 @@ export const makeObserve = Effect.gen(function* () {
     if (bounds._tag === "Some") {
       yield* Metric.update(journalNewest, bounds.value.newest)
       yield* Metric.update(journalOldest, bounds.value.oldest)
+      yield* Effect.ignore(Effect.flatMap(store.read(audit.size), (bytes) => Metric.update(auditSize, bytes)))
     }
   })
 })

@@ -1,6 +1,7 @@
 import { Effect } from "effect"
 import type { Daemon, DaemonError, LinesRequest } from "../api/Daemon.ts"
 import { CurrentPrincipal } from "../api/Principal.ts"
+import { auditUnchanged } from "../domain/AuditedRequest.ts"
 import type { Unavailable } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import { withProgress } from "../domain/InstallStep.ts"
@@ -10,7 +11,7 @@ import type { ConsolePage } from "../domain/Pagination.ts"
 import { isRestartPending } from "../domain/Restart.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { stopTimeoutOf } from "../domain/ServerDefinition.ts"
-import { isUp } from "../domain/ServerStatus.ts"
+import { isUp, type ServerStatus } from "../domain/ServerStatus.ts"
 import { InstallProgresses } from "./index/InstallProgresses.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { isUnknownToNode, makeNodeCalls } from "./nodeCalls.ts"
@@ -24,6 +25,18 @@ import { isFinished } from "./records/transitions.ts"
 import { makeWaitForReport } from "./waiting.ts"
 
 const noLines: ConsolePage = { items: [], total: 0 }
+
+/** The status in which a power action without a report of its node has changed nothing. */
+const settled: Partial<Record<PowerAction, ServerStatus>> = {
+  start: "running",
+  stop: "offline",
+  kill: "offline",
+  pause: "paused",
+  unpause: "running"
+}
+
+const isSettled = ({ start_pending, status }: ServerRecord, action: PowerAction) =>
+  status === settled[action] && !start_pending
 
 /** The name of the key of the caller. */
 const callerName = Effect.map(CurrentPrincipal, (caller) => caller?.name ?? "service")
@@ -160,6 +173,7 @@ export const makeManagement = Effect.gen(function* () {
       ? Effect.catchTag(acting, "Unavailable", (away) => holdStop(id, away))
       : acting
     if (sequence !== undefined) yield* waitForReport(record, sequence)
+    else if (isSettled(record, action)) yield* auditUnchanged
   })
 
   const commands = Effect.fn("ServerManager.commands")(function* (

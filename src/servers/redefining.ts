@@ -9,6 +9,7 @@ import type { DefinitionChange } from "../domain/DefinitionChange.ts"
 import { changesBetween, revisionOf } from "../domain/definitionChanges.ts"
 import { Conflict, Forbidden, NotFound } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
+import { own, type Path, pathText } from "../domain/json.ts"
 import { admits } from "../domain/KeyLimits.ts"
 import { mergeLabels, type ServerPatch } from "../domain/Labels.ts"
 import type { OverridesChange } from "../domain/Overrides.ts"
@@ -61,6 +62,15 @@ const isSettled = (record: ServerRecord, { expires_at, labels = {}, name }: Serv
   (name === undefined || name === (record.name ?? null)) &&
   (expires_at === undefined || expires_at === (record.expires_at ?? null)) &&
   isDeepStrictEqual(mergeLabels(record.labels, labels), record.labels)
+
+/** Returns the names of the settings that a change sets, or removes from the server. */
+const changedSettings = (record: ServerRecord, { expires_at, labels = {}, name }: ServerPatch) => [
+  ...(name === undefined ? [] : ["name"]),
+  ...(expires_at === undefined ? [] : ["expires_in"]),
+  ...Object.entries(labels).flatMap(([label, value]) =>
+    value === null && own(record.labels, label) === undefined ? [] : [pathText(["labels", label])]
+  )
+]
 
 /**
  * Returns checks of what the caller may change: nothing of a server that it may not read, nothing after which it could no
@@ -155,18 +165,20 @@ export const makeRedefining = Effect.gen(function* () {
     const check = yield* makeCallerChecks
     yield* check.expiry(yield* recordOf(id), settings.expires_at)
     const audited = yield* CurrentAudit
-    const within = (record: ServerRecord, isSame = true) => {
+    const within = (record: ServerRecord, isSame = true, named: ReadonlyArray<Path> = []) => {
+      audited?.describe({ changes: [...changedSettings(record, settings), ...named.map(pathText)] })
       if (audited !== undefined) audited.isShareable = isSame && isSettled(record, settings)
       return check.limits(record, settings)
     }
     if (overrides === undefined) return yield* lifecycle.patch(id, settings, within)
     const by = Effect.fnUntraced(function* (record: ServerRecord) {
       yield* within(record, false)
-      const changed = yield* changeOverrides(record, overrides, blueprints.resolve)
+      const { named, ...changed } = yield* changeOverrides(record, overrides, blueprints.resolve)
       yield* within(
         record,
         isDeepStrictEqual(changed.definition, record.definition) &&
-          isDeepStrictEqual(changed.overrides, record.overrides ?? {})
+          isDeepStrictEqual(changed.overrides, record.overrides ?? {}),
+        named
       )
       yield* check.save(record, changed.definition)
       const { blueprint_id } = record
@@ -180,6 +192,7 @@ export const makeRedefining = Effect.gen(function* () {
     const today = (record: ServerRecord) =>
       blueprints.resolve(request.blueprint_id ?? record.blueprint_id, record.overrides ?? {})
     const check = yield* makeCallerChecks
+    const audited = yield* CurrentAudit
     const record = yield* recordOf(id)
     const definition = yield* today(record)
     const checkGiven = (now: ServerRecord, next: ServerDefinition) =>
@@ -194,6 +207,7 @@ export const makeRedefining = Effect.gen(function* () {
         const definition = yield* today(now)
         yield* checkGiven(now, definition)
         yield* check.save(now, definition)
+        if (audited !== undefined) audited.isShareable = isDeepStrictEqual(definition, now.definition)
         return { definition, quota: check.quota } satisfies NewDefinition
       })
       yield* locks.withLock(id)(redefine(id, by))

@@ -18,6 +18,8 @@ export interface RetentionOptions {
   readonly maxEntries?: number
   /** Age at which entries of the audit log are deleted. Default: 90 days. */
   readonly auditAge?: Duration.Input
+  /** Bound of the audit log in bytes. Default: 1 GiB. */
+  readonly auditBytes?: number
   /** Interval of the rounds; the first round starts after it. Default: 1 minute. */
   readonly interval?: Duration.Input
 }
@@ -46,6 +48,7 @@ export const Retention = {
         const table = journalTable(yield* SqlClient.SqlClient)
         const maxAge = Duration.toMillis(options.maxAge ?? "24 hours")
         const auditAge = Duration.toMillis(options.auditAge ?? "90 days")
+        const auditBytes = options.auditBytes ?? 2 ** 30
         const maxEntries = options.maxEntries ?? 1_000_000
 
         const pruneJournal = Effect.fnUntraced(function* (notBefore: number) {
@@ -59,8 +62,8 @@ export const Retention = {
 
         const pruneAudit = (notBefore: number) =>
           store
-            .write(audit.prune(notBefore, CHUNK))
-            .pipe(Effect.repeat({ until: (pruned) => pruned < CHUNK }))
+            .write(audit.prune({ notBefore, maxBytes: auditBytes }, CHUNK))
+            .pipe(Effect.repeat({ until: (pruned) => pruned === 0 }))
 
         let looked = ""
         const pruneDefinitions = Effect.gen(function* () {

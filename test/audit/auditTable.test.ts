@@ -132,10 +132,35 @@ describe.each(databases)("operators.md, Audit: the table (%s)", (kind) => {
       yield* is({ until: START }, all[3])
       const { prune } = yield* AuditRepo
       const store = yield* Store
-      assert.strictEqual(yield* store.write(prune(START + 1001, 2)), 2)
-      assert.strictEqual(yield* store.write(prune(START + 1001, 2)), 1)
+      const old = { notBefore: START + 1001, maxBytes: Number.MAX_SAFE_INTEGER }
+      assert.strictEqual(yield* store.write(prune(old, 2)), 2)
+      assert.strictEqual(yield* store.write(prune(old, 2)), 1)
       yield* is({}, all[0])
     }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
+  )
+
+  it.effect(
+    "the oldest entries go beyond a number of bytes, which counts bulk actions with their objects",
+    () =>
+      Effect.gen(function* () {
+        const store = yield* Store
+        const { prune, size } = yield* AuditRepo
+        const bulk = request("server.power.stop", undefined, { at: 1 })
+        for (let i = 0; i < 100; i++) bulk.object(`s${i}`, true)
+        yield* put([request("server.patch", "a"), 200])
+        const single = yield* store.read(size)
+        yield* put([bulk, 200], [request("server.patch", "b", { at: 2 }), 200])
+        const all = yield* store.read(size)
+        assert.isAbove(all, 2 * single + 100 * 100)
+        const within = (maxBytes: number) => store.write(prune({ notBefore: 0, maxBytes }, 100))
+        assert.strictEqual(yield* within(all), 0)
+        assert.strictEqual(yield* within(all - 1), 1)
+        assert.strictEqual(yield* store.read(size), all - single)
+        assert.strictEqual(yield* within(single), 1)
+        assert.deepStrictEqual(shown(yield* find()), ["server.patch b 200"])
+        assert.strictEqual(yield* within(0), 1)
+        assert.strictEqual(yield* store.read(size), 0)
+      }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
   )
 })
 

@@ -24,12 +24,17 @@ const softwares = new Map(
 const definedBy = (overrides: Overrides): ServerDefinition =>
   Result.getOrThrow(resolve(blueprint(), overrides, softwares))
 
-const changed = (before: Overrides, definition: ServerDefinition, change: OverridesChange) =>
+const changedBy = (before: Overrides, definition: ServerDefinition, change: OverridesChange) =>
   Effect.runSync(
     changeOverrides(record({ overrides: before, definition }), change, (_, overrides) =>
       Effect.fromResult(resolve(blueprint(), overrides, softwares))
     )
   )
+
+const changed = (...given: Parameters<typeof changedBy>) => {
+  const { definition, overrides } = changedBy(...given)
+  return { definition, overrides }
+}
 
 /** Objects with some of the fields; `gone` is a value that any of them may have instead. */
 const fieldsOf = <const Gone>(gone: ReadonlyArray<Gone>) => {
@@ -123,6 +128,15 @@ describe("life.md, Changing: overrides", () => {
         })
       })
     )
+  })
+
+  it("names what it sets, and what it removes from the server", () => {
+    const before: Overrides = { env: { A: "1", B: "2" } }
+    const change = { env: { A: null, C: "3", invented: null }, configs: { invented: null }, limits: null }
+    assert.deepStrictEqual(changedBy(before, definedBy(before), change).named, [
+      ["env", "A"],
+      ["env", "C"]
+    ])
   })
 
   it("a file may have a parser alone, and keeps it without its last key", () => {

@@ -174,9 +174,11 @@ layer(service(), options)("the audit log", (it) => {
         const api = yield* Muster
         const ids = yield* Effect.forEach(["one", "two"], (name) => installed(api, "kept", { name }))
         const selector = { ids: [...ids, "nope"] }
-        const stop = yield* entryOf(200, "POST", "/api/servers/power", { body: { selector, action: "stop" } })
+        const start = yield* entryOf(200, "POST", "/api/servers/power", {
+          body: { selector, action: "start" }
+        })
         const object = { kind: "server", id: null, count: 2 }
-        assert.deepInclude(stop, { action: "server.power.stop", object })
+        assert.deepInclude(start, { action: "server.power.start", object })
         assert.deepInclude(yield* entryOf(200, "DELETE", "/api/servers", { body: { selector } }), {
           action: "server.delete",
           object
@@ -244,7 +246,7 @@ layer(service(), options)("the audit log", (it) => {
     )
 
     it.effect(
-      "beyond 100 in a minute, changes to the same values share an entry; others have their own",
+      "beyond 100 in a minute, requests that change nothing share an entry; others have their own",
       () =>
         Effect.gen(function* () {
           const api = yield* Muster
@@ -252,22 +254,27 @@ layer(service(), options)("the audit log", (it) => {
           const { json } = yield* expectStatus(api, 201, "POST", "/api/keys", {
             body: { name: "patcher", scope: "Operator" }
           })
-          const patch = (body: object) =>
-            expectStatus(api, 200, "PATCH", `/api/servers/${id}`, { key: json.key, body })
-          const entries = Effect.map(
-            audit(`object=${id}&action=server.patch&limit=1000`),
-            ({ length }) => length
-          )
+          const { key } = json
+          const path = `/api/servers/${id}`
+          const patch = (body: object) => expectStatus(api, 200, "PATCH", path, { key, body })
+          const entries = Effect.map(audit(`actor=${json.id}&result=ok&limit=1000`), ({ length }) => length)
           const overrides = { limits: { memory_limit: 333 } }
           yield* patch({ labels: { a: "b" }, overrides })
+          // Returns once no report of the node is under way.
+          yield* powered(api, id, "stop")
+          const bulk = (selector: object) =>
+            expectStatus(api, 200, "POST", "/api/servers/power", { key, body: { selector, action: "stop" } })
           const same = [
-            { name: "same" },
-            { labels: { a: "b", c: null } },
-            { overrides },
-            { name: "same", overrides }
+            patch({ name: "same", labels: { a: "b", c: null } }),
+            patch({ name: "same", overrides }),
+            expectStatus(api, 202, "POST", `${path}/upgrade`, { key }),
+            expectStatus(api, 200, "POST", `${path}/power`, { key, body: { action: "stop" } }),
+            bulk({ ids: [id, "nope"] })
           ]
-          for (let i = 0; i < SINGLE_ENTRIES / 4 + 5; i++) yield* Effect.forEach(same, patch)
+          for (let i = 0; i < SINGLE_ENTRIES / 5 + 5; i++) yield* Effect.all(same)
           assert.strictEqual(yield* entries, 1 + SINGLE_ENTRIES)
+          const [stopped] = yield* audit(`actor=${json.id}&action=server.power.stop&limit=1`)
+          assert.notProperty(stopped?.object, "count")
           for (const change of [
             { name: "other" },
             { labels: { a: null } },
@@ -277,6 +284,21 @@ layer(service(), options)("the audit log", (it) => {
           }
           assert.strictEqual(yield* entries, 4 + SINGLE_ENTRIES)
         })
+    )
+
+    it.effect("an entry has no names that the caller has invented", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const id = yield* installed(api, "kept", { name: "named" })
+        const body = {
+          labels: { made: null, kept: "x" },
+          overrides: { env: { MADE: null, KEPT: "x" }, configs: { made: null } }
+        }
+        const { changes } = yield* entryOf(200, "PATCH", `/api/servers/${id}`, { body })
+        assert.deepStrictEqual(changes, ["labels.kept", "env.KEPT"])
+        const refused = yield* entryOf(404, "PATCH", "/api/servers/nope", { body })
+        assert.deepStrictEqual(refused.changes, ["labels", "configs", "env"])
+      })
     )
 
     it.effect("the list has pages with Link, and refuses unknown values", () =>

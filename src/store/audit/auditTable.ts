@@ -11,6 +11,19 @@ import { IntColumn, JsonColumn, readRows } from "../sql/rows.ts"
 /** Entries that one statement reads and filters, so that a rare one does not hold the database. */
 const SCAN = 5_000
 
+/** Bytes of an entry in the tables beside its text, and of each object of a bulk action. */
+const ROW_BYTES = 400
+const OBJECT_BYTES = 150
+/** Bytes that one statement deletes beyond its first entry, so that it does not hold the database. */
+const PRUNED_BYTES = 4 * 1024 * 1024
+
+/** The bounds of the table. */
+export interface AuditBounds {
+  /** Milliseconds since the epoch: earlier entries are deleted. */
+  readonly notBefore: number
+  readonly maxBytes: number
+}
+
 /** Conditions of a list; all must hold. */
 export interface AuditQuery {
   /** Milliseconds since the epoch. */
@@ -33,16 +46,25 @@ export interface AuditQuery {
 const NEWEST = "g"
 
 const readEntries = readRows(Schema.Struct({ entry: JsonColumn(AuditEntry) }))
+const readBytes = readRows(Schema.Struct({ bytes: IntColumn }))
 const readScan = readRows(Schema.Struct({ scanned: IntColumn, last: Schema.NullOr(Schema.String) }))
 
 export const auditTable = (sql: SqlClient.SqlClient) => {
+  const grow = (bytes: number) => sql`UPDATE counters SET value = value + ${bytes} WHERE name = 'audit_bytes'`
+
+  /** The bytes of all entries, about as many as the database needs for them. */
+  const size: Effect.Effect<number, SqlError.SqlError> = Effect.map(
+    readBytes(sql`SELECT value AS bytes FROM counters WHERE name = 'audit_bytes'`),
+    ([row]) => row?.bytes ?? 0
+  )
+
   /** Adds entries, or replaces them by their ids; does not wait for the result, as {@link pipelined}. */
   const put = Effect.fnUntraced(function* (
     records: ReadonlyArray<AuditRecord>
   ): Effect.fn.Return<void, SqlError.SqlError> {
     // The last of an entry counts: a statement cannot change a row twice.
     const latest = [...new Map(records.map((record) => [record.entry.id, record])).values()]
-    const rows = latest.map(({ entry, text }) => ({
+    const rows = latest.map(({ entry, objects, text }) => ({
       id: entry.id,
       object_id: entry.object.id,
       object_name: entry.object.name ?? null,
@@ -50,7 +72,8 @@ export const auditTable = (sql: SqlClient.SqlClient) => {
       actor: entry.actor.name,
       action: entry.action,
       status: entry.result.status,
-      entry: text
+      entry: text,
+      bytes: Buffer.byteLength(text) + ROW_BYTES + OBJECT_BYTES * objects.length
     }))
     yield* pipelined(
       insertRows(
@@ -58,9 +81,11 @@ export const auditTable = (sql: SqlClient.SqlClient) => {
         "audit",
         rows,
         `ON CONFLICT (id) DO UPDATE SET object_id = excluded.object_id, object_name = excluded.object_name,
-          action = excluded.action, status = excluded.status, entry = excluded.entry`
+          action = excluded.action, status = excluded.status, entry = excluded.entry,
+          bytes = audit.bytes + excluded.bytes`
       )
     )
+    yield* pipelined(grow(rows.reduce((sum, { bytes }) => sum + bytes, 0)))
     const objects = records.flatMap(({ entry, objects }) =>
       objects.map(({ id, name = null }) => ({ entry_id: entry.id, object_id: id, object_name: name }))
     )
@@ -127,13 +152,24 @@ export const auditTable = (sql: SqlClient.SqlClient) => {
     return found
   })
 
-  /** Deletes at most `most` entries from before a time (ms since the epoch), the oldest; returns their number. */
-  const prune = (notBefore: number, most: number): Effect.Effect<number, SqlError.SqlError> =>
-    Effect.map(
+  /** Deletes at most `most` entries that exceed a bound, the oldest; returns their number. */
+  const prune = Effect.fnUntraced(function* (
+    { maxBytes, notBefore }: AuditBounds,
+    most: number
+  ): Effect.fn.Return<number, SqlError.SqlError> {
+    const excess = (yield* size) - maxBytes
+    const oldest = sql`SELECT id, bytes FROM audit ORDER BY id LIMIT ${most}`
+    const deleted = yield* readBytes(
       sql`DELETE FROM audit WHERE id IN (
-        SELECT id FROM audit WHERE id < ${auditIdAt(notBefore)} ORDER BY id LIMIT ${most}) RETURNING id`,
-      (rows) => rows.length
+        SELECT id FROM (
+          SELECT id, SUM(bytes) OVER (ORDER BY id) - bytes AS earlier FROM (${oldest}) AS oldest
+        ) AS summed
+        WHERE (id < ${auditIdAt(notBefore)} OR earlier < ${excess}) AND earlier < ${PRUNED_BYTES}
+      ) RETURNING bytes`
     )
+    if (deleted.length > 0) yield* grow(-deleted.reduce((sum, { bytes }) => sum + bytes, 0))
+    return deleted.length
+  })
 
-  return { put, find, prune } as const
+  return { put, find, prune, size } as const
 }

@@ -30,6 +30,7 @@ import { definitions } from "./0024_definitions.ts"
 import { serverRun } from "./0027_server_run.ts"
 import { serverProblem } from "./0028_server_problem.ts"
 import { deletedServers } from "./0030_deleted_servers.ts"
+import { auditBytes } from "./0032_audit_bytes.ts"
 import { rolloutOrigin } from "./0035_rollout_origin.ts"
 
 /** The table of applied migrations. */
@@ -65,6 +66,7 @@ export const migrations = {
   "0027_server_run": serverRun,
   "0028_server_problem": serverProblem,
   "0030_deleted_servers": deletedServers,
+  "0032_audit_bytes": auditBytes,
   "0035_rollout_origin": rolloutOrigin
 }
 
