@@ -159,7 +159,7 @@ try 'mounts' mount -t tmpfs none /mnt
 try 'traces' sh -c ': < /proc/1/mem'
 try 'uncovers what is hidden' unshare --user --map-root-user --mount sh -c 'umount -l ${at.data}; umount -l ${at.folder}; umount -l ${at.folder}; cat ${at.folder}/admin.key'
 try 'becomes root' unshare --user --map-root-user sh -c 'echo x > /etc/muster-attack'
-${at.namespaces ? `try 'sees /tmp of the machine' ls /tmp/${at.mark}; try 'sees other processes' [ "$(ls -d /proc/[0-9]* | wc -l)" -gt 12 ]; try 'sees the data folder' [ "$(ls ${at.data} | wc -l)" -gt 1 ]` : ""}
+${at.namespaces ? `try 'sees /tmp of the machine' ls /tmp/${at.mark}; try 'sees other processes' [ "$(ls -d /proc/[0-9]* | wc -l)" -gt 12 ]; try 'sees the data folder' [ "$(ls ${at.data} | wc -l)" -gt 1 ]; try 'sees the logs of the machine' sh -c 'ls -A /var/log | grep .'` : `try 'writes the logs of the machine' test -w /var/log`}
 try 'has a descriptor that it was not given' ls /proc/self/fd/4
 echo own > own-file && mkdir -p world && echo "works: $(cat own-file)"
 echo temporary > "$TMPDIR/file" && echo "has a temporary folder"

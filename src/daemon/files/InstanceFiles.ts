@@ -12,7 +12,7 @@ import { type DefinitionStep, makeBaseChanges } from "./changeBase.ts"
 import { copyInto } from "./copyInside.ts"
 import { makeCreation } from "./createFiles.ts"
 import { beyond, diskLimit, type OverLimit, openDiskLimits } from "./diskLimits.ts"
-import { type DiskUsage, diskUsage, sumOf, temporarySize, unnamedSize } from "./diskUsage.ts"
+import { type DiskUsage, diskUsage, privateSize, sumOf, unnamedSize } from "./diskUsage.ts"
 import { makeFileContext, makePlanOf } from "./fileContext.ts"
 import { instancePaths } from "./importFiles.ts"
 import { run, unmountBelow } from "./mounts.ts"
@@ -236,7 +236,10 @@ export class InstanceFiles extends Context.Service<
           const enforced = limits.isEnforced(folder, layered)
           const sizes = [
             ...(enforced ? [] : [(yield* usage(folder, spec)).own]),
-            ...(pids === undefined ? [] : [yield* temporarySize(folder), yield* unnamedSize(folder, pids)])
+            yield* privateSize(folder, "log"),
+            ...(pids === undefined
+              ? []
+              : [yield* privateSize(folder, "temporary"), yield* unnamedSize(folder, pids)])
           ]
           return beyond(sumOf(sizes), limit)
         })

@@ -1,6 +1,7 @@
 import { join } from "node:path"
 import { Effect } from "effect"
 import { listFolder, lstat } from "../disk/fsio.ts"
+import { PRIVATE_NAMES } from "../runtime/isolatedStart.ts"
 import { type TreeSize, treeSize } from "./copyTree.ts"
 import type { FilePlan } from "./filePlan.ts"
 import { instanceFolder } from "./presentFiles.ts"
@@ -15,7 +16,7 @@ export interface DiskUsage {
    * The files above the base and volumes; for a copied instance, all files, because shared blocks cannot be attributed.
    */
   readonly overlay_bytes: number
-  /** The files that count against the disk limit. */
+  /** The files of the instance that count against the disk limit. */
   readonly own: TreeSize
 }
 
@@ -25,8 +26,9 @@ export const sumOf = (sizes: ReadonlyArray<TreeSize>): TreeSize => ({
   unmeasured: sizes.find(({ unmeasured }) => unmeasured !== undefined)?.unmeasured
 })
 
-/** Measures the temporary folder of a server, which is on the disk of the node. */
-export const temporarySize = (folder: string) => treeSize(join(folder, "tmp"))
+/** Measures a folder that a server has instead of one of the host; it is on the disk of the node. */
+export const privateSize = (folder: string, which: keyof typeof PRIVATE_NAMES) =>
+  treeSize(join(folder, PRIVATE_NAMES[which]))
 
 /** Measures the files without a name that processes of a server have on the disk of the node. */
 export const unnamedSize = Effect.fnUntraced(function* (folder: string, pids: ReadonlyArray<number>) {
@@ -38,12 +40,12 @@ export const unnamedSize = Effect.fnUntraced(function* (folder: string, pids: Re
 export const diskUsage = Effect.fnUntraced(function* (folder: string, plan: FilePlan) {
   const tree = join(folder, TREE)
   const record = yield* readTreeRecord(tree)
-  const temporary = yield* temporarySize(folder)
+  const beside = (yield* privateSize(folder, "temporary")).bytes + (yield* privateSize(folder, "log")).bytes
   if (record === undefined) {
     const files = instanceFolder(folder)
     const shared = new Set(plan.shared.map(({ parts }) => join(files, ...parts)))
     const own = yield* treeSize(files, shared)
-    return { disk_bytes: own.bytes + temporary.bytes, overlay_bytes: own.bytes, own }
+    return { disk_bytes: own.bytes + beside, overlay_bytes: own.bytes, own }
   }
   const measure = (names: ReadonlyArray<string>) =>
     Effect.map(
@@ -52,5 +54,5 @@ export const diskUsage = Effect.fnUntraced(function* (folder: string, plan: File
     )
   const own = yield* measure(["upper", ...record.nested.map((_, index) => `over.${index}/upper`)])
   const copied = yield* measure((yield* listFolder(tree)).filter((name) => name.startsWith("lower.")))
-  return { disk_bytes: own.bytes + copied.bytes + temporary.bytes, overlay_bytes: own.bytes, own }
+  return { disk_bytes: own.bytes + copied.bytes + beside, overlay_bytes: own.bytes, own }
 })

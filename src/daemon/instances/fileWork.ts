@@ -1,12 +1,15 @@
+import { join } from "node:path"
 import { Effect, Exit, type Scope, type Semaphore } from "effect"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { atScopeEnd } from "../../work/inScope.ts"
+import { removeTree } from "../disk/fsio.ts"
 import { InstallFailed, installFailed, textOfFailure } from "../files/InstallFailed.ts"
 import { type FileSources, type InstanceFiles, instanceFolder } from "../files/InstanceFiles.ts"
 import { fetchFiles } from "../files/importFiles.ts"
 import { missingVolumes } from "../files/sources.ts"
 import type { Installed, Installer } from "../install/Installer.ts"
 import { type OnSteps, StepLog } from "../install/StepLog.ts"
+import { PRIVATE_NAMES } from "../runtime/isolatedStart.ts"
 import type { LaunchFailed, Runtime, RunUser } from "../runtime/Runtime.ts"
 import type { ServerState } from "../state/ServerFile.ts"
 import { appendInstallLog, takeInstallLog, warnInInstallLog } from "./installLog.ts"
@@ -78,11 +81,15 @@ const runFileWork = Effect.fnUntraced(function* (
       : keepsFiles
         ? files.renew(folder, installed, spec, user)
         : files.make(folder, installed, spec, user)
+  const withoutLog = Effect.mapError(removeTree(join(folder, PRIVATE_NAMES.log)), (error) =>
+    installFailed(error)
+  )
   yield* steps
     .begin("instance")
     .pipe(
       Effect.andThen(Effect.suspend(() => onSteps(steps.now))),
       Effect.andThen(Effect.mapError(placed, (error) => installFailed(error))),
+      Effect.andThen(keepsFiles ? Effect.void : withoutLog),
       turns.withPermit
     )
   if (work === "install" && spec.arrival !== undefined && sources.arrivals !== undefined) {

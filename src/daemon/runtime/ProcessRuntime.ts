@@ -11,7 +11,7 @@ import { CGROUP_LIMITS, openCgroups } from "./cgroup.ts"
 import { type ChildEnvOptions, inheritedEnv } from "./childEnv.ts"
 import { makeFifo, relayEnded, startRelay } from "./consoleRelay.ts"
 import type { ProcessExit } from "./exitReason.ts"
-import { awaitBegin, makeTemporaryFolder } from "./isolatedStart.ts"
+import { awaitBegin, makePrivateFolders } from "./isolatedStart.ts"
 import { type IsolationOptions, type Isolations, openIsolation } from "./isolation.ts"
 import { makeJobUsers, startJob } from "./jobs.ts"
 import { ownProcesses } from "./ownProcesses.ts"
@@ -74,12 +74,12 @@ const start = Effect.fnUntraced(
     const isolation = yield* isolations.current
     if (isolation.refused !== undefined) return yield* isolation.refused
     const { folder, server_id, terminal = false, token } = launch
-    const own = launch.user?.own === true ? launch.user : undefined
+    const given = launch.user?.own === true ? launch.user : undefined
     const user =
-      isolation.users === undefined ? undefined : (own ?? (yield* isolation.users.assign(server_id)))
+      isolation.users === undefined ? undefined : (given ?? (yield* isolation.users.assign(server_id)))
     for (const path of [runPath(folder), exitPath(folder), inputPath(folder)]) yield* removeTree(path)
     yield* io("write the exit file", () => fs.writeFile(exitPath(folder), NO_EXIT, { mode: 0o600 }))
-    const temporary = yield* makeTemporaryFolder(folder, user)
+    const own = yield* makePrivateFolders(folder, user)
     const group =
       parts.cgroups === undefined
         ? ""
@@ -99,14 +99,14 @@ const start = Effect.fnUntraced(
       ...(terminal ? TERMINAL_ENV : {}),
       ...inherited,
       HOME: launch.cwd,
-      TMPDIR: isolation.temporaryOf(temporary),
+      TMPDIR: isolation.temporaryOf(own.temporary),
       ...launch.env,
       MUSTER_NODE: options.node,
       MUSTER_SERVER: server_id
     }
     const { argv, cwd } = launch
     const shown = (launch.shared ?? []).filter(({ target }) => target === undefined)
-    const begun = yield* isolation.begin({ folder, temporary, cwd, shown, argv, env, user })
+    const begun = yield* isolation.begin({ folder, own, cwd, shown, argv, env, user })
     const helpers = 1 + isolation.above
     const words = [runPath(folder), exitPath(folder), group, token, String(relay.pid), relay.start]
     const shim = ["/bin/sh", "-c", SHIM, "muster-shim", ...words, String(helpers), String(terminal)] as const

@@ -5,10 +5,10 @@ import * as fs from "node:fs/promises"
 import { dirname, join } from "node:path"
 import { Deferred, Effect, Schedule, type Scope } from "effect"
 import type { ProcessIsolation } from "../../domain/SystemInfo.ts"
-import { type IoError, io, mountTable, openFile, removeTree } from "../disk/fsio.ts"
+import { type IoError, io, lstat, mountTable, openFile, removeTree } from "../disk/fsio.ts"
 import { isIn, type MountEntry, mountOf } from "../disk/mountTable.ts"
 import type { Child } from "../process/spawnChild.ts"
-import { type Cover, NO_PROGRAM, type Shown, scriptText } from "./isolationScript.ts"
+import { type Cover, NO_PROGRAM, type Private, type Shown, scriptText } from "./isolationScript.ts"
 import { LaunchFailed, noProgram, type RunUser } from "./Runtime.ts"
 import type { Programs } from "./reachable.ts"
 
@@ -16,8 +16,8 @@ import type { Programs } from "./reachable.ts"
 export interface Start {
   /** A folder of the daemon, which holds the script for a moment. */
   readonly folder: string
-  /** The `/tmp` of the process, if it has a mount namespace. */
-  readonly temporary: string
+  /** The folders that the process has instead of those of the host, if it has a mount namespace. */
+  readonly own: Private
   readonly cwd: string
   /** Further folders that stay visible below a cover. */
   readonly shown: ReadonlyArray<{ readonly path: string; readonly read_only: boolean }>
@@ -107,12 +107,12 @@ const flagsOf = (path: string, table: ReadonlyArray<MountEntry>) =>
   (mountOf(path, table)?.flags ?? []).filter((flag) => KEPT_FLAGS.includes(flag))
 /** Returns the start function of a level. `tasks`: the limit of processes and threads of a uid. */
 export const makeBegin = (level: ProcessIsolation, machine: Machine | undefined, tasks = 4096): Begin =>
-  Effect.fnUntraced(function* ({ argv, cwd, env, folder, shown, temporary, user }: Start) {
+  Effect.fnUntraced(function* ({ argv, cwd, env, folder, own: folders, shown, user }: Start) {
     const texts = [cwd, ...argv, ...Object.entries(env).flat()]
     if (texts.some((text) => text.includes("\0"))) {
       return yield* new LaunchFailed({ message: "a word or a variable contains a NUL character" })
     }
-    const view = machine === undefined ? undefined : yield* viewOf(machine, { cwd, shown, temporary })
+    const view = machine === undefined ? undefined : yield* viewOf(machine, { cwd, own: folders, shown })
     const [script, own] = yield* writeScript(
       folder,
       scriptText({
@@ -135,7 +135,7 @@ export const makeBegin = (level: ProcessIsolation, machine: Machine | undefined,
 
 const viewOf = Effect.fnUntraced(function* (
   machine: Machine,
-  { cwd, shown, temporary }: Pick<Start, "cwd" | "shown" | "temporary">
+  { cwd, own, shown }: Pick<Start, "cwd" | "own" | "shown">
 ) {
   const { covers, programs, stage } = machine
   // Shared folders may be on any file system.
@@ -156,15 +156,26 @@ const viewOf = Effect.fnUntraced(function* (
       if (isCovered(to)) all.push({ from: real, to, read_only, flags: flagsOf(real, table) })
     }
   }
-  return { covers, shown: all, stage, temporary: yield* io(temporary, () => fs.realpath(temporary)) }
+  const real = (path: string) => io(`stat ${path}`, () => fs.realpath(path))
+  return { covers, shown: all, stage, temporary: yield* real(own.temporary), log: yield* real(own.log) }
 })
-/** Recreates the temporary folder of a process; only its user can enter it. */
-export const makeTemporaryFolder = Effect.fnUntraced(function* (folder: string, user: RunUser | undefined) {
-  const path = join(folder, "tmp")
-  yield* removeTree(path)
-  yield* io(`create folder ${path}`, () => fs.mkdir(path, { mode: 0o700 }))
-  if (user !== undefined) yield* io(`set the owner of ${path}`, () => fs.chown(path, user.uid, user.gid))
-  return path
+/** The names of the {@link Private} folders of a server in its folder. */
+export const PRIVATE_NAMES = { temporary: "tmp", log: "log" } as const
+
+/** Makes the private folders of a process anew; only its user can enter them. `log` stays as long as its owner does. */
+export const makePrivateFolders = Effect.fnUntraced(function* (folder: string, user: RunUser | undefined) {
+  const make = Effect.fnUntraced(function* (name: string, keeps: boolean) {
+    const path = join(folder, name)
+    const found = keeps ? yield* lstat(path) : undefined
+    if (found?.isDirectory() === true && found.uid === (user?.uid ?? process.geteuid?.())) return path
+    yield* removeTree(path)
+    yield* io(`create folder ${path}`, () => fs.mkdir(path, { mode: 0o700 }))
+    if (user !== undefined) yield* io(`set the owner of ${path}`, () => fs.chown(path, user.uid, user.gid))
+    return path
+  })
+  const { log, temporary } = PRIVATE_NAMES
+  const own: Private = { temporary: yield* make(temporary, false), log: yield* make(log, true) }
+  return own
 })
 /** The interval between two checks whether a process has begun, in ms. */
 const POLL_INTERVAL = 2

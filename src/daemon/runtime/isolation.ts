@@ -78,6 +78,7 @@ const inspectHost = Effect.fnUntraced(function* (
   closes: boolean
 ) {
   const temporary = yield* existing(["/tmp", "/var/tmp"])
+  const log = yield* existing(["/var/log"])
   // Any user can write there: to leave files, or to read those of another server.
   const memory = yield* existing(["/dev/shm", "/dev/mqueue", "/run/lock"])
   // Through the sockets of the user's session manager, a server could run programs outside the namespaces.
@@ -95,6 +96,7 @@ const inspectHost = Effect.fnUntraced(function* (
   const gates = closes ? yield* Effect.forEach(secret, (path) => closedAbove(dirname(path))) : []
   const open: ReadonlyArray<Cover> = [
     ...temporary.map((at): Cover => ({ at, with: "temporary" })),
+    ...log.map((at): Cover => ({ at, with: "log" })),
     ...memory.map((at): Cover => ({ at, with: "memory" })),
     ...secrets,
     ...gates.flatMap((at): ReadonlyArray<Cover> => (at === undefined ? [] : [{ at, with: "nothing" }]))
@@ -145,7 +147,7 @@ const probe = Effect.fnUntraced(
     const beginFrom = (folder: string) =>
       begin({
         folder,
-        temporary,
+        own: { temporary, log: temporary },
         cwd,
         shown: [],
         // A renamed file proves write access and needs no room.

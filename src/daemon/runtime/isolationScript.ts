@@ -9,8 +9,16 @@ import { isIn } from "../disk/mountTable.ts"
 export interface Cover {
   /** The path, with links resolved. */
   readonly at: string
-  /** The cover: an empty folder, the temporary folder of the run, a folder in memory, or an empty file. */
-  readonly with: "nothing" | "temporary" | "memory" | "no content"
+  /** The cover: an empty folder, a private folder of the server, a folder in memory, or an empty file. */
+  readonly with: "nothing" | keyof Private | "memory" | "no content"
+}
+
+/** The folders that a process has instead of those of the host. */
+export interface Private {
+  /** Its `/tmp`. */
+  readonly temporary: string
+  /** Its `/var/log`. */
+  readonly log: string
 }
 
 /** A folder that is visible at its path or another one in spite of a cover. */
@@ -24,12 +32,11 @@ export interface Shown {
 }
 
 /** A server's view of the file system. */
-export interface View {
+export interface View extends Private {
   readonly covers: ReadonlyArray<Cover>
   readonly shown: ReadonlyArray<Shown>
   /** The folder with the subfolders `0`, `1`, ... in which covers are assembled. */
   readonly stage: string
-  readonly temporary: string
 }
 
 export interface Script {
@@ -65,14 +72,15 @@ export const outermost = (covers: ReadonlyArray<Cover>): ReadonlyArray<Cover> =>
       )
   )
 
-const putAt = (place: string, cover: Cover, temporary: string): string => {
+const putAt = (place: string, cover: Cover, own: Private): string => {
   switch (cover.with) {
     case "nothing":
       return mount("-t", "tmpfs", "-o", `nosuid,nodev,mode=0755,${NAMES}`, "muster", place)
     case "memory":
       return mount("-t", "tmpfs", "-o", `nosuid,nodev,mode=1777,${MEMORY}`, "muster", place)
     case "temporary":
-      return mount("--bind", "-o", "nosuid,nodev", temporary, place)
+    case "log":
+      return mount("--bind", "-o", "nosuid,nodev", own[cover.with], place)
     case "no content":
       return mount("--bind", "/dev/null", place)
   }
@@ -86,19 +94,19 @@ const show = ({ flags, from, read_only }: Shown, place: string): string => {
 /**
  * Returns the commands that build the view in the namespaces of the server. Covers are assembled before they are moved.
  */
-export const viewCommands = ({ covers, shown, stage, temporary }: View): ReadonlyArray<string> => {
+export const viewCommands = ({ covers, shown, stage, ...own }: View): ReadonlyArray<string> => {
   const build: Array<string> = []
   const put: Array<string> = []
   const move: Array<{ readonly from: string; readonly to: string }> = []
   for (const [index, cover] of outermost(covers).entries()) {
     const inside = shown.filter(({ to }) => isIn(to, cover.at))
     if (inside.length === 0) {
-      put.push(putAt(cover.at, cover, temporary))
+      put.push(putAt(cover.at, cover, own))
       continue
     }
     const place = `${stage}/${index}`
     const placeOf = ({ to }: Shown) => `${place}/${relative(cover.at, to)}`
-    build.push(putAt(place, cover, temporary))
+    build.push(putAt(place, cover, own))
     build.push(`(umask 022 && exec ${line(["mkdir", "-p", "--", ...inside.map(placeOf)])})`)
     build.push(...inside.map((one) => show(one, placeOf(one))))
     move.push({ from: place, to: cover.at })

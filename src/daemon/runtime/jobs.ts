@@ -3,7 +3,7 @@ import type { KeyedLock } from "../../work/KeyedLock.ts"
 import { TOOL_ENV } from "../helper/toolEnv.ts"
 import { readProc } from "../host/procfs.ts"
 import { spawnChild } from "../process/spawnChild.ts"
-import { awaitBegin, makeTemporaryFolder } from "./isolatedStart.ts"
+import { awaitBegin, makePrivateFolders } from "./isolatedStart.ts"
 import type { Isolation } from "./isolation.ts"
 import { ownProcesses, signalOwn } from "./ownProcesses.ts"
 import type { ProcessTable } from "./processTable.ts"
@@ -62,13 +62,13 @@ export const startJob = Effect.fnUntraced(
       })
     }
     const { argv, cwd, folder, name, scratch } = job
-    const temporary = yield* makeTemporaryFolder(folder, user)
+    const own = yield* makePrivateFolders(folder, user)
     const marker = { MUSTER_NODE: node, MUSTER_SERVER: name }
     const env = {
       ...(job.terminal === true ? TERMINAL_ENV : {}),
       ...inherited,
       HOME: cwd,
-      TMPDIR: isolation.temporaryOf(temporary),
+      TMPDIR: isolation.temporaryOf(own.temporary),
       ...job.env,
       ...marker
     }
@@ -79,7 +79,7 @@ export const startJob = Effect.fnUntraced(
     )
     const { child, streams } = yield* Effect.acquireRelease(
       Effect.gen(function* () {
-        const begun = yield* isolation.begin({ folder, temporary, cwd, shown, argv, env, user })
+        const begun = yield* isolation.begin({ folder, own, cwd, shown, argv, env, user })
         if (user !== undefined) yield* users.add(name, user.uid)
         const held =
           job.terminal === true ? yield* startTerminal({ ...PIPES, level: isolation.level, user }) : undefined

@@ -70,6 +70,7 @@ export const openPendingRun = Effect.fnUntraced(function* (options: PendingOptio
     pause: ofRun((made) => made.pause),
     resume: ofRun((made) => made.resume),
     kill,
+    pids: Effect.suspend(() => run?.pids ?? Effect.succeed([])),
     usage: Effect.suspend(() => (run === undefined ? Effect.succeed(undefined) : run.usage))
   }
   return pending

@@ -5,6 +5,7 @@ import { connect } from "node:net"
 import { dirname, join } from "node:path"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Exit, Scope } from "effect"
+import { unnamedFiles } from "../../../../src/daemon/files/unnamedFiles.ts"
 import { containerName } from "../../../../src/daemon/runtime/docker/containerOptions.ts"
 import { engineNote, TEST_IMAGE, TestEngine, withEngine } from "../../../support/dockerEngine.ts"
 import { eventually, until } from "../../../support/eventually.ts"
@@ -49,6 +50,22 @@ const askTcp = (port: number) =>
 
 describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
   layer(TestEngine.layer, { timeout: "3 minutes", excludeTestServices: true })((it) => {
+    it.effect("what its processes have written, and files without a name, are known on the host", () =>
+      Effect.gen(function* () {
+        const { start } = yield* bench()
+        const { launch, run } = yield* start(
+          "exec 3> big; rm big; head -c 5000000 /dev/zero >&3; sleep 60 & echo ready; wait"
+        )
+        yield* until("ready", () => consoleOf(launch).includes("ready"))
+        const pids = yield* run.pids ?? Effect.succeed([])
+        assert.isAtLeast(pids.length, 2)
+        const found = yield* unnamedFiles(pids, new Set([statSync(launch.cwd).dev]))
+        assert.strictEqual(found.entries, 1)
+        assert.isAtLeast(found.bytes, 5_000_000)
+        yield* run.kill
+      }).pipe(Effect.scoped)
+    )
+
     it.effect("limits are set in the cgroup of the container", () =>
       Effect.gen(function* () {
         const script = [
