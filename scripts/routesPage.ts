@@ -37,7 +37,8 @@ export const routesPage = `# Routes
 \`npm run docs\` writes this page from \`src/api\`; do not edit it.
 
 The page \`/docs\` of a service shows bodies, responses and errors, and tries requests. \`/openapi.json\` is the same as
-OpenAPI. [Keys](keys.md) explains the rights in the third column; a key of the scope \`AppAdmin\` has all of them.
+OpenAPI 3.1, and \`/openapi-3.0.json\` as OpenAPI 3.0. [Keys](keys.md) explains the rights in the third column; a key of the
+scope \`AppAdmin\` has all of them.
 
 ${[...routeRows()]
   .map(([title, rows]) =>

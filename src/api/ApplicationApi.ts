@@ -7,6 +7,7 @@ import { AnyFailure, SchemaErrors } from "./Failures.ts"
 import { KeysGroup } from "./KeysGroup.ts"
 import { NodesGroup, SystemGroup } from "./NodesGroup.ts"
 import { forGenerators } from "./openapi/document.ts"
+import { asOpenApi30 } from "./openapi/version30.ts"
 import { MetricsGroup, PublicPagesGroup } from "./PublicPagesGroup.ts"
 import { RolloutsGroup } from "./RolloutsGroup.ts"
 import { ServersGroup } from "./ServersGroup.ts"
@@ -44,3 +45,9 @@ export const openApiDocument = (version: string) =>
   OpenApi.fromApi(ApplicationApi.annotate(OpenApi.Version, version), {
     includeAnnotationKey: (key) => key === DESCRIBED_AS
   })
+
+/** The documents and their paths. */
+export const openApiDocuments = [
+  { path: "/openapi.json", make: openApiDocument },
+  { path: "/openapi-3.0.json", make: (version: string) => asOpenApi30({ ...openApiDocument(version) }) }
+] as const

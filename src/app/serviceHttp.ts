@@ -4,7 +4,7 @@ import { HttpMiddleware, HttpRouter } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import type { IpNetwork } from "effect/net"
 import { RateLimiter } from "effect/persistence"
-import { ApplicationApi, openApiDocument } from "../api/ApplicationApi.ts"
+import { ApplicationApi, openApiDocuments } from "../api/ApplicationApi.ts"
 import { Authorization } from "../api/Authorization.ts"
 import { auditedRoutes } from "../api/audited.ts"
 import { Writes } from "../api/Failures.ts"
@@ -71,7 +71,7 @@ const serviceRoutes = makeRouteTable({
     // A newer daemon may send parameters that this version does not know.
     ...declaredRoutes(NodeApi, { strictQuery: false })
   ],
-  pages: ["/openapi.json", "/docs", SCRIPT, FAVICON, ...DASHBOARD_PATHS],
+  pages: [...openApiDocuments.map(({ path }) => path), "/docs", SCRIPT, FAVICON, ...DASHBOARD_PATHS],
   unknown: Authorization.scopes
 })
 
@@ -112,12 +112,14 @@ const WritesLayer = Layer.succeed(
   )
 )
 
-/** The first request makes the document, which takes longer than all other routes together. */
-const OpenApiRoute = (version: string) =>
+/** The first request makes a document, which takes longer than all other routes together. */
+const OpenApiRoutes = (version: string) =>
   HttpRouter.use(
     Effect.fnUntraced(function* (router) {
-      const document = Effect.sync(() => new TextEncoder().encode(JSON.stringify(openApiDocument(version))))
-      yield* router.add("GET", "/openapi.json", yield* makeCompressed(document, "application/json"))
+      for (const { make, path } of openApiDocuments) {
+        const document = Effect.sync(() => new TextEncoder().encode(JSON.stringify(make(version))))
+        yield* router.add("GET", path, yield* makeCompressed(document, "application/json"))
+      }
     })
   )
 
@@ -163,7 +165,7 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
     ),
     RevokedNodes,
     Layer.mergeAll(
-      OpenApiRoute(options.system.version),
+      OpenApiRoutes(options.system.version),
       DocsRoutes(`Muster ${options.system.version}`),
       DashboardRoutes("Muster")
     ).pipe(Layer.provide(CachedPages)),

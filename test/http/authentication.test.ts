@@ -91,7 +91,7 @@ layer(service(behindProxy), options)("authentication", (it) => {
             }
           }
           assert.isAbove(client, 35)
-          for (const path of ["/docs", "/openapi.json"]) {
+          for (const path of ["/docs", "/openapi.json", "/openapi-3.0.json"]) {
             assert.strictEqual((yield* api.request("GET", path, { key: null })).status, 200)
           }
         })

@@ -19,6 +19,7 @@ layer(service(noNode), options)("every response", (it) => {
             "/healthz",
             "/docs",
             "/openapi.json",
+            "/openapi-3.0.json",
             "/api/nodes",
             "/metrics"
           ]) {
@@ -183,6 +184,7 @@ layer(service(noNode), options)("every response", (it) => {
           "/readyz",
           "/docs",
           "/openapi.json",
+          "/openapi-3.0.json",
           "/api/nodes",
           "/api/system",
           "/api/servers",

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { openApiDocument } from "../../src/api/ApplicationApi.ts"
+import { openApiDocuments } from "../../src/api/ApplicationApi.ts"
 
 type Json = Readonly<Record<string, unknown>>
 const isObject = (value: unknown): value is Json => typeof value === "object" && value !== null
@@ -8,8 +8,9 @@ const isObject = (value: unknown): value is Json => typeof value === "object" &&
 const objectsIn = (value: unknown): ReadonlyArray<Json> =>
   isObject(value) ? [value, ...Object.values(value).flatMap(objectsIn)] : []
 
-// Through JSON, as clients get it.
-const { components, paths } = JSON.parse(JSON.stringify(openApiDocument("1.2.3")))
+// Through JSON, as clients get them.
+const [newest, older] = openApiDocuments.map(({ make }) => JSON.parse(JSON.stringify(make("1.2.3"))))
+const { components, paths } = newest
 const objects = [...objectsIn(paths), ...objectsIn(components.schemas)]
 const parameterOf = (path: string, name: string) =>
   paths[path].get.parameters.find((parameter: Json) => parameter.name === name).schema
@@ -69,5 +70,55 @@ describe("decisions 7: /openapi.json for generators of clients", () => {
       )
       assert.isDefined(responses["2XX"])
     }
+  })
+})
+
+describe("decisions 7: /openapi-3.0.json for generators that do not read OpenAPI 3.1", () => {
+  const schemas = older.components.schemas
+  const all = [...objectsIn(older.paths), ...objectsIn(schemas)]
+
+  it("it has the same operations, parameters and components, but no union of messages", () => {
+    assert.strictEqual(older.openapi, "3.0.3")
+    assert.deepStrictEqual(older.info.license, { name: "MIT" })
+    const { ServerEvent: _, ...others } = components.schemas
+    assert.sameMembers(Object.keys(schemas), Object.keys(others))
+    const operationsOf = (document: Json) =>
+      objectsIn(document.paths).flatMap(({ operationId, parameters }) =>
+        operationId === undefined ? [] : [[operationId, objectsIn(parameters).map(({ name }) => name)]]
+      )
+    assert.deepStrictEqual(operationsOf(older), operationsOf(newest))
+  })
+
+  it("no schema has a keyword that OpenAPI 3.0 lacks, and none is a union", () => {
+    for (const schema of all) {
+      const keys = Object.keys(schema)
+      const isSchema = typeof schema.type === "string" || keys.includes("nullable")
+      for (const key of ["propertyNames", "patternProperties", "const", "examples", "anyOf", "oneOf"]) {
+        if (isSchema) assert.notInclude(keys, key)
+      }
+      assert.isFalse(Array.isArray(schema.type), JSON.stringify(schema))
+      assert.notStrictEqual(schema.type, "null")
+      if (keys.includes("$ref")) assert.deepStrictEqual(keys, ["$ref"])
+    }
+  })
+
+  it("a value that may be null is nullable, also a reference", () => {
+    assert.include(schemas.Server.properties.name, { type: "string", nullable: true })
+    assert.deepStrictEqual(schemas.NodeDetail.properties.usage, {
+      nullable: true,
+      allOf: [{ $ref: "#/components/schemas/NodeUsage" }]
+    })
+  })
+
+  it("a union of objects is one object with the fields of all", () => {
+    const { properties, required } = schemas.BulkOutcomes.additionalProperties
+    assert.sameMembers(Object.keys(properties), ["status", "code", "detail", "hint", "request_id"])
+    assert.deepStrictEqual([properties.status, required], [{}, ["status"]])
+    assert.sameMembers(Object.keys(schemas.RestartState.properties), [
+      "attempt",
+      "next_at",
+      "given_up",
+      "reason"
+    ])
   })
 })

@@ -114,7 +114,7 @@ layer(service(noNode), options)("pages", (it) => {
       () =>
         Effect.gen(function* () {
           const api = yield* Muster
-          for (const path of ["/docs", "/docs/scalar.js", "/openapi.json"]) {
+          for (const path of ["/docs", "/docs/scalar.js", "/openapi.json", "/openapi-3.0.json"]) {
             const whole = yield* api.request("GET", path, { key: null })
             assert.strictEqual(whole.headers.get("cache-control"), "no-cache", path)
             const etag = whole.headers.get("etag") ?? ""

@@ -85,7 +85,14 @@ layer(service(noNode), options)("pages", (it) => {
           assert.strictEqual(answer.headers.get("cache-control"), "no-store", `${method} ${path}`)
           assert.strictEqual(answer.headers.get("x-content-type-options"), "nosniff")
         }
-        for (const path of ["/metrics", "/healthz", "/readyz", "/openapi.json", "/nope"]) {
+        for (const path of [
+          "/metrics",
+          "/healthz",
+          "/readyz",
+          "/openapi.json",
+          "/openapi-3.0.json",
+          "/nope"
+        ]) {
           const { headers } = yield* api.request("GET", path)
           assert.strictEqual(headers.get("x-content-type-options"), "nosniff", path)
         }
@@ -127,7 +134,7 @@ layer(service(noNode), options)("pages", (it) => {
     it.effect("the page and the document are sent compressed", () =>
       Effect.gen(function* () {
         const api = yield* Muster
-        for (const path of ["/docs", "/openapi.json"]) {
+        for (const path of ["/docs", "/openapi.json", "/openapi-3.0.json"]) {
           const plain = yield* sent(api, path, "identity")
           const br = yield* sent(api, path, "br")
           assert.match(br.head, /^content-encoding: br\r?$/m)

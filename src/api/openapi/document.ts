@@ -6,6 +6,7 @@ import { Record } from "effect"
 import { reasonPhrases } from "../../domain/ApiError.ts"
 import { eventName, Topic } from "../../domain/ServerEvent.ts"
 import {
+  fieldsOf,
   isNullable,
   isObject,
   type JsonObject,
@@ -61,7 +62,7 @@ const streamResponse = {
   content: { "text/event-stream": { schema: { type: "string" } } }
 }
 
-const contentOf = (part: unknown): JsonObject => mapValues(isObject(part) ? part.content : {}, (item) => item)
+const contentOf = (part: unknown): JsonObject => fieldsOf(fieldsOf(part).content)
 
 /**
  * Returns the responses of an operation. A generated client returns the lowest success: a `200` with another body than
@@ -88,7 +89,7 @@ const plainParameter = (parameter: unknown): unknown => {
   return { ...parameter, description, schema, ...(explode === undefined ? {} : { explode }) }
 }
 
-const schemaOf = (media: unknown): unknown => (isObject(media) ? media.schema : undefined)
+const schemaOf = (media: unknown): unknown => fieldsOf(media).schema
 
 /** Returns the content of a body or response with the first member of each union. */
 const firstMembers = (part: unknown): JsonObject =>
@@ -100,7 +101,7 @@ const firstMembers = (part: unknown): JsonObject =>
 /** A body that may be absent is one schema that is not required. */
 const plainBody = (body: unknown): JsonObject => {
   const isOptional = Object.values(contentOf(body)).some((media) => isNullable(schemaOf(media)))
-  return isOptional ? { content: firstMembers(body), required: false } : mapValues(body, (item) => item)
+  return isOptional ? { content: firstMembers(body), required: false } : fieldsOf(body)
 }
 
 const IDS_ONLY = "ids_only"
@@ -108,14 +109,14 @@ const isIdsOnly = (parameter: unknown): boolean => isObject(parameter) && parame
 
 /** The response of a list without `ids_only`: generated clients have one type for it. */
 const wholeItems = (response: unknown): JsonObject => ({
-  ...mapValues(response, (item) => item),
+  ...fieldsOf(response),
   content: firstMembers(response)
 })
 
 const plainOperation = (operation: unknown): unknown => {
   if (!isObject(operation)) return operation
   const parameters: ReadonlyArray<unknown> = Array.isArray(operation.parameters) ? operation.parameters : []
-  const responses = plainResponses(mapValues(operation.responses, (item) => item))
+  const responses = plainResponses(fieldsOf(operation.responses))
   const shaped = {
     ...operation,
     parameters: parameters.filter((parameter) => !isIdsOnly(parameter)).map(plainParameter),
@@ -145,8 +146,8 @@ const ServerEvent = {
 
 /** Returns the document in the form that generators use. */
 export const forGenerators = (document: JsonObject): JsonObject => {
-  const components = mapValues(document.components, (item) => item)
-  const schemas = withWidest(mapValues(components.schemas, (item) => item))
+  const components = fieldsOf(document.components)
+  const schemas = withWidest(fieldsOf(components.schemas))
   const names = replacements(schemas)
   const paths = mapValues(plain(names)(document.paths), (path) => mapValues(path, plainOperation))
   const kept = Object.entries(schemas).filter(([name]) => !(name in names))

@@ -11,7 +11,10 @@ export const isObject = (value: unknown): value is JsonObject =>
 export const mapValues = (value: unknown, f: (item: unknown, key: string) => unknown): JsonObject =>
   isObject(value) ? Record.map(value, f) : {}
 
-const isNull = (schema: unknown): boolean => isObject(schema) && schema.type === "null"
+/** Returns an object as one whose fields are unknown; anything else counts as an empty one. */
+export const fieldsOf = (value: unknown): JsonObject => (isObject(value) ? value : {})
+
+export const isNull = (schema: unknown): boolean => isObject(schema) && schema.type === "null"
 
 /** Whether a schema is a union with null. */
 export const isNullable = (schema: unknown): boolean =>
@@ -78,23 +81,32 @@ const withDescribed = (schema: JsonObject): JsonObject => {
 /** Keys whose values are data, not schemas. */
 const dataKeys = new Set(["examples", "default", "enum", DESCRIBED_AS])
 
-/** Rewrites every schema in a part of the document, and references by `names`. */
-export const plain =
-  (names: Readonly<Record<string, unknown>>) =>
+/** Rewrites every object in a part of the document, the innermost first, and leaves the data in it. */
+export const rewrite =
+  (change: (schema: JsonObject) => unknown) =>
   (value: unknown): unknown => {
-    if (Array.isArray(value)) return value.map(plain(names))
+    if (Array.isArray(value)) return value.map(rewrite(change))
     if (!isObject(value)) return value
-    const named = typeof value.$ref === "string" ? names[value.$ref.slice(SCHEMAS.length)] : undefined
+    return change(
+      Record.map(value, (item, key) => {
+        if (key === "properties") return mapValues(item, rewrite(change))
+        return dataKeys.has(key) ? item : rewrite(change)(item)
+      })
+    )
+  }
+
+/** Rewrites every schema in a part of the document, and references by `names`. */
+export const plain = (names: Readonly<Record<string, unknown>>): ((value: unknown) => unknown) =>
+  rewrite((schema) => {
+    const named = typeof schema.$ref === "string" ? names[schema.$ref.slice(SCHEMAS.length)] : undefined
     if (named !== undefined) return plain(names)(named)
-    const inner = Record.map(value, (item, key) => {
-      if (key === "properties") return mapValues(item, plain(names))
-      return dataKeys.has(key) ? item : plain(names)(item)
-    })
-    const shaped = withNull(withWidth(withoutSingleValue(withoutUnicodePattern(asMap(withDescribed(inner))))))
+    const shaped = withNull(
+      withWidth(withoutSingleValue(withoutUnicodePattern(asMap(withDescribed(schema)))))
+    )
     return isObject(shaped.properties)
       ? { ...shaped, properties: withoutBareNull(shaped.properties) }
       : shaped
-  }
+  })
 
 export const SCHEMAS = "#/components/schemas/"
 export const schemaRef = (name: string) => ({ $ref: SCHEMAS + name })
@@ -103,7 +115,7 @@ export const schemaRef = (name: string) => ({ $ref: SCHEMAS + name })
 const baseOf = (name: string): string => name.replace(/_\d+$/, "")
 
 const isErrorBody = (schema: unknown): boolean =>
-  isObject(schema) && ["code", "hint"].every((field) => field in mapValues(schema.properties, (item) => item))
+  isObject(schema) && ["code", "hint"].every((field) => field in fieldsOf(schema.properties))
 
 /** Returns what variants of a component share: all but examples, and whether a field may be null. */
 const shapeOf = (schema: unknown): unknown => {
