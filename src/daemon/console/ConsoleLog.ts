@@ -26,6 +26,8 @@ const QUEUED_LINES = 1024
 export interface LineListener {
   readonly wanted: () => boolean
   readonly onLines: (lines: ReadonlyArray<Line>) => Effect.Effect<void>
+  /** Called when output was lost or skipped, because it was written faster than it is read. */
+  readonly onLost?: Effect.Effect<void>
 }
 
 /**
@@ -130,13 +132,20 @@ export const makeConsoleLog = (folder: string): ConsoleLog => {
     shown = undefined
   }
 
+  const noteSkipped = Effect.fnUntraced(function* (bytes: number, listener: LineListener) {
+    forgetOpen()
+    const text = `[${bytes} bytes of output were skipped here]`
+    yield* deliver([{ text, continues: false, isCut: false }], listener)
+    yield* listener.onLost ?? Effect.void
+  })
+
   const skipTo = (offset: number) => {
     position = { ...position, offset }
     forgetOpen()
   }
 
   /** Returns the file to read next. After a rotation by the relay, that is the rest of the older file first. */
-  const currentFile = Effect.gen(function* () {
+  const currentFile = Effect.fnUntraced(function* (listener: LineListener) {
     const current = yield* lstat(path)
     yield* times.observe(current)
     if (position.inode !== undefined && current?.ino !== position.inode) {
@@ -144,7 +153,11 @@ export const makeConsoleLog = (folder: string): ConsoleLog => {
       if (before?.ino === position.inode && before.size > position.offset) {
         return { file: older, size: before.size, isOlder: true }
       }
-      if (before?.ino !== position.inode) forgetOpen()
+      if (before?.ino !== position.inode) {
+        // Rotated twice since the last read.
+        forgetOpen()
+        yield* listener.onLost ?? Effect.void
+      }
       position = { inode: current?.ino, offset: 0 }
     }
     position = { ...position, inode: current?.ino }
@@ -169,19 +182,19 @@ export const makeConsoleLog = (folder: string): ConsoleLog => {
     yield* times.rotated(shift)
     position = { ...position, offset: 0 }
     yield* feed(rotated.unread, listener)
+    if (rotated.lost > 0) yield* noteSkipped(rotated.lost, listener)
     yield* indexes.older.reset
     yield* indexes.current.reset
   })
 
   const step = Effect.fnUntraced(function* (listener: LineListener, isSilent = false) {
-    const { file, isOlder, size } = yield* currentFile
+    const { file, isOlder, size } = yield* currentFile(listener)
     if (size < position.offset) skipTo(0) // truncated by another program
     // The beginning of a run's output is never skipped: it may have the online signal.
     if (!fresh && (isOlder || size > CONSOLE_MAX) && size - position.offset > BACKLOG) {
       const skipped = size - position.offset - CHUNK
       skipTo(size - CHUNK)
-      const text = `[${skipped} bytes of output were skipped here]`
-      yield* deliver([{ text, continues: false, isCut: false }], listener)
+      yield* noteSkipped(skipped, listener)
     }
     if (isOlder) {
       yield* readChunk(file, listener)

@@ -26,6 +26,8 @@ interface Before {
 
 interface Rotated {
   readonly unread: Buffer
+  /** Bytes after the unread ones that are not returned. */
+  readonly lost: number
   readonly gapInOlder: number
 }
 
@@ -64,14 +66,16 @@ export const rotateConsole = (folder: string, { gapInOlder, offset, relayed }: B
       const note = more > end ? `${lineEnded ? "" : "\n"}${omissionLine(more - end)}\n` : ""
       writeSync(aside, note)
       copy(more, last, false)
-      const unread = Math.max(0, Math.min(last - offset, CHUNK))
+      const unread = Math.max(0, Math.min(last - offset, KEPT_BYTES))
       const rest = Buffer.allocUnsafe(unread)
-      const got = readSync(file, rest, 0, unread, last - unread)
+      // The beginning counts: it may have the online signal.
+      const got = readSync(file, rest, 0, unread, offset)
       renameSync(`${older}.tmp`, older)
       writeFileSync(`${cut}.new`, encodeCut(gone), { mode: 0o600 })
       renameSync(`${cut}.new`, cut)
       ftruncateSync(file, 0)
-      return { unread: rest.subarray(0, got), gapInOlder: more - end - note.length }
+      const lost = Math.max(0, last - offset - got)
+      return { unread: rest.subarray(0, got), lost, gapInOlder: more - end - note.length }
     } finally {
       closeSync(aside)
       closeSync(file)

@@ -87,13 +87,12 @@ export const findOnlineSignal = Effect.fnUntraced(function* (
     Effect.sync(() => {
       seen ||= matcher(lines) === true
     })
+  const onLost = Effect.sync(() => {
+    seen = true
+  })
   yield* console.seek(offset).pipe(
-    Effect.tap((lost) =>
-      Effect.sync(() => {
-        seen = lost
-      })
-    ),
-    Effect.andThen(console.finish({ wanted: () => !seen, onLines })),
+    Effect.tap((lost) => (lost ? onLost : Effect.void)),
+    Effect.andThen(console.finish({ wanted: () => !seen, onLines, onLost })),
     Effect.catch((error) => Effect.logWarning(error.message))
   )
   return seen
@@ -121,7 +120,15 @@ export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions,
       yield* Effect.logError("the online-signal exceeded its time limit and is no longer matched")
     } else if (matched === true) yield* online
   })
-  const listener: LineListener = { wanted: () => matcher !== undefined, onLines }
+  const onLost = Effect.suspend(() =>
+    matcher === undefined
+      ? Effect.void
+      : Effect.andThen(
+          Effect.logWarning("output was lost during the start: the server counts as online"),
+          online
+        )
+  )
+  const listener: LineListener = { wanted: () => matcher !== undefined, onLines, onLost }
 
   const changed = yield* Latch.make(true)
   const follow = Effect.gen(function* () {
@@ -143,10 +150,7 @@ export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions,
   const lost = yield* console
     .seek(options.offset)
     .pipe(Effect.catch((error) => Effect.as(Effect.logWarning(error.message), false)))
-  if (lost && matcher !== undefined) {
-    yield* Effect.logWarning("output was lost during the start: the server counts as online")
-    yield* online
-  }
+  if (lost) yield* onLost
   yield* Scope.provide(watchFolder(folder, changed), scope)
   yield* Effect.forkIn(follow, scope)
   if (run.beginning !== undefined) {
