@@ -77,15 +77,19 @@ export const resetCutRecord = Effect.fnUntraced(function* (folder: string) {
   yield* writeAtomic(cut, encodeCut(known.lostBytes))
 })
 
+/** Whether a file ends within a line. */
+export const endsOpen = (file: number): boolean => {
+  const last = Buffer.alloc(1)
+  const { size } = fstatSync(file)
+  return size > 0 && readSync(file, last, 0, 1, size - 1) === 1 && last[0] !== 10
+}
+
 /** Appends a line of this service to a console, after a line that the server left open. */
 export const appendConsoleLine = (folder: string, text: string) =>
   ioSync("write console.log", () => {
     const file = openSync(consoleFiles(folder).current, "a+", 0o600)
     try {
-      const last = Buffer.alloc(1)
-      const { size } = fstatSync(file)
-      const isOpen = size > 0 && readSync(file, last, 0, 1, size - 1) === 1 && last[0] !== 10
-      writeSync(file, `${isOpen ? "\n" : ""}[${text}]\n`)
+      writeSync(file, `${endsOpen(file) ? "\n" : ""}[${text}]\n`)
     } finally {
       closeSync(file)
     }

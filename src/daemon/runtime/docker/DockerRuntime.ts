@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto"
 import { realpath } from "node:fs/promises"
-import { Clock, Effect, Fiber, Layer, Option, Schedule } from "effect"
+import { Clock, Effect, Exit, Fiber, Layer, Option, Schedule, Scope } from "effect"
 import { appendConsoleLine } from "../../console/consoleFiles.ts"
 import { io } from "../../disk/fsio.ts"
 import { chownVolume } from "../../files/chownVolume.ts"
@@ -9,7 +9,7 @@ import type { ProcessExit } from "../exitReason.ts"
 import { KILLED } from "../processRun.ts"
 import { type Adopted, type Job, type Launch, LaunchFailed, Runtime } from "../Runtime.ts"
 import { beginContainerConsole } from "./containerConsole.ts"
-import { attachJob, runningJob } from "./containerJob.ts"
+import { attachContainer, runningJob } from "./containerJob.ts"
 import {
   type ContainerPlan,
   type ContainerRules,
@@ -20,7 +20,7 @@ import {
 } from "./containerOptions.ts"
 import { readContainerRecord, writeContainerRecord } from "./containerRecord.ts"
 import { makeContainerRemoval } from "./containerRemoval.ts"
-import { openContainerRun, type RunAt, settle } from "./containerRun.ts"
+import { openContainerRun, openRunConsole, type RunAt, settle } from "./containerRun.ts"
 import {
   createContainer,
   endedWithHost,
@@ -112,8 +112,6 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
   const writeLine = (folder: string) => (line: string) =>
     Effect.runSync(Effect.ignore(appendConsoleLine(folder, line)))
 
-  const runAt = (at: RunAt, id: string) => openContainerRun(at, id, removal.add, scope)
-
   const begin = Effect.fnUntraced(function* (launch: Launch) {
     const { allocations, folder, image, server_id: name, token } = launch
     yield* removeOwn(node, name)
@@ -126,7 +124,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     yield* writeContainerRecord(folder, { token })
     yield* beginContainerConsole(folder)
     const outgoingIp = outgoingAddress(allocations)
-    const id = yield* outgoing.on(outgoingIp, networkOf("servers"), (network) =>
+    return yield* outgoing.on(outgoingIp, networkOf("servers"), (network) =>
       Effect.gen(function* () {
         const plan = {
           ...launch,
@@ -139,13 +137,17 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
         }
         const made = yield* createContainer(plan, rules, loggedLimits)
         yield* writeContainerRecord(folder, { token, container: made })
-        yield* startContainer(made)
-        if (launch.terminal === true) yield* setTerminal(made)
-        yield* checkPorts(made, portOptions(allocations).PortBindings, network)
-        return made
+        const { terminal = false } = launch
+        const opened = yield* openRunConsole({ id: made, terminal, isNew: true }, folder, scope)
+        const run = Effect.gen(function* () {
+          yield* startContainer(made)
+          if (terminal) yield* setTerminal(made)
+          yield* checkPorts(made, portOptions(allocations).PortBindings, network)
+          return yield* openContainerRun(launch, made, removal.add, opened)
+        })
+        return yield* Effect.onError(run, () => Scope.close(opened.scope, Exit.void))
       }).pipe(Effect.onError(() => sweep(name)))
     )
-    return yield* runAt(launch, id)
   })
 
   const start = Effect.fnUntraced(function* (launch: Launch) {
@@ -192,13 +194,17 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     if (container === undefined || state === undefined)
       return yield* ended({ ...killedExit, with_host: true })
     if (state.Status === "created") return yield* neverBegan
-    if (state.Running) return { _tag: "Running", run: yield* runAt(at, container.id) }
+    const of = { id: container.id, terminal: state.terminal }
+    if (state.Running) {
+      const opened = yield* openRunConsole(of, at.folder, scope)
+      return { _tag: "Running", run: yield* openContainerRun(at, of.id, removal.add, opened) }
+    }
     const withHost = endedWithHost(state, yield* Clock.currentTimeMillis)
     const exit: ProcessExit = {
       ...(yield* exitOf(container.id, state, false)),
       ...(withHost ? { with_host: true } : {})
     }
-    yield* settle(at, { id: container.id, terminal: state.terminal }, exit)
+    yield* settle(at, of, exit)
     return yield* ended(exit)
   })
 
@@ -222,7 +228,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
       keepOutput: false
     }
     const id = yield* Effect.acquireRelease(createContainer(plan, rules, loggedLimits), () => sweep(name))
-    const attached = yield* attachJob(id, terminal, onOutput)
+    const attached = yield* attachContainer(id, terminal, onOutput)
     yield* startContainer(id)
     if (terminal) yield* setTerminal(id)
     return yield* runningJob(id, attached)

@@ -3,15 +3,18 @@ import {
   fstatSync,
   openSync,
   readFileSync,
+  readSync,
   renameSync,
   statSync,
   writeFileSync,
   writeSync
 } from "node:fs"
 import { join } from "node:path"
-import { Effect, Schema } from "effect"
+import { Deferred, Effect, Latch, Schema } from "effect"
 import { markLate } from "../../console/ConsoleTimes.ts"
+import { endsOpen } from "../../console/consoleFiles.ts"
 import { type IoError, ioSync, toIoError } from "../../disk/fsio.ts"
+import { attachContainer } from "./containerJob.ts"
 import { Engine } from "./Engine.ts"
 import {
   frameReader,
@@ -21,6 +24,12 @@ import {
   terminalReader,
   withoutReturns
 } from "./logFrames.ts"
+import { makeOpenText } from "./openText.ts"
+
+/** The silence after which the console shows a line without an end, in ms: the log has its lines by then. */
+const OPEN_PAUSE = 100
+/** The pause before a container is attached to again, in ms. */
+const ATTACH_PAUSE = 500
 
 const LogPositionJson = Schema.fromJsonString(
   Schema.Struct({ since: Schema.Int, count: Schema.Int, size: Schema.Int })
@@ -38,12 +47,33 @@ const sizeOf = (path: string): number => {
   }
 }
 
+interface Piece {
+  readonly bytes: Buffer
+  /** Whether it begins a line. */
+  readonly isApart: boolean
+}
+
 /** Appends to a console; returns its size. */
-const append = (path: string, pieces: ReadonlyArray<Buffer>): number => {
-  const fd = openSync(path, "a", 0o600)
+const append = (path: string, pieces: ReadonlyArray<Piece>): number => {
+  const fd = openSync(path, "a+", 0o600)
   try {
-    for (const piece of pieces) for (let at = 0; at < piece.length; ) at += writeSync(fd, piece, at)
+    for (const { bytes, isApart } of pieces) {
+      if (isApart && endsOpen(fd)) writeSync(fd, "\n")
+      for (let at = 0; at < bytes.length; ) at += writeSync(fd, bytes, at)
+    }
     return fstatSync(fd).size
+  } finally {
+    closeSync(fd)
+  }
+}
+
+/** Returns the bytes of a console from an offset on. A smaller console was rotated since. */
+const readFrom = (path: string, offset: number): Buffer => {
+  const bytes = Buffer.alloc(Math.max(0, sizeOf(path) - offset))
+  if (bytes.length === 0) return bytes
+  const fd = openSync(path, "r")
+  try {
+    return bytes.subarray(0, readSync(fd, bytes, 0, bytes.length, offset))
   } finally {
     closeSync(fd)
   }
@@ -63,6 +93,8 @@ export interface ConsoleOf {
   readonly id: string
   /** Whether its output is that of a terminal. */
   readonly terminal: boolean
+  /** Whether it has not started yet. Default false. */
+  readonly isNew?: boolean
 }
 
 /** Returns the reader of a log stream. `end`: the payload of an entry at the end of the log. */
@@ -76,7 +108,7 @@ const logReader = (terminal: boolean) => {
  * piece, so that no line is lost or repeated if this process is killed.
  */
 export const openContainerConsole = Effect.fnUntraced(function* (
-  { id, terminal }: ConsoleOf,
+  { id, isNew = false, terminal }: ConsoleOf,
   folder: string
 ) {
   const engine = yield* Engine
@@ -96,32 +128,42 @@ export const openContainerConsole = Effect.fnUntraced(function* (
       )
     )
   )
-  // Bytes that were appended after the last recorded position. A smaller console was rotated since.
-  let written = Math.max(0, sizeOf(path) - position.size)
+  const unlogged = ioSync("read console.log", () => readFrom(path, position.size))
+  const open = makeOpenText(
+    yield* Effect.catch(unlogged, (error) => Effect.as(Effect.logWarning(error.message), Buffer.alloc(0))),
+    isNew
+  )
+  let isOver = false
+  /** Counts chunks of the attached output and of the log. */
+  let activity = 0
+  const waiting = Latch.makeUnsafe(false)
+  const noteActivity = () => {
+    activity++
+    if (open.isOpen()) waiting.openUnsafe()
+  }
 
   /** Returns the consumer of a log stream; `isWhole`: the log ends with the chunk. */
   const makeConsumer = () => {
     const reader = logReader(terminal)
     const cursor = logCursor(position)
     return (chunk: Buffer, isWhole = false): void => {
-      const pieces: Array<Buffer> = []
+      const pieces: Array<Piece> = []
       const times: Array<{ readonly bytes: number; readonly at: number }> = []
       for (const frame of [...reader.read(chunk), ...(isWhole ? reader.end() : [])]) {
-        const entry = logEntry(frame)
+        const entry = logEntry(frame.payload)
         const taken = cursor.take(entry)
         if (taken === undefined) continue
-        const payload = reader.clean(taken)
-        const known = Math.min(written, payload.length)
-        written -= known
-        if (known === payload.length) continue
-        pieces.push(payload.subarray(known))
-        times.push({ bytes: payload.length - known, at: entry.at })
+        const piece = open.logged(frame.stream, reader.clean(taken))
+        if (piece.bytes.length === 0) continue
+        pieces.push(piece)
+        times.push({ bytes: piece.bytes.length, at: entry.at })
       }
       const size = pieces.length === 0 ? sizeOf(path) : append(path, pieces)
       markLate(folder, size, times)
-      position = cursor.position(Math.max(0, size - written))
+      position = cursor.position(Math.max(0, size - open.ahead()))
       writeFileSync(`${positionPath(folder)}.tmp`, JSON.stringify(position))
       renameSync(`${positionPath(folder)}.tmp`, positionPath(folder))
+      noteActivity()
     }
   }
 
@@ -156,13 +198,56 @@ export const openContainerConsole = Effect.fnUntraced(function* (
     )
 
   /** Copies the output that exists now. */
-  const catchUp = engine
-    .call("read the console", (docker, abortSignal) =>
-      docker.getContainer(id).logs({ ...settings, follow: false, since: position.since, abortSignal })
-    )
-    .pipe(Effect.flatMap((bytes) => ioSync("write console.log", () => makeConsumer()(bytes, true))))
+  const catchUp = Effect.sync(() => {
+    isOver = true
+  }).pipe(
+    Effect.andThen(
+      engine.call("read the console", (docker, abortSignal) =>
+        docker.getContainer(id).logs({ ...settings, follow: false, since: position.since, abortSignal })
+      )
+    ),
+    Effect.flatMap((bytes) => ioSync("write console.log", () => makeConsumer()(bytes, true)))
+  )
 
-  return { follow, catchUp }
+  const showOpen = Effect.gen(function* () {
+    yield* waiting.await
+    yield* waiting.close
+    let before: number
+    do {
+      before = activity
+      yield* Effect.sleep(OPEN_PAUSE)
+    } while (before !== activity)
+    yield* ioSync("write console.log", () => {
+      const pieces = isOver ? [] : open.take().map((bytes) => ({ bytes, isApart: false }))
+      if (pieces.length > 0) append(path, pieces)
+    })
+  }).pipe(Effect.catch((error) => Effect.logWarning(error.message)))
+
+  const attachTo = Effect.fnUntraced(function* (attached: Deferred.Deferred<void>) {
+    open.reset()
+    const { closed } = yield* attachContainer(id, terminal, (bytes, stream) => {
+      open.attached(stream, bytes)
+      noteActivity()
+    })
+    yield* Deferred.succeed(attached, undefined)
+    yield* closed
+  }, Effect.scoped)
+
+  /** Shows lines without an end, in the scope; returns once the container is attached to, or cannot be. */
+  const attach = Effect.gen(function* () {
+    const attached = yield* Deferred.make<void>()
+    yield* attachTo(attached).pipe(
+      Effect.catch((error) => Effect.logDebug(`console: ${error.message}`)),
+      Effect.andThen(Deferred.succeed(attached, undefined)),
+      Effect.andThen(Effect.sleep(ATTACH_PAUSE)),
+      Effect.forever,
+      Effect.forkScoped
+    )
+    yield* Effect.forkScoped(Effect.forever(showOpen))
+    yield* Deferred.await(attached)
+  }).pipe(Effect.provideService(Engine, engine))
+
+  return { follow, catchUp, attach }
 })
 
 export type ContainerConsole = Effect.Success<ReturnType<typeof openContainerConsole>>

@@ -8,39 +8,39 @@ import { frameReader } from "./logFrames.ts"
 /** The time for remaining output after the end, in ms. */
 const OUTPUT_GRACE = 2000
 
-/** Attaches to a container before its start, so that no output is missed. */
-export const attachJob = Effect.fnUntraced(function* (
+/** Attaches to a container, before its start so that no output is missed. `stream`: as in a frame. */
+export const attachContainer = Effect.fnUntraced(function* (
   id: string,
   terminal: boolean,
-  onOutput: (bytes: Uint8Array) => void
+  onOutput: (bytes: Uint8Array, stream: number) => void
 ) {
   const engine = yield* Engine
-  const stream = yield* Effect.acquireRelease(
+  const socket = yield* Effect.acquireRelease(
     engine.call("attach to the container", (docker, abortSignal) =>
       docker
         .getContainer(id)
         .attach({ stream: true, stdin: true, stdout: true, stderr: true, hijack: true, abortSignal })
     ),
-    (socket) =>
+    (opened) =>
       Effect.sync(() => {
-        if ("destroy" in socket && typeof socket.destroy === "function") socket.destroy()
+        if ("destroy" in opened && typeof opened.destroy === "function") opened.destroy()
       })
   )
   const closed = Deferred.makeUnsafe<void>()
   const frames = frameReader()
-  stream.on("data", (chunk: Buffer) => {
+  socket.on("data", (chunk: Buffer) => {
     // The output of a terminal has no frames.
-    if (terminal) return onOutput(chunk)
-    for (const payload of frames(chunk)) onOutput(payload)
+    if (terminal) return onOutput(chunk, 0)
+    for (const { payload, stream } of frames(chunk)) onOutput(payload, stream)
   })
   // The exit of the container says how it ended.
   for (const end of ["end", "close", "error"]) {
-    stream.on(end, () => Deferred.doneUnsafe(closed, Effect.void))
+    socket.on(end, () => Deferred.doneUnsafe(closed, Effect.void))
   }
-  return { stream, closed: Deferred.await(closed) }
+  return { socket, closed: Deferred.await(closed) }
 })
 
-type Attached = Effect.Success<ReturnType<typeof attachJob>>
+type Attached = Effect.Success<ReturnType<typeof attachContainer>>
 
 /** Returns the job of a started container. */
 export const runningJob = Effect.fnUntraced(function* (id: string, attached: Attached) {
@@ -55,7 +55,7 @@ export const runningJob = Effect.fnUntraced(function* (id: string, attached: Att
     ended: Deferred.await(ended),
     write: (line) =>
       Effect.sync(() => {
-        attached.stream.write(`${line}\n`)
+        attached.socket.write(`${line}\n`)
       }),
     signal: (signal) =>
       engine

@@ -59,24 +59,34 @@ const record = (at: RunAt, container: string, exit: ProcessExit) =>
     Effect.catch((error) => Effect.logWarning(`the end of the container is not recorded: ${error.message}`))
   )
 
+/** Opens the console of a container for its run: before the start, so that no output is missed. */
+export const openRunConsole = Effect.fnUntraced(function* (
+  of: ConsoleOf,
+  folder: string,
+  parent: Scope.Scope
+) {
+  const scope = yield* Scope.fork(parent)
+  const console = yield* openContainerConsole(of, folder)
+  yield* Scope.provide(console.attach, scope)
+  return { console, scope }
+})
+
 /**
- * Watches a started container in the scope; the container outlives the scope. `onStuck`: called with a server whose
+ * Watches a started container in the scope of its console; the container outlives the scope. `onStuck`: called with a server whose
  * container could not be removed.
  */
 export const openContainerRun = Effect.fnUntraced(function* (
   at: RunAt,
   id: string,
   onStuck: (server_id: string) => void,
-  parent: Scope.Scope
+  { console, scope }: Effect.Success<ReturnType<typeof openRunConsole>>
 ) {
   const engine = yield* Engine
   const withEngine = Effect.provideService(Engine, engine)
-  const scope = yield* Scope.fork(parent)
   const ended = yield* Deferred.make<ProcessExit>()
   let killRequested = false
   const state = yield* stateOf(id)
   const terminal = state?.terminal ?? false
-  const console = yield* openContainerConsole({ id, terminal }, at.folder)
   const write = yield* Scope.provide(makeContainerInput(id), scope)
   const figures = yield* makeContainerStats(id, scope)
   const started_at = Date.parse(state?.StartedAt ?? "")

@@ -8,17 +8,23 @@ export interface LogEntry {
 
 const HEADER = 8
 
-/** Splits a stream into the payloads of its frames. */
+/** Output of a container. `stream`: 1 is stdout, 2 is stderr, 0 is a terminal. */
+export interface Frame {
+  readonly stream: number
+  readonly payload: Buffer
+}
+
+/** Splits a stream into its frames. */
 export const frameReader = () => {
   let pending: Buffer = Buffer.alloc(0)
-  return (chunk: Buffer): ReadonlyArray<Buffer> => {
+  return (chunk: Buffer): ReadonlyArray<Frame> => {
     const data = pending.length === 0 ? chunk : Buffer.concat([pending, chunk])
-    const frames: Array<Buffer> = []
+    const frames: Array<Frame> = []
     let at = 0
     while (data.length - at >= HEADER) {
       const end = at + HEADER + data.readUInt32BE(at + 4)
       if (end > data.length) break
-      frames.push(data.subarray(at + HEADER, end))
+      frames.push({ stream: data[at] ?? 0, payload: data.subarray(at + HEADER, end) })
       at = end
     }
     pending = Buffer.from(data.subarray(at))
@@ -37,22 +43,23 @@ const LINE_PART = 16_384
  */
 export const terminalReader = () => {
   let pending: Buffer = Buffer.alloc(0)
-  const read = (chunk: Buffer): ReadonlyArray<Buffer> => {
+  const read = (chunk: Buffer): ReadonlyArray<Frame> => {
     const data = pending.length === 0 ? chunk : Buffer.concat([pending, chunk])
-    const entries: Array<Buffer> = []
+    const entries: Array<Frame> = []
     let at = 0
     while (true) {
       const part = at + TIMESTAMP + LINE_PART
       const newline = data.subarray(at, part).indexOf(10)
       if (newline < 0 && data.length < part) break
       const end = newline < 0 ? part : at + newline + 1
-      entries.push(data.subarray(at, end))
+      entries.push({ stream: 0, payload: data.subarray(at, end) })
       at = end
     }
     pending = Buffer.from(data.subarray(at))
     return entries
   }
-  return { read, end: (): ReadonlyArray<Buffer> => (pending.length === 0 ? [] : [pending]) }
+  const end = (): ReadonlyArray<Frame> => (pending.length === 0 ? [] : [{ stream: 0, payload: pending }])
+  return { read, end }
 }
 
 /** Returns output of a terminal with `\n` as its line break. */

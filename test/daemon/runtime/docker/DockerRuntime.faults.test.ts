@@ -225,6 +225,35 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
       }).pipe(Effect.scoped)
     )
 
+    it.effect("a prompt is in the console before its line ends, and once, whichever service reads it", () =>
+      Effect.gen(function* () {
+        const first = yield* bench()
+        const asks = "printf 'Loading\\nReady> '; while read -r l; do printf 'got %s\\n> ' $l; done"
+        for (const terminal of [false, true]) {
+          const { launch, run } = yield* first.start(asks, { terminal })
+          yield* until("the prompt", () => consoleOf(launch) === "Loading\nReady> ")
+          yield* run.write("a")
+          yield* until("the answer", () => consoleOf(launch) === "Loading\nReady> got a\n> ")
+          yield* run.kill
+        }
+        const streams = yield* first.start("printf 'out> '; read -r l; echo err >&2; read -r l; echo done")
+        for (const text of ["out> ", "out> err\n", "out> err\ndone\n"]) {
+          yield* until(text, () => consoleOf(streams.launch) === text)
+          yield* Effect.ignore(streams.run.write("next"))
+        }
+        const { launch } = yield* first.start(asks)
+        yield* until("the prompt", () => consoleOf(launch) === "Loading\nReady> ")
+        yield* first.close
+        const { runtime } = yield* openRuntime(first.node)
+        const adopted = yield* runtime.adopt(launch)
+        if (adopted._tag !== "Running") return assert.fail("it is not adopted")
+        yield* adopted.run.write("b")
+        yield* until("the answer", () => consoleOf(launch) === "Loading\nReady> got b\n> ")
+        yield* adopted.run.kill
+        assert.strictEqual(consoleOf(launch), "Loading\nReady> got b\n> ")
+      }).pipe(Effect.scoped)
+    )
+
     it.effect("a flood of output arrives complete and in order", () =>
       Effect.gen(function* () {
         const { text } = yield* outputOf("seq 1 20000; printf end")

@@ -115,6 +115,21 @@ describe.runIf(withEngine)(`a node with the Docker runtime${engineNote}`, () => 
       }).pipe(Effect.scoped)
     )
 
+    it.effect("a prompt is the online signal", () =>
+      Effect.gen(function* () {
+        const { daemon, running } = yield* dockerHarness
+        const id = yield* running({
+          process: {
+            invocation: `sh -c "printf 'Loading\\nReady on port'; read -r l"`,
+            online_signal: "Ready on port"
+          },
+          definition: inDocker
+        })
+        const { items } = yield* daemon.logs(id, { page: 1, per_page: 10 })
+        assert.deepStrictEqual(items, ["Loading", "Ready on port"])
+      }).pipe(Effect.scoped)
+    )
+
     it.effect("the container of an orphan is removed, and its files are kept", () =>
       Effect.gen(function* () {
         const { dataDir, node, notes, running } = yield* dockerHarness

@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import {
+  type Frame,
   frameReader,
   logCursor,
   logEntry,
@@ -29,7 +30,10 @@ describe("Docker runtime: the engine's log", () => {
         const got: Array<string> = []
         let at = 0
         for (const size of [...cuts, data.length]) {
-          for (const payload of read(data.subarray(at, at + size))) got.push(payload.toString())
+          for (const { payload, stream } of read(data.subarray(at, at + size))) {
+            assert.strictEqual(stream, 1 + (got.length % 2))
+            got.push(payload.toString())
+          }
           at += size
         }
         assert.deepStrictEqual(got, given)
@@ -45,13 +49,13 @@ describe("Docker runtime: the engine's log", () => {
         const parts = given.flatMap((text) => `${text}\r\n`.match(/[^\n]{16384}|[^\n]*\n/g) ?? [])
         const data = Buffer.from([...parts, "> "].map((text) => `${time(1_700_000_000)} ${text}`).join(""))
         const { end, read } = terminalReader()
-        const got: Array<Buffer> = []
+        const got: Array<Frame> = []
         let at = 0
         for (const size of [...cuts, data.length]) {
           got.push(...read(data.subarray(at, at + size)))
           at += size
         }
-        const payloads = [...got, ...end()].map((entry) => logEntry(entry).payload)
+        const payloads = [...got, ...end()].map(({ payload }) => logEntry(payload).payload)
         assert.deepStrictEqual(payloads.map(String), [...parts, "> "])
         const lines = given.map((text) => `${text}\n`).join("")
         assert.strictEqual(payloads.map((payload) => withoutReturns(payload)).join(""), `${lines}> `)
