@@ -26,6 +26,7 @@ import { includable, Server, ServerStats, StatsById } from "../domain/Server.ts"
 import { DefinitionView } from "../domain/ServerDefinition.ts"
 import { ServerEvent } from "../domain/ServerEvent.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
+import { nullOr } from "../domain/units.ts"
 import { Authorization } from "./Authorization.ts"
 import { EventQuery } from "./EventsGroup.ts"
 import { serverExample } from "./examples.ts"
@@ -80,7 +81,7 @@ export const CreateServer = Schema.Struct({
 export const PatchServer = Schema.Struct({
   name: Schema.optionalKey(Schema.NullOr(ServerName)),
   labels: Schema.optionalKey(Schema.Record(LabelKey, Schema.NullOr(LabelValue))),
-  expires_in: Schema.optionalKey(Schema.NullOr(ExpiresIn)),
+  expires_in: Schema.optionalKey(nullOr(ExpiresIn)),
   /** As the overrides of these names. */
   run: Schema.optionalKey(Schema.NullOr(RunRule)),
   priority: Schema.optionalKey(Schema.NullOr(RunPriority)),

@@ -4,7 +4,8 @@ import type { HttpClient } from "effect/http"
 import { type HttpApi, HttpApiClient, type HttpApiEndpoint, type HttpApiGroup } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { undecodableFails } from "../api/undecodable.ts"
-import { InvalidRequest } from "../domain/errors.ts"
+import { InvalidRequest, joinReasons } from "../domain/errors.ts"
+import { mistakesOf, reasonsOf } from "../domain/mistakes.ts"
 
 type Nothing = Record<never, never>
 type Endpoint = HttpApiEndpoint.ConstraintRequest
@@ -88,7 +89,7 @@ export const mapCalls = (calls: object, f: (call: AnyCall) => unknown): object =
   )
 
 /** A request with the parts that the caller left out. */
-const complete = (request: unknown) => ({
+const complete = (request: unknown): Readonly<Record<string, unknown>> => ({
   query: {},
   headers: {},
   // No body.
@@ -97,10 +98,16 @@ const complete = (request: unknown) => ({
 })
 
 /** A request that the contract does not allow fails as the service would refuse it, and is not sent. */
-const refused = (failure: unknown) =>
-  Schema.isSchemaError(failure)
-    ? new InvalidRequest({ detail: `the request is invalid: ${failure.message.replace(/\s*\n\s*/g, " ")}` })
-    : failure
+const refused = (request: ReturnType<typeof complete>) => (failure: unknown) => {
+  if (!Schema.isSchemaError(failure)) return failure
+  const [{ path: [first = ""] = [] } = {}] = mistakesOf(failure.issue)
+  const { headers, params, payload, query } = request
+  const parts = [["path", params] as const, ["query", query] as const, ["header", headers] as const]
+  const of = parts.find(([, part]) => Predicate.isObject(part) && Object.hasOwn(part, first))
+  const [place, part] = of ?? (["body", payload] as const)
+  const reasons = reasonsOf(failure.issue, place, part).map(({ text }) => text)
+  return new InvalidRequest({ detail: joinReasons(reasons) })
+}
 
 /** Makes the calls; `client` sends them to a service, with a key. */
 export const makeEndpointCalls = (client: HttpClient.HttpClient): Effect.Effect<EndpointCalls> =>
@@ -112,7 +119,8 @@ export const makeEndpointCalls = (client: HttpClient.HttpClient): Effect.Effect<
     }),
     (derived) =>
       mapCalls(derived, (call) => (request: unknown) => {
-        const called = call(complete(request))
-        return Effect.isEffect(called) ? undecodableFails(Effect.mapError(called, refused)) : called
+        const whole = complete(request)
+        const called = call(whole)
+        return Effect.isEffect(called) ? undecodableFails(Effect.mapError(called, refused(whole))) : called
       }) as EndpointCalls // The same methods: the types only let a caller leave parts out.
   )

@@ -5,6 +5,7 @@ import { DefinitionId } from "./Id.ts"
 import { Limits } from "./Limits.ts"
 import { RunPriority, RunRule } from "./Run.ts"
 import { StopTimeout } from "./Software.ts"
+import { inUnit } from "./units.ts"
 
 /** A named volume of an instance: `source` below the daemon's volumes folder, `target` inside the instance. */
 export const Volume = Schema.Struct({
@@ -65,7 +66,9 @@ export const RestartRule = Schema.Struct({
 export type RestartRule = typeof RestartRule.Type
 
 /** Seconds around a restart, up to a day. */
-const RestartDelay = Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 86_400 }))
+const RestartDelay = Schema.Finite.check(
+  Schema.isBetween({ minimum: 0, maximum: 86_400 }, inUnit("a number of seconds"))
+)
 
 /** The fields of a {@link RestartRule} as authors and callers may give them. */
 export const restartFields = {

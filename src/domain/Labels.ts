@@ -1,5 +1,6 @@
 /** Labels and names of servers (life.md, "Creation" and "Reading"). */
 import { Record, Schema } from "effect"
+import { inUnit } from "./units.ts"
 
 export const MAX_LABELS = 32
 
@@ -39,7 +40,9 @@ export const PrintableText = (most: number) =>
 export const ServerName = PrintableText(64)
 
 /** Seconds until a server expires. */
-export const ExpiresIn = Schema.Finite.check(Schema.isBetween({ minimum: 10, maximum: 31_536_000 }))
+export const ExpiresIn = Schema.Finite.check(
+  Schema.isBetween({ minimum: 10, maximum: 31_536_000 }, inUnit("a number of seconds"))
+)
 
 /** Returns the time at which a server expires, RFC 3339; `now`: milliseconds since the epoch. */
 export const expiryOf = (now: number, expires_in: number): string =>

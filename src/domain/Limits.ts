@@ -1,10 +1,8 @@
 import { Schema } from "effect"
+import { inUnit, type Unit } from "./units.ts"
 
-const bounded = (minimum: number, maximum: number) =>
-  Schema.Finite.check(Schema.isBetween({ minimum, maximum }))
-
-const boundedInt = (minimum: number, maximum: number) =>
-  Schema.Int.check(Schema.isBetween({ minimum, maximum }))
+const bounded = (minimum: number, maximum: number, unit: Unit) =>
+  Schema.Finite.check(Schema.isBetween({ minimum, maximum }, inUnit(unit)))
 
 /** A cpuset list such as `0-3,6`; empty: every thread. */
 export const CpuSet = Schema.String.check(
@@ -25,11 +23,13 @@ const IoWeight = Schema.Int.check(
  * `disk_space` MB, `cpu_limit` percent of one thread (0 = no limit), `io_weight` 10-1000 (0 = none), `threads` a cpuset.
  */
 export const limitFields = {
-  memory_limit: bounded(0, 64 * 1024 * 1024),
-  swap: boundedInt(-1, 64 * 1024 * 1024),
+  memory_limit: bounded(0, 64 * 1024 * 1024, "a number of MiB"),
+  swap: Schema.Int.check(
+    Schema.isBetween({ minimum: -1, maximum: 64 * 1024 * 1024 }, inUnit("a number of MiB"))
+  ),
   io_weight: IoWeight,
-  cpu_limit: bounded(0, 1_000_000),
-  disk_space: bounded(0, 1_000_000_000),
+  cpu_limit: bounded(0, 1_000_000, "a number in percent of one thread"),
+  disk_space: bounded(0, 1_000_000_000, "a number of MB"),
   threads: CpuSet,
   oom_disabled: Schema.Boolean
 } as const

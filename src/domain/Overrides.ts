@@ -7,6 +7,7 @@ import { limitFields, MemoryLimitInput } from "./Limits.ts"
 import { optionalInput } from "./optionalInput.ts"
 import { RunPriority, RunRule } from "./Run.ts"
 import { StopTimeout } from "./Software.ts"
+import { nullOr } from "./units.ts"
 
 /** Name of an environment variable. */
 export const EnvName = Schema.String.check(
@@ -103,7 +104,7 @@ export const ImageText = Schema.String.check(
 )
 
 /** A value of a change; null removes the override. */
-const changed = <S extends Schema.Constraint>(schema: S) => Schema.optionalKey(Schema.NullOr(schema))
+const changed = <S extends Schema.Constraint>(schema: S) => Schema.optionalKey(nullOr(schema))
 
 const MOST_FILES = 256
 const MOST_VALUES = 4096

@@ -3,6 +3,7 @@ import { ConfigPatches } from "./ConfigPatch.ts"
 import { DefinitionId } from "./Id.ts"
 import { Limits } from "./Limits.ts"
 import { RuntimeKind } from "./Node.ts"
+import { inUnit } from "./units.ts"
 
 /** Install script, run once per software and version on a node (blueprints.md, "Software"); times in seconds. */
 export const InstallScript = Schema.Struct({
@@ -24,7 +25,9 @@ export const CleanExit = Schema.Literals(["crash", "stop"])
 export type CleanExit = typeof CleanExit.Type
 
 /** Seconds from a stop to the kill of a process that still runs. */
-export const StopTimeout = Schema.Finite.check(Schema.isBetween({ minimum: 1, maximum: 3600 }))
+export const StopTimeout = Schema.Finite.check(
+  Schema.isBetween({ minimum: 1, maximum: 3600 }, inUnit("a number of seconds"))
+)
 /** The {@link StopTimeout} of software that gives none, in seconds. */
 export const DEFAULT_STOP_TIMEOUT = 30
 

@@ -44,6 +44,24 @@ layer(service(), options)("the typed client", (it) => {
     })
   )
 
+  it.effect("a request that the contract does not allow is refused in the words of the service, unsent", () =>
+    Effect.gen(function* () {
+      const api = yield* Muster
+      const client = yield* clientWith()
+      for (const [wrong, detail] of [
+        [{ labels: { "bad key!": "a" } }, /^body field labels\["bad key!"\]: Expected a label key \(/],
+        [{ name: "x".repeat(65) }, /^body field name: Expected /],
+        [{ expires_in: 1 }, /^body field expires_in: Expected a value between 10 and 31536000$/]
+      ] as const) {
+        const body = { blueprint_id: "kept", ...wrong }
+        const refused = yield* Effect.flip(client.servers.create({ payload: body }))
+        assert.instanceOf(refused, InvalidRequest)
+        assert.match(refused.detail, detail)
+        assert.strictEqual(refused.detail, (yield* api.request("POST", "/api/servers", { body })).json.detail)
+      }
+    })
+  )
+
   it.effect("the client creates, controls and deletes a server", () =>
     Effect.gen(function* () {
       const client = yield* clientWith()

@@ -136,7 +136,15 @@ layer(service({ ...noNode, MUSTER_BODY_LIMIT: String(limit) }), options)("checks
         yield* post(overrides({ save: "no" }), "body field overrides.save: Expected boolean | null")
         yield* post(
           overrides({ limits: { memory_limit: "1" } }),
-          /^body field overrides\.limits\.memory_limit: Expected number/
+          "body field overrides.limits.memory_limit: Expected a number of MiB | null"
+        )
+        yield* post(
+          overrides({ limits: { memory_limit: "4G" } }),
+          "body field overrides.limits.memory_limit: Expected a number of MiB (4096 here) | null"
+        )
+        yield* post(
+          '{"blueprint_id":"kept","expires_in":"12h"}',
+          "body field expires_in: Expected a number of seconds (43200 here) | null"
         )
         yield* post(
           overrides({ limits: { memory_limit: -1 } }),

@@ -33,7 +33,7 @@ layer(service(noNode), options)("life.md: several reasons for one request", (it)
         "body field start: Expected boolean | null",
         "body field expires_in: Expected a value between 10 and 31536000",
         "body field overrides.save: Expected boolean | null",
-        "body field overrides.limits.swap: Expected number | null"
+        "body field overrides.limits.swap: Expected a number of MiB | null"
       )
     )
 

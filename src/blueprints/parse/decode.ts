@@ -1,5 +1,6 @@
 import { Result, Schema } from "effect"
 import { nearest } from "../../domain/nearest.ts"
+import { amountHint, unitOf } from "../../domain/units.ts"
 import { type Kind, normal, placeOf, type Shape } from "./fields.ts"
 import type { Written } from "./files.ts"
 import type { Located } from "./located.ts"
@@ -61,29 +62,26 @@ export const text = <A = string>(schema: Schema.Codec<A>, what = "text"): Decode
 export const looseText = <A = string>(schema: Schema.Codec<A>): Decoder<A> =>
   scalar(schema, "text", (value, source) => (value === null ? undefined : source))
 
-/** Refuses quoted text that would be valid without quotes, and says so. */
-const unquoted =
-  <A>(decode: Decoder<A>, looksRight: (text: string) => boolean, what: string): Decoder<A> =>
-  (node, reading) => {
-    if (node.kind !== "scalar" || typeof node.value !== "string" || !looksRight(node.value)) {
-      return decode(node, reading)
-    }
-    return expected(node, reading, what, `; write ${node.value} without quotes`)
-  }
-
 /** Decodes a number that `schema` allows; text that looks like one is refused. */
-export const number = (schema: Schema.Codec<number>): Decoder<number> =>
-  unquoted(
-    scalar(schema, "a number", (value) => (typeof value === "number" ? value : undefined)),
-    (text) => /^-?\d{1,15}(\.\d{1,15})?$/.test(text) && Schema.is(schema)(Number(text)),
-    "a number"
-  )
+export const number = (schema: Schema.Codec<number>): Decoder<number> => {
+  const what = unitOf(schema.ast) ?? "a number"
+  const decode = scalar(schema, what, (value) => (typeof value === "number" ? value : undefined))
+  return (node, reading) => {
+    if (node.kind !== "scalar" || typeof node.value !== "string") return decode(node, reading)
+    const bare = /^-?\d{1,15}(\.\d{1,15})?$/.test(node.value) && Schema.is(schema)(Number(node.value))
+    const form = what + amountHint(what, node.value)
+    return expected(node, reading, form, bare ? `; write ${node.value} without quotes` : "")
+  }
+}
 
-export const boolean: Decoder<boolean> = unquoted(
-  scalar(Schema.Boolean, "true or false", (value) => (typeof value === "boolean" ? value : undefined)),
-  (text) => text === "true" || text === "false",
-  "true or false"
+const truth = scalar(Schema.Boolean, "true or false", (value) =>
+  typeof value === "boolean" ? value : undefined
 )
+
+export const boolean: Decoder<boolean> = (node, reading) =>
+  node.kind === "scalar" && (node.value === "true" || node.value === "false")
+    ? expected(node, reading, "true or false", `; write ${node.value} without quotes`)
+    : truth(node, reading)
 
 /** Decodes one of a few words. */
 export const word =

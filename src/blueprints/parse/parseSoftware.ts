@@ -11,6 +11,7 @@ import {
   StopTimeout
 } from "../../domain/Software.ts"
 import { signalPattern } from "../../domain/signalPattern.ts"
+import { inUnit } from "../../domain/units.ts"
 import {
   boolean,
   type Decoder,
@@ -35,7 +36,9 @@ import { DEFAULT_RANGE, parseRange } from "./versions.ts"
 const DAY = 86_400
 
 /** A time in seconds, up to a day. */
-const Seconds = Schema.Finite.check(Schema.isBetween({ minimum: 1, maximum: DAY }))
+const Seconds = Schema.Finite.check(
+  Schema.isBetween({ minimum: 1, maximum: DAY }, inUnit("a number of seconds"))
+)
 
 const Retries = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 100 }))
 

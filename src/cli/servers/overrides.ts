@@ -1,7 +1,8 @@
 /** Overrides and labels on the command line: `--set limits.memory_limit=512`, `--env K=V`, `--label k=v`. */
-import { Effect, Schema, SchemaIssue } from "effect"
+import { Effect, Schema } from "effect"
 import { Flag } from "effect/cli"
 import { LabelKey } from "../../domain/Labels.ts"
+import { type Mistake, mistakesOf } from "../../domain/mistakes.ts"
 import { nearest } from "../../domain/nearest.ts"
 import {
   EnvName,
@@ -12,16 +13,9 @@ import {
 } from "../../domain/Overrides.ts"
 import { wrongUsage } from "../shared/CommandError.ts"
 
-const formatIssue = SchemaIssue.makeFormatterStandardSchemaV1()
-
-/** Returns the message of an issue without names of schemas, and with the way to remove an override. */
-const inCallersTerms = ({ message }: { readonly message: string }): string =>
-  message
-    .replace(/^Expected [A-Z]\w+(?= \| null$|$)/, "expected an object")
-    .replace("Missing key", "required, but missing")
-    .replace("Expected no excess property", "unknown field")
-    .replace("Expected", "expected")
-    .replace(/ \| null$/, "; `muster servers patch --unset` removes it")
+/** Returns the message of a mistake with the way to remove an override. */
+const messageOf = ({ message }: Mistake): string =>
+  message.replace("Expected", "expected").replace(/ \| null$/, "; `muster servers patch --unset` removes it")
 
 /** A flag `--<name> key=value` that may be given more than once. */
 const pairs = (name: string, description: string) =>
@@ -53,7 +47,7 @@ const namedPairOf = Effect.fnUntraced(function* (flag: string, text: string, sch
   const pair = yield* pairOf(flag, text)
   yield* Schema.decodeUnknownEffect(schema)(pair[0]).pipe(
     Effect.mapError(({ issue }) =>
-      wrongUsage(`--${flag} ${pair[0]}: ${formatIssue(issue).issues.map(inCallersTerms).join("; ")}.`)
+      wrongUsage(`--${flag} ${pair[0]}: ${mistakesOf(issue, pair[0]).map(messageOf).join("; ")}.`)
     )
   )
   return pair
@@ -193,10 +187,9 @@ const checked =
       onExcessProperty: "error"
     }).pipe(
       Effect.mapError(({ issue }) => {
-        const reasons = formatIssue(issue).issues.map(({ message, path = [] }) => {
-          const steps = path.map((step) => String(typeof step === "object" ? step.key : step))
-          return `${pathOf(steps)}: ${inCallersTerms({ message })}`
-        })
+        const reasons = mistakesOf(issue, tree).map(
+          (mistake) => `${pathOf(mistake.path)}: ${messageOf(mistake)}`
+        )
         return wrongUsage(`the overrides are invalid: ${reasons.join("; ")}.`)
       })
     )

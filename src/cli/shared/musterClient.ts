@@ -233,9 +233,7 @@ const sentence = (text: string): string => (/[.?!]$/.test(text) ? text : `${text
 const ofInvalid = (detail: string, hint: string): CommandError => {
   // An object that does not exist is no wrong usage, whichever object needs it.
   const status = /^software is not defined: /.test(detail) ? "notFound" : "usage"
-  const [, reason = detail, path = ""] = /^the request is invalid: (.*?)\s+at (\[.*\])$/.exec(detail) ?? []
-  const field = [...path.matchAll(/\["?([^"\]]+)"?\]/g)].map(([, step]) => step).join(".")
-  const text = field === "" ? reason : `${field}: ${reason}`
+  const text = detail.replace(/(^|; )(?:body|query|path) field /g, "$1")
   return new CommandError({
     status,
     message: hint.includes("`detail` names") ? sentence(text) : `${sentence(text)} ${hint}`

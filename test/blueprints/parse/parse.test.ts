@@ -316,7 +316,21 @@ describe("blueprints.md: refused files", () => {
         "3:37: expected an integer, found 1.5",
         "3:53: expected 0, or a value between 10 and 1000, found 5",
         '3:65: expected a cpuset such as "0-3,6", found the text "a"',
-        '3:79: expected a number, found the text "9"; write 9 without quotes'
+        '3:79: expected a number in percent of one thread, found the text "9"; write 9 without quotes'
+      ]
+    ],
+    [
+      "amounts in other spellings",
+      blueprint(
+        "server:\n  limits: { memory_limit: 4G, swap: 512Mi, disk_space: 10 GB, cpu_limit: 50% }\n  stop_timeout: 2m\n  restart: { on_crash: true, delay: 1 fortnight }"
+      ),
+      [
+        '3:27: expected a number of MiB (4096 here), found the text "4G"',
+        '3:37: expected a number of MiB (512 here), found the text "512Mi"',
+        '3:56: expected a number of MB (10000 here), found the text "10 GB"',
+        '3:74: expected a number in percent of one thread (50 here), found the text "50%"',
+        '4:17: expected a number of seconds (120 here), found the text "2m"',
+        '5:37: expected a number of seconds, found the text "1 fortnight"'
       ]
     ],
     [
@@ -412,8 +426,8 @@ state:
       [
         '2:11: expected a list, found the text "small"; write [small]',
         '3:18: expected a number, found the text "2"; write 2 without quotes',
-        '3:39: expected a number, found the text "-1"; write -1 without quotes',
-        '3:56: expected a number, found the text "1.5e3"',
+        '3:39: expected a number of MiB, found the text "-1"; write -1 without quotes',
+        '3:56: expected a number in percent of one thread, found the text "1.5e3"',
         '3:88: expected true or false, found the text "true"; write true without quotes',
         '5:12: expected a list of `name:source:target[:mode]`, found the text "world:worlds/survival:/world"; write [world:worlds/survival:/world]',
         '6:11: expected a list of `source:target[:mode]`, found the text "/srv/maps:maps"; write [/srv/maps:maps]',

@@ -47,7 +47,7 @@ describe("operators.md, Command line: --set and --env", () => {
         ["limits=5", /^the overrides are invalid: limits: expected an object/],
         [
           "limits.memory_limit=",
-          /^the overrides are invalid: limits\.memory_limit: expected number; .*--unset/
+          /^the overrides are invalid: limits\.memory_limit: expected a number of MiB; .*--unset/
         ],
         [
           "configs[server.properties].fnd.motd=a",
