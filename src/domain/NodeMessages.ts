@@ -151,7 +151,7 @@ export type Registration = typeof Registration.Type
 /** A server of a node that was never deleted and has no record on that node. */
 export const UnknownServer = Schema.Struct({
   id: ServerId,
-  /** The node of its record; absent: there is no record. */
+  /** The node of its record, which only the service itself and control planes of earlier versions name. */
   node_id: Schema.optionalKey(NodeId)
 }).annotate({ identifier: "UnknownServer" })
 export type UnknownServer = typeof UnknownServer.Type

@@ -171,7 +171,7 @@ const make = Effect.fnUntraced(function* (bufferBytes: number, replayPage: numbe
     }
     if (cursor > newest) {
       return yield* new CursorExpired({
-        detail: `cursor ${cursor} was never issued; the newest is ${newest}`
+        detail: `cursor ${cursor} was never issued`
       })
     }
     return cursor

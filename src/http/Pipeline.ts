@@ -85,10 +85,12 @@ const asJson = (request: HttpServerRequest.HttpServerRequest) => {
 /** Headers of which a proxy may read another one than this service. */
 const single = ["host", "authorization"]
 
+/** A host and a port; a list, a path or a user is none (RFC 9110, section 7.2). */
+const hostPattern = /^[^\s,/?#@\\]*$/
+
 /** Returns why a head is a bad request (RFC 9112, section 3.2). */
 const badHead = (request: HttpServerRequest.HttpServerRequest): string | undefined => {
   const { httpVersion, rawHeaders } = NodeHttpServerRequest.toIncomingMessage(request)
-  if (request.headers.host === undefined && httpVersion === "1.1") return "the Host header is missing"
   const seen = new Set<string>()
   for (let at = 0; at < rawHeaders.length; at += 2) {
     const name = rawHeaders[at] ?? ""
@@ -96,9 +98,10 @@ const badHead = (request: HttpServerRequest.HttpServerRequest): string | undefin
     const lower = name.toLowerCase()
     if (!single.includes(lower)) continue
     if (seen.has(lower)) return `the request has several ${name} headers`
+    if (lower === "host" && !hostPattern.test(rawHeaders[at + 1] ?? "")) return "the Host header is invalid"
     seen.add(lower)
   }
-  return undefined
+  return httpVersion === "1.1" && !seen.has("host") ? "the Host header is missing" : undefined
 }
 
 const unreadResponse = (id: string) =>

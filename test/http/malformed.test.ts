@@ -74,6 +74,15 @@ layer(service(noNode), options)("malformed bytes", (it) => {
         const api = yield* Muster
         const answer = yield* raw(api, "GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n")
         assertError(answer, 400, "the Host header is missing")
+        const absolute = yield* raw(api, "GET http://x/healthz HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assertError(absolute, 400, "the Host header is missing")
+        for (const host of ["a, b", "a/b", "user@a", "a b", "a\\b"]) {
+          const invalid = yield* raw(
+            api,
+            `GET /healthz HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`
+          )
+          assertError(invalid, 400, "the Host header is invalid")
+        }
         assert.strictEqual((yield* raw(api, "GET /healthz HTTP/1.0\r\n\r\n")).text, '{"status":"ok"}')
       })
     )

@@ -455,6 +455,12 @@ layer(LyingNodeService.layer, options)("a lying node", (it) => {
           sequence: Number.MAX_SAFE_INTEGER,
           install: { phase: "ready", exit_code: 7 }
         }
+        const later = { ...last, sequence: 20, install: { phase: "ready", exit_code: 8 } }
+        for (const report of [last, later]) {
+          assert.strictEqual((yield* post(`${path}/install-status`, report)).status, 200)
+          const { json } = yield* expectStatus(api, 200, "GET", `/api/servers/${server}/install`)
+          assert.strictEqual(json.exit_code, report.install.exit_code)
+        }
         assert.strictEqual((yield* post(`${path}/install-status`, last)).status, 200)
         // The node reports the server as missing, so it is installed again, with increasing sequences.
         const specs: Array<{ readonly last_sequence: number }> = []

@@ -108,7 +108,9 @@ export class NodeReconciler extends Context.Service<
         const orphans = sortOrphans({ node_id, listed, standings, removals })
         yield* warnOfUnknown(node_id, orphans.unknown)
         for (const { id } of orphans.unknown) isNews(node_id, registration.boot_id, id)
-        return { token, ...orphans, ...(stopped.length === 0 ? {} : { stopped }) }
+        // A node that has never had a server must not learn where the server is; the log names its node.
+        const unknown = orphans.unknown.map(({ id }) => ({ id }))
+        return { token, delete: orphans.delete, unknown, ...(stopped.length === 0 ? {} : { stopped }) }
       }, mayUseReserve)
 
       const connected = (node_id: NodeId) => {

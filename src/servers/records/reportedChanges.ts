@@ -37,6 +37,11 @@ import {
 const LOSS_GAP = 1_000
 /** The largest step of the sequence by one report: a faulty node must not use up the sequences of later nodes. */
 const LARGEST_STEP = 1_000_000
+/**
+ * Late reports are at most so far behind; one that is further behind follows a false sequence of the node, and begins the
+ * sequence again.
+ */
+const MOST_BEHIND = 100_000
 /** Reports that share a write: a longer one would hold up all others. */
 const MOST_AT_ONCE = 500
 /** Messages of a node that are applied at a time: daemons of earlier versions send so many, with one report each. */
@@ -83,7 +88,8 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
     Effect.fnUntraced(function* (record: ServerRecord | undefined, turn: Turn) {
       const id = message.server_id
       if (record?.node_id !== node_id) return { known: yield* fromElsewhere(record, id, node_id) }
-      if (message.sequence <= record.last_sequence) return { known: true }
+      const behind = record.last_sequence - message.sequence
+      if (behind >= 0 && behind <= MOST_BEHIND) return { known: true }
       const outcome = onReport(record, message, received_at)
       const sequence = Math.min(message.sequence, record.last_sequence + LARGEST_STEP)
       yield* records.carryOut(record, outcome, { sequence, turn })

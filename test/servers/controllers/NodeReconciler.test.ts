@@ -139,7 +139,8 @@ describe("node-protocol: registration", () => {
       const elsewhere = yield* plane.register({ ...registration, id: "n2" })
       assert.deepStrictEqual(
         [elsewhere.delete, elsewhere.unknown],
-        [[], [saved, unsaved].map((id) => ({ id, node_id: "n1" }))]
+        // A node does not learn where they are.
+        [[], [saved, unsaved].map((id) => ({ id }))]
       )
     }).pipe(runHarness)
   )
