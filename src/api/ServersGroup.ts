@@ -135,7 +135,7 @@ const power = {
   wait_seconds: optionalInput(
     Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 3600 })).annotate({
       description:
-        "Of stop and restart: seconds after which the server is killed if it still runs; default: the stop timeout of the server."
+        "Of stop and restart: seconds after which the server is killed if it still runs; default: the stop timeout of the server. Less needs the right `kill`."
     })
   )
 }
@@ -231,7 +231,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
     HttpApiEndpoint.post("powerMany", "/servers/power", {
       payload: BulkPower,
       success: BulkOutcomes,
-      error: InvalidRequest
+      error: [InvalidRequest, Forbidden]
     })
       .middleware(Writes)
       .annotateMerge(summary("Start, stop, restart, kill, pause or unpause all selected servers"))
@@ -256,7 +256,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       params,
       payload: PowerRequest,
       success: HttpApiSchema.Empty(200),
-      error: nodeErrors
+      error: [...nodeErrors, Forbidden]
     })
       .middleware(Writes)
       .annotateMerge(summary("Start, stop, restart, kill, pause or unpause")),

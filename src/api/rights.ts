@@ -1,7 +1,8 @@
 /** The right that each route needs (operators.md, "Keys"). A route that is not in the table needs the scope `AppAdmin`. */
 import { Effect } from "effect"
 import { Forbidden, InvalidRequest } from "../domain/errors.ts"
-import type { Right } from "../domain/KeyScope.ts"
+import { PowerRight, type Right } from "../domain/KeyScope.ts"
+import type { PowerAction } from "../domain/NodeMessages.ts"
 import { Authorization } from "./Authorization.ts"
 import { CurrentPrincipal, type Principal } from "./Principal.ts"
 import type { Scopes } from "./routePolicy.ts"
@@ -61,6 +62,13 @@ export const neededRights: Readonly<Record<string, Right>> = {
  */
 export const findsServer: ReadonlySet<string> = new Set(["servers.get", "servers.crashesOf"])
 
+/** Any right of a power action opens the routes of `power`, which then need the right of the action. */
+const opens = (rights: ReadonlySet<Right>, right: Right): boolean =>
+  right === "power" ? PowerRight.literals.some((one) => rights.has(one)) : rights.has(right)
+
+/** Returns the right that a power action needs. */
+export const rightOfPower = (action: PowerAction): PowerRight => (action === "unpause" ? "pause" : action)
+
 /**
  * Returns what a key lacks for a route, for a message; undefined: nothing.
  *
@@ -73,29 +81,31 @@ export const lackingOf = (
   scopes: Scopes
 ): string | undefined => {
   const isOpen = scopes.includes(scope)
-  if (isOpen && (rights === undefined || (right !== undefined && rights.has(right)))) return undefined
+  if (isOpen && (rights === undefined || (right !== undefined && opens(rights, right)))) return undefined
   return isOpen && right !== undefined ? `: ${right}` : ` the scope ${scopes[0]}`
 }
 
-/** Returns what the caller lacks for a part of a request that needs a right of its own, as {@link lackingOf}. */
-export const lackingFor = (right: Right) =>
-  Effect.map(CurrentPrincipal, (caller) =>
-    caller === undefined ? undefined : lackingOf(caller, right, Authorization.scopes)
-  )
+/** A right that a part of a request needs: of the power actions, that of one of them. */
+type PartRight = Exclude<Right, "power">
+
+/** 403: the caller lacks the right that a part of its request needs. @param why begins with a colon, if given */
+export const requireRight = Effect.fnUntraced(function* (right: PartRight, why = "", hint?: string) {
+  const caller = yield* CurrentPrincipal
+  const lacking = caller === undefined ? undefined : lackingOf(caller, right, Authorization.scopes)
+  if (lacking === undefined) return
+  return yield* new Forbidden({
+    detail: `the API key lacks${lacking}${why}`,
+    ...(hint === undefined ? {} : { hint })
+  })
+})
 
 /**
  * Checks that the caller may give a field of a body that does the same as a route of its own.
  *
  * @error Forbidden the key lacks the right of that route
  */
-export const checkRightFor = Effect.fnUntraced(function* (field: string, right: Right) {
-  const lacking = yield* lackingFor(right)
-  if (lacking === undefined) return
-  return yield* new Forbidden({
-    detail: `the API key lacks${lacking}: body field ${field} needs it`,
-    hint: `Leave ${field} out, or use a key with this right.`
-  })
-})
+export const checkRightFor = (field: string, right: PartRight) =>
+  requireRight(right, `: body field ${field} needs it`, `Leave ${field} out, or use a key with this right.`)
 
 /**
  * Checks the line that running servers get before they are stopped.

@@ -5,8 +5,21 @@ import { hasQuota, isRestricted, type KeyLimits, keyLimitFields } from "./KeyLim
 export const KeyScope = Schema.Literals(["AppAdmin", "Operator", "ReadOnly", "Node", "Metrics"])
 export type KeyScope = typeof KeyScope.Type
 
+/** The rights of single power actions; `pause` also unpauses (decisions, section 9). `power` is all of them. */
+export const PowerRight = Schema.Literals(["start", "stop", "restart", "kill", "pause"])
+export type PowerRight = typeof PowerRight.Type
+
 /** The rights of `Operator` and `ReadOnly` keys. An `AppAdmin` key has all of them, and may do what none of them allows. */
-export const Right = Schema.Literals(["read", "power", "console", "commands", "change", "create", "delete"])
+export const Right = Schema.Literals([
+  "read",
+  "power",
+  ...PowerRight.literals,
+  "console",
+  "commands",
+  "change",
+  "create",
+  "delete"
+])
 export type Right = typeof Right.Type
 
 const standard: Readonly<Record<KeyScope, ReadonlyArray<Right>>> = {
@@ -51,6 +64,20 @@ export const limitsFit = Schema.makeFilter<Grant>(
 export const KeyGrant = Schema.Struct(keyGrantFields).check(rightsFit, limitsFit)
 export type KeyGrant = typeof KeyGrant.Type
 
-/** Returns the rights of a key. Each includes `read`: nothing can be done to what cannot be read. */
-export const rightsOf = ({ allow, scope }: Pick<KeyGrant, "allow" | "scope">): ReadonlySet<Right> =>
-  new Set(allow === undefined ? standard[scope] : (["read", ...allow] as const))
+/**
+ * Returns the rights of a key. Each includes `read`: nothing can be done to what cannot be read. `power` includes those of
+ * the single actions.
+ */
+export const rightsOf = ({ allow, scope }: Pick<KeyGrant, "allow" | "scope">): ReadonlySet<Right> => {
+  const given = allow === undefined ? standard[scope] : (["read", ...allow] as const)
+  return new Set(given.includes("power") ? [...given, ...PowerRight.literals] : given)
+}
+
+const isPowerRight = Schema.is(PowerRight)
+
+/** Whether a list of rights has one that versions before the rights of single power actions do not know. */
+export const hasPowerRight = (rights: ReadonlyArray<Right> = []): boolean => rights.some(isPowerRight)
+
+/** Returns the rights of a key for its holder: `power` in place of all single actions. @param rights undefined: all */
+export const shownRights = (rights: ReadonlySet<Right> = new Set(Right.literals)): ReadonlyArray<Right> =>
+  Right.literals.filter((right) => rights.has(right) && !(isPowerRight(right) && rights.has("power")))

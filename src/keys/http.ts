@@ -5,7 +5,7 @@ import { handlersOf } from "../api/requestServices.ts"
 import { Unauthorized } from "../domain/errors.ts"
 import { DefinitionId } from "../domain/Id.ts"
 import type { Key } from "../domain/Key.ts"
-import { Right } from "../domain/KeyScope.ts"
+import { shownRights } from "../domain/KeyScope.ts"
 import type { KeyRecord } from "../store/repos/KeyRepo.ts"
 import { ApiKeys } from "./ApiKeys.ts"
 import { keyNodes } from "./keyNodes.ts"
@@ -20,7 +20,7 @@ const ownKeyOf = ({ key_id: id, name, quota, restriction = {}, rights, scope }: 
     id,
     name,
     scope,
-    rights: Right.literals.filter((right) => rights === undefined || rights.has(right)),
+    rights: shownRights(rights),
     ...(servers === undefined ? {} : { servers: [...servers] }),
     ...(blueprints === undefined
       ? {}

@@ -39,7 +39,7 @@ const checkDrain = Effect.fnUntraced(function* (payload: DrainRequest, dryRun: b
     })
   }
   yield* checkNotice(choices)
-  if (choices.deadline !== undefined) yield* checkRightFor("deadline", "power")
+  if (choices.deadline !== undefined) yield* checkRightFor("deadline", "stop")
 })
 
 const choicesOf = Effect.fnUntraced(function* ({ deadline, notify, notify_seconds, parallel }: DrainRequest) {

@@ -121,8 +121,15 @@ export class ServerManager extends Context.Service<
       query: CrashQuery
     ): Effect.Effect<ReadonlyArray<CrashRecord>, NotFound | InvalidRequest | Unavailable>
     remove(id: ServerId, options: { readonly force: boolean }): Effect.Effect<void, NodeCallError>
-    /** @param wait_seconds default: the stop timeout of the server */
-    power(id: ServerId, action: PowerAction, wait_seconds?: number): Effect.Effect<void, NodeCallError>
+    /**
+     * @param wait_seconds default: the stop timeout of the server
+     * @error Forbidden    `wait_seconds` is below the stop timeout, and the caller may not kill
+     */
+    power(
+      id: ServerId,
+      action: PowerAction,
+      wait_seconds?: number
+    ): Effect.Effect<void, NodeCallError | Forbidden>
     status(id: ServerId): Effect.Effect<ServerStatus, NotFound | Unavailable>
     stats(
       id: ServerId,

@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import { CurrentPrincipal, KeyEnds } from "../api/Principal.ts"
 import { ServerAccess } from "../api/ServerAccess.ts"
 import { auditObject } from "../domain/AuditedRequest.ts"
-import { type InvalidRequest, NotFound, Unauthorized } from "../domain/errors.ts"
+import { type Forbidden, type InvalidRequest, NotFound, Unauthorized } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import { RequestId } from "../domain/RequestId.ts"
 import type { BulkOutcomes, Selector } from "../domain/Selector.ts"
@@ -25,7 +25,7 @@ export const makeBulk = Effect.gen(function* () {
   const keyEnds = yield* KeyEnds
   return Effect.fn("bulk")(function* (
     selector: Selector,
-    act: (id: ServerId) => Effect.Effect<void, NodeCallError>
+    act: (id: ServerId) => Effect.Effect<void, NodeCallError | Forbidden>
   ): Effect.fn.Return<BulkOutcomes, InvalidRequest> {
     const page = yield* servers.select({ filter: yield* filterOf(selector) })
     const { ids = [] } = selector

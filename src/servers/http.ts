@@ -8,14 +8,15 @@ import { linkOf, pageAfter } from "../api/link.ts"
 import { CurrentPrincipal, currentRestriction, KeyEnds } from "../api/Principal.ts"
 import { limitResponse } from "../api/rateLimit.ts"
 import { handlersOf } from "../api/requestServices.ts"
-import { lackingFor } from "../api/rights.ts"
+import { requireRight, rightOfPower } from "../api/rights.ts"
 import { ServerAccess } from "../api/ServerAccess.ts"
 import { CommandsRequest } from "../api/ServersGroup.ts"
 import { CurrentSlsRequest, slsPhase } from "../api/sls.ts"
 import { auditOpened, describeAudit, withoutAudit } from "../domain/AuditedRequest.ts"
-import { Forbidden, Unauthorized } from "../domain/errors.ts"
+import { Unauthorized } from "../domain/errors.ts"
 import { NodeId, type ServerId } from "../domain/Id.ts"
 import { expiryOf } from "../domain/Labels.ts"
+import type { PowerAction } from "../domain/NodeMessages.ts"
 import { paginated, paginatedLog } from "../domain/Pagination.ts"
 import { makeServeEvents } from "../events/http.ts"
 import { OpenStreams } from "../events/OpenStreams.ts"
@@ -56,6 +57,10 @@ const runOverrides = <R, P>({ priority, run }: { readonly run?: R; readonly prio
   ...(run === undefined ? {} : { run }),
   ...(priority === undefined ? {} : { priority })
 })
+
+/** Names the power action in the audit entry, and refuses one that the key may not do. */
+const checkPower = (action: PowerAction) =>
+  Effect.andThen(describeAudit({ action: `server.power.${action}` }), requireRight(rightOfPower(action)))
 
 const decodeCommands = Schema.decodeEffect(CommandsRequest)
 
@@ -225,17 +230,14 @@ export const ServersHandlers = handlersOf(
         }),
         powerMany: ({ payload: { action, selector, wait_seconds } }) =>
           Effect.andThen(
-            describeAudit({ action: `server.power.${action}` }),
+            checkPower(action),
             bulk(selector, (id) => servers.power(id, action, wait_seconds))
           ),
         removeMany: ({ payload: { force = false, selector } }) =>
           bulk(selector, (id) => servers.remove(id, { force })),
         remove: ({ params, query }) => servers.remove(params.server, { force: query.force === "true" }),
         power: ({ params, payload: { action, wait_seconds } }) =>
-          Effect.andThen(
-            describeAudit({ action: `server.power.${action}` }),
-            servers.power(params.server, action, wait_seconds)
-          ),
+          Effect.andThen(checkPower(action), servers.power(params.server, action, wait_seconds)),
         status: ({ params }) => Effect.map(servers.status(params.server), (status) => ({ status })),
         stats: ({ params, query }) =>
           servers.stats(params.server, { update_disk_usage: query.update_disk_usage === "true" }),
@@ -296,9 +298,7 @@ export const ServersHandlers = handlersOf(
             yield* auditOpened(101)
             const send = (line: string) =>
               Effect.gen(function* () {
-                const lacking = yield* lackingFor("commands")
-                if (lacking !== undefined)
-                  return yield* new Forbidden({ detail: `the API key lacks${lacking}` })
+                yield* requireRight("commands")
                 const { commands } = yield* decodeCommands({ commands: [line] })
                 yield* servers.commands(params.server, commands)
               }).pipe(

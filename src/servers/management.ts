@@ -1,6 +1,7 @@
 import { Effect } from "effect"
 import type { Daemon, DaemonError, LinesRequest } from "../api/Daemon.ts"
 import { CurrentPrincipal } from "../api/Principal.ts"
+import { requireRight } from "../api/rights.ts"
 import { auditUnchanged } from "../domain/AuditedRequest.ts"
 import type { Unavailable } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
@@ -40,6 +41,23 @@ const isSettled = ({ start_pending, status }: ServerRecord, action: PowerAction)
 
 /** The name of the key of the caller. */
 const callerName = Effect.map(CurrentPrincipal, (caller) => caller?.name ?? "service")
+
+/** A stop kills the process after the wait: a shorter one than that of the server is a kill. */
+const checkWait = (
+  { definition, id }: ServerRecord,
+  action: PowerAction,
+  wait_seconds = Number.POSITIVE_INFINITY
+) => {
+  const timeout = stopTimeoutOf(definition)
+  const isShorter = (action === "stop" || action === "restart") && wait_seconds < timeout
+  return isShorter
+    ? requireRight(
+        "kill",
+        `: the stop timeout of ${id} is ${timeout} s, and wait_seconds is ${wait_seconds}`,
+        "Leave wait_seconds out, or use a key with this right."
+      )
+    : Effect.void
+}
 
 /**
  * The routes that call a server's node (decisions, "Management routes"). They check existence (404), then the state
@@ -168,6 +186,7 @@ export const makeManagement = Effect.gen(function* () {
     wait_seconds?: number
   ) {
     const record = yield* recordOf(id)
+    yield* checkWait(record, action, wait_seconds)
     const acting = act(record, action, wait_seconds)
     const sequence = yield* action === "stop" || action === "kill"
       ? Effect.catchTag(acting, "Unavailable", (away) => holdStop(id, away))

@@ -1,13 +1,13 @@
 import { isDeepStrictEqual } from "node:util"
 import { Effect, Option } from "effect"
 import { CurrentPrincipal, currentRestriction } from "../api/Principal.ts"
-import { lackingFor } from "../api/rights.ts"
+import { requireRight } from "../api/rights.ts"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { changeOverrides } from "../blueprints/changeOverrides.ts"
 import { CurrentAudit } from "../domain/AuditedRequest.ts"
 import type { DefinitionChange } from "../domain/DefinitionChange.ts"
 import { changesBetween, revisionOf } from "../domain/definitionChanges.ts"
-import { Conflict, Forbidden, NotFound } from "../domain/errors.ts"
+import { Conflict, type Forbidden, NotFound } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import { own, type Path, pathText } from "../domain/json.ts"
 import { admits } from "../domain/KeyLimits.ts"
@@ -77,13 +77,10 @@ const changedSettings = (record: ServerRecord, { expires_at, labels = {}, name }
  * longer read the server, and only with the right `delete` what deletes a server that would stay.
  */
 const makeCallerChecks = Effect.gen(function* () {
-  const lacking = yield* lackingFor("delete")
   const restriction = yield* currentRestriction
   const quota = (yield* CurrentPrincipal)?.quota
   const refuseIf = (deletes: boolean, why: string) =>
-    deletes && lacking !== undefined
-      ? Effect.fail(new Forbidden({ detail: `the API key lacks${lacking}: ${why}` }))
-      : Effect.void
+    deletes ? requireRight("delete", `: ${why}`) : Effect.void
   return {
     quota,
     limits: Effect.fnUntraced(function* (

@@ -1,9 +1,9 @@
 import { Array as Arr, Effect } from "effect"
 import { CurrentPrincipal } from "../api/Principal.ts"
 import type { CreateRollout } from "../api/RolloutsGroup.ts"
-import { checkNotice, lackingFor } from "../api/rights.ts"
+import { checkNotice, requireRight } from "../api/rights.ts"
 import { describeAudit } from "../domain/AuditedRequest.ts"
-import { Conflict, Forbidden, InvalidRequest, Unavailable } from "../domain/errors.ts"
+import { Conflict, InvalidRequest, Unavailable } from "../domain/errors.ts"
 import { serverId } from "../domain/Id.ts"
 import { idBytes } from "../domain/idBytes.ts"
 import { nowText } from "../domain/nowText.ts"
@@ -158,13 +158,10 @@ export const makeCreateRollout = Effect.gen(function* () {
     const caller = yield* CurrentPrincipal
     const refused = caller?.quota?.max_memory === undefined ? [] : planned.filter(changesMemory)
     if (refused.length > 0) return yield* rolloutRefusal(refused.map(({ record }) => record.id))
-    const lacking = yield* lackingFor("delete")
-    const unsaved = planned.filter(losesSave)
-    if (lacking !== undefined && unsaved.length > 0) {
-      const ids = named(unsaved.map(({ record }) => record.id))
-      return yield* new Forbidden({
-        detail: `the API key lacks${lacking}: without \`save\`, these servers are deleted when they end: ${ids}`
-      })
+    const unsaved = planned.filter(losesSave).map(({ record }) => record.id)
+    if (unsaved.length > 0) {
+      const why = `: without \`save\`, these servers are deleted when they end: ${named(unsaved)}`
+      yield* requireRight("delete", why)
     }
     const id = serverId(idBytes(16))
     yield* describeAudit({ id })

@@ -1,7 +1,8 @@
 import { assert, describe, layer } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Schema } from "effect"
 import { neededRights } from "../../src/api/rights.ts"
-import type { KeyScope, Right } from "../../src/domain/KeyScope.ts"
+import { type KeyScope, PowerRight, type Right } from "../../src/domain/KeyScope.ts"
+import { PowerAction } from "../../src/domain/NodeMessages.ts"
 import { muster } from "../support/command.ts"
 import { blueprintFile, writeFiles } from "../support/definitions.ts"
 import { eventually } from "../support/eventually.ts"
@@ -40,7 +41,9 @@ layer(service(), options)("keys with limited rights", (it) => {
     }>([
       { scope: "ReadOnly", may: ["read"] },
       { scope: "Operator", may: ["read", "power", "console", "commands", "change"] },
-      { scope: "Operator", allow: ["create", "delete"], may: ["read", "create", "delete"] }
+      { scope: "Operator", allow: ["create", "delete"], may: ["read", "create", "delete"] },
+      { scope: "Operator", allow: ["power", "kill"], may: ["read", "power"] },
+      { scope: "Operator", allow: ["pause", "start"], may: ["read", "start", "pause"] }
     ])("$scope ($allow) may call the routes that need $may, and no other", ({ allow, may, scope }) =>
       Effect.gen(function* () {
         const api = yield* keyed(scope, allow === undefined ? {} : { allow })
@@ -55,7 +58,8 @@ layer(service(), options)("keys with limited rights", (it) => {
             `${target}${query}`,
             method === "GET" ? {} : { raw: "no JSON" }
           )
-          if (right !== undefined && may.includes(right))
+          const opens = right === "power" && may.some((one) => Schema.is(PowerRight)(one))
+          if (right !== undefined && (may.includes(right) || opens))
             assert.notStrictEqual(answer.status, 403, `${method} ${path}`)
           else {
             const lacks =
@@ -63,6 +67,64 @@ layer(service(), options)("keys with limited rights", (it) => {
             assertError(answer, 403, lacks)
           }
         }
+      })
+    )
+
+    it.effect.each(PowerRight.literals)(
+      "decisions, section 9: a key with the right %s does this power action only, on one server and on many",
+      (right) =>
+        Effect.gen(function* () {
+          const admin = yield* Muster
+          const key = yield* keyed("Operator", { allow: [right] })
+          const id = yield* installed(admin, "kept")
+          for (const action of PowerAction.literals) {
+            const isOwn = (action === "unpause" ? "pause" : action) === right
+            const lacks = `the API key lacks: ${action === "unpause" ? "pause" : action}`
+            const one = yield* key.request("POST", `/api/servers/${id}/power`, { body: { action } })
+            const many = yield* key.request("POST", "/api/servers/power", {
+              body: { action, selector: { ids: [id] } }
+            })
+            if (isOwn) {
+              assert.notStrictEqual(one.status, 403)
+              assert.strictEqual(many.status, 200)
+            } else for (const answer of [one, many]) assertError(answer, 403, lacks)
+          }
+          const { json } = yield* expectStatus(
+            admin,
+            200,
+            "GET",
+            "/api/audit?limit=1&action=server.power.kill"
+          )
+          assert.deepInclude(json[0], { result: { status: right === "kill" ? 200 : 403 } })
+          yield* expectStatus(admin, 200, "DELETE", `/api/servers/${id}?force=true`)
+        })
+    )
+
+    it.effect("a stop that kills before the stop timeout of the server needs the right kill", () =>
+      Effect.gen(function* () {
+        const admin = yield* Muster
+        const id = yield* installed(admin, "kept", { overrides: { stop_timeout: 20 } })
+        const lacks = (action: string) =>
+          `the API key lacks: ${action}: the stop timeout of ${id} is 20 s, and wait_seconds is 19.5`
+        const key = yield* keyed("Operator", { allow: ["stop", "restart"] })
+        const body = { action: "stop", wait_seconds: 19.5 }
+        for (const action of ["stop", "restart"])
+          assertError(
+            yield* key.request("POST", `/api/servers/${id}/power`, { body: { ...body, action } }),
+            403,
+            lacks("kill")
+          )
+        const { json } = yield* expectStatus(key, 200, "POST", "/api/servers/power", {
+          body: { ...body, selector: { ids: [id] } }
+        })
+        assert.deepInclude(json[id], { code: "403", detail: lacks("kill") })
+        yield* expectStatus(key, 200, "POST", `/api/servers/${id}/power`, {
+          body: { action: "stop", wait_seconds: 20 }
+        })
+        const killer = yield* keyed("Operator", { allow: ["stop", "kill"] })
+        yield* expectStatus(killer, 200, "POST", `/api/servers/${id}/power`, { body })
+        yield* expectStatus(yield* keyed("Operator"), 200, "POST", `/api/servers/${id}/power`, { body })
+        yield* expectStatus(admin, 200, "DELETE", `/api/servers/${id}?force=true`)
       })
     )
 
@@ -168,7 +230,7 @@ layer(service(), options)("keys with limited rights", (it) => {
       })
     )
 
-    it.effect("a drain with notify needs the right commands, one with deadline needs power", () =>
+    it.effect("a drain with notify needs the right commands, one with deadline needs stop", () =>
       Effect.gen(function* () {
         const admin = yield* Muster
         const [{ id }] = (yield* expectStatus(admin, 200, "GET", "/api/nodes")).json
@@ -176,7 +238,7 @@ layer(service(), options)("keys with limited rights", (it) => {
         const drain = { drained: true, move: true }
         for (const [field, value, right] of [
           ["notify", "say bye", "commands"],
-          ["deadline", 60, "power"]
+          ["deadline", 60, "stop"]
         ] as const) {
           const body = { ...drain, [field]: value }
           const changes = yield* keyed("Operator", { allow: ["change"] })

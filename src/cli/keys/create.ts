@@ -106,7 +106,7 @@ export const create = Command.make(
     ),
     allow: Flag.String("allow").pipe(
       Flag.withDescription(
-        "Rights in place of those of the scope Operator, comma-separated: power, console, commands, change, create, delete; read is always one"
+        "Rights in place of those of the scope Operator, comma-separated: power, or of its actions start, stop, restart, kill, pause; console, commands, change, create, delete; read is always one"
       ),
       Flag.withSchema(AllowedRights),
       Flag.optional
@@ -152,7 +152,11 @@ export const create = Command.make(
     },
     {
       command: "muster keys create --name alice --scope Operator --allow power --server k7f3m9q2x8ab",
-      description: "A key that can only start, stop and restart one server"
+      description: "A key that does power actions with one server, and no more"
+    },
+    {
+      command: "muster keys create --name night --scope Operator --allow start,stop",
+      description: "A key that can only start and stop servers"
     }
   ]),
   Command.provide(({ database }) => KeyAccess.layer(database))

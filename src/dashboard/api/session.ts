@@ -1,7 +1,7 @@
 /** The caller of this tab and its rights. */
 import { signal } from "@preact/signals"
 import { endedBecause, forgetKey, get, rememberKey, request } from "./http.ts"
-import type { Right } from "./types.ts"
+import type { Power, Right } from "./types.ts"
 
 /** The key of the session. */
 export interface Caller {
@@ -54,17 +54,25 @@ export const signOut = (reason = ""): void => {
 const isLimited = ({ blueprints, labels, servers }: Caller): boolean =>
   servers !== undefined || blueprints !== undefined || labels !== undefined
 
-/** Why the key may not do this; undefined: it may. */
+const powerRights: ReadonlyArray<string> = ["start", "stop", "restart", "kill", "pause"]
+
+/** Why the key may not do this; undefined: it may. The right `power` has those of all power actions. */
 export const whyNot = (right: Right | "drain"): string | undefined => {
   const known = caller.value
   if (known === undefined) return undefined
   const needed = right === "drain" ? "change" : right
-  if (!known.rights.includes(needed)) return `The key “${known.name}” lacks the right ${needed}.`
+  const has =
+    known.rights.includes(needed) || (powerRights.includes(needed) && known.rights.includes("power"))
+  if (!has) return `The key “${known.name}” lacks the right ${needed}.`
   if (right === "drain" && isLimited(known)) return `The key “${known.name}” is limited to some servers.`
   return right === "create" && known.servers !== undefined
     ? `The key “${known.name}” is limited to servers that exist.`
     : undefined
 }
+
+/** Why the key may not do a power action; undefined: it may. */
+export const whyNoPower = (action: Power): string | undefined =>
+  whyNot(action === "unpause" ? "pause" : action)
 
 /** Whether the key manages keys and webhooks, and reads settings and the audit log. */
 export const isAdmin = (): boolean => caller.value?.scope === "AppAdmin"

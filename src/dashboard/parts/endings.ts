@@ -1,7 +1,8 @@
 /** Servers that are not saved: they end with their files when they stop. */
+
+import type { Power } from "../api/types.ts"
 import { span, type View } from "../dom/el.ts"
 import { counted } from "../dom/format.ts"
-import type { Power } from "../state/actions.ts"
 import { titleOf } from "../state/rows.ts"
 import { rows } from "../state/servers.ts"
 import { confirm } from "./Dialog.ts"

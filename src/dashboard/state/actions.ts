@@ -1,11 +1,10 @@
 /** The actions on servers, one or many. */
 import { type Reply, request, segment } from "../api/http.ts"
+import type { Power } from "../api/types.ts"
 import { counted } from "../dom/format.ts"
 import { done, failed } from "./notices.ts"
 import { titleOf } from "./rows.ts"
 import { refresh, rows } from "./servers.ts"
-
-export type Power = "start" | "stop" | "restart" | "kill" | "pause" | "unpause"
 
 export const pastOf: Readonly<Record<Power | "delete", string>> = {
   start: "Start requested",

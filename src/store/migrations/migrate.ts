@@ -31,6 +31,7 @@ import { serverRun } from "./0027_server_run.ts"
 import { serverProblem } from "./0028_server_problem.ts"
 import { deletedServers } from "./0030_deleted_servers.ts"
 import { auditBytes } from "./0032_audit_bytes.ts"
+import { exactAccess } from "./0033_exact_access.ts"
 import { rolloutOrigin } from "./0035_rollout_origin.ts"
 
 /** The table of applied migrations. */
@@ -67,6 +68,7 @@ export const migrations = {
   "0028_server_problem": serverProblem,
   "0030_deleted_servers": deletedServers,
   "0032_audit_bytes": auditBytes,
+  "0033_exact_access": exactAccess,
   "0035_rollout_origin": rolloutOrigin
 }
 

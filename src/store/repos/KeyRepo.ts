@@ -1,7 +1,7 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { hasQuota, isRestricted } from "../../domain/KeyLimits.ts"
-import { KeyGrant, keyGrantFields } from "../../domain/KeyScope.ts"
+import { hasPowerRight, KeyGrant, keyGrantFields } from "../../domain/KeyScope.ts"
 import { firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import { keysChanged } from "../write/keysChanged.ts"
 import type { Transaction } from "../write/Transaction.ts"
@@ -50,7 +50,7 @@ export class KeyRepo extends Context.Service<
         yield* keysChanged(sql)
         return true
       })
-      const select = sql`SELECT id, name, scope, access, limited_access, hash, created_at, expires_at, revoked_at
+      const select = sql`SELECT id, name, scope, access, limited_access, exact_access, hash, created_at, expires_at, revoked_at
         FROM api_keys`
       const all = Effect.map(readAll(sql`${select} ORDER BY created_at, id`), (rows) => rows.map(recordOf))
       const find = (id: string) =>
@@ -80,30 +80,33 @@ const KeyRow = Schema.Struct({
   /** The scope and rights of a key with another scope; the column `scope` is then `Metrics`. */
   access: Schema.NullOr(JsonColumn(KeyGrant)),
   /** The same of a key with limits, which an earlier version would read without them; `access` is then null. */
-  limited_access: Schema.NullOr(JsonColumn(KeyGrant))
+  limited_access: Schema.NullOr(JsonColumn(KeyGrant)),
+  /** The same of a key that an earlier version could not read: with rights of single power actions. */
+  exact_access: Schema.NullOr(JsonColumn(KeyGrant))
 })
 const encode = writeRow(KeyRow)
 const readAll = readRows(KeyRow)
 
 const rowOf = (key: KeyRecord): typeof KeyRow.Type => {
   const { created_at, expires_at, hash, id, name, revoked_at, scope, ...limits } = key
-  const row = { id, name, hash, created_at, expires_at, revoked_at }
-  if (scope !== "Operator" && scope !== "ReadOnly") {
-    return { ...row, scope, access: null, limited_access: null }
-  }
+  const none = { access: null, limited_access: null, exact_access: null }
+  const row = { id, name, hash, created_at, expires_at, revoked_at, ...none }
+  if (scope !== "Operator" && scope !== "ReadOnly") return { ...row, scope }
   const grant = { scope, ...limits }
   const isLimited = isRestricted(limits) || hasQuota(limits)
-  return {
-    ...row,
-    scope: "Metrics",
-    access: isLimited ? null : grant,
-    limited_access: isLimited ? grant : null
-  }
+  const column = hasPowerRight(limits.allow) ? "exact_access" : isLimited ? "limited_access" : "access"
+  return { ...row, scope: "Metrics", [column]: grant }
 }
 
-const recordOf = ({ access, limited_access, scope, ...record }: typeof KeyRow.Type): KeyRecord => ({
+const recordOf = ({
+  access,
+  exact_access,
+  limited_access,
+  scope,
+  ...record
+}: typeof KeyRow.Type): KeyRecord => ({
   ...record,
-  ...(limited_access ?? access ?? { scope })
+  ...(exact_access ?? limited_access ?? access ?? { scope })
 })
 
 const readVersion = firstRow(Schema.Struct({ value: IntColumn }))

@@ -434,7 +434,7 @@ describe.each(databases)("decisions 5: records of keys (%s)", (kind) => {
   )
 
   it.effect(
-    "operators.md, Keys: a version that knows no limits reads a limited key as one of the scope Metrics",
+    "operators.md, Keys: a version that cannot read the limits or rights of a key reads the scope Metrics",
     () =>
       onFreshStore(
         Effect.gen(function* () {
@@ -448,12 +448,19 @@ describe.each(databases)("decisions 5: records of keys (%s)", (kind) => {
             labels: { team: "a" },
             max_memory: 5
           })
-          yield* store.write(repo.insert(limited))
-          assert.deepStrictEqual(yield* store.read(repo.all), [limited])
+          const single = branded<KeyRecord>({ ...key("key_2"), scope: "Operator", allow: ["start"] })
+          for (const one of [limited, single]) yield* store.write(repo.insert(one))
+          assert.deepStrictEqual(yield* store.read(repo.all), [limited, single])
           const sql = yield* SqlClient.SqlClient
-          assert.deepStrictEqual(yield* store.read(sql`SELECT scope, access FROM api_keys`), [
-            { scope: "Metrics", access: null }
-          ])
+          const rows = sql`SELECT scope, access, exact_access IS NULL AND limited_access IS NOT NULL AS known
+            FROM api_keys ORDER BY id`
+          assert.deepStrictEqual(
+            (yield* store.read(rows)).map(({ access, known, scope }) => [scope, access, Boolean(known)]),
+            [
+              ["Metrics", null, true],
+              ["Metrics", null, false]
+            ]
+          )
         })
       )
   )

@@ -26,7 +26,12 @@ export const scopes: ReadonlyArray<readonly [KeyScope, string]> = [
 
 /** The rights of an `Operator` key, and what each allows; `read` is in all of them. */
 export const rights: ReadonlyArray<readonly [Right, string]> = [
-  ["power", "Start, stop, restart"],
+  ["power", "All power actions"],
+  ["start", "Start"],
+  ["stop", "Stop"],
+  ["restart", "Restart"],
+  ["kill", "Kill"],
+  ["pause", "Pause, continue"],
   ["console", "Open consoles"],
   ["commands", "Send commands"],
   ["change", "Change, upgrade, roll out, drain"],

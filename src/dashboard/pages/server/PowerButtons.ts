@@ -1,14 +1,14 @@
 import { h } from "preact"
 import { useState } from "preact/hooks"
-import { whyNot } from "../../api/session.ts"
-import type { Server } from "../../api/types.ts"
+import { whyNoPower, whyNot } from "../../api/session.ts"
+import type { Power, Server } from "../../api/types.ts"
 import { code, div, input, label, p, span, strong, type View } from "../../dom/el.ts"
 import type { IconName } from "../../dom/icons.ts"
 import { confirm, Dialog, openDialog } from "../../parts/Dialog.ts"
 import { askBeforeEnd } from "../../parts/endings.ts"
 import { Menu, type MenuItem } from "../../parts/Menu.ts"
 import { action } from "../../parts/parts.ts"
-import { act, type Power, power, remove } from "../../state/actions.ts"
+import { act, power, remove } from "../../state/actions.ts"
 import { listAddress } from "../../state/filter.ts"
 import { go } from "../../state/router.ts"
 import { showUpgrade } from "./upgrade.ts"
@@ -100,17 +100,18 @@ const itemsOf = (server: Server): ReadonlyArray<MenuItem> => {
   const { id, status } = server
   const name = server.name ?? id
   const ready = ["running", "starting", "stopping", "paused"].includes(status ?? "")
-  const needs = (wanted: boolean, text: string) => whyNot("power") ?? (wanted ? undefined : text)
+  const needs = (right: "pause" | "kill", wanted: boolean, text: string) =>
+    whyNot(right) ?? (wanted ? undefined : text)
   return [
     { text: "Upgrade to today’s blueprint…", whyNot: whyNot("change"), onChoose: () => showUpgrade(id) },
     {
       text: "Pause",
-      whyNot: needs(status === "running", "Only a running server can be paused."),
+      whyNot: needs("pause", status === "running", "Only a running server can be paused."),
       onChoose: () => void power(id, "pause")
     },
     {
       text: "Kill…",
-      whyNot: needs(ready, "No process runs."),
+      whyNot: needs("kill", ready, "No process runs."),
       onChoose: () =>
         confirm(
           `Kill ${name}?`,
@@ -168,7 +169,7 @@ export const PowerButtons = ({ server }: { readonly server: Server }): View => {
         text: choice.text,
         icon: choice.icon,
         class: choice.class ?? "",
-        whyNot: whyNot("power"),
+        whyNot: whyNoPower(choice.action),
         isBusy: busy === choice.action,
         onClick: () => askBeforeEnd([server.id], choice.action, () => void run(choice.action))
       })

@@ -106,7 +106,7 @@ const Attention = ({ server }: { readonly server: Server }): View | null => {
         action({
           text: "Start again",
           class: "link",
-          whyNot: whyNot("power"),
+          whyNot: whyNot("start"),
           onClick: () => void power(server.id, "start")
         })
       ),
@@ -139,7 +139,7 @@ const Attention = ({ server }: { readonly server: Server }): View | null => {
         action({
           text: "Restart now",
           class: "link",
-          whyNot: whyNot("power"),
+          whyNot: whyNot("restart"),
           onClick: () => void power(server.id, "restart")
         })
       ),

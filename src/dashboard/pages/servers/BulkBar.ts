@@ -1,13 +1,14 @@
 import { h } from "preact"
 import { useState } from "preact/hooks"
-import { whyNot } from "../../api/session.ts"
+import { whyNoPower, whyNot } from "../../api/session.ts"
+import type { Power } from "../../api/types.ts"
 import { button, classes, code, div, input, label, li, p, span, strong, ul, type View } from "../../dom/el.ts"
 import { counted } from "../../dom/format.ts"
 import { icon } from "../../dom/icons.ts"
 import { Dialog, openDialog } from "../../parts/Dialog.ts"
 import { askBeforeEnd } from "../../parts/endings.ts"
 import { action } from "../../parts/parts.ts"
-import { actOnMany, type Power } from "../../state/actions.ts"
+import { actOnMany } from "../../state/actions.ts"
 import { listed } from "../../state/listed.ts"
 import { titleOf } from "../../state/rows.ts"
 import { clearSelection, selectAll, selection } from "../../state/selection.ts"
@@ -107,7 +108,7 @@ export const BulkBar = (): View | null => {
         text,
         icon: name,
         class: "ghost",
-        whyNot: whyNot("power"),
+        whyNot: whyNoPower(power),
         onClick: () => askBeforeEnd(ids, power, () => void actOnMany(ids, power))
       })
     ),
