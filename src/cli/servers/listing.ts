@@ -67,7 +67,7 @@ const conditionOf = ({ install, last_crash, problem, restart }: Server): string 
   if (install?.phase === "failed")
     return `installation failed: ${withCommands(install.failure_reason ?? "no reason")}`
   if (problem !== null && problem !== undefined)
-    return `cannot be started since ${problem.since}: ${withCommands(problem.detail)}`
+    return `${problem.code === "507" ? "stopped" : "cannot be started"} since ${problem.since}: ${withCommands(problem.detail)}`
   if (restart !== null && restart !== undefined) {
     return "next_at" in restart
       ? `restart ${restart.attempt} at ${restart.next_at}`

@@ -1,19 +1,37 @@
 import { Effect } from "effect"
 import { Command } from "effect/cli"
+import type { Server } from "../../domain/Server.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
-import { outputFlags, printOne } from "../shared/output.ts"
+import { type Listing, outputFlags, printOne } from "../shared/output.ts"
 import { servers, shownFields } from "./listing.ts"
+
+/** A server with the warnings of its node, which has to be called for them. */
+export const shownServer: Listing<Server> = {
+  ...servers,
+  columns: [
+    ...servers.columns,
+    {
+      name: "warnings",
+      of: ({ stats }) => ({
+        text: (stats?.warnings ?? []).map(({ detail }) => detail).join("; "),
+        color: "yellow"
+      })
+    }
+  ]
+}
 
 /** `muster servers show`. */
 export const show = Command.make(
   "show",
   { server: serverArgument, ...outputFlags },
   Effect.fn(function* ({ server, ...flags }) {
-    yield* printOne(flags, servers, yield* serverNamed(server, shownFields))
+    yield* printOne(flags, shownServer, yield* serverNamed(server, [...shownFields, "stats"]))
   })
 ).pipe(
   Command.withShortDescription("Show a server"),
-  Command.withDescription("Show a server: its address, limits, expiry, pending changes and last crash."),
+  Command.withDescription(
+    "Show a server: its address, limits, expiry, pending changes, last crash and warnings."
+  ),
   Command.withExamples([
     { command: "muster servers show survival-1", description: "A server by its name" },
     { command: "muster servers show k7f --json", description: "A server by the beginning of its id, as JSON" }

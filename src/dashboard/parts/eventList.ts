@@ -26,10 +26,11 @@ export const wordsOf = (event: ServerEvent): readonly [string, string] => {
     }
     case "expiring":
       return [`expires at ${clock(event.Data.payload.expires_at)}`, "stopping"]
-    case "problem":
-      return event.Data.payload === null
-        ? ["can be started again", "offline"]
-        : [withActions(`cannot be started: ${event.Data.payload.detail}`), "unknown"]
+    case "problem": {
+      if (event.Data.payload === null) return ["can be started again", "offline"]
+      const { code, detail } = event.Data.payload
+      return [withActions(`${code === "507" ? "stopped" : "cannot be started"}: ${detail}`), "unknown"]
+    }
     case "stats":
       return ["measured", "offline"]
   }

@@ -1,8 +1,22 @@
 import { assert, describe, it } from "@effect/vitest"
 import { serverExample } from "../../../src/api/examples.ts"
 import { servers } from "../../../src/cli/servers/listing.ts"
+import { shownServer } from "../../../src/cli/servers/show.ts"
 import { tableOfItems } from "../../../src/cli/shared/output.ts"
 import type { Server } from "../../../src/domain/Server.ts"
+
+const stats: NonNullable<Server["stats"]> = {
+  memory_bytes: null,
+  memory_limit_bytes: 0,
+  cpu_absolute: null,
+  cpu_absolute_limit: 0,
+  network: { rx_bytes: null, tx_bytes: null },
+  uptime: null,
+  state: "running",
+  disk_bytes: null,
+  disk_max: 0,
+  overlay_bytes: null
+}
 
 const shown = (server: Partial<Server>) => tableOfItems(servers, [{ ...serverExample, ...server }])
 
@@ -15,5 +29,32 @@ describe("life.md, Stopping and restarting: the list of servers", () => {
     )
     assert.notInclude(shown({ status: "offline", restart: null }), "restarts")
     assert.notInclude(shown({ status: "running", restart: { attempt: 2, next_at } }), "restarts")
+  })
+})
+
+describe("operations, Warnings of a server", () => {
+  it("a server is shown with its warnings", () => {
+    const warnings = [
+      { code: "limits_not_enforced", detail: "the node does not enforce memory_limit" },
+      { code: "listens_on_all_addresses", detail: "the server listens on all addresses" }
+    ]
+    const table = (of: NonNullable<Server["stats"]> | null) =>
+      tableOfItems(shownServer, [{ ...serverExample, stats: of }], true)
+    assert.include(
+      table({ ...stats, warnings }),
+      "the node does not enforce memory_limit; the server listens on all addresses"
+    )
+    assert.notInclude(table(null), "enforce")
+  })
+})
+
+describe("docs/api.md: why a server cannot be started, or why its node has stopped it", () => {
+  it("the condition tells a stop by the node from a refused start", () => {
+    const condition = (code: string) => {
+      const problem = { code, detail: "it is so", since: "2026-01-01T00:00:00.000Z" }
+      return tableOfItems(servers, [{ ...serverExample, problem }], true)
+    }
+    assert.include(condition("409"), "cannot be started since 2026-01-01T00:00:00.000Z: it is so")
+    assert.include(condition("507"), "stopped since 2026-01-01T00:00:00.000Z: it is so")
   })
 })
