@@ -2,7 +2,8 @@
  * The open line of a container: text without a line end, which the log of the engine has only once the line ends. The
  * attached output has it at once. Pure.
  */
-import { LINE_CAP } from "../../console/lines.ts"
+/** Bytes of an open line that are followed; the log has longer lines in parts, at every 16 KiB. */
+const FOLLOWED = 64 * 1024
 
 interface Open {
   /** The attached output since the last line end, and how much of it is in the console. */
@@ -63,15 +64,14 @@ export const makeOpenText = (unlogged: Buffer, isFirst: boolean) => {
         endLine(open)
         open.behind += countLines(bytes)
       }
-      // A long line comes with the log, in parts.
-      if (open.line.length <= LINE_CAP) open.line = Buffer.concat([open.line, bytes.subarray(begin)])
+      if (open.line.length <= FOLLOWED) open.line = Buffer.concat([open.line, bytes.subarray(begin)])
     },
     /** Whether a line is open. */
     isOpen: (): boolean => [...streams.values()].some(({ line }) => line.length > 0),
     /** Returns the text of open lines that the console does not have, and regards it as written. */
     take: (): ReadonlyArray<Buffer> =>
       [...streams.values()].flatMap((open) => {
-        if (open.line.length > LINE_CAP || (isCounted && open.behind !== 0)) return []
+        if (open.line.length > FOLLOWED || (isCounted && open.behind !== 0)) return []
         let end = open.line.length
         // The log has them as a part of the line break.
         while (end > open.shown && open.line[end - 1] === 13) end--
@@ -84,6 +84,11 @@ export const makeOpenText = (unlogged: Buffer, isFirst: boolean) => {
     logged: (stream: number, payload: Buffer): { readonly bytes: Buffer; readonly isApart: boolean } => {
       const open = of(stream)
       open.behind -= countLines(payload)
+      if (!payload.includes(10) && open.line.subarray(0, payload.length).equals(payload)) {
+        // A part of a long line.
+        open.line = open.line.subarray(payload.length)
+        open.shown = Math.max(0, open.shown - payload.length)
+      }
       const before = commonLength(payload, repeated)
       repeated = before === undefined ? none : repeated.subarray(before)
       const rest = payload.subarray(before ?? 0)

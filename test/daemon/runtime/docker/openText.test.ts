@@ -2,6 +2,9 @@ import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { makeOpenText } from "../../../../src/daemon/runtime/docker/openText.ts"
 
+/** The length of a part of a long line. */
+const LONG = 7
+
 /** A console to which the log of an engine and open lines are written. */
 const scene = (unlogged = "") => {
   const open = makeOpenText(Buffer.from(unlogged), unlogged === "")
@@ -21,6 +24,12 @@ const scene = (unlogged = "") => {
       const lines = ((pending.get(stream) ?? "") + text).split(/(?<=\n)/)
       pending.set(stream, lines.at(-1)?.endsWith("\n") === false ? (lines.pop() ?? "") : "")
       for (const line of lines) if (line !== "") log(stream, line)
+      // The engine logs a long line in parts.
+      const rest = pending.get(stream) ?? ""
+      if (rest.length >= LONG) {
+        log(stream, rest.slice(0, LONG))
+        pending.set(stream, rest.slice(LONG))
+      }
     },
     show: () => {
       for (const text of open.take()) console += text.toString()
@@ -45,6 +54,11 @@ describe("decisions 9, Console: lines without an end in containers", () => {
           if (typeof each === "string") show()
           else print(each.stream, each.text)
         }
+        const before = console().replaceAll("\n", "")
+        show()
+        assert.isTrue(console().replaceAll("\n", "").startsWith(before))
+        const all = steps.map((each) => (typeof each === "string" ? "" : each.text)).join("")
+        assert.strictEqual(console().replaceAll("\n", "").length, all.replaceAll("\n", "").length)
         end()
         const printed = (stream: number) =>
           steps.map((each) => (typeof each !== "string" && each.stream === stream ? each.text : "")).join("")
@@ -58,13 +72,13 @@ describe("decisions 9, Console: lines without an end in containers", () => {
 
   it("a prompt is shown once, also by the next service, and its line continues", () => {
     const { log, console, open, print, show } = scene()
-    print(1, "Loading\nReady> ")
+    print(1, "Loading\nName> ")
     show()
     show()
-    assert.strictEqual(console(), "Loading\nReady> ")
-    assert.strictEqual(open.ahead(), "Ready> ".length)
-    log(1, "Ready> stop\n")
-    assert.strictEqual(console(), "Loading\nReady> stop\n")
+    assert.strictEqual(console(), "Loading\nName> ")
+    assert.strictEqual(open.ahead(), "Name> ".length)
+    log(1, "Name> stop\n")
+    assert.strictEqual(console(), "Loading\nName> stop\n")
     const next = scene("Ready> ")
     next.log(1, "Ready> stop\n")
     assert.strictEqual(next.console(), "Ready> stop\n")
