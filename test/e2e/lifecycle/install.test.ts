@@ -1,6 +1,7 @@
 import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import { muster } from "../../support/command.ts"
 import { eventsAre, subscribe } from "../../support/events.ts"
 import { eventually } from "../../support/eventually.ts"
 import { Muster } from "../../support/Muster.ts"
@@ -29,6 +30,10 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         const logs = yield* expectStatus(api, 200, "GET", `/api/servers/${id}/install/logs`)
         assert.include(logs.json.data, "looking for a licence")
         assert.notInclude(logs.json.data, "found it")
+        const env = { MUSTER_URL: api.url, MUSTER_API_KEY: api.key }
+        const { stderr } = yield* muster(["servers", "install-log", id, "--follow"], env)
+        assert.include(stderr, "script: failed\n")
+        assert.notInclude(stderr, "script: done")
         const refused = yield* power(api, id, "start")
         assert.strictEqual(refused.status, 409)
         assert.include(refused.json.detail, "install script exited with 3")
