@@ -16,7 +16,10 @@ const listing: Listing<AuditEntry> = {
     { name: "action", of: ({ action }) => action },
     {
       name: "object",
-      of: ({ object: { count, id, kind } }) => id ?? (count === undefined ? "" : `${count} ${kind}s`)
+      of: ({ object: { count, id, kind, name } }) => {
+        if (id === null) return count === undefined ? "" : `${count} ${kind}s`
+        return name === undefined ? id : `${id} (${name})`
+      }
     },
     {
       name: "result",
@@ -26,7 +29,6 @@ const listing: Listing<AuditEntry> = {
       })
     },
     { name: "changes", of: ({ changes, reason }) => reason ?? changes.join(",") },
-    { name: "name", wide: true, of: ({ object }) => object.name ?? "" },
     { name: "scope", wide: true, of: ({ actor }) => actor.scope ?? "" },
     { name: "key", wide: true, of: ({ actor }) => actor.key_id ?? "" },
     { name: "client", wide: true, of: ({ client }) => client ?? "" },

@@ -226,6 +226,7 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
         )
         assert.match(yield* done("servers", "crashes", "--since", "1h", "-o", "jsonl"), new RegExp(id))
         const entries = yield* done("audit", "--action", "server.delete", "--object", "doomed", "--json")
+        assert.match(yield* done("audit", "--object", "doomed"), new RegExp(` ${id} \\(doomed\\) +200`))
         const [entry, ...others] = JSON.parse(entries)
         assert.deepStrictEqual([entry.action, entry.result, others], ["server.delete", { status: 200 }, []])
         assert.notStrictEqual(entry.actor.name, "")

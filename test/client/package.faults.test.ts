@@ -188,7 +188,7 @@ layer(Project.layer, { excludeTestServices: true, timeout: "300 seconds" })(
 
     describe("docs/tutorials/matchmaker.md", () => {
       it.effect(
-        "each match gets a server of its own; a restarted matchmaker knows which are taken",
+        "each match gets a server of its own, and two are spare; a restarted matchmaker knows which are taken",
         () =>
           Effect.gen(function* () {
             const { folder } = yield* Project
@@ -218,6 +218,14 @@ layer(Project.layer, { excludeTestServices: true, timeout: "300 seconds" })(
             const addresses = new Set<string>()
             const first = yield* start
             addresses.add(yield* taken).add(yield* taken)
+            const isFree = ({ labels }: { readonly labels: object }) => !("match" in labels)
+            const spare = yield* eventually(
+              Effect.map(api.request("GET", "/api/servers?include=labels"), ({ json }) =>
+                json.filter(isFree)
+              ),
+              (free) => free.length >= 2
+            )
+            assert.strictEqual(spare.length, 2)
             yield* first.signal("SIGKILL")
             yield* first.exited("10 seconds")
             yield* start

@@ -159,13 +159,10 @@ describe.runIf(withNetworks)(`node-protocol, When something breaks: a network${n
         yield* south.at.heal
         yield* is("south", true)
         const down = new Set<string>([killed, crashed, ended, stopped])
-        yield* eventually(
-          list(api),
-          (listed) =>
-            listed.every(
-              ({ id, status }) => status === (down.has(id) || isLate.has(id) ? "offline" : "running")
-            ),
-          "60 seconds"
+        yield* eventually(list(api), (listed) =>
+          listed.every(
+            ({ id, status }) => status === (down.has(id) || isLate.has(id) ? "offline" : "running")
+          )
         )
         // The node is reachable again, over open and new connections.
         yield* expectStatus(api, 204, "POST", `/api/servers/${others[0]}/commands`, {

@@ -8,7 +8,7 @@ import { Store } from "../../store/Store.ts"
 import { Transaction } from "../../store/write/Transaction.ts"
 import { Fleet } from "./Fleet.ts"
 
-type RecordChange = Extract<NodeRecordChange, { readonly topic: "node:changed" }>
+type RecordChange = Exclude<NodeRecordChange, { readonly topic: "node:evacuation" }>
 
 /** Between two attempts to read the records. */
 const AGAIN = "100 millis"
@@ -72,7 +72,7 @@ export const followNodeChanges = Effect.fnUntraced(function* (options: {
       Effect.orDie,
       Effect.andThen(
         Effect.sync(() => {
-          for (const change of changes) if (change.topic === "node:changed") options.onChange(change)
+          for (const change of changes) options.onChange(change)
         })
       )
     )

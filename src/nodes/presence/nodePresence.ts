@@ -17,10 +17,10 @@ const LOOKS = 10
 /** A single replica writes the heartbeats this often, for `muster keys list` and the next start. */
 const NOTED_MILLIS = 60_000
 
-/** A node connected, was lost (no heartbeat for 30 s), or was given up (for 10 min). */
+/** A node connected, is reachable again, was lost (no heartbeat for 30 s), or was given up (for 10 min). */
 export interface NodeChange {
   readonly node_id: NodeId
-  readonly kind: "connected" | "lost" | "given-up"
+  readonly kind: "connected" | "reachable" | "lost" | "given-up"
 }
 
 /** Disconnects all nodes at the first start on a database: a restored one has their state at its backup. */
@@ -62,11 +62,13 @@ export const makeNodePresence = Effect.fnUntraced(function* (options: {
   }
   const refresh = yield* followNodeChanges({
     onRecord,
-    onChange: ({ kind, node_id }) => {
+    onChange: (change) => {
+      const { node_id } = change
+      const kind = change.topic === "node:changed" ? change.kind : ("reachable" as const)
+      if (kind === "reachable" && fleet.get(node_id)?.usable !== true) return
+      if (kind !== "connected" && kind !== "reachable" && kind !== "lost" && kind !== "given-up") return
       // The hub is unbounded: it drops nothing and does not wait.
-      if (kind === "connected" || kind === "lost" || kind === "given-up") {
-        PubSub.publishUnsafe(hub, { node_id, kind })
-      }
+      PubSub.publishUnsafe(hub, { node_id, kind })
     }
   })
   const shared = yield* shareHeartbeats({

@@ -161,7 +161,7 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
       })
       yield* registry.changes.pipe(
         Stream.runForEach(({ kind, node_id }) =>
-          Effect.sync(() => kind !== "connected" && returning.add(node_id))
+          Effect.sync(() => (kind === "lost" || kind === "given-up") && returning.add(node_id))
         ),
         Effect.forkScoped({ startImmediately: true })
       )

@@ -138,7 +138,7 @@ export class NodeReconciler extends Context.Service<
         name: "reconciliation",
         fields: ({ kind, node_id }: NodeChange) => ({ kind, node_id }),
         step: Effect.fnUntraced(function* ({ kind, node_id }) {
-          if (kind === "connected") yield* connected(node_id)
+          if (kind === "connected" || kind === "reachable") yield* connected(node_id)
           else if (!registry.isConnected(node_id)) {
             yield* nodes.withLock(node_id)(kind === "lost" ? lost(node_id) : givenUp(node_id))
           }

@@ -40,7 +40,7 @@ const REMOVALS = "15 seconds"
 export class Provisioner extends Context.Service<
   Provisioner,
   {
-    /** Works on the servers of a node that need an action; called when the node connects. */
+    /** Works on the servers of a node that need an action; called when the node connects, or is reachable again. */
     wakeNode(node_id: NodeId): Effect.Effect<void>
     /** Number of servers that are being worked on. */
     readonly active: Effect.Effect<number>

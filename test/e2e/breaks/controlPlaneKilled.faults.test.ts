@@ -29,8 +29,12 @@ const list = (api: Service): Effect.Effect<ReadonlyArray<ListedServer>, never> =
     )
   )
 
-/** Whether no work is pending and every server has the state of its last response. */
-const settled = (listed: ReadonlyArray<ListedServer>, promised: ReadonlyArray<Promised>) => {
+/** Returns the servers that have not the state of their last response, with why those that are gone were deleted. */
+const unsettledOf = Effect.fnUntraced(function* (
+  api: Service,
+  listed: ReadonlyArray<ListedServer>,
+  promised: ReadonlyArray<Promised>
+) {
   const status = new Map(listed.map((server) => [server.id, server.status]))
   const unsettled = promised.filter(({ expected, id, save }) => {
     const now = status.get(id)
@@ -39,11 +43,13 @@ const settled = (listed: ReadonlyArray<ListedServer>, promised: ReadonlyArray<Pr
     if (expected === "gone") return now !== undefined
     return now !== undefined && now !== "running" && now !== "offline"
   })
-  return unsettled.map(
-    ({ expected, history, id }) =>
-      `${id} is ${status.get(id) ?? "gone"}, expected ${expected}: ${history.join(", ")}`
+  return yield* Effect.forEach(unsettled, ({ expected, history, id }) =>
+    Effect.map(
+      api.request("GET", `/api/servers/${id}`),
+      ({ json }) => `${id} is ${status.get(id) ?? json.detail}, expected ${expected}: ${history.join(", ")}`
+    )
   )
-}
+})
 
 /** A subscriber that resumes from its last cursor whenever the service restarts. */
 const resumingSubscriber = Effect.fnUntraced(function* (
@@ -106,7 +112,7 @@ describe("node-protocol, When something breaks: control plane killed at any mome
 
         const api = yield* restarting.current
         yield* eventually(
-          Effect.map(list(api), (listed) => settled(listed, chaos.promised)),
+          Effect.flatMap(list(api), (listed) => unsettledOf(api, listed, chaos.promised)),
           (unsettled) => unsettled.length === 0,
           "90 seconds"
         )

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Logger, References } from "effect"
+import { Effect, Logger, References, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import { type DaemonError, DaemonRefused, NodeUnreachable } from "../../../src/api/Daemon.ts"
 import { NodeId } from "../../../src/domain/Id.ts"
@@ -128,6 +128,28 @@ describe("node-protocol, register: a node is called back", () => {
         yield* TestClock.adjust("1 minute")
         assert.strictEqual(daemon.calls, calls, "nothing more to find out")
       })
+    )
+  )
+
+  it.effect("each time a node becomes reachable is announced", () =>
+    withSetup(({ daemon, register, registry }) =>
+      Effect.gen(function* () {
+        const seen: Array<string> = []
+        yield* registry.changes.pipe(
+          Stream.runForEach(({ kind }) => Effect.sync(() => void seen.push(kind))),
+          Effect.forkScoped({ startImmediately: true })
+        )
+        yield* register()
+        yield* TestClock.adjust("1 second")
+        assert.deepStrictEqual(seen, ["connected", "reachable"])
+        daemon.failure = unreachable("ECONNREFUSED")
+        yield* register({ boot_id: "boot-2" })
+        yield* TestClock.adjust("5 seconds")
+        assert.deepStrictEqual(seen, ["connected", "reachable", "connected"])
+        daemon.failure = undefined
+        yield* TestClock.adjust("12 seconds")
+        assert.deepStrictEqual(seen, ["connected", "reachable", "connected", "reachable"])
+      }).pipe(Effect.scoped)
     )
   )
 

@@ -58,6 +58,20 @@ describe("node-protocol, When something breaks: node gone for 30 s", () => {
     }).pipe(runHarness)
   )
 
+  it.live(
+    "a call that has failed is repeated once the node is reachable again, before its back-off ends",
+    () =>
+      Effect.gen(function* () {
+        const { daemon, nodes, start } = yield* makeHarness({ retryFrom: "1 hour" })
+        daemon.fault("power", "request-lost")
+        const plane = yield* start()
+        const { id } = yield* plane.servers.create(request({ start: true }))
+        yield* until("the call was made", () => daemon.faults.get("power")?.length === 0)
+        yield* nodes.announce("n1", "reachable")
+        yield* plane.becomes(id, "running")
+      }).pipe(runHarness)
+  )
+
   it.live("changes during the absence arrive in the reports of the node, in order", () =>
     Effect.gen(function* () {
       const { saved, unsaved, nodes, daemon, plane, becomes, isGone, events, settled } = yield* makeRunning()

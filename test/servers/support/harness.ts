@@ -94,6 +94,8 @@ export const makeHarness = Effect.fnUntraced(function* (
   options: {
     readonly ports?: number /** A second node with that many ports. */
     readonly otherPorts?: number
+    /** Delay before a call to a node is repeated. */
+    readonly retryFrom?: Duration.Input
     /** How long a server of a rollout may wait for its node. */
     readonly rolloutNodeTimeout?: Duration.Input
   } = {}
@@ -133,8 +135,8 @@ export const makeHarness = Effect.fnUntraced(function* (
 
   const layer = (own: FakeNodes) =>
     layerServers({
-      retryFrom: "1 millis",
-      retryCap: "5 millis",
+      retryFrom: options.retryFrom ?? "1 millis",
+      retryCap: options.retryFrom ?? "5 millis",
       migrationPause: "5 millis",
       rolloutPause: "5 millis",
       ...(options.rolloutNodeTimeout === undefined ? {} : { rolloutNodeTimeout: options.rolloutNodeTimeout })
