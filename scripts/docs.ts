@@ -72,6 +72,12 @@ value on one line. Setting both forms is an error.
 Prefer files. A process removes the variables from its environment when it starts, and its children never get them. But
 Linux shows the first environment of a process in \`/proc/<pid>/environ\` to its user and to root until the process ends.
 
+## Listen on a socket of systemd
+
+If a socket unit passes a listening TCP socket, \`muster serve\` and \`muster node\` listen on it. Its address and port replace
+\`MUSTER_HOST\` and \`MUSTER_PORT\`, or \`MUSTER_NODE_HOST\` and \`MUSTER_NODE_PORT\`; the log names them. Several sockets, or a
+socket of another kind, are an error at the start. [Deployment](deployment.md) has the units.
+
 ## The service: \`muster serve\`
 
 ${parted(settings, serviceParts)}
