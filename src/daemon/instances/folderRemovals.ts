@@ -103,7 +103,8 @@ export const makeFolderRemovals = Effect.fnUntraced(function* (options: FolderRe
     name: "removal of a server folder",
     fields: (folder: string) => ({ folder }),
     step: Effect.fnUntraced(function* (folder, attempt) {
-      yield* Effect.tapError(remove(folder), ({ message }) =>
+      // The release waits for others, and needs no permit.
+      yield* Effect.tapError(permits.withPermit(remove(folder)), ({ message }) =>
         attempt === 1
           ? Effect.logWarning(`the folder of a removed server cannot be deleted, retrying: ${message}`)
           : Effect.void
@@ -114,7 +115,6 @@ export const makeFolderRemovals = Effect.fnUntraced(function* (options: FolderRe
       return "done" as const
     }),
     backoff: backoff({ first: "1 second", longest: "10 minutes" }),
-    permit: () => permits.withPermit,
     resume: Effect.map(listFolder(serversDir), (names) =>
       names.filter(isRemoved).map((name) => join(serversDir, name))
     )
