@@ -42,6 +42,8 @@ const inCallersTerms = (message: string): string =>
 export interface Mistake {
   readonly path: ReadonlyArray<string>
   readonly message: string
+  /** The value at `path`, if the input is known. */
+  readonly value: unknown
   readonly known?: ReadonlyArray<string>
 }
 
@@ -58,7 +60,7 @@ export const mistakesOf = (issue: SchemaIssue.Issue, input?: unknown): ReadonlyA
       /^Expected (a number [^|]*[^| ])/,
       (text, unit: string) => text + amountHint(unit, value)
     )
-    return { path, message: told, ...(message === UNKNOWN_FIELD ? { known } : {}) }
+    return { path, message: told, value, ...(message === UNKNOWN_FIELD ? { known } : {}) }
   })
 
 /** The places of input in a request, by the kind of an error of the framework. */

@@ -78,17 +78,29 @@ const truth = scalar(Schema.Boolean, "true or false", (value) =>
   typeof value === "boolean" ? value : undefined
 )
 
-export const boolean: Decoder<boolean> = (node, reading) =>
-  node.kind === "scalar" && (node.value === "true" || node.value === "false")
-    ? expected(node, reading, "true or false", `; write ${node.value} without quotes`)
-    : truth(node, reading)
+export const boolean: Decoder<boolean> = (node, reading) => {
+  const text = node.kind === "scalar" && typeof node.value === "string" ? node.value.toLowerCase() : ""
+  if (text === "true" || text === "false")
+    return expected(node, reading, "true or false", `; write ${text} without quotes`)
+  const meant = /^(?:yes|on)$/.test(text) ? "; write true" : /^(?:no|off)$/.test(text) ? "; write false" : ""
+  return meant === "" ? truth(node, reading) : expected(node, reading, "true or false", meant)
+}
 
 /** Decodes one of a few words. */
 export const word =
   <const A extends string>(words: ReadonlyArray<A>): Decoder<A> =>
   (node, reading) => {
-    const found = node.kind === "scalar" ? words.find((candidate) => candidate === node.source) : undefined
-    return found ?? expected(node, reading, words.join(", ").replace(/, ([^,]*)$/, " or $1"))
+    const source = node.kind === "scalar" ? node.source : ""
+    const near = nearest(source.toLowerCase(), words)
+    return (
+      words.find((candidate) => candidate === source) ??
+      expected(
+        node,
+        reading,
+        words.join(", ").replace(/, ([^,]*)$/, " or $1"),
+        near === undefined ? "" : `; did you mean ${near}?`
+      )
+    )
   }
 
 /** Text that needs no quotes in a list in brackets. */
@@ -116,6 +128,16 @@ export const written =
     return value === undefined ? undefined : { value, at: reading.origin(node.at) }
   }
 
+const noMapping = (node: Located, reading: Reading, keys: ReadonlyArray<string> = []): undefined => {
+  const lines = node.kind === "list" ? "; write `key: value` lines without `- `" : ""
+  return expected(
+    node,
+    reading,
+    "a mapping",
+    keys.length === 0 ? lines : `${lines}; the keys here are ${keys.join(", ")}`
+  )
+}
+
 /** Decodes a mapping with free keys, which `key` checks; `value` gets the position of the key. */
 export const record =
   <A>(
@@ -123,7 +145,7 @@ export const record =
     key: (key: string) => Result.Result<string, string> = Result.succeed
   ): Decoder<Readonly<Record<string, A>>> =>
   (node, reading) => {
-    if (node.kind !== "map") return expected(node, reading, "a mapping")
+    if (node.kind !== "map") return noMapping(node, reading)
     const entries = new Map<string, A>()
     for (const entry of node.entries) {
       const name = key(entry.key)
@@ -173,14 +195,14 @@ export const fieldsOf = <K extends string>(
   reading: Reading,
   { ignored, keys, where }: Shape<K>
 ): Fields<K> | undefined => {
-  if (node.kind !== "map") return expected(node, reading, "a mapping")
+  if (node.kind !== "map") return noMapping(node, reading, keys)
   const known = new Map<string, string>([...keys, ...ignored].map((key) => [normal(key), key]))
   const fields = new Map<string, Located>()
   for (const entry of node.entries) {
     if (entry.key.startsWith("x-")) continue
     const key = known.get(normal(entry.key))
     if (key === undefined)
-      reading.problem(entry.at, misplacedKey(entry.key, reading) ?? unknownKey(entry.key, keys))
+      reading.problem(entry.at, misplacedKey(entry.key, reading, keys) ?? unknownKey(entry.key, keys))
     else if (fields.has(key)) reading.problem(entry.at, `the key \`${key}\` is there twice`)
     else fields.set(key, entry.node)
   }
@@ -206,16 +228,28 @@ export const fieldsOf = <K extends string>(
   }
 }
 
+/** Keys of compose files and other panels. */
+const synonyms = new Map([
+  ["command", "invocation"],
+  ["environment", "env"],
+  ["ram", "memory_limit"],
+  ["startup", "invocation"]
+])
+
 /** Returns the message about a key that is known in another place only. */
-const misplacedKey = (key: string, reading: Reading): string | undefined => {
+const misplacedKey = (key: string, reading: Reading, keys: ReadonlyArray<string>): string | undefined => {
   const kind = reading.kind()
-  const place = kind === undefined ? undefined : placeOf(key, kind)
+  const meant = synonyms.get(key) ?? key
+  const place = kind === undefined || keys.includes(meant) ? undefined : placeOf(meant, kind)
   return place === undefined ? undefined : `unknown key \`${printable(key, 80)}\`; its place is ${place}`
 }
 
 export const unknownKey = (key: string, keys: ReadonlyArray<string>): string => {
-  const near = nearest(normal(key).toLowerCase(), keys.map(normal))
+  const [before = "", behind] = key.split(":")
+  const near = synonyms.get(key) ?? nearest(normal(before).toLowerCase(), keys.map(normal))
   const meant = keys.find((candidate) => normal(candidate) === near)
+  if (meant !== undefined && behind !== undefined)
+    return `unknown key \`${printable(key, 80)}\`; write \`${meant}: ${printable(behind, 80)}\`, with a space`
   const help = meant === undefined ? `; the keys here are ${keys.join(", ")}` : `; did you mean \`${meant}\`?`
   return `unknown key \`${printable(key, 80)}\`${help}`
 }

@@ -133,7 +133,8 @@ export const placeOf = (key: string, own: Kind): string | undefined => {
   for (const kind of [own, ...kinds.filter((other) => other !== own)]) {
     for (const [prefix, { keys }] of placesOf[kind]) {
       const found = keys.find((known) => normal(known) === normal(key))
-      if (found !== undefined) return `\`${prefix}${found}\`${kind === own ? "" : ` of a ${kind} file`}`
+      const where = kind !== own ? ` of a ${kind} file` : prefix === "" ? " at the top level" : ""
+      if (found !== undefined) return `\`${prefix}${found}\`${where}`
     }
   }
   return undefined

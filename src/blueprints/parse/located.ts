@@ -2,6 +2,7 @@ import { Result } from "effect"
 import {
   type Alias,
   type Document,
+  type ErrorCode,
   isAlias,
   isMap,
   isScalar,
@@ -92,15 +93,24 @@ export const readSource = (text: string): Source => {
   return { root: Result.flatMap(parsed, toLocated), position }
 }
 
-const faultOf = (error: YAMLError): string => {
-  if (error.code === "MULTIPLE_DOCS") return "a file holds one document; this one has more"
-  if (error.code === "RESOURCE_EXHAUSTION") return `nested more than ${MAX_DEPTH} levels deep`
-  return printable(error.message)
+/** The faults that authors meet most, and what to do about them. */
+const advice: Readonly<Partial<Record<ErrorCode, string>>> = {
+  BLOCK_AS_IMPLICIT_KEY: "a mapping begins inside a value; put a text with `: ` in quotes, or align the keys",
+  MULTILINE_IMPLICIT_KEY: "this line is no `key: value`; put a space behind the colon, and align the keys",
+  MULTIPLE_DOCS: "a file holds one document; this one has more",
+  NON_STRING_KEY: 'a key is no text; put a placeholder in quotes: "{{...}}"',
+  RESOURCE_EXHAUSTION: `nested more than ${MAX_DEPTH} levels deep`,
+  TAB_AS_INDENT: "a tab indents this line; use spaces"
 }
+
+const faultOf = ({ code, message }: YAMLError): string =>
+  advice[code] ?? printable(message) + (code === "BAD_SCALAR_START" ? "; put the value in quotes" : "")
 
 const toLocated = (document: Document.Parsed): Result.Result<Located, ReadonlyArray<Fault>> => {
   const faults: Array<Fault> = [...document.errors, ...document.warnings]
     .slice(0, MAX_FAULTS)
+    // a second fault at one place follows from the first
+    .filter(({ pos }, n, all) => pos[0] !== all[n - 1]?.pos[0])
     .map((error) => ({ at: error.pos[0], reason: faultOf(error) }))
   if (document.directives.yaml.explicit === true && document.directives.yaml.version !== "1.2") {
     faults.push({

@@ -52,8 +52,13 @@ const portNames: Decoder<ReadonlyArray<string>> = (node, reading) => {
   return [...names]
 }
 
-const ports: Decoder<NonNullable<ServerPart["ports"]>> = (node, reading) =>
-  (node.kind === "list" ? portNames : number(PortCount))(node, reading)
+const ports: Decoder<NonNullable<ServerPart["ports"]>> = (node, reading) => {
+  if (node.kind !== "scalar" || typeof node.value !== "number" || node.value < 1024)
+    return (node.kind === "list" ? portNames : number(PortCount))(node, reading)
+  const found = `1 to ${MOST_PORTS} ports, or their names, found ${node.source}`
+  reading.problem(node.at, `expected ${found}; the node chooses the numbers`)
+  return undefined
+}
 
 export const definitionId = text(DefinitionId, "an id")
 

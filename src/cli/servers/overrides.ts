@@ -9,13 +9,17 @@ import {
   LimitOverrides,
   Overrides,
   OverridesChange,
-  OverridesInput
+  OverridesInput,
+  RestartOverrides
 } from "../../domain/Overrides.ts"
 import { wrongUsage } from "../shared/CommandError.ts"
 
-/** Returns the message of a mistake with the way to remove an override. */
-const messageOf = ({ message }: Mistake): string =>
-  message.replace("Expected", "expected").replace(/ \| null$/, "; `muster servers patch --unset` removes it")
+/** Returns the message of a mistake; for an empty value with the way to remove an override. */
+const messageOf = ({ message, value }: Mistake): string =>
+  message
+    .replace("Expected boolean", "Expected true or false")
+    .replace("Expected", "expected")
+    .replace(/ \| null$/, value === "" ? "; `muster servers patch --unset` removes it" : "")
 
 /** A flag `--<name> key=value` that may be given more than once. */
 const pairs = (name: string, description: string) =>
@@ -111,6 +115,13 @@ const ownFlags: Readonly<Record<string, string>> = {
   start: "--start of `muster servers create`"
 }
 
+/** The paths of fields by their last names. */
+const FIELDS = new Map([
+  ...Object.keys(Overrides.fields).map((name) => [name, name] as const),
+  ...Object.keys(LimitOverrides.fields).map((name) => [name, `limits.${name}`] as const),
+  ...Object.keys(RestartOverrides.fields).map((name) => [name, `restart.${name}`] as const)
+])
+
 /** The paths that can be set, for a message. */
 const SETTABLE = Object.keys(Overrides.fields)
   .map((name) => {
@@ -126,14 +137,17 @@ const SETTABLE = Object.keys(Overrides.fields)
   .join(", ")
 
 /** Returns why a path is no override; undefined: it is one. */
-const whyNot = ([first = "", second]: ReadonlyArray<string>): string | undefined => {
+const whyNot = (steps: ReadonlyArray<string>): string | undefined => {
+  const [first = "", second, third = "find"] = steps
   const isKnown =
     Object.hasOwn(Overrides.fields, first) &&
     (first !== "limits" || second === undefined || Object.hasOwn(LimitOverrides.fields, second))
+  if (first === "configs" && !["find", "parser"].includes(third))
+    return "expected configs[FILE].find.KEY, with the file in brackets: configs[server.properties].find.motd."
   if (isKnown) return undefined
   const flag = Object.hasOwn(ownFlags, first) ? ownFlags[first] : undefined
-  const near = first === "limits" ? nearest(second ?? "", Object.keys(LimitOverrides.fields)) : undefined
-  if (near !== undefined) return `this is no override; did you mean limits.${near}?`
+  const near = flag === undefined ? nearest(steps.at(-1) ?? "", [...FIELDS.keys()]) : undefined
+  if (near !== undefined) return `this is no override; did you mean ${FIELDS.get(near)}?`
   return flag === undefined
     ? `this is no override. Overrides are ${SETTABLE}.`
     : `this is no override: use ${flag}.`

@@ -305,7 +305,11 @@ describe("blueprints.md: refused files", () => {
       "mixin: { id: a }\nsave: true\n",
       ["2:1: unknown key `save`; its place is `save` of a blueprint file"]
     ],
-    ["text for a flag", blueprint("save: yes"), ['2:7: expected true or false, found the text "yes"']],
+    [
+      "text for a flag",
+      blueprint("save: yes"),
+      ['2:7: expected true or false, found the text "yes"; write true']
+    ],
     [
       "limits out of range",
       blueprint(
@@ -318,6 +322,52 @@ describe("blueprints.md: refused files", () => {
         '3:65: expected a cpuset such as "0-3,6", found the text "a"',
         '3:79: expected a number in percent of one thread, found the text "9"; write 9 without quotes'
       ]
+    ],
+    [
+      "keys and forms of other tools",
+      blueprint(`server:
+  environment: { A: b }
+  save: true
+  limits: { ram: 4096, threads:2 }
+  ports: 25565
+  restart: always
+  configs: { a: { parser: JSON } }
+state:
+  env: [A=b]
+save: yes
+`),
+      [
+        "3:3: unknown key `environment`; its place is `state.env`",
+        "4:3: unknown key `save`; its place is `save` at the top level",
+        "5:13: unknown key `ram`; did you mean `memory_limit`?",
+        "5:24: unknown key `threads:2`; write `threads: 2`, with a space",
+        "6:10: expected 1 to 16 ports, or their names, found 25565; the node chooses the numbers",
+        '7:12: expected a mapping, found the text "always"; the keys here are on_crash, delay, max_delay, max_per_hour, reset_after',
+        '8:27: expected properties, yaml, json, toml, ini, xml or file, found the text "JSON"; did you mean json?',
+        "10:8: expected a mapping, found a list; write `key: value` lines without `- `",
+        '11:7: expected true or false, found the text "yes"; write true'
+      ]
+    ],
+    ["a tab", blueprint("server:\n\tsoftware: x"), ["3:1: a tab indents this line; use spaces"]],
+    [
+      "a placeholder without quotes",
+      blueprint("state: { env: { PORT: {{server.build.default.port}} } }"),
+      ['2:24: a key is no text; put a placeholder in quotes: "{{...}}"']
+    ],
+    [
+      "a colon without a space",
+      blueprint('server:\n  software:paper\n  version: "1"'),
+      ["3:3: this line is no `key: value`; put a space behind the colon, and align the keys"]
+    ],
+    [
+      "a key that is indented too far",
+      blueprint('server:\n  software: paper\n   version: "1"'),
+      ["3:13: a mapping begins inside a value; put a text with `: ` in quotes, or align the keys"]
+    ],
+    [
+      "a value that begins with a reserved character",
+      blueprint("x-a: @home"),
+      ["2:6: Plain value cannot start with reserved character @; put the value in quotes"]
     ],
     [
       "amounts in other spellings",
@@ -409,7 +459,7 @@ state:
       [
         '3:14: expected `name:source:target[:mode]` or a mapping with name, source, target, mode, found the text "world"',
         '3:21: expected `name:source:target[:mode]` or a mapping with name, source, target, mode, found the text "a:b:c:d:e"',
-        '3:32: expected cow, rw or ro, found the text "rx"',
+        '3:32: expected cow, rw or ro, found the text "rx"; did you mean rw?',
         "4:13: expected `source:target[:mode]` or a mapping with source, target, mode, found 5",
         '5:11: expected `source:target[:when]` or a mapping with source, target, when, found the text "a"'
       ]

@@ -44,6 +44,15 @@ describe("operators.md, Command line: --set and --env", () => {
           "limits.memory=1",
           /^--set limits\.memory: this is no override; did you mean limits\.memory_limit\?$/
         ],
+        ["configs.server.properties.find.motd=a", /: expected configs\[FILE\]\.find\.KEY, with the file/],
+        [
+          "memory_limit=4096",
+          /^--set memory_limit: this is no override; did you mean limits\.memory_limit\?$/
+        ],
+        ["server.save=true", /^--set server\.save: this is no override; did you mean save\?$/],
+        ["limits.memory_limit=4G", /limits\.memory_limit: expected a number of MiB \(4096 here\)\.$/],
+        ["restart.delay=5m", /restart\.delay: expected a number of seconds \(300 here\)\.$/],
+        ["save=yes", /^the overrides are invalid: save: expected true or false\.$/],
         ["limits=5", /^the overrides are invalid: limits: expected an object/],
         [
           "limits.memory_limit=",
@@ -51,7 +60,7 @@ describe("operators.md, Command line: --set and --env", () => {
         ],
         [
           "configs[server.properties].fnd.motd=a",
-          /^the overrides are invalid: configs\[server\.properties\]\.fnd: unknown field; configs\[server\.properties\]\.find: required, but missing\.$/
+          /^--set configs\[server\.properties\]\.fnd\.motd: expected configs\[FILE\]\.find\.KEY, with the file in brackets/
         ],
         ["labels.team=a", /^--set labels\.team: this is no override: use --label KEY=VALUE\.$/],
         ["expires_in=60", /^--set expires_in: this is no override: use --expires\.$/],
