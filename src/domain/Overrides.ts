@@ -51,7 +51,7 @@ const DEEPEST_VALUE = 32
  * Returns the number of values in arrays and objects, at every depth; undefined: they are nested more than
  * {@link DEEPEST_VALUE} deep. Does not recurse itself.
  */
-const countValues = (value: unknown): number | undefined => {
+export const countValues = (value: unknown): number | undefined => {
   let level: ReadonlyArray<unknown> = [value]
   let count = 0
   for (let depth = 0; depth <= DEEPEST_VALUE; depth++) {

@@ -2,6 +2,7 @@
 import { Worker } from "node:worker_threads"
 import { type Duration, Effect, Semaphore } from "effect"
 import type { ConfigParser } from "../../domain/ConfigPatch.ts"
+import { countValues } from "../../domain/Overrides.ts"
 import { type Find, type PatchedText, PatchProblem } from "./PatchProblem.ts"
 
 export interface PatchJob {
@@ -12,16 +13,21 @@ export interface PatchJob {
 
 export type PatchOutcome = PatchedText | { readonly problem: string }
 
-/** Longer texts are patched in a thread, in characters. The parsers of trees take up to 1 ms for 100 characters. */
+/**
+ * Longer texts are patched in a thread, in characters. The parsers of trees take up to 1 ms for 50 characters, and those of
+ * lines 10 ms for 16,384.
+ */
 const INLINE_LENGTH: Readonly<Record<ConfigParser, number>> = {
-  yaml: 4096,
-  xml: 4096,
+  yaml: 1024,
+  xml: 1024,
   toml: 512,
-  json: 16_384,
-  properties: 65_536,
-  ini: 65_536,
-  file: 65_536
+  json: 8192,
+  properties: 16_384,
+  ini: 16_384,
+  file: 16_384
 }
+/** Patches of more values run in a thread: each line may be compared with each of them. */
+const INLINE_VALUES = 100
 /** Longer texts get a thread of their own: a megabyte of YAML takes a second or more. */
 const KEPT_LENGTH = 65_536
 const MAX_MEMORY_MB = 512
@@ -121,9 +127,13 @@ const inThisThread = ({ find, parser, text }: PatchJob) =>
     Effect.flatMap(({ patchText }) => Effect.fromResult(patchText(parser, text, find)))
   )
 
-/** Runs `patchText`; in a thread with a deadline unless the text is short. */
+/** Whether a job takes so little time that it may run in the thread that serves requests. */
+export const isShort = ({ find, parser, text = "" }: PatchJob): boolean =>
+  text.length <= INLINE_LENGTH[parser] && (countValues(find) ?? Number.POSITIVE_INFINITY) <= INLINE_VALUES
+
+/** Runs `patchText`; in a thread with a deadline unless the job is short. */
 export const patchAside = (job: PatchJob): Effect.Effect<PatchedText, PatchProblem> => {
+  if (isShort(job)) return inThisThread(job)
   const length = job.text?.length ?? 0
-  if (length <= INLINE_LENGTH[job.parser]) return inThisThread(job)
   return Effect.flatMap(length <= KEPT_LENGTH ? inKeptThread(job) : inOwnThread(job), resultOf)
 }

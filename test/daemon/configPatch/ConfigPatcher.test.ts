@@ -6,8 +6,9 @@ import { Effect, FileSystem } from "effect"
 import { configsOf } from "../../../src/blueprints/parse/files.ts"
 import { parseFile } from "../../../src/blueprints/parse/parse.ts"
 import { applyConfigs } from "../../../src/daemon/configPatch/ConfigPatcher.ts"
+import { isShort } from "../../../src/daemon/configPatch/patchAside.ts"
 import type { PlaceholderContext } from "../../../src/daemon/configPatch/placeholders.ts"
-import type { ConfigPatches } from "../../../src/domain/ConfigPatch.ts"
+import { ConfigParser, type ConfigPatches } from "../../../src/domain/ConfigPatch.ts"
 
 const context: PlaceholderContext = {
   server_id: "srv_1",
@@ -28,6 +29,15 @@ const folder = FileSystem.FileSystem.pipe(
 const failure = (root: string, patches: ConfigPatches) => Effect.flip(applyConfigs(root, patches, context))
 
 describe("Config patches", () => {
+  it("of a long file, or of many values, run outside the thread that serves requests", () => {
+    const find = Object.fromEntries(Array.from({ length: 101 }, (_, n) => [`k${n}`, "v"]))
+    for (const parser of ConfigParser.literals) {
+      assert.isTrue(isShort({ parser, text: "a".repeat(500), find: { k: "v" } }), parser)
+      assert.isFalse(isShort({ parser, text: "a".repeat(16_385), find: { k: "v" } }), parser)
+      assert.isFalse(isShort({ parser, text: "a", find }), parser)
+    }
+  })
+
   it.effect("every parser expands placeholders; typed formats get numbers", () =>
     Effect.gen(function* () {
       const root = yield* folder
