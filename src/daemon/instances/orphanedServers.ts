@@ -79,7 +79,7 @@ export const isKept = ({ held, install, spec, work }: ServerState, { why }: Depa
 const reasonOf = ({ node_id, server_id, why }: Pick<Note, "node_id" | "server_id" | "why">): string => {
   switch (why) {
     case "unknown":
-      return `the control plane's database has no record of ${server_id} on this node`
+      return `the control plane's database has no record of ${server_id}`
     case "elsewhere":
       return `according to the control plane's database, ${server_id} is on node ${node_id}`
     case "moved":
