@@ -82,6 +82,7 @@ export class NodeDaemon extends Context.Service<
           const known = {
             isolation,
             ...(not_enforced.length === 0 ? {} : { not_enforced }),
+            ...((yield* runtime.lacksUids) ? { lacks_uids: true as const } : {}),
             ...(instance_files === undefined ? {} : { instance_files })
           }
           return { runtimes: yield* runtime.kinds, known }

@@ -46,6 +46,7 @@ export const RuntimeByServer = {
           renameUser: plain.renameUser,
           releaseUser: plain.releaseUser,
           notEnforced: plain.notEnforced,
+          lacksUids: plain.lacksUids,
           isolation: Effect.map(Effect.all([plain.isolation, docker.isolation]), ([one, other]) => ({
             ...one,
             ...other

@@ -41,7 +41,13 @@ export const HostInfo = Schema.Struct({
   /** Of nodes only (extension). */
   isolation: Schema.optionalKey(Isolation),
   /** The limits that the node does not enforce on plain processes; absent: it enforces all, or runs none. */
-  not_enforced: NotEnforced
+  not_enforced: NotEnforced,
+  /** Every uid for servers is in use, so that the node runs no further plain processes; absent: some are free. */
+  lacks_uids: Schema.optionalKey(
+    Schema.Literal(true).annotate({
+      description: "Every uid of MUSTER_PROCESS_UIDS is in use: the node gets no further plain processes."
+    })
+  )
 }).annotate({ identifier: "HostInfo" })
 export type HostInfo = typeof HostInfo.Type
 

@@ -8,7 +8,7 @@ import type { Fleet } from "./fleet/Fleet.ts"
 import type { FleetNode } from "./fleet/FleetNode.ts"
 import { type Misfit, misfits, shortages, summarize } from "./fleet/misfit.ts"
 import { PlacementIndex } from "./fleet/PlacementIndex.ts"
-import { type Candidate, type Need, orderOf, runs, type Strategy } from "./fleet/place.ts"
+import { type Candidate, type Need, needsUid, orderOf, runs, type Strategy } from "./fleet/place.ts"
 import { type PlacementPreview, previewOf } from "./fleet/preview.ts"
 import { nodeNotFound } from "./nodeNotFound.ts"
 import { needOf, type PlacementRequest } from "./placementRequest.ts"
@@ -38,6 +38,7 @@ export const makePlacementChoice = (fleet: Fleet["Service"], options: LoadBalanc
       name: record.name,
       location: record.location,
       runtimes: record.runtimes,
+      lacksUids: record.system.lacks_uids === true,
       share: memory_bytes > 0 ? committed.memory_bytes / memory_bytes : 1,
       servers: node.servers,
       room: {
@@ -94,6 +95,8 @@ export const makePlacementChoice = (fleet: Fleet["Service"], options: LoadBalanc
     if (node.unreachable !== undefined) {
       return Result.fail(Unavailable.nodeNotConnected(id, notCallable(node.unreachable)))
     }
+    if (!runs(candidate, need) && needsUid(candidate, need))
+      return Result.fail(Unavailable.nodeFull(id, "Every uid of its MUSTER_PROCESS_UIDS is in use"))
     if (!runs(candidate, need)) {
       return Result.fail(
         Unavailable.nodeCannotRun(id, candidate.runtimes, need.runtimes, "name another node or none")

@@ -128,6 +128,24 @@ describe("node-protocol, Placement and ports: place", () => {
     }).pipe(Effect.provide(memoryNodes({ memoryOvercommit: 1.5, diskOvercommit: 2 })))
   )
 
+  it.effect(
+    "a node without a free uid gets no plain process; without another node, the refusal says so",
+    () =>
+      Effect.gen(function* () {
+        const { system } = registration("a")
+        yield* register("a", { runtimes: ["docker"], system: { ...system, lacks_uids: true } })
+        const reason =
+          "1 node: 1 without a free uid (a). Set MUSTER_PROCESS_UIDS of a daemon to a larger range"
+        assert.include(yield* hintOf("s1"), reason)
+        const named = yield* Effect.flip(place("s1", { node_id: NodeId.make("a") }))
+        assert.deepStrictEqual([named._tag, named.detail], ["Unavailable", "node is full: a"])
+        assert.include(named.hint, "Every uid of its MUSTER_PROCESS_UIDS is in use")
+        assert.strictEqual(yield* nodeOf("s1", { runtimes: ["docker"] }), "a")
+        yield* register("b")
+        assert.strictEqual(yield* nodeOf("s2"), "b")
+      }).pipe(Effect.provide(memoryNodes()))
+  )
+
   it.effect("a placement respects location, runtime and anti-affinity", () =>
     Effect.gen(function* () {
       yield* register("a", { location: "eu", runtimes: ["docker"] })

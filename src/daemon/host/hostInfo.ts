@@ -25,7 +25,9 @@ const prettyName = (): string | undefined => {
 }
 
 /** Returns the host information (contract 2.2, `system`). `node`: the fields that only nodes have. */
-export const hostInfo = (node: Pick<HostInfo, "instance_files" | "isolation"> = {}): HostInfo => ({
+export const hostInfo = (
+  node: Pick<HostInfo, "instance_files" | "isolation" | "lacks_uids" | "not_enforced"> = {}
+): HostInfo => ({
   architecture: goNames[process.arch] ?? process.arch,
   cpu_threads: os.availableParallelism(),
   memory_bytes: os.totalmem(),

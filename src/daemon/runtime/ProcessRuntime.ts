@@ -252,6 +252,7 @@ export const ProcessRuntime = {
           killUser,
           started: undefined
         }
+        const lacksUids = () => users?.isExhausted() === true
         const began = (name: string) => Effect.sync(() => parts.started?.add(name))
         const sweepOne = (server: string) => sweep(parts, server)
         const jobs = { inherited, node: options.node, sweep: sweepOne, table: parts.table, users: jobUsers }
@@ -261,7 +262,8 @@ export const ProcessRuntime = {
         )
         return Runtime.of({
           kind: "process",
-          kinds: Effect.map(offered, (found) => (Option.isSome(found) ? ["process"] : [])),
+          kinds: Effect.map(offered, (found) => (Option.isSome(found) && !lacksUids() ? ["process"] : [])),
+          lacksUids: Effect.sync(lacksUids),
           kindFor: Effect.fnUntraced(function* ({ runtimes }) {
             if (!runtimes.includes("process")) return yield* containersOnly
             const { refused } = yield* current

@@ -33,6 +33,8 @@ export interface ProcessUsers {
   assign(name: string, kept?: number): Effect.Effect<RunUser, LaunchFailed>
   /** Returns the user of a software, which is permanent. */
   softwareUser(software: string): Effect.Effect<RunUser, LaunchFailed>
+  /** Whether a name without a uid would get none. */
+  readonly isExhausted: () => boolean
   /** Reserves a uid. */
   reserve(name: string, uid: number): Effect.Effect<void>
   /** Reserves the uid of a removed server under another name. */
@@ -78,6 +80,9 @@ const makePidsOf = () => {
   }
 }
 
+/** The time after which a range that was exhausted by other nodes of the host is tried again, in ms. */
+const RETRY_AFTER = 60_000
+
 const SOFTWARE = "software:"
 const softwareName = (software: string) => `${SOFTWARE}${software}`
 const userOf = (uid: number): RunUser => ({ uid, gid: uid, own: true })
@@ -101,6 +106,8 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
   const lingering = new Set<string>()
   /** Uids with live processes that an assignment has met, and warned about. */
   const met = new Set<number>()
+  /** The time of the last assignment without a free uid. */
+  let exhaustedAt = Number.NEGATIVE_INFINITY
   let file: UsersFile = { format: 1, software: {} }
   /** The start of the next search; undefined: that of the file. */
   let start: number | undefined
@@ -162,6 +169,7 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
     byName.delete(name)
     byUid.delete(uid)
     previous.delete(uid)
+    exhaustedAt = Number.NEGATIVE_INFINITY
     yield* Effect.catch(claims.release(uid), (error) => Effect.logWarning(error.message))
   })
 
@@ -187,6 +195,7 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
       start = uid + 1
       return userOf(uid)
     }
+    exhaustedAt = performance.now()
     return yield* new LaunchFailed({
       message: `every uid of MUSTER_PROCESS_UIDS (${range.first}-${range.last}) is in use`,
       next: "set MUSTER_PROCESS_UIDS to a larger range, or remove servers"
@@ -215,6 +224,11 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
 
   const users: ProcessUsers = {
     assign,
+    isExhausted: () => {
+      const { first, last } = range
+      const used = [...byUid.keys()].filter((uid) => uid >= first && uid <= last)
+      return used.length > last - first || performance.now() - exhaustedAt < RETRY_AFTER
+    },
     softwareUser: (id) => softwareLock.withPermit(softwareUser(id)),
     reserve: (name, uid) =>
       Effect.gen(function* () {

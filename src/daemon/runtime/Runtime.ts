@@ -222,6 +222,8 @@ export class Runtime extends Context.Service<
     readonly isolation: Effect.Effect<Isolation>
     /** The limits that are not enforced on plain processes. */
     readonly notEnforced: Effect.Effect<ReadonlyArray<LimitName>>
+    /** Whether a new server would get no uid, so that plain processes are not among `kinds`. */
+    readonly lacksUids: Effect.Effect<boolean>
     /** Pulls the image of a server. */
     prepare(
       choice: RuntimeChoice,

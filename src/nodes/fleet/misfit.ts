@@ -1,7 +1,7 @@
 /** The reasons that nodes do not fit, in words (life.md, "Creation"). */
 
 import type { Room } from "./OrderedTree.ts"
-import { type Candidate, type Need, runs } from "./place.ts"
+import { type Candidate, type Need, needsUid, runs } from "./place.ts"
 
 const MIB = 1024 * 1024
 const MB = 1_000_000
@@ -21,6 +21,7 @@ export interface Misfit {
   readonly kind:
     | Resource
     | "runtime"
+    | "uids"
     | "location"
     | "anti-affinity"
     | "remains"
@@ -79,7 +80,12 @@ export const misfits = (node: Candidate, need: Need): ReadonlyArray<Misfit> => {
     found.push({ kind: "remains", reason: "with files of it to delete first" })
   if (need.locations.length > 0 && !need.locations.includes(node.location))
     found.push({ kind: "location", reason: "in another location" })
-  if (!runs(node, need)) found.push({ kind: "runtime", reason: `without ${need.runtimes.join(" or ")}` })
+  if (!runs(node, need))
+    found.push(
+      needsUid(node, need)
+        ? { kind: "uids", reason: "without a free uid" }
+        : { kind: "runtime", reason: `without ${need.runtimes.join(" or ")}` }
+    )
   if (need.alone !== undefined && node.blueprints.has(need.alone))
     found.push({ kind: "anti-affinity", reason: `with a server of ${need.alone} already` })
   return [...found, ...shortages(node.room, need).map(ofShortage)]
@@ -113,6 +119,9 @@ const advice = (kinds: ReadonlySet<Misfit["kind"]>, need: Need): string =>
       ? [
           "Offer more ports: MUSTER_EMBEDDED_ALLOCATIONS of the service, or MUSTER_NODE_ALLOCATIONS of a daemon."
         ]
+      : []),
+    ...(kinds.has("uids")
+      ? ["Set MUSTER_PROCESS_UIDS of a daemon to a larger range, or delete servers."]
       : []),
     ...(kinds.has("runtime")
       ? [

@@ -22,6 +22,8 @@ export interface Rank {
 export interface Candidate extends Rank {
   readonly location: string
   readonly runtimes: ReadonlyArray<RuntimeKind>
+  /** Whether it offers no plain processes because no uid is free. Default false. */
+  readonly lacksUids?: boolean
   /** The free resources, overcommitment included. */
   readonly room: Room
   /** Number of servers by blueprint. */
@@ -59,6 +61,12 @@ export const orderOf = (strategy: Strategy): Compare<Rank> => {
       return byName
   }
 }
+
+/** Whether the node may offer one of the runtimes once a uid is free. */
+export const needsUid = (
+  { lacksUids = false }: Pick<Candidate, "lacksUids">,
+  { runtimes }: Pick<Need, "runtimes">
+): boolean => lacksUids && runtimes.includes("process")
 
 /** Whether the node offers one of the runtimes. */
 export const runs = (node: Pick<Candidate, "runtimes">, need: Pick<Need, "runtimes">): boolean =>

@@ -84,9 +84,30 @@ describe("process runtime: uids of servers", () => {
     Effect.gen(function* () {
       const users = yield* open(yield* temporaryFolder, "a")
       for (const name of ["one", "two", "three"]) yield* users.assign(name)
+      assert.isTrue(users.isExhausted())
       const failure = yield* Effect.flip(users.assign("four"))
       assert.strictEqual(failure.message, "every uid of MUSTER_PROCESS_UIDS (1070000-1070002) is in use")
       assert.include(failure.next, "larger range")
+      yield* users.release("two")
+      assert.isFalse(users.isExhausted())
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a range that has grown gives its new uids; names keep theirs", () =>
+    Effect.gen(function* () {
+      const root = yield* temporaryFolder
+      const opened = Effect.fnUntraced(function* (last: number) {
+        const claimsDir = join(root, "claims")
+        return yield* openProcessUsers({ node: "a", dataDir: root, range: { ...range, last }, claimsDir })
+      })
+      const before = yield* opened(range.first)
+      const { uid } = yield* before.assign("one")
+      assert.isTrue(before.isExhausted())
+      const after = yield* opened(range.last)
+      yield* after.reserve("one", uid)
+      assert.isFalse(after.isExhausted())
+      assert.strictEqual((yield* after.assign("one")).uid, uid)
+      assert.notStrictEqual((yield* after.assign("two")).uid, uid)
     }).pipe(Effect.scoped)
   )
 

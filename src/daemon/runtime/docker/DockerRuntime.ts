@@ -255,6 +255,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
 
   return Runtime.of({
     notEnforced: Effect.succeed([]),
+    lacksUids: Effect.succeed(false),
     kind: "docker",
     kinds,
     kindFor: ({ image }) => (image === "" ? noImage : Effect.as(engineIsUp, "docker")),
