@@ -52,7 +52,19 @@ export const lineReader = (offset = 0) => {
         continues = isSameLine
         returned = undefined
       }
+      const find = (byte: number, index: number) => {
+        const found = data.indexOf(byte, index)
+        return found < 0 ? data.length : found
+      }
+      let nextReturn = find(RETURN, open.length)
       for (let index = open.length; index < data.length; index++) {
+        // Most lines end before a carriage return: they are found without a look at each byte.
+        if (index === from || index === open.length) {
+          if (nextReturn < index) nextReturn = find(RETURN, index)
+          const end = returned === undefined ? find(NEWLINE, index) : index
+          if (end - from <= LINE_CAP && end < nextReturn) index = end
+          if (index === data.length) break
+        }
         const byte = data[index]
         if (byte === RETURN) returned ??= index
         else if (byte === NEWLINE) {
