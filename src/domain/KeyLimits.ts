@@ -1,7 +1,7 @@
 /** The servers that a key is limited to, and its quotas (operators.md, "Keys"). */
 import { Schema } from "effect"
 import { DefinitionId, ServerId } from "./Id.ts"
-import { Labels } from "./Labels.ts"
+import { type Labels, SomeLabels } from "./Labels.ts"
 
 /** Most ids of a list. */
 const MOST_IDS = 1000
@@ -16,9 +16,7 @@ export const keyLimits = {
   /** The key acts on servers of these blueprints only. */
   blueprints: listOf(DefinitionId),
   /** The key acts on servers with all of these labels only. */
-  labels: Labels.check(
-    Schema.makeFilter((labels) => Object.keys(labels).length > 0, { expected: "at least one label" })
-  ),
+  labels: SomeLabels,
   /** Servers that the key has created and that exist. */
   max_servers: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 1_000_000 })),
   /** The sum of the memory limits of these servers, in MiB. */

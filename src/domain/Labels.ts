@@ -22,11 +22,12 @@ export const LabelValue = Schema.String.check(
 
 /** The labels of a server. */
 export const Labels = Schema.Record(LabelKey, LabelValue).check(
-  Schema.makeFilter((labels) => Record.size(labels) <= MAX_LABELS, {
-    expected: `at most ${MAX_LABELS} labels`
-  })
+  Schema.isMaxProperties(MAX_LABELS, { expected: `at most ${MAX_LABELS} labels` })
 )
 export type Labels = typeof Labels.Type
+
+/** Labels of which there is at least one. */
+export const SomeLabels = Labels.check(Schema.isMinProperties(1, { expected: "at least one label" }))
 
 /** A text of 1 to `most` characters on one line. */
 export const PrintableText = (most: number) =>

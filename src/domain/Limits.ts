@@ -12,10 +12,10 @@ export const CpuSet = Schema.String.check(
 )
 
 /** The weight of the disk time; 0: none. */
+const WEIGHTS = { expected: "0, or a value between 10 and 1000" }
 const IoWeight = Schema.Int.check(
-  Schema.makeFilter((weight: number) => weight === 0 || (weight >= 10 && weight <= 1000), {
-    expected: "0, or a value between 10 and 1000"
-  })
+  Schema.isBetween({ minimum: 0, maximum: 1000 }, WEIGHTS),
+  Schema.makeFilter((weight: number) => weight <= 0 || weight >= 10, WEIGHTS)
 )
 
 /**

@@ -2,7 +2,7 @@ import { Schema } from "effect"
 import { reasonPhrases } from "./ApiError.ts"
 import { describedAs } from "./describedAs.ts"
 import { NodeId, ServerId } from "./Id.ts"
-import { Labels, MAX_CONDITIONS } from "./Labels.ts"
+import { MAX_CONDITIONS, SomeLabels } from "./Labels.ts"
 import { optionalInput } from "./optionalInput.ts"
 import { ServerStatus } from "./ServerStatus.ts"
 
@@ -16,14 +16,12 @@ export const Selector = Schema.Struct({
   status: optionalInput(Schema.Literals(ServerStatus.literals)),
   labels: optionalInput(
     Schema.Union([
-      Labels.check(
-        Schema.makeFilter((labels) => Object.keys(labels).length > 0, { expected: "at least one label" })
-      ),
+      SomeLabels,
       Schema.Array(Schema.String).check(Schema.isMinLength(1), Schema.isMaxLength(MAX_CONDITIONS))
     ]).annotate({
       description: "Labels and their values, or an array of conditions `k=v`, `k!=v`, `k`, `!k`.",
       // Languages without unions write the labels.
-      ...describedAs({ type: "object", additionalProperties: { type: "string" } })
+      ...describedAs(Schema.toJsonSchemaDocument(SomeLabels).schema)
     })
   ),
   ids: optionalInput(Schema.Array(ServerId).check(Schema.isMaxLength(MAX_IDS)))

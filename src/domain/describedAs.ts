@@ -1,5 +1,3 @@
-import type { Schema } from "effect"
-
 /** The key of the annotation of {@link describedAs}. */
 export const DESCRIBED_AS = "x-described-as"
 
@@ -7,4 +5,4 @@ export const DESCRIBED_AS = "x-described-as"
  * Annotates a schema with the one that the OpenAPI document shows in its place: a query parameter is text to the service,
  * and an integer, a boolean or a list to its caller.
  */
-export const describedAs = (schema: { readonly [key: string]: Schema.Json }) => ({ [DESCRIBED_AS]: schema })
+export const describedAs = (schema: Readonly<Record<string, unknown>>) => ({ [DESCRIBED_AS]: schema })

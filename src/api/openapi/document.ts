@@ -86,7 +86,9 @@ const plainResponses = (responses: JsonObject): JsonObject => {
 const plainParameter = (parameter: unknown): unknown => {
   if (!isObject(parameter) || !isObject(parameter.schema)) return parameter
   const { explode, description, ...schema } = parameter.schema
-  return { ...parameter, description, schema, ...(explode === undefined ? {} : { explode }) }
+  // oapi-codegen has a variable `server` of its own.
+  const named = parameter.in === "path" && parameter.name === "server" ? { "x-go-name": "ServerId" } : {}
+  return { ...parameter, ...named, description, schema, ...(explode === undefined ? {} : { explode }) }
 }
 
 const schemaOf = (media: unknown): unknown => fieldsOf(media).schema

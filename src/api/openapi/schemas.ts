@@ -58,10 +58,15 @@ const withWidth = (schema: JsonObject): JsonObject => {
   return { ...Object.fromEntries(kept), type: "integer", format: isSmall || isLiteral ? "int32" : "int64" }
 }
 
-/** Removes patterns with classes of characters by property: regular expressions of many languages lack them. */
+/**
+ * Removes patterns with classes of characters by property: regular expressions of many languages lack them. The bounds of
+ * the length stay.
+ */
 const withoutUnicodePattern = (schema: JsonObject): JsonObject => {
   const { pattern, ...rest } = schema
-  return typeof pattern === "string" && /\\p/i.test(pattern) ? rest : schema
+  if (typeof pattern !== "string" || !/\\p/i.test(pattern)) return schema
+  const [, least, most] = /\{(\d+),(\d+)\}\$$/.exec(pattern) ?? []
+  return least === undefined ? rest : { ...rest, minLength: Number(least), maxLength: Number(most) }
 }
 
 /** Writes an object whose keys match one pattern as a map, for which every language has a type. */
@@ -79,7 +84,7 @@ const withDescribed = (schema: JsonObject): JsonObject => {
 }
 
 /** Keys whose values are data, not schemas. */
-const dataKeys = new Set(["examples", "default", "enum", DESCRIBED_AS])
+const dataKeys = new Set(["examples", "default", "enum"])
 
 /** Rewrites every object in a part of the document, the innermost first, and leaves the data in it. */
 export const rewrite =
