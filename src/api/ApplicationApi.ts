@@ -9,6 +9,7 @@ import { NodesGroup, SystemGroup } from "./NodesGroup.ts"
 import { forGenerators } from "./openapi/document.ts"
 import { asOpenApi30 } from "./openapi/version30.ts"
 import { MetricsGroup, PublicPagesGroup } from "./PublicPagesGroup.ts"
+import { QuotasGroup } from "./QuotasGroup.ts"
 import { RolloutsGroup } from "./RolloutsGroup.ts"
 import { ServersGroup } from "./ServersGroup.ts"
 import { WebhooksGroup } from "./WebhooksGroup.ts"
@@ -23,6 +24,7 @@ export class ApplicationApi extends HttpApi.make("muster")
   .add(EventsGroup.prefix("/api"))
   .add(WebhooksGroup.prefix("/api"))
   .add(KeysGroup.prefix("/api"))
+  .add(QuotasGroup.prefix("/api"))
   .add(AuditGroup.prefix("/api"))
   .add(PublicPagesGroup)
   .add(MetricsGroup)

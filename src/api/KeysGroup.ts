@@ -1,12 +1,13 @@
-import { Schema } from "effect"
+import { Schema, Struct } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { NotFound } from "../domain/errors.ts"
+import { InvalidRequest, NotFound } from "../domain/errors.ts"
 import { NodeId } from "../domain/Id.ts"
 import { Key, KeyName } from "../domain/Key.ts"
 import { keyLimitFields, keyLimits } from "../domain/KeyLimits.ts"
 import { KeyScope, limitsFit, Right, rightsFit } from "../domain/KeyScope.ts"
 import { TimeText } from "../domain/nowText.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
+import { QuotaName, QuotaUse, quotaLimitFields } from "../domain/Quota.ts"
 import { Authorization } from "./Authorization.ts"
 import { Writes } from "./Failures.ts"
 import { names } from "./query.ts"
@@ -47,6 +48,9 @@ export const CreateKey = Schema.Struct({
       description: "The sum of the memory limits of these servers, in MiB; default: no limit."
     })
   ),
+  quota: optionalInput(
+    keyLimits.quota.annotate({ description: "The quota that the key shares with others; default: none." })
+  ),
   expires_in: optionalInput(
     Schema.Finite.check(Schema.isBetween({ minimum: 1, maximum: LONGEST })).annotate({
       description: "Seconds until the key expires; default: never."
@@ -76,7 +80,13 @@ export const OwnKey = Schema.Struct({
   name: Schema.String,
   scope: KeyScope,
   rights: Schema.Array(Right),
-  ...keyLimitFields
+  ...Struct.omit(keyLimitFields, ["quota"]),
+  /** The use of `max_servers` and `max_memory`. Absent, as in `quota`, while the database is unavailable. */
+  used: Schema.optionalKey(QuotaUse),
+  /** The quota that the key shares with others, and its use by all of them. */
+  quota: Schema.optionalKey(
+    Schema.Struct({ name: QuotaName, ...quotaLimitFields, used: Schema.optionalKey(QuotaUse) })
+  )
 }).annotate({ identifier: "OwnKey" })
 
 /** API keys; only keys of the scope `AppAdmin` manage them, and every key can read itself (operators.md, "Keys"). */
@@ -88,7 +98,8 @@ export class KeysGroup extends HttpApiGroup.make("keys")
     }).annotateMerge(OpenApi.annotations({ summary: "List keys, also revoked ones" })),
     HttpApiEndpoint.post("create", "/keys", {
       payload: CreateKey,
-      success: CreatedKey.pipe(HttpApiSchema.status(201))
+      success: CreatedKey.pipe(HttpApiSchema.status(201)),
+      error: InvalidRequest
     })
       .middleware(Writes)
       .annotateMerge(OpenApi.annotations({ summary: "Create a key; the response has it, once" })),

@@ -1,6 +1,7 @@
 import { Context, Effect } from "effect"
-import type { Quota, Restriction } from "../domain/KeyLimits.ts"
+import type { Restriction } from "../domain/KeyLimits.ts"
 import type { KeyScope, Right } from "../domain/KeyScope.ts"
+import type { Quota } from "../domain/Quota.ts"
 
 /** The key of a caller. */
 export interface Principal {
@@ -12,8 +13,8 @@ export interface Principal {
   readonly rights?: ReadonlySet<Right>
   /** The servers that the key may read; absent: every server. */
   readonly restriction?: Restriction
-  /** The quotas of creations; absent: none. */
-  readonly quota?: Quota
+  /** The quotas of the servers that it creates or enlarges; absent: none. */
+  readonly quotas?: ReadonlyArray<Quota>
   /** SHA-256 of the ticket that the caller sent in place of the key, in hex. */
   readonly ticket?: string
 }

@@ -32,5 +32,8 @@ export const auditedRoutes: Readonly<Record<string, AuditedRoute>> = {
   "webhooks.test": route("webhook.test", "webhook"),
   "webhooks.replay": route("webhook.replay", "webhook"),
   "keys.create": route("key.create", "key", 201),
-  "keys.revoke": route("key.revoke", "key")
+  "keys.revoke": route("key.revoke", "key"),
+  "quotas.create": route("quota.create", "quota", 201),
+  "quotas.patch": route("quota.patch", "quota"),
+  "quotas.remove": route("quota.delete", "quota")
 }

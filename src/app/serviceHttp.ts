@@ -40,6 +40,7 @@ import { ApiKeys } from "../keys/ApiKeys.ts"
 import { AuthorizationLayer } from "../keys/authorization.ts"
 import { KeysHandlers } from "../keys/http.ts"
 import { NodeAuthorizationLayer } from "../keys/NodeKeys.ts"
+import { QuotasHandlers } from "../keys/quotasHttp.ts"
 import { NodesHandlers } from "../nodes/http.ts"
 import { makeLogRefusedRegistrations } from "../nodes/refusedRegistrations.ts"
 import { CachedPages } from "../pages/CachedPages.ts"
@@ -152,6 +153,7 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
         EventsHandlers,
         WebhooksHandlers,
         KeysHandlers,
+        QuotasHandlers,
         AuditHandlers,
         SystemHandlers(options.system, options.inspection),
         PublicPagesHandlers(options.system, options.publicPages),

@@ -14,6 +14,7 @@ const others = {
   software: Effect.promise(() => import("./software.ts").then(({ software }) => software)),
   webhooks: Effect.promise(() => import("./webhooks.ts").then(({ webhooks }) => webhooks)),
   keys: Effect.promise(() => import("./keys/keys.ts").then(({ keys }) => keys)),
+  quotas: Effect.promise(() => import("./quotas.ts").then(({ quotas }) => quotas)),
   audit: Effect.promise(() => import("./audit.ts").then(({ audit }) => audit)),
   config: Effect.promise(() => import("./config.ts").then(({ config }) => config)),
   debug: Effect.promise(() => import("./debug.ts").then(({ debug }) => debug)),

@@ -2,6 +2,7 @@
 import { Schema } from "effect"
 import { DefinitionId, ServerId } from "./Id.ts"
 import { type Labels, SomeLabels } from "./Labels.ts"
+import { QuotaName, quotaLimits } from "./Quota.ts"
 
 /** Most ids of a list. */
 const MOST_IDS = 1000
@@ -18,9 +19,11 @@ export const keyLimits = {
   /** The key acts on servers with all of these labels only. */
   labels: SomeLabels,
   /** Servers that the key has created and that exist. */
-  max_servers: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 1_000_000 })),
+  max_servers: quotaLimits.max_servers,
   /** The sum of the memory limits of these servers, in MiB. */
-  max_memory: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 2 ** 40 }))
+  max_memory: quotaLimits.max_memory,
+  /** A quota that the key shares with others. */
+  quota: QuotaName
 } as const
 
 /** {@link keyLimits} as optional fields. */
@@ -29,7 +32,8 @@ export const keyLimitFields = {
   blueprints: Schema.optionalKey(keyLimits.blueprints),
   labels: Schema.optionalKey(keyLimits.labels),
   max_servers: Schema.optionalKey(keyLimits.max_servers),
-  max_memory: Schema.optionalKey(keyLimits.max_memory)
+  max_memory: Schema.optionalKey(keyLimits.max_memory),
+  quota: Schema.optionalKey(keyLimits.quota)
 } as const
 
 const KeyLimits = Schema.Struct(keyLimitFields)
@@ -38,8 +42,8 @@ export type KeyLimits = typeof KeyLimits.Type
 export const isRestricted = ({ blueprints, labels, servers }: KeyLimits): boolean =>
   servers !== undefined || blueprints !== undefined || labels !== undefined
 
-export const hasQuota = ({ max_memory, max_servers }: KeyLimits): boolean =>
-  max_servers !== undefined || max_memory !== undefined
+export const hasQuota = ({ max_memory, max_servers, quota }: KeyLimits): boolean =>
+  max_servers !== undefined || max_memory !== undefined || quota !== undefined
 
 /** The servers that a key may read; each condition must hold, and an absent one always does. */
 export interface Restriction {
@@ -84,10 +88,3 @@ export const admits = (
   ((restriction.servers === undefined || restriction.servers.has(id)) &&
     (restriction.blueprints === undefined || restriction.blueprints.has(blueprint_id)) &&
     missingLabels(restriction, labels).length === 0)
-
-/** The quotas of a key: servers that it may have created, and MiB of their memory limits. */
-export interface Quota {
-  readonly key_id: string
-  readonly max_servers?: number
-  readonly max_memory?: number
-}

@@ -56,7 +56,7 @@ export const limitsFit = Schema.makeFilter<Grant>(
     grant.scope === "Operator" || (!hasQuota(grant) && (grant.scope === "ReadOnly" || !isRestricted(grant))),
   {
     expected:
-      "servers, blueprints and labels only with the scopes Operator and ReadOnly, max_servers and max_memory only with Operator"
+      "servers, blueprints and labels only with the scopes Operator and ReadOnly, max_servers, max_memory and quota only with Operator"
   }
 )
 

@@ -85,8 +85,9 @@ export const fileLimit = (bytes: number): number => Math.ceil(bytes / BYTES_PER_
 export const committedMemoryBytes = (limits: Limits): number =>
   memoryLimitBytes(limits) || UNLIMITED_MEMORY_COUNTS_AS_BYTES
 
-/** Returns the CPU share that placement counts for a server, in percent of one thread; 0: no limit. */
-export const committedCpuPercent = (limits: Limits): number => limits.cpu_limit ?? 0
+/** Returns the CPU share that counts for a server, in thousandths of a percent of one thread: at least 1 %; 0: no limit. */
+export const committedCpuMillipercent = ({ cpu_limit = 0 }: Limits): number =>
+  cpu_limit === 0 ? 0 : Math.max(1000, Math.round(cpu_limit * 1000))
 
 /** Returns bytes in MB for a message, with one decimal. */
 export const megabytes = (bytes: number): string => `${(bytes / MB).toFixed(1)} MB`

@@ -1,20 +1,22 @@
 import { timingSafeEqual } from "node:crypto"
-import { Context, DateTime, type Duration, Effect, Layer, Redacted } from "effect"
+import { Context, DateTime, type Duration, Effect, Layer, Option, Redacted } from "effect"
 import { LOCAL_KEY, OUTSIDE_KEY, type Principal } from "../api/Principal.ts"
 import { describeAudit } from "../domain/AuditedRequest.ts"
 import { elapsedMillis } from "../domain/elapsed.ts"
-import { NotFound, Unauthorized, type Unavailable } from "../domain/errors.ts"
-import { hasQuota, restrictionOf } from "../domain/KeyLimits.ts"
+import { InvalidRequest, NotFound, Unauthorized, type Unavailable } from "../domain/errors.ts"
+import { restrictionOf } from "../domain/KeyLimits.ts"
 import { type KeyGrant, rightsOf } from "../domain/KeyScope.ts"
+import type { Quota } from "../domain/Quota.ts"
 import { mayUseReserve } from "../store/disk/DatabaseDisk.ts"
 import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
 import type { Freshness } from "../store/journal/Freshness.ts"
 import type { Journal } from "../store/journal/Journal.ts"
 import { type KeyRecord, KeyRepo } from "../store/repos/KeyRepo.ts"
 import type { NodeKeyRepo } from "../store/repos/NodeKeyRepo.ts"
+import { QuotaRepo } from "../store/repos/QuotaRepo.ts"
 import { Store } from "../store/Store.ts"
 import { type AuthFailure, countAuthFailure } from "./authFailures.ts"
-import { KeyCache } from "./KeyCache.ts"
+import { type CachedKey, KeyCache } from "./KeyCache.ts"
 import { isWellFormed } from "./keyFormat.ts"
 import { generateKey, hashKey, makeRecord } from "./newKey.ts"
 import { watchKeys } from "./watchKeys.ts"
@@ -38,10 +40,17 @@ export class ApiKeys extends Context.Service<
       key: string,
       limited?: Effect.Effect<boolean>
     ): Effect.Effect<Principal, Unauthorized | Unavailable>
-    /** Makes a key; only the result contains it, the store has its hash. */
+    /**
+     * Makes a key; only the result contains it, the store has its hash.
+     *
+     * @error InvalidRequest there is no such quota
+     */
     create(
       options: KeyGrant & { readonly name: string; readonly expires?: Duration.Duration }
-    ): Effect.Effect<{ readonly key: Redacted.Redacted<string>; readonly record: KeyRecord }, Unavailable>
+    ): Effect.Effect<
+      { readonly key: Redacted.Redacted<string>; readonly record: KeyRecord },
+      InvalidRequest | Unavailable
+    >
     readonly list: Effect.Effect<ReadonlyArray<KeyRecord>, Unavailable>
     /** @error NotFound there is no such key, or it is revoked already */
     revoke(id: string): Effect.Effect<void, NotFound | Unavailable>
@@ -54,12 +63,13 @@ export class ApiKeys extends Context.Service<
   /** @param options.adminKey an AppAdmin key from outside, any text; an empty one counts as none */
   static readonly layer = (
     options: { readonly adminKey?: Redacted.Redacted<string> } = {}
-  ): Layer.Layer<ApiKeys, never, Store | KeyRepo | NodeKeyRepo | Journal | Freshness> =>
+  ): Layer.Layer<ApiKeys, never, Store | KeyRepo | QuotaRepo | NodeKeyRepo | Journal | Freshness> =>
     Layer.effect(
       ApiKeys,
       Effect.gen(function* () {
         const store = yield* Store
         const repo = yield* KeyRepo
+        const quotas = yield* QuotaRepo
         const cache = yield* KeyCache
         const clock = yield* ExpiryClock
         const adminText = options.adminKey === undefined ? "" : Redacted.value(options.adminKey)
@@ -81,7 +91,7 @@ export class ApiKeys extends Context.Service<
           const { id, revoked_at } = known.record
           if (revoked_at !== null) return yield* refuse("revoked", id)
           if (known.expiresAt <= (yield* clock.millis)) return yield* refuse("expired", id)
-          const principal = principalOf(known.record)
+          const principal = principalOf(known)
           if (known.expiresAt === Number.POSITIVE_INFINITY) {
             const fresh = cache.fresh()
             if (fresh?.byHash.get(hash) === known) fresh.verified.set(key, Effect.succeed(principal))
@@ -96,7 +106,13 @@ export class ApiKeys extends Context.Service<
           const key = yield* generateKey
           const record = yield* makeRecord(key, settings)
           yield* describeAudit({ id: record.id })
-          yield* store.write(repo.insert(record))
+          const { quota } = record
+          const insert = Effect.gen(function* () {
+            const exists = quota === undefined || Option.isSome(yield* quotas.find(quota))
+            if (!exists) return yield* noSuchQuota(quota)
+            yield* repo.insert(record)
+          })
+          yield* store.write(insert)
           yield* Effect.logInfo("API key created").pipe(
             Effect.annotateLogs({ key_id: record.id, scope: record.scope })
           )
@@ -118,8 +134,8 @@ export class ApiKeys extends Context.Service<
           id === OUTSIDE_KEY || id === LOCAL_KEY
             ? Effect.succeed(id === OUTSIDE_KEY ? adminPrincipal : localPrincipal)
             : cache.find(({ byId }) => {
-                const record = byId.get(id)
-                return record === undefined ? undefined : principalOf(record)
+                const known = byId.get(id)
+                return known === undefined ? undefined : principalOf(known)
               })
 
         const ended = yield* watchKeys(cache)
@@ -129,23 +145,24 @@ export class ApiKeys extends Context.Service<
     ).pipe(Layer.provide(KeyCache.layer))
 }
 
-const principalOf = (record: KeyRecord): Principal => {
-  const { id, name, scope } = record
-  const { max_memory, max_servers } = record
+const principalOf = ({ record, shared }: CachedKey): Principal => {
+  const { id, max_memory, max_servers, name, scope } = record
   const isLimited = scope === "Operator" || scope === "ReadOnly"
   const restriction = restrictionOf(record)
-  const quota = {
+  const own: Quota = {
     key_id: id,
     ...(max_servers === undefined ? {} : { max_servers }),
     ...(max_memory === undefined ? {} : { max_memory })
   }
+  const hasOwn = max_servers !== undefined || max_memory !== undefined
+  const quotas = [...(hasOwn ? [own] : []), ...(shared === undefined ? [] : [shared])]
   return {
     key_id: id,
     name,
     scope,
     ...(isLimited ? { rights: rightsOf(record) } : {}),
     ...(restriction === undefined ? {} : { restriction }),
-    ...(hasQuota(record) ? { quota } : {})
+    ...(quotas.length === 0 ? {} : { quotas })
   }
 }
 
@@ -199,6 +216,12 @@ const makeRefuse = () => {
       )
     )
 }
+
+const noSuchQuota = (name: string) =>
+  new InvalidRequest({
+    detail: `body field quota: no quota has this name: ${name}`,
+    hint: "GET /api/quotas lists what exists; POST /api/quotas creates another."
+  })
 
 const noSuchKey = (id: string) =>
   new NotFound({

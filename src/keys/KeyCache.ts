@@ -2,22 +2,26 @@ import { Context, DateTime, Effect, Layer, Option, Semaphore } from "effect"
 import type { Principal } from "../api/Principal.ts"
 import type { Unavailable } from "../domain/errors.ts"
 import type { NodeId } from "../domain/Id.ts"
+import type { Quota } from "../domain/Quota.ts"
 import { Freshness } from "../store/journal/Freshness.ts"
 import { Journal } from "../store/journal/Journal.ts"
 import { type KeyRecord, KeyRepo } from "../store/repos/KeyRepo.ts"
 import { type NodeBinding, NodeKeyRepo } from "../store/repos/NodeKeyRepo.ts"
+import { limitsOf, type QuotaRecord, QuotaRepo } from "../store/repos/QuotaRepo.ts"
 import { Store } from "../store/Store.ts"
 
 export interface CachedKey {
   readonly record: KeyRecord
   /** Milliseconds since the epoch; infinite: never. */
   readonly expiresAt: number
+  /** The quota that the key shares. */
+  readonly shared?: Quota
 }
 
 /** Every key and its node. */
 export interface Keys {
   readonly byHash: ReadonlyMap<string, CachedKey>
-  readonly byId: ReadonlyMap<string, KeyRecord>
+  readonly byId: ReadonlyMap<string, CachedKey>
   /** Nodes by the id of their keys. */
   readonly nodes: ReadonlyMap<string, NodeId>
   /** Keys of each node, with revoked and expired ones. */
@@ -66,6 +70,7 @@ export class KeyCache extends Context.Service<
     Effect.gen(function* () {
       const store = yield* Store
       const repo = yield* KeyRepo
+      const quotaRepo = yield* QuotaRepo
       const nodeKeys = yield* NodeKeyRepo
       const journal = yield* Journal
       const freshness = yield* Freshness
@@ -83,11 +88,12 @@ export class KeyCache extends Context.Service<
         snapshot.stamp !== undefined && snapshot.changes === changes && snapshot.stamp === freshness.stamp()
 
       const readAll = Effect.gen(function* () {
-        const records = yield* repo.all
+        const quotas = new Map((yield* quotaRepo.all).map((quota) => [quota.name, quota]))
+        const keys = (yield* repo.all).map((record) => toCached(record, quotas))
         const bindings = yield* nodeKeys.bindings
         return {
-          byHash: new Map(records.map((record) => [record.hash, toCached(record)])),
-          byId: new Map(records.map((record) => [record.id, record])),
+          byHash: new Map(keys.map((key) => [key.record.hash, key])),
+          byId: new Map(keys.map((key) => [key.record.id, key])),
           nodes: new Map(bindings.map(({ key_id, node_id }) => [key_id, node_id])),
           byNode: Map.groupBy(bindings, ({ node_id }) => node_id),
           verified: new Map()
@@ -126,7 +132,14 @@ export class KeyCache extends Context.Service<
   )
 }
 
-const toCached = (record: KeyRecord): CachedKey => ({ record, expiresAt: millisOf(record.expires_at) })
+const toCached = (record: KeyRecord, quotas: ReadonlyMap<string, QuotaRecord>): CachedKey => {
+  const { expires_at, quota: name } = record
+  return {
+    record,
+    expiresAt: millisOf(expires_at),
+    ...(name === undefined ? {} : { shared: { name, ...limitsOf(quotas.get(name)) } })
+  }
+}
 
 /** Returns a date in milliseconds since the epoch. An invalid date counts as past: the safe reading. */
 export const millisOf = (date: string | null): number =>

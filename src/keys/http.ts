@@ -6,29 +6,52 @@ import { Unauthorized } from "../domain/errors.ts"
 import { DefinitionId } from "../domain/Id.ts"
 import type { Key } from "../domain/Key.ts"
 import { shownRights } from "../domain/KeyScope.ts"
+import type { Quota } from "../domain/Quota.ts"
 import type { KeyRecord } from "../store/repos/KeyRepo.ts"
+import { QuotaRepo, useOf } from "../store/repos/QuotaRepo.ts"
+import { Store } from "../store/Store.ts"
 import { ApiKeys } from "./ApiKeys.ts"
 import { keyNodes } from "./keyNodes.ts"
 
 const viewOf = ({ hash: _, ...key }: KeyRecord): Key => key
 
-/** Returns all that a caller may do. */
-const ownKeyOf = ({ key_id: id, name, quota, restriction = {}, rights, scope }: Principal) => {
-  const { blueprints, labels, servers } = restriction
-  const { key_id: _, ...quotas } = quota ?? { key_id: id }
-  return {
-    id,
-    name,
-    scope,
-    rights: shownRights(rights),
-    ...(servers === undefined ? {} : { servers: [...servers] }),
-    ...(blueprints === undefined
-      ? {}
-      : { blueprints: [...blueprints].map((blueprint) => DefinitionId.make(blueprint)) }),
-    ...(labels === undefined ? {} : { labels }),
-    ...quotas
+/** Returns all that a caller may do, with the use of its quotas; without the use while that cannot be read. */
+const makeOwnKey = Effect.gen(function* () {
+  const repo = yield* QuotaRepo
+  const store = yield* Store
+  const withUse = (quota: Quota) => {
+    const { key_id: _, name: __, ...limits } = quota
+    return Effect.match(store.read(repo.use(quota)), {
+      onFailure: () => limits,
+      onSuccess: ({ used }) => ({ ...limits, used: useOf(used) })
+    })
   }
-}
+  return Effect.fnUntraced(function* ({
+    key_id: id,
+    name,
+    quotas = [],
+    restriction = {},
+    rights,
+    scope
+  }: Principal) {
+    const { blueprints, labels, servers } = restriction
+    const own = quotas.find((quota) => quota.name === undefined)
+    const shared = quotas.find((quota) => quota.name !== undefined)
+    return {
+      id,
+      name,
+      scope,
+      rights: shownRights(rights),
+      ...(servers === undefined ? {} : { servers: [...servers] }),
+      ...(blueprints === undefined
+        ? {}
+        : { blueprints: [...blueprints].map((blueprint) => DefinitionId.make(blueprint)) }),
+      ...(labels === undefined ? {} : { labels }),
+      ...(own === undefined ? {} : yield* withUse(own)),
+      ...(shared === undefined ? {} : { quota: { name: shared.name, ...(yield* withUse(shared)) } })
+    }
+  })
+})
 
 /** Handlers of the key routes (operators.md, "Keys"). */
 export const KeysHandlers = handlersOf(
@@ -36,6 +59,7 @@ export const KeysHandlers = handlersOf(
   "keys",
   Effect.fn(function* (handlers) {
     const keys = yield* ApiKeys
+    const ownKeyOf = yield* makeOwnKey
     const context = yield* Effect.context<Effect.Services<typeof keyNodes>>()
     const list = Effect.fnUntraced(function* (withNodes: boolean) {
       const records = yield* keys.list
@@ -56,7 +80,7 @@ export const KeysHandlers = handlersOf(
       self: Effect.fnUntraced(function* () {
         const caller = yield* CurrentPrincipal
         if (caller === undefined) return yield* new Unauthorized({ detail: "no API key was given" })
-        return ownKeyOf(caller)
+        return yield* ownKeyOf(caller)
       }),
       revoke: ({ params }) => keys.revoke(params.key)
     })

@@ -1,6 +1,11 @@
 import type { PlacementRule } from "../domain/Blueprint.ts"
 import type { NodeId } from "../domain/Id.ts"
-import { committedCpuPercent, committedMemoryBytes, diskLimitBytes, type Limits } from "../domain/Limits.ts"
+import {
+  committedCpuMillipercent,
+  committedMemoryBytes,
+  diskLimitBytes,
+  type Limits
+} from "../domain/Limits.ts"
 import type { RuntimeKind } from "../domain/Node.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { Load, ReservationId } from "./fleet/FleetNode.ts"
@@ -43,7 +48,7 @@ export const loadOf = (limits: Limits): Load => {
   const load = {
     memory_bytes: committedMemoryBytes(limits),
     disk_bytes: diskLimitBytes(limits),
-    cpu_millipercent: Math.round(committedCpuPercent(limits) * 1000)
+    cpu_millipercent: committedCpuMillipercent(limits)
   }
   loads.set(limits, load)
   return load

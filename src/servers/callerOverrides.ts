@@ -8,9 +8,10 @@ import { isDeclared } from "../domain/environment.ts"
 import { Forbidden, InvalidRequest } from "../domain/errors.ts"
 import type { Limits } from "../domain/Limits.ts"
 import type { OverridesChange } from "../domain/Overrides.ts"
+import type { Quota } from "../domain/Quota.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
-import { overQuota } from "./records/callerLimits.ts"
+import { overQuota } from "./records/quotaRules.ts"
 
 interface Checked {
   readonly right: "create" | "change"
@@ -90,7 +91,7 @@ export const makeOverridesCheck = Effect.map(BlueprintStore, ({ declared, resolv
   const checkLimited = Effect.fnUntraced(function* (
     checked: Checked,
     isLimited: boolean,
-    max_memory: number | undefined
+    counts: Quota | undefined
   ) {
     const { blueprint_id, next, right } = checked
     const own = Option.getOrUndefined(
@@ -105,19 +106,20 @@ export const makeOverridesCheck = Effect.map(BlueprintStore, ({ declared, resolv
         hint: "Leave the field out, or use a key that is not limited to blueprints."
       })
     }
-    const memory = max_memory === undefined ? [] : memoryFields(checked, own?.limits ?? {})
-    if (memory.length > 0) {
+    const memory = counts === undefined ? [] : memoryFields(checked, own?.limits ?? {})
+    if (counts !== undefined && memory.length > 0) {
       return yield* overQuota(
-        `at most ${max_memory} MiB of memory (max_memory), which do not count what ${memory.join(" and ")} would allow beyond blueprint ${blueprint_id}`
+        counts,
+        `at most ${counts.max_memory} MiB of memory (max_memory), which do not count what ${memory.join(" and ")} would allow beyond blueprint ${blueprint_id}`
       )
     }
   })
 
-  const check = Effect.fnUntraced(function* (checked: Checked, { quota, restriction }: Principal) {
+  const check = Effect.fnUntraced(function* (checked: Checked, { quotas = [], restriction }: Principal) {
     yield* checkVariables(checked)
     const isLimited = restriction?.blueprints !== undefined
-    const max_memory = quota?.max_memory
-    if (isLimited || max_memory !== undefined) yield* checkLimited(checked, isLimited, max_memory)
+    const counts = quotas.find(({ max_memory }) => max_memory !== undefined)
+    if (isLimited || counts !== undefined) yield* checkLimited(checked, isLimited, counts)
   })
 
   return (checked: Checked) =>

@@ -208,10 +208,10 @@ export const makeCreation = Effect.gen(function* () {
     return { definition, placement: needed }
   })
 
-  /** Refuses a creation that is beyond the quota already; its write decides. */
-  const checkQuota = (quota: QuotaUse["quota"], definition: ServerDefinition) => {
-    if (quota === undefined) return Effect.void
-    const one = { quota, record: { definition } }
+  /** Refuses a creation that is beyond a quota already; its write decides. */
+  const checkQuotas = (quotas: QuotaUse["quotas"], definition: ServerDefinition) => {
+    if (quotas.length === 0) return Effect.void
+    const one = { quotas, record: { definition } }
     return Effect.flatMap(
       store.read(usageOf([one])),
       (usage): Effect.Effect<void, Forbidden> => usage.refusal(one) ?? Effect.void
@@ -226,7 +226,7 @@ export const makeCreation = Effect.gen(function* () {
     })
     if (refusal !== undefined) return yield* refusal
     const { definition, placement } = yield* prepare(request, serverId(idBytes(16)))
-    yield* checkQuota(caller?.quota, definition)
+    yield* checkQuotas(caller?.quotas ?? [], definition)
     const { candidates, chosen, warnings } = yield* balancer.preview(placement)
     return {
       definition: definitionView(definition),
@@ -243,7 +243,7 @@ export const makeCreation = Effect.gen(function* () {
     const created_at = new Date(now).toISOString()
     const { definition, placement } = yield* prepare(request, id)
     const trace = yield* traceparent
-    yield* checkQuota(caller?.quota, definition)
+    yield* checkQuotas(caller?.quotas ?? [], definition)
 
     const attempt = Effect.gen(function* () {
       const { node_id, allocations } = yield* inSpan("place")(place(placement))
@@ -276,7 +276,7 @@ export const makeCreation = Effect.gen(function* () {
         body,
         placement,
         idempotency: request.idempotency,
-        quota: caller?.quota,
+        quotas: caller?.quotas ?? [],
         audited: yield* CurrentAudit
       }).pipe(
         (write) => index.creating(record, write),

@@ -78,11 +78,11 @@ const changedSettings = (record: ServerRecord, { expires_at, labels = {}, name }
  */
 const makeCallerChecks = Effect.gen(function* () {
   const restriction = yield* currentRestriction
-  const quota = (yield* CurrentPrincipal)?.quota
+  const quotas = (yield* CurrentPrincipal)?.quotas ?? []
   const refuseIf = (deletes: boolean, why: string) =>
     deletes ? requireRight("delete", `: ${why}`) : Effect.void
   return {
-    quota,
+    quotas,
     limits: Effect.fnUntraced(function* (
       record: ServerRecord,
       next: { readonly blueprint_id?: string; readonly labels?: ServerPatch["labels"] }
@@ -180,7 +180,7 @@ export const makeRedefining = Effect.gen(function* () {
       yield* check.save(record, changed.definition)
       const { blueprint_id } = record
       yield* checkOverrides({ right: "change", blueprint_id, given: overrides, next: changed.definition })
-      return { ...changed, settings, quota: check.quota } satisfies NewDefinition
+      return { ...changed, settings, quotas: check.quotas } satisfies NewDefinition
     })
     yield* locks.withLock(id)(redefine(id, by))
   })
@@ -205,7 +205,7 @@ export const makeRedefining = Effect.gen(function* () {
         yield* checkGiven(now, definition)
         yield* check.save(now, definition)
         if (audited !== undefined) audited.isShareable = isDeepStrictEqual(definition, now.definition)
-        return { definition, quota: check.quota } satisfies NewDefinition
+        return { definition, quotas: check.quotas } satisfies NewDefinition
       })
       yield* locks.withLock(id)(redefine(id, by))
     }
@@ -244,7 +244,7 @@ export const makeRedefining = Effect.gen(function* () {
         yield* check.limits(now, definition)
         yield* checkKept(now, definition)
         yield* check.save(now, definition)
-        return { definition, reinstall: true, quota: check.quota } satisfies NewDefinition
+        return { definition, reinstall: true, quotas: check.quotas } satisfies NewDefinition
       })
       return yield* redefine(id, by)
     }

@@ -7,6 +7,7 @@ import { Conflict, InvalidRequest, Unavailable } from "../domain/errors.ts"
 import { serverId } from "../domain/Id.ts"
 import { idBytes } from "../domain/idBytes.ts"
 import { nowText } from "../domain/nowText.ts"
+import type { Quota } from "../domain/Quota.ts"
 import {
   MOST_PARALLEL,
   MOST_RECORDED,
@@ -18,7 +19,7 @@ import type { Selector } from "../domain/Selector.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
 import { type RolloutPart, RolloutRepo } from "../store/repos/RolloutRepo.ts"
 import { Store, Transaction } from "../store/Store.ts"
-import { rolloutRefusal } from "./records/callerLimits.ts"
+import { changes, overQuota, resources } from "./records/quotaRules.ts"
 import { isUpToDate, makePlan, named, type Planned, type Revised } from "./rolloutPlan.ts"
 import { makeRolloutView } from "./rolloutView.ts"
 
@@ -56,10 +57,19 @@ type Changed = Planned & { readonly target: Revised }
 const isChanged = (planned: Planned): planned is Changed =>
   "definition" in planned.target && !isUpToDate(planned)
 
-/** Whether a rollout changes the memory limit of a server; its rollback raises a lowered one again. */
-const changesMemory = ({ record: { definition }, target }: Planned): boolean =>
-  "definition" in target &&
-  (definition.limits.memory_limit ?? 0) !== (target.definition.limits.memory_limit ?? 0)
+/** Refuses a rollout that changes limits which a quota counts; its rollback would raise lowered ones again. */
+const checkRollout = (quota: Quota, planned: ReadonlyArray<Planned>) => {
+  for (const resource of resources) {
+    const ids = planned.flatMap(({ record, target }) =>
+      "definition" in target && changes(quota, resource, record.definition.limits, target.definition.limits)
+        ? [record.id]
+        : []
+    )
+    if (ids.length > 0)
+      return overQuota(quota, `a rollout cannot change ${resource.noun} limits, as of ${named(ids)}`)
+  }
+  return Effect.void
+}
 
 /** Whether a server is deleted when it ends, once a rollout has changed it. */
 const losesSave = ({ record: { definition }, target }: Planned): boolean =>
@@ -156,8 +166,7 @@ export const makeCreateRollout = Effect.gen(function* () {
       })
     }
     const caller = yield* CurrentPrincipal
-    const refused = caller?.quota?.max_memory === undefined ? [] : planned.filter(changesMemory)
-    if (refused.length > 0) return yield* rolloutRefusal(refused.map(({ record }) => record.id))
+    for (const quota of caller?.quotas ?? []) yield* checkRollout(quota, planned)
     const unsaved = planned.filter(losesSave).map(({ record }) => record.id)
     if (unsaved.length > 0) {
       const why = `: without \`save\`, these servers are deleted when they end: ${named(unsaved)}`

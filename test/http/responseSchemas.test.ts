@@ -105,6 +105,10 @@ const requests: Record<string, ReadonlyArray<{ readonly query?: string; readonly
   "keys.self": [{}],
   "audit.list": [{}],
   "keys.create": [{ body: { name: "ci", scope: "Operator", allow: ["power"], expires_in: 60 } }],
+  "quotas.list": [{}],
+  "quotas.create": [{ body: { name: "team-b", max_servers: 1 } }],
+  "quotas.get": [{}],
+  "quotas.patch": [{ body: { max_cpu: 100 } }],
   "webhooks.list": [{}],
   "webhooks.create": [{ body: { url: "https://example.invalid/hook", label: "a=b", description: "one" } }],
   "webhooks.get": [{}],
@@ -152,7 +156,9 @@ layer(Muster.layer(definitions), options)("contract: responses match the declare
       const { json: hook } = yield* expectStatus(api, 201, "POST", "/api/webhooks", {
         body: { url: "https://example.invalid/" }
       })
+      yield* expectStatus(api, 201, "POST", "/api/quotas", { body: { name: "team-a", max_memory: 10 } })
       const ids: Record<string, string> = {
+        quota: "team-a",
         rollout: rollout.id,
         webhook: hook.id,
         server,

@@ -27,6 +27,7 @@ layer(service(), options)("keys with limited rights", (it) => {
           "blueprints",
           "keys",
           "nodes",
+          "quotas",
           "software",
           "system",
           "webhooks"

@@ -4,7 +4,7 @@ import { CurrentPrincipal, type Principal } from "../../src/api/Principal.ts"
 import { definition } from "../support/samples.ts"
 import { makeHarness, request, runHarness } from "./support/harness.ts"
 
-const as = (limits: Pick<Principal, "restriction" | "quota">) =>
+const as = (limits: Pick<Principal, "restriction" | "quotas">) =>
   Effect.provideService(CurrentPrincipal, {
     key_id: "key_a",
     name: "a",
@@ -55,7 +55,7 @@ describe("operators.md, Keys: the transaction of a change decides", () => {
       ] as const)
         definitions[blueprint_id] = definition({ blueprint_id, limits: { memory_limit } })
       const { becomes, servers } = yield* start()
-      const key = as({ quota: { key_id: "key_a", max_memory: 250 } })
+      const key = as({ quotas: [{ key_id: "key_a", max_memory: 250 }] })
       const create = servers.create(request({ blueprint_id: "small" }))
       const ids = yield* Effect.forEach([1, 2], () => Effect.map(key(create), ({ id }) => id))
       for (const id of ids) yield* becomes(id, "offline")

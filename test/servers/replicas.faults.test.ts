@@ -270,7 +270,7 @@ describe("design: any replica takes any request", () => {
           [{ key_id: "key_a", max_servers: 5 }, 5],
           [{ key_id: "key_b", max_memory: 1000 }, 3]
         ] as const) {
-          const caller: Principal = { key_id: quota.key_id, name: "a", scope: "Operator", quota }
+          const caller: Principal = { key_id: quota.key_id, name: "a", scope: "Operator", quotas: [quota] }
           const created = yield* Effect.forEach(
             Array.from({ length: 10 }, (_, i) => (i % 2 === 0 ? one : other)),
             (plane) =>

@@ -3,6 +3,7 @@ import { Command, Flag } from "effect/cli"
 import { DefinitionId, ServerId, serverIdPattern } from "../../domain/Id.ts"
 import { KeyName } from "../../domain/Key.ts"
 import { KeyGrant, KeyScope, Right } from "../../domain/KeyScope.ts"
+import { QuotaName } from "../../domain/Quota.ts"
 import { wrongUsage } from "../shared/CommandError.ts"
 import { durationOf } from "../shared/durations.ts"
 import { only } from "../shared/named.ts"
@@ -62,8 +63,9 @@ const grantOf = Effect.fnUntraced(function* (chosen: {
   readonly label: ReadonlyArray<string>
   readonly maxServers: Option.Option<number>
   readonly maxMemory: Option.Option<number>
+  readonly quota: Option.Option<string>
 }) {
-  const { allow, blueprint, label, maxMemory, maxServers, scope, server } = chosen
+  const { allow, blueprint, label, maxMemory, maxServers, quota, scope, server } = chosen
   const labels = label.map((pair) => [pair.slice(0, pair.indexOf("=")), pair.slice(pair.indexOf("=") + 1)])
   const twice = labels.find(([key], at) => labels.findIndex(([other]) => other === key) !== at)
   if (twice !== undefined) return yield* wrongUsage(`--label: ${twice[0]} is given twice`)
@@ -79,7 +81,8 @@ const grantOf = Effect.fnUntraced(function* (chosen: {
     ...(blueprint.length === 0 ? {} : { blueprints: blueprint }),
     ...(labels.length === 0 ? {} : { labels: Object.fromEntries(labels) }),
     ...(Option.isSome(maxServers) ? { max_servers: maxServers.value } : {}),
-    ...(Option.isSome(maxMemory) ? { max_memory: maxMemory.value } : {})
+    ...(Option.isSome(maxMemory) ? { max_memory: maxMemory.value } : {}),
+    ...(Option.isSome(quota) ? { quota: quota.value } : {})
   }
   return yield* Effect.mapError(decodeGrant(grant), ({ message }) =>
     wrongUsage(`the limits of the key are not possible: ${message}`)
@@ -123,6 +126,11 @@ export const create = Command.make(
       "Most servers that the key has created and that exist; default: any number"
     ),
     maxMemory: quotaOf("max-memory", "Most memory of these servers, in MiB; default: no limit"),
+    quota: Flag.String("quota").pipe(
+      Flag.withDescription("Quota that the key shares with others, from `muster quotas create`"),
+      Flag.withSchema(QuotaName),
+      Flag.optional
+    ),
     expires: Flag.String("expires").pipe(
       Flag.withDescription("When the key expires: 90m, 12h or 30d from now; default: never"),
       Flag.withSchema(Expiry),

@@ -24,13 +24,14 @@ const shown = Effect.gen(function* () {
   })
 })
 
-const limitsText = ({ blueprints, labels, max_memory, max_servers, servers }: KeyLimits): string =>
+const limitsText = ({ blueprints, labels, max_memory, max_servers, quota, servers }: KeyLimits): string =>
   [
     ...(servers === undefined ? [] : [`servers ${servers.join()}`]),
     ...(blueprints === undefined ? [] : [`blueprints ${blueprints.join()}`]),
     ...Object.entries(labels ?? {}).map(([key, value]) => `${key}=${value}`),
     ...(max_servers === undefined ? [] : [`at most ${max_servers} servers`]),
-    ...(max_memory === undefined ? [] : [`at most ${max_memory} MiB`])
+    ...(max_memory === undefined ? [] : [`at most ${max_memory} MiB`]),
+    ...(quota === undefined ? [] : [`quota ${quota}`])
   ].join(", ")
 
 const scopeOf = ({ allow, scope, ...limits }: ShownKey): string => {

@@ -6,9 +6,13 @@ const commands: Readonly<Record<string, string>> = {
   "GET /api/blueprints": "muster blueprints list",
   "POST /api/blueprints/reload": "muster blueprints reload",
   "GET /api/keys": "muster keys list",
+  "DELETE /api/keys/:key": "muster keys revoke <key>",
   "GET /api/nodes": "muster nodes list",
   "GET /api/nodes/:node": "muster nodes show <node>",
   "PATCH /api/nodes/:node/drained": "muster nodes undrain <node>",
+  "GET /api/quotas": "muster quotas list",
+  "POST /api/quotas": "muster quotas create <name>",
+  "PATCH /api/quotas/:quota": "muster quotas update <quota>",
   "GET /api/rollouts": "muster rollouts list",
   "GET /api/rollouts/:rollout": "muster rollouts show <rollout>",
   "POST /api/rollouts/:rollout/abort": "muster rollouts abort <rollout>",
@@ -36,7 +40,7 @@ const named = new RegExp(`(${longestFirst.join("|")})(?![\\w/:-])(?:\\?(q|object
 export const withCommands = (message: string): string =>
   message
     .replace(named, (_, route: string, name: string | undefined, value: string) => {
-      const words = /^(.*?)(?:GET|POST|PATCH) /.exec(route)?.[1] ?? ""
+      const words = /^(.*?)(?:DELETE|GET|POST|PATCH) /.exec(route)?.[1] ?? ""
       const option = name === undefined ? "" : ` --${name === "q" ? "search" : name} ${value}`
       return `${words}\`${commands[route]}${option}\``
     })

@@ -1,7 +1,7 @@
 /** The caller of this tab and its rights. */
 import { signal } from "@preact/signals"
 import { endedBecause, forgetKey, get, rememberKey, request } from "./http.ts"
-import type { Power, Right } from "./types.ts"
+import type { Power, QuotaLimits, QuotaUse, Right } from "./types.ts"
 
 /** The key of the session. */
 export interface Caller {
@@ -18,6 +18,8 @@ export interface Caller {
   readonly max_servers?: number
   /** MiB. */
   readonly max_memory?: number
+  /** The quota that the key shares with others. */
+  readonly quota?: QuotaLimits & { readonly name: string; readonly used?: QuotaUse }
 }
 
 export const caller = signal<Caller | undefined>(undefined)
@@ -77,15 +79,32 @@ export const whyNoPower = (action: Power): string | undefined =>
 /** Whether the key manages keys and webhooks, and reads settings and the audit log. */
 export const isAdmin = (): boolean => caller.value?.scope === "AppAdmin"
 
+const amounts = [
+  ["max_servers", "servers", "servers"],
+  ["max_memory", "memory", "MiB"],
+  ["max_cpu", "cpu", "% of CPU"],
+  ["max_disk", "disk", "MB of disk"]
+] as const
+
+/** The limits of a quota in words, with their use. */
+export const quotaText = (quota: QuotaLimits & { readonly used?: QuotaUse }): string =>
+  amounts
+    .flatMap(([max, use, unit]) => {
+      const used = quota.used === undefined ? "" : `${quota.used[use]} of `
+      return quota[max] === undefined ? [] : [`${used}${quota[max]} ${unit}`]
+    })
+    .join(", ")
+
 /** The limits of the key in words; empty: none. */
 export const limitsOf = (known: Caller): string => {
-  const { blueprints, labels = {}, max_memory, max_servers, rights, scope, servers } = known
+  const { blueprints, labels = {}, max_memory, max_servers, quota, rights, scope, servers } = known
   return [
     ...(scope === "AppAdmin" ? [] : [`Rights: ${rights.join(", ")}`]),
     ...(servers === undefined ? [] : [`${servers.length} servers`]),
     ...(blueprints === undefined ? [] : [`Blueprints: ${blueprints.join(", ")}`]),
     ...Object.entries(labels).map(([name, value]) => `Label: ${name}=${value}`),
     ...(max_servers === undefined ? [] : [`At most ${max_servers} servers of its own`]),
-    ...(max_memory === undefined ? [] : [`At most ${max_memory} MiB of its own`])
+    ...(max_memory === undefined ? [] : [`At most ${max_memory} MiB of its own`]),
+    ...(quota === undefined ? [] : [`Quota ${quota.name}: ${quotaText(quota)}`])
   ].join(". ")
 }

@@ -1,40 +1,44 @@
 import { Effect } from "effect"
-import type { Quota } from "../../domain/KeyLimits.ts"
-import { committedMemoryBytes } from "../../domain/Limits.ts"
+import type { Quota } from "../../domain/Quota.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
-import { ServerRepo } from "../../store/repos/ServerRepo.ts"
-import { quotaRefusal, type Usage } from "./callerLimits.ts"
+import { QuotaRepo } from "../../store/repos/QuotaRepo.ts"
+import { quotaRefusal, withServer } from "./quotaRules.ts"
 
-/** A creation, with the quota of its key if that has one. */
+/** A creation, with the quotas of its key. */
 export interface QuotaUse {
-  readonly quota: Quota | undefined
+  readonly quotas: ReadonlyArray<Quota>
   readonly record: Pick<ServerRecord, "definition">
 }
+
+/** A quota by a text: names have no colon. */
+const textOf = ({ key_id, name }: Quota): string => (name === undefined ? `key:${key_id}` : name)
 
 /**
  * Returns the use of the quotas of creations by the rows, as part of their write: no other write of any replica changes it
  * before the commit.
  */
-export const makeQuotaUsage = Effect.map(ServerRepo, (servers) =>
+export const makeQuotaUsage = Effect.map(QuotaRepo, (repo) =>
   Effect.fnUntraced(function* (creations: ReadonlyArray<QuotaUse>) {
-    const used = new Map<string, Usage>()
-    for (const { key_id } of creations.flatMap(({ quota }) => quota ?? [])) {
-      if (!used.has(key_id)) used.set(key_id, yield* servers.createdBy(key_id))
+    const uses = new Map<string, Effect.Success<ReturnType<typeof repo.use>>>()
+    for (const quota of creations.flatMap(({ quotas }) => quotas)) {
+      if (!uses.has(textOf(quota))) uses.set(textOf(quota), yield* repo.use(quota))
     }
+    const usesOf = ({ quotas }: QuotaUse) => quotas.flatMap((quota) => uses.get(textOf(quota)) ?? [])
     return {
-      /** Returns why the quota does not allow a creation after those that are counted; undefined: it does. */
-      refusal: ({ quota, record }: QuotaUse) => {
-        const own = quota === undefined ? undefined : used.get(quota.key_id)
-        return quota === undefined || own === undefined
-          ? undefined
-          : quotaRefusal(quota, own, record.definition.limits)
+      /** Returns why the quotas do not allow a creation after those that are counted; undefined: they do. */
+      refusal: (creation: QuotaUse) => {
+        const { limits } = creation.record.definition
+        for (const { quota, used } of usesOf(creation)) {
+          const refusal = quotaRefusal(quota, used, limits)
+          if (refusal !== undefined) return refusal
+        }
+        return undefined
       },
       /** Counts a creation. */
-      count: ({ quota, record }: QuotaUse): void => {
-        const own = quota === undefined ? undefined : used.get(quota.key_id)
-        if (quota === undefined || own === undefined) return
-        const memory_bytes = own.memory_bytes + committedMemoryBytes(record.definition.limits)
-        used.set(quota.key_id, { servers: own.servers + 1, memory_bytes })
+      count: (creation: QuotaUse): void => {
+        const { limits } = creation.record.definition
+        for (const { quota, used } of usesOf(creation))
+          uses.set(textOf(quota), { quota, used: withServer(used, limits) })
       }
     }
   })

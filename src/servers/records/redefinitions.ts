@@ -4,11 +4,11 @@ import { changesBetween } from "../../domain/definitionChanges.ts"
 import { Conflict, NotFound, Unavailable } from "../../domain/errors.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import { pendingInstall } from "../../domain/InstallState.ts"
-import type { Quota } from "../../domain/KeyLimits.ts"
 import type { ServerPatch } from "../../domain/Labels.ts"
 import { committedMemoryBytes, diskLimitBytes } from "../../domain/Limits.ts"
 import { isUnderway } from "../../domain/Migration.ts"
 import type { Overrides } from "../../domain/Overrides.ts"
+import type { Quota } from "../../domain/Quota.ts"
 import { startsAlways } from "../../domain/Run.ts"
 import type { Redefinition, ServerRecord } from "../../domain/Server.ts"
 import type { ServerDefinition } from "../../domain/ServerDefinition.ts"
@@ -17,12 +17,13 @@ import { LoadBalancer } from "../../nodes/LoadBalancer.ts"
 import { placementOf } from "../../nodes/placementRequest.ts"
 import { CapacityRepo } from "../../store/repos/CapacityRepo.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
+import { QuotaRepo } from "../../store/repos/QuotaRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { portsOf } from "../../store/repos/serverRows.ts"
 import { Store, Transaction } from "../../store/Store.ts"
-import { raiseRefusal, raisesMemory } from "./callerLimits.ts"
 import { makeMigrationRecords } from "./migrationRecords.ts"
 import { isBeingDeleted, isMoving, notOffline } from "./power.ts"
+import { raiseRefusal } from "./quotaRules.ts"
 import type { RecordChanges } from "./recordChanges.ts"
 import { settingsOf } from "./settings.ts"
 
@@ -33,8 +34,8 @@ export interface NewDefinition {
   readonly overrides?: Overrides
   /** Whether the server is installed again; it must be offline. */
   readonly reinstall?: boolean
-  /** The quota of the key that requests more memory; default: none. */
-  readonly quota?: Quota | undefined
+  /** The quotas of the key that may raise limits; default: none. */
+  readonly quotas?: ReadonlyArray<Quota>
   /** Changed in the same write. */
   readonly settings?: ServerPatch
 }
@@ -65,6 +66,7 @@ const usedBefore = ({ definition, redefinition }: ServerRecord): Pick<Redefiniti
 export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: RecordChanges) {
   const { write } = yield* Store
   const servers = yield* ServerRepo
+  const quotaRepo = yield* QuotaRepo
   const migrations = yield* MigrationRepo
   const { setStartPending } = yield* makeMigrationRecords
   const balancer = yield* LoadBalancer
@@ -101,15 +103,17 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
     })
   })
 
-  const checkQuota = Effect.fnUntraced(function* (
-    quota: Quota | undefined,
+  const checkQuotas = Effect.fnUntraced(function* (
+    quotas: ReadonlyArray<Quota>,
     before: ServerRecord,
     record: ServerRecord
   ) {
-    if (quota?.max_memory === undefined) return
-    if (!raisesMemory(before.definition.limits, record.definition.limits)) return
-    const refusal = raiseRefusal(quota, yield* servers.createdBy(quota.key_id), before, record)
-    if (refusal !== undefined) return yield* refusal
+    for (const given of quotas) {
+      const { quota, used } = yield* quotaRepo.use(given)
+      const counted = yield* quotaRepo.counts(quota, before.created_by)
+      const refusal = raiseRefusal(quota, counted ? used : undefined, before, record)
+      if (refusal !== undefined) return yield* refusal
+    }
   })
 
   const redefine = Effect.fnUntraced(function* <E>(
@@ -152,7 +156,7 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
             }
           })
     }
-    yield* checkQuota(asked.quota, before, record)
+    yield* checkQuotas(asked.quotas ?? [], before, record)
     yield* checkFits(before, record)
     yield* servers.redefine(record)
     yield* append(record)

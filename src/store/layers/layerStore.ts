@@ -12,6 +12,7 @@ import { KeyRepo } from "../repos/KeyRepo.ts"
 import { MigrationRepo } from "../repos/MigrationRepo.ts"
 import { NodeKeyRepo } from "../repos/NodeKeyRepo.ts"
 import { NodeRepo } from "../repos/NodeRepo.ts"
+import { QuotaRepo } from "../repos/QuotaRepo.ts"
 import { RolloutRepo } from "../repos/RolloutRepo.ts"
 import { SecretRepo } from "../repos/SecretRepo.ts"
 import { ServerRepo } from "../repos/ServerRepo.ts"
@@ -45,6 +46,7 @@ export const layerRepositories = Layer.mergeAll(
   NodeRepo.layer,
   KeyRepo.layer,
   NodeKeyRepo.layer,
+  QuotaRepo.layer,
   IdempotencyRepo.layer,
   TicketRepo.layer,
   RolloutRepo.layer,

@@ -56,8 +56,10 @@ export const holdings = Effect.gen(function* () {
     )
   yield* Stream.runForEach(Stream.paginate("", page), (server) => {
     const from = server.phase === "arriving" && server.from_node !== null ? [server.from_node] : []
-    const holding = (node_id: NodeId) =>
-      holdingRow({ id: server.id, node_id, blueprint_id: server.blueprint_id, definition: server.definition })
+    const holding = (node_id: NodeId) => {
+      const { cpu_millipercent: _, ...row } = holdingRow({ ...server, node_id })
+      return row
+    }
     return insertReservations(sql, [server.node_id, ...from].map(holding))
   })
 })

@@ -32,6 +32,7 @@ import { serverProblem } from "./0028_server_problem.ts"
 import { deletedServers } from "./0030_deleted_servers.ts"
 import { auditBytes } from "./0032_audit_bytes.ts"
 import { exactAccess } from "./0033_exact_access.ts"
+import { quotas } from "./0034_quotas.ts"
 import { rolloutOrigin } from "./0035_rollout_origin.ts"
 
 /** The table of applied migrations. */
@@ -69,6 +70,7 @@ export const migrations = {
   "0030_deleted_servers": deletedServers,
   "0032_audit_bytes": auditBytes,
   "0033_exact_access": exactAccess,
+  "0034_quotas": quotas,
   "0035_rollout_origin": rolloutOrigin
 }
 

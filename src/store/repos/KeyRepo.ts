@@ -50,7 +50,7 @@ export class KeyRepo extends Context.Service<
         yield* keysChanged(sql)
         return true
       })
-      const select = sql`SELECT id, name, scope, access, limited_access, exact_access, hash, created_at, expires_at, revoked_at
+      const select = sql`SELECT id, name, scope, access, limited_access, exact_access, quota, hash, created_at, expires_at, revoked_at
         FROM api_keys`
       const all = Effect.map(readAll(sql`${select} ORDER BY created_at, id`), (rows) => rows.map(recordOf))
       const find = (id: string) =>
@@ -81,20 +81,23 @@ const KeyRow = Schema.Struct({
   access: Schema.NullOr(JsonColumn(KeyGrant)),
   /** The same of a key with limits, which an earlier version would read without them; `access` is then null. */
   limited_access: Schema.NullOr(JsonColumn(KeyGrant)),
-  /** The same of a key that an earlier version could not read: with rights of single power actions. */
-  exact_access: Schema.NullOr(JsonColumn(KeyGrant))
+  /** The same of a key that an earlier version could not read: with rights of single power actions, or a shared quota. */
+  exact_access: Schema.NullOr(JsonColumn(KeyGrant)),
+  /** The name of its shared quota, by which servers are counted. */
+  quota: Schema.NullOr(Schema.String)
 })
 const encode = writeRow(KeyRow)
 const readAll = readRows(KeyRow)
 
 const rowOf = (key: KeyRecord): typeof KeyRow.Type => {
   const { created_at, expires_at, hash, id, name, revoked_at, scope, ...limits } = key
-  const none = { access: null, limited_access: null, exact_access: null }
+  const none = { access: null, limited_access: null, exact_access: null, quota: limits.quota ?? null }
   const row = { id, name, hash, created_at, expires_at, revoked_at, ...none }
   if (scope !== "Operator" && scope !== "ReadOnly") return { ...row, scope }
   const grant = { scope, ...limits }
   const isLimited = isRestricted(limits) || hasQuota(limits)
-  const column = hasPowerRight(limits.allow) ? "exact_access" : isLimited ? "limited_access" : "access"
+  const isExact = limits.quota !== undefined || hasPowerRight(limits.allow)
+  const column = isExact ? "exact_access" : isLimited ? "limited_access" : "access"
   return { ...row, scope: "Metrics", [column]: grant }
 }
 
@@ -102,6 +105,7 @@ const recordOf = ({
   access,
   exact_access,
   limited_access,
+  quota: _,
   scope,
   ...record
 }: typeof KeyRow.Type): KeyRecord => ({

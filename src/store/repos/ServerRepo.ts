@@ -1,4 +1,4 @@
-import { Array as Arr, Context, Effect, Layer, Option, Schema } from "effect"
+import { Array as Arr, Context, Effect, Layer, type Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import type { Allocations } from "../../domain/Allocation.ts"
 import { NodeId, ServerId } from "../../domain/Id.ts"
@@ -6,7 +6,7 @@ import { nowText } from "../../domain/nowText.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { inSpan } from "../../work/trace.ts"
 import { insertRows } from "../sql/insertRows.ts"
-import { firstRow, IntColumn, readRows } from "../sql/rows.ts"
+import { IntColumn, readRows } from "../sql/rows.ts"
 import { isUniqueViolation } from "../sql/sqlErrors.ts"
 import type { Transaction } from "../write/Transaction.ts"
 import { deleteUnused, findUnused, keepDefinitions } from "./definitionRows.ts"
@@ -14,7 +14,6 @@ import { deleteReservations, holdingRow, insertReservations } from "./reservatio
 import { type ChangedFields, type ServerFields, setFields } from "./serverFields.ts"
 import { encodeServer, portsOf, readServer, readServers } from "./serverRows.ts"
 
-const readUsage = firstRow(Schema.Struct({ servers: IntColumn, memory_bytes: IntColumn }))
 const SequenceRow = Schema.Struct({ id: ServerId, node_id: NodeId, last_sequence: IntColumn })
 type SequenceRow = typeof SequenceRow.Type
 const readSequences = readRows(SequenceRow)
@@ -64,10 +63,6 @@ export class ServerRepo extends Context.Service<
     find(ids: ReadonlyArray<ServerId>): Effect.Effect<ReadonlyArray<ServerRecord>, SqlError.SqlError>
     /** The node and `last_sequence` of servers. */
     sequences(ids: ReadonlyArray<ServerId>): Effect.Effect<ReadonlyArray<SequenceRow>, SqlError.SqlError>
-    /** The servers that a key has created: their number and the memory that placement counts for them, in bytes. */
-    createdBy(
-      key_id: string
-    ): Effect.Effect<{ readonly servers: number; readonly memory_bytes: number }, SqlError.SqlError>
     /**
      * Returns the hashes among the next `most` definitions after a hash that no server has, and the hash to continue
      * after; empty: from the first.
@@ -239,14 +234,6 @@ export class ServerRepo extends Context.Service<
               sql`SELECT id, node_id, last_sequence FROM server_records WHERE ${sql.in("id", some)}`
             )
           ).pipe(inSpan("ServerRepo.sequences")),
-        // A migrating server has two reservations.
-        createdBy: (key_id) =>
-          Effect.map(
-            readUsage(sql`SELECT COUNT(*) AS servers, COALESCE(SUM(memory_bytes), 0) AS memory_bytes FROM (
-              SELECT MAX(memory_bytes) AS memory_bytes FROM server_records JOIN holdings ON holdings.server_id = server_records.id
-              WHERE created_by = ${key_id} GROUP BY server_records.id) AS own`),
-            Option.getOrElse(() => ({ servers: 0, memory_bytes: 0 }))
-          ),
         unusedDefinitions: (after, most) => findUnused(sql, after, most),
         deleteUnusedDefinitions: (hashes) => deleteUnused(sql, hashes),
         named: (text) =>

@@ -3,7 +3,12 @@
 import { Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
-import { committedMemoryBytes, diskLimitBytes, type Limits } from "../../domain/Limits.ts"
+import {
+  committedCpuMillipercent,
+  committedMemoryBytes,
+  diskLimitBytes,
+  type Limits
+} from "../../domain/Limits.ts"
 import { insertRows } from "../sql/insertRows.ts"
 
 /** The fields of a record that determine its reservation. */
@@ -19,10 +24,12 @@ export const holdingRow = ({ blueprint_id, definition, id, node_id }: Holder) =>
   node_id,
   blueprint_id,
   memory_bytes: committedMemoryBytes(definition.limits),
-  disk_bytes: diskLimitBytes(definition.limits)
+  disk_bytes: diskLimitBytes(definition.limits),
+  cpu_millipercent: committedCpuMillipercent(definition.limits)
 })
 
-export type HoldingRow = ReturnType<typeof holdingRow>
+/** Without the CPU share: as a schema before that column has it. */
+export type HoldingRow = Omit<ReturnType<typeof holdingRow>, "cpu_millipercent">
 
 /** Returns the sums of the rows by node. */
 const sumsOf = (rows: ReadonlyArray<HoldingRow>) =>

@@ -15,6 +15,7 @@ interface Grant {
   readonly labels?: Readonly<Record<string, string>>
   readonly max_servers?: number
   readonly max_memory?: number
+  readonly quota?: string
 }
 
 /** Creates a key over the API; returns requests with it. */

@@ -31,7 +31,9 @@ import { ServerLifecycle } from "../../../src/servers/records/ServerLifecycle.ts
 import { ServerManager } from "../../../src/servers/ServerManager.ts"
 import { Journal } from "../../../src/store/journal/Journal.ts"
 import { AuditRepo } from "../../../src/store/repos/AuditRepo.ts"
+import { KeyRepo } from "../../../src/store/repos/KeyRepo.ts"
 import { MigrationRepo } from "../../../src/store/repos/MigrationRepo.ts"
+import { QuotaRepo } from "../../../src/store/repos/QuotaRepo.ts"
 import { ServerRepo } from "../../../src/store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../../../src/store/Store.ts"
 import { storeAt } from "../../store/support/database.ts"
@@ -218,6 +220,8 @@ export const makeHarness = Effect.fnUntraced(function* (
       connectOther,
       moves,
       moveRepo: Context.get(context, MigrationRepo),
+      keyRepo: Context.get(context, KeyRepo),
+      quotaRepo: Context.get(context, QuotaRepo),
       /** Returns actor and reason of the entries about a server in the audit log. */
       audited: (object: string) =>
         Effect.map(store.read(Context.get(context, AuditRepo).find({ object, limit: 10 })), (entries) =>

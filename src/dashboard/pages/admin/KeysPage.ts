@@ -52,13 +52,15 @@ const limitsOf = ({
   labels = {},
   max_memory,
   max_servers,
+  quota,
   servers
 }: Key): ReadonlyArray<string> => [
   ...(servers === undefined ? [] : [counted(servers.length, "server")]),
   ...(blueprints ?? []).map((id) => `blueprint ${id}`),
   ...Object.entries(labels).map(([name, value]) => labelText(name, value)),
   ...(max_servers === undefined ? [] : [`at most ${counted(max_servers, "server")}`]),
-  ...(max_memory === undefined ? [] : [`at most ${max_memory} MiB`])
+  ...(max_memory === undefined ? [] : [`at most ${max_memory} MiB`]),
+  ...(quota === undefined ? [] : [`quota ${quota}`])
 ]
 
 const revoke = async (key: Key, onChanged: () => void): Promise<void> => {

@@ -1,7 +1,9 @@
 import { h } from "preact"
 import { useState } from "preact/hooks"
 import { request } from "../../api/http.ts"
-import type { Key, KeyScope } from "../../api/types.ts"
+import { quotaText } from "../../api/session.ts"
+import type { Key, KeyScope, NamedQuota } from "../../api/types.ts"
+import { useGet } from "../../api/useGet.ts"
 import { div, p, type View } from "../../dom/el.ts"
 import { Dialog, dialogForm } from "../../parts/Dialog.ts"
 import { FieldInput, type FieldKind } from "../../parts/fieldInput.ts"
@@ -19,6 +21,8 @@ export const NewKeyDialog = (props: {
   const [problem, setProblem] = useState("")
   const [isBusy, setBusy] = useState(false)
   const set = (change: Partial<KeyForm>) => setValues((before) => ({ ...before, ...change }))
+  const found = useGet<ReadonlyArray<NamedQuota>>("/api/quotas", 0)
+  const quotas = found?.ok === true ? found.body : []
   const whyNot = values.name.trim() === "" ? "Enter a name first." : undefined
   const create = async () => {
     if (isBusy || whyNot !== undefined) return
@@ -72,7 +76,20 @@ export const NewKeyDialog = (props: {
           field("labels", "Labels", "One key=value a line.", "pairs"),
           takesRights(values.scope) && [
             field("maxServers", "Most servers", "That it has created and that exist.", "number"),
-            field("maxMemory", "Most memory, MiB", "The sum of their memory limits.", "number")
+            field("maxMemory", "Most memory, MiB", "The sum of their memory limits.", "number"),
+            quotas.length > 0 &&
+              h(FieldInput, {
+                key: "quota",
+                label: "Shared quota",
+                hint: "Its keys count together.",
+                kind: "choice",
+                choices: [
+                  ["", "None"],
+                  ...quotas.map((quota) => [quota.name, `${quota.name}: ${quotaText(quota)}`] as const)
+                ],
+                value: values.quota,
+                onChange: (text: string) => set({ quota: text })
+              })
           ]
         )
       ],

@@ -12,6 +12,8 @@ export interface KeyForm {
   readonly labels: string
   readonly maxServers: string
   readonly maxMemory: string
+  /** The name of a shared quota; empty: none. */
+  readonly quota: string
   /** Days; empty: never. */
   readonly expires: string
 }
@@ -48,6 +50,7 @@ export const emptyKeyForm: KeyForm = {
   labels: "",
   maxServers: "",
   maxMemory: "",
+  quota: "",
   expires: ""
 }
 
@@ -70,7 +73,8 @@ export const bodyOf = (form: KeyForm): Record<string, unknown> => ({
   ...(takesRights(form.scope) && {
     allow: form.rights,
     ...given("max_servers", form.maxServers, Number),
-    ...given("max_memory", form.maxMemory, Number)
+    ...given("max_memory", form.maxMemory, Number),
+    ...given("quota", form.quota, String)
   }),
   ...(takesLimits(form.scope) && {
     ...given("servers", form.servers, list),

@@ -1,0 +1,69 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { Conflict, InvalidRequest, NotFound } from "../domain/errors.ts"
+import { optionalInput } from "../domain/optionalInput.ts"
+import { limitsSomething, NamedQuota, QuotaName, quotaLimits } from "../domain/Quota.ts"
+import { Authorization } from "./Authorization.ts"
+import { Writes } from "./Failures.ts"
+import { AnswersEarly } from "./routePolicy.ts"
+
+const params = { quota: Schema.String.annotate({ description: "The name of the quota." }) }
+
+/** Body of `POST /api/quotas` (decisions, section 9). */
+export const CreateQuota = Schema.Struct({
+  name: QuotaName,
+  max_servers: optionalInput(quotaLimits.max_servers),
+  max_memory: optionalInput(quotaLimits.max_memory),
+  max_cpu: optionalInput(quotaLimits.max_cpu),
+  max_disk: optionalInput(quotaLimits.max_disk)
+})
+  .check(limitsSomething)
+  .annotate({ identifier: "CreateQuota" })
+
+/** Body of `PATCH /api/quotas/:quota`; null removes a limit. */
+export const PatchQuota = Schema.Struct({
+  max_servers: Schema.optionalKey(Schema.NullOr(quotaLimits.max_servers)),
+  max_memory: Schema.optionalKey(Schema.NullOr(quotaLimits.max_memory)),
+  max_cpu: Schema.optionalKey(Schema.NullOr(quotaLimits.max_cpu)),
+  max_disk: Schema.optionalKey(Schema.NullOr(quotaLimits.max_disk))
+}).annotate({ identifier: "PatchQuota" })
+
+const summary = (summary: string) => OpenApi.annotations({ summary })
+
+/** Quotas that keys share; only keys of the scope `AppAdmin` manage them (decisions, section 9). */
+export class QuotasGroup extends HttpApiGroup.make("quotas")
+  .add(
+    HttpApiEndpoint.get("list", "/quotas", { success: Schema.Array(NamedQuota) }).annotateMerge(
+      summary("List quotas with their use")
+    ),
+    HttpApiEndpoint.post("create", "/quotas", {
+      payload: CreateQuota,
+      success: NamedQuota.pipe(HttpApiSchema.status(201)),
+      error: [Conflict, InvalidRequest]
+    })
+      .middleware(Writes)
+      .annotateMerge(summary("Create a quota that keys share")),
+    HttpApiEndpoint.get("get", "/quotas/:quota", {
+      params,
+      success: NamedQuota,
+      error: NotFound
+    }).annotateMerge(summary("One quota with its use")),
+    HttpApiEndpoint.patch("patch", "/quotas/:quota", {
+      params,
+      payload: PatchQuota,
+      success: NamedQuota,
+      error: [NotFound, InvalidRequest]
+    })
+      .middleware(Writes)
+      .annotateMerge(summary("Change limits of a quota; servers that exist stay")),
+    HttpApiEndpoint.delete("remove", "/quotas/:quota", {
+      params,
+      success: HttpApiSchema.Empty(200),
+      error: [NotFound, Conflict]
+    })
+      .middleware(Writes)
+      .annotateMerge(summary("Delete a quota that no valid key has"))
+  )
+  .middleware(Authorization)
+  .annotate(AnswersEarly, true)
+  .annotateMerge(OpenApi.annotations({ title: "Quotas" })) {}

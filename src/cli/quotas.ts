@@ -1,0 +1,177 @@
+import { Console, Effect, Option } from "effect"
+import { Argument, Command, Flag } from "effect/cli"
+import { commandSettings } from "../config/command.ts"
+import { withSettings } from "../config/help.ts"
+import { type NamedQuota, QuotaName, type QuotaUse } from "../domain/Quota.ts"
+import { wrongUsage } from "./shared/CommandError.ts"
+import { ask, CommandClient } from "./shared/musterClient.ts"
+import { type Listing, outputFlags, printList, printOne } from "./shared/output.ts"
+import { confirm, yesFlag } from "./shared/terminal.ts"
+
+const quotaArgument = Argument.String("quota").pipe(Argument.withDescription("Name of the quota"))
+
+const limits = {
+  servers: ["max_servers", "Most servers"],
+  memory: ["max_memory", "Most memory, in MiB: the sum of the memory limits"],
+  cpu: ["max_cpu", "Most CPU, in percent of one thread: the sum of the CPU limits"],
+  disk: ["max_disk", "Most disk, in MB: the sum of the disk limits"]
+} as const
+
+const column = (name: keyof QuotaUse) => ({
+  name,
+  of: (quota: NamedQuota) => {
+    const most = quota[limits[name][0]]
+    return most === undefined ? String(quota.used[name]) : `${quota.used[name]} of ${most}`
+  }
+})
+
+const listing: Listing<NamedQuota> = {
+  id: ({ name }) => name,
+  columns: [
+    { name: "name", of: ({ name }) => name },
+    column("servers"),
+    column("memory"),
+    column("cpu"),
+    column("disk"),
+    { name: "created", wide: true, of: ({ created_at }) => created_at }
+  ]
+}
+
+const maximum = (name: keyof typeof limits) =>
+  Flag.Int(`max-${name}`).pipe(Flag.withDescription(limits[name][1]), Flag.optional)
+const maxima = {
+  servers: maximum("servers"),
+  memory: maximum("memory"),
+  cpu: maximum("cpu"),
+  disk: maximum("disk")
+}
+type Chosen = { readonly [K in keyof typeof limits]: Option.Option<number> }
+
+const chosenLimits = ({ cpu, disk, memory, servers }: Chosen) => ({
+  ...(Option.isSome(servers) ? { max_servers: servers.value } : {}),
+  ...(Option.isSome(memory) ? { max_memory: memory.value } : {}),
+  ...(Option.isSome(cpu) ? { max_cpu: cpu.value } : {}),
+  ...(Option.isSome(disk) ? { max_disk: disk.value } : {})
+})
+
+const create = Command.make(
+  "create",
+  {
+    name: Argument.String("name").pipe(
+      Argument.withDescription("Name of the quota, such as team-a"),
+      Argument.withSchema(QuotaName)
+    ),
+    ...maxima,
+    ...outputFlags
+  },
+  Effect.fn(function* ({ name, ...input }) {
+    const payload = { name, ...chosenLimits(input) }
+    if (Object.keys(payload).length === 1)
+      return yield* wrongUsage("Set at least one limit, such as with --max-servers 10.")
+    yield* printOne(input, listing, yield* ask((muster) => muster.quotas.create({ payload })))
+  })
+).pipe(
+  Command.withShortDescription("Create a quota that keys share"),
+  Command.withDescription(
+    "Create a quota that keys share: `muster keys create --quota` gives it to a key. The servers of all of its keys count together."
+  ),
+  Command.withExamples([
+    {
+      command: "muster quotas create team-a --max-servers 10 --max-memory 20480",
+      description: "Ten servers with 20 GiB of memory"
+    },
+    {
+      command: "muster quotas create team-b --max-cpu 800 --max-disk 100000",
+      description: "Eight threads and 100 GB of disk"
+    }
+  ])
+)
+
+const list = Command.make(
+  "list",
+  outputFlags,
+  Effect.fn(function* (flags) {
+    const found = yield* ask((muster) => muster.quotas.list())
+    yield* printList(flags, listing, found, "No quotas. `muster quotas create <name>` makes one.")
+  })
+).pipe(
+  Command.withDescription("List quotas with their use"),
+  Command.withExamples([
+    { command: "muster quotas list", description: "All quotas with their use" },
+    { command: "muster quotas list --json", description: "For programs" }
+  ])
+)
+
+const show = Command.make(
+  "show",
+  { quota: quotaArgument, ...outputFlags },
+  Effect.fn(function* ({ quota, ...flags }) {
+    yield* printOne(flags, listing, yield* ask((muster) => muster.quotas.get({ params: { quota } })))
+  })
+).pipe(
+  Command.withDescription("Show a quota with its use"),
+  Command.withExamples([
+    { command: "muster quotas show team-a", description: "Its limits and their use" },
+    { command: "muster quotas show team-a --json", description: "As JSON" }
+  ])
+)
+
+const update = Command.make(
+  "update",
+  {
+    quota: quotaArgument,
+    ...maxima,
+    without: Flag.Literals("without", ["max-servers", "max-memory", "max-cpu", "max-disk"]).pipe(
+      Flag.withDescription("Remove this limit; repeatable"),
+      Flag.between(0, 4)
+    ),
+    ...outputFlags
+  },
+  Effect.fn(function* ({ quota, without, ...input }) {
+    const removed = without.map((name) => [name.replace("-", "_"), null] as const)
+    const payload = { ...chosenLimits(input), ...Object.fromEntries(removed) }
+    if (Object.keys(payload).length === 0)
+      return yield* wrongUsage("Say what to change, such as with --max-servers 20.")
+    const changed = yield* ask((muster) => muster.quotas.patch({ params: { quota }, payload }))
+    yield* printOne(input, listing, changed)
+  })
+).pipe(
+  Command.withShortDescription("Change the limits of a quota"),
+  Command.withDescription(
+    "Change the limits of a quota. They apply at once; servers that exist beyond them stay."
+  ),
+  Command.withExamples([
+    { command: "muster quotas update team-a --max-servers 20", description: "A larger quota" },
+    { command: "muster quotas update team-a --without max-cpu", description: "Without a limit of CPU" }
+  ])
+)
+
+const remove = Command.make(
+  "delete",
+  { quota: quotaArgument, yes: yesFlag },
+  Effect.fn(function* ({ quota, yes }) {
+    yield* confirm(`Delete the quota ${quota}?`, yes)
+    yield* ask((muster) => muster.quotas.remove({ params: { quota } }))
+    yield* Console.log(`Quota ${quota} is deleted.`)
+  })
+).pipe(
+  Command.withShortDescription("Delete a quota"),
+  Command.withDescription("Delete a quota. Ends with 2 if a valid key has it. Servers stay."),
+  Command.withExamples([
+    { command: "muster quotas delete team-a", description: "After confirmation" },
+    { command: "muster quotas delete team-a --yes", description: "Without a question" }
+  ])
+)
+
+/** `muster quotas`, against a running service. */
+export const quotas = Command.make("quotas").pipe(
+  Command.withShortDescription("Limit the servers that keys create together"),
+  Command.withDescription(
+    withSettings(
+      "Create, list and change quotas that keys share. Needs a key of scope AppAdmin.",
+      commandSettings
+    )
+  ),
+  Command.withSubcommands([list, create, show, update, remove]),
+  Command.provide(CommandClient)
+)

@@ -1,0 +1,60 @@
+/** Quotas: limits of the servers that keys have created and that exist (operators.md, "Keys"; decisions, section 9). */
+import { Schema } from "effect"
+import { definitionIdPattern } from "./Id.ts"
+import { TimeText } from "./nowText.ts"
+
+/** The name of a quota that keys share. */
+export const QuotaName = Schema.String.check(
+  Schema.isPattern(definitionIdPattern, { expected: "a name such as team-a ([a-z0-9][a-z0-9_-]{0,62})" })
+)
+
+const amount = (maximum: number) => Schema.Int.check(Schema.isBetween({ minimum: 1, maximum }))
+
+/** The limits of a quota; an absent one limits nothing. */
+export const quotaLimits = {
+  max_servers: amount(1_000_000).annotate({ description: "Servers that exist." }),
+  max_memory: amount(2 ** 40).annotate({ description: "The sum of their memory limits, in MiB." }),
+  max_cpu: amount(1e9).annotate({ description: "The sum of their CPU limits, in percent of one thread." }),
+  max_disk: amount(2 ** 40).annotate({ description: "The sum of their disk limits, in MB." })
+} as const
+
+/** {@link quotaLimits} as optional fields. */
+export const quotaLimitFields = {
+  max_servers: Schema.optionalKey(quotaLimits.max_servers),
+  max_memory: Schema.optionalKey(quotaLimits.max_memory),
+  max_cpu: Schema.optionalKey(quotaLimits.max_cpu),
+  max_disk: Schema.optionalKey(quotaLimits.max_disk)
+} as const
+export const QuotaLimits = Schema.Struct(quotaLimitFields)
+export type QuotaLimits = typeof QuotaLimits.Type
+
+/** A quota limits something. */
+export const limitsSomething = Schema.makeFilter<QuotaLimits>(
+  (limits) => Object.keys(quotaLimits).some((name) => limits[name as keyof QuotaLimits] !== undefined),
+  { expected: "at least one of max_servers, max_memory, max_cpu and max_disk" }
+)
+
+/** The use of a quota in the units of its limits; a server without a limit of its own counts 512 MiB, and nothing else. */
+export const QuotaUse = Schema.Struct({
+  servers: Schema.Int,
+  memory: Schema.Finite,
+  cpu: Schema.Finite,
+  disk: Schema.Finite
+}).annotate({ identifier: "QuotaUse" })
+export type QuotaUse = typeof QuotaUse.Type
+
+/** A quota that keys share. */
+export const NamedQuota = Schema.Struct({
+  name: QuotaName,
+  ...quotaLimitFields,
+  created_at: TimeText,
+  used: QuotaUse
+}).annotate({ identifier: "Quota" })
+export type NamedQuota = typeof NamedQuota.Type
+
+/** A quota of a caller: of all keys of a name, or of one key. */
+export type Quota = QuotaLimits &
+  (
+    | { readonly name: string; readonly key_id?: undefined }
+    | { readonly key_id: string; readonly name?: undefined }
+  )
