@@ -10,6 +10,7 @@ import { CurrentPrincipal } from "../api/Principal.ts"
 import { SplitBody } from "../api/SplitBody.ts"
 import { elapsedMillisOf } from "../domain/elapsed.ts"
 import { removeFrom } from "./pipelining.ts"
+import { sendQueues } from "./sendQueues.ts"
 
 /** Bytes of a body that counts towards no bound: the number of connections bounds such bodies. */
 const SMALL = 16 * 1024
@@ -28,6 +29,8 @@ const CHECKS = 10
 interface Unread {
   /** Bytes that the kernel has taken. */
   taken: number
+  /** Bytes that the peer has acknowledged; unset until the kernel has taken none for a while. */
+  acknowledged?: number
   /** Time of the last progress, of {@link elapsedMillisOf}. */
   since: number
   /** Each ends the count of a response. */
@@ -104,12 +107,23 @@ const unreadOf = (server: Server, clock: Clock.Clock) => {
       .filter(([, millis]) => millis > 0)
       .toSorted(([, one], [, other]) => other - one)
   }
+  /** Notes the progress of peers that read what the kernel has taken: its buffers hold megabytes. */
+  const noteQueues = (queues: ReadonlyMap<Socket, number>) => {
+    const now = elapsedMillisOf(clock)
+    for (const [socket, queue] of queues) {
+      const state = unread.get(socket)
+      if (state === undefined) continue
+      const acknowledged = state.taken - queue
+      if (acknowledged > (state.acknowledged ?? acknowledged)) state.since = now
+      state.acknowledged = acknowledged
+    }
+  }
   server.on("request", ({ socket }, response: ServerResponse) => {
     response.once("prefinish", () => {
       if (socket.writableLength > 0) watch(socket)
     })
   })
-  return { watch, cut, stalled }
+  return { watch, cut, stalled, noteQueues }
 }
 
 /** The responses of all keys, and the connections on which they leave. */
@@ -238,15 +252,19 @@ export const LeavingBodies = (
     Effect.gen(function* () {
       const unread = unreadOf(server, yield* Clock.Clock)
       const longest = Duration.toMillis(stalled)
-      const check = Effect.suspend(() => {
-        const ended = unread.stalled().filter(([, millis]) => millis >= longest)
-        for (const [socket] of ended) unread.cut(socket)
-        return ended.length === 0
-          ? Effect.void
-          : Effect.logInfo(
-              `closed ${ended.length} connections whose peers did not read for ${longest / 1000} s`
-            )
-      })
+      const slow = Effect.sync(() => unread.stalled().filter(([, millis]) => millis >= longest / 2))
+      const noted = Effect.flatMap(slow, (found) => sendQueues(found.map(([socket]) => socket)))
+      const check = Effect.map(noted, unread.noteQueues).pipe(
+        Effect.andThen(() => {
+          const ended = unread.stalled().filter(([, millis]) => millis >= longest)
+          for (const [socket] of ended) unread.cut(socket)
+          return ended.length === 0
+            ? Effect.void
+            : Effect.logInfo(
+                `closed ${ended.length} connections whose peers did not read for ${longest / 1000} s`
+              )
+        })
+      )
       yield* check.pipe(Effect.repeat(Schedule.spaced(Duration.millis(longest / CHECKS))), Effect.forkScoped)
       return makeLargeAnswers(unread, mostBytes)
     })
