@@ -67,6 +67,12 @@ export const acceptedEncodings = (header = ""): ReadonlySet<string> => {
   )
 }
 
+/** Responds with a JSON body in several buffers. */
+export const respondWith = (body: SplitBody, headers: Readonly<Record<string, string>> = {}) =>
+  Effect.map(HttpServerRequest.HttpServerRequest, (request) =>
+    ofBody(body, takesParts(request), { contentType: "application/json", headers: { ...headers } })
+  )
+
 /** Responds with a JSON body, or with 304 to a caller that has it (life.md, "Reading"). */
 export const conditional = (
   { body, cursor, etag, gzip }: Versioned<string | SplitBody>,

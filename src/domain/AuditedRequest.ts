@@ -82,6 +82,8 @@ export class AuditedRequest {
   /** The entry and its objects as the database has them. */
   #committed: string | undefined
   readonly #committedObjects = new Set<string>()
+  /** The objects that the database does not have. */
+  readonly #uncommitted = new Map<string, AuditObject>()
   /** Objects of a bulk action whose node was called; undefined: the node of a request with one object. */
   readonly #called = new Set<string | undefined>()
 
@@ -137,7 +139,7 @@ export class AuditedRequest {
   unchanged(object: string | undefined): void {
     this.#called.delete(object)
     if (object === undefined) this.isShareable = true
-    else if (!this.#committedObjects.has(object)) this.#objects.delete(object)
+    else if (!this.#committedObjects.has(object)) this.#remove(object)
   }
 
   /** Whether the request has called a node, which may have acted whatever the response says. */
@@ -153,9 +155,18 @@ export class AuditedRequest {
 
   /** Adds an object of a bulk action, or removes the object if it was not changed and its node was not called. */
   object(id: string, isChanged: boolean): void {
-    if (!isChanged && !this.#called.has(id)) this.#objects.delete(id)
-    // A deleted server has no name any more.
-    else if (!this.#objects.has(id)) this.#objects.set(id, { id, name: this.#nameOf(id) })
+    if (!isChanged && !this.#called.has(id)) this.#remove(id)
+    else if (!this.#objects.has(id)) {
+      // A deleted server has no name any more.
+      const object = { id, name: this.#nameOf(id) }
+      this.#objects.set(id, object)
+      if (!this.#committedObjects.has(id)) this.#uncommitted.set(id, object)
+    }
+  }
+
+  #remove(id: string): void {
+    this.#objects.delete(id)
+    this.#uncommitted.delete(id)
   }
 
   /** Whether a transaction has the entry. */
@@ -187,14 +198,17 @@ export class AuditedRequest {
       changes: status === 422 ? [] : this.#changes,
       result: { status }
     }
-    const objects = [...this.#objects.values()].filter(({ id }) => !this.#committedObjects.has(id))
+    const objects = [...this.#uncommitted.values()]
     const record = auditRecord(entry, objects)
     return objects.length === 0 && record.text === this.#committed ? undefined : record
   }
 
   committed({ objects, text }: AuditRecord): void {
     this.#committed = text
-    for (const { id } of objects) this.#committedObjects.add(id)
+    for (const { id } of objects) {
+      this.#committedObjects.add(id)
+      this.#uncommitted.delete(id)
+    }
   }
 }
 

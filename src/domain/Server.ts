@@ -52,6 +52,9 @@ export const StatsById = Schema.Record(Schema.String, Schema.NullOr(ServerStats)
 })
 export type StatsById = typeof StatsById.Type
 
+/** Figures of servers; the node of an absent one has not given any. */
+export type FiguresById = ReadonlyMap<ServerId, ServerStats>
+
 /** Writes unknown figures as 0, for a control plane of an earlier version. */
 export const withoutNulls = (stats: ServerStats): ServerStats => ({
   ...stats,

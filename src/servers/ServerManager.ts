@@ -10,13 +10,13 @@ import type { ServerId } from "../domain/Id.ts"
 import { admits, type RestrictedServer } from "../domain/KeyLimits.ts"
 import type { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import type { ConsolePage, Page } from "../domain/Pagination.ts"
-import type { ServerStats, StatsById } from "../domain/Server.ts"
+import type { FiguresById, ServerStats } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
 import { type CrashQuery, CrashRepo } from "../store/repos/CrashRepo.ts"
 import { Store } from "../store/Store.ts"
 import type { CreateRequest } from "./CreateRequest.ts"
 import { makeCreation } from "./creation.ts"
-import { withOneStats } from "./index/Encoded.ts"
+import { withStats } from "./index/Encoded.ts"
 import { followReservations } from "./index/reservations.ts"
 import { ServerIndex, type ServerPage } from "./index/ServerIndex.ts"
 import type { ListRequest } from "./index/ServerTable.ts"
@@ -53,12 +53,11 @@ export class ServerManager extends Context.Service<
     /**
      * Returns the servers of a request that the caller may read, by creation.
      *
-     * @param include the fields that the caller is going to encode
      * @error InvalidRequest `after` is no server
      */
-    select(request: ListRequest, include?: Include): Effect.Effect<ServerPage, InvalidRequest>
-    /** Returns the figures of servers, with one call to each node; null: the node has not given any. */
-    statsOf(ids: ReadonlyArray<ServerId>): Effect.Effect<StatsById>
+    select(request: ListRequest): Effect.Effect<ServerPage, InvalidRequest>
+    /** Returns the figures of servers, which their nodes are asked for. */
+    statsOf(ids: ReadonlyArray<ServerId>): Effect.Effect<FiguresById>
     /** JSON of one summary; with its figures, if `include` has them. */
     get(id: ServerId, include: Include): Effect.Effect<Versioned, NotFound>
     /**
@@ -205,12 +204,12 @@ export class ServerManager extends Context.Service<
 
       return ServerManager.of({
         list: index.list,
-        select: Effect.fn("ServerManager.select")(function* ({ filter, ...request }, include) {
+        select: Effect.fn("ServerManager.select")(function* ({ filter, ...request }) {
           const within = yield* currentRestriction
-          const page = yield* index.select(
-            { ...request, filter: within === undefined ? filter : { ...filter, within } },
-            include
-          )
+          const page = yield* index.select({
+            ...request,
+            filter: within === undefined ? filter : { ...filter, within }
+          })
           return page ?? (yield* unknownAfter("server", request.after))
         }),
         identify,
@@ -227,7 +226,7 @@ export class ServerManager extends Context.Service<
                 if (summary === undefined) return NotFound.server(id)
                 if (!has(include, "stats")) return Effect.succeed(summary)
                 return Effect.map(statsOf([id]), (stats) => {
-                  const { body, etag } = withOneStats(summary.body, stats[id] ?? null)
+                  const { body, etag } = withStats(summary, stats.get(id) ?? null)
                   return { body, etag, cursor: summary.cursor }
                 })
               }

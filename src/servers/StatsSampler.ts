@@ -5,6 +5,7 @@ import { type EventFilter, intervalOf, letsThrough } from "../events/EncodedEven
 import { LiveFeed, type LiveNews } from "../events/LiveFeed.ts"
 import { StatsFeed } from "../events/StatsFeed.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { inSlices } from "../work/slices.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { makeStatsOf } from "./stats.ts"
 
@@ -37,8 +38,13 @@ export const StatsSampler = Layer.effect(
     /** Returns the servers of connected nodes that a filter lets through. A filter with ids looks at these only. */
     const wanted = Effect.fnUntraced(function* (filters: ReadonlyArray<EventFilter>) {
       const open = filters.filter(({ serverIds }) => serverIds === undefined)
-      const records = open.length === 0 ? [] : yield* index.records
-      const found = new Set(records.filter((record) => open.some((filter) => isWanted(filter, record))))
+      const found = new Set<ServerRecord>()
+      yield* inSlices(function* () {
+        for (const record of open.length === 0 ? [] : index.all()) {
+          if (open.some((filter) => isWanted(filter, record))) found.add(record)
+          yield
+        }
+      })
       for (const filter of filters) {
         for (const id of filter.serverIds ?? []) {
           const record = index.get(id)
@@ -52,7 +58,7 @@ export const StatsSampler = Layer.effect(
       const figures = yield* statsOf(records.map(({ id }) => id))
       const at = yield* Clock.currentTimeMillis
       const news = records.flatMap(({ blueprint_id, id, labels }): ReadonlyArray<LiveNews> => {
-        const payload = figures[id] ?? null
+        const payload = figures.get(id) ?? null
         return payload === null
           ? []
           : [{ topic: "stats", server_id: id, blueprint_id, labels, at, payload, interval }]

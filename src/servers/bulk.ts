@@ -6,6 +6,7 @@ import { type Forbidden, type InvalidRequest, NotFound, Unauthorized } from "../
 import type { ServerId } from "../domain/Id.ts"
 import { RequestId } from "../domain/RequestId.ts"
 import type { BulkOutcomes, Selector } from "../domain/Selector.ts"
+import { pause } from "../work/slices.ts"
 import { filterOf } from "./listQuery.ts"
 import type { NodeCallError } from "./records/nodeErrors.ts"
 import { ServerManager } from "./ServerManager.ts"
@@ -26,10 +27,11 @@ export const makeBulk = Effect.gen(function* () {
   return Effect.fn("bulk")(function* (
     selector: Selector,
     act: (id: ServerId) => Effect.Effect<void, NodeCallError | Forbidden>
-  ): Effect.fn.Return<BulkOutcomes, InvalidRequest> {
+  ): Effect.fn.Return<ReadonlyArray<readonly [ServerId, BulkOutcomes[string]]>, InvalidRequest> {
     const page = yield* servers.select({ filter: yield* filterOf(selector) })
     const { ids = [] } = selector
-    const known = new Set([...page.ids, ...(yield* servers.select(named(ids))).ids])
+    const others = ids.length === 0 ? [] : (yield* servers.select(named(ids))).ids
+    const known = new Set([...page.ids, ...others])
     const unknown = ids.filter((id) => !known.has(id))
     const request_id = (yield* RequestId) ?? ""
     // Ends with the request.
@@ -40,10 +42,10 @@ export const makeBulk = Effect.gen(function* () {
         return yield* yield* access.explained(id, NotFound.server(id))
       }
     })
-    const outcomes = yield* Effect.forEach(
+    return yield* Effect.forEach(
       [...page.ids, ...new Set(unknown)],
       (id) =>
-        Effect.andThen(allowed(id), auditObject(id)(act(id))).pipe(
+        Effect.andThen(Effect.andThen(pause, allowed(id)), auditObject(id)(act(id))).pipe(
           Effect.match({
             onFailure: ({ code, detail, hint, status }) => ({ code, status, detail, hint, request_id }),
             onSuccess: () => ({ status: 200 as const })
@@ -52,6 +54,5 @@ export const makeBulk = Effect.gen(function* () {
         ),
       { concurrency: AT_ONCE }
     )
-    return Object.fromEntries(outcomes)
   })
 })

@@ -2,7 +2,8 @@ import { createHash } from "node:crypto"
 import { Clock, Duration, Effect, Option, Schema } from "effect"
 import { HttpServerRespondable, HttpServerResponse } from "effect/http"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
-import { conditional, type Versioned } from "../api/conditional.ts"
+import { conditional, respondWith, type Versioned } from "../api/conditional.ts"
+import { encodeFields } from "../api/JsonWriter.ts"
 import { LargeAnswers } from "../api/LargeAnswers.ts"
 import { linkOf, pageAfter } from "../api/link.ts"
 import { CurrentPrincipal, currentRestriction, KeyEnds } from "../api/Principal.ts"
@@ -64,6 +65,20 @@ const checkPower = (action: PowerAction) =>
 
 const decodeCommands = Schema.decodeEffect(CommandsRequest)
 
+/** Expected bytes of a summary, and the most that count of a list: two long lists of a key are made at a time. */
+const SUMMARY_BYTES = 512
+const LIST_BYTES = 8 * 1024 * 1024
+const listBytes = (limit = Number.POSITIVE_INFINITY) => Math.min(limit * SUMMARY_BYTES, LIST_BYTES)
+
+/** Responds with an object of any number of fields. */
+const respondWithFields = (
+  fields: Iterable<readonly [string, unknown]>,
+  headers: Readonly<Record<string, string>> = {}
+) => Effect.flatMap(encodeFields(fields), (body) => respondWith(body, headers))
+
+const answered = <E, R>(outcomes: Effect.Effect<Iterable<readonly [string, unknown]>, E, R>) =>
+  Effect.flatMap(outcomes, (fields) => respondWithFields(fields))
+
 /** Handlers of the server routes (contract 4.4, 4.5, 4.10; decisions, section 3). */
 export const ServersHandlers = handlersOf(
   ApplicationApi,
@@ -118,19 +133,22 @@ export const ServersHandlers = handlersOf(
           const stats = !idsOnly && has(include, "stats")
           const isWhole = asked === undefined && (yield* currentRestriction) === undefined
           if (isWhole && !idsOnly && !stats) return yield* conditional(yield* servers.list(include))
-          const page = yield* servers.select(asked ?? wholeList, idsOnly ? undefined : include)
-          const { encodeWith } = page
-          const withStats = stats ? Effect.map(servers.statsOf(page.ids), encodeWith(include)) : undefined
-          return yield* conditional(
-            idsOnly ? page.encodeIds() : withStats === undefined ? page.encode(include) : yield* withStats,
-            linkOf(request.url, page.next)
-          )
+          const selected = Effect.gen(function* () {
+            const page = yield* servers.select(asked ?? wholeList)
+            const encoded = idsOnly
+              ? page.encodeIds
+              : page.encode(include, stats ? yield* servers.statsOf(page.ids) : undefined)
+            return yield* conditional(yield* encoded, linkOf(request.url, page.next))
+          })
+          return yield* making(listBytes(asked?.limit))(selected)
         }),
         statsOfMany: Effect.fnUntraced(function* ({ query, request }) {
           const page = yield* servers.select((yield* parseListQuery(query)) ?? wholeList)
-          return HttpServerResponse.jsonUnsafe(yield* servers.statsOf(page.ids), {
-            headers: linkOf(request.url, page.next)
-          })
+          const figures = yield* servers.statsOf(page.ids)
+          return yield* respondWithFields(
+            page.ids.map((id) => [id, figures.get(id) ?? null] as const),
+            linkOf(request.url, page.next)
+          )
         }),
         create: Effect.fnUntraced(function* ({ payload, headers, query }) {
           const { expires_in, labels, name, node_id = "", start } = payload
@@ -231,10 +249,10 @@ export const ServersHandlers = handlersOf(
         powerMany: ({ payload: { action, selector, wait_seconds } }) =>
           Effect.andThen(
             checkPower(action),
-            bulk(selector, (id) => servers.power(id, action, wait_seconds))
+            answered(bulk(selector, (id) => servers.power(id, action, wait_seconds)))
           ),
         removeMany: ({ payload: { force = false, selector } }) =>
-          bulk(selector, (id) => servers.remove(id, { force })),
+          answered(bulk(selector, (id) => servers.remove(id, { force }))),
         remove: ({ params, query }) => servers.remove(params.server, { force: query.force === "true" }),
         power: ({ params, payload: { action, wait_seconds } }) =>
           Effect.andThen(checkPower(action), servers.power(params.server, action, wait_seconds)),

@@ -9,6 +9,7 @@ import { admits } from "../domain/KeyLimits.ts"
 import type { Selector } from "../domain/Selector.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
+import { inSlices, pause } from "../work/slices.ts"
 import { makeOverridesCheck } from "./callerOverrides.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { filterOf } from "./listQuery.ts"
@@ -30,8 +31,6 @@ export interface Planned {
 export const isUpToDate = ({ earlier, record, target }: Planned): boolean =>
   "revision" in target && target.revision === earlier.revision && record.redefinition?.used === undefined
 
-/** Servers between two turns of other work. */
-const BATCH = 50
 /** Ids that an error names. */
 const NAMED = 10
 
@@ -62,10 +61,13 @@ export const makePlan = Effect.gen(function* () {
     const page = yield* index.select({ filter: within === undefined ? filter : { ...filter, within } })
     const ids = page?.ids ?? []
     const records = new Map<ServerId, ServerRecord>()
-    for (const id of [...ids, ...(selector.ids ?? [])]) {
-      const record = index.get(id)
-      if (record !== undefined && admits(within, record)) records.set(id, record)
-    }
+    yield* inSlices(function* () {
+      for (const id of [...ids, ...(selector.ids ?? [])]) {
+        const record = index.get(id)
+        if (record !== undefined && admits(within, record)) records.set(id, record)
+        yield
+      }
+    })
     const unknown = (selector.ids ?? []).filter((id) => !records.has(id))
     if (unknown.length > 0) return yield* NotFound.server(named(unknown))
     if (ids.length === 0) {
@@ -98,7 +100,7 @@ export const makePlan = Effect.gen(function* () {
         yield* checkOverrides({ right: "change", blueprint_id, given: overrides, next, before: record })
       }
       planned.push({ record, earlier: revised(record.definition), target })
-      if (planned.length % BATCH === 0) yield* Effect.yieldNow
+      yield* pause
     }
     return planned
   })

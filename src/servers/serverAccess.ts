@@ -6,6 +6,7 @@ import type { ServerId } from "../domain/Id.ts"
 import { admits } from "../domain/KeyLimits.ts"
 import { DeletedServerRepo } from "../store/repos/DeletedServerRepo.ts"
 import { Store } from "../store/Store.ts"
+import { inSlices } from "../work/slices.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 
 export const ServerAccessLayer = Layer.effect(
@@ -49,7 +50,15 @@ export const ServerAccessLayer = Layer.effect(
       countOn: Effect.fnUntraced(function* (node_id) {
         const restriction = yield* currentRestriction
         if (restriction === undefined) return undefined
-        return (yield* index.onNode(node_id)).filter((record) => admits(restriction, record)).length
+        const records = yield* index.onNode(node_id)
+        return yield* inSlices(function* () {
+          let count = 0
+          for (const record of records) {
+            if (admits(restriction, record)) count += 1
+            yield
+          }
+          return count
+        })
       }),
       stuckOn: Effect.fnUntraced(function* (node_id) {
         const restriction = yield* currentRestriction

@@ -25,8 +25,7 @@ const bulkWhile = Effect.fnUntraced(function* (
       ids,
       next: undefined,
       encode: () => assert.fail("not encoded"),
-      encodeIds: () => assert.fail("not encoded"),
-      encodeWith: () => assert.fail("not encoded")
+      encodeIds: Effect.die("not encoded")
     })
   const bulk = yield* makeBulk.pipe(
     Effect.provide(
@@ -46,10 +45,11 @@ const bulkWhile = Effect.fnUntraced(function* (
       gate.await
     )
   ).pipe(Effect.provideService(CurrentPrincipal, caller), Effect.forkChild({ startImmediately: true }))
+  while (acted.length < 64) yield* Effect.yieldNow
   assert.lengthOf(acted, 64)
   yield* change({ hidden, end: Deferred.succeed(ended, undefined) })
   yield* gate.open
-  const outcomes = yield* Fiber.join(running)
+  const outcomes = Object.fromEntries(yield* Fiber.join(running))
   return { acted: acted.slice(64), statuses: ids.slice(64).map((id) => outcomes[id]?.status) }
 })
 

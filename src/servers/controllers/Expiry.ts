@@ -5,6 +5,7 @@ import { ExpiryClock } from "../../store/journal/ExpiryClock.ts"
 import { Journal } from "../../store/journal/Journal.ts"
 import { Leadership } from "../../store/Leadership.ts"
 import { backoff } from "../../work/backoff.ts"
+import { inSlices } from "../../work/slices.ts"
 import { makeWorkQueue, type StepOutcome } from "../../work/WorkQueue.ts"
 import { ServerIndex } from "../index/ServerIndex.ts"
 import type { NodeCallError } from "../records/nodeErrors.ts"
@@ -71,15 +72,18 @@ export const ServerExpiry = Layer.effectDiscard(
       const now = yield* clock.millis
       let sleep = LONGEST_SLEEP
       const stillAnnounced = new Map<ServerId, string>()
-      for (const { expires_at, id } of yield* index.records) {
-        if (expires_at === undefined) continue
-        const left = Date.parse(expires_at) - now
-        const isAnnounced = announced.get(id) === expires_at
-        if (isAnnounced) stillAnnounced.set(id, expires_at)
-        if (left <= (isAnnounced ? 0 : ANNOUNCED_BEFORE)) queue.add(id)
-        if (left > ANNOUNCED_BEFORE) sleep = Math.min(sleep, left - ANNOUNCED_BEFORE)
-        else if (left > 0) sleep = Math.min(sleep, left)
-      }
+      yield* inSlices(function* () {
+        for (const { expires_at, id } of index.all()) {
+          yield
+          if (expires_at === undefined) continue
+          const left = Date.parse(expires_at) - now
+          const isAnnounced = announced.get(id) === expires_at
+          if (isAnnounced) stillAnnounced.set(id, expires_at)
+          if (left <= (isAnnounced ? 0 : ANNOUNCED_BEFORE)) queue.add(id)
+          if (left > ANNOUNCED_BEFORE) sleep = Math.min(sleep, left - ANNOUNCED_BEFORE)
+          else if (left > 0) sleep = Math.min(sleep, left)
+        }
+      })
       announced = stillAnnounced
       yield* Effect.raceFirst(changed.await, Effect.sleep(sleep))
     })

@@ -93,7 +93,7 @@ export class Provisioner extends Context.Service<
             removals.clear()
             for (const id of yield* store.read(servers.removing)) removals.add(id)
             for (const id of yield* store.read(servers.suspected)) suspects.add(id)
-            return new Set([...removals, ...suspects, ...pending(yield* index.records)])
+            return new Set([...removals, ...suspects, ...pending([...index.all()])])
           })
         })
 

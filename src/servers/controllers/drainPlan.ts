@@ -5,13 +5,11 @@ import { LoadBalancer } from "../../nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { makeNodeAvailability } from "../../nodes/nodeAvailability.ts"
 import { placementOf } from "../../nodes/placementRequest.ts"
+import { pause } from "../../work/slices.ts"
 import { secondReservation } from "../index/reservations.ts"
 import { ServerIndex } from "../index/ServerIndex.ts"
 import { migrationBlocker } from "./canMigrate.ts"
 import { ServerGarbageCollector } from "./ServerGarbageCollector.ts"
-
-/** Servers between two turns of other work. */
-const BATCH = 50
 
 /** Returns what a drain with `move` would do with the servers of a node now: nothing is stored or reserved. */
 export const makeDrainPlan = Effect.gen(function* () {
@@ -28,8 +26,8 @@ export const makeDrainPlan = Effect.gen(function* () {
     const saved = all.filter(({ definition }) => definition.save)
     const migrations: Array<DrainPlan["migrations"][number]> = []
     const blocked = new Map<string, Array<ServerId>>()
-    for (const [at, record] of saved.entries()) {
-      if (at % BATCH === BATCH - 1) yield* Effect.yieldNow
+    for (const record of saved) {
+      yield* pause
       const reason = migrationBlocker(record) ?? away
       const placed =
         reason === undefined

@@ -3,8 +3,7 @@ import { constants, crc32, deflateRaw } from "node:zlib"
 import { Deferred, Effect } from "effect"
 import { etagOf } from "../../api/conditional.ts"
 import { SplitBody } from "../../api/SplitBody.ts"
-import type { ServerId } from "../../domain/Id.ts"
-import type { ServerStats, StatsById } from "../../domain/Server.ts"
+import type { ServerStats } from "../../domain/Server.ts"
 
 const [open, comma, close] = [0x5b, 0x2c, 0x5d]
 
@@ -23,23 +22,13 @@ export class Encoded {
   }
 }
 
-/** JSON array of encoded values. */
-export const arrayOf = (pieces: ReadonlyArray<string>): Encoded => new Encoded(`[${pieces.join(",")}]`)
-
 /** Adds a field to an encoded object that has others. */
 const withField = (object: string, name: string, value: unknown): string =>
   `${object.slice(0, -1)},${JSON.stringify(name)}:${JSON.stringify(value)}}`
 
-/** JSON array of encoded summaries with the figures of each. */
-export const withStats = (
-  ids: ReadonlyArray<ServerId>,
-  pieces: ReadonlyArray<string>,
-  stats: StatsById
-): Encoded => arrayOf(pieces.map((piece, at) => withField(piece, "stats", stats[ids[at] ?? ""] ?? null)))
-
 /** An encoded summary with figures. */
-export const withOneStats = (piece: string, stats: ServerStats | null): Encoded =>
-  new Encoded(withField(piece, "stats", stats))
+export const withStats = ({ body }: Pick<Encoded, "body">, stats: ServerStats | null): Encoded =>
+  new Encoded(withField(body, "stats", stats))
 
 /** Smallest list that is compressed, in bytes. */
 const SMALLEST_COMPRESSED = 1024

@@ -1,16 +1,7 @@
-import {
-  Array as Arr,
-  Context,
-  Effect,
-  type Latch,
-  Layer,
-  Option,
-  type Scope,
-  Semaphore,
-  Stream
-} from "effect"
+import { Context, Effect, type Latch, Layer, Option, type Scope, Semaphore, Stream } from "effect"
 import type { SqlError } from "effect/sql"
-import { type Versioned, versioned } from "../../api/conditional.ts"
+import type { Versioned } from "../../api/conditional.ts"
+import { JsonWriter } from "../../api/JsonWriter.ts"
 import type { SplitBody } from "../../api/SplitBody.ts"
 import { BlueprintStore } from "../../blueprints/BlueprintStore.ts"
 import type { CrashSummary } from "../../domain/CrashRecord.ts"
@@ -19,7 +10,7 @@ import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { type JournalEntry, serverOf } from "../../domain/Journal.ts"
 import { admits, type RestrictedServer, type Restriction } from "../../domain/KeyLimits.ts"
 import type { Migration } from "../../domain/Migration.ts"
-import type { Server, ServerRecord, StatsById } from "../../domain/Server.ts"
+import type { FiguresById, Server, ServerRecord } from "../../domain/Server.ts"
 import type { ServerStatus } from "../../domain/ServerStatus.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { Journal } from "../../store/journal/Journal.ts"
@@ -29,14 +20,15 @@ import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
 import { during } from "../../work/during.ts"
+import { inSlices } from "../../work/slices.ts"
 import { applyChange } from "./applyChange.ts"
 import { type Encoded, withStats } from "./Encoded.ts"
 import { ServerChanges } from "./ServerChanges.ts"
 import { type ListRequest, ServerTable } from "./ServerTable.ts"
-import { type Include, type ListedServer, plain, showsDefinition } from "./summary.ts"
+import { type Include, type ListedServer, showsDefinition } from "./summary.ts"
 
-/** Servers that are compared with today's definitions between two turns of other work. */
-const SLICE = 20
+/** Missing servers of a list that are encoded at once. */
+const FEW = 20
 
 /** Passes in which a list is encoded in parts while servers change. */
 const PASSES = 3
@@ -46,11 +38,9 @@ export interface ServerPage {
   readonly ids: ReadonlyArray<ServerId>
   readonly next: string | undefined
   /** JSON array of the ids. */
-  readonly encodeIds: () => Versioned
-  /** JSON array of the summaries. */
-  encode(include: Include): Versioned
-  /** Returns the encoding of the summaries as they are now, with the figures of each. */
-  encodeWith(include: Include): (stats: StatsById) => Versioned
+  readonly encodeIds: Effect.Effect<Versioned<SplitBody>>
+  /** JSON array of the summaries as they are now; with the figures of each, if there are any. */
+  encode(include: Include, stats?: FiguresById): Effect.Effect<Versioned<SplitBody>>
 }
 
 /**
@@ -62,13 +52,10 @@ export class ServerIndex extends Context.Service<
   {
     /** JSON array of all summaries, by creation; nothing is computed when nothing changed since the last call. */
     list(include: Include): Effect.Effect<Versioned<SplitBody>>
-    /**
-     * Returns the servers of a request; undefined: `after` is no server that is or was recently here.
-     *
-     * @param include the fields that the caller is going to encode
-     */
-    select(request: ListRequest, include?: Include): Effect.Effect<ServerPage | undefined>
-    readonly ids: Effect.Effect<ReadonlyArray<ServerId>>
+    /** Returns the servers of a request; undefined: `after` is no server that is or was recently here. */
+    select(request: ListRequest): Effect.Effect<ServerPage | undefined>
+    /** Returns the records by creation; servers may be added and removed before the next one is taken. */
+    all(): Iterable<ServerRecord>
     /** Returns at most `limit` ids of admitted servers that begin with `prefix`. */
     withPrefix(prefix: string, limit: number, within?: Restriction): Effect.Effect<ReadonlyArray<ServerId>>
     /** JSON of one summary of a server, which is looked for as by {@link lookUpWithin}; undefined: there is none. */
@@ -101,7 +88,6 @@ export class ServerIndex extends Context.Service<
       id: ServerId,
       restriction: Restriction | undefined
     ): Effect.Effect<Option.Option<ListedServer>, Unavailable>
-    readonly records: Effect.Effect<ReadonlyArray<ServerRecord>>
     onNode(node_id: NodeId): Effect.Effect<ReadonlyArray<ServerRecord>>
     /** The migration of a server, also a failed one. */
     migrationOf(id: ServerId): Migration | undefined
@@ -196,25 +182,14 @@ export class ServerIndex extends Context.Service<
         Effect.forkScoped({ startImmediately: true })
       )
 
-      /** Compares definitions in slices: a comparison takes as long as that of twenty summaries. */
-      const compareSome = (ids: ReadonlyArray<ServerId>) =>
-        Effect.forEach(
-          Arr.chunksOf(ids, SLICE),
-          (some) =>
-            Effect.andThen(
-              Effect.sync(() => table.compareSome(some)),
-              Effect.yieldNow
-            ),
-          { discard: true }
-        )
+      /** Compares with the definitions of the last reload from now on. */
+      const updated = Effect.map(blueprints.today, (today) => table.compareWith(today))
 
       /** Returns the chunks to encode before the list; none: few servers are missing in it. */
       const toPrepare = (include: Include) =>
-        Effect.map(blueprints.today, (today) => {
-          table.compareWith(today)
+        Effect.map(updated, () => {
           const missing = table.missing(include)
-          const servers = Array.from(missing.values()).flat().length
-          return servers <= SLICE ? [] : [...missing]
+          return Array.from(missing.values()).flat().length <= FEW ? new Map() : missing
         })
 
       /** Encodes the list up to what changes meanwhile, in parts: a long one must not hold up other requests. */
@@ -222,12 +197,8 @@ export class ServerIndex extends Context.Service<
         // Of a list that changes all the time, the rest is encoded at once.
         for (let pass = 0; pass < PASSES; pass++) {
           const chunks = yield* toPrepare(include)
-          if (chunks.length === 0) return
-          for (const [chunk, ids] of chunks) {
-            if (showsDefinition(include)) yield* compareSome(ids)
-            table.prepareChunk(chunk, include)
-            yield* Effect.yieldNow
-          }
+          if (chunks.size === 0) return
+          yield* inSlices(() => table.prepare(chunks, include))
         }
       })
 
@@ -248,18 +219,32 @@ export class ServerIndex extends Context.Service<
           )
         )
 
-      /** Compares the definitions of the servers of a request with those of the last reload. */
-      const compare = Effect.fnUntraced(function* (include: Include, request?: ListRequest) {
-        while (true) {
-          const today = yield* blueprints.today
-          table.compareWith(today)
-          if (request === undefined || !showsDefinition(include)) return
-          yield* compareSome(table.missingIn(request, include))
-          if ((yield* blueprints.today) === today) return
-        }
-      })
-
       const readOf = ({ body, etag }: Encoded): Versioned => ({ body, etag, cursor })
+
+      const encodingOf = (ids: ReadonlyArray<ServerId>, cursor: number) => {
+        const encoded = (pieceOf: (id: ServerId) => string | undefined) =>
+          inSlices(function* () {
+            const writer = new JsonWriter("[")
+            for (const id of ids) {
+              const piece = pieceOf(id)
+              if (piece !== undefined) writer.add(piece)
+              yield
+            }
+            return { ...writer.end(), cursor }
+          })
+        return {
+          encodeIds: encoded(JSON.stringify),
+          encode: (include: Include, stats?: FiguresById) =>
+            Effect.andThen(
+              updated,
+              encoded((id) => {
+                const piece = table.summary(id, include)
+                if (piece === undefined || stats === undefined) return piece?.body
+                return withStats(piece, stats.get(id) ?? null).body
+              })
+            )
+        }
+      }
 
       /** Looks for a server; one that is not found, once more among what others have committed. */
       const lookTwice = <A>(look: () => A | undefined) =>
@@ -276,38 +261,25 @@ export class ServerIndex extends Context.Service<
       return ServerIndex.of({
         list: (include) =>
           Effect.flatMap(toPrepare(include), (chunks) =>
-            chunks.length === 0 ? Effect.sync(() => listNow(include)) : makeList(include)
+            chunks.size === 0 ? Effect.sync(() => listNow(include)) : makeList(include)
           ),
-        select: (request, include = plain) =>
-          Effect.map(compare(include, request), () => {
-            const selection = table.select(request)
-            if (selection === undefined) return undefined
-            const { next, records } = selection
-            const ids = records.map(({ id }) => id)
-            return {
-              ids,
-              next,
-              encodeIds: () => versioned(ids, cursor),
-              encode: (include) => readOf(table.encode(records, include)),
-              encodeWith: (include) => {
-                // Encoded before the figures are asked for: the cursor must not be newer than the records.
-                const pieces = table.pieces(records, include)
-                const shown = cursor
-                return (stats) => {
-                  const { body, etag } = withStats(ids, pieces, stats)
-                  return { body, etag, cursor: shown }
-                }
-              }
-            }
+        select: (request) =>
+          Effect.suspend(() => {
+            // The cursor must not be newer than the records.
+            const shown = cursor
+            return Effect.map(
+              inSlices(() => table.select(request)),
+              (selection) => selection && { ...selection, ...encodingOf(selection.ids, shown) }
+            )
           }),
-        ids: Effect.sync(() => table.ids),
+        all: () => table.after(),
         withPrefix: (prefix, limit, within) => Effect.sync(() => table.withPrefix(prefix, limit, within)),
         summary: (id, include, restriction) => {
           const read = () => {
             const found = admitted(id, restriction) && table.summary(id, include)
             return found === undefined ? undefined : readOf(found)
           }
-          return showsDefinition(include) ? Effect.andThen(compare(plain), lookTwice(read)) : lookTwice(read)
+          return showsDefinition(include) ? Effect.andThen(updated, lookTwice(read)) : lookTwice(read)
         },
         latest: (id) => table.latest(id),
         factsOf: (id) => table.factsOf(id),
@@ -327,7 +299,6 @@ export class ServerIndex extends Context.Service<
             lookTwice(() => admitted(id, restriction)),
             Option.fromUndefinedOr
           ),
-        records: Effect.sync(() => table.records),
         onNode: (node_id) => Effect.sync(() => table.onNode(node_id)),
         migrationOf: (id) => migrations.get(id),
         migrations: Effect.sync(() => [...migrations.values()]),

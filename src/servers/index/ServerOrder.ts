@@ -95,13 +95,13 @@ export class ServerOrder {
     return this.#chunks.includes(chunk)
   }
 
-  /** Returns the servers after a place, whose server need not be there. */
-  after(place: Place): ReadonlyArray<Chunk> {
+  /** Returns the next servers after a place, whose server need not be there; none: the place is the last one. */
+  after(place: Place): Chunk {
     const at = this.#indexOf(place)
     const chunk = this.#chunks[at] ?? []
     const position = this.#positionIn(chunk, place)
     const rest = chunk.slice(chunk[position] === place.id ? position + 1 : position)
-    return [rest, ...this.#chunks.slice(at + 1)]
+    return rest.length > 0 ? rest : (this.#chunks[at + 1] ?? [])
   }
 
   #replace(at: number, count: number, chunks: ReadonlyArray<Chunk>): void {

@@ -5,9 +5,9 @@ import { admits, type RestrictedServer, type Restriction } from "../../domain/Ke
 import type { Server, ServerRecord } from "../../domain/Server.ts"
 import { ServerStatus } from "../../domain/ServerStatus.ts"
 import { DeletedServers } from "./DeletedServers.ts"
-import { arrayOf, Encoded, EncodedChunk, EncodedList } from "./Encoded.ts"
+import { Encoded, EncodedChunk, EncodedList } from "./Encoded.ts"
 import { everyServer, matches, type ServerFilter } from "./ServerFilter.ts"
-import { type Chunk, ServerOrder } from "./ServerOrder.ts"
+import { type Chunk, type Place, ServerOrder } from "./ServerOrder.ts"
 import { ServersByNode } from "./ServersByNode.ts"
 import { type KnownChunk, SummaryCache, type Variant } from "./SummaryCache.ts"
 import {
@@ -37,9 +37,12 @@ export const wholeList: ListRequest = { filter: everyServer }
 
 /** A part of the list; `next`: the last server of a page that is not the last one. */
 export interface Selection {
-  readonly records: ReadonlyArray<ListedServer>
+  readonly ids: ReadonlyArray<ServerId>
   readonly next: ServerId | undefined
 }
+
+/** Changed servers at a time beyond which everything is encoded again: to find the chunk of each takes longer. */
+const MANY_CHANGES = 1_000
 
 /**
  * Servers in memory, by creation, then id, with their encoded summaries. What was encoded is kept until it changes, within
@@ -68,7 +71,7 @@ export class ServerTable {
   compareWith(today: Today): void {
     if (this.#today === today) return
     this.#today = today
-    this.#forget(this.ids, showsDefinition)
+    this.#cache.clear(showsDefinition)
   }
 
   get counts(): ReadonlyMap<ServerStatus, number> {
@@ -97,12 +100,18 @@ export class ServerTable {
     return found
   }
 
-  get records(): ReadonlyArray<ListedServer> {
-    return this.#pick(this.ids)
+  /** Yields the servers after a place, by creation; servers may be added and removed meanwhile. */
+  *after(place?: Place): Generator<ListedServer, void, void> {
+    let chunk = place === undefined ? this.#order.chunks[0] : this.#order.after(place)
+    while (chunk !== undefined) {
+      const last: Place | undefined = [...this.#each(chunk.slice(-1))][0]
+      yield* this.#each(chunk)
+      chunk = last === undefined ? undefined : this.#order.after(last)
+    }
   }
 
   onNode(node_id: NodeId): ReadonlyArray<ServerRecord> {
-    return this.#pick(this.#nodes.on(node_id))
+    return [...this.#each(this.#nodes.on(node_id))]
   }
 
   /** Adds a record; one that is there is replaced. */
@@ -248,53 +257,37 @@ export class ServerTable {
     return missing
   }
 
-  /** Returns the servers of a request whose summaries are not encoded. */
-  missingIn(request: ListRequest, include: Include): ReadonlyArray<ServerId> {
-    const { pieces } = this.#cache.of(include)
-    return (this.select(request)?.records ?? []).map(({ id }) => id).filter((id) => !pieces.has(id))
-  }
-
   /** Keeps what {@link prepareChunk} makes until the list is done. Only one list may be pinned. */
   pin(include: Include, isPinned: boolean): void {
     this.#cache.of(include).isPinned = isPinned
   }
 
-  /** Encodes a part of the list ahead of the whole. */
-  prepareChunk(chunk: Chunk, include: Include): void {
-    const variant = this.#cache.of(include)
-    if (this.#order.has(chunk)) variant.made.set(chunk, this.#chunk(variant, chunk))
+  /** Encodes chunks of the list ahead of the whole, in steps: to compare a definition takes long. */
+  *prepare(chunks: ReadonlyMap<Chunk, ReadonlyArray<ServerId>>, include: Include): Generator<void, void> {
+    for (const [chunk, ids] of chunks) {
+      for (const record of showsDefinition(include) ? this.#each(ids) : []) {
+        this.#isOutdated(record)
+        yield
+      }
+      const variant = this.#cache.of(include)
+      if (this.#order.has(chunk)) variant.made.set(chunk, this.#chunk(variant, chunk))
+      yield
+    }
   }
 
-  /** Compares definitions of servers with today's, ahead of the encoding of their summaries. */
-  compareSome(ids: ReadonlyArray<ServerId>): void {
-    for (const record of this.#pick(ids)) this.#isOutdated(record)
-  }
-
-  /** JSON array of some summaries. */
-  encode(records: ReadonlyArray<ListedServer>, include: Include): Encoded {
-    return arrayOf(this.pieces(records, include))
-  }
-
-  /** JSON of each of some summaries. */
-  pieces(records: ReadonlyArray<ListedServer>, include: Include): ReadonlyArray<string> {
-    const variant = this.#cache.of(include)
-    return records.map((record) => this.#piece(variant, record).body)
-  }
-
-  /** Returns the servers of a request; undefined: `after` is no admitted server that is or was recently here. */
-  select({ after, filter, limit = Number.POSITIVE_INFINITY }: ListRequest): Selection | undefined {
+  /** Selects the servers of a request in steps; undefined: `after` is no admitted server that is or was recently here. */
+  *select({ after, filter, limit }: ListRequest): Generator<void, Selection | undefined> {
     const place = after === undefined ? undefined : (this.#records.get(after) ?? this.#deleted.get(after))
     if (after !== undefined && (place === undefined || !admits(filter.within, place))) return undefined
-    const records: Array<ListedServer> = []
-    for (const chunk of place === undefined ? this.#order.chunks : this.#order.after(place)) {
-      for (const id of chunk) {
-        const record = this.#records.get(id)
-        if (record === undefined || !matches(filter, record)) continue
-        if (records.length === limit) return { records, next: records.at(-1)?.id }
-        records.push(record)
+    const ids: Array<ServerId> = []
+    for (const record of this.after(place)) {
+      if (matches(filter, record)) {
+        if (ids.length === limit) return { ids, next: ids.at(-1) }
+        ids.push(record.id)
       }
+      yield
     }
-    return { records, next: undefined }
+    return { ids, next: undefined }
   }
 
   #summaryOf(record: ServerRecord): Server {
@@ -327,7 +320,7 @@ export class ServerTable {
   #chunk(variant: Variant, chunk: Chunk): KnownChunk {
     const known = variant.known(chunk)
     if (known?.changed.size === 0) return known
-    const pieces = this.#pick(chunk).map((record, at) =>
+    const pieces = [...this.#each(chunk)].map((record, at) =>
       known?.changed.has(record.id) === false
         ? known.encoded.piece(at)
         : encoder.encode(variant.pieces.get(record.id)?.body ?? this.#encode(variant, record))
@@ -342,9 +335,11 @@ export class ServerTable {
 
   #forget(
     ids: ReadonlyArray<ServerId> | ReadonlySet<ServerId>,
-    isShown?: (include: Include) => boolean
+    isShown: (include: Include) => boolean = () => true
   ): void {
-    this.#cache.forget(ids, this.#chunkOf, isShown)
+    const count = "size" in ids ? ids.size : ids.length
+    if (count > MANY_CHANGES) this.#cache.clear(isShown)
+    else this.#cache.forget(ids, this.#chunkOf, isShown)
   }
 
   /** Encodes the servers again whose place among those that wait is another. */
@@ -359,13 +354,11 @@ export class ServerTable {
     this.#count(record.status, -1)
   }
 
-  #pick(ids: Iterable<ServerId>): ReadonlyArray<ListedServer> {
-    const records: Array<ListedServer> = []
+  *#each(ids: Iterable<ServerId>): Generator<ListedServer, void, void> {
     for (const id of ids) {
       const record = this.#records.get(id)
-      if (record !== undefined) records.push(record)
+      if (record !== undefined) yield record
     }
-    return records
   }
 
   #count(status: ServerStatus, by: number): void {

@@ -35,6 +35,15 @@ export class Variant {
     return this.made.get(chunk) ?? this.chunks.get(chunk)
   }
 
+  clear(): void {
+    this.pieces.clear()
+    this.chunks.clear()
+    this.made.clear()
+    this.list = undefined
+    this.pieceBytes = 0
+    this.chunkBytes = 0
+  }
+
   removePiece(id: ServerId): void {
     const piece = this.pieces.get(id)
     if (piece === undefined) return
@@ -126,6 +135,13 @@ export class SummaryCache {
     }
   }
 
+  /** Removes all that was encoded. */
+  clear(isShown: (include: Include) => boolean): void {
+    for (const variant of this.#variants.values()) {
+      if (isShown(variant.include)) variant.clear()
+    }
+  }
+
   /**
    * Removes what was encoded of some servers.
    *
@@ -134,7 +150,7 @@ export class SummaryCache {
   forget(
     ids: ReadonlyArray<ServerId> | ReadonlySet<ServerId>,
     chunkOf: (id: ServerId) => Chunk | undefined,
-    isShown: (include: Include) => boolean = () => true
+    isShown: (include: Include) => boolean
   ): void {
     for (const variant of this.#variants.values()) {
       if (!isShown(variant.include)) continue

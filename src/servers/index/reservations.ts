@@ -54,5 +54,5 @@ export const followReservations = Effect.gen(function* () {
 
   yield* journal.follow("read-model", (entries) => Effect.all(entries.flatMap(effectsOf), { discard: true }))
   const migrating = (yield* index.migrations).flatMap(({ server_id }) => index.get(server_id) ?? [])
-  yield* balancer.restore([...(yield* index.records), ...migrating.flatMap(secondOf)])
+  yield* balancer.restore([...index.all(), ...migrating.flatMap(secondOf)])
 })

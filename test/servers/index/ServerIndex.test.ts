@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto"
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe, it, vi } from "@effect/vitest"
 import { Effect, Option } from "effect"
 import { CurrentPrincipal, type Principal } from "../../../src/api/Principal.ts"
 import { type Include, includeOf, plain } from "../../../src/servers/index/summary.ts"
@@ -74,6 +74,10 @@ describe("design, Reads: from memory", () => {
       assert.strictEqual(JSON.parse(new TextDecoder().decode(first.body.joined())).length, 1000)
       assert.isTrue(first.body === (yield* servers.list(plain)).body)
       assert.strictEqual((yield* servers.counts).get("offline"), 1000)
+      // Each look at the clock takes as long as a slice.
+      let now = performance.now()
+      const clock = vi.spyOn(performance, "now").mockImplementation(() => (now += 10))
+      yield* Effect.addFinalizer(() => Effect.sync(() => clock.mockRestore()))
       const turnsOf = Effect.fnUntraced(function* (include: Include) {
         let turns = 0
         const other = Effect.forever(Effect.flatMap(Effect.yieldNow, () => Effect.sync(() => (turns += 1))))
