@@ -38,16 +38,7 @@ const NAMED = 10
 export const named = (ids: ReadonlyArray<string>): string =>
   `${ids.slice(0, NAMED).join(", ")}${ids.length > NAMED ? ` and ${ids.length - NAMED} more` : ""}`
 
-/** Returns a function that computes the revision of each definition once. */
-const makeRevisions = () => {
-  const known = new Map<string, Revised>()
-  return (definition: ServerDefinition): Revised => {
-    const key = JSON.stringify(definition)
-    const found = known.get(key) ?? { definition, revision: revisionOf(definition) }
-    known.set(key, found)
-    return found
-  }
-}
+const revised = (definition: ServerDefinition): Revised => ({ definition, revision: revisionOf(definition) })
 
 /** Resolves today's definition of all servers that a selector selects, by creation. */
 export const makePlan = Effect.gen(function* () {
@@ -82,7 +73,6 @@ export const makePlan = Effect.gen(function* () {
   return Effect.fnUntraced(function* (
     selector: Selector
   ): Effect.fn.Return<ReadonlyArray<Planned>, Forbidden | InvalidRequest | NotFound> {
-    const revised = makeRevisions()
     const targets = new Map<string, Planned["target"]>()
     const planned: Array<Planned> = []
     for (const record of yield* selected(selector)) {
