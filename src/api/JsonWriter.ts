@@ -1,5 +1,4 @@
 import { createHash } from "node:crypto"
-import { inSlices } from "../work/slices.ts"
 import { SplitBody } from "./SplitBody.ts"
 
 /** Characters of a buffer. */
@@ -41,14 +40,3 @@ export class JsonWriter {
     this.#text = ""
   }
 }
-
-/** Encodes an object of any number of fields. */
-export const encodeFields = (fields: Iterable<readonly [string, unknown]>) =>
-  inSlices(function* () {
-    const writer = new JsonWriter("{")
-    for (const [name, value] of fields) {
-      writer.add(`${JSON.stringify(name)}:${JSON.stringify(value)}`)
-      yield
-    }
-    return writer.end().body
-  })

@@ -3,7 +3,7 @@ import { Clock, Duration, Effect, Option, Schema } from "effect"
 import { HttpServerRespondable, HttpServerResponse } from "effect/http"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { conditional, respondWith, type Versioned } from "../api/conditional.ts"
-import { encodeFields } from "../api/JsonWriter.ts"
+import { JsonWriter } from "../api/JsonWriter.ts"
 import { LargeAnswers } from "../api/LargeAnswers.ts"
 import { linkOf, pageAfter } from "../api/link.ts"
 import { CurrentPrincipal, currentRestriction, KeyEnds } from "../api/Principal.ts"
@@ -25,6 +25,7 @@ import { StreamShutdown } from "../events/StreamShutdown.ts"
 import { Tickets } from "../events/Tickets.ts"
 import { checkHandshake } from "../events/webSocketUpgrade.ts"
 import { serveConsole } from "../events/websocket.ts"
+import { inSlices } from "../work/slices.ts"
 import { makeBulk } from "./bulk.ts"
 import { wholeList } from "./index/ServerTable.ts"
 import { has, type Include, includeOf } from "./index/summary.ts"
@@ -74,7 +75,17 @@ const listBytes = (limit = Number.POSITIVE_INFINITY) => Math.min(limit * SUMMARY
 const respondWithFields = (
   fields: Iterable<readonly [string, unknown]>,
   headers: Readonly<Record<string, string>> = {}
-) => Effect.flatMap(encodeFields(fields), (body) => respondWith(body, headers))
+) => {
+  const encoded = inSlices(function* () {
+    const writer = new JsonWriter("{")
+    for (const [name, value] of fields) {
+      writer.add(`${JSON.stringify(name)}:${JSON.stringify(value)}`)
+      yield
+    }
+    return writer.end().body
+  })
+  return Effect.flatMap(encoded, (body) => respondWith(body, headers))
+}
 
 const answered = <E, R>(outcomes: Effect.Effect<Iterable<readonly [string, unknown]>, E, R>) =>
   Effect.flatMap(outcomes, (fields) => respondWithFields(fields))
