@@ -8,6 +8,7 @@ import {
   CHUNK,
   CONSOLE_MAX,
   consoleFiles,
+  fileId,
   omissionLine,
   readCutRecord,
   readOrigins,
@@ -70,7 +71,7 @@ export const END = Number.MAX_SAFE_INTEGER
 /** A position in one of the two files. */
 interface Position {
   /** Undefined: the current file. */
-  readonly inode: number | undefined
+  readonly file: string | undefined
   readonly offset: number
 }
 
@@ -85,7 +86,7 @@ export const makeConsoleLog = (folder: string): ConsoleLog => {
   const ended = Deferred.makeUnsafe<void>()
   let subscribers = 0
   /** The position of the next read. */
-  let position: Position = { inode: undefined, offset: 0 }
+  let position: Position = { file: undefined, offset: 0 }
   /** Whether nothing was read since the last `seek`. */
   let fresh = true
   let reader = lineReader()
@@ -148,19 +149,19 @@ export const makeConsoleLog = (folder: string): ConsoleLog => {
   const currentFile = Effect.fnUntraced(function* (listener: LineListener) {
     const current = yield* lstat(path)
     yield* times.observe(current)
-    if (position.inode !== undefined && current?.ino !== position.inode) {
+    if (position.file !== undefined && fileId(current) !== position.file) {
       const before = yield* lstat(older)
-      if (before?.ino === position.inode && before.size > position.offset) {
-        return { file: older, size: before.size, isOlder: true }
+      if (fileId(before) === position.file && (before?.size ?? 0) > position.offset) {
+        return { file: older, size: before?.size ?? 0, isOlder: true }
       }
-      if (before?.ino !== position.inode) {
+      if (fileId(before) !== position.file) {
         // Rotated twice since the last read.
         forgetOpen()
         yield* listener.onLost ?? Effect.void
       }
-      position = { inode: current?.ino, offset: 0 }
+      position = { file: fileId(current), offset: 0 }
     }
-    position = { ...position, inode: current?.ino }
+    position = { ...position, file: fileId(current) }
     return { file: path, size: current?.size ?? 0, isOlder: false }
   })
 
@@ -259,7 +260,7 @@ export const makeConsoleLog = (folder: string): ConsoleLog => {
     const wanted = begins === "gone" ? 0 : begins === "earlier" ? offset : begins
     fresh = true
     forgetOpen()
-    position = { inode: stats?.ino, offset: offset === END ? size : wanted > size ? 0 : wanted }
+    position = { file: fileId(stats), offset: offset === END ? size : wanted > size ? 0 : wanted }
     return begins === "gone"
   })
 

@@ -6,7 +6,7 @@ import { appendFileSync, readFileSync, type Stats, statSync } from "node:fs"
 import { Clock, Effect } from "effect"
 import { type IoError, io, lstat, openFile, orMissing, readText } from "../disk/fsio.ts"
 import { writeAtomic } from "../disk/replaceFile.ts"
-import { consoleFiles, parseCutRecord, readOrigins } from "./consoleFiles.ts"
+import { consoleFiles, fileId, parseCutRecord, readOrigins } from "./consoleFiles.ts"
 import { LINE_CAP } from "./lines.ts"
 
 /** The output before `position`, from the mark before on, was written at `at`, ms since the epoch; undefined: unknown. */
@@ -55,7 +55,7 @@ const lastLine = Effect.fnUntraced(function* (path: string, from: number, size: 
 export const makeConsoleTimes = (folder: string) => {
   const { current, times: path } = consoleFiles(folder)
   /** The position at which `console.log` begins. */
-  let origin: { readonly inode: number | undefined; readonly position: number } | undefined
+  let origin: { readonly file: string | undefined; readonly position: number } | undefined
   /** The end of the output at the last observation; undefined: there was none by this process. */
   let seen: { readonly position: number; readonly at: number } | undefined
   let unwritten: Mark | undefined
@@ -109,8 +109,8 @@ export const makeConsoleTimes = (folder: string) => {
 
   const observe = Effect.fnUntraced(function* (stats: Stats | undefined) {
     const now = yield* Clock.currentTimeMillis
-    if (origin === undefined || origin.inode !== stats?.ino) {
-      origin = { inode: stats?.ino, position: (yield* readOrigins(folder)).current }
+    if (origin === undefined || origin.file !== fileId(stats)) {
+      origin = { file: fileId(stats), position: (yield* readOrigins(folder)).current }
     }
     const begin = origin.position
     const position = begin + (stats?.size ?? 0)

@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import { type IoError, io, lstat, openFile, orMissing } from "../disk/fsio.ts"
-import { CHUNK } from "./consoleFiles.ts"
+import { CHUNK, fileId } from "./consoleFiles.ts"
 import { decodeLine, type LinePart, lineReader } from "./lines.ts"
 
 /** Lines between two remembered offsets. */
@@ -52,7 +52,7 @@ export const makeLineIndex = (path: string): LineIndex => {
   let lines = 0
   let begin = 0
   let unfinished = false
-  let inode: number | undefined
+  let known: string | undefined
 
   const forget = () => {
     checkpoints = [0]
@@ -63,8 +63,8 @@ export const makeLineIndex = (path: string): LineIndex => {
 
   const total = Effect.gen(function* () {
     const stats = yield* lstat(path)
-    if (stats?.ino !== inode || (stats?.size ?? 0) < begin) forget()
-    inode = stats?.ino
+    if (fileId(stats) !== known || (stats?.size ?? 0) < begin) forget()
+    known = fileId(stats)
     const end = yield* scan(path, begin, ({ at }) => {
       if (lines % STRIDE === 0) checkpoints[lines / STRIDE] = at
       lines++

@@ -1,5 +1,5 @@
 /** The files of a server's console, and their size limits. */
-import { closeSync, fstatSync, openSync, readSync, writeSync } from "node:fs"
+import { closeSync, fstatSync, openSync, readSync, type Stats, writeSync } from "node:fs"
 import { join } from "node:path"
 import { Effect } from "effect"
 import { ioSync, lstat, orMissing, readText, removeTree } from "../disk/fsio.ts"
@@ -76,6 +76,10 @@ export const resetCutRecord = Effect.fnUntraced(function* (folder: string) {
   if (known === undefined || known.lostBytes === 0) return yield* removeTree(cut)
   yield* writeAtomic(cut, encodeCut(known.lostBytes))
 })
+
+/** Returns the identity of a file: an inode alone may be that of a file that was removed. */
+export const fileId = (stats: Stats | undefined): string | undefined =>
+  stats === undefined ? undefined : `${stats.ino} ${stats.birthtimeMs}`
 
 /** Whether a file ends within a line. */
 export const endsOpen = (file: number): boolean => {
