@@ -14,7 +14,7 @@ import { RolloutsGroup } from "./RolloutsGroup.ts"
 import { ServersGroup } from "./ServersGroup.ts"
 import { WebhooksGroup } from "./WebhooksGroup.ts"
 
-/** The whole HTTP interface of the service (application-api.md). */
+/** The whole HTTP interface of the service (spec 1). */
 export class ApplicationApi extends HttpApi.make("muster")
   .add(NodesGroup.prefix("/api"))
   .add(SystemGroup.prefix("/api"))

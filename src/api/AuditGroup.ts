@@ -6,7 +6,7 @@ import { Authorization } from "./Authorization.ts"
 import { given, numberBetween, text, time } from "./query.ts"
 import { AnswersEarly } from "./routePolicy.ts"
 
-/** The audit log; only keys of the scope `AppAdmin` read it (operators.md, "Audit"). */
+/** The audit log; only keys of the scope `AppAdmin` read it (spec 6.6). */
 export class AuditGroup extends HttpApiGroup.make("audit")
   .add(
     HttpApiEndpoint.get("list", "/audit", {

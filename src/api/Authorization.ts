@@ -3,7 +3,7 @@ import { Forbidden, TooManyRequests, Unauthorized } from "../domain/errors.ts"
 import type { Scopes } from "./routePolicy.ts"
 
 /**
- * Requires a key of the scope `AppAdmin`, or the right that the route needs (contract, section 5; operators.md, "Keys").
+ * Requires a key of the scope `AppAdmin`, or the right that the route needs (spec 1.5, 6.2).
  * The pipeline has verified the key: with `security`, `HttpApi` would decode the header of each request again.
  */
 export class Authorization extends HttpApiMiddleware.Service<Authorization>()("muster/api/Authorization", {
@@ -12,7 +12,7 @@ export class Authorization extends HttpApiMiddleware.Service<Authorization>()("m
   static readonly scopes: Scopes = ["AppAdmin", "Operator", "ReadOnly"]
 }
 
-/** Requires a key of the scope `Metrics` or `AppAdmin` (decisions, section 7). */
+/** Requires a key of the scope `Metrics` or `AppAdmin` (spec 1.10). */
 export class MetricsAuthorization extends HttpApiMiddleware.Service<MetricsAuthorization>()(
   "muster/api/MetricsAuthorization",
   {

@@ -11,7 +11,7 @@ import { Writes } from "./Failures.ts"
 import { text } from "./query.ts"
 import { HasQueryFallbacks } from "./routePolicy.ts"
 
-/** Blueprints, mixins, software and their reload (contract 4.6-4.8; decisions, section 4). */
+/** Blueprints, mixins, software and their reload (spec 4.1). */
 export class BlueprintsGroup extends HttpApiGroup.make("blueprints")
   .add(
     HttpApiEndpoint.get("list", "/blueprints", {

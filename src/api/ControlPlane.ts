@@ -27,7 +27,7 @@ export class RegistrationRequired extends Data.TaggedError("RegistrationRequired
 
 export type ControlPlaneError = ControlPlaneUnavailable | RegistrationRequired
 
-/** The calls from a daemon to the control plane (node-protocol, "Daemon -> control plane"), in process or over HTTP. */
+/** The calls from a daemon to the control plane (spec 9.1), in process or over HTTP. */
 export class ControlPlane extends Context.Service<
   ControlPlane,
   {

@@ -36,7 +36,7 @@ export interface LinesRequest {
 }
 
 /**
- * The calls from the control plane to a daemon (node-protocol, "Control plane -> daemon"), in process or over HTTP.
+ * The calls from the control plane to a daemon (spec 9.4), in process or over HTTP.
  * Unknown servers are `DaemonRefused` 404, wrong states 409.
  */
 export interface Daemon {

@@ -47,7 +47,7 @@ export const MOST_STATS = 10_000
 /** Seconds after which a stop becomes a kill. */
 const WaitSeconds = Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 3600 }))
 
-/** The calls from the control plane to a daemon (node-protocol, "Control plane -> daemon"). */
+/** The calls from the control plane to a daemon (spec 9.4). */
 export class DaemonGroup extends HttpApiGroup.make("daemon")
   .add(
     HttpApiEndpoint.get("system", "/system", { success: SystemInfo, error: refusals }).annotateMerge(

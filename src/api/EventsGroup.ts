@@ -8,7 +8,7 @@ import { Writes } from "./Failures.ts"
 import { many, text } from "./query.ts"
 import { IsStream } from "./routePolicy.ts"
 
-/** Query of the event streams (decisions, section 6); `topics` comma-separated, `server_id` repeatable. */
+/** Query of the event streams (spec 5); `topics` comma-separated, `server_id` repeatable. */
 export const EventQuery = {
   cursor: many(
     "Replays the events after this cursor first; 0: all retained events; `now`: none. Events then have an `id`, messages a `Cursor`. `Last-Event-ID` takes precedence."
@@ -27,12 +27,12 @@ export const EventQuery = {
   )
 }
 
-/** A ticket opens one stream until `expires_at` (RFC 3339 UTC), then the same stream again (life, "Streams"). */
+/** A ticket opens one stream until `expires_at` (RFC 3339 UTC), then the same stream again (spec 5.5). */
 export const Ticket = Schema.Struct({ ticket: Schema.String, expires_at: TimeText }).annotate({
   identifier: "Ticket"
 })
 
-/** The global event streams (contract, section 6). */
+/** The global event streams (spec 5). */
 export class EventsGroup extends HttpApiGroup.make("events")
   .add(
     HttpApiEndpoint.get("sse", "/events", {

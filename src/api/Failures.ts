@@ -18,7 +18,7 @@ export class Writes extends HttpApiMiddleware.Service<Writes>()("muster/api/Writ
   error: InsufficientStorage
 }) {}
 
-/** Returns 422 for input that does not decode (decisions, section 1). */
+/** Returns 422 for input that does not decode (spec 1). */
 export class SchemaErrors extends HttpApiMiddleware.Service<SchemaErrors>()("muster/api/SchemaErrors", {
   error: InvalidRequest
 }) {}

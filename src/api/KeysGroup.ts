@@ -16,7 +16,7 @@ import { AnswersEarly } from "./routePolicy.ts"
 /** A century, in seconds. */
 const LONGEST = 100 * 365 * 24 * 60 * 60
 
-/** Body of `POST /api/keys` (operators.md, "Keys"). */
+/** Body of `POST /api/keys` (spec 6.2). */
 export const CreateKey = Schema.Struct({
   name: KeyName,
   scope: KeyScope,
@@ -89,7 +89,7 @@ export const OwnKey = Schema.Struct({
   )
 }).annotate({ identifier: "OwnKey" })
 
-/** API keys; only keys of the scope `AppAdmin` manage them, and every key can read itself (operators.md, "Keys"). */
+/** API keys; only keys of the scope `AppAdmin` manage them, and every key can read itself (spec 6.2). */
 export class KeysGroup extends HttpApiGroup.make("keys")
   .add(
     HttpApiEndpoint.get("list", "/keys", {

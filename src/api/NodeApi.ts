@@ -32,7 +32,7 @@ import { InstallScript } from "../domain/Software.ts"
 import { AnyFailure, SchemaErrors } from "./Failures.ts"
 import { AnswersEarly, IsRoutine, LargeBody, RouteRateLimit, type Scopes } from "./routePolicy.ts"
 
-/** A key with the scope `Node` (decisions, section 5). */
+/** A key with the scope `Node` (spec 6.1). */
 export class NodeAuthorization extends HttpApiMiddleware.Service<NodeAuthorization>()(
   "muster/api/NodeAuthorization",
   {
@@ -74,7 +74,7 @@ export const InstallConfiguration = Schema.Struct({
 
 const event = "/nodes/:node/internal/event/servers/:server"
 
-/** The calls from daemons to the control plane (node-protocol, "Daemon -> control plane"). */
+/** The calls from daemons to the control plane (spec 9.1). */
 export class NodeGroup extends HttpApiGroup.make("node")
   .add(
     HttpApiEndpoint.post("register", "/nodes/:node/register", {

@@ -48,7 +48,7 @@ export const DrainRequest = Schema.Struct({
 }).annotate({ identifier: "DrainRequest" })
 export type DrainRequest = typeof DrainRequest.Type
 
-/** Nodes and the system they run on (contract 4.2, 4.3; decisions, section 2). */
+/** Nodes and the system they run on (spec 2). */
 export class NodesGroup extends HttpApiGroup.make("nodes")
   .add(
     HttpApiEndpoint.get("list", "/nodes", {
@@ -91,7 +91,7 @@ export class NodesGroup extends HttpApiGroup.make("nodes")
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Nodes" })) {}
 
-/** Version and host of the service (contract 4.3), its settings and its log. */
+/** Version and host of the service (spec 1.1), its settings and its log. */
 export class SystemGroup extends HttpApiGroup.make("system")
   .add(
     HttpApiEndpoint.get("info", "/system", {

@@ -33,7 +33,7 @@ export const CurrentPrincipal = Context.Reference<Principal | undefined>("muster
 /** The servers that the current caller may read; undefined: every server. */
 export const currentRestriction = Effect.map(CurrentPrincipal, (principal) => principal?.restriction)
 
-/** Waits until the caller's key is no longer valid. Streams end then (decisions, section 5). */
+/** Waits until the caller's key is no longer valid. Streams end then (spec 6.1). */
 export const KeyEnds = Context.Reference<(principal: Principal | undefined) => Effect.Effect<void>>(
   "muster/api/KeyEnds",
   { defaultValue: () => () => Effect.never }

@@ -7,7 +7,7 @@ import { AnswersEarly } from "./routePolicy.ts"
 const Html = Schema.String.pipe(HttpApiSchema.asText({ contentType: "text/html" }))
 const Health = Schema.Struct({ status: Schema.Literal("ok") }).annotate({ identifier: "Health" })
 
-/** Pages and health: no key (contract 4.11; decisions, section 7). */
+/** Pages and health: no key (spec 1.10). */
 export class PublicPagesGroup extends HttpApiGroup.make("beside", { topLevel: true })
   .add(
     HttpApiEndpoint.get("banner", "/", { success: Html }).annotateMerge(
@@ -25,7 +25,7 @@ export class PublicPagesGroup extends HttpApiGroup.make("beside", { topLevel: tr
   )
   .annotateMerge(OpenApi.annotations({ title: "Pages and health" })) {}
 
-/** Prometheus metrics (decisions, section 7). */
+/** Prometheus metrics (spec 1.10). */
 export class MetricsGroup extends HttpApiGroup.make("metrics")
   .add(
     HttpApiEndpoint.get("page", "/metrics", {

@@ -15,7 +15,7 @@ const summary = (summary: string) => OpenApi.annotations({ summary })
 const whole = (minimum: number, maximum: number, description: string) =>
   optionalInput(Schema.Int.check(Schema.isBetween({ minimum, maximum })).annotate({ description }))
 
-/** Body of `POST /api/rollouts` (life.md, "Rollouts"). */
+/** Body of `POST /api/rollouts` (spec 3.13). */
 export const CreateRollout = Schema.Struct({
   selector: Selector,
   max_parallel: optionalInput(
@@ -68,7 +68,7 @@ const change = (name: "pause" | "resume" | "abort", what: string) =>
     .middleware(Writes)
     .annotateMerge(summary(what))
 
-/** Rollouts (life.md, "Rollouts"). */
+/** Rollouts (spec 3.13). */
 export class RolloutsGroup extends HttpApiGroup.make("rollouts")
   .add(
     HttpApiEndpoint.post("create", "/rollouts", {

@@ -2,7 +2,7 @@ import { Context, type Effect } from "effect"
 import type { NotFound, Unavailable } from "../domain/errors.ts"
 import type { NodeId, ServerId } from "../domain/Id.ts"
 
-/** The servers that the key of the current caller may read (operators.md, "Keys"); the servers implement it. */
+/** The servers that the key of the current caller may read (spec 6.2); the servers implement it. */
 export class ServerAccess extends Context.Service<
   ServerAccess,
   {

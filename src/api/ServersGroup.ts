@@ -42,7 +42,7 @@ const include = names(
   `Further fields, comma-separated: ${includable.map((name) => `\`${name}\``).join(", ")}.`
 )
 
-/** The conditions of a list of servers; all must hold (life.md, "Reading"). */
+/** The conditions of a list of servers; all must hold (spec 3.6). */
 const filters = {
   blueprint_id: text("Only servers of this blueprint."),
   node_id: text("Only servers on this node."),
@@ -77,7 +77,7 @@ export const CreateServer = Schema.Struct({
   )
 }).annotate({ identifier: "CreateServer" })
 
-/** Body of `PATCH /api/servers/:server`; null removes (life.md, "Changing"). */
+/** Body of `PATCH /api/servers/:server`; null removes (spec 3.12). */
 export const PatchServer = Schema.Struct({
   name: Schema.optionalKey(Schema.NullOr(ServerName)),
   labels: Schema.optionalKey(Schema.Record(LabelKey, Schema.NullOr(LabelValue))),
@@ -119,7 +119,7 @@ export const ReinstallServer = Schema.Struct({
   )
 }).annotate({ identifier: "ReinstallServer" })
 
-/** The response to `POST /api/servers?dry_run=true` (life.md, "Creation"). */
+/** The response to `POST /api/servers?dry_run=true` (spec 3.3). */
 export const CreationPlan = Schema.Struct({
   definition: DefinitionView,
   /** The node that the server would get; null: no node fits, and `warnings` has the reason. */
@@ -164,7 +164,7 @@ const IdempotencyKey = Schema.String.check(
   })
 )
 
-/** Servers (contract 4.4, 4.5, 4.10; decisions, section 3). */
+/** Servers (spec 3). */
 export class ServersGroup extends HttpApiGroup.make("servers")
   .add(
     HttpApiEndpoint.get("list", "/servers", {

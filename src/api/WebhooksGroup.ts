@@ -19,7 +19,7 @@ const optional = {
   description
 }
 
-/** Body of `POST /api/webhooks` (operators.md, "Webhooks"). */
+/** Body of `POST /api/webhooks` (spec 7). */
 export const CreateWebhook = Schema.Struct({
   url,
   topics: optionalInput(optional.topics),
@@ -48,7 +48,7 @@ export const CreatedWebhook = Schema.Struct({ ...Webhook.fields, secret: Schema.
 
 const summary = (summary: string) => OpenApi.annotations({ summary })
 
-/** Webhooks: events over HTTP POST, signed, at least once (operators.md, "Webhooks"). */
+/** Webhooks: events over HTTP POST, signed, at least once (spec 7). */
 export class WebhooksGroup extends HttpApiGroup.make("webhooks")
   .add(
     HttpApiEndpoint.get("list", "/webhooks", { success: Schema.Array(Webhook) }).annotateMerge(

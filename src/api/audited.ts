@@ -1,4 +1,4 @@
-/** The entry of each route in the audit log (operators.md, "Audit"). A route that is not in the table changes nothing. */
+/** The entry of each route in the audit log (spec 6.6). A route that is not in the table changes nothing. */
 import type { AuditedRoute } from "../domain/AuditEntry.ts"
 
 const route = (action: string, object: string, status = 200): AuditedRoute => ({ action, object, status })

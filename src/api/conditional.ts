@@ -73,7 +73,7 @@ export const respondWith = (body: SplitBody, headers: Readonly<Record<string, st
     ofBody(body, takesParts(request), { contentType: "application/json", headers: { ...headers } })
   )
 
-/** Responds with a JSON body, or with 304 to a caller that has it (life.md, "Reading"). */
+/** Responds with a JSON body, or with 304 to a caller that has it (spec 3.6). */
 export const conditional = (
   { body, cursor, etag, gzip }: Versioned<string | SplitBody>,
   headers: Readonly<Record<string, string>> = {}

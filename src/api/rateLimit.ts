@@ -1,4 +1,4 @@
-/** The headers and responses of limits (decisions, section 1, "Failed logins"). */
+/** The headers and responses of limits (spec 1.6). */
 import { Clock, Data, Effect } from "effect"
 import { HttpServerRespondable, HttpServerResponse } from "effect/http"
 import { TooManyRequests } from "../domain/errors.ts"

@@ -1,4 +1,4 @@
-/** The right that each route needs (operators.md, "Keys"). A route that is not in the table needs the scope `AppAdmin`. */
+/** The right that each route needs (spec 6.2). A route that is not in the table needs the scope `AppAdmin`. */
 import { Effect } from "effect"
 import { Forbidden, InvalidRequest } from "../domain/errors.ts"
 import { PowerRight, type Right } from "../domain/KeyScope.ts"

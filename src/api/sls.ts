@@ -1,4 +1,4 @@
-/** The additions for clients of SLS (life.md, "SLS's own clients"). */
+/** The additions for clients of SLS (spec 1.12). */
 import { Context } from "effect"
 import type { InstallPhase } from "../domain/InstallState.ts"
 

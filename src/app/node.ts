@@ -41,7 +41,7 @@ const calledAt = ({ host, url }: NodeSettings, listens: string) => {
 const sameAddress = (one: string, other: string) =>
   one === other || (URL.canParse(one) && URL.canParse(other) && new URL(one).href === new URL(other).href)
 
-/** Runs the daemon of a node until it is interrupted (node-protocol). */
+/** Runs the daemon of a node until it is interrupted (spec 9). */
 export const runNode = Effect.fnUntraced(function* (given: NodeSettings) {
   const settings = yield* withPassedSocket(given)
   const hungUp = yield* hangups

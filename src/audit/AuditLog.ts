@@ -14,7 +14,7 @@ const MOST_WAITING = 10_000
 /** Entries of one write. */
 const BATCH = 500
 
-/** The audit log (operators.md, "Audit"). */
+/** The audit log (spec 6.6). */
 export class AuditLog extends Context.Service<
   AuditLog,
   {

@@ -12,7 +12,7 @@ const PAGE = 100
 const resultOf = (result: string): AuditQuery["result"] =>
   result === "" ? undefined : result === "ok" || result === "refused" ? result : Number(result)
 
-/** `GET /api/audit` (operators.md, "Audit"). */
+/** `GET /api/audit` (spec 6.6). */
 export const AuditHandlers = handlersOf(
   ApplicationApi,
   "audit",

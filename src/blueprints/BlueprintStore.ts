@@ -13,7 +13,7 @@ import { SoftwareStore } from "./SoftwareStore.ts"
 import { makeToday, type Today } from "./today.ts"
 import { blueprintNotes, blueprintView, blueprintWarnings, mixinView } from "./views.ts"
 
-/** Blueprints and mixins, read from disk and composed (blueprints.md; decisions, section 4). */
+/** Blueprints and mixins, read from disk and composed (spec 4.2). */
 export class BlueprintStore extends Context.Service<
   BlueprintStore,
   {

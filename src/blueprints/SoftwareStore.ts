@@ -5,7 +5,7 @@ import { type SoftwareSet, softwareSet } from "./definitions.ts"
 import { makeReloadable } from "./reloadable.ts"
 import { softwareWarnings } from "./views.ts"
 
-/** Software definitions, read from disk (blueprints.md, "Software"; decisions, section 4). */
+/** Software definitions, read from disk (spec 4.6). */
 export class SoftwareStore extends Context.Service<
   SoftwareStore,
   {

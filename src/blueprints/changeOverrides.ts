@@ -1,4 +1,4 @@
-/** Changes the overrides of an existing server (life.md, "Changing"). */
+/** Changes the overrides of an existing server (spec 3.12). */
 import { Effect, Option, Result, Schema } from "effect"
 import { differences } from "../domain/definitionChanges.ts"
 import { Conflict, InvalidRequest, type NotFound } from "../domain/errors.ts"

@@ -1,4 +1,4 @@
-/** Composition of blueprints and mixins (blueprints.md, "Blueprint"). No I/O. */
+/** Composition of blueprints and mixins (spec 4.2). No I/O. */
 import { Result, type Schema } from "effect"
 import { type Blueprint, DEFAULT_BACKOFF, type Volume } from "../domain/Blueprint.ts"
 import { tooMuch } from "../domain/environment.ts"

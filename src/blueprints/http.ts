@@ -11,7 +11,7 @@ import { Sources } from "./sources/Sources.ts"
 
 const sizes = { standard: 50, fallback: 20, maximum: 1000 }
 
-/** Handlers of the blueprint, mixin and software routes (contract 4.6-4.8; decisions, section 4). */
+/** Handlers of the blueprint, mixin and software routes (spec 4.1). */
 export const BlueprintsHandlers = handlersOf(
   ApplicationApi,
   "blueprints",

@@ -2,7 +2,7 @@ import type { Schema } from "effect"
 
 const pattern = /\{\{([^{}]*)\}\}/g
 
-/** The placeholders of blueprints.md, "Software". Variables and the number of ports are known at creation only. */
+/** The placeholders of spec 4.6. Variables and the number of ports are known at creation only. */
 const known =
   /^(?:server\.build\.default\.(?:ip|port)|server\.build\.ports\.(?:\d+|[a-z][a-z0-9_]{0,31})|server\.build\.memory|server\.id|server\.version|env\.\w+|[A-Z_][A-Z0-9_]*)$/
 

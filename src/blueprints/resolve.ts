@@ -36,7 +36,7 @@ const refusedFor = (refusals: ReadonlyArray<Refusal>): Result.Result<never, Inva
 }
 
 /**
- * Returns the definition of a server (decisions, section 3, "overrides"). Limits: software, blueprint, overrides, by
+ * Returns the definition of a server (spec 3.4). Limits: software, blueprint, overrides, by
  * field. Configs: the same three, by file, then by key. A restart rule applies to saved servers only.
  *
  * @param software the software set: the overrides may name another software than the blueprint

@@ -18,7 +18,7 @@ const imageOf = (blueprint: Blueprint, software: SoftwareSet): Result.Result<str
 }
 
 /**
- * Returns the JSON form of a blueprint (contract 2.4); `image` is empty if the software is not defined or maps nothing.
+ * Returns the JSON form of a blueprint (spec 4.1); `image` is empty if the software is not defined or maps nothing.
  */
 export const blueprintView = (blueprint: Blueprint, software: SoftwareSet): BlueprintView => ({
   metadata: { id: blueprint.id, name: blueprint.name, type: blueprint.type },

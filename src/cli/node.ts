@@ -14,7 +14,7 @@ const cannotListen = ({ cause }: { readonly cause: unknown }) =>
     })
   )
 
-/** `muster node`: runs the daemon of a host (node-protocol). */
+/** `muster node`: runs the daemon of a host (spec 9). */
 export const node = Command.make(
   "node",
   {},

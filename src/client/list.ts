@@ -24,7 +24,7 @@ export const cursorIn = (text: string | undefined): number | undefined =>
     ? Number(text)
     : undefined
 
-/** Returns the cursor of a response (life.md, "Reading"). */
+/** Returns the cursor of a response (spec 3.6). */
 const cursorOf = (response: HttpClientResponse.HttpClientResponse) => {
   const text = response.headers["x-muster-cursor"]
   const cursor = cursorIn(text)

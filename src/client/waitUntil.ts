@@ -6,7 +6,7 @@ import { backoff, makePause } from "../work/backoff.ts"
 import type { Calls } from "./creation.ts"
 import { isTransient } from "./transient.ts"
 
-/** A state to wait for (life.md, "Reading"). */
+/** A state to wait for (spec 3.6). */
 export type WaitState = "running" | "offline" | "installed"
 
 export interface WaitOptions {
@@ -29,7 +29,7 @@ export class WaitTimedOut extends Data.TaggedError("WaitTimedOut")<{
   }
 }
 
-/** Seconds of one request (life.md, "Reading"). */
+/** Seconds of one request (spec 3.6). */
 const LONGEST = 60
 
 /** The time for the last response. */

@@ -99,7 +99,7 @@ const serveConsole = Effect.fn("serveConsole")(function* (
   return HttpServerResponse.empty()
 })
 
-/** The handlers of a daemon's routes (node-protocol, "Control plane -> daemon"). */
+/** The handlers of a daemon's routes (spec 9.4). */
 export const DaemonHandlers = handlersOf(
   DaemonApi,
   "daemon",

@@ -2,7 +2,7 @@ import { Schema } from "effect"
 
 export const Port = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 65535 }))
 
-/** The addresses and ports that a server holds (contract 2.3). */
+/** The addresses and ports that a server holds (spec 3.1). */
 export const Allocations = Schema.Struct({
   force_outgoing_ip: Schema.Boolean,
   default: Schema.Struct({ ip: Schema.String, port: Port }),

@@ -47,7 +47,7 @@ const errorFields = <const S extends ErrorStatus>(status: S, hint: string) => ({
 })
 
 /**
- * The base of every error that a caller can see. The class *is* the body of section 7 of the contract (`code`,
+ * The base of every error that a caller can see. The class *is* the body of spec 1.4 (`code`,
  * `status`, `detail`, `hint`, `request_id`). `_tag` lives on the prototype, so that `Effect.catchTag` works and the
  * body has no sixth field.
  *

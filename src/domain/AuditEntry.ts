@@ -1,4 +1,4 @@
-/** Entries of the audit log (operators.md, "Audit"). */
+/** Entries of the audit log (spec 6.6). */
 import { Schema } from "effect"
 import { KeyScope } from "./KeyScope.ts"
 import { TimeText } from "./nowText.ts"

@@ -1,4 +1,4 @@
-/** The audit entry of a request while the request is served (operators.md, "Audit"). */
+/** The audit entry of a request while the request is served (spec 6.6). */
 import { Context, Effect } from "effect"
 import type { AuditEntry } from "./AuditEntry.ts"
 import { replaceHostile } from "./NodeText.ts"

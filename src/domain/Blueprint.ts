@@ -82,7 +82,7 @@ export const restartFields = {
 /** The back-off of blueprints that give none, and of definitions of earlier versions; in seconds. */
 export const DEFAULT_BACKOFF = { delay: 5, max_delay: 300, reset_after: 600 } as const
 
-/** A blueprint after composition with its mixins (blueprints.md, "Blueprint"). */
+/** A blueprint after composition with its mixins (spec 4.2). */
 export const Blueprint = Schema.Struct({
   id: DefinitionId,
   name: Schema.String,
@@ -112,7 +112,7 @@ export const Blueprint = Schema.Struct({
 })
 export type Blueprint = typeof Blueprint.Type
 
-/** JSON form of a blueprint (contract 2.4). `image` is the resolved reference; empty: no mapping matches. */
+/** JSON form of a blueprint (spec 4.1). `image` is the resolved reference; empty: no mapping matches. */
 export const BlueprintView = Schema.Struct({
   metadata: Schema.Struct({ id: Schema.String, name: Schema.String, type: Schema.String }),
   server: Schema.Struct({

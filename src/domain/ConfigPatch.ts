@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 
-/** Parsers of config files (blueprints.md, "Config parsers"). */
+/** Parsers of config files (spec 4.9). */
 export const ConfigParser = Schema.Literals(["properties", "yaml", "json", "toml", "ini", "xml", "file"])
 export type ConfigParser = typeof ConfigParser.Type
 

@@ -1,4 +1,4 @@
-/** Records of crashes (life.md, "Crashes"). */
+/** Records of crashes (spec 3.18). */
 import { Schema } from "effect"
 import { cleanText, ExitCode, NodeText, NodeTime } from "./NodeText.ts"
 import { TimeText } from "./nowText.ts"

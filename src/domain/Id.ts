@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 
-/** Form of blueprint, mixin and software ids (blueprints.md). */
+/** Form of blueprint, mixin and software ids (spec 4.2). */
 export const definitionIdPattern = /^[a-z0-9][a-z0-9_-]{0,62}$/u
 
 /** Id of a blueprint, mixin or software. */
@@ -21,7 +21,7 @@ const TAIL_DIGITS = 11
 const TAILS = 36n ** BigInt(TAIL_DIGITS)
 
 /**
- * Returns a server id: twelve characters `[a-z0-9]`, the first a letter (life.md, "Ids").
+ * Returns a server id: twelve characters `[a-z0-9]`, the first a letter (spec 3.2).
  *
  * @param random 16 random bytes
  */

@@ -2,7 +2,7 @@ import { Schema } from "effect"
 import { InstallSteps } from "./InstallStep.ts"
 import { ExitCode, NodeText, NodeTime } from "./NodeText.ts"
 
-/** The phase of a server's installation (decisions, `GET .../install`). */
+/** The phase of a server's installation (spec 3.11). */
 export const InstallPhase = Schema.Literals(["pending", "installing", "ready", "failed"])
 export type InstallPhase = typeof InstallPhase.Type
 

@@ -1,4 +1,4 @@
-/** The steps of an installation (life.md, "Installations"). */
+/** The steps of an installation (spec 3.11). */
 import { Schema } from "effect"
 import { NodeCertainTime } from "./NodeText.ts"
 

@@ -12,7 +12,7 @@ import type { ServerStatus } from "./ServerStatus.ts"
 import type { WebhookId } from "./Webhook.ts"
 
 /**
- * A committed change of a server. Topics without a `:` are public events (contract 6.2). The others are internal;
+ * A committed change of a server. Topics without a `:` are public events (spec 5.1). The others are internal;
  * `server:install`, `server:expiring` and `server:problem` are also opt-in topics of streams.
  */
 export type ServerChange = { readonly server_id: ServerId } & (
@@ -132,7 +132,7 @@ export interface JournalEntry {
 export const serverOf = (change: Change): ServerId | undefined =>
   "server_id" in change ? change.server_id : undefined
 
-/** A change that is published as an event (contract 6.2). */
+/** A change that is published as an event (spec 5.1). */
 export type PublicChange = Extract<ServerChange, { readonly topic: "status" | "crash" | "deleted" }>
 
 export const isPublic = (change: Change): change is PublicChange => !change.topic.includes(":")

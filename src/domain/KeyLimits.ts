@@ -1,4 +1,4 @@
-/** The servers that a key is limited to, and its quotas (operators.md, "Keys"). */
+/** The servers that a key is limited to, and its quotas (spec 6.2). */
 import { Schema } from "effect"
 import { DefinitionId, ServerId } from "./Id.ts"
 import { type Labels, SomeLabels } from "./Labels.ts"

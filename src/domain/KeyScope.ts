@@ -1,11 +1,11 @@
 import { Schema } from "effect"
 import { hasQuota, isRestricted, type KeyLimits, keyLimitFields } from "./KeyLimits.ts"
 
-/** The scope of a key (decisions, section 5; operators.md, "Keys"). */
+/** The scope of a key (spec 6.1, 6.2). */
 export const KeyScope = Schema.Literals(["AppAdmin", "Operator", "ReadOnly", "Node", "Metrics"])
 export type KeyScope = typeof KeyScope.Type
 
-/** The rights of single power actions; `pause` also unpauses (decisions, section 9). `power` is all of them. */
+/** The rights of single power actions; `pause` also unpauses (spec ?). `power` is all of them. */
 export const PowerRight = Schema.Literals(["start", "stop", "restart", "kill", "pause"])
 export type PowerRight = typeof PowerRight.Type
 

@@ -1,4 +1,4 @@
-/** Labels and names of servers (life.md, "Creation" and "Reading"). */
+/** Labels and names of servers (spec 3.3, 3.6). */
 import { Record, Schema } from "effect"
 import { inUnit } from "./units.ts"
 

@@ -19,7 +19,7 @@ const IoWeight = Schema.Int.check(
 )
 
 /**
- * The fields of a limits object and their units (decisions, section 3): `memory_limit` and `swap` MiB,
+ * The fields of a limits object and their units (spec 3): `memory_limit` and `swap` MiB,
  * `disk_space` MB, `cpu_limit` percent of one thread (0 = no limit), `io_weight` 10-1000 (0 = none), `threads` a cpuset.
  */
 export const limitFields = {
@@ -61,7 +61,7 @@ export const MemoryLimitInput = limitFields.memory_limit.check(
 const MIB = 1024 * 1024
 const MB = 1_000_000
 
-/** The memory that placement counts for a server without a memory limit (node-protocol, "Placement and ports"). */
+/** The memory that placement counts for a server without a memory limit (spec 2.4). */
 export const UNLIMITED_MEMORY_COUNTS_AS_BYTES = 512 * MIB
 
 /** Returns the memory limit of a server in bytes, at least 1 MiB; 0: no limit. */

@@ -4,7 +4,7 @@ import { MigrationProgress } from "./Migration.ts"
 import { TimeText } from "./nowText.ts"
 import { NotEnforced } from "./SystemInfo.ts"
 
-/** A node in a list (contract 2.1). */
+/** A node in a list (spec 2.1). */
 export const Node = Schema.Struct({
   id: NodeId,
   name: Schema.String,
@@ -30,7 +30,7 @@ export const NodeUsage = Schema.Struct({
 }).annotate({ identifier: "NodeUsage" })
 export type NodeUsage = typeof NodeUsage.Type
 
-/** A node with its state and load (decisions, section 2). */
+/** A node with its state and load (spec 2). */
 export const NodeDetail = Schema.Struct({
   ...Node.fields,
   /** Heartbeats arrive and calls to the daemon work. */

@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { NodeId } from "./Id.ts"
 
-/** How a node fits a server that is to be created (life.md, "Creation"). */
+/** How a node fits a server that is to be created (spec 3.3). */
 export const NodeFit = Schema.Struct({
   node_id: NodeId,
   node_name: Schema.String,

@@ -1,4 +1,4 @@
-/** Messages between daemons and the control plane (node-protocol.md). Sizes in bytes, times RFC 3339 UTC. */
+/** Messages between daemons and the control plane (spec 9). Sizes in bytes, times RFC 3339 UTC. */
 
 import { Schema } from "effect"
 import { Allocations, NodeAllocation, Port } from "./Allocation.ts"

@@ -142,7 +142,7 @@ const boundedEnv = Schema.makeFilter(
 const configs = Schema.Record(Schema.String, ConfigOverride)
 const env = Schema.Record(EnvName, EnvValue)
 
-/** Overrides of a server (contract 2.3; decisions, section 3). */
+/** Overrides of a server (spec 3.1). */
 export const Overrides = Schema.Struct({
   save: optionalInput(Schema.Boolean),
   limits: optionalInput(LimitOverrides),
@@ -158,7 +158,7 @@ export const Overrides = Schema.Struct({
 }).annotate({ identifier: "StoredOverrides" })
 export type Overrides = typeof Overrides.Type
 
-/** Overrides in the body of a creation (contract 4.5): at most 256 files, 4,096 values in them and 256 variables. */
+/** Overrides in the body of a creation (spec 3.3): at most 256 files, 4,096 values in them and 256 variables. */
 export const OverridesInput = Schema.Struct({
   ...Overrides.fields,
   limits: optionalInput(LimitsInput),
@@ -171,7 +171,7 @@ const ConfigChange = Schema.Struct({
   find: changed(ConfigOverride.fields.find)
 })
 
-/** A change of overrides: merged by field, config key and variable; null removes (life.md, "Changing"). */
+/** A change of overrides: merged by field, config key and variable; null removes (spec 3.12). */
 export const OverridesChange = Schema.Struct({
   save: changed(Schema.Boolean),
   limits: changed(

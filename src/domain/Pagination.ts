@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { TimeText } from "./nowText.ts"
 
-/** Pagination envelope (contract 2.5). */
+/** Pagination envelope (spec 4.1). */
 export const Pagination = Schema.Struct({
   total: Schema.Int,
   per_page: Schema.Int,
@@ -62,7 +62,7 @@ export const paginatedLog = (
 const wholeNumber = (text: string): number =>
   /^[+-]?\d+$/.test(text) ? Math.min(Number(text), Number.MAX_SAFE_INTEGER) : 0
 
-/** Returns a page number from a query: 1 if the text is below 1 or not a number (decisions, section 4). */
+/** Returns a page number from a query: 1 if the text is below 1 or not a number (spec 4). */
 export const pageNumber = (text: string | undefined): number => Math.max(wholeNumber(text ?? ""), 1)
 
 /** Returns a page size from a query: `standard` if absent, `fallback` if below 1 or not a number, at most `maximum`. */

@@ -1,4 +1,4 @@
-/** The restarts of a crashed server (life.md, "Stopping and restarting"). */
+/** The restarts of a crashed server (spec 3.9). */
 import { Schema } from "effect"
 import { NodeCount, NodeText } from "./NodeText.ts"
 

@@ -1,4 +1,4 @@
-/** Rollouts: today's definition for many servers, a few at a time (life.md, "Rollouts"). */
+/** Rollouts: today's definition for many servers, a few at a time (spec 3.13). */
 import { Schema } from "effect"
 import { DefinitionChange } from "./DefinitionChange.ts"
 import { drainOptions } from "./Drain.ts"

@@ -23,7 +23,7 @@ export const ServerWarning = Schema.Struct({ code: NodeText, detail: NodeText })
 export type ServerWarning = typeof ServerWarning.Type
 
 /**
- * Live figures of one server (decisions, `GET .../stats`). Percentages are of one thread; `uptime` in ms. Null: the figure
+ * Live figures of one server (spec 3.7). Percentages are of one thread; `uptime` in ms. Null: the figure
  * is not known.
  */
 export const ServerStats = Schema.Struct({
@@ -69,7 +69,7 @@ export const withoutNulls = (stats: ServerStats): ServerStats => ({
 /** The address and port of a named port. */
 const NamedPort = Schema.Struct({ ip: Schema.String, port: Schema.Int }).annotate({ identifier: "NamedPort" })
 
-/** Server summary (contract 2.3); the fields from `status` on only with `include=` (life.md, "Reading"). */
+/** Server summary (spec 3.1); the fields from `status` on only with `include=` (spec 3.6). */
 export const Server = Schema.Struct({
   id: ServerId,
   blueprint_id: Schema.String,
@@ -117,7 +117,7 @@ export const Server = Schema.Struct({
 }).annotate({ identifier: "Server" })
 export type Server = typeof Server.Type
 
-/** The last change of a server's definition (life.md, "Changing"). */
+/** The last change of a server's definition (spec 3.12). */
 export const Redefinition = Schema.Struct({
   /** Milliseconds since the epoch; grows with each change. */
   defined_at: Schema.Int,

@@ -9,7 +9,7 @@ import { DEFAULT_STOP_TIMEOUT, InstallScript, ProcessConfiguration } from "./Sof
 
 /**
  * The definition of one server: blueprint, software and overrides, resolved at creation. The record keeps it, so that a
- * reload never changes a server (decisions, section 4).
+ * reload never changes a server (spec 4).
  */
 export const ServerDefinition = Schema.Struct({
   blueprint_id: Schema.String,

@@ -7,9 +7,9 @@ import { ShownProblem } from "./Problem.ts"
 import { Server, ServerStats } from "./Server.ts"
 import { ServerStatus } from "./ServerStatus.ts"
 
-/** The topics of every stream (contract 6.2). */
+/** The topics of every stream (spec 5.1). */
 const DefaultTopic = Schema.Literals(["status", "crash", "deleted"])
-/** The topics that a stream has only if `topics` names them (life, "Installations"). */
+/** The topics that a stream has only if `topics` names them (spec 3.11). */
 const OptInTopic = Schema.Literals(["install", "stats", "expiring", "problem"])
 
 /** Names of the public topics. */
@@ -65,7 +65,7 @@ const message = <T extends Topic, S extends Schema.Top>(topic: T, payload: S) =>
   }).annotate({ identifier: eventName(topic) })
 
 /**
- * Message shape of both streams (contract 6.1). `Cursor` is present only if the stream resumes; `server` and `time` are
+ * Message shape of both streams (spec 5.1). `Cursor` is present only if the stream resumes; `server` and `time` are
  * present only with `include`.
  */
 export const ServerEvent = Schema.Union([

@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 
-/** Power and process status of a server (contract, section 3; decisions, "States"). */
+/** Power and process status of a server (spec 3.5). */
 export const ServerStatus = Schema.Literals([
   "installing",
   "offline",
@@ -35,7 +35,7 @@ interface Transition {
 
 const every = ServerStatus.literals
 
-/** The transition table of the decisions, row by row. */
+/** The transition table (spec 3.5), row by row. */
 export const transitions: ReadonlyArray<Transition> = [
   { from: ["installing"], on: "installed", to: "offline" },
   { from: ["installing"], on: "install-failed", to: "offline" },

@@ -5,7 +5,7 @@ import { Limits } from "./Limits.ts"
 import { RuntimeKind } from "./Node.ts"
 import { inUnit } from "./units.ts"
 
-/** Install script, run once per software and version on a node (blueprints.md, "Software"); times in seconds. */
+/** Install script, run once per software and version on a node (spec 4.6); times in seconds. */
 export const InstallScript = Schema.Struct({
   entrypoint: Schema.String,
   script: Schema.String,

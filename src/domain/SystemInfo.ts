@@ -26,7 +26,7 @@ export type Isolation = typeof Isolation.Type
 /** Names of limits. */
 export const NotEnforced = Schema.optionalKey(Schema.Array(NodeText).check(Schema.isMaxLength(16)))
 
-/** Host information (contract 2.2, `system`). */
+/** Host information (spec 1.1, `system`). */
 export const HostInfo = Schema.Struct({
   /** Go's name: `amd64`, `arm64`. */
   architecture: NodeText,
@@ -51,7 +51,7 @@ export const HostInfo = Schema.Struct({
 }).annotate({ identifier: "HostInfo" })
 export type HostInfo = typeof HostInfo.Type
 
-/** System information (contract 2.2): version of the service or daemon, and its host. */
+/** System information (spec 1.1): version of the service or daemon, and its host. */
 export const SystemInfo = Schema.Struct({ version: NodeText, system: HostInfo }).annotate({
   identifier: "SystemInfo"
 })

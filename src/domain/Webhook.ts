@@ -24,7 +24,7 @@ const isHttp = (text: string): boolean => {
 export const WebhookTopic = Schema.Literals(["status", "crash", "deleted", "install"])
 export type WebhookTopic = typeof WebhookTopic.Type
 
-/** The fields that a caller sets (operators.md, "Webhooks"). */
+/** The fields that a caller sets (spec 7). */
 export const webhookFields = {
   url: Schema.String.check(
     Schema.isMaxLength(2048),

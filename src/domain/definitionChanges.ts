@@ -1,4 +1,4 @@
-/** The differences between two definitions of a server (life.md, "Changing"). Pure. */
+/** The differences between two definitions of a server (spec 3.12). Pure. */
 import { createHash } from "node:crypto"
 import { isDeepStrictEqual } from "node:util"
 import type { Schema } from "effect"

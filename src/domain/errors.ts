@@ -1,6 +1,6 @@
 /**
  * The errors that a caller can see: one class per status, so that the derived client decodes exactly the class that the
- * service failed with (contract, section 7; decisions, section 1).
+ * service failed with (spec 1.4).
  */
 import { ApiError } from "./ApiError.ts"
 import { isBeginningOfServerId } from "./Id.ts"
@@ -103,7 +103,7 @@ export class InvalidRequest extends ApiError<InvalidRequest>()(
 /** Reasons that one error names. */
 export const MOST_REASONS = 10
 
-/** Joins the reasons against one request (life.md): each once, at most {@link MOST_REASONS}. */
+/** Joins the reasons against one request (spec 1.4): each once, at most {@link MOST_REASONS}. */
 export const joinReasons = (reasons: ReadonlyArray<string>): string => {
   const all = [...new Set(reasons)]
   const more = all.length - MOST_REASONS

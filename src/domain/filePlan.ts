@@ -1,5 +1,5 @@
 /**
- * The origin and destination of the files of an instance (blueprints.md, `state`). Pure: both the check of blueprints
+ * The origin and destination of the files of an instance (spec 4.7). Pure: both the check of blueprints
  * and the making of instances use it.
  */
 import { Result } from "effect"

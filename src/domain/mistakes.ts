@@ -1,4 +1,4 @@
-/** Mistakes in input, in the caller's terms (decisions, section 1, row 422). */
+/** Mistakes in input, in the caller's terms (spec 1.2). */
 import { Predicate, type SchemaAST, SchemaIssue } from "effect"
 import { MOST_REASONS } from "./errors.ts"
 import { pathText } from "./json.ts"

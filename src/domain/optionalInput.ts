@@ -2,7 +2,7 @@ import { Option, Schema, SchemaGetter } from "effect"
 import { nullOr } from "./units.ts"
 
 /**
- * An optional input field: `null` counts as absent (decisions, section 1, row 422).
+ * An optional input field: `null` counts as absent (spec 1.2).
  */
 export const optionalInput = <S extends Schema.Constraint>(schema: S) =>
   Schema.optionalKey(nullOr(schema)).pipe(

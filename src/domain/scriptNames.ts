@@ -1,4 +1,4 @@
-/** The variables that an install script reads (blueprints.md, "Software"). Pure. */
+/** The variables that an install script reads (spec 4.6). Pure. */
 import type { InstallScript } from "./Software.ts"
 
 /** Commands and expressions that read all variables. */

@@ -3,7 +3,7 @@ import type { RestrictedServer } from "../domain/KeyLimits.ts"
 import type { Labels } from "../domain/Labels.ts"
 import type { Topic } from "../domain/ServerEvent.ts"
 
-/** The events that a subscriber receives; an absent field filters nothing (decisions, section 6). */
+/** The events that a subscriber receives; an absent field filters nothing (spec 5). */
 export interface EventFilter {
   readonly topics?: ReadonlySet<Topic>
   readonly serverIds?: ReadonlySet<ServerId>
@@ -19,7 +19,7 @@ const DEFAULT_INTERVAL = 10
 
 export const intervalOf = ({ interval = DEFAULT_INTERVAL }: EventFilter): number => interval
 
-/** The fields that `include` adds to `Data` (life, "Streams"). */
+/** The fields that `include` adds to `Data` (spec 5.5). */
 export const includable = ["server", "time"] as const
 export type EventInclude = ReadonlySet<(typeof includable)[number]>
 

@@ -36,7 +36,7 @@ const nothing: EventInclude = new Set()
 const SLICE = 256
 
 /**
- * Publishes every public event to every subscriber, in one total order (decisions, section 6). A subscriber with more
+ * Publishes every public event to every subscriber, in one total order (spec 5). A subscriber with more
  * unsent bytes than the bound is cut off; it never slows a publisher or another subscriber.
  */
 export class EventHub extends Context.Service<

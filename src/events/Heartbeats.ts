@@ -1,7 +1,7 @@
 import { Clock, Context, Effect, Latch, Layer } from "effect"
 import { elapsedMillis, elapsedMillisOf } from "../domain/elapsed.ts"
 
-/** Milliseconds between two heartbeats of a stream (decisions, section 6). */
+/** Milliseconds between two heartbeats of a stream (spec 5). */
 const INTERVAL = 15_000
 
 /** The heartbeats of all streams, from one fiber: a fiber for each would take more memory than the rest of a stream. */

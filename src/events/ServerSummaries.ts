@@ -3,7 +3,7 @@ import type { ServerId } from "../domain/Id.ts"
 import type { RestrictedServer } from "../domain/KeyLimits.ts"
 import type { Server } from "../domain/Server.ts"
 
-/** The summaries of servers (contract 2.3) for events; the read model of the servers implements it. */
+/** The summaries of servers (spec 3.1) for events; the read model of the servers implements it. */
 export class ServerSummaries extends Context.Service<
   ServerSummaries,
   {

@@ -65,9 +65,7 @@ interface Connection {
 }
 
 /**
- * Tickets open one stream each, for browsers, which cannot set headers on `EventSource` and `WebSocket` (decisions,
- * section 6). A ticket opens its stream again until 60 s after the stream broke; an earlier connection then ends (life,
- * "Streams"). Every replica accepts the tickets of all others. The ticket of an open stream has a lease that its replica
+ * Tickets open one stream each, for browsers, which cannot set headers on `EventSource` and `WebSocket` (spec 5). A ticket opens its stream again until 60 s after the stream broke; an earlier connection then ends (spec 5.5). Every replica accepts the tickets of all others. The ticket of an open stream has a lease that its replica
  * renews, so that it also expires if the replica is killed.
  */
 export class Tickets extends Context.Service<

@@ -39,7 +39,7 @@ interface Extra {
 }
 
 /**
- * The forms of one event (contract, 6.1 to 6.4). Each is made on its first use and then shared by all subscribers. Keys
+ * The forms of one event (spec 5.1). Each is made on its first use and then shared by all subscribers. Keys
  * are in the order of the contract, with those of `include` and `Cursor` last.
  */
 class Encoded implements EncodedEvent {

@@ -56,7 +56,7 @@ const parseNames = <const A extends string>(
 }
 
 /**
- * Reads the parameters of an event stream (decisions, section 6; life, "Streams"): `topics` and `include`
+ * Reads the parameters of an event stream (spec 5.5): `topics` and `include`
  * (comma-separated), `server_id`, `blueprint_id` (each repeatable), `interval` and `cursor`. Empty values count as absent.
  * `Last-Event-ID` takes precedence over `cursor`: a browser that reconnects sends it with the original address.
  *

@@ -66,7 +66,7 @@ const makeOpenStream = Effect.gen(function* () {
 
 /**
  * Subscribes with the query of a request and responds over SSE; `serverId` restricts the stream to one server
- * (decisions, section 3, `GET .../events`).
+ * (spec 5.3).
  */
 export const makeServeEvents = Effect.gen(function* () {
   const sseResponse = yield* makeSseResponse
@@ -85,7 +85,7 @@ export const makeServeEvents = Effect.gen(function* () {
   )
 })
 
-/** Handlers of the global event streams (contract, section 6; decisions, section 6). */
+/** Handlers of the global event streams (spec 5). */
 export const EventsHandlers = handlersOf(
   ApplicationApi,
   "events",

@@ -77,7 +77,7 @@ const writeEvents = ({ grace = "5 seconds", response, run, subscription, withIds
 }
 
 /**
- * Streams a subscription as Server-Sent Events (contract, 6.4; decisions, section 6). Headers and a first comment
+ * Streams a subscription as Server-Sent Events (spec 5.3). Headers and a first comment
  * leave at once; then each chunk of events is one write. The stream ends between two events. The subscriber's scope is
  * that of the request, so that a client that disconnects unsubscribes at once.
  */

@@ -23,7 +23,7 @@ class KnownWebSocket extends NodeWS.WebSocket {
 }
 
 /**
- * The `websocket` option of `NodeHttpServer`: frames of more than 64 KiB close with 1009 (decisions, section 6), and a
+ * The `websocket` option of `NodeHttpServer`: frames of more than 64 KiB close with 1009 (spec 5), and a
  * peer has 5 s to answer a close.
  */
 export const webSocketOptions = {

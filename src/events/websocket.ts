@@ -125,7 +125,7 @@ const close = ({ pull, webSocket }: Upgraded, ending: Ending, options: SocketOpt
 }
 
 /**
- * Serves a WebSocket until one side ends it (decisions, section 6): pings, 1013 for a peer that does not keep up, 1001
+ * Serves a WebSocket until one side ends it (spec 5): pings, 1013 for a peer that does not keep up, 1001
  * when the service stops, 1009 (by {@link webSocketOptions}) for frames over 64 KiB. Returns when the connection is
  * closed.
  *
@@ -162,7 +162,7 @@ const withCursorsOf = sharedBytes<EncodedEvent>((batch) =>
 )
 const plainOf = sharedBytes<EncodedEvent>((batch) => framesOf(batch.map(({ frame }) => frame)))
 
-/** Serves a subscription over WebSocket (contract, 6.3); messages of the client are ignored. */
+/** Serves a subscription over WebSocket (spec 5.4); messages of the client are ignored. */
 export const serveEventSocket = (
   request: HttpServerRequest.HttpServerRequest,
   subscription: Subscription,
@@ -178,7 +178,7 @@ const LINE_BYTES = 32
 
 /**
  * Serves a console over WebSocket: each line is a text message, and each text message of the client is passed to
- * `onLine` (decisions, section 3). A client with more than `bufferBytes` (1 MiB) of unsent lines is cut off.
+ * `onLine` (spec 3). A client with more than `bufferBytes` (1 MiB) of unsent lines is cut off.
  */
 export const serveConsole = Effect.fn("serveConsole")(function* (
   request: HttpServerRequest.HttpServerRequest,

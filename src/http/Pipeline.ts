@@ -74,7 +74,7 @@ interface Exchange {
   readonly started: number
 }
 
-/** Declares a body as JSON, regardless of its `Content-Type` (decisions, section 1, "Media types"). */
+/** Declares a body as JSON, regardless of its `Content-Type` (spec 1.2). */
 const asJson = (request: HttpServerRequest.HttpServerRequest) => {
   const type = request.headers["content-type"]
   return type === undefined || type === "application/json"
@@ -220,8 +220,7 @@ export const Pipeline = (options: PipelineOptions) =>
         })
 
       /**
-       * Checks the size of the body, the path and the query. 413 comes before the body is decoded (decisions, section 1,
-       * "Order of checks"), also on a route without a body. A handler that reads the body begins when the body has
+       * Checks the size of the body, the path and the query. 413 comes before the body is decoded (spec 1.4), also on a route without a body. A handler that reads the body begins when the body has
        * arrived, and uses the bytes that were read.
        */
       const checked = (

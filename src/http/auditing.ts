@@ -1,4 +1,4 @@
-/** The audit entry of a request (operators.md, "Audit"). */
+/** The audit entry of a request (spec 6.6). */
 import { Clock, type Fiber } from "effect"
 import type { HttpServerRequest } from "effect/http"
 import type { Principal } from "../api/Principal.ts"

@@ -86,8 +86,7 @@ export class Credentials extends Context.Service<
 >()("muster/http/Credentials") {}
 
 /**
- * Authenticates a request and checks its scope before anything else is read (decisions, section 1, "Order of checks"
- * and "Failed logins").
+ * Authenticates a request and checks its scope before anything else is read (spec 1.4, 1.6).
  */
 export class Authentication extends Context.Service<
   Authentication,

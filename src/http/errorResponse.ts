@@ -15,7 +15,7 @@ export const isErrorStatus = (status: number): status is ErrorStatus => status i
 /** 413. */
 export const tooLarge = Effect.fail(new BodyTooLarge({ detail: "the request body is too large" }))
 
-/** Returns the error body of section 7 of the contract, for failures without an error class. */
+/** Returns the error body of spec 1.4, for failures without an error class. */
 export const errorResponse = (
   request_id: string | undefined,
   status: ErrorStatus,

@@ -1,4 +1,4 @@
-/** The 422 of input that does not decode: all reasons together (decisions, section 1; life.md). */
+/** The 422 of input that does not decode: all reasons together (spec 1.4). */
 import { Effect, Option, Schema } from "effect"
 import { HttpServerRequest } from "effect/http"
 import type { HttpApiEndpoint, HttpApiMiddleware } from "effect/http-api"

@@ -62,7 +62,7 @@ const answer = (
 }
 
 /**
- * Writes the error body for input that the HTTP parser refuses (decisions, section 1, "Error body"). Malformed HTTP is
+ * Writes the error body for input that the HTTP parser refuses (spec 1.4). Malformed HTTP is
  * 422, like all input that cannot be read.
  */
 const onClientError = (error: NodeJS.ErrnoException, socket: Duplex, current: WholeResponse | undefined) => {

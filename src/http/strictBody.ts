@@ -66,7 +66,7 @@ export const strictPath = (url: string, params: RouteMatch["params"]): Effect.Ef
 }
 
 /**
- * Checks the query of a request (decisions, section 1, "422"). A route that declares parameters checks their names when it
+ * Checks the query of a request (spec 1.2, "422"). A route that declares parameters checks their names when it
  * reads them.
  *
  * @error InvalidRequest the escapes are not UTF-8 or have a NUL, or the route declares no parameters

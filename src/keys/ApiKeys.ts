@@ -24,7 +24,7 @@ import { watchKeys } from "./watchKeys.ts"
 /** An outside key with fewer characters can be guessed. */
 export const SHORTEST_SAFE_KEY = 24
 
-/** API keys: creation, check, revocation (decisions, section 5). */
+/** API keys: creation, check, revocation (spec 6.1). */
 export class ApiKeys extends Context.Service<
   ApiKeys,
   {

@@ -25,7 +25,7 @@ export class FirstKeyError extends Data.TaggedError("FirstKeyError")<{
 }> {}
 
 /**
- * Makes an AppAdmin key and writes it to `<data>/admin.key` (mode 0600; decisions, section 5), if there is neither an
+ * Makes an AppAdmin key and writes it to `<data>/admin.key` (mode 0600; spec 6.1), if there is neither an
  * outside key nor an admin key in the store, revoked or not. The file is written first and never overwritten: if a
  * crash leaves it without its record, or the database is new, the key in the file becomes valid.
  */

@@ -53,7 +53,7 @@ const makeOwnKey = Effect.gen(function* () {
   })
 })
 
-/** Handlers of the key routes (operators.md, "Keys"). */
+/** Handlers of the key routes (spec 6.2). */
 export const KeysHandlers = handlersOf(
   ApplicationApi,
   "keys",

@@ -31,7 +31,7 @@ const merged = (
 ): QuotaLimits =>
   Object.fromEntries(Object.entries({ ...limits, ...change }).filter(([, value]) => value !== null))
 
-/** Handlers of the routes of quotas (decisions, section 9). */
+/** Handlers of the routes of quotas (spec ?). */
 export const QuotasHandlers = handlersOf(
   ApplicationApi,
   "quotas",

@@ -42,7 +42,7 @@ const placingOn =
   }
 
 /**
- * Chooses nodes and commits their capacity and ports at once (node-protocol, "Placement and ports").
+ * Chooses nodes and commits their capacity and ports at once (spec 2.4).
  *
  * A named node is chosen even if it is drained, in another location or has a server of the blueprint; it must be
  * connected, offer a runtime and have capacity. If no node fits, a placement waits, 5 s at most, for the first calls to nodes

@@ -29,13 +29,13 @@ export interface NodeRegistryOptions {
 }
 
 /**
- * The nodes that servers can be placed on, and their liveness (node-protocol; decisions, section 2). Reads touch memory
+ * The nodes that servers can be placed on, and their liveness (spec 9, 2). Reads touch memory
  * only. Any replica changes the records, and memory follows the journal, so that every replica has the same nodes.
  */
 export class NodeRegistry extends Context.Service<
   NodeRegistry,
   {
-    /** Known nodes, by name, then id (contract 4.2), except a deregistered node without servers. */
+    /** Known nodes, by name, then id (spec 2.1), except a deregistered node without servers. */
     readonly list: Effect.Effect<ReadonlyArray<Node>>
     /** The same nodes in the same order, each as {@link get} returns it. */
     readonly details: Effect.Effect<ReadonlyArray<NodeDetail>>

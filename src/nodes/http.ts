@@ -52,7 +52,7 @@ const choicesOf = Effect.fnUntraced(function* ({ deadline, notify, notify_second
   } satisfies DrainChoices
 })
 
-/** Handlers of the node routes (contract 4.2; decisions, section 2). */
+/** Handlers of the node routes (spec 2.1). */
 export const NodesHandlers = handlersOf(
   ApplicationApi,
   "nodes",

@@ -91,7 +91,7 @@ ${card("Nodes", `${connected}`, `of ${nodes.length} connected`)}
 </div>`
 }
 
-/** `GET /`: the banner page with its links (contract 4.11). @param overview absent: the banner alone */
+/** `GET /`: the banner page with its links (spec 1.10). @param overview absent: the banner alone */
 export const bannerPage = (version: string, overview?: Overview): string =>
   styled(
     "Muster",

@@ -24,7 +24,7 @@ const shuttingDown = new Unavailable({
   hint: "Send requests to another replica, or wait until the service is back."
 })
 
-/** `/`, `/nodes`, `/healthz`, `/readyz` (contract 4.11; decisions, section 7). */
+/** `/`, `/nodes`, `/healthz`, `/readyz` (spec 1.10). */
 export const PublicPagesHandlers = (system: SystemInfo, publicPages: "banner" | "all") =>
   handlersOf(
     ApplicationApi,
@@ -85,7 +85,7 @@ export interface ServiceInspection {
   readonly log: Effect.Effect<ReadonlyArray<string>>
 }
 
-/** `GET /api/system` (contract 4.3), and the settings and the log of this replica. */
+/** `GET /api/system` (spec 1.1), and the settings and the log of this replica. */
 export const SystemHandlers = (system: SystemInfo, { log, settings }: ServiceInspection) =>
   handlersOf(
     ApplicationApi,
@@ -99,7 +99,7 @@ export const SystemHandlers = (system: SystemInfo, { log, settings }: ServiceIns
     })
   )
 
-/** `GET /metrics` (decisions, section 7). */
+/** `GET /metrics` (spec 1.10). */
 export const MetricsHandlers = ({ version }: SystemInfo) =>
   handlersOf(
     ApplicationApi,

@@ -25,7 +25,7 @@ const notAllowed = ({ id, state }: RolloutRecord) =>
     hint: isOver(state) ? "Create another rollout." : "GET /api/rollouts/:rollout has its progress."
   })
 
-/** Creates and shows rollouts, and changes their state; the leader does the work (life.md, "Rollouts"). */
+/** Creates and shows rollouts, and changes their state; the leader does the work (spec 3.13). */
 export class Rollouts extends Context.Service<
   Rollouts,
   {

@@ -44,7 +44,7 @@ const unknownAfter = (kind: "crash" | "server", id: string | undefined) =>
     hint: "Begin with the first page again: leave `after` out."
   })
 
-/** Creates, lists and manages servers (contract, 4.4, 4.5, 4.10; decisions, section 3). Reads touch memory only. */
+/** Creates, lists and manages servers (spec 3). Reads touch memory only. */
 export class ServerManager extends Context.Service<
   ServerManager,
   {
@@ -67,7 +67,7 @@ export class ServerManager extends Context.Service<
      */
     identify(prefix: string): Effect.Effect<ServerId, NotFound | Conflict>
     /**
-     * Waits until a server is in a state (life.md, "Reading").
+     * Waits until a server is in a state (spec 3.6).
      *
      * @error Conflict the server cannot reach it
      */
@@ -93,7 +93,7 @@ export class ServerManager extends Context.Service<
       request: CreateRequest
     ): Effect.Effect<CreationPlan, NotFound | InvalidRequest | Forbidden | Unavailable>
     /**
-     * Changes name, labels, expiry and overrides of a server (life.md, "Changing").
+     * Changes name, labels, expiry and overrides of a server (spec 3.12).
      *
      * @error Conflict       the server is being deleted; with overrides also: it migrates, its blueprint is gone, or its
      * node is of an earlier version
@@ -105,7 +105,7 @@ export class ServerManager extends Context.Service<
     /** Resolves the definition of a server again; returns the changes. Errors as {@link patch}. */
     upgrade(id: ServerId, request: UpgradeRequest): Effect.Effect<Upgrade, NodeCallError | Forbidden>
     /**
-     * Returns crashes, newest first (life.md, "Crashes").
+     * Returns crashes, newest first (spec 3.18).
      *
      * @error InvalidRequest `after` is no crash
      */

@@ -19,7 +19,7 @@ interface Sampling {
 }
 
 /**
- * Measures servers for the topic `stats` (life.md, "Installations"): at each interval one call to each node, for all
+ * Measures servers for the topic `stats` (spec 3.11): at each interval one call to each node, for all
  * streams of this replica with that interval, while there is such a stream. A node that has not answered yet is left out.
  */
 export const StatsSampler = Layer.effect(

@@ -1,4 +1,4 @@
-/** The overrides that a limited key may give (operators.md, "Keys"; docs/keys.md). */
+/** The overrides that a limited key may give (spec 6.2; docs/keys.md). */
 import { isDeepStrictEqual } from "node:util"
 import { Effect, Option, Result } from "effect"
 import { CurrentPrincipal, type Principal } from "../api/Principal.ts"

@@ -90,7 +90,7 @@ const respondWithFields = (
 const answered = <E, R>(outcomes: Effect.Effect<Iterable<readonly [string, unknown]>, E, R>) =>
   Effect.flatMap(outcomes, (fields) => respondWithFields(fields))
 
-/** Handlers of the server routes (contract 4.4, 4.5, 4.10; decisions, section 3). */
+/** Handlers of the server routes (spec 3). */
 export const ServersHandlers = handlersOf(
   ApplicationApi,
   "servers",

@@ -1,4 +1,4 @@
-/** The query of a list of servers (life.md, "Reading"). */
+/** The query of a list of servers (spec 3.6). */
 
 import { Effect } from "effect"
 import { InvalidRequest, joinReasons } from "../domain/errors.ts"

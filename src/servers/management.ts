@@ -60,7 +60,7 @@ const checkWait = (
 }
 
 /**
- * The routes that call a server's node (decisions, "Management routes"). They check existence (404), then the state
+ * The routes that call a server's node (spec 3.9). They check existence (404), then the state
  * (409), then call the node (503, 502). Only reports of the node change the status.
  */
 export const makeManagement = Effect.gen(function* () {

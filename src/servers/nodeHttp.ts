@@ -61,7 +61,7 @@ const checkRegistration = Effect.fnUntraced(function* (node_id: NodeId, registra
   }
 })
 
-/** Handlers of the routes of daemons (node-protocol, "Daemon -> control plane"): they check the sender's key. */
+/** Handlers of the routes of daemons (spec 9.1): they check the sender's key. */
 export const NodeHandlers = handlersOf(
   NodeApi,
   "node",

@@ -99,7 +99,7 @@ const makeCallerChecks = Effect.gen(function* () {
   }
 })
 
-/** The routes that change the definition of a server (life.md, "Changing"). */
+/** The routes that change the definition of a server (spec 3.12). */
 export const makeRedefining = Effect.gen(function* () {
   const blueprints = yield* BlueprintStore
   const lifecycle = yield* ServerLifecycle

@@ -10,7 +10,7 @@ import { Rollouts } from "./Rollouts.ts"
 const respond = (url: string, body: unknown, next: string | undefined) =>
   HttpServerResponse.jsonUnsafe(body, { headers: linkOf(url, next) })
 
-/** Handlers of the routes of rollouts (life.md, "Rollouts"). */
+/** Handlers of the routes of rollouts (spec 3.13). */
 export const RolloutsHandlers = handlersOf(
   ApplicationApi,
   "rollouts",

@@ -1,4 +1,4 @@
-/** The definitions that a rollout gives to its servers, resolved when it is created (life.md, "Rollouts"). */
+/** The definitions that a rollout gives to its servers, resolved when it is created (spec 3.13). */
 import { Effect } from "effect"
 import { currentRestriction } from "../api/Principal.ts"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"

@@ -1,4 +1,4 @@
-/** Figures of many servers, from their nodes (life.md, "Reading"). */
+/** Figures of many servers, from their nodes (spec 3.6). */
 import { Array as Arr, Effect } from "effect"
 import type { Daemon, DaemonError } from "../api/Daemon.ts"
 import { MOST_STATS } from "../api/DaemonApi.ts"

@@ -11,7 +11,7 @@ import { ServerIndex } from "./index/ServerIndex.ts"
 import { isQueued, type ListedServer } from "./index/summary.ts"
 import { ServerLifecycle } from "./records/ServerLifecycle.ts"
 
-/** The states that a caller can wait for (life.md, "Reading"). */
+/** The states that a caller can wait for (spec 3.6). */
 export type WaitTarget = "running" | "offline" | "installed"
 
 const isReached = ({ install, status }: ServerRecord, target: WaitTarget): boolean =>

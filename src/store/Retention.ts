@@ -31,7 +31,7 @@ const DEFINITIONS = 1_000
 
 /**
  * Keeps the journal, the audit log, the idempotency responses, the tickets and the records of deleted servers within their bounds, and deletes definitions
- * that no server has, on the leader (decisions, sections 3 and 6).
+ * that no server has, on the leader (spec 3).
  */
 export const Retention = {
   layer: (options: RetentionOptions = {}) =>

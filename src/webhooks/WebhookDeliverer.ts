@@ -62,7 +62,7 @@ const beginRound = (from: number, delivered: Iterable<number> = []): Round => ({
 const messageId = (id: WebhookId, cursor: number): string => `msg_${id}_${cursor}`
 
 /**
- * Delivers events to webhooks, on the leader (operators.md, "Webhooks"): from the journal, at least once, in order for
+ * Delivers events to webhooks, on the leader (spec 7): from the journal, at least once, in order for
  * each server. The record has the cursor up to which all is delivered, so that the next leader continues there.
  */
 export const WebhookDeliverer = Layer.effectDiscard(

@@ -59,7 +59,7 @@ const isSame = (seal: Seal, one: WebhookRecord, other: WebhookRecord): boolean =
 
 const iso = (millis: number) => new Date(millis).toISOString()
 
-/** Webhooks and their changes (operators.md, "Webhooks"). */
+/** Webhooks and their changes (spec 7). */
 export class Webhooks extends Context.Service<
   Webhooks,
   {

@@ -41,6 +41,6 @@ export const chatBody = (format: Exclude<WebhookFormat, "json">, text: string): 
     ? JSON.stringify({ content: discordText(text), allowed_mentions: { parse: [] } })
     : JSON.stringify({ text: slackText(text) })
 
-/** Returns the JSON body of a delivery (operators.md, "Webhooks"). */
+/** Returns the JSON body of a delivery (spec 7). */
 export const bodyOf = (format: WebhookFormat, subject: Subject): string =>
   format === "json" ? subject.event.textWithCursor : chatBody(format, sentence(subject))

@@ -4,7 +4,7 @@ import { handlersOf } from "../api/requestServices.ts"
 import { describeAudit } from "../domain/AuditedRequest.ts"
 import { Webhooks } from "./Webhooks.ts"
 
-/** Handlers of the webhook routes (operators.md, "Webhooks"). */
+/** Handlers of the webhook routes (spec 7). */
 export const WebhooksHandlers = handlersOf(
   ApplicationApi,
   "webhooks",

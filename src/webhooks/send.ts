@@ -27,7 +27,7 @@ export interface Attempt {
 }
 
 /**
- * Sends one message: any 2xx within 10 s is success, redirects are not followed (operators.md, "Webhooks"). It never
+ * Sends one message: any 2xx within 10 s is success, redirects are not followed (spec 7). It never
  * fails: the result says how it went.
  */
 export const makeSend = Effect.map(HttpClient.HttpClient, (http) =>

@@ -19,7 +19,7 @@ const kinds = Object.entries({
 }).map(([kind, networks]) => ({ kind, networks: networks.map(IpNetwork.fromStringUnsafe) }))
 
 /**
- * The addresses that webhooks may be sent to (operators.md, "Webhooks"): the public ones, and all others only where the
+ * The addresses that webhooks may be sent to (spec 7): the public ones, and all others only where the
  * setting allows.
  */
 export const makeWebhookNetworks = (

@@ -1,4 +1,4 @@
-/** The file of `MUSTER_WEBHOOKS` (operators.md, "Webhooks"). */
+/** The file of `MUSTER_WEBHOOKS` (spec 7). */
 import { readFileSync } from "node:fs"
 import { Effect, Schema } from "effect"
 import { parseDocument } from "yaml"

@@ -27,7 +27,7 @@ const slowEngine = Effect.gen(function* () {
   return { socket, asked: Deferred.await(asked) }
 })
 
-describe("decisions 1: `/healthz` is the liveness of the process", () => {
+describe("spec 1: `/healthz` is the liveness of the process", () => {
   it.live("it answers while the node starts; requests about nodes wait until the node is connected", () =>
     Effect.gen(function* () {
       const engine = yield* slowEngine

@@ -48,7 +48,7 @@ const put = Effect.fnUntraced(function* (...requests: ReadonlyArray<readonly [Au
   yield* store.write(repo.put(requests.flatMap(([one, status]) => one.pending(status) ?? [])))
 })
 
-describe.each(databases)("operators.md, Audit: the table (%s)", (kind) => {
+describe.each(databases)("spec 6.6: the table (%s)", (kind) => {
   it.effect("an entry is committed with the change of its request, once, and not without it", () =>
     Effect.gen(function* () {
       const store = yield* Store
@@ -164,7 +164,7 @@ describe.each(databases)("operators.md, Audit: the table (%s)", (kind) => {
   )
 })
 
-describe("operators.md, Audit: entries", () => {
+describe("spec 6.6: entries", () => {
   it("beyond a bound in a minute, the refused requests of a key share an entry for each action and status", () => {
     const { add, take } = makeSharedEntries()
     const refuse = (key: string, action: string, status: number) => {

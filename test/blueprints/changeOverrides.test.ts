@@ -59,7 +59,7 @@ const fieldsOf = <const Gone>(gone: ReadonlyArray<Gone>) => {
 const overrides: fc.Arbitrary<Overrides> = fieldsOf([])
 const changes: fc.Arbitrary<OverridesChange> = fieldsOf([null])
 
-describe("life.md, Changing: overrides", () => {
+describe("spec 3.4: overrides", () => {
   it("a server with today's definition gets the one of a creation with the merged overrides", () => {
     fc.assert(
       fc.property(overrides, changes, (before, change) => {

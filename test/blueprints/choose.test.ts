@@ -30,7 +30,7 @@ const candidate = ({ isNew }: Model, index: number): Candidate => ({
 
 const problem = (file: string, reason: string): Problem => ({ file, line: 1, column: 1, reason })
 
-describe("decisions 4: choice of new files at a start", () => {
+describe("spec 4.4: choice of new files at a start", () => {
   it("no valid file becomes invalid; all new files are taken if they are valid together", () => {
     fc.assert(
       fc.property(fc.array(model, { maxLength: 4 }), fc.nat(2), (models, known) => {

@@ -91,7 +91,7 @@ const volume = (name: string, target: string, source: string): Volume => ({
   mode: "cow"
 })
 
-describe("blueprints.md, Blueprint: composition", () => {
+describe("spec 4.3: composition", () => {
   it("absent fields get their defaults", () => {
     assert.deepStrictEqual(success(blueprint([], { server: runs })), {
       id: "game",
@@ -287,7 +287,7 @@ describe("blueprints.md, Blueprint: composition", () => {
   })
 })
 
-describe("blueprints.md, Blueprint: errors of composition name the chain", () => {
+describe("spec 4.3: errors of composition name the chain", () => {
   it("an unknown mixin is an error", () => {
     assert.strictEqual(failure(blueprint(["nope"])), "game.yml:2:10: no mixin `nope`: game -> nope")
     assert.strictEqual(

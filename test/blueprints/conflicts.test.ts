@@ -19,7 +19,7 @@ const load = (files: Readonly<Record<string, string>>) => {
 
 const problemsOf = (text: string) => load({ "a.yml": blueprintFile("a", text) }).problems
 
-describe("blueprints.md, state: conflicts are found when a file is read", () => {
+describe("spec 4.7: state: conflicts are found when a file is read", () => {
   it("a target that is the instance folder, or is not within it, is a problem", () => {
     const cases = [
       ["w:w:.", "the path `.` is the instance folder itself; name a place in it"],

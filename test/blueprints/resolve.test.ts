@@ -13,7 +13,7 @@ const refused = (overrides: Overrides, more: Partial<Blueprint> = {}): string =>
   return Result.isFailure(result) ? result.failure.detail : "resolved"
 }
 
-describe("blueprints.md, ports: names", () => {
+describe("spec 2.5: ports: names", () => {
   const query = "{{server.build.ports.query}}"
   const configs = { a: { find: { q: query } } }
 
@@ -34,7 +34,7 @@ describe("blueprints.md, ports: names", () => {
   })
 })
 
-describe("decisions 3: overrides, then the blueprint, then the software", () => {
+describe("spec 3.4: overrides, then the blueprint, then the software", () => {
   it("limits are merged by field", () => {
     assert.deepStrictEqual(resolved({ limits: { cpu_limit: 3, threads: "1" } }).limits, {
       memory_limit: 1,
@@ -220,7 +220,7 @@ describe("decisions 3: overrides, then the blueprint, then the software", () => 
   })
 })
 
-describe("blueprints.md, Software: image", () => {
+describe("spec 4.5: image", () => {
   it("the image is mapped from the version, or named by the blueprint: a key or a reference", () => {
     assert.strictEqual(resolved().image, "example/java:21")
     assert.strictEqual(resolved({}, { image: "java_25" }).image, "example/java:25")

@@ -29,7 +29,7 @@ const resolved = (blueprint: string, software: ReadonlyArray<string>, mixins: Re
     )
   }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
 
-describe("blueprints.md: files written for SLS load unchanged", () => {
+describe("spec 4.11: files written for SLS load unchanged", () => {
   it.effect(
     "a folder of them loads, with one warning for each file that has content Muster does not act on",
     () =>
@@ -181,7 +181,7 @@ describe("blueprints.md: files written for SLS load unchanged", () => {
   })
 })
 
-describe("blueprints.md: a known key in the wrong place", () => {
+describe("spec 4.2: a known key in the wrong place", () => {
   const cases: ReadonlyArray<readonly [string, string]> = [
     ["limits: { memory_limit: 1 }\n", "3:1: unknown key `limits`; its place is `server.limits`"],
     ["volumes: []\n", "3:1: unknown key `volumes`; its place is `state.volumes`"],

@@ -18,7 +18,7 @@ const refusal = Effect.gen(function* () {
   return yield* Effect.flip((yield* BlueprintStore).reload)
 })
 
-describe("decisions 4: start", () => {
+describe("spec 4.4: start", () => {
   it.live("valid files are served, sorted by id; invalid ones are logged, one line per problem", () =>
     live(
       Effect.gen(function* () {
@@ -240,7 +240,7 @@ describe("GET /api/definitions/warnings", () => {
   )
 })
 
-describe("decisions 4: a reload is atomic", () => {
+describe("spec 4.4: a reload is atomic", () => {
   it.live(
     "valid files replace the old set; one invalid file is 422, changes nothing and names each invalid file",
     () =>
@@ -365,7 +365,7 @@ describe("decisions 4: a reload is atomic", () => {
   )
 })
 
-describe("decisions 4: contents of a folder", () => {
+describe("spec 4.2: contents of a folder", () => {
   it.live("a link is read once as its target within the folder; pipes and other types are ignored", () =>
     live(
       Effect.gen(function* () {
@@ -433,7 +433,7 @@ describe("decisions 4: contents of a folder", () => {
   )
 })
 
-describe("decisions 4: a folder that is replaced during a read", () => {
+describe("spec 4.2: a folder that is replaced during a read", () => {
   it.live("the folder is read again, so that no partial set is served", () =>
     live(
       Effect.gen(function* () {
@@ -466,7 +466,7 @@ describe("decisions 4: a folder that is replaced during a read", () => {
   )
 })
 
-describe("decisions 4: reloads run one at a time", () => {
+describe("spec 4.4: reloads run one at a time", () => {
   it.live("the second reload begins when the first has ended", () =>
     live(
       Effect.gen(function* () {

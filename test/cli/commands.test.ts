@@ -175,7 +175,7 @@ layer(Control.layer, { excludeTestServices: true, timeout: "60 seconds" })("comm
     )
   })
 
-  describe("decisions 5: keys", () => {
+  describe("spec 6.1: keys", () => {
     it.effect("the message for a refused key names its source and says how to create another", () =>
       Effect.gen(function* () {
         const api = yield* Control

@@ -82,7 +82,7 @@ const onTerminal = Effect.fnUntraced(function* (...args: ReadonlyArray<string>) 
 })
 
 layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator tasks", (it) => {
-  describe("operators.md, Command line", () => {
+  describe("spec 8", () => {
     it.effect("1, 23: create and wait until the server runs; why no node fits", () =>
       Effect.gen(function* () {
         const { code, stderr, stdout } = yield* run(

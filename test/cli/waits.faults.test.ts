@@ -47,7 +47,7 @@ const restartable = Effect.gen(function* () {
   return { start, run, client }
 })
 
-describe("operators.md, Command line: a command that waits", () => {
+describe("spec 8.6: a command that waits", () => {
   for (const signal of ["SIGTERM", "SIGKILL"] as const) {
     it.live(
       `ends with 5 and prints no server once the service is gone (${signal})`,
@@ -91,7 +91,7 @@ describe("operators.md, Command line: a command that waits", () => {
   )
 })
 
-describe("operators.md, Command line: a command that follows", () => {
+describe("spec 8.6: a command that follows", () => {
   it.live(
     "says once that the service is out of reach, and once that it is back",
     () =>

@@ -131,7 +131,7 @@ layer(service(), options)("the typed client", (it) => {
     })
   )
 
-  describe("contract 6.4: the event stream", () => {
+  describe("spec 5.3: the event stream", () => {
     it.effect("the stream of all servers has typed events", () =>
       Effect.gen(function* () {
         const client = yield* clientWith()

@@ -30,7 +30,7 @@ const reportsOf = (notes: Recorder, id: string) =>
 
 const waitsForGo = (then: string) => `sh -c 'echo ready; while [ ! -e go ]; do sleep 0.02; done; ${then}'`
 
-describe("node-protocol, daemon killed", () => {
+describe("spec 9.6: daemon killed", () => {
   it.live(
     "after kill -9 running servers are adopted, ended ones are reported, and cut off installations are repeated",
     () =>
@@ -240,7 +240,7 @@ describe("node-protocol, daemon killed", () => {
   )
 })
 
-describe("node-protocol, register", () => {
+describe("spec 9.2", () => {
   it.live("servers that the control plane has deleted are removed", () =>
     Effect.gen(function* () {
       const dataDir = yield* temporaryFolder

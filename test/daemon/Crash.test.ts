@@ -6,7 +6,7 @@ import { harness, type SpecOptions } from "./support.ts"
 /** Runs until a line of its input ends it: `exit N` or `signal NAME`. */
 const endsOnCommand = `sh -c 'echo ready; while read -r how what; do case $how in exit) exit $what;; signal) kill -$what $$;; esac; done'`
 
-describe("decisions 3, crash", () => {
+describe("spec 3.18: crash", () => {
   it.live("an end that nothing asked for is reported as a crash, then offline", () =>
     Effect.gen(function* () {
       const { crashes, daemon, lastStatus, notes, running } = yield* harness()

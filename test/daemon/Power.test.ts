@@ -14,7 +14,7 @@ const refusal = (error: DaemonError) =>
 const withStray = (file: string) =>
   `sh -c 'setsid sh -c "echo \\$\\$ > ${file}; exec sleep 300" & (sleep 300 & echo $! > ${file}.2); echo ready; while read -r line; do [ "$line" = stop ] && exit 0; [ "$line" = die ] && exit 4; done'`
 
-describe("decisions 3, states", () => {
+describe("spec 3.5: states", () => {
   it.live("a server is installing, offline, starting, running, stopping, offline", () =>
     Effect.gen(function* () {
       const { daemon, installed, lastStatus, statuses } = yield* harness()

@@ -8,7 +8,7 @@ import { ServerId } from "../../src/domain/Id.ts"
 import { eventually } from "../support/eventually.ts"
 import { harness } from "./support.ts"
 
-describe("decisions 3, stats", () => {
+describe("spec 3.7: stats", () => {
   it.live("stats are from the kernel: memory of all processes, CPU share, disk", () =>
     Effect.gen(function* () {
       const { daemon, dataDir, running } = yield* harness()
@@ -72,7 +72,7 @@ describe("decisions 3, stats", () => {
   })
 })
 
-describe("contract 2.2, host", () => {
+describe("spec 1.1: host", () => {
   it("architectures have the names of Go", () => {
     const host = hostInfo()
     assert.include(["amd64", "arm64"], host.architecture)

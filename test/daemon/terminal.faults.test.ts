@@ -5,7 +5,7 @@ import { testTerminal } from "./terminalTests.ts"
 
 for (const scene of otherScenes) testTerminal(scene)
 
-describe(`life, "Stopping and restarting", terminal: true`, () => {
+describe(`spec 3.9: terminal: true`, () => {
   it.live("^C is followed by SIGINT if the process still runs", () =>
     Effect.gen(function* () {
       const { console, daemon, isIn, up } = yield* opened(rootScene)

@@ -7,7 +7,7 @@ import { testTerminal } from "./terminalTests.ts"
 
 testTerminal(rootScene)
 
-describe(`life, "Stopping and restarting", terminal: true`, () => {
+describe(`spec 3.9: terminal: true`, () => {
   it.live("the stop command ^C is the byte 3 on the terminal", () =>
     Effect.gen(function* () {
       const { console, daemon, isIn, up } = yield* opened(rootScene)

@@ -8,7 +8,7 @@ import { alive } from "./support.ts"
 import { echoes, opened, type Scene } from "./terminalScene.ts"
 
 export const testTerminal = (scene: Scene) => {
-  describe(`life, "Stopping and restarting", terminal: true (isolation ${scene.level})`, () => {
+  describe(`spec 3.9: terminal: true (isolation ${scene.level})`, () => {
     it.live("a process has a terminal of its own without echo, and its console has lines", () =>
       Effect.gen(function* () {
         const { console, daemon, prints, up } = yield* opened(scene)

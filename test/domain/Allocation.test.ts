@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { parsePortRanges } from "../../src/domain/Allocation.ts"
 
-describe("node-protocol, register: port ranges", () => {
+describe("spec 9.2: port ranges", () => {
   it("single ports, ranges and lists are parsed, merged and sorted", () => {
     assert.deepEqual(parsePortRanges("25565"), [{ first: 25565, last: 25565 }])
     assert.deepEqual(parsePortRanges("30000-30010, 25565-25570,25571"), [

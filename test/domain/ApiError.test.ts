@@ -6,7 +6,7 @@ import { ApiError } from "../../src/domain/ApiError.ts"
 class Refused extends ApiError<Refused>()("Refused", 409, "Wait.") {}
 class RefusedForNow extends Refused {}
 
-describe("contract 7: errors of the API", () => {
+describe("spec 1.4: errors of the API", () => {
   it.effect("an error is decoded as its class, also after one was sent as a response", () =>
     Effect.gen(function* () {
       const sent = yield* HttpServerRespondable.toResponse(new RefusedForNow({ detail: "busy" }))

@@ -4,7 +4,7 @@ import { serverId, serverIdPattern } from "../../src/domain/Id.ts"
 
 const random = fc.uint8Array({ minLength: 16, maxLength: 16 })
 
-describe("life.md, Ids", () => {
+describe("spec 3.2", () => {
   it("a new id has twelve characters [a-z0-9], the first a letter", () => {
     fc.assert(fc.property(random, (bytes) => assert.match(serverId(bytes), /^[a-z][a-z0-9]{11}$/)))
   })

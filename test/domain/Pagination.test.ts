@@ -4,7 +4,7 @@ import { pageNumber, pageSize, paginated } from "../../src/domain/Pagination.ts"
 
 const bounds = { standard: 50, fallback: 20, maximum: 1000 }
 
-describe("contract 4.6 and decisions, section 4: pages", () => {
+describe("spec 4.1: pages", () => {
   it("a page below 1 or not a number is page 1", () => {
     for (const text of [undefined, "", "0", "-3", "x", "1.5", "NaN", "1e3", " 2"])
       assert.strictEqual(pageNumber(text), 1)

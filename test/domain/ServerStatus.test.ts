@@ -5,7 +5,7 @@ import { fits, isUp, next, ServerStatus, type Trigger, transitions } from "../..
 const status = fc.constantFrom(...ServerStatus.literals)
 const trigger = fc.constantFrom(...new Set(transitions.map((row) => row.on)))
 
-describe("decisions, section 3, States", () => {
+describe("spec 3.5", () => {
   it("every row of the table has its target status", () => {
     const rows: ReadonlyArray<readonly [ServerStatus, Trigger, ServerStatus]> = [
       ["installing", "installed", "offline"],

@@ -71,7 +71,7 @@ const reordered = (value: unknown): unknown => {
 const changesTo = (change: Partial<ServerDefinition>) =>
   changesBetween(definition(), definition(change)).map(({ needs, path }) => [path, needs])
 
-describe("life.md, Changing: the changes between two definitions", () => {
+describe("spec 3.12: the changes between two definitions", () => {
   it("there are none exactly if the revisions are equal, whatever the order of keys", () => {
     fc.assert(
       fc.property(definitions, definitions, (one, other) => {

@@ -25,7 +25,7 @@ const settable = Effect.map(Clock.Clock, (clock) => {
   }
 })
 
-describe("node-protocol, When something breaks: a clock is set", () => {
+describe("spec 9.6: a clock is set", () => {
   it.effect("elapsed time is independent of the wall clock", () =>
     Effect.gen(function* () {
       const { setBy, wall } = yield* settable

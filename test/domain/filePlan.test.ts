@@ -76,7 +76,7 @@ const naive = ({ copy, mounts, volumes }: FileDefinition) => {
   }
 }
 
-describe("blueprints.md, state: targets of files", () => {
+describe("spec 4.7: state: targets of files", () => {
   it("a target is normalised to a path in the instance folder", () => {
     for (const [written, parts] of [
       ["world", ["world"]],

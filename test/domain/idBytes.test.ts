@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { idBytes } from "../../src/domain/idBytes.ts"
 
-describe("life, Ids: random bytes", () => {
+describe("spec 3.2: random bytes", () => {
   it("no bytes are given out twice, also beyond what is read from the system at a time", () => {
     const seen = new Set<string>()
     for (let n = 0; n < 1_000; n++) {

@@ -30,7 +30,7 @@ const setup = Effect.gen(function* () {
 
 const rows = (status: string, table: string) => new RegExp(`^${table} +(\\d+)$`, "m").exec(status)?.[1]
 
-describe("node-protocol, When something breaks: database away", () => {
+describe("spec 9.6: database away", () => {
   it.live("reads work, writes are 503, streams stay open; the service recovers without a restart", () =>
     Effect.gen(function* () {
       const server = yield* startPostgres({ durable: true })

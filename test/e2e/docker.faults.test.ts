@@ -247,7 +247,7 @@ describe.runIf(withEngine)(`Docker, with the real commands${engineNote}`, () => 
     )
 
     it.effect(
-      "life.md, Changing: a container gets its new memory limit and version at its next start, and keeps its files",
+      "spec 3.12: a container gets its new memory limit and version at its next start, and keeps its files",
       () =>
         Effect.gen(function* () {
           const { docker, socket } = yield* TestEngine

@@ -56,7 +56,7 @@ const hostileFiles = {
   "twin-b.yml": "blueprint: { id: twin, name: B }\nserver: { software: game, version: '1' }\n"
 }
 
-describe("decisions 4, reload: hostile files", () => {
+describe("spec 4.4: reload: hostile files", () => {
   it.live(
     "the start logs invalid files and serves the others; a reload names each place and changes nothing",
     () =>
@@ -263,7 +263,7 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
     )
   })
 
-  describe("decisions 3, States: processes", () => {
+  describe("spec 3.5: processes", () => {
     it.effect("a process that ignores its stop command is killed after wait_seconds", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -323,7 +323,7 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
     )
   })
 
-  describe("decisions 3, GET .../logs and POST .../commands", () => {
+  describe("spec 3.10: GET .../logs and POST .../commands", () => {
     it.effect("a line without its end is shown and counts as one line", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -387,7 +387,7 @@ layer(Muster.layer(definitionsOfHostiles, { MUSTER_STREAMS_PER_KEY: "2000" }), {
     )
   })
 
-  describe("decisions 6: subscribers", () => {
+  describe("spec 5.2: subscribers", () => {
     it.effect("1,000 connections that open and close release their resources", () =>
       Effect.gen(function* () {
         const api = yield* Muster

@@ -47,7 +47,7 @@ const hasUnread = (pid: number | undefined) =>
 
 const cursorsOf = (events: ReadonlyArray<ServerEvent>) => events.map((event) => event.Cursor)
 
-describe.runIf(withNetworks)(`node-protocol, When something breaks: a network${networksNote}`, () => {
+describe.runIf(withNetworks)(`spec 9.6: a network${networksNote}`, () => {
   it.live(
     `a disconnected node is lost within 40 s; reconnected, all ${SERVERS} statuses are right, no event is lost or repeated`,
     () =>

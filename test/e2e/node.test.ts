@@ -78,7 +78,7 @@ const openSocket = (api: Service, path: string) =>
   )
 
 layer(Control.layer, options)("node", (it) => {
-  describe("node-protocol: Control plane -> daemon", () => {
+  describe("spec 9.4: Control plane -> daemon", () => {
     it.effect("every operation on a server works over HTTP", () =>
       Effect.gen(function* () {
         const api = yield* Control
@@ -231,7 +231,7 @@ layer(Control.layer, options)("node", (it) => {
     )
   })
 
-  describe("node-protocol: Daemon -> control plane", () => {
+  describe("spec 9.1: Daemon -> control plane", () => {
     it.effect("a key is bound to the first node that registers with it", () =>
       Effect.gen(function* () {
         const api = yield* Control
@@ -315,7 +315,7 @@ layer(Control.layer, options)("node", (it) => {
     )
   })
 
-  describe("node-protocol: When something breaks", () => {
+  describe("spec 9.6: When something breaks", () => {
     it.effect(
       "a frozen daemon makes its servers unknown; when it resumes they are correct, each published once",
       () =>

@@ -38,7 +38,7 @@ const ask = (url: string, token: string, method: string, path: string, body?: un
     sent.end(body === undefined ? undefined : JSON.stringify(body))
   })
 
-describe("node-protocol: TLS on both sides", () => {
+describe("spec 9: TLS on both sides", () => {
   it.live("control plane and daemon speak HTTPS with certificates of a private authority", () =>
     Effect.gen(function* () {
       const { env } = yield* definitions(files)
@@ -94,7 +94,7 @@ describe("node-protocol: TLS on both sides", () => {
   )
 })
 
-describe("node-protocol: ids of nodes", () => {
+describe("spec 9.1: ids of nodes", () => {
   it.live("a daemon cannot register with the id of the embedded node", () =>
     Effect.gen(function* () {
       const api = yield* startService()

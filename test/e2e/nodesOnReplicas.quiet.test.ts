@@ -200,7 +200,7 @@ describe("design: replicas are equal: reports of nodes", () => {
   )
 
   it.live(
-    "decisions 5: a node whose key is revoked is disconnected at every replica, and returns with another key",
+    "spec 6.1: a node whose key is revoked is disconnected at every replica, and returns with another key",
     () =>
       Effect.gen(function* () {
         const set = yield* replicaSet()
@@ -228,7 +228,7 @@ describe("design: replicas are equal: reports of nodes", () => {
   )
 })
 
-describe("node-protocol, When something breaks: database away", () => {
+describe("spec 9.6: database away", () => {
   it.live(
     "heartbeats are accepted all the time; no node is lost, and none registers again afterwards",
     () =>

@@ -23,7 +23,7 @@ const files = {
 
 const ROUNDS = 6
 
-describe("life.md, Changing: a change at the same time as another request", () => {
+describe("spec 3.12: a change at the same time as another request", () => {
   it.live(
     "start, stop, restart, kill and delete: each is done or refused, and the next start has the newest definition",
     () =>

@@ -10,7 +10,7 @@ import { serviceOn, shown } from "./takenPortsScene.ts"
 const one = 26_376
 
 layer(serviceOn("127.0.0.1:26360-26371"), options)("an address of the node", (it) => {
-  describe("node-protocol, Placement and ports: a port that another program has", () => {
+  describe("spec 2.5: a port that another program has", () => {
     for (const protocol of ["TCP", "UDP"] as const) {
       it.effect(`is replaced before the start: ${protocol}`, () =>
         Effect.gen(function* () {
@@ -62,7 +62,7 @@ layer(serviceOn("127.0.0.1:26360-26371"), options)("an address of the node", (it
 })
 
 layer(serviceOn(`127.0.0.1:${one}`), options)("one port", (it) => {
-  describe("node-protocol, Placement and ports: a port that another program has", () => {
+  describe("spec 2.5: a port that another program has", () => {
     it.effect(
       "without another port, the start is refused with the port and the program; later it succeeds",
       () =>

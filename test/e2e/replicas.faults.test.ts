@@ -44,7 +44,7 @@ describe("design: replicas are equal", () => {
   )
 
   it.live(
-    "decisions 3: one Idempotency-Key at two replicas at once creates one server, and both publish it",
+    "spec 3.3: one Idempotency-Key at two replicas at once creates one server, and both publish it",
     () =>
       Effect.gen(function* () {
         const { env } = yield* definitions(files)
@@ -90,7 +90,7 @@ describe("design: replicas are equal", () => {
   )
 
   it.live(
-    "life, Streams: the ticket of a stream whose replica is killed opens the stream again at another one",
+    "spec 5.5: the ticket of a stream whose replica is killed opens the stream again at another one",
     () =>
       Effect.gen(function* () {
         const { env } = yield* definitions(files)
@@ -119,7 +119,7 @@ describe("design: replicas are equal", () => {
   )
 
   it.live(
-    "decisions 4: a reload at one replica reloads all, each from its own disk",
+    "spec 4.4: a reload at one replica reloads all, each from its own disk",
     () =>
       Effect.gen(function* () {
         const folders = [yield* definitions(files), yield* definitions(files), yield* definitions(files)]

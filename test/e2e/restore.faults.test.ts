@@ -269,7 +269,7 @@ describe("docs/database.md, Back up PostgreSQL", () => {
   )
 })
 
-describe("node-protocol, When something breaks: a server deleted while its node was away", () => {
+describe("spec 9.6: a server deleted while its node was away", () => {
   it.live(
     "a server that was given up or deleted with force is removed when its node returns, also after the node was removed",
     () =>

@@ -118,7 +118,7 @@ const observe = Effect.fnUntraced(function* (api: Service, id: string, state: Ro
 const versionsOf = (api: Service, id: string) =>
   Effect.map(logsOf(api, id), (lines) => lines.flatMap((line) => /^version (\w+)$/.exec(line)?.[1] ?? []))
 
-describe("life.md, Rollouts: 50 running servers, five at a time, one does not come up", () => {
+describe("spec 3.13: 50 running servers, five at a time, one does not come up", () => {
   it.live(
     "pause: the rollout stops at the failure, resume changes the others, and it ends once the failure is gone",
     () =>
@@ -185,7 +185,7 @@ describe("life.md, Rollouts: 50 running servers, five at a time, one does not co
   )
 })
 
-describe("life.md, Rollouts: servers that are not saved, and servers that expire", () => {
+describe("spec 3.13: servers that are not saved, and servers that expire", () => {
   it.live(
     "a restart keeps a server that is not saved; its crash is a failure; a server that expires is done",
     () =>

@@ -43,7 +43,7 @@ const allRunTwo = Effect.fnUntraced(function* (api: Api, ids: ReadonlyArray<stri
   }
 })
 
-describe("life.md, Rollouts: durable", () => {
+describe("spec 3.13: durable", () => {
   it.live(
     "the rollout continues after each kill -9 of the service",
     () =>
@@ -175,7 +175,7 @@ describe("life.md, Rollouts: durable", () => {
   )
 })
 
-describe("life.md, Rollouts: 5,000 servers", () => {
+describe("spec 3.13: 5,000 servers", () => {
   it.live(
     "the plan has pages, and all servers get the definition while the API answers",
     () =>

@@ -27,7 +27,7 @@ interface Listed {
   readonly status: string
 }
 
-describe("node-protocol, Reports: at least once and in order for each server", () => {
+describe("spec 9.3: at least once and in order for each server", () => {
   it.live(
     `lost, repeated, delayed and reordered messages of nodes that connect and disconnect leave correct records (MUSTER_TEST_SEED=${seed})`,
     () =>

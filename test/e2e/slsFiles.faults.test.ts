@@ -22,7 +22,7 @@ const filesOf = (folder: string, host: string) => {
   )
 }
 
-describe("blueprints.md: a server of files written for SLS", () => {
+describe("spec 4.11: a server of files written for SLS", () => {
   it.live("runs with their files, variables, placeholders and installation", () =>
     Effect.gen(function* () {
       const host = yield* temporaryFolder

@@ -16,7 +16,7 @@ import { portDefinitions, serviceOn, shown } from "./takenPortsScene.ts"
 
 const few = [26_372, 26_373, 26_374, 26_375]
 
-describe("node-protocol, When something breaks: daemon killed after the replacement of a port", () => {
+describe("spec 9.6: daemon killed after the replacement of a port", () => {
   it.live(
     "the server starts with the ports of its record, also if the former port is free again",
     () =>
@@ -65,7 +65,7 @@ describe("node-protocol, When something breaks: daemon killed after the replacem
 })
 
 layer(serviceOn(`127.0.0.1:${few.join(",")}`), options)("few ports", (it) => {
-  describe("node-protocol, Placement and ports: a port that another program has", () => {
+  describe("spec 2.5: a port that another program has", () => {
     it.effect("is replaced for a creation with start, also several times", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -82,7 +82,7 @@ layer(serviceOn(`127.0.0.1:${few.join(",")}`), options)("few ports", (it) => {
 })
 
 layer(serviceOn("[::1]:26360-26371"), options)("an IPv6 address of the node", (it) => {
-  describe("node-protocol, Placement and ports: a port that another program has", () => {
+  describe("spec 2.5: a port that another program has", () => {
     for (const [protocol, ip] of [
       ["TCP", "::1"],
       ["TCP", "::"],

@@ -25,7 +25,7 @@ const listOf = (api: Service) =>
     ({ json }): ReadonlyArray<Listed> => json
   )
 
-describe("node-protocol, Placement and ports: ports are replaced at two replicas", () => {
+describe("spec 2.5: ports are replaced at two replicas", () => {
   it.live(
     "at the same time, and each question twice: no port is given twice, and both replicas show the same",
     () =>

@@ -82,7 +82,7 @@ const refuses = (answer: Answer, detail: string, hint: string) => {
 }
 
 layer(Control.layer, options)("unreachable nodes", (it) => {
-  describe("node-protocol, register: a node is called back", () => {
+  describe("spec 9.2: a node is called back", () => {
     it.effect(
       "a node with a wrong address gets no servers, both sides report it, and it recovers once the address is right",
       () =>
@@ -217,7 +217,7 @@ layer(Control.layer, options)("unreachable nodes", (it) => {
     )
   })
 
-  describe("node-protocol, Control plane -> daemon: failed calls", () => {
+  describe("spec 9.4: failed calls", () => {
     it.effect(
       "a node that becomes unreachable while its heartbeats arrive gets no servers until it is reachable",
       () =>
@@ -297,7 +297,7 @@ layer(Control.layer, options)("unreachable nodes", (it) => {
     )
   })
 
-  describe("decisions 5: a revoked key", () => {
+  describe("spec 6.1: a revoked key", () => {
     it.effect("the node logs the reason, and the list of nodes shows it", () =>
       Effect.gen(function* () {
         const api = yield* Control
@@ -320,7 +320,7 @@ layer(Control.layer, options)("unreachable nodes", (it) => {
     )
   })
 
-  describe("node-protocol: the heartbeat interval is too long", () => {
+  describe("spec 9.1: the heartbeat interval is too long", () => {
     it.effect("the node is refused, and logs the settings to change", () =>
       Effect.gen(function* () {
         const api = yield* Control
@@ -340,7 +340,7 @@ layer(Control.layer, options)("unreachable nodes", (it) => {
     )
   })
 
-  describe("decisions 2: one daemon for a data folder", () => {
+  describe("spec 9.7: one daemon for a data folder", () => {
     it.effect("a second daemon exits before it listens, and writes nothing", () =>
       Effect.gen(function* () {
         const api = yield* Control

@@ -49,7 +49,7 @@ const upgradeTo = Effect.fnUntraced(function* (api: Service & Definitions, id: s
 const installOf = (api: Service, id: string) =>
   Effect.map(expectStatus(api, 200, "GET", `/api/servers/${id}/install`), ({ json }) => json)
 
-describe("life.md, Changing: the files of an upgrade", () => {
+describe("spec 3.12: the files of an upgrade", () => {
   const reflinks = withXfs ? "" : " (needs root, xfsprogs and a loop device)"
   it.live.runIf(withXfs)(`with reflinks an upgrade takes the space of the new base only${reflinks}`, () =>
     Effect.gen(function* () {
@@ -98,7 +98,7 @@ describe("life.md, Changing: the files of an upgrade", () => {
   )
 })
 
-describe("life.md, Changing: limits.disk_space", () => {
+describe("spec 4.10: limits.disk_space", () => {
   it.live("a changed limit applies at the next start", () =>
     Effect.gen(function* () {
       const dataDir = join(yield* temporaryFolder, "data")

@@ -35,7 +35,7 @@ const outcome = (subscription: Subscription) =>
     Effect.catchTag("SubscriberTooSlow", () => Effect.succeed("too slow"))
   )
 
-describe("decisions 6: one total order, no gap", () => {
+describe("spec 5.2: one total order, no gap", () => {
   it.effect("a subscriber receives every event published after its subscription", () =>
     Effect.gen(function* () {
       const { subscribe } = yield* EventHub
@@ -117,7 +117,7 @@ describe("decisions 6: one total order, no gap", () => {
   )
 })
 
-describe("decisions 6: filters", () => {
+describe("spec 5.6: filters", () => {
   it.effect("each field filters live events and the replay alike", () =>
     Effect.gen(function* () {
       const { subscribe } = yield* EventHub
@@ -144,7 +144,7 @@ describe("decisions 6: filters", () => {
   )
 })
 
-describe("decisions 6: slow subscribers", () => {
+describe("spec 5.2: slow subscribers", () => {
   it.effect(
     "a slow subscriber is disconnected at its bound; other subscribers and the publisher are not affected",
     () =>
@@ -187,7 +187,7 @@ describe("decisions 6: slow subscribers", () => {
   )
 })
 
-describe("decisions 6: resume", () => {
+describe("spec 5.5: resume", () => {
   it.effect("cursor 0 replays all retained events, also after pruning", () =>
     Effect.gen(function* () {
       const { subscribe } = yield* EventHub
@@ -318,7 +318,7 @@ describe("EventHub: subscriptions", () => {
   )
 })
 
-describe("life, Streams: cursor=now", () => {
+describe("spec 5.5: cursor=now", () => {
   it.effect("the stream begins at the current position and misses no later event", () =>
     Effect.gen(function* () {
       const { position, subscribe } = yield* EventHub
@@ -353,7 +353,7 @@ describe("life, Streams: cursor=now", () => {
   )
 })
 
-describe("life, Streams: include and opt-in topics", () => {
+describe("spec 5.5: include and opt-in topics", () => {
   const install = { topic: "server:install", server_id: "a", payload: { phase: "installing" } } as const
   const texts = (subscription: Subscription, count: number) =>
     Effect.map(Stream.runCollect(Stream.take(eventsOf(subscription), count)), (events) =>

@@ -9,7 +9,7 @@ const outcome = <A>(outbox: Outbox<A>) =>
     Exit.isSuccess(exit) ? exit.value : "too slow"
   )
 
-describe("decisions 6: a bound in bytes for each subscriber", () => {
+describe("spec 5.2: a bound in bytes for each subscriber", () => {
   it.effect("a pull takes all queued items at once and waits while the queue is empty", () =>
     Effect.gen(function* () {
       const outbox = new Outbox<number>(100)

@@ -49,7 +49,7 @@ const refused = <A, E extends { readonly _tag: string }, R>(effect: Effect.Effec
 
 const countWrites = Effect.map(Metric.value(storeMutations), ({ count }) => Number(count))
 
-describe("decisions 6: tickets", () => {
+describe("spec 5.7: tickets", () => {
   it.effect("a ticket opens a stream for the key that requested it; only its hash is stored", () =>
     Effect.gen(function* () {
       const tickets = yield* Tickets
@@ -155,7 +155,7 @@ describe("decisions 6: tickets", () => {
   )
 })
 
-describe("life, Streams: a ticket is valid for reconnects of its own stream", () => {
+describe("spec 5.5: a ticket is valid for reconnects of its own stream", () => {
   it.effect("a ticket opens its stream again until 60 s after the stream broke, each time", () =>
     Effect.gen(function* () {
       const tickets = yield* Tickets

@@ -4,7 +4,7 @@ import { eventually } from "../support/eventually.ts"
 import { connectionsAre, ws } from "./clients.ts"
 import { streamServer, TestServer } from "./streamServer.ts"
 
-describe("decisions 3: console", () => {
+describe("spec 3.10: console", () => {
   it.effect("each line is one message, and each message one line", () =>
     Effect.gen(function* () {
       const { commands, lines } = yield* TestServer

@@ -17,7 +17,7 @@ const encoded = (change: Change, cursor = 7, server: Server | null = null) => {
 }
 const text = (bytes: Uint8Array) => new TextDecoder("utf-8", { fatal: true }).decode(bytes)
 
-describe("contract 6.1 and 6.2: message shape", () => {
+describe("spec 5.1: message shape", () => {
   it("status", () => {
     const event = encoded({ topic: "status", server_id: ServerId.make("srv_1"), payload: "offline" })
     const json = '{"Topic":"status","Data":{"server_id":"srv_1","payload":"offline"}}'
@@ -58,7 +58,7 @@ describe("contract 6.1 and 6.2: message shape", () => {
   })
 })
 
-describe("decisions 6: resume", () => {
+describe("spec 5.5: resume", () => {
   it("a resumed stream has an id line on SSE and a third key Cursor on WebSocket", () => {
     const event = encoded({ topic: "deleted", server_id: ServerId.make("srv_1"), payload: null }, 42)
     assert.strictEqual(
@@ -72,7 +72,7 @@ describe("decisions 6: resume", () => {
   })
 })
 
-describe("life, Streams: include and opt-in topics", () => {
+describe("spec 5.5: include and opt-in topics", () => {
   const summary: Server = {
     id: ServerId.make("srv_1"),
     blueprint_id: "bp",

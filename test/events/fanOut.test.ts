@@ -32,7 +32,7 @@ const filters: fc.Arbitrary<EventFilter> = fc.record(
   { requiredKeys: [] }
 )
 
-describe("decisions 6: filters", () => {
+describe("spec 5.6: filters", () => {
   it.effect("for any filters and positions, each subscriber receives its events, in their order", () =>
     Effect.promise(() =>
       fc.assert(

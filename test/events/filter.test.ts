@@ -6,7 +6,7 @@ import { parseEventQuery } from "../../src/events/filter.ts"
 const parse = (query: string, lastEventId?: string) =>
   parseEventQuery(new URLSearchParams(query), lastEventId)
 
-describe("decisions 6: filters", () => {
+describe("spec 5.6: filters", () => {
   it.effect("without parameters, the stream is unfiltered and does not resume", () =>
     Effect.gen(function* () {
       for (const query of [
@@ -49,7 +49,7 @@ describe("decisions 6: filters", () => {
   )
 })
 
-describe("decisions 6: resume", () => {
+describe("spec 5.5: resume", () => {
   it.effect("the stream resumes from cursor or Last-Event-ID; Last-Event-ID takes precedence", () =>
     Effect.gen(function* () {
       assert.strictEqual((yield* parse("cursor=0")).cursor, 0)
@@ -75,7 +75,7 @@ describe("decisions 6: resume", () => {
   )
 })
 
-describe("life, Streams: cursor=now, include and opt-in topics", () => {
+describe("spec 5.5: cursor=now, include and opt-in topics", () => {
   it.effect("cursor=now is the current position; Last-Event-ID takes precedence and is a number", () =>
     Effect.gen(function* () {
       assert.strictEqual((yield* parse("cursor=now")).cursor, "now")

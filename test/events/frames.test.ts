@@ -9,7 +9,7 @@ import { streamServer } from "./streamServer.ts"
 const idOf = (bytes: number) =>
   "x".repeat(bytes - '{"Topic":"status","Data":{"server_id":"","payload":"running"}}'.length)
 
-describe("contract 6.3: frames", () => {
+describe("spec 5.4: frames", () => {
   it.effect("a message of any length is one text frame, without compression", () =>
     Effect.gen(function* () {
       const journal = yield* MemoryJournal

@@ -21,7 +21,7 @@ const overStore = EventHub.layer({ replayPage: 20 }).pipe(
   Layer.provide(NodeServices.layer)
 )
 
-describe("decisions 6: resume from the database", () => {
+describe("spec 5.5: resume from the database", () => {
   it.live("every event arrives exactly once and in order during concurrent writes", () =>
     Effect.gen(function* () {
       const { subscribe } = yield* EventHub

@@ -13,7 +13,7 @@ import { streamServer } from "./streamServer.ts"
 const event = (id: string, payload = "running") =>
   `event: status\ndata: {"Topic":"status","Data":{"server_id":"${id}","payload":"${payload}"}}\n\n`
 
-describe("contract 6.4: SSE", () => {
+describe("spec 5.3: SSE", () => {
   it.effect("the headers and a first comment are sent before any event", () =>
     Effect.gen(function* () {
       const client = yield* sse("/events", { accept: "text/event-stream" })
@@ -121,7 +121,7 @@ describe("contract 6.4: SSE", () => {
   )
 })
 
-describe("decisions 6: resume over SSE", () => {
+describe("spec 5.5: resume over SSE", () => {
   it.effect("the replay and the live events that follow have id lines", () =>
     Effect.gen(function* () {
       const journal = yield* MemoryJournal
@@ -182,7 +182,7 @@ describe("decisions 6: resume over SSE", () => {
   )
 })
 
-describe("decisions 6: order and slow clients over SSE", () => {
+describe("spec 5.2: order and slow clients over SSE", () => {
   it.live("200 subscribers receive 2,000 events in one order", () =>
     Effect.gen(function* () {
       const journal = yield* MemoryJournal
@@ -249,7 +249,7 @@ describe("decisions 6: order and slow clients over SSE", () => {
   )
 })
 
-describe("decisions 6: shutdown with open SSE streams", () => {
+describe("spec 5.3: shutdown with open SSE streams", () => {
   it.live("shutdown ends open streams after a whole event", () =>
     Effect.gen(function* () {
       const shutdown = yield* StreamShutdown

@@ -24,7 +24,7 @@ const refusal = (path: string, headers: Record<string, string>) =>
     })
   )
 
-describe("decisions 6: a refused handshake has the error body", () => {
+describe("spec 5.4: a refused handshake has the error body", () => {
   const good = {
     connection: "Upgrade",
     upgrade: "websocket",

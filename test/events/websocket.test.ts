@@ -19,7 +19,7 @@ import { streamServer } from "./streamServer.ts"
 const json = (id: string, cursor?: number) =>
   `{"Topic":"status","Data":{"server_id":"${id}","payload":"running"}${cursor === undefined ? "" : `,"Cursor":${cursor}`}}`
 
-describe("contract 6.3: WebSocket", () => {
+describe("spec 5.4: WebSocket", () => {
   it.effect("each message is exactly the object of section 6.1", () =>
     Effect.gen(function* () {
       const journal = yield* MemoryJournal
@@ -91,7 +91,7 @@ describe("contract 6.3: WebSocket", () => {
   )
 })
 
-describe("decisions 6: WebSocket keep-alive", () => {
+describe("spec 5.4: WebSocket keep-alive", () => {
   it.effect("the service pings every 15 s", () =>
     Effect.gen(function* () {
       const client = yield* ws("/events/ws")
@@ -146,7 +146,7 @@ describe("decisions 6: WebSocket keep-alive", () => {
   )
 })
 
-describe("decisions 6: frames of clients", () => {
+describe("spec 5.4: frames of clients", () => {
   it.effect("frames of up to 64 KiB are ignored", () =>
     Effect.gen(function* () {
       const journal = yield* MemoryJournal
@@ -200,7 +200,7 @@ describe("decisions 6: frames of clients", () => {
   )
 })
 
-describe("decisions 6: slow WebSocket clients", () => {
+describe("spec 5.2: slow WebSocket clients", () => {
   const id = "x".repeat(10_000)
   const batch = Array.from({ length: 20 }, () => status(id))
 
@@ -252,7 +252,7 @@ describe("decisions 6: slow WebSocket clients", () => {
   )
 })
 
-describe("decisions 6: shutdown with open WebSockets", () => {
+describe("spec 5.4: shutdown with open WebSockets", () => {
   it.live("shutdown closes open sockets with 1001", () =>
     Effect.gen(function* () {
       const shutdown = yield* StreamShutdown

@@ -66,7 +66,7 @@ const get = Effect.fnUntraced(function* (path: string, method = "GET", key = "no
   return yield* requestTo(`http://127.0.0.1:${address.port}`, key)(method, path)
 })
 
-describe("decisions 1: timeouts and defects", () => {
+describe("spec 1.7: timeouts and defects", () => {
   it.live("a request that exceeds its timeout is 504", () =>
     Effect.gen(function* () {
       assertError(yield* get("/never"), 504, "no response within 0.05 s")

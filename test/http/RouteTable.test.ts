@@ -15,7 +15,7 @@ const admin = "AppAdmin,Operator,ReadOnly"
 
 const scopesOf = (method: string, url: string) => match(method, url).route.scopes?.join()
 
-describe("decisions 1: answers during the start", () => {
+describe("spec 1.4: answers during the start", () => {
   it("a route whose answers may need the embedded node waits for it; those for other daemons do not", () => {
     const early = routes.filter(({ answersEarly }) => answersEarly).map(({ name }) => name)
     const ofDaemons = declaredRoutes(NodeApi, { strictQuery: false }).map(({ name }) => name)
@@ -37,7 +37,7 @@ describe("decisions 1: answers during the start", () => {
   })
 })
 
-describe("decisions 1 and 5: the declared middleware decides the scope", () => {
+describe("spec 1.5: the declared middleware decides the scope", () => {
   it("every declared route under /api requires a key; of the other routes only /metrics does", () => {
     for (const { path, scopes } of routes) {
       assert.strictEqual(scopes !== undefined, path.startsWith("/api/") || path === "/metrics", path)

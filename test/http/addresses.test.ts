@@ -44,7 +44,7 @@ layer(Muster.layer(definitions, env), options)("addresses", (it) => {
     )
   })
 
-  describe("blueprints.md, ports", () => {
+  describe("spec 2.5: ports", () => {
     it.effect("include=ports has the names; the server has them as variables", () =>
       Effect.gen(function* () {
         const api = yield* Muster

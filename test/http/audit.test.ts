@@ -46,7 +46,7 @@ const entryOf = Effect.fnUntraced(function* (...[status, ...request]: Parameters
 })
 
 layer(service(), options)("the audit log", (it) => {
-  describe("operators.md, Audit", () => {
+  describe("spec 6.6", () => {
     it.effect("every route that writes is in the table, with one of its statuses", () =>
       Effect.sync(() => {
         const writing: Array<string> = []

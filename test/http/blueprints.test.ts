@@ -39,7 +39,7 @@ const start = Effect.gen(function* () {
 const list = (api: Effect.Success<typeof start>["api"], query = "") =>
   Effect.map(expectStatus(api, 200, "GET", `/api/blueprints${query}`), ({ json }) => json)
 
-describe("contract 2.4, 2.5, 4.6 and decisions 4: blueprints", () => {
+describe("spec 4.1: blueprints", () => {
   it.live("the list is sorted by id, paginated, and has exactly the documented fields", () =>
     Effect.gen(function* () {
       const { api } = yield* start
@@ -154,7 +154,7 @@ describe("contract 2.4, 2.5, 4.6 and decisions 4: blueprints", () => {
   )
 })
 
-describe("contract 4.7, 4.8 and decisions 4: reload", () => {
+describe("spec 4.4: reload", () => {
   it.live("a reload is 200 with an empty body and takes effect at once, all or nothing", () =>
     Effect.gen(function* () {
       const { api, folders } = yield* start

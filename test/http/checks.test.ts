@@ -8,7 +8,7 @@ const chunked = (size: number) =>
   [...Array(size / 1000).fill(`3e8\r\n${"a".repeat(1000)}\r\n`), "0\r\n\r\n"].join("")
 
 layer(service({ ...noNode, MUSTER_BODY_LIMIT: String(limit) }), options)("checks", (it) => {
-  describe("decisions 1: order of checks", () => {
+  describe("spec 1.4: order of checks", () => {
     it.effect("each check precedes all checks listed after it", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -40,7 +40,7 @@ layer(service({ ...noNode, MUSTER_BODY_LIMIT: String(limit) }), options)("checks
       })
     )
 
-    it.effect("contract 4.5: 503 if no node exists", () =>
+    it.effect("spec 3.3: 503 if no node exists", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const answer = yield* api.request("POST", "/api/servers", { body: { blueprint_id: "kept" } })
@@ -50,7 +50,7 @@ layer(service({ ...noNode, MUSTER_BODY_LIMIT: String(limit) }), options)("checks
     )
   })
 
-  describe("decisions 1: body size", () => {
+  describe("spec 1.2: body size", () => {
     it.effect(
       "a body over the limit is 413, with and without Content-Length, also on a route without a body",
       () =>
@@ -95,7 +95,7 @@ layer(service({ ...noNode, MUSTER_BODY_LIMIT: String(limit) }), options)("checks
     )
   })
 
-  describe("decisions 1: 422", () => {
+  describe("spec 1.2: 422", () => {
     const refused = (path: string, method = "POST") =>
       Effect.fnUntraced(function* (raw: string, detail: string | RegExp) {
         const api = yield* Muster

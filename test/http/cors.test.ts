@@ -15,7 +15,7 @@ const ask = {
 } as const
 const allowed = "access-control-allow-origin"
 
-describe("decisions 1: CORS", () => {
+describe("spec 1.2: CORS", () => {
   it.live("CORS is off by default", () =>
     Effect.gen(function* () {
       const api = yield* startService({ env: noNode })

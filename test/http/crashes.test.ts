@@ -39,7 +39,7 @@ const crash = Effect.fnUntraced(function* (id: string, line: string) {
 })
 
 layer(service, options)("servers", (it) => {
-  describe("life.md, Crashes", () => {
+  describe("spec 3.18", () => {
     it.effect(
       "a crash is recorded with its cause, its times and its last lines, also of a deleted server",
       () =>

@@ -42,7 +42,7 @@ const nothingStored = Effect.gen(function* () {
 const huge = { limits: { memory_limit: 64 * 1024 * 1024 } }
 const env = { MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:26200-26203", MUSTER_EMBEDDED_RUNTIME: "process" }
 
-layer(Muster.layer(files, env), options)("life.md, Creation", (it) => {
+layer(Muster.layer(files, env), options)("spec 3.3", (it) => {
   describe("POST /api/servers?dry_run=true", () => {
     it.effect("shows the definition and the node, and stores nothing", () =>
       Effect.gen(function* () {
@@ -235,7 +235,7 @@ layer(Muster.layer(files, env), options)("life.md, Creation", (it) => {
   })
 })
 
-layer(Muster.layer(files, noNode), options)("life.md, Creation: without a node", (it) => {
+layer(Muster.layer(files, noNode), options)("spec 3.3: without a node", (it) => {
   it.effect("a dry run is 200 and says that no node has registered", () =>
     Effect.gen(function* () {
       const made = yield* plan({ blueprint_id: "kept" })

@@ -23,7 +23,7 @@ const resultOf = (waiting: Fiber.Fiber<string>) => {
   return exit === undefined || Exit.isFailure(exit) ? exit : exit.value
 }
 
-describe("decisions 1: timeouts", () => {
+describe("spec 1.7: timeouts", () => {
   it.effect("each fiber has its deadline, in whatever order they are set", () =>
     Effect.gen(function* () {
       const all = yield* joined(

@@ -72,7 +72,7 @@ HttpApi.reflect(ApplicationApi, {
 /** Bodies of which the service has accepted, or refused, a value. */
 const seen = new Set<string>()
 
-describe("decisions 7: the document accepts what the service accepts", () => {
+describe("spec 1.10: the document accepts what the service accepts", () => {
   for (const { byDocument, byService, described, name } of bodies) {
     it(`${name}: the document accepts what the service accepts, and more only by the rules above`, () => {
       fc.assert(

@@ -19,7 +19,7 @@ import {
 import { newest, open, seen, ticketOf } from "./support/streams.ts"
 
 layer(service(), options)("events", (it) => {
-  describe("contract 6.4: SSE", () => {
+  describe("spec 5.3: SSE", () => {
     it.effect("the stream has the headers of the contract and begins with a comment", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -92,7 +92,7 @@ layer(service(), options)("events", (it) => {
     )
   })
 
-  describe("contract 6.3: WebSocket", () => {
+  describe("spec 5.4: WebSocket", () => {
     it.effect("the messages equal those of SSE", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -143,7 +143,7 @@ layer(service(), options)("events", (it) => {
     )
   })
 
-  describe("decisions 6: resume, filters, tickets", () => {
+  describe("spec 5.5: resume, filters, tickets", () => {
     it.effect("a cursor replays all later events with their cursors; cursor=0 replays all events", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -230,7 +230,7 @@ layer(service(), options)("events", (it) => {
       })
     )
 
-    it.effect("decisions 1: streams have no request timeout, and shutdown ends them", () =>
+    it.effect("spec 1.7: streams have no request timeout, and shutdown ends them", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const received = yield* Effect.forkChild(

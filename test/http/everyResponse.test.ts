@@ -7,7 +7,7 @@ import { assertError, bearer, noNode, options, raw, rawRequest, service } from "
 const fresh = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 
 layer(service(noNode), options)("every response", (it) => {
-  describe("decisions 1: request id", () => {
+  describe("spec 1.3: request id", () => {
     it.effect("a request id of 1-128 characters from [A-Za-z0-9._-] is kept, on every kind of response", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -64,7 +64,7 @@ layer(service(noNode), options)("every response", (it) => {
     )
   })
 
-  describe("contract 7 and decisions 1: error body", () => {
+  describe("spec 1.4: error body", () => {
     it.effect("the reason phrase of the status line equals that of the body", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -138,7 +138,7 @@ layer(service(noNode), options)("every response", (it) => {
     )
   })
 
-  describe("decisions 1: methods", () => {
+  describe("spec 1.2: methods", () => {
     it.effect("a wrong method is 405 with the allowed methods", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -226,7 +226,7 @@ layer(service(noNode), options)("every response", (it) => {
     )
   })
 
-  describe("decisions 1: media types", () => {
+  describe("spec 1.2: media types", () => {
     it.effect("a JSON body is read with any Content-Type; no Accept header is refused", () =>
       Effect.gen(function* () {
         const api = yield* Muster

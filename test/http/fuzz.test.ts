@@ -114,7 +114,7 @@ const shown = ({ method, target, headers, body }: Generated) =>
   })
 
 layer(service(), options)("arbitrary requests", (it) => {
-  describe("decisions 1: every response", () => {
+  describe("spec 1.3: every response", () => {
     it.effect(
       "every response has a documented status and, on failure, the error body; no request causes a defect or a side effect",
       () =>

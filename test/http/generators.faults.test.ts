@@ -233,7 +233,7 @@ const named = (has: boolean, what: string) => (has ? "" : ` (skipped: needs ${wh
 layer(Described.layer.pipe(Layer.provideMerge(service())), {
   excludeTestServices: true,
   timeout: "600 seconds"
-})("decisions 7: /openapi.json", (it) => {
+})("spec 1.10: /openapi.json", (it) => {
   it.effect.skipIf(generators.length === GENERATORS.length)(
     `all versions of openapi-generator are there${named(hasJava, "a JDK, Maven and its repository")}`,
     () => Effect.sync(() => assert.strictEqual(generators.length, GENERATORS.length))

@@ -82,7 +82,7 @@ const inputs: Readonly<
 }
 
 layer(service, options)("keys limited to some servers", (it) => {
-  describe("operators.md, Keys", () => {
+  describe("spec 6.2", () => {
     it.effect("on every route, a server that the key may not read is like one that does not exist", () =>
       Effect.gen(function* () {
         const admin = yield* Muster

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { startService } from "../support/Service.ts"
 
-describe("life.md, Reading: wait", () => {
+describe("spec 3.8: wait", () => {
   it.live(
     "the longest wait has a response",
     () =>

@@ -4,7 +4,7 @@ import { Muster } from "../support/Muster.ts"
 import { assertError, bearer, exchange, noNode, options, raw, rawRequest, service } from "./support/http.ts"
 
 layer(service(noNode), options)("malformed bytes", (it) => {
-  describe("decisions 1: every status >= 400 has the error body", () => {
+  describe("spec 1.4: every status >= 400 has the error body", () => {
     it.effect("malformed HTTP is 422", () =>
       Effect.gen(function* () {
         const api = yield* Muster

@@ -6,7 +6,7 @@ import { becomes, create, expectStatus, installed, powered, running } from "../s
 import { assertError, keysOf, options, removed, service } from "./support/http.ts"
 
 layer(service(), options)("management routes", (it) => {
-  describe("decisions 3: management routes", () => {
+  describe("spec 3: management routes", () => {
     it.effect("an unknown server is 404 on every route", () =>
       Effect.gen(function* () {
         const api = yield* Muster

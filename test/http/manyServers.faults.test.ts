@@ -11,7 +11,7 @@ import { expectStatus } from "../support/servers.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 import { assertError, games, options } from "./support/http.ts"
 
-layer(Layer.empty, options)("node-protocol: register, with thousands of servers", (it) => {
+layer(Layer.empty, options)("spec 9.2: register, with thousands of servers", (it) => {
   it.effect(
     "one registration holds 20,000 known and unknown servers; other routes keep their body limit",
     () =>

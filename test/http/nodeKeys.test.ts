@@ -46,7 +46,7 @@ const registrationOf = (node: Effect.Success<ReturnType<typeof simulated>>, id: 
 })
 
 layer(Control.layer, options)("node keys", (it) => {
-  describe("node-protocol, Daemon -> control plane: a node key cannot act for another node", () => {
+  describe("spec 9.1: a node key cannot act for another node", () => {
     it.effect("a key cannot register a node that another key is bound to", () =>
       Effect.gen(function* () {
         const api = yield* Control
@@ -92,7 +92,7 @@ layer(Control.layer, options)("node keys", (it) => {
     )
   })
 
-  describe("decisions 5: revoked keys of nodes", () => {
+  describe("spec 6.1: revoked keys of nodes", () => {
     it.effect(
       "the node of a revoked key is not connected, is not placed on and not called; its servers are unknown",
       () =>
@@ -153,7 +153,7 @@ layer(Control.layer, options)("node keys", (it) => {
     )
   })
 
-  describe("node-protocol, Control plane -> daemon: the token of the last registration", () => {
+  describe("spec 9.4: the token of the last registration", () => {
     it.effect("a token goes only to its own node, and a new token invalidates the previous one", () =>
       Effect.gen(function* () {
         const api = yield* Control
@@ -198,7 +198,7 @@ layer(Control.layer, options)("node keys", (it) => {
     )
   })
 
-  describe("decisions 2: usage of a node", () => {
+  describe("spec 2.2: usage of a node", () => {
     it.effect(
       "the usage is that of the last heartbeat, null before the first, on the page of the node and in the metrics",
       () =>

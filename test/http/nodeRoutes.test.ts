@@ -116,7 +116,7 @@ const node = (
   })
 
 layer(Control.layer, options)("node routes", (it) => {
-  describe("node-protocol: register", () => {
+  describe("spec 9.2: register", () => {
     it.effect("each registration returns a new token for calls to the daemon", () =>
       Effect.gen(function* () {
         const api = yield* Control
@@ -222,7 +222,7 @@ layer(Control.layer, options)("node routes", (it) => {
     )
   })
 
-  describe("node-protocol: Reports are at least once and in order for each server", () => {
+  describe("spec 9.3: Reports are at least once and in order for each server", () => {
     it.effect("a repeated report and a report of an earlier boot change nothing", () =>
       Effect.gen(function* () {
         const api = yield* Control
@@ -358,7 +358,7 @@ layer(Control.layer, options)("node routes", (it) => {
     )
   })
 
-  describe("decisions 1: the routes of daemons", () => {
+  describe("spec 1.4: the routes of daemons", () => {
     it.effect("unknown routes, wrong methods and invalid bodies have the error body", () =>
       Effect.gen(function* () {
         const api = yield* Control

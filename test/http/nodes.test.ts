@@ -41,7 +41,7 @@ layer(service(node), options)("nodes", (it) => {
     return { api, id: String(json[0].id), listed: json[0] }
   })
 
-  describe("contract 2.1, 4.2 and decisions 2: nodes", () => {
+  describe("spec 2.1, 2.2: nodes", () => {
     it.effect("the list has exactly the five fields; with ids_only=true it has ids only", () =>
       Effect.gen(function* () {
         const { api, id, listed } = yield* only
@@ -60,7 +60,7 @@ layer(service(node), options)("nodes", (it) => {
       })
     )
 
-    it.effect("one node has exactly the fields of the list and those of decisions 2", () =>
+    it.effect("one node has exactly the fields of the list and those of spec 2", () =>
       Effect.gen(function* () {
         const { api, id, listed } = yield* only
         const { json } = yield* expectStatus(api, 200, "GET", `/api/nodes/${id}`)

@@ -15,7 +15,7 @@ const objects = [...objectsIn(paths), ...objectsIn(components.schemas)]
 const parameterOf = (path: string, name: string) =>
   paths[path].get.parameters.find((parameter: Json) => parameter.name === name).schema
 
-describe("decisions 7: /openapi.json for generators of clients", () => {
+describe("spec 1.10: /openapi.json for generators of clients", () => {
   it("every reference has a component, and no name is numbered", () => {
     const names = Object.keys(components.schemas)
     assert.deepStrictEqual(
@@ -73,7 +73,7 @@ describe("decisions 7: /openapi.json for generators of clients", () => {
   })
 })
 
-describe("decisions 7: /openapi-3.0.json for generators that do not read OpenAPI 3.1", () => {
+describe("spec 1.10: /openapi-3.0.json for generators that do not read OpenAPI 3.1", () => {
   const schemas = older.components.schemas
   const all = [...objectsIn(older.paths), ...objectsIn(schemas)]
 

@@ -41,7 +41,7 @@ const loads = (html: string) =>
     .map((match) => match[1])
     .filter((address) => /^(?:https?:)?\/\//.test(address ?? ""))
 
-describe("contract 4.11 and decisions 7: the page of nodes", () => {
+describe("spec 1.10: the page of nodes", () => {
   it("every value of the node list is escaped", () => {
     const named = { id: NodeId.make(hostile), name: hostile, location: hostile, url: hostile }
     const html = nodesPage([node({ ...named, drained: true, connected: false, unreachable: "ECONNREFUSED" })])
@@ -71,7 +71,7 @@ describe("contract 4.11 and decisions 7: the page of nodes", () => {
 })
 
 layer(service(noNode), options)("pages", (it) => {
-  describe("contract 4.11 and decisions 7: pages", () => {
+  describe("spec 1.10: pages", () => {
     it.effect("/, /nodes and /docs are HTML, need no key and load nothing from other hosts", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -221,7 +221,7 @@ layer(service(noNode), options)("pages", (it) => {
     )
   })
 
-  describe("decisions 7: health and metrics", () => {
+  describe("spec 1.10: health and metrics", () => {
     it.effect("/healthz and /readyz need no key", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -289,35 +289,32 @@ layer(service(noNode), options)("pages", (it) => {
       })
     )
 
-    it.effect(
-      "operators.md, Command line: the settings have their origins, and no secret; the log has the last lines",
-      () =>
-        Effect.gen(function* () {
-          const api = yield* Muster
-          const { json, text } = yield* api.request("GET", "/api/system/settings")
-          const of = (name: string) =>
-            json.find((setting: { readonly name: string }) => setting.name === name)
-          assert.deepStrictEqual(of("MUSTER_PORT"), {
-            name: "MUSTER_PORT",
-            value: "0",
-            source: "environment"
-          })
-          assert.deepStrictEqual(of("MUSTER_HOST"), {
-            name: "MUSTER_HOST",
-            value: "127.0.0.1",
-            source: "default"
-          })
-          assert.deepInclude(of("APP_ADMIN_API_KEY"), { value: null, source: "environment" })
-          assert.notInclude(text, api.key)
-          const log = (yield* api.request("GET", "/api/system/log")).json
-          assert.isTrue(
-            log.some((line: string) => line.includes("listens on http://")),
-            log.join("\n")
-          )
+    it.effect("spec 8.1: the settings have their origins, and no secret; the log has the last lines", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const { json, text } = yield* api.request("GET", "/api/system/settings")
+        const of = (name: string) => json.find((setting: { readonly name: string }) => setting.name === name)
+        assert.deepStrictEqual(of("MUSTER_PORT"), {
+          name: "MUSTER_PORT",
+          value: "0",
+          source: "environment"
         })
+        assert.deepStrictEqual(of("MUSTER_HOST"), {
+          name: "MUSTER_HOST",
+          value: "127.0.0.1",
+          source: "default"
+        })
+        assert.deepInclude(of("APP_ADMIN_API_KEY"), { value: null, source: "environment" })
+        assert.notInclude(text, api.key)
+        const log = (yield* api.request("GET", "/api/system/log")).json
+        assert.isTrue(
+          log.some((line: string) => line.includes("listens on http://")),
+          log.join("\n")
+        )
+      })
     )
 
-    it.effect("contract 2.2: /api/system has exactly its fields", () =>
+    it.effect("spec 1.1: /api/system has exactly its fields", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const { json } = yield* api.request("GET", "/api/system")
@@ -340,7 +337,7 @@ layer(service(noNode), options)("pages", (it) => {
     )
   })
 
-  describe("decisions 7: /openapi.json", () => {
+  describe("spec 1.10: /openapi.json", () => {
     it.effect("the document has every route, its errors, the bearer scheme and examples", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -406,6 +403,7 @@ layer(service(noNode), options)("pages", (it) => {
         assert.deepStrictEqual(routes, [
           "DELETE /api/keys/{key}",
           "DELETE /api/nodes/{node}",
+          "DELETE /api/quotas/{quota}",
           "DELETE /api/servers",
           "DELETE /api/servers/{server}",
           "DELETE /api/webhooks/{webhook}",
@@ -425,6 +423,8 @@ layer(service(noNode), options)("pages", (it) => {
           "GET /api/nodes",
           "GET /api/nodes/{node}",
           "GET /api/nodes/{node}/system",
+          "GET /api/quotas",
+          "GET /api/quotas/{quota}",
           "GET /api/rollouts",
           "GET /api/rollouts/{rollout}",
           "GET /api/servers",
@@ -451,11 +451,13 @@ layer(service(noNode), options)("pages", (it) => {
           "GET /nodes",
           "GET /readyz",
           "PATCH /api/nodes/{node}/drained",
+          "PATCH /api/quotas/{quota}",
           "PATCH /api/servers/{server}",
           "PATCH /api/webhooks/{webhook}",
           "POST /api/blueprints/reload",
           "POST /api/events/tickets",
           "POST /api/keys",
+          "POST /api/quotas",
           "POST /api/rollouts",
           "POST /api/rollouts/{rollout}/abort",
           "POST /api/rollouts/{rollout}/pause",

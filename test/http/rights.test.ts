@@ -14,7 +14,7 @@ import { contractRoutes, keyed } from "./support/keyed.ts"
 const routes = contractRoutes.filter(({ path }) => path.startsWith("/api/"))
 
 layer(service(), options)("keys with limited rights", (it) => {
-  describe("operators.md, Keys", () => {
+  describe("spec 6.2", () => {
     it.effect("the table of rights names existing routes only", () =>
       Effect.sync(() => {
         assert.deepStrictEqual(
@@ -72,7 +72,7 @@ layer(service(), options)("keys with limited rights", (it) => {
     )
 
     it.effect.each(PowerRight.literals)(
-      "decisions, section 9: a key with the right %s does this power action only, on one server and on many",
+      "spec ?: a key with the right %s does this power action only, on one server and on many",
       (right) =>
         Effect.gen(function* () {
           const admin = yield* Muster

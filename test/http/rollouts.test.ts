@@ -26,7 +26,7 @@ const over = (ids: ReadonlyArray<string>, more: Readonly<Record<string, unknown>
 })
 
 layer(fleet, options)("rollouts", (it) => {
-  describe("life.md, Rollouts: the routes", () => {
+  describe("spec 3.13: the routes", () => {
     it.effect("the body is checked: an empty selector, values out of bounds, unknown fields are 422", () =>
       Effect.gen(function* () {
         const api = yield* Muster

@@ -10,7 +10,7 @@ const patch = Effect.fnUntraced(function* (id: string, body: unknown) {
 })
 
 layer(service({ MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:26700-26799" }), options)("servers", (it) => {
-  describe("life.md, Changing: PATCH", () => {
+  describe("spec 3.12: PATCH", () => {
     it.effect("labels are merged, null removes; fields that are absent stay", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -63,7 +63,7 @@ layer(service({ MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:26700-26799" }), options
     )
   })
 
-  describe("life.md, Changing: bulk actions", () => {
+  describe("spec 3.13: bulk actions", () => {
     it.effect("a power action on a selector has an outcome for each server", () =>
       Effect.gen(function* () {
         const api = yield* Muster

@@ -13,7 +13,7 @@ const patch = Effect.fnUntraced(function* (id: string, expires_in: number) {
 
 // The shortest expiry is 10 s.
 layer(service({ MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:26800-26899" }), options)("servers", (it) => {
-  describe("life.md, Creation: expires_in", () => {
+  describe("spec 3.3: expires_in", () => {
     it.effect("an expired server is deleted, also while it runs; a change of the expiry counts", () =>
       Effect.gen(function* () {
         const api = yield* Muster

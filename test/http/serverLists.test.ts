@@ -35,7 +35,7 @@ const definitions = {
 const service = Muster.layer(definitions, { MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:26600-26699" })
 
 layer(service, options)("lists of servers", (it) => {
-  describe("life.md, Ids", () => {
+  describe("spec 3.2", () => {
     it.effect("a beginning that one id has names its server, for GET only", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -67,7 +67,7 @@ layer(service, options)("lists of servers", (it) => {
     )
   })
 
-  describe("life.md, Creation", () => {
+  describe("spec 3.3", () => {
     it.effect("labels, name and expires_in are kept, and shown by include=", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -149,7 +149,7 @@ layer(service, options)("lists of servers", (it) => {
     )
   })
 
-  describe("life.md, Reading: filters and pages", () => {
+  describe("spec 3.6: filters and pages", () => {
     it.effect("each filter selects servers; all of them must match", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -236,7 +236,7 @@ layer(service, options)("lists of servers", (it) => {
     )
   })
 
-  describe("life.md, Reading: ETag and cursor", () => {
+  describe("spec 1.3: ETag and cursor", () => {
     it.effect("a response has a weak ETag, and If-None-Match is 304 until the response changes", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -270,7 +270,7 @@ layer(service, options)("lists of servers", (it) => {
     )
   })
 
-  describe("life.md, Reading: compression", () => {
+  describe("spec 1.3: compression", () => {
     it.effect("the list of all servers has the same bytes and the same ETag in gzip", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -291,7 +291,7 @@ layer(service, options)("lists of servers", (it) => {
     )
   })
 
-  describe("life.md, Reading: wait", () => {
+  describe("spec 3.8: wait", () => {
     it.effect("wait returns once the server is in the state", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -396,7 +396,7 @@ layer(service, options)("lists of servers", (it) => {
   })
 })
 
-describe("life.md, Reading: a service that stops", () => {
+describe("spec 3.8: a service that stops", () => {
   it.live("ends waits as their timeout does, and has no connection to cut off", () =>
     Effect.gen(function* () {
       const { env } = yield* writeDefinitions(games)

@@ -13,7 +13,7 @@ const count = Effect.gen(function* () {
 })
 
 layer(service(), options)("servers", (it) => {
-  describe("contract 2.3, 4.4, 4.5: creation and lists", () => {
+  describe("spec 3.1, 3.3: creation and lists", () => {
     it.effect("a creation is 202 with exactly the fields of the summary, and a Location", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -72,7 +72,7 @@ layer(service(), options)("servers", (it) => {
       })
     )
 
-    it.effect("decisions 3: include= adds its fields, and created_at", () =>
+    it.effect("spec 3.6: include= adds its fields, and created_at", () =>
       Effect.gen(function* () {
         const api = yield* Muster
         const id = yield* create(api, "kept")
@@ -157,7 +157,7 @@ layer(service(), options)("servers", (it) => {
     )
   })
 
-  describe("decisions 3: Idempotency-Key", () => {
+  describe("spec 3.3: Idempotency-Key", () => {
     const ask = Effect.fnUntraced(function* (key: string, body: unknown, raw?: string) {
       const api = yield* Muster
       const headers = { "idempotency-key": key }

@@ -6,7 +6,7 @@ import { ServerStatus } from "../../src/domain/ServerStatus.ts"
 import { Muster } from "../support/Muster.ts"
 import { assertError, noNode, options, service } from "./support/http.ts"
 
-layer(service(noNode), options)("life.md: several reasons for one request", (it) => {
+layer(service(noNode), options)("spec 1.4: several reasons for one request", (it) => {
   const refused = Effect.fnUntraced(function* (
     method: string,
     path: string,

@@ -38,7 +38,7 @@ const files = {
 
 const env = { MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:26300-26309" }
 
-layer(Muster.layer(files, env), options)("life.md, SLS's own clients", (it) => {
+layer(Muster.layer(files, env), options)("spec 1.12", (it) => {
   const asSls = Effect.fnUntraced(function* (path: string) {
     const answer = yield* expectStatus(yield* Muster, 200, "GET", path, { headers })
     assert.include(answer.headers.get("vary"), "Accept")
@@ -203,7 +203,7 @@ layer(Muster.layer(files, env), options)("life.md, SLS's own clients", (it) => {
 })
 
 layer(Muster.layer(files, { ...env, MUSTER_EMBEDDED_NODE: "false", MUSTER_RATE_LIMIT: "3" }), options)(
-  "life.md, SLS's own clients: limits",
+  "spec 1.12: limits",
   (it) => {
     it.effect("a 429 has X-RateLimit-Reset, a Unix time in seconds", () =>
       Effect.gen(function* () {

@@ -4,7 +4,7 @@ import { Muster } from "../support/Muster.ts"
 import { expectStatus, installed, running } from "../support/servers.ts"
 import { assertError, keysOf, options, removed, service } from "./support/http.ts"
 
-layer(service(), options)("life.md, Reading: figures of many servers", (it) => {
+layer(service(), options)("spec 3.7: figures of many servers", (it) => {
   describe("GET /api/stats and include=stats", () => {
     it.effect("both have the figures of the servers that a list would have", () =>
       Effect.gen(function* () {

@@ -24,7 +24,7 @@ const passing = Effect.fnUntraced(function* (api: Service) {
 
 const rfc3339 = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
 
-describe("life, Streams: a ticket outlives its service", () => {
+describe("spec 5.5: a ticket outlives its service", () => {
   for (const signal of ["SIGTERM", "SIGKILL"] as const) {
     it.live(`after ${signal} and a start, the ticket of an open stream opens the stream again`, () =>
       Effect.gen(function* () {
@@ -46,7 +46,7 @@ describe("life, Streams: a ticket outlives its service", () => {
 })
 
 layer(service(), options)("streams", (it) => {
-  describe("life, Streams: cursor=now", () => {
+  describe("spec 5.5: cursor=now", () => {
     it.effect("an SSE stream begins with the current position as its id, and each event has an id", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -102,7 +102,7 @@ layer(service(), options)("streams", (it) => {
     )
   })
 
-  describe("life, Streams: include=server,time", () => {
+  describe("spec 5.5: include=server,time", () => {
     it.effect("Data also has the summary of the server and the time of the commit, on all three routes", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -181,7 +181,7 @@ layer(service(), options)("streams", (it) => {
     )
   })
 
-  describe("life, Installations: the opt-in topics stats and expiring", () => {
+  describe("spec 3.11: the opt-in topics stats and expiring", () => {
     it.effect("stats has the figures of GET .../stats, live, at each interval, over SSE and WebSocket", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -262,7 +262,7 @@ layer(service(), options)("streams", (it) => {
     )
   })
 
-  describe("life, Installations: the opt-in topic install", () => {
+  describe("spec 3.11: the opt-in topic install", () => {
     it.effect("the stream has the phases of an installation only if topics names install", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -289,7 +289,7 @@ layer(service(), options)("streams", (it) => {
     )
   })
 
-  describe("life, Streams: a ticket is valid for reconnects of its own stream", () => {
+  describe("spec 5.5: a ticket is valid for reconnects of its own stream", () => {
     it.effect("EventSource resumes with the same address: no event is missing or repeated", () =>
       Effect.gen(function* () {
         const api = yield* Muster

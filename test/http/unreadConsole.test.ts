@@ -17,7 +17,7 @@ const service = Muster.layer(
 )
 
 layer(service, options)("a server that does not read its console", (it) => {
-  describe("decisions 3, commands; operators.md, Audit", () => {
+  describe("spec 3.10: commands; spec 6.6", () => {
     it.effect("commands that were written in part are named, and have an entry of their own", () =>
       Effect.gen(function* () {
         const admin = yield* Muster

@@ -36,7 +36,7 @@ const logged = <A, E, R>(test: (lines: ReadonlyArray<string>) => Effect.Effect<A
 
 const never = formatKey(new Uint8Array(KEY_BYTES).fill(7))
 
-describe("decisions, section 5: keys", () => {
+describe("spec 6.1: keys", () => {
   it.effect("a created key is accepted with its scope; the store has only its hash", () =>
     onFreshStore(
       Effect.gen(function* () {

@@ -39,7 +39,7 @@ const check = (key_id: string, node_id: string) =>
 const refusalOf = <R>(effect: Effect.Effect<unknown, { readonly detail: string }, R>) =>
   Effect.map(Effect.flip(effect), (error) => error.detail)
 
-describe("node-protocol, Daemon -> control plane: binding of keys to nodes", () => {
+describe("spec 9.1: binding of keys to nodes", () => {
   it.effect("a key is bound permanently to the first node that it registers", () =>
     onFreshStore(
       Effect.gen(function* () {

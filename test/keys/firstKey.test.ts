@@ -37,7 +37,7 @@ const services = (filename: string) => ApiKeys.layer().pipe(Layer.provideMerge(l
 const verify = (key: string) => Effect.flatMap(ApiKeys, (keys) => keys.verify(key))
 const list = Effect.flatMap(ApiKeys, (keys) => keys.list)
 
-describe("decisions, section 5: the first key", () => {
+describe("spec 6.1: the first key", () => {
   it.effect(
     "the key is created, readable by the owner only, and accepted; the next start changes nothing",
     () =>

@@ -5,7 +5,7 @@ import { formatKey, formatKeyId, isWellFormed, KEY_BYTES } from "../../src/keys/
 const random = fc.uint8Array({ minLength: KEY_BYTES, maxLength: KEY_BYTES })
 const base62 = fc.constantFrom(..."0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 
-describe("decisions, section 5: form of a key", () => {
+describe("spec 6.1: form of a key", () => {
   it("a key is mst_, 43 base62 characters and a checksum of 6, and is recognised", () => {
     fc.assert(
       fc.property(random, (bytes) => {

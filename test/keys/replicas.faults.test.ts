@@ -21,7 +21,7 @@ const cutConnections = (url: string) =>
      WHERE datname = current_database() AND pid <> pg_backend_pid()`
   )
 
-describe("decisions, section 5: keys on several replicas", () => {
+describe("spec 6.1: keys on several replicas", () => {
   it.live(
     "a creation or revocation takes effect on every replica, also when connections are lost meanwhile",
     () =>

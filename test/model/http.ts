@@ -34,7 +34,7 @@ const parse = (text: string): unknown => {
   }
 }
 
-/** Returns the first violation of the form of every response (decisions 1); undefined: none. */
+/** Returns the first violation of the form of every response (spec 1); undefined: none. */
 export const malformation = (
   status: number,
   text: string,

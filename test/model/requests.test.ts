@@ -8,7 +8,7 @@ const of = (status: number, answer: unknown, own: Readonly<Record<string, string
   malformation(status, typeof answer === "string" ? answer : JSON.stringify(answer), (name) => own[name])
 
 describe("model: the form of responses", () => {
-  it("decisions 1: every error has the error body, and every response has a request id", () => {
+  it("spec 1.4: every error has the error body, and every response has a request id", () => {
     assert.isUndefined(of(503, body))
     assert.isUndefined(of(200, "[]"))
     const { hint, ...short } = body

@@ -45,7 +45,7 @@ const names = Effect.flatMap(NodeRegistry, (registry) =>
 const restore = (node_id: string) =>
   Effect.flatMap(LoadBalancer, (balancer) => balancer.restore([serverRecord("s1", node_id, [25565])]))
 
-describe("decisions 2: nodes", () => {
+describe("spec 2.2: nodes", () => {
   it.effect("the list is sorted by name, then id, with exactly the five fields", () =>
     Effect.gen(function* () {
       const registry = plain(yield* NodeRegistry)
@@ -204,7 +204,7 @@ describe("decisions 2: nodes", () => {
   )
 })
 
-describe("node-protocol: register, heartbeat, disconnect", () => {
+describe("spec 9.2: register, heartbeat, disconnect", () => {
   it.effect("every registration returns a new token of 32 bytes", () =>
     Effect.gen(function* () {
       const registry = plain(yield* NodeRegistry)
@@ -299,7 +299,7 @@ describe("node-protocol: register, heartbeat, disconnect", () => {
   )
 })
 
-describe("node-protocol, When something breaks: node gone", () => {
+describe("spec 9.6: node gone", () => {
   it.effect(
     "a node is lost after 30 s without a heartbeat, given up after 10 min, and connected when it registers again",
     () =>
@@ -443,7 +443,7 @@ describe("node-protocol, When something breaks: node gone", () => {
   )
 })
 
-describe("node-protocol, When something breaks: control plane killed", () => {
+describe("spec 9.6: control plane killed", () => {
   const restoresNodes = (store: (life: number) => ReturnType<typeof memoryNodes>) =>
     Effect.gen(function* () {
       yield* Effect.gen(function* () {

@@ -11,7 +11,7 @@ const key = (expires_at: string | null, revoked_at: string | null) => ({
   revoked_at
 })
 
-describe("decisions 5: why a node has no valid key", () => {
+describe("spec 6.1: why a node has no valid key", () => {
   it.each([
     ["a node that never had a key", [], undefined],
     ["one key without an expiry", [key(null, null)], undefined],

@@ -13,7 +13,7 @@ const refusal = (fields: Partial<Plain<Registration>>) => {
 }
 const capacity = registration("n1").capacity
 
-describe("node-protocol, register: validation", () => {
+describe("spec 9.2: validation", () => {
   it.each<readonly [string, Partial<Plain<Registration>>]>([
     ["id: ", { id: "" }],
     ["id: ", { id: ".." }],
@@ -133,7 +133,7 @@ describe("node-protocol, register: validation", () => {
   })
 })
 
-describe("node-protocol, Placement and ports: no two servers hold the same port of the same address", () => {
+describe("spec 2.5: no two servers hold the same port of the same address", () => {
   const node = (id: string, address: string, ports: string) => ({
     id: NodeId.make(id),
     allocations: [allocation({ address, ports })]

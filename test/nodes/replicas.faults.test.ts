@@ -230,7 +230,7 @@ describe("design: replicas have the same nodes", () => {
   )
 })
 
-describe("node-protocol: heartbeats reach any replica", () => {
+describe("spec 9.1: heartbeats reach any replica", () => {
   it.live(
     `a node with heartbeats at any replica is lost nowhere; a node without is lost and given up once on each (MUSTER_TEST_SEED=${seed})`,
     () =>

@@ -89,7 +89,7 @@ layer(service({ ...noNode, ...probed }), options)("bodies that have not arrived 
     )
   })
 
-  describe("decisions 4: revocation", () => {
+  describe("spec 1.5: revocation", () => {
     it.effect("a request whose key is revoked before its body has arrived is 401, and changes nothing", () =>
       Effect.gen(function* () {
         const api = yield* Muster

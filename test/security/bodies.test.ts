@@ -40,7 +40,7 @@ const sent = (url: string, bytes: Buffer | string) =>
   )
 
 layer(service(noNode), options)("bytes that are not UTF-8", (it) => {
-  describe("decisions 1: 422", () => {
+  describe("spec 1.2: 422", () => {
     const post = (path: string, headers: Record<string, string>, body: Buffer) =>
       Buffer.concat([
         Buffer.from(rawRequest("POST", path, { ...headers, "content-length": `${body.length}` })),
@@ -81,7 +81,7 @@ layer(service(noNode), options)("bytes that are not UTF-8", (it) => {
   })
 })
 
-describe("decisions 1: timeouts", () => {
+describe("spec 1.7: timeouts", () => {
   const reading = HttpRouter.add(
     "POST",
     "/read",

@@ -39,7 +39,7 @@ const failuresIn = (text: string, reason: string) =>
 layer(service({ ...behindProxy, APP_ADMIN_API_KEY: "hunter2" }), options)(
   "a short key from outside",
   (it) => {
-    describe("decisions 1, Failed logins: a short key from outside", () => {
+    describe("spec 1.6: a short key from outside", () => {
       it.effect("over the limit, right and wrong guesses get 429; a stored key is accepted", () =>
         Effect.gen(function* () {
           const api = yield* Muster
@@ -71,7 +71,7 @@ layer(service({ ...behindProxy, APP_ADMIN_API_KEY: "hunter2" }), options)(
 )
 
 layer(service(behindProxy), options)("failed logins", (it) => {
-  describe("decisions 1, Failed logins: limited by address", () => {
+  describe("spec 1.6: limited by address", () => {
     it.effect(
       "429 has Retry-After and X-RateLimit-*, with the reset as Unix time; other addresses are not limited",
       () =>
@@ -129,7 +129,7 @@ layer(service(behindProxy), options)("failed logins", (it) => {
     )
   })
 
-  describe("decisions 1, Failed logins: log and metrics", () => {
+  describe("spec 1.6: log and metrics", () => {
     it.effect("the log has one warning with the address, the count and the first path, without the key", () =>
       Effect.gen(function* () {
         const api = yield* startService({ env: behindProxy })
@@ -178,7 +178,7 @@ layer(service(behindProxy), options)("failed logins", (it) => {
     )
   })
 
-  describe("node-protocol: calls with a wrong token", () => {
+  describe("spec 9.4: calls with a wrong token", () => {
     it.effect("the daemon refuses each call with 401 and logs a warning with the address and the count", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -193,7 +193,7 @@ layer(service(behindProxy), options)("failed logins", (it) => {
   })
 })
 
-describe("decisions 1, Failed logins: the table is bounded", () => {
+describe("spec 1.6: the table is bounded", () => {
   const web = HttpServerRequest.fromWeb(new Request("http://muster.test/api/nodes?ticket=secret"))
   const request = (address: string) => web.modify({ remoteAddress: Option.some(address) })
   const addresses = (count: number) =>

@@ -24,7 +24,7 @@ const start = Effect.gen(function* () {
   return yield* startService({ env })
 })
 
-describe("spec 3, overrides.env: variables that change how programs run", () => {
+describe("spec 3: overrides.env: variables that change how programs run", () => {
   it.live(
     "such a variable is 422 with field, reason and hint unless `env-allow` lists it; MUSTER_* is always 422",
     () =>

@@ -43,7 +43,7 @@ const sent = (api: Service, path: string, encoding: string) =>
   })
 
 layer(service(noNode), options)("pages", (it) => {
-  describe("decisions 7: headers of pages", () => {
+  describe("spec 1.10: headers of pages", () => {
     it.effect("every page forbids inline scripts, frames, sniffing and referrers", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -102,7 +102,7 @@ layer(service(noNode), options)("pages", (it) => {
     )
   })
 
-  describe("decisions 7: /docs", () => {
+  describe("spec 1.10: /docs", () => {
     it.effect("the script is one file, the same in every encoding, and cached by its name", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -356,7 +356,7 @@ describe("pages: large responses without compression", () => {
   )
 })
 
-describe("decisions 7: MUSTER_PUBLIC_PAGES", () => {
+describe("spec 1.10: MUSTER_PUBLIC_PAGES", () => {
   const named = {
     MUSTER_NODE_NAME: "node-of-the-page",
     MUSTER_NODE_LOCATION: "attic",

@@ -88,7 +88,7 @@ const breakOff = (api: Caller, bytes: string) =>
 const limits = { ...noNode, MUSTER_STREAMS_PER_KEY: String(PER_KEY), MUSTER_STREAMS: String(TOTAL) }
 
 layer(service(limits), options)("streams", (it) => {
-  describe("decisions 6: streams are bounded", () => {
+  describe("spec 1.6: streams are bounded", () => {
     it.effect(
       "over the limit of a key, on both transports together, a stream is 429; other keys are not limited",
       () =>
@@ -107,7 +107,7 @@ layer(service(limits), options)("streams", (it) => {
           assert.strictEqual(refused.headers.get("x-ratelimit-remaining"), "0")
           assert.isAbove(Number(refused.headers.get("x-ratelimit-reset")), Date.now() / 1000)
           assert.strictEqual((yield* overWebSocket(own, "/api/events/ws")).status, 429)
-          // Existence is checked first (decisions 1, Order of checks).
+          // Existence is checked first (spec 1.4).
           assert.strictEqual((yield* overWebSocket(own, "/api/servers/none/console")).status, 404)
           assert.strictEqual((yield* overSse(own, "/api/servers/none/events")).status, 404)
           assert.strictEqual((yield* overSse(api, "/api/events")).status, 200)
@@ -195,7 +195,7 @@ layer(service(limits), options)("streams", (it) => {
     )
   })
 
-  describe("decisions 6: tickets are bounded", () => {
+  describe("spec 5.7: tickets are bounded", () => {
     it.effect("with 1,000 unused tickets of a key the next is 429; other keys are not limited", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -217,7 +217,7 @@ layer(service(limits), options)("streams", (it) => {
 })
 
 layer(service({ MUSTER_STREAMS_PER_KEY: "1" }), options)("consoles", (it) => {
-  describe("decisions 6: consoles count as streams", () => {
+  describe("spec 1.6: consoles count as streams", () => {
     it.effect("an open console takes a slot and releases it when it closes", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -235,7 +235,7 @@ layer(service({ MUSTER_STREAMS_PER_KEY: "1" }), options)("consoles", (it) => {
   })
 })
 
-describe("decisions 6: the default limit of streams", () => {
+describe("spec 1.6: the default limit of streams", () => {
   const limitsWith = (limits: string, wanted: number) => {
     const lines: Array<string> = []
     return Effect.gen(function* () {

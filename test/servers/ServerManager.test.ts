@@ -11,7 +11,7 @@ import { idsOf, makeHarness, request, runHarness } from "./support/harness.ts"
 const parse = ({ body }: { readonly body: string | SplitBody }) =>
   JSON.parse(typeof body === "string" ? body : new TextDecoder().decode(body.joined()))
 
-describe("contract 4.5: POST /api/servers", () => {
+describe("spec 3.3: POST /api/servers", () => {
   it.live("the response is the summary, sent before the installation ends", () =>
     Effect.gen(function* () {
       const { nodes, start } = yield* makeHarness()
@@ -109,7 +109,7 @@ describe("contract 4.5: POST /api/servers", () => {
   )
 })
 
-describe("node-protocol, Placement and ports: reserved with the record", () => {
+describe("spec 2.5: reserved with the record", () => {
   it.live("an interruption during the commit waits for the commit, and the ports stay reserved", () =>
     Effect.gen(function* () {
       const { nodes, start } = yield* makeHarness()
@@ -133,7 +133,7 @@ describe("node-protocol, Placement and ports: reserved with the record", () => {
   )
 })
 
-describe("contract 4.4: GET /api/servers", () => {
+describe("spec 3.1: GET /api/servers", () => {
   it.live("the list is sorted by creation, survives a restart, and shows the new name of a node", () =>
     Effect.gen(function* () {
       const { daemon, nodes, start } = yield* makeHarness()
@@ -163,7 +163,7 @@ describe("contract 4.4: GET /api/servers", () => {
   )
 })
 
-describe("decisions 3: Idempotency-Key", () => {
+describe("spec 3.3: Idempotency-Key", () => {
   const idempotency = { key: "k", body_hash: "aa" }
 
   it.live(
@@ -226,7 +226,7 @@ describe("decisions 3: Idempotency-Key", () => {
   )
 })
 
-describe("life.md, Reading: lists", () => {
+describe("spec 3.6: lists", () => {
   it.live("lists with more sets of fields than are kept encoded end, also at the same time", () =>
     Effect.gen(function* () {
       const { start } = yield* makeHarness()

@@ -5,7 +5,7 @@ import type { LiveNews } from "../../src/events/LiveFeed.ts"
 import { until } from "../support/eventually.ts"
 import { makeHarness, request, runHarness } from "./support/harness.ts"
 
-describe("life, Installations: the opt-in topic stats", () => {
+describe("spec 3.11: the opt-in topic stats", () => {
   it.effect(
     "a node is called once for each interval, for all streams together, and not without a stream",
     () =>

@@ -53,7 +53,7 @@ const bulkWhile = Effect.fnUntraced(function* (
   return { acted: acted.slice(64), statuses: ids.slice(64).map((id) => outcomes[id]?.status) }
 })
 
-describe("operators.md, Keys: bulk actions", () => {
+describe("spec 6.3: bulk actions", () => {
   it.effect("a server that has left the limits of the key by its turn is not touched, and is 404", () =>
     Effect.gen(function* () {
       const leave = yield* bulkWhile(({ hidden }) => Effect.sync(() => hidden.add(ServerId.make("server64"))))

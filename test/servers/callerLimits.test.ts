@@ -17,7 +17,7 @@ const reasonOf = <A, E extends { readonly code: string; readonly detail: string 
   call: Effect.Effect<A, E>
 ) => Effect.match(call, { onFailure: ({ code, detail }) => `${code} ${detail}`, onSuccess: () => "done" })
 
-describe("operators.md, Keys: the transaction of a change decides", () => {
+describe("spec 6.4: the transaction of a change decides", () => {
   it.live("a change of a server that has left the limits meanwhile is 404, one that leaves them 403", () =>
     Effect.gen(function* () {
       const { start } = yield* makeHarness()

@@ -23,7 +23,7 @@ const codeOf = <A, R>(effect: Effect.Effect<A, { readonly code: string }, R>) =>
 
 const unknown = ServerId.make("srv_01ARZ3NDEKTSV4RRFFQ69G5FAV")
 
-describe("decisions 3: management routes", () => {
+describe("spec 3: management routes", () => {
   it.live("an unknown id is 404 on every route", () =>
     Effect.gen(function* () {
       const { start } = yield* makeHarness()

@@ -17,7 +17,7 @@ const made = Effect.gen(function* () {
   return { control, daemon, id, record }
 })
 
-describe("life.md, Changing: the node", () => {
+describe("spec 3.12: the node", () => {
   it.live("a daemon of an earlier version is 409, and nothing changes", () =>
     runHarness(
       Effect.gen(function* () {

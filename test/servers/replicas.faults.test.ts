@@ -131,7 +131,7 @@ const actions = fc.record({
   deletes: fc.option(fc.nat({ max: 20 }), { nil: undefined, freq: 4 })
 })
 
-describe("node-protocol, Placement and ports: two replicas place at the same time", () => {
+describe("spec 2.5: two replicas place at the same time", () => {
   it("no node is overcommitted, no port is held twice, anti-affinity holds; sums in rows and memory are exact", () => {
     const property = fc.asyncProperty(
       fc.array(nodeSizes, { minLength: 1, maxLength: 3 }),
@@ -262,7 +262,7 @@ describe("design: any replica takes any request", () => {
     )
   )
 
-  it.live("operators.md, Keys: two replicas create no more servers than the quotas of a key allow", () =>
+  it.live("spec 6.4: two replicas create no more servers than the quotas of a key allow", () =>
     onDatabase((url) =>
       Effect.gen(function* () {
         const { one, other } = yield* withDaemon(url)

@@ -35,7 +35,7 @@ const makeInstalled = Effect.fnUntraced(function* (blueprint_id: string) {
   return { ...harness, ...plane, id, report, repeat: () => sequence }
 })
 
-describe("decisions 3, States: reports", () => {
+describe("spec 3.5: reports", () => {
   it.live("a repeated report changes nothing", () =>
     Effect.gen(function* () {
       const { id, lifecycle, report, repeat, changes } = yield* makeInstalled("survival")

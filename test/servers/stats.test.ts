@@ -68,7 +68,7 @@ const answers =
       })
   })
 
-describe("life.md, Reading: GET /api/stats", () => {
+describe("spec 3.7: GET /api/stats", () => {
   it.effect("one call to each node has the figures of all its servers", () =>
     Effect.gen(function* () {
       const { calls, statsOf } = yield* scene(

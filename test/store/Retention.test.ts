@@ -22,7 +22,7 @@ const afterMinutes = <A, E, R>(read: Effect.Effect<A, E, R>, isDone: (value: A) 
     isDone
   )
 
-describe.each(databases)("decisions 6: the journal keeps 24 h or 1,000,000 events (%s)", (kind) => {
+describe.each(databases)("spec 5.5: the journal keeps 24 h or 1,000,000 events (%s)", (kind) => {
   it.effect("older entries are removed; the other entries keep their cursors", () =>
     Effect.gen(function* () {
       const url = yield* newUrl(kind)

@@ -9,7 +9,7 @@ import { Store } from "../../src/store/Store.ts"
 import { linesOf, startChild } from "./support/children.ts"
 import { newDatabase, query } from "./support/database.ts"
 
-describe("node-protocol, When something breaks: control plane killed at any moment", () => {
+describe("spec 9.6: control plane killed at any moment", () => {
   it.live(
     "after a restart, every acknowledged write is there, and any other is there completely or not at all",
     () =>

@@ -16,7 +16,7 @@ const isPublic = (topic: string) => !topic.includes(":")
 
 const env = { MUSTER_WEBHOOK_ALLOW_PRIVATE: "true", APP_ADMIN_API_KEY: adminKey }
 
-describe("operators.md, Webhooks: faults", () => {
+describe("spec 7.2: faults", () => {
   it.live(
     "every event is delivered at least once and in order for each server, through kill -9 and failures of the receiver",
     () =>

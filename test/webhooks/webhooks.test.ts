@@ -26,7 +26,7 @@ const webhook = Effect.fnUntraced(function* (id: string) {
 })
 
 layer(service(allowed), options)("webhooks", (it) => {
-  describe("operators.md, Webhooks: deliveries", () => {
+  describe("spec 7.2: deliveries", () => {
     it.effect("a delivery is the message of the streams with its cursor, signed with the secret", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -205,7 +205,7 @@ layer(service(allowed), options)("webhooks", (it) => {
     )
   })
 
-  describe("operators.md, Webhooks: routes", () => {
+  describe("spec 7.1: routes", () => {
     it.effect("an address, topic, label or format that is not valid is 422", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -253,7 +253,7 @@ layer(service(allowed), options)("webhooks", (it) => {
 })
 
 layer(service(noNode), options)("webhooks with the standard settings", (it) => {
-  it.effect("operators.md: loopback, link-local and private addresses are refused, also behind a name", () =>
+  it.effect("spec 7.3: loopback, link-local and private addresses are refused, also behind a name", () =>
     Effect.gen(function* () {
       const api = yield* Muster
       for (const host of [
@@ -281,7 +281,7 @@ layer(service(noNode), options)("webhooks with the standard settings", (it) => {
     })
   )
 
-  it.effect("operators.md: the file of MUSTER_WEBHOOKS defines webhooks; SIGHUP reads it again", () =>
+  it.effect("spec 7.1: the file of MUSTER_WEBHOOKS defines webhooks; SIGHUP reads it again", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
       const file = join(folder, "webhooks.yml")

@@ -18,7 +18,7 @@ import {
   withWidest
 } from "./schemas.ts"
 
-/** The meaning of each status with which a request fails (contract, section 7; decisions, section 1). */
+/** The meaning of each status with which a request fails (spec 1.4). */
 const meanings: Readonly<Record<string, string>> = {
   401: "The key is missing, unknown, revoked or expired.",
   403: "The key lacks the scope or right that `detail` names.",
@@ -36,7 +36,7 @@ const meanings: Readonly<Record<string, string>> = {
   507: "The disk of the database is full; nothing was changed."
 }
 
-/** The body of every failure (contract, section 7). */
+/** The body of every failure (spec 1.4). */
 const ErrorBody = {
   type: "object",
   description: "The body of every failure.",

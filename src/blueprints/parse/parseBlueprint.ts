@@ -1,4 +1,4 @@
-/** Blueprint and mixin files (blueprints.md, "Blueprint"). */
+/** Blueprint and mixin files (spec 4.2). */
 import { Schema } from "effect"
 import {
   boolean,

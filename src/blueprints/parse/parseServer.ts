@@ -1,4 +1,4 @@
-/** `server:` of blueprints and mixins, and the parts that software shares with it (blueprints.md). */
+/** `server:` of blueprints and mixins, and the parts that software shares with it (spec 4.2). */
 import { Result, Schema } from "effect"
 import { PortName } from "../../domain/Allocation.ts"
 import { restartFields } from "../../domain/Blueprint.ts"

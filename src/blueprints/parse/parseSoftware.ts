@@ -1,4 +1,4 @@
-/** Software files (blueprints.md, "Software"). */
+/** Software files (spec 4.6). */
 import { Result, Schema } from "effect"
 import { splitWords } from "../../domain/commandLine.ts"
 import { RuntimeKind } from "../../domain/Node.ts"

@@ -1,4 +1,4 @@
-/** `state:` of blueprints and mixins, shorthands expanded (blueprints.md, "Blueprint"). */
+/** `state:` of blueprints and mixins, shorthands expanded (spec 4.2). */
 import { Result, Schema } from "effect"
 import { type Copy, Mount, Volume } from "../../domain/Blueprint.ts"
 import {

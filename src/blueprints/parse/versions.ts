@@ -1,5 +1,5 @@
 /**
- * Versions of game software and the ranges of `mappings` (blueprints.md, "Software").
+ * Versions of game software and the ranges of `mappings` (spec 4.6).
  *
  * Effect's SemVer is not used: it wants three numbers (Minecraft has `1.20` and `26.1`), orders `pre10` before `pre9`,
  * and its ranges leave pre-releases out, so that `>=1.20.5` would not hold for `1.21.11-pre1`.

@@ -43,7 +43,7 @@ const revoke = Command.make(
 
 const { databaseUrl } = service
 
-/** `muster keys create|list|revoke` (decisions, section 5). */
+/** `muster keys create|list|revoke` (spec 6.1). */
 export const keys = Command.make("keys").pipe(
   Command.withShortDescription("Create, list and revoke API keys"),
   Command.withDescription(

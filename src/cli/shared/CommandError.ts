@@ -1,6 +1,6 @@
 import { Data } from "effect"
 
-/** The exit statuses of commands (operators.md, "Command line"). */
+/** The exit statuses of commands (spec 8). */
 export const exitStatus = {
   /** The operation failed. */
   failed: 1,
@@ -17,7 +17,7 @@ export const exitStatus = {
 
 export type ExitStatus = keyof typeof exitStatus
 
-/** The exit status for a status of HTTP (operators.md, "Command line"). */
+/** The exit status for a status of HTTP (spec 8). */
 export const statusOf: Readonly<Record<string, ExitStatus>> = {
   401: "notAllowed",
   403: "notAllowed",

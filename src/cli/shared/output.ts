@@ -1,4 +1,4 @@
-/** The forms of a command's result: `-o table|wide|json|jsonl|id` (operators.md, "Command line"). */
+/** The forms of a command's result: `-o table|wide|json|jsonl|id` (spec 8). */
 import { Console, Effect } from "effect"
 import { Flag } from "effect/cli"
 import { escapeText } from "../../domain/NodeText.ts"

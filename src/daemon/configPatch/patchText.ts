@@ -41,7 +41,7 @@ const guarded = (patcher: Patcher, text: string | undefined, find: Find) =>
   )
 
 /**
- * Sets the values of `find` in `text` (blueprints.md, "Config parsers"); `undefined` is a missing file. Patching the
+ * Sets the values of `find` in `text` (spec 4.9); `undefined` is a missing file. Patching the
  * result once more changes nothing: `*` is applied again until it has reached all that other keys have added. A byte
  * order mark stays.
  */

@@ -1,4 +1,4 @@
-/** Placeholders of `invocation`, `configs` values and `env` (blueprints.md, "Software"). No I/O. */
+/** Placeholders of `invocation`, `configs` values and `env` (spec 4.6). No I/O. */
 import { Data, Result, type Schema } from "effect"
 import { namedPorts, portsInOrder } from "../../domain/Allocation.ts"
 import { isOfDaemon, upperCased } from "../../domain/environment.ts"

@@ -57,7 +57,7 @@ export interface ConsoleLog {
   readonly hasOpenLine: () => boolean
   /** Delivers the rest of the output, an unterminated last line included. */
   finish(listener: LineListener): Effect.Effect<void, IoError>
-  /** Returns a page of lines without ANSI sequences. Page 1 has the newest lines (decisions, `GET .../logs`). */
+  /** Returns a page of lines without ANSI sequences. Page 1 has the newest lines (spec 3.10). */
   page(request: LinesRequest): Effect.Effect<ConsolePage, IoError>
   /** Subscribes to new lines. */
   readonly subscribe: Effect.Effect<Stream.Stream<string>, never, Scope.Scope>

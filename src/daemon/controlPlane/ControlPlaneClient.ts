@@ -60,7 +60,7 @@ const logNotDeregistered = (url: string, error: ControlPlaneError) =>
       )
 
 /**
- * Fails for responses of other servers. Every response of a control plane names its request (decisions, section 1), so
+ * Fails for responses of other servers. Every response of a control plane names its request (spec 1), so
  * a 200 of another program does not acknowledge a report.
  */
 const requireRequestId = HttpClient.transformResponse(

@@ -75,7 +75,7 @@ const deliver = Effect.fnUntraced(function* (
 
 /**
  * Sends the reports of one server, those that wait together: at least once, in order, each until it is acknowledged
- * (node-protocol, "Reports"). A report is written to disk before it is sent, and removed after the acknowledgement, by the
+ * (spec 9.3). A report is written to disk before it is sent, and removed after the acknowledgement, by the
  * next write. Each server has its own queue; ends when that is empty.
  */
 export const sendReports = Effect.fnUntraced(function* (file: ServerFile, uplink: Uplink) {

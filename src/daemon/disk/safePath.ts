@@ -1,5 +1,5 @@
 /**
- * Access to the files of an instance (blueprints.md, last paragraph). The process inside may change its folder at any
+ * Access to the files of an instance (spec 4.7). The process inside may change its folder at any
  * moment. So a path is walked part by part without following links, and the object that was checked is used:
  * `/proc/self/fd/<n>/<name>` resolves `<name>` in the open folder `<n>`. Linux only.
  */

@@ -58,7 +58,7 @@ const spreadFolders = (serversDir: string) =>
   )
 
 /**
- * The files of instances (blueprints.md, "Software"). An instance is made from a base folder, volumes and copies, by
+ * The files of instances (spec 4.6). An instance is made from a base folder, volumes and copies, by
  * copy-on-write if the node can, and is visible at `instanceFolder`. Mounts outlive this service, but not a reboot.
  * Requires that the files of a server have one user at a time, and that no process of the server runs where they
  * change.

@@ -24,7 +24,7 @@ const prettyName = (): string | undefined => {
   }
 }
 
-/** Returns the host information (contract 2.2, `system`). `node`: the fields that only nodes have. */
+/** Returns the host information (spec 1.1, `system`). `node`: the fields that only nodes have. */
 export const hostInfo = (
   node: Pick<HostInfo, "instance_files" | "isolation" | "lacks_uids" | "not_enforced"> = {}
 ): HostInfo => ({

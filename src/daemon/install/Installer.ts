@@ -50,7 +50,7 @@ const versionPattern = /^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$/
 
 /**
  * Installs base folders: one per software, version and script, and per value of the variables that the install script reads
- * (scriptVariables.ts). Each is made once on this node and shared by all instances (blueprints.md, "Software").
+ * (scriptVariables.ts). Each is made once on this node and shared by all instances (spec 4.6).
  */
 export class Installer extends Context.Service<
   Installer,

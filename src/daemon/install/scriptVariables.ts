@@ -1,6 +1,5 @@
 /**
- * The variables of a server that its install script gets, and with them the identity of its base (blueprints.md,
- * "Software"). Servers share a base, so a script gets the variables that it reads and no others. Pure.
+ * The variables of a server that its install script gets, and with them the identity of its base (spec 4.6). Servers share a base, so a script gets the variables that it reads and no others. Pure.
  */
 import { createHash } from "node:crypto"
 import { Result } from "effect"

@@ -1,4 +1,4 @@
-/** The effect of a power action in each state (decisions, "States" and the power route). Pure. */
+/** The effect of a power action in each state (spec 3.5, 3.9). Pure. */
 import { installFailure } from "../../domain/InstallState.ts"
 import type { PowerAction } from "../../domain/NodeMessages.ts"
 import { isUp } from "../../domain/ServerStatus.ts"

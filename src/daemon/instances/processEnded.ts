@@ -1,4 +1,4 @@
-/** The effect of the end of a process (decisions, "States"). Pure. */
+/** The effect of the end of a process (spec 3.5). Pure. */
 
 import { DEFAULT_BACKOFF } from "../../domain/Blueprint.ts"
 import { runRuleOf } from "../../domain/Run.ts"

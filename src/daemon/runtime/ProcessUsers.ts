@@ -1,4 +1,4 @@
-/** The users of plain processes: a uid and equal gid per server and per software (life.md). */
+/** The users of plain processes: a uid and equal gid per server and per software (spec 9.7). */
 import { join } from "node:path"
 import { Effect, Schema, Semaphore } from "effect"
 import { type IoError, orMissing, readText } from "../disk/fsio.ts"

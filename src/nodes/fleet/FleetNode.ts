@@ -45,7 +45,7 @@ export class FleetNode {
     this.id = id
   }
 
-  /** The record, except of a deregistered node without servers (decisions, 2). */
+  /** The record, except of a deregistered node without servers (spec 2). */
   get listed(): NodeRecord | undefined {
     return this.record?.departed === true && this.servers === 0 ? undefined : this.record
   }
@@ -92,7 +92,7 @@ export const nodeView = ({ id, name, location, url, drained }: NodeRecord): Node
   drained
 })
 
-/** Returns a node with its state and load (decisions, section 2). */
+/** Returns a node with its state and load (spec 2). */
 export const nodeDetail = (node: FleetNode, record: NodeRecord): NodeDetail => ({
   ...nodeView(record),
   connected: node.usable,

@@ -1,4 +1,4 @@
-/** The reasons that nodes do not fit, in words (life.md, "Creation"). */
+/** The reasons that nodes do not fit, in words (spec 3.3). */
 
 import type { Room } from "./OrderedTree.ts"
 import { type Candidate, type Need, needsUid, runs } from "./place.ts"

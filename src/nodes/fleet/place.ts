@@ -1,4 +1,4 @@
-/** The rules and the order of placements, without I/O (node-protocol, "Placement and ports"). */
+/** The rules and the order of placements, without I/O (spec 2.4). */
 import type { NodeId } from "../../domain/Id.ts"
 import type { RuntimeKind } from "../../domain/Node.ts"
 import type { Compare, Room } from "./OrderedTree.ts"
@@ -46,7 +46,7 @@ export interface Need extends Room {
 
 const byText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0)
 
-/** By name, then id, in code units: the order of lists (contract 4.2). */
+/** By name, then id, in code units: the order of lists (spec 2.1). */
 export const byName: Compare<Pick<Rank, "name" | "id">> = (a, b) =>
   byText(a.name, b.name) || byText(a.id, b.id)
 

@@ -1,4 +1,4 @@
-/** A placement that is not made: how each node fits (life.md, "Creation"). No I/O. */
+/** A placement that is not made: how each node fits (spec 3.3). No I/O. */
 import type { NodeId } from "../../domain/Id.ts"
 import type { NodeFit } from "../../domain/NodeFit.ts"
 import type { Misfit } from "./misfit.ts"

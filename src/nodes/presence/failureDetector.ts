@@ -19,8 +19,7 @@ interface Due extends Expiry {
 }
 
 /**
- * Detects nodes without heartbeats, on the leader, and records that they are lost and later given up (node-protocol,
- * "When something breaks"). The timeouts begin again with each leader.
+ * Detects nodes without heartbeats, on the leader, and records that they are lost and later given up (spec 9.6). The timeouts begin again with each leader.
  *
  * @param options.beats returns the number of the last heartbeat of a node
  */

@@ -40,7 +40,7 @@ export interface RemoteDaemonOptions extends ClientTls {
   readonly breaker: CircuitBreaker.CircuitBreaker
   /** Runs a message of several callers. */
   readonly fork: (message: Effect.Effect<void>) => void
-  /** Total time of each call. Default 10 s (node-protocol, "Control plane -> daemon"). */
+  /** Total time of each call. Default 10 s (spec 9.4). */
   readonly deadline?: Duration.Input
 }
 

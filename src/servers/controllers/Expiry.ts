@@ -19,7 +19,7 @@ const LONGEST_SLEEP = 10_000
 const ANNOUNCED_BEFORE = 60_000
 
 /**
- * Announces the expiry of servers and deletes expired ones, on the leader (life.md, "Creation", "Installations"): as
+ * Announces the expiry of servers and deletes expired ones, on the leader (spec 3.3): as
  * `DELETE ...?force=true`, so that a node that is away deletes its files once it is back.
  */
 export const ServerExpiry = Layer.effectDiscard(

@@ -28,7 +28,7 @@ const REGISTRATION = "1 second"
 const MENTIONED = 10_000
 
 /**
- * Reconciles records and nodes (node-protocol, "When something breaks"). Any replica reconciles the snapshot of a
+ * Reconciles records and nodes (spec 9.6). Any replica reconciles the snapshot of a
  * registration. The leader sets the servers of a lost node to `unknown`, and deletes those that are not saved once the
  * node is given up.
  */

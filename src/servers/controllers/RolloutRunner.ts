@@ -26,7 +26,7 @@ const logState = ({ id, reason, state }: RolloutRecord) => {
 }
 
 /**
- * Runs the rollouts, on the leader (life.md, "Rollouts"): one queue begins the servers of each rollout, a few at a time,
+ * Runs the rollouts, on the leader (spec 3.13): one queue begins the servers of each rollout, a few at a time,
  * the other one works on each server that has begun. Rollouts and servers are in the database, so that the next leader
  * continues, and each step can be repeated.
  */

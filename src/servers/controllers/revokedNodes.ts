@@ -9,7 +9,7 @@ const EVERY = "250 millis"
 
 /**
  * Takes a node whose key was revoked, or has expired, out at once: not connected, no placements, no calls, and its
- * servers are `unknown` (decisions, section 5). Nothing is looked at while no node of another machine is connected.
+ * servers are `unknown` (spec 6.1). Nothing is looked at while no node of another machine is connected.
  */
 export const RevokedNodes = Layer.effectDiscard(
   Effect.gen(function* () {

@@ -1,4 +1,4 @@
-/** The next step of a rollout, and of one of its servers: pure rules (life.md, "Rollouts"). */
+/** The next step of a rollout, and of one of its servers: pure rules (spec 3.13). */
 import type { CrashSummary } from "../../domain/CrashRecord.ts"
 import { noticeMillis } from "../../domain/Drain.ts"
 import { changesBetween } from "../../domain/definitionChanges.ts"

@@ -1,4 +1,4 @@
-/** The conditions by which a caller selects servers (life.md, "Reading"); all of them must hold. */
+/** The conditions by which a caller selects servers (spec 3.6); all of them must hold. */
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { admits, type Restriction } from "../../domain/KeyLimits.ts"
 import { type LabelCondition, meets } from "../../domain/Labels.ts"

@@ -1,4 +1,4 @@
-/** How a server looks to a caller (contract 2.3; life.md, "Reading"). */
+/** How a server looks to a caller (spec 3.1, 3.6). */
 import { namedPorts } from "../../domain/Allocation.ts"
 import type { CrashSummary } from "../../domain/CrashRecord.ts"
 import { changesBetween, revisionOf } from "../../domain/definitionChanges.ts"

@@ -1,4 +1,4 @@
-/** The refusals of keys that are limited to some servers (operators.md, "Keys"): pure rules. */
+/** The refusals of keys that are limited to some servers (spec 6.2): pure rules. */
 import type { Principal } from "../../api/Principal.ts"
 import { Forbidden } from "../../domain/errors.ts"
 import { missingLabels, type Restriction } from "../../domain/KeyLimits.ts"

@@ -9,7 +9,7 @@ import {
 import { isRestartPending } from "../../domain/Restart.ts"
 import type { Changed } from "./recordChanges.ts"
 
-/** The label of a crash; its reasons are those of `crash` events (decisions, "States"). */
+/** The label of a crash; its reasons are those of `crash` events (spec 3.5). */
 const causeOf = (reason: string): string => {
   if (reason === "out of memory") return "out_of_memory"
   if (reason === "start timed out") return "start_timeout"

@@ -1,4 +1,4 @@
-/** Errors of daemons as errors of the application API (decisions, "Management routes"). */
+/** Errors of daemons as errors of the application API (spec 9.4). */
 import { Effect } from "effect"
 import type { DaemonError, DaemonRefused } from "../../api/Daemon.ts"
 import {

@@ -17,7 +17,7 @@ import { logFields } from "./recordChanges.ts"
 /** Replacements that are tried if other replicas take the ports first. */
 const ATTEMPTS = 10
 
-/** Replaces ports of a server that a program of its node has (node-protocol, "Placement and ports"). */
+/** Replaces ports of a server that a program of its node has (spec 2.4). */
 export const makePortReplacements = Effect.gen(function* () {
   const balancer = yield* LoadBalancer
   const journal = yield* Journal

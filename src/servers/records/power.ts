@@ -1,4 +1,4 @@
-/** Whether a power action is sent to the node: pure rules (decisions, "States"). */
+/** Whether a power action is sent to the node: pure rules (spec 3.5). */
 
 import { Conflict, Unavailable } from "../../domain/errors.ts"
 import type { ServerId } from "../../domain/Id.ts"

@@ -1,4 +1,4 @@
-/** The refusals of quotas (operators.md, "Keys"; decisions, section 9): pure rules. */
+/** The refusals of quotas (spec 6.2; spec ?): pure rules. */
 import { Forbidden } from "../../domain/errors.ts"
 import {
   committedCpuMillipercent,

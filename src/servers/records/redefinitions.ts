@@ -62,7 +62,7 @@ const usedBefore = ({ definition, redefinition }: ServerRecord): Pick<Redefiniti
   return { used, earlier: [...earlier, { defined_at, definition }].slice(-MOST_EARLIER) }
 }
 
-/** The changes of definitions (life.md, "Changing"). */
+/** The changes of definitions (spec 3.12). */
 export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: RecordChanges) {
   const { write } = yield* Store
   const servers = yield* ServerRepo

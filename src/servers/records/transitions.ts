@@ -1,4 +1,4 @@
-/** The transitions of a server's record: pure rules (decisions, "States"). */
+/** The transitions of a server's record: pure rules (spec 3.5). */
 import { isDeepStrictEqual } from "node:util"
 import type { CrashDetails } from "../../domain/CrashRecord.ts"
 import type { InstallState } from "../../domain/InstallState.ts"

@@ -4,7 +4,7 @@ import type { AuditEntry } from "../../domain/AuditEntry.ts"
 import type { AuditRecord } from "../../domain/AuditedRequest.ts"
 import { type AuditBounds, type AuditQuery, auditTable } from "../audit/auditTable.ts"
 
-/** Entries of the audit log (operators.md, "Audit"). A write of an audited request adds its entry by itself. */
+/** Entries of the audit log (spec 6.6). A write of an audited request adds its entry by itself. */
 export class AuditRepo extends Context.Service<
   AuditRepo,
   {

@@ -46,7 +46,7 @@ const readFacts = readRows(
 const readTimes = readRows(Schema.Struct({ recorded_at: IntColumn }))
 const encodeSummary = writeRow(JsonColumn(CrashSummary))
 
-/** Records of crashes, newest first; they outlive their servers (life.md, "Crashes"). */
+/** Records of crashes, newest first; they outlive their servers (spec 3.18). */
 export class CrashRepo extends Context.Service<
   CrashRepo,
   {

@@ -4,7 +4,7 @@ import { insertRows } from "../sql/insertRows.ts"
 import { IntColumn, readRows } from "../sql/rows.ts"
 import type { Transaction } from "../write/Transaction.ts"
 
-/** The first response to a request with an `Idempotency-Key` (decisions, section 3). */
+/** The first response to a request with an `Idempotency-Key` (spec 3). */
 export interface IdempotentAnswer {
   /** SHA-256 of the request's body, in hex. */
   readonly body_hash: string

@@ -14,7 +14,7 @@ export const NodeBinding = Schema.Struct({
 })
 export type NodeBinding = typeof NodeBinding.Type
 
-/** The bindings of keys to nodes (node-protocol, "Daemon -> control plane"). Every change is a change of the keys. */
+/** The bindings of keys to nodes (spec 9.1). Every change is a change of the keys. */
 export class NodeKeyRepo extends Context.Service<
   NodeKeyRepo,
   {

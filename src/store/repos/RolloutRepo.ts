@@ -74,7 +74,7 @@ export interface RolloutPart {
   readonly definitions: ReadonlyArray<readonly [revision: string, definition: ServerDefinition]>
 }
 
-/** Rollouts and their servers (life.md, "Rollouts"). */
+/** Rollouts and their servers (spec 3.13). */
 export class RolloutRepo extends Context.Service<
   RolloutRepo,
   {

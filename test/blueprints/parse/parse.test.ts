@@ -55,7 +55,7 @@ const softwareExample = `software:
   runtimes: [docker, process]
 `
 
-describe("blueprints.md, Blueprint: fields of a file", () => {
+describe("spec 4.2: fields of a file", () => {
   it("the documented example is read, with shorthands expanded", () => {
     const { definition, warnings } = read(example)
     const world = { name: "world", source: "worlds/survival", target: "/world", mode: "cow" } as const
@@ -252,7 +252,7 @@ describe("blueprints.md, Blueprint: fields of a file", () => {
   })
 })
 
-describe("blueprints.md: refused files", () => {
+describe("spec 4.2: refused files", () => {
   const cases: ReadonlyArray<readonly [string, string, ReadonlyArray<string>]> = [
     [
       "an unknown key",
@@ -558,7 +558,7 @@ state:
   })
 })
 
-describe("blueprints.md: untrusted YAML", () => {
+describe("spec 4.2: untrusted YAML", () => {
   const bytes = (contents: Uint8Array) =>
     parseFile("blueprints", "a.yml", contents).problems.map((p) => p.reason)
 
@@ -667,7 +667,7 @@ describe("blueprints.md: untrusted YAML", () => {
   })
 })
 
-describe("blueprints.md: files written for SLS load unchanged", () => {
+describe("spec 4.11: files written for SLS load unchanged", () => {
   it("their keys are accepted in blueprints; ignored ones are reported once", () => {
     const { warnings } = read(
       blueprint(

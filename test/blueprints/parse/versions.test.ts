@@ -29,7 +29,7 @@ const order = (a: string, b: string): number | undefined => {
   return all.includes(true) ? all.indexOf(true) - 1 : undefined
 }
 
-describe("blueprints.md, Software: order of versions", () => {
+describe("spec 4.5: order of versions", () => {
   it("Minecraft's releases are in order of publication", () => {
     const released = [
       "1.7.10",
@@ -87,7 +87,7 @@ describe("blueprints.md, Software: order of versions", () => {
   })
 })
 
-describe("blueprints.md, Software: version ranges", () => {
+describe("spec 4.5: version ranges", () => {
   it("the operators are > >= < <= == = and a bare version, joined by spaces", () => {
     assert.isTrue(holds("1.21.11", ">=1.20.5 <=1.21.11"))
     assert.isFalse(holds("1.21.12", ">=1.20.5 <=1.21.11"))
@@ -153,7 +153,7 @@ describe("blueprints.md, Software: version ranges", () => {
   })
 })
 
-describe("blueprints.md, Software: mappings", () => {
+describe("spec 4.5: mappings", () => {
   const mappings = [
     { image: "any", range: "default" },
     { image: "java_21", range: ">=1.20.5 <=1.21.11" },

@@ -20,7 +20,7 @@ const stats: NonNullable<Server["stats"]> = {
 
 const shown = (server: Partial<Server>) => tableOfItems(servers, [{ ...serverExample, ...server }])
 
-describe("life.md, Stopping and restarting: the list of servers", () => {
+describe("spec 3.9: the list of servers", () => {
   it("a server between a crash and its restart differs from a stopped one", () => {
     const next_at = new Date(Date.now() + 3_600_000).toISOString()
     assert.match(

@@ -4,7 +4,7 @@ import { labelsOf, overridesChangeOf, overridesOf } from "../../../src/cli/serve
 
 const read = (...set: ReadonlyArray<string>) => overridesOf({ set, env: [] })
 
-describe("operators.md, Command line: --set and --env", () => {
+describe("spec 8.4: --set and --env", () => {
   it.effect("a path names a field; values have the type of the field", () =>
     Effect.gen(function* () {
       assert.deepStrictEqual(

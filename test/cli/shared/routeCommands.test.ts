@@ -21,7 +21,7 @@ const namedRoutes = globSync(
     .flatMap((line) => line.match(/\b(?:GET|POST|PATCH|PUT|DELETE) \/api\/[\w:/-]+/g) ?? [])
 )
 
-describe("operators.md, Command line: hints of the service", () => {
+describe("spec 8: hints of the service", () => {
   it("every route that a hint names has a command, and every command exists", () => {
     const page = textOf("docs/commands.md")
     assert.isAbove(namedRoutes.length, 20)

@@ -38,7 +38,7 @@ const service = Effect.acquireRelease(
   (made) => Effect.sync(() => made.close())
 )
 
-describe("operators.md, Command line: a text of a server acts on no terminal", () => {
+describe("spec 8.2: a text of a server acts on no terminal", () => {
   it("colours, line breaks and tabs stay; titles, links, the clipboard, the cursor and requests for answers go", () => {
     expect(shown("\u001b[1;38:5:9mred\u001b[0m\n\tnext")).toBe("\u001b[1;38:5:9mred\u001b[0m\n\tnext")
     for (const hostile of [

@@ -28,7 +28,7 @@ const collecting = () => {
   return { lines, listener: { wanted: () => true, onLines } }
 }
 
-describe("decisions 3, logs and console", () => {
+describe("spec 3.10: logs and console", () => {
   it.live("pages count from the newest line; the newest is last; ANSI sequences are removed", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder

@@ -164,7 +164,7 @@ const of = (server_id: string, sequence: number): Report => ({
 const tags = (failures: ReadonlyArray<{ readonly _tag: string } | undefined>) =>
   failures.map((failure) => failure?._tag)
 
-describe("node-protocol, Reports", () => {
+describe("spec 9.3", () => {
   const { server_id } = report
   const offline: Report = {
     ...report,
@@ -280,7 +280,7 @@ describe("docs/deployment.md, Upgrade a fleet: an earlier control plane", () => 
   )
 })
 
-describe("node-protocol, Placement and ports: the question for other ports", () => {
+describe("spec 2.5: the question for other ports", () => {
   it.live.each([
     ["an earlier control plane does not know it", 404, "message"],
     ["no port is free", 409, "message"],
@@ -305,7 +305,7 @@ describe("node-protocol, Placement and ports: the question for other ports", () 
   )
 })
 
-describe("node-protocol: an address that is no control plane is one log line and changes nothing", () => {
+describe("spec 9.1: an address that is no control plane is one log line and changes nothing", () => {
   const otherServers: ReadonlyArray<readonly [string, RequestListener, RegExp]> = [
     [
       "a page",
@@ -410,7 +410,7 @@ describe("node-protocol: an address that is no control plane is one log line and
   )
 })
 
-describe("node-protocol: the control plane cannot reach the daemon", () => {
+describe("spec 9.4: the control plane cannot reach the daemon", () => {
   it.live("heartbeats say so: one line when the reason appears, changes or ends", () =>
     Effect.gen(function* () {
       let why: string | undefined
@@ -441,7 +441,7 @@ describe("node-protocol: the control plane cannot reach the daemon", () => {
   )
 })
 
-describe("node-protocol: refusals by the control plane", () => {
+describe("spec 9.1: refusals by the control plane", () => {
   it.live("a refused key is logged once, and its token is revoked", () =>
     Effect.gen(function* () {
       for (const status of [401, 403] as const) {
@@ -507,7 +507,7 @@ describe("node-protocol: refusals by the control plane", () => {
   )
 })
 
-describe("node-protocol: deregistration", () => {
+describe("spec 9.1: deregistration", () => {
   const disconnectPath = /\/disconnect\b/
   /** Returns the log lines that follow a registration when the deregistration gets this answer. */
   const logOfDeregistration = Effect.fnUntraced(function* (answer: RequestListener) {

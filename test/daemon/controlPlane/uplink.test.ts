@@ -116,7 +116,7 @@ const linked = (answer: (report: Report) => Effect.Effect<void, ControlPlaneErro
     return { attempts: () => registering, received, lines, messages, notes, send, uplink }
   })
 
-describe("node-protocol, register", () => {
+describe("spec 9.2", () => {
   it.effect("a registration that is rate-limited is repeated after a second and logs nothing", () =>
     Effect.gen(function* () {
       const base = yield* Effect.provide(ControlPlane, controlPlane(recorder()))
@@ -141,7 +141,7 @@ describe("node-protocol, register", () => {
   )
 })
 
-describe("node-protocol, Reports: retried with backoff and jitter until answered", () => {
+describe("spec 9.3: retried with backoff and jitter until answered", () => {
   it.effect("after an hour without the control plane, the retry comes at most 10 s later", () =>
     Effect.gen(function* () {
       let reachable = false

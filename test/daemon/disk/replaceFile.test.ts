@@ -16,7 +16,7 @@ const assertSpared = (path: string, text: string) => {
   assert.isAtLeast(Math.ceil(spare.size / BLOCK), Math.ceil(text.length / BLOCK))
 }
 
-describe("node-protocol, disk full on a node: the spare of a state", () => {
+describe("spec 9.6: disk full on a node: the spare of a state", () => {
   it.live("each write leaves the file and a spare that has as much room; the first text may have none", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
@@ -49,7 +49,7 @@ describe("node-protocol, disk full on a node: the spare of a state", () => {
   )
 })
 
-describe.runIf(process.getuid?.() === 0)("node-protocol, disk full on a node: a write without room", () => {
+describe.runIf(process.getuid?.() === 0)("spec 9.6: disk full on a node: a write without room", () => {
   it.live("it succeeds as often as needed, also after a crash at any of its points", () =>
     Effect.gen(function* () {
       for (const done of [0, 1, 2]) {

@@ -7,7 +7,7 @@ import { scene, text, ways, write } from "./scene.ts"
 const shared = (mode: "rw" | "ro") => ({ name: "s", source: "s", target: "/shared", mode })
 
 for (const [way, options] of Object.entries(ways)) {
-  describe(`blueprints.md, copy: ${way}`, () => {
+  describe(`spec 4.7: copy: ${way}`, () => {
     it.effect("an absolute source is a path of the host below the allowed mounts", () =>
       Effect.gen(function* () {
         const { allowed, server } = yield* scene(options)
@@ -140,7 +140,7 @@ for (const [way, options] of Object.entries(ways)) {
     )
   })
 
-  describe(`blueprints.md, a mount at the instance folder itself: ${way}`, () => {
+  describe(`spec 4.7: a mount at the instance folder itself: ${way}`, () => {
     it.effect("its entries are mounted, beside the base and the server's own files", () =>
       Effect.gen(function* () {
         const { allowed, server, service, volumes } = yield* scene(options)

@@ -22,7 +22,7 @@ const left = (dataDir: string, id: string) => ({
 /** The end of every message about a full disk. */
 const full = "disk full (node test-node): free space on the disk of the data folder, then reinstall"
 
-describe("node-protocol, disk full on a node", () => {
+describe("spec 9.6: disk full on a node", () => {
   it.live("an install script that fills the disk fails with a hint, and leaves no unfinished files", () =>
     Effect.gen(function* () {
       const dataDir = yield* smallDisk(12)
@@ -67,7 +67,7 @@ describe("node-protocol, disk full on a node", () => {
   }
 })
 
-describe("decisions 3, start on a full disk", () => {
+describe("spec 3.16: start on a full disk", () => {
   it.live("the start is refused with the file and a hint; the start succeeds once there is space", () =>
     Effect.gen(function* () {
       const dataDir = yield* smallDisk(16)
@@ -99,7 +99,7 @@ describe("decisions 3, start on a full disk", () => {
 
 const waitsForGo = (then: string) => `sh -c 'echo ready; while [ ! -e go ]; do sleep 0.02; done; ${then}'`
 
-describe.runIf(process.getuid?.() === 0)("node-protocol, disk full on a node: state of the daemon", () => {
+describe.runIf(process.getuid?.() === 0)("spec 9.6: disk full on a node: state of the daemon", () => {
   it.live("a stop and an exit code are recorded: the next daemon reports the right crash only", () =>
     Effect.gen(function* () {
       const dataDir = yield* smallDisk(16)
@@ -167,7 +167,7 @@ describe.runIf(process.getuid?.() === 0)("node-protocol, disk full on a node: st
 /** Writes as many bytes as each line of its input says. */
 const writer = `sh -c 'echo ready; while read -r line; do [ "$line" = stop ] && exit 0; head -c "$line" /dev/zero > blob; echo done; done'`
 
-describe("decisions 3, limits: disk_space", () => {
+describe("spec 4.10: limits: disk_space", () => {
   for (const instanceFiles of ["overlay", "copy"] as const) {
     it.live(
       `a server over the limit is stopped with a line in its console, and a start is refused: ${instanceFiles}`,

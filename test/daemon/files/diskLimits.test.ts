@@ -6,7 +6,7 @@ import { openDiskLimits } from "../../../src/daemon/files/diskLimits.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { specOf } from "../support.ts"
 
-describe("life.md, Changing: limits.disk_space with project quotas", () => {
+describe("spec 4.10: limits.disk_space with project quotas", () => {
   it.effect("the next start sets the quota of a changed limit, also after a restart of the daemon", () =>
     Effect.gen(function* () {
       const servers = yield* temporaryFolder

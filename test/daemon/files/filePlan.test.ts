@@ -6,7 +6,7 @@ import { planFiles } from "../../../src/domain/filePlan.ts"
 import { scene, ways, write } from "./scene.ts"
 
 for (const [way, options] of Object.entries(ways)) {
-  describe(`blueprints.md, state: ${way}`, () => {
+  describe(`spec 4.7: state: ${way}`, () => {
     it.effect(
       "a definition without conflicts is made: copies over layers, shared folders within a layer",
       () =>

@@ -123,7 +123,7 @@ const works = {
 const asRoot = process.getuid?.() === 0
 
 for (const way of ["overlay", "copy, without mounts"] as const) {
-  describe(`node-protocol, "When something breaks", daemon killed: ${way}`, () => {
+  describe(`spec 9.6: daemon killed: ${way}`, () => {
     const prepared = Effect.gen(function* () {
       const made = yield* scene(ways[way])
       write(made.volumes, { "maps/m": "M" })

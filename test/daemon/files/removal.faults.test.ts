@@ -42,7 +42,7 @@ const phaseOf = (dataDir: string, id: ServerId): string => {
   return existsSync(path) ? JSON.parse(readFileSync(path, "utf8")).install.phase : ""
 }
 
-describe("node-protocol, daemon killed: files", () => {
+describe("spec 9.6: daemon killed: files", () => {
   it.live("an interrupted removal keeps shared files, and is completed later", () =>
     Effect.gen(function* () {
       const dataDir = yield* dataFolder

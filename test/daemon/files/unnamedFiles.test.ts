@@ -17,7 +17,7 @@ const running = Effect.fnUntraced(function* (cwd: string, script: string) {
   return child.pid ?? 0
 })
 
-describe("decisions 3, limits: disk_space counts files without a name", () => {
+describe("spec 4.10: limits: disk_space counts files without a name", () => {
   const measured = Effect.fnUntraced(function* (script: string) {
     const cwd = yield* temporaryFolder
     copyFileSync("/bin/sleep", join(cwd, "program"))

@@ -22,7 +22,7 @@ import { ownUser, scene, text, ways, write } from "./scene.ts"
 const asRoot = process.getuid?.() === 0
 
 for (const [way, options] of Object.entries(ways)) {
-  describe(`life.md, "Changing", upgrade: ${way}`, () => {
+  describe(`spec 3.12: upgrade: ${way}`, () => {
     /** A server with the first base, and its upgrade. */
     const upgradable = Effect.fnUntraced(function* (definition: Partial<ServerDefinition> = {}) {
       const made = yield* scene(options)

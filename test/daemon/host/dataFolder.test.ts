@@ -19,7 +19,7 @@ const folders = Effect.gen(function* () {
 })
 const lockIn = (dataDir: string) => readFileSync(join(dataDir, "daemon.lock"), "utf8")
 
-describe.runIf(process.getuid?.() === 0)("decisions 3, daemon on a full disk", () => {
+describe.runIf(process.getuid?.() === 0)("spec 9.6: daemon on a full disk", () => {
   it.live("a first start is refused with the disk to free, and leaves no files", () =>
     Effect.gen(function* () {
       const { dataDir, disk, fill, free } = yield* folders

@@ -13,7 +13,7 @@ import { harness, openDaemon, recorder, specOf } from "../support.ts"
 
 const place = { node_id: NodeId.make("n1"), dataDir: "/srv/muster/node", arriving: false }
 
-describe("decisions 3, installation: failure_reason", () => {
+describe("spec 3.11: installation: failure_reason", () => {
   it("the reason names the action, the cause, the node and the next step", () => {
     const text = (error: Parameters<typeof installFailed>[0], arriving = false) =>
       textOfFailure(installFailed(error), { ...place, arriving })

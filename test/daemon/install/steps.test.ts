@@ -51,7 +51,7 @@ const pullingEngine = Effect.fnUntraced(function* (lines: ReadonlyArray<object>)
   }
 })
 
-describe("life, Installations: steps", () => {
+describe("spec 3.11: steps", () => {
   it.live("each server that waits for a shared base has its steps, also one that comes later", () =>
     Effect.gen(function* () {
       const { create, dataDir, lastInstall, notes } = yield* harness()

@@ -4,7 +4,7 @@ import { plain } from "../../support/ids.ts"
 
 const id = "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
-describe("node-protocol: a creation that arrives after its removal is ignored", () => {
+describe("spec 9.4: a creation that arrives after its removal is ignored", () => {
   it("a creation is ignored if its last sequence is not above the removed server's", () => {
     const removed = plain(new RecentRemovals())
     removed.add(id, 0, { sequence: 7 })

@@ -27,7 +27,7 @@ const asked = (failure: ControlPlaneUnavailable) =>
     return { ...made, id, port }
   })
 
-describe("node-protocol, Placement and ports: a daemon that did not get the answer", () => {
+describe("spec 2.5: a daemon that did not get the answer", () => {
   it.live("asks again before the next start, although the port is free: another server may have it", () =>
     Effect.gen(function* () {
       const { daemon, id, lastStatus, notes, port } = yield* asked(

@@ -28,7 +28,7 @@ const stuckFile = Effect.fnUntraced(function* (servers: string, id: string) {
 
 const asRoot = process.geteuid?.() === 0
 
-describe.runIf(asRoot)("node-protocol, DELETE of a server with irremovable files (needs root)", () => {
+describe.runIf(asRoot)("spec 9.4: DELETE of a server with irremovable files (needs root)", () => {
   it.live(
     "the call succeeds; the files are removed later, and reserve the uid until then, also after kill -9",
     () =>

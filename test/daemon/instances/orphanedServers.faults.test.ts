@@ -80,7 +80,7 @@ for (const [way, { mounts, storage }] of Object.entries<{ mounts?: boolean; stor
     ...(storage === undefined ? {} : { instanceFiles: storage })
   }
 
-  describe(`node-protocol, register: orphaned servers; instances: ${way}`, () => {
+  describe(`spec 9.2: orphaned servers; instances: ${way}`, () => {
     it.live("a saved orphan is stopped gracefully, unlisted, and its written files are kept", () =>
       Effect.gen(function* () {
         const { dataDir, loseRecords, installed, listedServers, log, lost, notes, start } =
@@ -124,7 +124,7 @@ for (const [way, { mounts, storage }] of Object.entries<{ mounts?: boolean; stor
   })
 }
 
-describe("node-protocol, register: orphaned servers", () => {
+describe("spec 9.2: orphaned servers", () => {
   it.live("an orphan that is not saved or was never installed is removed", () =>
     Effect.gen(function* () {
       const { daemon, dataDir, loseRecords, installed, listedServers, log, lost, start } = yield* opened()
@@ -273,7 +273,7 @@ describe("migration: copies that stay on the source node", () => {
   )
 })
 
-describe("node-protocol, daemon killed: orphaned servers", () => {
+describe("spec 9.6: daemon killed: orphaned servers", () => {
   /** Asserts that the kept orphan is complete and exists once. */
   const isWhole = (dataDir: string, id: string) => {
     const lost = join(dataDir, "lost")

@@ -11,7 +11,7 @@ const upgrading: ServerState = {
   start_again: true
 }
 
-describe("decisions, the power route: a server that is started once it has its new definition", () => {
+describe("spec 3.9: a server that is started once it has its new definition", () => {
   it("stop and kill cancel that start", () => {
     for (const status of ["offline", "installing"] as const) {
       for (const action of ["stop", "kill"] as const) {
@@ -26,7 +26,7 @@ describe("decisions, the power route: a server that is started once it has its n
   })
 })
 
-describe("decisions 9, Reset: an action during an installation, reinstallation or reset", () => {
+describe("spec ?, Reset: an action during an installation, reinstallation or reset", () => {
   it("start and restart happen afterwards", () => {
     const state = newServerState(specOf())
     const resetting = { ...state, install: { phase: "ready" }, work: "reset", status: "installing" } as const

@@ -17,7 +17,7 @@ const state = (more: Partial<ServerState>): ServerState => ({
 })
 const run = { token: "t", started_at: 0, log_offset: 0, timed_out: false }
 
-describe("decisions 3, end of a process", () => {
+describe("spec 3.5: end of a process", () => {
   it("an end by the OOM killer has its own reason", () => {
     const after = processEnded(state({ status: "running", run }), { code: 137, out_of_memory: true }, 0)
     const crash = after.reports.find((report) => report.type === "crash")
@@ -161,7 +161,7 @@ describe("decisions 3, end of a process", () => {
   })
 })
 
-describe("decisions 3, power", () => {
+describe("spec 3.9: power", () => {
   it("actions follow the table: an action without effect does nothing, an invalid one is refused", () => {
     const row = (status: ServerStatus) =>
       PowerAction.literals.map((action) => {

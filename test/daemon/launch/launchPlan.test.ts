@@ -8,7 +8,7 @@ const planOf = (invocation: string, env: Record<string, string> = {}) =>
     launchPlan(specOf({ process: { invocation }, definition: { env, limits: { memory_limit: 512 } } }))
   )
 
-describe("blueprints.md: the command line of a server", () => {
+describe("spec 4.8: the command line of a server", () => {
   it("`STARTUP` is the command line with its placeholders replaced", () => {
     const { argv, env } = planOf('java -Xmx{{SERVER_MEMORY}}M -jar "{{env.JAR}}" -p {{SERVER_PORT}}', {
       JAR: "my server.jar"

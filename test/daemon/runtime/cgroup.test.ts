@@ -13,7 +13,7 @@ const standIn = Effect.map(temporaryFolder, (root) => {
   return root
 })
 
-describe("decisions 3, limits", () => {
+describe("spec 4.10: limits", () => {
   it("limits are written to the files of a cgroup", () => {
     assert.deepStrictEqual(
       limitFiles({ memory_limit: 512, swap: 64, cpu_limit: 150, io_weight: 500, threads: "0-1" }),

@@ -8,7 +8,7 @@ import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { daemonProcess, stateOf } from "../daemonChild.ts"
 import { consoleBytes, newId, openDaemon, recorder } from "../support.ts"
 
-describe("node-protocol, daemon killed: consoles", () => {
+describe("spec 9.6: daemon killed: consoles", () => {
   it.live(
     "a flood without a daemon is bounded; the next daemon adopts the server and has the end of the output",
     () =>

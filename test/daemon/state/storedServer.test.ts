@@ -22,7 +22,7 @@ const phases = ({ reports }: ServerState) =>
     report.type === "install-status" ? report.install.phase : "offline"
   ])
 
-describe("node-protocol, reports: written before they are sent", () => {
+describe("spec 9.3: reports: written before they are sent", () => {
   it.live(
     "an installation that ends before its beginning is written is one write, with a report of each",
     () =>

@@ -11,7 +11,7 @@ import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
 const ROUNDS = 4
 
-describe("operators.md, Audit: kill -9 of the service", () => {
+describe("spec 6.6: kill -9 of the service", () => {
   it.live("every server has exactly one entry of its creation, and every created entry a server", () =>
     Effect.gen(function* () {
       const dataDir = join(yield* temporaryFolder, "data")

@@ -101,7 +101,7 @@ const unsettled = (listed: ReadonlyArray<ListedServer>, promised: ReadonlyArray<
 
 const seed = freshSeed()
 
-describe("node-protocol, When something breaks: control plane and daemon killed at any moment", () => {
+describe("spec 9.6: control plane and daemon killed at any moment", () => {
   it.live(
     `no status change of 80 servers on two nodes is lost through kill -9 of the control plane and the daemons (MUSTER_TEST_SEED=${seed})`,
     () =>

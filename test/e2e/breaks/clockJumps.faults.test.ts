@@ -55,7 +55,7 @@ const dayKey = (env: Record<string, string>) =>
     stdout.trim()
   )
 
-describe.runIf(withWallClock)(`node-protocol, When something breaks: a clock is set${wallClockNote}`, () => {
+describe.runIf(withWallClock)(`spec 9.6: a clock is set${wallClockNote}`, () => {
   it.live(
     "the clock of a control plane and its node, set by 2 h in either direction: no node is lost, no key expires",
     () =>

@@ -24,7 +24,7 @@ const files = {
   }
 }
 
-describe("node-protocol, When something breaks: a frozen control plane", () => {
+describe("spec 9.6: a frozen control plane", () => {
   it.live(
     "frozen for longer than node_lost_after: no node is lost, no server given up",
     () =>

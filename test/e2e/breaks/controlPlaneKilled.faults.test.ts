@@ -79,7 +79,7 @@ const seed = freshSeed()
 /** Fewer on PostgreSQL, whose own failures are tested with the store. */
 const total = testDatabase === "sqlite" ? 200 : 100
 
-describe("node-protocol, When something breaks: control plane killed at any moment", () => {
+describe("spec 9.6: control plane killed at any moment", () => {
   it.live(
     `${total} creations, starts, stops and deletions survive kill -9: every acknowledged change is kept, no port is leaked or held twice (MUSTER_TEST_SEED=${seed})`,
     () =>

@@ -5,7 +5,7 @@ import { mainProcess } from "../../support/processes.ts"
 import { becomes, expectStatus, logsHave, powered, running, statusOf } from "../../support/servers.ts"
 import { restartingService, writeToConsole } from "./killedService.ts"
 
-describe("node-protocol, When something breaks: control plane killed at any moment", () => {
+describe("spec 9.6: control plane killed at any moment", () => {
   it.live(
     "servers survive a kill -9 and are adopted with their console",
     () =>

@@ -49,7 +49,7 @@ const dropsResponses = (control: string) =>
     ({ close }) => Effect.sync(close)
   )
 
-describe("node-protocol, When something breaks: daemon killed", () => {
+describe("spec 9.6: daemon killed", () => {
   it.live(
     "if the daemon is killed during its registration, the next boot replaces it, and the late registration does not last",
     () =>

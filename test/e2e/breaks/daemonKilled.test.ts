@@ -20,7 +20,7 @@ const files = {
 const up = ["installing", "offline", "starting", "running"]
 const quick = { MUSTER_NODE_HEARTBEAT: "1" }
 
-describe("node-protocol, When something breaks: daemon killed", () => {
+describe("spec 9.6: daemon killed", () => {
   it.live(
     "running processes are adopted after the restart, and a process that ended meanwhile is a crash, published once",
     () =>

@@ -71,7 +71,7 @@ const outages: ReadonlyArray<readonly [string, (faults: Setup["Service"]["faults
   ["behind a black hole", ({ unreachable }) => unreachable]
 ]
 
-describe("node-protocol, When something breaks: database away", () => {
+describe("spec 9.6: database away", () => {
   layer(Setup.layer, { excludeTestServices: true, timeout: "60 seconds" })((it) => {
     for (const [how, faultOf] of outages) {
       it.effect(

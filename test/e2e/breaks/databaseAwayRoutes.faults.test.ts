@@ -16,7 +16,7 @@ const files = {
   blueprints: { "kept.yml": blueprintFile("kept", "game") }
 }
 
-describe("node-protocol, When something breaks: database away, route by route", () => {
+describe("spec 9.6: database away, route by route", () => {
   it.live(
     "reads and streams work, routes that need the database are 503 with the reason, and the service recovers",
     () =>

@@ -133,45 +133,42 @@ const assertOutage = Effect.fnUntraced(function* (options: {
   for (const { endings } of streams) assert.deepStrictEqual(endings(), [])
 })
 
-describe.runIf(withSmallDisk)(
-  `node-protocol, When something breaks: database away, its disk is full${smallDiskNote}`,
-  () => {
-    it.live(
-      "SQLite: reads work from memory, writes are 507 at once, streams stay open, and the service recovers",
-      () =>
-        Effect.gen(function* () {
-          const { env } = yield* definitions(files)
-          const { full, path } = yield* smallDisk(64)
-          const api = yield* startService({ dataDir: path, env: { ...alone, ...env } })
-          const { key } = yield* nodeKey(api, "n1")
-          yield* assertOutage({
-            api,
-            key,
-            full,
-            database: readDatabaseAt(`sqlite:${path}/muster.db`),
-            restart: Effect.void
-          })
-        }).pipe(Effect.scoped),
-      90_000
-    )
+describe.runIf(withSmallDisk)(`spec 9.6: database away, its disk is full${smallDiskNote}`, () => {
+  it.live(
+    "SQLite: reads work from memory, writes are 507 at once, streams stay open, and the service recovers",
+    () =>
+      Effect.gen(function* () {
+        const { env } = yield* definitions(files)
+        const { full, path } = yield* smallDisk(64)
+        const api = yield* startService({ dataDir: path, env: { ...alone, ...env } })
+        const { key } = yield* nodeKey(api, "n1")
+        yield* assertOutage({
+          api,
+          key,
+          full,
+          database: readDatabaseAt(`sqlite:${path}/muster.db`),
+          restart: Effect.void
+        })
+      }).pipe(Effect.scoped),
+    90_000
+  )
 
-    it.live(
-      "PostgreSQL: the same, after a restart of PostgreSQL if it died",
-      () =>
-        Effect.gen(function* () {
-          const { env } = yield* definitions(files)
-          const { full, path } = yield* smallDisk(160)
-          yield* Effect.sync(() => mkdirSync(path))
-          const server = yield* startPostgres({ parent: path, settings: { max_wal_size: "32MB" } })
-          const set = yield* replicaSet(env, server)
-          const api = yield* set.start()
-          const { key } = yield* set.key("n1", "Node")
-          yield* assertOutage({ api, key, full, database: readDatabaseAt(set.url), restart: server.start })
-        }).pipe(Effect.scoped),
-      90_000
-    )
-  }
-)
+  it.live(
+    "PostgreSQL: the same, after a restart of PostgreSQL if it died",
+    () =>
+      Effect.gen(function* () {
+        const { env } = yield* definitions(files)
+        const { full, path } = yield* smallDisk(160)
+        yield* Effect.sync(() => mkdirSync(path))
+        const server = yield* startPostgres({ parent: path, settings: { max_wal_size: "32MB" } })
+        const set = yield* replicaSet(env, server)
+        const api = yield* set.start()
+        const { key } = yield* set.key("n1", "Node")
+        yield* assertOutage({ api, key, full, database: readDatabaseAt(set.url), restart: server.start })
+      }).pipe(Effect.scoped),
+    90_000
+  )
+})
 
 const FULL = "the disk of the database is full"
 const noRoom = Effect.fnUntraced(function* (api: Service, method: string, path: string, body?: unknown) {
@@ -330,88 +327,85 @@ describe.runIf(withSmallDisk)(`the service starts on a full disk${smallDiskNote}
   )
 })
 
-describe.runIf(withSmallDisk)(
-  `node-protocol, When something breaks: disk full on a node${smallDiskNote}`,
-  () => {
-    it.live(
-      "an installation that fills the disk fails with a reason; other servers run on",
-      () =>
-        Effect.gen(function* () {
-          const { env } = yield* definitions(files)
-          const disk = yield* smallDisk(32)
-          yield* Effect.addFinalizer(() => endLeftovers(disk.path))
-          const api = yield* startService({ env: { ...alone, ...env } })
-          yield* connectedNode(api, "n1", {
-            dataDir: disk.path,
-            env: { MUSTER_NODE_HEARTBEAT: "1", MUSTER_NODE_ALLOCATIONS: "127.0.0.1:28720-28739" }
-          })
-          const stream = yield* subscribe(api)
-          const other = yield* running(api, "kept")
-          const failed = yield* create(api, "large", { start: true })
-          yield* becomes(api, failed, "offline")
-          const install = yield* installOf(api, failed)
-          assert.strictEqual(install.phase, "failed")
-          assert.match(install.failure_reason, /disk full/)
-          assert.deepStrictEqual(leftOf(disk.path, failed), nothing)
-          yield* eventsAre(stream, failed, ["installing", "offline"])
-          assert.deepStrictEqual(stream.of(other), ["installing", "offline", "starting", "running"])
-          yield* expectStatus(api, 409, "POST", `/api/servers/${failed}/power`, { body: { action: "start" } })
-          yield* running(api, "kept")
-          yield* expectStatus(api, 200, "DELETE", `/api/servers/${failed}`)
-        }).pipe(Effect.scoped),
-      60_000
-    )
+describe.runIf(withSmallDisk)(`spec 9.6: disk full on a node${smallDiskNote}`, () => {
+  it.live(
+    "an installation that fills the disk fails with a reason; other servers run on",
+    () =>
+      Effect.gen(function* () {
+        const { env } = yield* definitions(files)
+        const disk = yield* smallDisk(32)
+        yield* Effect.addFinalizer(() => endLeftovers(disk.path))
+        const api = yield* startService({ env: { ...alone, ...env } })
+        yield* connectedNode(api, "n1", {
+          dataDir: disk.path,
+          env: { MUSTER_NODE_HEARTBEAT: "1", MUSTER_NODE_ALLOCATIONS: "127.0.0.1:28720-28739" }
+        })
+        const stream = yield* subscribe(api)
+        const other = yield* running(api, "kept")
+        const failed = yield* create(api, "large", { start: true })
+        yield* becomes(api, failed, "offline")
+        const install = yield* installOf(api, failed)
+        assert.strictEqual(install.phase, "failed")
+        assert.match(install.failure_reason, /disk full/)
+        assert.deepStrictEqual(leftOf(disk.path, failed), nothing)
+        yield* eventsAre(stream, failed, ["installing", "offline"])
+        assert.deepStrictEqual(stream.of(other), ["installing", "offline", "starting", "running"])
+        yield* expectStatus(api, 409, "POST", `/api/servers/${failed}/power`, { body: { action: "start" } })
+        yield* running(api, "kept")
+        yield* expectStatus(api, 200, "DELETE", `/api/servers/${failed}`)
+      }).pipe(Effect.scoped),
+    60_000
+  )
 
-    it.live(
-      "a daemon that starts on a full disk keeps its servers and reports changes later",
-      () =>
-        Effect.gen(function* () {
-          const { env } = yield* definitions(files)
-          const disk = yield* smallDisk(32)
-          yield* Effect.addFinalizer(() => endLeftovers(disk.path))
-          const api = yield* startService({ env: { ...alone, ...env } })
-          const { key } = yield* nodeKey(api, "n1")
-          const port = yield* freePort
-          const settings = {
-            id: "n1",
-            key,
-            control: api.url,
-            dataDir: disk.path,
-            env: {
-              MUSTER_NODE_PORT: String(port),
-              MUSTER_NODE_ON_SHUTDOWN: "keep",
-              MUSTER_NODE_HEARTBEAT: "1",
-              MUSTER_NODE_ALLOCATIONS: "127.0.0.1:28760-28779"
-            }
+  it.live(
+    "a daemon that starts on a full disk keeps its servers and reports changes later",
+    () =>
+      Effect.gen(function* () {
+        const { env } = yield* definitions(files)
+        const disk = yield* smallDisk(32)
+        yield* Effect.addFinalizer(() => endLeftovers(disk.path))
+        const api = yield* startService({ env: { ...alone, ...env } })
+        const { key } = yield* nodeKey(api, "n1")
+        const port = yield* freePort
+        const settings = {
+          id: "n1",
+          key,
+          control: api.url,
+          dataDir: disk.path,
+          env: {
+            MUSTER_NODE_PORT: String(port),
+            MUSTER_NODE_ON_SHUTDOWN: "keep",
+            MUSTER_NODE_HEARTBEAT: "1",
+            MUSTER_NODE_ALLOCATIONS: "127.0.0.1:28760-28779"
           }
-          const first = yield* startNode(settings)
-          yield* nodeIs(api, "n1", true)
-          const stream = yield* subscribe(api)
-          const [kept, ending] = [yield* running(api, "kept"), yield* running(api, "kept")]
-          yield* during(
-            disk.full,
-            Effect.gen(function* () {
-              yield* first.kill("SIGKILL")
-              yield* startNode(settings)
-              yield* nodeIs(api, "n1", true)
-              yield* becomes(api, kept, "running")
-              yield* power(api, ending, "stop")
-            })
-          )
-          yield* becomes(api, ending, "offline")
-          yield* eventsAre(stream, ending, [
-            "installing",
-            "offline",
-            "starting",
-            "running",
-            "stopping",
-            "offline"
-          ])
-          yield* becomes(api, kept, "running")
-          yield* powered(api, kept, "stop")
-          yield* becomes(api, kept, "offline")
-        }).pipe(Effect.scoped),
-      60_000
-    )
-  }
-)
+        }
+        const first = yield* startNode(settings)
+        yield* nodeIs(api, "n1", true)
+        const stream = yield* subscribe(api)
+        const [kept, ending] = [yield* running(api, "kept"), yield* running(api, "kept")]
+        yield* during(
+          disk.full,
+          Effect.gen(function* () {
+            yield* first.kill("SIGKILL")
+            yield* startNode(settings)
+            yield* nodeIs(api, "n1", true)
+            yield* becomes(api, kept, "running")
+            yield* power(api, ending, "stop")
+          })
+        )
+        yield* becomes(api, ending, "offline")
+        yield* eventsAre(stream, ending, [
+          "installing",
+          "offline",
+          "starting",
+          "running",
+          "stopping",
+          "offline"
+        ])
+        yield* becomes(api, kept, "running")
+        yield* powered(api, kept, "stop")
+        yield* becomes(api, kept, "offline")
+      }).pipe(Effect.scoped),
+    60_000
+  )
+})

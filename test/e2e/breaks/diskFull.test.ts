@@ -39,40 +39,37 @@ const leftOf = (dataDir: string, id: string) => {
 }
 const nothing = { server: [], base: [], mounts: [] }
 
-describe.runIf(withSmallDisk)(
-  `node-protocol, When something breaks: disk full on a node${smallDiskNote}`,
-  () => {
-    it.live(
-      "a creation on a full disk fails with a reason; once there is space, a reinstall succeeds",
-      () =>
-        Effect.gen(function* () {
-          const { env } = yield* definitions(files)
-          const disk = yield* smallDisk(32)
-          yield* Effect.addFinalizer(() => endLeftovers(disk.path))
-          const api = yield* startService({ env: { ...alone, ...env } })
-          yield* connectedNode(api, "n1", {
-            dataDir: disk.path,
-            env: { MUSTER_NODE_HEARTBEAT: "1", MUSTER_NODE_ALLOCATIONS: "127.0.0.1:28740-28759" }
+describe.runIf(withSmallDisk)(`spec 9.6: disk full on a node${smallDiskNote}`, () => {
+  it.live(
+    "a creation on a full disk fails with a reason; once there is space, a reinstall succeeds",
+    () =>
+      Effect.gen(function* () {
+        const { env } = yield* definitions(files)
+        const disk = yield* smallDisk(32)
+        yield* Effect.addFinalizer(() => endLeftovers(disk.path))
+        const api = yield* startService({ env: { ...alone, ...env } })
+        yield* connectedNode(api, "n1", {
+          dataDir: disk.path,
+          env: { MUSTER_NODE_HEARTBEAT: "1", MUSTER_NODE_ALLOCATIONS: "127.0.0.1:28740-28759" }
+        })
+        const other = yield* running(api, "kept")
+        const failed = yield* during(
+          disk.full,
+          Effect.gen(function* () {
+            const id = yield* create(api, "kept")
+            const install = yield* eventually(installOf(api, id), ({ phase }) => phase === "failed")
+            assert.match(install.failure_reason, /disk full/)
+            yield* becomes(api, other, "running")
+            return id
           })
-          const other = yield* running(api, "kept")
-          const failed = yield* during(
-            disk.full,
-            Effect.gen(function* () {
-              const id = yield* create(api, "kept")
-              const install = yield* eventually(installOf(api, id), ({ phase }) => phase === "failed")
-              assert.match(install.failure_reason, /disk full/)
-              yield* becomes(api, other, "running")
-              return id
-            })
-          )
-          assert.deepStrictEqual(leftOf(disk.path, failed), nothing)
-          yield* expectStatus(api, 202, "POST", `/api/servers/${failed}/reinstall`)
-          yield* eventually(installOf(api, failed), ({ phase }) => phase === "ready")
-          yield* powered(api, failed, "start")
-          yield* becomes(api, failed, "running")
-          yield* becomes(api, other, "running")
-        }).pipe(Effect.scoped),
-      60_000
-    )
-  }
-)
+        )
+        assert.deepStrictEqual(leftOf(disk.path, failed), nothing)
+        yield* expectStatus(api, 202, "POST", `/api/servers/${failed}/reinstall`)
+        yield* eventually(installOf(api, failed), ({ phase }) => phase === "ready")
+        yield* powered(api, failed, "start")
+        yield* becomes(api, failed, "running")
+        yield* becomes(api, other, "running")
+      }).pipe(Effect.scoped),
+    60_000
+  )
+})

@@ -14,7 +14,7 @@ const files = {
 }
 const path = "/api/events?topics=expiring,deleted&cursor=0"
 
-describe("life, Installations: expiring", () => {
+describe("spec 3.11: expiring", () => {
   it.live("a service that is killed announces what is due after its restart, and nothing again", () =>
     Effect.gen(function* () {
       const { env } = yield* definitions(files)

@@ -35,7 +35,7 @@ const stepsOf = (api: Pick<Service, "request">, id: string) =>
   )
 const namesOf = (steps: ReadonlyArray<Step>) => steps.map(({ name }) => name).join()
 
-describe("life, Installations: steps survive kill -9", () => {
+describe("spec 3.11: steps survive kill -9", () => {
   it.live("of the daemon and of the service; the streams of the time before resume without a gap", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder

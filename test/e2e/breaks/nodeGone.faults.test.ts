@@ -66,7 +66,7 @@ const ways = {
   swallowed: "no packet passes between control plane and daemon"
 } as const
 
-describe("node-protocol, When something breaks: node gone for 30 s", () => {
+describe("spec 9.6: node gone for 30 s", () => {
   layer(Setup.layer, { excludeTestServices: true, timeout: "60 seconds" })((it) => {
     for (const way of ["frozen", "dropped", "swallowed"] as const) {
       it.effect(

@@ -20,7 +20,7 @@ const files = {
 const up = ["installing", "offline", "starting", "running"]
 const quick = { MUSTER_NODE_HEARTBEAT: "1" }
 
-describe("node-protocol, When something breaks: node gone for node_lost_after (10 min)", () => {
+describe("spec 9.6: node gone for node_lost_after (10 min)", () => {
   it.live(
     "servers that are not saved are given up, and deleted when the node returns; saved servers recover",
     () =>

@@ -76,7 +76,7 @@ const textOf = (dataDir: string, id: string, name: string) => {
 
 const seed = freshSeed()
 
-describe("life.md, Changing: control plane and daemon killed at any moment", () => {
+describe("spec 3.12: control plane and daemon killed at any moment", () => {
   for (const storage of ["auto", "copy"]) {
     it.live(
       `acknowledged changes are applied in the end, and each start gets the newest (instance files: ${storage}, MUSTER_TEST_SEED=${seed})`,

@@ -55,9 +55,9 @@ const subscribers = (api: Service) =>
     Number(/^muster_event_subscribers (\d+)/m.exec(text)?.[1])
   )
 
-describe("node-protocol, When something breaks: slow or stuck subscriber", () => {
+describe("spec 9.6: slow or stuck subscriber", () => {
   it.live(
-    "decisions 6: a slow subscriber is disconnected; the others receive every event, and the service works",
+    "spec 5.2: a slow subscriber is disconnected; the others receive every event, and the service works",
     () =>
       Effect.gen(function* () {
         const api = yield* startService({ dataDir: yield* seeded })

@@ -41,7 +41,7 @@ const openSocket = Effect.fnUntraced(function* ({ key, url }: Pick<Service, "key
 })
 
 layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 seconds" })("lifecycle", (it) => {
-  describe("decisions 3: console, logs and stats", () => {
+  describe("spec 3.10: console, logs and stats", () => {
     it.effect("commands are answered, and logs are paged with the newest line last", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -132,7 +132,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
     )
 
     it.effect(
-      "decisions 5: the streams and consoles of a key end when it is revoked, and accept no more commands",
+      "spec 6.1: the streams and consoles of a key end when it is revoked, and accept no more commands",
       () =>
         Effect.gen(function* () {
           const api = yield* Muster

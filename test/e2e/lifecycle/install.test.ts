@@ -14,7 +14,7 @@ const openGate = Effect.acquireRelease(
 )
 
 layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 seconds" })("lifecycle", (it) => {
-  describe("decisions 3: installation", () => {
+  describe("spec 3.11: installation", () => {
     it.effect("a failed installation gives the reason; start is 409 until a reinstall succeeds", () =>
       Effect.gen(function* () {
         const api = yield* Muster

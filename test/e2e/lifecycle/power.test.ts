@@ -7,7 +7,7 @@ import { becomes, commands, expectStatus, installed, power, powered } from "../.
 import { definitions, down, follow, up } from "./setup.ts"
 
 layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 seconds" })("lifecycle", (it) => {
-  describe("decisions 3: POST .../power", () => {
+  describe("spec 3.9: POST .../power", () => {
     it.effect("an action whose state is already reached is 200 without an event", () =>
       Effect.gen(function* () {
         const api = yield* Muster

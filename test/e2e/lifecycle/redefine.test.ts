@@ -105,7 +105,7 @@ for (const storage of ["auto", "copy"]) {
   layer(Scene.layer({ MUSTER_INSTANCE_FILES: storage }), {
     excludeTestServices: true,
     timeout: "60 seconds"
-  })(`life.md, Changing (instance files: ${storage})`, (it) => {
+  })(`spec 3.12 (instance files: ${storage})`, (it) => {
     describe("PATCH overrides", () => {
       it.effect("a server that is up gets the change at its next start; until then it is pending", () =>
         Effect.gen(function* () {

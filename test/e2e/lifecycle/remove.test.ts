@@ -8,7 +8,7 @@ import { expectStatus, running, statusOf } from "../../support/servers.ts"
 import { definitions, fileOf, follow, pathOf } from "./setup.ts"
 
 layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 seconds" })("lifecycle", (it) => {
-  describe("decisions 3: DELETE", () => {
+  describe("spec 3.17: DELETE", () => {
     it.effect("a running server is stopped and deleted with its files and ports", () =>
       Effect.gen(function* () {
         const api = yield* Muster

@@ -19,7 +19,7 @@ import {
 import { definitions, down, fileOf, follow, up, upAgain } from "./setup.ts"
 
 layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 seconds" })("lifecycle", (it) => {
-  describe("decisions 3: States", () => {
+  describe("spec 3.5: States", () => {
     it.effect("creation, installation, start and stop publish one event for each change, in order", () =>
       Effect.gen(function* () {
         const api = yield* Muster

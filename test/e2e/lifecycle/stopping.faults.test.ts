@@ -70,7 +70,7 @@ const restartOf = (api: Pick<Service, "request">, id: string) =>
   Effect.map(expectStatus(api, 200, "GET", `/api/servers/${id}?include=restart`), ({ json }) => json.restart)
 
 layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 seconds" })("lifecycle", (it) => {
-  describe("life, stopping and restarting: the stop timeout", () => {
+  describe("spec 3.9: stopping and restarting: the stop timeout", () => {
     it.effect("of the software, the blueprint or the overrides ends a server that ignores its stop", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -117,7 +117,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
     )
   })
 
-  describe("life, stopping and restarting: a start during the installation", () => {
+  describe("spec 3.9: stopping and restarting: a start during the installation", () => {
     it.effect("is accepted; the server starts once it is installed, unless a stop came in between", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -136,7 +136,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
     )
   })
 
-  describe("life, stopping and restarting: a paused server", () => {
+  describe("spec 3.9: stopping and restarting: a paused server", () => {
     it.effect("is unpaused by a start and before a stop", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -152,7 +152,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
     )
   })
 
-  describe("life, stopping and restarting: the stop command as a line", () => {
+  describe("spec 3.9: stopping and restarting: the stop command as a line", () => {
     it.effect("is a stop: the end of the server is no crash", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -175,7 +175,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
     )
   })
 
-  describe("life, stopping and restarting: the restart of a crashed server", () => {
+  describe("spec 3.9: stopping and restarting: the restart of a crashed server", () => {
     it.effect("is pending until next_at; a stop, a reset or a reinstallation cancels it", () =>
       Effect.gen(function* () {
         const api = yield* Muster
@@ -246,7 +246,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
   })
 })
 
-describe("life, stopping and restarting: the restart of a crashed server", () => {
+describe("spec 3.9: stopping and restarting: the restart of a crashed server", () => {
   it.live(
     "stays pending, at its time, when service and daemon are killed",
     () =>

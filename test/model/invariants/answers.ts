@@ -10,7 +10,7 @@ import {
 import { ABANDONED } from "../http.ts"
 import { withExpiry } from "./changes.ts"
 
-/** Allowed statuses of each request, during any fault (contract 7; decisions 3). */
+/** Allowed statuses of each request, during any fault (spec 1.4). */
 const allowed: Readonly<Record<ClientRequest["kind"], ReadonlyArray<number>>> = {
   create: [202, 503],
   "create-conflict": [409, 503],

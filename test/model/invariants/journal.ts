@@ -79,7 +79,7 @@ export const state: Invariant = {
 }
 
 /**
- * Each status follows from the previous one by the table (decisions 3, States). Some changes are not reports of a node,
+ * Each status follows from the previous one by the table (spec 3.5). Some changes are not reports of a node,
  * and their entry has the reason: a server missing on its node is installed again or ends, and a failed migration
  * returns. A node that is asked to reinstall may have started the server just before: its view wins.
  */

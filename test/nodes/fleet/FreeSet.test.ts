@@ -12,7 +12,7 @@ const operations = (bound: number) =>
     { maxLength: 200 }
   )
 
-describe("node-protocol, Placement and ports: the set of free ports", () => {
+describe("spec 2.5: the set of free ports", () => {
   it("the set behaves as a plain set, and next returns the lowest member from a bound on", () => {
     const anyBound = fc.constantFrom(1, 31, 32, 33, 1000, 1024, 1025, 40_000, 65_536)
     fc.assert(

@@ -35,7 +35,7 @@ const check = (tree: Tree<Entry>): void => {
   check(tree.right)
 }
 
-describe("node-protocol, Placement and ports: the order of nodes", () => {
+describe("spec 2.4: the order of nodes", () => {
   it("the tree stays balanced and sorted under any insertions and removals", () => {
     const step = fc.tuple(fc.constantFrom("insert", "insert", "remove"), fc.nat({ max: 40 }))
     fc.assert(

@@ -82,7 +82,7 @@ const naive = (strategy: Strategy) => {
   }
 }
 
-describe("node-protocol, Placement and ports: the choice of a node", () => {
+describe("spec 2.4: the choice of a node", () => {
   it.each(strategies)("%s: the index chooses the same node as a search of all nodes", (strategy) => {
     fc.assert(
       fc.property(fc.array(anyStep, { maxLength: 120 }), (steps) => {
@@ -158,7 +158,7 @@ describe("node-protocol, Placement and ports: the choice of a node", () => {
   })
 })
 
-describe("node-protocol, Placement and ports: a placement costs O(log nodes)", () => {
+describe("spec 2.4: a placement costs O(log nodes)", () => {
   /** Comparisons and capacity checks of placements on `count` nodes, in descending order. */
   const worst = (strategy: Strategy, count: number, roomy: (n: number) => boolean) => {
     let work = 0

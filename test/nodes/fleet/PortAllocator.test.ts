@@ -12,7 +12,7 @@ const offering = (ports: string, address = ip) => {
 }
 const portsOf = (allocations: Allocations | undefined) => Object.values(allocations?.mappings ?? {}).flat()
 
-describe("node-protocol, Placement and ports: the ports of a node", () => {
+describe("spec 2.5: the ports of a node", () => {
   it("the lowest ports are reserved first, with the options of their address", () => {
     const allocator = new PortAllocator()
     allocator.offer([

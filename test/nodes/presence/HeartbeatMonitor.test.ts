@@ -16,7 +16,7 @@ const watching = Effect.fnUntraced(function* (initial: ReadonlyArray<string>) {
   return { seen, silence }
 })
 
-describe("node-protocol, When something breaks: node gone", () => {
+describe("spec 9.6: node gone", () => {
   it.effect("a node without a heartbeat is lost after 30 s and given up after 10 min", () =>
     Effect.gen(function* () {
       const { seen, silence } = yield* watching(["a", "b"])

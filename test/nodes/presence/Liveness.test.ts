@@ -12,7 +12,7 @@ const anyStep = fc.record({
   kind: fc.constantFrom("hear", "hear", "forget", "expire")
 })
 
-describe("node-protocol, When something breaks: node gone", () => {
+describe("spec 9.6: node gone", () => {
   it("each missed deadline is reported once, when it is due, in order", () => {
     fc.assert(
       fc.property(fc.array(anyStep, { maxLength: 80 }), (steps) => {

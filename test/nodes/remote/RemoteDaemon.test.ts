@@ -59,7 +59,7 @@ const pem = { cert: readFileSync(`${tlsFolder}/cert.pem`), key: readFileSync(`${
 const ok = (response: ServerResponse, body: unknown) =>
   response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(body))
 
-describe("node-protocol: Control plane -> daemon", () => {
+describe("spec 9.4: Control plane -> daemon", () => {
   it.live("every call reaches the daemon with its arguments, and returns the daemon's response", () =>
     Effect.gen(function* () {
       const fake = new FakeDaemon(NODE)

@@ -44,7 +44,7 @@ const remotes = (http: Layer.Layer<HttpClient.HttpClient>) =>
     Layer.provideMerge(memoryNodes())
   )
 
-describe("node-protocol, Control plane -> daemon: an idle node", () => {
+describe("spec 9.4: an idle node", () => {
   it.effect(
     "an idle node is called about every 30 s while its heartbeats arrive, unless other calls succeed",
     () => {

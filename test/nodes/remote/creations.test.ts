@@ -146,7 +146,7 @@ const createAll = Effect.fnUntraced(function* (
 const idsOf = (results: ReadonlyArray<Result.Result<{ readonly id: string }, unknown>>) =>
   results.flatMap((result) => (Result.isSuccess(result) ? result.success.id : []))
 
-describe("node-protocol: POST /api/creations", () => {
+describe("spec 9.4: POST /api/creations", () => {
   it.live(
     "creations that wait while messages are under way share the next ones, and each has its answer",
     () =>

@@ -75,7 +75,7 @@ const [fine, uncalled] = [
 ]
 const cannot = (reason: string) => [false, `${at}: ${reason}`]
 
-describe("node-protocol, register: a node is called back", () => {
+describe("spec 9.2: a node is called back", () => {
   it.effect("a node is connected once a call has succeeded, without a log line", () =>
     withSetup(({ begin, daemon, lines, registry, shown }) =>
       Effect.gen(function* () {
@@ -196,7 +196,7 @@ describe("node-protocol, register: a node is called back", () => {
   )
 })
 
-describe("node-protocol, Control plane -> daemon: failed calls", () => {
+describe("spec 9.4: failed calls", () => {
   it.effect("after a failed call, a reachable node is called back, and a second failure is logged", () =>
     withSetup(({ begin, daemon, heard, lines, register, shown }) =>
       Effect.gen(function* () {

@@ -23,7 +23,7 @@ const makeRunning = Effect.fnUntraced(function* () {
   return { ...harness, ...plane, saved, unsaved }
 })
 
-describe("node-protocol, When something breaks: node gone for 30 s", () => {
+describe("spec 9.6: node gone for 30 s", () => {
   it.live(
     "the servers of a lost node are unknown, and take the status that the node reports on its return",
     () =>
@@ -106,7 +106,7 @@ describe("node-protocol, When something breaks: node gone for 30 s", () => {
   )
 })
 
-describe("node-protocol, When something breaks: node gone for node_lost_after", () => {
+describe("spec 9.6: node gone for node_lost_after", () => {
   it.live("servers that are not saved are given up, and deleted when the node returns", () =>
     Effect.gen(function* () {
       const { audited, saved, unsaved, nodes, daemon, plane, becomes, isGone, events, settled } =
@@ -140,7 +140,7 @@ describe("node-protocol, When something breaks: node gone for node_lost_after", 
   )
 })
 
-describe("node-protocol: registration", () => {
+describe("spec 9.2: registration", () => {
   it.live("a server without a record or with a record on another node is unknown, not deleted", () =>
     Effect.gen(function* () {
       const { daemon, plane, saved, unsaved } = yield* makeRunning()
@@ -279,7 +279,7 @@ describe("node-protocol: registration", () => {
   )
 })
 
-describe("node-protocol: repeated registration of a known boot", () => {
+describe("spec 9.2: repeated registration of a known boot", () => {
   it.live("a snapshot older than a report does not undo the report", () =>
     Effect.gen(function* () {
       const { daemon, plane, saved, becomes, settled, events } = yield* makeRunning()
@@ -306,7 +306,7 @@ describe("node-protocol: repeated registration of a known boot", () => {
   )
 })
 
-describe("node-protocol, Placement and ports: no port leaks", () => {
+describe("spec 2.5: no port leaks", () => {
   it.live("after any mix of creations, failures, removals and losses, only records hold ports", () =>
     Effect.gen(function* () {
       const { daemon, nodes, database, start } = yield* makeHarness({ ports: 12 })

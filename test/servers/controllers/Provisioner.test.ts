@@ -7,7 +7,7 @@ import { makeHarness, request, runHarness } from "../support/harness.ts"
 
 const whole = ["status installing", "status offline", "status starting", "status running"]
 
-describe("decisions 3: start once installed", () => {
+describe("spec 3.9: start once installed", () => {
   it.live("an installed server is started, and the request to start is cleared", () =>
     Effect.gen(function* () {
       const { start } = yield* makeHarness()
@@ -73,7 +73,7 @@ describe("decisions 3: start once installed", () => {
   )
 })
 
-describe("node-protocol: an installation is retried until the node has accepted it", () => {
+describe("spec 9.4: an installation is retried until the node has accepted it", () => {
   it.live("a request or response that is lost is retried, and one server is installed", () =>
     Effect.gen(function* () {
       const { daemon, start } = yield* makeHarness()
@@ -172,7 +172,7 @@ describe("node-protocol: an installation is retried until the node has accepted 
   )
 })
 
-describe("node-protocol, When something breaks: control plane killed at any moment", () => {
+describe("spec 9.6: control plane killed at any moment", () => {
   it.live("unfinished work continues at the start, also if no node reports anything", () =>
     Effect.gen(function* () {
       const { nodes, daemon, start } = yield* makeHarness()

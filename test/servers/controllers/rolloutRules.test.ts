@@ -104,7 +104,7 @@ const step = (one: ServerRecord | undefined, of: Partial<RolloutServer> = {}, mo
 const stepWhenStopped = (one: ServerRecord) =>
   serverStep(rollout({}, { restart: "when_stopped" }), server(), facts(one)).do
 
-describe("life.md, Rollouts: the next servers", () => {
+describe("spec 3.13: the next servers", () => {
   it("at most max_parallel servers are under way; one that waits for its next start does not count", () => {
     expect(advance(rollout(), counts({ queued: 8, changing: 1, waiting: 5 }), at).begins).toBe(1)
     expect(advance(rollout(), counts({ queued: 8, changing: 2 }), at).begins).toBe(0)
@@ -157,7 +157,7 @@ describe("life.md, Rollouts: the next servers", () => {
   })
 })
 
-describe("life.md, Rollouts: the steps of a server", () => {
+describe("spec 3.13: the steps of a server", () => {
   it("a server that is up gets the definition, is restarted, and is done once it runs", () => {
     expect(step(record({ status: "running" }))).toBe("define")
     expect(step(defined({ status: "running" }, true))).toBe("restart")

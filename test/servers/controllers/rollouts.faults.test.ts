@@ -4,7 +4,7 @@ import { DaemonRefused } from "../../../src/api/Daemon.ts"
 import { runHarness } from "../support/harness.ts"
 import { is, makeFleet, over, tableOf, versionOn } from "../support/rollouts.ts"
 
-describe("life.md, Rollouts: control plane killed at any moment", () => {
+describe("spec 3.13: control plane killed at any moment", () => {
   it.live(
     "the rollout continues after the restart, forward and back",
     () =>

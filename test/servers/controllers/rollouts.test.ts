@@ -10,7 +10,7 @@ import { is, makeFleet, over, type Plane, reaches, tableOf, versionOn } from "..
 const redefine = (plane: Pick<Plane, "lifecycle">, id: string, changed: ServerDefinition) =>
   plane.lifecycle.redefine(id, () => Effect.succeed({ definition: changed }))
 
-describe("life.md, Rollouts: the servers", () => {
+describe("spec 3.13: the servers", () => {
   it.live(
     "a server that is up is restarted, one that is offline stays offline, one that is not saved stays",
     () =>
@@ -156,7 +156,7 @@ describe("life.md, Rollouts: the servers", () => {
   )
 })
 
-describe("life.md, Rollouts: other changes of the servers", () => {
+describe("spec 3.13: other changes of the servers", () => {
   /** A rollout of one server at a time, the first of which does not come up: its reports wait. */
   const makeHeld = Effect.fnUntraced(function* (options: Parameters<typeof makeHarness>[0] = {}) {
     const fleet = yield* makeFleet({ up: 3 }, options)

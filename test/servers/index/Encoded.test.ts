@@ -9,7 +9,7 @@ const chunkOf = (...values: ReadonlyArray<unknown>) =>
 const textOf = ({ body }: EncodedList) => new TextDecoder().decode(body.joined())
 const long = "a server ".repeat(500)
 
-describe("life.md, Reading: an encoded list", () => {
+describe("spec 3.6: an encoded list", () => {
   it("the list is a JSON array of the values of all chunks", () => {
     expect(textOf(new EncodedList([]))).toBe("[]")
     expect(textOf(new EncodedList([chunkOf(1)]))).toBe("[1]")

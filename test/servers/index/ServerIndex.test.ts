@@ -33,7 +33,7 @@ describe("design, Deployments: replicas are equal", () => {
   )
 })
 
-describe("operators.md, Keys: a server is readable by its labels of now", () => {
+describe("spec 6.3: a server is readable by its labels of now", () => {
   it.live("a server that another process has just given the labels of a key is found, as a new one is", () =>
     Effect.gen(function* () {
       const { start } = yield* makeHarness()

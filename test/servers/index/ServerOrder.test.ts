@@ -18,7 +18,7 @@ const orderOf = () =>
   )
 const letters = fc.constantFrom(..."abcdefgh")
 
-describe("life.md, Reading: one order on every replica", () => {
+describe("spec 3.1: one order on every replica", () => {
   it("any history of the same servers leads to the same chunks, each of which ends with its server", () =>
     fc.assert(
       fc.property(fc.array(letters), letters, (steps, after) => {

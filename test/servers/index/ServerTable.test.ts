@@ -25,7 +25,7 @@ const returned = <A>(steps: Iterator<unknown, A>): A => {
 const all = includeOf(["status", "limits", "software"])
 const at = { updated_at: "2026-02-01T00:00:00.000Z" }
 
-describe("contract 2.3: the summary", () => {
+describe("spec 3.1: the summary", () => {
   it("the summary has exactly the fields of the contract, and overrides only if there are any", () => {
     expect(Object.keys(summaryOf(record(), "one", plain))).toEqual([
       "id",
@@ -62,7 +62,7 @@ const createdAt = (id: string) => `2026-01-0${"hgfedcba".indexOf(id) >> 1}T00:00
 const byCreation = (one: string, other: string) =>
   `${createdAt(one)} ${one}` < `${createdAt(other)} ${other}` ? -1 : one === other ? 0 : 1
 
-describe("contract 4.4: the list", () => {
+describe("spec 3.1: the list", () => {
   it("the list is sorted by creation, then id, for any order of creations and removals, and may be empty", () =>
     fc.assert(
       fc.property(
@@ -101,7 +101,7 @@ describe("contract 4.4: the list", () => {
       )
     ))
 
-  it("operators.md, Keys: for any limits of a key, its list is the filtered list of all servers, page by page", () => {
+  it("spec 6.3: for any limits of a key, its list is the filtered list of all servers, page by page", () => {
     const oneOf = fc.constantFrom("a", "b")
     const labels = fc.dictionary(oneOf, oneOf, { maxKeys: 2 })
     const some = fc.array(oneOf, { minLength: 1, maxLength: 2 })
@@ -202,7 +202,7 @@ describe("contract 4.4: the list", () => {
   })
 })
 
-describe("life.md, Changing: outdated definitions", () => {
+describe("spec 3.12: outdated definitions", () => {
   it("after a reload every set of fields compares with the new files", () => {
     const table = tableOf(() => "one")
     table.add(record())

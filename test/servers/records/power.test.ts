@@ -15,7 +15,7 @@ const outcome = (action: PowerAction, status: ServerStatus) => {
   return decision instanceof Conflict ? "409" : decision instanceof Unavailable ? "503" : decision
 }
 
-describe("decisions 3: power", () => {
+describe("spec 3.9: power", () => {
   const table: Record<PowerAction, Partial<Record<ServerStatus, string>>> = {
     // A node starts a server after its reset, and refuses the start of one that a stop ends.
     start: {

@@ -20,7 +20,7 @@ const made = Effect.gen(function* () {
   return { control, id, define, record }
 })
 
-describe("life.md, Changing: the record", () => {
+describe("spec 3.12: the record", () => {
   it.effect("a new definition, its overrides and what the server has so far are one write", () =>
     runHarness(
       Effect.gen(function* () {

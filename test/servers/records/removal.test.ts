@@ -14,7 +14,7 @@ const makeInstalled = Effect.fnUntraced(function* (blueprint_id = "survival") {
   return { ...harness, ...plane, id }
 })
 
-describe("decisions 3: DELETE /api/servers/:server", () => {
+describe("spec 3.17: DELETE /api/servers/:server", () => {
   it.live("a deletion removes the files, the record and the ports, and publishes one deleted event", () =>
     Effect.gen(function* () {
       const { id, servers, daemon, nodes, events, records } = yield* makeInstalled()

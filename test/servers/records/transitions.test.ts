@@ -53,7 +53,7 @@ const at = "2026-01-01T00:00:00.000Z"
 const reported = (before: Subject, report: Report) => onReport(before, report, at)
 const offline: Report = { ...base, type: "status", status: "offline", transient: false }
 
-describe("decisions 3, States: reports", () => {
+describe("spec 3.5: reports", () => {
   it("a status is set exactly if it differs, and the view of the node wins", () =>
     fc.assert(
       fc.property(subject, statusReport, (before, report) => {
@@ -189,7 +189,7 @@ describe("decisions 3, States: reports", () => {
     ))
 })
 
-describe("life, stopping and restarting: what a node reports of restarts", () => {
+describe("spec 3.9: stopping and restarting: what a node reports of restarts", () => {
   const restart = { attempt: 2, next_at: "2026-01-01T00:00:00.000Z" } as const
   const report = (
     status: "offline" | "starting",
@@ -252,7 +252,7 @@ describe("Operations, restart a node or its machine: the record", () => {
     ))
 })
 
-describe("node-protocol, When something breaks: snapshots and lost nodes", () => {
+describe("spec 9.6: snapshots and lost nodes", () => {
   it("a snapshot that equals the record changes nothing", () =>
     fc.assert(
       fc.property(subject, (before) => {

@@ -78,7 +78,7 @@ const oneTotalOrder = Effect.fnUntraced(function* (rounds: ReadonlyArray<Readonl
   assert.strictEqual((yield* bounds).newest, before + kept.length)
 })
 
-describe.each(databases)("decisions 6: one total order (%s)", (kind) => {
+describe.each(databases)("spec 5.2: one total order (%s)", (kind) => {
   it.effect(
     "cursors are gapless and in commit order; a failed mutation leaves no entry; followers receive the same",
     () =>

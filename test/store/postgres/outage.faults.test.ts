@@ -58,7 +58,7 @@ const slowCommit = Effect.fnUntraced(function* (replica: Replica, url: string, s
   return slow
 })
 
-describe("node-protocol, When something breaks: database away", () => {
+describe("spec 9.6: database away", () => {
   it.live("frozen: reads and writes are unavailable at once, and work again when it resumes", () =>
     onServer((server, url) =>
       Effect.gen(function* () {

@@ -9,7 +9,7 @@ import { plain } from "../../support/ids.ts"
 import { server } from "../../support/samples.ts"
 import { databases, freshStore } from "../support/database.ts"
 
-describe.each(databases)("node-protocol, register: the servers of a node in the records (%s)", (kind) => {
+describe.each(databases)("spec 9.2: the servers of a node in the records (%s)", (kind) => {
   it.effect(
     "a server is placed here, arrives from here, is elsewhere, is to be deleted, or is unknown; also for many servers",
     () =>

@@ -55,7 +55,7 @@ const insert = Effect.fnUntraced(function* (of: RolloutRecord, servers: Readonly
   assert.isTrue(yield* write(whole))
 })
 
-describe.each(databases)("life.md, Rollouts: the rows (%s)", (kind) => {
+describe.each(databases)("spec 3.13: the rows (%s)", (kind) => {
   it.effect(
     "servers begin in order; a step of an earlier attempt saves nothing; the end frees the servers",
     () =>

@@ -23,7 +23,7 @@ const ports = Effect.map(query("SELECT server_id, address, port FROM ports ORDER
   rows.map((row) => `${row.server_id} ${row.address}:${row.port}`)
 )
 
-describe.each(databases)("node-protocol: placement and ports (%s)", (kind) => {
+describe.each(databases)("spec 2.4: placement and ports (%s)", (kind) => {
   const onFreshStore = onFresh(kind)
 
   it.effect("a record is read as it was inserted, with and without overrides", () =>
@@ -242,7 +242,7 @@ describe.each(databases)("node-protocol: placement and ports (%s)", (kind) => {
   )
 })
 
-describe.each(databases)("decisions 2: records of nodes (%s)", (kind) => {
+describe.each(databases)("spec 2.2: records of nodes (%s)", (kind) => {
   const onFreshStore = onFresh(kind)
 
   it.effect("a record is inserted, replaced without losing drained, marked as deregistered and removed", () =>
@@ -373,7 +373,7 @@ describe.each(databases)("decisions 2: records of nodes (%s)", (kind) => {
   )
 })
 
-describe.each(databases)("decisions 3: idempotency keys (%s)", (kind) => {
+describe.each(databases)("spec 3.3: idempotency keys (%s)", (kind) => {
   const onFreshStore = onFresh(kind)
 
   it.effect("a response is found until it expires, and is then replaced or removed", () =>
@@ -407,7 +407,7 @@ describe.each(databases)("decisions 3: idempotency keys (%s)", (kind) => {
   )
 })
 
-describe.each(databases)("decisions 5: records of keys (%s)", (kind) => {
+describe.each(databases)("spec 6.1: records of keys (%s)", (kind) => {
   const onFreshStore = onFresh(kind)
 
   it.effect("the version changes with every change of a key and with nothing else", () =>
@@ -434,7 +434,7 @@ describe.each(databases)("decisions 5: records of keys (%s)", (kind) => {
   )
 
   it.effect(
-    "operators.md, Keys: a version that cannot read the limits or rights of a key reads the scope Metrics",
+    "spec 6.2: a version that cannot read the limits or rights of a key reads the scope Metrics",
     () =>
       onFreshStore(
         Effect.gen(function* () {

@@ -9,7 +9,7 @@ import { bench, consoleOf, newNode, openRuntime } from "./support.ts"
 const echoes = 'while read -r line; do [ "$line" = stop ] && exit 7; echo "got $line"; done'
 const terminal = { terminal: true } as const
 
-describe.runIf(withEngine)(`life, "Stopping and restarting", terminal: true, Docker${engineNote}`, () => {
+describe.runIf(withEngine)(`spec 3.9: terminal: true, Docker${engineNote}`, () => {
   layer(TestEngine.layer, { timeout: "3 minutes", excludeTestServices: true })((it) => {
     it.effect("a container has a terminal without echo, and its console has lines", () =>
       Effect.gen(function* () {
