@@ -186,7 +186,7 @@ describe("spec 4.2: a known key in the wrong place", () => {
     ["limits: { memory_limit: 1 }\n", "3:1: unknown key `limits`; its place is `server.limits`"],
     ["volumes: []\n", "3:1: unknown key `volumes`; its place is `state.volumes`"],
     ["memory-limit: 1\n", "3:1: unknown key `memory-limit`; its place is `server.limits.memory_limit`"],
-    ["state: { save: true }\n", "3:10: unknown key `save`; its place is `save`"],
+    ["state: { save: true }\n", "3:10: unknown key `save`; its place is `save` at the top level"],
     ["state: { on_crash: true }\n", "3:10: unknown key `on_crash`; its place is `server.restart.on_crash`"],
     [
       "invocation: run\n",
