@@ -9,7 +9,7 @@ import { AnswersEarly } from "./routePolicy.ts"
 
 const params = { quota: Schema.String.annotate({ description: "The name of the quota." }) }
 
-/** Body of `POST /api/quotas` (spec ?). */
+/** Body of `POST /api/quotas` (spec 6.4). */
 export const CreateQuota = Schema.Struct({
   name: QuotaName,
   max_servers: optionalInput(quotaLimits.max_servers),
@@ -30,7 +30,7 @@ export const PatchQuota = Schema.Struct({
 
 const summary = (summary: string) => OpenApi.annotations({ summary })
 
-/** Quotas that keys share; only keys of the scope `AppAdmin` manage them (spec ?). */
+/** Quotas that keys share; only keys of the scope `AppAdmin` manage them (spec 6.4). */
 export class QuotasGroup extends HttpApiGroup.make("quotas")
   .add(
     HttpApiEndpoint.get("list", "/quotas", { success: Schema.Array(NamedQuota) }).annotateMerge(

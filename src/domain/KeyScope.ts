@@ -5,7 +5,7 @@ import { hasQuota, isRestricted, type KeyLimits, keyLimitFields } from "./KeyLim
 export const KeyScope = Schema.Literals(["AppAdmin", "Operator", "ReadOnly", "Node", "Metrics"])
 export type KeyScope = typeof KeyScope.Type
 
-/** The rights of single power actions; `pause` also unpauses (spec ?). `power` is all of them. */
+/** The rights of single power actions; `pause` also unpauses (spec 6.2). `power` is all of them. */
 export const PowerRight = Schema.Literals(["start", "stop", "restart", "kill", "pause"])
 export type PowerRight = typeof PowerRight.Type
 

@@ -1,4 +1,4 @@
-/** Quotas: limits of the servers that keys have created and that exist (spec 6.2; spec ?). */
+/** Quotas: limits of the servers that keys have created and that exist (spec 6.4). */
 import { Schema } from "effect"
 import { definitionIdPattern } from "./Id.ts"
 import { TimeText } from "./nowText.ts"

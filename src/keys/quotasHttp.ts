@@ -31,7 +31,7 @@ const merged = (
 ): QuotaLimits =>
   Object.fromEntries(Object.entries({ ...limits, ...change }).filter(([, value]) => value !== null))
 
-/** Handlers of the routes of quotas (spec ?). */
+/** Handlers of the routes of quotas (spec 6.4). */
 export const QuotasHandlers = handlersOf(
   ApplicationApi,
   "quotas",

@@ -1,6 +1,6 @@
 /**
  * Delay of `GET /healthz` and the longest turn of the event loop, beside the heaviest requests with 100,000 servers, each
- * alone, against both without any (spec ?, "One request").
+ * alone, against both without any (spec 1.9).
  */
 import { join } from "node:path"
 import { Effect } from "effect"

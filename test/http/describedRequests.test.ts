@@ -22,6 +22,7 @@ const beyondSchemas = [
   /^Expected 0, or a value of at least 1$/,
   /^Expected 0, or a value between 10 and 1000$/,
   /^Expected at least one of blueprint_id, node_id, status, labels, ids$/,
+  /^Expected at least one of max_servers, max_memory, max_cpu and max_disk$/,
   /^Expected an http or https URL without a user$/,
   /^Expected k=v, k!=v, k or !k$/,
   /^Expected rights \(allow\) only with the scope/,

@@ -13,7 +13,7 @@ const post = (name: string, limits: object) =>
   Effect.flatMap(Muster, (admin) => admin.request("POST", "/api/quotas", { body: { name, ...limits } }))
 
 layer(service(), options)("quotas that keys share", (it) => {
-  describe("spec ?", () => {
+  describe("spec 6.4: quotas that keys share", () => {
     it.effect("the servers of all keys of a quota count together, also those of a revoked key", () =>
       Effect.gen(function* () {
         const admin = yield* Muster

@@ -72,7 +72,7 @@ layer(service(), options)("keys with limited rights", (it) => {
     )
 
     it.effect.each(PowerRight.literals)(
-      "spec ?: a key with the right %s does this power action only, on one server and on many",
+      "spec 6.2: a key with the right %s does this power action only, on one server and on many",
       (right) =>
         Effect.gen(function* () {
           const admin = yield* Muster

@@ -35,7 +35,7 @@ const rounds = fc.array(fc.array(fc.tuple(fc.constantFrom(...keys), step), { min
   maxLength: 5
 })
 
-describe("spec ?: quotas that keys share", () => {
+describe("spec 6.4: quotas that keys share", () => {
   it.live(
     "no creations, upgrades and deletions of several keys at a time exceed a quota, and what fits is accepted",
     () =>

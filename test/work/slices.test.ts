@@ -26,7 +26,7 @@ const turns = () => {
   return { counts, step: () => steps++ }
 }
 
-describe("spec ?: one request never holds the event loop", () => {
+describe("spec 1.9: one request never holds the event loop", () => {
   it.live("the steps of several pieces of long work share the time of a turn, and each has its share", () =>
     Effect.gen(function* () {
       const { counts, step } = turns()

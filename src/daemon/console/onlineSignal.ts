@@ -5,7 +5,7 @@ import { stripAnsi } from "../../domain/stripAnsi.ts"
 import { errorCode } from "../disk/fsio.ts"
 import { type Line, lineOf, lineReader } from "./lines.ts"
 
-/** The silence after which a line without an end counts as a line, in ms (spec ?, "Console"). */
+/** The silence after which a line without an end counts as a line, in ms (spec 3.10). */
 export const SILENCE = 250
 
 /** Characters of a line in which an expensive pattern is searched. */

@@ -1,4 +1,4 @@
-/** The refusals of quotas (spec 6.2; spec ?): pure rules. */
+/** The refusals of quotas (spec 6.4): pure rules. */
 import { Forbidden } from "../../domain/errors.ts"
 import {
   committedCpuMillipercent,

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { hidePaths } from "../../../src/daemon/console/hidePaths.ts"
 
-describe("spec ?, Installation scripts: output shows no path of the node", () => {
+describe("spec 4.6: output shows no path of the node", () => {
   it("paths are replaced however the output arrives, and nothing else changes", () => {
     const pieces = ["/data/é", "/data/é/base", "/da", "ta", "/", "é", "x", "\n", "/base"]
     fc.assert(

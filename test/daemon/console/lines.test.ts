@@ -43,7 +43,7 @@ const shownIn = (text: string): ReadonlyArray<string> =>
     )
   })
 
-describe("spec ?, Console: lines", () => {
+describe("spec 3.10: lines", () => {
   it("a line ends at a line break, with or without carriage returns", () => {
     assert.deepStrictEqual(split("a\r\nb\n\r\nc\r\r\nd"), ["a", "b", "", "c", "d"])
   })

@@ -26,7 +26,7 @@ describe("spec 3.9: a server that is started once it has its new definition", ()
   })
 })
 
-describe("spec ?, Reset: an action during an installation, reinstallation or reset", () => {
+describe("spec 3.9: an action during an installation, reinstallation or reset", () => {
   it("start and restart happen afterwards", () => {
     const state = newServerState(specOf())
     const resetting = { ...state, install: { phase: "ready" }, work: "reset", status: "installing" } as const

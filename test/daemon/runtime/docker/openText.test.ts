@@ -40,7 +40,7 @@ const scene = (unlogged = "") => {
   }
 }
 
-describe("spec ?, Console: lines without an end in containers", () => {
+describe("spec 3.10: lines without an end in containers", () => {
   it("the console has the output of each stream once and in order, whenever open lines are shown", () => {
     const step = fc.oneof(
       fc.record({ stream: fc.constant(1), text: fc.stringMatching(/^[ab\n]{1,6}$/) }),
