@@ -136,7 +136,7 @@ export const makeRun = Effect.fnUntraced(function* (
     ended,
     ...(cgroups === undefined ? { notEnforced: CGROUP_LIMITS } : {}),
     pids: Effect.sync(() => table.members(server_id, leader, MEASURED_AGE).map(({ pid }) => pid)),
-    boundToAll: Effect.sync(() => readBoundToAll(processesOf(50).own.map(({ pid }) => pid))),
+    boundToAll: Effect.sync(() => readBoundToAll(processesOf(MEASURED_AGE).own.map(({ pid }) => pid))),
     write: (line) => input(`${line}\n`),
     ...(terminal ? { interrupt: input(INTERRUPT) } : {}),
     // Retried: a run that has just begun may not have a process for the signal.

@@ -38,7 +38,8 @@ const unsettledOf = Effect.fnUntraced(function* (
   const status = new Map(listed.map((server) => [server.id, server.status]))
   const unsettled = promised.filter(({ expected, id, save }) => {
     const now = status.get(id)
-    if (expected === "up") return now !== "running"
+    // An end by SIGKILL at the restart of the daemon counts as a crash, which deletes a server that is not saved.
+    if (expected === "up") return now !== "running" && (save || now !== undefined)
     if (expected === "down") return save ? now !== "offline" : now !== "offline" && now !== undefined
     if (expected === "gone") return now !== undefined
     return now !== undefined && now !== "running" && now !== "offline"
