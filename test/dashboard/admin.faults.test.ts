@@ -63,7 +63,8 @@ describe.runIf(chromium !== undefined)(`dashboard: administration${chromiumNote}
             rights: ["read", "power", "console", "change", "create"],
             blueprints: ["kept"],
             labels: { team: "a" },
-            max_servers: 3
+            max_servers: 3,
+            used: { servers: 0, memory: 0, cpu: 0, disk: 0 }
           })
           const row = page.getByRole("row", { name: /team-a/ })
           yield* step(() => row.getByText("at most 3 servers").waitFor())
