@@ -24,7 +24,7 @@ import { ServerStats, StatsById } from "../domain/Server.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { SystemInfo } from "../domain/SystemInfo.ts"
 import { AnyFailure, SchemaErrors } from "./Failures.ts"
-import { IsRoutine, IsStream } from "./routePolicy.ts"
+import { IsRoutine, IsStream, summary } from "./routePolicy.ts"
 
 /** The token from the answer to the daemon's last registration. */
 export class DaemonAuthorization extends HttpApiMiddleware.Service<DaemonAuthorization>()(
@@ -36,7 +36,6 @@ const params = { id: ServerId }
 const text = Schema.optionalKey(Schema.String)
 const lines = { page: text, per_page: text }
 const refusals = [NotFound, Conflict] as const
-const summary = (summary: string) => OpenApi.annotations({ summary })
 
 /** The header of an accepted power action or reset that has the sequence of the newest report to come. */
 export const SEQUENCE_HEADER = "x-muster-sequence"

@@ -30,7 +30,7 @@ import { Crash } from "../domain/ServerEvent.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { InstallScript } from "../domain/Software.ts"
 import { AnyFailure, SchemaErrors } from "./Failures.ts"
-import { AnswersEarly, IsRoutine, LargeBody, RouteRateLimit, type Scopes } from "./routePolicy.ts"
+import { AnswersEarly, IsRoutine, LargeBody, RouteRateLimit, type Scopes, summary } from "./routePolicy.ts"
 
 /** A key with the scope `Node` (spec 6.1). */
 export class NodeAuthorization extends HttpApiMiddleware.Service<NodeAuthorization>()(
@@ -45,7 +45,6 @@ export class NodeAuthorization extends HttpApiMiddleware.Service<NodeAuthorizati
 const text = Schema.optionalKey(Schema.String)
 const node = { node: NodeId }
 const server = { ...node, server: ServerKey }
-const summary = (summary: string) => OpenApi.annotations({ summary })
 
 const reported = { boot_id: NodeKey, sequence: NodeCount }
 

@@ -5,7 +5,7 @@ import { optionalInput } from "../domain/optionalInput.ts"
 import { limitsSomething, NamedQuota, QuotaName, quotaLimits } from "../domain/Quota.ts"
 import { Authorization } from "./Authorization.ts"
 import { Writes } from "./Failures.ts"
-import { AnswersEarly } from "./routePolicy.ts"
+import { AnswersEarly, summary } from "./routePolicy.ts"
 
 const params = { quota: Schema.String.annotate({ description: "The name of the quota." }) }
 
@@ -27,8 +27,6 @@ export const PatchQuota = Schema.Struct({
   max_cpu: Schema.optionalKey(Schema.NullOr(quotaLimits.max_cpu)),
   max_disk: Schema.optionalKey(Schema.NullOr(quotaLimits.max_disk))
 }).annotate({ identifier: "PatchQuota" })
-
-const summary = (summary: string) => OpenApi.annotations({ summary })
 
 /** Quotas that keys share; only keys of the scope `AppAdmin` manage them (spec 6.4). */
 export class QuotasGroup extends HttpApiGroup.make("quotas")

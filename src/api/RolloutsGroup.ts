@@ -9,9 +9,9 @@ import { Selector } from "../domain/Selector.ts"
 import { Authorization } from "./Authorization.ts"
 import { Writes } from "./Failures.ts"
 import { flag, numberBetween, text } from "./query.ts"
+import { summary } from "./routePolicy.ts"
 
 const params = { rollout: Schema.String.annotate({ description: "The id of the rollout." }) }
-const summary = (summary: string) => OpenApi.annotations({ summary })
 const whole = (minimum: number, maximum: number, description: string) =>
   optionalInput(Schema.Int.check(Schema.isBetween({ minimum, maximum })).annotate({ description }))
 

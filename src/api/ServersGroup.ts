@@ -32,7 +32,7 @@ import { EventQuery } from "./EventsGroup.ts"
 import { serverExample } from "./examples.ts"
 import { Writes } from "./Failures.ts"
 import { flag, labels, linePage, names, numberBetween, oneOf, text, time, wholeNumber } from "./query.ts"
-import { IsStream, LongestWait } from "./routePolicy.ts"
+import { IsStream, LongestWait, summary } from "./routePolicy.ts"
 
 const params = {
   server: ServerId.annotate({ description: "The id of the server; a read takes the beginning of it too." })
@@ -53,7 +53,6 @@ const filters = {
   after: text("Only servers after the one with this id.")
 }
 const nodeErrors = [NotFound, Conflict, NodeFailure, Unavailable] as const
-const summary = (summary: string) => OpenApi.annotations({ summary })
 const ServerBody = Server.annotate({ examples: [serverExample] })
 
 const pageOfCrashes = {

@@ -5,6 +5,7 @@ import { optionalInput } from "../domain/optionalInput.ts"
 import { Webhook, WebhookDelivery, WebhookId, webhookFields } from "../domain/Webhook.ts"
 import { Authorization } from "./Authorization.ts"
 import { Writes } from "./Failures.ts"
+import { summary } from "./routePolicy.ts"
 
 const params = { webhook: WebhookId.annotate({ description: "The id of the webhook." }) }
 const { blueprint_id, description, format, label, topics, url } = webhookFields
@@ -45,8 +46,6 @@ export type PatchWebhook = typeof PatchWebhook.Type
 export const CreatedWebhook = Schema.Struct({ ...Webhook.fields, secret: Schema.String }).annotate({
   identifier: "CreatedWebhook"
 })
-
-const summary = (summary: string) => OpenApi.annotations({ summary })
 
 /** Webhooks: events over HTTP POST, signed, at least once (spec 7). */
 export class WebhooksGroup extends HttpApiGroup.make("webhooks")

@@ -85,7 +85,7 @@ export const lackingOf = (
   return isOpen && right !== undefined ? `: ${right}` : ` the scope ${scopes[0]}`
 }
 
-/** A right that a part of a request needs: of the power actions, that of one of them. */
+/** A right that a part of a request needs; a power action needs the right of the same name. */
 type PartRight = Exclude<Right, "power">
 
 /** 403: the caller lacks the right that a part of its request needs. @param why begins with a colon, if given */
@@ -100,7 +100,7 @@ export const requireRight = Effect.fnUntraced(function* (right: PartRight, why =
 })
 
 /**
- * Checks that the caller may give a field of a body that does the same as a route of its own.
+ * Checks that the caller may give a body field that does the work of another route.
  *
  * @error Forbidden the key lacks the right of that route
  */

@@ -1,5 +1,6 @@
 /** Properties that routes declare and the HTTP server applies before a handler runs. */
 import { Context } from "effect"
+import { OpenApi } from "effect/http-api"
 import type { KeyScope } from "../domain/KeyScope.ts"
 
 /** A limit of requests per key. */
@@ -40,3 +41,6 @@ export const LargeBody = Context.Reference("muster/api/LargeBody", { defaultValu
 export const RouteRateLimit = Context.Reference<KeyRateLimit | undefined>("muster/api/RouteRateLimit", {
   defaultValue: () => undefined
 })
+
+/** The task of a route, in one line. */
+export const summary = (summary: string) => OpenApi.annotations({ summary })

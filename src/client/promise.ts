@@ -20,7 +20,7 @@ export type { Change, FollowFrom, FollowOptions, Reset } from "./follow.ts"
 export type { ListOptions, Snapshot } from "./list.ts"
 export type { WaitOptions, WaitState } from "./waitUntil.ts"
 
-/** A call that failed. The fields are those of an error body (spec 1.4). */
+/** A call that failed. It has the fields of an error body (spec 1.4). */
 export class MusterError extends Error {
   /** The HTTP status as text; `unreachable`, `invalid response` or `timed out` without an error body. */
   readonly code: string

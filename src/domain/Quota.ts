@@ -30,7 +30,8 @@ export type QuotaLimits = typeof QuotaLimits.Type
 
 /** A quota limits something. */
 export const limitsSomething = Schema.makeFilter<QuotaLimits>(
-  (limits) => Object.keys(quotaLimits).some((name) => limits[name as keyof QuotaLimits] !== undefined),
+  ({ max_cpu, max_disk, max_memory, max_servers }) =>
+    [max_servers, max_memory, max_cpu, max_disk].some((limit) => limit !== undefined),
   { expected: "at least one of max_servers, max_memory, max_cpu and max_disk" }
 )
 

@@ -100,6 +100,10 @@ export class InvalidRequest extends ApiError<InvalidRequest>()(
   "Correct the field that `detail` names; /docs describes every route."
 ) {}
 
+/** Names the first of some things: `a, b and 3 more`. */
+export const named = (names: ReadonlyArray<string>, most = 10): string =>
+  `${names.slice(0, most).join(", ")}${names.length > most ? ` and ${names.length - most} more` : ""}`
+
 /** Reasons that one error names. */
 export const MOST_REASONS = 10
 

@@ -2,7 +2,7 @@ import { Effect, Option } from "effect"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { handlersOf } from "../api/requestServices.ts"
 import { describeAudit } from "../domain/AuditedRequest.ts"
-import { Conflict, InvalidRequest, NotFound } from "../domain/errors.ts"
+import { Conflict, InvalidRequest, NotFound, named } from "../domain/errors.ts"
 import { nowText } from "../domain/nowText.ts"
 import type { QuotaLimits } from "../domain/Quota.ts"
 import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
@@ -10,9 +10,6 @@ import { KeyRepo } from "../store/repos/KeyRepo.ts"
 import { type QuotaRecord, QuotaRepo, type Usage, unused, useOf } from "../store/repos/QuotaRepo.ts"
 import { Store } from "../store/Store.ts"
 import { millisOf } from "./KeyCache.ts"
-
-/** Ids that an error names. */
-const NAMED = 10
 
 const viewOf = ({ created_at, limits, name }: QuotaRecord, used: Usage = unused) => ({
   name,
@@ -101,10 +98,9 @@ export const QuotasHandlers = handlersOf(
               quota === name && revoked_at === null && millisOf(expires_at) > now
           )
           if (used.length > 0) {
-            const named = used.slice(0, NAMED).map((key) => `${key.id} (${key.name})`)
-            const more = used.length > NAMED ? ` and ${used.length - NAMED} more` : ""
+            const keysOf = named(used.map((key) => `${key.id} (${key.name})`))
             return yield* new Conflict({
-              detail: `keys have the quota ${name}: ${named.join(", ")}${more}`,
+              detail: `keys have the quota ${name}: ${keysOf}`,
               hint: "Revoke these keys first: DELETE /api/keys/:key."
             })
           }

@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import { currentRestriction } from "../api/Principal.ts"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { revisionOf } from "../domain/definitionChanges.ts"
-import { type Forbidden, InvalidRequest, NotFound } from "../domain/errors.ts"
+import { type Forbidden, InvalidRequest, NotFound, named } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import { admits } from "../domain/KeyLimits.ts"
 import type { Selector } from "../domain/Selector.ts"
@@ -30,13 +30,6 @@ export interface Planned {
 /** Whether a server has its target already, and nothing of it is pending. */
 export const isUpToDate = ({ earlier, record, target }: Planned): boolean =>
   "revision" in target && target.revision === earlier.revision && record.redefinition?.used === undefined
-
-/** Ids that an error names. */
-const NAMED = 10
-
-/** Names the first of some ids. */
-export const named = (ids: ReadonlyArray<string>): string =>
-  `${ids.slice(0, NAMED).join(", ")}${ids.length > NAMED ? ` and ${ids.length - NAMED} more` : ""}`
 
 const revised = (definition: ServerDefinition): Revised => ({ definition, revision: revisionOf(definition) })
 

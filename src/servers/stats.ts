@@ -1,4 +1,4 @@
-/** Figures of many servers, from their nodes (spec 3.6). */
+/** Figures of many servers, from their nodes (spec 3.7). */
 import { Array as Arr, Effect } from "effect"
 import type { Daemon, DaemonError } from "../api/Daemon.ts"
 import { MOST_STATS } from "../api/DaemonApi.ts"

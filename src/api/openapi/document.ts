@@ -86,7 +86,7 @@ const plainResponses = (responses: JsonObject): JsonObject => {
 const plainParameter = (parameter: unknown): unknown => {
   if (!isObject(parameter) || !isObject(parameter.schema)) return parameter
   const { explode, description, ...schema } = parameter.schema
-  // oapi-codegen has a variable `server` of its own.
+  // The code that oapi-codegen writes uses the name `server` for a variable.
   const named = parameter.in === "path" && parameter.name === "server" ? { "x-go-name": "ServerId" } : {}
   return { ...parameter, ...named, description, schema, ...(explode === undefined ? {} : { explode }) }
 }

@@ -1,6 +1,7 @@
 /** The start and the progress of rollouts: `muster rollouts` and `muster blueprints rollout`. */
 import { Array as Arr, Console, Duration, Effect, Option, Schema } from "effect"
 import { type Command, Flag } from "effect/cli"
+import { named } from "../../domain/errors.ts"
 import { replaceHostile } from "../../domain/NodeText.ts"
 import {
   isOver,
@@ -29,7 +30,7 @@ import {
 import { withCommands } from "./routeCommands.ts"
 import { confirm, note, yesFlag } from "./terminal.ts"
 
-/** Servers that a text names. */
+/** Ids that a selector shows. */
 const NAMED = 10
 
 /** Servers of a rollout that have kept their definition so far. */
@@ -202,9 +203,7 @@ const printPlan = Effect.fnUntraced(function* (
   const groups = Arr.groupBy(plan.servers, ({ changes, problem }) => JSON.stringify([problem, changes]))
   for (const group of Object.values(groups)) {
     const [{ changes: its, problem }] = group
-    const names = group.slice(0, NAMED).map(({ server_id }) => labelled(server_id))
-    const more = group.length > NAMED ? ` and ${group.length - NAMED} more` : ""
-    yield* Console.log(names.join(", ") + more)
+    yield* Console.log(named(group.map(({ server_id }) => labelled(server_id))))
     if (problem !== undefined) yield* Console.log(`  ${replaceHostile(problem, "?")}`)
     else yield* Console.log(tableOfItems(changes, its).replace(/^/gm, "  "))
   }

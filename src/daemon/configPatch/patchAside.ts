@@ -14,8 +14,8 @@ export interface PatchJob {
 export type PatchOutcome = PatchedText | { readonly problem: string }
 
 /**
- * Longer texts are patched in a thread, in characters. The parsers of trees take up to 1 ms for 50 characters, and those of
- * lines 10 ms for 16,384.
+ * The longest text of each parser, in characters, that is patched without a thread. A parser of trees takes up to 1 ms for
+ * 50 characters, a parser of lines 10 ms for 16,384.
  */
 const INLINE_LENGTH: Readonly<Record<ConfigParser, number>> = {
   yaml: 1024,

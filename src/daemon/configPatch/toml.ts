@@ -31,7 +31,7 @@ const editsOf = (text: string, root: Table, from: Data, to: Data): ReadonlyArray
     edits.push({ start: at, end: at, text: added })
   }
 
-  /** Returns the end of the last line of a table, or of its own keys; `undefined` if it has none. */
+  /** Returns the end of the last line of a table, with its subtables if `deep`; `undefined` if it has no line. */
   const endOf = (table: Table, deep: boolean): number | undefined => {
     if (deep && table === root) return text.length
     const ends = placesOf(table, deep).map(([, end]) => end)

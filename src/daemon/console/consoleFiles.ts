@@ -77,7 +77,7 @@ export const resetCutRecord = Effect.fnUntraced(function* (folder: string) {
   yield* writeAtomic(cut, encodeCut(known.lostBytes))
 })
 
-/** Returns the identity of a file: an inode alone may be that of a file that was removed. */
+/** Returns the identity of a file. The inode is not enough: a new file may get the inode of a removed file. */
 export const fileId = (stats: Stats | undefined): string | undefined =>
   stats === undefined ? undefined : `${stats.ino} ${stats.birthtimeMs}`
 

@@ -12,7 +12,7 @@ import { type DefinitionStep, makeBaseChanges } from "./changeBase.ts"
 import { copyInto } from "./copyInside.ts"
 import { makeCreation } from "./createFiles.ts"
 import { beyond, diskLimit, type OverLimit, openDiskLimits } from "./diskLimits.ts"
-import { type DiskUsage, diskUsage, privateSize, sumOf, unnamedSize } from "./diskUsage.ts"
+import { type DiskUsage, diskUsage, ownSize, privateSize, sumOf, unnamedSize } from "./diskUsage.ts"
 import { makeFileContext, makePlanOf } from "./fileContext.ts"
 import { instancePaths } from "./importFiles.ts"
 import { run, unmountBelow } from "./mounts.ts"
@@ -232,10 +232,10 @@ export class InstanceFiles extends Context.Service<
         ) {
           const limit = diskLimit(spec)
           if (limit === 0) return undefined
-          const layered = (yield* readTreeRecord(join(folder, TREE))) !== undefined
-          const enforced = limits.isEnforced(folder, layered)
+          const record = yield* readTreeRecord(join(folder, TREE))
+          const enforced = limits.isEnforced(folder, record !== undefined)
           const sizes = [
-            ...(enforced ? [] : [(yield* usage(folder, spec)).own]),
+            ...(enforced ? [] : [yield* ownSize(folder, yield* planOf(spec), record)]),
             yield* privateSize(folder, "log"),
             ...(pids === undefined
               ? []

@@ -5,7 +5,7 @@ import { PRIVATE_NAMES } from "../runtime/isolatedStart.ts"
 import { type TreeSize, treeSize } from "./copyTree.ts"
 import type { FilePlan } from "./filePlan.ts"
 import { instanceFolder } from "./presentFiles.ts"
-import { readTreeRecord, TREE } from "./treeRecord.ts"
+import { readTreeRecord, TREE, type TreeRecord } from "./treeRecord.ts"
 import { unnamedFiles } from "./unnamedFiles.ts"
 
 /** The disk usage of one server, in bytes. */
@@ -16,8 +16,6 @@ export interface DiskUsage {
    * The files above the base and volumes; for a copied instance, all files, because shared blocks cannot be attributed.
    */
   readonly overlay_bytes: number
-  /** The files of the instance that count against the disk limit. */
-  readonly own: TreeSize
 }
 
 export const sumOf = (sizes: ReadonlyArray<TreeSize>): TreeSize => ({
@@ -26,7 +24,7 @@ export const sumOf = (sizes: ReadonlyArray<TreeSize>): TreeSize => ({
   unmeasured: sizes.find(({ unmeasured }) => unmeasured !== undefined)?.unmeasured
 })
 
-/** Measures a folder that a server has instead of one of the host; it is on the disk of the node. */
+/** Measures a private folder of a server, which is on the disk of the node. */
 export const privateSize = (folder: string, which: keyof typeof PRIVATE_NAMES) =>
   treeSize(join(folder, PRIVATE_NAMES[which]))
 
@@ -36,23 +34,38 @@ export const unnamedSize = Effect.fnUntraced(function* (folder: string, pids: Re
   return yield* unnamedFiles(pids, new Set(found.flatMap((stats) => stats?.dev ?? [])))
 })
 
+const sumOfTrees = (tree: string, names: ReadonlyArray<string>) =>
+  Effect.map(
+    Effect.forEach(names, (name) => treeSize(join(tree, name))),
+    sumOf
+  )
+
+/** Measures the files of an instance that count against the disk limit, without shared ones. */
+export const ownSize = Effect.fnUntraced(function* (
+  folder: string,
+  plan: FilePlan,
+  record: TreeRecord | undefined
+) {
+  if (record !== undefined) {
+    const uppers = ["upper", ...record.nested.map((_, index) => `over.${index}/upper`)]
+    return yield* sumOfTrees(join(folder, TREE), uppers)
+  }
+  const files = instanceFolder(folder)
+  return yield* treeSize(files, new Set(plan.shared.map(({ parts }) => join(files, ...parts))))
+})
+
 /** Measures the files of a server, without shared ones. */
 export const diskUsage = Effect.fnUntraced(function* (folder: string, plan: FilePlan) {
   const tree = join(folder, TREE)
   const record = yield* readTreeRecord(tree)
-  const beside = (yield* privateSize(folder, "temporary")).bytes + (yield* privateSize(folder, "log")).bytes
-  if (record === undefined) {
-    const files = instanceFolder(folder)
-    const shared = new Set(plan.shared.map(({ parts }) => join(files, ...parts)))
-    const own = yield* treeSize(files, shared)
-    return { disk_bytes: own.bytes + beside, overlay_bytes: own.bytes, own }
-  }
-  const measure = (names: ReadonlyArray<string>) =>
-    Effect.map(
-      Effect.forEach(names, (name) => treeSize(join(tree, name))),
-      sumOf
-    )
-  const own = yield* measure(["upper", ...record.nested.map((_, index) => `over.${index}/upper`)])
-  const copied = yield* measure((yield* listFolder(tree)).filter((name) => name.startsWith("lower.")))
-  return { disk_bytes: own.bytes + copied.bytes + beside, overlay_bytes: own.bytes, own }
+  const own = yield* ownSize(folder, plan, record)
+  const copied =
+    record === undefined ? [] : (yield* listFolder(tree)).filter((name) => name.startsWith("lower."))
+  const { bytes } = sumOf([
+    own,
+    yield* sumOfTrees(tree, copied),
+    yield* privateSize(folder, "temporary"),
+    yield* privateSize(folder, "log")
+  ])
+  return { disk_bytes: bytes, overlay_bytes: own.bytes }
 })

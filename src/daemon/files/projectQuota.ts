@@ -30,7 +30,7 @@ export interface ProjectQuota {
   readonly stopsRoot: boolean
   /** Assigns an empty folder and its future contents to the project. */
   begin(folder: string, project: number): Effect.Effect<void, IoError>
-  /** Sets the limit of a project in bytes, and that of its files by `fileLimit`; 0: no limit. */
+  /** Sets the limit of a project in bytes, and the limit of its files by `fileLimit`. 0 removes both. */
   limit(project: number, bytes: number): Effect.Effect<void, IoError>
 }
 

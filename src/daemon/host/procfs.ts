@@ -111,8 +111,10 @@ export const bytesWritten = (pid: number): number => {
 }
 
 /**
- * Returns the pids of a container's processes from those of its cgroup. @param main the first process; @param id of the
- * container, which the name of the cgroup has unless the engine is on another machine
+ * Reads the pids of a container from its cgroup. The list is empty if the engine is on another machine.
+ *
+ * @param main the first process of the container
+ * @param id   of the container; the name of its cgroup contains the id
  */
 export const pidsOfContainer = (main: number, id: string): ReadonlyArray<number> => {
   const groups = (readOrUndefined(`/proc/${main}/cgroup`) ?? "").split("\n")

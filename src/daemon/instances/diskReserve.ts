@@ -18,8 +18,10 @@ const STEP = 16
 type Written<R> = ReadonlyMap<R, number>
 
 /**
- * Returns the run that has written most since an earlier time; undefined: all have written less than half of `fell`, the
- * bytes by which the free space has fallen, so that something else fills the disk.
+ * Returns the run that has written most since an earlier time. Returns `undefined` if all runs together have written less
+ * than half of the lost space: something else fills the disk.
+ *
+ * @param fell the lost space in bytes
  */
 export const largestWriter = <R>(before: Written<R>, now: Written<R>, fell: number): R | undefined => {
   let [all, most]: [number, number] = [0, 0]

@@ -1,7 +1,6 @@
 import { Clock, Effect, Exit, Schedule, type Scope } from "effect"
 import type { DaemonRefused } from "../../api/Daemon.ts"
 import { nowText } from "../../domain/nowText.ts"
-import { problemAfter } from "../../domain/Problem.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import { type OpenSpan, openSpan } from "../../work/trace.ts"
 import { END, type LineListener } from "../console/ConsoleLog.ts"
@@ -14,6 +13,7 @@ import {
   type RunState,
   type ServerState,
   withoutTurn,
+  withProblem,
   withReport,
   withTurn
 } from "../state/ServerFile.ts"
@@ -124,10 +124,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
 
   const noteProblem = Effect.fnUntraced(function* (refused: DaemonRefused) {
     const now = yield* nowText
-    yield* file.update((state) => {
-      const problem = problemAfter(state.problem, refused, now)
-      return problem === state.problem ? state : { ...state, problem }
-    })
+    yield* file.update((state) => withProblem(state, refused, now))
   })
 
   /** Writes the reason to the console as well, because a start may have no caller that waits. */

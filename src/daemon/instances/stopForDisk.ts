@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { nowText } from "../../domain/nowText.ts"
-import { problemAfter } from "../../domain/Problem.ts"
 import { appendConsoleLine } from "../console/consoleFiles.ts"
+import { withProblem } from "../state/ServerFile.ts"
 import type { Instance } from "./Instance.ts"
 
 /** The time for a server to stop, in seconds. */
@@ -17,10 +17,7 @@ export const stopForDisk = Effect.fnUntraced(function* (
 ) {
   const { file, folder } = instance
   const since = yield* nowText
-  const { status } = yield* file.update((state) => ({
-    ...state,
-    problem: problemAfter(state.problem, why, since)
-  }))
+  const { status } = yield* file.update((state) => withProblem(state, why, since))
   const action = status === "stopping" ? "kill" : "stop"
   const text = `the node ${action === "kill" ? "kills" : "stops"} the server: ${why.detail}`
   yield* Effect.logWarning(text)

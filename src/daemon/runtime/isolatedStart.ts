@@ -16,7 +16,7 @@ import type { Programs } from "./reachable.ts"
 export interface Start {
   /** A folder of the daemon, which holds the script for a moment. */
   readonly folder: string
-  /** The folders that the process has instead of those of the host, if it has a mount namespace. */
+  /** The private folders of the process. With a mount namespace, they cover folders of the host. */
   readonly own: Private
   readonly cwd: string
   /** Further folders that stay visible below a cover. */
@@ -162,7 +162,7 @@ const viewOf = Effect.fnUntraced(function* (
 /** The names of the {@link Private} folders of a server in its folder. */
 export const PRIVATE_NAMES = { temporary: "tmp", log: "log" } as const
 
-/** Makes the private folders of a process anew; only its user can enter them. `log` stays as long as its owner does. */
+/** Makes the private folders of a process; only its user can enter them. `log` is kept unless its owner has changed. */
 export const makePrivateFolders = Effect.fnUntraced(function* (folder: string, user: RunUser | undefined) {
   const make = Effect.fnUntraced(function* (name: string, keeps: boolean) {
     const path = join(folder, name)

@@ -13,7 +13,7 @@ export interface Cover {
   readonly with: "nothing" | keyof Private | "memory" | "no content"
 }
 
-/** The folders that a process has instead of those of the host. */
+/** The private folders of a process, which cover folders of the host. */
 export interface Private {
   /** Its `/tmp`. */
   readonly temporary: string

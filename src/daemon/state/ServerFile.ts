@@ -4,7 +4,7 @@ import type { CrashDetails } from "../../domain/CrashRecord.ts"
 import { withImmediate } from "../../domain/definitionChanges.ts"
 import { InstallState, withoutSteps } from "../../domain/InstallState.ts"
 import { type DaemonServer, type HeldServer, Report, ServerSpec } from "../../domain/NodeMessages.ts"
-import { Problem } from "../../domain/Problem.ts"
+import { Problem, problemAfter } from "../../domain/Problem.ts"
 import type { RestartState } from "../../domain/Restart.ts"
 import { type RunReport, runRuleOf } from "../../domain/Run.ts"
 import type { Crash } from "../../domain/ServerEvent.ts"
@@ -182,6 +182,16 @@ export const withTaken = (state: ServerState, taken: ServerSpec): ServerState =>
 /** Returns the problem of a server that is or becomes offline, or that its node stops; any other status ends it. */
 const problemOf = ({ problem }: ServerState, status: ServerStatus) =>
   problem === undefined || (status !== "offline" && status !== "stopping") ? {} : { problem }
+
+/** Returns the state with why a start was refused, or why the node stops the server. @param since RFC 3339 */
+export const withProblem = (
+  state: ServerState,
+  why: Parameters<typeof problemAfter>[1],
+  since: string
+): ServerState => {
+  const problem = problemAfter(state.problem, why, since)
+  return problem === state.problem ? state : { ...state, problem }
+}
 
 /** Returns the state with a report added; a status or install report also changes the state. */
 export const withReport = (state: ServerState, body: ReportBody): ServerState => {

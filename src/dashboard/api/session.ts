@@ -58,7 +58,7 @@ const isLimited = ({ blueprints, labels, servers }: Caller): boolean =>
 
 const powerRights: ReadonlyArray<string> = ["start", "stop", "restart", "kill", "pause"]
 
-/** Why the key may not do this; undefined: it may. The right `power` has those of all power actions. */
+/** Returns why the key may not do this, or `undefined` if it may. The right `power` includes all power actions. */
 export const whyNot = (right: Right | "drain"): string | undefined => {
   const known = caller.value
   if (known === undefined) return undefined
@@ -72,7 +72,7 @@ export const whyNot = (right: Right | "drain"): string | undefined => {
     : undefined
 }
 
-/** Why the key may not do a power action; undefined: it may. */
+/** Returns why the key may not do a power action, or `undefined` if it may. */
 export const whyNoPower = (action: Power): string | undefined =>
   whyNot(action === "unpause" ? "pause" : action)
 

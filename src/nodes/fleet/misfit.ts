@@ -1,5 +1,6 @@
 /** The reasons that nodes do not fit, in words (spec 3.3). */
 
+import { named } from "../../domain/errors.ts"
 import type { Room } from "./OrderedTree.ts"
 import { type Candidate, type Need, needsUid, runs } from "./place.ts"
 
@@ -94,11 +95,11 @@ export const misfits = (node: Candidate, need: Need): ReadonlyArray<Misfit> => {
 /** Nodes that a message names for each reason. */
 const NAMED = 3
 
-const namesOf = (nodes: ReadonlyArray<Unfit>): string => {
-  const names = nodes.slice(0, NAMED).map(({ name }) => name)
-  const others = nodes.length - names.length
-  return others === 0 ? names.join(", ") : `${names.join(", ")} and ${others} more`
-}
+const namesOf = (nodes: ReadonlyArray<Unfit>): string =>
+  named(
+    nodes.map(({ name }) => name),
+    NAMED
+  )
 
 /** Returns `2 without 4096 MiB of memory free (a, b; the most is 1024 MiB, on b)`. */
 const partOf = (reason: string, nodes: ReadonlyArray<Unfit>): string => {

@@ -1,6 +1,7 @@
 /** Orphans on a node: instances of deleted servers, and instances without a record. */
 
 import { Effect, type Scope } from "effect"
+import { named } from "../../domain/errors.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { UnknownServer } from "../../domain/NodeMessages.ts"
 import { Journal } from "../../store/journal/Journal.ts"
@@ -82,11 +83,10 @@ export const warnOfUnknown = (
   unknown: ReadonlyArray<UnknownServer>
 ): Effect.Effect<void> => {
   if (unknown.length === 0) return Effect.void
-  const named = unknown
-    .slice(0, NAMED)
-    .map((one) => (one.node_id === undefined ? one.id : `${one.id} (on ${one.node_id} instead)`))
-  const more = unknown.length > NAMED ? ` and ${unknown.length - NAMED} more` : ""
+  const names = unknown.map(({ id, node_id: elsewhere }) =>
+    elsewhere === undefined ? id : `${id} (on ${elsewhere} instead)`
+  )
   return Effect.logWarning(
-    `the database does not have these servers of a node: ${named.join(", ")}${more}; the node ends them and keeps the files of those that are saved`
+    `the database does not have these servers of a node: ${named(names, NAMED)}; the node ends them and keeps the files of those that are saved`
   ).pipe(Effect.annotateLogs({ node_id }))
 }

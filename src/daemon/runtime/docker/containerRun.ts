@@ -72,8 +72,8 @@ export const openRunConsole = Effect.fnUntraced(function* (
 })
 
 /**
- * Watches a started container in the scope of its console; the container outlives the scope. `onStuck`: called with a server whose
- * container could not be removed.
+ * Watches a started container in the scope of its console; the container outlives the scope. `onStuck`: called with a server
+ * whose container could not be removed.
  */
 export const openContainerRun = Effect.fnUntraced(function* (
   at: RunAt,
