@@ -292,6 +292,9 @@ describe.runIf(withSmallDisk)(`the service starts on a full disk${smallDiskNote}
         const system = yield* systemOf(first)
         const [kept, ended] = [yield* running(first, "kept"), yield* running(first, "kept")]
         yield* hasReserve(path)
+        const processOf = (id: string): number =>
+          JSON.parse(readFileSync(join(path, "node/servers", id, "run.json"), "utf8")).pid
+        const [keptProcess, endedProcess] = [processOf(kept), processOf(ended)]
         const second = yield* during(
           full,
           Effect.gen(function* () {
@@ -299,8 +302,7 @@ describe.runIf(withSmallDisk)(`the service starts on a full disk${smallDiskNote}
             yield* full.inject
             yield* first.kill("SIGKILL")
             yield* full.inject
-            const record = readFileSync(join(path, "node/servers", ended, "run.json"), "utf8")
-            process.kill(-JSON.parse(record).pid, "SIGKILL")
+            process.kill(-endedProcess, "SIGKILL")
 
             const second = yield* startService(settings)
             assert.strictEqual((yield* readiness(second)).status, 503)
@@ -313,12 +315,15 @@ describe.runIf(withSmallDisk)(`the service starts on a full disk${smallDiskNote}
           })
         )
         yield* eventually(readiness(second), ({ status }) => status === 200)
-        yield* becomes(second, ended, "offline")
+        // It ended together with its supervisor, as at a restart of the machine: what ran runs again.
+        yield* becomes(second, ended, "running")
+        assert.notStrictEqual(processOf(ended), endedProcess)
         yield* becomes(second, kept, "running")
+        assert.strictEqual(processOf(kept), keptProcess)
         yield* eventually(systemOf(second), (now) => now.instance_files === system.instance_files)
         assert.deepStrictEqual(yield* systemOf(second), system)
-        yield* powered(second, ended, "start")
-        yield* becomes(second, ended, "running")
+        yield* powered(second, ended, "stop")
+        yield* becomes(second, ended, "offline")
         yield* running(second, "kept")
         yield* powered(second, kept, "stop")
         yield* becomes(second, kept, "offline")
