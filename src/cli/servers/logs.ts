@@ -48,26 +48,27 @@ const follow = Effect.fnUntraced(function* (
   options: { readonly tail: number; readonly timestamps: boolean },
   print: (line: TimedLine) => Effect.Effect<void>
 ) {
+  // Opened before the stored lines are read: a line that is written in between is in one of both.
+  const { timedLines } = yield* ask((muster) => muster.console(server))
   // Lines that arrive before the stored ones are printed.
   const early: Array<TimedLine> = []
   let isReady = false
-  const lines = askStream((muster) =>
-    Stream.unwrap(Effect.map(muster.console(server), ({ timedLines }) => timedLines))
-  )
   const streaming = yield* Effect.forkChild(
-    Stream.runForEach(lines, (line) =>
-      isReady
-        ? print(line)
-        : Effect.sync(() => {
-            early.push(line)
-          })
+    Stream.runForEach(
+      askStream(() => timedLines),
+      (line) =>
+        isReady
+          ? print(line)
+          : Effect.sync(() => {
+              early.push(line)
+            })
     )
   )
   const stored = yield* newest(server, options.tail, options.timestamps)
   yield* Effect.forEach([...stored, ...early.slice(overlap(stored, early))], print, { discard: true })
   isReady = true
   yield* Fiber.join(streaming)
-})
+}, Effect.scoped)
 
 /** The time between two reads of a follower whose key may not open consoles. */
 const POLL = "2 seconds"
