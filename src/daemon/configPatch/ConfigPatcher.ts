@@ -56,10 +56,9 @@ const expandFind = (patch: ConfigPatch, context: PlaceholderContext): Result.Res
   // before any walk over the values: their nesting has no bound yet
   const checked = checkFind(patch.find)
   if (Result.isFailure(checked)) return Result.fail(checked.failure)
-  const typed = patch.parser === "yaml" || patch.parser === "json" || patch.parser === "toml"
   const values: Array<readonly [string, Find[string]]> = []
   for (const [key, value] of Object.entries(patch.find)) {
-    const expanded = expandJson(value, context, typed)
+    const expanded = expandJson(value, context, patch.parser !== "file")
     if (Result.isFailure(expanded)) {
       return Result.fail(
         new PatchProblem({ reason: `the key ${shown(key)} has an ${expanded.failure.message}` })

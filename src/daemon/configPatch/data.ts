@@ -1,39 +1,68 @@
 /** Documents of maps and lists in any format, and `find` applied to them. */
 import { Result, type Schema } from "effect"
-import { isIndex, isJsonList, isJsonMap, shown, standInOf } from "./find.ts"
+import { isIndex, isJsonList, isJsonMap, shown, spelledAs, standInOf, truthOf } from "./find.ts"
 import { type Find, PatchProblem, type Unmatched } from "./PatchProblem.ts"
 
 export type DataMap = Map<string, Data>
 export type DataList = Array<Data>
 export type Container = DataMap | DataList
 /** A `bigint` is an integer of a file, with all its digits. */
-export type Data = string | number | bigint | boolean | null | Container
+export type Data = string | number | bigint | boolean | null | Written | Container
+
+/** A value with the spelling of the file, which readers with types check: `1.0`, `True`, `yes`. */
+export class Written {
+  readonly value: number | boolean
+  readonly text: string
+  constructor(value: number | boolean, text: string) {
+    this.value = value
+    this.text = text
+  }
+}
 
 export const isMap = (data: Data): data is DataMap => data instanceof Map
 export const isList = (data: Data): data is DataList => Array.isArray(data)
 export const isContainer = (data: Data | undefined): data is Container =>
-  typeof data === "object" && data !== null
+  typeof data === "object" && data !== null && !(data instanceof Written)
 
 const decimal = /^-?(?:0|[1-9]\d*)(\.\d+)?(?:[eE][+-]?\d+)?$/
 
 /** Returns a value of one placeholder in the type of `old`, which stands in the file, if it can be of that type. */
 const adopted = (value: string | number, old: Data | undefined): Data => {
   const text = String(value)
-  if (typeof old === "string") return text
-  if (typeof old === "boolean") return text === "true" || (text === "false" ? false : value)
-  if ((typeof old !== "number" && typeof old !== "bigint") || !decimal.test(text)) return value
+  const kind = old instanceof Written ? typeof old.value : typeof old
+  if (kind === "string") return text
+  if (kind === "boolean") return truthOf(text) ?? value
+  if ((kind !== "number" && kind !== "bigint") || !decimal.test(text)) return value
   const number = Number(text)
   if (/^-?\d+$/.test(text) && !Number.isSafeInteger(number)) return BigInt(text)
   return Number.isFinite(number) ? number : value
 }
 
+/** Returns a value in the spelling of `old`: whole numbers with a fraction, booleans in the same words. */
+const spelled = (value: Data, old: Data | undefined): Data => {
+  if (!(old instanceof Written)) return value
+  if (typeof old.value === "number") {
+    const number = typeof value === "bigint" ? Number(value) : value
+    if (typeof number !== "number") return value
+    return new Written(number, /^-?\d+$/.test(String(number)) ? `${number}.0` : String(number))
+  }
+  // `yes` is a text for some readers and a boolean for others; `true` is a boolean for all
+  const texts = typeof value === "string" && truthOf(value) === undefined ? [true, false] : []
+  const truth = typeof value === "boolean" ? value : texts.find((each) => spelledAs(old.text, each) === value)
+  return truth === undefined ? value : new Written(truth, spelledAs(old.text, truth) ?? String(truth))
+}
+
 const dataOf = (value: Schema.Json, old?: Data): Data => {
-  if (isJsonList(value))
-    return value.map((item, index) => dataOf(item, isContainer(old) ? get(old, index) : undefined))
+  const child = (key: string | number) => (isContainer(old) ? get(old, key) : undefined)
+  if (isJsonList(value)) {
+    const last = isContainer(old) && isList(old) ? old.at(-1) : undefined
+    // an added item is spelled as the last one
+    const form = (index: number) => child(index) ?? (last instanceof Written ? last : undefined)
+    return value.map((item, index) => dataOf(item, form(index)))
+  }
   const stands = standInOf(value)
-  if (stands !== undefined) return adopted(stands, old)
-  if (!isJsonMap(value)) return value as Exclude<Schema.Json, object> | null
-  const child = (key: string) => (isContainer(old) ? get(old, key) : undefined)
+  if (stands !== undefined) return spelled(adopted(stands, old), old)
+  if (!isJsonMap(value)) return spelled(value as Exclude<Schema.Json, object> | null, old)
   return new Map(Object.entries(value).map(([key, inner]) => [key, dataOf(inner, child(key))]))
 }
 
@@ -41,7 +70,10 @@ const dataOf = (value: Schema.Json, old?: Data): Data => {
 export const same = (a: Data | undefined, b: Data | undefined): boolean => {
   if (a === b) return true
   if (!isContainer(a) || !isContainer(b)) {
-    const [one, other] = [a, b].map((data) => (typeof data === "bigint" ? Number(data) : data))
+    const [one, other] = [a, b].map((data) => {
+      const value = data instanceof Written ? data.value : data
+      return typeof value === "bigint" ? Number(value) : value
+    })
     return Object.is(one, other) || one === other
   }
   if (isMap(a)) return isMap(b) && a.size === b.size && [...a].every(([key, data]) => same(data, b.get(key)))
@@ -116,12 +148,16 @@ export const applyFind = (root: Container | undefined, find: Find): Result.Resul
   const own = new Set<Data>()
   /** Maps made here that may still become lists, and how each is replaced; parents come first. */
   const fresh = new Map<DataMap, (list: DataList) => void>()
+  /** The indices in brackets of those that must become lists. */
+  const indexed = new Map<DataMap, string>()
   const unmatched: Array<Unmatched> = []
   const trail: Array<string> = []
   let values = 0
   let missed = ""
 
   const problem = (reason: string) => new PatchProblem({ reason })
+  const noList = (index: string) =>
+    problem(`${shown(index)} is an index, but there is a map in place of a list`)
 
   const make = (asList: boolean, replace: (made: DataMap, list: DataList) => void): Container => {
     if (asList) {
@@ -204,8 +240,9 @@ export const applyFind = (root: Container | undefined, find: Find): Result.Resul
     const [head, rest] = divide(key, known ?? places.at(-1))
     const index = bracketed.exec(key)
     if (index !== null) {
-      if (fresh.has(node)) return visit(node, index[1] ?? "", key.slice(index[0].length) || undefined, value)
-      return problem(`${shown(index[0])} is an index, but there is a map in place of a list`)
+      if (!fresh.has(node)) return noList(index[0])
+      indexed.set(node, index[0])
+      return visit(node, index[1] ?? "", key.slice(index[0].length) || undefined, value)
     }
     if (head === "*") return visitAll(node, rest, value)
     if (known === undefined && rest?.split(".").includes("*")) {
@@ -242,7 +279,11 @@ export const applyFind = (root: Container | undefined, find: Find): Result.Resul
   if (failed !== undefined) return Result.fail(failed)
   for (const [map, replace] of [...fresh].toReversed()) {
     const keys = [...map.keys()]
-    if (keys[0] !== "0" || !keys.every(isIndex)) continue
+    const index = indexed.get(map)
+    if (keys[0] !== "0" || !keys.every(isIndex)) {
+      if (index !== undefined) return Result.fail(noList(index))
+      continue
+    }
     const gap = keys.findIndex((key, index) => key !== String(index))
     if (gap >= 0) {
       return Result.fail(

@@ -1,5 +1,5 @@
 import { Result } from "effect"
-import { leavesOf, problem, shown } from "./find.ts"
+import { flatText, leavesOf, problem, shown } from "./find.ts"
 import type { Patcher } from "./PatchProblem.ts"
 import { joinLines, splitLines } from "./text.ts"
 
@@ -11,14 +11,15 @@ import { joinLines, splitLines } from "./text.ts"
 export const patchFile: Patcher = (text, find) => {
   const leaves = leavesOf(find)
   if (Result.isFailure(leaves)) return Result.fail(leaves.failure)
-  for (const { path, value } of leaves.success) {
+  const wanted = leaves.success.map(({ path, value }) => ({ path, value: flatText(value) }))
+  for (const { path, value } of wanted) {
     const [key, ...nested] = path
     if (nested.length > 0) return problem(`the key ${shown(key)} has a map, which a line cannot hold`)
     if (/[\r\n]/.test(value)) return problem(`the value of ${shown(key)} has a line break`)
   }
   const lines = splitLines(text ?? "")
-  const values = new Set(leaves.success.map((leaf) => leaf.value))
-  const byLength = leaves.success.toSorted((a, b) => b.path[0].length - a.path[0].length)
+  const values = new Set(wanted.map((leaf) => leaf.value))
+  const byLength = wanted.toSorted((a, b) => b.path[0].length - a.path[0].length)
   const patched = lines.map((line) => {
     if (values.has(line.text)) return line
     const leaf = byLength.find(({ path }) => line.text.startsWith(path[0]))
@@ -26,8 +27,6 @@ export const patchFile: Patcher = (text, find) => {
   })
   const present = new Set(patched.map((line) => line.text))
   const reason = text === undefined ? "the file does not exist" : "no line starts with it"
-  const unmatched = leaves.success.flatMap(({ path: [key], value }) =>
-    present.has(value) ? [] : [{ key, reason }]
-  )
+  const unmatched = wanted.flatMap(({ path: [key], value }) => (present.has(value) ? [] : [{ key, reason }]))
   return Result.succeed({ text: text === undefined ? undefined : joinLines(patched), unmatched })
 }

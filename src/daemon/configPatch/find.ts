@@ -68,13 +68,39 @@ export const shown = (key: string): string => JSON.stringify(key.length > 80 ? `
 export const cut = (key: string, dot: number): readonly [string, string | undefined] =>
   dot < 0 ? [key, undefined] : [key.slice(0, dot), key.slice(dot + 1)]
 
+const truths = ["true", "yes", "on"]
+const falsehoods = ["false", "no", "off"]
+
+/** Returns a boolean in the words and the case of `old`: `True`, `no`; undefined if `old` is no boolean. */
+export const spelledAs = (old: string, wanted: boolean): string | undefined => {
+  const lower = old.toLowerCase()
+  const word = (wanted ? truths : falsehoods)[Math.max(truths.indexOf(lower), falsehoods.indexOf(lower))]
+  if (word === undefined || old === lower) return word
+  return old === old.toUpperCase() ? word.toUpperCase() : word.slice(0, 1).toUpperCase() + word.slice(1)
+}
+
+/** Returns the boolean that the value of a placeholder is, in any case; undefined for any other text. */
+export const truthOf = (text: string): boolean | undefined =>
+  /^true$/i.test(text) || (/^false$/i.test(text) ? false : undefined)
+
+/**
+ * Returns the text of a value for a format without types; null is the empty text. A boolean, also of one placeholder, is
+ * spelled as `old`, which stands in the file.
+ */
+export const flatText = (value: Schema.Json, old = ""): string => {
+  const stands = standInOf(value)
+  const text = value === null ? "" : String(stands ?? value)
+  const wanted = typeof value === "boolean" || stands !== undefined ? truthOf(text) : undefined
+  return wanted === undefined ? text : (spelledAs(old.trim(), wanted) ?? text)
+}
+
 /** One value of a flat format and the nested keys that lead to it; each of them may still contain dots. */
 export interface Leaf {
   readonly path: readonly [string, ...Array<string>]
-  readonly value: string
+  readonly value: Schema.Json
 }
 
-/** Returns the values for a format that holds only text; null is the empty text, and a list is refused. */
+/** Returns the values for a format without types, see {@link flatText}; a list is refused. */
 export const leavesOf = (find: Find): Result.Result<ReadonlyArray<Leaf>, PatchProblem> => {
   const leaves: Array<Leaf> = []
   const walk = (value: Schema.Json, path: readonly [string, ...Array<string>]): PatchProblem | undefined => {
@@ -84,7 +110,7 @@ export const leavesOf = (find: Find): Result.Result<ReadonlyArray<Leaf>, PatchPr
       })
     }
     if (!isJsonMap(value)) {
-      leaves.push({ path, value: value === null ? "" : String(value) })
+      leaves.push({ path, value })
       return undefined
     }
     for (const [key, child] of Object.entries(value)) {

@@ -1,6 +1,6 @@
 /** INI files: sections, `key = value` or `key: value`, comments with `;` and `#`, values in quotes. */
-import { Result } from "effect"
-import { type Leaf, leavesOf, problem, shown } from "./find.ts"
+import { Result, type Schema } from "effect"
+import { flatText, type Leaf, leavesOf, problem, shown } from "./find.ts"
 import type { Patcher, Unmatched } from "./PatchProblem.ts"
 import { insertLines, joinLines, type Line, lineEndOf, splitLines } from "./text.ts"
 
@@ -182,7 +182,7 @@ export const patchIni: Patcher = (text, find) => {
   const sections = readSections(lines)
   const index = indexOf(sections)
   const added = new Map<string, Map<string, string>>()
-  const changed = new Map<Entry, string>()
+  const changed = new Map<Entry, Schema.Json>()
   const unmatched: Array<Unmatched> = []
   for (const { path, value } of leaves.success) {
     const targets = targetsOf(path, index)
@@ -194,12 +194,13 @@ export const patchIni: Patcher = (text, find) => {
       for (const entry of entries) changed.set(entry, value)
       if (entries.length > 0) continue
       if (!isKey(key) || (section !== "" && !isSection(section))) return refuse(path.join("."), "name")
-      const written = write(value, "", "")
+      const written = write(flatText(value), "", "")
       if (written === undefined) return refuse(path.join("."), "value")
       added.set(section, (added.get(section) ?? new Map<string, string>()).set(key, written))
     }
   }
-  for (const [entry, value] of changed) {
+  for (const [entry, wanted] of changed) {
+    const value = flatText(wanted, entry.value)
     if (sets(entry, value)) continue
     const written = write(value, entry.quote, entry.tail)
     if (written === undefined) return refuse(entry.head.trim(), "value")

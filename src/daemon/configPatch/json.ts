@@ -1,20 +1,32 @@
 /** JSON files, with comments and trailing commas if the file has them. */
 import { Result } from "effect"
 import { type Node, type ParseError, parseTree, printParseErrorCode } from "jsonc-parser"
-import { applyFind, type Container, change, type Data, type Format, isContainer, isMap } from "./data.ts"
+import {
+  applyFind,
+  type Container,
+  change,
+  type Data,
+  type Format,
+  isContainer,
+  isMap,
+  Written
+} from "./data.ts"
 import { problem } from "./find.ts"
 import type { Patcher } from "./PatchProblem.ts"
 import { appended, applyEdits, type Edit, lineEndOf, placeIn } from "./text.ts"
 
 const MAX_DEPTH = 256
 
-const dataOf = (root: Node): Data | undefined => {
+const dataOf = (text: string, root: Node): Data | undefined => {
   let tooDeep = false
   const read = (node: Node, depth: number): Data => {
     tooDeep ||= depth > MAX_DEPTH
     if (tooDeep) return null
     if (node.type === "array") return (node.children ?? []).map((item) => read(item, depth + 1))
-    if (node.type !== "object") return node.value
+    if (node.type !== "object") {
+      const written = text.slice(node.offset, node.offset + node.length)
+      return node.type === "number" && /[.eE]/.test(written) ? new Written(node.value, written) : node.value
+    }
     const map = new Map<string, Data>()
     for (const { children: [key, value] = [] } of node.children ?? []) {
       if (value !== undefined) map.set(key?.value, read(value, depth + 1))
@@ -64,6 +76,7 @@ const itemsText = (items: Iterable<readonly [string | number, Data]>, layout: La
 
 /** Prints `data` as JSON; a `bigint` keeps its digits. */
 export const jsonText = (data: Data, layout: Layout): string => {
+  if (data instanceof Written) return data.text
   if (!isContainer(data)) return typeof data === "bigint" ? String(data) : JSON.stringify(data)
   const [open, close] = isMap(data) ? ["{", "}"] : ["[", "]"]
   const within = inside(layout)
@@ -148,7 +161,7 @@ export const patchJson: Patcher = (text, find) => {
   const errors: Array<ParseError> = []
   const root = parseTree(text, errors, { allowTrailingComma: true })
   if (errors[0] !== undefined) return invalid(text, errors[0])
-  const data = root === undefined ? null : dataOf(root)
+  const data = root === undefined ? null : dataOf(text, root)
   if (data === undefined) return problem(`it is nested deeper than ${MAX_DEPTH} levels`)
   if (root === undefined || !isContainer(data))
     return problem("its top level is neither an object nor an array")

@@ -1,6 +1,6 @@
 /** Java properties files, read as `java.util.Properties` reads them; comments and layout stay. */
-import { Result } from "effect"
-import { leavesOf } from "./find.ts"
+import { Result, type Schema } from "effect"
+import { flatText, leavesOf } from "./find.ts"
 import type { Patcher, Unmatched } from "./PatchProblem.ts"
 import { applyEdits, type Edit, lineEndOf } from "./text.ts"
 
@@ -104,7 +104,7 @@ export const patchProperties: Patcher = (given, find) => {
   const text = given ?? ""
   const properties = propertiesOf(text)
   const known = new Set(properties.map(({ key }) => key))
-  const values = new Map<string, string>()
+  const values = new Map<string, Schema.Json>()
   const added = new Map<string, string>()
   const unmatched: Array<Unmatched> = []
   for (const { path, value } of leaves.success) {
@@ -114,13 +114,14 @@ export const patchProperties: Patcher = (given, find) => {
       const present = [...known].filter((name) => fits(key, name))
       const fresh = [...added.keys()].filter((name) => fits(key, name))
       for (const name of present) values.set(name, value)
-      for (const name of fresh) added.set(name, value)
+      for (const name of fresh) added.set(name, flatText(value))
       if (present.length + fresh.length === 0) unmatched.push({ key, reason: "no key of the file fits" })
-    } else added.set(key, value)
+    } else added.set(key, flatText(value))
   }
   const edits = properties.flatMap(({ key, value, start, end, separator }): ReadonlyArray<Edit> => {
-    const wanted = values.get(key)
-    if (wanted === undefined || wanted === value) return []
+    const given = values.get(key)
+    const wanted = given === undefined ? value : flatText(given, value)
+    if (wanted === value) return []
     const sign = separator === "" ? "=" : ""
     return [{ start, end, text: sign + escapeValue(wanted, sign === "" && !/[=:]/.test(separator)) }]
   })

@@ -1,5 +1,5 @@
 /** The text of TOML values. */
-import { type Data, type DataMap, isList, isMap } from "./data.ts"
+import { type Data, type DataMap, isList, isMap, Written } from "./data.ts"
 import { isTable, type Part } from "./tomlTree.ts"
 
 /** Prints a text as a basic string. */
@@ -13,8 +13,9 @@ export const pairText = (keys: ReadonlyArray<string>, value: Data): string =>
 
 const date = /^(?=.)(?:\d{4}-\d\d-\d\d)?(?:(?:^|[Tt ])\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:[Zz]|[+-]\d\d:\d\d)?)?$/
 
-/** Prints a value on one line, in the form of `old`: a date, a number with a fraction, a text in single quotes. */
+/** Prints a value on one line, in the form of `old`: a date, a text in single quotes. */
 export const valueText = (value: Data, old?: Part): string => {
+  if (value instanceof Written) return value.text
   if (isMap(value)) {
     const pairs = [...value].map(([key, inner]) => pairText([key], inner))
     return pairs.length === 0 ? "{}" : `{ ${pairs.join(", ")} }`
@@ -28,9 +29,8 @@ export const valueText = (value: Data, old?: Part): string => {
     return literal ? `'${value}'` : quoted(value)
   }
   const text = String(value)
-  // a reader with types takes no integer for a number with a fraction
-  const whole = typeof value === "number" && /^-?\d+$/.test(text)
-  return whole && (form?.kind === "float" || Math.abs(value) >= 2 ** 63) ? `${text}.0` : text
+  // integers have 64 bits
+  return typeof value === "number" && /^-?\d+$/.test(text) && Math.abs(value) >= 2 ** 63 ? `${text}.0` : text
 }
 
 /** Returns whether new members are tables with headers. */

@@ -1,7 +1,7 @@
 /** The tables and values of a TOML file, with their places in its text. */
 import { Result } from "effect"
 import { type AST, ParseError, parseTOML } from "toml-eslint-parser"
-import type { Data } from "./data.ts"
+import { type Data, Written } from "./data.ts"
 import { problem } from "./find.ts"
 import type { PatchProblem } from "./PatchProblem.ts"
 import { placeIn } from "./text.ts"
@@ -81,6 +81,7 @@ const dataOf = (root: Part): Data | undefined => {
       return new Map([...part.children].map(([name, child]) => [name, read(child, depth + 1)]))
     if (part.type === "TOMLArray") return part.elements.map((item) => read(partOf(item), depth + 1))
     if ("datetime" in part) return part.datetime
+    if (part.kind === "float") return new Written(part.value, part.number)
     return part.kind === "integer" && !Number.isSafeInteger(part.value) ? part.bigint : part.value
   }
   const data = read(root, 0)

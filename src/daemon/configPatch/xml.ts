@@ -1,7 +1,7 @@
 /** XML files. */
 import { DOMParser, type Document, type Element, XMLSerializer } from "@xmldom/xmldom"
 import { Result, type Schema } from "effect"
-import { cut, isJsonList, isJsonMap, problem, shown } from "./find.ts"
+import { cut, flatText, isJsonList, isJsonMap, problem, shown } from "./find.ts"
 import { type Find, type Patcher, PatchProblem, type Unmatched } from "./PatchProblem.ts"
 import { lineEndOf } from "./text.ts"
 import { chosenBy, divide, type Step, stepOf } from "./xmlPath.ts"
@@ -68,17 +68,18 @@ const patcher = (doc: Document, pretty: boolean) => {
     if (inline !== null) return write(element, `@${inline[1]}`, inline[2] ?? "")
     if (isJsonList(value) || isJsonMap(value))
       return refuse(`the key ${shown(key)} cannot hold a list or a map`)
-    const text = value === null ? "" : String(value)
+    const old = key.startsWith("@") ? element.getAttribute(key.slice(1)) : textOf(element)
+    const text = flatText(value, old ?? "")
     if (!isXmlText(text)) return refuse(`the value of ${shown(key)} has characters that XML cannot hold`)
     if (!key.startsWith("@")) {
       if (elementsOf(element).length > 0)
         return refuse(`the element <${element.nodeName}> has elements, not a text`)
-      if (textOf(element) === text) return undefined
+      if (old === text) return undefined
       setText(doc, element, text)
     } else {
       const name = key.slice(1)
       if (!isXmlName(name)) return refuse(`${shown(key)} is no name of an attribute`)
-      if (element.getAttribute(name) === text && element.hasAttribute(name)) return undefined
+      if (old === text) return undefined
       if (!setAttribute(element, name, text))
         return refuse(`the prefix of ${shown(key)} stands for no namespace`)
     }

@@ -28,11 +28,19 @@ interface Written {
 const attributesOf = (element: Element): ReadonlyArray<readonly [string, string]> =>
   [...element.attributes].map(({ name, value }) => [name, value] as const)
 
-const escaped = (text: string): string =>
-  text.replace(/[&<>\r]/g, (char) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[char] ?? "&#13;")
+const references: Readonly<Record<string, string>> = {
+  "&": "&amp;",
+  "<": "&lt;",
+  ">": "&gt;",
+  '"': "&quot;",
+  "'": "&apos;"
+}
 
-const quoted = (text: string): string =>
-  `"${escaped(text).replace(/["\t\n]/g, (char) => (char === '"' ? "&quot;" : `&#${char.charCodeAt(0)};`))}"`
+const escaped = (text: string, characters = /[&<>\r]/g): string =>
+  text.replace(characters, (char) => references[char] ?? `&#${char.charCodeAt(0)};`)
+
+const quoted = (text: string, quote = '"'): string =>
+  quote + escaped(text, quote === '"' ? /[&<>\r\t\n"]/g : /[&<>\r\t\n']/g) + quote
 
 /** Returns a printer of the changed document; undefined if the text cannot be divided into the document's nodes. */
 export const printerOf = (source: string, doc: Document): (() => string) | undefined => {
@@ -67,7 +75,9 @@ export const printerOf = (source: string, doc: Document): (() => string) | undef
       const text = `${name}=${quoted(value)}`
       tag = old?.attributes.has(name)
         ? tag.replace(attribute, (whole, found: string) =>
-            found === name ? whole.replace(/(["'])[\s\S]*$/, () => quoted(value)) : whole
+            found === name
+              ? whole.replace(/(["'])[\s\S]*$/, (_, quote: string) => quoted(value, quote))
+              : whole
           )
         : tag.replace(/\s*\/?>$/, (end) => ` ${text}${end}`)
     }

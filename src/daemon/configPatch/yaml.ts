@@ -12,13 +12,30 @@ import {
   type Node,
   type Pair,
   parseDocument,
+  type Scalar,
   visit
 } from "yaml"
-import { applyFind, type Container, change, type Data, type Format, isContainer, same } from "./data.ts"
-import { problem } from "./find.ts"
+import {
+  applyFind,
+  type Container,
+  change,
+  type Data,
+  type Format,
+  isContainer,
+  same,
+  Written
+} from "./data.ts"
+import { problem, spelledAs } from "./find.ts"
 import type { Patcher } from "./PatchProblem.ts"
 import { applyEdits, lineEndOf, placeIn } from "./text.ts"
-import { blockLines, type Change, editsOf, isYamlContainer, type YamlContainer } from "./yamlEdits.ts"
+import {
+  blockLines,
+  type Change,
+  customTags,
+  editsOf,
+  isYamlContainer,
+  type YamlContainer
+} from "./yamlEdits.ts"
 
 /** Values that aliases may stand for: a few aliases of large parts must not become gigabytes. */
 const MAX_ALIASED = 100_000
@@ -28,7 +45,13 @@ const MAX_ALIASED = 100_000
  * places of `prettyErrors` take 80 us for each error.
  */
 const parse = (text: string): Document =>
-  parseDocument(text, { uniqueKeys: false, intAsBigInt: true, logLevel: "error", prettyErrors: false })
+  parseDocument(text, {
+    customTags,
+    uniqueKeys: false,
+    intAsBigInt: true,
+    logLevel: "error",
+    prettyErrors: false
+  })
 
 /** The values of a document. */
 interface Values {
@@ -82,7 +105,7 @@ const valuesOf = (doc: Document): Result.Result<Values, string> => {
 
   const contentOf = (node: Node): Data => {
     if (isSeq(node)) return node.items.map(valueOf)
-    if (!isMap(node)) return isScalar(node) ? scalarOf(node.value) : null
+    if (!isMap(node)) return isScalar(node) ? scalarOf(node) : null
     const map = new Map<string, Data>()
     for (const { key, value } of node.items) {
       const name = nameOf(isAlias(key) ? anchors.get(key.source) : key)
@@ -98,15 +121,15 @@ const valuesOf = (doc: Document): Result.Result<Values, string> => {
   return failed === undefined ? Result.succeed({ data, anchored, targets, uncopied }) : Result.fail(failed)
 }
 
-const scalarOf = (value: unknown): Data =>
-  typeof value === "string" ||
-  typeof value === "number" ||
-  typeof value === "bigint" ||
-  typeof value === "boolean"
+const scalarOf = ({ source = "", type, value }: Scalar): Data => {
+  if (typeof value === "number") return new Written(value, source)
+  const truth =
+    type === "PLAIN" ? [true, false].find((truth) => spelledAs(source, truth) === source) : undefined
+  if (truth !== undefined) return new Written(truth, source)
+  return typeof value === "string" || typeof value === "bigint" || value === null
     ? value
-    : value === null || value === undefined
-      ? null
-      : String(value)
+    : String(value ?? "")
+}
 
 /** A value: what `container` has in `slot`. */
 interface Part {

@@ -8,11 +8,13 @@ import {
   isScalar,
   isSeq,
   type Pair,
+  type ScalarTag,
+  type Tags,
   visit,
   type YAMLMap,
   type YAMLSeq
 } from "yaml"
-import { type Data, isContainer } from "./data.ts"
+import { type Data, isContainer, Written } from "./data.ts"
 import { jsonText } from "./json.ts"
 import { type Edit, lineEndOf } from "./text.ts"
 
@@ -29,6 +31,17 @@ export type Change =
     }
   | { readonly container: YamlContainer; readonly added: ReadonlyArray<readonly [string | number, Data]> }
 
+const written: ScalarTag = {
+  tag: "!written",
+  default: true,
+  identify: (value) => value instanceof Written,
+  resolve: (text) => text,
+  stringify: ({ value }) => (value instanceof Written ? value.text : String(value))
+}
+
+/** Prints a {@link Written} value in its spelling. */
+export const customTags = (tags: Tags): Tags => [written, ...tags]
+
 /** Characters that some YAML parsers refuse or read as a line end outside of an escape. */
 const unsafe = /[\p{Cc}\p{Cs}\u2028\u2029\ufeff\ufffe\uffff]/u
 
@@ -40,7 +53,7 @@ const escaped = (text: string): string =>
 
 /** Returns a value in block style, without indentation. Quotes strings as YAML 1.1 needs: most games read that. */
 export const blockLines = (value: unknown, indent: number, style?: string): ReadonlyArray<string> => {
-  const doc = new Document(value, { compat: "yaml-1.1", aliasDuplicateObjects: false })
+  const doc = new Document(value, { compat: "yaml-1.1", aliasDuplicateObjects: false, customTags })
   visit(doc, {
     Scalar: (_, scalar) => {
       if (typeof scalar.value !== "string") return
@@ -112,7 +125,8 @@ export const editsOf = (text: string, changes: ReadonlyArray<Change>): ReadonlyA
     const [start, end] = [startOf(old), endOf(old)]
     if (!isNode(old) || start === undefined || end === undefined) return undefined
     const bare = isAlias(old) || (old.tag === undefined && old.anchor === undefined)
-    if (container.flow) return bare && start < end ? { start, end, text: flowText(value) } : undefined
+    const flow = isYamlContainer(old) && old.flow === true && isContainer(value)
+    if (container.flow || flow) return bare && start < end ? { start, end, text: flowText(value) } : undefined
     const to = text[end - 1] === "\n" ? lineEnd(end) : end
     const lines = blockLines(value, step, isScalar(old) ? old.type : undefined)
     if (typeof slot === "number") {

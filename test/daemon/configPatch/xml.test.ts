@@ -38,7 +38,7 @@ describe("Config parsers: xml", () => {
       const text = `\ufeff${days.join(end)}`
       assert.strictEqual(
         patched("xml", text, { "ServerSettings.property[@name='ServerPort'].value": 5 }),
-        text.replace("'26900'", '"5"')
+        text.replace("'26900'", "'5'")
       )
       assert.strictEqual(
         patched("xml", text, { "ServerSettings.property[@name='Region'].@value": "a<b" }),
