@@ -89,5 +89,16 @@ export const committedMemoryBytes = (limits: Limits): number =>
 export const committedCpuMillipercent = ({ cpu_limit = 0 }: Limits): number =>
   cpu_limit === 0 ? 0 : Math.max(1000, Math.round(cpu_limit * 1000))
 
+/** Returns the limits of which placement and quotas count as much as of the larger of both, by each resource. */
+export const largerLimits = (one: Limits, other: Limits): Limits => {
+  const larger = (limit: "memory_limit" | "disk_space" | "cpu_limit", of: (limits: Limits) => number) =>
+    (of(other) > of(one) ? other : one)[limit] ?? 0
+  return {
+    memory_limit: larger("memory_limit", committedMemoryBytes),
+    disk_space: larger("disk_space", diskLimitBytes),
+    cpu_limit: larger("cpu_limit", committedCpuMillipercent)
+  }
+}
+
 /** Returns bytes in MB for a message, with one decimal. */
 export const megabytes = (bytes: number): string => `${(bytes / MB).toFixed(1)} MB`

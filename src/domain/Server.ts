@@ -4,7 +4,7 @@ import { CrashSummary } from "./CrashRecord.ts"
 import { NodeId, ServerId } from "./Id.ts"
 import { InstallPhase, InstallState } from "./InstallState.ts"
 import { Labels } from "./Labels.ts"
-import { Limits } from "./Limits.ts"
+import { Limits, largerLimits } from "./Limits.ts"
 import { NodeCount, NodeShare, NodeText } from "./NodeText.ts"
 import { TimeText } from "./nowText.ts"
 import { Overrides } from "./Overrides.ts"
@@ -194,6 +194,28 @@ export const ServerRecord = Schema.Struct({
   trace: Schema.optionalKey(Schema.String)
 })
 export type ServerRecord = typeof ServerRecord.Type
+
+interface HasLimits {
+  readonly limits: Limits
+}
+
+/** The fields of a record that determine what is reserved for it. */
+export interface ReservedFields {
+  readonly definition: HasLimits
+  readonly redefinition?: {
+    readonly used?: HasLimits
+    readonly earlier?: ReadonlyArray<{ readonly definition: HasLimits }>
+  }
+}
+
+/** Returns the limits that are reserved for a server: also those that its process may still have (spec 3.12). */
+export const reservedLimits = ({ definition, redefinition: { earlier = [], used } = {} }: ReservedFields) =>
+  used === undefined
+    ? definition.limits
+    : [used, ...earlier.map((it) => it.definition)].reduce(
+        (largest, { limits }) => largerLimits(largest, limits),
+        definition.limits
+      )
 
 /** @param now milliseconds since the epoch */
 export const hasExpired = ({ expires_at }: Pick<ServerRecord, "expires_at">, now: number): boolean =>

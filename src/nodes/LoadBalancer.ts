@@ -3,7 +3,7 @@ import type { Allocations } from "../domain/Allocation.ts"
 import { type Conflict, type NotFound, Unavailable } from "../domain/errors.ts"
 import type { NodeId } from "../domain/Id.ts"
 import type { TakenPort } from "../domain/NodeMessages.ts"
-import type { ServerRecord } from "../domain/Server.ts"
+import { reservedLimits, type ServerRecord } from "../domain/Server.ts"
 import type { AvailableCapacity } from "../store/repos/CapacityRepo.ts"
 import { Fleet, type FleetState } from "./fleet/Fleet.ts"
 import type { ReservationId } from "./fleet/FleetNode.ts"
@@ -177,12 +177,12 @@ export class LoadBalancer extends Context.Service<
           release: (server_id) => Effect.sync(() => fleet.release(server_id)),
           restore: (records) =>
             Effect.suspend(() => {
-              const reservations = records.map(({ id, node_id, blueprint_id, definition, allocations }) => ({
-                server_id: id,
-                node_id,
-                blueprint_id,
-                load: loadOf(definition.limits),
-                mappings: allocations.mappings
+              const reservations = records.map((record) => ({
+                server_id: record.id,
+                node_id: record.node_id,
+                blueprint_id: record.blueprint_id,
+                load: loadOf(reservedLimits(record)),
+                mappings: record.allocations.mappings
               }))
               const avoided = reservations.flatMap((reservation) => avoidLost(fleet, reservation) ?? [])
               fleet.hold(reservations)

@@ -7,7 +7,7 @@ import {
   type Limits
 } from "../domain/Limits.ts"
 import type { RuntimeKind } from "../domain/Node.ts"
-import type { ServerRecord } from "../domain/Server.ts"
+import { reservedLimits, type ServerRecord } from "../domain/Server.ts"
 import type { Load, ReservationId } from "./fleet/FleetNode.ts"
 import type { Need } from "./fleet/place.ts"
 
@@ -33,9 +33,10 @@ export interface PlacementRequest {
 export type Reserved = Omit<ServerRecord, "id"> & { readonly id: ReservationId }
 
 /** Returns the placement request of an existing server. */
-export const placementOf = ({ blueprint_id, definition, id }: ServerRecord): PlacementRequest => {
-  const { limits, placement, ports, runtimes } = definition
-  return { server_id: id, blueprint_id, limits, placement, ports, runtimes }
+export const placementOf = (record: ServerRecord): PlacementRequest => {
+  const { blueprint_id, definition, id } = record
+  const { placement, ports, runtimes } = definition
+  return { server_id: id, blueprint_id, limits: reservedLimits(record), placement, ports, runtimes }
 }
 
 /** Servers with one definition share their load. */

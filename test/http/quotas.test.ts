@@ -99,6 +99,49 @@ layer(service(), options)("quotas that keys share", (it) => {
         })
     )
 
+    it.effect("a server that is up counts for its quota and its node with the limits that it runs with", () =>
+      Effect.gen(function* () {
+        const admin = yield* Muster
+        yield* post("team-e", { max_memory: 300 })
+        const key = yield* keyed("Operator", { ...every, quota: "team-e" })
+        const id = yield* create(key, "kept", { overrides: { limits: { memory_limit: 200 } }, start: true })
+        const reserved = Effect.gen(function* () {
+          const { json: quota } = yield* expectStatus(admin, 200, "GET", "/api/quotas/team-e")
+          const [node] = (yield* expectStatus(admin, 200, "GET", "/api/nodes")).json
+          const { json: own } = yield* expectStatus(admin, 200, "GET", `/api/nodes/${node.id}`)
+          return { quota: quota.used.memory, node: own.committed.memory_bytes / 2 ** 20 }
+        })
+        const limit = (memory_limit: number, status = 200) =>
+          expectStatus(key, status, "PATCH", `/api/servers/${id}`, {
+            body: { overrides: { limits: { memory_limit } } }
+          })
+        const restart = Effect.gen(function* () {
+          yield* expectStatus(key, 200, "POST", `/api/servers/${id}/power`, { body: { action: "kill" } })
+          yield* expectStatus(key, 200, "GET", `/api/servers/${id}?wait=offline`)
+          yield* expectStatus(key, 200, "POST", `/api/servers/${id}/power`, { body: { action: "start" } })
+          yield* expectStatus(key, 200, "GET", `/api/servers/${id}?wait=running`)
+        })
+        yield* expectStatus(admin, 200, "GET", `/api/servers/${id}?wait=running`)
+        const before = yield* reserved
+        yield* limit(50)
+        assert.deepStrictEqual(yield* reserved, before)
+        const another = { blueprint_id: "kept", overrides: { limits: { memory_limit: 150 } } }
+        assertError(
+          yield* key.request("POST", "/api/servers", { body: another }),
+          403,
+          /: 200 MiB in use, 150 MiB requested$/
+        )
+        yield* limit(250)
+        yield* limit(301, 403)
+        yield* limit(60)
+        assert.deepStrictEqual(yield* reserved, { quota: 250, node: before.node + 50 })
+        yield* restart
+        assert.deepStrictEqual(yield* reserved, { quota: 60, node: before.node - 140 })
+        assert.strictEqual((yield* key.request("POST", "/api/servers", { body: another })).status, 202)
+        yield* expectStatus(key, 200, "DELETE", `/api/servers/${id}?force=true`)
+      })
+    )
+
     it.effect("a quota that a valid key has is not deleted; only AppAdmin keys manage quotas", () =>
       Effect.gen(function* () {
         const admin = yield* Muster

@@ -30,7 +30,15 @@ const ServerRow = Schema.Struct({
     )
   ),
   definition: json(Definition),
-  redefinition: Schema.NullOr(json(Schema.Struct({ delivered: Schema.Boolean }))),
+  redefinition: Schema.NullOr(
+    json(
+      Schema.Struct({
+        delivered: Schema.Boolean,
+        used: Schema.optionalKey(Definition),
+        earlier: Schema.optionalKey(Schema.Array(Schema.Struct({ definition: Definition })))
+      })
+    )
+  ),
   status: ServerStatus,
   install: json(Schema.Struct({ phase: text })),
   start_pending: whole,

@@ -86,7 +86,7 @@ describe.each(databases)("store: definitions (%s)", (kind) => {
       assert(one !== undefined && other !== undefined && third !== undefined)
       yield* store.write(repo.insertAll([one, other]))
       yield* store.write(
-        Effect.andThen(repo.redefine({ ...one, definition: third.definition }), repo.remove(other.id))
+        Effect.andThen(repo.redefine(one, { ...one, definition: third.definition }), repo.remove(other.id))
       )
       const count = Effect.map(query("SELECT hash FROM definitions"), (rows) => rows.length)
       assert.strictEqual(yield* count, 3)

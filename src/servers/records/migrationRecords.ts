@@ -107,7 +107,9 @@ export const makeMigrationRecords = Effect.gen(function* () {
     if (record.redefinition !== undefined) {
       // The new node has made the server from the present definition.
       const { defined_at } = record.redefinition
-      yield* servers.set(record.id, { redefinition: { defined_at, delivered: true } })
+      const redefinition = { defined_at, delivered: true }
+      yield* servers.set(record.id, { redefinition })
+      yield* servers.reserve(record, { ...record, redefinition })
       yield* append(record, { topic: "server:changed", server_id: record.id, payload: null })
     }
     yield* forget(record)

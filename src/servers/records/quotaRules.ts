@@ -7,7 +7,7 @@ import {
   type Limits
 } from "../../domain/Limits.ts"
 import type { Quota } from "../../domain/Quota.ts"
-import type { ServerRecord } from "../../domain/Server.ts"
+import { reservedLimits, type ServerRecord } from "../../domain/Server.ts"
 import type { Usage } from "../../store/repos/QuotaRepo.ts"
 
 /** The resources that quotas limit; `scale`: the unit of the quota in that of the use. */
@@ -132,7 +132,7 @@ export const raiseRefusal = (
         `it cannot raise the ${resource.noun} limit of ${before.id}, which another key has created`
       )
     }
-    const others = used[resource.used] - resource.of(limits)
+    const others = used[resource.used] - resource.of(reservedLimits(before))
     const refusal = amountRefusal(quota, resource, others, after.definition.limits)
     if (refusal !== undefined) return refusal
   }

@@ -120,6 +120,7 @@ export const makeRecordChanges = Effect.gen(function* () {
       yield* append({ topic: "server:install", server_id, payload: outcome.install })
     }
     if (outcome.redefinition !== undefined) {
+      yield* servers.reserve(record, { ...record, redefinition: outcome.redefinition })
       yield* append({ topic: "server:changed", server_id, payload: null })
     }
     if (outcome.crash !== undefined) {

@@ -10,7 +10,7 @@ import { isUnderway } from "../../domain/Migration.ts"
 import type { Overrides } from "../../domain/Overrides.ts"
 import type { Quota } from "../../domain/Quota.ts"
 import { startsAlways } from "../../domain/Run.ts"
-import type { Redefinition, ServerRecord } from "../../domain/Server.ts"
+import { type Redefinition, reservedLimits, type ServerRecord } from "../../domain/Server.ts"
 import type { ServerDefinition } from "../../domain/ServerDefinition.ts"
 import { runs } from "../../nodes/fleet/place.ts"
 import { LoadBalancer } from "../../nodes/LoadBalancer.ts"
@@ -80,11 +80,11 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
   /** Refuses a definition that the node of its server cannot run, or whose larger limits do not fit there. */
   const checkFits = Effect.fnUntraced(function* (before: ServerRecord, record: ServerRecord) {
     const { blueprint_id, definition, node_id } = record
-    const { limits: own, runtimes } = before.definition
+    const own = reservedLimits(before)
+    const limits = reservedLimits(record)
     const [memory, disk] = [committedMemoryBytes(own), diskLimitBytes(own)]
-    const isLarger =
-      committedMemoryBytes(definition.limits) > memory || diskLimitBytes(definition.limits) > disk
-    const isOther = !isDeepStrictEqual(runtimes, definition.runtimes)
+    const isLarger = committedMemoryBytes(limits) > memory || diskLimitBytes(limits) > disk
+    const isOther = !isDeepStrictEqual(before.definition.runtimes, definition.runtimes)
     if (!isLarger && !isOther) return
     const room = Option.map(yield* capacity.of(node_id, blueprint_id), (committed) => ({
       ...committed,
@@ -158,7 +158,7 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
     }
     yield* checkQuotas(asked.quotas ?? [], before, record)
     yield* checkFits(before, record)
-    yield* servers.redefine(record)
+    yield* servers.redefine(before, record)
     yield* append(record)
     const changes = isSame ? [] : changesBetween(before.definition, definition)
     const isIncomplete = before.install.phase === "failed" && changes.length > 0

@@ -10,7 +10,7 @@ import { IntColumn, readRows } from "../sql/rows.ts"
 import { isUniqueViolation } from "../sql/sqlErrors.ts"
 import type { Transaction } from "../write/Transaction.ts"
 import { deleteUnused, findUnused, keepDefinitions } from "./definitionRows.ts"
-import { deleteReservations, holdingRow, insertReservations } from "./reservationRows.ts"
+import { deleteReservations, holdingRow, insertReservations, replaceReservation } from "./reservationRows.ts"
 import { type ChangedFields, type ServerFields, setFields } from "./serverFields.ts"
 import { encodeServer, portsOf, readServer, readServers } from "./serverRows.ts"
 
@@ -41,7 +41,9 @@ export class ServerRepo extends Context.Service<
     /** {@link set} for many, in a few statements. */
     setAll(changes: ReadonlyArray<ChangedFields>): Write<void>
     /** Replaces the definition of a record, with its overrides and its reservation. */
-    redefine(record: ServerRecord): Write<void>
+    redefine(before: ServerRecord, record: ServerRecord): Write<void>
+    /** Replaces the reservation of a record. */
+    reserve(before: ServerRecord, record: ServerRecord): Write<void>
     /**
      * Records that the expiry of a server is announced; false: the server does not expire at that time, or the expiry
      * has been announced.
@@ -151,15 +153,15 @@ export class ServerRepo extends Context.Service<
           Effect.map(find(ids), (found) => new Map(found.map((record) => [record.id, record]))),
         set: (id, fields) => setFields(sql, [[id, fields]]),
         setAll: (changes) => setFields(sql, changes),
-        redefine: Effect.fnUntraced(function* (record) {
+        redefine: Effect.fnUntraced(function* (before, record) {
           const { blueprint_id, definition_hash, overrides, redefinition } = yield* encodeServer(record)
           const updated_at = yield* nowText
           const values = { blueprint_id, definition_hash, overrides, redefinition, updated_at }
           yield* keepDefinitions(sql, [record.definition])
           yield* sql`UPDATE server_records SET ${sql.update(values)} WHERE id = ${record.id}`
-          yield* deleteReservations(sql, record.id, record.node_id)
-          yield* insertReservations(sql, [holdingRow(record)])
+          yield* replaceReservation(sql, before, record)
         }),
+        reserve: (before, record) => replaceReservation(sql, before, record),
         announceExpiry: (id, expires_at) =>
           Effect.map(
             sql`UPDATE server_records SET expiry_announced = ${expires_at} WHERE id = ${id} AND expires_at = ${expires_at}

@@ -1,32 +1,31 @@
 /** The reservations of servers in the tables `holdings` and `commitments`, which has their sums. */
 
+import { isDeepStrictEqual } from "node:util"
 import { Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
-import {
-  committedCpuMillipercent,
-  committedMemoryBytes,
-  diskLimitBytes,
-  type Limits
-} from "../../domain/Limits.ts"
+import { committedCpuMillipercent, committedMemoryBytes, diskLimitBytes } from "../../domain/Limits.ts"
+import { type ReservedFields, reservedLimits } from "../../domain/Server.ts"
 import { insertRows } from "../sql/insertRows.ts"
 
 /** The fields of a record that determine its reservation. */
-export interface Holder {
+export interface Holder extends ReservedFields {
   readonly id: ServerId
   readonly node_id: NodeId
   readonly blueprint_id: string
-  readonly definition: { readonly limits: Limits }
 }
 
-export const holdingRow = ({ blueprint_id, definition, id, node_id }: Holder) => ({
-  server_id: id,
-  node_id,
-  blueprint_id,
-  memory_bytes: committedMemoryBytes(definition.limits),
-  disk_bytes: diskLimitBytes(definition.limits),
-  cpu_millipercent: committedCpuMillipercent(definition.limits)
-})
+export const holdingRow = (holder: Holder) => {
+  const limits = reservedLimits(holder)
+  return {
+    server_id: holder.id,
+    node_id: holder.node_id,
+    blueprint_id: holder.blueprint_id,
+    memory_bytes: committedMemoryBytes(limits),
+    disk_bytes: diskLimitBytes(limits),
+    cpu_millipercent: committedCpuMillipercent(limits)
+  }
+}
 
 /** Without the CPU share: as a schema before that column has it. */
 export type HoldingRow = Omit<ReturnType<typeof holdingRow>, "cpu_millipercent">
@@ -62,6 +61,18 @@ export const insertReservations = (
     ],
     { concurrency: "unbounded", discard: true }
   )
+
+/** Replaces the reservation of a server on its node. */
+export const replaceReservation = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  before: Holder,
+  after: Holder
+) {
+  const row = holdingRow(after)
+  if (isDeepStrictEqual(row, holdingRow(before))) return
+  yield* deleteReservations(sql, after.id, after.node_id)
+  yield* insertReservations(sql, [row])
+})
 
 /** Releases the reservations of a server: on one node, or on all. */
 export const deleteReservations = (

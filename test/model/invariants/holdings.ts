@@ -1,6 +1,12 @@
 import { committedMemoryBytes } from "../../../src/domain/Limits.ts"
+import { reservedLimits } from "../../../src/domain/Server.ts"
 import type { Invariant } from "../History.ts"
-import { portsOf } from "../Snapshot.ts"
+import { portsOf, type Tables } from "../Snapshot.ts"
+
+type Row = Tables["servers"][number]
+
+const memoryOf = ({ definition, redefinition }: Row) =>
+  committedMemoryBytes(reservedLimits({ definition, ...(redefinition === null ? {} : { redefinition }) }))
 
 const repeated = (items: ReadonlyArray<string>): ReadonlyArray<string> => {
   const seen = new Set<string>()
@@ -62,9 +68,7 @@ export const capacity: Invariant = {
   name: "sums of committed resources equal the reservations",
   problems: ({ end }) => {
     const { replicas, tables } = end
-    const expected = tables.servers.map(
-      ({ definition, id, node_id }) => `${id} on ${node_id}: ${committedMemoryBytes(definition.limits)}`
-    )
+    const expected = tables.servers.map((row) => `${row.id} on ${row.node_id}: ${memoryOf(row)}`)
     const held = tables.holdings.map(
       ({ memory_bytes, node_id, server_id }) => `${server_id} on ${node_id}: ${memory_bytes}`
     )
@@ -73,7 +77,7 @@ export const capacity: Invariant = {
       ...missing(held, expected).map((one) => `held: ${one}; it is not in the records`),
       ...tables.nodes.flatMap(({ capacity: { memory_bytes }, id }) => {
         const there = tables.servers.filter(({ node_id }) => node_id === id)
-        const memory = there.reduce((sum, { definition }) => sum + committedMemoryBytes(definition.limits), 0)
+        const memory = there.reduce((sum, row) => sum + memoryOf(row), 0)
         const sum = tables.commitments.find(({ node_id }) => node_id === id)
         return [
           ...((sum?.servers ?? 0) === there.length && (sum?.memory_bytes ?? 0) === memory
