@@ -119,7 +119,7 @@ const introduction = `# Commands
 A command calls the service of \`MUSTER_URL\` with the key of \`MUSTER_API_KEY\`. Without \`MUSTER_URL\`, it calls that of the
 current context ([muster context](#muster-context)) with the key of the context. Without a context, it calls the service of
 the data folder (\`MUSTER_DATA_DIR\`) at the socket \`muster.sock\`, whatever its port is: the owner of the folder and root need
-no key there. On a host without a data folder, it calls 127.0.0.1 and \`MUSTER_PORT\` with \`MUSTER_API_KEY\`.
+no key there. A key goes only to a socket that this user or root owns, in folders that only they can change.
 
 Commands name a server by its id, by the beginning of its id, or by its name. If several servers match, the message lists
 them, and the status is 2. The same holds for nodes.

@@ -8,17 +8,16 @@ export const commandSettings = {
   url: setting(
     "MUSTER_URL",
     "",
-    "Address of the service that the command calls. Unset: that of the current context (`muster context`), else the socket of the data folder, `muster.sock`; without a data folder, `127.0.0.1` and `MUSTER_PORT`.",
+    "Address of the service that the command calls. Unset: that of the current context (`muster context`), else the socket of the data folder, `muster.sock`.",
     optionalAddress
   ),
   apiKey: secret(
     "MUSTER_API_KEY",
     "",
-    "Key for the service. Unset: that of the current context; at the socket of the data folder, the owner of the folder and root need none.",
+    "Key for the service. Unset: that of the current context; at the socket of the data folder, the owner of the folder and root need none. Without `MUSTER_URL`, it goes only to a socket of this user or root.",
     text
   ),
-  dataDir: settings.dataDir,
-  port: settings.port
+  dataDir: settings.dataDir
 } as const
 
 export const loadCommandSettings = readAll(commandSettings)

@@ -1,6 +1,6 @@
 /** Commands on the host of a service reach it at its unix socket, and send no key to a port. */
 import { execFile } from "node:child_process"
-import { chmodSync, existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
+import { chmodSync, chownSync, existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
 import { createServer } from "node:net"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
@@ -12,8 +12,8 @@ import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 const isRoot = process.geteuid?.() === 0
 
-/** A program that takes a port, and notes all that it gets. */
-const thiefAt = (port: number) =>
+/** A program that takes a port of this host or the path of a socket, and notes all that it gets. */
+const thiefAt = (address: { readonly port: number; readonly host: string } | { readonly path: string }) =>
   Effect.acquireRelease(
     Effect.callback<{ readonly got: () => number; readonly close: () => void }>((resume) => {
       let got = 0
@@ -21,9 +21,7 @@ const thiefAt = (port: number) =>
         got += 1
         socket.on("error", () => {}).end("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
       })
-      server.listen(port, "127.0.0.1", () =>
-        resume(Effect.succeed({ got: () => got, close: () => server.close() }))
-      )
+      server.listen(address, () => resume(Effect.succeed({ got: () => got, close: () => server.close() })))
     }),
     ({ close }) => Effect.sync(close)
   )
@@ -45,7 +43,7 @@ describe("SECURITY.md, Where secrets are: commands on the host of the service", 
           assert.deepStrictEqual([listed.code, listed.stderr], [0, "No servers.\n"])
           yield* first.kill("SIGKILL")
 
-          const thief = yield* thiefAt(port)
+          const thief = yield* thiefAt({ port, host: "127.0.0.1" })
           assert.isTrue(existsSync(join(dataDir, "admin.key")))
           for (const own of [env, { ...env, MUSTER_API_KEY: "mst_own" }]) {
             const { code, stderr, stdout } = yield* muster(["servers", "list"], own)
@@ -83,6 +81,50 @@ describe("SECURITY.md, Where secrets are: commands on the host of the service", 
       const stopped = yield* muster(["keys", "list", "--database"], env)
       assert.match(stopped.stderr, /^On the database of a stopped service: /)
       assert.match(stopped.stdout, /reader/)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a key without an address goes to no port, also on a host without a data folder", () =>
+    Effect.gen(function* () {
+      const port = yield* freePort
+      const thief = yield* thiefAt({ port, host: "127.0.0.1" })
+      const dataDir = join(yield* temporaryFolder, "data")
+      const env = { MUSTER_DATA_DIR: dataDir, MUSTER_PORT: String(port), MUSTER_API_KEY: "mst_own" }
+      const { code, stderr } = yield* muster(["servers", "list"], env)
+      assert.strictEqual(code, 5)
+      assert.match(stderr, /^there is no data folder .*, or MUSTER_URL and MUSTER_API_KEY\n$/)
+      assert.strictEqual(thief.got(), 0)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live.skipIf(!isRoot)("a key goes to no socket that another user can have put there", () =>
+    Effect.gen(function* () {
+      const nobody = 65534
+      for (const [part, owner, mode] of [
+        ["data/muster.sock", nobody, 0o600],
+        ["data", nobody, 0o700],
+        ["", nobody, 0o755],
+        ["", 0, 0o777]
+      ] as const) {
+        const folder = yield* temporaryFolder
+        const dataDir = join(folder, "data")
+        mkdirSync(dataDir)
+        const socket = join(dataDir, "muster.sock")
+        const thief = yield* thiefAt({ path: socket })
+        const foreign = join(folder, part)
+        chownSync(foreign, owner, owner)
+        chmodSync(foreign, mode)
+        const env = { MUSTER_DATA_DIR: dataDir, MUSTER_API_KEY: "mst_own" }
+        const { code, stderr } = yield* muster(["servers", "list"], env)
+        assert.deepStrictEqual(
+          [code, stderr, thief.got()],
+          [
+            4,
+            `another user decides what listens at ${socket}, by ${foreign}: set MUSTER_URL and MUSTER_API_KEY to call the service at its address, or unset MUSTER_API_KEY as root\n`,
+            0
+          ]
+        )
+      }
     }).pipe(Effect.scoped)
   )
 

@@ -1,6 +1,4 @@
-import { existsSync } from "node:fs"
 import { connect } from "node:net"
-import { join, resolve } from "node:path"
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { WebSocket } from "@effect/platform-node/NodeWS"
 import { Context, Effect, Layer, Redacted, Schedule, Stream } from "effect"
@@ -14,9 +12,10 @@ import { isOfProxy } from "../../client/responses.ts"
 import { isTransient } from "../../client/transient.ts"
 import { loadCommandSettings } from "../../config/command.ts"
 import { elapsedMillis } from "../../domain/elapsed.ts"
-import { baseUrlOf, LOCAL_SOCKET, socketPathOf, whyNoSocket } from "../../domain/transport.ts"
+import { baseUrlOf, socketPathOf } from "../../domain/transport.ts"
 import { CommandError, statusOf } from "./CommandError.ts"
 import { currentContext } from "./contexts.ts"
+import { socketOfFolder } from "./socketOfFolder.ts"
 import { note } from "./terminal.ts"
 
 const MAKE_A_KEY = "`muster keys create --name <name>` beside the service makes one"
@@ -40,19 +39,12 @@ const noKeyFor = (url: string) =>
     message: `there is no key for ${url}: set MUSTER_API_KEY, or run \`muster context add <name> --url ${url} --key-file <file>\`; without MUSTER_URL, the command calls the service of the data folder (MUSTER_DATA_DIR), and needs no key there`
   })
 
-const noService = (dataDir: string) =>
-  new CommandError({
-    status: "unreachable",
-    message: `there is no data folder ${resolve(dataDir)}: run the command in the folder of the service, or set MUSTER_DATA_DIR to its data folder, or MUSTER_URL and MUSTER_API_KEY`
-  })
-
 /**
  * The service from the settings, else from the current context, else the one of the data folder, at its socket. Another
- * process may listen at the port of a service that has ended: a key goes to an address only if the user names that address,
- * or if this host has no data folder.
+ * process may listen at the port of a service that has ended: a key goes to an address only if the user names that address.
  */
 const target = Effect.gen(function* () {
-  const { apiKey, dataDir, port, url } = yield* loadCommandSettings
+  const { apiKey, dataDir, url } = yield* loadCommandSettings
   const context = url === "" ? yield* currentContext : undefined
   const given = apiKey === "" ? undefined : { key: Redacted.make(apiKey), keyFrom: "MUSTER_API_KEY" }
   const address = context?.url ?? url
@@ -61,19 +53,8 @@ const target = Effect.gen(function* () {
     if (context === undefined) return yield* noKeyFor(address)
     return { url: address, key: Redacted.make(context.key), keyFrom: `the context ${context.name}` }
   }
-  if (existsSync(dataDir)) {
-    const socket = join(resolve(dataDir), LOCAL_SOCKET)
-    const impossible = whyNoSocket(socket)
-    if (impossible !== undefined) {
-      return yield* new CommandError({
-        status: "unreachable",
-        message: `${impossible}: set MUSTER_URL and MUSTER_API_KEY, or give the service a shorter MUSTER_DATA_DIR`
-      })
-    }
-    return { url: `unix:${socket}`, ...(given ?? { key: undefined, keyFrom: "this user" }) }
-  }
-  if (given === undefined) return yield* noService(dataDir)
-  return { url: `http://127.0.0.1:${port}`, ...given }
+  const socket = yield* socketOfFolder(dataDir, given !== undefined)
+  return { url: `unix:${socket}`, ...(given ?? { key: undefined, keyFrom: "this user" }) }
 })
 
 /** @param socket path of the socket of the service; undefined: the service has another address */
