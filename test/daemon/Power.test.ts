@@ -3,8 +3,8 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import type { DaemonError } from "../../src/api/Daemon.ts"
-import { readProcs } from "../../src/daemon/host/procfs.ts"
 import { until } from "../support/eventually.ts"
+import { readProcs } from "../support/processes.ts"
 import { alive, harness, newId, pidIn } from "./support.ts"
 
 const refusal = (error: DaemonError) =>

@@ -4,10 +4,10 @@ import { existsSync, mkdirSync, readFileSync, rmSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { pidsByUid } from "../../src/daemon/host/procfs.ts"
 import { daemonProcessAs, stateOf } from "../daemon/daemonChild.ts"
 import { newId } from "../daemon/support.ts"
 import { until } from "../support/eventually.ts"
+import { hasLive } from "../support/processes.ts"
 import { temporaryFolderIn } from "../support/temporaryFolder.ts"
 
 /** A separate uid range, because other tests run in parallel. */
@@ -19,8 +19,7 @@ const CHAINS = `perl -e 'while (1) { exit if fork; exit if !-e "/tmp/HOLD" }' < 
 
 /** Passes over the processes, of which at least one would see a chain. */
 const PASSES = 50
-const isAlive = (uid: number) =>
-  Array.from({ length: PASSES }).some(() => (pidsByUid().get(uid)?.length ?? 0) > 0)
+const isAlive = (uid: number) => Array.from({ length: PASSES }).some(() => hasLive(uid))
 
 const opened = Effect.gen(function* () {
   const folder = yield* temporaryFolderIn("/var/lib")

@@ -8,11 +8,12 @@ import { chmodSync, chownSync, existsSync, mkdirSync, readFileSync, rmSync, writ
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { readProcs, readUid } from "../../src/daemon/host/procfs.ts"
+import { readUid } from "../../src/daemon/host/procfs.ts"
 import type { ProcessIsolation } from "../../src/domain/SystemInfo.ts"
 import { daemonProcessAs, stateOf } from "../daemon/daemonChild.ts"
 import { newId } from "../daemon/support.ts"
 import { until } from "../support/eventually.ts"
+import { readProcs } from "../support/processes.ts"
 import { temporaryFolderIn } from "../support/temporaryFolder.ts"
 
 /** The uid of an ordinary user. */

@@ -39,8 +39,11 @@ describe("SECURITY, process runtime: attribution of processes", () => {
           uidOf: (name) => [...names].find(([, had]) => had === name)?.[0],
           nameOf: (uid) => names.get(uid)
         })
-        const members = table.members("victim", undefined, 0).map(({ pid }) => pid)
-        assert.deepStrictEqual(members, [children[0]?.pid])
+        const members = yield* table.members("victim", undefined, 0)
+        assert.deepStrictEqual(
+          members.map(({ pid }) => pid),
+          [children[0]?.pid]
+        )
       }).pipe(Effect.scoped)
   )
 })

@@ -2,6 +2,7 @@
 import { readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
 import { Effect } from "effect"
+import { allPids, liveUids, type Proc, readProc } from "../../src/daemon/host/procfs.ts"
 
 export interface ServerProcess {
   readonly pid: number
@@ -18,6 +19,12 @@ export const read = (path: string): string => {
     return "" // it has ended or is a kernel thread
   }
 }
+
+/** Returns all processes except zombies. */
+export const readProcs = (): ReadonlyArray<Proc> => allPids().flatMap((pid) => readProc(pid) ?? [])
+
+/** Whether a uid has a live process. */
+export const hasLive = (uid: number): boolean => allPids().some((pid) => liveUids(pid).has(uid))
 
 /** Live processes of the embedded node of the service with this data folder. */
 export const serverProcesses = (dataDir: string): ReadonlyArray<ServerProcess> => {

@@ -2,7 +2,7 @@
 import { createSocket } from "node:dgram"
 import * as fs from "node:fs/promises"
 import { createServer, isIPv6 } from "node:net"
-import { Effect, Result } from "effect"
+import { Effect, Option, Result } from "effect"
 import { NetAddress } from "effect/net"
 import { portText } from "../../domain/Allocation.ts"
 import type { TakenPort } from "../../domain/NodeMessages.ts"
@@ -20,6 +20,8 @@ type Wanted = Pick<Busy, "ip" | "port" | "protocol">
 /** A port is busy only if it stays so: a container that has ended, or the test of another daemon, frees it soon. */
 const CHECKS = 4
 const PAUSE = "100 millis"
+/** The time to find a program, in which many processes and open files are examined. */
+const SEARCH = "2 seconds"
 
 const isInUse = (error: NodeJS.ErrnoException) => error.code === "EADDRINUSE"
 
@@ -127,7 +129,10 @@ const withHolder = Effect.fnUntraced(function* (busy: Wanted): Effect.fn.Return<
   )
   if (sockets.size === 0) return busy
   const pids = (yield* list("/proc")).filter((name) => /^\d+$/.test(name))
-  const [pid] = yield* Effect.filter(pids, (one) => hasSocket(one, sockets), { concurrency: 16 })
+  const pid = yield* Effect.findFirst(pids, (one) => hasSocket(one, sockets)).pipe(
+    Effect.map(Option.getOrUndefined),
+    Effect.timeoutOrElse({ duration: SEARCH, orElse: () => Effect.undefined })
+  )
   if (pid === undefined) return busy
   const name = cleanText((yield* read(`/proc/${pid}/comm`)).trim())
   return { ...busy, holder: `${name === "" ? "a program" : name} (pid ${pid})` }

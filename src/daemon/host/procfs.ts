@@ -1,8 +1,10 @@
 /**
- * Processes as the kernel reports them (Linux /proc). Reads are synchronous: the kernel serves them from memory, and a
- * pass over a few hundred processes takes a few milliseconds.
+ * Processes as the kernel reports them (Linux /proc). Reads are synchronous: the kernel serves them from memory. A pass
+ * over the processes of the host runs in slices, because servers decide how many there are.
  */
-import { readdirSync, readFileSync, readlinkSync } from "node:fs"
+import { closeSync, opendirSync, openSync, readdirSync, readFileSync, readlinkSync, readSync } from "node:fs"
+import type { Effect } from "effect"
+import { inSlices } from "../../work/slices.ts"
 
 /** A process. */
 export interface Proc {
@@ -63,17 +65,9 @@ export const readProc = (pid: number): Proc | undefined => {
   return proc === undefined || proc.state === "Z" || proc.state === "X" ? undefined : proc
 }
 
-/** Returns all processes except zombies. */
-export const readProcs = (): ReadonlyArray<Proc> => {
-  const procs: Array<Proc> = []
-  for (const name of readdirSync("/proc")) {
-    const pid = Number(name)
-    if (!Number.isInteger(pid)) continue
-    const proc = readProc(pid)
-    if (proc !== undefined) procs.push(proc)
-  }
-  return procs
-}
+/** Returns the pids of all processes. */
+export const allPids = (): ReadonlyArray<number> =>
+  readdirSync("/proc").flatMap((name) => (/^\d+$/.test(name) ? [Number(name)] : []))
 
 /** Returns the id of the current boot. Pids and start times of another boot are invalid. */
 export const bootId = (): string => readOrUndefined("/proc/sys/kernel/random/boot_id")?.trim() ?? ""
@@ -127,22 +121,27 @@ export const pidsOfContainer = (main: number, id: string): ReadonlyArray<number>
   return text.split("\n").flatMap((pid) => (pid === "" ? [] : [Number(pid)]))
 }
 
-/** Returns the pids of all processes except zombies, by their effective and their real uid. */
-export const pidsByUid = (): ReadonlyMap<number, ReadonlyArray<number>> => {
+/** Returns the effective and the real uid of a process; none: it has ended or is a zombie. */
+export const liveUids = (pid: number): ReadonlySet<number> => {
+  const text = readOrUndefined(`/proc/${pid}/status`) ?? ""
+  const [, state = "X"] = /^State:\t(.)/m.exec(text) ?? []
+  const [, ...uids] = /^Uid:\t(\d+)\t(\d+)/m.exec(text) ?? []
+  return new Set(state === "Z" || state === "X" ? [] : uids.map(Number))
+}
+
+/** The pids of all processes except zombies, by their uids. */
+export const pidsByUid: Effect.Effect<ReadonlyMap<number, ReadonlyArray<number>>> = inSlices(function* () {
   const found = new Map<number, Array<number>>()
-  for (const name of readdirSync("/proc")) {
-    if (!/^\d+$/.test(name)) continue
-    const text = readOrUndefined(`/proc/${name}/status`) ?? ""
-    const [, state = "X"] = /^State:\t(.)/m.exec(text) ?? []
-    const [, ...uids] = /^Uid:\t(\d+)\t(\d+)/m.exec(text) ?? []
-    if (state === "Z" || state === "X") continue
-    for (const uid of new Set(uids)) {
-      const pids = found.get(Number(uid)) ?? []
-      found.set(Number(uid), [...pids, Number(name)])
+  for (const pid of allPids()) {
+    for (const uid of liveUids(pid)) {
+      const pids = found.get(uid) ?? []
+      pids.push(pid)
+      found.set(uid, pids)
     }
+    yield
   }
   return found
-}
+})
 
 /** Milliseconds since the boot. */
 export const bootUptimeMillis = (): number =>
@@ -187,37 +186,75 @@ const SOCKETS = [
   { file: "udp6", state: "07", udp: true }
 ] as const
 
-/** Returns the targets of the open files of a process. */
-const filesOf = (pid: number): ReadonlyArray<string> => {
-  const folder = `/proc/${pid}/fd`
-  const readEach = <A>(read: () => A, none: A): A => {
-    try {
-      return read()
-    } catch {
-      return none // the process has ended, has closed the file, or access is denied
-    }
+/** Bytes of each table of sockets, and open files of a server, that are examined: the server decides how many there are. */
+const MAX_TABLE_BYTES = 256 * 1024
+const MAX_OPEN = 2000
+
+/** Returns the beginning of a table of sockets. */
+const readTable = (path: string): string => {
+  const file = openSync(path, "r")
+  try {
+    const text = Buffer.allocUnsafe(MAX_TABLE_BYTES)
+    let length = 0
+    for (let read = 1; read > 0 && length < MAX_TABLE_BYTES; length += read)
+      read = readSync(file, text, length, MAX_TABLE_BYTES - length, null)
+    return text.toString("latin1", 0, length)
+  } finally {
+    closeSync(file)
   }
-  const names = readEach<ReadonlyArray<string>>(() => readdirSync(folder), [])
-  return names.map((name) => readEach(() => readlinkSync(`${folder}/${name}`), ""))
 }
 
-/** Returns the ports that processes have on all addresses (0.0.0.0, ::), each once. */
+/** Returns a value; undefined: the process has ended, has closed the file, or access is denied. */
+const ifThere = <A>(read: () => A): A | undefined => {
+  try {
+    return read()
+  } catch {
+    return undefined
+  }
+}
+
+/** Reads the targets of the open files of a process, one in a step. */
+function* filesOf(pid: number): Generator<string> {
+  const path = `/proc/${pid}/fd`
+  const folder = ifThere(() => opendirSync(path))
+  if (folder === undefined) return
+  try {
+    for (let entry = ifThere(() => folder.readSync()); entry; entry = ifThere(() => folder.readSync())) {
+      const { name } = entry
+      yield ifThere(() => readlinkSync(`${path}/${name}`)) ?? ""
+    }
+  } finally {
+    folder.closeSync()
+  }
+}
+
+/** Returns the ports that processes have on all addresses (0.0.0.0, ::), each once; of many, those of their first files. */
 export const readBoundToAll = (
   pids: ReadonlyArray<number>
-): ReadonlyArray<{ readonly port: number; readonly udp: boolean }> => {
-  const [pid] = pids
-  if (pid === undefined) return []
-  const sockets = new Map<string, { readonly port: number; readonly udp: boolean }>()
-  for (const { file, state, udp } of SOCKETS) {
-    for (const line of (readOrUndefined(`/proc/${pid}/net/${file}`) ?? "").split("\n").slice(1)) {
-      const [, local = "", , found, , , , , , inode = ""] = line.trim().split(/\s+/)
-      const [, port] = /^0+:([0-9A-F]{4})$/.exec(local) ?? []
-      if (port !== undefined && found === state) {
-        sockets.set(`socket:[${inode}]`, { port: Number.parseInt(port, 16), udp })
+): Effect.Effect<ReadonlyArray<{ readonly port: number; readonly udp: boolean }>> =>
+  inSlices(function* () {
+    const sockets = new Map<string, { readonly port: number; readonly udp: boolean }>()
+    for (const { file, state, udp } of SOCKETS) {
+      yield
+      const table = ifThere(() => readTable(`/proc/${pids[0]}/net/${file}`)) ?? ""
+      for (const line of table.split("\n").slice(1)) {
+        const [, local = "", , found, , , , , , inode = ""] = line.trim().split(/\s+/)
+        const [, port] = /^0+:([0-9A-F]{4})$/.exec(local) ?? []
+        if (port !== undefined && found === state) {
+          sockets.set(`socket:[${inode}]`, { port: Number.parseInt(port, 16), udp })
+        }
       }
     }
-  }
-  if (sockets.size === 0) return []
-  const own = pids.flatMap(filesOf).flatMap((link) => sockets.get(link) ?? [])
-  return [...new Map(own.map((one) => [`${one.port}/${one.udp}`, one])).values()]
-}
+    const own = new Map<string, { readonly port: number; readonly udp: boolean }>()
+    let open = 0
+    for (const pid of sockets.size === 0 ? [] : pids) {
+      for (const link of filesOf(pid)) {
+        const one = sockets.get(link)
+        if (one !== undefined) own.set(`${one.port}/${one.udp}`, one)
+        open++
+        if (open > MAX_OPEN) return [...own.values()]
+        yield
+      }
+    }
+    return [...own.values()]
+  })

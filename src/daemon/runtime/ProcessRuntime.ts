@@ -203,7 +203,7 @@ const adopt = Effect.fnUntraced(function* (
   const { helpers = 1, relay, terminal = false } = record
   const run = yield* makeRun(parts, at, { leader, relay, helpers, terminal, code })
   if (!hasUids) return { _tag: "Running", run }
-  const { main } = ownProcesses(parts.table.members(server_id, leader, MAX_LIST_AGE), leader, helpers)
+  const { main } = ownProcesses(yield* parts.table.members(server_id, leader, MAX_LIST_AGE), leader, helpers)
   return { _tag: "Running", run: { ...run, asRoot: main !== undefined && readUid(main.pid) === 0 } }
 })
 
@@ -298,7 +298,7 @@ export const ProcessRuntime = {
           alive: Effect.gen(function* () {
             // A pass over the processes may miss those that fork and end without a pause.
             yield* Effect.forEach(users?.formerOwners() ?? [], killUser, { concurrency: 8, discard: true })
-            const names = parts.table.names()
+            const names = yield* parts.table.names
             parts.started = new Set([...(parts.started ?? []), ...names])
             return names
           }),

@@ -71,13 +71,14 @@ const SHARED_PASS = 100
 const makePidsOf = () => {
   let found: ReadonlyMap<number, ReadonlyArray<number>> = new Map()
   let readAt = Number.NEGATIVE_INFINITY
-  return (uid: number, since: number): ReadonlyArray<number> => {
+  return Effect.fnUntraced(function* (uid: number, since: number): Effect.fn.Return<ReadonlyArray<number>> {
     if (readAt < since) {
-      found = pidsByUid()
-      readAt = performance.now()
+      const begun = performance.now()
+      found = yield* pidsByUid
+      readAt = begun
     }
     return found.get(uid) ?? []
-  }
+  })
 }
 
 /** The time after which a range that was exhausted by other nodes of the host is tried again, in ms. */
@@ -147,7 +148,8 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
   /** Whether a uid that is to be assigned has live processes, of a user that this node does not know. */
   const isInUse = Effect.fnUntraced(function* (uid: number) {
     const now = performance.now()
-    const pids = pidsOf(uid, now - MAX_PASS_AGE).length === 0 ? [] : pidsOf(uid, now)
+    const isMaybeLive = (yield* pidsOf(uid, now - MAX_PASS_AGE)).length > 0
+    const pids = isMaybeLive ? yield* pidsOf(uid, now) : []
     if (pids.length === 0) return met.delete(uid) && false
     if (!met.has(uid)) yield* warnOfLive(uid, pids, `uid ${uid} is not assigned: it has live processes`)
     met.add(uid)
@@ -158,7 +160,7 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
   const releaseUid = Effect.fnUntraced(function* (name: string, since: number) {
     const uid = byName.get(name)
     if (uid === undefined) return
-    const pids = pidsOf(uid, since)
+    const pids = yield* pidsOf(uid, since)
     if (pids.length > 0) {
       if (!lingering.has(name))
         yield* warnOfLive(uid, pids, `uid ${uid} of ${name} is not released: it has live processes`)

@@ -117,9 +117,8 @@ export const startJob = Effect.fnUntraced(
           stdin?.write(`${line}\n`)
         }),
       signal: (signal) =>
-        Effect.sync(() => {
-          const { own } = ownProcesses(table.members(name, leader, 0), leader, isolation.above)
-          signalOwn(own, leader, signal)
+        Effect.map(table.members(name, leader, 0), (procs) => {
+          signalOwn(ownProcesses(procs, leader, isolation.above).own, leader, signal)
         })
     }
     return running

@@ -72,7 +72,7 @@ export const killAll = Effect.fnUntraced(function* (
     yield* parts.killUser(server)
     const since = performance.now()
     yield* wait
-    const left = parts.table.members(server, leader, performance.now() - since)
+    const left = yield* parts.table.members(server, leader, performance.now() - since)
     if (left.length === 0) {
       parts.started?.delete(server)
       break
@@ -124,27 +124,29 @@ export const makeRun = Effect.fnUntraced(function* (
   const input = yield* makeConsoleInput(join(folder, "console.in"))
   const ended = Effect.flatMap(code, (value) => exitOf(parts, server_id, value))
   const processesOf = (maxAgeMs: number) =>
-    ownProcesses(table.members(server_id, leader, maxAgeMs), leader, helpers)
+    Effect.map(table.members(server_id, leader, maxAgeMs), (procs) => ownProcesses(procs, leader, helpers))
   // Excludes helpers: `unshare` stops itself again if it continues while its child is stopped.
   const signalEach = (signal: NodeJS.Signals) =>
-    Effect.sync(() => {
-      for (const proc of processesOf(0).own) signalProcess(proc.pid, signal)
+    Effect.map(processesOf(0), ({ own }) => {
+      for (const proc of own) signalProcess(proc.pid, signal)
     })
   const setFrozen = (wanted: boolean) =>
     cgroups === undefined ? Effect.succeed(false) : cgroups.freeze(server_id, wanted)
   const run: Run = {
     ended,
     ...(cgroups === undefined ? { notEnforced: CGROUP_LIMITS } : {}),
-    pids: Effect.sync(() => table.members(server_id, leader, MEASURED_AGE).map(({ pid }) => pid)),
-    boundToAll: Effect.sync(() => readBoundToAll(processesOf(MEASURED_AGE).own.map(({ pid }) => pid))),
+    pids: Effect.map(table.members(server_id, leader, MEASURED_AGE), (procs) => procs.map(({ pid }) => pid)),
+    boundToAll: Effect.flatMap(processesOf(MEASURED_AGE), ({ own }) =>
+      readBoundToAll(own.map(({ pid }) => pid))
+    ),
     write: (line) => input(`${line}\n`),
     ...(terminal ? { interrupt: input(INTERRUPT) } : {}),
     // Retried: a run that has just begun may not have a process for the signal.
     signal: (signal) =>
       Effect.suspend(() => {
         const since = performance.now()
-        const send = Effect.sync(() => signalOwn(processesOf(performance.now() - since).own, leader, signal))
-        return Effect.delay(send, SHARED_PASS)
+        const send = Effect.suspend(() => processesOf(performance.now() - since))
+        return Effect.map(Effect.delay(send, SHARED_PASS), ({ own }) => signalOwn(own, leader, signal))
       }).pipe(Effect.repeat({ until: (sent) => sent, schedule: Schedule.recurs(50) }), Effect.asVoid),
     // Sent twice, for processes that were forked during the first pass.
     pause: Effect.flatMap(setFrozen(true), (done) =>
@@ -153,7 +155,7 @@ export const makeRun = Effect.fnUntraced(function* (
     resume: Effect.flatMap(setFrozen(false), () => signalEach("SIGCONT")),
     kill: Effect.andThen(killAll(parts, server_id, leader), relayEnded(relay)),
     usage: Effect.gen(function* () {
-      const { main, own } = processesOf(50)
+      const { main, own } = yield* processesOf(50)
       if (own.length === 0) return undefined
       const grouped = cgroups === undefined ? undefined : yield* cgroups.memory(server_id)
       const sum = (figure: (proc: Proc) => number) => own.reduce((total, proc) => total + figure(proc), 0)

@@ -1,4 +1,6 @@
-import { type Marker, type Proc, readMarker, readProcs, readUid } from "../host/procfs.ts"
+import { Effect, Semaphore } from "effect"
+import { inSlices } from "../../work/slices.ts"
+import { allPids, type Marker, type Proc, readMarker, readProc, readUid } from "../host/procfs.ts"
 
 /** The leader of a run, identified by pid and start time. */
 export interface Leader {
@@ -12,9 +14,9 @@ export interface ProcessTable {
    * Returns the live processes of a server: by uid, by marker, by the group and session of its leader, and all
    * descendants. `maxAgeMs`: the largest age of the kernel's process list.
    */
-  members(server: string, leader: Leader | undefined, maxAgeMs: number): ReadonlyArray<Proc>
-  /** Returns the names of all live processes of this node, by marker or uid. */
-  names(): ReadonlySet<string>
+  members(server: string, leader: Leader | undefined, maxAgeMs: number): Effect.Effect<ReadonlyArray<Proc>>
+  /** The names of all live processes of this node, by marker or uid. */
+  readonly names: Effect.Effect<ReadonlySet<string>>
 }
 
 /** The assignment of uids to names. */
@@ -45,24 +47,35 @@ export const makeProcessTable = (node: string, users?: UidNames): ProcessTable =
   let identities = new Map<string, Identity>()
   let firstSeen = new Map<string, number>()
 
-  const refresh = (maxAgeMs: number): void => {
+  const pass = inSlices(function* () {
     const now = performance.now()
-    if (now - readAt <= maxAgeMs) return
-    procs = readProcs()
-    readAt = now
+    const found: Array<Proc> = []
     const next = new Map<string, Identity>()
     const nextSeen = new Map<string, number>()
-    for (const { pid, start } of procs) {
-      const key = `${pid}:${start}`
+    for (const pid of allPids()) {
+      yield
+      const proc = readProc(pid)
+      if (proc === undefined) continue
+      found.push(proc)
+      const key = `${pid}:${proc.start}`
       const seen = firstSeen.get(key) ?? now
       const known = identities.get(key)
       const settled = known !== undefined && now - seen > SETTLED_MS
       nextSeen.set(key, seen)
       next.set(key, settled ? known : { marker: known?.marker ?? readMarker(pid), uid: uidOfProc(pid) })
     }
+    procs = found
+    readAt = now
     identities = next
     firstSeen = nextSeen
-  }
+  })
+  const turn = Semaphore.makeUnsafe(1)
+  /** Callers of a moment share a pass. */
+  const refresh = (maxAgeMs: number) =>
+    Effect.suspend(() => {
+      const oldest = performance.now() - maxAgeMs
+      return turn.withPermit(Effect.suspend(() => (readAt >= oldest ? Effect.void : pass)))
+    })
 
   const uidOfProc = (pid: number) => (users === undefined ? undefined : readUid(pid))
   const identityOf = (proc: Proc) => identities.get(`${proc.pid}:${proc.start}`)
@@ -81,8 +94,7 @@ export const makeProcessTable = (node: string, users?: UidNames): ProcessTable =
     return own || isJob ? marker.server : undefined
   }
 
-  const members = (server: string, leader: Leader | undefined, maxAgeMs: number): ReadonlyArray<Proc> => {
-    refresh(maxAgeMs)
+  const membersNow = (server: string, leader: Leader | undefined): ReadonlyArray<Proc> => {
     // Excludes a group whose number was reused by another process.
     const reused = procs.some((proc) => proc.pid === leader?.pid && proc.start !== leader.start)
     const group = leader === undefined || reused ? undefined : leader.pid
@@ -93,19 +105,18 @@ export const makeProcessTable = (node: string, users?: UidNames): ProcessTable =
       const inGroup = group !== undefined && (proc.pgrp === group || proc.session === group)
       if (inGroup || hasUid(proc) || markerOf(proc) === server) belongs.add(proc.pid)
     }
-    for (let grown = belongs.size > 0; grown; ) {
-      const before = belongs.size
-      for (const proc of procs) if (belongs.has(proc.ppid)) belongs.add(proc.pid)
-      grown = belongs.size > before
-    }
+    const children = Map.groupBy(procs, ({ ppid }) => ppid)
+    // Also visits those that it adds.
+    for (const pid of belongs) for (const child of children.get(pid) ?? []) belongs.add(child.pid)
     return procs.filter((proc) => belongs.has(proc.pid) && proc.pid !== process.pid)
   }
 
-  const names = (): ReadonlySet<string> => {
-    refresh(0)
-    const found = procs.flatMap((proc) => [markerOf(proc), ownerOf(proc)])
-    return new Set(found.filter((name) => name !== undefined))
+  return {
+    members: (server, leader, maxAgeMs) => Effect.map(refresh(maxAgeMs), () => membersNow(server, leader)),
+    names: Effect.map(
+      refresh(0),
+      () =>
+        new Set(procs.flatMap((proc) => [markerOf(proc), ownerOf(proc)]).filter((name) => name !== undefined))
+    )
   }
-
-  return { members, names }
 }

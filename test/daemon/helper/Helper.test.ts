@@ -3,9 +3,9 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { Helper, HelperProcess } from "../../../src/daemon/helper/Helper.ts"
-import { readProcs } from "../../../src/daemon/host/procfs.ts"
 import { runProgram } from "../../../src/daemon/process/runTool.ts"
 import { eventually } from "../../support/eventually.ts"
+import { readProcs } from "../../support/processes.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
 const opened = Effect.acquireRelease(

@@ -3,9 +3,9 @@ import { chmodSync, mkdirSync, readdirSync, rmSync, statSync, writeFileSync } fr
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Logger } from "effect"
-import { pidsByUid } from "../../../src/daemon/host/procfs.ts"
 import { openProcessUsers } from "../../../src/daemon/runtime/ProcessUsers.ts"
 import { until } from "../../support/eventually.ts"
+import { hasLive } from "../../support/processes.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
 /** No process of this machine has one of these uids. */
@@ -222,10 +222,10 @@ describe("process runtime: uids of servers", () => {
         const as = [`--reuid=${uid}`, `--regid=${uid}`, "--clear-groups", "sleep", "60"]
         const child = spawn("setpriv", as, { stdio: "ignore" })
         yield* Effect.addFinalizer(() => Effect.sync(() => child.kill("SIGKILL")))
-        yield* until("it runs", () => pidsByUid().has(uid))
+        yield* until("it runs", () => hasLive(uid))
         return Effect.andThen(
           Effect.sync(() => child.kill("SIGKILL")),
-          until("it has ended", () => !pidsByUid().has(uid))
+          until("it has ended", () => !hasLive(uid))
         )
       })
       yield* Effect.gen(function* () {

@@ -8,15 +8,16 @@ const counting = () => {
   let readAt = Number.NEGATIVE_INFINITY
   let reads = 0
   const table: ProcessTable = {
-    members: (_, __, maxAgeMs) => {
-      const now = performance.now()
-      if (now - readAt > maxAgeMs) {
-        reads += 1
-        readAt = now
-      }
-      return []
-    },
-    names: () => new Set()
+    members: (_, __, maxAgeMs) =>
+      Effect.sync(() => {
+        const now = performance.now()
+        if (now - readAt > maxAgeMs) {
+          reads += 1
+          readAt = now
+        }
+        return []
+      }),
+    names: Effect.succeed(new Set())
   }
   return { table, reads: () => reads }
 }

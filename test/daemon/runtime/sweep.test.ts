@@ -8,11 +8,12 @@ const host = (started: Set<string> | undefined) => {
   let passes = 0
   const parts: HostParts = {
     table: {
-      members: () => {
-        passes += 1
-        return []
-      },
-      names: () => new Set()
+      members: () =>
+        Effect.sync(() => {
+          passes += 1
+          return []
+        }),
+      names: Effect.succeed(new Set())
     },
     cgroups: undefined,
     killUser: () => Effect.void,
