@@ -129,19 +129,31 @@ const withImages = (program: string) =>
 
 export const [withExt4, withXfs] = [withImages("mkfs.ext4"), withImages("mkfs.xfs")]
 
-const imageDisk = Effect.fnUntraced(function* (...argv: readonly [string, ...ReadonlyArray<string>]) {
-  const [program, ...options] = argv
+const imageDisk = Effect.fnUntraced(function* (
+  mountOptions: string,
+  program: string,
+  ...options: ReadonlyArray<string>
+) {
   const folder = yield* temporaryFolder
   const image = join(folder, "image")
   writeFileSync(image, "")
   truncateSync(image, 512 * 1024 * 1024)
   const made = spawnSync(program, [...options, image])
   if (made.status !== 0) return yield* Effect.die(new Error(`${program}: ${made.stderr}`))
-  return yield* mounted(join(folder, "disk"), ["-o", "loop", image])
+  return yield* mounted(join(folder, "disk"), ["-o", mountOptions, image])
 })
 
 /** A data folder on ext4. */
-export const ext4Disk = imageDisk("mkfs.ext4", "-q")
+export const ext4Disk = imageDisk("loop", "mkfs.ext4", "-q")
 
 /** A data folder on a file system with reflinks. */
-export const xfsDisk = imageDisk("mkfs.xfs", "-q", "-m", "reflink=1")
+export const xfsDisk = imageDisk("loop", "mkfs.xfs", "-q", "-m", "reflink=1")
+
+const quotaImage = (...argv: readonly [string, ...ReadonlyArray<string>]) =>
+  imageDisk("loop,prjquota", ...argv)
+
+/** Data folders whose file system has project quotas; mounting fails if the kernel has none. */
+export const quotaDisks = {
+  ext4: quotaImage("mkfs.ext4", "-q", "-O", "quota,project", "-E", "quotatype=prjquota"),
+  xfs: quotaImage("mkfs.xfs", "-q")
+}
