@@ -2,23 +2,21 @@
 import { Schema } from "effect"
 import { NodeCertainTime, NodeText } from "./NodeText.ts"
 
-const shown = {
-  /** The status of the refusal, as in error bodies. */
-  code: NodeText.annotate({ description: "The status of the refusal as a string, as in error bodies." }),
-  detail: NodeText,
-  /** The time of the first refusal with this reason, or of the stop. */
-  since: NodeCertainTime
-}
+/** The status of the refusal, as in error bodies. */
+const code = NodeText.annotate({ description: "The status of the refusal as a string, as in error bodies." })
+/** The next step. A service of an earlier version sends none. */
+const shownHint = Schema.optionalKey(NodeText.annotate({ description: "The next step." }))
+/** The time of the first refusal with this reason, or of the stop. */
+const since = NodeCertainTime
 
 /** A problem as callers see it. */
-export const ShownProblem = Schema.Struct(shown).annotate({ identifier: "Problem" })
-export type ShownProblem = typeof ShownProblem.Type
+export const ShownProblem = Schema.Struct({ code, detail: NodeText, hint: shownHint, since }).annotate({
+  identifier: "Problem"
+})
 
 /** A problem with the next step. It remains until the server starts, or its definition or files change. */
-export const Problem = Schema.Struct({ ...shown, hint: NodeText })
+export const Problem = Schema.Struct({ code, detail: NodeText, hint: NodeText, since })
 export type Problem = typeof Problem.Type
-
-export const shownProblem = ({ code, detail, since }: Problem): ShownProblem => ({ code, detail, since })
 
 /**
  * Returns the problem after a refusal; a repeated refusal keeps the time of the first.

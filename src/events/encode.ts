@@ -4,7 +4,6 @@ import { currentStep } from "../domain/InstallStep.ts"
 import type { JournalEntry } from "../domain/Journal.ts"
 import type { Labels } from "../domain/Labels.ts"
 import { cleanText } from "../domain/NodeText.ts"
-import { shownProblem } from "../domain/Problem.ts"
 import type { Server } from "../domain/Server.ts"
 import { type Expiring, type InstallProgress, isOptIn, type Topic } from "../domain/ServerEvent.ts"
 import type { EncodedEvent, EventInclude } from "./EncodedEvent.ts"
@@ -177,11 +176,7 @@ export const encode = (entry: JournalEntry, server: Server | null = null): Encod
       return encoded("expiring", change.server_id, expiring)
     }
     case "server:problem":
-      return encoded(
-        "problem",
-        change.server_id,
-        change.payload === null ? null : shownProblem(change.payload)
-      )
+      return encoded("problem", change.server_id, change.payload)
     default:
       return undefined
   }

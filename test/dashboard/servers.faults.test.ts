@@ -148,6 +148,29 @@ describe.runIf(chromium !== undefined)(`dashboard: servers${chromiumNote}`, () =
     )
 
     it.effect(
+      "a server that cannot be started needs a look; its page has the reason and the next step",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const opened = yield* openPage(yield* browser, api, "/dashboard?status=failed")
+          const { page } = opened
+          const id = yield* create(api, "absent", { start: true })
+          const row = page.locator(`#row-${id}`)
+          const reason = /^It cannot be started: the program no-such-program is not in PATH/
+          yield* step(() => row.getByRole("img", { name: reason }).waitFor())
+          yield* step(() => row.getByRole("link").click())
+          yield* step(() =>
+            page.getByText(/upgrade the server: Upgrade, in the menu of the server/).waitFor()
+          )
+          yield* step(() => page.goto(`${api.url}/dashboard?status=failed`))
+          yield* step(() => row.getByRole("img", { name: reason }).waitFor())
+          yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
       "a server that is not saved is marked; a stop asks first, and the page then says why it is gone",
       () =>
         Effect.gen(function* () {
@@ -157,6 +180,8 @@ describe.runIf(chromium !== undefined)(`dashboard: servers${chromiumNote}`, () =
           const { page } = opened
           yield* step(() => page.setViewportSize({ width: 1280, height: 900 }))
           yield* step(() => page.locator(`#row-${id}`).getByText("not saved").waitFor())
+          const hasRoom = `(() => { const cell = document.querySelector("#row-${id} .cell-status"); return cell.scrollWidth <= cell.clientWidth })()`
+          assert.isTrue(yield* step(() => page.evaluate(hasRoom)), "the mark is in its column")
           yield* step(() => page.getByRole("link", { name: "round" }).click())
           yield* step(() => page.locator(".server-head").getByText("not saved").waitFor())
           yield* step(() => page.locator(".xterm-rows").getByText("ready").waitFor())

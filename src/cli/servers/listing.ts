@@ -63,15 +63,18 @@ const labelsOf = ({ labels = {} }: Server): string =>
     .join(",")
 
 /** Returns the failed installation, the refused start, the next restart, or the last crash, after which the server may have run. */
-const conditionOf = ({ install, last_crash, problem, restart }: Server): string => {
+const conditionOf = ({ id, install, last_crash, problem, restart }: Server): string => {
+  const told = (text: string) => withCommands(text).replaceAll("<server>", id)
   if (install?.phase === "failed")
-    return `installation failed: ${withCommands(install.failure_reason ?? "no reason")}`
-  if (problem !== null && problem !== undefined)
-    return `${problem.code === "507" ? "stopped" : "cannot be started"} since ${problem.since}: ${withCommands(problem.detail)}`
+    return `installation failed: ${told(install.failure_reason ?? "no reason")}`
+  if (problem !== null && problem !== undefined) {
+    const since = `${problem.code === "507" ? "stopped" : "cannot be started"} since ${problem.since}`
+    return `${since}: ${told([problem.detail, problem.hint ?? ""].filter(Boolean).join(". "))}`
+  }
   if (restart !== null && restart !== undefined) {
     return "next_at" in restart
       ? `restart ${restart.attempt} at ${restart.next_at}`
-      : `no restart: ${withCommands(restart.reason)}`
+      : `no restart: ${told(restart.reason)}`
   }
   return last_crash === null || last_crash === undefined
     ? ""

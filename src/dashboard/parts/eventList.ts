@@ -7,6 +7,7 @@ import { clock, dateTime } from "../dom/format.ts"
 import { withActions } from "../dom/routeActions.ts"
 import type { FeedEvent } from "../state/feed.ts"
 import { addressOf, follow } from "../state/router.ts"
+import { problemText } from "../state/rows.ts"
 
 /** The words for an event, and the colour that goes with it. */
 export const wordsOf = (event: ServerEvent): readonly [string, string] => {
@@ -27,9 +28,8 @@ export const wordsOf = (event: ServerEvent): readonly [string, string] => {
     case "expiring":
       return [`expires at ${clock(event.Data.payload.expires_at)}`, "stopping"]
     case "problem": {
-      if (event.Data.payload === null) return ["can be started again", "offline"]
-      const { code, detail } = event.Data.payload
-      return [withActions(`${code === "507" ? "stopped" : "cannot be started"}: ${detail}`), "unknown"]
+      const text = problemText(event.Data.payload)
+      return text === "" ? ["can be started again", "offline"] : [text, "unknown"]
     }
     case "stats":
       return ["measured", "offline"]

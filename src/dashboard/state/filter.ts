@@ -89,8 +89,8 @@ const hasLabel = (row: Row, condition: string): boolean => {
 }
 
 /** Whether the server needs a look. */
-export const hasFailed = ({ crashedAt, phase, status }: Row): boolean =>
-  phase === "failed" || status === "unknown" || (crashedAt !== "" && status === "offline")
+export const hasFailed = ({ crashedAt, phase, problem, status }: Row): boolean =>
+  phase === "failed" || status === "unknown" || (status === "offline" && (crashedAt !== "" || problem !== ""))
 
 /** Returns the test of a filter. */
 export const matcherOf = ({ blueprint, node, q, status }: Filter): ((row: Row) => boolean) => {

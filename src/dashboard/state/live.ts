@@ -6,7 +6,7 @@ import { type Ending, type OpenStream, openStream, pauseBefore } from "../api/st
 import type { ServerEvent } from "../api/types.ts"
 import { withActions } from "../dom/routeActions.ts"
 import { addToFeed, type FeedEvent } from "./feed.ts"
-import { type Row, withSummary } from "./rows.ts"
+import { problemText, type Row, withSummary } from "./rows.ts"
 import { changed, drop, load, membership, put, readLater, rows } from "./servers.ts"
 
 /** Changes before the list that the feed reads at first. About half of them are no events of the feed. */
@@ -64,6 +64,8 @@ const rowAfter = (row: Row, event: ServerEvent): Row => {
         phase: event.Data.payload.phase,
         failure: withActions(event.Data.payload.reason ?? "")
       }
+    case "problem":
+      return { ...placed, problem: problemText(event.Data.payload) }
     default:
       return placed
   }

@@ -17,6 +17,8 @@ export interface Row {
   readonly status: ServerStatus
   readonly phase: InstallPhase
   readonly failure: string
+  /** Why the server cannot be started, or why its node has stopped it; empty: no reason is known. */
+  readonly problem: string
   /** MiB; 0: no limit. */
   readonly memoryLimit: number
   readonly version: string
@@ -35,8 +37,17 @@ export interface Row {
   readonly text: string
 }
 
+/** Returns why a server cannot be started, or why its node has stopped it, with the next step; empty: there is no reason. */
+export const problemText = (problem: Server["problem"]): string => {
+  if (problem === null || problem === undefined) return ""
+  const { code, detail, hint = "" } = problem
+  const text = `${code === "507" ? "was stopped" : "cannot be started"}: ${detail}`
+  return withActions(hint === "" ? text : `${text}. ${hint}`)
+}
+
 /** The fields that the list asks for. */
-export const LIST_FIELDS = "status,limits,software,labels,name,install,expires_at,restart,last_crash,save"
+export const LIST_FIELDS =
+  "status,limits,software,labels,name,install,expires_at,restart,last_crash,problem,save"
 
 /** Milliseconds for which the list shows a crash. */
 const CRASH_SHOWN = 24 * 3600_000
@@ -83,6 +94,7 @@ export const rowOf = (server: Server, before?: Row): Row => {
     status: server.status ?? "unknown",
     phase: install?.phase ?? "ready",
     failure: withActions(install?.failure_reason ?? ""),
+    problem: problemText(server.problem),
     memoryLimit: limits?.memory_limit ?? 0,
     version: server.version ?? "",
     software: server.software ?? "",

@@ -2,7 +2,6 @@
 import { namedPorts } from "../../domain/Allocation.ts"
 import type { CrashSummary } from "../../domain/CrashRecord.ts"
 import { changesBetween, revisionOf } from "../../domain/definitionChanges.ts"
-import { shownProblem } from "../../domain/Problem.ts"
 import { type RunState, runRuleOf } from "../../domain/Run.ts"
 import { type Includable, includable, type Server, type ServerRecord } from "../../domain/Server.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
@@ -113,9 +112,7 @@ export const summaryOf = (
       : {}),
     ...(has(include, "run") ? { run: runOf(record, placeOf) } : {}),
     ...(has(include, "problem")
-      ? {
-          problem: record.status !== "offline" || record.problem == null ? null : shownProblem(record.problem)
-        }
+      ? { problem: record.status === "offline" ? (record.problem ?? null) : null }
       : {}),
     ...(has(include, "definition")
       ? {

@@ -57,4 +57,17 @@ describe("docs/api.md: why a server cannot be started, or why its node has stopp
     assert.include(condition("409"), "cannot be started since 2026-01-01T00:00:00.000Z: it is so")
     assert.include(condition("507"), "stopped since 2026-01-01T00:00:00.000Z: it is so")
   })
+
+  it("the condition ends with the next step, as a command for the server", () => {
+    const problem = {
+      code: "422",
+      detail: "it is so",
+      hint: "Reload, then upgrade the server: POST /api/servers/:server/upgrade.",
+      since: "2026-01-01T00:00:00.000Z"
+    }
+    assert.include(
+      tableOfItems(servers, [{ ...serverExample, problem }], true),
+      `: it is so. Reload, then upgrade the server: \`muster servers upgrade ${serverExample.id}\`.`
+    )
+  })
 })

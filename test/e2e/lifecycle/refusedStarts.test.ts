@@ -58,7 +58,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
           const stream = yield* subscribe(api, "/api/events?topics=problem,status&cursor=now")
           const id = yield* create(api, "odd", { start: true })
           const { problem } = yield* eventually(fields(api, id), (it) => it.problem !== null)
-          assert.deepStrictEqual(Object.keys(problem), ["code", "detail", "since"])
+          assert.deepStrictEqual(Object.keys(problem), ["code", "detail", "hint", "since"])
           assert.deepInclude(problem, { code: "422", detail: reason })
           const waited = yield* expectStatus(api, 409, "GET", `/api/servers/${id}?wait=running&timeout=60`)
           assert.include(waited.json.detail, reason)

@@ -14,7 +14,7 @@ import { act, power } from "../../state/actions.ts"
 import { feed } from "../../state/feed.ts"
 import { listAddress } from "../../state/filter.ts"
 import { addressOf, follow, go, showTitle } from "../../state/router.ts"
-import { crashOf, labelText } from "../../state/rows.ts"
+import { crashOf, labelText, problemText } from "../../state/rows.ts"
 import { Changes } from "./Changes.ts"
 import { Console } from "./Console.ts"
 import { type Tab, tabs, useDetail } from "./detail.ts"
@@ -102,7 +102,7 @@ const Attention = ({ server }: { readonly server: Server }): View | null => {
       problem !== undefined &&
       div(
         { class: "attention is-failed", key: "problem" },
-        span({}, `It cannot be started: ${withActions(problem.detail)}`),
+        span({}, `It ${problemText(problem)}`),
         action({
           text: "Start again",
           class: "link",

@@ -55,8 +55,9 @@ const cpu = (row: Row, sample: Sample | undefined): string => {
 }
 
 /** Why the server needs a look; undefined: it does not. */
-const trouble = ({ crashedAt, failure, phase, restartAt, status }: Row): string | undefined => {
+const trouble = ({ crashedAt, failure, phase, problem, restartAt, status }: Row): string | undefined => {
   if (phase === "failed") return `Installation failed: ${failure}`
+  if (problem !== "" && status === "offline") return `It ${problem}`
   if (restartAt !== "") return "Crashed; starts again soon"
   return crashedAt !== "" && status === "offline" ? `Last crash ${dateTime(crashedAt)}` : undefined
 }
