@@ -31,7 +31,7 @@ export const describe = (node: Located): string => {
 }
 
 /** @param hint the correct form */
-const expected = (node: Located, reading: Reading, what: string, hint = ""): undefined => {
+export const expected = (node: Located, reading: Reading, what: string, hint = ""): undefined => {
   reading.problem(node.at, `expected ${what}, found ${describe(node)}${hint}`)
   return undefined
 }
@@ -231,7 +231,10 @@ export const fieldsOf = <K extends string>(
 /** Keys of compose files and other panels. */
 const synonyms = new Map([
   ["command", "invocation"],
+  ["cpu", "cpu_limit"],
+  ["disk", "disk_space"],
   ["environment", "env"],
+  ["memory", "memory_limit"],
   ["ram", "memory_limit"],
   ["startup", "invocation"]
 ])

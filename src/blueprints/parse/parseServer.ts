@@ -12,6 +12,7 @@ import {
   boolean,
   type Decoder,
   defined,
+  expected,
   fieldsOf,
   json,
   list,
@@ -53,11 +54,15 @@ const portNames: Decoder<ReadonlyArray<string>> = (node, reading) => {
 }
 
 const ports: Decoder<NonNullable<ServerPart["ports"]>> = (node, reading) => {
-  if (node.kind !== "scalar" || typeof node.value !== "number" || node.value < 1024)
-    return (node.kind === "list" ? portNames : number(PortCount))(node, reading)
-  const found = `1 to ${MOST_PORTS} ports, or their names, found ${node.source}`
-  reading.problem(node.at, `expected ${found}; the node chooses the numbers`)
-  return undefined
+  if (node.kind === "list") return portNames(node, reading)
+  return node.kind === "scalar" && !(typeof node.value === "number" && node.value >= 1024)
+    ? number(PortCount)(node, reading)
+    : expected(
+        node,
+        reading,
+        `1 to ${MOST_PORTS} ports, or a list of their names`,
+        "; the node chooses the numbers"
+      )
 }
 
 export const definitionId = text(DefinitionId, "an id")

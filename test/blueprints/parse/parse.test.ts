@@ -341,11 +341,26 @@ save: yes
         "4:3: unknown key `save`; its place is `save` at the top level",
         "5:13: unknown key `ram`; did you mean `memory_limit`?",
         "5:24: unknown key `threads:2`; write `threads: 2`, with a space",
-        "6:10: expected 1 to 16 ports, or their names, found 25565; the node chooses the numbers",
+        "6:10: expected 1 to 16 ports, or a list of their names, found 25565; the node chooses the numbers",
         '7:12: expected a mapping, found the text "always"; the keys here are on_crash, delay, max_delay, max_per_hour, reset_after',
         '8:27: expected properties, yaml, json, toml, ini, xml or file, found the text "JSON"; did you mean json?',
         "10:8: expected a mapping, found a list; write `key: value` lines without `- `",
         '11:7: expected true or false, found the text "yes"; write true'
+      ]
+    ],
+    [
+      "limits and ports as other tools have them",
+      blueprint(`server:
+  memory: 2048
+  cpu: 200
+  disk: 1000
+  ports: { game: 25565 }
+`),
+      [
+        "3:3: unknown key `memory`; its place is `server.limits.memory_limit`",
+        "4:3: unknown key `cpu`; its place is `server.limits.cpu_limit`",
+        "5:3: unknown key `disk`; its place is `server.limits.disk_space`",
+        "6:10: expected 1 to 16 ports, or a list of their names, found a mapping; the node chooses the numbers"
       ]
     ],
     ["a tab", blueprint("server:\n\tsoftware: x"), ["3:1: a tab indents this line; use spaces"]],
