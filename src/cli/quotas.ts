@@ -11,17 +11,18 @@ import { confirm, yesFlag } from "./shared/terminal.ts"
 const quotaArgument = Argument.String("quota").pipe(Argument.withDescription("Name of the quota"))
 
 const limits = {
-  servers: ["max_servers", "Most servers"],
-  memory: ["max_memory", "Most memory, in MiB: the sum of the memory limits"],
-  cpu: ["max_cpu", "Most CPU, in percent of one thread: the sum of the CPU limits"],
-  disk: ["max_disk", "Most disk, in MB: the sum of the disk limits"]
+  servers: ["max_servers", "Most servers", ""],
+  memory: ["max_memory", "Most memory, in MiB: the sum of the memory limits", " MiB"],
+  cpu: ["max_cpu", "Most CPU, in percent of one thread: the sum of the CPU limits", " %"],
+  disk: ["max_disk", "Most disk, in MB: the sum of the disk limits", " MB"]
 } as const
 
 const column = (name: keyof QuotaUse) => ({
   name,
   of: (quota: NamedQuota) => {
-    const most = quota[limits[name][0]]
-    return most === undefined ? String(quota.used[name]) : `${quota.used[name]} of ${most}`
+    const [field, , unit] = limits[name]
+    const most = quota[field]
+    return `${quota.used[name]}${most === undefined ? "" : ` of ${most}`}${unit}`
   }
 })
 

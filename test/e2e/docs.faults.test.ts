@@ -168,7 +168,7 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
       Effect.gen(function* () {
         const service = yield* Installed
         const lines = (yield* run(printed("docs/keys.md", "quotas"), service)).trim().split("\n")
-        assert.match(lines.at(-1) ?? "", /^team-a +0 of 10 +0 of 20480 /)
+        assert.match(lines.at(-1) ?? "", /^team-a +0 of 10 +0 of 20480 MiB /)
         const key = lines.find((line) => line.startsWith("mst_")) ?? ""
         const { json } = yield* expectStatus(service, 200, "GET", "/api/keys/self", { key })
         assert.deepInclude(json.quota, { name: "team-a", max_servers: 10, max_memory: 20480 })
