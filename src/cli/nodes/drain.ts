@@ -8,13 +8,11 @@ import { ask, RETRY_PAUSE, reconnecting, whileReachable } from "../shared/muster
 import { labelledServers, nodeArgument, nodeNamed } from "../shared/named.ts"
 import { outputFlags } from "../shared/output.ts"
 import { withCommands } from "../shared/routeCommands.ts"
-import { preview } from "./preview.ts"
+import { preview, runningOut, servers } from "./preview.ts"
 
 /** Checks without progress after which the wait for a node ends: no server can leave it, or the node is away. */
 const LOOKS = 3
 const LOOKS_AWAY = 10
-
-const servers = (count: number) => (count === 1 ? "1 server" : `${count} servers`)
 
 /** Returns why no server can leave a node now; undefined: the node is not the reason. */
 const awayOf = ({ connected, key, unreachable }: NodeDetail): string | undefined => {
@@ -73,9 +71,6 @@ const waitUntilEmpty = Effect.fnUntraced(function* (node: Node) {
     yield* Effect.sleep(RETRY_PAUSE)
   }
 }, whileReachable)
-
-const runningOut = ({ running_out }: MigrationProgress) =>
-  running_out === 0 ? "" : ` Not moved, because not saved: ${servers(running_out)}.`
 
 /** Returns the choices of a drain for its request. */
 const choicesOf = (chosen: {

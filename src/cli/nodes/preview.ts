@@ -27,6 +27,12 @@ const listing: Listing<Leaving> = {
 
 const isPlan = (answer: NodeDetail | DrainPlan): answer is DrainPlan => "migrations_total" in answer
 
+export const servers = (count: number): string => (count === 1 ? "1 server" : `${count} servers`)
+
+/** Returns the sentence about the servers that are not saved: they stay until they stop, and are deleted then. */
+export const runningOut = ({ running_out }: Pick<DrainPlan, "running_out">): string =>
+  running_out === 0 ? "" : ` Not moved, because not saved: ${servers(running_out)}.`
+
 /** Shows what a drain with `move` would do with each saved server of a node. */
 export const preview = Effect.fnUntraced(function* (node: Node, flags: OutputOptions) {
   const answer: NodeDetail | DrainPlan = yield* ask((muster) =>
@@ -38,7 +44,7 @@ export const preview = Effect.fnUntraced(function* (node: Node, flags: OutputOpt
   )
   // A service of an earlier version refuses the query.
   if (!isPlan(answer)) return
-  const { blocked, migrations, migrations_total, running_out } = answer
+  const { blocked, migrations, migrations_total } = answer
   const labelled = yield* labelledServers({ node_id: node.id })
   const leaving: ReadonlyArray<Leaving> = [
     ...migrations.map(({ server_id, to_name }) => ({
@@ -54,6 +60,6 @@ export const preview = Effect.fnUntraced(function* (node: Node, flags: OutputOpt
   yield* printList(flags, listing, leaving, `No saved servers are on ${node.name}.`)
   const stay = blocked.reduce((sum, { total }) => sum + total, 0)
   yield* note(
-    `${migrations_total} would migrate, ${stay} would stay, ${running_out} would be deleted when they stop. Nothing was changed.`
+    `${migrations_total} would migrate, ${stay} would stay.${runningOut(answer)} Nothing was changed.`
   )
 })
