@@ -25,13 +25,15 @@ const demo = Muster.layer(
   {
     software: {
       "demo.yml": textOf("software/demo.yml"),
-      "noisy.yml": softwareFile("noisy", { install: { script: "printf 'left\\007right\\n'" } })
+      "noisy.yml": softwareFile("noisy", { install: { script: "printf 'left\\007right\\n'" } }),
+      "absent.yml": "software: { id: absent, invocation: no-such-program, online-signal: ready }"
     },
     blueprints: {
       "demo.yml": textOf("blueprints/demo.yml"),
       "saved.yml": blueprint("saved"),
       "fleet.yml": blueprint("fleet"),
       "noisy.yml": blueprintFile("noisy", "noisy"),
+      "absent.yml": blueprintFile("absent", "absent"),
       "mixins/defaults.yml": textOf("blueprints/mixins/defaults.yml")
     }
   },
@@ -110,6 +112,23 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
         assert.match(yield* refused(3, "servers", "create", "save"), /Did you mean saved\?$/)
         assert.match(yield* refused(64, "servers", "create", "saved", "--name", ""), /^name: [^`]*$/)
       })
+    )
+
+    it.effect(
+      "5: a first start that is refused is not done, and the server is shown with the next step",
+      () =>
+        Effect.gen(function* () {
+          const create = ["servers", "create", "absent", "--name", "refused", "--start", "--wait"]
+          const reasons = yield* refused(1, ...create)
+          assert.match(reasons, /the program no-such-program is not in PATH/)
+          assert.notInclude(reasons, "start: done")
+          const shown = yield* done("servers", "show", "refused")
+          assert.match(
+            shown,
+            /^condition: +cannot be started since .*upgrade the server: `muster servers upgrade \w+`/m
+          )
+          yield* done("servers", "delete", "refused", "--yes")
+        })
     )
 
     it.effect("2, 3: follow the console with times, and send a line", () =>

@@ -85,7 +85,8 @@ const untilUp = Effect.fnUntraced(function* (server: Server, starts: boolean, ti
     ({ status }) => status === "notFound",
     () => whyDeleted(server)
   )
-  const progress = installationPrinter(server.id)
+  let isUp = false
+  const progress = installationPrinter(server.id, undefined, () => isUp)
   // A deleted server has no output.
   const unlessDeleted = <A, R>(printed: Effect.Effect<A, CommandError, R>) =>
     Effect.catchIf(
@@ -95,8 +96,9 @@ const untilUp = Effect.fnUntraced(function* (server: Server, starts: boolean, ti
     )
   const followed = Effect.timeoutOption(unlessDeleted(followInstallation(progress)), durationOf(timeout))
   const [found] = yield* Effect.all([Effect.exit(done), followed], { concurrency: "unbounded" })
+  isUp = starts && Exit.isSuccess(found)
   // The installation is over before the server has started.
-  if (starts && Exit.isSuccess(found)) yield* unlessDeleted(progress)
+  if (isUp) yield* unlessDeleted(progress)
   return yield* found
 })
 

@@ -43,10 +43,15 @@ export const installLines = Effect.fnUntraced(function* (server: Server["id"], f
   }
 })
 
-/** Makes the effect that prints what is new of an installation, and returns whether it is over. */
+/**
+ * Makes the effect that prints what is new of an installation, and returns whether it is over.
+ *
+ * @param isUp whether the server is known to run: the first start ends also if it fails
+ */
 export const installationPrinter = (
   server: Server["id"],
-  print: (line: string) => Effect.Effect<void> = (line) => Console.error(`  ${line}`)
+  print: (line: string) => Effect.Effect<void> = (line) => Console.error(`  ${line}`),
+  isUp: () => boolean = () => true
 ) => {
   const shown = new Map<string, string>()
   let printed = 0
@@ -55,6 +60,7 @@ export const installationPrinter = (
       muster.servers.install({ params: { server }, query: { script: "false" } })
     )
     for (const step of report.steps ?? []) {
+      if (step.name === "start" && step.finished_at !== undefined && !isUp()) continue
       const line = lineOf(step, report.phase === "failed" && step === report.steps?.at(-1))
       if (shown.get(step.name) === line) continue
       shown.set(step.name, line)
