@@ -61,7 +61,12 @@ export class NotFound extends ApiError<NotFound>()(
     const which = text === id ? "it" : `the server ${id} of this name`
     return new NotFound({
       detail: `server not found: ${text}: ${which} was deleted at ${new Date(deleted_at).toISOString()}: ${reason}`,
-      hint: `GET /api/audit?object=${id} has its last changes. To keep a server that stops, create it with overrides.save: true.`
+      hint: [
+        `GET /api/audit?object=${id} has its last changes.`,
+        ...(reason.startsWith("it is not saved")
+          ? ["To keep a server that stops, create it with overrides.save: true."]
+          : [])
+      ].join(" ")
     })
   }
   /** No id of a server begins with a text. */

@@ -46,6 +46,7 @@ layer(service(), options)("End of a server", (it) => {
               assert.isAtLeast(Date.parse(at), before, detail)
               assert.isTrue(detail.endsWith(`: ${reason}`), detail)
               assert.include(hint, id)
+              assert.strictEqual(/overrides\.save/.test(hint ?? ""), reason.startsWith("it is not saved"))
               assert.deepStrictEqual(yield* entriesOf(id), [["service", reason]])
             }),
           { concurrency: "unbounded" }
@@ -67,7 +68,8 @@ layer(service(), options)("End of a server", (it) => {
           yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
           assert.deepStrictEqual(yield* entriesOf(id), [["APP_ADMIN_API_KEY", undefined]])
           const why = /: it was deleted at \S+: a caller deleted it$/
-          assertError(yield* api.request("GET", `/api/servers/${id}`), 404, why)
+          const { hint } = assertError(yield* api.request("GET", `/api/servers/${id}`), 404, why)
+          assert.notInclude(hint, "save")
           assertError(
             yield* api.request("POST", `/api/servers/${id}/power`, { body: { action: "start" } }),
             404,
