@@ -5,6 +5,7 @@ import type { Server } from "../../domain/Server.ts"
 import { CommandError, wrongUsage } from "../shared/CommandError.ts"
 import { ask } from "../shared/musterClient.ts"
 import { serverArguments, serverNamed } from "../shared/named.ts"
+import { withCommands } from "../shared/routeCommands.ts"
 import { queryOf, type Selection, selectionOf, selectorFlag } from "../shared/selection.ts"
 import { confirm, yesFlag } from "../shared/terminal.ts"
 
@@ -75,9 +76,9 @@ export const confirmed = (verb: string, { servers }: Targets, yes: boolean, cons
 const CHUNK = 500
 
 /** An action, as the calls for one server and for many. */
-interface Action<E, R> {
-  readonly one: (server: Server["id"]) => Effect.Effect<void, E, R>
-  readonly many: (selector: Selector) => Effect.Effect<BulkOutcomes, E, R>
+interface Action<R> {
+  readonly one: (server: Server["id"]) => Effect.Effect<void, CommandError, R>
+  readonly many: (selector: Selector) => Effect.Effect<BulkOutcomes, CommandError, R>
 }
 
 /**
@@ -85,14 +86,17 @@ interface Action<E, R> {
  *
  * @error CommandError some servers refuse: the message has a line for each (refused)
  */
-export const acted = Effect.fnUntraced(function* <E, R>(
+export const acted = Effect.fnUntraced(function* <R>(
   done: (server: Target) => string,
   { isSelected, servers }: Targets,
-  { many, one }: Action<E, R>
+  { many, one }: Action<R>
 ) {
   const [only] = servers
   if (!isSelected && servers.length === 1 && only !== undefined) {
-    yield* one(only.id)
+    yield* Effect.mapError(
+      one(only.id),
+      ({ message, status }) => new CommandError({ status, message: withCommands(message, only.id) })
+    )
     return yield* Console.log(`${only.id} ${done(only)}`)
   }
   const failed: globalThis.Array<string> = []
@@ -101,7 +105,7 @@ export const acted = Effect.fnUntraced(function* <E, R>(
     const found = new Map(chunk.map((server): [string, Target] => [server.id, server]))
     for (const [id, outcome] of Object.entries(outcomes)) {
       const server = found.get(id)
-      if ("code" in outcome) failed.push(`${id}: ${outcome.detail}. ${outcome.hint}`)
+      if ("code" in outcome) failed.push(withCommands(`${id}: ${outcome.detail}. ${outcome.hint}`, id))
       else if (server !== undefined) yield* Console.log(`${id} ${done(server)}`)
     }
   }

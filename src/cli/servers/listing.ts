@@ -64,7 +64,7 @@ const labelsOf = ({ labels = {} }: Server): string =>
 
 /** Returns the failed installation, the refused start, the next restart, or the last crash, after which the server may have run. */
 const conditionOf = ({ id, install, last_crash, problem, restart }: Server): string => {
-  const told = (text: string) => withCommands(text).replaceAll("<server>", id)
+  const told = (text: string) => withCommands(text, id)
   if (install?.phase === "failed")
     return `installation failed: ${told(install.failure_reason ?? "no reason")}`
   if (problem !== null && problem !== undefined) {

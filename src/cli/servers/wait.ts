@@ -6,6 +6,7 @@ import { DurationText, durationOf } from "../shared/durations.ts"
 import { ask, whileReachable } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 import { outputFlags, printList } from "../shared/output.ts"
+import { withCommands } from "../shared/routeCommands.ts"
 import { servers, shownFields } from "./listing.ts"
 
 const states = ["running", "offline", "installed"] as const
@@ -33,7 +34,9 @@ export const waitFor = (id: Server["id"], state: State, timeout: string) =>
     muster.waitUntil(id, state, { timeout: durationOf(timeout), include: shownFields }).pipe(
       Effect.catchTags({
         Conflict: ({ detail, hint }) =>
-          Effect.fail(new CommandError({ status: "failed", message: `${detail}. ${hint}` })),
+          Effect.fail(
+            new CommandError({ status: "failed", message: withCommands(`${detail}. ${hint}`, id) })
+          ),
         NotFound: () =>
           Effect.fail(
             new CommandError({

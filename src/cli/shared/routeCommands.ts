@@ -36,13 +36,17 @@ const longestFirst = Object.keys(commands).toSorted((one, other) => other.length
 /** A route, with a query that has a flag, but not as the beginning of a longer one. */
 const named = new RegExp(`(${longestFirst.join("|")})(?![\\w/:-])(?:\\?(q|object)=(\\w+))?`, "g")
 
-/** Returns a message with the commands of the routes, and the flags of the parameters, that it names. */
-export const withCommands = (message: string): string =>
+/**
+ * Returns a message with the commands of the routes, and the flags of the parameters, that it names.
+ *
+ * @param server the server that the message is about; without it, commands have a place for one
+ */
+export const withCommands = (message: string, server = "<server>"): string =>
   message
     .replace(named, (_, route: string, name: string | undefined, value: string) => {
       const words = /^(.*?)(?:DELETE|GET|POST|PATCH) /.exec(route)?.[1] ?? ""
       const option = name === undefined ? "" : ` --${name === "q" ? "search" : name} ${value}`
-      return `${words}\`${commands[route]}${option}\``
+      return `${words}\`${commands[route]?.replace("<server>", server)}${option}\``
     })
     .replace(/\boverrides\.save: true/g, "`--set save=true`")
     .replace(/\bsend force=true\b/g, "add `--force`")
