@@ -81,6 +81,7 @@ export const recordRequest = (
   const { route } = found
   const took = elapsedMillisOf(fiber.getRef(Clock.Clock)) - started
   const status = statusOf(request, response)
+  const client = clientOf(request)
   requests(method, route, status).updateUnsafe(1, fiber.context)
   duration(method, route).updateUnsafe(took / 1000, fiber.context)
   // The store counts refused writes of a full disk and logs them once per second.
@@ -100,7 +101,7 @@ export const recordRequest = (
       path: pathOf(request.url),
       status,
       duration_ms: took,
-      client: clientOf(request),
+      ...(client === null ? {} : { client }),
       ...(key_id === undefined ? {} : { key_id }),
       ...objectsOf(found)
     })
