@@ -330,7 +330,7 @@ describe("docs/nodes.md and docs/docker.md", () => {
           .replace("mst_...", beta)
           .replace("5586", String(yield* freePort))
         yield* Effect.addFinalizer(() => endLeftovers(join(folder, "data-beta")))
-        yield* started(second, { MUSTER_CONTROL_URL: url })
+        yield* started(second, {})
         yield* is(/ beta +local +connected[ ,]/)
 
         const id = cells(yield* run("npm run -s muster -- keys list", here)).find((row) => row[3] === "alpha")
