@@ -11,7 +11,10 @@ import { databaseEnv } from "../support/testDatabase.ts"
 
 const root = resolve(import.meta.dirname, "../..")
 
-/** Starts a service with the socket as descriptor 3, and another after each that ends in order. SIGHUP ends one. */
+/**
+ * Starts a service with the socket as descriptor 3, and another after each that ends in order or by SIGKILL. SIGHUP ends
+ * one in order, SIGUSR1 by SIGKILL.
+ */
 const holder = `
 use IO::Socket::INET; use POSIX ();
 $| = 1; $^F = 10;
@@ -26,9 +29,10 @@ do {
   }
   print "service $pid\\n";
   $SIG{HUP} = sub { kill("TERM", $pid) };
+  $SIG{USR1} = sub { kill("KILL", $pid) };
   $SIG{TERM} = sub { kill("TERM", $pid); POSIX::_exit(0) };
   1 while waitpid($pid, 0) == -1 && $!{EINTR};
-} while $? == 0;
+} while $? == 0 || ($? & 127) == 9;
 exit 1;
 `
 
@@ -85,6 +89,23 @@ describe("docs/deployment.md, Install with systemd: address and port", () => {
       yield* Fiber.interrupt(clients)
       assert.deepStrictEqual([...seen], [200])
     }).pipe(Effect.scoped)
+  )
+
+  it.live(
+    "after kill -9 the next service gets the socket: no connection is refused, and all that waited are answered",
+    () =>
+      Effect.gen(function* () {
+        const parent = yield* start("1")
+        const [, port = ""] = yield* parent.prints(/holds (\d+)[\s\S]*All routes/, "30 seconds")
+        assert.strictEqual(yield* asked(port, "/healthz"), 200)
+        yield* parent.signal("SIGUSR1")
+        // Connections that the killed service had accepted are reset; those after its end wait for the next service.
+        yield* parent.prints(/service \d+[\s\S]*service \d+\n/)
+        const waiting = Array.from({ length: 20 }, () => asked(port, "/healthz"))
+        const answered = yield* Effect.all(waiting, { concurrency: "unbounded" })
+        assert.deepStrictEqual([...new Set(answered)], [200])
+        assert.strictEqual(yield* asked(port, "/api/servers"), 401)
+      }).pipe(Effect.scoped)
   )
 
   it.live("two sockets are an error that says what to do", () =>
