@@ -1,12 +1,25 @@
 /** The document as OpenAPI 3.0, for generators that do not read 3.1 or have no types for unions. */
-import { fieldsOf, isNull, type JsonObject, mapValues, rewrite, SCHEMAS } from "./schemas.ts"
+import { fieldsOf, isNull, type JsonObject, mapValues, rewrite, SCHEMAS, schemaRef } from "./schemas.ts"
 
-/** Writes null as `nullable`. A reference has no siblings in 3.0, so that it stands in `allOf`. */
-const withNullable = (schema: JsonObject): JsonObject => {
+/** Returns the name of the component that a schema is a union of with null. */
+const besideNull = ({ anyOf }: JsonObject): string | undefined => {
+  const refs = Array.isArray(anyOf) && anyOf.some(isNull) ? anyOf.flatMap(({ $ref }) => $ref ?? []) : []
+  return refs[0]?.slice(SCHEMAS.length)
+}
+
+/**
+ * Writes null as `nullable`, which counts beside a type only. A reference has no siblings in 3.0, so that it stands in
+ * `allOf`. A text has no name of its own then: its values and null are an enum.
+ */
+const withNullable = (schema: JsonObject, components: JsonObject): JsonObject => {
   const { anyOf, type, ...rest } = schema
   if (Array.isArray(type)) return { ...rest, type: type.find((name) => name !== "null"), nullable: true }
-  if (!Array.isArray(anyOf) || !anyOf.some(isNull)) return schema
-  return { ...rest, nullable: true, allOf: anyOf.filter((member) => !isNull(member)) }
+  const name = besideNull(schema)
+  if (name === undefined) return schema
+  const component = fieldsOf(components[name])
+  return component.enum === undefined
+    ? { ...rest, type: "object", nullable: true, allOf: [schemaRef(name)] }
+    : { ...component, ...rest, nullable: true, enum: [component.enum, null].flat() }
 }
 
 /** Returns an object with the fields of several: a field of different types may have any value. */
@@ -27,7 +40,7 @@ const withFieldsOf = (members: ReadonlyArray<JsonObject>): JsonObject => {
 /** Rewrites the schemas in a part of the document. */
 const asSchemas30 = (components: JsonObject): ((value: unknown) => unknown) =>
   rewrite((schema) => {
-    const { anyOf, examples, propertyNames: _, ...rest } = withNullable(schema)
+    const { anyOf, examples, propertyNames: _, ...rest } = withNullable(schema, components)
     const members = Array.isArray(anyOf)
       ? anyOf.map(({ $ref, ...inline }) =>
           fieldsOf(
@@ -42,15 +55,29 @@ const asSchemas30 = (components: JsonObject): ((value: unknown) => unknown) =>
     }
   })
 
+/** A component admits null if it may be null anywhere: `nullable` beside a reference does not change the component. */
+const withNullables = (components: JsonObject, used: string): JsonObject =>
+  mapValues(components, (schema, name) =>
+    used.includes(`"allOf":[${JSON.stringify(schemaRef(name))}]`)
+      ? { ...fieldsOf(schema), nullable: true }
+      : schema
+  )
+
 /** Returns a document of OpenAPI 3.1 as 3.0, which cannot limit the keys of a map. */
 export const asOpenApi30 = (document: JsonObject): JsonObject => {
   const { ServerEvent: _, ...schemas } = fieldsOf(fieldsOf(document.components).schemas)
   const { identifier: _spdx, ...license } = fieldsOf(fieldsOf(document.info).license)
+  const { components, ...parts } = mapValues(
+    { ...document, components: { ...fieldsOf(document.components), schemas } },
+    asSchemas30(schemas)
+  )
+  const rewritten = fieldsOf(fieldsOf(components).schemas)
   return {
-    ...mapValues(
-      { ...document, components: { ...fieldsOf(document.components), schemas } },
-      asSchemas30(schemas)
-    ),
+    ...parts,
+    components: {
+      ...fieldsOf(components),
+      schemas: withNullables(rewritten, JSON.stringify([parts, rewritten]))
+    },
     openapi: "3.0.3",
     info: { ...fieldsOf(document.info), license }
   }
