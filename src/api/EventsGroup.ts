@@ -2,7 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { CursorExpired, UpgradeRequired } from "../domain/errors.ts"
 import { TimeText } from "../domain/nowText.ts"
-import { ServerEvent } from "../domain/ServerEvent.ts"
+import { ServerEvent, Topic } from "../domain/ServerEvent.ts"
 import { Authorization } from "./Authorization.ts"
 import { Writes } from "./Failures.ts"
 import { many, text } from "./query.ts"
@@ -11,16 +11,23 @@ import { IsStream } from "./routePolicy.ts"
 /** Query of the event streams (spec 5); `topics` comma-separated, `server_id` repeatable. */
 export const EventQuery = {
   cursor: many(
-    "Replays the events after this cursor first; 0: all retained events; `now`: none. Events then have an `id`, messages a `Cursor`. `Last-Event-ID` takes precedence."
+    "Replays the events after this cursor first; 0: all retained events; `now`: none. Events then have an `id`, messages a `Cursor`. `Last-Event-ID` takes precedence.",
+    { type: "string", pattern: "^(?:\\d{1,15}|now)$" }
   ),
   topics: many(
-    "Only these topics, comma-separated. Default: `status`, `crash`, `deleted`; further: `install` (phase, step and progress of installations), `stats` (live figures), `expiring` (60 s before a server expires), `problem` (why a start was refused; null: no longer)."
+    "Only these topics, comma-separated. Default: `status`, `crash`, `deleted`; further: `install` (phase, step and progress of installations), `stats` (live figures), `expiring` (60 s before a server expires), `problem` (why a start was refused; null: no longer).",
+    { type: "array", items: { type: "string", enum: Topic.literals } }
   ),
-  interval: many("Seconds between two `stats` events of a server, 1 to 60; default 10. Only with `stats`."),
+  interval: many("Seconds between two `stats` events of a server, 1 to 60; default 10. Only with `stats`.", {
+    type: "integer",
+    minimum: 1,
+    maximum: 60
+  }),
   server_id: many("Only events of this server; may be given more than once."),
   blueprint_id: many("Only events of servers of this blueprint; may be given more than once."),
   include: many(
-    "Further fields of `Data`, comma-separated: `server` (its summary; null: it was deleted too long ago) and `time` (of the commit, RFC 3339 in UTC)."
+    "Further fields of `Data`, comma-separated: `server` (its summary; null: it was deleted too long ago) and `time` (of the commit, RFC 3339 in UTC).",
+    { type: "array", items: { type: "string", enum: ["server", "time"] } }
   ),
   ticket: text(
     "A ticket in place of the `Authorization` header. Opens one stream within 30 s, and the same stream again, with a cursor at or after its start, until 60 s after it broke. An earlier connection of the stream then ends."

@@ -8,16 +8,16 @@ export const text = (description: string) => Schema.optionalKey(Schema.String.an
 
 const LIST = { type: "array", items: { type: "string" } }
 
-/** A repeatable parameter. */
-export const many = (description: string) =>
+type Described = Parameters<typeof describedAs>[0]
+
+/** A repeatable parameter, which the route checks, and the schema that callers see. */
+export const many = (description: string, schema: Described = LIST) =>
   Schema.optionalKey(
     Schema.Union([Schema.String, Schema.Array(Schema.String)]).annotate({
       description,
-      ...describedAs(LIST)
+      ...describedAs(schema)
     })
   )
-
-type Described = Parameters<typeof describedAs>[0]
 
 /** The text of a parameter, and the schema that callers see. */
 const textOf = (description: string, schema: Described) =>
@@ -28,7 +28,7 @@ export const given = (
   pattern: RegExp,
   expected: string,
   description: string,
-  schema: Described = { type: "string" }
+  schema: Described = { type: "string", pattern: pattern.source }
 ) => Schema.optionalKey(textOf(description, schema).check(Schema.isPattern(pattern, { expected })))
 
 /** A text that a function accepts, else 422 with the returned reason; an empty text counts as absent. */

@@ -18,7 +18,12 @@ interface Described {
   readonly minItems?: number
   readonly maxItems?: number
   readonly pattern?: string
+  readonly format?: string
 }
+
+const times = fc
+  .date({ min: new Date(0), max: new Date("9999-01-01"), noInvalidDate: true })
+  .map((date) => date.toISOString())
 
 const rare = <A>(usual: fc.Arbitrary<A>, other: fc.Arbitrary<A>): fc.Arbitrary<A> =>
   fc.oneof({ weight: 15, arbitrary: usual }, { weight: 1, arbitrary: other })
@@ -27,7 +32,8 @@ const others: ReadonlyArray<unknown> = ["", "other", -1, 0.5, 2 ** 60, true, [],
 const other = fc.constantFrom(...others)
 
 /** Texts that match, and texts at the bound of the length, in characters of one and of two UTF-16 units. */
-const texts = ({ maxLength, pattern }: Described): fc.Arbitrary<unknown> => {
+const texts = ({ format, maxLength, pattern }: Described): fc.Arbitrary<unknown> => {
+  if (format === "date-time") return times
   const matching = pattern === undefined ? fc.string() : fc.stringMatching(new RegExp(pattern, "u"))
   if (maxLength === undefined) return rare(matching, fc.constantFrom("\u0000", "\u2028", "\ud800", " "))
   const long = ["a", "🎮"].flatMap((sign) => [sign.repeat(maxLength), sign.repeat(maxLength + 1)])
