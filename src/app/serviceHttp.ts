@@ -20,7 +20,6 @@ import { DatabaseFull, InsufficientStorage } from "../domain/errors.ts"
 import { ServerId } from "../domain/Id.ts"
 import type { Reloadable } from "../domain/Reloadable.ts"
 import type { SystemInfo } from "../domain/SystemInfo.ts"
-import { Heartbeats } from "../events/Heartbeats.ts"
 import { EventsHandlers } from "../events/http.ts"
 import { OpenStreams, type StreamLimits } from "../events/OpenStreams.ts"
 import { StreamShutdown } from "../events/StreamShutdown.ts"
@@ -223,7 +222,7 @@ export const ServiceHttp = (options: HttpOptions) =>
       Layer.provideMerge(stop),
       Layer.provideMerge(HttpRouter.serve(routes(options), { disableLogger: true, disableListenLog: true })),
       Layer.provide(OpenStreams.layer(options.streams)),
-      Layer.provide([StreamShutdown.layer, Heartbeats.layer, GracefulStop.layer, keyEnds]),
+      Layer.provide([StreamShutdown.layer, GracefulStop.layer, keyEnds]),
       Layer.provide(LeavingBodies(server)),
       Layer.provide(
         Layer.succeed(HttpMiddleware.SpanNameGenerator, ({ method, url }) =>

@@ -44,9 +44,6 @@ export interface EncodedEvent {
   /** WebSocket message without and with `Cursor`. */
   readonly text: string
   readonly textWithCursor: string
-  /** The same two messages as UTF-8. */
-  readonly frame: Uint8Array
-  readonly frameWithCursor: Uint8Array
   /** Returns the event with further fields in `Data`; each variant is encoded once, too. */
   including(include: EventInclude): EncodedEvent
 }

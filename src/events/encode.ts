@@ -54,7 +54,6 @@ class Encoded implements EncodedEvent {
   readonly sse: Uint8Array
   private readonly withId: () => Uint8Array
   private readonly withCursor: () => string
-  private readonly bytesWithCursor: () => Uint8Array
   private readonly content: Content
   private readonly variants: Array<EncodedEvent> = []
 
@@ -77,7 +76,6 @@ class Encoded implements EncodedEvent {
     this.sse = textEncoder.encode(lines)
     this.withId = once(() => (isLive ? this.sse : textEncoder.encode(`id: ${cursor}\n${lines}`)))
     this.withCursor = once(() => (isLive ? this.text : JSON.stringify({ ...message, Cursor: cursor })))
-    this.bytesWithCursor = once(() => textEncoder.encode(this.withCursor()))
   }
 
   including(include: EventInclude): EncodedEvent {
@@ -99,13 +97,6 @@ class Encoded implements EncodedEvent {
   }
   get textWithCursor() {
     return this.withCursor()
-  }
-  get frame() {
-    // The part between `data: ` and the blank line of the SSE form, without a second copy of the JSON.
-    return this.sse.subarray(`event: ${this.topic}\ndata: `.length, this.sse.length - 2)
-  }
-  get frameWithCursor() {
-    return this.bytesWithCursor()
   }
 }
 

@@ -13,7 +13,7 @@ import { OpenStreams } from "./OpenStreams.ts"
 import { ServerSummaries } from "./ServerSummaries.ts"
 import { StatsFeed } from "./StatsFeed.ts"
 import { StreamShutdown } from "./StreamShutdown.ts"
-import { makeSseResponse } from "./sse.ts"
+import { sseResponse } from "./sse.ts"
 import { Tickets } from "./Tickets.ts"
 import { serveEventSocket } from "./websocket.ts"
 
@@ -69,13 +69,12 @@ const makeOpenStream = Effect.gen(function* () {
  * (spec 5.3).
  */
 export const makeServeEvents = Effect.gen(function* () {
-  const sseResponse = yield* makeSseResponse
   const keyEnds = yield* KeyEnds
   const openStream = yield* makeOpenStream
   return Effect.fnUntraced(
     function* (request: HttpServerRequest.HttpServerRequest, serverId?: ServerId) {
       const { query, replaced, subscribe } = yield* openStream(request, serverId)
-      return yield* sseResponse(yield* subscribe, {
+      return sseResponse(yield* subscribe, {
         withIds: query.cursor !== undefined,
         withStart: query.cursor === "now",
         endings: [keyEnds(yield* CurrentPrincipal), replaced]
@@ -92,6 +91,8 @@ export const EventsHandlers = handlersOf(
   Effect.fn(function* (handlers) {
     const tickets = yield* Tickets
     const { begun } = yield* StreamShutdown
+    const { end } = yield* EventHub
+    yield* Effect.forkScoped(Effect.andThen(begun, end))
     const keyEnds = yield* KeyEnds
     const openStream = yield* makeOpenStream
     const serveEvents = yield* makeServeEvents

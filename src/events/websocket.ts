@@ -1,13 +1,12 @@
-import { Duration, Effect, type Scope, Stream } from "effect"
+import type { Writable } from "node:stream"
+import { Array as Arr, type Cause, Duration, Effect, Queue, type Scope, Stream } from "effect"
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import type { InvalidRequest, Unavailable, UpgradeRequired } from "../domain/errors.ts"
-import type { EncodedEvent } from "./EncodedEvent.ts"
-import type { Subscription } from "./EventHub.ts"
+import { sharedBytes } from "./Batch.ts"
+import { SubscriberTooSlow, type Subscription } from "./EventHub.ts"
 import { framesOf } from "./frames.ts"
-import { Outbox } from "./Outbox.ts"
 import { checkHandshake, type Upgraded, upgrade } from "./webSocketUpgrade.ts"
-import { sharedBytes, writeOutbox, writeReplay } from "./writeOutbox.ts"
 
 export interface SocketOptions {
   /** Time between two pings (15 s). */
@@ -25,13 +24,9 @@ export interface SocketOptions {
 }
 
 /** The two directions of a socket. */
-export interface SocketTraffic<A> {
-  /** The items before those of `live`. */
-  readonly replay: Stream.Stream<A, Unavailable>
-  /** The later items. Its end closes the socket with 1000; a cut-off closes it with 1013, also during a write. */
-  readonly live: Outbox<A>
-  /** The frames of a batch. */
-  readonly bytesOf: (batch: ReadonlyArray<A>) => Uint8Array
+export interface SocketTraffic {
+  /** Whole frames of messages. Their end closes the socket with 1000. */
+  readonly frames: Stream.Stream<Uint8Array, SubscriberTooSlow | Unavailable>
   /** Called with each text message of the peer in order; without it messages are ignored, as binary ones are. */
   readonly onText?: (text: string) => Effect.Effect<void>
 }
@@ -46,29 +41,41 @@ const reopened: Ending = { code: 4001, reason: "the ticket has opened the stream
 const tooSlow: Ending = { code: 1013, reason: "too slow: messages were not read in time" }
 const failed: Ending = { code: 1011, reason: "the database cannot be reached" }
 
-const sendAll = <A>(
-  { connection, webSocket }: Upgraded,
-  { bytesOf, live, replay }: SocketTraffic<A>
-): Effect.Effect<Ending> => {
-  const peer = { connection, isOpen: () => webSocket.readyState === webSocket.OPEN, bytesOf }
-  const sendLive = Effect.callback<Ending>((resume) => {
-    const stop = writeOutbox(live, peer, (end) => {
-      if (end === "cut off") resume(Effect.succeed(tooSlow))
-      // The close follows once the operating system has all messages, so that the peer has time to read them.
-      else connection.write("", () => resume(Effect.succeed(completed)))
-    })
-    return Effect.sync(stop)
+/** Waits until the operating system has what was written. */
+const written = (connection: Writable) =>
+  Effect.callback<void>((resume) => {
+    connection.write("", () => resume(Effect.void))
   })
-  return writeReplay(replay, peer, live).pipe(
-    Effect.andThen(sendLive),
-    Effect.catch((error) => Effect.as(Effect.logWarning(`event replay stopped: ${error.detail}`), failed))
+
+/**
+ * Writes the frames as fast as the peer reads. The writer of the platform's socket would not wait, and would frame each
+ * message for each subscriber: 400,000 messages take it ten times as long.
+ */
+const sendAll = ({ connection, webSocket }: Upgraded, { frames }: SocketTraffic): Effect.Effect<Ending> => {
+  const drained = Effect.callback<void>((resume) => {
+    const onDrain = () => resume(Effect.void)
+    connection.once("drain", onDrain)
+    return Effect.sync(() => connection.off("drain", onDrain))
+  })
+  const write = (bytes: Uint8Array) =>
+    Effect.suspend(() => {
+      // Nothing may follow the closing frame. The end of the connection interrupts this.
+      if (webSocket.readyState !== webSocket.OPEN) return Effect.never
+      return connection.write(bytes) ? Effect.void : drained
+    })
+  return frames.pipe(
+    Stream.runForEach(write),
+    // The close follows once the operating system has all messages, so that the peer has time to read them.
+    Effect.andThen(written(connection)),
+    Effect.as(completed),
+    Effect.catchTags({
+      SubscriberTooSlow: () => Effect.succeed(tooSlow),
+      Unavailable: (error) => Effect.as(Effect.logWarning(`event replay stopped: ${error.detail}`), failed)
+    })
   )
 }
 
-const receive = (
-  upgraded: Upgraded,
-  { onText }: Pick<SocketTraffic<unknown>, "onText">
-): Effect.Effect<Ending> =>
+const receive = (upgraded: Upgraded, { onText }: Pick<SocketTraffic, "onText">): Effect.Effect<Ending> =>
   upgraded.pull.pipe(
     Effect.flatMap((frames) =>
       onText === undefined
@@ -132,9 +139,9 @@ const close = ({ pull, webSocket }: Upgraded, ending: Ending, options: SocketOpt
  * @error UpgradeRequired not a WebSocket client
  * @error InvalidRequest  a broken handshake
  */
-export const serveSocket = Effect.fn("serveSocket")(function* <A>(
+export const serveSocket = Effect.fn("serveSocket")(function* (
   request: HttpServerRequest.HttpServerRequest,
-  traffic: SocketTraffic<A>,
+  traffic: SocketTraffic,
   options: SocketOptions = {}
 ): Effect.fn.Return<HttpServerResponse.HttpServerResponse, UpgradeRequired | InvalidRequest> {
   yield* checkHandshake(request)
@@ -144,7 +151,6 @@ export const serveSocket = Effect.fn("serveSocket")(function* <A>(
       receive(upgraded, traffic),
       sendAll(upgraded, traffic),
       keepAlive(upgraded, options),
-      Effect.as(traffic.live.cutOff, tooSlow),
       Effect.as(options.shutdown ?? Effect.never, goingAway),
       Effect.as(options.revoked ?? Effect.never, notValid),
       Effect.as(options.replaced ?? Effect.never, reopened)
@@ -157,24 +163,54 @@ export const serveSocket = Effect.fn("serveSocket")(function* <A>(
   return HttpServerResponse.empty()
 })
 
-const withCursorsOf = sharedBytes<EncodedEvent>((batch) =>
-  framesOf(batch.map(({ frameWithCursor }) => frameWithCursor))
-)
-const plainOf = sharedBytes<EncodedEvent>((batch) => framesOf(batch.map(({ frame }) => frame)))
+const encoder = new TextEncoder()
+const framesOfTexts = (texts: ReadonlyArray<string>) => framesOf(texts.map((text) => encoder.encode(text)))
+const withCursorsOf = sharedBytes((events) => framesOfTexts(events.map((event) => event.textWithCursor)))
+const plainOf = sharedBytes((events) => framesOfTexts(events.map((event) => event.text)))
 
 /** Serves a subscription over WebSocket (spec 5.4); messages of the client are ignored. */
 export const serveEventSocket = (
   request: HttpServerRequest.HttpServerRequest,
-  subscription: Subscription,
+  { events }: Subscription,
   options: SocketOptions & {
     /** Whether each message has a `Cursor`; the caller resumes. */
     readonly withCursors: boolean
   }
-) =>
-  serveSocket(request, { ...subscription, bytesOf: options.withCursors ? withCursorsOf : plainOf }, options)
+) => {
+  const bytesOf = options.withCursors ? withCursorsOf : plainOf
+  // Pings have a timer of their own, which also waits for their answer.
+  const frames = Stream.filter(events, (delivery) => delivery !== "beat").pipe(
+    Stream.map(bytesOf),
+    // The events end when the service stops, which closes the socket itself.
+    Stream.concat(Stream.never)
+  )
+  return serveSocket(request, { frames }, options)
+}
 
 /** Overhead of a line in bytes, so that empty lines are bounded, too. */
 const LINE_BYTES = 32
+
+/** Returns the frames of lines, of which it keeps those that the client has not read; fails over their bound. */
+const boundedLines = Effect.fnUntraced(function* (lines: Stream.Stream<string>, bound: number) {
+  const unread = yield* Queue.unbounded<string, SubscriberTooSlow | Cause.Done>()
+  const sizeOf = (line: string) => Buffer.byteLength(line) + LINE_BYTES
+  let bytes = 0
+  const keep = (line: string) => {
+    bytes += sizeOf(line)
+    return bytes > bound ? new SubscriberTooSlow() : Queue.offer(unread, line)
+  }
+  yield* Stream.runForEach(lines, keep).pipe(
+    Effect.matchEffect({
+      onFailure: (error) => Queue.fail(unread, error),
+      onSuccess: () => Queue.end(unread)
+    }),
+    Effect.forkScoped
+  )
+  return Stream.mapArray(Stream.fromQueue(unread), (batch) => {
+    for (const line of batch) bytes -= sizeOf(line)
+    return Arr.of(Buffer.concat(framesOfTexts(batch)))
+  })
+})
 
 /**
  * Serves a console over WebSocket: each line is a text message, and each text message of the client is passed to
@@ -187,25 +223,10 @@ export const serveConsole = Effect.fn("serveConsole")(function* (
   options: SocketOptions & { readonly bufferBytes?: number } = {}
 ): Effect.fn.Return<HttpServerResponse.HttpServerResponse, UpgradeRequired | InvalidRequest, Scope.Scope> {
   yield* checkHandshake(request)
-  const encoder = new TextEncoder()
-  const outbox = new Outbox<Uint8Array>(options.bufferBytes ?? 1024 * 1024)
-  yield* Stream.runForEachArray(lines, (batch) =>
-    Effect.sync(() => {
-      const messages = batch.map((line) => encoder.encode(line))
-      outbox.offerAllUnsafe(
-        messages,
-        messages.reduce((bytes, message) => bytes + message.length + LINE_BYTES, 0)
-      )
-    })
-  ).pipe(Effect.ensuring(Effect.sync(() => outbox.endUnsafe())), Effect.forkScoped)
+  const frames = yield* boundedLines(lines, options.bufferBytes ?? 1024 * 1024)
   return yield* serveSocket(
     request,
-    {
-      replay: Stream.empty,
-      live: outbox,
-      bytesOf: (messages) => Buffer.concat(framesOf(messages)),
-      onText: (text) => onLine(text.replace(/\r?\n$/, ""))
-    },
+    { frames, onText: (text) => onLine(text.replace(/\r?\n$/, "")) },
     options
   )
 })

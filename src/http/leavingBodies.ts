@@ -118,12 +118,19 @@ const unreadOf = (server: Server, clock: Clock.Clock) => {
       state.acknowledged = acknowledged
     }
   }
+  /** Responses that may still be written to: those of streams have no end. */
+  const open = new Set<ServerResponse>()
+  const watchOpen = Effect.sync(() => {
+    for (const { socket } of open) if (socket !== null && socket.writableLength > 0) watch(socket)
+  })
   server.on("request", ({ socket }, response: ServerResponse) => {
+    open.add(response)
+    response.once("close", () => open.delete(response))
     response.once("prefinish", () => {
       if (socket.writableLength > 0) watch(socket)
     })
   })
-  return { watch, cut, stalled, noteQueues }
+  return { watch, watchOpen, cut, stalled, noteQueues }
 }
 
 /** The responses of all keys, and the connections on which they leave. */
@@ -254,7 +261,7 @@ export const LeavingBodies = (
       const longest = Duration.toMillis(stalled)
       const slow = Effect.sync(() => unread.stalled().filter(([, millis]) => millis >= longest / 2))
       const noted = Effect.flatMap(slow, (found) => sendQueues(found.map(([socket]) => socket)))
-      const check = Effect.map(noted, unread.noteQueues).pipe(
+      const check = Effect.andThen(unread.watchOpen, Effect.map(noted, unread.noteQueues)).pipe(
         Effect.andThen(() => {
           const ended = unread.stalled().filter(([, millis]) => millis >= longest)
           for (const [socket] of ended) unread.cut(socket)

@@ -1,4 +1,4 @@
-import { Array as Arr, Clock, Effect, Fiber, FiberMap, Layer, Schedule } from "effect"
+import { Clock, Effect, Fiber, FiberMap, Layer, Schedule } from "effect"
 import type { NodeId } from "../domain/Id.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { type EventFilter, intervalOf, letsThrough } from "../events/EncodedEvent.ts"
@@ -8,9 +8,6 @@ import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { inSlices } from "../work/slices.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { makeStatsOf } from "./stats.ts"
-
-/** Events published before other fibres run, so that the figures of a large node cut off no subscriber that keeps up. */
-const SLICE = 256
 
 /** The listeners of one interval, and the fiber that measures for them. */
 interface Sampling {
@@ -63,11 +60,8 @@ export const StatsSampler = Layer.effect(
           ? []
           : [{ topic: "stats", server_id: id, blueprint_id, labels, at, payload, interval }]
       })
-      for (const slice of Arr.chunksOf(news, SLICE)) {
-        // No figures follow the deletion of a server.
-        live.publish(slice.filter(({ server_id }) => index.get(server_id) !== undefined))
-        yield* Effect.yieldNow
-      }
+      // No figures follow the deletion of a server.
+      live.publish(news.filter(({ server_id }) => index.get(server_id) !== undefined))
     })
 
     const sample = Effect.fnUntraced(function* (interval: number, filters: ReadonlyArray<EventFilter>) {

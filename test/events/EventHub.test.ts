@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Exit, Fiber, Layer, Metric, type Pull, Scope, Stream } from "effect"
+import { TestClock } from "effect/testing"
 import fc from "fast-check"
 import { NodeId, ServerId } from "../../src/domain/Id.ts"
 import { eventLag, subscribersCutOff } from "../../src/domain/metrics.ts"
@@ -8,10 +9,10 @@ import type { EncodedEvent } from "../../src/events/EncodedEvent.ts"
 import { EventHub, type Subscription } from "../../src/events/EventHub.ts"
 import { LiveFeed, type LiveNews } from "../../src/events/LiveFeed.ts"
 import { plain } from "../support/ids.ts"
+import { eventsOf } from "./eventsOf.ts"
 import { internal, MemoryJournal, status, statuses } from "./MemoryJournal.ts"
-import { eventsOf } from "./outboxStream.ts"
 
-const hub = (options: { readonly bufferBytes?: number; readonly replayPage?: number } = {}) =>
+const hub = (options: { readonly batches?: number; readonly replayPage?: number } = {}) =>
   EventHub.layer(options).pipe(Layer.provideMerge(MemoryJournal.layer))
 
 const cursors = (events: ReadonlyArray<EncodedEvent>) => events.map((event) => event.cursor)
@@ -27,7 +28,6 @@ const pullUpTo = Effect.fnUntraced(function* (
   while (got.length < count) got.push(...cursors(yield* pull))
   return got
 })
-const isCutOff = ({ live }: Subscription) => Effect.as(Effect.yieldNow, live.isCutOff)
 /** `too slow`, or the cursors of all events. */
 const outcome = (subscription: Subscription) =>
   Stream.runCollect(eventsOf(subscription)).pipe(
@@ -56,49 +56,36 @@ describe("spec 5.2: one total order, no gap", () => {
       const reader = yield* Effect.forkChild(collect(subscription, 5000), { startImmediately: true })
       yield* journal.append(statuses(5000))
       assert.deepStrictEqual(yield* Fiber.join(reader), range(1, 5000))
-    }).pipe(Effect.scoped, Effect.provide(hub({ bufferBytes: 100_000 })))
+    }).pipe(Effect.scoped, Effect.provide(hub({ batches: 4 })))
   )
 
-  it.effect(
-    "if the delivery of an event fails, subscribers are cut off in place of a gap, and later ones get events",
-    () =>
-      Effect.gen(function* () {
-        const { subscribe } = yield* EventHub
-        const journal = yield* MemoryJournal
-        const mayRead = (): never => {
-          throw new Error("a defect")
-        }
-        const failing = yield* subscribe({ filter: { mayRead } })
-        const other = yield* subscribe({ filter: {} })
-        yield* journal.append(statuses(1))
-        assert.deepStrictEqual(yield* Effect.forEach([failing, other], outcome), ["too slow", "too slow"])
-        const later = yield* subscribe({ filter: {} })
-        yield* journal.append([status("s2")])
-        assert.deepStrictEqual(yield* collect(later, 1), [2])
-      }).pipe(Effect.scoped, Effect.provide(hub()))
+  it.effect("a filter that fails ends its own stream only", () =>
+    Effect.gen(function* () {
+      const { subscribe } = yield* EventHub
+      const journal = yield* MemoryJournal
+      const mayRead = (): never => {
+        throw new Error("a defect")
+      }
+      const failing = yield* subscribe({ filter: { mayRead } })
+      const other = yield* subscribe({ filter: {} })
+      yield* journal.append(statuses(1))
+      assert.isTrue(Exit.hasDies(yield* Effect.exit(collect(failing, 1))))
+      assert.deepStrictEqual(yield* collect(other, 1), [1])
+    }).pipe(Effect.scoped, Effect.provide(hub()))
   )
 
-  it.effect(
-    "subscribers with the same filter share a chunk; a later one gets the events after its subscription",
-    () =>
-      Effect.gen(function* () {
-        const { subscribe } = yield* EventHub
-        const journal = yield* MemoryJournal
-        const filter = { topics: new Set(["status" as const]) }
-        const [one, other] = [yield* subscribe({ filter }), yield* subscribe({ filter: { ...filter } })]
-        yield* journal.append(statuses(3))
-        const later = yield* subscribe({ filter })
-        yield* journal.append([status("s4")])
-        assert.deepStrictEqual(yield* collect(later, 1), [4])
-        const pulls = yield* Effect.forEach([one, other], (subscription) =>
-          Stream.toPull(eventsOf(subscription))
-        )
-        yield* Effect.forEach(pulls, (pull) => pullUpTo(pull, 4))
-        yield* journal.append([status("s5"), status("s6")])
-        const [chunk, same] = yield* Effect.all(pulls)
-        assert.deepStrictEqual(cursors(chunk ?? []), [5, 6])
-        assert.strictEqual(same, chunk)
-      }).pipe(Effect.scoped, Effect.provide(hub()))
+  it.effect("the events of one turn arrive together, and subscribers with the same filter share them", () =>
+    Effect.gen(function* () {
+      const { subscribe } = yield* EventHub
+      const journal = yield* MemoryJournal
+      const filter = { topics: new Set(["status" as const]) }
+      const subscriptions = [yield* subscribe({ filter }), yield* subscribe({ filter: { ...filter } })]
+      const pulls = yield* Effect.forEach(subscriptions, ({ events }) => Stream.toPull(events))
+      yield* Effect.forkChild(journal.append([status("s1"), status("s2")]), { startImmediately: true })
+      const [[delivery] = [], [same] = []] = yield* Effect.all(pulls)
+      assert.deepStrictEqual(delivery === "beat" ? [] : cursors(delivery ?? []), [1, 2])
+      assert.strictEqual(same, delivery)
+    }).pipe(Effect.scoped, Effect.provide(hub()))
   )
 
   it.effect("an interrupted publisher withholds no event from the subscribers", () =>
@@ -158,13 +145,11 @@ describe("spec 5.2: slow subscribers", () => {
         const quick = yield* subscribe({ filter: {} })
         const reader = yield* Effect.forkChild(collect(quick, 200), { startImmediately: true })
         for (const change of statuses(200)) yield* journal.append([change])
-        yield* slow.live.cutOff
+        assert.deepStrictEqual(yield* Fiber.join(reader), range(1, 200))
         assert.strictEqual(yield* outcome(slow), "too slow")
         assert.strictEqual(yield* cutOff, before + 1)
         assert.strictEqual(yield* lags, published + 200)
-        assert.deepStrictEqual(yield* Fiber.join(reader), range(1, 200))
-        assert.isFalse(yield* isCutOff(quick))
-      }).pipe(Effect.scoped, Effect.provide(hub({ bufferBytes: 10_000 })))
+      }).pipe(Effect.scoped, Effect.provide(hub({ batches: 8 })))
   )
 
   it.effect("a slow replay does not overflow, because live events are not buffered during it", () =>
@@ -180,10 +165,9 @@ describe("spec 5.2: slow subscribers", () => {
         yield* journal.append(statuses(400))
         got.push(...cursors(yield* pull))
       }
-      assert.isFalse(yield* isCutOff(subscription))
       got.push(...(yield* pullUpTo(pull, 3000 - got.length)))
       assert.deepStrictEqual(got, range(1, 3000))
-    }).pipe(Effect.scoped, Effect.provide(hub({ bufferBytes: 10_000, replayPage: 50 })))
+    }).pipe(Effect.scoped, Effect.provide(hub({ batches: 8, replayPage: 50 })))
   )
 })
 
@@ -234,7 +218,6 @@ describe("spec 5.5: resume", () => {
       assert.deepStrictEqual(cursors(yield* pull), range(2, 11))
       yield* journal.prune(50)
       assert.include(yield* Effect.flip(pull), { _tag: "SubscriberTooSlow" })
-      assert.isTrue(yield* isCutOff(subscription))
     }).pipe(Effect.scoped, Effect.provide(hub({ replayPage: 10 })))
   )
 
@@ -303,18 +286,34 @@ describe("EventHub: subscriptions", () => {
     }).pipe(Effect.provide(hub()))
   )
 
-  it.effect("the stream ends with the subscription", () =>
+  it.effect(
+    "at the end of the service, a stream ends after what was published, and a later one at once",
+    () =>
+      Effect.gen(function* () {
+        const { end, subscribe } = yield* EventHub
+        const journal = yield* MemoryJournal
+        const subscription = yield* subscribe({ filter: {} })
+        yield* journal.append(statuses(2))
+        yield* end
+        assert.deepStrictEqual(yield* outcome(subscription), [1, 2])
+        for (const cursor of [undefined, 0, "now"] as const) {
+          const later = yield* subscribe({ filter: {}, ...(cursor === undefined ? {} : { cursor }) })
+          assert.deepStrictEqual(yield* outcome(later), cursor === 0 ? [1, 2] : [])
+        }
+      }).pipe(Effect.scoped, Effect.provide(hub()))
+  )
+
+  it.effect("a subscriber without events gets a beat every 15 s", () =>
     Effect.gen(function* () {
       const { subscribe } = yield* EventHub
-      const scope = yield* Scope.make()
-      const subscription = yield* Scope.provide(subscribe({ filter: {} }), scope)
-      const reader = yield* Effect.forkChild(Stream.runCollect(eventsOf(subscription)), {
-        startImmediately: true
-      })
-      yield* Scope.close(scope, Exit.void)
-      assert.deepStrictEqual(yield* Fiber.join(reader), [])
-      assert.isFalse(yield* isCutOff(subscription))
-    }).pipe(Effect.provide(hub()))
+      const { events } = yield* subscribe({ filter: { topics: new Set(["deleted"]) } })
+      const pull = yield* Stream.toPull(events)
+      const next = yield* Effect.forkChild(pull, { startImmediately: true })
+      yield* TestClock.adjust("14999 millis")
+      assert.isUndefined(next.pollUnsafe())
+      yield* TestClock.adjust("1 millis")
+      assert.deepStrictEqual(yield* Fiber.join(next), ["beat"])
+    }).pipe(Effect.scoped, Effect.provide(hub()))
   )
 })
 

@@ -112,9 +112,3 @@ export const connectionsAre = (expected: number) =>
   eventually(
     Effect.flatMap(TestServer, (server) => Effect.map(server.connections, (count) => count === expected))
   )
-
-/** Subscribes in process and reads nothing; returns whether the subscriber is disconnected. */
-export const idleSubscriber = Effect.gen(function* () {
-  const { live } = yield* (yield* EventHub).subscribe({ filter: {} })
-  return () => live.isCutOff
-})

@@ -38,10 +38,7 @@ describe("spec 3.10: console", () => {
       const slow = yield* ws("/console")
       slow.socket.pause()
       const flood = Array.from({ length: 20 }, () => "x".repeat(10_000))
-      for (let i = 0; i < 200; i++) {
-        yield* Queue.offerAll(lines, flood)
-        yield* eventually(Effect.map(Queue.size(lines), (size) => size === 0))
-      }
+      for (let i = 0; i < 100; i++) yield* Queue.offerAll(lines, flood)
       slow.socket.resume()
       yield* eventually(() => slow.closed() !== undefined)
       assert.strictEqual(slow.closed(), 1013)

@@ -103,7 +103,6 @@ describe("spec 5.5: include and opt-in topics", () => {
       assert.strictEqual(variant.text, `{"Topic":"status","Data":{${data}${added}}}`)
       assert.strictEqual(variant.textWithCursor, `{"Topic":"status","Data":{${data}${added}},"Cursor":7}`)
       assert.strictEqual(text(variant.sseWithId), `id: 7\nevent: status\ndata: ${variant.text}\n\n`)
-      assert.strictEqual(text(variant.frame), variant.text)
       Schema.decodeUnknownSync(ServerEvent)(JSON.parse(variant.textWithCursor))
     }
   })
@@ -212,8 +211,6 @@ describe("encode: arbitrary content", () => {
         assert.strictEqual(data, `data: ${event.text}`)
         assert.deepStrictEqual(rest, ["", ""])
         assert.strictEqual(text(event.sseWithId), `id: ${cursor}\n${text(event.sse)}`)
-        assert.strictEqual(text(event.frame), event.text)
-        assert.strictEqual(text(event.frameWithCursor), event.textWithCursor)
         assert.deepStrictEqual<unknown>(
           Schema.decodeUnknownSync(ServerEvent)(JSON.parse(event.textWithCursor)),
           {
@@ -238,7 +235,7 @@ describe("encode: arbitrary content", () => {
     fc.assert(
       fc.property(crash, fc.maxSafeNat(), (payload, cursor) => {
         const event = encoded({ topic: "crash", server_id: id, payload }, cursor)
-        for (const bytes of [event.sse, event.sseWithId, event.frame, event.frameWithCursor]) {
+        for (const bytes of [event.sse, event.sseWithId]) {
           assert.isAtMost(bytes.length, MAX_EVENT_BYTES)
         }
         const { Data } = JSON.parse(event.textWithCursor)

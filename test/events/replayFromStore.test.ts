@@ -6,7 +6,7 @@ import { LiveFeed } from "../../src/events/LiveFeed.ts"
 import { ServerSummaries } from "../../src/events/ServerSummaries.ts"
 import { Store } from "../../src/store/Store.ts"
 import { append, freshStore } from "../store/support/database.ts"
-import { eventsOf } from "./outboxStream.ts"
+import { eventsOf } from "./eventsOf.ts"
 
 const overStore = EventHub.layer({ replayPage: 20 }).pipe(
   Layer.provide([

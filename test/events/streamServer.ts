@@ -1,15 +1,15 @@
 /** A real HTTP server with the stream routes only. */
-import { createServer, type ServerOptions as NodeOptions, type Server } from "node:http"
+import { createServer, type ServerOptions as NodeOptions } from "node:http"
 import { NodeHttpServer } from "@effect/platform-node"
 import { type Cause, Context, type Duration, Effect, Layer, Queue, Stream } from "effect"
 import { HttpRouter, HttpServer, HttpServerRequest } from "effect/http"
 import { EventHub } from "../../src/events/EventHub.ts"
 import { eventQueryOf } from "../../src/events/filter.ts"
-import { Heartbeats } from "../../src/events/Heartbeats.ts"
 import { StreamShutdown } from "../../src/events/StreamShutdown.ts"
-import { makeSseResponse } from "../../src/events/sse.ts"
+import { sseResponse } from "../../src/events/sse.ts"
 import { webSocketOptions } from "../../src/events/webSocketUpgrade.ts"
 import { serveConsole, serveEventSocket } from "../../src/events/websocket.ts"
+import { LeavingBodies } from "../../src/http/leavingBodies.ts"
 import { MemoryJournal } from "./MemoryJournal.ts"
 
 /** The Node.js server and the console that it serves. */
@@ -27,8 +27,15 @@ export class TestServer extends Context.Service<
 >()("test/TestServer") {}
 
 export interface ServerOptions {
+  /** Batches that a subscriber may be behind. */
+  readonly batches?: number
+  /** Bytes of a console that its client may not have read. */
   readonly bufferBytes?: number
+  /** Time without progress after which a connection is closed. */
+  readonly stalled?: Duration.Duration
   readonly grace?: Duration.Input
+  /** Time without a pong after which a WebSocket is ended; with it, pings are sent every 100 ms. */
+  readonly pongTimeout?: Duration.Input
   /** Completes when the server has processed a command; default: at once. */
   readonly processed?: Effect.Effect<void>
   /** Timeouts of Node's server. */
@@ -41,17 +48,17 @@ export const streamServer = (options: ServerOptions = {}) =>
 
 /** The server over a journal that the caller provides. */
 export const streamServerOfJournal = (options: ServerOptions = {}) => {
-  const { bufferBytes = 1024 * 1024, grace = "50 millis", processed = Effect.void } = options
+  const { bufferBytes = 1024 * 1024, grace = "50 millis", pongTimeout, processed = Effect.void } = options
   return Layer.unwrap(
     Effect.gen(function* () {
       const lines = yield* Queue.unbounded<string, Cause.Done>()
       const commands: Array<string> = []
-      let node: Server | undefined
+      const node = createServer(options.node ?? {})
       const routes = HttpRouter.use(
         Effect.fnUntraced(function* (router) {
           const hub = yield* EventHub
           const { begun } = yield* StreamShutdown
-          const sseResponse = yield* makeSseResponse
+          yield* Effect.forkScoped(Effect.andThen(begun, hub.end))
           const streamed = <A, E, R>(
             serve: (
               request: HttpServerRequest.HttpServerRequest,
@@ -67,7 +74,7 @@ export const streamServerOfJournal = (options: ServerOptions = {}) => {
           yield* router.add(
             "GET",
             "/events",
-            streamed((_, subscription, withIds) => sseResponse(subscription, { withIds, grace }))
+            streamed((_, subscription, withIds) => Effect.succeed(sseResponse(subscription, { withIds })))
           )
           yield* router.add(
             "GET",
@@ -76,7 +83,8 @@ export const streamServerOfJournal = (options: ServerOptions = {}) => {
               serveEventSocket(request, subscription, {
                 withCursors,
                 shutdown: begun,
-                grace
+                grace,
+                ...(pongTimeout === undefined ? {} : { pongTimeout, pingInterval: "100 millis" })
               })
             )
           )
@@ -98,13 +106,12 @@ export const streamServerOfJournal = (options: ServerOptions = {}) => {
           )
         })
       )
-      const server = NodeHttpServer.layer(
-        () => {
-          node = createServer(options.node ?? {})
-          return node
-        },
-        { port: 0, host: "127.0.0.1", websocket: webSocketOptions, gracefulShutdownTimeout: "10 seconds" }
-      )
+      const server = NodeHttpServer.layer(() => node, {
+        port: 0,
+        host: "127.0.0.1",
+        websocket: webSocketOptions,
+        gracefulShutdownTimeout: "10 seconds"
+      })
       const testServer = Layer.effect(
         TestServer,
         Effect.gen(function* () {
@@ -112,7 +119,7 @@ export const streamServerOfJournal = (options: ServerOptions = {}) => {
           return TestServer.of({
             port: "port" in address ? Number(address.port) : 0,
             connections: Effect.callback<number>((resume) => {
-              node?.getConnections((_, count) => resume(Effect.succeed(count)))
+              node.getConnections((_, count) => resume(Effect.succeed(count)))
             }),
             lines,
             commands
@@ -123,9 +130,9 @@ export const streamServerOfJournal = (options: ServerOptions = {}) => {
         Layer.provideMerge(HttpRouter.serve(routes, { disableLogger: true, disableListenLog: true })),
         Layer.provideMerge(testServer),
         Layer.provide(server),
-        Layer.provide(Heartbeats.layer),
+        Layer.provide(LeavingBodies(node, options.stalled === undefined ? {} : { stalled: options.stalled })),
         Layer.provideMerge(StreamShutdown.layer),
-        Layer.provideMerge(EventHub.layer({ bufferBytes }))
+        Layer.provideMerge(EventHub.layer(options.batches === undefined ? {} : { batches: options.batches }))
       )
     })
   )
