@@ -17,6 +17,7 @@ const EVENTS = 200
 const ROUNDS = 5
 const CONNECTIONS = 32
 
+const PING = ": ping\n\n"
 const connected = ": connected\n\n"
 const eventOf = (server_id: string) =>
   `event: deleted\ndata: ${JSON.stringify({ Topic: "deleted", Data: { server_id, payload: null } })}\n\n`
@@ -47,7 +48,8 @@ const subscribe = (url: string, key: string, bytes: number) =>
         response.once("end", () => fail("a subscription was ended by the server"))
         response.on("data", (chunk: Buffer) => {
           const before = received
-          received += chunk.length
+          // A comment may come at any time.
+          received += chunk.length - (chunk.includes(PING) ? PING.length : 0)
           if (before < connected.length && received >= connected.length && --waiting === 0) {
             Deferred.doneUnsafe(subscribed, Effect.void)
           }
