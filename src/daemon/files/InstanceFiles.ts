@@ -10,6 +10,7 @@ import type { RunUser, SharedFolder } from "../runtime/Runtime.ts"
 import type { InstancePaths } from "../transfer/archive.ts"
 import { type DefinitionStep, makeBaseChanges } from "./changeBase.ts"
 import { copyInto } from "./copyInside.ts"
+import type { TreeSize } from "./copyTree.ts"
 import { makeCreation } from "./createFiles.ts"
 import { beyond, diskLimit, type OverLimit, openDiskLimits } from "./diskLimits.ts"
 import { type DiskUsage, diskUsage, ownSize, privateSize, sumOf, unnamedSize } from "./diskUsage.ts"
@@ -128,6 +129,13 @@ export class InstanceFiles extends Context.Service<
        */
       pids?: ReadonlyArray<number>
     ): Effect.Effect<OverLimit | undefined, IoError>
+    /** Measures the files of a server that runs which have changed since a time, in ms since the epoch. */
+    changed(
+      folder: string,
+      spec: ServerSpec,
+      pids: ReadonlyArray<number>,
+      since: number
+    ): Effect.Effect<TreeSize, IoError>
     /** Registers a server of this node: volumes that it writes do not become layers of others. */
     register(folder: string, spec: ServerSpec): void
     /** Renames the folder of a removed server, if it exists. Its disk quota stays reserved until `forget(to)`. */
@@ -244,6 +252,21 @@ export class InstanceFiles extends Context.Service<
           return beyond(sumOf(sizes), limit)
         })
 
+        const changed = Effect.fn("InstanceFiles.changed")(function* (
+          folder: string,
+          spec: ServerSpec,
+          pids: ReadonlyArray<number>,
+          since: number
+        ) {
+          const record = yield* readTreeRecord(join(folder, TREE))
+          return sumOf([
+            yield* ownSize(folder, yield* planOf(spec), record, since),
+            yield* privateSize(folder, "log", since),
+            yield* privateSize(folder, "temporary", since),
+            yield* unnamedSize(folder, pids, since)
+          ])
+        })
+
         return InstanceFiles.of({
           strategy: Effect.orElseSucceed(
             Effect.map(operations, ({ strategy }) => strategy),
@@ -259,6 +282,7 @@ export class InstanceFiles extends Context.Service<
           close: serial(close),
           usage,
           overLimit,
+          changed,
           register: writers.register,
           moveAside: Effect.fnUntraced(function* (folder, to) {
             yield* rename(folder, to).pipe(orMissing(undefined))

@@ -150,9 +150,16 @@ export interface TreeSize {
 
 /**
  * Measures a tree. Links and further names of a file count once; entries that are removed meanwhile count 0. Names are
- * bytes, not always UTF-8. `skip`: paths that are not measured.
+ * bytes, not always UTF-8.
+ *
+ * @param changedSince ms since the epoch: files that have not changed since then do not count
+ * @param skip         paths that are not measured
  */
-export const treeSize = Effect.fnUntraced(function* (root: string, skip: ReadonlySet<string> = new Set()) {
+export const treeSize = Effect.fnUntraced(function* (
+  root: string,
+  changedSince = 0,
+  skip: ReadonlySet<string> = new Set()
+) {
   const seen = new Set<string>()
   let bytes = 0
   let entries = 0
@@ -163,6 +170,7 @@ export const treeSize = Effect.fnUntraced(function* (root: string, skip: Readonl
       return Effect.fail("stopped" as const)
     })
   const count = (stats: Stats) => {
+    if (stats.ctimeMs < changedSince) return Effect.void
     if (stats.nlink > 1) {
       const key = `${stats.dev}:${stats.ino}`
       if (seen.has(key)) return Effect.void

@@ -25,18 +25,22 @@ export const sumOf = (sizes: ReadonlyArray<TreeSize>): TreeSize => ({
 })
 
 /** Measures a private folder of a server, which is on the disk of the node. */
-export const privateSize = (folder: string, which: keyof typeof PRIVATE_NAMES) =>
-  treeSize(join(folder, PRIVATE_NAMES[which]))
+export const privateSize = (folder: string, which: keyof typeof PRIVATE_NAMES, changedSince?: number) =>
+  treeSize(join(folder, PRIVATE_NAMES[which]), changedSince)
 
 /** Measures the files without a name that processes of a server have on the disk of the node. */
-export const unnamedSize = Effect.fnUntraced(function* (folder: string, pids: ReadonlyArray<number>) {
+export const unnamedSize = Effect.fnUntraced(function* (
+  folder: string,
+  pids: ReadonlyArray<number>,
+  changedSince?: number
+) {
   const found = yield* Effect.forEach([folder, instanceFolder(folder)], lstat)
-  return yield* unnamedFiles(pids, new Set(found.flatMap((stats) => stats?.dev ?? [])))
+  return yield* unnamedFiles(pids, new Set(found.flatMap((stats) => stats?.dev ?? [])), changedSince)
 })
 
-const sumOfTrees = (tree: string, names: ReadonlyArray<string>) =>
+const sumOfTrees = (tree: string, names: ReadonlyArray<string>, changedSince?: number) =>
   Effect.map(
-    Effect.forEach(names, (name) => treeSize(join(tree, name))),
+    Effect.forEach(names, (name) => treeSize(join(tree, name), changedSince)),
     sumOf
   )
 
@@ -44,14 +48,15 @@ const sumOfTrees = (tree: string, names: ReadonlyArray<string>) =>
 export const ownSize = Effect.fnUntraced(function* (
   folder: string,
   plan: FilePlan,
-  record: TreeRecord | undefined
+  record: TreeRecord | undefined,
+  changedSince?: number
 ) {
   if (record !== undefined) {
     const uppers = ["upper", ...record.nested.map((_, index) => `over.${index}/upper`)]
-    return yield* sumOfTrees(join(folder, TREE), uppers)
+    return yield* sumOfTrees(join(folder, TREE), uppers, changedSince)
   }
   const files = instanceFolder(folder)
-  return yield* treeSize(files, new Set(plan.shared.map(({ parts }) => join(files, ...parts))))
+  return yield* treeSize(files, changedSince, new Set(plan.shared.map(({ parts }) => join(files, ...parts))))
 })
 
 /** Measures the files of a server, without shared ones. */

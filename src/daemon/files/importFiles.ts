@@ -164,7 +164,7 @@ const attempt = Effect.fnUntraced(function* (
 const sizeLimit = Effect.fnUntraced(function* (files: string, spec: ServerSpec, { shared }: InstancePaths) {
   const limit = diskLimit(spec)
   if (limit === 0) return undefined
-  const { bytes } = yield* treeSize(files, new Set(shared.map((path) => join(files, path))))
+  const { bytes } = yield* treeSize(files, 0, new Set(shared.map((path) => join(files, path))))
   return limit + bytes
 })
 

@@ -15,11 +15,13 @@ const ofProcess = <A, E>(effect: Effect.Effect<A, E>) => Effect.orElseSucceed(ef
 /**
  * Measures the files without a name of processes, each file once.
  *
- * @param devices the devices whose files count
+ * @param devices      the devices whose files count
+ * @param changedSince ms since the epoch: files that have not changed since then do not count
  */
 export const unnamedFiles = Effect.fnUntraced(function* (
   pids: ReadonlyArray<number>,
-  devices: ReadonlySet<number>
+  devices: ReadonlySet<number>,
+  changedSince = 0
 ) {
   const found = new Map<string, Stats>()
   let open = 0
@@ -29,6 +31,7 @@ export const unnamedFiles = Effect.fnUntraced(function* (
       if (open > MAX_OPEN) return Effect.fail("too many" as const)
       return Effect.map(ofProcess(io("stat an open file", () => fs.stat(path))), (stats) => {
         if (stats === undefined || stats.nlink > 0 || !devices.has(stats.dev)) return
+        if (stats.ctimeMs < changedSince) return
         found.set(`${stats.dev}:${stats.ino}`, stats)
       })
     })

@@ -273,7 +273,7 @@ export class Instances extends Context.Service<
         yield* Effect.forkScoped(watchDisks({ files, ...watched }))
         const { diskReserve: reserve = GIB } = options
         const { dataDir } = options.sources
-        yield* Effect.forkScoped(watchReserve({ dataDir, reserve, ...watched }))
+        yield* Effect.forkScoped(watchReserve({ dataDir, files, reserve, ...watched }))
 
         return Instances.of({
           list: () => [...entries.values()].map((entry) => daemonServer(entry.instance.file.get())),

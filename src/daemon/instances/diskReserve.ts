@@ -1,9 +1,10 @@
 /** The space of the node's disk that servers do not get: files that no measurement finds take space, too. */
 import * as fs from "node:fs/promises"
-import { Effect } from "effect"
+import { Clock, Effect } from "effect"
 import { elapsedMillis } from "../../domain/elapsed.ts"
 import { megabytes } from "../../domain/Limits.ts"
 import { io } from "../disk/fsio.ts"
+import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import { bytesWritten } from "../host/procfs.ts"
 import type { Run } from "../runtime/Runtime.ts"
 import type { Instance } from "./Instance.ts"
@@ -13,6 +14,8 @@ import { stopForDisk } from "./stopForDisk.ts"
 const DISK_SHARE = 20
 /** Servers are stopped only if the free space falls by this fraction (1/n) of the reserve. */
 const STEP = 16
+/** Servers that are measured at a time. */
+const MEASURED = 2
 
 /** The bytes that each run has written since its start. */
 type Written<R> = ReadonlyMap<R, number>
@@ -36,6 +39,7 @@ export const largestWriter = <R>(before: Written<R>, now: Written<R>, fell: numb
 
 export interface DiskReserveOptions {
   readonly dataDir: string
+  readonly files: InstanceFiles["Service"]
   readonly instances: () => Iterable<Instance>
   /** The reserve in bytes, at most a twentieth of the disk; 0: none. */
   readonly reserve: number
@@ -46,6 +50,7 @@ export interface DiskReserveOptions {
 /** Stops the servers that write most while the disk has less free space than the reserve; never ends. */
 export const watchReserve = Effect.fnUntraced(function* ({
   dataDir,
+  files,
   instances,
   reserve: wanted,
   seconds
@@ -72,7 +77,7 @@ export const watchReserve = Effect.fnUntraced(function* ({
       )
       owners.set(run, instance)
     }
-    return { at: yield* elapsedMillis, free, owners, written }
+    return { at: yield* elapsedMillis, since: yield* Clock.currentTimeMillis, free, owners, written }
   })
 
   let before = yield* sample(
@@ -92,6 +97,23 @@ export const watchReserve = Effect.fnUntraced(function* ({
     })
   })
 
+  /**
+   * Returns the servers whose files that have changed since a time take half of the lost space, or cannot be measured:
+   * no figure of the kernel has space that is allocated without a write, or was written by processes that have ended.
+   */
+  const changers = (of: Iterable<readonly [Run, Instance]>, since: number, fell: number) =>
+    Effect.filter(
+      [...of],
+      ([run, { file, folder }]) =>
+        Effect.flatMap(run.pids ?? Effect.succeed([]), (pids) =>
+          files.changed(folder, file.get().spec, pids, since)
+        ).pipe(
+          Effect.map(({ bytes, unmeasured }) => bytes >= fell / 2 || unmeasured !== undefined),
+          Effect.catch((error) => Effect.as(Effect.logWarning(error.message), false))
+        ),
+      { concurrency: MEASURED }
+    )
+
   const look = Effect.gen(function* () {
     const { free, reserve } = yield* disk
     if (free >= reserve) {
@@ -102,15 +124,20 @@ export const watchReserve = Effect.fnUntraced(function* ({
     if (fell < 0) before = { ...before, free }
     if (fell < reserve / STEP) return
     const now = yield* sample(free)
-    const largest = largestWriter(before.written, now.written, fell)
-    const instance = largest === undefined ? undefined : now.owners.get(largest)
+    const { since, written } = before
+    const largest = largestWriter(written, now.written, fell)
     before = now
-    if (instance === undefined) {
+    const found =
+      largest === undefined
+        ? yield* changers(now.owners, since, fell)
+        : [...now.owners].filter(([run]) => run === largest)
+    if (found.length === 0) {
       return yield* Effect.logWarning(
         `the disk of the node has ${megabytes(free)} free, less than its reserve of ${megabytes(reserve)}, and its servers have not filled it: free space on the file system of ${dataDir}`
       )
     }
-    yield* Effect.annotateLogs(stop(instance, free, reserve), { server_id: instance.file.get().spec.id })
+    for (const [, instance] of found)
+      yield* Effect.annotateLogs(stop(instance, free, reserve), { server_id: instance.file.get().spec.id })
   })
   return yield* look.pipe(
     Effect.catch((error) => Effect.logWarning(error.message)),

@@ -233,27 +233,48 @@ describe("spec 4.10: limits: disk_space", () => {
 })
 
 describe.runIf(withExt4)("operations, Limits of servers: the reserve of a node's disk", () => {
+  const isStopped = Effect.fnUntraced(function* (program: string) {
+    const log: Array<string> = []
+    const { daemon, lastStatus, notes, running } = yield* harness({}, yield* ext4Disk, log)
+    const quiet = yield* running()
+    const hungry = yield* running({
+      process: { invocation: `sh -c 'echo ready; ${program}'`, stop_command: "^SIGTERM" }
+    })
+    yield* until("stopped", () => lastStatus(hungry) === "offline")
+    const last = notes.reports.filter(({ server_id }) => server_id === hungry).at(-1)
+    const problem = last?.type === "status" ? last.problem : undefined
+    assert.strictEqual(problem?.code, "507")
+    const why = /^the disk of its node has .* MB free, less than the reserve of 25\.\d MB, and the server/
+    assert.match(problem?.detail ?? "", why)
+    assert.include(log, `Warn the node stops the server: ${problem?.detail} server_id=${hungry}`)
+    assert.strictEqual(yield* daemon.status(quiet), "running")
+    return {
+      restart: Effect.andThen(
+        daemon.power(hungry, "start", 30),
+        until("running", () => lastStatus(hungry) === "running")
+      )
+    }
+  })
+
   it.live("below it, the server that has written most is stopped with the reason; others run on", () =>
     Effect.gen(function* () {
-      const log: Array<string> = []
-      const { daemon, lastStatus, notes, running } = yield* harness({}, yield* ext4Disk, log)
-      const quiet = yield* running()
-      const process = {
-        // Its writers end at once, and no name leads to what they write.
-        invocation: `sh -c 'exec 3> big; rm big; echo ready; while :; do head -c 8000000 /dev/zero >&3 & wait; done'`,
-        stop_command: "^SIGTERM"
-      }
-      const hungry = yield* running({ process })
-      yield* until("stopped", () => lastStatus(hungry) === "offline")
-      const last = notes.reports.filter(({ server_id }) => server_id === hungry).at(-1)
-      const problem = last?.type === "status" ? last.problem : undefined
-      assert.strictEqual(problem?.code, "507")
-      const why = /^the disk of its node has .* MB free, less than the reserve of 25\.\d MB, and the server/
-      assert.match(problem?.detail ?? "", why)
-      assert.include(log, `Warn the node stops the server: ${problem?.detail} server_id=${hungry}`)
-      assert.strictEqual(yield* daemon.status(quiet), "running")
-      yield* daemon.power(hungry, "start", 30)
-      yield* until("running", () => lastStatus(hungry) === "running")
+      // Its writers end at once, and no name leads to what they write.
+      const { restart } = yield* isStopped(
+        "exec 3> big; rm big; while :; do head -c 8000000 /dev/zero >&3 & wait; done"
+      )
+      yield* restart
     }).pipe(Effect.scoped)
+  )
+
+  it.live("a server that allocates space without a write is stopped, too", () =>
+    Effect.scoped(isStopped("n=0; while :; do fallocate -l 8M file$n; n=$((n+1)); sleep 0.01; done"))
+  )
+
+  it.live("a server whose writers end without a trace is stopped, too", () =>
+    Effect.scoped(
+      isStopped(
+        `exec perl -e "\\$SIG{CHLD}=q(IGNORE); for (1..999) { fork or exec qw(dd if=/dev/zero bs=1M count=1 status=none), qq(of=file\\$_); select undef,undef,undef,0.02 }"`
+      )
+    )
   )
 })
