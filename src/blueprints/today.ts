@@ -2,6 +2,7 @@ import { Result } from "effect"
 import { revisionOf } from "../domain/definitionChanges.ts"
 import type { InvalidRequest } from "../domain/errors.ts"
 import type { Overrides } from "../domain/Overrides.ts"
+import { RecentMap } from "../domain/RecentMap.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
 import type { BlueprintSet, SoftwareSet } from "./definitions.ts"
 import { resolve } from "./resolve.ts"
@@ -14,14 +15,8 @@ export interface Today {
 
 /** Resolves each blueprint once for equal overrides. */
 export const makeToday = ({ blueprints }: BlueprintSet, softwares: SoftwareSet) => {
-  const revisions = new Map<string, string | undefined>()
-  const definitions = new Map<string, ServerDefinition>()
-  const keys = new WeakMap<Overrides, string>()
-  const keyOf = (overrides: Overrides) => {
-    const key = keys.get(overrides) ?? JSON.stringify(overrides)
-    keys.set(overrides, key)
-    return key
-  }
+  const revisions = new RecentMap<string, string | undefined>()
+  const definitions = new RecentMap<string, ServerDefinition>(MAX_DEFINITIONS)
   const find = (blueprint_id: string, overrides: Overrides) => {
     const blueprint = blueprints.get(blueprint_id)
     return blueprint === undefined ? undefined : resolve(blueprint, overrides, softwares)
@@ -32,21 +27,18 @@ export const makeToday = ({ blueprints }: BlueprintSet, softwares: SoftwareSet) 
       blueprint_id: string,
       overrides: Overrides
     ): Result.Result<ServerDefinition, InvalidRequest> | undefined => {
-      const key = `${blueprint_id} ${keyOf(overrides)}`
+      const key = `${blueprint_id} ${JSON.stringify(overrides)}`
       const known = definitions.get(key)
       if (known !== undefined) return Result.succeed(known)
       const resolved = find(blueprint_id, overrides)
       if (resolved !== undefined && Result.isSuccess(resolved) && key.length <= LONGEST_KEY) {
-        if (definitions.size >= MAX_DEFINITIONS) definitions.clear()
         definitions.set(key, resolved.success)
       }
       return resolved
     },
     revision: (blueprint_id: string, overrides: Overrides = {}) => {
-      const key = `${blueprint_id} ${keyOf(overrides)}`
+      const key = `${blueprint_id} ${JSON.stringify(overrides)}`
       if (!revisions.has(key)) {
-        // Servers with other overrides replace those of earlier servers.
-        if (revisions.size >= MAX_REVISIONS) revisions.clear()
         const resolved = find(blueprint_id, overrides)
         revisions.set(
           key,
@@ -58,7 +50,6 @@ export const makeToday = ({ blueprints }: BlueprintSet, softwares: SoftwareSet) 
   }
 }
 
-const MAX_REVISIONS = 50_000
 /** Definitions that are shared, and the longest of their keys in characters. */
 const MAX_DEFINITIONS = 500
 const LONGEST_KEY = 1_000

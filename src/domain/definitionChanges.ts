@@ -1,10 +1,12 @@
 /** The differences between two definitions of a server (spec 3.12). Pure. */
+
 import { createHash } from "node:crypto"
 import { isDeepStrictEqual } from "node:util"
 import type { Schema } from "effect"
 import type { DefinitionChange, Needs } from "./DefinitionChange.ts"
 import { upperCased } from "./environment.ts"
 import { isObject, own, type Path, pathText, type Value } from "./json.ts"
+import { RecentMap } from "./RecentMap.ts"
 import type { ServerDefinition } from "./ServerDefinition.ts"
 import { namesRead } from "./scriptNames.ts"
 
@@ -128,9 +130,9 @@ const hashOf = (value: Schema.Json): string =>
     .digest("hex")
     .slice(0, 12)
 
-const revisions = new WeakMap<ServerDefinition, string>()
+const revisions = new RecentMap<ServerDefinition, string>()
 
-/** Returns a short hash of a definition, computed once: equal definitions have the same revision. */
+/** Returns a short hash of a definition: equal definitions have the same revision. */
 export const revisionOf = (definition: ServerDefinition): string => {
   const revision = revisions.get(definition) ?? hashOf(definition)
   revisions.set(definition, revision)

@@ -3,6 +3,7 @@ import { type Option, Result } from "effect"
 import { type NotFound, Unavailable } from "../domain/errors.ts"
 import type { NodeId } from "../domain/Id.ts"
 import { notCallable } from "../domain/Node.ts"
+import { RecentMap } from "../domain/RecentMap.ts"
 import type { AvailableCapacity } from "../store/repos/CapacityRepo.ts"
 import type { Fleet } from "./fleet/Fleet.ts"
 import type { FleetNode } from "./fleet/FleetNode.ts"
@@ -27,7 +28,7 @@ const KEPT_REASONS = 100
 export const makePlacementChoice = (fleet: Fleet["Service"], options: LoadBalancerOptions) => {
   const { strategy = "spread", memoryOvercommit = 1, diskOvercommit = 1 } = options
   const index = new PlacementIndex(strategy)
-  const reasons = new Map<string, string>()
+  const reasons = new RecentMap<string, string>(KEPT_REASONS)
 
   const candidateOf = (node: FleetNode): Candidate | undefined => {
     const { record, committed } = node
@@ -82,7 +83,6 @@ export const makePlacementChoice = (fleet: Fleet["Service"], options: LoadBalanc
           .toSorted((one, other) => (one.name < other.name ? -1 : 1)),
         need
       )
-    if (reasons.size >= KEPT_REASONS) reasons.clear()
     reasons.set(key, why)
     return why
   }

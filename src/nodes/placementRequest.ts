@@ -7,6 +7,7 @@ import {
   type Limits
 } from "../domain/Limits.ts"
 import type { RuntimeKind } from "../domain/Node.ts"
+import { RecentMap } from "../domain/RecentMap.ts"
 import { reservedLimits, type ServerRecord } from "../domain/Server.ts"
 import type { Load, ReservationId } from "./fleet/FleetNode.ts"
 import type { Need } from "./fleet/place.ts"
@@ -40,7 +41,7 @@ export const placementOf = (record: ServerRecord): PlacementRequest => {
 }
 
 /** Servers with one definition share their load. */
-const loads = new WeakMap<Limits, Load>()
+const loads = new RecentMap<Limits, Load>()
 
 /** Returns what a server takes of its node. */
 export const loadOf = (limits: Limits): Load => {

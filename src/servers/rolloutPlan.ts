@@ -14,6 +14,9 @@ import { makeOverridesCheck } from "./callerOverrides.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { filterOf } from "./listQuery.ts"
 
+/** The servers of one rollout: their definitions are in memory while it is created. */
+const MOST_SERVERS = 10_000
+
 /** A definition and its revision. */
 export interface Revised {
   readonly definition: ServerDefinition
@@ -44,6 +47,12 @@ export const makePlan = Effect.gen(function* () {
     const filter = yield* filterOf(selector)
     const page = yield* index.select({ filter: within === undefined ? filter : { ...filter, within } })
     const ids = page?.ids ?? []
+    if (ids.length > MOST_SERVERS) {
+      return yield* new InvalidRequest({
+        detail: `the selector matches ${ids.length} servers: a rollout has at most ${MOST_SERVERS}`,
+        hint: "Narrow the selector, for example by labels or a node, and create a rollout for each part."
+      })
+    }
     const records = new Map<ServerId, ServerRecord>()
     yield* inSlices(function* () {
       for (const id of [...ids, ...(selector.ids ?? [])]) {
@@ -66,18 +75,13 @@ export const makePlan = Effect.gen(function* () {
   return Effect.fnUntraced(function* (
     selector: Selector
   ): Effect.fn.Return<ReadonlyArray<Planned>, Forbidden | InvalidRequest | NotFound> {
-    const targets = new Map<string, Planned["target"]>()
     const planned: Array<Planned> = []
     for (const record of yield* selected(selector)) {
       const { blueprint_id, overrides = {} } = record
-      const key = JSON.stringify([blueprint_id, overrides])
-      const target =
-        targets.get(key) ??
-        (yield* Effect.match(blueprints.resolve(blueprint_id, overrides), {
-          onFailure: ({ detail }) => ({ problem: detail }),
-          onSuccess: revised
-        }))
-      targets.set(key, target)
+      const target: Planned["target"] = yield* Effect.match(blueprints.resolve(blueprint_id, overrides), {
+        onFailure: ({ detail }) => ({ problem: detail }),
+        onSuccess: revised
+      })
       if ("definition" in target) {
         const next = target.definition
         yield* checkOverrides({ right: "change", blueprint_id, given: overrides, next, before: record })

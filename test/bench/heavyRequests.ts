@@ -1,6 +1,8 @@
 /** The heaviest requests that there are with many servers. */
 import { includable } from "../../src/domain/Server.ts"
+import { definition } from "../support/samples.ts"
 
+/** As many as a selector may name, and a rollout may have. */
 const BULK_IDS = 10_000
 /** As many as are removed before the request times out. */
 const REMOVED = 1_000
@@ -10,6 +12,7 @@ export const own = (n: number) => ({
   labels: { team: `team-${n % 2}`, n: String(n) },
   name: `Server number ${n}`,
   overrides: { env: { NUMBER: String(n) } },
+  definition: definition({ limits: { memory_limit: 1024 }, env: { NUMBER: String(n) } }),
   expires_at: new Date(Date.now() + 1e9 + n).toISOString()
 })
 
@@ -64,7 +67,7 @@ const changes = (ids: ReadonlyArray<string>): ReadonlyArray<HeavyRequest> => [
     name: "plan of a rollout",
     method: "POST",
     path: "/api/rollouts?dry_run=true",
-    body: { selector: { blueprint_id: "survival" } }
+    body: { selector: { ids: ids.slice(REMOVED, REMOVED + BULK_IDS) } }
   },
   {
     name: "power by a label",
@@ -103,7 +106,7 @@ const changes = (ids: ReadonlyArray<string>): ReadonlyArray<HeavyRequest> => [
     name: "rollout",
     method: "POST",
     path: "/api/rollouts",
-    body: { selector: { blueprint_id: "survival" } },
+    body: { selector: { ids: ids.slice(REMOVED, REMOVED + BULK_IDS) } },
     status: 201
   }
 ]

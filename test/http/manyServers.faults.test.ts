@@ -46,3 +46,24 @@ layer(Layer.empty, options)("spec 9.2: register, with thousands of servers", (it
       }).pipe(Effect.scoped)
   )
 })
+
+layer(Layer.empty, options)("spec 3.13: a rollout, with thousands of servers", (it) => {
+  it.effect("more than 10,000 servers are refused, in the plan too; 10,000 are not", () =>
+    Effect.gen(function* () {
+      const dataDir = `${yield* temporaryFolder}/data`
+      const [first] = yield* seedServers(dataDir, 10_001, {
+        known: true,
+        own: () => ({ blueprint_id: "kept" })
+      })
+      const { env } = yield* definitions(games)
+      const api = yield* startService({ dataDir, env: { ...alone, ...env } })
+      const body = { selector: { blueprint_id: "kept" } }
+      const many = "the selector matches 10001 servers: a rollout has at most 10000"
+      for (const path of ["/api/rollouts", "/api/rollouts?dry_run=true"])
+        assertError(yield* api.request("POST", path, { body }), 422, many)
+      yield* expectStatus(api, 200, "DELETE", `/api/servers/${first}?force=true`)
+      const { json } = yield* expectStatus(api, 201, "POST", "/api/rollouts", { body })
+      assert.strictEqual(json.total, 10_000)
+    }).pipe(Effect.scoped)
+  )
+})

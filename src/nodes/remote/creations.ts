@@ -9,6 +9,7 @@ import {
   MOST_CREATIONS,
   type ServerSpec
 } from "../../domain/NodeMessages.ts"
+import { RecentMap } from "../../domain/RecentMap.ts"
 import { RequestId } from "../../domain/RequestId.ts"
 import type { ServerDefinition } from "../../domain/ServerDefinition.ts"
 import { traceparent } from "../../work/trace.ts"
@@ -67,7 +68,7 @@ const newDaemon = (registration: string | undefined): KnownDaemon => ({
 type Restore = <A, E>(effect: Effect.Effect<A, E>) => Effect.Effect<A, E>
 
 /** JSON of definitions; servers of one blueprint mostly share the object. */
-const texts = new WeakMap<ServerDefinition, string>()
+const texts = new RecentMap<ServerDefinition, string>()
 const textOf = (definition: ServerDefinition): string => {
   const text = texts.get(definition) ?? JSON.stringify(definition)
   texts.set(definition, text)

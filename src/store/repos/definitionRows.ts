@@ -1,7 +1,9 @@
 /** The table `definitions`: each definition of servers once, by the SHA-256 of its text. A row never changes. */
+
 import { createHash } from "node:crypto"
 import { Array as Arr, Effect, Schema } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
+import { RecentMap } from "../../domain/RecentMap.ts"
 import { ServerDefinition } from "../../domain/ServerDefinition.ts"
 import { insertRows } from "../sql/insertRows.ts"
 import { BooleanColumn, readRows } from "../sql/rows.ts"
@@ -16,7 +18,7 @@ const readDefinitions = readRows(Schema.Struct({ hash: Schema.String, definition
 const readUses = readRows(Schema.Struct({ hash: Schema.String, is_unused: BooleanColumn }))
 
 const shared = makeSharedColumn(ServerDefinition)
-const rows = new WeakMap<ServerDefinition, DefinitionRow>()
+const rows = new RecentMap<ServerDefinition, DefinitionRow>()
 
 /** Returns the row of a definition. */
 export const definitionRow = (definition: ServerDefinition): Effect.Effect<DefinitionRow> => {

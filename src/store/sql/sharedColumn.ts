@@ -1,12 +1,12 @@
 import { Effect, Result, Schema } from "effect"
+import { RecentMap } from "../../domain/RecentMap.ts"
 import { JsonColumn, writeRow } from "./rows.ts"
 
 /** Bound of the texts that a column keeps, in characters; the oldest texts are dropped first. */
 const MOST_CHARACTERS = 8 * 1024 * 1024
 /** The cost of a text beside its own characters. */
 const PER_TEXT = 256
-/** Values whose encoded texts a column keeps by their JSON, and the longest of them in characters. */
-const MOST_EQUALS = 1_000
+/** The longest JSON, in characters, by which a column keeps an encoded text. */
 const LONGEST_EQUAL = 1_000
 
 /**
@@ -19,9 +19,8 @@ export const makeSharedColumn = <A extends object, I>(schema: Schema.Codec<A, I>
   const encodeValue = writeRow(column)
   const values = new Map<string, A>()
   const costs = new Map<string, number>()
-  /** Encoded texts by their values, and by the JSON of short ones. */
-  const texts = new WeakMap<A, string>()
-  const equals = new Map<string, string>()
+  /** Encoded texts by the JSON of short values. */
+  const equals = new RecentMap<string, string>()
   let cost = 0
 
   const keep = (key: string, length: number, value: A) => {
@@ -49,14 +48,10 @@ export const makeSharedColumn = <A extends object, I>(schema: Schema.Codec<A, I>
       return decoded
     },
     encode: (value: A): Effect.Effect<string> => {
-      const shared = texts.get(value)
-      if (shared !== undefined) return Effect.succeed(shared)
       const json = JSON.stringify(value)
       const equal = equals.get(json)
       if (equal !== undefined) return Effect.succeed(equal)
       return Effect.map(encodeValue(value), (text) => {
-        texts.set(value, text)
-        if (equals.size >= MOST_EQUALS) equals.clear()
         if (json.length <= LONGEST_EQUAL) equals.set(json, text)
         return text
       })
@@ -69,12 +64,11 @@ const MOST_TEXTS = 20_000
 
 /** Makes a function that returns one string for equal texts: each row that is read has strings of its own. */
 export const makeSharedText = () => {
-  const texts = new Map<string, string>()
+  const texts = new RecentMap<string, string>(MOST_TEXTS)
   return <T extends string>(text: T): T => {
     const known = texts.get(text)
     // An equal text has the same type.
     if (known !== undefined) return known as T
-    if (texts.size >= MOST_TEXTS) texts.clear()
     texts.set(text, text)
     return text
   }

@@ -1,0 +1,18 @@
+/**
+ * Results that were computed last, by what they were computed from: a full map begins anew. In place of a `WeakMap`: the
+ * garbage collector visits all entries of one in a single pause.
+ */
+export class RecentMap<K, V> extends Map<K, V> {
+  readonly #most: number
+
+  /** @param most entries */
+  constructor(most = 1_000) {
+    super()
+    this.#most = most
+  }
+
+  override set(key: K, value: V): this {
+    if (this.size >= this.#most && !this.has(key)) this.clear()
+    return super.set(key, value)
+  }
+}
