@@ -1,8 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect } from "effect"
 import { DaemonRefused } from "../../../src/api/Daemon.ts"
-import { NodeId } from "../../../src/domain/Id.ts"
+import { NodeId, ServerId } from "../../../src/domain/Id.ts"
 import { until } from "../../support/eventually.ts"
+import { definition } from "../../support/samples.ts"
 import { makeHarness, request, runHarness } from "../support/harness.ts"
 
 const created = ["status installing", "status offline"]
@@ -81,6 +82,58 @@ describe("drain with move", () => {
       const byId = new Map((yield* records).map((record) => [record.id, record]))
       assert.strictEqual(byId.get(id)?.node_id, "n2")
       assert.strictEqual(byId.get(lobby.id)?.node_id, "n1")
+    }).pipe(runHarness)
+  )
+
+  it.live(
+    "spec 3.14: an offline server starts at its destination if its rule is `always`, unless a caller stopped it",
+    () =>
+      Effect.gen(function* () {
+        const { definitions, start } = yield* makeHarness({ otherPorts: 100 })
+        definitions.always = definition({ blueprint_id: "always", run: "always" })
+        const { becomes, drainWithMove, moves, records, servers, settled } = yield* start()
+        const on = { blueprint_id: "always", node_id: "n1" } as const
+        const quiet = yield* servers.create(request(on))
+        const stopped = yield* servers.create(request({ ...on, start: true }))
+        yield* becomes(stopped.id, "running")
+        yield* servers.power(stopped.id, "stop", 30)
+        for (const { id } of [quiet, stopped]) yield* becomes(id, "offline")
+        yield* drainWithMove("n1")
+        yield* becomes(quiet.id, "running")
+        yield* until(
+          "both have moved",
+          Effect.map(moves.progress("n1"), (progress) => progress?.left === 0)
+        )
+        yield* becomes(stopped.id, "offline")
+        assert.deepStrictEqual(
+          new Set((yield* records).map(({ node_id }) => node_id as string)),
+          new Set(["n2"])
+        )
+        yield* settled
+        assert.strictEqual(yield* servers.status(stopped.id), "offline")
+      }).pipe(runHarness)
+  )
+
+  it.live("a server that is starting at its destination migrates on, and starts there", () =>
+    Effect.gen(function* () {
+      const { becomes, drainWithMove, id, nodes, other, records, settled } = yield* makeRunning()
+      yield* drainWithMove("n1")
+      yield* until(
+        "the server has moved",
+        Effect.map(records, ([record]) => record?.node_id === "n2")
+      )
+      yield* becomes(id, "running")
+      other.move(ServerId.make(id), "offline")
+      other.move(ServerId.make(id), "starting")
+      yield* becomes(id, "starting")
+      nodes.drained.clear()
+      yield* drainWithMove("n2")
+      yield* until(
+        "the server has moved back",
+        Effect.map(records, ([record]) => record?.node_id === "n1")
+      )
+      yield* becomes(id, "running")
+      yield* settled
     }).pipe(runHarness)
   )
 

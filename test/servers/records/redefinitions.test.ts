@@ -51,6 +51,25 @@ describe("spec 3.12: the record", () => {
     )
   )
 
+  it.live(
+    "spec 3.14: an offline server starts with it if its rule is `always`, unless a caller stopped it",
+    () =>
+      runHarness(
+        Effect.gen(function* () {
+          const { control, define, id } = yield* made
+          yield* define({ run: "always" })
+          yield* control.becomes(id, "running")
+          yield* control.servers.power(id, "stop", 30)
+          yield* control.becomes(id, "offline")
+          yield* control.settled
+          yield* define({ run: "always", env: { A: "1" } })
+          yield* control.settled
+          assert.isFalse((yield* control.records)[0]?.start_pending)
+          assert.strictEqual(yield* control.servers.status(id), "offline")
+        })
+      )
+  )
+
   it.effect("a server has what its node reports, also if there is a later definition by then", () =>
     runHarness(
       Effect.gen(function* () {

@@ -23,6 +23,8 @@ interface Instance {
   next?: ServerSpec
   status: ServerStatus
   install: InstallState
+  /** The caller whose stop holds until the next start. */
+  stopped_by?: string
 }
 
 type Body = Report extends infer R ? (R extends Report ? Omit<R, "server_id" | "sequence"> : never) : never
@@ -136,11 +138,21 @@ export class FakeDaemon {
     if (instance === undefined || instance.status === status) return
     if (status === "starting") this.#take(instance)
     instance.status = status
-    this.queueReport(id, { type: "status", status, transient, ...this.#uses(instance) })
+    this.queueReport(id, {
+      type: "status",
+      status,
+      transient,
+      ...this.#uses(instance),
+      ...this.#run(instance)
+    })
   }
 
   #uses({ spec }: Instance) {
     return this.isOld ? {} : { uses: spec.defined_at ?? 0 }
+  }
+
+  #run({ stopped_by }: Instance) {
+    return stopped_by === undefined ? {} : { run: { stopped_by } }
   }
 
   #take(instance: Instance) {
@@ -163,7 +175,8 @@ export class FakeDaemon {
     instance.install = phase === "ready" ? { phase } : { phase, exit_code: 1, failure_reason: "exit code 1" }
     instance.status = "offline"
     this.queueReport(id, { type: "install-status", install: instance.install, ...this.#uses(instance) })
-    this.queueReport(id, { type: "status", status: "offline", transient: true, ...this.#uses(instance) })
+    const own = { ...this.#uses(instance), ...this.#run(instance) }
+    this.queueReport(id, { type: "status", status: "offline", transient: true, ...own })
   }
 
   crash(id: ServerId) {
@@ -275,8 +288,10 @@ export class FakeDaemon {
     } else if (this.installs !== "manual") this.finishInstall(id, this.installs)
   }
 
-  #power(instance: Instance, action: PowerAction): DaemonRefused | undefined {
+  #power(instance: Instance, action: PowerAction, by?: string): DaemonRefused | undefined {
     const { id } = instance.spec
+    if (action === "start" || action === "restart") delete instance.stopped_by
+    else if (by !== undefined && (action === "stop" || action === "kill")) instance.stopped_by = by
     const steps: Record<PowerAction, ReadonlyArray<ServerStatus>> = {
       start: ["starting", "running"],
       stop: ["stopping", "offline"],
@@ -311,7 +326,9 @@ export class FakeDaemon {
           if (this.#removed.covers(spec, performance.now()))
             return refuse(409, `server was removed: ${spec.id}`)
           this.#removed.forget(spec.id)
-          const instance: Instance = { spec, status: "installing", install: { phase: "pending" } }
+          const { stopped_by } = spec
+          const own = stopped_by === undefined ? {} : { stopped_by }
+          const instance: Instance = { spec, status: "installing", install: { phase: "pending" }, ...own }
           this.instances.set(spec.id, instance)
           this.sequences.set(spec.id, spec.last_sequence ?? 0)
           this.#install(instance)
@@ -345,12 +362,13 @@ export class FakeDaemon {
         this.#removed.add(id, performance.now(), spec === undefined ? undefined : was)
         this.#forget(id)
       }),
-    power: (id, action) =>
+    power: (id, action, _seconds, by) =>
       this.#on(
         "power",
         id,
         (instance) =>
-          this.#power(instance, action) ?? this.unsent.findLast((report) => report.server_id === id)?.sequence
+          this.#power(instance, action, by) ??
+          this.unsent.findLast((report) => report.server_id === id)?.sequence
       ),
     commands: (id) => this.#on("commands", id, () => undefined),
     register: Effect.void,
