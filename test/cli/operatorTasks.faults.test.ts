@@ -331,6 +331,37 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
       }).pipe(Effect.scoped)
     )
 
+    it.effect(
+      "a stop or kill of a server that is not saved asks first, and says that it deletes the files",
+      () =>
+        Effect.gen(function* () {
+          const id = yield* done(
+            "servers",
+            "create",
+            "demo",
+            "--name",
+            "passing",
+            "--start",
+            "--wait",
+            "-o",
+            "id"
+          )
+          for (const action of ["stop", "kill"]) {
+            const question = yield* refused(64, "servers", action, "passing")
+            assert.match(
+              question,
+              /passing.*not saved: once it has stopped, it is deleted with its files.*--yes/
+            )
+          }
+          const asked = yield* onTerminal("servers", "kill", "passing")
+          yield* asked.prints(/it is deleted with its files/, "20 seconds")
+          yield* asked.write("n")
+          assert.strictEqual(yield* asked.exited("20 seconds"), 1, asked.output())
+          assert.strictEqual(JSON.parse(yield* done("servers", "show", id, "--json")).status, "running")
+          assert.match(yield* done("servers", "stop", "passing", "--yes", "--wait"), / is deleted$/)
+        }).pipe(Effect.scoped)
+    )
+
     it.effect("a server is paused, unpaused and reset; an action says if it has nothing to do", () =>
       Effect.gen(function* () {
         const create = ["servers", "create", "saved", "--name", "again", "--start", "--wait", "-o", "id"]

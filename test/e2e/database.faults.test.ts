@@ -30,6 +30,31 @@ const setup = Effect.gen(function* () {
 
 const rows = (status: string, table: string) => new RegExp(`^${table} +(\\d+)$`, "m").exec(status)?.[1]
 
+describe("keys.md: keys on the database of a stopped service", () => {
+  it.live(
+    "`keys --database` makes, lists and revokes keys on PostgreSQL; beside a service it is refused",
+    () =>
+      Effect.gen(function* () {
+        const url = yield* newPostgresDatabase()
+        const keys = (...args: ReadonlyArray<string>) =>
+          muster(["keys", ...args, "--database"], { MUSTER_DATABASE_URL: url })
+        assert.strictEqual((yield* muster(["db", "migrate"], { MUSTER_DATABASE_URL: url })).code, 0)
+        const made = yield* keys("create", "--name", "found")
+        assert.match(made.stdout, /^mst_[A-Za-z0-9]{49}\n$/, made.stderr)
+        yield* keys("create", "--name", "lost")
+        assert.strictEqual((yield* keys("revoke", "lost", "--yes")).code, 0)
+        assert.match((yield* keys("list")).stdout, /found/)
+
+        const { dataDir, env } = yield* setup
+        const api = yield* startService({ dataDir, env: { ...env, MUSTER_DATABASE_URL: url } })
+        yield* expectStatus(api, 200, "GET", "/api/servers", { key: made.stdout.trim() })
+        const beside = yield* keys("list")
+        assert.deepStrictEqual([beside.code, beside.stdout], [1, ""])
+        assert.match(beside.stderr, /^a service uses the database .*: run the command without --database/)
+      }).pipe(Effect.scoped)
+  )
+})
+
 describe("spec 9.6: database away", () => {
   it.live("reads work, writes are 503, streams stay open; the service recovers without a restart", () =>
     Effect.gen(function* () {

@@ -6,7 +6,7 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { muster } from "../support/command.ts"
-import { alone, freePort } from "../support/nodes.ts"
+import { alone, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { requestTo, startService } from "../support/Service.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 
@@ -125,6 +125,16 @@ describe("SECURITY.md, Where secrets are: commands on the host of the service", 
           ]
         )
       }
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a daemon on the host reaches the service at the socket, without a port", () =>
+    Effect.gen(function* () {
+      const api = yield* startService({ env: alone })
+      const { key } = yield* nodeKey(api)
+      const control = `unix:${join(api.dataDir, "muster.sock")}`
+      yield* startNode({ control, key, id: "beside" })
+      yield* nodeIs(api, "beside", true)
     }).pipe(Effect.scoped)
   )
 

@@ -117,15 +117,23 @@ describe.runIf(withEngine)(`pull of an image at a start${engineNote}`, () => {
 
     it.effect("a failed pull is no crash: the server is offline, and the console gives the cause", () =>
       Effect.gen(function* () {
-        const { containers, crashes, daemon, id, lastStatus, logs, registry, statuses } = yield* slowPull({
-          definition: { restart: { on_crash: true, max_per_hour: 5 } }
-        })
+        const { containers, crashes, daemon, id, lastStatus, logs, notes, registry, statuses } =
+          yield* slowPull({
+            definition: { restart: { on_crash: true, max_per_hour: 5 } }
+          })
         yield* registry.close
         yield* daemon.power(id, "start", 30)
         yield* until("offline", () => lastStatus(id) === "offline")
         assert.deepStrictEqual(statuses(id).slice(-2), ["starting", "offline"])
         assert.deepStrictEqual(crashes(id), [])
         assert.match((yield* logs).at(-1) ?? "", /^\[cannot be started: image 127.* cannot be pulled: /)
+        const last = notes.reports.filter(({ server_id }) => server_id === id).at(-1)
+        const problem = last?.type === "status" ? last.problem : undefined
+        assert.match(
+          problem?.detail ?? "",
+          /^image 127.* cannot be pulled: /,
+          "the server shows it (spec 3.16)"
+        )
         assert.deepStrictEqual(yield* containers, [])
       }).pipe(Effect.scoped)
     )
