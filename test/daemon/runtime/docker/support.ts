@@ -19,20 +19,32 @@ export const newNode = (): NodeId => NodeId.make(`test-${randomUUID()}`)
 /** A folder that containers can read although they run as another user. */
 export const folder = temporaryFolderIn(tmpdir(), 0o755)
 
-/** Removes all containers of a node with the scope. */
+/** Removes all containers and networks of a node with the scope: an engine of the machine outlives the tests. */
 export const cleanNode = (node: string) =>
   Effect.gen(function* () {
     const { docker } = yield* TestEngine
+    const filters = { label: [`muster.node=${node}`] }
+    const remove = (all: ReadonlyArray<() => Promise<unknown>>) =>
+      Effect.forEach(all, (one) => Effect.ignore(Effect.tryPromise(one)))
     yield* Effect.addFinalizer(() =>
-      Effect.promise(() =>
-        docker.listContainers({ all: true, filters: { label: [`muster.node=${node}`] } })
-      ).pipe(
-        Effect.flatMap((left) =>
-          Effect.forEach(left, ({ Id }) =>
-            Effect.ignore(Effect.tryPromise(() => docker.getContainer(Id).remove({ force: true })))
+      Effect.gen(function* () {
+        const containers = yield* Effect.promise(() => docker.listContainers({ all: true, filters }))
+        yield* remove(
+          containers.map(
+            ({ Id }) =>
+              () =>
+                docker.getContainer(Id).remove({ force: true })
           )
         )
-      )
+        const networks = yield* Effect.promise(() => docker.listNetworks({ filters }))
+        yield* remove(
+          networks.map(
+            ({ Id }) =>
+              () =>
+                docker.getNetwork(Id).remove()
+          )
+        )
+      })
     )
   })
 
