@@ -13,7 +13,7 @@ import { waitUntil } from "./waitUntil.ts"
 export interface ClientOptions {
   /** Such as `http://127.0.0.1:5620`. */
   readonly baseUrl: string
-  /** Absent: requests have none, for a connection that the service trusts. */
+  /** Absent if requests have no key, for a connection that the service trusts. */
   readonly key?: Redacted.Redacted<string>
 }
 

@@ -18,12 +18,12 @@ export const AuditEntry = Schema.Struct({
   }),
   /** The address of the caller; null: a command or the service. */
   client: Schema.NullOr(Schema.String),
-  /** Null: a command or the service. */
+  /** Null for a command and for the service itself. */
   request_id: Schema.NullOr(Schema.String),
   action: Schema.String,
   object: Schema.Struct({
     kind: Schema.String,
-    /** Null: the action has no object or several ones, or the object was not created. */
+    /** Null if the action has no object or several ones, or if the object was not created. */
     id: Schema.NullOr(Schema.String),
     /** The name of a server at the time. */
     name: Schema.optionalKey(Schema.String),

@@ -89,13 +89,13 @@ export const Blueprint = Schema.Struct({
   type: Schema.String,
   software: Schema.String,
   version: Schema.String,
-  /** As written: a key of the software's images, or an image reference. Absent: the software's mappings decide. */
+  /** As written: a key of the software's images, or an image reference. If it is absent, the mappings of the software decide. */
   image: Schema.optionalKey(Schema.String),
   limits: Limits,
   ports: Schema.Int,
   /** The names of the ports, in order; absent: they have none. */
   port_names: Schema.optionalKey(Schema.Array(PortName)),
-  /** Absent: that of the software. */
+  /** If it is absent, the value of the software counts. */
   stop_timeout: Schema.optionalKey(StopTimeout),
   configs: ConfigPatches,
   placement: PlacementRule,

@@ -9,9 +9,9 @@ export const Key = Schema.Struct({
   name: Schema.String,
   ...keyGrantFields,
   created_at: TimeText,
-  /** Null: never. */
+  /** Null for a key that never expires. */
   expires_at: Schema.NullOr(TimeText),
-  /** Null: the key is not revoked. */
+  /** Null if the key is not revoked. */
   revoked_at: Schema.NullOr(TimeText)
 }).annotate({ identifier: "Key" })
 export type Key = typeof Key.Type

@@ -32,7 +32,7 @@ export const ServerSpec = Schema.Struct({
   arrival: Schema.optionalKey(Schema.String),
   /**
    * The time of the definition, ms since the epoch. An existing server takes a definition with a later time than its
-   * own, at once if it is offline, else at its next start. Absent: the definition of the creation.
+   * own, at once if it is offline, else at its next start. Absent if the definition is that of the creation.
    */
   defined_at: Schema.optionalKey(Schema.Int),
   /** The server is to be installed again with the definition. */
@@ -86,9 +86,9 @@ export const DaemonServer = Schema.Struct({
   unsent_reports: NodeCount,
   /** The server is held for a migration; absent: it is not. */
   held: Schema.optionalKey(Schema.Boolean),
-  /** Absent: no restart is pending or given up, or the daemon is of an earlier version. */
+  /** Absent if no restart is pending or given up, or if the daemon is of an earlier version. */
   restart: Schema.optionalKey(RestartState),
-  /** Absent: it is up, or nothing holds or starts it, or the daemon is of an earlier version. */
+  /** Absent if the server is up, if nothing holds or starts it, or if the daemon is of an earlier version. */
   run: Schema.optionalKey(RunReport),
   /** Why its last start was refused; absent: it was not, or the daemon is of an earlier version. */
   problem: Schema.optionalKey(Problem),
@@ -258,7 +258,7 @@ export const InstallReport = Schema.Struct({
   /** Why it does not begin; only while the phase is `pending` and its node cannot be called. */
   waiting_reason: Schema.optionalKey(Schema.String),
   entrypoint: Schema.String,
-  /** Absent: the caller does not want it. */
+  /** Absent if the caller does not ask for it. */
   script: Schema.optionalKey(Schema.String),
   skip_scripts: Schema.Boolean
 }).annotate({ identifier: "InstallReport" })

@@ -108,7 +108,7 @@ export const RolloutRecord = Schema.Struct({
   finished_at: Schema.NullOr(TimeText),
   /** The id of the key that has created it; null: an earlier version did not record it. */
   created_by: Schema.NullOr(Schema.String),
-  /** Null: an earlier version did not record it. */
+  /** Null if an earlier version has written the row. */
   origin: Schema.NullOr(RolloutOrigin)
 })
 export type RolloutRecord = typeof RolloutRecord.Type

@@ -41,7 +41,7 @@ export const ServerStats = Schema.Struct({
   disk_max: NodeCount,
   /** Disk that this instance alone takes, beyond shared files. */
   overlay_bytes: Schema.NullOr(NodeCount),
-  /** Absent: there are none. */
+  /** Absent if there are none. */
   warnings: Schema.optionalKey(Schema.Array(ServerWarning).check(Schema.isMaxLength(MOST_WARNINGS)))
 }).annotate({ identifier: "ServerStats" })
 export type ServerStats = typeof ServerStats.Type
@@ -91,10 +91,10 @@ export const Server = Schema.Struct({
   ports: Schema.optionalKey(Schema.Record(Schema.String, NamedPort)),
   /** RFC 3339; null: the server does not expire. */
   expires_at: Schema.optionalKey(Schema.NullOr(TimeText)),
-  /** Null: no restart is pending or given up. */
+  /** Null if no restart is pending or given up. */
   restart: Schema.optionalKey(Schema.NullOr(RestartState)),
   run: Schema.optionalKey(RunView),
-  /** Null: the last start was not refused. */
+  /** Null if the last start was not refused. */
   problem: Schema.optionalKey(Schema.NullOr(ShownProblem)),
   /** `outdated`: today's blueprint and software resolve to another definition. */
   definition: Schema.optionalKey(
@@ -127,7 +127,7 @@ export const Redefinition = Schema.Struct({
   used: Schema.optionalKey(ServerDefinition),
   /**
    * Definitions between `used` and the present one, oldest first: its node may have given one of them to the server, and
-   * the report of that may be under way. Absent: there are none.
+   * the report of that may be under way. Absent if there are none.
    */
   earlier: Schema.optionalKey(
     Schema.Array(Schema.Struct({ defined_at: Schema.Int, definition: ServerDefinition }))
@@ -166,7 +166,7 @@ export const ServerRecord = Schema.Struct({
   allocations: Allocations,
   overrides: Schema.optionalKey(Schema.toType(Overrides)),
   definition: ServerDefinition,
-  /** Absent: the definition is that of the creation. */
+  /** Absent if the definition is that of the creation. */
   redefinition: Schema.optionalKey(Redefinition),
   status: ServerStatus,
   install: InstallState,
@@ -174,9 +174,9 @@ export const ServerRecord = Schema.Struct({
   start_pending: Schema.Boolean,
   /** Counts only while the server is offline: an older replica does not write it. */
   restart: Schema.optionalKey(Schema.NullOr(RestartState)),
-  /** Null or absent: nothing holds or starts it. */
+  /** Null or absent if nothing holds or starts the server. */
   run: Schema.optionalKey(Schema.NullOr(RunState)),
-  /** Absent: as null, or an older replica has written the record. */
+  /** Absent if it is null, or if an older replica has written the record. */
   problem: Schema.optionalKey(Schema.NullOr(Problem)),
   /** Sequence of the last report that was applied; an equal or lower one is a repetition. */
   last_sequence: Schema.Int,

@@ -32,7 +32,7 @@ export const ServerDefinition = Schema.Struct({
   runtimes: Schema.Array(RuntimeKind),
   placement: PlacementRule,
   restart: RestartRule,
-  /** Absent: that of a server without a rule; see `runRuleOf`. */
+  /** Absent if the server has no rule; see `runRuleOf`. */
   run: Schema.optionalKey(RunRule),
   priority: Schema.optionalKey(RunPriority),
   save: Schema.Boolean

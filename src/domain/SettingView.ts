@@ -4,7 +4,7 @@ import { Schema } from "effect"
 export const SettingView = Schema.Struct({
   /** The environment variable; of a secret from a file, the one that names the file. */
   name: Schema.String,
-  /** Null: a secret that is set. */
+  /** Null for a secret that is set. */
   value: Schema.NullOr(Schema.String),
   /** The origin of the value. */
   source: Schema.Literals(["default", "environment", "file"])

@@ -75,7 +75,7 @@ export type Webhook = typeof Webhook.Type
 export const WebhookDelivery = Schema.Struct({
   /** `webhook-id` of the message, the same for all attempts. */
   message_id: Schema.String,
-  /** Null: a test. */
+  /** Null for a test. */
   cursor: Schema.NullOr(Schema.Int),
   server_id: Schema.NullOr(Schema.String),
   topic: Schema.String,

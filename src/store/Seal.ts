@@ -13,7 +13,7 @@ export interface Seal {
   readonly fingerprint: string
   /** Another text each time: a sealed text names one write. */
   seal(row: string, text: string): string
-  /** Undefined: sealed with another secret, for another row, changed, or no sealed text at all. */
+  /** Returns undefined for a text that was sealed with another secret or for another row, was changed, or is not sealed. */
   open(row: string, sealed: string): string | undefined
 }
 

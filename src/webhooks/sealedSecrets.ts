@@ -18,6 +18,6 @@ export const WebhookSeal: Context.Reference<Seal> = Context.Reference("muster/we
 export const sealSecrets = (seal: Seal, id: string, secrets: Secrets): string =>
   seal.seal(id, JSON.stringify(secrets))
 
-/** Undefined: sealed with another secret file. */
+/** Undefined if the text was sealed with another secret file. */
 export const openSecrets = (seal: Seal, { id, sealed }: WebhookRecord): Secrets | undefined =>
   Option.getOrUndefined(decode(seal.open(id, sealed) ?? ""))

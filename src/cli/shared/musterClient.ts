@@ -26,7 +26,7 @@ export class CommandTarget extends Context.Service<
   {
     /** An address of HTTP, or `unix:` and the path of the socket in a data folder. */
     readonly url: string
-    /** Undefined: the user of the command needs none at the socket. */
+    /** Undefined if the user of the command needs no key at the socket. */
     readonly key: Redacted.Redacted<string> | undefined
     /** The origin of the key. */
     readonly keyFrom: string

@@ -70,7 +70,7 @@ export const END = Number.MAX_SAFE_INTEGER
 
 /** A position in one of the two files. */
 interface Position {
-  /** Undefined: the current file. */
+  /** Undefined for the current file. */
   readonly file: string | undefined
   readonly offset: number
 }

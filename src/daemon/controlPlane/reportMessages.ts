@@ -72,7 +72,7 @@ export const makeReportMessages = ({
     return reports.map((report) => byReport.get(report))
   })
 
-  /** Undefined: the control plane fails at the message; a report of it may be the reason. */
+  /** Undefined if the control plane fails at the message: one of its reports may be the reason. */
   const sendTogether = (boot_id: string, reports: ReadonlyArray<Report>) =>
     node.events({ params: { node: node_id }, payload: { boot_id, reports } }).pipe(
       Effect.map((answer) => outcomesOf(answer, reports.length)),

@@ -26,7 +26,7 @@ import { readTreeRecord, TREE, TREE_NEXT, type TreeRecord, writeTreeRecord } fro
 const isWhiteout = (stats: Stats) => stats.isCharacterDevice() && stats.rdev === 0
 
 interface Bases {
-  /** Undefined: that base has no such folder. */
+  /** Undefined if that base has no such folder. */
   readonly old: string | undefined
   readonly next: string | undefined
 }

@@ -11,7 +11,7 @@ export interface Shown {
   readonly as: RunUser
 }
 
-/** Undefined: the files have the owner already. */
+/** Undefined if the files have the owner already. */
 export const shownAs = (owner: RunUser, as: RunUser): Shown | undefined =>
   owner.uid === as.uid && owner.gid === as.gid ? undefined : { owner, as }
 
@@ -33,7 +33,7 @@ export interface MountRequest {
   readonly target: string
   /** {@link READ_ONLY}, {@link NOSUID_NODEV} */
   readonly attributes: number
-  /** Undefined: the source itself is mounted. */
+  /** Undefined if the source itself is mounted. */
   readonly overlay?: { readonly name: string; readonly upper: number; readonly work: number }
   /** `shown` undefined: no map. */
   readonly sources: ReadonlyArray<{ readonly source: number; readonly shown: Shown | undefined }>

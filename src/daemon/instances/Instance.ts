@@ -33,7 +33,7 @@ export class Instance implements ServerFileOwner {
   readonly folder: string
   readonly #options: InstanceOptions
   #active: ActiveInstance | undefined
-  /** Undefined: the adoption is complete. */
+  /** Undefined once the adoption is complete. */
   #adoption: Deferred.Deferred<void> | undefined = Deferred.makeUnsafe<void>()
   #isShutDown = false
   readonly #sender = new OnDemand()

@@ -48,7 +48,7 @@ export interface LiveRunOptions {
   readonly console: ConsoleLog
   /** The offset in the console at which reading starts. */
   readonly offset: number
-  /** Undefined: the online signal is not awaited. */
+  /** Undefined while no online signal is awaited. */
   readonly matcher: OnlineMatcher | undefined
   readonly offer: (event: RunEvent) => Effect.Effect<void>
 }

@@ -116,7 +116,7 @@ export interface Usage {
   /** Recent percent of one thread, if the runtime measures it. */
   readonly cpu_percent?: number | undefined
   readonly uptime_ms: number
-  /** Undefined: the runtime cannot tell the traffic of this server from that of others. */
+  /** Undefined if the runtime cannot tell the traffic of this server from that of others. */
   readonly network: { readonly rx_bytes: number; readonly tx_bytes: number } | undefined
 }
 
@@ -146,7 +146,7 @@ export interface Run {
   readonly resume: Effect.Effect<void>
   /** Kills the main process and all its descendants, and waits until none is left. Idempotent. */
   readonly kill: Effect.Effect<void>
-  /** Undefined: the run has ended, or there is no measurement. */
+  /** Undefined if the run has ended, or if there is no measurement. */
   readonly usage: Effect.Effect<Usage | undefined>
 }
 

@@ -45,7 +45,7 @@ export interface Isolation {
   readonly level: ProcessIsolation
   /** Why plain processes are not offered; undefined: they are. */
   readonly refused: LaunchFailed | undefined
-  /** Absent: everything runs as the user of the daemon. */
+  /** Absent if everything runs as the user of the daemon. */
   readonly users: ProcessUsers | undefined
   /** The number of processes above the program, from the one that runs `Started.argv`. */
   readonly above: number
@@ -55,7 +55,7 @@ export interface Isolation {
 }
 /** The isolation of a node, which a full disk hides. */
 export interface Isolations {
-  /** The uids of this node, also while its isolation is unknown. Absent: there are none. */
+  /** The uids of this node, also while its isolation is unknown. Absent if there are none. */
   readonly users: ProcessUsers | undefined
   /** @error LaunchFailed the disk has no room to find the level; the next use tries again */
   readonly current: Effect.Effect<Isolation, LaunchFailed>

@@ -40,9 +40,9 @@ export interface View extends Private {
 }
 
 export interface Script {
-  /** Absent: the view of the daemon. */
+  /** Absent if the process has the view of the daemon. */
   readonly view?: View
-  /** The limit of processes and threads of the uid. Absent: that of the daemon. */
+  /** The limit of processes and threads of the uid. Absent if the limit of the daemon applies. */
   readonly tasks?: number
   /** The program that drops privileges, with its options; empty: none are dropped. */
   readonly confine: ReadonlyArray<string>

@@ -26,7 +26,7 @@ const KILL_TIMEOUT = 10_000
 /** The host facilities of the runtime. */
 export interface HostParts {
   readonly table: ProcessTable
-  /** Absent: limits cannot be enforced. */
+  /** Absent if limits cannot be enforced. */
   readonly cgroups: Cgroups | undefined
   /** Kills all processes with the uid of a server or job at once; nothing happens without such a uid. */
   readonly killUser: (name: string) => Effect.Effect<void>

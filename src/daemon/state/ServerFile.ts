@@ -69,7 +69,7 @@ export const ServerState = Schema.Struct({
   stopped_by: Schema.optionalKey(Schema.String),
   /** Times of the starts after crashes within the last hour, ms since the epoch. */
   restarts: Schema.Array(Schema.Finite),
-  /** Null or absent: it has not crashed since a caller has started it. */
+  /** Null or absent if the server has not crashed since its last start by a caller. */
   backoff: Schema.optionalKey(Schema.NullOr(Backoff)),
   /** Why the last start was refused, or the node has stopped it; absent: neither, or something has changed since. */
   problem: Schema.optionalKey(Problem),

@@ -1,7 +1,7 @@
 import { useEffect, useState } from "preact/hooks"
 import { get, type Reply } from "./http.ts"
 
-/** Reads a path, and again with each change of `again`. Undefined: not read yet. */
+/** Reads a path, and again with each change of `again`. Returns undefined until the first answer. */
 export const useGet = <A>(path: string, again: unknown = 0): Reply<A> | undefined => {
   const [reply, setReply] = useState<Reply<A> | undefined>(undefined)
   useEffect(() => {

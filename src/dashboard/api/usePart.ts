@@ -44,7 +44,7 @@ const loadOnce = (name: keyof Parts): Promise<boolean> => {
 
 /** A part of the page's code. */
 export interface LoadedPart<N extends keyof Parts> {
-  /** Undefined: not loaded yet. */
+  /** Undefined until the part is loaded. */
   readonly part: Parts[N] | undefined
   /** Tries again; undefined: the part has not failed. */
   readonly again: (() => void) | undefined

@@ -198,7 +198,7 @@ export const tabList = (
 export const action = (
   props: {
     readonly text: string
-    /** Absent: the button submits its form, as Enter does. */
+    /** Absent if the button submits its form, as Enter does. */
     readonly onClick?: () => void
     readonly icon?: IconName
     readonly class?: string

@@ -6,7 +6,7 @@ import { withActions } from "../dom/routeActions.ts"
 /** A server in the list. */
 export interface Row {
   readonly id: string
-  /** Empty: the server has no name. */
+  /** Empty if the server has no name. */
   readonly name: string
   readonly blueprint: string
   readonly nodeId: string

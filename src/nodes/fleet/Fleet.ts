@@ -102,7 +102,7 @@ export class FleetState {
     for (const node of nodes) this.#changed(node)
   }
 
-  /** Reserves more ports of an address for a while; returns them with their release. Undefined: they are not free. */
+  /** Reserves more ports of an address for a while; returns them with their release. Returns undefined if they are not free. */
   reserveMore(
     node: FleetNode,
     ip: string,

@@ -26,7 +26,7 @@ export interface Reservation {
 /** The state of one node in memory. Only {@link Fleet} changes it. */
 export class FleetNode {
   readonly id: NodeId
-  /** Undefined: servers are placed there, and the node itself is not known (yet). */
+  /** Undefined until the node itself is known; servers may be placed there before. */
   record: NodeRecord | undefined = undefined
   connected = false
   /** Whether a service that has just started waits for its registration. */

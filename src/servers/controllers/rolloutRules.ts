@@ -62,7 +62,7 @@ export const onFailure = (
 
 /** The state of a server of a rollout and of its node. */
 export interface Facts {
-  /** Undefined: the server is deleted. */
+  /** Undefined once the server is deleted. */
   readonly record: ServerRecord | undefined
   /** The revision of its definition. */
   readonly revision: string | undefined

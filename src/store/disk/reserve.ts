@@ -34,7 +34,7 @@ export const spaceOf = (folder: string): Effect.Effect<Space, DiskError> =>
 /** Returns the reserve of a database, beside it: `muster.reserve` for `muster.db`. */
 export const reserveFileOf = (database: string): string => `${database.replace(/\.db$/, "")}.reserve`
 
-/** Returns the size of the reserve in bytes; 0: it was released. Undefined: there is none. */
+/** Returns the size of the reserve in bytes; 0 after its release, and undefined if there is none. */
 export const reservedBytes = (file: string): Effect.Effect<number | undefined> =>
   attempt(() => stat(file)).pipe(
     Effect.map(({ size }) => size),

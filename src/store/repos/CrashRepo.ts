@@ -60,7 +60,7 @@ export class CrashRepo extends Context.Service<
       id: ServerId,
       facts: { readonly labels: Labels; readonly name?: string | null }
     ): Effect.Effect<void, SqlError.SqlError, Transaction>
-    /** Undefined: no crash has the id `after`, or the caller may not read it. */
+    /** Undefined if no crash has the id `after`, or if the caller may not read it. */
     find(query: CrashQuery): Effect.Effect<ReadonlyArray<CrashRecord> | undefined, SqlError.SqlError>
     /** The last crash of each server that has one. */
     readonly last: Effect.Effect<ReadonlyArray<CrashSummary>, SqlError.SqlError>

@@ -27,7 +27,7 @@ const MigrationRow = Schema.Struct({
 })
 const DrainRow = Schema.Struct({
   ...Drain.fields,
-  /** Null: an earlier version has written the row. */
+  /** Null if an earlier version has written the row. */
   notified: Schema.NullOr(BooleanColumn)
 })
 const encode = writeRow(MigrationRow)

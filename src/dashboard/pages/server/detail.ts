@@ -17,7 +17,7 @@ const GATHER = 120
 const EVERY = 15_000
 
 export interface Detail {
-  /** Undefined: not read yet. */
+  /** Undefined until the first answer. */
   readonly server: Server | undefined
   readonly failure: Failure | undefined
   /** Grows with each reading. */
