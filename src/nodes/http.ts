@@ -114,7 +114,7 @@ export const NodesHandlers = handlersOf(
       }),
       remove: Effect.fnUntraced(function* ({ params, query }) {
         const { connected, servers, unreachable } = yield* nodes.get(params.node)
-        const hint = deleteServersFirst(yield* access.stuckOn(params.node))
+        const hint = deleteServersFirst(params.node, yield* access.stuckOn(params.node))
         if (query.force !== "true" && (connected || unreachable !== undefined)) {
           if (servers > 0) return yield* owns(params.node, servers, hint)
           return yield* new Conflict({

@@ -26,15 +26,15 @@ const NAMED = 10
  *
  * @param stuck those that no drain removes or migrates
  */
-export const deleteServersFirst = (stuck: ReadonlyArray<ServerId> = []): string => {
-  const hint = "Delete its servers first, or migrate them: `muster nodes drain --move`."
+export const deleteServersFirst = (id: NodeId, stuck: ReadonlyArray<ServerId> = []): string => {
+  const hint = `Delete its servers first, or migrate them: \`muster nodes drain ${id} --move\`.`
   if (stuck.length === 0) return hint
   const named = `${stuck.slice(0, NAMED).join(", ")}${stuck.length > NAMED ? ", ..." : ""}`
   return `${hint} A drain leaves servers that are not saved and whose installation has failed: delete ${named}.`
 }
 
 /** Fails because the node owns servers. */
-export const owns = (id: NodeId, servers: number, hint = deleteServersFirst()) =>
+export const owns = (id: NodeId, servers: number, hint = deleteServersFirst(id)) =>
   Effect.fail(
     new Conflict({
       detail: `node owns ${servers === 1 ? "a server" : `${servers} servers`}: ${id}`,

@@ -120,7 +120,7 @@ layer(Control.layer, options)("move", (it) => {
           const id = yield* installed(api, "kept")
           yield* ends(
             2,
-            "node owns a server: one. Delete its servers first, or migrate them: `muster nodes drain --move`.",
+            "node owns a server: one. Delete its servers first, or migrate them: `muster nodes drain one --move`.",
             "remove",
             "one",
             "--yes"
