@@ -163,7 +163,7 @@ const backup = Command.make(
     }
     const target = resolve(file)
     yield* backupDatabase(url, target)
-    yield* Console.log(`${describeDatabase(url)} is in ${target}, checked.`)
+    yield* Console.log(`${target} is a copy of ${describeDatabase(url)}, and was checked.`)
   })
 ).pipe(
   Command.withDescription("Write a copy of the SQLite database to a new file, while the service runs"),
