@@ -26,6 +26,7 @@ const demo = Muster.layer(
     software: {
       "demo.yml": textOf("software/demo.yml"),
       "noisy.yml": softwareFile("noisy", { install: { script: "printf 'left\\007right\\n'" } }),
+      "crashing.yml": "software: { id: crashing, invocation: sh -c 'exit 3', online-signal: ready }",
       "absent.yml": "software: { id: absent, invocation: no-such-program, online-signal: ready }"
     },
     blueprints: {
@@ -33,6 +34,7 @@ const demo = Muster.layer(
       "saved.yml": blueprint("saved"),
       "fleet.yml": blueprint("fleet"),
       "noisy.yml": blueprintFile("noisy", "noisy"),
+      "fragile.yml": blueprint("fragile"),
       "absent.yml": blueprintFile("absent", "absent"),
       "mixins/defaults.yml": textOf("blueprints/mixins/defaults.yml")
     }
@@ -294,6 +296,30 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
           servers.map(({ id, limits, status }: Record<string, unknown>) => [id, status, limits]),
           ids.map((id) => [id, "running", { ...servers[0].limits, memory_limit: 160 }])
         )
+      })
+    )
+
+    it.effect("7: a rollout after which a server crashes names the command that shows why", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        yield* done("servers", "create", "fragile", "--start", "--wait")
+        const crashing = blueprintFile("fragile", "crashing")
+        writeFileSync(join(api.folders.blueprints, "fragile.yml"), crashing)
+        yield* done("blueprints", "reload")
+        assert.match(
+          yield* refused(1, "blueprints", "rollout", "fragile", "--wait", "--yes"),
+          /crashed: exit code 3\n`muster servers crashes \w{12} --lines 20` shows/
+        )
+        yield* done("servers", "delete", "--selector", "blueprint=fragile", "--yes")
+      })
+    )
+
+    it.effect("2: an empty console is said to be empty, and where the reason is", () =>
+      Effect.gen(function* () {
+        const id = yield* done("servers", "create", "noisy", "--wait", "-o", "id")
+        const { code, stderr, stdout } = yield* run("servers", "logs", id)
+        assert.deepStrictEqual([code, stdout], [0, ""])
+        assert.match(stderr, new RegExp(`has no lines: \`muster servers show ${id}\``))
       })
     )
 

@@ -6,6 +6,7 @@ import type { Server } from "../../domain/Server.ts"
 import { stripAnsi } from "../../domain/stripAnsi.ts"
 import { ask, askAgain, askStream, following } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
+import { note } from "../shared/terminal.ts"
 
 /** Lines of one request. */
 const PAGE = 1000
@@ -139,7 +140,12 @@ export const logs = Command.make(
       const followed = (yield* mayOpenConsoles) ? follow : poll
       return yield* following(followed(id, { tail, timestamps }, print))
     }
-    yield* Effect.forEach(yield* newest(id, tail, timestamps), print, { discard: true })
+    const lines = yield* newest(id, tail, timestamps)
+    yield* Effect.forEach(lines, print, { discard: true })
+    if (lines.length === 0 && tail > 0)
+      yield* note(
+        `The console has no lines: \`muster servers show ${id}\` says why if the server has not started.`
+      )
   })
 ).pipe(
   Command.withShortDescription("Print the console of a server"),

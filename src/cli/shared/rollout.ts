@@ -132,7 +132,7 @@ export const rolloutFlags = {
   ),
   wait: Flag.Boolean("wait").pipe(
     Flag.withDescription(
-      "Show the progress until the rollout is over or pauses; end with 1 unless it is done"
+      "Show the progress until the rollout is over or pauses; end with 1 after a failure, and with 2 if it pauses after its canary"
     ),
     Flag.withDefault(false)
   ),
@@ -263,6 +263,7 @@ export const watchRollout = Effect.fnUntraced(function* (id: string) {
   }
   if (end.state === "done" || (!isOver(end.state) && end.state !== "paused")) return end
   const failures = end.failed.slice(0, MAX_FAILURES).map(({ reason, server_id }) => `${server_id}: ${reason}`)
+  const crashed = end.failed.find(({ reason }) => reason.startsWith("crashed"))
   const isCanary = end.state === "paused" && end.failed_total === 0
   const next =
     end.state === "paused"
@@ -272,7 +273,10 @@ export const watchRollout = Effect.fnUntraced(function* (id: string) {
     status: isCanary ? "refused" : "failed",
     message: [
       `rollout ${id} is ${end.state}${end.reason === undefined ? "" : ` (${end.reason})`}${next}.`,
-      ...failures
+      ...failures,
+      ...(crashed === undefined
+        ? []
+        : [`\`muster servers crashes ${crashed.server_id} --lines 20\` shows the last lines of a crash.`])
     ].join("\n")
   })
 }, whileReachable)
