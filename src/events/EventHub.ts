@@ -13,6 +13,7 @@ import {
   type Pull,
   Schedule,
   Scope,
+  Semaphore,
   Stream
 } from "effect"
 import { CursorExpired, type Unavailable } from "../domain/errors.ts"
@@ -189,12 +190,14 @@ const make = Effect.fnUntraced(function* (batches: number, replayPage: number) {
     }
     yield* leave()
   })
+  const inOrder = Semaphore.makeUnsafe(1)
   const flush = Effect.suspend(() => {
     const publications = waiting
     waiting = []
     some.closeUnsafe()
     return sendAll(publications)
   }).pipe(
+    inOrder.withPermits(1),
     // All subscribers may lack events now: a number without a message is a gap, and they resume.
     Effect.catchDefect((defect) => {
       number += 1

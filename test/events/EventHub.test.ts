@@ -293,12 +293,16 @@ describe("EventHub: subscriptions", () => {
         const { end, subscribe } = yield* EventHub
         const journal = yield* MemoryJournal
         const subscription = yield* subscribe({ filter: {} })
-        yield* journal.append(statuses(2))
+        const received = yield* Effect.forkChild(outcome(subscription), { startImmediately: true })
+        yield* journal.append(statuses(1000))
+        // The first of several batches has left.
+        for (let turn = 0; turn < 3; turn++) yield* Effect.yieldNow
+        yield* journal.append(statuses(2, 1001))
         yield* end
-        assert.deepStrictEqual(yield* outcome(subscription), [1, 2])
+        assert.deepStrictEqual(yield* Fiber.join(received), range(1, 1002))
         for (const cursor of [undefined, 0, "now"] as const) {
           const later = yield* subscribe({ filter: {}, ...(cursor === undefined ? {} : { cursor }) })
-          assert.deepStrictEqual(yield* outcome(later), cursor === 0 ? [1, 2] : [])
+          assert.deepStrictEqual(yield* outcome(later), cursor === 0 ? range(1, 1002) : [])
         }
       }).pipe(Effect.scoped, Effect.provide(hub()))
   )
