@@ -29,6 +29,7 @@ const Page = (): View => {
     case "rollouts":
       return h(RolloutsPage, {})
     case "keys":
+    case "quotas":
     case "webhooks":
     case "settings":
       return h(AdminPage, { part: shown.page })

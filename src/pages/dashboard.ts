@@ -12,6 +12,7 @@ const PAGES = [
   "/dashboard/rollouts",
   "/dashboard/events",
   "/dashboard/keys",
+  "/dashboard/quotas",
   "/dashboard/webhooks",
   "/dashboard/settings",
   "/dashboard/new",

@@ -216,6 +216,83 @@ describe.runIf(chromium !== undefined)(`dashboard: administration${chromiumNote}
       slow
     )
 
+    it.effect(
+      "a drain with a move sends the line for the consoles and its time",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const opened = yield* openPage(yield* browser, api, "/dashboard/nodes")
+          const { page } = opened
+          const plan = { migrations: [], migrations_total: 2, blocked: [], running_out: 0 }
+          yield* step(() => page.route("**/drained?dry_run=true", (route) => route.fulfill({ json: plan })))
+          const sent: Array<unknown> = []
+          yield* step(() =>
+            page.route("**/drained", (route) => {
+              sent.push(route.request().postDataJSON())
+              return route.fulfill({ json: {} })
+            })
+          )
+          yield* step(() => page.getByRole("button", { name: /^Actions on/ }).click())
+          yield* step(() => page.getByRole("menuitem", { name: "Drain…" }).click())
+          const dialog = page.getByRole("dialog")
+          yield* step(() => dialog.getByText("2 saved servers would move").waitFor())
+          yield* step(() => dialog.getByLabel("Line before a move").fill("say Moving"))
+          yield* step(() => dialog.getByLabel("Seconds after the line").fill("5"))
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          yield* step(() => dialog.getByRole("button", { name: "Drain and move" }).click())
+          yield* shows(page, /is drained/)
+          assert.deepStrictEqual(sent, [
+            { drained: true, move: true, notify: "say Moving", notify_seconds: 5 }
+          ])
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "a quota is created, changed and deleted; a limit that is no number is refused with the reason",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const opened = yield* openPage(yield* browser, api, "/dashboard/quotas", { width: 390 })
+          const { page } = opened
+          const stored = Effect.map(expectStatus(api, 200, "GET", "/api/quotas"), ({ json }) =>
+            json.map(({ created_at: _, used: __, ...limits }: Record<string, unknown>) => limits)
+          )
+          yield* step(() => page.getByRole("button", { name: "New quota" }).click())
+          const dialog = page.getByRole("dialog")
+          yield* step(() => dialog.getByLabel("Name").fill("team-a"))
+          yield* step(() => dialog.getByLabel("Most servers").fill("three"))
+          yield* step(() => page.keyboard.press("Enter"))
+          yield* step(() =>
+            dialog
+              .getByRole("alert")
+              .getByText(/max_servers/)
+              .waitFor()
+          )
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          yield* step(() => dialog.getByLabel("Most servers").fill("3"))
+          yield* step(() => page.keyboard.press("Enter"))
+          const row = page.getByRole("row", { name: /team-a/ })
+          yield* step(() => row.getByText("0 of 3").waitFor())
+          assert.deepStrictEqual(yield* stored, [{ name: "team-a", max_servers: 3 }])
+
+          yield* step(() => row.getByRole("button", { name: "Change…" }).click())
+          yield* step(() => dialog.getByLabel("Most servers").fill(""))
+          yield* step(() => dialog.getByLabel("Most memory, MiB").fill("1024"))
+          yield* step(() => dialog.getByRole("button", { name: "Store" }).click())
+          yield* step(() => row.getByText("0 of 1024").waitFor())
+          assert.deepStrictEqual(yield* stored, [{ name: "team-a", max_memory: 1024 }])
+
+          yield* step(() => row.getByRole("button", { name: "Delete…" }).click())
+          yield* step(() => dialog.getByRole("button", { name: "Delete team-a" }).click())
+          yield* shows(page, "No quota yet")
+          assert.deepStrictEqual(yield* stored, [])
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
     it.effect.each([{ width: 1300 }, { width: 390 }])(
       "messages cover no row, no action and no link to a page ($width px)",
       ({ width }) =>

@@ -13,6 +13,7 @@ const pagesOf = (id: string): ReadonlyArray<readonly [string, string]> => [
   ["/dashboard/nodes", "connected"],
   ["/dashboard/rollouts", "2 servers at a time"],
   ["/dashboard/keys", "at most 2 servers"],
+  ["/dashboard/quotas", "0 of 5"],
   ["/dashboard/webhooks", "Fails since"],
   ["/dashboard/settings", "MUSTER_DATA_DIR"],
   ["/dashboard/events", "running"],
@@ -54,6 +55,7 @@ describe.runIf(chromium !== undefined)(`dashboard: pages${chromiumNote}`, () => 
       yield* expectStatus(api, 201, "POST", "/api/keys", {
         body: { name: "team", scope: "Operator", labels: { team: "a" }, max_servers: 2, expires_in: 86_400 }
       })
+      yield* expectStatus(api, 201, "POST", "/api/quotas", { body: { name: "team-a", max_servers: 5 } })
       const { json: webhook } = yield* expectStatus(api, 201, "POST", "/api/webhooks", {
         // No process listens there.
         body: { url: "http://127.0.0.1:27399/hook", topics: ["status"] }

@@ -79,7 +79,8 @@ export const whyNoPower = (action: Power): string | undefined =>
 /** Whether the key manages keys and webhooks, and reads settings and the audit log. */
 export const isAdmin = (): boolean => caller.value?.scope === "AppAdmin"
 
-const amounts = [
+/** The limits of a quota: its field, that of its use, and its unit. */
+export const amounts = [
   ["max_servers", "servers", "servers"],
   ["max_memory", "memory", "MiB"],
   ["max_cpu", "cpu", "% of CPU"],

@@ -37,7 +37,7 @@ const pages: ReadonlyArray<readonly [string, () => string, IconName, ReadonlyArr
   ["Nodes", () => addressOf.nodes, "node", ["nodes"]],
   ["Rollouts", () => addressOf.rollouts, "layers", ["rollouts"]],
   ["Events", () => addressOf.events(), "events", ["events"]],
-  ["Admin", () => addressOf.keys, "gear", ["keys", "webhooks", "settings"]]
+  ["Admin", () => addressOf.keys, "gear", ["keys", "quotas", "webhooks", "settings"]]
 ]
 
 const Bar = (): View => {

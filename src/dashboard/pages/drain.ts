@@ -6,6 +6,7 @@ import { div, li, p, strong, ul, type View } from "../dom/el.ts"
 import { counted } from "../dom/format.ts"
 import { withActions } from "../dom/routeActions.ts"
 import { Dialog, openDialog } from "../parts/Dialog.ts"
+import { FieldInput, numberIn } from "../parts/fieldInput.ts"
 import { action, drawReply } from "../parts/parts.ts"
 import { readNodes } from "../state/nodes.ts"
 import { done, failed } from "../state/notices.ts"
@@ -14,7 +15,12 @@ const drainedPath = ({ id }: NodeDetail): string => `/api/nodes/${segment(id)}/d
 
 export const drain = async (
   node: NodeDetail,
-  body: { readonly drained: boolean; readonly move?: boolean }
+  body: {
+    readonly drained: boolean
+    readonly move?: boolean
+    readonly notify?: string
+    readonly notify_seconds?: number | string
+  }
 ) => {
   const reply = await request("PATCH", drainedPath(node), { body })
   if (reply.ok) done(body.drained ? `${node.name} is drained` : `${node.name} takes servers again`)
@@ -55,9 +61,15 @@ const ConfirmDrain = ({
     const body = { drained: true, move: true }
     void request<DrainPlan>("PATCH", `${drainedPath(node)}?dry_run=true`, { body }).then(setPlan)
   }, [node.id])
+  const [notify, setNotify] = useState("")
+  const [seconds, setSeconds] = useState("")
+  const line = {
+    ...(notify !== "" && { notify }),
+    ...(seconds !== "" && { notify_seconds: numberIn(seconds) })
+  }
   const start = (move: boolean) => () => {
     onClose()
-    void drain(node, { drained: true, ...(move && { move }) })
+    void drain(node, { drained: true, ...(move && { move, ...line }) })
   }
   const moves = plan?.ok !== true || plan.body.migrations_total > 0
   return h(
@@ -71,6 +83,24 @@ const ConfirmDrain = ({
       ", saved servers are stopped, copied with their files to other nodes, two at a time, and started there."
     ),
     drawReply(plan, "Asking where its servers would go", (body) => h(Plan, { plan: body }), true),
+    moves &&
+      div(
+        { class: "fields" },
+        h(FieldInput, {
+          label: "Line before a move",
+          hint: "For the console of each running server: say Restart in 10 s",
+          kind: "text",
+          value: notify,
+          onChange: setNotify
+        }),
+        h(FieldInput, {
+          label: "Seconds after the line",
+          hint: "Until the stop. Empty: 10.",
+          kind: "number",
+          value: seconds,
+          onChange: setSeconds
+        })
+      ),
     div(
       { class: "dialog-actions" },
       action({ text: "Cancel", onClick: onClose }),

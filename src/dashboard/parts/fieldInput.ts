@@ -4,6 +4,12 @@ import { classes, div, input, label, option, select, span, textarea, type View }
 /** `pairs`: one `name=value` a line; `configs`: patches of config files as JSON. */
 export type FieldKind = "text" | "number" | "pairs" | "configs" | "choice"
 
+/** Returns the number that a text is, in the unit of the API; any other text as it is: the service says why it refuses it. */
+export const numberIn = (text: string, unit = 1): number | string => {
+  const number = Number(text)
+  return Number.isFinite(number) ? number * unit : text
+}
+
 /** A labelled field of a form. */
 export const FieldInput = (props: {
   readonly label: string

@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals"
 
 /** Pages whose address has no parts. */
-const plain = ["nodes", "rollouts", "keys", "webhooks", "settings", "new"] as const
+const plain = ["nodes", "rollouts", "keys", "quotas", "webhooks", "settings", "new"] as const
 
 export type Route =
   | { readonly page: "servers" }
@@ -29,6 +29,7 @@ const titles = {
   rollouts: "Rollouts",
   events: "Events",
   keys: "Keys",
+  quotas: "Quotas",
   webhooks: "Webhooks",
   settings: "Settings",
   new: "New server"
@@ -53,6 +54,7 @@ export const addressOf = {
   nodes: `${BASE}/nodes`,
   rollouts: `${BASE}/rollouts`,
   keys: `${BASE}/keys`,
+  quotas: `${BASE}/quotas`,
   webhooks: `${BASE}/webhooks`,
   settings: `${BASE}/settings`,
   events: (tab = ""): string => `${BASE}/events${tab === "" ? "" : `#${tab}`}`,

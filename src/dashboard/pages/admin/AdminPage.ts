@@ -4,15 +4,16 @@ import { div, h1, type View } from "../../dom/el.ts"
 import { empty, tabList } from "../../parts/parts.ts"
 import { addressOf } from "../../state/router.ts"
 import { KeysPage } from "./KeysPage.ts"
+import { QuotasPage } from "./QuotasPage.ts"
 import { SettingsPage } from "./SettingsPage.ts"
 import { WebhooksPage } from "./WebhooksPage.ts"
 
-const parts = { keys: KeysPage, webhooks: WebhooksPage, settings: SettingsPage } as const
-const names = { keys: "Keys", webhooks: "Webhooks", settings: "Settings" } as const
+const parts = { keys: KeysPage, quotas: QuotasPage, webhooks: WebhooksPage, settings: SettingsPage } as const
+const names = { keys: "Keys", quotas: "Quotas", webhooks: "Webhooks", settings: "Settings" } as const
 
 export type AdminPart = keyof typeof parts
 
-/** Keys, webhooks and settings, for keys of the scope `AppAdmin`; other keys see why they may not. */
+/** Keys, quotas, webhooks and settings, for keys of the scope `AppAdmin`; other keys see why they may not. */
 export const AdminPage = ({ part }: { readonly part: AdminPart }): View => {
   const known = caller.value
   return div(
@@ -20,7 +21,7 @@ export const AdminPage = ({ part }: { readonly part: AdminPart }): View => {
     div({ class: "page-head" }, h1({}, "Admin")),
     tabList(
       "Parts of the administration",
-      (["keys", "webhooks", "settings"] as const).map((one) => ({
+      (["keys", "quotas", "webhooks", "settings"] as const).map((one) => ({
         text: names[one],
         address: addressOf[one],
         isShown: one === part

@@ -5,6 +5,7 @@ import type { Webhook, WebhookDelivery } from "../../api/types.ts"
 import { article, code, dd, div, dl, dt, h2, input, label, p, span, type View } from "../../dom/el.ts"
 import { count, dateTime } from "../../dom/format.ts"
 import { confirm, Dialog, dialogForm, openDialog } from "../../parts/Dialog.ts"
+import { numberIn } from "../../parts/fieldInput.ts"
 import { Menu, type MenuItem } from "../../parts/Menu.ts"
 import { action, status } from "../../parts/parts.ts"
 import { done, failed } from "../../state/notices.ts"
@@ -28,7 +29,7 @@ const Replay = (props: {
   const replay = async () => {
     if (whyNot !== undefined) return
     onClose()
-    const reply = await request("POST", `${pathOf(webhook)}/replay`, { body: { cursor: Number(cursor) } })
+    const reply = await request("POST", `${pathOf(webhook)}/replay`, { body: { cursor: numberIn(cursor) } })
     if (reply.ok) done(`${webhook.id} delivers the events after ${cursor}`)
     else failed(`${webhook.id} was not replayed`, reply)
     onChanged()

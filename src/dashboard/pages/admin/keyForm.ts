@@ -1,5 +1,6 @@
 /** The form of a new key: its fields as typed, and the body of the request. */
 import type { KeyScope, Right } from "../../api/types.ts"
+import { numberIn } from "../../parts/fieldInput.ts"
 import { pairsOf } from "../server/fields.ts"
 
 export interface KeyForm {
@@ -69,11 +70,11 @@ const given = <A>(name: string, text: string, read: (text: string) => A): Record
 export const bodyOf = (form: KeyForm): Record<string, unknown> => ({
   name: form.name.trim(),
   scope: form.scope,
-  ...given("expires_in", form.expires, (text) => Number(text) * DAY),
+  ...given("expires_in", form.expires, (text) => numberIn(text, DAY)),
   ...(takesRights(form.scope) && {
     allow: form.rights,
-    ...given("max_servers", form.maxServers, Number),
-    ...given("max_memory", form.maxMemory, Number),
+    ...given("max_servers", form.maxServers, numberIn),
+    ...given("max_memory", form.maxMemory, numberIn),
     ...given("quota", form.quota, String)
   }),
   ...(takesLimits(form.scope) && {

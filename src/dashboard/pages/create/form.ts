@@ -1,3 +1,4 @@
+import { numberIn } from "../../parts/fieldInput.ts"
 import { configsOf, pairsOf } from "../server/fields.ts"
 
 /** The form of a creation, as typed. */
@@ -37,7 +38,7 @@ const record = (text: string) => Object.fromEntries(pairsOf(text))
 /** The body of `POST /api/servers`; empty fields are left out. */
 export const bodyOf = (form: Form): Record<string, unknown> => {
   const overrides = {
-    ...given(form.memory, (text) => ({ memory_limit: Number(text) }), "limits"),
+    ...given(form.memory, (text) => ({ memory_limit: numberIn(text) }), "limits"),
     ...given(form.version, String, "version"),
     ...given(form.save, (text) => text === "true", "save"),
     ...given(form.env, record, "env"),
@@ -49,7 +50,7 @@ export const bodyOf = (form: Form): Record<string, unknown> => {
     ...given(form.name, String, "name"),
     ...given(form.node, String, "node_id"),
     ...given(form.labels, record, "labels"),
-    ...given(form.expires, (text) => Number(text) * 3600, "expires_in"),
+    ...given(form.expires, (text) => numberIn(text, 3600), "expires_in"),
     ...(Object.keys(overrides).length > 0 && { overrides })
   }
 }

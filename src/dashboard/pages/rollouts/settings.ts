@@ -1,6 +1,7 @@
 /** The choices of a rollout: as typed, as the body of the request, and in words. */
 import type { Rollout } from "../../api/types.ts"
 import { counted } from "../../dom/format.ts"
+import { numberIn } from "../../parts/fieldInput.ts"
 
 export const restarts = [
   ["now", "Restart them now"],
@@ -34,7 +35,7 @@ export const emptyForm: Form = {
   seconds: ""
 }
 
-const number = (name: string, text: string) => (text === "" ? {} : { [name]: Number(text) })
+const number = (name: string, text: string) => (text === "" ? {} : { [name]: numberIn(text) })
 
 /** The body of `POST /api/rollouts` without its selector; empty fields are left out. */
 export const bodyOf = (form: Form): Record<string, unknown> => {
@@ -44,7 +45,7 @@ export const bodyOf = (form: Form): Record<string, unknown> => {
   return {
     restart,
     on_failure: failure,
-    ...(parallel.endsWith("%") ? { max_parallel: parallel } : number("max_parallel", parallel)),
+    ...number("max_parallel", parallel),
     ...number("canary", canary),
     ...number("start_timeout", timeout),
     ...(notify === "" ? {} : { notify }),

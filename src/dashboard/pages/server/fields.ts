@@ -1,7 +1,7 @@
 /** The fields of a server that people change, as texts, and the body of the PATCH that changes them. */
 import type { Server } from "../../api/types.ts"
 import type { Difference } from "../../parts/differences.ts"
-import type { FieldKind } from "../../parts/fieldInput.ts"
+import { type FieldKind, numberIn } from "../../parts/fieldInput.ts"
 
 export interface Field {
   /** The place in the body of the PATCH. */
@@ -160,9 +160,9 @@ export const pairsOf = (text: string): ReadonlyMap<string, string> =>
   )
 
 const valueOf = ({ kind, path }: Field, text: string): unknown => {
-  if (path === "expires_in") return Number(text) === 0 ? null : Number(text) * 3600
+  if (path === "expires_in") return Number(text) === 0 ? null : numberIn(text, 3600)
   if (text === "") return null
-  if (kind === "number") return Number(text)
+  if (kind === "number") return numberIn(text)
   return kind === "choice" ? text === "true" : text
 }
 
