@@ -40,7 +40,9 @@ const calls: Partial<Record<NodeJS.Architecture, readonly [umount2: number, prct
  * - `mounts`: a path; the output is the lines of the mount table at and below it, which is read when it has changed.
  * - `stop`: the id of a `run`, whose program is killed.
  *
- * Each command but the last two is done by a process of its own, which ends with the helper, and so does its program.
+ * Each command but the last two is done by a process of its own, which ends with the helper, and so does its program. At
+ * the end of its input the helper completes its requests, unless the service was killed: the next service does the work
+ * again, and what is left of it must not meet the processes and files of that service.
  *
  * - A map is that of a user namespace, which a child that starts in it (clone3(2)) keeps alive.
  * - Mapped copies of lower layers are detached where the kernel supports that (6.15); on older kernels they are mounted
@@ -50,7 +52,7 @@ const PROGRAM = `
 use strict;
 my ($service, $umount, $prctl) = @ARGV;
 my %programs = map { $_ => 1 } qw(${PROGRAMS.join(" ")});
-my ($none, $type, $stopped, $table, @mounts, %users, %workers) = ("", "overlay", 0);
+my ($own, $none, $type, $stopped, $table, @mounts, %users, %workers) = ($$, "", "overlay", 0);
 $_ += 0 for $umount, $prctl;
 $SIG{$_} = "IGNORE" for qw(HUP INT);
 $SIG{TERM} = sub { $stopped = 1 };
@@ -60,10 +62,14 @@ sub bytes {
     my $read = sysread(STDIN, $text, $count - length $text, length $text);
     next if !defined $read && $!{EINTR};
     next if $read;
-    1 while waitpid(-1, 0) > 0;
+    if (serves()) { 1 while waitpid(-1, 0) > 0 }
     exit 0;
   }
   return $text;
+}
+sub serves {
+  open(my $words, "<", "/proc/$service/cmdline") or return 0;
+  return sysread($words, my $first, 1);
 }
 sub tie_to {
   syscall($prctl, 1, 9, 0, 0, 0);
@@ -164,6 +170,7 @@ sub kill_all {
   die "the processes of uid $uid are not killed\\n" if $uid !~ /^[1-9][0-9]*\\z/ || $uid == $< || $uid == $>;
   ($<, $>) = ($uid, $uid);
   die "uid $uid: $!\\n" if $< != $uid || $> != $uid;
+  tie_to($own);
   kill("KILL", -1);
 }
 sub tool {
@@ -171,10 +178,10 @@ sub tool {
   $programs{$argv[0]} or die "$argv[0] is not a program of the helper\\n";
   pipe(my $out, my $out_end) or done("pipe");
   pipe(my $errors, my $errors_end) or done("pipe");
-  my $own = $$;
+  my $worker = $$;
   my $program = fork() // done("fork");
   if ($program == 0) {
-    tie_to($own);
+    tie_to($worker);
     setpgrp(0, 0);
     $SIG{TERM} = "DEFAULT";
     open(STDOUT, ">&", $out_end) && open(STDERR, ">&", $errors_end) && exec { $argv[0] } @argv;
@@ -250,7 +257,6 @@ while (1) {
     for (keys %workers) { kill("TERM", $_) if $workers{$_} eq $words[0] }
     next;
   }
-  my $own = $$;
   my $worker = fork();
   if (!defined $worker) {
     answer($id, 1, "", "fork: $!\\n");
@@ -266,10 +272,12 @@ while (1) {
 }
 `
 
-/** Returns the command of the helper; undefined: the processor is unknown. */
-export const helperProgram = (): readonly [string, ...ReadonlyArray<string>] | undefined => {
+/** Returns the command of the helper of a service; undefined: the processor is unknown. */
+export const helperProgram = (
+  service = process.pid
+): readonly [string, ...ReadonlyArray<string>] | undefined => {
   const numbers = calls[arch]
   return numbers === undefined
     ? undefined
-    : ["perl", "-e", PROGRAM, "--", ...[process.pid, ...numbers].map(String)]
+    : ["perl", "-e", PROGRAM, "--", ...[service, ...numbers].map(String)]
 }

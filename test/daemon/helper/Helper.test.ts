@@ -1,8 +1,11 @@
+import { spawn } from "node:child_process"
+import { once } from "node:events"
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { Helper, HelperProcess } from "../../../src/daemon/helper/Helper.ts"
+import { helperProgram } from "../../../src/daemon/helper/helperProgram.ts"
 import { runProgram } from "../../../src/daemon/process/runTool.ts"
 import { eventually } from "../../support/eventually.ts"
 import { readProcs } from "../../support/processes.ts"
@@ -99,6 +102,22 @@ describe("helper: programs without a fork of this process", () => {
       const { code } = yield* Effect.flatten(Fiber.join(request))
       assert.strictEqual(code, 0)
       assert.strictEqual(readFileSync(`${pipe}.copy`, "utf8"), "content")
+    })
+  )
+
+  it.effect("the kill -9 of its service ends its requests", () =>
+    Effect.gen(function* () {
+      const folder = yield* temporaryFolder
+      const service = spawn("sleep", ["300"])
+      const ended = once(service, "exit")
+      const helper = new HelperProcess(helperProgram(service.pid))
+      const { request, running } = yield* waiting(helper, folder)
+      service.kill("SIGKILL")
+      yield* Effect.promise(() => ended)
+      helper.close()
+      const error = yield* Effect.flip(Effect.flatten(Fiber.join(request)))
+      assert.strictEqual(error._tag, "HelperLost")
+      yield* eventually(running, (is) => !is)
     })
   )
 
