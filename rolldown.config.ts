@@ -4,6 +4,8 @@
  */
 import { utimesSync } from "node:fs"
 import { defineConfig } from "rolldown"
+import { openApiDocuments } from "./src/api/ApplicationApi.ts"
+import { version } from "./src/app/version.ts"
 import { dashboardBundle } from "./src/pages/dashboardBundle.ts"
 
 let began = new Date()
@@ -54,6 +56,14 @@ export default defineConfig([
             return ""
           })
           return exported.length === 0 ? null : `${rest}module.exports = {\n${exported.join(",\n")}\n};\n`
+        }
+      },
+      {
+        // To make one takes longer than most turns of the event loop of a service may.
+        name: "OpenAPI documents",
+        generateBundle() {
+          for (const { make, path } of openApiDocuments)
+            this.emitFile({ type: "asset", fileName: path.slice(1), source: JSON.stringify(make(version)) })
         }
       },
       {

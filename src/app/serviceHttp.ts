@@ -1,3 +1,5 @@
+import { existsSync, readFileSync } from "node:fs"
+import { join } from "node:path"
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Duration, Effect, Layer } from "effect"
 import { HttpMiddleware, HttpRouter } from "effect/http"
@@ -112,12 +114,15 @@ const WritesLayer = Layer.succeed(
   )
 )
 
-/** The first request makes a document, which takes longer than all other routes together. */
+/** The documents are beside the bundle; the sources make one at its first request. */
 const OpenApiRoutes = (version: string) =>
   HttpRouter.use(
     Effect.fnUntraced(function* (router) {
       for (const { make, path } of openApiDocuments) {
-        const document = Effect.sync(() => new TextEncoder().encode(JSON.stringify(make(version))))
+        const built = join(import.meta.dirname, path)
+        const document = Effect.sync(() =>
+          existsSync(built) ? readFileSync(built) : new TextEncoder().encode(JSON.stringify(make(version)))
+        )
         yield* router.add("GET", path, yield* makeCompressed(document, "application/json"))
       }
     })

@@ -1,5 +1,8 @@
+import { readFileSync } from "node:fs"
+import { join, resolve } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { openApiDocuments } from "../../src/api/ApplicationApi.ts"
+import { version } from "../../src/app/version.ts"
 
 type Json = Readonly<Record<string, unknown>>
 const isObject = (value: unknown): value is Json => typeof value === "object" && value !== null
@@ -14,6 +17,14 @@ const { components, paths } = newest
 const objects = [...objectsIn(paths), ...objectsIn(components.schemas)]
 const parameterOf = (path: string, name: string) =>
   paths[path].get.parameters.find((parameter: Json) => parameter.name === name).schema
+
+describe("spec 1.10: the documents that the build makes", () => {
+  it("they are those of the sources", () => {
+    const chunks = resolve(import.meta.dirname, "../../dist/chunks")
+    for (const { make, path } of openApiDocuments)
+      assert.strictEqual(readFileSync(join(chunks, path), "utf8"), JSON.stringify(make(version)))
+  })
+})
 
 describe("spec 1.10: /openapi.json for generators of clients", () => {
   it("every reference has a component, and no name is numbered", () => {
