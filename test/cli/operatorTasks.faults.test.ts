@@ -316,7 +316,7 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
 
     it.effect("2: an empty console is said to be empty, and where the reason is", () =>
       Effect.gen(function* () {
-        const id = yield* done("servers", "create", "noisy", "--wait", "-o", "id")
+        const id = yield* done("servers", "create", "saved", "--wait", "-o", "id")
         const { code, stderr, stdout } = yield* run("servers", "logs", id)
         assert.deepStrictEqual([code, stdout], [0, ""])
         assert.match(stderr, new RegExp(`has no lines: \`muster servers show ${id}\``))
