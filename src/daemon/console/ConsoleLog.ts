@@ -2,6 +2,7 @@ import { Deferred, Effect, PubSub, type Scope, Semaphore, Stream } from "effect"
 import type { LinesRequest } from "../../api/Daemon.ts"
 import type { ConsolePage } from "../../domain/Pagination.ts"
 import { stripAnsi } from "../../domain/stripAnsi.ts"
+import { pause } from "../../work/slices.ts"
 import { type IoError, io, lstat, openFile, orMissing } from "../disk/fsio.ts"
 import { makeConsoleTimes } from "./ConsoleTimes.ts"
 import {
@@ -15,7 +16,7 @@ import {
   resetCutRecord
 } from "./consoleFiles.ts"
 import { makeLineIndex, pageBounds, type StoredLine } from "./LineIndex.ts"
-import { type Line, lineOf, lineReader } from "./lines.ts"
+import { type Line, lineOf, lineReader, piecesOf } from "./lines.ts"
 import { rotateConsole } from "./rotateConsole.ts"
 
 /** Unread bytes beyond which the follower skips output. */
@@ -100,21 +101,26 @@ export const makeConsoleLog = (folder: string): ConsoleLog => {
     if (hub !== undefined)
       yield* PubSub.publishAll(
         hub,
-        lines.map(({ text }) => text)
+        lines.slice(-QUEUED_LINES).map(({ text }) => text)
       )
     yield* listener.onLines(lines)
   })
 
-  const feed = (chunk: Buffer, listener: LineListener) => {
-    const isWanted = subscribers > 0 || listener.wanted()
-    const lines: Array<Line> = []
-    reader.read(chunk, (part) => {
-      const line = isWanted ? lineOf(part) : undefined
-      if (line !== undefined && (line.isCut || line.text !== shown)) lines.push(line)
-      shown = undefined
-    })
-    return deliver(lines, listener)
-  }
+  const feed = Effect.fnUntraced(function* (chunk: Buffer, listener: LineListener) {
+    for (const piece of piecesOf(chunk)) {
+      const isWanted = subscribers > 0 || listener.wanted()
+      const lastEnd = isWanted ? -1 : piece.lastIndexOf(10)
+      if (lastEnd >= 0) forgetOpen()
+      const lines: Array<Line> = []
+      reader.read(piece.subarray(lastEnd + 1), (part) => {
+        const line = isWanted ? lineOf(part) : undefined
+        if (line !== undefined && (line.isCut || line.text !== shown)) lines.push(line)
+        shown = undefined
+      })
+      yield* deliver(lines, listener)
+      yield* pause
+    }
+  })
 
   const openLine = () => {
     const line = lineOf(reader.open())

@@ -1,7 +1,8 @@
 import { Effect } from "effect"
+import { pause } from "../../work/slices.ts"
 import { type IoError, io, lstat, openFile, orMissing } from "../disk/fsio.ts"
 import { CHUNK, fileId } from "./consoleFiles.ts"
-import { decodeLine, type LinePart, lineReader } from "./lines.ts"
+import { decodeLine, type LinePart, lineReader, piecesOf } from "./lines.ts"
 
 /** Lines between two remembered offsets. */
 const STRIDE = 256
@@ -38,9 +39,12 @@ const scan = Effect.fnUntraced(function* (path: string, offset: number, onLine: 
     const { bytesRead } = yield* io(`read ${path}`, () => file.read(chunk, 0, CHUNK, at))
     if (bytesRead === 0) break
     at += bytesRead
-    reader.read(chunk.subarray(0, bytesRead), (line) => {
-      wantsMore &&= onLine(line)
-    })
+    for (const piece of piecesOf(chunk.subarray(0, bytesRead))) {
+      reader.read(piece, (line) => {
+        wantsMore &&= onLine(line)
+      })
+      yield* pause
+    }
   }
   return reader.open()
 }, Effect.scoped)

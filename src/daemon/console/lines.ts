@@ -3,6 +3,15 @@
 /** The longest line, in bytes; a longer line is divided into parts. */
 export const LINE_CAP = 8 * 1024
 
+/** Bytes between two pauses: a server may end a line with each byte. */
+const PIECE = 16 * 1024
+
+/** Divides bytes into pieces, between which requests are served. */
+export const piecesOf = (bytes: Buffer): ReadonlyArray<Buffer> =>
+  Array.from({ length: Math.ceil(bytes.length / PIECE) }, (_, at) =>
+    bytes.subarray(at * PIECE, (at + 1) * PIECE)
+  )
+
 const NEWLINE = 10
 const RETURN = 13
 

@@ -75,6 +75,41 @@ describe("spec 3.10: logs and console", () => {
     }).pipe(Effect.scoped)
   )
 
+  it.live("a flood of short lines is delivered in pieces; without a follower, its open line stays", () =>
+    Effect.gen(function* () {
+      const folder = yield* temporaryFolder
+      const console = makeConsoleLog(folder)
+      const file = join(folder, "console.log")
+      const sizes: Array<number> = []
+      const lines: Array<string> = []
+      let wanted = true
+      const listener = {
+        wanted: () => wanted,
+        onLines: (more: ReadonlyArray<Line>) =>
+          Effect.sync(() => {
+            sizes.push(more.length)
+            lines.push(more.at(-1)?.text ?? "")
+          })
+      }
+      yield* console.seek(yield* console.begin)
+      appendFileSync(file, "\n".repeat(100_000))
+      yield* console.finish(listener)
+      assert.isAtMost(Math.max(...sizes), 16 * 1024)
+      assert.strictEqual(
+        sizes.reduce((sum, size) => sum + size, 0),
+        100_000
+      )
+      wanted = false
+      appendFileSync(file, `${"x\n".repeat(100_000)}half `)
+      while (yield* console.step(listener));
+      wanted = true
+      appendFileSync(file, "a line\n")
+      yield* console.finish(listener)
+      assert.strictEqual(lines.at(-1), "half a line")
+      assert.strictEqual((yield* console.page({ page: 1, per_page: 1 })).total, 200_001)
+    }).pipe(Effect.scoped)
+  )
+
   it.live("after silence, a follower gets a line without an end, and the whole line once it has grown", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
