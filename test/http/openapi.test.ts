@@ -115,25 +115,20 @@ describe("spec 1.10: /openapi-3.0.json for generators that do not read OpenAPI 3
 
   it("a value that may be null is nullable, also a reference", () => {
     assert.include(schemas.Server.properties.name, { type: "string", nullable: true })
-    assert.deepStrictEqual(schemas.NodeDetail.properties.usage, {
-      type: "object",
-      nullable: true,
-      allOf: [{ $ref: "#/components/schemas/NodeUsage" }]
-    })
+    assert.deepStrictEqual(schemas.NodeDetail.properties.usage, { $ref: "#/components/schemas/NodeUsage" })
+    assert.include(schemas.NodeUsage, { type: "object", nullable: true })
+    assert.isUndefined(schemas.NodeDetail.nullable)
     assert.deepStrictEqual(schemas.CreateServer.properties.run.enum, [...schemas.RunRule.enum, null])
   })
 
   it("`nullable` admits null: it has a type beside it, and no other keyword refuses null", () => {
     const nullable = all.filter((schema) => schema.nullable === true)
     assert.isAbove(nullable.length, 50)
-    for (const { allOf, enum: values, type } of nullable) {
+    for (const { enum: values, type, ...others } of nullable) {
       assert.isString(type)
       if (Array.isArray(values)) assert.include(values, null)
-      for (const { $ref } of Array.isArray(allOf) ? allOf : []) {
-        assert.isTrue(schemas[$ref.split("/").at(-1)].nullable, $ref)
-      }
+      assert.notProperty(others, "allOf")
     }
-    assert.isUndefined(schemas.NodeDetail.nullable)
   })
 
   it("a union of objects is one object with the fields of all", () => {

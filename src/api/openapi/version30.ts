@@ -8,8 +8,8 @@ const besideNull = ({ anyOf }: JsonObject): string | undefined => {
 }
 
 /**
- * Writes null as `nullable`, which counts beside a type only. A reference has no siblings in 3.0, so that it stands in
- * `allOf`. A text has no name of its own then: its values and null are an enum.
+ * Writes null as `nullable`, which counts beside a type only. A reference has no siblings in 3.0: its component admits null
+ * ({@link withNullables}). A text has no name of its own then: its values and null are an enum.
  */
 const withNullable = (schema: JsonObject, components: JsonObject): JsonObject => {
   const { anyOf, type, ...rest } = schema
@@ -18,7 +18,7 @@ const withNullable = (schema: JsonObject, components: JsonObject): JsonObject =>
   if (name === undefined) return schema
   const component = fieldsOf(components[name])
   return component.enum === undefined
-    ? { ...rest, type: "object", nullable: true, allOf: [schemaRef(name)] }
+    ? schemaRef(name)
     : { ...component, ...rest, nullable: true, enum: [component.enum, null].flat() }
 }
 
@@ -55,10 +55,10 @@ const asSchemas30 = (components: JsonObject): ((value: unknown) => unknown) =>
     }
   })
 
-/** A component admits null if it may be null anywhere: `nullable` beside a reference does not change the component. */
-const withNullables = (components: JsonObject, used: string): JsonObject =>
+/** A component admits null if the document of 3.1, as text, has it beside null anywhere. */
+const withNullables = (components: JsonObject, text: string): JsonObject =>
   mapValues(components, (schema, name) =>
-    used.includes(`"allOf":[${JSON.stringify(schemaRef(name))}]`)
+    fieldsOf(schema).enum === undefined && text.includes(`${JSON.stringify(schemaRef(name))},{"type":"null"}`)
       ? { ...fieldsOf(schema), nullable: true }
       : schema
   )
@@ -71,12 +71,11 @@ export const asOpenApi30 = (document: JsonObject): JsonObject => {
     { ...document, components: { ...fieldsOf(document.components), schemas } },
     asSchemas30(schemas)
   )
-  const rewritten = fieldsOf(fieldsOf(components).schemas)
   return {
     ...parts,
     components: {
       ...fieldsOf(components),
-      schemas: withNullables(rewritten, JSON.stringify([parts, rewritten]))
+      schemas: withNullables(fieldsOf(fieldsOf(components).schemas), JSON.stringify(document))
     },
     openapi: "3.0.3",
     info: { ...fieldsOf(document.info), license }
