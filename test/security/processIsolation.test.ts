@@ -8,7 +8,7 @@ import { chmodSync, chownSync, existsSync, mkdirSync, readFileSync, rmSync, writ
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { readUid } from "../../src/daemon/host/procfs.ts"
+import { readProc, readUid } from "../../src/daemon/host/procfs.ts"
 import type { ProcessIsolation } from "../../src/domain/SystemInfo.ts"
 import { daemonProcessAs, stateOf } from "../daemon/daemonChild.ts"
 import { newId } from "../daemon/support.ts"
@@ -258,10 +258,8 @@ for (const scene of scenes) {
           yield* first.kill
           const second = yield* start()
           yield* second.ask(`power ${stops} pause 0`)
-          yield* until(
-            "it is paused",
-            () => readProcs().find(({ pid }) => pid === programOf(run(stops)))?.state === "T"
-          )
+          const paused = programOf(run(stops))
+          yield* until("it is paused", () => readProc(paused)?.state === "T")
           yield* second.ask(`power ${stops} stop 10`)
           yield* until("it has stopped", () => stateOf(data, stops).status === "offline")
           assert.include(console(stops), "bye")
