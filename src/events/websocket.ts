@@ -4,8 +4,9 @@ import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import type { InvalidRequest, Unavailable, UpgradeRequired } from "../domain/errors.ts"
 import { sharedBytes } from "./Batch.ts"
-import { SubscriberTooSlow, type Subscription } from "./EventHub.ts"
+import type { Subscription } from "./EventHub.ts"
 import { framesOf } from "./frames.ts"
+import { SubscriberTooSlow } from "./subscription.ts"
 import { checkHandshake, type Upgraded, upgrade } from "./webSocketUpgrade.ts"
 
 export interface SocketOptions {
