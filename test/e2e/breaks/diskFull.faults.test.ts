@@ -280,7 +280,7 @@ describe.runIf(withSmallDisk)(`a full disk of the service${smallDiskNote}`, () =
 
 const systemOf = Effect.fnUntraced(function* (api: Service) {
   const [node] = (yield* expectStatus(api, 200, "GET", "/api/nodes")).json
-  return (yield* expectStatus(api, 200, "GET", `/api/nodes/${node.id}/system`)).json
+  return (yield* expectStatus(api, 200, "GET", `/api/nodes/${node.id}/system`)).json.system
 })
 
 describe.runIf(withSmallDisk)(`the service starts on a full disk${smallDiskNote}`, () => {
