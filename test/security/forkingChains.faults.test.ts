@@ -62,57 +62,63 @@ const opened = Effect.gen(function* () {
 })
 
 describe("SECURITY, process runtime: processes that fork and end without a pause, without namespaces", () => {
-  it.live("no process outlives a stop, a kill, a crash, a start timeout or a deletion", () =>
-    Effect.gen(function* () {
-      const { becomes, data, start, up } = yield* opened
-      const daemon = yield* start()
-      assert.strictEqual(daemon.level, "user")
-      const ends = [
-        { by: "stop", more: {}, end: (id: string) => daemon.ask(`power ${id} stop 10`) },
-        { by: "kill", more: {}, end: (id: string) => daemon.ask(`power ${id} kill 0`) },
-        { by: "crash", more: { after: "sleep 0.3; exit 1" }, end: () => Effect.void },
-        { by: "start timeout", more: { online_signal: "never", start_timeout: 1 }, end: () => Effect.void }
-      ]
-      for (const { by, end, more } of ends) {
-        const { id, uid } = yield* up(daemon, more)
-        yield* until(`${by}: the chains run`, () => isAlive(uid))
-        yield* end(id)
-        yield* becomes(id, "offline")
-        assert.isFalse(isAlive(uid), by)
+  it.live(
+    "no process outlives a stop, a kill, a crash, a start timeout or a deletion",
+    () =>
+      Effect.gen(function* () {
+        const { becomes, data, start, up } = yield* opened
+        const daemon = yield* start()
+        assert.strictEqual(daemon.level, "user")
+        const ends = [
+          { by: "stop", more: {}, end: (id: string) => daemon.ask(`power ${id} stop 10`) },
+          { by: "kill", more: {}, end: (id: string) => daemon.ask(`power ${id} kill 0`) },
+          { by: "crash", more: { after: "sleep 0.3; exit 1" }, end: () => Effect.void },
+          { by: "start timeout", more: { online_signal: "never", start_timeout: 1 }, end: () => Effect.void }
+        ]
+        for (const { by, end, more } of ends) {
+          const { id, uid } = yield* up(daemon, more)
+          yield* until(`${by}: the chains run`, () => isAlive(uid))
+          yield* end(id)
+          yield* becomes(id, "offline")
+          assert.isFalse(isAlive(uid), by)
+          yield* daemon.ask(`remove ${id}`)
+        }
+        const { id, uid } = yield* up(daemon)
+        yield* until("the chains run", () => isAlive(uid))
         yield* daemon.ask(`remove ${id}`)
-      }
-      const { id, uid } = yield* up(daemon)
-      yield* until("the chains run", () => isAlive(uid))
-      yield* daemon.ask(`remove ${id}`)
-      assert.isFalse(isAlive(uid), "deletion")
-      assert.isFalse(existsSync(join(data, "servers", id)))
-    }).pipe(Effect.scoped)
+        assert.isFalse(isAlive(uid), "deletion")
+        assert.isFalse(existsSync(join(data, "servers", id)))
+      }).pipe(Effect.scoped),
+    150_000
   )
 
-  it.live("no process outlives its server after kill -9 of the daemon, even if its folder is gone", () =>
-    Effect.gen(function* () {
-      const { becomes, data, start, up } = yield* opened
-      const first = yield* start()
-      // A server that was asked to stop does not start again with its daemon.
-      const stubborn = { after: "trap '' TERM; while :; do sleep 0.05; done" }
-      const [kept, gone] = [yield* up(first, stubborn), yield* up(first)]
-      yield* becomes(kept.id, "running")
-      yield* becomes(gone.id, "running")
-      yield* until("the chains run", () => isAlive(kept.uid) && isAlive(gone.uid))
-      yield* first.ask(`power ${kept.id} stop 60`)
-      yield* becomes(kept.id, "stopping")
-      yield* first.kill
-      process.kill(
-        JSON.parse(readFileSync(join(data, "servers", kept.id, "run.json"), "utf8")).pid,
-        "SIGKILL"
-      )
-      rmSync(join(data, "servers", gone.id), { recursive: true })
-      const second = yield* start()
-      yield* becomes(kept.id, "offline")
-      assert.isFalse(isAlive(kept.uid))
-      assert.isFalse(isAlive(gone.uid))
-      yield* second.ask(`remove ${kept.id}`)
-    }).pipe(Effect.scoped)
+  it.live(
+    "no process outlives its server after kill -9 of the daemon, even if its folder is gone",
+    () =>
+      Effect.gen(function* () {
+        const { becomes, data, start, up } = yield* opened
+        const first = yield* start()
+        // A server that was asked to stop does not start again with its daemon.
+        const stubborn = { after: "trap '' TERM; while :; do sleep 0.05; done" }
+        const [kept, gone] = [yield* up(first, stubborn), yield* up(first)]
+        yield* becomes(kept.id, "running")
+        yield* becomes(gone.id, "running")
+        yield* until("the chains run", () => isAlive(kept.uid) && isAlive(gone.uid))
+        yield* first.ask(`power ${kept.id} stop 60`)
+        yield* becomes(kept.id, "stopping")
+        yield* first.kill
+        process.kill(
+          JSON.parse(readFileSync(join(data, "servers", kept.id, "run.json"), "utf8")).pid,
+          "SIGKILL"
+        )
+        rmSync(join(data, "servers", gone.id), { recursive: true })
+        const second = yield* start()
+        yield* becomes(kept.id, "offline")
+        assert.isFalse(isAlive(kept.uid))
+        assert.isFalse(isAlive(gone.uid))
+        yield* second.ask(`remove ${kept.id}`)
+      }).pipe(Effect.scoped),
+    150_000
   )
 })
 
