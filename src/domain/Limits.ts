@@ -89,7 +89,7 @@ export const committedMemoryBytes = (limits: Limits): number =>
 export const committedCpuMillipercent = ({ cpu_limit = 0 }: Limits): number =>
   cpu_limit === 0 ? 0 : Math.max(1000, Math.round(cpu_limit * 1000))
 
-/** Returns the limits of which placement and quotas count as much as of the larger of both, by each resource. */
+/** Returns, for each resource, the limit that counts more in placement and quotas. */
 export const largerLimits = (one: Limits, other: Limits): Limits => {
   const larger = (limit: "memory_limit" | "disk_space" | "cpu_limit", of: (limits: Limits) => number) =>
     (of(other) > of(one) ? other : one)[limit] ?? 0

@@ -1,6 +1,6 @@
 /**
- * Results that were computed last, by what they were computed from: a full map begins anew. In place of a `WeakMap`: the
- * garbage collector visits all entries of one in a single pause.
+ * A bounded cache of computed results: a full map begins anew. It replaces a `WeakMap`, whose entries the garbage collector
+ * visits in a single pause.
  */
 export class RecentMap<K, V> extends Map<K, V> {
   readonly #most: number

@@ -1,11 +1,11 @@
 import type { Array as Arr } from "effect"
 import { type EncodedEvent, type EventFilter, type EventInclude, isNews, passes } from "./EncodedEvent.ts"
 
-/** What a subscriber receives. */
+/** The events and the fields that a subscriber asks for. */
 export interface Selection {
   readonly filter: EventFilter
   readonly include: EventInclude
-  /** An equal text for subscribers that receive the same events; undefined: that depends on the server. */
+  /** Subscribers that receive the same events have the same text. Undefined if the events depend on the server. */
   readonly shared: string | undefined
 }
 

@@ -9,13 +9,13 @@ import type { EncodedEvent, EventFilter, EventInclude } from "./EncodedEvent.ts"
 import { encode, encodeLive } from "./encode.ts"
 import type { LiveNews } from "./LiveFeed.ts"
 
-/** Bytes of a batch, about: a subscriber that does not read holds no more. */
+/** The approximate size of a batch. A subscriber that does not read holds one. */
 const BATCH_BYTES = 16 * 1024
 
 /** The time between two beats. */
 const BEAT = "15 seconds"
 
-/** What subscribers receive: a batch, or a message that is no event, numbered like one. */
+/** A message to all subscribers: events, a beat, or the end. All have numbers in one series. */
 export type Message = Batch | { readonly number: number; readonly type: "beat" | "end" }
 
 /** An entry or news that is to be published, with the server at that time. */
@@ -27,7 +27,7 @@ type Publication = { readonly server: Server | null } & (
 const encoded = (it: Publication): EncodedEvent | undefined =>
   "entry" in it ? encode(it.entry, it.server) : encodeLive(it.news, it.cursor, it.server)
 
-/** What the subscribers of a moment want: what none of them wants is not encoded. */
+/** The needs of the present subscribers. Nothing is encoded that none of them needs. */
 interface Demand {
   all: number
   /** Subscribers that name an opt-in topic. */
@@ -69,7 +69,7 @@ export const makePublisher = Effect.fnUntraced(function* (options: {
   let number = 0
   let hasEnded = false
   const demand: Demand = { all: 0, optIn: 0, server: 0 }
-  /** What this turn publishes. */
+  /** Publications that wait for the end of this turn. */
   let waiting: Array<Publication> = []
   const some = Latch.makeUnsafe(false)
 
@@ -142,7 +142,7 @@ export const makePublisher = Effect.fnUntraced(function* (options: {
       return Effect.andThen(Effect.logError("events were not delivered", defect), beat)
     })
   )
-  // What is published in the same turn leaves together.
+  // The publications of one turn leave together.
   const turn = Effect.andThen(some.await, Effect.andThen(Effect.yieldNow, flush))
   yield* Effect.forkScoped(Effect.forever(turn))
   yield* beat.pipe(Effect.schedule(Schedule.spaced(BEAT)), Effect.forkScoped)

@@ -9,7 +9,7 @@ const besideNull = ({ anyOf }: JsonObject): string | undefined => {
 
 /**
  * Writes null as `nullable`, which counts beside a type only. A reference has no siblings in 3.0: its component admits null
- * ({@link withNullables}). A text has no name of its own then: its values and null are an enum.
+ * ({@link withNullables}). An enum is written out in place of its name, with null as a further value.
  */
 const withNullable = (schema: JsonObject, components: JsonObject): JsonObject => {
   const { anyOf, type, ...rest } = schema

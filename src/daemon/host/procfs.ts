@@ -121,7 +121,7 @@ export const pidsOfContainer = (main: number, id: string): ReadonlyArray<number>
   return text.split("\n").flatMap((pid) => (pid === "" ? [] : [Number(pid)]))
 }
 
-/** Returns the effective and the real uid of a process; none: it has ended or is a zombie. */
+/** Returns the effective and the real uid of a process. The set is empty if the process has ended or is a zombie. */
 export const liveUids = (pid: number): ReadonlySet<number> => {
   const text = readOrUndefined(`/proc/${pid}/status`) ?? ""
   const [, state = "X"] = /^State:\t(.)/m.exec(text) ?? []
@@ -228,7 +228,7 @@ function* filesOf(pid: number): Generator<string> {
   }
 }
 
-/** Returns the ports that processes have on all addresses (0.0.0.0, ::), each once; of many, those of their first files. */
+/** Returns the ports on all addresses (0.0.0.0, ::), each once. It looks at the first {@link MAX_OPEN} open files only. */
 export const readBoundToAll = (
   pids: ReadonlyArray<number>
 ): Effect.Effect<ReadonlyArray<{ readonly port: number; readonly udp: boolean }>> =>

@@ -79,7 +79,7 @@ export const whyNoPower = (action: Power): string | undefined =>
 /** Whether the key manages keys and webhooks, and reads settings and the audit log. */
 export const isAdmin = (): boolean => caller.value?.scope === "AppAdmin"
 
-/** The limits of a quota: its field, that of its use, and its unit. */
+/** The limits of a quota. Each has the field of the limit, the field of the use, and a unit. */
 export const amounts = [
   ["max_servers", "servers", "servers"],
   ["max_memory", "memory", "MiB"],

@@ -25,7 +25,7 @@ const pathOf = ({ name }: NamedQuota): string => `/api/quotas/${segment(name)}`
 
 /** The limits of a quota, for a new one or one that is there. */
 const QuotaDialog = (props: {
-  /** Undefined: a new one. */
+  /** Undefined for a new quota. */
   readonly quota: NamedQuota | undefined
   readonly onClose: () => void
   readonly onStored: () => void
