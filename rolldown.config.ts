@@ -2,7 +2,8 @@
  * Bundles the program and the dashboard into `dist`. A start from one file for each module takes three times as long and
  * twice the memory.
  */
-import { utimesSync } from "node:fs"
+import { readFileSync, utimesSync } from "node:fs"
+import { dirname, resolve } from "node:path"
 import { defineConfig } from "rolldown"
 import { openApiDocuments } from "./src/api/ApplicationApi.ts"
 import { version } from "./src/app/version.ts"
@@ -12,6 +13,8 @@ let began = new Date()
 
 const GETTER =
   /Object\.defineProperty\(exports, "([^"]+)", \{\s*enumerable: true,\s*get: function ?\(\) \{\s*return ([\w$]+);\s*\}\s*\}\);/g
+
+const PROGRAM = /readFileSync\(\s*new URL\("(\.\/[\w.]+)", import\.meta\.url\),\s*"utf8"\s*\)/g
 
 const platform = "node"
 
@@ -30,6 +33,17 @@ export default defineConfig([
     // Effect looks for variables that bundlers of web pages put there.
     checks: { emptyImportMeta: false },
     plugins: [
+      {
+        // Programs in Perl and sh, which are files beside their readers.
+        name: "files as text",
+        transform: {
+          filter: { code: "import.meta.url" },
+          handler: (code, id) =>
+            code.replace(PROGRAM, (_, name: string) =>
+              JSON.stringify(readFileSync(resolve(dirname(id), name), "utf8"))
+            )
+        }
+      },
       {
         // It loads tables of ICU, which only help texts need.
         name: "an Intl.Segmenter at its first use",

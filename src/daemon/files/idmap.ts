@@ -1,7 +1,7 @@
 /**
  * Mounts that show the files of one owner as those of another (idmapped mounts, mount_setattr(2)). They need Linux 5.12
  * for files and folders, 5.19 for layers of an overlay, and support by the file system. The helper makes them
- * (helperProgram.ts): `mount` of util-linux supports them since 2.39 only.
+ * (helper.pl): `mount` of util-linux supports them since 2.39 only.
  */
 import type { RunUser } from "../runtime/Runtime.ts"
 
@@ -39,7 +39,7 @@ export interface MountRequest {
   readonly sources: ReadonlyArray<{ readonly source: number; readonly shown: Shown | undefined }>
 }
 
-/** Returns the words of a mount for the helper (helperProgram.ts). */
+/** Returns the words of a mount for the helper (helper.pl). */
 export const mountWords = ({ attributes, overlay, sources, target }: MountRequest): ReadonlyArray<string> =>
   [
     ...[attributes, target, overlay?.name ?? "", overlay?.upper ?? "", overlay?.work ?? ""],

@@ -6,8 +6,7 @@ import { type BigIntStats, closeSync, constants, fstatSync, openSync } from "nod
 import { Effect } from "effect"
 import { inScope } from "../../work/inScope.ts"
 import { IoError, io, ioSync, mountsAt, openFile } from "../disk/fsio.ts"
-import { Helper, repeatable } from "../helper/Helper.ts"
-import type { Program } from "../helper/helperProgram.ts"
+import { Helper, type Program, repeatable } from "../helper/Helper.ts"
 import { runProgram } from "../process/runTool.ts"
 import { type MountRequest, mountWords, NOSUID_NODEV, READ_ONLY, type Shown } from "./idmap.ts"
 

@@ -1,8 +1,42 @@
+/**
+ * The helper: a small process that makes mounts and runs programs for this service. A fork of this service would copy its
+ * page tables, which blocks every request for tens of milliseconds. The program is in perl, which Debian always has:
+ * Node makes no system calls.
+ */
 import { type ChildProcess, spawn } from "node:child_process"
+import { readFileSync } from "node:fs"
 import { Socket } from "node:net"
+import { arch } from "node:process"
 import { Context, Data, Effect, Semaphore } from "effect"
-import { helperProgram, MAX_REQUEST } from "./helperProgram.ts"
 import { TOOL_ENV } from "./toolEnv.ts"
+
+/** The programs that the helper runs. */
+const PROGRAMS = [
+  ...["chattr", "chown", "cp", "find", "mkfifo", "mount", "rm", "setquota", "sync", "umount"]
+] as const
+export type Program = (typeof PROGRAMS)[number]
+
+/** Bytes of the longest request. */
+const MAX_REQUEST = 1 << 20
+
+/** The numbers of the system calls umount2 and prctl by processor; numbers above 423 are the same on all. */
+const calls: Partial<Record<NodeJS.Architecture, readonly [umount2: number, prctl: number]>> = {
+  x64: [166, 157],
+  arm64: [39, 167],
+  loong64: [39, 167],
+  riscv64: [39, 167]
+}
+
+const PROGRAM = readFileSync(new URL("./helper.pl", import.meta.url), "utf8")
+
+/** Returns the command of the helper of a service, unless the processor is unknown. */
+export const helperProgram = (
+  service = process.pid
+): readonly [string, ...ReadonlyArray<string>] | undefined => {
+  const numbers = calls[arch]
+  if (numbers === undefined) return undefined
+  return ["perl", "-e", PROGRAM, "--", ...[service, ...numbers, MAX_REQUEST].map(String), ...PROGRAMS]
+}
 
 /** There is no helper: perl is missing, or the request does not fit. The caller does the work itself. */
 export class HelperUnavailable extends Data.TaggedError("HelperUnavailable") {}
@@ -128,7 +162,7 @@ class Connection {
 /** Programs, and changes of mounts, that run at a time: a long copy does not delay a mount. */
 const CONCURRENT = 16
 
-/** The helper of this process; see helperProgram.ts. */
+/** The helper of this process. */
 export class HelperProcess {
   readonly #programs = Semaphore.makeUnsafe(CONCURRENT)
   readonly #changes = Semaphore.makeUnsafe(CONCURRENT)

@@ -1,8 +1,7 @@
 import type { ChildProcess, SpawnOptions } from "node:child_process"
 import { Deferred, Effect } from "effect"
 import { IoError } from "../disk/fsio.ts"
-import { repeatable } from "../helper/Helper.ts"
-import type { Program } from "../helper/helperProgram.ts"
+import { type Program, repeatable } from "../helper/Helper.ts"
 import { spawnChild } from "./spawnChild.ts"
 
 /** Characters of output that are kept: the end of it. */

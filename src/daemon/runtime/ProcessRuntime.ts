@@ -1,4 +1,4 @@
-import { constants } from "node:fs"
+import { constants, readFileSync } from "node:fs"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Deferred, Effect, Layer, Option, Schedule, Schema } from "effect"
@@ -18,7 +18,6 @@ import { ownProcesses } from "./ownProcesses.ts"
 import { exitOf, type HostParts, KILLED, killAll, killAllOf, makeRun, sweep } from "./processRun.ts"
 import { makeProcessTable } from "./processTable.ts"
 import { type Adopted, type Launch, LaunchFailed, Runtime } from "./Runtime.ts"
-import { SHIM } from "./shim.ts"
 import { onTerminal, startTerminal, TERMINAL_ENV } from "./terminal.ts"
 
 export interface ProcessRuntimeOptions extends ChildEnvOptions {
@@ -51,6 +50,8 @@ const RunRecord = Schema.fromJsonString(
   })
 )
 const decodeRunRecord = Schema.decodeUnknownEffect(RunRecord)
+
+const SHIM = readFileSync(new URL("./shim.sh", import.meta.url), "utf8")
 
 const runPath = (folder: string) => join(folder, "run.json")
 const exitPath = (folder: string) => join(folder, "exit")

@@ -1,4 +1,4 @@
-import { constants } from "node:fs"
+import { constants, readFileSync } from "node:fs"
 import * as fs from "node:fs/promises"
 import { dirname, join } from "node:path"
 import { Effect, Schedule } from "effect"
@@ -14,63 +14,13 @@ const BLOCK = 4096
 /** Reads between two checks of the console's size: the most that can be added meanwhile. */
 const BLOCKS = (CONSOLE_BOUND - RELAY_MAX) / BLOCK
 
-/**
- * The relay between a server and its console, in POSIX sh. It appends the output of the server to `console.log` at
- * once, and rotates the file if this service does not. It wakes up on output only.
- *
- * - The relay outlives this service and every signal but SIGKILL. It ends when all writers have closed the pipe.
- * - The relay is not a process of the server: it has its own group and no marker, and is not killed with the server, so
- * that the last output arrives.
- * - A server never waits for a disk: output that cannot be written is discarded for a second, then writing is retried.
- * - `dd` writes each block before it reads the next, and reports their number: `0+0` is the end.
- *
- * Arguments: the `cgroup.procs` to join or an empty word, and the offset in `console.log` at which the output of this
- * run begins. The working directory is the folder of the server.
- */
-export const RELAY = `
-trap '' HUP INT QUIT TERM USR1 USR2 PIPE
-umask 077
-if [ -n "$1" ]; then echo $$ > "$1"; fi
-from=$2
-exec 3<&0
-last=0
-missed=
-while :; do
-  if [ -n "$missed" ]; then
-    if printf '\\n[some output is missing here: %s]\\n' "$missed" >> console.log; then missed=; fi
-  fi
-  if said=$(LC_ALL=C dd bs=${BLOCK} count=${BLOCKS} 2>&1 >> console.log); then
-    case $said in 0+0*) exit 0;; esac
-  else
-    case $said in
-      *"No space left"*) missed='the disk was full';;
-      *[Qq]uota*) missed='the disk quota was exceeded';;
-      *) missed='the console could not be written';;
-    esac
-    dd bs=${BLOCK} <&3 > /dev/null &
-    sleep 1
-    kill -KILL $!
-    if wait $!; then exit 0; fi
-    continue
-  fi
-  size=$(wc -c < console.log)
-  size=$((size))
-  if [ "$size" -lt "$last" ]; then from=0; fi
-  last=$size
-  if [ "$size" -le ${RELAY_MAX} ]; then continue; fi
-  left=0
-  if [ -e console.cut ]; then
-    read -r begins left < console.cut
-    old=$(wc -c < console.log.1)
-    left=$((left + old))
-    if [ "$begins" != earlier ]; then from=gone; fi
-  fi
-  printf '%s %s\\n' "$from" "$left" > console.cut.tmp && mv -f console.cut.tmp console.cut
-  mv -f console.log console.log.1
-  from=0
-  last=0
-done
-`
+const RELAY = readFileSync(new URL("./consoleRelay.sh", import.meta.url), "utf8")
+
+/** Returns the arguments of a shell that is a relay. `begin`: the offset in `console.log` at which the run begins. */
+export const relayArguments = (group: string, begin: number): ReadonlyArray<string> => [
+  ...["-c", RELAY, "muster-console", group],
+  ...[begin, BLOCK, BLOCKS, RELAY_MAX].map(String)
+]
 
 /** A relay, identified by pid and start time. */
 export interface Relay {
@@ -103,7 +53,7 @@ export const startRelay = Effect.fnUntraced(function* (options: {
   const to = yield* openFile(pipe, constants.O_WRONLY)
   if (user !== undefined) yield* io("set the owner of the console", () => to.chown(user.uid, user.gid))
   yield* io(`remove ${pipe}`, () => fs.unlink(pipe))
-  const child = yield* spawnChild(["/bin/sh", "-c", RELAY, "muster-console", group ?? "", String(begin)], {
+  const child = yield* spawnChild(["/bin/sh", ...relayArguments(group ?? "", begin)], {
     cwd: folder,
     env,
     stdio: [from.fd, "ignore", "ignore"]

@@ -1,7 +1,8 @@
 /**
  * The script with which a plain process starts, in POSIX sh. It is in an unlinked file at descriptor 3, so that no
- * environment or command line of a remaining process shows variables of a server. Pure.
+ * environment or command line of a remaining process shows variables of a server.
  */
+import { readFileSync } from "node:fs"
 import { relative } from "node:path"
 import { isIn } from "../disk/mountTable.ts"
 
@@ -51,7 +52,7 @@ export interface Script {
   readonly env: Readonly<Record<string, string>>
 }
 
-/** The exit code of the script if the program does not exist. */
+/** The exit code of isolated.sh if the program does not exist. */
 export const NO_PROGRAM = 121
 /** The size of a writable folder in memory. */
 const MEMORY = "size=64m,nr_inodes=4096"
@@ -116,17 +117,14 @@ export const viewCommands = ({ covers, shown, stage, ...own }: View): ReadonlyAr
   return [...build, ...put, ...last.map(({ from, to }) => mount("--move", from, to))]
 }
 
-/**
- * Returns the text of the script. The script reads a line of itself when the program is about to run, which `hasBegun`
- * detects. With a view, the shell stays as process 1 of its namespace: process 1 does not get signals without a
- * handler, so the program must be another process. A missing program is detected before: in the view of the server.
- */
+const PROGRAM = readFileSync(new URL("./isolated.sh", import.meta.url), "utf8")
+
+/** Returns the text of the script. A missing program is detected in the view of the server, before the program runs. */
 export const scriptText = ({ argv, confine, cwd, env, tasks, view }: Script): string => {
   const [file] = argv
   // `env` takes such a word for a variable.
   const program = file.includes("=") ? ["/bin/sh", "-c", 'exec "$@"', "sh", ...argv] : argv
   const variables = Object.entries(env).map(([name, value]) => `${name}=${value}`)
-  const words = line([...confine, "env", "-i", "--", ...variables, ...program])
   // A subshell: the script needs its own search path.
   const exists = file.includes("/")
     ? line(["test", "-e", file])
@@ -136,20 +134,12 @@ export const scriptText = ({ argv, confine, cwd, env, tasks, view }: Script): st
     tasks === undefined ? [] : [`{ ulimit -u ${tasks} || ulimit -p ${tasks} || :; } 2> /dev/null`]
   const before = [...limited, ...(view === undefined ? [] : viewCommands(view)), line(["cd", "--", cwd])]
   return [
-    // The braces make the shell read the whole script first: it is emptied when the program is about to run.
     "{",
-    `${before.join(" &&\n")} || { echo "[Muster cannot isolate the process, see above]" >&2; exit 125; }`,
-    `${exists} || exit ${NO_PROGRAM}`,
-    "read -r begun <&3",
-    "exec 3<&-",
-    ...(view === undefined
-      ? [`exec ${words}`]
-      : [
-          "trap : HUP INT QUIT TERM USR1 USR2 PIPE",
-          "exec 4>&2 2>/dev/null",
-          `( exec ${words} 2>&4 4>&- )`,
-          'exit "$?"'
-        ]),
+    `muster_in_view=${view === undefined ? "" : "true"}`,
+    `muster_prepare() { ${before.join(" &&\n")}\n}`,
+    `muster_exists() { ${exists}\n}`,
+    `muster_exec() { exec ${line([...confine, "env", "-i", "--", ...variables, ...program])}\n}`,
+    PROGRAM,
     "}",
     ""
   ].join("\n")

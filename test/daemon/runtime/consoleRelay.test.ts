@@ -5,7 +5,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { CONSOLE_BOUND, RELAY_MAX, readCutRecord } from "../../../src/daemon/console/consoleFiles.ts"
 import { parseStat } from "../../../src/daemon/host/procfs.ts"
-import { RELAY } from "../../../src/daemon/runtime/consoleRelay.ts"
+import { relayArguments } from "../../../src/daemon/runtime/consoleRelay.ts"
 import { until } from "../../support/eventually.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { smallDisk } from "../files/scene.ts"
@@ -25,7 +25,7 @@ const shells = (
 const relayIn = (folder: string, begin = 0, [program, args]: (typeof shells)[number] = ["sh", []]) =>
   Effect.acquireRelease(
     Effect.sync(() => {
-      const child: ChildProcess = spawn(program, [...args, "-c", RELAY, "relay", "", String(begin)], {
+      const child: ChildProcess = spawn(program, [...args, ...relayArguments("", begin)], {
         cwd: folder,
         stdio: ["pipe", "ignore", "ignore"]
       })

@@ -1,57 +1,35 @@
-/**
- * The helper: a small process that makes mounts and runs programs for this service. A fork of this service would copy its
- * page tables, which blocks every request for tens of milliseconds. The program is in perl, which Debian always has:
- * Node makes no system calls.
- */
-import { arch } from "node:process"
-
-/** The programs that the helper runs. */
-export const PROGRAMS = [
-  ...["chattr", "chown", "cp", "find", "mkfifo", "mount", "rm", "setquota", "sync", "umount"]
-] as const
-export type Program = (typeof PROGRAMS)[number]
-
-/** Bytes of the longest request. */
-export const MAX_REQUEST = 1 << 20
-/** Bytes of the output and of the errors of a program that are kept: the end of it. */
-const MAX_OUTPUT = 4096
-/** Bytes of an answer that one write to a socket never splits. */
-const MAX_LINES = 32_768
-
-/** The numbers of the system calls umount2 and prctl by processor; numbers above 423 are the same on all. */
-const calls: Partial<Record<NodeJS.Architecture, readonly [umount2: number, prctl: number]>> = {
-  x64: [166, 157],
-  arm64: [39, 167],
-  loong64: [39, 167],
-  riscv64: [39, 167]
-}
-
-/**
- * Serves requests on standard input until its end. Frames are lists of words, each with its length before it: a request
- * is an id, a command and its words; an answer is the id, an exit code, the output and the errors.
- *
- * - `run`: a program of the list, without a shell, and its arguments.
- * - `mount`: attributes, target, name of an overlay or empty, upper and work folder of an overlay, then per source its
- * number, the map of its uids and that of its gids, both empty without a map. Open files are given by their number in
- * this service.
- * - `unmount`: flags of umount2(2), then paths.
- * - `kill`: a uid, all of whose processes are killed at once: a fork cannot escape. It may be neither root nor the uid of
- * this service.
- * - `mounts`: a path; the output is the lines of the mount table at and below it, which is read when it has changed.
- * - `stop`: the id of a `run`, whose program is killed.
- *
- * Each command but the last two is done by a process of its own, which ends with the helper, and so does its program. At
- * the end of its input the helper completes its requests, unless the service was killed: the next service does the work
- * again, and what is left of it must not meet the processes and files of that service.
- *
- * - A map is that of a user namespace, which a child that starts in it (clone3(2)) keeps alive.
- * - Mapped copies of lower layers are detached where the kernel supports that (6.15); on older kernels they are mounted
- * at the target until the overlay uses them. The kernel is slow to remove them, after the answer.
- */
-const PROGRAM = `
+# The helper: makes mounts and runs programs for the service, without a fork of the service.
+#
+# Serves requests on standard input until its end. Frames are lists of words, each with its length before it: a request
+# is an id, a command and its words; an answer is the id, an exit code, the output and the errors.
+#
+# - `run`: a program of the list, without a shell, and its arguments.
+# - `mount`: attributes, target, name of an overlay or empty, upper and work folder of an overlay, then per source its
+#   number, the map of its uids and that of its gids, both empty without a map. Open files are given by their number in
+#   the service.
+# - `unmount`: flags of umount2(2), then paths.
+# - `kill`: a uid, all of whose processes are killed at once: a fork cannot escape. It may be neither root nor the uid of
+#   the service.
+# - `mounts`: a path; the output is the lines of the mount table at and below it, which is read when it has changed.
+# - `stop`: the id of a `run`, whose program is killed.
+#
+# Each command but the last two is done by a process of its own, which ends with the helper, and so does its program. At
+# the end of its input the helper completes its requests, unless the service was killed: the next service does the work
+# again, and what is left of it must not meet the processes and files of that service.
+#
+# - A map is that of a user namespace, which a child that starts in it (clone3(2)) keeps alive.
+# - Mapped copies of lower layers are detached where the kernel supports that (6.15); on older kernels they are mounted
+#   at the target until the overlay uses them. The kernel is slow to remove them, after the answer.
+#
+# Arguments: the pid of the service, the numbers of the system calls umount2 and prctl, the bytes of the longest request,
+# then the programs that `run` may run.
 use strict;
-my ($service, $umount, $prctl) = @ARGV;
-my %programs = map { $_ => 1 } qw(${PROGRAMS.join(" ")});
+my ($service, $umount, $prctl, $longest, @programs) = @ARGV;
+my %programs = map { $_ => 1 } @programs;
+# Bytes of the output and of the errors of a program that are kept: the end of it.
+my $kept = 4096;
+# Bytes of an answer that one write to a socket never splits.
+my $unsplit = 32_768;
 my ($own, $none, $type, $stopped, $table, @mounts, %users, %workers) = ($$, "", "overlay", 0);
 $_ += 0 for $umount, $prctl;
 $SIG{$_} = "IGNORE" for qw(HUP INT);
@@ -79,7 +57,7 @@ sub answer { syswrite(STDOUT, pack("N/a*", pack("(N/a*)*", @_))) }
 sub done {
   my ($what, $result) = @_;
   return $result if defined $result && $result != -1;
-  die "$what: $!\\n";
+  die "$what: $!\n";
 }
 sub users {
   my ($uids, $gids) = @_;
@@ -163,19 +141,19 @@ sub unmount {
     my $result = syscall($umount, "$_", $flags + 0);
     $failed //= "$_: $!" if $result == -1;
   }
-  die "$failed\\n" if defined $failed;
+  die "$failed\n" if defined $failed;
 }
 sub kill_all {
   my ($uid) = @_;
-  die "the processes of uid $uid are not killed\\n" if $uid !~ /^[1-9][0-9]*\\z/ || $uid == $< || $uid == $>;
+  die "the processes of uid $uid are not killed\n" if $uid !~ /^[1-9][0-9]*\z/ || $uid == $< || $uid == $>;
   ($<, $>) = ($uid, $uid);
-  die "uid $uid: $!\\n" if $< != $uid || $> != $uid;
+  die "uid $uid: $!\n" if $< != $uid || $> != $uid;
   tie_to($own);
   kill("KILL", -1);
 }
 sub tool {
   my @argv = @_;
-  $programs{$argv[0]} or die "$argv[0] is not a program of the helper\\n";
+  $programs{$argv[0]} or die "$argv[0] is not a program of the helper\n";
   pipe(my $out, my $out_end) or done("pipe");
   pipe(my $errors, my $errors_end) or done("pipe");
   my $worker = $$;
@@ -185,7 +163,7 @@ sub tool {
     setpgrp(0, 0);
     $SIG{TERM} = "DEFAULT";
     open(STDOUT, ">&", $out_end) && open(STDERR, ">&", $errors_end) && exec { $argv[0] } @argv;
-    print STDERR "$argv[0]: $!\\n";
+    print STDERR "$argv[0]: $!\n";
     exit 127;
   }
   setpgrp($program, 0);
@@ -201,7 +179,7 @@ sub tool {
     for (keys %open) {
       next if !vec($ready, fileno($open{$_}), 1);
       my $read = sysread($open{$_}, $texts[$_], 65536, length $texts[$_]);
-      $texts[$_] = substr($texts[$_], -${MAX_OUTPUT}) if length $texts[$_] > ${MAX_OUTPUT};
+      $texts[$_] = substr($texts[$_], -$kept) if length $texts[$_] > $kept;
       delete $open{$_} if defined $read ? $read == 0 : !$!{EINTR};
     }
   }
@@ -214,7 +192,7 @@ sub work {
   if ($command eq "mount") { mount(@words) }
   elsif ($command eq "unmount") { unmount(@words) }
   elsif ($command eq "kill") { kill_all(@words) }
-  else { die "no command $command\\n" }
+  else { die "no command $command\n" }
   return (0, "", "");
 }
 sub look {
@@ -225,18 +203,18 @@ sub look {
     select(undef, undef, $changed, 0);
     sysseek($table, 0, 0);
   } else {
-    open($table, "<", "/proc/self/mountinfo") or return (1, "", "mount table: $!\\n");
+    open($table, "<", "/proc/self/mountinfo") or return (1, "", "mount table: $!\n");
     $changed = "1";
   }
-  if ($changed =~ /[^\\0]/) {
+  if ($changed =~ /[^\0]/) {
     my $text = "";
     while (sysread($table, $text, 1 << 20, length $text)) {}
-    @mounts = map { my $at = (split / /, $_, 6)[4]; $at =~ s/\\\\([0-7]{3})/chr oct $1/ge; [$at, $_] } split /\\n/, $text;
+    @mounts = map { my $at = (split / /, $_, 6)[4]; $at =~ s/\\([0-7]{3})/chr oct $1/ge; [$at, $_] } split /\n/, $text;
   }
   my $below = $path eq "/" ? "/" : "$path/";
   my @found = map { $$_[1] } grep { $$_[0] eq $path || substr($$_[0], 0, length $below) eq $below } @mounts;
-  my $lines = join("\\n", @found);
-  return length $lines > ${MAX_LINES} ? (1, "", "the mounts are too many\\n") : (0, $lines, "");
+  my $lines = join("\n", @found);
+  return length $lines > $unsplit ? (1, "", "the mounts are too many\n") : (0, $lines, "");
 }
 while (1) {
   while ((my $ended = waitpid(-1, 1)) > 0) {
@@ -247,7 +225,7 @@ while (1) {
   vec($ready, 0, 1) = 1;
   next if select($ready, undef, undef, %workers ? 0.25 : undef) < 1;
   my $size = unpack("N", bytes(4));
-  exit 1 if $size > ${MAX_REQUEST};
+  exit 1 if $size > $longest;
   my ($id, $command, @words) = unpack("(N/a*)*", bytes($size));
   if ($command eq "mounts") {
     answer($id, look(@words));
@@ -259,7 +237,7 @@ while (1) {
   }
   my $worker = fork();
   if (!defined $worker) {
-    answer($id, 1, "", "fork: $!\\n");
+    answer($id, 1, "", "fork: $!\n");
   } elsif ($worker == 0) {
     tie_to($own);
     open(STDIN, "<", "/dev/null");
@@ -269,15 +247,4 @@ while (1) {
   } else {
     $workers{$worker} = $id;
   }
-}
-`
-
-/** Returns the command of the helper of a service; undefined: the processor is unknown. */
-export const helperProgram = (
-  service = process.pid
-): readonly [string, ...ReadonlyArray<string>] | undefined => {
-  const numbers = calls[arch]
-  return numbers === undefined
-    ? undefined
-    : ["perl", "-e", PROGRAM, "--", ...[service, ...numbers].map(String)]
 }
