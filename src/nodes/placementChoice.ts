@@ -3,14 +3,23 @@ import { type Option, Result } from "effect"
 import { type NotFound, Unavailable } from "../domain/errors.ts"
 import type { NodeId } from "../domain/Id.ts"
 import { notCallable } from "../domain/Node.ts"
+import type { NodeFit } from "../domain/NodeFit.ts"
 import { RecentMap } from "../domain/RecentMap.ts"
 import type { AvailableCapacity } from "../store/repos/CapacityRepo.ts"
 import type { Fleet } from "./fleet/Fleet.ts"
 import type { FleetNode } from "./fleet/FleetNode.ts"
 import { type Misfit, misfits, shortages, summarize } from "./fleet/misfit.ts"
-import { PlacementIndex } from "./fleet/PlacementIndex.ts"
-import { type Candidate, type Need, needsUid, orderOf, runs, type Strategy } from "./fleet/place.ts"
-import { type PlacementPreview, previewOf } from "./fleet/preview.ts"
+import {
+  type Candidate,
+  type Compare,
+  makeChooser,
+  type Need,
+  needsUid,
+  orderOf,
+  type Rank,
+  runs,
+  type Strategy
+} from "./fleet/place.ts"
 import { nodeNotFound } from "./nodeNotFound.ts"
 import { needOf, type PlacementRequest } from "./placementRequest.ts"
 
@@ -22,12 +31,59 @@ export interface LoadBalancerOptions {
   readonly diskOvercommit?: number
 }
 
+/** Nodes that a preview lists. */
+const MOST_CANDIDATES = 100
+
+/** The outcome of a placement that is not made. */
+export interface PlacementPreview {
+  /** The node that a placement would choose; undefined: no node fits. */
+  readonly chosen: NodeId | undefined
+  /** The chosen node, then the other nodes that fit, then the rest. */
+  readonly candidates: ReadonlyArray<NodeFit>
+  readonly warnings: ReadonlyArray<string>
+}
+
+interface Considered {
+  readonly candidate: Candidate
+  readonly misfits: ReadonlyArray<Misfit>
+}
+
+const fitOf = ({ candidate: { id, name, room, share }, misfits }: Considered): NodeFit => ({
+  node_id: id,
+  node_name: name,
+  fits: misfits.length === 0,
+  ...(misfits.length === 0 ? {} : { reason: misfits.map(({ reason }) => reason).join("; ") }),
+  memory_free_bytes: Math.max(0, room.memory_bytes),
+  disk_free_bytes: Math.max(0, room.disk_bytes),
+  ports_free: room.ports,
+  share
+})
+
+/** Returns the preview of a choice among some nodes, at most {@link MOST_CANDIDATES} of them. */
+export const previewOf = (
+  nodes: ReadonlyArray<Considered>,
+  chosen: NodeId | undefined,
+  compare: Compare<Rank>
+): PlacementPreview => {
+  const rank = ({ candidate, misfits }: Considered): number =>
+    candidate.id === chosen ? 0 : misfits.length === 0 ? 1 : 2
+  const sorted = nodes.toSorted((a, b) => rank(a) - rank(b) || compare(a.candidate, b.candidate))
+  const unlisted = sorted.length - MOST_CANDIDATES
+  return {
+    chosen,
+    candidates: sorted.slice(0, MOST_CANDIDATES).map(fitOf),
+    warnings: unlisted > 0 ? [`${unlisted} more nodes are not listed`] : []
+  }
+}
+
 /** Refusals that are cached until a node changes, so that a full fleet is not searched for each request. */
 const KEPT_REASONS = 100
 
 export const makePlacementChoice = (fleet: Fleet["Service"], options: LoadBalancerOptions) => {
   const { strategy = "spread", memoryOvercommit = 1, diskOvercommit = 1 } = options
-  const index = new PlacementIndex(strategy)
+  const chooser = makeChooser(strategy)
+  /** The nodes that are connected and not drained. */
+  const candidates = new Map<NodeId, Candidate>()
   const reasons = new RecentMap<string, string>(KEPT_REASONS)
 
   const candidateOf = (node: FleetNode): Candidate | undefined => {
@@ -55,8 +111,8 @@ export const makePlacementChoice = (fleet: Fleet["Service"], options: LoadBalanc
   const update = (node: FleetNode) => {
     reasons.clear()
     const candidate = node.usable && node.record?.drained === false ? candidateOf(node) : undefined
-    if (candidate === undefined) index.delete(node.id)
-    else index.set(candidate)
+    if (candidate === undefined) candidates.delete(node.id)
+    else candidates.set(node.id, candidate)
   }
 
   /** @param isNamed whether the caller names the node: it may then be drained */
@@ -108,7 +164,7 @@ export const makePlacementChoice = (fleet: Fleet["Service"], options: LoadBalanc
   }
 
   const anywhere = (need: Need): Result.Result<FleetNode, Unavailable> => {
-    const chosen = index.choose(need)
+    const chosen = chooser.choose(candidates.values(), need)
     const node = chosen === undefined ? undefined : fleet.get(chosen.id)
     return node === undefined ? Result.fail(Unavailable.noNodes(whyNone(need))) : Result.succeed(node)
   }
@@ -124,7 +180,7 @@ export const makePlacementChoice = (fleet: Fleet["Service"], options: LoadBalanc
     const need = needOf(request)
     const { node_id } = request
     if (node_id === undefined) {
-      const chosen = index.preview(need)?.id
+      const chosen = chooser.preview(candidates.values(), need)?.id
       const nodes = listed().flatMap((node) => {
         const candidate = candidateOf(node)
         return candidate === undefined ? [] : [{ candidate, misfits: misfitsOf(node, need) }]

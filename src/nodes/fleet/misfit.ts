@@ -1,8 +1,7 @@
 /** The reasons that nodes do not fit, in words (spec 3.3). */
 
 import { named } from "../../domain/errors.ts"
-import type { Room } from "./OrderedTree.ts"
-import { type Candidate, type Need, needsUid, runs } from "./place.ts"
+import { type Candidate, type Need, needsUid, type Room, runs } from "./place.ts"
 
 const MIB = 1024 * 1024
 const MB = 1_000_000

@@ -1,7 +1,16 @@
 /** The rules and the order of placements, without I/O (spec 2.4). */
 import type { NodeId } from "../../domain/Id.ts"
 import type { RuntimeKind } from "../../domain/Node.ts"
-import type { Compare, Room } from "./OrderedTree.ts"
+
+/** The free resources of a node: bytes, and the most ports that one of its addresses has. */
+export interface Room {
+  readonly memory_bytes: number
+  readonly disk_bytes: number
+  readonly ports: number
+}
+
+/** Negative, 0 or positive; 0 only for the same entry. */
+export type Compare<K> = (a: K, b: K) => number
 
 /**
  * - `spread`: the lowest share of committed memory
@@ -71,3 +80,45 @@ export const needsUid = (
 /** Whether the node offers one of the runtimes. */
 export const runs = (node: Pick<Candidate, "runtimes">, need: Pick<Need, "runtimes">): boolean =>
   need.runtimes.some((runtime) => node.runtimes.includes(runtime))
+
+/** Whether a candidate meets a need. */
+const fits = (node: Candidate, need: Need): boolean =>
+  node.room.memory_bytes >= need.memory_bytes &&
+  node.room.disk_bytes >= need.disk_bytes &&
+  node.room.ports >= need.ports &&
+  runs(node, need) &&
+  (need.locations.length === 0 || need.locations.includes(node.location)) &&
+  (need.alone === undefined || !node.blueprints.has(need.alone)) &&
+  node.id !== need.from &&
+  need.except?.includes(node.id) !== true
+
+/** The kind of a need: needs of one kind share their turn. */
+const turnOf = ({ locations, runtimes }: Need): string => JSON.stringify([runtimes, locations])
+
+/** Makes the choice among candidates by a strategy. */
+export const makeChooser = (strategy: Strategy) => {
+  const compare = orderOf(strategy)
+  /** Round-robin: the last chosen node per kind of need, so that different needs do not skip each other's nodes. */
+  const turns = new Map<string, Rank>()
+
+  /** Returns what {@link choose} returns, and leaves the turn of the nodes as it is. */
+  const preview = (candidates: Iterable<Candidate>, need: Need): Candidate | undefined => {
+    const last = strategy === "round-robin" ? turns.get(turnOf(need)) : undefined
+    let first: Candidate | undefined
+    let next: Candidate | undefined
+    for (const one of candidates) {
+      if (!fits(one, need)) continue
+      if (first === undefined || compare(one, first) < 0) first = one
+      const isLater = last !== undefined && byName(one, last) > 0
+      if (isLater && (next === undefined || byName(one, next) < 0)) next = one
+    }
+    return next ?? first
+  }
+  /** Returns the candidate that the strategy chooses for a need; undefined: none fits. */
+  const choose = (candidates: Iterable<Candidate>, need: Need): Candidate | undefined => {
+    const chosen = preview(candidates, need)
+    if (chosen !== undefined && strategy === "round-robin") turns.set(turnOf(need), chosen)
+    return chosen
+  }
+  return { choose, preview }
+}
