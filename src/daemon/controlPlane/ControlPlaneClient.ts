@@ -9,12 +9,12 @@ import {
 } from "../../api/ControlPlane.ts"
 import { NodeApi } from "../../api/NodeApi.ts"
 import { undecodableFails } from "../../api/undecodable.ts"
-import type { NodeId } from "../../domain/Id.ts"
+import type { NodeId, ServerId } from "../../domain/Id.ts"
+import type { Report, ReportsAnswer } from "../../domain/NodeMessages.ts"
 import { baseUrlOf } from "../../domain/transport.ts"
 import { type Diagnosis, diagnose, type Failure } from "./diagnosis.ts"
 import { type LinkLog, makeLinkLog } from "./LinkLog.ts"
 import { NodeToken } from "./NodeToken.ts"
-import { makeReportMessages } from "./reportMessages.ts"
 
 export interface ControlPlaneClientOptions {
   readonly node_id: NodeId
@@ -129,7 +129,43 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
           })
         )
 
-      const messages = makeReportMessages({ node, node_id: options.node_id, call })
+      type Outcomes = ReadonlyArray<ControlPlaneError | undefined>
+      const outcomesOf = ({ failures }: ReportsAnswer, count: number): Outcomes => {
+        const byIndex = new Map(failures.map((failure) => [failure.index, failure]))
+        return Array.from({ length: count }, (_, index) => {
+          const failure = byIndex.get(index)
+          if (failure === undefined) return undefined
+          return failure.status === 404 ? required : unavailable({ state: "busy", detail: failure.detail })
+        })
+      }
+      /** Undefined if the control plane fails at the message: one of several reports may be the reason. */
+      const sendReports = (boot_id: string, reports: ReadonlyArray<Report>) =>
+        node.events({ params, payload: { boot_id, reports } }).pipe(
+          Effect.map((answer) => outcomesOf(answer, reports.length)),
+          Effect.catchIf(
+            ({ _tag }) => _tag === "InternalError" && reports.length > 1,
+            () => Effect.succeed(undefined)
+          ),
+          call
+        )
+      /** Sends each report as a message. The first failure of a server is the failure of its later reports. */
+      const sendSingly = (boot_id: string, reports: ReadonlyArray<Report>): Effect.Effect<Outcomes> => {
+        const failed = new Map<ServerId, ControlPlaneError>()
+        return Effect.forEach(reports, (report) =>
+          Effect.suspend(() => {
+            const earlier = failed.get(report.server_id)
+            if (earlier !== undefined) return Effect.succeed(earlier)
+            return Effect.match(sendReports(boot_id, [report]), {
+              onSuccess: (outcomes) => outcomes?.[0],
+              onFailure: (error) => error
+            })
+          }).pipe(
+            Effect.tap((failure) =>
+              Effect.sync(() => failure !== undefined && failed.set(report.server_id, failure))
+            )
+          )
+        )
+      }
 
       if (options.deregister) {
         yield* Effect.addFinalizer(() =>
@@ -158,7 +194,6 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
           )
           token.set(answer.token)
           registered = registration.boot_id
-          messages.registered()
           yield* Effect.logInfo(`registered with ${options.url}`).pipe(
             Effect.annotateLogs({ node_id: options.node_id })
           )
@@ -169,8 +204,19 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
             log.unreachable(answer?.unreachable)
           ),
         disconnect: (_, boot_id) => call(node.disconnect({ params, query: { boot_id } })),
-        reports: (_, boot_id, reports) => messages.send(boot_id, reports),
-        // Its failures do not concern the link: an earlier control plane does not know the route.
+        // One report of several may be the reason why the control plane refuses all of them.
+        reports: (_, boot_id, reports) =>
+          sendReports(boot_id, reports).pipe(
+            Effect.catchIf(
+              (error) =>
+                error._tag === "ControlPlaneUnavailable" && error.refuses === "message" && reports.length > 1,
+              () => Effect.succeed(undefined)
+            ),
+            Effect.flatMap((outcomes) =>
+              outcomes === undefined ? sendSingly(boot_id, reports) : Effect.succeed(outcomes)
+            )
+          ),
+        // Its failures do not concern the link.
         replacePorts: (_, boot_id, server_id, taken) =>
           undecodableFails(
             node.ports({ params: { ...params, server: server_id }, payload: { boot_id, taken } })

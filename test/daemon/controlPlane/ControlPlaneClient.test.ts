@@ -125,7 +125,10 @@ const endless =
 
 /** A control plane that answers a message by its path and body; notes both. */
 const reportsTo = Effect.fnUntraced(function* (
-  answer: (path: string, body: { readonly sequence?: number }) => readonly [status: number, text: string]
+  answer: (
+    path: string,
+    body: { readonly reports?: ReadonlyArray<Report> }
+  ) => readonly [status: number, text: string]
 ) {
   const messages: Array<readonly [path: string, body: unknown]> = []
   const { port } = yield* listening(() =>
@@ -148,13 +151,11 @@ const reportsTo = Effect.fnUntraced(function* (
     messages,
     paths: () => messages.map(([path]) => path),
     send: (...reports: ReadonlyArray<Report>) =>
-      logged(Effect.flatMap(ControlPlane, (plane) => plane.reports(NodeId.make("n"), "b", reports))),
-    register: logged(Effect.flatMap(ControlPlane, (plane) => plane.register(registration("n"))))
+      logged(Effect.flatMap(ControlPlane, (plane) => plane.reports(NodeId.make("n"), "b", reports)))
   }
 })
 
 const events = "/internal/events"
-const single = (server: string, kind = "status") => `/internal/event/servers/${server}/${kind}`
 const all = [200, JSON.stringify({ failures: [] })] as const
 const of = (server_id: string, sequence: number): Report => ({
   ...report,
@@ -205,12 +206,12 @@ describe("spec 9.3", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("an unregistered node sends a report by its own route, and no more", () =>
+  it.live("an unregistered node sends no more than one message", () =>
     Effect.gen(function* () {
       const { lines, paths, send } = yield* reportsTo(() => [404, error(404, "node is not registered: n")])
       const failure = yield* Effect.flip(send(of("srv_a", 1), of("srv_b", 1)))
       assert.strictEqual(failure._tag, "RegistrationRequired")
-      assert.deepStrictEqual(paths(), [events, single("srv_a")])
+      assert.deepStrictEqual(paths(), [events])
       assert.deepStrictEqual(lines, [])
     }).pipe(Effect.scoped)
   )
@@ -223,17 +224,18 @@ describe("spec 9.3", () => {
     "a message that is refused (%i %s) is sent report by report: only its culprit fails",
     ([status]) =>
       Effect.gen(function* () {
-        const { paths, send } = yield* reportsTo((path, { sequence }) =>
-          path === events || (path === single("srv_a") && sequence === 2)
-            ? [status, error(status, "why")]
-            : [200, ""]
-        )
+        const isCulprit = ({ sequence, server_id }: Report) => server_id === "srv_a" && sequence === 2
+        const alone: Array<Report> = []
+        const { send } = yield* reportsTo((_, { reports = [] }) => {
+          if (reports.length === 1) alone.push(...reports)
+          return reports.some(isCulprit) ? [status, error(status, "why")] : all
+        })
         const outcomes = yield* send(of("srv_a", 1), of("srv_a", 2), of("srv_b", 1), of("srv_a", 3))
         const failed = "ControlPlaneUnavailable"
         assert.deepStrictEqual(tags(outcomes), [undefined, failed, undefined, failed])
         assert.deepStrictEqual(
-          paths().filter((path) => path === single("srv_a")).length,
-          2,
+          alone.filter(({ server_id }) => server_id === "srv_a").map(({ sequence }) => sequence),
+          [1, 2],
           "no report passes an earlier one"
         )
       }).pipe(Effect.scoped)
@@ -249,40 +251,9 @@ describe("spec 9.3", () => {
   )
 })
 
-describe("docs/deployment.md, Upgrade a fleet: an earlier control plane", () => {
-  it.live("reports go by the routes for one report, until the node registers with an upgraded one", () =>
-    Effect.gen(function* () {
-      let isUpgraded = false
-      const token = JSON.stringify({ token: "t", delete: [] })
-      const { messages, paths, register, send } = yield* reportsTo((path) => {
-        if (path === "/register") return [200, token]
-        if (path !== events) return [200, ""]
-        return isUpgraded ? all : [404, error(404, "route not found")]
-      })
-      const crash: Report = {
-        type: "crash",
-        server_id: ServerId.make("srv_b"),
-        sequence: 1,
-        crash: { reason: "exit code 3", exit_code: 3, timestamp: "2026-01-01T00:00:00.000Z" }
-      }
-      assert.deepStrictEqual(yield* send(of("srv_a", 1), crash), [undefined, undefined])
-      assert.deepStrictEqual(new Set(paths()), new Set([events, single("srv_a"), single("srv_b", "crash")]))
-      const { server_id: _, type: __, ...payload } = crash
-      assert.deepStrictEqual(messages.at(-1)?.[1], { boot_id: "b", ...payload })
-      messages.length = 0
-      yield* send(of("srv_a", 2))
-      assert.deepStrictEqual(paths(), [single("srv_a")])
-      isUpgraded = true
-      yield* register
-      yield* send(of("srv_a", 3))
-      assert.strictEqual(paths().at(-1), events)
-    }).pipe(Effect.scoped)
-  )
-})
-
 describe("spec 2.5: the question for other ports", () => {
   it.live.each([
-    ["an earlier control plane does not know it", 404, "message"],
+    ["the control plane does not know the server", 404, "message"],
     ["no port is free", 409, "message"],
     ["the database is unavailable", 503, undefined]
   ] as const)(
