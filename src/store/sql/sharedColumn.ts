@@ -2,7 +2,7 @@ import { Effect, Result, Schema } from "effect"
 import { RecentMap } from "../../domain/RecentMap.ts"
 import { JsonColumn, writeRow } from "./rows.ts"
 
-/** Bound of the texts that a column keeps, in characters; the oldest texts are dropped first. */
+/** Bound of the texts that a column keeps, in characters. */
 const MOST_CHARACTERS = 8 * 1024 * 1024
 /** The cost of a text beside its own characters. */
 const PER_TEXT = 256
@@ -17,34 +17,24 @@ export const makeSharedColumn = <A extends object, I>(schema: Schema.Codec<A, I>
   const column = JsonColumn(schema)
   const decodeText = Schema.decodeUnknownResult(column)
   const encodeValue = writeRow(column)
-  const values = new Map<string, A>()
-  const costs = new Map<string, number>()
+  const values = new RecentMap<string, { readonly value: A; readonly length: number }>(
+    MOST_CHARACTERS,
+    (_, { length }) => length + PER_TEXT
+  )
   /** Encoded texts by the JSON of short values. */
   const equals = new RecentMap<string, string>()
-  let cost = 0
-
-  const keep = (key: string, length: number, value: A) => {
-    if (length > MOST_CHARACTERS / 2) return
-    values.set(key, value)
-    costs.set(key, length + PER_TEXT)
-    cost += length + PER_TEXT
-    for (const [oldest, own] of costs) {
-      if (cost <= MOST_CHARACTERS) break
-      values.delete(oldest)
-      costs.delete(oldest)
-      cost -= own
-    }
-  }
 
   return {
     /** Returns the value of a key of {@link decode}, if it is kept. */
-    known: (key: string): A | undefined => values.get(key),
+    known: (key: string): A | undefined => values.get(key)?.value,
     /** @param key has the same text whenever it is given; without one the text itself */
     decode: (text: string, key = text): Result.Result<A, Schema.SchemaError> => {
       const known = values.get(key)
-      if (known !== undefined) return Result.succeed(known)
+      if (known !== undefined) return Result.succeed(known.value)
       const decoded = decodeText(text)
-      if (Result.isSuccess(decoded)) keep(key, text.length, decoded.success)
+      if (Result.isSuccess(decoded)) {
+        values.set(key, { value: decoded.success, length: text.length })
+      }
       return decoded
     },
     encode: (value: A): Effect.Effect<string> => {
