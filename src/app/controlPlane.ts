@@ -67,17 +67,19 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tl
   )
 
 /** The git repositories that are synced into the definition folders, if a file lists some. */
-const SourcesLayer = (settings: ServiceSettings, dataDir: string) =>
-  settings.blueprintSources === ""
-    ? layerUnlisted({ dataDir })
+const SourcesLayer = (settings: ServiceSettings, dataDir: string) => {
+  const folders = { blueprints: resolve(settings.blueprintsDir), software: resolve(settings.softwareDir) }
+  return settings.blueprintSources === ""
+    ? layerUnlisted({ dataDir, folders })
     : layerSources({
         file: resolve(settings.blueprintSources),
         dataDir,
-        folders: { blueprints: resolve(settings.blueprintsDir), software: resolve(settings.softwareDir) },
-        cacheBytes: settings.sourcesCacheMib * 1_048_576,
+        folders,
+        maxBytes: settings.sourcesMaxMib * 1_048_576,
         environment: process.env,
         variable: takeVariable
       })
+}
 
 const placementOptions = (settings: ServiceSettings) => ({
   strategy: settings.placement,

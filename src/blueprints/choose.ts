@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { type Problem, renderProblem } from "./parse/problem.ts"
 import type { Mount } from "./parse/readFolder.ts"
-import type { Candidate } from "./sources/candidates.ts"
+import type { Candidate } from "./sources/Sources.ts"
 
 /** The candidates to put in place, and the rest with the reasons. */
 export interface Chosen {

@@ -7,9 +7,8 @@ import type { AnyFile } from "./parse/files.ts"
 import type { Folder } from "./parse/parse.ts"
 import { describeProblems, type Problem, renderProblem } from "./parse/problem.ts"
 import type { Mount } from "./parse/readFolder.ts"
-import type { Candidate } from "./sources/candidates.ts"
-import type { InvalidSources } from "./sources/readSources.ts"
-import { type SourceFailure, Sources } from "./sources/Sources.ts"
+import type { InvalidSources } from "./sources/parseSources.ts"
+import { type Candidate, type SourceFailure, Sources } from "./sources/Sources.ts"
 
 /** The definitions of a folder. */
 export interface Reloadable<A> {

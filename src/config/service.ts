@@ -60,10 +60,10 @@ export const settings = {
     "YAML file that lists git repositories. The service syncs them into the folders of blueprints and software. Unset: no syncs.",
     file
   ),
-  sourcesCacheMib: setting(
-    "MUSTER_SOURCES_CACHE_MIB",
+  sourcesMaxMib: setting(
+    "MUSTER_SOURCES_MAX_MIB",
     "1024",
-    "Largest cache of one git repository, in MiB. A sync that exceeds it fails, and the service removes that cache. Raise it for a large repository.",
+    "Largest download of one git repository of definitions, in MiB. A sync that exceeds it fails. Raise it for a large repository.",
     whole(1, 1_048_576)
   ),
   databaseUrl: secret(

@@ -4,7 +4,7 @@ import * as fc from "fast-check"
 import { choose } from "../../src/blueprints/choose.ts"
 import type { Problem } from "../../src/blueprints/parse/problem.ts"
 import type { Mount } from "../../src/blueprints/parse/readFolder.ts"
-import type { Candidate } from "../../src/blueprints/sources/candidates.ts"
+import type { Candidate } from "../../src/blueprints/sources/Sources.ts"
 
 /** A source whose new files have `own` problems, break other files or need another source. */
 interface Model {

@@ -9,7 +9,7 @@ export class GitFailed extends Data.TaggedError("GitFailed")<{ readonly reason: 
 
 /** The options of all git calls of one source. */
 export interface GitContext {
-  /** The bare repository of the calls: an existing folder. */
+  /** The repository of the calls: an existing folder. */
   readonly directory: string
   readonly address: GitAddress
   /** The value of the Authorization header; never an argument, never in a file. */
@@ -50,7 +50,6 @@ const settingsOf = ({ address, authorization }: GitContext): ReadonlyArray<reado
   ["credential.helper", ""],
   ["gc.auto", "0"],
   ["maintenance.auto", "false"],
-  ["fetch.unpackLimit", "1"],
   ["fetch.recurseSubmodules", "false"],
   ["transfer.bundleURI", "false"],
   ["protocol.version", "2"],
@@ -106,6 +105,8 @@ export const git = Effect.fnUntraced(function* (
   args: ReadonlyArray<string>,
   options: {
     readonly stdin?: string
+    /** Default: the repository. */
+    readonly cwd?: string
     readonly maxBytes?: number
     readonly tooMuch?: string
     /** Whether the call adds to the repository, whose size is then watched. */
@@ -114,7 +115,7 @@ export const git = Effect.fnUntraced(function* (
 ) {
   const { maxBytes = 64 * 1024, tooMuch = "the output of git is too long" } = options
   const handle = yield* ChildProcess.make("git", args, {
-    cwd: context.directory,
+    cwd: options.cwd ?? context.directory,
     env: environmentOf(context),
     stdin: options.stdin === undefined ? "ignore" : Stream.encodeText(Stream.make(options.stdin)),
     killSignal: "SIGKILL",
@@ -143,7 +144,7 @@ export const git = Effect.fnUntraced(function* (
 const LOOK_EVERY = "100 millis"
 
 /** Returns the bytes of the files below a folder; files that vanish count as 0. */
-export const folderBytes = Effect.fnUntraced(function* (folder: string) {
+const folderBytes = Effect.fnUntraced(function* (folder: string) {
   const fs = yield* FileSystem.FileSystem
   const path = yield* Path.Path
   const names = yield* Effect.orElseSucceed(fs.readDirectory(folder, { recursive: true }), () => [])
@@ -159,7 +160,7 @@ export const folderBytes = Effect.fnUntraced(function* (folder: string) {
 const checkSize = Effect.fnUntraced(function* ({ directory, maxBytes }: GitContext) {
   if ((yield* folderBytes(directory)) <= maxBytes) return
   return yield* new GitFailed({
-    reason: `it takes more than ${Math.floor(maxBytes / 1_048_576)} MiB, the bound of MUSTER_SOURCES_CACHE_MIB; fetch a smaller repository, or raise the bound`
+    reason: `it takes more than ${Math.floor(maxBytes / 1_048_576)} MiB, the bound of MUSTER_SOURCES_MAX_MIB; fetch a smaller repository, or raise the bound`
   })
 })
 
@@ -238,5 +239,5 @@ const clean = (text: string, { address, directory, secrets }: GitContext): strin
   let cleaned = text
   for (const secret of secrets) cleaned = cleaned.replaceAll(secret, "***")
   for (const path of local) cleaned = cleaned.replaceAll(path, "the repository")
-  return cleaned.replaceAll(directory, "the cache")
+  return cleaned.replaceAll(directory, "the copy")
 }

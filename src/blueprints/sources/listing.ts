@@ -4,19 +4,16 @@ import { MAX_FILE_BYTES, TOO_LARGE } from "../parse/parse.ts"
 import { relativePath } from "../parse/paths.ts"
 import { printable } from "../parse/problem.ts"
 
-/** A definition file of a commit. */
-export interface TreeFile {
-  /** Relative to the listed folder. */
+interface TreeFile {
   readonly path: string
-  readonly oid: string
   /** Bytes. */
   readonly size: number
 }
 
-export const MAX_FILES = 5_000
+const MAX_FILES = 5_000
 
 /** Bound of all definition files of a source, in bytes. */
-export const MAX_TOTAL_BYTES = 32 * 1024 * 1024
+const MAX_TOTAL_BYTES = 32 * 1024 * 1024
 
 /** Bound of the listing itself, in bytes: a tree of a few objects can stand for billions of names. */
 export const MAX_LISTING_BYTES = 16 * 1024 * 1024
@@ -34,8 +31,8 @@ const decode = (bytes: Uint8Array): Result.Result<string, string> =>
 
 /** Reads one entry: `<mode> <type> <oid> <size>\t<path>`; undefined: a harmless entry that is not a definition. */
 const entryOf = (entry: string): Result.Result<TreeFile | undefined, string> => {
-  const match = /^(\d{6}) (\w+) ([0-9a-f]+) +(\d+|-|BAD)\t([\s\S]+)$/.exec(entry)
-  const [, mode = "", , oid = "", size = "", path = ""] = match ?? []
+  const match = /^(\d{6}) \w+ [0-9a-f]+ +(\d+|-|BAD)\t([\s\S]+)$/.exec(entry)
+  const [, mode = "", size = "", path = ""] = match ?? []
   if (match === null) return Result.fail(`git lists ${quoted(entry)}, which is no entry of a tree`)
   const parts = path.split("/")
   if (parts.some((part) => part === "" || part === "." || part === "..")) {
@@ -50,15 +47,14 @@ const entryOf = (entry: string): Result.Result<TreeFile | undefined, string> => 
   // `BAD`: the file was too large to be fetched.
   const bytes = Number(size)
   if (!(bytes <= MAX_FILE_BYTES)) return Result.fail(`${quoted(path)}: ${TOO_LARGE}`)
-  return Result.map(relativePath(path), () => ({ path, oid, size: bytes }))
+  return Result.map(relativePath(path), () => ({ path, size: bytes }))
 }
 
-/** Returns the definition files of a listing (`git ls-tree -r -l -z`); fails with the first reason to refuse it. */
-export const parseListing = (bytes: Uint8Array): Result.Result<ReadonlyArray<TreeFile>, string> => {
+/** Returns the paths of the definition files of a listing (`git ls-tree -r -l -z`), or the first reason to refuse it. */
+export const parseListing = (bytes: Uint8Array): Result.Result<ReadonlyArray<string>, string> => {
   const text = decode(bytes)
   if (Result.isFailure(text)) return Result.fail(text.failure)
-  const files: Array<TreeFile> = []
-  const seen = new Set<string>()
+  const files = new Set<string>()
   let total = 0
   for (const line of text.success.split("\0")) {
     if (line === "") continue
@@ -66,31 +62,11 @@ export const parseListing = (bytes: Uint8Array): Result.Result<ReadonlyArray<Tre
     if (Result.isFailure(entry)) return Result.fail(entry.failure)
     const file = entry.success
     if (file === undefined) continue
-    if (seen.has(file.path)) return Result.fail(`${quoted(file.path)} is there twice`)
-    seen.add(file.path)
-    files.push(file)
+    if (files.has(file.path)) return Result.fail(`${quoted(file.path)} is there twice`)
+    files.add(file.path)
     total += file.size
-    if (files.length > MAX_FILES) return Result.fail(`more than ${MAX_FILES} definition files`)
+    if (files.size > MAX_FILES) return Result.fail(`more than ${MAX_FILES} definition files`)
     if (total > MAX_TOTAL_BYTES) return Result.fail("its definition files are larger than 32 MiB together")
   }
-  return Result.succeed(files)
-}
-
-/** Splits the output of `git cat-file --batch` into the contents of `files`, in their order. */
-export const parseBatch = (
-  files: ReadonlyArray<TreeFile>,
-  output: Uint8Array
-): Result.Result<ReadonlyArray<Uint8Array>, string> => {
-  const contents: Array<Uint8Array> = []
-  let at = 0
-  for (const { oid, path, size } of files) {
-    const end = output.indexOf(10, at)
-    const head = new TextDecoder().decode(output.subarray(at, end < 0 ? at : end))
-    if (head !== `${oid} blob ${size}` || output.length < end + 1 + size + 1) {
-      return Result.fail(`git does not hand out ${quoted(path)}`)
-    }
-    contents.push(output.subarray(end + 1, end + 1 + size))
-    at = end + 1 + size + 1
-  }
-  return Result.succeed(contents)
+  return Result.succeed([...files])
 }

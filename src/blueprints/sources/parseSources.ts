@@ -1,14 +1,38 @@
-/** Reads the file of `MUSTER_BLUEPRINT_SOURCES`: the git repositories and their destinations. No I/O. */
-import { Result, Schema } from "effect"
+/** Reads the file of `MUSTER_BLUEPRINT_SOURCES`: the git repositories and their destinations. */
+import { Data, Effect, FileSystem, Path, Result, Schema } from "effect"
 import { DefinitionId } from "../../domain/Id.ts"
 import { type Decoder, fieldsOf, list, number, type Reading, text, word } from "../parse/decode.ts"
 import type { Shape } from "../parse/fields.ts"
 import { readSource } from "../parse/located.ts"
 import { contentOf } from "../parse/parse.ts"
 import { relativePath } from "../parse/paths.ts"
-import { type Problem, printable, sortProblems } from "../parse/problem.ts"
-import { gitAddress, gitRef } from "./address.ts"
-import type { Source, TokenPlace } from "./Source.ts"
+import { describeProblems, type Problem, printable, sortProblems } from "../parse/problem.ts"
+import { type GitAddress, gitAddress, gitRef } from "./address.ts"
+import { reasonOf } from "./reasons.ts"
+
+/** The folder for the files of a source. */
+export type SourceKind = "blueprints" | "software"
+
+/** The place of a source's token. Each sync reads it; no token is stored. */
+export type TokenPlace = { readonly env: string } | { readonly file: string }
+
+/** One git repository whose definitions are synced into a folder below the blueprints or the software folder. */
+export interface Source {
+  readonly id: string
+  readonly kind: SourceKind
+  readonly address: GitAddress
+  /** Branch, tag or full commit id; undefined: the remote's HEAD. */
+  readonly ref: string | undefined
+  /** Folder inside the repository; empty: its root. */
+  readonly path: string
+  /** Folder below the definitions folder. */
+  readonly destination: string
+  readonly token: TokenPlace | undefined
+  /** Certificates (PEM) for the check of the server's, instead of the system's. */
+  readonly ca_file: string | undefined
+  /** Seconds that one sync may take. */
+  readonly timeout: number
+}
 
 const STANDARD_TIMEOUT = 60
 
@@ -164,3 +188,60 @@ export const parseSources = (file: string, bytes: Uint8Array): ParsedSources => 
   checkTogether(placed, reading)
   return { sources: placed.map((one) => one.source), problems: sortProblems(problems) }
 }
+
+/** The file of the sources is invalid. */
+export class InvalidSources extends Data.TaggedError("InvalidSources")<{
+  readonly setting: string
+  readonly path: string
+  /** The `file` of each problem is the file's name only. */
+  readonly problems: ReadonlyArray<Problem>
+  readonly reason?: string
+}> {
+  /** For the operator: names the setting and the path. */
+  override get message(): string {
+    if (this.reason !== undefined) return `${this.setting}: ${this.path} ${this.reason}`
+    return describeProblems(this.problems.map((problem) => ({ ...problem, file: this.path })))
+      .split("\n")
+      .map((line) => `${this.setting}: ${line}`)
+      .join("\n")
+  }
+  /** For a caller of the API: names no path. */
+  get detail(): string {
+    return this.reason === undefined
+      ? describeProblems(this.problems)
+      : `the file of the sources ${this.reason}`
+  }
+}
+
+/** The setting that names the file. */
+export const SETTING = "MUSTER_BLUEPRINT_SOURCES"
+
+/** Reads the file; paths in it are relative to its folder. */
+export const readSources = Effect.fn("readSources")(function* (file: string) {
+  const fs = yield* FileSystem.FileSystem
+  const path = yield* Path.Path
+  const bytes = yield* fs.readFile(file).pipe(
+    Effect.mapError(
+      (error) =>
+        new InvalidSources({
+          setting: SETTING,
+          path: file,
+          problems: [],
+          reason: `cannot be read: ${reasonOf(error)}`
+        })
+    )
+  )
+  const { problems, sources } = parseSources(path.basename(file), bytes)
+  if (problems.length > 0) return yield* new InvalidSources({ setting: SETTING, path: file, problems })
+  const resolve = (named: string) => path.resolve(path.dirname(file), named)
+  return sources.map(
+    (source): Source => ({
+      ...source,
+      token:
+        source.token !== undefined && "file" in source.token
+          ? { file: resolve(source.token.file) }
+          : source.token,
+      ca_file: source.ca_file === undefined ? undefined : resolve(source.ca_file)
+    })
+  )
+})

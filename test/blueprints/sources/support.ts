@@ -1,7 +1,7 @@
 /** Git repositories of a test, stores that sync from them, and servers for them. */
 
 import { execFileSync, spawn } from "node:child_process"
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import type { IncomingMessage, ServerResponse } from "node:http"
 import { createServer } from "node:https"
 import { type AddressInfo, createServer as createTcpServer, type Server } from "node:net"
@@ -106,7 +106,7 @@ export const withStores = <A, E>(
   options: {
     readonly log?: Array<string>
     readonly environment?: Readonly<Record<string, string>>
-    readonly cacheBytes?: number
+    readonly maxBytes?: number
   } = {}
 ) => {
   const log = options.log ?? []
@@ -119,7 +119,7 @@ export const withStores = <A, E>(
             file,
             dataDir: data,
             folders: { blueprints, software },
-            ...(options.cacheBytes === undefined ? {} : { cacheBytes: options.cacheBytes }),
+            ...(options.maxBytes === undefined ? {} : { maxBytes: options.maxBytes }),
             environment: { PATH: process.env.PATH, ...options.environment }
           })
         ),
@@ -139,6 +139,12 @@ export const ids = Effect.gen(function* () {
 export const reload = Effect.gen(function* () {
   yield* (yield* BlueprintStore).reload
 })
+
+/** Returns the definition files and folders of a source's folder. */
+export const filesOf = ({ blueprints }: SourcesSetup, destination: string) =>
+  readdirSync(join(blueprints, destination), { recursive: true, encoding: "utf8" })
+    .filter((name) => !name.startsWith("."))
+    .toSorted()
 
 /** Returns the error of the last sync of a source. */
 export const errorOf = (id: string) =>

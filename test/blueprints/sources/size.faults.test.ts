@@ -3,7 +3,7 @@ import { existsSync, readdirSync, statSync } from "node:fs"
 import { join } from "node:path"
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Effect, Logger } from "effect"
 import { layerUnlisted } from "../../../src/blueprints/sources/Sources.ts"
 import { blueprintFile } from "../support.ts"
 import { errorOf, ids, oneSource, reload, sourcesSetup, withStores } from "./support.ts"
@@ -19,10 +19,10 @@ const bytesOf = (folder: string): number =>
         .reduce((sum, entry) => sum + statSync(join(entry.parentPath, entry.name)).size, 0)
     : 0
 
-const cacheBytes = 2 * MIB
+const maxBytes = 2 * MIB
 
-describe("sources: size of caches", () => {
-  it.live("a repository over the limit is refused, and its cache is removed", () =>
+describe("sources: size of repositories", () => {
+  it.live("a repository over the limit is refused, and nothing of it stays", () =>
     Effect.gen(function* () {
       const { repository, setup } = yield* oneSource
       yield* withStores(
@@ -33,12 +33,12 @@ describe("sources: size of caches", () => {
           yield* Effect.exit(reload)
           assert.match(
             (yield* errorOf("s")) ?? "",
-            /takes more than 2 MiB, the bound of MUSTER_SOURCES_CACHE_MIB/
+            /takes more than 2 MiB, the bound of MUSTER_SOURCES_MAX_MIB/
           )
           assert.deepStrictEqual(yield* ids, ["a"])
           assert.isBelow(bytesOf(join(setup.data, "sources")), MIB)
         }),
-        { cacheBytes }
+        { maxBytes }
       )
     })
   )
@@ -70,21 +70,25 @@ describe("sources: size of caches", () => {
             assert.match((yield* errorOf("s")) ?? "", /`b.yml`: the file is larger than 1 MiB/)
             assert.isBelow(bytesOf(join(setup.data, "sources")), MIB)
           }),
-          { cacheBytes }
+          { maxBytes }
         )
       })
   )
 
-  it.live("without a list of sources their caches are removed", () =>
+  it.live("without a list of sources their definitions stay in use, with a warning", () =>
     Effect.gen(function* () {
       const { setup } = yield* oneSource
       yield* withStores(setup, ids)
-      const cache = join(setup.data, "sources/blueprints/s")
-      assert.isTrue(existsSync(cache))
+      const log: Array<unknown> = []
+      const { blueprints, data, software } = setup
+      const unlisted = layerUnlisted({ dataDir: data, folders: { blueprints, software } })
       yield* Effect.void.pipe(
-        Effect.provide(Layer.provide(layerUnlisted({ dataDir: setup.data }), NodeServices.layer))
+        Effect.provide(unlisted),
+        Effect.provide(Logger.layer([Logger.make(({ message }) => log.push(message))])),
+        Effect.provide(NodeServices.layer)
       )
-      assert.isFalse(existsSync(cache))
+      assert.match(String(log), /BLUEPRINT_SOURCES is not set; .* stay in use: s \(blueprints\)$/)
+      assert.isTrue(existsSync(join(blueprints, "s/a.yml")))
     })
   )
 })
