@@ -101,7 +101,10 @@ describe("sources: POST /api/blueprints/reload", () => {
         refused.json.at(-1).detail,
         /^source s: its new files are not accepted: teams\/s\/c\.yml:1:18: expected an id.*; correct the cause, then reload$/
       )
-      assert.deepStrictEqual(readdirSync(join(folders.blueprints, "teams/s")), ["b.yml"])
+      assert.deepStrictEqual(
+        readdirSync(join(folders.blueprints, "teams/s")).filter((name) => name !== ".source.json"),
+        ["b.yml"]
+      )
 
       const good = repository.commit({ "d.yml": blueprintFile("d", "game") })
       renameSync(repository.folder, join(root, "away"))
