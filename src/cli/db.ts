@@ -54,11 +54,10 @@ const migrate = Command.make(
   Command.provide(CommandLogging)
 )
 
-const stateOf = ({ foreign, version }: DatabaseStatus): string => {
+const stateOf = ({ refusal, version }: DatabaseStatus): string => {
+  if (refusal !== undefined) return `refused: ${refusal}`
   if (version === schemaVersion) return "up to date"
-  if (foreign !== undefined) return `and a table "${foreign}" that is not Muster's: name an empty database`
   if (version === 0) return "none yet: the first start, or `muster db migrate`, makes it"
-  if (version > schemaVersion) return "newer than this version: run a newer muster"
   return "older: the next start, or `muster db migrate`, brings it up to date"
 }
 

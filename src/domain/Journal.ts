@@ -1,114 +1,97 @@
-import type { Allocations } from "./Allocation.ts"
-import type { CrashSummary } from "./CrashRecord.ts"
-import type { NodeId, ServerId } from "./Id.ts"
-import type { InstallState } from "./InstallState.ts"
+import { Schema } from "effect"
+import { Allocations } from "./Allocation.ts"
+import { CrashSummary } from "./CrashRecord.ts"
+import { NodeId, ServerId } from "./Id.ts"
+import { InstallState } from "./InstallState.ts"
 import type { Labels } from "./Labels.ts"
-import type { Migration } from "./Migration.ts"
-import type { Problem } from "./Problem.ts"
-import type { RestartState } from "./Restart.ts"
-import type { RunState } from "./Run.ts"
-import type { Crash } from "./ServerEvent.ts"
-import type { ServerStatus } from "./ServerStatus.ts"
-import type { WebhookId } from "./Webhook.ts"
+import { Migration } from "./Migration.ts"
+import { Problem } from "./Problem.ts"
+import { RestartState } from "./Restart.ts"
+import { RunState } from "./Run.ts"
+import { Crash } from "./ServerEvent.ts"
+import { ServerStatus } from "./ServerStatus.ts"
+import { WebhookId } from "./Webhook.ts"
+
+const serverChange = <const T extends string, A, I>(topic: T, payload: Schema.Codec<A, I>) =>
+  Schema.Struct({ topic: Schema.Literal(topic), server_id: ServerId, payload })
+
+const serverChanges = [
+  serverChange("status", ServerStatus),
+  serverChange("crash", Crash),
+  serverChange("deleted", Schema.Null),
+  serverChange("server:created", Schema.Null),
+  serverChange("server:crash-recorded", CrashSummary),
+  /** A caller has changed the settings of the server: its row has them. */
+  serverChange("server:changed", Schema.Null),
+  /** The server expires soon, at this time (RFC 3339); also the opt-in topic `expiring` of streams. */
+  serverChange("server:expiring", Schema.String),
+  serverChange("server:install", InstallState),
+  serverChange("server:start-pending", Schema.Boolean),
+  /** Whether the `offline` of the server is between two states: restart, reset. */
+  serverChange("server:transient", Schema.Boolean),
+  serverChange("server:problem", Schema.NullOr(Problem)),
+  serverChange("server:restart", Schema.NullOr(RestartState)),
+  serverChange("server:run", Schema.NullOr(RunState)),
+  serverChange("server:placed", Schema.Struct({ node_id: NodeId, allocations: Allocations })),
+  serverChange("server:move", Schema.NullOr(Migration)),
+  /** The node with this id has files of the server that it must delete. */
+  serverChange("server:left", NodeId),
+  /** The node may have lost the server: the leader verifies it. */
+  serverChange("server:suspect", Schema.Null)
+] as const
+
+const otherChange = <const T extends string, const F extends Schema.Struct.Fields>(topic: T, fields: F) =>
+  Schema.Struct({ topic: Schema.Literal(topic), ...fields })
+
+const NodeRecordChangeKind = Schema.Literals([
+  "connected",
+  "disconnected",
+  "expelled",
+  "lost",
+  "given-up",
+  "drained",
+  "removed"
+])
+export type NodeRecordChangeKind = typeof NodeRecordChangeKind.Type
+
+const nodeChanges = [
+  otherChange("node:changed", { node_id: NodeId, kind: NodeRecordChangeKind }),
+  /** The node became reachable or unreachable. */
+  otherChange("node:reach", { node_id: NodeId }),
+  /** The drain of the node began or ended. */
+  otherChange("node:evacuation", { node_id: NodeId })
+] as const
+
+/** A committed change of one subject: a server, a node, the keys, a ticket, a webhook, the definitions or a rollout. */
+export const Change = Schema.Union([
+  ...serverChanges,
+  ...nodeChanges,
+  /** A key was created or revoked. */
+  otherChange("key:changed", {}),
+  /** A ticket, named by its SHA-256 in hex, has opened its stream again; an earlier connection of the stream ends. */
+  otherChange("ticket:reopened", { ticket: Schema.String, times_opened: Schema.Int }),
+  /** A caller has changed a webhook. */
+  otherChange("webhook:changed", { webhook_id: WebhookId }),
+  /** A replica, `origin`, has read a folder of definitions again; each other replica reads its own. */
+  otherChange("definitions:reloaded", {
+    folder: Schema.Literals(["blueprints", "software"]),
+    origin: Schema.String
+  }),
+  /** A rollout was created, has changed its state, or one of its servers is done or has failed. */
+  otherChange("rollout:changed", { rollout_id: Schema.String }),
+  /** A change that only a newer version of Muster knows; during a rolling upgrade it writes to the same journal. */
+  otherChange("unknown:change", {})
+])
+export type Change = typeof Change.Type
 
 /**
  * A committed change of a server. Topics without a `:` are public events (spec 5.1). The others are internal;
  * `server:install`, `server:expiring` and `server:problem` are also opt-in topics of streams.
  */
-export type ServerChange = { readonly server_id: ServerId } & (
-  | { readonly topic: "status"; readonly payload: ServerStatus }
-  | { readonly topic: "crash"; readonly payload: Crash }
-  | { readonly topic: "deleted"; readonly payload: null }
-  | { readonly topic: "server:created"; readonly payload: null }
-  | { readonly topic: "server:crash-recorded"; readonly payload: CrashSummary }
-  /** A caller has changed the settings of the server: its row has them. */
-  | { readonly topic: "server:changed"; readonly payload: null }
-  /** The server expires soon, at this time (RFC 3339); also the opt-in topic `expiring` of streams. */
-  | { readonly topic: "server:expiring"; readonly payload: string }
-  | { readonly topic: "server:install"; readonly payload: InstallState }
-  | { readonly topic: "server:start-pending"; readonly payload: boolean }
-  /** Whether the `offline` of the server is between two states: restart, reset. */
-  | { readonly topic: "server:transient"; readonly payload: boolean }
-  | { readonly topic: "server:problem"; readonly payload: Problem | null }
-  | { readonly topic: "server:restart"; readonly payload: RestartState | null }
-  | { readonly topic: "server:run"; readonly payload: RunState | null }
-  | {
-      readonly topic: "server:placed"
-      readonly payload: { readonly node_id: NodeId; readonly allocations: Allocations }
-    }
-  | { readonly topic: "server:move"; readonly payload: Migration | null }
-  /** The node with this id has files of the server that it must delete. */
-  | { readonly topic: "server:left"; readonly payload: NodeId }
-  /** The node may have lost the server: the leader verifies it. */
-  | { readonly topic: "server:suspect"; readonly payload: null }
-)
-
-export type NodeRecordChangeKind =
-  | "connected"
-  | "disconnected"
-  | "expelled"
-  | "lost"
-  | "given-up"
-  | "drained"
-  | "removed"
+export type ServerChange = (typeof serverChanges)[number]["Type"]
 
 /** A committed change of a node. */
-export type NodeRecordChange = { readonly node_id: NodeId } & (
-  | { readonly topic: "node:changed"; readonly kind: NodeRecordChangeKind }
-  /** The node became reachable or unreachable. */
-  | { readonly topic: "node:reach" }
-  /** The drain of the node began or ended. */
-  | { readonly topic: "node:evacuation" }
-)
-
-/** A key was created or revoked. */
-export interface KeysChange {
-  readonly topic: "key:changed"
-}
-
-/** A ticket has opened its stream again; an earlier connection of the stream ends. */
-export interface TicketChange {
-  readonly topic: "ticket:reopened"
-  /** SHA-256 of the ticket, in hex. */
-  readonly ticket: string
-  readonly times_opened: number
-}
-
-/** A caller has changed a webhook. */
-export interface WebhookChange {
-  readonly topic: "webhook:changed"
-  readonly webhook_id: WebhookId
-}
-
-/** A replica has read a folder of definitions again; each other replica reads its own. */
-export interface DefinitionsChange {
-  readonly topic: "definitions:reloaded"
-  readonly folder: "blueprints" | "software"
-  /** The replica. */
-  readonly origin: string
-}
-
-/** A rollout was created, has changed its state, or one of its servers is done or has failed. */
-export interface RolloutChange {
-  readonly topic: "rollout:changed"
-  readonly rollout_id: string
-}
-
-/** A change that only a newer version of Muster knows; during a rolling upgrade it writes to the same journal. */
-export interface UnknownChange {
-  readonly topic: "unknown:change"
-}
-
-/** A committed change of one subject: a server, a node, the keys, a ticket, a webhook, the definitions or a rollout. */
-export type Change =
-  | ServerChange
-  | NodeRecordChange
-  | KeysChange
-  | TicketChange
-  | WebhookChange
-  | DefinitionsChange
-  | RolloutChange
-  | UnknownChange
+export type NodeRecordChange = (typeof nodeChanges)[number]["Type"]
 
 /** The facts of a server by which streams filter its events. */
 export interface ChangedServer {

@@ -75,9 +75,6 @@ export const rightsOf = ({ allow, scope }: Pick<KeyGrant, "allow" | "scope">): R
 
 const isPowerRight = Schema.is(PowerRight)
 
-/** Whether a list of rights has one that versions before the rights of single power actions do not know. */
-export const hasPowerRight = (rights: ReadonlyArray<Right> = []): boolean => rights.some(isPowerRight)
-
 /** Returns the rights of a key for its holder: `power` in place of all single actions. @param rights undefined: all */
 export const shownRights = (rights: ReadonlySet<Right> = new Set(Right.literals)): ReadonlyArray<Right> =>
   Right.literals.filter((right) => rights.has(right) && !(isPowerRight(right) && rights.has("power")))

@@ -106,10 +106,9 @@ export const RolloutRecord = Schema.Struct({
   /** RFC 3339, UTC, milliseconds. */
   created_at: TimeText,
   finished_at: Schema.NullOr(TimeText),
-  /** The id of the key that has created it; null: an earlier version did not record it. */
+  /** The id of the key that has created it, if a key did. */
   created_by: Schema.NullOr(Schema.String),
-  /** Null if an earlier version has written the row. */
-  origin: Schema.NullOr(RolloutOrigin)
+  origin: RolloutOrigin
 })
 export type RolloutRecord = typeof RolloutRecord.Type
 
@@ -163,9 +162,7 @@ export const Rollout = Schema.Struct({
   /** Why the rollout is paused, or rolls back. */
   reason: Schema.optionalKey(Schema.String),
   ...RolloutSettings.fields,
-  selector: Schema.optionalKey(RolloutOrigin.fields.selector),
-  created_by: RolloutOrigin.fields.created_by,
-  revisions: Schema.optionalKey(RolloutOrigin.fields.revisions),
+  ...RolloutOrigin.fields,
   total: Schema.Int,
   /** Servers that have the definition, are deleted, or have left the limits of the key that has created the rollout. */
   done: Schema.Int,

@@ -172,11 +172,10 @@ export const ServerRecord = Schema.Struct({
   install: InstallState,
   /** Start once installed: set at creation, cleared when the start has been accepted. */
   start_pending: Schema.Boolean,
-  /** Counts only while the server is offline: an older replica does not write it. */
+  /** Counts only while the server is offline. */
   restart: Schema.optionalKey(Schema.NullOr(RestartState)),
   /** Null or absent if nothing holds or starts the server. */
   run: Schema.optionalKey(Schema.NullOr(RunState)),
-  /** Absent if it is null, or if an older replica has written the record. */
   problem: Schema.optionalKey(Schema.NullOr(Problem)),
   /** Sequence of the last report that was applied; an equal or lower one is a repetition. */
   last_sequence: Schema.Int,
@@ -188,7 +187,7 @@ export const ServerRecord = Schema.Struct({
   labels: Labels,
   /** The time at which the server is deleted; absent: never. */
   expires_at: Schema.optionalKey(TimeText),
-  /** The id of the key that has created the server; absent: an earlier version did not record it. */
+  /** The id of the key that has created the server, if a key did. */
   created_by: Schema.optionalKey(Schema.String),
   /** The place of the creation in its trace (`traceparent`), which the installation continues; absent: none. */
   trace: Schema.optionalKey(Schema.String)

@@ -146,7 +146,7 @@ describe("docs/database.md", () => {
       assert.notInclude(copied.stdout, "pass")
       const before = yield* muster(["db", "status"], sqlite)
       const after = yield* muster(["db", "status"], postgres)
-      for (const table of ["server_records", "definitions", "ports", "nodes", "journal"]) {
+      for (const table of ["servers", "definitions", "ports", "nodes", "journal"]) {
         assert.strictEqual(rows(after.stdout, table), rows(before.stdout, table), table)
       }
       assert.match(after.stdout, /^Database: PostgreSQL test_\w+ on 127\.0\.0\.1:\d+$/m)

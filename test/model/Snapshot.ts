@@ -75,8 +75,8 @@ export const Tables = Schema.Struct({
   ),
   rollouts: Schema.Array(Schema.Struct({ id: text, state: RolloutState, total: whole, done: whole })),
   rollout_servers: Schema.Array(Schema.Struct({ rollout_id: text, server_id: text, active: whole })),
-  moves: Schema.Array(Schema.Struct({ server_id: text, from_node: text, phase: text })),
-  leftovers: Schema.Array(Schema.Struct({ server_id: text, node_id: text })),
+  migrations: Schema.Array(Schema.Struct({ server_id: text, from_node: text, phase: text })),
+  pending_deletions: Schema.Array(Schema.Struct({ server_id: text, node_id: text })),
   removals: Schema.Array(Schema.Struct({ server_id: text })),
   suspects: Schema.Array(Schema.Struct({ server_id: text })),
   nodes: Schema.Array(
@@ -94,7 +94,7 @@ export type Tables = typeof Tables.Type
 export const tableColumns: Readonly<Record<keyof Tables, { columns: string; order: string }>> = {
   servers: {
     columns:
-      "id, blueprint_id, node_id, allocations, overrides, definition, redefinition, status, install, start_pending, last_sequence, labels, expires_at",
+      "id, blueprint_id, node_id, allocations, overrides, (SELECT definition FROM definitions WHERE hash = definition_hash) AS definition, redefinition, status, install, start_pending, last_sequence, labels, expires_at",
     order: "id"
   },
   ports: { columns: "node_id, address, port, server_id", order: "node_id, address, port" },
@@ -105,8 +105,8 @@ export const tableColumns: Readonly<Record<keyof Tables, { columns: string; orde
   idempotency: { columns: "key, response", order: "key" },
   rollouts: { columns: "id, state, total, done", order: "id" },
   rollout_servers: { columns: "rollout_id, server_id, active", order: "rollout_id, server_id" },
-  moves: { columns: "server_id, from_node, phase", order: "server_id" },
-  leftovers: { columns: "server_id, node_id", order: "server_id, node_id" },
+  migrations: { columns: "server_id, from_node, phase", order: "server_id" },
+  pending_deletions: { columns: "server_id, node_id", order: "server_id, node_id" },
   removals: { columns: "server_id", order: "server_id" },
   suspects: { columns: "server_id", order: "server_id" },
   nodes: { columns: "id, drained, connected, capacity", order: "id" }

@@ -96,10 +96,10 @@ export const pendingWork = (setup: Setup, { nodes, replicas, tables }: Snapshot)
     ...tables.rollouts
       .filter(({ state }) => !isOver(state))
       .map(({ id, state }) => `rollout ${id} is ${state}`),
-    ...tables.moves
+    ...tables.migrations
       .filter(({ phase }) => phase !== "failed")
       .map(({ phase, server_id }) => `${server_id} is ${phase}`),
-    ...tables.leftovers.map(({ node_id, server_id }) => `${node_id} is to delete ${server_id}`),
+    ...tables.pending_deletions.map(({ node_id, server_id }) => `${node_id} is to delete ${server_id}`),
     ...tables.removals.map(({ server_id }) => `${server_id} is being removed`),
     ...tables.suspects.map(({ server_id }) => `${server_id} is suspected`),
     ...tables.nodes.filter(({ connected }) => connected !== 1).map(({ id }) => `${id} is not connected`),

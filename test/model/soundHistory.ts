@@ -146,8 +146,8 @@ const tables: Tables = {
   idempotency: made.map(({ id, key, node_id }) => ({ key: `env:${key}`, response: { id, node_id } })),
   rollouts: [{ id: "rollout_a", state: "done", total: 2, done: 2 }],
   rollout_servers: [{ rollout_id: "rollout_a", server_id: "srv_b", active: 0 }],
-  moves: [],
-  leftovers: [],
+  migrations: [],
+  pending_deletions: [],
   removals: [],
   suspects: [],
   nodes: NODES.map((id) => ({

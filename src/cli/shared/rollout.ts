@@ -70,9 +70,9 @@ export const listing: Listing<Rollout> = {
     {
       name: "selector",
       wide: true,
-      of: ({ selector }) => (selector === undefined ? "" : selectorText(selector))
+      of: ({ selector }) => selectorText(selector)
     },
-    { name: "revisions", wide: true, of: ({ revisions = [] }) => revisions.map(revisionText).join("; ") },
+    { name: "revisions", wide: true, of: ({ revisions }) => revisions.map(revisionText).join("; ") },
     { name: "finished", wide: true, of: ({ finished_at }) => finished_at ?? "" },
     { name: "parallel", wide: true, of: ({ max_parallel }) => String(max_parallel) },
     { name: "restart", wide: true, of: ({ restart }) => restart },

@@ -1,10 +1,9 @@
-import { Effect, Layer } from "effect"
+import { Layer } from "effect"
 import { DatabaseDisk } from "../disk/DatabaseDisk.ts"
 import { Leadership } from "../Leadership.ts"
 import { migrate } from "../migrations/migrate.ts"
 import { Retention } from "../Retention.ts"
 import { Backend } from "../sql/Backend.ts"
-import { eraseClearTokens } from "../sqlite/eraseClearTokens.ts"
 import { SqliteClient } from "../sqlite/SqliteClient.ts"
 import { expiryClock, layerRepositories, type StoreOptions } from "./layerStore.ts"
 
@@ -28,6 +27,6 @@ export const layerSqlite = (options: StoreOptions & { readonly filename: string 
     Layer.provideMerge(
       Layer.mergeAll(Leadership.layerSingle, Layer.succeed(Backend, Backend.local), diskOf(options))
     ),
-    Layer.provide(Layer.effectDiscard(Effect.andThen(migrate, eraseClearTokens(options.filename)))),
+    Layer.provide(Layer.effectDiscard(migrate)),
     Layer.provideMerge(SqliteClient.layer(options))
   )

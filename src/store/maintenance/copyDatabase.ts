@@ -1,6 +1,6 @@
-import { Array as Arr, Context, Data, Effect, Layer, Stream } from "effect"
+import { Array as Arr, Context, Data, Effect, Layer, Option, Stream } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
-import { currentSchema, migrate, schemaVersion } from "../migrations/migrate.ts"
+import { currentSchema, migrate, refusal, schemaVersion } from "../migrations/migrate.ts"
 import { type DatabaseUrl, describeDatabase } from "../sql/DatabaseUrl.ts"
 import { snapshotOf } from "../sql/dialect.ts"
 import { lockDatabase } from "./lockDatabase.ts"
@@ -41,18 +41,15 @@ const checkEmpty = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, to: Da
   }
 })
 
-const checkSchema = (from: DatabaseUrl) =>
-  Effect.flatMap(currentSchema, (version) => {
-    if (version === schemaVersion) return Effect.void
-    return Effect.fail(
-      new CopyFailed({
-        message:
-          version > schemaVersion
-            ? `${describeDatabase(from)} has schema ${version}, this version knows ${schemaVersion}: run a newer muster`
-            : `${describeDatabase(from)} has schema ${version}, this version has ${schemaVersion}: run \`muster db migrate\` on it first`
-      })
-    )
+const checkSchema = Effect.fnUntraced(function* (from: DatabaseUrl) {
+  const refused = yield* refusal
+  if (Option.isSome(refused)) return yield* refused.value
+  const version = yield* currentSchema
+  if (version === schemaVersion) return
+  return yield* new CopyFailed({
+    message: `${describeDatabase(from)} has schema ${version}, this version has ${schemaVersion}: run \`muster db migrate\` on it first`
   })
+})
 
 const insert = (sql: SqlClient.SqlClient, table: string, rows: ReadonlyArray<Row>) => {
   const columns = Object.keys(rows[0] ?? {}).length

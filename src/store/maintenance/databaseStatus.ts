@@ -1,15 +1,15 @@
-import { Effect } from "effect"
+import { Effect, Option } from "effect"
 import { SqlClient } from "effect/sql"
 import { journalTable } from "../journal/journalTable.ts"
-import { currentSchema, foreignTable, schemaVersion } from "../migrations/migrate.ts"
+import { currentSchema, refusal, schemaVersion } from "../migrations/migrate.ts"
 import { countRows, tableNames } from "./tables.ts"
 
 /** The state of a database. */
 export interface DatabaseStatus {
   /** 0: no schema yet. */
   readonly version: number
-  /** A foreign table that prevents a first schema. */
-  readonly foreign: string | undefined
+  /** Why this program cannot use the database. */
+  readonly refusal: string | undefined
   /** The schema version of this program. */
   readonly known: number
   readonly counts: ReadonlyArray<{ readonly table: string; readonly rows: number }>
@@ -26,6 +26,11 @@ export const databaseStatus = Effect.gen(function* () {
     Effect.map(countRows(sql, table), (rows) => ({ table, rows }))
   )
   const journal = tables.includes("journal") ? yield* journalTable(sql).bounds : undefined
-  const foreign = yield* foreignTable
-  return { version, foreign, known: schemaVersion, counts, journal } satisfies DatabaseStatus
+  return {
+    version,
+    refusal: Option.getOrUndefined(yield* refusal)?.message,
+    known: schemaVersion,
+    counts,
+    journal
+  } satisfies DatabaseStatus
 })

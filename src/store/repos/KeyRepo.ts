@@ -1,7 +1,6 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
-import { hasQuota, isRestricted } from "../../domain/KeyLimits.ts"
-import { hasPowerRight, KeyGrant, keyGrantFields } from "../../domain/KeyScope.ts"
+import { KeyGrant, keyGrantFields } from "../../domain/KeyScope.ts"
 import { firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import { keysChanged } from "../write/keysChanged.ts"
 import type { Transaction } from "../write/Transaction.ts"
@@ -50,8 +49,7 @@ export class KeyRepo extends Context.Service<
         yield* keysChanged(sql)
         return true
       })
-      const select = sql`SELECT id, name, scope, access, limited_access, exact_access, quota, hash, created_at, expires_at, revoked_at
-        FROM api_keys`
+      const select = sql`SELECT id, name, access, quota, hash, created_at, expires_at, revoked_at FROM api_keys`
       const all = Effect.map(readAll(sql`${select} ORDER BY created_at, id`), (rows) => rows.map(recordOf))
       const find = (id: string) =>
         Effect.map(readAll(sql`${select} WHERE id = ${id}`), ([row]) =>
@@ -75,42 +73,22 @@ const KeyRow = Schema.Struct({
   created_at,
   expires_at,
   revoked_at,
-  /** The scope, as every version knows it. */
-  scope: Schema.Literals(["AppAdmin", "Node", "Metrics"]),
-  /** The scope and rights of a key with another scope; the column `scope` is then `Metrics`. */
-  access: Schema.NullOr(JsonColumn(KeyGrant)),
-  /** The same of a key with limits, which an earlier version would read without them; `access` is then null. */
-  limited_access: Schema.NullOr(JsonColumn(KeyGrant)),
-  /** The same of a key that an earlier version could not read: with rights of single power actions, or a shared quota. */
-  exact_access: Schema.NullOr(JsonColumn(KeyGrant)),
-  /** The name of its shared quota, by which servers are counted. */
+  /** The scope, rights and limits. */
+  access: JsonColumn(KeyGrant),
+  /** The name of the shared quota, by which servers are counted. */
   quota: Schema.NullOr(Schema.String)
 })
 const encode = writeRow(KeyRow)
 const readAll = readRows(KeyRow)
 
-const rowOf = (key: KeyRecord): typeof KeyRow.Type => {
-  const { created_at, expires_at, hash, id, name, revoked_at, scope, ...limits } = key
-  const none = { access: null, limited_access: null, exact_access: null, quota: limits.quota ?? null }
-  const row = { id, name, hash, created_at, expires_at, revoked_at, ...none }
-  if (scope !== "Operator" && scope !== "ReadOnly") return { ...row, scope }
-  const grant = { scope, ...limits }
-  const isLimited = isRestricted(limits) || hasQuota(limits)
-  const isExact = limits.quota !== undefined || hasPowerRight(limits.allow)
-  const column = isExact ? "exact_access" : isLimited ? "limited_access" : "access"
-  return { ...row, scope: "Metrics", [column]: grant }
-}
+const rowOf = ({ created_at, expires_at, hash, id, name, revoked_at, ...access }: KeyRecord) => ({
+  ...{ id, name, hash, created_at, expires_at, revoked_at, access },
+  quota: access.quota ?? null
+})
 
-const recordOf = ({
-  access,
-  exact_access,
-  limited_access,
-  quota: _,
-  scope,
-  ...record
-}: typeof KeyRow.Type): KeyRecord => ({
+const recordOf = ({ access, quota: _, ...record }: typeof KeyRow.Type): KeyRecord => ({
   ...record,
-  ...(exact_access ?? limited_access ?? access ?? { scope })
+  ...access
 })
 
 const readVersion = firstRow(Schema.Struct({ value: IntColumn }))

@@ -25,11 +25,7 @@ const MigrationRow = Schema.Struct({
   origin: Schema.NullOr(JsonColumn(Origin)),
   notified_at: Schema.NullOr(Schema.String)
 })
-const DrainRow = Schema.Struct({
-  ...Drain.fields,
-  /** Null if an earlier version has written the row. */
-  notified: Schema.NullOr(BooleanColumn)
-})
+const DrainRow = Schema.Struct({ ...Drain.fields, notified: BooleanColumn })
 const encode = writeRow(MigrationRow)
 const encodeDrain = writeRow(DrainRow)
 const readRow = readRows(MigrationRow)
@@ -105,10 +101,10 @@ export class MigrationRepo extends Context.Service<
     MigrationRepo,
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
-      const select = sql`SELECT server_id, from_node, phase, arrival, was_up, reason, origin, notified_at FROM moves`
+      const select = sql`SELECT server_id, from_node, phase, arrival, was_up, reason, origin, notified_at FROM migrations`
 
       const save = Effect.fn("MigrationRepo.save")(function* (migration: Migration) {
-        yield* sql`INSERT INTO moves ${sql.insert(yield* encode({ ...migration, notified_at: migration.notified_at ?? null }))}
+        yield* sql`INSERT INTO migrations ${sql.insert(yield* encode({ ...migration, notified_at: migration.notified_at ?? null }))}
           ON CONFLICT (server_id) DO UPDATE SET from_node = excluded.from_node, phase = excluded.phase,
             arrival = excluded.arrival, was_up = excluded.was_up, reason = excluded.reason,
             origin = excluded.origin, notified_at = excluded.notified_at`
@@ -117,7 +113,7 @@ export class MigrationRepo extends Context.Service<
       const putBack = Effect.fn("MigrationRepo.putBack")(function* (to: ServerRecord) {
         const { allocations, last_sequence, node_id } = yield* encodeServer(to)
         const values = { node_id, allocations, last_sequence }
-        yield* sql`UPDATE server_records SET ${sql.update(values)} WHERE id = ${to.id}`
+        yield* sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${to.id}`
       })
 
       const place = Effect.fn("MigrationRepo.place")((to: ServerRecord) =>
@@ -140,11 +136,11 @@ export class MigrationRepo extends Context.Service<
       ) {
         // One statement: between two the server could change its node.
         const found = yield* Effect.forEach(Arr.chunksOf(ids, IDS), (some) =>
-          readStandings(sql`SELECT id, node_id, CASE WHEN node_id = ${node_id} OR EXISTS (SELECT 1 FROM moves
-              WHERE moves.server_id = server_records.id AND moves.from_node = ${node_id}) THEN 1 ELSE 0 END AS kept, 0 AS owed
-            FROM server_records WHERE ${sql.in("id", some)}
+          readStandings(sql`SELECT id, node_id, CASE WHEN node_id = ${node_id} OR EXISTS (SELECT 1 FROM migrations
+              WHERE migrations.server_id = servers.id AND migrations.from_node = ${node_id}) THEN 1 ELSE 0 END AS kept, 0 AS owed
+            FROM servers WHERE ${sql.in("id", some)}
             UNION ALL SELECT server_id AS id, NULL AS node_id, 0 AS kept, 1 AS owed
-            FROM leftovers WHERE node_id = ${node_id} AND ${sql.in("server_id", some)}`)
+            FROM pending_deletions WHERE node_id = ${node_id} AND ${sql.in("server_id", some)}`)
         )
         const all = new Map<ServerId, Standing>()
         for (const { id, ...row } of found.flat()) {
@@ -160,7 +156,7 @@ export class MigrationRepo extends Context.Service<
 
       return MigrationRepo.of({
         save,
-        remove: (server_id) => Effect.asVoid(sql`DELETE FROM moves WHERE server_id = ${server_id}`),
+        remove: (server_id) => Effect.asVoid(sql`DELETE FROM migrations WHERE server_id = ${server_id}`),
         find: (server_id) => readMigration(sql`${select} WHERE server_id = ${server_id}`),
         findAll: (ids) =>
           Effect.map(
@@ -178,31 +174,33 @@ export class MigrationRepo extends Context.Service<
             deleteReservations(sql, server_id, node_id)
           ),
         beginDrain: Effect.fnUntraced(function* (drain) {
-          yield* sql`INSERT INTO evacuations ${sql.insert(yield* encodeDrain(drain))}
+          yield* sql`INSERT INTO drains ${sql.insert(yield* encodeDrain(drain))}
             ON CONFLICT (node_id) DO UPDATE SET asked_at = excluded.asked_at, parallel = excluded.parallel,
               deadline_at = excluded.deadline_at, notify = excluded.notify,
               notify_seconds = excluded.notify_seconds, notified = excluded.notified`
         }),
         setNotified: (node_id) =>
-          Effect.asVoid(sql`UPDATE evacuations SET notified = 1 WHERE node_id = ${node_id}`),
-        endDrain: (node_id) => Effect.asVoid(sql`DELETE FROM evacuations WHERE node_id = ${node_id}`),
-        drains: Effect.map(
-          readDrains(sql`SELECT node_id, asked_at, parallel, deadline_at, notify, notify_seconds, notified
-            FROM evacuations ORDER BY node_id`),
-          (rows) => rows.map((row) => ({ ...row, notified: row.notified === true }))
-        ),
+          Effect.asVoid(sql`UPDATE drains SET notified = 1 WHERE node_id = ${node_id}`),
+        endDrain: (node_id) => Effect.asVoid(sql`DELETE FROM drains WHERE node_id = ${node_id}`),
+        drains: readDrains(sql`SELECT * FROM drains ORDER BY node_id`),
         addDeletion: (deletion) =>
-          Effect.asVoid(sql`INSERT INTO leftovers ${sql.insert(deletion)} ON CONFLICT DO NOTHING`),
+          Effect.asVoid(sql`INSERT INTO pending_deletions ${sql.insert(deletion)} ON CONFLICT DO NOTHING`),
         removeDeletion: ({ node_id, server_id }) =>
-          Effect.asVoid(sql`DELETE FROM leftovers WHERE server_id = ${server_id} AND node_id = ${node_id}`),
-        deletions: readDeletions(sql`SELECT server_id, node_id FROM leftovers ORDER BY server_id, node_id`),
+          Effect.asVoid(
+            sql`DELETE FROM pending_deletions WHERE server_id = ${server_id} AND node_id = ${node_id}`
+          ),
+        deletions: readDeletions(
+          sql`SELECT server_id, node_id FROM pending_deletions ORDER BY server_id, node_id`
+        ),
         deletionsOf: (server_id) =>
           Effect.map(
-            readDeletions(sql`SELECT server_id, node_id FROM leftovers WHERE server_id = ${server_id}`),
+            readDeletions(
+              sql`SELECT server_id, node_id FROM pending_deletions WHERE server_id = ${server_id}`
+            ),
             (rows) => rows.map((row) => row.node_id)
           ),
         deletionsOn: (node_id) =>
-          readDeletions(sql`SELECT server_id, node_id FROM leftovers WHERE node_id = ${node_id}`),
+          readDeletions(sql`SELECT server_id, node_id FROM pending_deletions WHERE node_id = ${node_id}`),
         standings
       })
     })

@@ -70,10 +70,10 @@ export class QuotaRepo extends Context.Service<
               SUM(cpu_millipercent) AS cpu_millipercent
             FROM (SELECT ${sql(owner)} AS owner, MAX(memory_bytes) AS memory_bytes, MAX(disk_bytes) AS disk_bytes,
                 MAX(cpu_millipercent) AS cpu_millipercent
-              FROM server_records JOIN holdings ON holdings.server_id = server_records.id
+              FROM servers JOIN holdings ON holdings.server_id = servers.id
                 LEFT JOIN api_keys ON api_keys.id = created_by
               WHERE ${only === undefined ? sql`${sql(owner)} IS NOT NULL` : sql`${sql(owner)} = ${only}`}
-              GROUP BY ${sql(owner)}, server_records.id) AS own
+              GROUP BY ${sql(owner)}, servers.id) AS own
             GROUP BY owner`),
           (rows) => new Map<string, Usage>(rows.map(({ owner, ...usage }) => [owner, usage]))
         )

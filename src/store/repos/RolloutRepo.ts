@@ -27,7 +27,7 @@ const ROWS = 500
 const RolloutRow = Schema.Struct({
   ...RolloutRecord.fields,
   settings: JsonColumn(RolloutSettings),
-  origin: Schema.NullOr(JsonColumn(RolloutOrigin)),
+  origin: JsonColumn(RolloutOrigin),
   rolling_back: BooleanColumn
 })
 const ServerRow = Schema.Struct({

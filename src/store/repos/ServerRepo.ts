@@ -86,7 +86,7 @@ export class ServerRepo extends Context.Service<
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const select = sql`SELECT id, blueprint_id, node_id, allocations, overrides, definition_hash, redefinition, status,
-        install, start_pending, restart, run, problem, last_sequence, created_at, name, labels, expires_at, created_by, trace, updated_at FROM server_records`
+        install, start_pending, restart, run, problem, last_sequence, created_at, name, labels, expires_at, created_by, trace, updated_at FROM servers`
 
       const insertRecords = Effect.fnUntraced(function* (records: ReadonlyArray<ServerRecord>) {
         const rows = yield* Effect.forEach(records, encodeServer)
@@ -97,7 +97,7 @@ export class ServerRepo extends Context.Service<
               sql,
               records.map(({ definition }) => definition)
             ),
-            insertRows(sql, "server_records", rows),
+            insertRows(sql, "servers", rows),
             insertReservations(sql, records.map(holdingRow)),
             Effect.catchIf(
               insertRows(sql, "ports", records.flatMap(portsOf)),
@@ -158,13 +158,13 @@ export class ServerRepo extends Context.Service<
           const updated_at = yield* nowText
           const values = { blueprint_id, definition_hash, overrides, redefinition, updated_at }
           yield* keepDefinitions(sql, [record.definition])
-          yield* sql`UPDATE server_records SET ${sql.update(values)} WHERE id = ${record.id}`
+          yield* sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${record.id}`
           yield* replaceReservation(sql, before, record)
         }),
         reserve: (before, record) => replaceReservation(sql, before, record),
         announceExpiry: (id, expires_at) =>
           Effect.map(
-            sql`UPDATE server_records SET expiry_announced = ${expires_at} WHERE id = ${id} AND expires_at = ${expires_at}
+            sql`UPDATE servers SET expiry_announced = ${expires_at} WHERE id = ${id} AND expires_at = ${expires_at}
               AND (expiry_announced IS NULL OR expiry_announced <> ${expires_at}) RETURNING id`,
             (rows) => rows.length > 0
           ),
@@ -187,7 +187,7 @@ export class ServerRepo extends Context.Service<
                   sql`DELETE FROM ports WHERE node_id = ${node_id} AND address = ${address} AND port = ${port}`
               )
             ),
-            Effect.andThen(sql`UPDATE server_records SET ${sql.update(values)} WHERE id = ${before.id}`),
+            Effect.andThen(sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${before.id}`),
             sql.withTransaction,
             Effect.as<InsertOutcome>("inserted"),
             Effect.catchIf(
@@ -210,7 +210,7 @@ export class ServerRepo extends Context.Service<
         setSuspected: (id, suspected) =>
           Effect.map(
             suspected
-              ? sql`INSERT INTO suspects (server_id) SELECT id FROM server_records WHERE id = ${id}
+              ? sql`INSERT INTO suspects (server_id) SELECT id FROM servers WHERE id = ${id}
                   ON CONFLICT (server_id) DO UPDATE SET server_id = excluded.server_id RETURNING server_id`
               : sql`DELETE FROM suspects WHERE server_id = ${id} RETURNING server_id`,
             (rows) => rows.length > 0
@@ -224,7 +224,7 @@ export class ServerRepo extends Context.Service<
               [
                 sql`DELETE FROM ports WHERE server_id = ${id}`,
                 deleteReservations(sql, id),
-                sql`DELETE FROM server_records WHERE id = ${id}`
+                sql`DELETE FROM servers WHERE id = ${id}`
               ],
               { concurrency: "unbounded" }
             )
@@ -232,9 +232,7 @@ export class ServerRepo extends Context.Service<
         find,
         sequences: (ids) =>
           inChunks(ids, (some) =>
-            readSequences(
-              sql`SELECT id, node_id, last_sequence FROM server_records WHERE ${sql.in("id", some)}`
-            )
+            readSequences(sql`SELECT id, node_id, last_sequence FROM servers WHERE ${sql.in("id", some)}`)
           ).pipe(inSpan("ServerRepo.sequences")),
         unusedDefinitions: (after, most) => findUnused(sql, after, most),
         deleteUnusedDefinitions: (hashes) => deleteUnused(sql, hashes),

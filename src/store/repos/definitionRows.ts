@@ -63,7 +63,7 @@ export const findDefinitions = Effect.fnUntraced(function* (
 })
 
 const unused = (sql: SqlClient.SqlClient) =>
-  sql`NOT EXISTS (SELECT 1 FROM server_records WHERE definition_hash = hash)`
+  sql`NOT EXISTS (SELECT 1 FROM servers WHERE definition_hash = hash)`
 
 /**
  * Returns the hashes among the next `most` definitions after a hash that no server has, and the hash to continue after;

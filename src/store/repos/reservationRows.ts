@@ -27,8 +27,7 @@ export const holdingRow = (holder: Holder) => {
   }
 }
 
-/** Without the CPU share: as a schema before that column has it. */
-export type HoldingRow = Omit<ReturnType<typeof holdingRow>, "cpu_millipercent">
+type HoldingRow = ReturnType<typeof holdingRow>
 
 /** Returns the sums of the rows by node. */
 const sumsOf = (rows: ReadonlyArray<HoldingRow>) =>

@@ -76,5 +76,5 @@ export const setFields = Effect.fnUntraced(function* (
     byColumns.set(columns, rows)
     rows.push({ id, ...values, updated_at })
   }
-  for (const rows of byColumns.values()) yield* updateRows(sql, "server_records", rows)
+  for (const rows of byColumns.values()) yield* updateRows(sql, "servers", rows)
 })

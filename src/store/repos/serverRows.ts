@@ -1,4 +1,4 @@
-/** The rows of a server's record in the tables `server_records` and `ports`. */
+/** The rows of a server's record in the tables `servers` and `ports`. */
 import { Effect, Option, Predicate, Result, Schema } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { Labels } from "../../domain/Labels.ts"
@@ -29,11 +29,11 @@ export const StoredRow = Schema.Struct({
   problem: Schema.NullOr(JsonColumn(Problem)),
   last_sequence: IntColumn,
   name: Schema.NullOr(Schema.String),
-  labels: Schema.NullOr(Schema.String),
+  labels: Schema.String,
   expires_at: Schema.NullOr(Schema.String),
   created_by: Schema.NullOr(Schema.String),
   trace: Schema.NullOr(Schema.String),
-  updated_at: Schema.NullOr(Schema.String)
+  updated_at: Schema.String
 })
 export type StoredRow = typeof StoredRow.Type
 const decodeRow = Schema.decodeUnknownResult(StoredRow)
@@ -83,8 +83,18 @@ export const encodeServer = Effect.fnUntraced(function* (record: ServerRecord) {
 })
 
 const statuses: ReadonlySet<unknown> = new Set(ServerStatus.literals)
-const texts = ["id", "blueprint_id", "node_id", "allocations", "definition_hash", "install", "created_at"]
-const optionalTexts = ["overrides", "name", "labels", "expires_at", "created_by", "trace", "updated_at"]
+const texts = [
+  "id",
+  "blueprint_id",
+  "node_id",
+  "allocations",
+  "definition_hash",
+  "install",
+  "labels",
+  "created_at",
+  "updated_at"
+]
+const optionalTexts = ["overrides", "name", "expires_at", "created_by", "trace"]
 
 /** Decodes a row. The usual values of SQLite need no schema: they are what the schema would decode them to. */
 export const readRow = (row: unknown): Result.Result<StoredRow, Schema.SchemaError> => {
@@ -105,7 +115,6 @@ export const readRow = (row: unknown): Result.Result<StoredRow, Schema.SchemaErr
   return isPlain ? Result.succeed(row as StoredRow) : decodeRow(row)
 }
 
-const noLabels = Result.succeed<Labels>({})
 const noOverrides = Result.succeed(undefined)
 
 /** Decodes the columns of a row; the record shares with others what they have in common. */
@@ -118,7 +127,7 @@ const toRecord = (
   const columns = Result.all([
     allocationsColumn.decode(row.allocations),
     installColumn.decode(row.install),
-    row.labels === null ? noLabels : labelings.decode(row.labels),
+    labelings.decode(row.labels),
     row.overrides === null ? noOverrides : overridings.decode(row.overrides)
   ])
   return Result.map(columns, ([allocations, install, labels, overrides]) => ({
@@ -132,7 +141,7 @@ const toRecord = (
     start_pending: row.start_pending === 1,
     last_sequence: row.last_sequence,
     created_at,
-    updated_at: updated_at === null || updated_at === created_at ? created_at : updated_at,
+    updated_at: updated_at === created_at ? created_at : updated_at,
     labels,
     ...(redefinition === null ? {} : { redefinition }),
     ...(restart === null ? {} : { restart }),

@@ -8,10 +8,18 @@ import { Data } from "effect"
  * - `Locked`       another process holds the write lock of the database
  * - `InUse`        another `muster serve` runs on the same data
  * - `NewerSchema`  the database was written by a newer version
+ * - `Unsupported`  the database was written by a version before 0.2.0, or by another program
  * - `Failed`       any other failure: see `cause`
  */
 export class StoreStartError extends Data.TaggedError("StoreStartError")<{
-  readonly reason: "CannotOpen" | "NotADatabase" | "Locked" | "InUse" | "NewerSchema" | "Failed"
+  readonly reason:
+    | "CannotOpen"
+    | "NotADatabase"
+    | "Locked"
+    | "InUse"
+    | "NewerSchema"
+    | "Unsupported"
+    | "Failed"
   readonly message: string
   readonly cause?: unknown
 }> {}

@@ -2,7 +2,7 @@ import { Cause, type Context, Deferred, Effect, Exit } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { type AuditedRequest, auditedBy } from "../../domain/AuditedRequest.ts"
 import { Unavailable } from "../../domain/errors.ts"
-import { encodeChange } from "../journal/changeRow.ts"
+import { checkChange } from "../journal/changeRow.ts"
 import type { PendingChange } from "../journal/journalTable.ts"
 import { isAborted, isDatabaseAway, isSqlError, sqlErrorIn } from "../sql/sqlErrors.ts"
 import { Transaction } from "./Transaction.ts"
@@ -67,7 +67,7 @@ export const makeKind = <Request, A, E>(sql: SqlClient.SqlClient, mutation: Muta
       const appended: Array<PendingChange> = []
       const transaction = Transaction.of({
         append: (change, { blueprint_id, labels = {} } = { blueprint_id: "" }) =>
-          Effect.map(encodeChange(change), () => {
+          Effect.map(checkChange(change), () => {
             appended.push({
               change,
               blueprint_id,

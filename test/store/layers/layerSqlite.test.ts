@@ -41,7 +41,7 @@ describe("design: the state is one SQLite file", () => {
             "nodes",
             "ports",
             "removals",
-            "server_records"
+            "servers"
           ]
         )
         const entries = query("SELECT server_id FROM journal")

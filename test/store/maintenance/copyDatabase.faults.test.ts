@@ -77,7 +77,7 @@ describe("muster db copy", () => {
       yield* fill(source)
       const tables = yield* copy(source, target)
       const copied = Object.fromEntries(tables.map(({ rows, table }) => [table, rows]))
-      assert.strictEqual(copied.server_records, 31)
+      assert.strictEqual(copied.servers, 31)
       assert.strictEqual(copied.ports, 61)
       const original = yield* contents(source)
       assert.isAtLeast(original.journal.length, 1_530)

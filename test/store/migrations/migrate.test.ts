@@ -1,33 +1,25 @@
-import { existsSync, readFileSync } from "node:fs"
+import { readFileSync } from "node:fs"
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
-import { Migrator, SqlClient } from "effect/sql"
+import { SqlClient } from "effect/sql"
 import { databaseStatus } from "../../../src/store/maintenance/databaseStatus.ts"
 import { clientOf } from "../../../src/store/maintenance/openClient.ts"
-import { initial } from "../../../src/store/migrations/0001_initial.ts"
-import { nodeKeys } from "../../../src/store/migrations/0002_node_keys.ts"
-import { removals } from "../../../src/store/migrations/0003_removals.ts"
-import { moves } from "../../../src/store/migrations/0004_moves.ts"
-import { tickets } from "../../../src/store/migrations/0005_tickets.ts"
-import { holdings } from "../../../src/store/migrations/0006_holdings.ts"
-import { nodePresence } from "../../../src/store/migrations/0007_node_presence.ts"
-import { nodeUnreachable } from "../../../src/store/migrations/0008_node_unreachable.ts"
 import {
   currentSchema,
   migrations as everyMigration,
   MIGRATIONS_TABLE,
   migrate,
+  migrateTo,
   schemaVersion
 } from "../../../src/store/migrations/migrate.ts"
-import { NodeRepo } from "../../../src/store/repos/NodeRepo.ts"
-import { ServerRepo } from "../../../src/store/repos/ServerRepo.ts"
-import { encodeServer } from "../../../src/store/repos/serverRows.ts"
-import { Store } from "../../../src/store/Store.ts"
-import { node, server } from "../../support/samples.ts"
 import { databases, databaseUrl, newUrl, storeAt } from "../support/database.ts"
 
 const onDatabase = (url: string) => Effect.provide(clientOf(databaseUrl(url)))
+const inTransaction =
+  (url: string) =>
+  <A, E>(use: (sql: SqlClient.SqlClient) => Effect.Effect<A, E>) =>
+    onDatabase(url)(Effect.flatMap(SqlClient.SqlClient, (sql) => sql.withTransaction(use(sql))))
 const open = (url: string) => Effect.scoped(Layer.build(Layer.fresh(storeAt(url))))
 
 const migrations = Effect.flatMap(
@@ -52,223 +44,67 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 
-  it.live("missing migrations are applied to an existing database, and its data stays", () =>
+  it.live("a later migration is applied to an existing database, and its data stays", () =>
     Effect.gen(function* () {
       const url = yield* newUrl(kind)
-      // A database of an earlier version.
-      const old = Effect.gen(function* () {
-        const sql = yield* SqlClient.SqlClient
-        const loader = Migrator.fromRecord({ "0001_initial": initial, "0002_node_keys": nodeKeys })
-        yield* sql.withTransaction(
-          Effect.andThen(
-            Migrator.make({})({ loader, table: MIGRATIONS_TABLE }),
-            sql`UPDATE counters SET value = 41 WHERE name = 'keys'`
-          )
-        )
-      })
-      yield* onDatabase(url)(old)
-      assert.strictEqual(yield* onDatabase(url)(currentSchema), 2)
-      yield* Effect.provide(
-        Effect.flatMap(Store, (store) => store.ping),
-        storeAt(url)
-      )
-      assert.strictEqual(yield* onDatabase(url)(currentSchema), schemaVersion)
-      const kept = Effect.flatMap(
+      yield* open(url)
+      yield* inTransaction(url)((sql) => sql`UPDATE counters SET value = 41 WHERE name = 'keys'`)
+      const later = Effect.flatMap(
         SqlClient.SqlClient,
-        (sql) => sql`SELECT value FROM counters WHERE name = 'keys'`
+        (sql) => sql`ALTER TABLE counters ADD COLUMN unit TEXT`
+      )
+      yield* onDatabase(url)(migrateTo({ ...everyMigration, "0002_later": Effect.asVoid(later) }))
+      assert.strictEqual(yield* onDatabase(url)(currentSchema), 2)
+      const kept = yield* inTransaction(url)(
+        (sql) => sql`SELECT value, unit FROM counters WHERE name = 'keys'`
       )
       assert.deepStrictEqual(
-        (yield* onDatabase(url)(kept)).map((row) => ({ ...row })),
-        [{ value: 41 }]
+        kept.map((row) => ({ ...row })),
+        [{ value: 41, unit: null }]
       )
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 
-  it.live(
-    "the reservations of servers are computed from their records, on both nodes during a migration",
-    () =>
-      Effect.gen(function* () {
-        const url = yield* newUrl(kind)
-        const old = Effect.gen(function* () {
-          const sql = yield* SqlClient.SqlClient
-          const loader = Migrator.fromRecord({
-            "0001_initial": initial,
-            "0002_node_keys": nodeKeys,
-            "0003_removals": removals,
-            "0004_moves": moves,
-            "0005_tickets": tickets
-          })
-          yield* Migrator.make({})({ loader, table: MIGRATIONS_TABLE })
-          for (const [id, node_id, memory_limit] of [
-            ["a", "n1", 100],
-            ["b", "n1", 0],
-            ["c", "n2", 300.5]
-          ] as const) {
-            const made = server(id, [25_565], node_id)
-            const limits = { memory_limit, disk_space: 2 }
-            // The columns of a later migration do not exist yet.
-            const {
-              expires_at: _,
-              labels: __,
-              name: ___,
-              updated_at: ____,
-              restart: _____,
-              redefinition: ______,
-              created_by: _______,
-              trace: ________,
-              definition_hash: _________,
-              run: __________,
-              problem: ___________,
-              ...row
-            } = yield* encodeServer(made)
-            const definition = JSON.stringify({ ...made.definition, limits })
-            yield* sql`INSERT INTO servers ${sql.insert({ ...row, definition })}`
-          }
-          const move = { server_id: "c", from_node: "n1", phase: "arriving", arrival: "x" }
-          yield* sql`INSERT INTO moves ${sql.insert(move)}`
-        }).pipe((all) => Effect.flatMap(SqlClient.SqlClient, (sql) => sql.withTransaction(all)))
-        yield* onDatabase(url)(old)
-        yield* open(url)
-        const rows = yield* onDatabase(url)(
-          Effect.flatMap(
-            SqlClient.SqlClient,
-            (sql) => sql`SELECT node_id, servers, memory_bytes, disk_bytes FROM commitments ORDER BY node_id`
-          )
-        )
-        const MIB = 1024 ** 2
-        assert.deepStrictEqual(
-          rows.map((row) => Object.values(row).map(String)),
-          [
-            ["n1", "3", String((100 + 512 + 300.5) * MIB), "6000000"],
-            ["n2", "1", String(300.5 * MIB), "2000000"]
-          ]
-        )
-      }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
-  )
-
-  it.live(
-    "definitions are stored once; processes of the earlier version read and change servers as before",
-    () =>
-      Effect.gen(function* () {
-        const url = yield* newUrl(kind)
-        /** A record, and its row in the schema of the earlier version. */
-        const made = Effect.fnUntraced(function* (id: string, port: number, ports: number) {
-          const { definition, ...record } = server(id, [port])
-          const {
-            definition_hash: _,
-            run: __,
-            problem: ___,
-            ...row
-          } = yield* encodeServer({ ...record, definition })
-          const own = { ...definition, ports }
-          return [
-            { ...record, definition: own },
-            { ...row, definition: JSON.stringify(own) }
-          ] as const
-        })
-        const [[a, rowA], [b, rowB], [c, rowC], [d, rowD]] = yield* Effect.all([
-          made("a", 1, 1),
-          made("b", 2, 1),
-          made("c", 3, 2),
-          made("d", 4, 2)
-        ])
-        const inTransaction = <A, E>(
-          use: (sql: SqlClient.SqlClient) => Effect.Effect<A, E, SqlClient.SqlClient>
-        ) => onDatabase(url)(Effect.flatMap(SqlClient.SqlClient, (sql) => sql.withTransaction(use(sql))))
-        yield* inTransaction((sql) =>
-          Effect.andThen(
-            Migrator.make({})({
-              loader: Migrator.fromRecord(
-                Object.fromEntries(Object.entries(everyMigration).filter(([name]) => name < "0024"))
-              ),
-              table: MIGRATIONS_TABLE
-            }),
-            sql`INSERT INTO servers ${sql.insert([rowA, rowB, rowC])}`
-          )
-        )
-        const records = Effect.provide(
-          Effect.gen(function* () {
-            const repo = yield* ServerRepo
-            return yield* (yield* Store).read(repo.all)
-          }),
-          Layer.fresh(storeAt(url))
-        )
-        const texts = inTransaction((sql) => sql`SELECT definition FROM definitions`)
-        assert.deepStrictEqual(yield* records, [a, b, c])
-        assert.lengthOf(yield* texts, 2)
-        yield* inTransaction((sql) =>
-          Effect.all([
-            sql`INSERT INTO servers ${sql.insert([rowD])}`,
-            sql`UPDATE servers SET ${sql.update({ status: "running", definition: rowC.definition })} WHERE id = 'a'`,
-            sql`DELETE FROM servers WHERE id = 'b'`
-          ])
-        )
-        const changed = { ...a, status: "running", definition: c.definition }
-        assert.deepStrictEqual<unknown>(yield* records, [changed, c, d])
-        assert.lengthOf(yield* texts, 2)
-        const seen = yield* inTransaction((sql) => sql`SELECT * FROM servers ORDER BY id`)
-        assert.deepStrictEqual(
-          seen.map(({ expiry_announced: _, ...row }) => row),
-          [{ ...rowA, status: "running", definition: rowC.definition }, rowC, rowD]
-        )
-      }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
-  )
-
-  it.live("tokens in clear text expire and are erased from the files", () =>
+  it.live("a migration that fails changes nothing, and its error names the statement", () =>
     Effect.gen(function* () {
       const url = yield* newUrl(kind)
-      const clear = (n: number) => `clear-token-${String(n).padStart(4, "0")}`
-      const old = Effect.gen(function* () {
-        const sql = yield* SqlClient.SqlClient
-        const loader = Migrator.fromRecord({
-          "0001_initial": initial,
-          "0002_node_keys": nodeKeys,
-          "0003_removals": removals,
-          "0004_moves": moves,
-          "0005_tickets": tickets,
-          "0006_holdings": holdings,
-          "0007_node_presence": nodePresence,
-          "0008_node_unreachable": nodeUnreachable
-        })
-        yield* sql.withTransaction(Migrator.make({})({ loader, table: MIGRATIONS_TABLE }))
-        // Each token replaces another; some rows are deleted with theirs.
-        for (let n = 0; n < 60; n++) {
-          const { allocations, capacity, runtimes, system, ...plain } = node(`node-${n % 20}`)
-          const texts = { allocations, capacity, runtimes, system }
-          const row = {
-            ...plain,
-            ...Object.fromEntries(Object.entries(texts).map(([key, value]) => [key, JSON.stringify(value)])),
-            token: clear(n),
-            drained: 0,
-            departed: 0,
-            connected: n % 2,
-            embedded: 0
-          }
-          const { id, ...replaced } = row
-          yield* sql.withTransaction(
-            sql`INSERT INTO nodes ${sql.insert(row)} ON CONFLICT (id) DO UPDATE SET ${sql.update(replaced)}`
-          )
-        }
-        yield* sql.withTransaction(sql`DELETE FROM nodes WHERE id > 'node-5'`)
-      })
-      yield* onDatabase(url)(old)
-      const filesHold = () => {
-        const file = url.replace("sqlite:", "")
-        const texts = [file, `${file}-wal`].map((path) =>
-          existsSync(path) ? readFileSync(path, "latin1") : ""
-        )
-        return texts.some((text) => text.includes("clear-token-"))
-      }
-      if (kind === "sqlite") assert.isTrue(filesHold())
-      yield* Effect.gen(function* () {
-        const { all } = yield* NodeRepo
-        const tokens = (yield* all).map(({ token }) => token)
-        assert.isAbove(tokens.length, 0)
-        assert.deepStrictEqual(new Set(tokens), new Set([""]))
-        // Also while the store is open, before the WAL is checkpointed.
-        if (kind === "sqlite") assert.isFalse(filesHold())
-      }).pipe(Effect.provide(storeAt(url)))
-      if (kind === "sqlite") assert.isFalse(filesHold())
+      yield* open(url)
+      const broken = Effect.flatMap(SqlClient.SqlClient, (sql) =>
+        Effect.andThen(sql`DELETE FROM counters`, Effect.asVoid(sql`DROP TABLE no_such_table`))
+      )
+      const error = yield* Effect.flip(
+        onDatabase(url)(migrateTo({ ...everyMigration, "0002_broken": broken }))
+      )
+      assert.include(error.message, "no_such_table")
+      assert.strictEqual(yield* onDatabase(url)(currentSchema), schemaVersion)
+      assert.isAbove((yield* inTransaction(url)((sql) => sql`SELECT name FROM counters`)).length, 0)
+    }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+  )
+
+  it.live("a database of a version before 0.2.0 is refused with one line, and nothing is written to it", () =>
+    Effect.gen(function* () {
+      const url = yield* newUrl(kind)
+      yield* inTransaction(url)((sql) =>
+        Effect.all([
+          sql`CREATE TABLE ${sql(MIGRATIONS_TABLE)} (migration_id INTEGER PRIMARY KEY, name TEXT NOT NULL)`,
+          sql`INSERT INTO ${sql(MIGRATIONS_TABLE)} ${sql.insert([
+            { migration_id: 1, name: "initial" },
+            { migration_id: 2, name: "node_keys" }
+          ])}`,
+          sql`CREATE TABLE servers (id TEXT, definition TEXT)`
+        ])
+      )
+      const content = () => (kind === "sqlite" ? readFileSync(url.replace("sqlite:", "")) : undefined)
+      const before = content()
+      const error = yield* Effect.flip(open(url))
+      assert.strictEqual(error.reason, "Unsupported")
+      assert.strictEqual(
+        error.message,
+        "the database is of a version before 0.2.0, which no later version reads: name a new database or data folder"
+      )
+      assert.deepStrictEqual(content(), before)
+      assert.strictEqual((yield* onDatabase(url)(migrations)).length, 2)
+      assert.strictEqual((yield* onDatabase(url)(databaseStatus)).refusal, error.message)
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 
@@ -277,12 +113,9 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
       const url = yield* newUrl(kind)
       yield* open(url)
       const newer = schemaVersion + 2
-      yield* onDatabase(url)(
-        Effect.flatMap(SqlClient.SqlClient, (sql) =>
-          sql.withTransaction(
-            sql`INSERT INTO ${sql(MIGRATIONS_TABLE)} ${sql.insert({ migration_id: newer, name: "later" })}`
-          )
-        )
+      yield* inTransaction(url)(
+        (sql) =>
+          sql`INSERT INTO ${sql(MIGRATIONS_TABLE)} ${sql.insert({ migration_id: newer, name: "later" })}`
       )
       const error = yield* Effect.flip(open(url))
       assert.strictEqual(error.reason, "NewerSchema")
@@ -297,19 +130,14 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
   it.live("a database of another program is refused with one line and not changed", () =>
     Effect.gen(function* () {
       const url = yield* newUrl(kind)
-      yield* onDatabase(url)(
-        Effect.flatMap(SqlClient.SqlClient, (sql) =>
-          sql.withTransaction(sql`CREATE TABLE servers (name TEXT)`)
-        )
-      )
+      yield* inTransaction(url)((sql) => sql`CREATE TABLE servers (name TEXT)`)
       const error = yield* Effect.flip(open(url))
       assert.strictEqual(
         error.message,
         'the database has a table "servers" that is not Muster\'s: name an empty one'
       )
       assert.strictEqual(yield* onDatabase(url)(currentSchema), 0)
-      const { foreign } = yield* onDatabase(url)(databaseStatus)
-      assert.strictEqual(foreign, "servers")
+      assert.strictEqual((yield* onDatabase(url)(databaseStatus)).refusal, error.message)
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 })

@@ -164,7 +164,7 @@ const selectedBy = ({ blueprint_id, ids, labels = [], node_id, status }: Selecto
 const SHOWN = 5
 
 /** The revisions before and after, the selector and the caller. */
-const Origin = ({ created_by, revisions = [], selector }: Rollout): View =>
+const Origin = ({ created_by, revisions, selector }: Rollout): View =>
   div(
     { class: "rollout-origin" },
     revisions
@@ -181,12 +181,11 @@ const Origin = ({ created_by, revisions = [], selector }: Rollout): View =>
       ),
     revisions.length > SHOWN &&
       p({ class: "muted" }, `and ${counted(revisions.length - SHOWN, "other change")}`),
-    selector !== undefined &&
-      p(
-        { class: "muted" },
-        `Selected by ${selectedBy(selector)}`,
-        created_by !== undefined && `, by the key ${created_by.name}`
-      )
+    p(
+      { class: "muted" },
+      `Selected by ${selectedBy(selector)}`,
+      created_by !== undefined && `, by the key ${created_by.name}`
+    )
   )
 
 /** A rollout with its progress, its failures and the actions that fit its state. */
