@@ -1,7 +1,7 @@
 import { Context } from "effect"
 import { HttpApi, OpenApi } from "effect/http-api"
 import { ApplicationApi, openApiDocument } from "../src/api/ApplicationApi.ts"
-import { neededRights } from "../src/api/rights.ts"
+import { Policy } from "../src/api/routePolicy.ts"
 
 const document = openApiDocument("")
 
@@ -20,7 +20,7 @@ const routeRows = (): ReadonlyMap<string, ReadonlyArray<string>> => {
         .filter(({ in: place }) => place !== "path")
         .map(({ name }) => `\`${name}\``)
       const needed = path.startsWith("/api/")
-        ? (neededRights[`${group.identifier}.${endpoint.identifier}`] ?? "scope `AppAdmin`")
+        ? (Context.get(endpoint.annotations, Policy).right ?? "scope `AppAdmin`")
         : path === "/metrics"
           ? "scope `Metrics`"
           : "no key"

@@ -3,7 +3,7 @@ import { DESCRIBED_AS } from "../domain/describedAs.ts"
 import { AuditGroup } from "./AuditGroup.ts"
 import { BlueprintsGroup } from "./BlueprintsGroup.ts"
 import { EventsGroup } from "./EventsGroup.ts"
-import { AnyFailure, SchemaErrors } from "./Failures.ts"
+import { Failures } from "./Failures.ts"
 import { KeysGroup } from "./KeysGroup.ts"
 import { NodesGroup, SystemGroup } from "./NodesGroup.ts"
 import { forGenerators } from "./openapi/document.ts"
@@ -28,8 +28,7 @@ export class ApplicationApi extends HttpApi.make("muster")
   .add(AuditGroup.prefix("/api"))
   .add(PublicPagesGroup)
   .add(MetricsGroup)
-  .middleware(SchemaErrors)
-  .middleware(AnyFailure)
+  .middleware(Failures)
   .annotate(HttpApi.ParseOptions, { errors: "all" })
   .annotate(HttpApi.QueryParseOptions, { errors: "all", onExcessProperty: "error" })
   .annotate(HttpApi.PayloadParseOptions, { onExcessProperty: "error" })

@@ -4,7 +4,7 @@ import { AuditEntry, auditIdPattern } from "../domain/AuditEntry.ts"
 import { InvalidRequest } from "../domain/errors.ts"
 import { Authorization } from "./Authorization.ts"
 import { given, numberBetween, text, time } from "./query.ts"
-import { AnswersEarly } from "./routePolicy.ts"
+import { Policy, route } from "./routePolicy.ts"
 
 /** The audit log; only keys of the scope `AppAdmin` read it (spec 6.6). */
 export class AuditGroup extends HttpApiGroup.make("audit")
@@ -34,10 +34,8 @@ export class AuditGroup extends HttpApiGroup.make("audit")
       },
       success: Schema.Array(AuditEntry),
       error: InvalidRequest
-    }).annotateMerge(
-      OpenApi.annotations({ summary: "Requests that may have changed something, newest first" })
-    )
+    }).annotateMerge(route("Requests that may have changed something, newest first"))
   )
   .middleware(Authorization)
-  .annotate(AnswersEarly, true)
+  .annotate(Policy, { answersEarly: true })
   .annotateMerge(OpenApi.annotations({ title: "Audit" })) {}

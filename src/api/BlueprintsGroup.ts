@@ -9,7 +9,7 @@ import { Authorization } from "./Authorization.ts"
 import { blueprintExample } from "./examples.ts"
 import { Writes } from "./Failures.ts"
 import { text } from "./query.ts"
-import { HasQueryFallbacks } from "./routePolicy.ts"
+import { route } from "./routePolicy.ts"
 
 /** Blueprints, mixins, software and their reload (spec 4.1). */
 export class BlueprintsGroup extends HttpApiGroup.make("blueprints")
@@ -24,32 +24,32 @@ export class BlueprintsGroup extends HttpApiGroup.make("blueprints")
         meta: text("Reserved; changes nothing.")
       },
       success: Paginated("BlueprintPage", BlueprintView.annotate({ examples: [blueprintExample] }))
-    })
-      .annotateMerge(OpenApi.annotations({ summary: "List blueprints, paginated" }))
-      .annotate(HasQueryFallbacks, true),
+    }).annotateMerge(route("List blueprints, paginated", { right: "read", hasQueryFallbacks: true })),
     HttpApiEndpoint.post("reload", "/blueprints/reload", {
       success: HttpApiSchema.Empty(200),
       error: SourceFailed
     })
       .middleware(Writes)
       .annotateMerge(
-        OpenApi.annotations({ summary: "Sync the sources of blueprints and reload them, all or nothing" })
+        route("Sync the sources of blueprints and reload them, all or nothing", {
+          audited: "blueprints.reload"
+        })
       ),
     HttpApiEndpoint.get("get", "/blueprints/:blueprint", {
       params: { blueprint: Schema.String.annotate({ description: "The id of the blueprint." }) },
       success: BlueprintView,
       error: NotFound
-    }).annotateMerge(OpenApi.annotations({ summary: "One blueprint" })),
+    }).annotateMerge(route("One blueprint", { right: "read" })),
     HttpApiEndpoint.get("mixins", "/mixins", { success: Schema.Array(MixinView) }).annotateMerge(
-      OpenApi.annotations({ summary: "List mixins" })
+      route("List mixins", { right: "read" })
     ),
     HttpApiEndpoint.get("mixin", "/mixins/:mixin", {
       params: { mixin: Schema.String.annotate({ description: "The id of the mixin." }) },
       success: MixinView,
       error: NotFound
-    }).annotateMerge(OpenApi.annotations({ summary: "One mixin" })),
+    }).annotateMerge(route("One mixin", { right: "read" })),
     HttpApiEndpoint.get("softwareList", "/software", { success: Schema.Array(Software) }).annotateMerge(
-      OpenApi.annotations({ summary: "List software" })
+      route("List software", { right: "read" })
     ),
     HttpApiEndpoint.post("softwareReload", "/software/reload", {
       success: HttpApiSchema.Empty(200),
@@ -57,25 +57,23 @@ export class BlueprintsGroup extends HttpApiGroup.make("blueprints")
     })
       .middleware(Writes)
       .annotateMerge(
-        OpenApi.annotations({ summary: "Sync the sources of software and reload it, all or nothing" })
+        route("Sync the sources of software and reload it, all or nothing", { audited: "software.reload" })
       ),
     HttpApiEndpoint.get("software", "/software/:software", {
       params: { software: Schema.String.annotate({ description: "The id of the software." }) },
       success: Software,
       error: NotFound
-    }).annotateMerge(OpenApi.annotations({ summary: "One software definition" })),
+    }).annotateMerge(route("One software definition", { right: "read" })),
     HttpApiEndpoint.get("warnings", "/definitions/warnings", {
       success: Schema.Array(DefinitionWarning)
     }).annotateMerge(
-      OpenApi.annotations({
-        summary: "Warnings about the definitions, and definitions that were left out"
-      })
+      route("Warnings about the definitions, and definitions that were left out", { right: "read" })
     ),
     HttpApiEndpoint.get("sources", "/definitions/sources", {
       success: Schema.Array(SourceView)
     }).annotateMerge(
-      OpenApi.annotations({
-        summary: "Git repositories that definitions are synced from, and the result of the last sync"
+      route("Git repositories that definitions are synced from, and the result of the last sync", {
+        right: "read"
       })
     )
   )

@@ -5,7 +5,6 @@ import {
   HttpApiGroup,
   HttpApiMiddleware,
   HttpApiSchema,
-  HttpApiSecurity,
   OpenApi
 } from "effect/http-api"
 import { Conflict, NotFound, Unauthorized, UpgradeRequired } from "../domain/errors.ts"
@@ -23,13 +22,13 @@ import { LinePage, LogPage } from "../domain/Pagination.ts"
 import { ServerStats, StatsById } from "../domain/Server.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { SystemInfo } from "../domain/SystemInfo.ts"
-import { AnyFailure, SchemaErrors } from "./Failures.ts"
-import { IsRoutine, IsStream, summary } from "./routePolicy.ts"
+import { Failures } from "./Failures.ts"
+import { Policy, route } from "./routePolicy.ts"
 
-/** The token from the answer to the daemon's last registration. */
+/** Declares the error of a call without the token from the answer to the last registration, which the pipeline checks. */
 export class DaemonAuthorization extends HttpApiMiddleware.Service<DaemonAuthorization>()(
   "muster/api/DaemonAuthorization",
-  { security: { bearer: HttpApiSecurity.bearer }, error: Unauthorized }
+  { error: Unauthorized }
 ) {}
 
 const params = { id: ServerId }
@@ -50,122 +49,117 @@ const WaitSeconds = Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 
 export class DaemonGroup extends HttpApiGroup.make("daemon")
   .add(
     HttpApiEndpoint.get("system", "/system", { success: SystemInfo, error: refusals }).annotateMerge(
-      summary("Version of the daemon and its host")
+      route("Version of the daemon and its host")
     ),
     HttpApiEndpoint.get("list", "/servers", { success: Schema.Array(DaemonServer) }).annotateMerge(
-      summary("Contents of the daemon")
+      route("Contents of the daemon")
     ),
     HttpApiEndpoint.post("create", "/servers", {
       payload: ServerSpec,
       success: DaemonServer,
       error: refusals
-    }).annotateMerge(summary("Create and install a server; idempotent by id")),
+    }).annotateMerge(route("Create and install a server; idempotent by id")),
     HttpApiEndpoint.post("register", "/register", {
       success: HttpApiSchema.Empty(202),
       error: refusals
-    }).annotateMerge(summary("Register with the control plane again, which has just started")),
+    }).annotateMerge(route("Register with the control plane again, which has just started")),
     HttpApiEndpoint.post("createMany", "/creations", {
       payload: Creations,
       success: CreationsAnswer,
       error: refusals
-    }).annotateMerge(summary("Create and install servers; each as if it were created alone")),
+    }).annotateMerge(route("Create and install servers; each as if it were created alone")),
     HttpApiEndpoint.get("get", "/servers/:id", {
       params,
       success: DaemonServer,
       error: refusals
-    }).annotateMerge(summary("State of one server on the daemon")),
+    }).annotateMerge(route("State of one server on the daemon")),
     HttpApiEndpoint.delete("remove", "/servers/:id", {
       params,
       query: { moved: text },
       success: HttpApiSchema.Empty(200),
       error: refusals
     }).annotateMerge(
-      summary(
-        "End a server and remove its files; moved=true: it is on another node; an unknown id is no error"
-      )
+      route("End a server and remove its files; moved=true: it is on another node; an unknown id is no error")
     ),
     HttpApiEndpoint.post("power", "/servers/:id/power", {
       params,
       payload: Schema.Struct({ action: PowerAction, wait_seconds: WaitSeconds, by: text }),
       success: HttpApiSchema.Empty(200),
       error: refusals
-    }).annotateMerge(summary("Start, stop, restart, kill, pause or unpause")),
+    }).annotateMerge(route("Start, stop, restart, kill, pause or unpause")),
     HttpApiEndpoint.post("commands", "/servers/:id/commands", {
       params,
       payload: Schema.Struct({ commands: Schema.Array(Schema.String), by: text }),
       success: HttpApiSchema.NoContent,
       error: refusals
-    }).annotateMerge(summary("Write lines to the console")),
+    }).annotateMerge(route("Write lines to the console")),
     HttpApiEndpoint.post("reset", "/servers/:id/reset", {
       params,
       success: HttpApiSchema.Empty(202),
       error: refusals
-    }).annotateMerge(summary("Reset the files to those of the blueprint")),
+    }).annotateMerge(route("Reset the files to those of the blueprint")),
     HttpApiEndpoint.post("reinstall", "/servers/:id/reinstall", {
       params,
       success: HttpApiSchema.Empty(202),
       error: refusals
-    }).annotateMerge(summary("Run the install script again")),
+    }).annotateMerge(route("Run the install script again")),
     HttpApiEndpoint.post("hold", "/servers/:id/hold", {
       params,
       payload: Schema.Struct({ held: Schema.Boolean }),
       success: HeldServer,
       error: refusals
-    }).annotateMerge(summary("Keep a server still so that it can be moved, or not any more")),
+    }).annotateMerge(route("Keep a server still so that it can be moved, or not any more")),
     HttpApiEndpoint.get("files", "/servers/:id/files", {
       params,
       success: HttpApiSchema.StreamUint8Array({ contentType: "application/x-tar" }),
       error: refusals
-    }).annotateMerge(summary("The files of a held server that is offline, as an archive of GNU tar")),
+    }).annotateMerge(route("The files of a held server that is offline, as an archive of GNU tar")),
     HttpApiEndpoint.get("status", "/servers/:id/status", {
       params,
       success: Schema.Struct({ status: ServerStatus }),
       error: refusals
-    }).annotateMerge(summary("Power and process status")),
+    }).annotateMerge(route("Power and process status")),
     HttpApiEndpoint.get("stats", "/servers/:id/stats", {
       params,
       // A control plane of an earlier version does not send `nulls`, and cannot read them.
       query: { update_disk_usage: text, nulls: text },
       success: ServerStats,
       error: refusals
-    }).annotateMerge(summary("Memory, CPU, network and disk in use; nulls=true: null for unknown figures")),
+    }).annotateMerge(route("Memory, CPU, network and disk in use; nulls=true: null for unknown figures")),
     HttpApiEndpoint.post("statsOfMany", "/stats", {
       payload: Schema.Struct({ ids: Schema.Array(ServerId).check(Schema.isMaxLength(MOST_STATS)) }),
       success: StatsById,
       error: refusals
-    }).annotateMerge(summary("Memory, CPU, network and disk in use by some servers; null: not here")),
+    }).annotateMerge(route("Memory, CPU, network and disk in use by some servers; null: not here")),
     HttpApiEndpoint.get("logs", "/servers/:id/logs", {
       params,
       query: { ...lines, times: text },
       success: LogPage,
       error: refusals
-    }).annotateMerge(summary("Console lines; page 1 is the newest; times=true: with their times")),
+    }).annotateMerge(route("Console lines; page 1 is the newest; times=true: with their times")),
     HttpApiEndpoint.get("install", "/servers/:id/install", {
       params,
       success: InstallReport,
       error: refusals
-    }).annotateMerge(summary("Progress of the installation")),
+    }).annotateMerge(route("Progress of the installation")),
     HttpApiEndpoint.get("installLogs", "/servers/:id/install/logs", {
       params,
       query: lines,
       success: LinePage,
       error: refusals
-    }).annotateMerge(summary("Output of the install script; page 1 is the oldest")),
+    }).annotateMerge(route("Output of the install script; page 1 is the oldest")),
     HttpApiEndpoint.get("console", "/servers/:id/console", {
       params,
       success: HttpApiSchema.Empty(101),
       error: [...refusals, UpgradeRequired]
-    })
-      .annotateMerge(summary("Console lines out, commands in, over WebSocket"))
-      .annotate(IsStream, true)
+    }).annotateMerge(route("Console lines out, commands in, over WebSocket", { isStream: true }))
   )
   .middleware(DaemonAuthorization)
-  .annotate(IsRoutine, true)
+  .annotate(Policy, { isRoutine: true, acceptsAnyQuery: true })
   .annotateMerge(OpenApi.annotations({ title: "Daemon" })) {}
 
 /** The whole HTTP interface of a daemon. */
 export class DaemonApi extends HttpApi.make("muster-daemon")
   .add(DaemonGroup.prefix("/api"))
-  .middleware(SchemaErrors)
-  .middleware(AnyFailure)
+  .middleware(Failures)
   .annotateMerge(OpenApi.annotations({ title: "Muster, on a node" })) {}

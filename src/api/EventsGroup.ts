@@ -6,7 +6,7 @@ import { ServerEvent, Topic } from "../domain/ServerEvent.ts"
 import { Authorization } from "./Authorization.ts"
 import { Writes } from "./Failures.ts"
 import { many, text } from "./query.ts"
-import { IsStream } from "./routePolicy.ts"
+import { route } from "./routePolicy.ts"
 
 /** Query of the event streams (spec 5); `topics` comma-separated, `server_id` repeatable. */
 export const EventQuery = {
@@ -46,21 +46,19 @@ export class EventsGroup extends HttpApiGroup.make("events")
       query: EventQuery,
       success: HttpApiSchema.StreamSse({ data: ServerEvent }),
       error: CursorExpired
-    })
-      .annotateMerge(OpenApi.annotations({ summary: "Events of all servers, over SSE" }))
-      .annotate(IsStream, true),
+    }).annotateMerge(route("Events of all servers, over SSE", { right: "read", isStream: true })),
     HttpApiEndpoint.get("websocket", "/events/ws", {
       query: EventQuery,
       success: HttpApiSchema.Empty(101),
       error: [CursorExpired, UpgradeRequired]
-    })
-      .annotateMerge(OpenApi.annotations({ summary: "Events of all servers, over WebSocket" }))
-      .annotate(IsStream, true),
+    }).annotateMerge(route("Events of all servers, over WebSocket", { right: "read", isStream: true })),
     HttpApiEndpoint.post("ticket", "/events/tickets", {
       success: Ticket.pipe(HttpApiSchema.status(201))
     })
       .middleware(Writes)
-      .annotateMerge(OpenApi.annotations({ summary: "A ticket for browsers, which cannot set headers" }))
+      .annotateMerge(
+        route("A ticket for browsers, which cannot set headers", { right: "read", audited: "ticket.create" })
+      )
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Events" })) {}

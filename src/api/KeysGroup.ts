@@ -11,7 +11,7 @@ import { QuotaName, QuotaUse, quotaLimitFields } from "../domain/Quota.ts"
 import { Authorization } from "./Authorization.ts"
 import { Writes } from "./Failures.ts"
 import { names } from "./query.ts"
-import { AnswersEarly } from "./routePolicy.ts"
+import { Policy, route } from "./routePolicy.ts"
 
 /** A century, in seconds. */
 const LONGEST = 100 * 365 * 24 * 60 * 60
@@ -95,16 +95,16 @@ export class KeysGroup extends HttpApiGroup.make("keys")
     HttpApiEndpoint.get("list", "/keys", {
       query: { include: names(["node"], "`node`: adds the node of each key, and its last heartbeat.") },
       success: Schema.Array(ListedKey)
-    }).annotateMerge(OpenApi.annotations({ summary: "List keys, also revoked ones" })),
+    }).annotateMerge(route("List keys, also revoked ones")),
     HttpApiEndpoint.post("create", "/keys", {
       payload: CreateKey,
       success: CreatedKey.pipe(HttpApiSchema.status(201)),
       error: InvalidRequest
     })
       .middleware(Writes)
-      .annotateMerge(OpenApi.annotations({ summary: "Create a key; the response has it, once" })),
+      .annotateMerge(route("Create a key; the response has it, once", { audited: "key.create" })),
     HttpApiEndpoint.get("self", "/keys/self", { success: OwnKey }).annotateMerge(
-      OpenApi.annotations({ summary: "The key of the request, with its rights" })
+      route("The key of the request, with its rights", { right: "read" })
     ),
     HttpApiEndpoint.delete("revoke", "/keys/:key", {
       params: { key: Schema.String.annotate({ description: "The id of the key, or its beginning." }) },
@@ -112,8 +112,8 @@ export class KeysGroup extends HttpApiGroup.make("keys")
       error: NotFound
     })
       .middleware(Writes)
-      .annotateMerge(OpenApi.annotations({ summary: "Revoke a key, at once and permanently" }))
+      .annotateMerge(route("Revoke a key, at once and permanently", { audited: "key.revoke" }))
   )
   .middleware(Authorization)
-  .annotate(AnswersEarly, true)
+  .annotate(Policy, { answersEarly: true })
   .annotateMerge(OpenApi.annotations({ title: "Keys" })) {}

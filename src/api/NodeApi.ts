@@ -1,15 +1,8 @@
 import { Schema } from "effect"
-import {
-  HttpApi,
-  HttpApiEndpoint,
-  HttpApiGroup,
-  HttpApiMiddleware,
-  HttpApiSchema,
-  OpenApi
-} from "effect/http-api"
+import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Allocations } from "../domain/Allocation.ts"
 import { CrashDetails } from "../domain/CrashRecord.ts"
-import { Conflict, Forbidden, NotFound, TooManyRequests, Unauthorized } from "../domain/errors.ts"
+import { Conflict, NotFound } from "../domain/errors.ts"
 import { NodeId } from "../domain/Id.ts"
 import { InstallState } from "../domain/InstallState.ts"
 import {
@@ -29,18 +22,9 @@ import { RestartState } from "../domain/Restart.ts"
 import { Crash } from "../domain/ServerEvent.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { InstallScript } from "../domain/Software.ts"
-import { AnyFailure, SchemaErrors } from "./Failures.ts"
-import { AnswersEarly, IsRoutine, LargeBody, RouteRateLimit, type Scopes, summary } from "./routePolicy.ts"
-
-/** A key with the scope `Node` (spec 6.1). */
-export class NodeAuthorization extends HttpApiMiddleware.Service<NodeAuthorization>()(
-  "muster/api/NodeAuthorization",
-  {
-    error: [Unauthorized, Forbidden, TooManyRequests]
-  }
-) {
-  static readonly scopes: Scopes = ["Node"]
-}
+import { Authorization } from "./Authorization.ts"
+import { Failures } from "./Failures.ts"
+import { Policy, route } from "./routePolicy.ts"
 
 const text = Schema.optionalKey(Schema.String)
 const node = { node: NodeId }
@@ -81,100 +65,106 @@ export class NodeGroup extends HttpApiGroup.make("node")
       payload: Registration,
       success: RegistrationAnswer,
       error: Conflict
-    })
-      .annotateMerge(summary("Register a node, with a snapshot of its instances"))
-      .annotate(IsRoutine, false)
-      // 10,000 servers are 2-3 MB.
-      .annotate(LargeBody, 8 * 1024 * 1024)
-      .annotate(RouteRateLimit, {
-        limit: 1,
-        window: "1 second",
-        detail: "a node registers at most once a second"
-      }),
+    }).annotateMerge(
+      route("Register a node, with a snapshot of its instances", {
+        isRoutine: false,
+        // 10,000 servers are 2-3 MB.
+        largeBody: 8 * 1024 * 1024,
+        rateLimit: {
+          limit: 1,
+          window: "1 second",
+          detail: "a node registers at most once a second"
+        }
+      })
+    ),
     HttpApiEndpoint.post("heartbeat", "/nodes/:node/internal/heartbeat", {
       params: node,
       payload: Heartbeat,
       // The empty schema is the last: it accepts every body.
       success: [HeartbeatAnswer, HttpApiSchema.Empty(200)],
       error: NotFound
-    }).annotateMerge(summary("Send a heartbeat; 404: register again")),
+    }).annotateMerge(route("Send a heartbeat; 404: register again")),
     HttpApiEndpoint.post("disconnect", "/nodes/:node/internal/disconnect", {
       params: node,
       query: { boot_id: text },
       success: HttpApiSchema.Empty(200),
       error: NotFound
-    }).annotateMerge(summary("Deregister a node; with boot_id only if that start of the daemon is current")),
+    }).annotateMerge(route("Deregister a node; with boot_id only if that start of the daemon is current")),
     HttpApiEndpoint.get("servers", "/nodes/:node/internal/servers", {
       params: node,
       query: { page: text, per_page: text },
       success: Paginated("ServerSpecPage", ServerSpec),
       error: NotFound
-    }).annotateMerge(summary("Configuration of the node's servers")),
+    }).annotateMerge(route("Configuration of the node's servers")),
     HttpApiEndpoint.get("server", "/nodes/:node/internal/servers/:server", {
       params: server,
       success: ServerSpec,
       error: NotFound
-    }).annotateMerge(summary("Configuration of one server")),
+    }).annotateMerge(route("Configuration of one server")),
     HttpApiEndpoint.get("install", "/nodes/:node/internal/servers/:server/install", {
       params: server,
       success: InstallConfiguration,
       error: NotFound
-    }).annotateMerge(summary("The install script of one server")),
+    }).annotateMerge(route("The install script of one server")),
     HttpApiEndpoint.post("ports", "/nodes/:node/internal/servers/:server/ports", {
       params: server,
       payload: Schema.Struct({ boot_id: NodeKey, taken: TakenPorts }),
       success: Schema.Struct({ allocations: Allocations }),
       error: [NotFound, Conflict]
-    })
-      .annotateMerge(summary("Replace ports of a server that another program of the node has"))
-      .annotate(IsRoutine, false),
+    }).annotateMerge(
+      route("Replace ports of a server that another program of the node has", { isRoutine: false })
+    ),
     HttpApiEndpoint.get("files", "/nodes/:node/internal/servers/:server/files", {
       params: server,
       success: HttpApiSchema.StreamUint8Array({ contentType: "application/x-tar" }),
       error: NotFound
-    }).annotateMerge(summary("The files of a server that migrates to this node, as a GNU tar archive")),
+    }).annotateMerge(route("The files of a server that migrates to this node, as a GNU tar archive")),
     HttpApiEndpoint.post("events", "/nodes/:node/internal/events", {
       params: node,
       payload: Reports,
       success: ReportsAnswer,
       error: NotFound
-    })
-      .annotateMerge(summary("Send reports of several servers"))
+    }).annotateMerge(
       // A crash has up to 64 KiB of console lines.
-      .annotate(LargeBody, 8 * 1024 * 1024),
+      route("Send reports of several servers", { largeBody: 8 * 1024 * 1024 })
+    ),
     HttpApiEndpoint.post("status", `${event}/status`, {
       params: server,
       payload: ReportBodies.status,
       success: HttpApiSchema.Empty(200),
       error: NotFound
-    }).annotateMerge(summary("Report the status of a server")),
+    }).annotateMerge(route("Report the status of a server")),
     HttpApiEndpoint.post("installStatus", `${event}/install-status`, {
       params: server,
       payload: ReportBodies.installStatus,
       success: HttpApiSchema.Empty(200),
       error: NotFound
-    }).annotateMerge(summary("Report the installation of a server")),
+    }).annotateMerge(route("Report the installation of a server")),
     HttpApiEndpoint.post("crash", `${event}/crash`, {
       params: server,
       payload: ReportBodies.crash,
       success: HttpApiSchema.Empty(200),
       error: NotFound
-    }).annotateMerge(summary("Report a crash of a server")),
+    }).annotateMerge(route("Report a crash of a server")),
     HttpApiEndpoint.post("deleted", `${event}/deleted`, {
       params: server,
       payload: ReportBodies.deleted,
       success: HttpApiSchema.Empty(200),
       error: NotFound
-    }).annotateMerge(summary("Report that a server is no longer on the node"))
+    }).annotateMerge(route("Report that a server is no longer on the node"))
   )
-  .middleware(NodeAuthorization)
-  .annotate(IsRoutine, true)
-  .annotate(AnswersEarly, true)
+  .middleware(Authorization)
+  .annotate(Policy, {
+    scopes: ["Node"],
+    isRoutine: true,
+    answersEarly: true,
+    // A newer daemon may send parameters that this version does not know.
+    acceptsAnyQuery: true
+  })
   .annotateMerge(OpenApi.annotations({ title: "Node" })) {}
 
 /** The control plane's interface for daemons: routes for keys of scope `Node`. */
 export class NodeApi extends HttpApi.make("muster-nodes")
   .add(NodeGroup.prefix("/api"))
-  .middleware(SchemaErrors)
-  .middleware(AnyFailure)
+  .middleware(Failures)
   .annotateMerge(OpenApi.annotations({ title: "Muster, for its daemons" })) {}

@@ -11,7 +11,7 @@ import { Authorization } from "./Authorization.ts"
 import { nodeExample, systemExample } from "./examples.ts"
 import { Writes } from "./Failures.ts"
 import { flag, text } from "./query.ts"
-import { AnswersEarly } from "./routePolicy.ts"
+import { Policy, route } from "./routePolicy.ts"
 
 const params = { node: NodeId.annotate({ description: "The id of the node." }) }
 
@@ -57,17 +57,17 @@ export class NodesGroup extends HttpApiGroup.make("nodes")
         Schema.Array(Node).annotate({ examples: [[nodeExample]] }),
         Schema.Array(NodeId)
       ])
-    }).annotateMerge(OpenApi.annotations({ summary: "List nodes; with ids_only=true their ids only" })),
+    }).annotateMerge(route("List nodes; with ids_only=true their ids only", { right: "read" })),
     HttpApiEndpoint.get("get", "/nodes/:node", {
       params,
       success: NodeDetail,
       error: NotFound
-    }).annotateMerge(OpenApi.annotations({ summary: "One node with its state and load" })),
+    }).annotateMerge(route("One node with its state and load", { right: "read" })),
     HttpApiEndpoint.get("system", "/nodes/:node/system", {
       params,
       success: SystemInfo.annotate({ examples: [systemExample] }),
       error: NotFound
-    }).annotateMerge(OpenApi.annotations({ summary: "Version of the daemon of a node, and its host" })),
+    }).annotateMerge(route("Version of the daemon of a node, and its host", { right: "read" })),
     HttpApiEndpoint.patch("drained", "/nodes/:node/drained", {
       params,
       payload: DrainRequest,
@@ -78,7 +78,9 @@ export class NodesGroup extends HttpApiGroup.make("nodes")
       error: NotFound
     })
       .middleware(Writes)
-      .annotateMerge(OpenApi.annotations({ summary: "Drain a node, or put it back into placement" })),
+      .annotateMerge(
+        route("Drain a node, or put it back into placement", { right: "change", audited: "node.drain" })
+      ),
     HttpApiEndpoint.delete("remove", "/nodes/:node", {
       params,
       query: { force: flag("`true`: also while the node is connected; default `false`.") },
@@ -86,7 +88,7 @@ export class NodesGroup extends HttpApiGroup.make("nodes")
       error: [NotFound, Conflict]
     })
       .middleware(Writes)
-      .annotateMerge(OpenApi.annotations({ summary: "Remove a node that owns no servers" }))
+      .annotateMerge(route("Remove a node that owns no servers", { audited: "node.delete" }))
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Nodes" })) {}
@@ -96,20 +98,16 @@ export class SystemGroup extends HttpApiGroup.make("system")
   .add(
     HttpApiEndpoint.get("info", "/system", {
       success: SystemInfo.annotate({ examples: [systemExample] })
-    }).annotateMerge(OpenApi.annotations({ summary: "Version of the service and its host" })),
+    }).annotateMerge(route("Version of the service and its host", { right: "read" })),
     HttpApiEndpoint.get("settings", "/system/settings", {
       success: Schema.Array(SettingView)
     }).annotateMerge(
-      OpenApi.annotations({
-        summary: "Settings of this replica and their origins; secrets are null. Only for AppAdmin"
-      })
+      route("Settings of this replica and their origins; secrets are null. Only for AppAdmin")
     ),
     HttpApiEndpoint.get("log", "/system/log", { success: Schema.Array(Schema.String) }).annotateMerge(
-      OpenApi.annotations({
-        summary: "The last 1,000 lines of the log of this replica, oldest first. Only for AppAdmin"
-      })
+      route("The last 1,000 lines of the log of this replica, oldest first. Only for AppAdmin")
     )
   )
   .middleware(Authorization)
-  .annotate(AnswersEarly, true)
+  .annotate(Policy, { answersEarly: true })
   .annotateMerge(OpenApi.annotations({ title: "System" })) {}

@@ -1,8 +1,8 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Unavailable } from "../domain/errors.ts"
-import { MetricsAuthorization } from "./Authorization.ts"
-import { AnswersEarly } from "./routePolicy.ts"
+import { Authorization } from "./Authorization.ts"
+import { Policy, route } from "./routePolicy.ts"
 
 const Html = Schema.String.pipe(HttpApiSchema.asText({ contentType: "text/html" }))
 const Health = Schema.Struct({ status: Schema.Literal("ok") }).annotate({ identifier: "Health" })
@@ -10,18 +10,14 @@ const Health = Schema.Struct({ status: Schema.Literal("ok") }).annotate({ identi
 /** Pages and health: no key (spec 1.10). */
 export class PublicPagesGroup extends HttpApiGroup.make("beside", { topLevel: true })
   .add(
-    HttpApiEndpoint.get("banner", "/", { success: Html }).annotateMerge(
-      OpenApi.annotations({ summary: "Banner page" })
+    HttpApiEndpoint.get("banner", "/", { success: Html }).annotateMerge(route("Banner page")),
+    HttpApiEndpoint.get("nodesPage", "/nodes", { success: Html }).annotateMerge(route("Node list page")),
+    HttpApiEndpoint.get("healthz", "/healthz", { success: Health }).annotateMerge(
+      route("The process lives", { answersEarly: true })
     ),
-    HttpApiEndpoint.get("nodesPage", "/nodes", { success: Html }).annotateMerge(
-      OpenApi.annotations({ summary: "Node list page" })
-    ),
-    HttpApiEndpoint.get("healthz", "/healthz", { success: Health })
-      .annotateMerge(OpenApi.annotations({ summary: "The process lives" }))
-      .annotate(AnswersEarly, true),
-    HttpApiEndpoint.get("readyz", "/readyz", { success: Health, error: Unavailable })
-      .annotateMerge(OpenApi.annotations({ summary: "The service can serve" }))
-      .annotate(AnswersEarly, true)
+    HttpApiEndpoint.get("readyz", "/readyz", { success: Health, error: Unavailable }).annotateMerge(
+      route("The service can serve", { answersEarly: true })
+    )
   )
   .annotateMerge(OpenApi.annotations({ title: "Pages and health" })) {}
 
@@ -30,8 +26,8 @@ export class MetricsGroup extends HttpApiGroup.make("metrics")
   .add(
     HttpApiEndpoint.get("page", "/metrics", {
       success: Schema.String.pipe(HttpApiSchema.asText({ contentType: "text/plain" }))
-    }).annotateMerge(OpenApi.annotations({ summary: "Metrics in the Prometheus text format" }))
+    }).annotateMerge(route("Metrics in the Prometheus text format"))
   )
-  .middleware(MetricsAuthorization)
-  .annotate(AnswersEarly, true)
+  .middleware(Authorization)
+  .annotate(Policy, { scopes: ["Metrics", "AppAdmin"], answersEarly: true })
   .annotateMerge(OpenApi.annotations({ title: "Metrics" })) {}

@@ -5,7 +5,7 @@ import { optionalInput } from "../domain/optionalInput.ts"
 import { limitsSomething, NamedQuota, QuotaName, quotaLimits } from "../domain/Quota.ts"
 import { Authorization } from "./Authorization.ts"
 import { Writes } from "./Failures.ts"
-import { AnswersEarly, summary } from "./routePolicy.ts"
+import { Policy, route } from "./routePolicy.ts"
 
 const params = { quota: Schema.String.annotate({ description: "The name of the quota." }) }
 
@@ -32,7 +32,7 @@ export const PatchQuota = Schema.Struct({
 export class QuotasGroup extends HttpApiGroup.make("quotas")
   .add(
     HttpApiEndpoint.get("list", "/quotas", { success: Schema.Array(NamedQuota) }).annotateMerge(
-      summary("List quotas with their use")
+      route("List quotas with their use")
     ),
     HttpApiEndpoint.post("create", "/quotas", {
       payload: CreateQuota,
@@ -40,12 +40,12 @@ export class QuotasGroup extends HttpApiGroup.make("quotas")
       error: [Conflict, InvalidRequest]
     })
       .middleware(Writes)
-      .annotateMerge(summary("Create a quota that keys share")),
+      .annotateMerge(route("Create a quota that keys share", { audited: "quota.create" })),
     HttpApiEndpoint.get("get", "/quotas/:quota", {
       params,
       success: NamedQuota,
       error: NotFound
-    }).annotateMerge(summary("One quota with its use")),
+    }).annotateMerge(route("One quota with its use")),
     HttpApiEndpoint.patch("patch", "/quotas/:quota", {
       params,
       payload: PatchQuota,
@@ -53,15 +53,15 @@ export class QuotasGroup extends HttpApiGroup.make("quotas")
       error: [NotFound, InvalidRequest]
     })
       .middleware(Writes)
-      .annotateMerge(summary("Change limits of a quota; servers that exist stay")),
+      .annotateMerge(route("Change limits of a quota; servers that exist stay", { audited: "quota.patch" })),
     HttpApiEndpoint.delete("remove", "/quotas/:quota", {
       params,
       success: HttpApiSchema.Empty(200),
       error: [NotFound, Conflict]
     })
       .middleware(Writes)
-      .annotateMerge(summary("Delete a quota that no valid key has"))
+      .annotateMerge(route("Delete a quota that no valid key has", { audited: "quota.delete" }))
   )
   .middleware(Authorization)
-  .annotate(AnswersEarly, true)
+  .annotate(Policy, { answersEarly: true })
   .annotateMerge(OpenApi.annotations({ title: "Quotas" })) {}

@@ -9,7 +9,7 @@ import { Selector } from "../domain/Selector.ts"
 import { Authorization } from "./Authorization.ts"
 import { Writes } from "./Failures.ts"
 import { flag, numberBetween, text } from "./query.ts"
-import { summary } from "./routePolicy.ts"
+import { route } from "./routePolicy.ts"
 
 const params = { rollout: Schema.String.annotate({ description: "The id of the rollout." }) }
 const whole = (minimum: number, maximum: number, description: string) =>
@@ -66,7 +66,7 @@ const change = (name: "pause" | "resume" | "abort", what: string) =>
     error: [NotFound, Conflict]
   })
     .middleware(Writes)
-    .annotateMerge(summary(what))
+    .annotateMerge(route(what, { right: "change", audited: `rollout.${name}` }))
 
 /** Rollouts (spec 3.13). */
 export class RolloutsGroup extends HttpApiGroup.make("rollouts")
@@ -85,7 +85,10 @@ export class RolloutsGroup extends HttpApiGroup.make("rollouts")
     })
       .middleware(Writes)
       .annotateMerge(
-        summary("Give today's definition to all selected servers; dry_run=true: show the changes")
+        route("Give today's definition to all selected servers; dry_run=true: show the changes", {
+          right: "change",
+          audited: "rollout.create"
+        })
       ),
     HttpApiEndpoint.get("list", "/rollouts", {
       query: {
@@ -94,12 +97,12 @@ export class RolloutsGroup extends HttpApiGroup.make("rollouts")
       },
       success: Schema.Array(Rollout),
       error: InvalidRequest
-    }).annotateMerge(summary("Rollouts, newest first")),
+    }).annotateMerge(route("Rollouts, newest first", { right: "read" })),
     HttpApiEndpoint.get("get", "/rollouts/:rollout", {
       params,
       success: Rollout,
       error: NotFound
-    }).annotateMerge(summary("Progress of a rollout")),
+    }).annotateMerge(route("Progress of a rollout", { right: "read" })),
     change("pause", "Change no further server until the rollout is resumed"),
     change("resume", "Continue a paused rollout; servers that failed are tried again at the end"),
     change("abort", "End a rollout; the servers keep the definitions that they have")

@@ -27,12 +27,12 @@ import { DefinitionView } from "../domain/ServerDefinition.ts"
 import { ServerEvent } from "../domain/ServerEvent.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { nullOr } from "../domain/units.ts"
-import { Authorization } from "./Authorization.ts"
+import { Authorization, ReadableServers } from "./Authorization.ts"
 import { EventQuery } from "./EventsGroup.ts"
 import { serverExample } from "./examples.ts"
 import { Writes } from "./Failures.ts"
 import { flag, labels, linePage, names, numberBetween, oneOf, text, time, wholeNumber } from "./query.ts"
-import { IsStream, LongestWait, summary } from "./routePolicy.ts"
+import { route } from "./routePolicy.ts"
 
 const params = {
   server: ServerId.annotate({ description: "The id of the server; a read takes the beginning of it too." })
@@ -170,7 +170,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       query: { ids_only: text("`true`: ids only; anything else: whole servers."), include, ...filters },
       success: Schema.Union([Schema.Array(ServerBody), Schema.Array(ServerId)]),
       error: InvalidRequest
-    }).annotateMerge(summary("List servers; with ids_only=true their ids only")),
+    }).annotateMerge(route("List servers; with ids_only=true their ids only", { right: "read" })),
     HttpApiEndpoint.post("create", "/servers", {
       query: {
         dry_run: flag(
@@ -197,8 +197,13 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       error: [NotFound, Conflict, Forbidden, Unavailable]
     })
       .middleware(Writes)
-      .annotateMerge(summary("Create a server from a blueprint"))
-      .annotate(LongestWait, 60),
+      .annotateMerge(
+        route("Create a server from a blueprint", {
+          right: "create",
+          audited: "server.create",
+          longestWait: 60
+        })
+      ),
     HttpApiEndpoint.get("get", "/servers/:server", {
       params,
       query: {
@@ -208,9 +213,13 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       },
       success: ServerBody,
       error: [NotFound, Conflict]
-    })
-      .annotateMerge(summary("One server, by its id or the beginning of it"))
-      .annotate(LongestWait, 60),
+    }).annotateMerge(
+      route("One server, by its id or the beginning of it", {
+        right: "read",
+        findsServer: true,
+        longestWait: 60
+      })
+    ),
     HttpApiEndpoint.patch("patch", "/servers/:server", {
       params,
       payload: PatchServer,
@@ -218,7 +227,9 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       error: [...nodeErrors, Forbidden]
     })
       .middleware(Writes)
-      .annotateMerge(summary("Change name, labels, expiry and overrides")),
+      .annotateMerge(
+        route("Change name, labels, expiry and overrides", { right: "change", audited: "server.patch" })
+      ),
     HttpApiEndpoint.post("upgrade", "/servers/:server/upgrade", {
       params,
       payload: [UpgradeServer, Schema.Null],
@@ -226,23 +237,34 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       error: [...nodeErrors, Forbidden]
     })
       .middleware(Writes)
-      .annotateMerge(summary("Resolve the blueprint again; the server keeps its data, its id and its ports")),
+      .annotateMerge(
+        route("Resolve the blueprint again; the server keeps its data, its id and its ports", {
+          right: "change",
+          audited: "server.upgrade"
+        })
+      ),
     HttpApiEndpoint.post("powerMany", "/servers/power", {
       payload: BulkPower,
       success: BulkOutcomes,
       error: [InvalidRequest, Forbidden]
     })
       .middleware(Writes)
-      .annotateMerge(summary("Start, stop, restart, kill, pause or unpause all selected servers"))
-      .annotate(LongestWait, 60),
+      .annotateMerge(
+        route("Start, stop, restart, kill, pause or unpause all selected servers", {
+          right: "power",
+          audited: "server.power",
+          longestWait: 60
+        })
+      ),
     HttpApiEndpoint.delete("removeMany", "/servers", {
       payload: BulkRemoval,
       success: BulkOutcomes,
       error: InvalidRequest
     })
       .middleware(Writes)
-      .annotateMerge(summary("Delete all selected servers"))
-      .annotate(LongestWait, 60),
+      .annotateMerge(
+        route("Delete all selected servers", { right: "delete", audited: "server.delete", longestWait: 60 })
+      ),
     HttpApiEndpoint.delete("remove", "/servers/:server", {
       params,
       query: { force: flag("`true`: even when the node cannot be reached; default `false`.") },
@@ -250,7 +272,12 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       error: nodeErrors
     })
       .middleware(Writes)
-      .annotateMerge(summary("Delete a server; force=true even when its node cannot be reached")),
+      .annotateMerge(
+        route("Delete a server; force=true even when its node cannot be reached", {
+          right: "delete",
+          audited: "server.delete"
+        })
+      ),
     HttpApiEndpoint.post("power", "/servers/:server/power", {
       params,
       payload: PowerRequest,
@@ -258,12 +285,14 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       error: [...nodeErrors, Forbidden]
     })
       .middleware(Writes)
-      .annotateMerge(summary("Start, stop, restart, kill, pause or unpause")),
+      .annotateMerge(
+        route("Start, stop, restart, kill, pause or unpause", { right: "power", audited: "server.power" })
+      ),
     HttpApiEndpoint.get("status", "/servers/:server/status", {
       params,
       success: Schema.Struct({ status: ServerStatus }).annotate({ identifier: "StatusOfServer" }),
       error: NotFound
-    }).annotateMerge(summary("Power and process status")),
+    }).annotateMerge(route("Power and process status", { right: "read" })),
     HttpApiEndpoint.get("stats", "/servers/:server/stats", {
       params,
       query: {
@@ -271,13 +300,15 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       },
       success: ServerStats,
       error: nodeErrors
-    }).annotateMerge(summary("Memory, CPU, network and disk in use")),
+    }).annotateMerge(route("Memory, CPU, network and disk in use", { right: "read" })),
     HttpApiEndpoint.get("statsOfMany", "/stats", {
       query: filters,
       success: StatsById,
       error: InvalidRequest
     }).annotateMerge(
-      summary("Figures of servers by id, with one call to each node; null: the node has not given any in 5 s")
+      route("Figures of servers by id, with one call to each node; null: the node has not given any in 5 s", {
+        right: "read"
+      })
     ),
     HttpApiEndpoint.get("logs", "/servers/:server/logs", {
       params,
@@ -293,7 +324,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       },
       success: LogPage,
       error: nodeErrors
-    }).annotateMerge(summary("Console lines, newest last")),
+    }).annotateMerge(route("Console lines, newest last", { right: "read" })),
     HttpApiEndpoint.post("commands", "/servers/:server/commands", {
       params,
       payload: CommandsRequest,
@@ -301,7 +332,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       error: nodeErrors
     })
       .middleware(Writes)
-      .annotateMerge(summary("Write lines to the console")),
+      .annotateMerge(route("Write lines to the console", { right: "commands", audited: "server.commands" })),
     HttpApiEndpoint.post("reset", "/servers/:server/reset", {
       params,
       success: HttpApiSchema.Empty(202),
@@ -309,8 +340,9 @@ export class ServersGroup extends HttpApiGroup.make("servers")
     })
       .middleware(Writes)
       .annotateMerge(
-        summary(
-          "Stop the server, delete everything that it has written, its world too, and restore the files of its blueprint"
+        route(
+          "Stop the server, delete everything that it has written, its world too, and restore the files of its blueprint",
+          { right: "change", audited: "server.reset" }
         )
       ),
     HttpApiEndpoint.post("reinstall", "/servers/:server/reinstall", {
@@ -320,25 +352,32 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       error: nodeErrors
     })
       .middleware(Writes)
-      .annotateMerge(summary("Run the install script again; the files that a saved server has written stay")),
+      .annotateMerge(
+        route("Run the install script again; the files that a saved server has written stay", {
+          right: "change",
+          audited: "server.reinstall"
+        })
+      ),
     HttpApiEndpoint.get("install", "/servers/:server/install", {
       params,
       query: { script: flag("`false`: without the script; default `true`.") },
       success: InstallReport,
       error: nodeErrors
-    }).annotateMerge(summary("Progress of the installation")),
+    }).annotateMerge(route("Progress of the installation", { right: "read" })),
     HttpApiEndpoint.get("installLogs", "/servers/:server/install/logs", {
       params,
       query: linePage("first lines"),
       success: LinePage,
       error: nodeErrors
-    }).annotateMerge(summary("Output of the install script")),
+    }).annotateMerge(route("Output of the install script", { right: "read" })),
     HttpApiEndpoint.get("crashesOf", "/servers/:server/crashes", {
       params,
       query: pageOfCrashes,
       success: Schema.Array(CrashRecord),
       error: [NotFound, InvalidRequest]
-    }).annotateMerge(summary("Crashes of a server, also of a deleted one, newest first")),
+    }).annotateMerge(
+      route("Crashes of a server, also of a deleted one, newest first", { right: "read", findsServer: true })
+    ),
     HttpApiEndpoint.get("crashes", "/crashes", {
       query: {
         since: time("Only crashes since this time (RFC 3339)."),
@@ -349,15 +388,13 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       },
       success: Schema.Array(CrashRecord),
       error: InvalidRequest
-    }).annotateMerge(summary("Crashes of all servers, newest first")),
+    }).annotateMerge(route("Crashes of all servers, newest first", { right: "read" })),
     HttpApiEndpoint.get("events", "/servers/:server/events", {
       params,
       query: EventQuery,
       success: HttpApiSchema.StreamSse({ data: ServerEvent }),
       error: [NotFound, CursorExpired]
-    })
-      .annotateMerge(summary("This server's events, over SSE"))
-      .annotate(IsStream, true),
+    }).annotateMerge(route("This server's events, over SSE", { right: "read", isStream: true })),
     HttpApiEndpoint.get("console", "/servers/:server/console", {
       params,
       query: {
@@ -367,13 +404,13 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       },
       success: HttpApiSchema.Empty(101),
       error: [...nodeErrors, UpgradeRequired]
-    })
-      .annotateMerge(
-        summary(
-          "Console lines out, commands in, over WebSocket: one line a text frame. A line without an end comes after 250 ms of silence, and again once it has grown. Stored lines do not come first, and a command to a server that is not up has no effect"
-        )
+    }).annotateMerge(
+      route(
+        "Console lines out, commands in, over WebSocket: one line a text frame. A line without an end comes after 250 ms of silence, and again once it has grown. Stored lines do not come first, and a command to a server that is not up has no effect",
+        { right: "console", audited: "server.console", isStream: true }
       )
-      .annotate(IsStream, true)
+    )
   )
+  .middleware(ReadableServers)
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Servers" })) {}

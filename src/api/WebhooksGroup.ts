@@ -5,7 +5,7 @@ import { optionalInput } from "../domain/optionalInput.ts"
 import { Webhook, WebhookDelivery, WebhookId, webhookFields } from "../domain/Webhook.ts"
 import { Authorization } from "./Authorization.ts"
 import { Writes } from "./Failures.ts"
-import { summary } from "./routePolicy.ts"
+import { route } from "./routePolicy.ts"
 
 const params = { webhook: WebhookId.annotate({ description: "The id of the webhook." }) }
 const { blueprint_id, description, format, label, topics, url } = webhookFields
@@ -51,7 +51,7 @@ export const CreatedWebhook = Schema.Struct({ ...Webhook.fields, secret: Schema.
 export class WebhooksGroup extends HttpApiGroup.make("webhooks")
   .add(
     HttpApiEndpoint.get("list", "/webhooks", { success: Schema.Array(Webhook) }).annotateMerge(
-      summary("List webhooks")
+      route("List webhooks")
     ),
     HttpApiEndpoint.post("create", "/webhooks", {
       payload: CreateWebhook,
@@ -59,12 +59,14 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       error: Conflict
     })
       .middleware(Writes)
-      .annotateMerge(summary("Create a webhook; the response has its secret, once")),
+      .annotateMerge(
+        route("Create a webhook; the response has its secret, once", { audited: "webhook.create" })
+      ),
     HttpApiEndpoint.get("get", "/webhooks/:webhook", {
       params,
       success: Webhook,
       error: NotFound
-    }).annotateMerge(summary("One webhook")),
+    }).annotateMerge(route("One webhook")),
     HttpApiEndpoint.patch("patch", "/webhooks/:webhook", {
       params,
       payload: PatchWebhook,
@@ -72,21 +74,23 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       error: [NotFound, Conflict]
     })
       .middleware(Writes)
-      .annotateMerge(summary("Change a webhook; a parked one continues")),
+      .annotateMerge(route("Change a webhook; a parked one continues", { audited: "webhook.patch" })),
     HttpApiEndpoint.delete("remove", "/webhooks/:webhook", {
       params,
       success: HttpApiSchema.Empty(200),
       error: [NotFound, Conflict]
     })
       .middleware(Writes)
-      .annotateMerge(summary("Delete a webhook")),
+      .annotateMerge(route("Delete a webhook", { audited: "webhook.delete" })),
     HttpApiEndpoint.post("test", "/webhooks/:webhook/test", {
       params,
       success: WebhookDelivery,
       error: NotFound
     })
       .middleware(Writes)
-      .annotateMerge(summary("Send a test message now; the response says how it went")),
+      .annotateMerge(
+        route("Send a test message now; the response says how it went", { audited: "webhook.test" })
+      ),
     HttpApiEndpoint.post("replay", "/webhooks/:webhook/replay", {
       params,
       payload: Schema.Struct({
@@ -98,12 +102,16 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       error: [NotFound, CursorExpired]
     })
       .middleware(Writes)
-      .annotateMerge(summary("Deliver the events after a cursor again; a parked webhook continues")),
+      .annotateMerge(
+        route("Deliver the events after a cursor again; a parked webhook continues", {
+          audited: "webhook.replay"
+        })
+      ),
     HttpApiEndpoint.get("deliveries", "/webhooks/:webhook/deliveries", {
       params,
       success: Schema.Array(WebhookDelivery),
       error: NotFound
-    }).annotateMerge(summary("The last 100 attempts, newest first"))
+    }).annotateMerge(route("The last 100 attempts, newest first"))
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Webhooks" })) {}

@@ -1,66 +1,10 @@
-/** The right that each route needs (spec 6.2). A route that is not in the table needs the scope `AppAdmin`. */
+/** What a key may do (spec 6.2). */
 import { Effect } from "effect"
 import { Forbidden, InvalidRequest } from "../domain/errors.ts"
 import { PowerRight, type Right } from "../domain/KeyScope.ts"
 import type { PowerAction } from "../domain/NodeMessages.ts"
-import { Authorization } from "./Authorization.ts"
 import { CurrentPrincipal, type Principal } from "./Principal.ts"
-import type { Scopes } from "./routePolicy.ts"
-
-/** By `group.endpoint`. */
-export const neededRights: Readonly<Record<string, Right>> = {
-  "nodes.list": "read",
-  "nodes.get": "read",
-  "nodes.system": "read",
-  "nodes.drained": "change",
-  "system.info": "read",
-  "keys.self": "read",
-  "blueprints.list": "read",
-  "blueprints.get": "read",
-  "blueprints.mixins": "read",
-  "blueprints.mixin": "read",
-  "blueprints.softwareList": "read",
-  "blueprints.software": "read",
-  "blueprints.warnings": "read",
-  "blueprints.sources": "read",
-  "servers.list": "read",
-  "servers.get": "read",
-  "servers.status": "read",
-  "servers.stats": "read",
-  "servers.statsOfMany": "read",
-  "servers.logs": "read",
-  "servers.install": "read",
-  "servers.installLogs": "read",
-  "servers.crashesOf": "read",
-  "servers.crashes": "read",
-  "servers.events": "read",
-  "servers.console": "console",
-  "servers.commands": "commands",
-  "servers.power": "power",
-  "servers.powerMany": "power",
-  "servers.patch": "change",
-  "servers.reset": "change",
-  "servers.reinstall": "change",
-  "servers.upgrade": "change",
-  "servers.create": "create",
-  "servers.remove": "delete",
-  "servers.removeMany": "delete",
-  "rollouts.create": "change",
-  "rollouts.list": "read",
-  "rollouts.get": "read",
-  "rollouts.pause": "change",
-  "rollouts.resume": "change",
-  "rollouts.abort": "change",
-  "events.sse": "read",
-  "events.websocket": "read",
-  "events.ticket": "read"
-}
-
-/**
- * Routes with a `:server` that find it themselves: by the beginning of its id, or after its deletion. On all others, a
- * server that the caller may not read is 404 before the input is read.
- */
-export const findsServer: ReadonlySet<string> = new Set(["servers.get", "servers.crashesOf"])
+import { applicationScopes, type Scopes } from "./routePolicy.ts"
 
 /** Any right of a power action opens the routes of `power`, which then need the right of the action. */
 const opens = (rights: ReadonlySet<Right>, right: Right): boolean =>
@@ -91,7 +35,7 @@ type PartRight = Exclude<Right, "power">
 /** 403: the caller lacks the right that a part of its request needs. @param why begins with a colon, if given */
 export const requireRight = Effect.fnUntraced(function* (right: PartRight, why = "", hint?: string) {
   const caller = yield* CurrentPrincipal
-  const lacking = caller === undefined ? undefined : lackingOf(caller, right, Authorization.scopes)
+  const lacking = caller === undefined ? undefined : lackingOf(caller, right, applicationScopes)
   if (lacking === undefined) return
   return yield* new Forbidden({
     detail: `the API key lacks${lacking}${why}`,

@@ -1,7 +1,7 @@
-/** Properties that routes declare and the HTTP server applies before a handler runs. */
+/** The policy of each route, which the pipeline applies before a handler runs. */
 import { Context } from "effect"
 import { OpenApi } from "effect/http-api"
-import type { KeyScope } from "../domain/KeyScope.ts"
+import type { KeyScope, Right } from "../domain/KeyScope.ts"
 
 /** A limit of requests per key. */
 export interface KeyRateLimit {
@@ -14,33 +14,45 @@ export interface KeyRateLimit {
 /** Scopes that open a route; errors name the first. */
 export type Scopes = readonly [KeyScope, ...ReadonlyArray<KeyScope>]
 
-/** Whether the route is a stream: it accepts a ticket in place of a key, and its WebSocket has no timeout. */
-export const IsStream = Context.Reference("muster/api/IsStream", { defaultValue: () => false })
+/** The scopes of the application; the rights of a key decide what the second and the third may do. */
+export const applicationScopes: Scopes = ["AppAdmin", "Operator", "ReadOnly"]
 
-/**
- * Whether the route answers while the embedded node starts: its answer does not need that node. Other requests wait until
- * the node is connected.
- */
-export const AnswersEarly = Context.Reference("muster/api/AnswersEarly", { defaultValue: () => false })
+export interface RoutePolicy {
+  /** Default: {@link applicationScopes} below `/api`, no key elsewhere. */
+  readonly scopes?: Scopes
+  /** The right that the route needs (spec 6.2); without one, a key needs the scope `AppAdmin`. */
+  readonly right?: Right
+  /**
+   * The action in the audit log (spec 6.6), which begins with the kind of its object; default: the route changes nothing.
+   * Requests of a route that needs the right `read` only may share an entry.
+   */
+  readonly audited?: `${string}.${string}`
+  /** Whether the route finds the server of its path itself: by the beginning of the id, or after its deletion. */
+  readonly findsServer?: boolean
+  /** Whether the route is a stream: it accepts a ticket in place of a key, and its WebSocket has no timeout. */
+  readonly isStream?: boolean
+  /**
+   * Whether the route answers while the embedded node starts: its answer does not need that node. Other requests wait
+   * until the node is connected.
+   */
+  readonly answersEarly?: boolean
+  /** Whether daemons call the route all the time, so that a request is logged at debug level only. */
+  readonly isRoutine?: boolean
+  /** Whether the query may hold any bytes, because each parameter has a fall-back value. */
+  readonly hasQueryFallbacks?: boolean
+  /** Whether the query may have parameters that the route does not declare; the peer may be newer. */
+  readonly acceptsAnyQuery?: boolean
+  /** Seconds for which a caller may ask the route to wait, on top of the time of every route; default: 0. */
+  readonly longestWait?: number
+  /** Bytes that a body may have where the setting is lower; default: the setting. */
+  readonly largeBody?: number
+  /** The limit of requests of one key to the route; it replaces the general limit. */
+  readonly rateLimit?: KeyRateLimit
+}
 
-/** Whether daemons call the route all the time, so that a request is logged at debug level only. */
-export const IsRoutine = Context.Reference("muster/api/IsRoutine", { defaultValue: () => false })
+/** The policy of an endpoint, on top of the one of its group. */
+export const Policy = Context.Reference<RoutePolicy>("muster/api/Policy", { defaultValue: () => ({}) })
 
-/** Whether the query may hold any bytes, because each parameter has a fall-back value. */
-export const HasQueryFallbacks = Context.Reference("muster/api/HasQueryFallbacks", {
-  defaultValue: () => false
-})
-
-/** Seconds for which a caller may ask the route to wait, on top of the time of every route. */
-export const LongestWait = Context.Reference("muster/api/LongestWait", { defaultValue: () => 0 })
-
-/** Bytes that a body may have where the setting is lower; default: the setting. */
-export const LargeBody = Context.Reference("muster/api/LargeBody", { defaultValue: () => 0 })
-
-/** The limit of requests of one key to the route; it replaces the general limit. */
-export const RouteRateLimit = Context.Reference<KeyRateLimit | undefined>("muster/api/RouteRateLimit", {
-  defaultValue: () => undefined
-})
-
-/** The task of a route, in one line. */
-export const summary = (summary: string) => OpenApi.annotations({ summary })
+/** Annotations of a route: its task, in one line, and its policy. */
+export const route = (summary: string, policy: RoutePolicy = {}): Context.Context<never> =>
+  Context.add(OpenApi.annotations({ summary }), Policy, policy)

@@ -11,17 +11,17 @@ import { DaemonAuthorizationLayer, DaemonHandlers, unauthorized } from "../daemo
 import { daemonReports, daemonServers } from "../domain/metrics.ts"
 import type { Reloadable } from "../domain/Reloadable.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
-import { Authentication, type Refusal } from "../http/authenticate.ts"
+import { FailuresLayer } from "../http/apiMiddleware.ts"
+import { Authentication, type Caller, type Refusal, stranger } from "../http/authenticate.ts"
 import { HttpConnections } from "../http/connectionLimit.ts"
 import { FAILURES_PER_MINUTE, FailedLogins } from "../http/FailedLogins.ts"
-import { AnyFailureLayer, SchemaErrorsLayer } from "../http/failures.ts"
 import { metricsPage } from "../http/metrics.ts"
 import { makeNodeServer, type TlsOptions } from "../http/nodeServer.ts"
 import { makeSeries, observeForExporter } from "../http/observations.ts"
-import { Pipeline } from "../http/Pipeline.ts"
+import { withPipeline } from "../http/Pipeline.ts"
 import { makeObserveProcess } from "../http/processFigures.ts"
-import { declaredRoutes, makeRouteTable, type Route, routerConfig } from "../http/RouteTable.ts"
 import { logRefusedHandshakes } from "../http/refusedHandshakes.ts"
+import { type Route, routerConfig, routesOf } from "../http/routes.ts"
 import { version } from "./version.ts"
 
 /** Longer than the control plane's own timeout. */
@@ -37,11 +37,6 @@ const bearer = /^Bearer +(\S+) *$/i
 
 /** The path of the daemon's own metrics. */
 const METRICS = "/metrics"
-
-const daemonRoutes = makeRouteTable({
-  routes: declaredRoutes(DaemonApi, { strictQuery: false }),
-  pages: [METRICS]
-})
 
 const digest = (text: string) => createHash("sha256").update(text).digest()
 
@@ -91,22 +86,19 @@ const DaemonAuthentication = (metricsKey: Redacted.Redacted<string> | undefined)
       const token = yield* NodeToken
       const failedLogins = yield* FailedLogins
       const opensMetrics = acceptsKey(metricsKey)
-      const confirm = (
+      const authorize = (
         request: HttpServerRequest.HttpServerRequest,
         { path }: Route
-      ): Effect.Effect<undefined, Refusal> => {
+      ): Effect.Effect<Caller, Refusal> => {
         const given = bearer.exec(request.headers.authorization ?? "")?.[1] ?? ""
         return token.accepts(given) || (path === METRICS && opensMetrics(given))
-          ? Effect.undefined
+          ? Effect.succeed({ headers: {}, isStranger: false })
           : Effect.andThen(
               failedLogins.count(request),
-              Effect.fail({ error: unauthorized, headers: { "www-authenticate": "Bearer" } })
+              Effect.fail({ error: unauthorized, caller: stranger })
             )
       }
-      return Authentication.of({
-        confirm,
-        admit: (request, route) => Effect.as(confirm(request, route), { headers: {} })
-      })
+      return Authentication.of({ authorize, limited: Effect.succeed })
     })
     // A control plane may use a token a few times before the daemon has received it.
   ).pipe(Layer.provide(FailedLogins.layer({ tolerated: FAILURES_PER_MINUTE })))
@@ -131,11 +123,11 @@ export const DaemonHttpLayer = (options: DaemonHttpOptions) =>
         MetricsRoute,
         HttpApiBuilder.layer(DaemonApi).pipe(
           Layer.provide(DaemonHandlers),
-          Layer.provide([DaemonAuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer])
-        ),
-        Pipeline({ routes: daemonRoutes, bodyLimit: BODY_LIMIT, timeout: REQUEST_TIMEOUT }).pipe(
-          Layer.provide(DaemonAuthentication(options.metricsKey))
+          Layer.provide([DaemonAuthorizationLayer, FailuresLayer])
         )
+      ).pipe(
+        withPipeline({ declared: routesOf(DaemonApi), bodyLimit: BODY_LIMIT, timeout: REQUEST_TIMEOUT }),
+        Layer.provide(DaemonAuthentication(options.metricsKey))
       ),
       { disableLogger: true, disableListenLog: true }
     ).pipe(

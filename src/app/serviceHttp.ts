@@ -2,23 +2,18 @@ import { existsSync, readFileSync } from "node:fs"
 import { join } from "node:path"
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Duration, Effect, Layer } from "effect"
-import { HttpMiddleware, HttpRouter } from "effect/http"
+import { HttpRouter } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import type { IpNetwork } from "effect/net"
 import { RateLimiter } from "effect/persistence"
 import { ApplicationApi, openApiDocuments } from "../api/ApplicationApi.ts"
-import { Authorization } from "../api/Authorization.ts"
-import { auditedRoutes } from "../api/audited.ts"
-import { Writes } from "../api/Failures.ts"
 import { NodeApi } from "../api/NodeApi.ts"
 import { KeyEnds } from "../api/Principal.ts"
 import { leanRequests } from "../api/requestServices.ts"
-import { neededRights } from "../api/rights.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { AuditHandlers } from "../audit/http.ts"
 import { BlueprintsHandlers } from "../blueprints/http.ts"
 import { AuditRecorder, ServerNameOf } from "../domain/AuditedRequest.ts"
-import { DatabaseFull, InsufficientStorage } from "../domain/errors.ts"
 import { ServerId } from "../domain/Id.ts"
 import type { Reloadable } from "../domain/Reloadable.ts"
 import type { SystemInfo } from "../domain/SystemInfo.ts"
@@ -26,28 +21,30 @@ import { EventsHandlers } from "../events/http.ts"
 import { OpenStreams, type StreamLimits } from "../events/OpenStreams.ts"
 import { StreamShutdown } from "../events/StreamShutdown.ts"
 import { webSocketOptions } from "../events/webSocketUpgrade.ts"
+import {
+  AuthorizationLayer,
+  FailuresLayer,
+  ReadableServersLayer,
+  WritesLayer
+} from "../http/apiMiddleware.ts"
 import { Authentication } from "../http/authenticate.ts"
 import { HttpConnections } from "../http/connectionLimit.ts"
 import { FailedLogins } from "../http/FailedLogins.ts"
-import { AnyFailureLayer, SchemaErrorsLayer } from "../http/failures.ts"
 import { GracefulStop } from "../http/GracefulStop.ts"
 import { LeavingBodies } from "../http/leavingBodies.ts"
 import { limiterStore } from "../http/limiterStore.ts"
 import { listenLocally } from "../http/localSocket.ts"
 import { makeNodeServer, type TlsOptions } from "../http/nodeServer.ts"
-import { Pipeline } from "../http/Pipeline.ts"
-import { declaredRoutes, makeRouteTable, routerConfig } from "../http/RouteTable.ts"
+import { withPipeline } from "../http/Pipeline.ts"
+import { routerConfig, routesOf } from "../http/routes.ts"
 import { ApiKeys } from "../keys/ApiKeys.ts"
-import { AuthorizationLayer } from "../keys/authorization.ts"
 import { KeysHandlers } from "../keys/http.ts"
-import { NodeAuthorizationLayer } from "../keys/NodeKeys.ts"
 import { QuotasHandlers } from "../keys/quotasHttp.ts"
 import { NodesHandlers } from "../nodes/http.ts"
 import { makeLogRefusedRegistrations } from "../nodes/refusedRegistrations.ts"
 import { CachedPages } from "../pages/CachedPages.ts"
-import { DASHBOARD_PATHS, DashboardRoutes } from "../pages/dashboard.ts"
-import { DocsRoutes, makeCompressed, SCRIPT } from "../pages/docs.ts"
-import { FAVICON } from "../pages/html.ts"
+import { DashboardRoutes } from "../pages/dashboard.ts"
+import { DocsRoutes, makeCompressed } from "../pages/docs.ts"
 import {
   MetricsHandlers,
   PublicPagesHandlers,
@@ -66,16 +63,6 @@ const REQUEST_TIMEOUT = Duration.seconds(30)
 
 /** The name of the route at which nodes register. */
 const REGISTER = "node.register"
-
-const serviceRoutes = makeRouteTable({
-  routes: [
-    ...declaredRoutes(ApplicationApi, { strictQuery: true, rights: neededRights, audited: auditedRoutes }),
-    // A newer daemon may send parameters that this version does not know.
-    ...declaredRoutes(NodeApi, { strictQuery: false })
-  ],
-  pages: [...openApiDocuments.map(({ path }) => path), "/docs", SCRIPT, FAVICON, ...DASHBOARD_PATHS],
-  unknown: Authorization.scopes
-})
 
 /** Settings of the HTTP server. */
 export interface HttpOptions {
@@ -102,17 +89,6 @@ export interface HttpOptions {
   /** The time between `readyz` turning 503 and the end of the server; default: none. */
   readonly shutdownGrace?: Duration.Duration
 }
-
-const WritesLayer = Layer.succeed(
-  Writes,
-  Writes.of((handler) =>
-    Effect.catchIf(
-      handler,
-      (error): error is typeof error & DatabaseFull => error instanceof DatabaseFull,
-      (error) => Effect.fail(InsufficientStorage.of(error))
-    )
-  )
-)
 
 /** The documents are beside the bundle; the sources make one at its first request. */
 const OpenApiRoutes = (version: string) =>
@@ -163,20 +139,21 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
         PublicPagesHandlers(options.system, options.publicPages),
         MetricsHandlers(options.system)
       ]),
-      Layer.provide([AuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer, WritesLayer])
+      Layer.provide([AuthorizationLayer, ReadableServersLayer, FailuresLayer, WritesLayer])
     ),
     HttpApiBuilder.layer(NodeApi).pipe(
       Layer.provide(NodeHandlers),
-      Layer.provide([NodeAuthorizationLayer, SchemaErrorsLayer, AnyFailureLayer])
+      Layer.provide([AuthorizationLayer, FailuresLayer])
     ),
     RevokedNodes,
     Layer.mergeAll(
       OpenApiRoutes(options.system.version),
       DocsRoutes(`Muster ${options.system.version}`),
       DashboardRoutes("Muster")
-    ).pipe(Layer.provide(CachedPages)),
-    Pipeline({
-      routes: serviceRoutes,
+    ).pipe(Layer.provide(CachedPages))
+  ).pipe(
+    withPipeline({
+      declared: [...routesOf(ApplicationApi), ...routesOf(NodeApi)],
       slsClients: true,
       corsOrigins: options.corsOrigins,
       trustedProxies: options.trustedProxies,
@@ -186,12 +163,11 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
         isKnown && route.name === REGISTER
           ? logRefusedRegistrations(params.node ?? "", response)
           : Effect.void
-    }).pipe(
-      Layer.provide(auditRecorder),
-      Layer.provide(Authentication.layer({ rateLimit: options.rateLimit })),
-      Layer.provide([RateLimiter.layer, FailedLogins.layer(), ServiceCredentials]),
-      Layer.provide(limiterStore)
-    )
+    }),
+    Layer.provide(auditRecorder),
+    Layer.provide(Authentication.layer({ rateLimit: options.rateLimit })),
+    Layer.provide([RateLimiter.layer, FailedLogins.layer(), ServiceCredentials]),
+    Layer.provide(limiterStore)
   )
 }
 
@@ -229,11 +205,6 @@ export const ServiceHttp = (options: HttpOptions) =>
       Layer.provide(OpenStreams.layer(options.streams)),
       Layer.provide([StreamShutdown.layer, GracefulStop.layer, keyEnds]),
       Layer.provide(LeavingBodies(server)),
-      Layer.provide(
-        Layer.succeed(HttpMiddleware.SpanNameGenerator, ({ method, url }) =>
-          `${method} ${serviceRoutes.match(method, url).route.path}`.trimEnd()
-        )
-      ),
       Layer.provide(leanRequests),
       Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
       Layer.provideMerge(

@@ -28,6 +28,30 @@ export const reasonPhrases = {
 /** A status of {@link reasonPhrases}. */
 export type ErrorStatus = keyof typeof reasonPhrases
 
+interface ErrorText {
+  /** Why the request failed, with the value. */
+  readonly detail: string
+  /** The next step of the caller, as an imperative. */
+  readonly hint: string
+}
+
+/** Returns the body of every failure (spec 1.4). */
+export const errorBody = (
+  status: ErrorStatus,
+  { detail, hint }: ErrorText,
+  request_id: string | undefined
+) => ({
+  code: String(status),
+  status: reasonPhrases[status],
+  detail,
+  hint,
+  request_id
+})
+
+/** Returns the response of a failure. */
+export const errorResponse = (status: ErrorStatus, text: ErrorText, request_id: string | undefined) =>
+  HttpServerResponse.jsonUnsafe(errorBody(status, text, request_id), { status })
+
 /** The request id. Constructors leave it out; encoding takes it from {@link RequestId}. */
 const RequestIdField = Schema.optionalKey(Schema.String).pipe(
   Schema.encodeTo(Schema.optionalKey(Schema.String), {
@@ -69,12 +93,8 @@ export const ApiError =
     Object.assign(prototype, {
       _tag: tag,
       [ErrorReporter.ignore]: status < 500,
-      [HttpServerRespondable.symbol](this: object) {
-        // The class below Base is the codec of its instances; only the generic parameter is lost here. Base itself must
-        // not encode: the first class that is used as a schema is the one that is decoded from then on.
-        let own = this.constructor
-        while (Object.getPrototypeOf(own) !== Base) own = Object.getPrototypeOf(own)
-        return HttpServerResponse.schemaJson(own as unknown as Schema.Codec<unknown>)(this, { status })
+      [HttpServerRespondable.symbol](this: ErrorText & { readonly request_id?: string }) {
+        return Effect.map(RequestId, (id) => errorResponse(status, this, this.request_id ?? id))
       }
     })
     Object.defineProperty(prototype, "message", {

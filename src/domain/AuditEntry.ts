@@ -40,15 +40,3 @@ export const AuditEntry = Schema.Struct({
   reason: Schema.optionalKey(Schema.String)
 }).annotate({ identifier: "AuditEntry" })
 export type AuditEntry = typeof AuditEntry.Type
-
-/** How a route appears in the audit log. */
-export interface AuditedRoute {
-  /** The action; a handler may name it more exactly. */
-  readonly action: string
-  /** The kind of the object. A path parameter of this name is its id. */
-  readonly object: string
-  /** The status of a success. */
-  readonly status: number
-  /** Whether successes share entries, as refused requests do: they change nothing but a count. */
-  readonly isShareable?: true
-}

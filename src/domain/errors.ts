@@ -5,6 +5,13 @@
 import { ApiError } from "./ApiError.ts"
 import { isBeginningOfServerId } from "./Id.ts"
 
+/** 400: the head of the request is malformed. */
+export class BadRequest extends ApiError<BadRequest>()(
+  "BadRequest",
+  400,
+  "Send a well-formed HTTP/1.1 request."
+) {}
+
 /** 401: no key, a malformed header, or a key that is unknown, revoked or expired. */
 export class Unauthorized extends ApiError<Unauthorized>()(
   "Unauthorized",
@@ -83,6 +90,13 @@ export class NotFound extends ApiError<NotFound>()(
 
 /** A server that does not exist: a route with its id or name adds why the server was deleted. */
 export class ServerNotFound extends NotFound {}
+
+/** 405: the path has other methods. */
+export class MethodNotAllowed extends ApiError<MethodNotAllowed>()(
+  "MethodNotAllowed",
+  405,
+  "Use a method that `Allow` names."
+) {}
 
 /** 409: the request is valid, but not in the current state of its resource. */
 export class Conflict extends ApiError<Conflict>()(

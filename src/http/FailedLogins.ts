@@ -2,7 +2,7 @@ import { Context, Effect, Layer, Option, Schedule } from "effect"
 import type { HttpServerRequest } from "effect/http"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import { countedAddress } from "./clientAddress.ts"
-import { pathOf } from "./errorResponse.ts"
+import { pathOf } from "./toResponse.ts"
 
 /** Failures per address and minute. */
 export const FAILURES_PER_MINUTE = 20

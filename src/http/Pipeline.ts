@@ -1,4 +1,3 @@
-import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
 import {
   ByteSize,
   Cause,
@@ -6,45 +5,57 @@ import {
   Context,
   Duration,
   Effect,
-  type Fiber,
+  Fiber,
+  Layer,
   Option,
   References,
-  type Scope
+  type Scope,
+  Tracer
 } from "effect"
 import {
-  Headers,
   HttpIncomingMessage,
   HttpMiddleware,
   HttpRouter,
+  HttpServerError,
   HttpServerRequest,
-  HttpServerRespondable,
   HttpServerResponse
 } from "effect/http"
 import type { IpNetwork } from "effect/net"
 import { LargeAnswers, tooManyUnread } from "../api/LargeAnswers.ts"
 import { CurrentPrincipal } from "../api/Principal.ts"
 import { CurrentSlsRequest, isSls, slsTarget } from "../api/sls.ts"
-import { AuditRecorder, CurrentAudit, ServerNameOf } from "../domain/AuditedRequest.ts"
+import { AuditedRequest, AuditRecorder, CurrentAudit, ServerNameOf } from "../domain/AuditedRequest.ts"
+import { auditId } from "../domain/auditId.ts"
 import { elapsedMillisOf } from "../domain/elapsed.ts"
-import { TimedOut } from "../domain/errors.ts"
+import { MethodNotAllowed, NotFound, TimedOut } from "../domain/errors.ts"
 import { RequestId } from "../domain/RequestId.ts"
 import { announcedBytes, discardBody, makeArrivingBodies } from "./arrivingBodies.ts"
-import { beginAudit, CLIENT_CLOSED } from "./auditing.ts"
-import { type Admission, Authentication, type Caller, callerOf, callerOfRefusal } from "./authenticate.ts"
-import { type Deadlines, makeDeadlines } from "./deadlines.ts"
-import { errorResponse, responseOf, tooLarge, withErrorBody } from "./errorResponse.ts"
+import { Authentication, type Caller, type Refusal, stranger } from "./authenticate.ts"
+import { clientOf } from "./clientAddress.ts"
 import { recordRequest } from "./metrics.ts"
-import { makePreflight } from "./preflight.ts"
-import type { Route, RouteMatch, RouteTable } from "./RouteTable.ts"
 import { requestQuery } from "./requestPath.ts"
-import { requestIdOf, withFinalHeaders } from "./responseHeaders.ts"
+import { makePreflight, requestIdOf, withFinalHeaders } from "./responseHeaders.ts"
+import {
+  Asked,
+  type Missed,
+  makePolicies,
+  missedBy,
+  type Route,
+  type RouteMatch,
+  type routesOf
+} from "./routes.ts"
 import { Started } from "./Started.ts"
 import { boundReading } from "./strangers.ts"
-import { hasBody, strictBody, strictPath, strictQuery } from "./strictBody.ts"
+import { asJson, hasBody, strictBody, strictHead, strictPath, strictQuery } from "./strictRequest.ts"
+import { bodyTooLarge, pathOf, toResponse, withErrorBody } from "./toResponse.ts"
+
+/** nginx: the caller closed the connection before the response. */
+const CLIENT_CLOSED = 499
 
 /** Settings of the pipeline. */
 export interface PipelineOptions {
-  readonly routes: RouteTable
+  /** The routes of the APIs; all others are pages. */
+  readonly declared: ReturnType<typeof routesOf>
   /** Bytes. */
   readonly bodyLimit: number
   readonly timeout: Duration.Duration
@@ -74,42 +85,7 @@ interface Exchange {
   readonly started: number
 }
 
-/** Declares a body as JSON, regardless of its `Content-Type` (spec 1.2). */
-const asJson = (request: HttpServerRequest.HttpServerRequest) => {
-  const type = request.headers["content-type"]
-  return type === undefined || type === "application/json"
-    ? request
-    : request.modify({ headers: Headers.set(request.headers, "content-type", "application/json") })
-}
-
-/** Headers of which a proxy may read another one than this service. */
-const single = ["host", "authorization"]
-
-/** A host and a port; a list, a path or a user is none (RFC 9110, section 7.2). */
-const hostPattern = /^[^\s,/?#@\\]*$/
-
-/** Returns why a head is a bad request (RFC 9112, section 3.2). */
-const badHead = (request: HttpServerRequest.HttpServerRequest): string | undefined => {
-  const { httpVersion, rawHeaders } = NodeHttpServerRequest.toIncomingMessage(request)
-  const seen = new Set<string>()
-  for (let at = 0; at < rawHeaders.length; at += 2) {
-    const name = rawHeaders[at] ?? ""
-    if (name.length !== 4 && name.length !== 13) continue
-    const lower = name.toLowerCase()
-    if (!single.includes(lower)) continue
-    if (seen.has(lower)) return `the request has several ${name} headers`
-    if (lower === "host" && !hostPattern.test(rawHeaders[at + 1] ?? "")) return "the Host header is invalid"
-    seen.add(lower)
-  }
-  return httpVersion === "1.1" && !seen.has("host") ? "the Host header is missing" : undefined
-}
-
-const unreadResponse = (id: string) =>
-  errorResponse(id, 503, tooManyUnread.detail, tooManyUnread.hint, { "retry-after": "5" })
-
-/** The peer has shown no key yet. */
-const stranger: Caller = { principal: undefined, headers: undefined, isStranger: true }
-/** The peer is a browser that asks for the permission of a page, or its key could not be checked. */
+/** The caller is a browser that asks for the permission of a page, or its key could not be checked. */
 const unknown: Caller = { ...stranger, isStranger: false }
 
 /**
@@ -119,191 +95,267 @@ const unknown: Caller = { ...stranger, isStranger: false }
  * @param seconds for the handler
  * @param scope   owns the fiber
  */
-const timed = (app: App, seconds: number, scope: Scope.Scope, deadlines: Deadlines): App =>
+const timed = (app: App, seconds: number, scope: Scope.Scope): App =>
   Effect.flatMap(
     Effect.forkIn(app, scope, { startImmediately: true }),
     (handler) =>
       handler.pollUnsafe() ??
-      deadlines.join(
-        handler,
-        seconds * 1000,
-        Effect.suspend(() => new TimedOut({ detail: `no response within ${seconds} s` }))
-      )
+      Effect.timeoutOrElse(Fiber.join(handler), {
+        duration: Duration.seconds(seconds),
+        orElse: () =>
+          Effect.andThen(
+            Fiber.interrupt(handler),
+            new TimedOut({ detail: `no response within ${seconds} s` })
+          )
+      })
   )
 
 /** Adds a service to the context of a request; the request restores the context of its fiber at its end. */
 const put = <I, S>({ fiber }: Pick<Exchange, "fiber">, key: Context.Key<I, S>, value: S): void =>
   fiber.setContext(Context.add(fiber.context, key, value))
 
-/**
- * Processes every request of the service and of a daemon in this order: request id, CORS, authentication and scope,
- * route, limits of time and body, query. Then it adds the error body, the headers, the log line and the metrics.
- */
-export const Pipeline = (options: PipelineOptions) =>
-  HttpRouter.middleware(
-    Effect.gen(function* () {
-      const scope = yield* Effect.scope
-      const authentication = yield* Authentication
-      const record = yield* AuditRecorder
-      const nameOf = yield* ServerNameOf
-      const startup = yield* Started
-      const answers = yield* LargeAnswers
-      const { corsOrigins = [], onResponse = () => Effect.void, trustedProxies = [] } = options
-      const { allowed, match } = options.routes
-      const preflight = makePreflight(corsOrigins)
-      const isVarying = options.slsClients === true
-      const timeout = Duration.toSeconds(options.timeout)
-      const bodies = makeArrivingBodies()
-      const deadlines = yield* makeDeadlines
+/** Begins the audit entry of a request, if one is due: its route is audited, and the caller has a valid key. */
+const beginAudit = (
+  { fiber, found: { isKnown, params, route }, id, request }: Exchange,
+  { principal }: Caller,
+  nameOf: (id: string) => string | undefined
+): AuditedRequest | undefined => {
+  const { audited: action, right, status } = route
+  if (action === undefined || !isKnown || principal === undefined) return undefined
+  const { key_id, name, scope } = principal
+  const now = fiber.getRef(Clock.Clock).currentTimeMillisUnsafe()
+  const kind = action.slice(0, action.indexOf("."))
+  return new AuditedRequest({
+    begin: { id: auditId(now), at: new Date(now).toISOString(), client: clientOf(request), request_id: id },
+    action,
+    kind,
+    id: params[kind],
+    success: status,
+    actor: { key_id, name, scope },
+    isShareable: right === "read",
+    ...(kind === "server" ? { nameOf } : {})
+  })
+}
 
-      const begin = (fiber: Exchange["fiber"]): Exchange => {
-        const started = elapsedMillisOf(fiber.getRef(Clock.Clock))
-        const received = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-        const sls = isVarying && isSls(received.headers.accept) ? slsTarget(received.url) : undefined
-        const isRewritten = sls !== undefined && sls.url !== received.url
-        const request = isRewritten ? received.modify({ url: sls.url }) : received
-        const id = requestIdOf(request.headers["x-request-id"])
-        const exchange = { fiber, request, found: match(request.method, request.url), id, started }
-        if (isRewritten) put(exchange, HttpServerRequest.HttpServerRequest, request)
-        if (sls !== undefined) put(exchange, CurrentSlsRequest, sls.request)
-        put(exchange, RequestId, id)
-        const annotations = fiber.getRef(References.CurrentLogAnnotations)
-        put(exchange, References.CurrentLogAnnotations, { ...annotations, request_id: id })
-        return exchange
+/** Returns the response to a request that no route takes. */
+const refused = ({ allowed }: Missed, { method, url }: Exchange["request"]): App => {
+  const path = pathOf(url)
+  if (allowed.length === 0) {
+    const hint = "Check the path against /docs."
+    return toResponse(new NotFound({ detail: `no route for ${method} ${path}`, hint }))
+  }
+  const allow = allowed.join(", ")
+  if (method === "OPTIONS")
+    return Effect.succeed(HttpServerResponse.empty({ status: 204, headers: { allow } }))
+  return Effect.map(
+    toResponse(
+      new MethodNotAllowed({ detail: `${method} is not allowed on ${path}`, hint: `Use ${allow}.` })
+    ),
+    HttpServerResponse.setHeader("allow", allow)
+  )
+}
+
+/** Changes the address of a request of SLS's own client to that of this API. */
+const rewriteSls = (fiber: Exchange["fiber"]) => {
+  const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+  if (!isSls(request.headers.accept)) return
+  const sls = slsTarget(request.url)
+  put({ fiber }, CurrentSlsRequest, sls.request)
+  if (sls.url !== request.url)
+    put({ fiber }, HttpServerRequest.HttpServerRequest, request.modify({ url: sls.url }))
+}
+
+/** The tracer has named the span before the route was known. */
+const nameSpan = ({ fiber, found, request }: Exchange) => {
+  const span = Context.getOrUndefined(fiber.context, Tracer.ParentSpan)
+  if (span?._tag === "Span" && span.sampled)
+    Object.assign(span, { name: `${request.method} ${found.route.path}`.trimEnd() })
+}
+
+/** Returns a function that serves a request whose route is known. */
+const makeServe = (options: PipelineOptions) =>
+  Effect.gen(function* () {
+    const scope = yield* Effect.scope
+    const authentication = yield* Authentication
+    const record = yield* AuditRecorder
+    const nameOf = yield* ServerNameOf
+    const startup = yield* Started
+    const answers = yield* LargeAnswers
+    const { corsOrigins = [], onResponse = () => Effect.void } = options
+    const preflight = makePreflight(corsOrigins)
+    const isVarying = options.slsClients === true
+    const timeout = Duration.toSeconds(options.timeout)
+    const bodies = makeArrivingBodies()
+
+    const begin = (fiber: Exchange["fiber"], found: RouteMatch): Exchange => {
+      const started = elapsedMillisOf(fiber.getRef(Clock.Clock))
+      const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+      const id = requestIdOf(request.headers["x-request-id"])
+      const exchange = { fiber, request, found, id, started }
+      put(exchange, RequestId, id)
+      const annotations = fiber.getRef(References.CurrentLogAnnotations)
+      put(exchange, References.CurrentLogAnnotations, { ...annotations, request_id: id })
+      nameSpan(exchange)
+      return exchange
+    }
+
+    const failed = (cause: Cause.Cause<unknown>): App => {
+      if (Cause.hasInterruptsOnly(cause)) return Effect.interrupt
+      return Effect.tap(toResponse(Cause.squash(cause)), (response) =>
+        response.status === 500 ? Effect.logError("request failed", cause) : Effect.void
+      )
+    }
+
+    /** Runs a handler and completes its response: error body, headers, audit entry, log line and metrics. */
+    const responded = (exchange: Exchange, caller: Caller, handler: App): App => {
+      const { fiber, found, id, request } = exchange
+      const { principal } = caller
+      const audited = record === undefined ? undefined : beginAudit(exchange, caller, nameOf)
+      if (principal !== undefined) put(exchange, CurrentPrincipal, principal)
+      if (audited !== undefined) {
+        put(exchange, CurrentAudit, audited)
+        put(exchange, AuditRecorder, record)
       }
-
-      const failed = ({ request }: Exchange, cause: Cause.Cause<unknown>): App => {
-        if (Cause.hasInterruptsOnly(cause)) return Effect.interrupt
-        return Effect.tap(responseOf(request, Cause.squash(cause), allowed), (response) =>
-          response.status === 500 ? Effect.logError("request failed", cause) : Effect.void
-        )
-      }
-
-      /** Runs a handler and completes its response: error body, headers, audit entry, log line and metrics. */
-      const responded = (exchange: Exchange, caller: Caller, handler: App): App => {
-        const { fiber, found, id, request, started } = exchange
-        const { principal } = caller
-        const audited = record === undefined ? undefined : beginAudit(exchange, principal, nameOf)
-        if (principal !== undefined) put(exchange, CurrentPrincipal, principal)
-        if (audited !== undefined) {
-          put(exchange, CurrentAudit, audited)
-          put(exchange, AuditRecorder, record)
-        }
-        const recorded = (status: number) =>
-          audited === undefined || record === undefined ? Effect.void : record(audited, status)
-        const complete = (handled: HttpServerResponse.HttpServerResponse): App => {
-          if (caller.isStranger) boundReading(request, options.reading)
-          const left = answers.begin(request, handled, principal) ? handled : unreadResponse(id)
-          const response = withFinalHeaders(withErrorBody(left, id), caller, { request, id, isVarying })
-          return Effect.flatMapEager(recorded(response.status), () =>
-            Effect.flatMapEager(
-              recordRequest(fiber, { request, response, found, key_id: principal?.key_id, started }),
-              () => Effect.flatMapEager(onResponse(found, response), () => Effect.succeed(response))
-            )
-          )
-        }
-        const completed = Effect.matchCauseEffect(handler, {
-          onSuccess: complete,
-          onFailure: (cause) => Effect.flatMap(failed(exchange, cause), complete)
-        })
-        return audited === undefined
-          ? completed
-          : Effect.onInterrupt(completed, () => recorded(CLIENT_CLOSED))
-      }
-
-      /** Runs a handler as the caller that the key has now; the body may have arrived long after its head. */
-      const confirmed = (app: App, request: Exchange["request"], route: Route): App =>
-        Effect.matchEffect(authentication.confirm(request, route), {
-          onSuccess: (principal) => Effect.provideService(app, CurrentPrincipal, principal),
-          onFailure: ({ error, headers }) =>
-            Effect.map(HttpServerRespondable.toResponse(error), HttpServerResponse.setHeaders(headers))
-        })
-
-      /**
-       * Checks the size of the body, the path and the query. 413 comes before the body is decoded (spec 1.4), also on a route without a body. A handler that reads the body begins when the body has
-       * arrived, and uses the bytes that were read.
-       */
-      const checked = (
-        app: App,
-        request: Exchange["request"],
-        { params, route }: RouteMatch,
-        limit: number
-      ): App => {
-        if (announcedBytes(request, limit) > limit) return tooLarge
-        const strict = Effect.flatMapEager(strictPath(request.url, params), () =>
-          strictQuery(requestQuery(request.url), route)
-        )
-        const handled = Effect.flatMapEager(strict, () => app)
-        if (!hasBody(request)) return handled
-        if (route.readsBody)
-          return Effect.flatMap(request.arrayBuffer, () => confirmed(handled, request, route))
-        return request.headers["transfer-encoding"] === undefined
+      const recorded = (status: number) =>
+        audited === undefined || record === undefined ? Effect.void : record(audited, status)
+      const complete = Effect.fnUntraced(function* (handled: HttpServerResponse.HttpServerResponse) {
+        if (caller.isStranger) boundReading(request, options.reading)
+        const left = answers.begin(request, handled, principal)
           ? handled
-          : Effect.andThen(discardBody(request, limit), handled)
-      }
+          : HttpServerResponse.setHeader(yield* toResponse(tooManyUnread), "retry-after", "5")
+        const response = withFinalHeaders(withErrorBody(left, id), caller, { request, id, isVarying })
+        yield* recorded(response.status)
+        yield* recordRequest(fiber, { ...exchange, response, key_id: principal?.key_id })
+        yield* onResponse(found, response)
+        return response
+      })
+      const completed = Effect.matchCauseEffect(handler, {
+        onSuccess: complete,
+        onFailure: (cause) => Effect.flatMap(failed(cause), complete)
+      })
+      return audited === undefined ? completed : Effect.onInterrupt(completed, () => recorded(CLIENT_CLOSED))
+    }
 
-      const admitted = (app: App, exchange: Exchange, admission: Admission | undefined): App => {
-        const { found } = exchange
-        const { isKnown, route } = found
-        const limit = Math.max(options.bodyLimit, route.largeBody)
-        const sender = admission?.principal?.key_id ?? ""
-        const request = strictBody(asJson(exchange.request), scope, (read) =>
-          bodies.counted(sender, announcedBytes(exchange.request, limit), read)
-        )
-        // Each service that a request adds costs: beyond some number, the whole context is copied.
-        if (request !== exchange.request) put(exchange, HttpServerRequest.HttpServerRequest, request)
-        if (hasBody(request)) put(exchange, HttpIncomingMessage.MaxBodySize, ByteSize.bytes(limit))
-        const begun = route.answersEarly || startup.isDone() ? app : Effect.andThen(startup.done, app)
-        const handler = isKnown ? checked(begun, request, found, limit) : begun
-        // The handler of a WebSocket lasts as long as the connection.
-        const lasts = route.isStream && request.headers.upgrade !== undefined
-        const seconds = timeout + route.longestWait
-        return responded(
-          exchange,
-          callerOf(admission),
-          lasts ? handler : timed(handler, seconds, scope, deadlines)
-        )
-      }
+    /** Runs a handler as the caller that the key has now; the body may have arrived long after its head. */
+    const asCallerNow = (app: App, request: Exchange["request"], route: Route): App =>
+      Effect.matchEffect(authentication.authorize(request, route), {
+        onSuccess: ({ principal }) => Effect.provideService(app, CurrentPrincipal, principal),
+        onFailure: ({ caller, error }) =>
+          Effect.map(toResponse(error), HttpServerResponse.setHeaders(caller.headers))
+      })
 
-      const authenticated = (app: App, exchange: Exchange): App => {
-        const bad = badHead(exchange.request)
-        return bad !== undefined
-          ? responded(
-              exchange,
-              stranger,
-              Effect.succeed(errorResponse(exchange.id, 400, bad, "Send a well-formed HTTP/1.1 request."))
-            )
-          : Effect.matchCauseEffectEager(authentication.admit(exchange.request, exchange.found.route), {
-              onSuccess: (admission) => admitted(app, exchange, admission),
-              onFailure: (cause) => {
-                const refusal = Option.getOrUndefined(Cause.findErrorOption(cause))
-                return refusal === undefined
-                  ? responded(exchange, unknown, Effect.failCause(cause))
-                  : responded(
-                      exchange,
-                      callerOfRefusal(refusal),
-                      HttpServerRespondable.toResponse(refusal.error)
-                    )
-              }
-            })
-      }
+    /**
+     * Checks the size of the body, the path and the query. 413 comes before the body is decoded (spec 1.4), also on a route
+     * without a body. A handler that reads the body begins when the body has arrived, and uses the bytes that were read.
+     */
+    const checked = (
+      app: App,
+      request: Exchange["request"],
+      { params, route }: RouteMatch,
+      limit: number
+    ): App => {
+      if (announcedBytes(request, limit) > limit) return toResponse(bodyTooLarge)
+      const handled = strictPath(request.url, params).pipe(
+        Effect.andThen(strictQuery(requestQuery(request.url), route)),
+        Effect.andThen(app)
+      )
+      if (!hasBody(request)) return handled
+      if (route.readsBody)
+        return Effect.flatMap(request.arrayBuffer, () => asCallerNow(handled, request, route))
+      return request.headers["transfer-encoding"] === undefined
+        ? handled
+        : Effect.andThen(discardBody(request, limit), handled)
+    }
 
-      const forwarded =
-        trustedProxies.length === 0
-          ? (app: App): App => app
-          : HttpMiddleware.xForwardedHeaders({ trustedProxies })
+    const admitted = (app: App, exchange: Exchange, caller: Caller): App => {
+      const { found } = exchange
+      const { answersEarly, isStream, largeBody = 0, longestWait = 0 } = found.route
+      const limit = Math.max(options.bodyLimit, largeBody)
+      const sender = caller.principal?.key_id ?? ""
+      const request = strictBody(asJson(exchange.request), scope, (read) =>
+        bodies.counted(sender, announcedBytes(exchange.request, limit), read)
+      )
+      if (request !== exchange.request) put(exchange, HttpServerRequest.HttpServerRequest, request)
+      if (hasBody(request)) put(exchange, HttpIncomingMessage.MaxBodySize, ByteSize.bytes(limit))
+      const begun = answersEarly === true || startup.isDone() ? app : Effect.andThen(startup.done, app)
+      const handler = found.isKnown ? checked(begun, request, found, limit) : begun
+      // The handler of a WebSocket lasts as long as the connection.
+      const lasts = isStream === true && request.headers.upgrade !== undefined
+      return responded(exchange, caller, lasts ? handler : timed(handler, timeout + longestWait, scope))
+    }
 
-      return (app) =>
-        forwarded(
+    const admission = ({ found: { route }, request }: Exchange): Effect.Effect<Caller, Refusal> =>
+      strictHead(request).pipe(
+        Effect.mapError((error): Refusal => ({ error, caller: stranger })),
+        Effect.andThen(authentication.authorize(request, route)),
+        Effect.flatMap((caller) => authentication.limited(caller, route))
+      )
+
+    return (found: RouteMatch, app: App): App =>
+      Effect.withFiber((fiber) => {
+        const exchange = begin(fiber, found)
+        return Effect.flatMapEager(preflight, (permission) => {
+          if (permission !== undefined) return responded(exchange, unknown, Effect.succeed(permission))
+          return Effect.matchCauseEffectEager(admission(exchange), {
+            onSuccess: (caller) => admitted(app, exchange, caller),
+            onFailure: (cause) => {
+              const refusal = Option.getOrUndefined(Cause.findErrorOption(cause))
+              return refusal === undefined
+                ? responded(exchange, unknown, Effect.failCause(cause))
+                : responded(exchange, refusal.caller, toResponse(refusal.error))
+            }
+          })
+        })
+      })
+  })
+
+/**
+ * Serves routes with a pipeline around each. The router finds the route; then come the request id, CORS, authentication and
+ * right, the limits of time and body, and the query. The response gets its error body, headers, log line and metrics. A
+ * request that no route takes passes the same checks before it is 404 or 405.
+ */
+export const withPipeline =
+  (options: PipelineOptions) =>
+  <E, R>(routes: Layer.Layer<never, E, R>) =>
+    Layer.unwrap(
+      Effect.gen(function* () {
+        const serve = yield* makeServe(options)
+        const policyOf = makePolicies(options.declared)
+        const { trustedProxies = [] } = options
+        const perRoute = HttpRouter.middleware((app) =>
           Effect.withFiber((fiber): App => {
-            const exchange = begin(fiber)
-            return Effect.flatMapEager(preflight, (permission) =>
-              permission === undefined
-                ? authenticated(app, exchange)
-                : responded(exchange, unknown, Effect.succeed(permission))
-            )
+            const { params, route } = Context.getUnsafe(fiber.context, HttpRouter.RouteContext)
+            const found = { route: policyOf(route.method, route.path), params, isKnown: true }
+            return fiber.getRef(Asked) ? Effect.fail(found) : serve(found, app)
           })
         )
-    }),
-    { global: true }
-  )
+        const isMiss = (failure: unknown) =>
+          HttpServerError.isHttpServerError(failure) && failure.reason._tag === "RouteNotFound"
+        const aroundAll = (app: App): App => {
+          const routed = Effect.catchIf(app, isMiss, () =>
+            Effect.flatMap(missedBy(app), (missed) =>
+              serve(
+                missed.found,
+                Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => refused(missed, request))
+              )
+            )
+          )
+          return options.slsClients === true
+            ? Effect.withFiber((fiber) => {
+                rewriteSls(fiber)
+                return routed
+              })
+            : routed
+        }
+        return Layer.mergeAll(
+          Layer.provide(routes, perRoute.layer),
+          HttpRouter.middleware(
+            (app) =>
+              trustedProxies.length === 0
+                ? aroundAll(app)
+                : HttpMiddleware.xForwardedHeaders({ trustedProxies })(aroundAll(app)),
+            { global: true }
+          )
+        )
+      })
+    )

@@ -2,7 +2,7 @@
 import { Effect, Stream } from "effect"
 import type { HttpServerRequest } from "effect/http"
 import { Unavailable } from "../domain/errors.ts"
-import { tooLarge } from "./errorResponse.ts"
+import { bodyTooLarge } from "./toResponse.ts"
 
 /** Bytes of a body that counts towards no bound: the number of connections bounds such bodies. */
 const SMALL = 16 * 1024
@@ -61,6 +61,6 @@ export const discardBody = (request: HttpServerRequest.HttpServerRequest, limit:
     let bytes = 0
     return Stream.runForEach(request.stream, (chunk) => {
       bytes += chunk.length
-      return bytes > limit ? tooLarge : Effect.void
+      return bytes > limit ? bodyTooLarge : Effect.void
     })
   })

@@ -5,50 +5,38 @@ import type { Principal } from "../api/Principal.ts"
 import { rateHeaders, refusalHeaders } from "../api/rateLimit.ts"
 import { lackingOf } from "../api/rights.ts"
 import type { KeyRateLimit } from "../api/routePolicy.ts"
-import { Forbidden, TooManyRequests, Unauthorized, type Unavailable } from "../domain/errors.ts"
+import {
+  type BadRequest,
+  Forbidden,
+  TooManyRequests,
+  Unauthorized,
+  type Unavailable
+} from "../domain/errors.ts"
 import { FAILURES_PER_MINUTE, FailedLogins } from "./FailedLogins.ts"
 import { isLocalRequest } from "./localSocket.ts"
-import type { Route } from "./RouteTable.ts"
 import { requestQuery } from "./requestPath.ts"
-
-/** A refused request: its error and the headers of the response. */
-export interface Refusal {
-  readonly error: Unauthorized | Forbidden | TooManyRequests | Unavailable
-  readonly headers: Record<string, string>
-  /** The caller of a request with a valid key. */
-  readonly principal?: Principal
-}
-
-/** An authenticated caller; `headers` are those of the general limit (`X-RateLimit-*`). */
-export interface Admission {
-  readonly principal?: Principal
-  readonly headers: Record<string, string>
-}
+import type { Route } from "./routes.ts"
 
 /** The outcome of the authentication: the audit entry, the headers and the log line of a request depend on it. */
 export interface Caller {
-  readonly principal: Principal | undefined
-  /** Headers of the response. */
-  readonly headers: Readonly<Record<string, string>> | undefined
+  /** Unset without a valid key, and on routes that need none. */
+  readonly principal?: Principal
+  /** Headers of the response: the rest of a limit. */
+  readonly headers: Readonly<Record<string, string>>
   /** Whether the peer has shown no valid key: the time in which it reads the response is bounded. */
   readonly isStranger: boolean
 }
 
-/** @param admission undefined: the route needs no key */
-export const callerOf = (admission: Admission | undefined): Caller => ({
-  principal: admission?.principal,
-  headers: admission?.headers,
-  isStranger: admission === undefined
-})
+/** A refused request. */
+export interface Refusal {
+  readonly error: BadRequest | Unauthorized | Forbidden | TooManyRequests | Unavailable
+  readonly caller: Caller
+}
 
-/** A forbidden request has a valid key. */
-export const callerOfRefusal = ({ error, headers, principal }: Refusal): Caller => ({
-  principal,
-  headers,
-  isStranger: error._tag !== "Forbidden"
-})
+export const stranger: Caller = { headers: {}, isStranger: true }
 
-const noKey = Effect.succeed(undefined)
+const refusal = (error: Refusal["error"], caller: Caller = stranger) =>
+  Effect.fail<Refusal>({ error, caller })
 
 /** Whether a browser asks for the permission of a page. It sends no key, so that this is no failed authentication. */
 const isPreflight = ({ headers, method }: HttpServerRequest.HttpServerRequest) =>
@@ -56,13 +44,10 @@ const isPreflight = ({ headers, method }: HttpServerRequest.HttpServerRequest) =
   headers.authorization === undefined &&
   headers["access-control-request-method"] !== undefined
 
-const preflightRefusal: Refusal = {
-  error: new Unauthorized({
-    detail: "the Authorization header is missing",
-    hint: "Set MUSTER_CORS_ORIGINS to the origin of the page."
-  }),
-  headers: { "www-authenticate": "Bearer" }
-}
+const noPermission = new Unauthorized({
+  detail: "the Authorization header is missing",
+  hint: "Set MUSTER_CORS_ORIGINS to the origin of the page."
+})
 
 /** The credentials of a request; the application verifies them. */
 export class Credentials extends Context.Service<
@@ -85,25 +70,17 @@ export class Credentials extends Context.Service<
   }
 >()("muster/http/Credentials") {}
 
-/**
- * Authenticates a request and checks its scope before anything else is read (spec 1.4, 1.6).
- */
+/** Authenticates a request and checks its right before anything else is read (spec 1.4, 1.6). */
 export class Authentication extends Context.Service<
   Authentication,
   {
-    /** Returns undefined where the route needs no key. */
-    admit(
-      request: HttpServerRequest.HttpServerRequest,
-      route: Route
-    ): Effect.Effect<Admission | undefined, Refusal>
     /**
-     * Checks the key of an admitted request again, once its body has arrived: the key may have been revoked meanwhile.
-     * Returns the principal, or undefined where the route needs no key.
+     * Returns the caller if its key may call the route. The pipeline calls it again once the body of a request has arrived:
+     * the key may have been revoked meanwhile.
      */
-    confirm(
-      request: HttpServerRequest.HttpServerRequest,
-      route: Route
-    ): Effect.Effect<Principal | undefined, Refusal>
+    authorize(request: HttpServerRequest.HttpServerRequest, route: Route): Effect.Effect<Caller, Refusal>
+    /** Counts a request towards the limit of its caller. */
+    limited(caller: Caller, route: Route): Effect.Effect<Caller, Refusal>
   }
 >()("muster/http/Authentication") {
   /** @param options.rateLimit requests per minute and key; 0: no limit */
@@ -121,31 +98,26 @@ export class Authentication extends Context.Service<
           error: Unauthorized
         ) {
           const wait = yield* failedLogins.count(request)
-          if (wait === undefined) {
-            return yield* Effect.fail<Refusal>({ error, headers: { "www-authenticate": "Bearer" } })
-          }
-          return yield* Effect.fail<Refusal>({
-            error: new TooManyRequests({ detail: "too many failed authentications from this address" }),
-            headers: yield* refusalHeaders(FAILURES_PER_MINUTE, wait)
-          })
+          if (wait === undefined) return yield* refusal(error)
+          const tooMany = new TooManyRequests({ detail: "too many failed authentications from this address" })
+          const headers = yield* refusalHeaders(FAILURES_PER_MINUTE, wait)
+          return yield* refusal(tooMany, { ...stranger, headers })
         })
 
         const authenticate = (request: HttpServerRequest.HttpServerRequest, route: Route) =>
           isPreflight(request)
-            ? Effect.fail<Refusal>(preflightRefusal)
+            ? refusal(noPermission)
             : Effect.catchEager(
                 credentials.verify({
                   authorization: request.headers.authorization,
-                  ticket: route.isStream
-                    ? (new URLSearchParams(requestQuery(request.url)).get("ticket") ?? undefined)
-                    : undefined,
+                  ticket:
+                    route.isStream === true
+                      ? (new URLSearchParams(requestQuery(request.url)).get("ticket") ?? undefined)
+                      : undefined,
                   isLocal: isLocalRequest(request),
                   limited: failedLogins.isOver(request)
                 }),
-                (error) =>
-                  error._tag === "Unauthorized"
-                    ? refuse(request, error)
-                    : Effect.fail<Refusal>({ error, headers: {} })
+                (error) => (error._tag === "Unauthorized" ? refuse(request, error) : refusal(error))
               )
 
         const general: KeyRateLimit | undefined =
@@ -157,67 +129,51 @@ export class Authentication extends Context.Service<
                 detail: "the request limit of this API key is used up"
               }
 
-        /** The limit of a request. Daemons report finished work, so that the general limit excludes them. */
-        const limitOf = ({ scope }: Principal, { rateLimit }: Route) =>
-          rateLimit ?? (scope === "Node" ? undefined : general)
-
-        const limited = Effect.fnUntraced(function* (
+        const consumed = Effect.fnUntraced(function* (
           principal: Principal,
-          route: Route,
+          key: string,
           { detail, limit, window }: KeyRateLimit
         ) {
-          const key = `${route.rateLimit === undefined ? "key" : route.name}:${principal.key_id}`
-          const result = yield* limiter.consume({ key, limit, window, onExceeded: "fail" }).pipe(
-            Effect.map((consumed) => ({
-              remaining: consumed.remaining,
-              reset: consumed.resetAfter,
-              over: false
-            })),
-            Effect.catch((failure) =>
-              failure.reason._tag === "RateLimitExceeded"
-                ? Effect.succeed({ remaining: 0, reset: failure.reason.retryAfter, over: true })
-                : Effect.die(failure)
+          const caller = { principal, isStranger: false }
+          const over = yield* limiter.consume({ key, limit, window, onExceeded: "fail" }).pipe(
+            Effect.flatMap(({ remaining, resetAfter }) =>
+              rateHeaders({ limit, remaining, resetAfter: Duration.toMillis(resetAfter) })
+            ),
+            Effect.map((headers): Caller => ({ ...caller, headers })),
+            Effect.catch(({ reason }) =>
+              reason._tag === "RateLimitExceeded"
+                ? Effect.succeed(Duration.toMillis(reason.retryAfter))
+                : Effect.die(reason)
             )
           )
-          const resetAfter = Duration.toMillis(result.reset)
-          if (!result.over) return yield* rateHeaders({ limit, remaining: result.remaining, resetAfter })
-          return yield* Effect.fail<Refusal>({
-            error: new TooManyRequests({ detail }),
-            headers: yield* refusalHeaders(limit, resetAfter),
-            principal
-          })
+          if (typeof over !== "number") return over
+          const headers = yield* refusalHeaders(limit, over)
+          return yield* refusal(new TooManyRequests({ detail }), { principal, headers, isStranger: true })
         })
 
-        const confirm = (
-          request: HttpServerRequest.HttpServerRequest,
-          route: Route
-        ): Effect.Effect<Principal | undefined, Refusal> => {
-          const { right, scopes } = route
-          if (scopes === undefined) return noKey
-          return Effect.flatMapEager(
-            authenticate(request, route),
-            (principal): Effect.Effect<Principal, Refusal> => {
-              const lacking = lackingOf(principal, right, scopes)
-              if (lacking === undefined) return Effect.succeed(principal)
-              const error = new Forbidden({ detail: `the API key lacks${lacking}` })
-              return Effect.fail({ error, headers: {}, principal })
-            }
-          )
-        }
-
         return Authentication.of({
-          confirm,
-          admit: (request, route) =>
-            Effect.flatMapEager(
-              confirm(request, route),
-              (principal): Effect.Effect<Admission | undefined, Refusal> => {
-                if (principal === undefined) return noKey
-                const bound = limitOf(principal, route)
-                return bound === undefined
-                  ? Effect.succeed({ principal, headers: {} })
-                  : Effect.map(limited(principal, route, bound), (headers) => ({ principal, headers }))
+          authorize: (request, route) => {
+            const { right, scopes } = route
+            if (scopes === undefined) return Effect.succeed(stranger)
+            return Effect.flatMapEager(
+              authenticate(request, route),
+              (principal): Effect.Effect<Caller, Refusal> => {
+                const caller = { principal, headers: {}, isStranger: false }
+                const lacking = lackingOf(principal, right, scopes)
+                return lacking === undefined
+                  ? Effect.succeed(caller)
+                  : refusal(new Forbidden({ detail: `the API key lacks${lacking}` }), caller)
               }
             )
+          },
+          limited: (caller, { name, rateLimit }) => {
+            const { principal } = caller
+            // Daemons report finished work, so that the general limit excludes them.
+            const limit = rateLimit ?? (principal?.scope === "Node" ? undefined : general)
+            return principal === undefined || limit === undefined
+              ? Effect.succeed(caller)
+              : consumed(principal, `${rateLimit === undefined ? "key" : name}:${principal.key_id}`, limit)
+          }
         })
       })
     )

@@ -4,41 +4,11 @@ import { PrometheusMetrics } from "effect/observability"
 import { elapsedMillisOf } from "../domain/elapsed.ts"
 import { httpDuration, httpRequests } from "../domain/metrics.ts"
 import { clientOf } from "./clientAddress.ts"
-import { pathOf } from "./errorResponse.ts"
-import type { Route, RouteMatch } from "./RouteTable.ts"
+import type { Route, RouteMatch } from "./routes.ts"
 import { isOfStranger } from "./strangers.ts"
+import { pathOf } from "./toResponse.ts"
 
 const methods = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
-
-const getOrMake = <Key, Value>(map: Map<Key, Value>, key: Key, make: () => Value): Value => {
-  const known = map.get(key)
-  if (known !== undefined) return known
-  const made = make()
-  map.set(key, made)
-  return made
-}
-
-/** Returns the metric with labels, made once. Unknown methods share one, so that the labels are bounded. */
-const cached = <Input, State>(metric: Metric.Metric<Input, State>) => {
-  const made = new Map<string, Map<string, Map<number | undefined, Metric.Metric<Input, State>>>>()
-  return (method: string, { path }: Route, status?: number) => {
-    const known = methods.has(method) ? method : "other"
-    const ofPath = getOrMake(made, path, () => new Map())
-    return getOrMake(
-      getOrMake(ofPath, known, () => new Map()),
-      status,
-      () =>
-        Metric.withAttributes(metric, {
-          method: known,
-          route: path === "" ? "other" : path,
-          ...(status === undefined ? {} : { status: String(status) })
-        })
-    )
-  }
-}
-
-const requests = cached(httpRequests)
-const duration = cached(httpDuration)
 
 /** Responses before the request is read: no valid key, over its limit, or (400) no `Host`. */
 const unread: ReadonlySet<number> = new Set([400, 401, 429])
@@ -82,14 +52,19 @@ export const recordRequest = (
   const took = elapsedMillisOf(fiber.getRef(Clock.Clock)) - started
   const status = statusOf(request, response)
   const client = clientOf(request)
-  requests(method, route, status).updateUnsafe(1, fiber.context)
-  duration(method, route).updateUnsafe(took / 1000, fiber.context)
+  // Unknown methods share one label, so that the labels are bounded.
+  const labels = {
+    method: methods.has(method) ? method : "other",
+    route: route.path === "" ? "other" : route.path
+  }
+  Metric.withAttributes(httpRequests, { ...labels, status: String(status) }).updateUnsafe(1, fiber.context)
+  Metric.withAttributes(httpDuration, labels).updateUnsafe(took / 1000, fiber.context)
   // The store counts refused writes of a full disk and logs them once per second.
   const quiet =
     method === "GET" ||
     method === "HEAD" ||
     status === 507 ||
-    route.isRoutine ||
+    route.isRoutine === true ||
     isPublic(route, status) ||
     // 503 while the database is unavailable: no key can be verified.
     isOfStranger(request)

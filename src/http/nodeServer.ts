@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto"
 import { createServer, type IncomingMessage, type Server, type ServerOptions } from "node:http"
 import { createServer as createTlsServer } from "node:https"
 import type { Duplex } from "node:stream"
-import { type ErrorStatus, reasonPhrases } from "../domain/ApiError.ts"
+import { type ErrorStatus, errorBody, reasonPhrases } from "../domain/ApiError.ts"
 import type { Reloadable } from "../domain/Reloadable.ts"
 import { boundPipelining } from "./pipelining.ts"
 import { WholeResponse } from "./WholeResponse.ts"
@@ -40,13 +40,7 @@ const answer = (
   headers: Record<string, string> = {}
 ) => {
   const request_id = randomUUID()
-  const body = JSON.stringify({
-    code: String(status),
-    status: reasonPhrases[status],
-    detail,
-    hint,
-    request_id
-  })
+  const body = JSON.stringify(errorBody(status, { detail, hint }, request_id))
   const lines = Object.entries({
     "Content-Type": "application/json",
     "Content-Length": String(Buffer.byteLength(body)),

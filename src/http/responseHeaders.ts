@@ -1,9 +1,10 @@
 import { randomUUID } from "node:crypto"
-import { Headers, type HttpServerRequest, type HttpServerResponse } from "effect/http"
+import { Effect } from "effect"
+import { HttpMiddleware, type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { reasonPhrases } from "../domain/ApiError.ts"
 import type { Caller } from "./authenticate.ts"
-import { isErrorStatus } from "./errorResponse.ts"
 import { isApi, requestPath } from "./requestPath.ts"
+import { isErrorStatus } from "./toResponse.ts"
 
 const acceptable = /^[A-Za-z0-9._-]{1,128}$/
 
@@ -11,27 +12,45 @@ const acceptable = /^[A-Za-z0-9._-]{1,128}$/
 export const requestIdOf = (inbound: string | undefined): string =>
   inbound !== undefined && acceptable.test(inbound) ? inbound : randomUUID()
 
-/** Objects made with it are `Headers`; to change the prototype of an object takes V8 longer than all of its properties. */
-const headersPrototype: object = Object.getPrototypeOf(Headers.empty)
+type Preflight = Effect.Effect<
+  HttpServerResponse.HttpServerResponse | undefined,
+  never,
+  HttpServerRequest.HttpServerRequest
+>
 
-/** Properties that the making of a response sets. */
-type Fields = {
-  -readonly [Name in keyof HttpServerResponse.HttpServerResponse]: HttpServerResponse.HttpServerResponse[Name]
-}
-
-/** Returns a copy of a response with other headers. */
-const withHeaders = (
-  response: HttpServerResponse.HttpServerResponse,
-  headers: Headers.Headers,
-  statusText: string | undefined
-): HttpServerResponse.HttpServerResponse => {
-  const copy: Fields = Object.create(Object.getPrototypeOf(response))
-  copy.status = response.status
-  copy.statusText = statusText
-  copy.cookies = response.cookies
-  copy.body = response.body
-  copy.headers = headers
-  return copy
+/**
+ * Returns the response to a browser that asks for the permission of a page; undefined for any other request, whose
+ * response gets the headers of CORS.
+ */
+export const makePreflight = (corsOrigins: ReadonlyArray<string>): Preflight => {
+  if (corsOrigins.length === 0) return Effect.succeed(undefined)
+  const cors = HttpMiddleware.cors({
+    allowedOrigins: (origin) => corsOrigins.includes("*") || corsOrigins.includes(origin),
+    allowedHeaders: [
+      "authorization",
+      "content-type",
+      "idempotency-key",
+      "if-none-match",
+      "last-event-id",
+      "prefer",
+      "x-request-id"
+    ],
+    exposedHeaders: [
+      "x-request-id",
+      "etag",
+      "link",
+      "location",
+      "preference-applied",
+      "retry-after",
+      "x-muster-cursor",
+      "x-muster-timed-out",
+      "x-ratelimit-limit",
+      "x-ratelimit-remaining",
+      "x-ratelimit-reset"
+    ],
+    maxAge: 600
+  })
+  return Effect.catch(cors(Effect.fail("no preflight")), () => Effect.succeed(undefined))
 }
 
 /**
@@ -39,12 +58,12 @@ const withHeaders = (
  * - the request id, restrictions for browsers, and the headers of the caller, such as `X-RateLimit-*`
  * - under `/api`: `Cache-Control: no-store` unless the route permits storing, and `Vary`, which keeps the responses to
  *   SLS's own clients apart in caches
- * - `Retry-After` at 503, a challenge at 401: the handler of a stream refuses a ticket of another stream
+ * - `Retry-After` at 503, a challenge at 401
  * - `Connection: close` after an upgrade request, and after a request that timed out and may still be arriving
  */
 export const withFinalHeaders = (
   response: HttpServerResponse.HttpServerResponse,
-  { headers: ofCaller, isStranger }: Caller,
+  { headers: ofCaller }: Caller,
   given: {
     readonly request: HttpServerRequest.HttpServerRequest
     readonly id: string
@@ -53,18 +72,20 @@ export const withFinalHeaders = (
 ): HttpServerResponse.HttpServerResponse => {
   const { request, id, isVarying } = given
   const { status } = response
-  const headers: Headers.Headers & Record<string, string> = Object.create(headersPrototype)
-  for (const name in response.headers) headers[name] = response.headers[name] ?? ""
-  for (const name in ofCaller) headers[name] = ofCaller[name] ?? ""
-  headers["x-request-id"] = id
-  headers["x-content-type-options"] = "nosniff"
-  headers["referrer-policy"] = "no-referrer"
-  if (request.url.startsWith("/api/") || isApi(requestPath(request.url))) {
-    headers["cache-control"] ??= "no-store"
-    if (isVarying) headers.vary = headers.vary === undefined ? "Accept" : `${headers.vary}, Accept`
+  const headers: Record<string, string> = {
+    ...ofCaller,
+    "x-request-id": id,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer"
   }
-  if (status === 401 && !isStranger) headers["www-authenticate"] = "Bearer"
-  if (status === 503) headers["retry-after"] ??= "1"
+  if (request.url.startsWith("/api/") || isApi(requestPath(request.url))) {
+    if (response.headers["cache-control"] === undefined) headers["cache-control"] = "no-store"
+    if (isVarying)
+      headers.vary = response.headers.vary === undefined ? "Accept" : `${response.headers.vary}, Accept`
+  }
+  if (status === 401) headers["www-authenticate"] = "Bearer"
+  if (status === 503 && response.headers["retry-after"] === undefined) headers["retry-after"] = "1"
   if (status === 504 || request.headers.upgrade !== undefined) headers.connection = "close"
-  return withHeaders(response, headers, isErrorStatus(status) ? reasonPhrases[status] : response.statusText)
+  const final = HttpServerResponse.setHeaders(response, headers)
+  return isErrorStatus(status) ? HttpServerResponse.setStatus(final, status, reasonPhrases[status]) : final
 }

@@ -1,11 +1,10 @@
 import { Context, Effect, Layer } from "effect"
-import { NodeAuthorization } from "../api/NodeApi.ts"
-import { Forbidden, type Unauthorized, type Unavailable } from "../domain/errors.ts"
+import { CurrentPrincipal } from "../api/Principal.ts"
+import { Forbidden, Unauthorized, type Unavailable } from "../domain/errors.ts"
 import type { NodeId } from "../domain/Id.ts"
 import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
 import { type NodeBinding, NodeKeyRepo } from "../store/repos/NodeKeyRepo.ts"
 import { Store } from "../store/Store.ts"
-import { requireScope } from "./authorization.ts"
 import { KeyCache, millisOf } from "./KeyCache.ts"
 
 type Refused = Unauthorized | Forbidden | Unavailable
@@ -18,6 +17,10 @@ const taken = (node_id: NodeId) =>
     detail: `node ${node_id} is bound to another key`,
     hint: "Use its own key, revoke that one first, or give the daemon an id of its own with MUSTER_NODE_ID."
   })
+
+const caller = Effect.flatMap(CurrentPrincipal, (principal) =>
+  principal === undefined ? new Unauthorized({ detail: "no API key was given" }) : Effect.succeed(principal)
+)
 
 /**
  * The binding of keys to nodes. The first node that registers with a key owns it, and a node has one valid key.
@@ -69,14 +72,14 @@ export class NodeKeys extends Context.Service<
 
       return NodeKeys.of({
         bind: Effect.fn("NodeKeys.bind")(function* (node_id) {
-          const { key_id } = yield* requireScope(NodeAuthorization.scopes)
+          const { key_id } = yield* caller
           const now = yield* clock.millis
           const owner = (yield* nodeOf(key_id)) ?? (yield* store.write(claim(key_id, node_id, now)))
           // A key that was valid a moment ago is always known.
           yield* belongsTo(owner ?? "", node_id)
         }),
         check: Effect.fnUntraced(function* (node_id) {
-          const { key_id } = yield* requireScope(NodeAuthorization.scopes)
+          const { key_id } = yield* caller
           const owner = yield* nodeOf(key_id)
           if (owner === undefined) return "unbound" as const
           yield* belongsTo(owner, node_id)
@@ -91,9 +94,3 @@ export class NodeKeys extends Context.Service<
     })
   ).pipe(Layer.provide(KeyCache.layer))
 }
-
-/** `NodeAuthorization`: the principal of the request has the scope `Node`. */
-export const NodeAuthorizationLayer = Layer.succeed(
-  NodeAuthorization,
-  NodeAuthorization.of((handler) => Effect.andThen(requireScope(NodeAuthorization.scopes), handler))
-)

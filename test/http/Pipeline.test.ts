@@ -6,10 +6,9 @@ import { type Context, Duration, Effect, Layer, Logger } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import type { Principal } from "../../src/api/Principal.ts"
 import { Unavailable } from "../../src/domain/errors.ts"
-import { Authentication } from "../../src/http/authenticate.ts"
+import { Authentication, stranger } from "../../src/http/authenticate.ts"
 import { makeNodeServer } from "../../src/http/nodeServer.ts"
-import { Pipeline } from "../../src/http/Pipeline.ts"
-import { makeRouteTable } from "../../src/http/RouteTable.ts"
+import { withPipeline } from "../../src/http/Pipeline.ts"
 import { eventually } from "../support/eventually.ts"
 import { requestTo } from "../support/Service.ts"
 import { assertError } from "./support/http.ts"
@@ -18,8 +17,11 @@ const LARGE = 32 * 1024 * 1024
 
 const principal: Principal = { key_id: "key_1", name: "known", scope: "AppAdmin" }
 
-const confirm = () => Effect.succeed(undefined)
-const open: Context.Service.Shape<typeof Authentication> = { admit: confirm, confirm }
+const open: Context.Service.Shape<typeof Authentication> = {
+  authorize: () => Effect.succeed(stranger),
+  limited: Effect.succeed
+}
+const caller = { principal, headers: {}, isStranger: false }
 
 const routes = Layer.mergeAll(
   HttpRouter.add("GET", "/large", Effect.succeed(HttpServerResponse.uint8Array(new Uint8Array(LARGE)))),
@@ -40,13 +42,13 @@ const serve = (
   authentication = open,
   onConnection: (socket: Socket) => void = () => {}
 ) => {
-  const pipeline = Pipeline({
-    routes: makeRouteTable({ routes: [], unknown: ["AppAdmin"] }),
+  const pipeline = withPipeline({
+    declared: [],
     bodyLimit: 1024,
     timeout: Duration.millis(50),
     reading: Duration.millis(300)
-  }).pipe(Layer.provide(Layer.succeed(Authentication, Authentication.of(authentication))))
-  return HttpRouter.serve(Layer.mergeAll(routes, pipeline), {
+  })(routes).pipe(Layer.provide(Layer.succeed(Authentication, Authentication.of(authentication))))
+  return HttpRouter.serve(pipeline, {
     disableLogger: true,
     disableListenLog: true
   }).pipe(
@@ -100,9 +102,8 @@ describe("spec 1.7: timeouts and defects", () => {
 
 describe("connections: slow readers", () => {
   const withKey: Context.Service.Shape<typeof Authentication> = {
-    confirm,
-    admit: ({ headers }) =>
-      Effect.succeed(headers.authorization === undefined ? undefined : { principal, headers: {} })
+    ...open,
+    authorize: ({ headers }) => Effect.succeed(headers.authorization === undefined ? stranger : caller)
   }
   /** Requests a large response and reads little of it. */
   const slowReader = (header: string) =>
@@ -166,11 +167,11 @@ describe("failed logins: unauthenticated requests do not flood the log", () => {
   it.live("while the database is away, writes without a valid key are not logged", () => {
     const lines: Array<string> = []
     const away: Context.Service.Shape<typeof Authentication> = {
-      confirm,
-      admit: ({ headers }) =>
+      ...open,
+      authorize: ({ headers }) =>
         headers.authorization === "Bearer known"
-          ? Effect.succeed({ principal, headers: {} })
-          : Effect.fail({ error: Unavailable.store(), headers: {} })
+          ? Effect.succeed(caller)
+          : Effect.fail({ error: Unavailable.store(), caller: stranger })
     }
     return Effect.gen(function* () {
       assertError(yield* get("/api/fails", "DELETE", "guess"), 503)

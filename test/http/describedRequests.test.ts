@@ -3,7 +3,7 @@ import { Context, Effect, Exit, type JsonSchema, Result, Schema, SchemaRepresent
 import { HttpApi } from "effect/http-api"
 import * as fc from "fast-check"
 import { ApplicationApi, openApiDocuments } from "../../src/api/ApplicationApi.ts"
-import { IsStream } from "../../src/api/routePolicy.ts"
+import { Policy } from "../../src/api/routePolicy.ts"
 import { parseEventQuery } from "../../src/events/filter.ts"
 import { freshSeed } from "../support/random.ts"
 import { valuesOf } from "./support/described.ts"
@@ -123,7 +123,7 @@ HttpApi.reflect(ApplicationApi, {
       const refusedByDocument = byDocument(parameter.schema)
       const schema = parameter.in === "query" ? endpoint.query : endpoint.headers
       const refusedBySchema = refusals(codec(schema ?? Schema.Never))
-      const isStream = Context.get(endpoint.annotations, IsStream)
+      const isStream = Context.get(endpoint.annotations, Policy).isStream === true
       const values = valuesOf(components.schemas)(parameter.schema)
         .map((value) => textsOf(parameter, value))
         // Larger numbers are not exact.

@@ -7,8 +7,7 @@ import { LargeAnswers } from "../../src/api/LargeAnswers.ts"
 import { Authentication } from "../../src/http/authenticate.ts"
 import { LEAVING_BYTES, LeavingBodies } from "../../src/http/leavingBodies.ts"
 import { makeNodeServer } from "../../src/http/nodeServer.ts"
-import { Pipeline } from "../../src/http/Pipeline.ts"
-import { makeRouteTable } from "../../src/http/RouteTable.ts"
+import { withPipeline } from "../../src/http/Pipeline.ts"
 import { eventually } from "../support/eventually.ts"
 import { requestTo } from "../support/Service.ts"
 import { assertError } from "./support/http.ts"
@@ -34,23 +33,24 @@ const routes = Layer.mergeAll(
 const authentication = Layer.succeed(
   Authentication,
   Authentication.of({
-    confirm: () => Effect.succeed(undefined),
-    admit: ({ headers: { authorization = "" } }) =>
+    authorize: ({ headers: { authorization = "" } }) =>
       Effect.succeed({
         principal: { key_id: authorization, name: "known", scope: "AppAdmin" },
-        headers: {}
-      })
+        headers: {},
+        isStranger: false
+      }),
+    limited: Effect.succeed
   })
 )
 
 const serve = (options: { readonly mostBytes?: number; readonly stalled?: Duration.Duration } = {}) => {
   const server = makeNodeServer()
-  const pipeline = Pipeline({
-    routes: makeRouteTable({ routes: [], unknown: ["AppAdmin"] }),
+  const pipeline = withPipeline({
+    declared: [],
     bodyLimit: 1024,
     timeout: Duration.seconds(30)
-  }).pipe(Layer.provide(authentication))
-  return HttpRouter.serve(Layer.mergeAll(routes, pipeline), {
+  })(routes).pipe(Layer.provide(authentication))
+  return HttpRouter.serve(pipeline, {
     disableLogger: true,
     disableListenLog: true
   }).pipe(

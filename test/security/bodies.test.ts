@@ -4,10 +4,9 @@ import { NodeHttpServer } from "@effect/platform-node"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Duration, Effect, Layer } from "effect"
 import { HttpRouter, HttpServer, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { Authentication } from "../../src/http/authenticate.ts"
+import { Authentication, stranger } from "../../src/http/authenticate.ts"
 import { makeNodeServer } from "../../src/http/nodeServer.ts"
-import { Pipeline } from "../../src/http/Pipeline.ts"
-import { makeRouteTable } from "../../src/http/RouteTable.ts"
+import { withPipeline } from "../../src/http/Pipeline.ts"
 import {
   assertError,
   bearer,
@@ -89,22 +88,22 @@ describe("spec 1.7: timeouts", () => {
       Effect.map(request.text, (text) => HttpServerResponse.text(text))
     )
   )
-  const pipeline = Pipeline({
-    routes: makeRouteTable({ routes: [] }),
+  const pipeline = withPipeline({
+    declared: [],
     bodyLimit: 1024,
     timeout: Duration.millis(100)
-  }).pipe(
+  })(reading).pipe(
     Layer.provide(
       Layer.succeed(
         Authentication,
         Authentication.of({
-          admit: () => Effect.succeed(undefined),
-          confirm: () => Effect.succeed(undefined)
+          authorize: () => Effect.succeed(stranger),
+          limited: Effect.succeed
         })
       )
     )
   )
-  const slow = HttpRouter.serve(Layer.mergeAll(reading, pipeline), {
+  const slow = HttpRouter.serve(pipeline, {
     disableLogger: true,
     disableListenLog: true
   }).pipe(Layer.provideMerge(NodeHttpServer.layer(makeNodeServer, { host: "127.0.0.1", port: 0 })))

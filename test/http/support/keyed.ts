@@ -1,8 +1,7 @@
 import { Effect } from "effect"
-import { HttpApi } from "effect/http-api"
 import { ApplicationApi } from "../../../src/api/ApplicationApi.ts"
-import { neededRights } from "../../../src/api/rights.ts"
 import type { KeyScope, Right } from "../../../src/domain/KeyScope.ts"
+import { routesOf } from "../../../src/http/routes.ts"
 import { Muster } from "../../support/Muster.ts"
 import { requestTo, type Service } from "../../support/Service.ts"
 import { expectStatus } from "../../support/servers.ts"
@@ -28,23 +27,5 @@ export const keyed = Effect.fnUntraced(function* (scope: KeyScope, grant: Grant 
   return { ...api, key, id: json.id, request: requestTo(api.url, key) } satisfies Service & { id: string }
 })
 
-interface ContractRoute {
-  /** `group.endpoint`. */
-  readonly name: string
-  readonly method: string
-  readonly path: string
-  readonly right: Right | undefined
-}
-
-/** Every route of the contract, with the right that it needs. */
-export const contractRoutes: ReadonlyArray<ContractRoute> = (() => {
-  const routes: Array<ContractRoute> = []
-  HttpApi.reflect(ApplicationApi, {
-    onGroup: () => {},
-    onEndpoint: ({ endpoint: { identifier, method, path }, group }) => {
-      const name = `${group.identifier}.${identifier}`
-      routes.push({ name, method, path, right: neededRights[name] })
-    }
-  })
-  return routes
-})()
+/** Every route of the contract, with its policy. */
+export const contractRoutes = routesOf(ApplicationApi)

@@ -1,9 +1,42 @@
 import { isUtf8 } from "node:buffer"
+import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
 import { Effect, Fiber, type Scope } from "effect"
-import type { HttpServerRequest } from "effect/http"
-import { InvalidRequest, joinReasons, NotFound } from "../domain/errors.ts"
-import { useKnown } from "./invalidInput.ts"
-import type { Route, RouteMatch } from "./RouteTable.ts"
+import { Headers, type HttpServerRequest } from "effect/http"
+import { BadRequest, InvalidRequest, joinReasons, NotFound } from "../domain/errors.ts"
+import type { Route, RouteMatch } from "./routes.ts"
+
+/** Headers of which a proxy may read another one than this service. */
+const single = ["host", "authorization"]
+
+/** A host and a port; a list, a path or a user is none (RFC 9110, section 7.2). */
+const hostPattern = /^[^\s,/?#@\\]*$/
+
+/** @error BadRequest (RFC 9112, section 3.2) */
+export const strictHead = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<void, BadRequest> => {
+  const { httpVersion, rawHeaders } = NodeHttpServerRequest.toIncomingMessage(request)
+  const seen = new Set<string>()
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const name = rawHeaders[at] ?? ""
+    if (name.length !== 4 && name.length !== 13) continue
+    const lower = name.toLowerCase()
+    if (!single.includes(lower)) continue
+    if (seen.has(lower)) return new BadRequest({ detail: `the request has several ${name} headers` })
+    if (lower === "host" && !hostPattern.test(rawHeaders[at + 1] ?? ""))
+      return new BadRequest({ detail: "the Host header is invalid" })
+    seen.add(lower)
+  }
+  return httpVersion === "1.1" && !seen.has("host")
+    ? new BadRequest({ detail: "the Host header is missing" })
+    : Effect.void
+}
+
+/** Declares a body as JSON, regardless of its `Content-Type` (spec 1.2). */
+export const asJson = (request: HttpServerRequest.HttpServerRequest) => {
+  const type = request.headers["content-type"]
+  return type === undefined || type === "application/json"
+    ? request
+    : request.modify({ headers: Headers.set(request.headers, "content-type", "application/json") })
+}
 
 const decoder = new TextDecoder("utf-8", { fatal: true })
 
@@ -47,6 +80,12 @@ export const strictBody = (
   return Object.defineProperties(request, { arrayBuffer: { value: arrayBuffer }, text: { value: text } })
 }
 
+/** The hint at the parameters of a route that got an unknown one. */
+export const useKnown = (known: ReadonlyArray<string>): string =>
+  known.length === 0
+    ? "Remove the query: this route has no query parameters."
+    : `Use the query parameters of this route: ${known.join(", ")}.`
+
 const escapes = /(?:%[0-9a-f]{2})+/gi
 
 const isEscapedUtf8 = (query: string) =>
@@ -73,8 +112,8 @@ export const strictPath = (url: string, params: RouteMatch["params"]): Effect.Ef
  */
 export const strictQuery = (query: string, route: Route): Effect.Effect<void, InvalidRequest> => {
   if (query === "") return Effect.void
-  if (!route.hasQueryFallbacks && !isEscapedUtf8(query)) return Effect.fail(notUtf8("query"))
-  if (!route.hasQueryFallbacks && query.includes("%00")) {
+  if (route.hasQueryFallbacks !== true && !isEscapedUtf8(query)) return Effect.fail(notUtf8("query"))
+  if (route.hasQueryFallbacks !== true && query.includes("%00")) {
     return new InvalidRequest({ detail: `query: ${HAS_NUL}`, hint: WITHOUT_NUL })
   }
   if (route.query?.length !== 0) return Effect.void
