@@ -1,16 +1,15 @@
-import { createHash } from "node:crypto"
-import { SplitBody } from "./SplitBody.ts"
+/** A JSON text; a long one is encoded. */
+export type JsonBody = string | Uint8Array
 
 /** Characters of a buffer. */
 const PART = 64 * 1024
 
 const encoder = new TextEncoder()
 
-/** Writes a JSON array or object of any length into several buffers. */
+/** Writes a JSON array or object of any length. */
 export class JsonWriter {
   readonly #close: string
   readonly #parts: Array<Uint8Array> = []
-  readonly #hash = createHash("sha1")
   #text: string
   #isEmpty = true
 
@@ -26,17 +25,16 @@ export class JsonWriter {
     if (this.#text.length > PART) this.#flush()
   }
 
-  /** Returns the body with its weak `ETag`. */
-  end(): { readonly body: SplitBody; readonly etag: string } {
+  /** Returns the body. */
+  end(): JsonBody {
     this.#text += this.#close
+    if (this.#parts.length === 0) return this.#text
     this.#flush()
-    return { body: new SplitBody(this.#parts), etag: `W/"${this.#hash.digest("base64url")}"` }
+    return Buffer.concat(this.#parts)
   }
 
   #flush(): void {
-    const part = encoder.encode(this.#text)
-    this.#parts.push(part)
-    this.#hash.update(part)
+    this.#parts.push(encoder.encode(this.#text))
     this.#text = ""
   }
 }

@@ -1,20 +1,24 @@
 import { createHash } from "node:crypto"
+import { constants, gzip } from "node:zlib"
 import { Context, Effect } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
-import type { SplitBody } from "./SplitBody.ts"
+import type { JsonBody } from "./JsonWriter.ts"
 
-/** A response body with its `ETag`, and the cursor of the journal up to which it shows all changes. */
-export interface Versioned<Body = string> {
-  readonly body: Body
+/** The `ETag` of a response, and the cursor of the journal up to which it shows all changes. */
+export interface Version {
   readonly etag: string
   readonly cursor: number
-  /** The body in gzip; absent: the body is not compressed. */
-  readonly gzip?: Effect.Effect<SplitBody>
 }
 
-/** Returns the weak `ETag` of a body: equal bytes have an equal tag on every replica. */
-export const etagOf = (body: string | Uint8Array): string =>
-  `W/"${createHash("sha1").update(body).digest("base64url")}"`
+/** A response body with its version. */
+export interface Versioned extends Version {
+  readonly body: string
+}
+
+type Headers = Readonly<Record<string, string>>
+
+/** Returns the weak `ETag` of a text, for which equal texts have an equal tag on every replica. */
+export const etagOf = (text: string): string => `W/"${createHash("sha1").update(text).digest("base64url")}"`
 
 /** Encodes a value as JSON, with its `ETag`. */
 export const versioned = (value: unknown, cursor: number): Versioned => {
@@ -25,33 +29,22 @@ export const versioned = (value: unknown, cursor: number): Versioned => {
 /** The longest body that is sent as text: Node.js writes a head and a text in one piece. */
 const LONGEST_TEXT = 16 * 1024
 
+/** Smallest list that is compressed, in bytes. */
+const SMALLEST_COMPRESSED = 1024
+
 const encoder = new TextEncoder()
+const contentType = "application/json"
 
-interface JsonOptions {
-  readonly contentType: "application/json"
-  readonly headers: Readonly<Record<string, string>>
-}
+const ofBytes = (bytes: Uint8Array, headers: Headers) =>
+  HttpServerResponse.uint8Array(bytes, { contentType, headers: { ...headers } })
 
-/** The platform makes the response to a request of an upgrade, which takes one buffer only. */
-const takesParts = ({ headers }: HttpServerRequest.HttpServerRequest) => headers.upgrade === undefined
-
-const ofBytes = (body: SplitBody, isSplit: boolean, options: JsonOptions) =>
-  isSplit && body.parts.length > 1
-    ? HttpServerResponse.raw(body, { ...options, contentLength: body.length })
-    : HttpServerResponse.uint8Array(body.joined(), options)
-
-const ofText = (text: string, options: JsonOptions) => {
-  const response = HttpServerResponse.text(text, { contentType: options.contentType })
+const ofBody = (body: JsonBody, headers: Headers) => {
+  if (typeof body !== "string") return ofBytes(body, headers)
+  if (body.length > LONGEST_TEXT) return ofBytes(encoder.encode(body), headers)
+  const response = HttpServerResponse.text(body, { contentType })
   // These names are lower-case, and the headers belong to this response: to pass them on would copy all of them twice.
-  Object.assign(response.headers, options.headers)
+  Object.assign(response.headers, headers)
   return response
-}
-
-const ofBody = (body: string | SplitBody, isSplit: boolean, options: JsonOptions) => {
-  const isLong = body.length > LONGEST_TEXT
-  if (typeof body !== "string")
-    return isLong ? ofBytes(body, isSplit, options) : ofText(Buffer.from(body.joined()).toString(), options)
-  return isLong ? HttpServerResponse.uint8Array(encoder.encode(body), options) : ofText(body, options)
 }
 
 const withoutWeak = (tag: string) => tag.trim().replace(/^W\//, "")
@@ -67,32 +60,46 @@ export const acceptedEncodings = (header = ""): ReadonlySet<string> => {
   )
 }
 
-/** Responds with a JSON body in several buffers. */
-export const respondWith = (body: SplitBody, headers: Readonly<Record<string, string>> = {}) =>
-  Effect.map(HttpServerRequest.HttpServerRequest, (request) =>
-    ofBody(body, takesParts(request), { contentType: "application/json", headers: { ...headers } })
+/** Compresses a body, on the threads of zlib. */
+const compressed = (body: JsonBody) =>
+  Effect.callback<Uint8Array>((resume) =>
+    gzip(body, { level: constants.Z_BEST_SPEED }, (error, bytes) =>
+      resume(error === null ? Effect.succeed(bytes) : Effect.die(error))
+    )
   )
 
-/** Responds with a JSON body, or with 304 to a caller that has it (spec 3.6). */
-export const conditional = (
-  { body, cursor, etag, gzip }: Versioned<string | SplitBody>,
-  headers: Readonly<Record<string, string>> = {}
-): Effect.Effect<HttpServerResponse.HttpServerResponse, never, HttpServerRequest.HttpServerRequest> =>
-  Effect.withFiber((fiber) => {
-    const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-    const all: Record<string, string> = { ...headers, etag, "x-muster-cursor": String(cursor) }
-    if (gzip !== undefined) all.vary = "Accept-Encoding"
-    const known = request.headers["if-none-match"]?.split(",").map(withoutWeak)
-    if (known?.includes("*") || known?.includes(withoutWeak(etag))) {
-      return Effect.succeed(HttpServerResponse.empty({ status: 304, headers: all }))
-    }
-    const contentType = "application/json"
-    return gzip !== undefined && acceptedEncodings(request.headers["accept-encoding"]).has("gzip")
-      ? Effect.map(gzip, (bytes) =>
-          ofBytes(bytes, takesParts(request), {
-            contentType,
-            headers: { ...all, "content-encoding": "gzip" }
-          })
-        )
-      : Effect.succeed(ofBody(body, takesParts(request), { contentType, headers: all }))
+/** Responds with a JSON body of any length, which is compressed for a caller that accepts gzip. */
+export const respondWith = (body: JsonBody, headers: Headers = {}) =>
+  Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
+    const all = { ...headers, vary: "Accept-Encoding" }
+    const isPlain =
+      body.length < SMALLEST_COMPRESSED || !acceptedEncodings(request.headers["accept-encoding"]).has("gzip")
+    return isPlain
+      ? Effect.succeed(ofBody(body, all))
+      : Effect.map(compressed(body), (bytes) => ofBytes(bytes, { ...all, "content-encoding": "gzip" }))
   })
+
+/** The headers of a version. */
+const versionHeaders = ({ cursor, etag }: Version) => ({ etag, "x-muster-cursor": String(cursor) })
+
+/** Whether the caller has the response of a version. */
+const isKnown = ({ headers }: HttpServerRequest.HttpServerRequest, { etag }: Version): boolean => {
+  const known = headers["if-none-match"]?.split(",").map(withoutWeak)
+  return known?.includes("*") === true || known?.includes(withoutWeak(etag)) === true
+}
+
+/** Responds as `respond` does with the headers of a version, or with 304 to a caller that has it (spec 1.3). */
+export const unlessKnown = <E, R>(
+  version: Version,
+  respond: (headers: Headers) => Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>
+): Effect.Effect<HttpServerResponse.HttpServerResponse, E, R | HttpServerRequest.HttpServerRequest> =>
+  Effect.withFiber((fiber) => {
+    const headers = versionHeaders(version)
+    return isKnown(Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest), version)
+      ? Effect.succeed(HttpServerResponse.empty({ status: 304, headers }))
+      : respond(headers)
+  })
+
+/** Responds with a JSON body, or with 304 to a caller that has it (spec 1.3). */
+export const conditional = (versioned: Versioned, headers: Headers = {}) =>
+  unlessKnown(versioned, (own) => Effect.succeed(ofBody(versioned.body, { ...headers, ...own })))

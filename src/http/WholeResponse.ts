@@ -1,5 +1,4 @@
 import { type IncomingMessage, ServerResponse } from "node:http"
-import { SplitBody } from "../api/SplitBody.ts"
 
 // The platform passes any body of a raw response on; the parameters of Node.js are overloads.
 type End = Parameters<ServerResponse["end"]>
@@ -12,9 +11,9 @@ const isBytes = (body: unknown): body is string | Uint8Array =>
 const BODILESS = [204, 304]
 
 /**
- * A response whose head and whole body leave in one system call, also those of a {@link SplitBody}. It leaves together
- * with the other responses of this turn of the event loop, after all requests of the turn were read: a write to a
- * client that waits costs the kernel several times as much as one to a client that is already awake.
+ * A response whose head and whole body leave in one system call. It leaves together with the other responses of this
+ * turn of the event loop, after all requests of the turn were read: a write to a client that waits costs the kernel
+ * several times as much as one to a client that is already awake.
  */
 export class WholeResponse<
   Request extends IncomingMessage = IncomingMessage
@@ -31,13 +30,7 @@ export class WholeResponse<
 
   override end(...given: ReadonlyArray<unknown>): this {
     this.leave()
-    const [body, ...more] = given
-    if (body instanceof SplitBody) {
-      this.cork()
-      for (const part of body.parts) this.write(part)
-      return super.end(...(more as End))
-    }
-    if (!this.#isWhole(body)) return super.end(...(given as End))
+    if (!this.#isWhole(given[0])) return super.end(...(given as End))
     // Node.js writes an empty piece after a body whose length it checks.
     this.strictContentLength = false
     this.#held = given

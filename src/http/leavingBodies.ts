@@ -7,7 +7,6 @@ import { Clock, Duration, Effect, Layer, Schedule } from "effect"
 import type { HttpServerResponse } from "effect/http"
 import { LargeAnswers, tooManyUnread } from "../api/LargeAnswers.ts"
 import { CurrentPrincipal } from "../api/Principal.ts"
-import { SplitBody } from "../api/SplitBody.ts"
 import { elapsedMillisOf } from "../domain/elapsed.ts"
 import { removeFrom } from "./pipelining.ts"
 import { sendQueues } from "./sendQueues.ts"
@@ -58,16 +57,9 @@ const takenOf = (socket: Socket): number => {
   return socket.bytesWritten - (_handle?.writeQueueSize ?? 0)
 }
 
-const partsOf = ({ body }: HttpServerResponse.HttpServerResponse): ReadonlyArray<Uint8Array> => {
-  if (body._tag === "Uint8Array") return [body.body]
-  return body._tag === "Raw" && body.body instanceof SplitBody ? body.body.parts : []
-}
-
-const isShared = ({ body }: HttpServerResponse.HttpServerResponse): boolean =>
-  body._tag === "Raw" && body.body instanceof SplitBody && body.body.isShared
-
-const lengthOf = (parts: ReadonlyArray<Uint8Array>): number =>
-  parts.reduce((sum, { length }) => sum + length, 0)
+/** The buffer of a body whose length is known. */
+const bufferOf = ({ body }: HttpServerResponse.HttpServerResponse): Uint8Array | undefined =>
+  body._tag === "Uint8Array" ? body.body : undefined
 
 const bytesOfAll = (): number =>
   Math.max(LEAVING_BYTES, Math.min(totalmem(), process.constrainedMemory() || totalmem()) * MEMORY_PART)
@@ -136,7 +128,7 @@ const unreadOf = (server: Server, clock: Clock.Clock) => {
 /** The responses of all keys, and the connections on which they leave. */
 const makeLargeAnswers = (unread: ReturnType<typeof unreadOf>, mostBytes: number) => {
   const accounts = new Map<string, Account>()
-  /** The buffers that leave, each with the number of its responses: lists share them. */
+  /** The buffers that leave, each with the number of its responses. */
   const held = new Map<Uint8Array, number>()
   let total = 0
 
@@ -158,19 +150,15 @@ const makeLargeAnswers = (unread: ReturnType<typeof unreadOf>, mostBytes: number
     }
     if (account.making + account.leaving === 0) accounts.delete(key)
   }
-  const hold = (parts: ReadonlyArray<Uint8Array>) => {
-    for (const part of parts) {
-      const users = held.get(part) ?? 0
-      held.set(part, users + 1)
-      if (users === 0) total += part.length
-    }
+  const hold = (buffer: Uint8Array) => {
+    const users = held.get(buffer) ?? 0
+    held.set(buffer, users + 1)
+    if (users === 0) total += buffer.length
   }
-  const letGo = (parts: ReadonlyArray<Uint8Array>) => {
-    for (const part of parts) {
-      const users = held.get(part) ?? 0
-      if (users > 1) held.set(part, users - 1)
-      else if (held.delete(part)) total -= part.length
-    }
+  const letGo = (buffer: Uint8Array) => {
+    const users = held.get(buffer) ?? 0
+    if (users > 1) held.set(buffer, users - 1)
+    else if (held.delete(buffer)) total -= buffer.length
   }
   const hasRoom = (bytes: number) => total === 0 || total + bytes <= mostBytes
   const makeRoom = (bytes: number) => {
@@ -208,26 +196,26 @@ const makeLargeAnswers = (unread: ReturnType<typeof unreadOf>, mostBytes: number
         )
       }),
     begin: (request, response, principal) => {
-      const parts = partsOf(response)
-      const bytes = lengthOf(parts)
-      if (bytes <= SMALL || request.method === "HEAD") return true
+      const buffer = bufferOf(response)
+      const bytes = buffer?.length ?? 0
+      if (buffer === undefined || bytes <= SMALL || request.method === "HEAD") return true
       const { socket } = NodeHttpServerRequest.toIncomingMessage(request)
       if (socket.destroyed) return true
       // Callers without a key get the same buffers.
-      const key = principal === undefined || isShared(response) ? undefined : principal.key_id
+      const key = principal?.key_id
       const account = key === undefined ? undefined : accountOf(key)
       if (account !== undefined && account.leaving > 0 && account.leaving + bytes > LEAVING_BYTES)
         return false
-      const fresh = lengthOf(parts.filter((part) => !held.has(part)))
+      const fresh = held.has(buffer) ? 0 : bytes
       makeRoom(fresh)
       if (!hasRoom(fresh)) return false
-      hold(parts)
+      hold(buffer)
       if (account !== undefined) account.leaving += bytes
       const { releases } = unread.watch(socket)
       const release = () => {
         if (!releases.includes(release)) return
         removeFrom(releases, release)
-        letGo(parts)
+        letGo(buffer)
         if (account === undefined || key === undefined) return
         account.leaving -= bytes
         admitNext(key, account)

@@ -3,7 +3,6 @@ import type { Versioned } from "../api/conditional.ts"
 import type { LinesRequest } from "../api/Daemon.ts"
 import { CurrentPrincipal, currentRestriction } from "../api/Principal.ts"
 import type { CreationPlan } from "../api/ServersGroup.ts"
-import type { SplitBody } from "../api/SplitBody.ts"
 import type { CrashRecord } from "../domain/CrashRecord.ts"
 import { Conflict, type Forbidden, InvalidRequest, NotFound, type Unavailable } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
@@ -16,10 +15,10 @@ import { type CrashQuery, CrashRepo } from "../store/repos/CrashRepo.ts"
 import { Store } from "../store/Store.ts"
 import type { CreateRequest } from "./CreateRequest.ts"
 import { makeCreation } from "./creation.ts"
-import { withStats } from "./index/Encoded.ts"
 import { followReservations } from "./index/reservations.ts"
-import { ServerIndex, type ServerPage } from "./index/ServerIndex.ts"
-import type { ListRequest } from "./index/ServerTable.ts"
+import type { ListRequest } from "./index/ServerFilter.ts"
+import { type IndexVersion, ServerIndex, type ServerPage } from "./index/ServerIndex.ts"
+import { withStats } from "./index/SummaryCache.ts"
 import { has, type Include } from "./index/summary.ts"
 import { makeManagement } from "./management.ts"
 import type { NodeCallError } from "./records/nodeErrors.ts"
@@ -48,8 +47,10 @@ const unknownAfter = (kind: "crash" | "server", id: string | undefined) =>
 export class ServerManager extends Context.Service<
   ServerManager,
   {
-    /** JSON array of all summaries, by creation; for a caller that may read every server. */
-    list(include: Include): Effect.Effect<Versioned<SplitBody>>
+    /** The state of all servers now, for the `ETag` of lists. */
+    readonly version: Effect.Effect<IndexVersion>
+    /** Number of servers. */
+    readonly size: Effect.Effect<number>
     /**
      * Returns the servers of a request that the caller may read, by creation.
      *
@@ -203,7 +204,8 @@ export class ServerManager extends Context.Service<
         )
 
       return ServerManager.of({
-        list: index.list,
+        version: index.version,
+        size: index.size,
         select: Effect.fn("ServerManager.select")(function* ({ filter, ...request }) {
           const within = yield* currentRestriction
           const page = yield* index.select({

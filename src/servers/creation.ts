@@ -36,7 +36,7 @@ import { makeQuotaUsage, type QuotaUse } from "./records/quotaUsage.ts"
 /** Lifetime of the answer to an idempotency key: 24 h, in milliseconds. */
 export const ANSWER_LIFETIME = 24 * 60 * 60 * 1000
 /** Placements that are tried if other replicas take the capacity or the ports first. */
-const ATTEMPTS = 10
+const ATTEMPTS = 2
 
 /** The answer to a creation: the server's id and the JSON of its summary. */
 interface Created {

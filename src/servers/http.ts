@@ -2,7 +2,7 @@ import { createHash } from "node:crypto"
 import { Clock, Duration, Effect, Option, Schema } from "effect"
 import { HttpServerRespondable, HttpServerResponse } from "effect/http"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
-import { conditional, respondWith, type Versioned } from "../api/conditional.ts"
+import { conditional, etagOf, respondWith, unlessKnown, type Versioned } from "../api/conditional.ts"
 import { JsonWriter } from "../api/JsonWriter.ts"
 import { LargeAnswers } from "../api/LargeAnswers.ts"
 import { linkOf, pageAfter } from "../api/link.ts"
@@ -27,7 +27,6 @@ import { checkHandshake } from "../events/webSocketUpgrade.ts"
 import { serveConsole } from "../events/websocket.ts"
 import { inSlices } from "../work/slices.ts"
 import { makeBulk } from "./bulk.ts"
-import { wholeList } from "./index/ServerTable.ts"
 import { has, type Include, includeOf } from "./index/summary.ts"
 import { linePage, logPage, newestLines } from "./linePages.ts"
 import { parseInclude, parseListQuery } from "./listQuery.ts"
@@ -69,7 +68,10 @@ const decodeCommands = Schema.decodeEffect(CommandsRequest)
 /** Expected bytes of a summary, and the most that count of a list: two long lists of a key are made at a time. */
 const SUMMARY_BYTES = 512
 const LIST_BYTES = 8 * 1024 * 1024
-const listBytes = (limit = Number.POSITIVE_INFINITY) => Math.min(limit * SUMMARY_BYTES, LIST_BYTES)
+
+/** Returns the tag of a list of a state of the servers: `of` is what decides on the list beside that. */
+const tagOf = (state: string, ...of: ReadonlyArray<unknown>) =>
+  etagOf(JSON.stringify([state, of], (_, value) => (value instanceof Set ? [...value] : value)))
 
 /** Responds with an object of any number of fields. */
 const respondWithFields = (
@@ -82,7 +84,7 @@ const respondWithFields = (
       writer.add(`${JSON.stringify(name)}:${JSON.stringify(value)}`)
       yield
     }
-    return writer.end().body
+    return writer.end()
   })
   return Effect.flatMap(encoded, (body) => respondWith(body, headers))
 }
@@ -140,21 +142,36 @@ export const ServersHandlers = handlersOf(
         list: Effect.fnUntraced(function* ({ query, request }) {
           const include = parseInclude(query.include)
           const asked = yield* parseListQuery(query)
-          const idsOnly = query.ids_only === "true"
-          const stats = !idsOnly && has(include, "stats")
-          const isWhole = asked === undefined && (yield* currentRestriction) === undefined
-          if (isWhole && !idsOnly && !stats) return yield* conditional(yield* servers.list(include))
-          const selected = Effect.gen(function* () {
-            const page = yield* servers.select(asked ?? wholeList)
-            const encoded = idsOnly
-              ? page.encodeIds
-              : page.encode(include, stats ? yield* servers.statsOf(page.ids) : undefined)
-            return yield* conditional(yield* encoded, linkOf(request.url, page.next))
-          })
-          return yield* making(listBytes(asked?.limit))(selected)
+          const within = yield* currentRestriction
+          // Before the selection: a list may show later changes than its version.
+          const { cursor, state } = yield* servers.version
+          const bytes = Math.min(
+            LIST_BYTES,
+            SUMMARY_BYTES * Math.min(asked.limit ?? Infinity, yield* servers.size)
+          )
+          if (query.ids_only !== "true" && has(include, "stats")) {
+            const withFigures = Effect.gen(function* () {
+              const page = yield* servers.select(asked)
+              const stats = yield* servers.statsOf(page.ids)
+              const etag = tagOf(state, request.url, within, [...stats])
+              return yield* unlessKnown({ etag, cursor }, (headers) =>
+                Effect.flatMap(page.encode(include, stats), (body) =>
+                  respondWith(body, { ...linkOf(request.url, page.next), ...headers })
+                )
+              )
+            })
+            return yield* making(bytes)(withFigures)
+          }
+          return yield* unlessKnown({ etag: tagOf(state, request.url, within), cursor }, (headers) =>
+            Effect.gen(function* () {
+              const page = yield* servers.select(asked)
+              const body = yield* query.ids_only === "true" ? page.encodeIds : page.encode(include)
+              return yield* respondWith(body, { ...linkOf(request.url, page.next), ...headers })
+            }).pipe(making(bytes))
+          )
         }),
         statsOfMany: Effect.fnUntraced(function* ({ query, request }) {
-          const page = yield* servers.select((yield* parseListQuery(query)) ?? wholeList)
+          const page = yield* servers.select(yield* parseListQuery(query))
           const figures = yield* servers.statsOf(page.ids)
           return yield* respondWithFields(
             page.ids.map((id) => [id, figures.get(id) ?? null] as const),

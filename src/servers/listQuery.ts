@@ -7,8 +7,7 @@ import { type LabelCondition, labelCondition, MAX_CONDITIONS } from "../domain/L
 import { labelConditions, type Selector } from "../domain/Selector.ts"
 import { type Includable, includable } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
-import type { ServerFilter } from "./index/ServerFilter.ts"
-import type { ListRequest } from "./index/ServerTable.ts"
+import type { ListRequest, ServerFilter } from "./index/ServerFilter.ts"
 import { type Include, includeOf, plain } from "./index/summary.ts"
 
 const isIncludable = (name: string): name is Includable => includable.some((known) => known === name)
@@ -67,16 +66,16 @@ interface ListQuery {
 
 const given = (text: string | undefined): text is string => text !== undefined && text !== ""
 
-/** Returns the request; undefined: the caller asks for all servers. */
+/** Returns the request of a query. */
 export const parseListQuery = Effect.fnUntraced(function* (
   query: ListQuery
-): Effect.fn.Return<ListRequest | undefined, InvalidRequest> {
+): Effect.fn.Return<ListRequest, InvalidRequest> {
   const { after, blueprint_id, limit, node_id, q, status } = query
   const labels = yield* parseConditions(
     [query.label ?? []].flat().filter((text) => text !== ""),
     "query field label"
   )
-  const request: ListRequest = {
+  return {
     filter: {
       labels,
       ...(given(blueprint_id) ? { blueprint_id } : {}),
@@ -87,6 +86,4 @@ export const parseListQuery = Effect.fnUntraced(function* (
     ...(given(limit) ? { limit: Number(limit) } : {}),
     ...(given(after) ? { after: ServerId.make(after) } : {})
   }
-  const isWhole = labels.length === 0 && Object.keys(request.filter).length === 1
-  return isWhole && request.limit === undefined && request.after === undefined ? undefined : request
 })

@@ -1,15 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Latch } from "effect"
 import { TestClock } from "effect/testing"
-import type { SplitBody } from "../../src/api/SplitBody.ts"
 import { NodeId } from "../../src/domain/Id.ts"
 import { plain } from "../../src/servers/index/summary.ts"
 import { record } from "../support/samples.ts"
 import { FakeNodes } from "./support/FakeNodes.ts"
-import { idsOf, makeHarness, request, runHarness } from "./support/harness.ts"
-
-const parse = ({ body }: { readonly body: string | SplitBody }) =>
-  JSON.parse(typeof body === "string" ? body : new TextDecoder().decode(body.joined()))
+import { idsOf, listOf, makeHarness, request, runHarness } from "./support/harness.ts"
 
 describe("spec 3.3: POST /api/servers", () => {
   it.live("the response is the summary, sent before the installation ends", () =>
@@ -30,7 +26,10 @@ describe("spec 3.3: POST /api/servers", () => {
         },
         overrides: { save: true }
       })
-      assert.deepStrictEqual(parse(yield* servers.get(created.id, plain)), JSON.parse(created.body))
+      assert.deepStrictEqual(
+        JSON.parse((yield* servers.get(created.id, plain)).body),
+        JSON.parse(created.body)
+      )
       yield* becomes(created.id, "offline")
       yield* settled
       assert.deepStrictEqual(yield* events(), ["status installing", "status offline"])
@@ -141,7 +140,7 @@ describe("spec 3.1: GET /api/servers", () => {
       const created = []
       for (let n = 0; n < 5; n++) created.push((yield* first.servers.create(request())).id)
       yield* first.settled
-      const list = parse(yield* first.servers.list(plain))
+      const list = yield* listOf(first, plain)
       const ids = yield* idsOf(first)
       assert.deepStrictEqual([...ids].sort(), created.sort())
       assert.deepStrictEqual(
@@ -151,13 +150,12 @@ describe("spec 3.1: GET /api/servers", () => {
       assert.strictEqual((yield* first.servers.counts).get("offline"), 5)
       yield* first.stop
       const second = yield* start()
-      assert.deepStrictEqual(parse(yield* second.servers.list(plain)), list)
-      const { servers } = second
+      assert.deepStrictEqual(yield* listOf(second, plain), list)
       daemon.boot += 1
       yield* second.plane.register({ ...daemon.registration, name: "Frankfurt 1" })
       assert.strictEqual(nodes.nodes.get(NodeId.make("n1"))?.name, "Frankfurt 1")
       yield* Effect.yieldNow
-      const names = parse(yield* servers.list(plain)).map((server: { node_name: string }) => server.node_name)
+      const names = (yield* listOf(second, plain)).map((server: { node_name: string }) => server.node_name)
       assert.deepStrictEqual([...new Set(names)], ["Frankfurt 1"])
     }).pipe(runHarness)
   )
@@ -233,8 +231,10 @@ describe("spec 3.6: lists", () => {
       const { servers } = yield* start({ nodes: new FakeNodes({ id: "n1", ports: 100 }) })
       yield* Effect.forEach(Array.from({ length: 60 }), () => servers.create(request()), { concurrency: 8 })
       const sets = Array.from({ length: 12 }, (_, include) => include)
-      const lists = yield* Effect.forEach(sets, servers.list, { concurrency: "unbounded" })
-      for (const list of lists) assert.lengthOf(parse(list), 60)
+      const lists = yield* Effect.forEach(sets, (include) => listOf({ servers }, include), {
+        concurrency: "unbounded"
+      })
+      for (const list of lists) assert.lengthOf(list, 60)
     }).pipe(runHarness)
   )
 })

@@ -23,7 +23,7 @@ import { until } from "../support/eventually.ts"
 import { newPostgresDatabase, statementsOn } from "../support/postgresDatabase.ts"
 import { allocation, definition, registration } from "../support/samples.ts"
 import { FakeDaemon } from "./support/FakeDaemon.ts"
-import { blueprintsOf, idsOf, request } from "./support/harness.ts"
+import { blueprintsOf, idsOf, listOf, request } from "./support/harness.ts"
 
 const MIB = 1024 ** 2
 const sizes = [256, 512, 1024] as const
@@ -192,8 +192,8 @@ describe("spec 2.5: two replicas place at the same time", () => {
               }
               assert.deepStrictEqual(yield* one.registry.get(id), yield* other.registry.get(id))
             }
-            const lists = yield* Effect.forEach([one, other], ({ servers }) => servers.list(plain))
-            assert.deepStrictEqual(lists[0]?.body, lists[1]?.body)
+            const lists = yield* Effect.forEach([one, other], (plane) => listOf(plane, plain))
+            assert.deepStrictEqual(lists[0], lists[1])
 
             // No refusal is permanent: free capacity is placed until none is left.
             for (let i = 0; ; i++) {

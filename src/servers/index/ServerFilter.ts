@@ -1,10 +1,11 @@
-/** The conditions by which a caller selects servers (spec 3.6); all of them must hold. */
+/** The selection of servers by a caller (spec 3.6). */
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { admits, type Restriction } from "../../domain/KeyLimits.ts"
 import { type LabelCondition, meets } from "../../domain/Labels.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import type { ServerStatus } from "../../domain/ServerStatus.ts"
 
+/** The conditions on a server; all of them must hold. */
 export interface ServerFilter {
   readonly blueprint_id?: string
   readonly node_id?: NodeId
@@ -17,7 +18,13 @@ export interface ServerFilter {
   readonly q?: { readonly id: string; readonly name: string }
 }
 
-export const everyServer: ServerFilter = { labels: [] }
+/** The servers that a caller asks for, in the order of their creation. */
+export interface ListRequest {
+  readonly filter: ServerFilter
+  readonly limit?: number
+  /** The servers after this one. */
+  readonly after?: ServerId
+}
 
 export const matches = (filter: ServerFilter, record: ServerRecord): boolean => {
   const { blueprint_id, ids, labels, node_id, q, status, within } = filter

@@ -1,8 +1,8 @@
-import { Context, Effect, type Latch, Layer, Option, type Scope, Semaphore, Stream } from "effect"
+import { randomUUID } from "node:crypto"
+import { Context, Effect, Latch, Layer, Option, type Scope, Stream } from "effect"
 import type { SqlError } from "effect/sql"
 import type { Versioned } from "../../api/conditional.ts"
-import { JsonWriter } from "../../api/JsonWriter.ts"
-import type { SplitBody } from "../../api/SplitBody.ts"
+import { type JsonBody, JsonWriter } from "../../api/JsonWriter.ts"
 import { BlueprintStore } from "../../blueprints/BlueprintStore.ts"
 import type { CrashSummary } from "../../domain/CrashRecord.ts"
 import type { Unavailable } from "../../domain/errors.ts"
@@ -21,26 +21,54 @@ import { Store } from "../../store/Store.ts"
 import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
 import { during } from "../../work/during.ts"
 import { inSlices } from "../../work/slices.ts"
-import { applyChange } from "./applyChange.ts"
-import { type Encoded, withStats } from "./Encoded.ts"
-import { ServerChanges } from "./ServerChanges.ts"
-import { type ListRequest, ServerTable } from "./ServerTable.ts"
+import { afterChange } from "./applyChange.ts"
+import type { ListRequest } from "./ServerFilter.ts"
+import { ServerTable } from "./ServerTable.ts"
+import { type Encoded, withStats } from "./SummaryCache.ts"
 import { type Include, type ListedServer, showsDefinition } from "./summary.ts"
-
-/** Missing servers of a list that are encoded at once. */
-const FEW = 20
-
-/** Passes in which a list is encoded in parts while servers change. */
-const PASSES = 3
 
 /** A page of servers; `next`: the last of its ids, if there are more servers. */
 export interface ServerPage {
   readonly ids: ReadonlyArray<ServerId>
   readonly next: string | undefined
   /** JSON array of the ids. */
-  readonly encodeIds: Effect.Effect<Versioned<SplitBody>>
+  readonly encodeIds: Effect.Effect<JsonBody>
   /** JSON array of the summaries as they are now; with the figures of each, if there are any. */
-  encode(include: Include, stats?: FiguresById): Effect.Effect<Versioned<SplitBody>>
+  encode(include: Include, stats?: FiguresById): Effect.Effect<JsonBody>
+}
+
+/** The state of the index: equal `state` and equal requests have equal responses, but for the figures of the servers. */
+export interface IndexVersion {
+  /** The cursor of the journal. */
+  readonly cursor: number
+  readonly state: string
+}
+
+/** The latches of callers that wait for a change of a server. */
+class ServerChanges {
+  readonly #waiting = new Map<ServerId, Set<Latch.Latch>>()
+
+  /** Opens the latches of a server that has changed. */
+  open(id: ServerId): void {
+    for (const latch of this.#waiting.get(id) ?? []) latch.openUnsafe()
+  }
+
+  /** Returns a latch that each change of a server opens. */
+  latchOf(id: ServerId): Effect.Effect<Latch.Latch, never, Scope.Scope> {
+    return Effect.acquireRelease(
+      Effect.sync(() => {
+        const latch = Latch.makeUnsafe(false)
+        this.#waiting.set(id, (this.#waiting.get(id) ?? new Set()).add(latch))
+        return latch
+      }),
+      (latch) =>
+        Effect.sync(() => {
+          const others = this.#waiting.get(id)
+          others?.delete(latch)
+          if (others?.size === 0) this.#waiting.delete(id)
+        })
+    )
+  }
 }
 
 /**
@@ -50,8 +78,10 @@ export interface ServerPage {
 export class ServerIndex extends Context.Service<
   ServerIndex,
   {
-    /** JSON array of all summaries, by creation; nothing is computed when nothing changed since the last call. */
-    list(include: Include): Effect.Effect<Versioned<SplitBody>>
+    /** The state of all servers now. */
+    readonly version: Effect.Effect<IndexVersion>
+    /** Number of servers. */
+    readonly size: Effect.Effect<number>
     /** Returns the servers of a request; undefined: `after` is no server that is or was recently here. */
     select(request: ListRequest): Effect.Effect<ServerPage | undefined>
     /** Returns the records by creation; servers may be added and removed before the next one is taken. */
@@ -123,6 +153,8 @@ export class ServerIndex extends Context.Service<
       const migrations = new Map<ServerId, Migration>()
       const changes = new ServerChanges()
       let cursor = 0
+      /** What summaries show beside the journal: names of nodes, and the files that definitions are compared with. */
+      let context = randomUUID()
       /** Entries that came before the first load; undefined once it is done. */
       let early: Array<JournalEntry> | undefined = []
 
@@ -143,9 +175,14 @@ export class ServerIndex extends Context.Service<
         }
         // Synchronous from here: a reader sees all of these entries or none.
         for (const entry of entries) {
-          const id = serverOf(entry.change)
+          const { change } = entry
+          const id = serverOf(change)
           if (id === undefined) continue
-          applyChange({ table, migrations }, id, entry, rows.get(id))
+          if (change.topic === "deleted") table.remove(id)
+          const record = afterChange(table.get(id), entry, rows.get(id))
+          if (record !== undefined) table.put(record)
+          if (change.topic === "server:move" && change.payload !== null) migrations.set(id, change.payload)
+          else if (change.topic === "server:move" || change.topic === "deleted") migrations.delete(id)
           changes.open(id)
         }
         cursor = Math.max(cursor, entries.at(-1)?.cursor ?? 0)
@@ -176,52 +213,24 @@ export class ServerIndex extends Context.Service<
       }
 
       yield* registry.changes.pipe(
-        Stream.runForEach((change) =>
-          change.kind === "connected" ? Effect.sync(() => table.rename(change.node_id)) : Effect.void
+        Stream.runForEach(({ kind, node_id }) =>
+          Effect.sync(() => {
+            if (kind !== "connected") return
+            table.rename(node_id)
+            context = randomUUID()
+          })
         ),
         Effect.forkScoped({ startImmediately: true })
       )
 
       /** Compares with the definitions of the last reload from now on. */
-      const updated = Effect.map(blueprints.today, (today) => table.compareWith(today))
-
-      /** Returns the chunks to encode before the list; none: few servers are missing in it. */
-      const toPrepare = (include: Include) =>
-        Effect.map(updated, () => {
-          const missing = table.missing(include)
-          return Array.from(missing.values()).flat().length <= FEW ? new Map() : missing
-        })
-
-      /** Encodes the list up to what changes meanwhile, in parts: a long one must not hold up other requests. */
-      const prepareList = Effect.fnUntraced(function* (include: Include) {
-        // Of a list that changes all the time, the rest is encoded at once.
-        for (let pass = 0; pass < PASSES; pass++) {
-          const chunks = yield* toPrepare(include)
-          if (chunks.size === 0) return
-          yield* inSlices(() => table.prepare(chunks, include))
-        }
+      const updated = Effect.map(blueprints.today, (today) => {
+        if (table.compareWith(today)) context = randomUUID()
       })
-
-      const making = yield* Semaphore.make(1)
-
-      const listNow = (include: Include) => {
-        const { body, etag, gzip } = table.list(include)
-        return { body, etag, cursor, ...(gzip === undefined ? {} : { gzip }) }
-      }
-
-      /** Makes a long list, one at a time: what several would keep meanwhile has no bound. */
-      const makeList = (include: Include) =>
-        making.withPermit(
-          Effect.acquireUseRelease(
-            Effect.sync(() => table.pin(include, true)),
-            () => Effect.map(prepareList(include), () => listNow(include)),
-            () => Effect.sync(() => table.pin(include, false))
-          )
-        )
 
       const readOf = ({ body, etag }: Encoded): Versioned => ({ body, etag, cursor })
 
-      const encodingOf = (ids: ReadonlyArray<ServerId>, cursor: number) => {
+      const encodingOf = (ids: ReadonlyArray<ServerId>) => {
         const encoded = (pieceOf: (id: ServerId) => string | undefined) =>
           inSlices(function* () {
             const writer = new JsonWriter("[")
@@ -230,7 +239,7 @@ export class ServerIndex extends Context.Service<
               if (piece !== undefined) writer.add(piece)
               yield
             }
-            return { ...writer.end(), cursor }
+            return writer.end()
           })
         return {
           encodeIds: encoded(JSON.stringify),
@@ -259,19 +268,13 @@ export class ServerIndex extends Context.Service<
       }
 
       return ServerIndex.of({
-        list: (include) =>
-          Effect.flatMap(toPrepare(include), (chunks) =>
-            chunks.size === 0 ? Effect.sync(() => listNow(include)) : makeList(include)
-          ),
+        version: Effect.map(updated, () => ({ cursor, state: `${context} ${cursor}` })),
+        size: Effect.sync(() => table.size),
         select: (request) =>
-          Effect.suspend(() => {
-            // The cursor must not be newer than the records.
-            const shown = cursor
-            return Effect.map(
-              inSlices(() => table.select(request)),
-              (selection) => selection && { ...selection, ...encodingOf(selection.ids, shown) }
-            )
-          }),
+          Effect.map(
+            inSlices(() => table.select(request)),
+            (selection) => selection && { ...selection, ...encodingOf(selection.ids) }
+          ),
         all: () => table.after(),
         withPrefix: (prefix, limit, within) => Effect.sync(() => table.withPrefix(prefix, limit, within)),
         summary: (id, include, restriction) => {

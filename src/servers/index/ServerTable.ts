@@ -2,76 +2,80 @@ import type { Today } from "../../blueprints/today.ts"
 import { revisionOf } from "../../domain/definitionChanges.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { admits, type RestrictedServer, type Restriction } from "../../domain/KeyLimits.ts"
+import { byTurn } from "../../domain/Run.ts"
 import type { Server, ServerRecord } from "../../domain/Server.ts"
 import { ServerStatus } from "../../domain/ServerStatus.ts"
-import { DeletedServers } from "./DeletedServers.ts"
-import { Encoded, EncodedChunk, EncodedList } from "./Encoded.ts"
-import { everyServer, matches, type ServerFilter } from "./ServerFilter.ts"
-import { type Chunk, type Place, ServerOrder } from "./ServerOrder.ts"
-import { ServersByNode } from "./ServersByNode.ts"
-import { type KnownChunk, SummaryCache, type Variant } from "./SummaryCache.ts"
+import { type ListRequest, matches } from "./ServerFilter.ts"
+import { type Encoded, SummaryCache } from "./SummaryCache.ts"
 import {
   encodeSummary,
   has,
   type Include,
+  isQueued,
   type ListedServer,
   plain,
-  type Shown,
-  shows,
   showsDefinition,
   summaryOf
 } from "./summary.ts"
-import { WaitingServers } from "./WaitingServers.ts"
 
-const encoder = new TextEncoder()
-
-/** The servers that a caller asks for, in the order of their creation. */
-export interface ListRequest {
-  readonly filter: ServerFilter
-  readonly limit?: number
-  /** The servers after this one. */
-  readonly after?: ServerId
-}
-
-export const wholeList: ListRequest = { filter: everyServer }
+/** The place of a server in lists. */
+type Place = Pick<ServerRecord, "id" | "created_at">
 
 /** A part of the list; `next`: the last server of a page that is not the last one. */
-export interface Selection {
+interface Selection {
   readonly ids: ReadonlyArray<ServerId>
   readonly next: ServerId | undefined
 }
 
-/** Changed servers at a time beyond which everything is encoded again: to find the chunk of each takes longer. */
-const MANY_CHANGES = 1_000
+/** A server as it was when it was deleted. */
+interface DeletedServer extends Place, RestrictedServer {
+  readonly name: string | null | undefined
+  readonly summary: Server
+}
 
-/**
- * Servers in memory, by creation, then id, with their encoded summaries. What was encoded is kept until it changes, within
- * the bound of the cache; so is the whole list.
- */
+/** Deleted servers that are kept, for callers that page on from one, and for the filters of events. */
+const DELETED = 10_000
+
+const none: ReadonlySet<ServerId> = new Set()
+
+const isBefore = (one: Place, other: Place): boolean =>
+  one.created_at < other.created_at || (one.created_at === other.created_at && one.id < other.id)
+
+/** The servers in memory, by creation, then id, with their encoded summaries. */
 export class ServerTable {
   readonly #records = new Map<ServerId, ListedServer>()
-  readonly #nodes: ServersByNode
+  /** Sorted by {@link isBefore}. */
+  #order: Array<Place> = []
+  /** Number of changes of the order. */
+  #orderings = 0
+  readonly #byNode = new Map<NodeId, Set<ServerId>>()
   readonly #counts = new Map<ServerStatus, number>(ServerStatus.literals.map((status) => [status, 0]))
-  readonly #order = new ServerOrder((id) => this.#records.get(id)?.created_at ?? "")
-  readonly #deleted = new DeletedServers()
+  /** By node: the places of the servers that wait for it to start them, from 1, until the next change. */
+  readonly #queues = new Map<NodeId, ReadonlyMap<ServerId, number>>()
+  readonly #deleted = new Map<ServerId, DeletedServer>()
+  readonly #nameOf: (node_id: NodeId) => string
   readonly #cache: SummaryCache
-  readonly #waiting = new WaitingServers()
   #today: Today | undefined
 
   /**
    * @param nameOf display name of a node
-   * @param cache  what was encoded
+   * @param cache  the encoded summaries
    */
   constructor(nameOf: (node_id: NodeId) => string, cache = new SummaryCache()) {
-    this.#nodes = new ServersByNode(nameOf)
+    this.#nameOf = nameOf
     this.#cache = cache
   }
 
-  /** Compares the definitions of servers with today's from now on. */
-  compareWith(today: Today): void {
-    if (this.#today === today) return
+  /** Compares the definitions of servers with today's from now on; returns whether these are others. */
+  compareWith(today: Today): boolean {
+    if (this.#today === today) return false
     this.#today = today
     this.#cache.clear(showsDefinition)
+    return true
+  }
+
+  get size(): number {
+    return this.#records.size
   }
 
   get counts(): ReadonlyMap<ServerStatus, number> {
@@ -80,15 +84,17 @@ export class ServerTable {
 
   /** The number of servers that wait for their nodes to start them. */
   get waiting(): number {
-    return this.#waiting.count
-  }
-
-  get ids(): ReadonlyArray<ServerId> {
-    return this.#order.ids
+    let count = 0
+    for (const record of this.#records.values()) if (isQueued(record)) count += 1
+    return count
   }
 
   get(id: ServerId): ListedServer | undefined {
     return this.#records.get(id)
+  }
+
+  onNode(node_id: NodeId): ReadonlyArray<ListedServer> {
+    return [...(this.#byNode.get(node_id) ?? none)].flatMap((id) => this.#records.get(id) ?? [])
   }
 
   /** Returns at most `limit` ids of admitted servers that begin with `prefix`. */
@@ -102,176 +108,12 @@ export class ServerTable {
 
   /** Yields the servers after a place, by creation; servers may be added and removed meanwhile. */
   *after(place?: Place): Generator<ListedServer, void, void> {
-    let chunk = place === undefined ? this.#order.chunks[0] : this.#order.after(place)
-    while (chunk !== undefined) {
-      const last: Place | undefined = [...this.#each(chunk.slice(-1))][0]
-      yield* this.#each(chunk)
-      chunk = last === undefined ? undefined : this.#order.after(last)
-    }
-  }
-
-  onNode(node_id: NodeId): ReadonlyArray<ServerRecord> {
-    return [...this.#each(this.#nodes.on(node_id))]
-  }
-
-  /** Adds a record; one that is there is replaced. */
-  add(record: ListedServer): void {
-    const before = this.#records.get(record.id)
-    if (before !== undefined) this.#detach(before)
-    this.#deleted.forget(record.id)
-    if (before?.created_at !== record.created_at) {
-      if (before !== undefined) this.#order.remove(before)
-      this.#order.add(record)
-    }
-    this.#attach(record)
-    this.#forget([record.id])
-    this.#requeue(before, record)
-  }
-
-  /** Adds the records of an empty table. */
-  load(records: ReadonlyArray<ListedServer>): void {
-    for (const record of records) {
-      this.#attach(record)
-      this.#waiting.change(undefined, record)
-    }
-    this.#order.addAll(records)
-  }
-
-  #attach(record: ListedServer): void {
-    this.#records.set(record.id, record)
-    this.#nodes.add(record)
-    this.#count(record.status, 1)
-  }
-
-  /** Changes a record's fields that few summaries show. */
-  update(
-    id: ServerId,
-    change: Partial<
-      Pick<
-        ListedServer,
-        | "status"
-        | "install"
-        | "last_crash"
-        | "start_pending"
-        | "restart"
-        | "run"
-        | "problem"
-        | "transient"
-        | "crashed"
-      >
-    > &
-      Pick<ServerRecord, "updated_at">
-  ): void {
-    const before = this.#records.get(id)
-    if (before === undefined) return
-    const after = { ...before, ...change }
-    this.#records.set(id, after)
-    const isStatus = after.status !== before.status
-    if (isStatus) {
-      this.#count(before.status, -1)
-      this.#count(after.status, 1)
-    }
-    const shown: Shown = isStatus
-      ? "status"
-      : change.install !== undefined
-        ? "install"
-        : change.last_crash !== undefined
-          ? "last_crash"
-          : change.restart !== undefined
-            ? "restart"
-            : change.run !== undefined
-              ? "run"
-              : change.problem !== undefined
-                ? "problem"
-                : "other"
-    this.#forget([id], (include) => shows(include, shown))
-    this.#requeue(before, after)
-  }
-
-  remove(id: ServerId): void {
-    const record = this.#records.get(id)
-    if (record === undefined) return
-    const { blueprint_id, created_at, labels, name } = record
-    const summary = this.#summaryOf(record)
-    this.#forget([id])
-    this.#requeue(record, undefined)
-    this.#order.remove(record)
-    this.#records.delete(id)
-    this.#detach(record)
-    this.#deleted.add({ id, blueprint_id, created_at, summary, labels, name })
-  }
-
-  /** Encodes the servers of a node again if its display name has changed. */
-  rename(node_id: NodeId): void {
-    const renamed = this.#nodes.rename(node_id)
-    if (renamed.size > 0) this.#forget(renamed)
-  }
-
-  /** JSON of one summary. */
-  summary(id: ServerId, include: Include): Encoded | undefined {
-    const record = this.#records.get(id)
-    return record === undefined ? undefined : this.#piece(this.#cache.of(include), record)
-  }
-
-  /** Returns the plain summary of a server, or the last one of a server that was recently here. */
-  latest(id: ServerId): Server | undefined {
-    const record = this.#records.get(id)
-    return record === undefined ? this.#deleted.get(id)?.summary : this.#summaryOf(record)
-  }
-
-  /** Returns the facts of a server for filters, or the last ones of a server that was recently here. */
-  factsOf(id: ServerId): RestrictedServer | undefined {
-    return this.#records.get(id) ?? this.#deleted.get(id)
-  }
-
-  /** Returns the name of a server, or the last one of a server that was recently here. */
-  nameOf(id: ServerId): string | undefined {
-    return (this.#records.get(id) ?? this.#deleted.get(id))?.name ?? undefined
-  }
-
-  /** JSON array of all summaries. */
-  list(include: Include): EncodedList {
-    const variant = this.#cache.of(include)
-    const known = variant.list?.deref()
-    if (known !== undefined) return known
-    const chunks = new Map(this.#order.chunks.map((chunk) => [chunk, this.#chunk(variant, chunk)]))
-    const isKept = this.#cache.keepChunks(variant, chunks)
-    const list = new EncodedList(
-      [...chunks.values()].map(({ encoded }) => encoded),
-      isKept
-    )
-    variant.list = isKept ? { deref: () => list } : new WeakRef(list)
-    return list
-  }
-
-  /** Returns the chunks of the list that are not encoded, each with the servers that are to be encoded. */
-  missing(include: Include): ReadonlyMap<Chunk, ReadonlyArray<ServerId>> {
-    const variant = this.#cache.of(include)
-    const missing = new Map<Chunk, ReadonlyArray<ServerId>>()
-    if (variant.list?.deref() !== undefined) return missing
-    for (const chunk of this.#order.chunks) {
-      const known = variant.known(chunk)
-      if (known === undefined) missing.set(chunk, chunk)
-      else if (known.changed.size > 0) missing.set(chunk, [...known.changed])
-    }
-    return missing
-  }
-
-  /** Keeps what {@link prepareChunk} makes until the list is done. Only one list may be pinned. */
-  pin(include: Include, isPinned: boolean): void {
-    this.#cache.of(include).isPinned = isPinned
-  }
-
-  /** Encodes chunks of the list ahead of the whole, in steps: to compare a definition takes long. */
-  *prepare(chunks: ReadonlyMap<Chunk, ReadonlyArray<ServerId>>, include: Include): Generator<void, void> {
-    for (const [chunk, ids] of chunks) {
-      for (const record of showsDefinition(include) ? this.#each(ids) : []) {
-        this.#isOutdated(record)
-        yield
-      }
-      const variant = this.#cache.of(include)
-      if (this.#order.has(chunk)) variant.made.set(chunk, this.#chunk(variant, chunk))
-      yield
+    let at = place === undefined ? 0 : this.#indexAfter(place)
+    for (let next = this.#order[at]; next !== undefined; next = this.#order[at]) {
+      const orderings = this.#orderings
+      const record = this.#records.get(next.id)
+      if (record !== undefined) yield record
+      at = orderings === this.#orderings ? at + 1 : this.#indexAfter(next)
     }
   }
 
@@ -290,8 +132,75 @@ export class ServerTable {
     return { ids, next: undefined }
   }
 
-  #summaryOf(record: ServerRecord): Server {
-    return summaryOf(record, this.#nodes.nameOf(record.node_id), plain)
+  /** Adds the records of an empty table. */
+  load(records: ReadonlyArray<ListedServer>): void {
+    for (const record of records) this.#attach(record)
+    this.#order = records
+      .map(({ created_at, id }) => ({ created_at, id }))
+      .sort((one, other) => (isBefore(one, other) ? -1 : 1))
+  }
+
+  /** Adds a record, or replaces it. */
+  put(record: ListedServer): void {
+    const { created_at, id } = record
+    const before = this.#records.get(id)
+    if (before !== undefined) this.#detach(before)
+    if (before?.created_at !== created_at) {
+      if (before !== undefined) this.#unorder(before)
+      this.#order.splice(this.#indexAfter(record), 0, { created_at, id })
+      this.#orderings += 1
+    }
+    this.#attach(record)
+    this.#deleted.delete(id)
+    this.#cache.forget(id)
+    this.#requeue(before, record)
+  }
+
+  remove(id: ServerId): void {
+    const record = this.#records.get(id)
+    if (record === undefined) return
+    const { blueprint_id, created_at, labels, name } = record
+    this.#unorder(record)
+    this.#records.delete(id)
+    this.#detach(record)
+    this.#cache.forget(id)
+    this.#requeue(record, undefined)
+    const summary = summaryOf(record, this.#nameOf(record.node_id), plain)
+    this.#deleted.set(id, { id, blueprint_id, created_at, labels, name, summary })
+    const [oldest] = this.#deleted.keys()
+    if (this.#deleted.size > DELETED && oldest !== undefined) this.#deleted.delete(oldest)
+  }
+
+  /** Encodes the servers of a node again: its display name may have changed. */
+  rename(node_id: NodeId): void {
+    for (const id of this.#byNode.get(node_id) ?? none) this.#cache.forget(id)
+  }
+
+  /** JSON of one summary. */
+  summary(id: ServerId, include: Include): Encoded | undefined {
+    const record = this.#records.get(id)
+    if (record === undefined) return undefined
+    return this.#cache.get(include, id, () =>
+      encodeSummary(record, this.#nameOf(record.node_id), include, this.#isOutdated, this.#placeOf)
+    )
+  }
+
+  /** Returns the plain summary of a server, or the last one of a server that was recently here. */
+  latest(id: ServerId): Server | undefined {
+    const record = this.#records.get(id)
+    return record === undefined
+      ? this.#deleted.get(id)?.summary
+      : summaryOf(record, this.#nameOf(record.node_id), plain)
+  }
+
+  /** Returns the facts of a server for filters, or the last ones of a server that was recently here. */
+  factsOf(id: ServerId): RestrictedServer | undefined {
+    return this.#records.get(id) ?? this.#deleted.get(id)
+  }
+
+  /** Returns the name of a server, or the last one of a server that was recently here. */
+  nameOf(id: ServerId): string | undefined {
+    return (this.#records.get(id) ?? this.#deleted.get(id))?.name ?? undefined
   }
 
   readonly #isOutdated = (record: ServerRecord): boolean => {
@@ -299,69 +208,63 @@ export class ServerTable {
     return revision !== undefined && revision !== revisionOf(record.definition)
   }
 
-  #piece(variant: Variant, record: ListedServer): Encoded {
-    const known = variant.pieces.get(record.id)
-    if (known !== undefined) return known
-    const piece = new Encoded(this.#encode(variant, record))
-    this.#cache.addPiece(variant, record.id, piece)
-    return piece
+  readonly #placeOf = ({ id, node_id }: ListedServer): number => {
+    const queue =
+      this.#queues.get(node_id) ??
+      new Map(
+        this.onNode(node_id)
+          .filter(isQueued)
+          .toSorted(byTurn)
+          .map((record, at) => [record.id, at + 1])
+      )
+    this.#queues.set(node_id, queue)
+    return queue.get(id) ?? 1
   }
 
-  #encode({ include }: Variant, record: ListedServer): string {
-    return encodeSummary(
-      record,
-      this.#nodes.nameOf(record.node_id),
-      include,
-      this.#isOutdated,
-      this.#waiting.placeOf
-    )
-  }
-
-  #chunk(variant: Variant, chunk: Chunk): KnownChunk {
-    const known = variant.known(chunk)
-    if (known?.changed.size === 0) return known
-    const pieces = [...this.#each(chunk)].map((record, at) =>
-      known?.changed.has(record.id) === false
-        ? known.encoded.piece(at)
-        : encoder.encode(variant.pieces.get(record.id)?.body ?? this.#encode(variant, record))
-    )
-    return { encoded: new EncodedChunk(pieces), changed: new Set() }
-  }
-
-  readonly #chunkOf = (id: ServerId): Chunk | undefined => {
-    const record = this.#records.get(id)
-    return record === undefined ? undefined : this.#order.chunkOf(record)
-  }
-
-  #forget(
-    ids: ReadonlyArray<ServerId> | ReadonlySet<ServerId>,
-    isShown: (include: Include) => boolean = () => true
-  ): void {
-    const count = "size" in ids ? ids.size : ids.length
-    if (count > MANY_CHANGES) this.#cache.clear(isShown)
-    else this.#cache.forget(ids, this.#chunkOf, isShown)
-  }
-
-  /** Encodes the servers again whose place among those that wait is another. */
+  /** Encodes the servers again whose place among those that wait may be another. */
   #requeue(before: ListedServer | undefined, after: ListedServer | undefined): void {
-    const moved = this.#waiting.change(before, after)
-    if (moved.size > 0) this.#forget(moved, (include) => has(include, "run"))
-  }
-
-  /** Takes a record out of its node and the counts. */
-  #detach(record: ServerRecord): void {
-    this.#nodes.remove(record)
-    this.#count(record.status, -1)
-  }
-
-  *#each(ids: Iterable<ServerId>): Generator<ListedServer, void, void> {
-    for (const id of ids) {
-      const record = this.#records.get(id)
-      if (record !== undefined) yield record
+    const was = before !== undefined && isQueued(before)
+    const is = after !== undefined && isQueued(after)
+    const isSame =
+      was === is && (!is || (before?.node_id === after.node_id && before.definition === after.definition))
+    if (isSame) return
+    for (const node_id of new Set([before, after].flatMap((one) => one?.node_id ?? []))) {
+      this.#queues.delete(node_id)
+      for (const one of this.onNode(node_id).filter(isQueued)) {
+        this.#cache.forget(one.id, (include) => has(include, "run"))
+      }
     }
   }
 
-  #count(status: ServerStatus, by: number): void {
-    this.#counts.set(status, (this.#counts.get(status) ?? 0) + by)
+  #attach(record: ListedServer): void {
+    const { id, node_id, status } = record
+    this.#records.set(id, record)
+    this.#byNode.set(node_id, (this.#byNode.get(node_id) ?? new Set()).add(id))
+    this.#counts.set(status, (this.#counts.get(status) ?? 0) + 1)
+  }
+
+  /** Takes a record out of its node and the counts. */
+  #detach({ id, node_id, status }: ServerRecord): void {
+    const others = this.#byNode.get(node_id)
+    others?.delete(id)
+    if (others?.size === 0) this.#byNode.delete(node_id)
+    this.#counts.set(status, (this.#counts.get(status) ?? 0) - 1)
+  }
+
+  #unorder(place: Place): void {
+    this.#order.splice(this.#indexAfter(place) - 1, 1)
+    this.#orderings += 1
+  }
+
+  /** Returns the index of the first server after a place, by bisection. */
+  #indexAfter(place: Place): number {
+    let [low, high] = [0, this.#order.length]
+    while (low < high) {
+      const middle = (low + high) >> 1
+      const other = this.#order[middle]
+      if (other !== undefined && isBefore(place, other)) high = middle
+      else low = middle + 1
+    }
+    return low
   }
 }

@@ -1,84 +1,60 @@
 /** The changes of the journal, as the read model takes them over. No I/O. */
-import type { ServerId } from "../../domain/Id.ts"
 import type { JournalEntry } from "../../domain/Journal.ts"
-import type { Migration } from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
-import type { ServerTable } from "./ServerTable.ts"
 import type { ListedServer } from "./summary.ts"
 
-interface ReadModel {
-  readonly table: ServerTable
-  readonly migrations: Map<ServerId, Migration>
-}
-
-/**
- * Takes over a change of a server.
- *
- * @param row the present row of a server that was created or changed; absent: it is deleted
- */
-export const applyChange = (
-  { migrations, table }: ReadModel,
-  id: ServerId,
-  { at, change }: Pick<JournalEntry, "at" | "change">,
-  row: ServerRecord | undefined
-): void => {
-  const updated_at = new Date(at).toISOString()
+/** Returns what a change sets in a record; undefined: nothing. */
+const fieldsOf = (change: JournalEntry["change"]): Partial<ListedServer> | undefined => {
   switch (change.topic) {
-    case "server:created":
-      if (row !== undefined) table.add(row)
-      break
-    case "server:changed": {
-      const before = table.get(id)
-      if (before !== undefined && row !== undefined) table.add({ ...withSettings(before, row), updated_at })
-      break
-    }
     case "status":
-      table.update(id, {
+      return {
         status: change.payload,
-        updated_at,
         ...(isUp(change.payload) ? { transient: false } : {}),
         ...(change.payload === "offline" ? {} : { crashed: false })
-      })
-      break
+      }
     case "server:transient":
-      table.update(id, { transient: change.payload, updated_at })
-      break
+      return { transient: change.payload }
     case "server:install":
-      table.update(id, { install: change.payload, updated_at })
-      break
+      return { install: change.payload }
     case "server:start-pending":
-      table.update(id, { start_pending: change.payload, updated_at })
-      break
+      return { start_pending: change.payload }
     case "server:restart":
-      table.update(id, { restart: change.payload, updated_at })
-      break
+      return { restart: change.payload }
     case "server:run":
-      table.update(id, { run: change.payload, updated_at })
-      break
+      return { run: change.payload }
     case "server:problem":
-      table.update(id, { problem: change.payload, updated_at })
-      break
-    case "server:placed": {
-      const record = table.get(id)
-      if (record !== undefined) table.add({ ...record, ...change.payload, updated_at })
-      break
-    }
-    case "server:move":
-      if (change.payload === null) migrations.delete(id)
-      else migrations.set(id, change.payload)
-      break
+      return { problem: change.payload }
+    case "server:placed":
+      return change.payload
     case "server:crash-recorded":
-      table.update(id, { last_crash: change.payload, crashed: true, updated_at })
-      break
-    case "deleted":
-      table.remove(id)
-      migrations.delete(id)
-      break
+      return { last_crash: change.payload, crashed: true }
+    default:
+      return undefined
   }
 }
 
-/** The record with the settings of its row: what a caller can change. */
+/**
+ * Returns the record of a server after a change; undefined: the change sets nothing of it.
+ *
+ * @param before the record in memory, if it is there
+ * @param row    the present row of a server that was created or changed; undefined: it is deleted
+ */
+export const afterChange = (
+  before: ListedServer | undefined,
+  { at, change }: Pick<JournalEntry, "at" | "change">,
+  row: ServerRecord | undefined
+): ListedServer | undefined => {
+  if (change.topic === "server:created") return row
+  if (before === undefined) return undefined
+  const updated_at = new Date(at).toISOString()
+  if (change.topic === "server:changed")
+    return row === undefined ? undefined : { ...withSettings(before, row), updated_at }
+  const fields = fieldsOf(change)
+  return fields === undefined ? undefined : { ...before, ...fields, updated_at }
+}
+
+/** Returns the record with the settings of its row: what a caller can change. */
 const withSettings = (
   { expires_at: _, name: __, overrides: ___, ...record }: ListedServer,
   { blueprint_id, definition, expires_at, labels, name, overrides, redefinition }: ServerRecord

@@ -27,21 +27,8 @@ export interface ListedServer extends ServerRecord {
   readonly crashed?: boolean
 }
 
-/** A change of a record, by what a summary shows of it. */
-export type Shown =
-  | Extract<Includable, "status" | "install" | "last_crash" | "restart" | "run" | "problem">
-  | "other"
-
 /** Whether summaries show how definitions compare with today's files. */
 export const showsDefinition = (include: Include): boolean => has(include, "definition")
-
-/** Whether a change shows in a summary; `updated_at` shows every change. */
-export const shows = (include: Include, shown: Shown): boolean =>
-  has(include, "updated_at") ||
-  (shown !== "other" && has(include, shown)) ||
-  // A restart, a turn and a problem count only while the server is offline, and pending changes while it is up.
-  (shown === "status" &&
-    (has(include, "restart") || has(include, "definition") || has(include, "run") || has(include, "problem")))
 
 const installOf = ({ install: { failure_reason, phase } }: ServerRecord) =>
   failure_reason === undefined ? { phase } : { phase, failure_reason }

@@ -24,7 +24,7 @@ import { DaemonClient } from "../../../src/nodes/DaemonClient.ts"
 import { NodeMigrations } from "../../../src/nodes/NodeMigrations.ts"
 import type { CreateRequest } from "../../../src/servers/CreateRequest.ts"
 import { Provisioner } from "../../../src/servers/controllers/Provisioner.ts"
-import { wholeList } from "../../../src/servers/index/ServerTable.ts"
+import type { Include } from "../../../src/servers/index/summary.ts"
 import { layerServers } from "../../../src/servers/layerServers.ts"
 import { Rollouts } from "../../../src/servers/Rollouts.ts"
 import { ServerLifecycle } from "../../../src/servers/records/ServerLifecycle.ts"
@@ -257,8 +257,20 @@ const describe = (change: Change): string =>
   change.topic === "status" ? `status ${change.payload}` : change.topic
 
 /** The ids of all servers, by creation. */
-export const idsOf = ({ servers }: { readonly servers: ServerManager["Service"] }) =>
-  Effect.map(Effect.orDie(servers.select(wholeList)), ({ ids }) => ids)
+interface WithServers {
+  readonly servers: ServerManager["Service"]
+}
+
+const pageOf = ({ servers }: WithServers) => Effect.orDie(servers.select({ filter: { labels: [] } }))
+
+export const idsOf = (plane: WithServers) => Effect.map(pageOf(plane), ({ ids }) => ids)
+
+/** Returns the summaries of all servers. */
+export const listOf = (plane: WithServers, include: Include) =>
+  Effect.map(
+    Effect.flatMap(pageOf(plane), (page) => page.encode(include)),
+    (body) => JSON.parse(typeof body === "string" ? body : new TextDecoder().decode(body))
+  )
 
 export const runHarness = <A, E>(effect: Effect.Effect<A, E, Scope.Scope | FileSystem.FileSystem>) =>
   effect.pipe(
