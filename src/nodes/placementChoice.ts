@@ -1,4 +1,5 @@
 /** The choice of a node for a server, and the reasons against the others. Reserves nothing, and never waits. */
+
 import { type Option, Result } from "effect"
 import { type NotFound, Unavailable } from "../domain/errors.ts"
 import type { NodeId } from "../domain/Id.ts"
@@ -6,7 +7,7 @@ import { notCallable } from "../domain/Node.ts"
 import type { NodeFit } from "../domain/NodeFit.ts"
 import { RecentMap } from "../domain/RecentMap.ts"
 import type { AvailableCapacity } from "../store/repos/CapacityRepo.ts"
-import type { Fleet } from "./fleet/Fleet.ts"
+import { type Fleet, nodeNotFound } from "./fleet/Fleet.ts"
 import type { FleetNode } from "./fleet/FleetNode.ts"
 import { type Misfit, misfits, shortages, summarize } from "./fleet/misfit.ts"
 import {
@@ -20,7 +21,6 @@ import {
   runs,
   type Strategy
 } from "./fleet/place.ts"
-import { nodeNotFound } from "./nodeNotFound.ts"
 import { needOf, type PlacementRequest } from "./placementRequest.ts"
 
 export interface LoadBalancerOptions {

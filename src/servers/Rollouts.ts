@@ -10,8 +10,7 @@ import { RolloutRepo } from "../store/repos/RolloutRepo.ts"
 import { Store, Transaction } from "../store/Store.ts"
 import { continued } from "./controllers/rolloutRules.ts"
 import { makeCreateRollout } from "./rolloutCreation.ts"
-import { isUpToDate, makePlan } from "./rolloutPlan.ts"
-import { makeRolloutView } from "./rolloutView.ts"
+import { isUpToDate, makePlan, makeRolloutView } from "./rolloutPlan.ts"
 
 /** A page of a list; `after`: the last id of the page before. */
 export interface PageRequest {

@@ -21,7 +21,7 @@ import { type IndexVersion, ServerIndex, type ServerPage } from "./index/ServerI
 import { withStats } from "./index/SummaryCache.ts"
 import { has, type Include } from "./index/summary.ts"
 import { makeManagement } from "./management.ts"
-import type { NodeCallError } from "./records/nodeErrors.ts"
+import type { NodeCallError } from "./records/nodeCalls.ts"
 import { makeRemove } from "./records/removal.ts"
 import {
   makeRedefining,

@@ -8,7 +8,7 @@ import { RequestId } from "../domain/RequestId.ts"
 import type { BulkOutcomes, Selector } from "../domain/Selector.ts"
 import { pause } from "../work/slices.ts"
 import { filterOf } from "./listQuery.ts"
-import type { NodeCallError } from "./records/nodeErrors.ts"
+import type { NodeCallError } from "./records/nodeCalls.ts"
 import { ServerManager } from "./ServerManager.ts"
 
 /** Servers of a bulk action that are worked on at a time. */

@@ -24,14 +24,12 @@ import { Store, Transaction } from "../store/Store.ts"
 import { pipelined } from "../store/sql/pipelined.ts"
 import { makeKeyedLock } from "../work/KeyedLock.ts"
 import { inSpan, traceparent } from "../work/trace.ts"
-import { availableCapacity } from "./availableCapacity.ts"
+import { availableCapacity, makeQuotaUsage, type QuotaUse } from "./availableCapacity.ts"
 import type { CreateRequest } from "./CreateRequest.ts"
-import { makeOverridesCheck } from "./callerOverrides.ts"
+import { creationRefusal, makeOverridesCheck } from "./callerLimits.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { encodeSummary, plain } from "./index/summary.ts"
 import { CreationPriority } from "./records/CreationPriority.ts"
-import { creationRefusal } from "./records/callerLimits.ts"
-import { makeQuotaUsage, type QuotaUse } from "./records/quotaUsage.ts"
 
 /** Lifetime of the answer to an idempotency key: 24 h, in milliseconds. */
 export const ANSWER_LIFETIME = 24 * 60 * 60 * 1000

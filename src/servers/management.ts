@@ -1,4 +1,4 @@
-import { Effect } from "effect"
+import { Effect, Option } from "effect"
 import type { Daemon, DaemonError, LinesRequest } from "../api/Daemon.ts"
 import { CurrentPrincipal } from "../api/Principal.ts"
 import { requireRight } from "../api/rights.ts"
@@ -13,17 +13,34 @@ import { isRestartPending } from "../domain/Restart.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { stopTimeoutOf } from "../domain/ServerDefinition.ts"
 import { isUp, type ServerStatus } from "../domain/ServerStatus.ts"
+import { RolloutRepo } from "../store/repos/RolloutRepo.ts"
+import { Store } from "../store/Store.ts"
 import { InstallProgresses } from "./index/InstallProgresses.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
-import { isUnknownToNode, makeNodeCalls } from "./nodeCalls.ts"
-import { makeNoteStop } from "./noteStop.ts"
-import { makeDeliver } from "./records/deliver.ts"
-import { makeNodeErrors } from "./records/nodeErrors.ts"
+import { isUnknownToNode, makeDeliver, makeNodeCalls, makeNodeErrors } from "./records/nodeCalls.ts"
 import { decidePower, isMoving, wrongStatus } from "./records/power.ts"
 import { ServerLifecycle } from "./records/ServerLifecycle.ts"
 import { ServerLocks } from "./records/ServerLocks.ts"
 import { isFinished } from "./records/transitions.ts"
 import { makeWaitForReport } from "./waiting.ts"
+
+/** The longest delay of a stop by a database that does not answer. */
+const TIMEOUT = "1 second"
+
+/**
+ * Records that a caller stops a server, for the rollout of the server: its end is no failure then. The stop itself needs
+ * no database.
+ */
+const makeNoteStop = Effect.gen(function* () {
+  const rollouts = yield* RolloutRepo
+  const store = yield* Store
+  return (id: ServerId) =>
+    store.read(rollouts.server(id)).pipe(
+      Effect.flatMap((found) => (Option.isSome(found) ? store.write(rollouts.stopped(id)) : Effect.void)),
+      Effect.timeoutOption(TIMEOUT),
+      Effect.catch((error) => Effect.logDebug(`a stop was not recorded: ${error.detail}`))
+    )
+})
 
 const noLines: ConsolePage = { items: [], total: 0 }
 

@@ -15,11 +15,14 @@ import { mergeLabels, type ServerPatch } from "../domain/Labels.ts"
 import type { OverridesChange } from "../domain/Overrides.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
-import { makeOverridesCheck } from "./callerOverrides.ts"
-import { isUnknownToNode, makeNodeCalls } from "./nodeCalls.ts"
-import { changeRefusal } from "./records/callerLimits.ts"
-import { makeDeliver } from "./records/deliver.ts"
-import { makeNodeErrors, type NodeCallError } from "./records/nodeErrors.ts"
+import { changeRefusal, makeOverridesCheck } from "./callerLimits.ts"
+import {
+  isUnknownToNode,
+  makeDeliver,
+  makeNodeCalls,
+  makeNodeErrors,
+  type NodeCallError
+} from "./records/nodeCalls.ts"
 import { notOffline } from "./records/power.ts"
 import { logFields } from "./records/recordChanges.ts"
 import type { NewDefinition } from "./records/redefinitions.ts"

@@ -20,8 +20,7 @@ import type { ServerDefinition } from "../domain/ServerDefinition.ts"
 import { type RolloutPart, RolloutRepo } from "../store/repos/RolloutRepo.ts"
 import { Store, Transaction } from "../store/Store.ts"
 import { changes, overQuota, resources } from "./records/quotaRules.ts"
-import { isUpToDate, makePlan, type Planned, type Revised } from "./rolloutPlan.ts"
-import { makeRolloutView } from "./rolloutView.ts"
+import { isUpToDate, makePlan, makeRolloutView, type Planned, type Revised } from "./rolloutPlan.ts"
 
 const DEFAULT_PARALLEL = 2
 

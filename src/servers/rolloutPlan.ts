@@ -1,18 +1,63 @@
 /** The definitions that a rollout gives to its servers, resolved when it is created (spec 3.13). */
+
 import { Effect } from "effect"
-import { currentRestriction } from "../api/Principal.ts"
+import { CurrentPrincipal, currentRestriction } from "../api/Principal.ts"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { revisionOf } from "../domain/definitionChanges.ts"
 import { type Forbidden, InvalidRequest, NotFound, named } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import { admits } from "../domain/KeyLimits.ts"
+import { isOver, type Rollout, type RolloutRecord } from "../domain/Rollout.ts"
 import type { Selector } from "../domain/Selector.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
+import { RolloutRepo } from "../store/repos/RolloutRepo.ts"
 import { inSlices, pause } from "../work/slices.ts"
-import { makeOverridesCheck } from "./callerOverrides.ts"
+import { makeOverridesCheck } from "./callerLimits.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { filterOf } from "./listQuery.ts"
+
+/** The view of rollouts that a caller gets. A key that is limited to some servers sees the rollouts that it has created. */
+export const makeRolloutView = Effect.gen(function* () {
+  const index = yield* ServerIndex
+  const repo = yield* RolloutRepo
+
+  return {
+    /** The key whose rollouts the caller sees; undefined: those of every key. */
+    creator: Effect.map(CurrentPrincipal, (caller) =>
+      caller?.restriction === undefined ? undefined : caller.key_id
+    ),
+    show: Effect.fnUntraced(function* (record: RolloutRecord) {
+      const { created_at, done, finished_at, id, origin, reason, rolling_back, settings, state, total } =
+        record
+      const counts = yield* repo.counts(id)
+      const failures = yield* repo.failures(id)
+      const within = (yield* CurrentPrincipal)?.restriction
+      const isForward = !rolling_back && !isOver(state)
+      const back = isOver(state) ? record.rolled_back : counts.done
+      return {
+        id,
+        state,
+        ...(reason === null ? {} : { reason }),
+        ...settings,
+        ...origin,
+        total,
+        done: isForward ? done + counts.done : done,
+        under_way: counts.changing,
+        waiting: counts.waiting,
+        ...(rolling_back ? { rolled_back: back } : {}),
+        // The servers may have left the limits of the key since.
+        failed: failures.first.filter(({ server_id }) => {
+          const server = index.factsOf(server_id)
+          return server === undefined || admits(within, server)
+        }),
+        failed_total: failures.total,
+        created_at,
+        ...(finished_at === null ? {} : { finished_at })
+      } satisfies Rollout
+    })
+  } as const
+})
 
 /** The servers of one rollout: their definitions are in memory while it is created. */
 const MOST_SERVERS = 10_000

@@ -4,7 +4,7 @@ import { CircuitBreaker, RateLimiter } from "effect/persistence"
 import { TestClock } from "effect/testing"
 import { elapsedMillis } from "../../src/domain/elapsed.ts"
 import { limiterStore } from "../../src/http/limiterStore.ts"
-import { breakerStore } from "../../src/nodes/remote/breakerStore.ts"
+import { breakerStore } from "../../src/nodes/remote/RemoteDaemons.ts"
 
 const HOUR = 3_600_000
 

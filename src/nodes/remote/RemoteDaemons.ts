@@ -3,6 +3,7 @@ import { HttpClient } from "effect/http"
 import { CircuitBreaker } from "effect/persistence"
 import type { RegistrationRequired } from "../../api/ControlPlane.ts"
 import type { Daemon } from "../../api/Daemon.ts"
+import { onElapsedTime } from "../../domain/elapsed.ts"
 import { Forbidden, InvalidRequest } from "../../domain/errors.ts"
 import type { NodeId } from "../../domain/Id.ts"
 import { transportOf } from "../../domain/transport.ts"
@@ -12,11 +13,24 @@ import { DaemonClient } from "../DaemonClient.ts"
 import { Fleet } from "../fleet/Fleet.ts"
 import { NodeRegistry } from "../NodeRegistry.ts"
 import { TokenSeal } from "../TokenSeal.ts"
-import { breakerStore } from "./breakerStore.ts"
 import { makeNodeNetworks, type NodeNetworks } from "./nodeNetworks.ts"
 import { makeRemoteDaemon, type RemoteTarget } from "./RemoteDaemon.ts"
 import { makeReachabilityProbe } from "./reachabilityProbe.ts"
 import { TOKEN_REFUSED } from "./remoteCall.ts"
+
+const { CircuitBreakerStore } = CircuitBreaker
+
+/** The circuits of this process. Their open time is elapsed time; the library uses the wall clock. */
+export const breakerStore: Layer.Layer<CircuitBreaker.CircuitBreakerStore> = Layer.effect(
+  CircuitBreakerStore,
+  Effect.map(CircuitBreakerStore, (store) =>
+    CircuitBreakerStore.of({
+      admit: (key) => onElapsedTime(store.admit(key)),
+      record: (options) => onElapsedTime(store.record(options)),
+      state: (key) => onElapsedTime(store.state(key))
+    })
+  )
+).pipe(Layer.provide(CircuitBreaker.layerStoreMemory()))
 
 export interface RemoteDaemonsOptions extends ClientTls {
   /** Whether nodes with plain HTTP beyond loopback are refused and not called. */

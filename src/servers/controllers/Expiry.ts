@@ -8,7 +8,7 @@ import { backoff } from "../../work/backoff.ts"
 import { inSlices } from "../../work/slices.ts"
 import { makeWorkQueue, type StepOutcome } from "../../work/WorkQueue.ts"
 import { ServerIndex } from "../index/ServerIndex.ts"
-import type { NodeCallError } from "../records/nodeErrors.ts"
+import type { NodeCallError } from "../records/nodeCalls.ts"
 import { makeRemove } from "../records/removal.ts"
 import { ServerLifecycle } from "../records/ServerLifecycle.ts"
 

@@ -14,8 +14,7 @@ import { makeWorkQueue } from "../../work/WorkQueue.ts"
 import { ServerIndex } from "../index/ServerIndex.ts"
 import { CreationPriority } from "../records/CreationPriority.ts"
 import { ServerLocks } from "../records/ServerLocks.ts"
-import { needsAction } from "./nextAction.ts"
-import { makeProvisionStep } from "./provisionStep.ts"
+import { makeProvisionStep, needsAction } from "./provisionStep.ts"
 
 export interface ProvisionerOptions {
   /** Calls to one node at a time, besides installations. */

@@ -1,5 +1,7 @@
-/** The progress of a drain, as the detail of its node shows it: pure rules. */
-import type { Drain } from "../../domain/Drain.ts"
+/** What a drain would do, and its progress, as the detail of its node shows them. */
+
+import { Effect, Result } from "effect"
+import { type Drain, type DrainPlan, MOST_PLANNED } from "../../domain/Drain.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import {
   isUnderway,
@@ -8,7 +10,85 @@ import {
   type MigrationProgress
 } from "../../domain/Migration.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
-import { migrationBlocker, migrationDelay } from "./canMigrate.ts"
+import { LoadBalancer } from "../../nodes/LoadBalancer.ts"
+import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
+import { makeNodeAvailability } from "../../nodes/nodeAvailability.ts"
+import { placementOf } from "../../nodes/placementRequest.ts"
+import { pause } from "../../work/slices.ts"
+import { secondReservation } from "../index/reservations.ts"
+import { ServerIndex } from "../index/ServerIndex.ts"
+import { ServerGarbageCollector } from "./ServerGarbageCollector.ts"
+
+/** Returns what a drain with `move` would do with the servers of a node now: nothing is stored or reserved. */
+export const makeDrainPlan = Effect.gen(function* () {
+  const balancer = yield* LoadBalancer
+  const collector = yield* ServerGarbageCollector
+  const index = yield* ServerIndex
+  const registry = yield* NodeRegistry
+  const { unavailableReason } = yield* makeNodeAvailability
+
+  return Effect.fn("NodeDrainer.plan")(function* (node_id: NodeId): Effect.fn.Return<DrainPlan> {
+    const place = yield* balancer.rehearse(node_id)
+    const away = yield* unavailableReason(node_id)
+    const all = yield* index.onNode(node_id)
+    const saved = all.filter(({ definition }) => definition.save)
+    const migrations: Array<DrainPlan["migrations"][number]> = []
+    const blocked = new Map<string, Array<ServerId>>()
+    for (const record of saved) {
+      yield* pause
+      const reason = migrationBlocker(record) ?? away
+      const placed =
+        reason === undefined
+          ? Result.mapError(
+              place({
+                ...placementOf(record),
+                server_id: secondReservation(record.id),
+                from: node_id,
+                except: collector.pendingOn(record.id)
+              }),
+              ({ detail, hint }) => `${detail}: ${hint}`
+            )
+          : Result.fail(reason)
+      if (Result.isSuccess(placed)) {
+        const to = placed.success.node_id
+        migrations.push({ server_id: record.id, to, to_name: registry.nameOf(to) })
+        continue
+      }
+      const others = blocked.get(placed.failure) ?? []
+      others.push(record.id)
+      blocked.set(placed.failure, others)
+    }
+    return {
+      migrations: migrations.slice(0, MOST_PLANNED),
+      migrations_total: migrations.length,
+      blocked: Array.from(blocked, ([reason, ids]) => ({
+        reason,
+        total: ids.length,
+        server_ids: ids.slice(0, MOST_PLANNED)
+      })),
+      running_out: all.length - saved.length
+    }
+  })
+})
+
+const names = (list: ReadonlyArray<string>) => [...new Set(list)].join(", ")
+
+/** Returns the reason that a saved server cannot be migrated until an operator changes something. */
+export const migrationBlocker = ({ definition, install }: ServerRecord): string | undefined => {
+  const volumes = definition.volumes.filter((volume) => volume.mode === "rw").map((volume) => volume.name)
+  if (volumes.length > 0) return `it has volumes that are written by others too (rw): ${names(volumes)}`
+  const mounts = definition.mounts.filter((mount) => mount.mode === "rw").map((mount) => mount.source)
+  if (mounts.length > 0) return `it has mounts that are written by others too (rw): ${names(mounts)}`
+  if (install.phase === "failed") return "its installation has failed: reinstall or delete it"
+  return undefined
+}
+
+/** Returns the reason that a server cannot be migrated at the moment. */
+export const migrationDelay = ({ install, status }: ServerRecord): string | undefined => {
+  if (status === "unknown") return "its node is not connected"
+  if (status === "installing" || install.phase !== "ready") return "it is being installed"
+  return status === "stopping" ? "it is stopping" : undefined
+}
 
 /** Servers that one response lists. */
 const MOST = 1000

@@ -20,7 +20,7 @@ import { Store, type Transaction } from "../../store/Store.ts"
 import { makeMigrationRecords } from "../records/migrationRecords.ts"
 import { makeMarkForVerification } from "../records/recordChanges.ts"
 import { ServerLifecycle } from "../records/ServerLifecycle.ts"
-import { migrationBlocker } from "./canMigrate.ts"
+import { migrationBlocker } from "./migrationProgress.ts"
 
 /**
  * - `done`       no step remains

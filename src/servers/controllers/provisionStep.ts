@@ -2,6 +2,7 @@ import { Clock, Effect } from "effect"
 import type { Daemon, DaemonError } from "../../api/Daemon.ts"
 import type { Unavailable } from "../../domain/errors.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
+import type { Change, ServerChange } from "../../domain/Journal.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { stopTimeoutOf } from "../../domain/ServerDefinition.ts"
 import { DaemonClient } from "../../nodes/DaemonClient.ts"
@@ -12,11 +13,39 @@ import { Store } from "../../store/Store.ts"
 import { continueTrace, inSpan } from "../../work/trace.ts"
 import type { StepOutcome } from "../../work/WorkQueue.ts"
 import { ServerIndex } from "../index/ServerIndex.ts"
-import { makeDeliver } from "../records/deliver.ts"
+import { makeDeliver } from "../records/nodeCalls.ts"
 import { logFields } from "../records/recordChanges.ts"
 import { ServerLifecycle } from "../records/ServerLifecycle.ts"
 import { isFinished } from "../records/transitions.ts"
-import { type Action, nextAction } from "./nextAction.ts"
+
+/** The next call that a server needs, by its record: pure rules. */
+
+/**
+ * - `verify` ask the node whether it has the server, and what it is
+ * - `define` send the changed definition
+ * - `stop`   send a stop that was accepted while the node was away
+ */
+type Action = "nothing" | "install" | "start" | "verify" | "define" | "stop"
+
+/** @param suspected whether there is reason to think that the node has lost it */
+const nextAction = (record: ServerRecord, suspected: boolean): Action => {
+  if (!isFinished(record.install)) return "install"
+  if (suspected || record.status === "unknown") return "verify"
+  if (record.run?.undelivered === true) return "stop"
+  if (record.redefinition?.delivered === false) return "define"
+  return record.start_pending && record.status === "offline" && record.install.phase === "ready"
+    ? "start"
+    : "nothing"
+}
+
+/** Whether a change can have given its server a {@link Action}. */
+export const needsAction = (change: Change): change is ServerChange =>
+  change.topic === "server:created" ||
+  change.topic === "server:changed" ||
+  (change.topic === "server:start-pending" && change.payload) ||
+  (change.topic === "server:run" && change.payload?.undelivered === true) ||
+  (change.topic === "server:install" &&
+    (change.payload.phase === "pending" || change.payload.phase === "ready"))
 
 /** Calls after which a start or an installation fails if the node fails to carry it out, such as for a full disk. */
 const ATTEMPTS = 5

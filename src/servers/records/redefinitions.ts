@@ -25,7 +25,7 @@ import { makeMigrationRecords } from "./migrationRecords.ts"
 import { isBeingDeleted, isMoving, notOffline } from "./power.ts"
 import { raiseRefusal } from "./quotaRules.ts"
 import type { RecordChanges } from "./recordChanges.ts"
-import { settingsOf } from "./settings.ts"
+import { settingsOf } from "./requestedChanges.ts"
 
 /** A new definition of a server. */
 export interface NewDefinition {

@@ -5,7 +5,7 @@ import type { ServerRecord } from "../../domain/Server.ts"
 import { DaemonClient } from "../../nodes/DaemonClient.ts"
 import { mayUseReserve } from "../../store/disk/DatabaseDisk.ts"
 import { ServerIndex } from "../index/ServerIndex.ts"
-import { makeNodeErrors, type NodeCallError } from "./nodeErrors.ts"
+import { makeNodeErrors, type NodeCallError } from "./nodeCalls.ts"
 import { ServerLifecycle } from "./ServerLifecycle.ts"
 import { ServerLocks } from "./ServerLocks.ts"
 

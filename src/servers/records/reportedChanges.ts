@@ -1,9 +1,17 @@
-import { Array as Arr, Effect, Exit, Option, Request, RequestResolver, Semaphore } from "effect"
+import { Array as Arr, Effect, Exit, Metric, Option, Request, RequestResolver, Semaphore } from "effect"
 import type { SqlError } from "effect/sql"
 import type { Unavailable } from "../../domain/errors.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
+import {
+  crashes,
+  installationDuration,
+  installations,
+  restarts,
+  startDuration
+} from "../../domain/metrics.ts"
 import type { DaemonServer, Report } from "../../domain/NodeMessages.ts"
 import { nowText } from "../../domain/nowText.ts"
+import { isRestartPending } from "../../domain/Restart.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
 import { CapacityRepo } from "../../store/repos/CapacityRepo.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
@@ -11,9 +19,9 @@ import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store, type Transaction } from "../../store/Store.ts"
 import { makeKeyedLock } from "../../work/KeyedLock.ts"
 import { inSpan } from "../../work/trace.ts"
-import { countChange } from "./countChange.ts"
 import { makeMigrationRecords } from "./migrationRecords.ts"
 import {
+  type Changed,
   logChange,
   logFields,
   makeMarkForVerification,
@@ -29,6 +37,49 @@ import {
   onSnapshot,
   type Transition
 } from "./transitions.ts"
+
+/** The label of a crash; its reasons are those of `crash` events (spec 3.5). */
+const causeOf = (reason: string): string => {
+  if (reason === "out of memory") return "out_of_memory"
+  if (reason === "start timed out") return "start_timeout"
+  return reason.startsWith("signal") ? "signal" : "exit_code"
+}
+
+/** Seconds between two times, or until now; undefined: a time is missing or cannot be read. */
+const secondsFrom = (from: string | undefined, to: string | undefined): number | undefined => {
+  const seconds = (Date.parse(to ?? "") - Date.parse(from ?? "")) / 1000
+  return Number.isNaN(seconds) ? undefined : Math.max(0, seconds)
+}
+
+const endAs = (outcome: "ready" | "failed") => ({
+  count: Metric.withAttributes(installations, { outcome }),
+  duration: Metric.withAttributes(installationDuration, { outcome })
+})
+const ends = { ready: endAs("ready"), failed: endAs("failed") }
+
+/** Counts a committed report of a node. @param at time of its receipt, RFC 3339 */
+const countChange = Effect.fnUntraced(function* ({ outcome, record }: Changed, at: string) {
+  const { crash, details, install, status } = outcome
+  if (crash !== undefined) {
+    yield* Metric.update(Metric.withAttributes(crashes, { cause: causeOf(crash.reason) }), 1)
+    const restart = details?.restart
+    if (restart !== undefined) {
+      const outcome = isRestartPending(restart) ? "pending" : "given_up"
+      yield* Metric.update(Metric.withAttributes(restarts, { outcome }), 1)
+    }
+  }
+  const isEnd = install?.phase === "ready" || install?.phase === "failed"
+  if (isEnd && install.phase !== record.install.phase) {
+    const { count, duration } = ends[install.phase]
+    yield* Metric.update(count, 1)
+    const seconds = secondsFrom(install.started_at, install.finished_at)
+    if (seconds !== undefined) yield* Metric.update(duration, seconds)
+  }
+  if (status === "running" && record.status === "starting") {
+    const seconds = secondsFrom(record.updated_at, at)
+    if (seconds !== undefined) yield* Metric.update(startDuration, seconds)
+  }
+})
 
 /**
  * Added to the sequence of a server that its node has lost and installs again: late reports of the lost instance must

@@ -1,21 +1,36 @@
 import { Clock, Effect, Option } from "effect"
 import { CurrentAudit } from "../../domain/AuditedRequest.ts"
-import { NotFound } from "../../domain/errors.ts"
+import { InvalidRequest, NotFound } from "../../domain/errors.ts"
 import type { ServerId } from "../../domain/Id.ts"
 import { pendingInstall } from "../../domain/InstallState.ts"
-import type { ServerPatch } from "../../domain/Labels.ts"
+import { MAX_LABELS, mergeLabels, type ServerPatch } from "../../domain/Labels.ts"
 import { isUnderway } from "../../domain/Migration.ts"
 import { nowText } from "../../domain/nowText.ts"
 import { problemAfter } from "../../domain/Problem.ts"
 import { hasExpired, type ServerRecord } from "../../domain/Server.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
+import type { ServerFields } from "../../store/repos/serverFields.ts"
 import { Store, Transaction } from "../../store/Store.ts"
 import { makeMigrationRecords } from "./migrationRecords.ts"
 import { isBeingDeleted, isMoving, notOffline } from "./power.ts"
 import type { RecordChanges } from "./recordChanges.ts"
-import { settingsOf } from "./settings.ts"
 import { BY_CALLER, EXPIRED, isFinished, onInstallRefused, problems } from "./transitions.ts"
+
+/** Returns the fields of a record that a change of name, labels and expiry sets. */
+export const settingsOf = Effect.fnUntraced(function* (
+  record: ServerRecord,
+  { labels, ...same }: ServerPatch
+): Effect.fn.Return<ServerFields, InvalidRequest> {
+  if (labels === undefined) return same
+  const merged = mergeLabels(record.labels, labels)
+  if (Object.keys(merged).length > MAX_LABELS) {
+    return yield* new InvalidRequest({
+      detail: `body field labels: the server would have ${Object.keys(merged).length} labels, at most ${MAX_LABELS} are allowed`
+    })
+  }
+  return { ...same, labels: merged }
+})
 
 type Refusal = Parameters<typeof problemAfter>[1]
 
