@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto"
 import { Clock, Duration, Effect, Option, Schema } from "effect"
 import { HttpServerRespondable, HttpServerResponse } from "effect/http"
+import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { conditional, etagOf, respondWith, unlessKnown, type Versioned } from "../api/conditional.ts"
 import { JsonWriter } from "../api/JsonWriter.ts"
@@ -8,7 +9,6 @@ import { LargeAnswers } from "../api/LargeAnswers.ts"
 import { linkOf, pageAfter } from "../api/link.ts"
 import { CurrentPrincipal, currentRestriction, KeyEnds } from "../api/Principal.ts"
 import { limitResponse } from "../api/rateLimit.ts"
-import { handlersOf } from "../api/requestServices.ts"
 import { requireRight, rightOfPower } from "../api/rights.ts"
 import { ServerAccess } from "../api/ServerAccess.ts"
 import { CommandsRequest } from "../api/ServersGroup.ts"
@@ -92,7 +92,7 @@ const answered = <E, R>(outcomes: Effect.Effect<Iterable<readonly [string, unkno
   Effect.flatMap(outcomes, (fields) => respondWithFields(fields))
 
 /** Handlers of the server routes (spec 3). */
-export const ServersHandlers = handlersOf(
+export const ServersHandlers = HttpApiBuilder.group(
   ApplicationApi,
   "servers",
   Effect.fn(function* (handlers) {
