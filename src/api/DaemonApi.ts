@@ -121,11 +121,10 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
     }).annotateMerge(route("Power and process status")),
     HttpApiEndpoint.get("stats", "/servers/:id/stats", {
       params,
-      // A control plane of an earlier version does not send `nulls`, and cannot read them.
-      query: { update_disk_usage: text, nulls: text },
+      query: { update_disk_usage: text },
       success: ServerStats,
       error: refusals
-    }).annotateMerge(route("Memory, CPU, network and disk in use; nulls=true: null for unknown figures")),
+    }).annotateMerge(route("Memory, CPU, network and disk in use; null for unknown figures")),
     HttpApiEndpoint.post("statsOfMany", "/stats", {
       payload: Schema.Struct({ ids: Schema.Array(ServerId).check(Schema.isMaxLength(MOST_STATS)) }),
       success: StatsById,

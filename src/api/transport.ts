@@ -1,4 +1,5 @@
-import type { HttpClientError } from "effect/http"
+import { Effect, Schema } from "effect"
+import { HttpClientError } from "effect/http"
 
 /** The reason why a call has no HTTP response: another protocol, a TLS failure, or no response at all. */
 export interface NoAnswer {
@@ -27,3 +28,18 @@ export const whyNoAnswer = (failure: HttpClientError.HttpClientError): NoAnswer 
   const kind = tlsCode.test(code) ? "tls" : otherProtocol.test(code) ? "protocol" : "none"
   return { kind, code, message: message.split("\n")[0] ?? "" }
 }
+
+/**
+ * A response with a status of the contract and another body is a defect for the derived client. Here it becomes a
+ * failure, because another program may run at the address.
+ */
+export const undecodableFails = <A, E, R>(
+  call: Effect.Effect<A, E, R>
+): Effect.Effect<A, E | HttpClientError.HttpClientError | Schema.SchemaError, R> =>
+  Effect.catchDefect(
+    call,
+    (defect): Effect.Effect<never, HttpClientError.HttpClientError | Schema.SchemaError> =>
+      HttpClientError.isHttpClientError(defect) || Schema.isSchemaError(defect)
+        ? Effect.fail(defect)
+        : Effect.die(defect)
+  )

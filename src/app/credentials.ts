@@ -2,8 +2,7 @@ import { Effect, Layer } from "effect"
 import { Unauthorized } from "../domain/errors.ts"
 import { Tickets } from "../events/Tickets.ts"
 import { Credentials } from "../http/authenticate.ts"
-import { ApiKeys, localPrincipal } from "../keys/ApiKeys.ts"
-import { type AuthFailure, countAuthFailure } from "../keys/authFailures.ts"
+import { ApiKeys, type AuthFailure, countAuthFailure, localPrincipal } from "../keys/ApiKeys.ts"
 
 const bearer = /^(\S+) +(\S+) *$/
 

@@ -3,7 +3,7 @@ import { Effect, Predicate, Record, Schema, type Types } from "effect"
 import type { HttpClient } from "effect/http"
 import { type HttpApi, HttpApiClient, type HttpApiEndpoint, type HttpApiGroup } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
-import { undecodableFails } from "../api/undecodable.ts"
+import { undecodableFails } from "../api/transport.ts"
 import { InvalidRequest, joinReasons } from "../domain/errors.ts"
 import { mistakesOf, reasonsOf } from "../domain/mistakes.ts"
 

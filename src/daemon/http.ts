@@ -14,7 +14,6 @@ import {
   UpgradeRequired
 } from "../domain/errors.ts"
 import { pageNumber, pageSize, paginated, paginatedLog } from "../domain/Pagination.ts"
-import { withoutNulls } from "../domain/Server.ts"
 import { continueTrace } from "../work/trace.ts"
 import { NOT_THE_TOKEN } from "./controlPlane/diagnosis.ts"
 import { ServedDaemon } from "./controlPlane/ServedDaemon.ts"
@@ -180,11 +179,8 @@ export const DaemonHandlers = HttpApiBuilder.group(
             (status) => ({ status })
           ),
         stats: ({ params, query }) =>
-          Effect.map(
-            call((daemon) =>
-              daemon.stats(params.id, { update_disk_usage: query.update_disk_usage === "true" })
-            ),
-            (stats) => (query.nulls === "true" ? stats : withoutNulls(stats))
+          call((daemon) =>
+            daemon.stats(params.id, { update_disk_usage: query.update_disk_usage === "true" })
           ),
         statsOfMany: ({ payload }) => call((daemon) => daemon.statsOfMany(payload.ids)),
         logs: Effect.fnUntraced(function* ({ params, query }) {

@@ -55,17 +55,6 @@ export type StatsById = typeof StatsById.Type
 /** Figures of servers; the node of an absent one has not given any. */
 export type FiguresById = ReadonlyMap<ServerId, ServerStats>
 
-/** Writes unknown figures as 0, for a control plane of an earlier version. */
-export const withoutNulls = (stats: ServerStats): ServerStats => ({
-  ...stats,
-  memory_bytes: stats.memory_bytes ?? 0,
-  cpu_absolute: stats.cpu_absolute ?? 0,
-  network: { rx_bytes: stats.network.rx_bytes ?? 0, tx_bytes: stats.network.tx_bytes ?? 0 },
-  uptime: stats.uptime ?? 0,
-  disk_bytes: stats.disk_bytes ?? 0,
-  overlay_bytes: stats.overlay_bytes ?? 0
-})
-
 /** The address and port of a named port. */
 const NamedPort = Schema.Struct({ ip: Schema.String, port: Schema.Int }).annotate({ identifier: "NamedPort" })
 

@@ -218,17 +218,24 @@ const makeServe = (options: PipelineOptions) =>
       }
       const recorded = (status: number) =>
         audited === undefined || record === undefined ? Effect.void : record(audited, status)
-      const complete = Effect.fnUntraced(function* (handled: HttpServerResponse.HttpServerResponse) {
+      const finished = (handled: HttpServerResponse.HttpServerResponse): App => {
+        const response = withFinalHeaders(withErrorBody(handled, id), caller, { request, id, isVarying })
+        return recorded(response.status).pipe(
+          Effect.flatMapEager(() =>
+            recordRequest(fiber, { ...exchange, response, key_id: principal?.key_id })
+          ),
+          Effect.flatMapEager(() => onResponse(found, response)),
+          Effect.mapEager(() => response)
+        )
+      }
+      const complete = (handled: HttpServerResponse.HttpServerResponse): App => {
         if (caller.isStranger) boundReading(request, options.reading)
-        const left = answers.begin(request, handled, principal)
-          ? handled
-          : HttpServerResponse.setHeader(yield* toResponse(tooManyUnread), "retry-after", "5")
-        const response = withFinalHeaders(withErrorBody(left, id), caller, { request, id, isVarying })
-        yield* recorded(response.status)
-        yield* recordRequest(fiber, { ...exchange, response, key_id: principal?.key_id })
-        yield* onResponse(found, response)
-        return response
-      })
+        return answers.begin(request, handled, principal)
+          ? finished(handled)
+          : Effect.flatMap(toResponse(tooManyUnread), (refusal) =>
+              finished(HttpServerResponse.setHeader(refusal, "retry-after", "5"))
+            )
+      }
       const completed = Effect.matchCauseEffect(handler, {
         onSuccess: complete,
         onFailure: (cause) => Effect.flatMap(failed(cause), complete)
@@ -256,8 +263,8 @@ const makeServe = (options: PipelineOptions) =>
     ): App => {
       if (announcedBytes(request, limit) > limit) return toResponse(bodyTooLarge)
       const handled = strictPath(request.url, params).pipe(
-        Effect.andThen(strictQuery(requestQuery(request.url), route)),
-        Effect.andThen(app)
+        Effect.flatMapEager(() => strictQuery(requestQuery(request.url), route)),
+        Effect.flatMapEager(() => app)
       )
       if (!hasBody(request)) return handled
       if (route.readsBody)
@@ -286,9 +293,9 @@ const makeServe = (options: PipelineOptions) =>
 
     const admission = ({ found: { route }, request }: Exchange): Effect.Effect<Caller, Refusal> =>
       strictHead(request).pipe(
-        Effect.mapError((error): Refusal => ({ error, caller: stranger })),
-        Effect.andThen(authentication.authorize(request, route)),
-        Effect.flatMap((caller) => authentication.limited(caller, route))
+        Effect.mapErrorEager((error): Refusal => ({ error, caller: stranger })),
+        Effect.flatMapEager(() => authentication.authorize(request, route)),
+        Effect.flatMapEager((caller) => authentication.limited(caller, route))
       )
 
     return (found: RouteMatch, app: App): App =>

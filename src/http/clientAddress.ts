@@ -10,17 +10,10 @@ export const canonicalAddress = (text: string): NetAddress.IpAddress | undefined
   return parsed._tag === "Failure" ? undefined : NetAddress.toCanonical(parsed.success)
 }
 
-/** The address of the last request: the log line and the audit entry of a request have the same. */
-let last: { readonly text: string; readonly client: string | null } = { text: "", client: null }
-
 /** Returns the address of the client of a request, behind trusted proxies too; null: it is unknown. */
 export const clientOf = ({ remoteAddress }: HttpServerRequest.HttpServerRequest): string | null => {
-  const text = Option.getOrElse(remoteAddress, () => "")
-  if (text !== last.text) {
-    const address = canonicalAddress(text)
-    last = { text, client: address === undefined ? null : NetAddress.formatIp(address) }
-  }
-  return last.client
+  const address = canonicalAddress(Option.getOrElse(remoteAddress, () => ""))
+  return address === undefined ? null : NetAddress.formatIp(address)
 }
 
 /** Returns the address as which a client counts: of IPv6 the /64, which one host has. */

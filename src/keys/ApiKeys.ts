@@ -1,11 +1,24 @@
 import { timingSafeEqual } from "node:crypto"
-import { Context, DateTime, type Duration, Effect, Layer, Option, Redacted } from "effect"
+import {
+  Context,
+  DateTime,
+  type Duration,
+  Effect,
+  Fiber,
+  Layer,
+  Metric,
+  Option,
+  RcMap,
+  Redacted,
+  Schedule
+} from "effect"
 import { LOCAL_KEY, OUTSIDE_KEY, type Principal } from "../api/Principal.ts"
 import { describeAudit } from "../domain/AuditedRequest.ts"
 import { elapsedMillis } from "../domain/elapsed.ts"
 import { InvalidRequest, NotFound, Unauthorized, type Unavailable } from "../domain/errors.ts"
 import { restrictionOf } from "../domain/KeyLimits.ts"
 import { type KeyGrant, rightsOf } from "../domain/KeyScope.ts"
+import { authFailures } from "../domain/metrics.ts"
 import type { Quota } from "../domain/Quota.ts"
 import { mayUseReserve } from "../store/disk/DatabaseDisk.ts"
 import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
@@ -15,11 +28,26 @@ import { type KeyRecord, KeyRepo } from "../store/repos/KeyRepo.ts"
 import type { NodeKeyRepo } from "../store/repos/NodeKeyRepo.ts"
 import { QuotaRepo } from "../store/repos/QuotaRepo.ts"
 import { Store } from "../store/Store.ts"
-import { type AuthFailure, countAuthFailure } from "./authFailures.ts"
 import { type CachedKey, KeyCache } from "./KeyCache.ts"
-import { isWellFormed } from "./keyFormat.ts"
-import { generateKey, hashKey, makeRecord } from "./newKey.ts"
-import { watchKeys } from "./watchKeys.ts"
+import { generateKey, hashKey, isWellFormed, makeRecord } from "./keyFormat.ts"
+
+/**
+ * The reasons of a failed authentication. `limited`: the address is over its limit, and the key was not compared with a
+ * short outside key.
+ */
+export type AuthFailure =
+  | "no_header"
+  | "malformed_header"
+  | "malformed_key"
+  | "unknown_key"
+  | "revoked_key"
+  | "expired_key"
+  | "ticket"
+  | "limited"
+
+/** Counts a failed authentication for `/metrics`. */
+export const countAuthFailure = (reason: AuthFailure): Effect.Effect<void> =>
+  Metric.update(Metric.withAttributes(authFailures, { reason }), 1)
 
 /** An outside key with fewer characters can be guessed. */
 export const SHORTEST_SAFE_KEY = 24
@@ -138,12 +166,44 @@ export class ApiKeys extends Context.Service<
                 return known === undefined ? undefined : principalOf(known)
               })
 
-        const ended = yield* watchKeys(cache)
+        const ended = yield* makeEnded(cache)
 
         return ApiKeys.of({ verify, create, revoke, holder, ended, list: store.read(repo.all) })
       })
     ).pipe(Layer.provide(KeyCache.layer))
 }
+
+/** Interval of the checks of a key. Other processes revoke keys in the database only. */
+const EVERY = "250 millis"
+
+/**
+ * Returns a function that waits until a key is revoked, expired or deleted. All callers that wait for one key share a check.
+ * While the database is unavailable, keys stay valid.
+ */
+const makeEnded = Effect.fnUntraced(function* (cache: KeyCache["Service"]) {
+  const clock = yield* ExpiryClock
+  const isOver = (id: string) =>
+    Effect.gen(function* () {
+      const found = (yield* cache.current).byId.get(id)
+      const now = yield* clock.millis
+      return found === undefined || found.record.revoked_at !== null || found.expiresAt <= now
+    }).pipe(
+      Effect.catch((error) =>
+        Effect.as(Effect.logDebug(`the keys of open streams cannot be read: ${error.detail}`), false)
+      )
+    )
+  const checks = yield* RcMap.make({
+    lookup: (id: string) =>
+      Effect.forkScoped(
+        Effect.repeat(isOver(id), { until: (over) => over, schedule: Schedule.spaced(EVERY) })
+      )
+  })
+  return (id: string): Effect.Effect<void> =>
+    // The outside key and the socket end with the process.
+    id === OUTSIDE_KEY || id === LOCAL_KEY
+      ? Effect.never
+      : Effect.asVoid(Effect.scoped(Effect.flatMap(RcMap.get(checks, id), Fiber.join)))
+})
 
 const principalOf = ({ record, shared }: CachedKey): Principal => {
   const { id, max_memory, max_servers, name, scope } = record

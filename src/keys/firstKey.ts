@@ -3,9 +3,8 @@ import { Data, Effect, FileSystem, Path, Redacted } from "effect"
 import { ADMIN_KEY_FILE } from "../domain/Key.ts"
 import { KeyRepo } from "../store/repos/KeyRepo.ts"
 import { Store } from "../store/Store.ts"
-import { isWellFormed } from "./keyFormat.ts"
+import { generateKey, isWellFormed, makeRecord } from "./keyFormat.ts"
 import { writeNewFile } from "./newFile.ts"
-import { generateKey, makeRecord } from "./newKey.ts"
 
 /**
  * The result of {@link ensureFirstKey}; `message` is for the operator.

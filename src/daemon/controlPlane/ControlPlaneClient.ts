@@ -8,7 +8,7 @@ import {
   RegistrationRequired
 } from "../../api/ControlPlane.ts"
 import { NodeApi } from "../../api/NodeApi.ts"
-import { undecodableFails } from "../../api/undecodable.ts"
+import { undecodableFails } from "../../api/transport.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import type { Report, ReportsAnswer } from "../../domain/NodeMessages.ts"
 import { baseUrlOf } from "../../domain/transport.ts"

@@ -4,7 +4,7 @@ import { HttpApiClient } from "effect/http-api"
 import type { CircuitBreaker } from "effect/persistence"
 import { type Daemon, type DaemonError, type LinesRequest, NodeUnreachable } from "../../api/Daemon.ts"
 import { DaemonApi, SEQUENCE_HEADER } from "../../api/DaemonApi.ts"
-import { undecodableFails } from "../../api/undecodable.ts"
+import { undecodableFails } from "../../api/transport.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { timeText } from "../../domain/NodeText.ts"
 import type { ConsolePage, Pagination } from "../../domain/Pagination.ts"
@@ -269,7 +269,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
       safe((client) =>
         client.stats({
           params: { id },
-          query: { nulls: "true", ...(update_disk_usage ? { update_disk_usage: "true" } : {}) }
+          query: update_disk_usage ? { update_disk_usage: "true" } : {}
         })
       ),
     statsOfMany: (ids) =>
