@@ -1,19 +1,48 @@
-import { Effect } from "effect"
+import { Effect, type Scope, Stream } from "effect"
 import { type Daemon, DaemonRefused, type LinesRequest } from "../api/Daemon.ts"
 import type { NodeId } from "../domain/Id.ts"
 import { stopTimeoutOf } from "../domain/ServerDefinition.ts"
 import type { HostInfo } from "../domain/SystemInfo.ts"
 import { stripAnsi } from "../domain/stripAnsi.ts"
 import { makeLineIndex, pageBounds } from "./console/LineIndex.ts"
-import { exportFiles } from "./files/exportFiles.ts"
-import type { InstanceFiles } from "./files/InstanceFiles.ts"
+import type { IoError } from "./disk/fsio.ts"
+import { likelyKind } from "./files/fileContext.ts"
+import { type InstanceFiles, instanceFolder } from "./files/InstanceFiles.ts"
 import type { Installer } from "./install/Installer.ts"
 import type { Instance } from "./instances/Instance.ts"
 import type { Instances } from "./instances/Instances.ts"
 import { installLogPath } from "./instances/installLog.ts"
 import { type NodePlace, refusals } from "./instances/refusals.ts"
-import { daemonServer, heldServer } from "./state/ServerFile.ts"
+import { daemonServer, heldServer, type ServerState } from "./state/ServerFile.ts"
 import { makeStats } from "./stats.ts"
+import { packFiles } from "./transfer/archive.ts"
+
+const unreadable = (error: IoError) =>
+  new DaemonRefused({
+    status: 500,
+    detail: error.message,
+    hint: "Look at the files of the server on its node."
+  })
+
+/** Returns the files of a server that is held and offline, for `Daemon.files`. */
+const exportFiles = Effect.fnUntraced(function* (
+  files: InstanceFiles["Service"],
+  folder: string,
+  { held, spec, status, work }: ServerState
+): Effect.fn.Return<Stream.Stream<Uint8Array, DaemonRefused>, DaemonRefused, Scope.Scope> {
+  if (held !== true || status !== "offline" || work !== "none") {
+    return yield* new DaemonRefused({
+      status: 409,
+      detail: `the server is not held, or not offline: ${spec.id}`,
+      hint: "Hold it and stop it first."
+    })
+  }
+  const paths = yield* Effect.mapError(files.paths(spec), unreadable)
+  // Mounts the files first: an unmounted server would look like one without files.
+  yield* Effect.mapError(files.open(folder, spec, likelyKind(spec), "kept"), unreadable)
+  const archive = yield* Effect.mapError(packFiles(instanceFolder(folder), paths), unreadable)
+  return Stream.mapError(archive, unreadable)
+})
 
 export interface DaemonParts {
   readonly version: string

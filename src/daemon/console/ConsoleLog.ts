@@ -13,11 +13,11 @@ import {
   omissionLine,
   readCutRecord,
   readOrigins,
-  resetCutRecord
+  resetCutRecord,
+  rotateConsole
 } from "./consoleFiles.ts"
 import { makeLineIndex, pageBounds, type StoredLine } from "./LineIndex.ts"
 import { type Line, lineOf, lineReader, piecesOf } from "./lines.ts"
-import { rotateConsole } from "./rotateConsole.ts"
 
 /** Unread bytes beyond which the follower skips output. */
 const BACKLOG = 2 * 1024 * 1024

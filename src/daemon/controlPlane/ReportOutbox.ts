@@ -2,9 +2,61 @@ import { Array as Arr, Effect, Result, type Scope, type Stream } from "effect"
 import type { ControlPlaneError, ControlPlaneUnavailable } from "../../api/ControlPlane.ts"
 import type { Allocations } from "../../domain/Allocation.ts"
 import type { ServerId } from "../../domain/Id.ts"
-import { MOST_REPORTS, type Report, type TakenPort } from "../../domain/NodeMessages.ts"
+import { withProgress } from "../../domain/InstallStep.ts"
+import { LIVE, MOST_REPORTS, type Report, type TakenPort } from "../../domain/NodeMessages.ts"
 import { backoff, makePause } from "../../work/backoff.ts"
 import type { ServerFile } from "../state/ServerFile.ts"
+
+/** The progress of the current step of an installation, 0 to 1, in memory only; undefined: not known. */
+export class LiveProgress {
+  #share: number | undefined
+  readonly #onChanged: () => void
+  /** Whether there is a value that was not sent. */
+  isChanged = false
+
+  /** @param onChanged called with each new value */
+  constructor(onChanged: () => void) {
+    this.#onChanged = onChanged
+  }
+
+  get share(): number | undefined {
+    return this.#share
+  }
+
+  set(share: number | undefined): void {
+    if (share === this.#share) return
+    this.#share = share
+    if (share === undefined) return
+    this.isChanged = true
+    this.#onChanged()
+  }
+}
+
+/** The pause after a live report. */
+const PAUSE = "1 second"
+
+/**
+ * Sends the progress of an installation as a live report, then pauses: at most one a second. Nothing repeats a lost one.
+ * Reports that wait for their acknowledgement come first, so that no progress precedes its step.
+ */
+export const sendProgress = Effect.fnUntraced(function* (
+  file: ServerFile,
+  progress: LiveProgress,
+  uplink: Uplink
+) {
+  const { install, reports, spec } = file.get()
+  const { share } = progress
+  if (reports.length === 0) {
+    progress.isChanged = false
+    if (share !== undefined && install.phase === "installing" && install.steps !== undefined) {
+      const live = { ...install, steps: withProgress(install.steps, share) }
+      yield* Effect.ignore(
+        uplink.report([{ type: "install-status", server_id: spec.id, sequence: LIVE, install: live }])
+      )
+    }
+  }
+  yield* Effect.sleep(PAUSE)
+})
 
 const RETRY = backoff({ first: "100 millis", longest: "10 seconds" })
 /** Refusals after which a report is dropped: a control plane that is being upgraded may accept it later. */

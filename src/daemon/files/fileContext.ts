@@ -1,21 +1,118 @@
 /** The context that all operations on the files of a server share, once the features of the file system are known. */
-import { Effect } from "effect"
-import type { Copy } from "../../domain/Blueprint.ts"
+import * as fs from "node:fs/promises"
+import { join, sep } from "node:path"
+import { Effect, Result } from "effect"
+import type { Copy, Mount } from "../../domain/Blueprint.ts"
+import { type FileDefinition, isHome, targetParts } from "../../domain/filePlan.ts"
 import type { RuntimeKind } from "../../domain/Node.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
+import { io } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { copiesOf } from "./copyInside.ts"
 import type { DiskLimits } from "./diskLimits.ts"
-import { filePlan } from "./filePlan.ts"
-import { withHomeEntries } from "./homeEntries.ts"
+import { filePlan, isAbove, refuse } from "./filePlan.ts"
 import type { LayerFolders } from "./overlayTree.ts"
 import { ownerFor } from "./owners.ts"
 import { makePresenter } from "./presentFiles.ts"
 import type { SharedOwner } from "./sharedFiles.ts"
-import type { FileSources } from "./sources.ts"
+import { type FileSources, mountSource, type Source } from "./sources.ts"
 import type { Storage } from "./storageProbe.ts"
 import type { TreeRecord } from "./treeRecord.ts"
-import type { VolumeWriters } from "./volumeWriters.ts"
+
+export const makeVolumeWriters = ({ volumesDir }: { readonly volumesDir: string }) => {
+  /** The servers of the node, by folder. */
+  const known = new Map<string, ServerSpec>()
+
+  /** Returns the ids of the other servers that write a volume. */
+  const writersOf = Effect.fnUntraced(function* (folder: string, real: string) {
+    const others = [...known].filter(([other]) => other !== folder)
+    const found = yield* Effect.filter(others, ([, { definition }]) =>
+      Effect.map(writtenVolumes(definition.volumes), (paths) => paths.includes(real))
+    )
+    return found.map(([, { id }]) => id)
+  })
+
+  /** Returns the paths of volumes that servers write, except missing and refused ones. */
+  const writtenVolumes = Effect.fnUntraced(function* (volumes: ServerSpec["definition"]["volumes"]) {
+    const names = new Set(volumes.flatMap(({ mode, source }) => (mode === "rw" ? [source] : [])))
+    const found = yield* Effect.forEach(names, (source) =>
+      io(source, () => fs.realpath(join(volumesDir, source))).pipe(Effect.orElseSucceed(() => undefined))
+    )
+    return found.filter((path) => path !== undefined)
+  })
+
+  /**
+   * Returns whether to copy a volume: one that a server of this node writes must not change while it is a layer.
+   */
+  const isWritten = Effect.gen(function* () {
+    const found = yield* writtenVolumes([...known.values()].flatMap((spec) => spec.definition.volumes))
+    const parts = found.map((path) => path.split(sep))
+    return ({ real }: Source) => {
+      const own = real.split(sep)
+      return parts.some((one) => isAbove(one, own) || isAbove(own, one))
+    }
+  })
+
+  return {
+    writersOf,
+    isWritten,
+    register: (folder: string, spec: ServerSpec) => {
+      known.set(folder, spec)
+    },
+    forget: (folder: string) => {
+      known.delete(folder)
+    }
+  }
+}
+type VolumeWriters = ReturnType<typeof makeVolumeWriters>
+
+/** The limit of entries of one folder. */
+const MAX_ENTRIES = 1000
+
+/** Returns the regular files and folders of a host folder as mounts; `places`: the targets that other entries have. */
+const entriesOf = (
+  { mode, source, target }: Mount,
+  places: ReadonlyArray<ReadonlyArray<string>>,
+  sources: FileSources
+): Effect.Effect<ReadonlyArray<Mount>, Effect.Error<ReturnType<typeof mountSource>>> =>
+  Effect.gen(function* () {
+    const { real, what } = yield* mountSource({ source }, sources)
+    const entries = yield* io(what, () => fs.readdir(real, { withFileTypes: true }))
+    if (entries.length > MAX_ENTRIES) {
+      return yield* refuse(
+        `state.mounts: ${what} has more than ${MAX_ENTRIES} entries: mount them one by one`
+      )
+    }
+    const mounts = yield* Effect.forEach(
+      entries.toSorted((a, b) => (a.name < b.name ? -1 : 1)),
+      (entry) => {
+        const place: Mount = { source: join(source, entry.name), target: join(target, entry.name), mode }
+        const parts = Result.getOrElse(targetParts(place.target), () => [])
+        // A name that is not UTF-8 cannot be mounted.
+        if (entry.name.includes("\ufffd")) return Effect.succeed([])
+        const taken = places.some((other) => other.length === parts.length && isAbove(parts, other))
+        if (taken || (!entry.isFile() && !entry.isDirectory())) return Effect.succeed([])
+        // A mount would be in the way of what another entry has within it.
+        const within = entry.isDirectory() && places.some((other) => isAbove(parts, other))
+        return within ? entriesOf(place, places, sources) : Effect.succeed([place])
+      }
+    )
+    return mounts.flat()
+  })
+
+/** Returns a definition whose mounts at the instance folder are replaced by mounts of their entries. */
+const withHomeEntries = Effect.fnUntraced(function* (definition: FileDefinition, sources: FileSources) {
+  if (!definition.mounts.some(({ target }) => isHome(target))) return definition
+  const { copy, volumes } = definition
+  const places = [...volumes, ...definition.mounts, ...copy].flatMap(({ target }) => {
+    const parts = targetParts(target)
+    return Result.isSuccess(parts) ? [parts.success] : []
+  })
+  const mounts = yield* Effect.forEach(definition.mounts, (mount) =>
+    isHome(mount.target) ? entriesOf({ ...mount, target: "." }, places, sources) : Effect.succeed([mount])
+  )
+  return { ...definition, mounts: mounts.flat() }
+})
 
 /** Returns the runtime of a server as its definition suggests; the start decides. */
 export const likelyKind = ({ definition }: ServerSpec): RuntimeKind =>

@@ -2,12 +2,38 @@
 import * as fs from "node:fs/promises"
 import { dirname, join } from "node:path"
 import { Effect } from "effect"
-import { type IoError, io, listFolder, lstat } from "../disk/fsio.ts"
+import { forEachEntry, type IoError, io, listFolder, lstat } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { chownVolume } from "./chownVolume.ts"
-import { type Shown, shownAs } from "./idmap.ts"
-import { type OpenPath, output, run } from "./mounts.ts"
+import { type OpenPath, output, run, type Shown, shownAs } from "./mounts.ts"
 import { TREE } from "./treeRecord.ts"
+
+/** Folders that are searched at the same time. */
+const CONCURRENCY = 16
+
+/**
+ * Sets the owner of a folder with its contents, links themselves included; entries with that owner are skipped. No
+ * other process may write in it meanwhile, because a path that is replaced by a link would be followed. `others`: paths
+ * of shared mounts in it, which are skipped.
+ */
+export const chownTree = (
+  path: string,
+  user: RunUser,
+  others: ReadonlySet<string> = new Set()
+): Effect.Effect<void, IoError> =>
+  Effect.gen(function* () {
+    if (others.has(path)) return
+    const stats = yield* lstat(path)
+    if (stats === undefined) return
+    if (stats.uid !== user.uid || stats.gid !== user.gid) {
+      yield* io(`give ${path} to user ${user.uid}`, () => fs.lchown(path, user.uid, user.gid))
+    }
+    if (!stats.isDirectory()) return
+    yield* forEachEntry(path, ({ name }) => chownTree(join(path, String(name)), user, others), {
+      others: CONCURRENCY,
+      folders: CONCURRENCY
+    })
+  })
 
 /** Whether this process can change owners, which only root can. */
 export const canChown = (): boolean => process.geteuid?.() === 0

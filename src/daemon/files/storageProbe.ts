@@ -7,10 +7,8 @@ import { Effect } from "effect"
 import type { InstanceStorage } from "../../domain/SystemInfo.ts"
 import { isNoRoom } from "../disk/foundOnce.ts"
 import { IoError, io, listFolder, makeFolder, mountsAt, removeTree } from "../disk/fsio.ts"
-import type { Shown } from "./idmap.ts"
-import { mounterOf, openToMount, unmountBelow } from "./mounts.ts"
-import { canChown, ownerOf } from "./owners.ts"
-import { chownTree } from "./ownership.ts"
+import { mounterOf, openToMount, type Shown, unmountBelow } from "./mounts.ts"
+import { canChown, chownTree, ownerOf } from "./owners.ts"
 
 /** The strategy for instances; `auto`: the best that works. */
 export type StorageChoice = "auto" | InstanceStorage

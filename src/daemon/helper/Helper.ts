@@ -8,7 +8,15 @@ import { readFileSync } from "node:fs"
 import { Socket } from "node:net"
 import { arch } from "node:process"
 import { Context, Data, Effect, Semaphore } from "effect"
-import { TOOL_ENV } from "./toolEnv.ts"
+
+/**
+ * The environment of system tools, without variables of the service. The search path has all folders in which
+ * distributions install such tools.
+ */
+export const TOOL_ENV: Readonly<Record<string, string>> = {
+  PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/wrappers/bin:/run/current-system/sw/bin",
+  LC_ALL: "C"
+}
 
 /** The programs that the helper runs. */
 const PROGRAMS = [

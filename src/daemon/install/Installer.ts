@@ -5,8 +5,7 @@ import { Context, Deferred, Effect, Fiber, Layer, type Scope } from "effect"
 import { definitionIdPattern } from "../../domain/Id.ts"
 import type { InstallSteps } from "../../domain/InstallStep.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
-import { openBoundedLog } from "../console/BoundedLog.ts"
-import type { HiddenPath } from "../console/hidePaths.ts"
+import { type HiddenPath, openBoundedLog } from "../console/BoundedLog.ts"
 import {
   type IoError,
   ioSync,

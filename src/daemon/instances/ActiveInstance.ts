@@ -7,12 +7,11 @@ import { stopTimeoutOf } from "../../domain/ServerDefinition.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import { atPlace, type TracePlace } from "../../work/trace.ts"
 import type { ConsoleLog } from "../console/ConsoleLog.ts"
-import type { Uplink } from "../controlPlane/ReportOutbox.ts"
+import type { LiveProgress, Uplink } from "../controlPlane/ReportOutbox.ts"
 import type { FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Installer } from "../install/Installer.ts"
 import { baseName } from "../install/scriptVariables.ts"
 import type { Run, Runtime } from "../runtime/Runtime.ts"
-import type { LiveProgress } from "../state/LiveProgress.ts"
 import {
   newestDefinition,
   pendingRestart,

@@ -7,8 +7,8 @@ import { io } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import { bytesWritten } from "../host/procfs.ts"
 import type { Run } from "../runtime/Runtime.ts"
+import { stopForDisk } from "./diskWatch.ts"
 import type { Instance } from "./Instance.ts"
-import { stopForDisk } from "./stopForDisk.ts"
 
 /** The reserve is at most this fraction (1/n) of the disk. */
 const DISK_SHARE = 20

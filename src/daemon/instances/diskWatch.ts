@@ -2,12 +2,37 @@
 import { Effect, Option } from "effect"
 import { elapsedMillis } from "../../domain/elapsed.ts"
 import { megabytes } from "../../domain/Limits.ts"
+import { nowText } from "../../domain/nowText.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
+import { appendConsoleLine } from "../console/consoleFiles.ts"
 import type { IoError } from "../disk/fsio.ts"
 import { diskLimit } from "../files/diskLimits.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
+import { withProblem } from "../state/ServerFile.ts"
 import type { Instance } from "./Instance.ts"
-import { stopForDisk } from "./stopForDisk.ts"
+
+/** The time for a server to stop, in seconds. */
+const STOP_TIMEOUT = 30
+
+/**
+ * Stops a server for its use of the disk, or kills it if it is being stopped. The reason is its problem, a line of its
+ * console and a warning.
+ */
+export const stopForDisk = Effect.fnUntraced(function* (
+  instance: Instance,
+  why: { readonly status: 409 | 507; readonly detail: string; readonly hint: string }
+) {
+  const { file, folder } = instance
+  const since = yield* nowText
+  const { status } = yield* file.update((state) => withProblem(state, why, since))
+  const action = status === "stopping" ? "kill" : "stop"
+  const text = `the node ${action === "kill" ? "kills" : "stops"} the server: ${why.detail}`
+  yield* Effect.logWarning(text)
+  yield* Effect.catch(appendConsoleLine(folder, text), (error) => Effect.logWarning(error.message))
+  yield* Effect.catch(instance.power(action, STOP_TIMEOUT), (error) =>
+    Effect.logWarning(`the server cannot be stopped: ${error.detail}`)
+  )
+})
 
 /** Measuring one server takes at most this fraction (1/n) of the time, unless the longest pause is shorter. */
 const TIME_SHARE = 50

@@ -19,8 +19,8 @@ import {
 } from "../state/ServerFile.ts"
 import { findOnlineSignal, type LiveRun, openLiveRun, type RunEvent, remainingMillis } from "./LiveRun.ts"
 import { type LauncherOptions, makeLauncher } from "./launcher.ts"
+import { makeRecordEnd } from "./processEnded.ts"
 import { INTERRUPT_TIMEOUT, makeProcessStop } from "./processStop.ts"
-import { makeRecordEnd } from "./recordEnd.ts"
 import { refusals } from "./refusals.ts"
 import { addressWarning } from "./serverWarnings.ts"
 

@@ -10,11 +10,11 @@ import {
 } from "../../domain/InstallStep.ts"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
 import { nowText } from "../../domain/nowText.ts"
+import type { LiveProgress } from "../controlPlane/ReportOutbox.ts"
 import type { InstallFailed } from "../files/InstallFailed.ts"
 import type { FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Installed, Installer } from "../install/Installer.ts"
 import type { Runtime } from "../runtime/Runtime.ts"
-import type { LiveProgress } from "../state/LiveProgress.ts"
 import {
   type FileWork,
   type ServerFile,

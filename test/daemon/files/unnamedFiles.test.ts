@@ -3,7 +3,7 @@ import { copyFileSync, existsSync, statSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { unnamedFiles } from "../../../src/daemon/files/unnamedFiles.ts"
+import { unnamedFiles } from "../../../src/daemon/files/diskUsage.ts"
 import { until } from "../../support/eventually.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 

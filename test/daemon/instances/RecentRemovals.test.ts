@@ -1,5 +1,5 @@
 import { assert, describe, it } from "vitest"
-import { RecentRemovals } from "../../../src/daemon/instances/RecentRemovals.ts"
+import { RecentRemovals } from "../../../src/daemon/instances/instanceRemoval.ts"
 import { plain } from "../../support/ids.ts"
 
 const id = "srv_01ARZ3NDEKTSV4RRFFQ69G5FAV"

@@ -1,7 +1,7 @@
 import { Effect, Latch, Option, type Scope, Stream } from "effect"
 import type { ControlPlane } from "../../../src/api/ControlPlane.ts"
 import { type Daemon, type DaemonError, DaemonRefused, NodeUnreachable } from "../../../src/api/Daemon.ts"
-import { RecentRemovals } from "../../../src/daemon/instances/RecentRemovals.ts"
+import { RecentRemovals } from "../../../src/daemon/instances/instanceRemoval.ts"
 import { NodeId, type ServerId } from "../../../src/domain/Id.ts"
 import type { InstallState } from "../../../src/domain/InstallState.ts"
 import {

@@ -4,7 +4,7 @@ import { Clock, Effect, Exit, Fiber, Layer, Option, Schedule, Scope } from "effe
 import { appendConsoleLine } from "../../console/consoleFiles.ts"
 import { io } from "../../disk/fsio.ts"
 import { chownVolume } from "../../files/chownVolume.ts"
-import { chownTree } from "../../files/ownership.ts"
+import { chownTree } from "../../files/owners.ts"
 import type { ProcessExit } from "../exitReason.ts"
 import { KILLED } from "../processRun.ts"
 import { type Adopted, type Job, type Launch, LaunchFailed, Runtime } from "../Runtime.ts"
@@ -13,13 +13,13 @@ import { attachContainer, runningJob } from "./containerJob.ts"
 import {
   type ContainerPlan,
   type ContainerRules,
+  checkPorts,
   insidePath,
   jobLimits,
   portOptions,
   unsafeReason
 } from "./containerOptions.ts"
-import { readContainerRecord, writeContainerRecord } from "./containerRecord.ts"
-import { makeContainerRemoval } from "./containerRemoval.ts"
+import { makeContainerRemoval, readContainerRecord, writeContainerRecord } from "./containerRemoval.ts"
 import { openContainerRun, openRunConsole, type RunAt, settle } from "./containerRun.ts"
 import {
   createContainer,
@@ -32,12 +32,10 @@ import {
   stateOf
 } from "./containers.ts"
 import { Engine, type EngineError, makeOfferedRuntimes } from "./Engine.ts"
-import { ensureImage, needsPull, type PullPolicy, type PullRules } from "./images.ts"
-import { launchFailed } from "./launchFailed.ts"
+import { ensureImage, launchFailed, needsPull, type PullPolicy, type PullRules } from "./images.ts"
 import { makeNodeNetworks, type Purpose } from "./networks.ts"
 import { makeOutgoing, outgoingAddress } from "./outgoing.ts"
 import { openPendingRun } from "./pendingRun.ts"
-import { checkPorts } from "./publishedPorts.ts"
 
 export interface DockerRuntimeOptions {
   /** Identity of the node: the label `muster.node` of its containers. */

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import { launchFailed } from "../../../../src/daemon/runtime/docker/launchFailed.ts"
-import { unpublished } from "../../../../src/daemon/runtime/docker/publishedPorts.ts"
+import { unpublished } from "../../../../src/daemon/runtime/docker/containerOptions.ts"
+import { launchFailed } from "../../../../src/daemon/runtime/docker/images.ts"
 
 describe("Docker runtime: ports", () => {
   it("ports that the engine did not publish are named, each protocol separately", () => {
