@@ -148,7 +148,7 @@ const mountName = ({ mode, source }: Mount): string => `mount ${shown(source)} (
 
 /**
  * Reads the targets of a definition: the place of each entry, the conflicts, and the copies without an effect. A mount at
- * the instance folder itself has no place here: the node mounts its entries (daemon/files/homeEntries.ts).
+ * the instance folder itself has no place here: the node mounts its entries (daemon/files/fileContext.ts).
  */
 export const planFiles = (
   definition: FileDefinition

@@ -25,13 +25,11 @@ import { readTreeRecord, TREE, writeTreeRecord } from "./treeRecord.ts"
 export interface DefinitionStep {
   readonly from: ServerSpec
   readonly to: ServerSpec
-  /** The base of `from`, if the record of the instance does not name its base: an earlier version made it. */
-  readonly likelyBase: BaseFolder | undefined
 }
 
 /** `make`: for a server without files. */
 export const makeBaseChanges = (context: FileContext, make: Creation) => {
-  const { at, limits, planOf, present, presenter, sources } = context
+  const { at, limits, planOf, present, sources } = context
 
   const renew = Effect.fn("InstanceFiles.renew")(function* (
     folder: string,
@@ -71,11 +69,11 @@ export const makeBaseChanges = (context: FileContext, make: Creation) => {
   const rebasePlain = Effect.fnUntraced(function* (
     folder: string,
     base: BaseFolder,
-    { likelyBase, to }: DefinitionStep,
+    to: ServerSpec,
     owner: RunUser | undefined
   ) {
     const files = instanceFolder(folder)
-    const generation = (yield* plainBase(folder, files)) ?? likelyBase?.generation
+    const generation = yield* plainBase(folder, files)
     if (generation === base.generation) return
     const old = generation === undefined ? undefined : join(at.generations, generation)
     if (generation === undefined || old === undefined || !(yield* lstat(old))?.isDirectory()) {
@@ -119,10 +117,9 @@ export const makeBaseChanges = (context: FileContext, make: Creation) => {
   const upgrade = Effect.fn("InstanceFiles.upgrade")(function* (
     folder: string,
     base: BaseFolder,
-    step: DefinitionStep,
+    { from, to }: DefinitionStep,
     user?: RunUser
   ) {
-    const { from, to } = step
     yield* recoverFiles(folder)
     const tree = join(folder, TREE)
     const files = instanceFolder(folder)
@@ -137,10 +134,9 @@ export const makeBaseChanges = (context: FileContext, make: Creation) => {
     const owner = ownerFor(user)
     if (owner !== undefined) yield* chownParts(yield* foreignParts(folder, files, owner), owner)
     const replace = Effect.gen(function* () {
-      if (record === undefined) yield* rebasePlain(folder, base, step, owner)
+      if (record === undefined) yield* rebasePlain(folder, base, to, owner)
       else if (record.base !== base.generation) {
         // The layer of the server stays over the new base.
-        yield* presenter.settle(base.generation, owner)
         yield* writeTreeRecord(tree, yield* withBase(record, base))
       }
     })

@@ -83,7 +83,7 @@ const buildOverlay = Effect.fnUntraced(function* (options: OverlayOptions) {
 })
 
 export const makeCreation = (context: FileContext) => {
-  const { at, limits, planOf, present, presenter, sharedOwner, sources, storage, writers } = context
+  const { at, limits, planOf, present, sharedOwner, sources, storage, writers } = context
   const mapped = storage.mapped.layers
 
   const shareAt = Effect.fnUntraced(function* (
@@ -127,7 +127,6 @@ export const makeCreation = (context: FileContext) => {
       if (overlay) {
         const { generation } = base
         yield* limits.begin(folder, spec, tree)
-        yield* presenter.settle(generation, to.owner)
         return yield* buildOverlay({
           building: { files, tree },
           at,

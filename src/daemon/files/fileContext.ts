@@ -13,7 +13,7 @@ import type { DiskLimits } from "./diskLimits.ts"
 import { filePlan, isAbove, refuse } from "./filePlan.ts"
 import type { LayerFolders } from "./overlayTree.ts"
 import { ownerFor } from "./owners.ts"
-import { makePresenter } from "./presentFiles.ts"
+import { makePresent } from "./presentFiles.ts"
 import type { SharedOwner } from "./sharedFiles.ts"
 import { type FileSources, mountSource, type Source } from "./sources.ts"
 import type { Storage } from "./storageProbe.ts"
@@ -137,12 +137,12 @@ export interface FileContextOptions {
 
 /**
  * Makes the context; `present` mounts the files of a server and returns the shared folders among them. `made`: see
- * `makePresenter`.
+ * `makePresent`.
  */
 export const makeFileContext = ({ at, limits, storage, volumesUser, writers }: FileContextOptions) => {
   const { sources } = at
   const planOf = makePlanOf(sources)
-  const presenter = makePresenter({ at, binds: storage.binds, mapped: storage.mapped.layers })
+  const presentPlan = makePresent({ at, binds: storage.binds, mapped: storage.mapped.layers })
   const sharedOwner = (folder: string, user: RunUser | undefined): SharedOwner => ({
     owner: ownerFor(user),
     hasOwnUid: user?.own === true,
@@ -158,9 +158,9 @@ export const makeFileContext = ({ at, limits, storage, volumesUser, writers }: F
     made?: TreeRecord
   ) {
     yield* limits.confirm(folder, spec)
-    return yield* presenter.present(folder, yield* planOf(spec), kind, sharedOwner(folder, user), made)
+    return yield* presentPlan(folder, yield* planOf(spec), kind, sharedOwner(folder, user), made)
   })
 
-  return { at, limits, planOf, present, presenter, sharedOwner, sources, storage, writers }
+  return { at, limits, planOf, present, sharedOwner, sources, storage, writers }
 }
 export type FileContext = ReturnType<typeof makeFileContext>

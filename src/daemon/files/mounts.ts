@@ -1,5 +1,5 @@
 /**
- * The mounts of instances, made by the helper if owners can be mapped (idmap.ts), else by `mount` of util-linux (Debian
+ * The mounts of instances, made by the helper if owners can be mapped, else by `mount` of util-linux (Debian
  * essential). Needs CAP_SYS_ADMIN.
  */
 import { type BigIntStats, closeSync, constants, fstatSync, openSync } from "node:fs"

@@ -4,11 +4,10 @@ import { join } from "node:path"
 import { Effect, Semaphore } from "effect"
 import type { RuntimeKind } from "../../domain/Node.ts"
 import { closeFolder, io, makePassage, mountsAt, orMissing } from "../disk/fsio.ts"
-import type { RunUser } from "../runtime/Runtime.ts"
 import type { FilePlan } from "./filePlan.ts"
 import { mounterOf, unmountBelow } from "./mounts.ts"
 import { type LayerFolders, mountName, mountTree, openTree } from "./overlayTree.ts"
-import { chownBase, chownParts, chownTree, foreignParts } from "./owners.ts"
+import { chownParts, chownTree, foreignParts } from "./owners.ts"
 import { openShared, type SharedOwner, share, sharedMounts } from "./sharedFiles.ts"
 import { readTreeRecord, TREE, type TreeRecord } from "./treeRecord.ts"
 
@@ -50,18 +49,10 @@ export interface PresentOptions {
   readonly mapped: boolean
 }
 
-export const makePresenter = ({ at, binds, mapped }: PresentOptions) => {
+export const makePresent = ({ at, binds, mapped }: PresentOptions) => {
   const turn = Semaphore.makeUnsafe(CONCURRENCY)
   /** A separate limit: a server whose files are ready does not wait for changes of owners. */
   const chownPermits = Semaphore.makeUnsafe(CONCURRENCY)
-  const settled = new Set<string>()
-
-  /** Sets one owner for all files of a base; a base of an earlier version may have several. */
-  const settle = Effect.fnUntraced(function* (generation: string, owner: RunUser | undefined) {
-    if (owner === undefined || settled.has(generation)) return
-    yield* chownBase(join(at.generations, generation))
-    settled.add(generation)
-  })
 
   /** @param made the record of layers that were just made for the owner, with nothing mounted */
   const present = Effect.fnUntraced(function* (
@@ -91,7 +82,6 @@ export const makePresenter = ({ at, binds, mapped }: PresentOptions) => {
       yield* unmountBelow(folder)
     }
     return yield* Effect.gen(function* () {
-      if (record !== undefined) yield* settle(record.base, owner)
       const overlays = record === undefined ? [] : yield* openTree(tree, record, { at, owner, mapped })
       const shared = yield* openShared(plan, at.sources, to)
       const mounter = mounterOf(mapped || to.mapped)
@@ -109,5 +99,5 @@ export const makePresenter = ({ at, binds, mapped }: PresentOptions) => {
     )
   }, Effect.scoped)
 
-  return { present, settle }
+  return present
 }

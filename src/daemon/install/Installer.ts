@@ -23,7 +23,7 @@ import { Runtime } from "../runtime/Runtime.ts"
 import { type Base, type BasesOptions, openBases } from "./bases.ts"
 import { prepareBase } from "./prepareBase.ts"
 import { type OnSteps, StepLog } from "./StepLog.ts"
-import { baseName, earlierName } from "./scriptVariables.ts"
+import { baseName } from "./scriptVariables.ts"
 
 /** A finished installation. */
 export interface Installed extends Base {
@@ -63,8 +63,6 @@ export class Installer extends Context.Service<
       spec: ServerSpec,
       options: { readonly force: boolean; readonly onSteps: OnSteps }
     ): Effect.Effect<Installed, InstallFailed, Scope.Scope>
-    /** Returns the base folder of a server's software, if it is there. */
-    find(spec: ServerSpec): Effect.Effect<Base | undefined, InstallFailed>
     /** Schedules the removal of base folders without an instance; one for all calls of a second. */
     readonly collect: Effect.Effect<void>
     /** Returns the log of the last or current installation of a server's software; it may not exist. */
@@ -178,10 +176,7 @@ export class Installer extends Context.Service<
             const name = baseName(spec)
             const key = keyOf(spec)
             while (true) {
-              const there =
-                running.has(key) || force
-                  ? undefined
-                  : yield* bases.current(software, name, earlierName(spec))
+              const there = running.has(key) || force ? undefined : yield* bases.current(software, name)
               const installed: Installed = there ?? (yield* join_(key, spec, onSteps))
               yield* bases.pin(installed)
               // The folder may have been replaced and removed before it was pinned.
@@ -191,15 +186,7 @@ export class Installer extends Context.Service<
           Effect.catchTag("IoError", (error: IoError) => installFailed(error))
         )
 
-        const find = Effect.fn("Installer.find")(
-          function* (spec: ServerSpec) {
-            yield* checkName(spec)
-            return yield* bases.current(spec.definition.software, baseName(spec), earlierName(spec))
-          },
-          Effect.catchTag("IoError", (error: IoError) => installFailed(error))
-        )
-
-        return Installer.of({ collect, find, install, isInstalling, logPath })
+        return Installer.of({ collect, install, isInstalling, logPath })
       })
     )
 }

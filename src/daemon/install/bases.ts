@@ -50,7 +50,6 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, logOf, used }: 
   }
   const pins = new Map<string, number>()
   const collectLock = yield* Semaphore.make(1)
-  const currentLock = yield* Semaphore.make(1)
   const linkOf = (software: string, name: string) => join(baseDir, software, name)
   const baseOf = (generation: string): Base => ({ folder: join(generations, generation), generation })
   const newGeneration = (software: string, name: string) => `${software}-${name}-${randomUUID().slice(0, 8)}`
@@ -68,11 +67,6 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, logOf, used }: 
   const linked = (link: string) =>
     ioSync(link, () => fs.readlinkSync(link)).pipe(
       Effect.map((to) => basename(to)),
-      // A folder of an earlier version of this service.
-      Effect.catchIf(
-        ({ code }) => code === "EINVAL",
-        () => Effect.succeed(undefined)
-      ),
       orMissing(undefined)
     )
 
@@ -80,28 +74,11 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, logOf, used }: 
     return (yield* lstatSync(base.folder))?.isDirectory() ? base : undefined
   })
 
-  /**
-   * Returns the current generation; undefined: none. A folder of an earlier version is converted.
-   *
-   * @param earlier the name that earlier versions gave the base; the first that asks gets it
-   */
-  const current = Effect.fnUntraced(function* (software: string, name: string, earlier?: string) {
-    const link = linkOf(software, name)
-    const to = yield* linked(link)
-    if (to !== undefined) return yield* existing(baseOf(to))
-    if (earlier !== undefined && earlier !== name && (yield* lstatSync(link)) === undefined) {
-      yield* rename(linkOf(software, earlier), link).pipe(orMissing(undefined))
-    }
-    const stats = yield* lstatSync(link)
-    if (stats?.isDirectory()) {
-      const generation = newGeneration(software, name)
-      yield* rename(link, join(generations, generation))
-      yield* setLink(link, generation)
-      return baseOf(generation)
-    }
-    const moved = stats === undefined ? undefined : yield* linked(link)
-    return moved === undefined ? undefined : yield* existing(baseOf(moved))
-  }, currentLock.withPermit)
+  /** Returns the current generation, if there is one. */
+  const current = Effect.fnUntraced(function* (software: string, name: string) {
+    const to = yield* linked(linkOf(software, name))
+    return to === undefined ? undefined : yield* existing(baseOf(to))
+  })
 
   /** Pins a generation for the scope. */
   const pin = (base: Base) =>

@@ -42,40 +42,27 @@ export const scriptVariables = (
   ...Object.fromEntries(variablesRead({ spec, install }))
 })
 
-interface BaseNames {
-  readonly name: string
-  readonly earlier: string | undefined
-}
-
-const namesOf = (spec: ServerSpec): BaseNames => {
+const nameOf = (spec: ServerSpec): string => {
   const { install_script: install, version } = spec.definition
-  if (install === null || install.skip_scripts) return { name: version, earlier: version }
+  if (install === null || install.skip_scripts) return version
   const read = variablesRead({ spec, install })
   const made = [scriptHash(spec.definition), read]
   const hash = createHash("sha256").update(JSON.stringify(made)).digest("hex").slice(0, 16)
-  return { name: `${version}@${hash}`, earlier: read.length === 0 ? version : undefined }
+  return `${version}@${hash}`
 }
 
-const known = new WeakMap<ServerSpec, BaseNames>()
-
-/** An installation asks several times, and searching a script takes as long as a write to the disk. */
-const knownNames = (spec: ServerSpec): BaseNames => {
-  const names = known.get(spec) ?? namesOf(spec)
-  known.set(spec, names)
-  return names
-}
+const known = new WeakMap<ServerSpec, string>()
 
 /**
  * Returns the name of a server's base below its software: the version, and if there is a script, `@` and a hash of it
- * and of the variables of the server that it reads. A variable that is not set does not count.
+ * and of the variables of the server that it reads. A variable that is not set does not count. An installation asks
+ * several times, and searching a script takes as long as a write to the disk.
  */
-export const baseName = (spec: ServerSpec): string => knownNames(spec).name
-
-/**
- * Returns the name that earlier versions of this service gave a base, whatever its script; undefined: none, because the
- * script reads variables.
- */
-export const earlierName = (spec: ServerSpec): string | undefined => knownNames(spec).earlier
+export const baseName = (spec: ServerSpec): string => {
+  const name = known.get(spec) ?? nameOf(spec)
+  known.set(spec, name)
+  return name
+}
 
 /** Whether a name is that of a base with a script; returns its version. */
 export const variantOf = (name: string): string | undefined =>

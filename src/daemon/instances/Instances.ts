@@ -232,8 +232,6 @@ export class Instances extends Context.Service<
         for (const dir of [options.lostDir, besideServers(serversDir)]) {
           yield* Effect.orDie(reserveKeptUids(dir, runtime))
         }
-        // A base of an earlier version of this service was made for the definitions of its servers.
-        for (const { file } of found) yield* Effect.ignore(installer.find(file.get().spec))
         const { collect } = installer
         const folderRemovals = yield* makeFolderRemovals({ serversDir, files, runtime, collect })
         const remove = makeInstanceRemoval({

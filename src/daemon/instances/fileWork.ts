@@ -72,12 +72,7 @@ const runFileWork = Effect.fnUntraced(function* (
     yield* Effect.mapError(warnOfMissing(folder, spec, sources), (error) => installFailed(error))
   const placed =
     work === "upgrade"
-      ? files.upgrade(
-          folder,
-          installed,
-          { from: state.spec, to: spec, likelyBase: yield* installer.find(state.spec) },
-          user
-        )
+      ? files.upgrade(folder, installed, { from: state.spec, to: spec }, user)
       : keepsFiles
         ? files.renew(folder, installed, spec, user)
         : files.make(folder, installed, spec, user)

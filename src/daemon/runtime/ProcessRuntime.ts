@@ -40,12 +40,10 @@ const RunRecord = Schema.fromJsonString(
     token: Schema.String,
     ...ProcessName,
     boot: Schema.String,
-    /** Absent in a run of an earlier version, which writes to the file directly. */
-    relay: Schema.optionalKey(Schema.Struct(ProcessName)),
-    /** Processes above the program. Absent in a run of an earlier version: one, the shim. */
-    helpers: Schema.optionalKey(Schema.Int),
-    /** Absent in a run of an earlier version. */
-    terminal: Schema.optionalKey(Schema.Boolean)
+    relay: Schema.Struct(ProcessName),
+    /** Processes above the program. */
+    helpers: Schema.Int,
+    terminal: Schema.Boolean
   })
 )
 const decodeRunRecord = Schema.decodeUnknownEffect(RunRecord)
@@ -200,7 +198,7 @@ const adopt = Effect.fnUntraced(function* (
     Effect.andThen(recordedExit(folder)),
     Effect.map((recorded) => recorded ?? KILLED)
   )
-  const { helpers = 1, relay, terminal = false } = record
+  const { helpers, relay, terminal } = record
   const run = yield* makeRun(parts, at, { leader, relay, helpers, terminal, code })
   if (!hasUids) return { _tag: "Running", run }
   const { main } = ownProcesses(yield* parts.table.members(server_id, leader, MAX_LIST_AGE), leader, helpers)

@@ -52,7 +52,7 @@ const UsersFile = Schema.fromJsonString(
   Schema.Struct({
     format: Schema.Literal(1),
     software: Schema.Record(Schema.String, Schema.Int),
-    /** The start of the search for a free uid. Absent in files of previous versions. */
+    /** The start of the search for a free uid, once there was a search. */
     next: Schema.optionalKey(Schema.Int)
   })
 )

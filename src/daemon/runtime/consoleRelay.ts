@@ -71,11 +71,9 @@ export const makeFifo = Effect.fnUntraced(function* (path: string) {
 })
 
 /** Waits until all output of a server is in its console. */
-export const relayEnded = (relay: Relay | undefined): Effect.Effect<void> =>
-  relay === undefined
-    ? Effect.void
-    : Effect.sync(() => readProc(relay.pid)?.start === relay.start).pipe(
-        Effect.repeat({ while: (lives) => lives, schedule: Schedule.spaced(5) }),
-        Effect.timeoutOption(RELAY_TIMEOUT),
-        Effect.asVoid
-      )
+export const relayEnded = (relay: Relay): Effect.Effect<void> =>
+  Effect.sync(() => readProc(relay.pid)?.start === relay.start).pipe(
+    Effect.repeat({ while: (lives) => lives, schedule: Schedule.spaced(5) }),
+    Effect.timeoutOption(RELAY_TIMEOUT),
+    Effect.asVoid
+  )

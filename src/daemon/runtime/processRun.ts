@@ -151,7 +151,7 @@ export const exitOf = (parts: HostParts, server: string, code: number): Effect.E
 /** A live process. */
 export interface LiveProcess {
   readonly leader: Leader
-  readonly relay: Relay | undefined
+  readonly relay: Relay
   /** The number of helpers above the program of the server, the leader included. */
   readonly helpers: number
   readonly terminal: boolean

@@ -85,7 +85,7 @@ export const openUidClaims = Effect.fnUntraced(function* (node: string, dataDir:
   type Found = Effect.Success<ReturnType<typeof read>>
 
   const isOwn = (found: Found) => typeof found === "object" && found.node === node
-  /** Whether another node has a claim: its data folder exists, or a daemon of an older version is writing the claim. */
+  /** Whether another node has a claim: its data folder exists, or the claim cannot be read. */
   const isForeign = (found: Found): Effect.Effect<boolean, IoError> =>
     typeof found !== "object" || isOwn(found)
       ? Effect.succeed(found === "unreadable")

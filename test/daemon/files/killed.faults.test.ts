@@ -148,7 +148,7 @@ for (const way of ["overlay", "copy, without mounts"] as const) {
       const to = specOf({ ...spec, definition: { ...next } })
       const run = (service: InstanceFiles["Service"], work: keyof typeof works) =>
         work === "upgrade"
-          ? service.upgrade(folder, second, { from: spec, to, likelyBase: made.first }, user)
+          ? service.upgrade(folder, second, { from: spec, to }, user)
           : service[work](folder, second, spec, user)
       return { ...made, one, run, user }
     })

@@ -2,7 +2,6 @@ import { execFileSync } from "node:child_process"
 import {
   chmodSync,
   chownSync,
-  lchownSync,
   lstatSync,
   mkdirSync,
   readdirSync,
@@ -166,12 +165,10 @@ for (const [way, options] of Object.entries(all)) {
       }).pipe(Effect.scoped)
     )
 
-    it.effect("files that an earlier version made as root are chowned, and none is lost", () =>
+    it.effect("files that a daemon without uids made as root are chowned, and none is lost", () =>
       Effect.gen(function* () {
         const { first, server, volumes: sources } = yield* place()
         giveAll(first.folder, 0)
-        // The owner that an archive unpacked by root leaves.
-        lchownSync(join(first.folder, "conf/a"), 1234, 1234)
         const definition = { volumes: mounts ? volumes : volumes.filter(({ mode }) => mode === "cow") }
         const old = server(definition)
         yield* old.make
@@ -184,7 +181,7 @@ for (const [way, options] of Object.entries(all)) {
         // An interrupted chown: the top of a folder is always chowned last.
         const upper = join(old.folder, way.startsWith("overlay") ? "tree/upper" : "files")
         chownSync(join(upper, "conf/own"), ONE.uid, ONE.uid)
-        // Either still mounted by the earlier version, or unmounted by a restart of the machine.
+        // Either still mounted by that daemon, or unmounted by a restart of the machine.
         yield* now.open
         unmountBelow(old.folder)
         yield* now.open

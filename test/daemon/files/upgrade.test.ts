@@ -33,7 +33,7 @@ for (const [way, options] of Object.entries(ways)) {
         made.service.upgrade(
           one.folder,
           base,
-          { from: one.spec, to: specOf({ ...one.spec, definition: next }), likelyBase: made.first },
+          { from: one.spec, to: specOf({ ...one.spec, definition: next }) },
           user
         )
       return { ...made, one, upgrade }

@@ -1,11 +1,10 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
+import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import type { ServerId } from "../../../src/domain/Id.ts"
 import { NEW_DEFINITION } from "../../../src/domain/InstallState.ts"
 import { until } from "../../support/eventually.ts"
-import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { alive, harness, pidIn } from "../support.ts"
 
 /** The end of every failure reason that only the log can explain. */
@@ -64,7 +63,8 @@ describe("blueprints, software: install script", () => {
   it.live("the log shows no path of the node", () =>
     Effect.gen(function* () {
       const { create, daemon, dataDir, lastInstall } = yield* harness()
-      const script = "nothing-here; echo $INSTALL_DIR/a $HOME; pwd -P; printf $(dirname $PWD); printf $PWD"
+      const script =
+        "exec 2>&1; nothing-here; echo $INSTALL_DIR/a $HOME; pwd -P; printf $(dirname $PWD); printf $PWD"
       const id = yield* create({ install: { script } })
       yield* until("ready", () => lastInstall(id)?.phase === "ready")
       const { items } = yield* daemon.installLogs(id, { page: 1, per_page: 10 })
@@ -350,22 +350,6 @@ describe("blueprints, software: install script", () => {
       assert.strictEqual(readFileSync(join(baseOf(dataDir), "version"), "utf8").trim(), "3")
       yield* close
       assert.strictEqual(generations(), 1)
-    }).pipe(Effect.scoped)
-  )
-
-  it.live("a base of an earlier version is used", () =>
-    Effect.gen(function* () {
-      const dataDir = yield* temporaryFolder
-      mkdirSync(join(dataDir, "base/echo/1.0"), { recursive: true })
-      writeFileSync(join(dataDir, "base/echo/1.0/server.jar"), "old")
-      const { installed } = yield* harness({}, dataDir)
-      const ids = yield* Effect.forEach([1, 2, 3], () => installed({ install: { script: "exit 1" } }), {
-        concurrency: 3
-      })
-      for (const id of ids) {
-        assert.strictEqual(readFileSync(join(dataDir, "servers", id, "files/server.jar"), "utf8"), "old")
-      }
-      assert.deepStrictEqual(readdirSync(baseOf(dataDir)), ["server.jar"])
     }).pipe(Effect.scoped)
   )
 })

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { baseName, earlierName, scriptVariables } from "../../../src/daemon/install/scriptVariables.ts"
+import { baseName, scriptVariables } from "../../../src/daemon/install/scriptVariables.ts"
 import type { Limits } from "../../../src/domain/Limits.ts"
 import type { InstallScript } from "../../../src/domain/Software.ts"
 import { specOf } from "../support.ts"
@@ -103,14 +103,12 @@ describe("blueprints, software: the variables of an install script", () => {
 })
 
 describe("blueprints, software: the base of a server", () => {
-  it("without a variable that the script reads, version and script decide; earlier versions knew the version", () => {
+  it("without a variable that the script reads, version and script decide", () => {
     const scripts = ["true", "echo $VERSION $SOFTWARE_ID $BUILD_NUMBER", `echo \${ABSENT:-1}`]
     for (const script of scripts) {
-      assert.strictEqual(earlierName(specWith({ script })), "1.0", script)
       assert.strictEqual(nameOf({ script, env: { OTHER: "x" } }), nameOf({ script }), script)
     }
     assert.strictEqual(new Set(scripts.map((script) => nameOf({ script }))).size, scripts.length)
-    assert.isUndefined(earlierName(specWith({ script: "echo $FLAVOUR" })))
     assert.strictEqual(nameOf({ script: "env", install: { skip_scripts: true } }), "1.0")
     assert.strictEqual(baseName(specOf({ definition: { env } })), "1.0")
   })

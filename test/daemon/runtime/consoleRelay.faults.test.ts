@@ -87,29 +87,4 @@ describe("spec 9.6: daemon killed: consoles", () => {
         }).pipe(Effect.scoped)
     )
   }
-
-  it.live("a process of a version without a relay is adopted, read and ended", () =>
-    Effect.gen(function* () {
-      const dataDir = yield* temporaryFolder
-      const first = yield* daemonProcess(dataDir)
-      const id = newId()
-      const folder = join(dataDir, "servers", id)
-      yield* first.ask(`create ${JSON.stringify({ id })}`)
-      yield* until("installed", () => stateOf(dataDir, id).status === "offline")
-      yield* first.ask(`power ${id} start 30`)
-      yield* until("running", () => stateOf(dataDir, id).status === "running")
-      yield* first.kill
-      const { relay: _, ...record } = JSON.parse(readFileSync(join(folder, "run.json"), "utf8"))
-      writeFileSync(join(folder, "run.json"), JSON.stringify(record))
-      const { daemon } = yield* openDaemon(dataDir, recorder())
-      yield* Effect.addFinalizer(() => Effect.ignore(daemon.remove(id)))
-      assert.strictEqual(yield* daemon.status(id), "running")
-      yield* daemon.commands(id, ["hello"])
-      yield* until("it answers", () =>
-        readFileSync(join(folder, "console.log"), "utf8").endsWith("got hello\n")
-      )
-      yield* daemon.power(id, "stop", 30)
-      yield* until("offline", () => stateOf(dataDir, id).status === "offline")
-    }).pipe(Effect.scoped)
-  )
 })
