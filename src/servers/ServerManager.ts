@@ -13,8 +13,7 @@ import type { FiguresById, ServerStats } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
 import { type CrashQuery, CrashRepo } from "../store/repos/CrashRepo.ts"
 import { Store } from "../store/Store.ts"
-import type { CreateRequest } from "./CreateRequest.ts"
-import { makeCreation } from "./creation.ts"
+import { type CreateRequest, makeCreation } from "./creation.ts"
 import { followReservations } from "./index/reservations.ts"
 import type { ListRequest } from "./index/ServerFilter.ts"
 import { type IndexVersion, ServerIndex, type ServerPage } from "./index/ServerIndex.ts"
@@ -96,8 +95,8 @@ export class ServerManager extends Context.Service<
     /**
      * Changes name, labels, expiry and overrides of a server (spec 3.12).
      *
-     * @error Conflict       the server is being deleted; with overrides also: it migrates, its blueprint is gone, or its
-     * node is of an earlier version
+     * @error Conflict       the server is being deleted; with overrides also: it migrates, or its blueprint is
+     * gone
      * @error Forbidden      the change deletes the server, and the caller may not delete servers
      * @error InvalidRequest too many labels, or overrides that do not fit
      * @error Unavailable    limits that do not fit on the node

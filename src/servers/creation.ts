@@ -4,11 +4,12 @@ import type { CreationPlan } from "../api/ServersGroup.ts"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { type AuditedRequest, CurrentAudit, describeAudit } from "../domain/AuditedRequest.ts"
 import { Conflict, type Forbidden, Unavailable } from "../domain/errors.ts"
-import { ServerId, serverId } from "../domain/Id.ts"
+import { type NodeId, ServerId, serverId } from "../domain/Id.ts"
 import { beginStep, finishSteps } from "../domain/InstallStep.ts"
 import { idBytes } from "../domain/idBytes.ts"
-import { expiryOf } from "../domain/Labels.ts"
+import { expiryOf, type Labels } from "../domain/Labels.ts"
 import { nowText } from "../domain/nowText.ts"
+import type { Overrides } from "../domain/Overrides.ts"
 import type { ServerRecord } from "../domain/Server.ts"
 import { definitionView, type ServerDefinition } from "../domain/ServerDefinition.ts"
 import { LoadBalancer } from "../nodes/LoadBalancer.ts"
@@ -25,11 +26,26 @@ import { pipelined } from "../store/sql/pipelined.ts"
 import { makeKeyedLock } from "../work/KeyedLock.ts"
 import { inSpan, traceparent } from "../work/trace.ts"
 import { availableCapacity, makeQuotaUsage, type QuotaUse } from "./availableCapacity.ts"
-import type { CreateRequest } from "./CreateRequest.ts"
 import { creationRefusal, makeOverridesCheck } from "./callerLimits.ts"
 import { ServerIndex } from "./index/ServerIndex.ts"
 import { encodeSummary, plain } from "./index/summary.ts"
 import { CreationPriority } from "./records/CreationPriority.ts"
+
+/** A request to create a server; `body_hash` is the SHA-256 of the request's body in hex. */
+export interface CreateRequest {
+  readonly blueprint_id: string
+  readonly node_id?: NodeId
+  readonly overrides: Overrides
+  /** Whether the server starts once it is installed; absent: the blueprint decides. */
+  readonly start?: boolean
+  /** The default of a blueprint without `start`; absent: false. */
+  readonly startUnlessSaid?: boolean
+  readonly name?: string
+  readonly labels?: Labels
+  /** Seconds. */
+  readonly expires_in?: number
+  readonly idempotency?: { readonly key: string; readonly body_hash: string }
+}
 
 /** Lifetime of the answer to an idempotency key: 24 h, in milliseconds. */
 export const ANSWER_LIFETIME = 24 * 60 * 60 * 1000

@@ -7,7 +7,7 @@ import { changeOverrides } from "../blueprints/changeOverrides.ts"
 import { CurrentAudit } from "../domain/AuditedRequest.ts"
 import type { DefinitionChange } from "../domain/DefinitionChange.ts"
 import { changesBetween, revisionOf } from "../domain/definitionChanges.ts"
-import { Conflict, type Forbidden, NotFound } from "../domain/errors.ts"
+import { type Forbidden, NotFound } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import { own, type Path, pathText } from "../domain/json.ts"
 import { admits } from "../domain/KeyLimits.ts"
@@ -49,12 +49,6 @@ export interface Upgrade {
 
 /** Today's definition, or that of the record; absent: today's, if blueprint and node allow it. */
 export type ReinstallDefinition = "today" | "kept" | undefined
-
-const daemonTooOld = ({ node_id }: ServerRecord) =>
-  new Conflict({
-    detail: `the daemon of node ${node_id} is of an earlier version: it cannot change the definition of a server`,
-    hint: "Upgrade the daemon of the node, then repeat the request."
-  })
 
 /** Whether a server expires earlier than before; null, undefined: never. */
 const isEarlier = (after: string | null | undefined, before: string | undefined) =>
@@ -121,17 +115,15 @@ export const makeRedefining = Effect.gen(function* () {
       before
     })
 
-  /** Whether the daemon of a server takes a changed definition. */
-  const takesDefinition = Effect.fnUntraced(function* (record: ServerRecord) {
+  /** Refuses a changed definition that the node of a server cannot get now. */
+  const checkNode = Effect.fnUntraced(function* (record: ServerRecord) {
     if (record.status === "unknown") return yield* failAway(record)
-    return yield* call(record, (daemon) =>
-      daemon.find(record.id).pipe(
-        Effect.map(({ defined_at }) => defined_at !== undefined),
-        // It gets the definition with its installation.
-        Effect.catchIf(
-          (error) => isUnknownToNode(error) && !isFinished(record.install),
-          () => Effect.succeed(true)
-        )
+    yield* call(record, (daemon) =>
+      // A server that is not installed gets the definition with its installation.
+      Effect.catchIf(
+        Effect.asVoid(daemon.find(record.id)),
+        (error) => isUnknownToNode(error) && !isFinished(record.install),
+        () => Effect.void
       )
     )
   })
@@ -152,8 +144,7 @@ export const makeRedefining = Effect.gen(function* () {
     const record = yield* recordOf(id)
     yield* refuseMoving(id)
     const { definition } = yield* by(record)
-    const changes = !isDeepStrictEqual(definition, record.definition)
-    if (changes && !(yield* takesDefinition(record))) return yield* daemonTooOld(record)
+    if (!isDeepStrictEqual(definition, record.definition)) yield* checkNode(record)
     const { before, record: after } = yield* lifecycle.redefine(id, by)
     if (before !== after && after.redefinition?.delivered === false) yield* send(after)
   }, Effect.uninterruptible)
@@ -224,8 +215,8 @@ export const makeRedefining = Effect.gen(function* () {
         ? yield* resolved
         : yield* Effect.option(resolved).pipe(Effect.map(Option.getOrUndefined))
     if (today === undefined || isDeepStrictEqual(today, record.definition)) return undefined
-    if (yield* takesDefinition(record)) return today
-    return which === "today" ? yield* daemonTooOld(record) : undefined
+    yield* checkNode(record)
+    return today
   })
 
   /**

@@ -1,7 +1,7 @@
 /** Figures of many servers, from their nodes (spec 3.7). */
 
 import { Array as Arr, Clock, Effect, Fiber, FiberMap, Layer, Schedule } from "effect"
-import type { Daemon, DaemonError } from "../api/Daemon.ts"
+import type { Daemon } from "../api/Daemon.ts"
 import { MOST_STATS } from "../api/DaemonApi.ts"
 import type { NodeId, ServerId } from "../domain/Id.ts"
 import type { FiguresById, ServerRecord, ServerStats } from "../domain/Server.ts"
@@ -113,25 +113,8 @@ const NODES_AT_ONCE = 64
 const SERVERS_OF_CALL = 500
 /** Calls to one node at a time. */
 const CALLS_AT_ONCE = 4
-/** Servers of a daemon of an earlier version that are asked for at a time. */
-const SERVERS_AT_ONCE = 8
 /** The longest wait for all nodes: the servers of later ones have no figures. */
 const DEADLINE = "5 seconds"
-
-/** A daemon of an earlier version does not have the route. */
-const lacksRoute = (error: DaemonError): boolean => error._tag === "DaemonRefused" && error.status === 404
-
-/** Asks for one server after another, and gives up where the node cannot be reached. */
-const oneByOne = (daemon: Daemon, ids: ReadonlyArray<ServerId>, found: Map<ServerId, ServerStats>) =>
-  Effect.forEach(
-    ids,
-    (id) =>
-      daemon.stats(id, { update_disk_usage: false }).pipe(
-        Effect.tap((stats) => Effect.sync(() => found.set(id, stats))),
-        Effect.catchTag("DaemonRefused", () => Effect.void)
-      ),
-    { concurrency: SERVERS_AT_ONCE, discard: true }
-  )
 
 /** Makes the function that returns the figures of servers; a server without figures is absent. */
 export const makeStatsOf = Effect.gen(function* () {
@@ -147,8 +130,7 @@ export const makeStatsOf = Effect.gen(function* () {
             if (stats !== undefined && stats !== null) found.set(id, stats)
           }
         })
-      ),
-      Effect.catchIf(lacksRoute, () => oneByOne(daemon, ids, found))
+      )
     )
 
   const ofNode = (node_id: NodeId, ids: ReadonlyArray<ServerId>, found: Map<ServerId, ServerStats>) =>

@@ -18,19 +18,6 @@ const made = Effect.gen(function* () {
 })
 
 describe("spec 3.12: the node", () => {
-  it.live("a daemon of an earlier version is 409, and nothing changes", () =>
-    runHarness(
-      Effect.gen(function* () {
-        const { control, daemon, id, record } = yield* made
-        daemon.isOld = true
-        const refused = yield* Effect.flip(control.servers.upgrade(id, mounted))
-        assert.match(JSON.stringify(refused), /the daemon of node n1 is of an earlier version/)
-        assert.strictEqual((yield* record)?.blueprint_id, "survival")
-        assert.isFalse(daemon.calls.some((call) => call.startsWith("create")))
-      })
-    )
-  )
-
   it.live("a lost call is repeated until the node has the definition", () =>
     runHarness(
       Effect.gen(function* () {

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
-import { type Daemon, DaemonRefused } from "../../src/api/Daemon.ts"
+import type { Daemon } from "../../src/api/Daemon.ts"
 import { NodeId, type ServerId } from "../../src/domain/Id.ts"
 import type { ServerStats } from "../../src/domain/Server.ts"
 import { DaemonClient } from "../../src/nodes/DaemonClient.ts"
@@ -93,27 +93,6 @@ describe("spec 3.7: GET /api/stats", () => {
       const asked = yield* Effect.forkChild(statsOf("a", "b"), { startImmediately: true })
       yield* TestClock.adjust("5 seconds")
       assert.deepStrictEqual(yield* Fiber.join(asked), { b: figures })
-    }).pipe(Effect.scoped)
-  )
-
-  it.effect("a daemon of an earlier version is asked for one server after another", () =>
-    Effect.gen(function* () {
-      const refusal = new DaemonRefused({ status: 404, detail: "no route", hint: "none" })
-      const { calls, statsOf } = yield* scene(
-        { a: "n1", b: "n1" },
-        {
-          n1: (calls) => ({
-            statsOfMany: () => Effect.fail(refusal),
-            stats: (id) =>
-              Effect.suspend(() => {
-                calls.push(id)
-                return id === "b" ? Effect.fail(refusal) : Effect.succeed(figures)
-              })
-          })
-        }
-      )
-      assert.deepStrictEqual(yield* statsOf("a", "b"), { a: figures })
-      assert.deepStrictEqual(calls, ["a", "b"])
     }).pipe(Effect.scoped)
   )
 

@@ -227,7 +227,6 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
           }),
           ({ outcomes }) => payload.servers.map(({ id }, at) => creationOutcome(node_id, id, outcomes[at]))
         ),
-      registration: () => target()?.token,
       fork: options.fork
     }),
     find: (id) => safe((client) => client.get({ params: { id } })),

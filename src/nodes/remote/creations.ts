@@ -36,34 +36,17 @@ export interface CreationsOptions {
   readonly together: (
     creations: Creations
   ) => Effect.Effect<ReadonlyArray<Result.Result<DaemonServer, DaemonError>>, DaemonError>
-  /** Identifies the registration of the node: a daemon of another version registers. */
-  readonly registration: () => string | undefined
   /** Runs a message: it is that of several callers. */
   readonly fork: (message: Effect.Effect<void>) => void
 }
 
-/** The facts that this process has learned of a daemon since its registration. */
-interface KnownDaemon {
-  readonly registration: string | undefined
-  /** It does not have the route for several servers. */
-  isEarlier: boolean
-  /** Servers whose last call had no response: the next one is for one server. */
-  readonly alone: Set<ServerId>
-}
-
-/** Forgets the server that was sent the longest time ago. */
-const addAlone = ({ alone }: KnownDaemon, id: ServerId): void => {
+/** Adds a server, and forgets the one that was sent the longest time ago. */
+const addAlone = (alone: Set<ServerId>, id: ServerId): void => {
   alone.delete(id)
   alone.add(id)
   const [oldest] = alone
   if (alone.size > MOST_ALONE && oldest !== undefined) alone.delete(oldest)
 }
-
-const newDaemon = (registration: string | undefined): KnownDaemon => ({
-  registration,
-  isEarlier: false,
-  alone: new Set()
-})
 
 type Restore = <A, E>(effect: Effect.Effect<A, E>) => Effect.Effect<A, E>
 
@@ -92,25 +75,19 @@ const toMessage = (waiting: ReadonlyArray<Waiting>): Creations => {
  * Makes the creation of servers on one node. A creation is sent at once, unless messages are under way: then those that
  * wait share the next one. A message without a response is a call without a response for each of its servers, which are
  * then sent alone, because one of them may be the reason. A message that the daemon refuses as a whole is followed by a
- * call for each server: one of them may be the reason, or the daemon is of an earlier version.
+ * call for each server: one of them may be the reason.
  */
-export const makeCreations = ({ fork, registration, single, together }: CreationsOptions) => {
+export const makeCreations = ({ fork, single, together }: CreationsOptions) => {
   const queue: Array<Waiting> = []
   const singles = Semaphore.makeUnsafe(SINGLE_CALLS)
+  /** Servers whose last call had no response: the next one is for one server. */
+  const alone = new Set<ServerId>()
   let messages = 0
-  let known = newDaemon(undefined)
-
-  /** Returns what is known of the daemon; a daemon that registers may be of another version. */
-  const daemon = (): KnownDaemon => {
-    const now = registration()
-    if (known.registration !== now) known = newDaemon(now)
-    return known
-  }
 
   const sendAlone = (spec: ServerSpec) =>
     singles.withPermit(single(spec)).pipe(
-      Effect.tap(() => Effect.sync(() => daemon().alone.delete(spec.id))),
-      Effect.tapErrorTag("DaemonRefused", () => Effect.sync(() => daemon().alone.delete(spec.id)))
+      Effect.tap(() => Effect.sync(() => alone.delete(spec.id))),
+      Effect.tapErrorTag("DaemonRefused", () => Effect.sync(() => alone.delete(spec.id)))
     )
 
   const sendEach = (waiting: ReadonlyArray<Waiting>) =>
@@ -124,13 +101,10 @@ export const makeCreations = ({ fork, registration, single, together }: Creation
   const sendTogether = (waiting: ReadonlyArray<Waiting>): Effect.Effect<void> =>
     together(toMessage(waiting)).pipe(
       Effect.andThen((outcomes) => answer(waiting, outcomes)),
-      Effect.catchTag("DaemonRefused", ({ status }) => {
-        if (status === 404) daemon().isEarlier = true
-        return sendEach(waiting)
-      }),
+      Effect.catchTag("DaemonRefused", () => sendEach(waiting)),
       Effect.catchCause((cause) => {
         for (const { answered, spec } of waiting) {
-          addAlone(daemon(), spec.id)
+          addAlone(alone, spec.id)
           Deferred.doneUnsafe(answered, Effect.failCause(cause))
         }
         return Effect.void
@@ -168,8 +142,8 @@ export const makeCreations = ({ fork, registration, single, together }: Creation
     while (queue.length > 0 && messages < MESSAGES) {
       const waiting = take()
       messages += 1
-      const isSplit = waiting.length === 1 || daemon().isEarlier
-      fork(Effect.ensuring(isSplit ? sendEach(waiting) : sendTogether(waiting), Effect.sync(sent)))
+      const sending = waiting.length === 1 ? sendEach(waiting) : sendTogether(waiting)
+      fork(Effect.ensuring(sending, Effect.sync(sent)))
     }
   }
 
@@ -194,9 +168,8 @@ export const makeCreations = ({ fork, registration, single, together }: Creation
     // An interruption between the count and its end would hold up all later creations.
     Effect.uninterruptibleMask((restore) =>
       Effect.flatMap(Effect.zip(RequestId, traceparent), ([request, trace]) => {
-        const { alone, isEarlier } = daemon()
         // The call of a request has its id.
-        if (request !== undefined || isEarlier || alone.has(spec.id)) return restore(sendAlone(spec))
+        if (request !== undefined || alone.has(spec.id)) return restore(sendAlone(spec))
         // Must stay synchronous with the check: the end of a message takes only those that wait already.
         if (messages >= MESSAGES) return wait(spec, trace, restore)
         messages += 1

@@ -95,7 +95,7 @@ const LARGEST_STEP = 1_000_000
 const MOST_BEHIND = 100_000
 /** Reports that share a write: a longer one would hold up all others. */
 const MOST_AT_ONCE = 500
-/** Messages of a node that are applied at a time: daemons of earlier versions send so many, with one report each. */
+/** Messages of a node that are applied at a time. */
 const MESSAGES_OF_NODE = 16
 /** Servers that one write changes. */
 const BATCH = 100

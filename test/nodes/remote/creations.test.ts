@@ -29,11 +29,11 @@ const sizes = (calls: ReadonlyArray<Call>) =>
   calls.filter(({ path }) => path === SEVERAL).map((call) => decoded(call).servers.length)
 const count = (calls: ReadonlyArray<Call>, path: string) => calls.filter((call) => call.path === path).length
 
-type Fate = "lost" | "silent" | "unknown" | { readonly answer: (body: string) => string }
+type Fate = "lost" | "silent" | { readonly answer: (body: string) => string }
 
 /**
  * Passes requests on to a daemon and records them. `fate`: `lost` carries the request out and loses the answer; `silent`
- * never responds; `unknown` responds as a daemon without the route; `answer` changes the answer.
+ * never responds; `answer` changes the answer.
  */
 const relay = (to: string, fate: (call: Call) => Fate | undefined = () => undefined) =>
   Effect.acquireRelease(
@@ -55,8 +55,7 @@ const relay = (to: string, fate: (call: Call) => Fate | undefined = () => undefi
           const what = fate(call)
           if (what === "silent") return
           const { headers, method } = incoming
-          const path = what === "unknown" ? "/api/unknown" : call.path
-          request(`${to}${path}`, { method, headers }, (answer) => {
+          request(`${to}${call.path}`, { method, headers }, (answer) => {
             if (what === "lost") return incoming.socket.destroy()
             if (typeof what !== "object") {
               response.writeHead(answer.statusCode ?? 500, answer.headers)
@@ -113,7 +112,6 @@ const heldCalls = (options: Partial<CreationsOptions> = {}) => {
         open.push(() => resume(Effect.succeed(created(one))))
       }),
     together: ({ servers }) => Effect.succeed(servers.map((one) => Result.succeed(created(one)))),
-    registration: () => "token",
     fork: Effect.runFork,
     ...options
   })
@@ -303,28 +301,6 @@ describe("spec 9.4: POST /api/creations", () => {
         )
         assert.deepStrictEqual([sizes(calls), count(calls, SINGLE)], [[8], all.length])
       }).pipe(Effect.scoped)
-  )
-
-  it.live("a daemon without the route gets a call for each server, until it registers again", () =>
-    Effect.gen(function* () {
-      const { daemon: served, gate } = waitingDaemon()
-      let isEarlier = true
-      const { token, url: to } = yield* serve(served)
-      const { url, calls } = yield* relay(to, ({ path }) =>
-        path === SEVERAL && isEarlier ? "unknown" : undefined
-      )
-      let current = "secret"
-      const daemon = yield* remote(() => ({ url, token: current }))
-      const first = yield* createAll(daemon, gate, calls, specs(20))
-      assert.deepStrictEqual([idsOf(first).length, count(calls, SINGLE), sizes(calls)], [20, 20, [18]])
-      const second = yield* createAll(daemon, gate, calls, specs(20, 20))
-      assert.deepStrictEqual([idsOf(second).length, count(calls, SINGLE), sizes(calls)], [20, 40, [18]])
-      isEarlier = false
-      current = "next"
-      token.set("next")
-      const third = yield* createAll(daemon, gate, calls, specs(20, 40))
-      assert.deepStrictEqual([idsOf(third).length, sizes(calls)], [20, [18, 18]])
-    }).pipe(Effect.scoped)
   )
 
   it.live("a server that makes the daemon refuse the message does not fail the others", () =>

@@ -54,8 +54,6 @@ const refuse = (status: 404 | 409 | 422 | 500, detail: string): DaemonRefused =>
 export class FakeDaemon {
   readonly node_id: NodeId
   boot = 1
-  /** Whether it is a daemon of an earlier version, which does not take another definition. */
-  isOld = false
   /** The end of an installation; `manual`: when {@link finishInstall} is called. */
   installs: "ready" | "failed" | "manual" = "ready"
   readonly instances = new Map<ServerId, Instance>()
@@ -101,12 +99,8 @@ export class FakeDaemon {
           install: instance.install,
           unsent_reports: this.unsent.filter((report) => report.server_id === id).length,
           ...(this.held.has(id) ? { held: true } : {}),
-          ...(this.isOld
-            ? {}
-            : {
-                defined_at: (instance.next ?? instance.spec).defined_at ?? 0,
-                uses: instance.spec.defined_at ?? 0
-              })
+          defined_at: (instance.next ?? instance.spec).defined_at ?? 0,
+          uses: instance.spec.defined_at ?? 0
         }
   }
 
@@ -148,7 +142,7 @@ export class FakeDaemon {
   }
 
   #uses({ spec }: Instance) {
-    return this.isOld ? {} : { uses: spec.defined_at ?? 0 }
+    return { uses: spec.defined_at ?? 0 }
   }
 
   #run({ stopped_by }: Instance) {
@@ -162,7 +156,7 @@ export class FakeDaemon {
 
   #define(instance: Instance, spec: ServerSpec) {
     const { defined_at = 0 } = instance.next ?? instance.spec
-    if (this.isOld || (spec.defined_at ?? 0) <= defined_at) return
+    if ((spec.defined_at ?? 0) <= defined_at) return
     instance.next = spec
     if (instance.status !== "offline") return
     this.#take(instance)
