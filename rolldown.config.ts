@@ -11,9 +11,6 @@ import { dashboardBundle } from "./src/pages/dashboardBundle.ts"
 
 let began = new Date()
 
-const GETTER =
-  /Object\.defineProperty\(exports, "([^"]+)", \{\s*enumerable: true,\s*get: function ?\(\) \{\s*return ([\w$]+);\s*\}\s*\}\);/g
-
 const PROGRAM = /readFileSync\(\s*new URL\("(\.\/[\w.]+)", import\.meta\.url\),\s*"utf8"\s*\)/g
 
 const platform = "node"
@@ -45,34 +42,6 @@ export default defineConfig([
         }
       },
       {
-        // It loads tables of ICU, which only help texts need.
-        name: "an Intl.Segmenter at its first use",
-        transform: {
-          filter: { code: "new Intl.Segmenter" },
-          handler: (code) =>
-            code.replace(
-              /^const (\w+) = (?:\/\*.*\*\/)?(new Intl\.Segmenter\([^)]*\));?$/m,
-              "let made\nconst $1 = { segment: (text) => (made ??= $2).segment(text) }"
-            )
-        }
-      },
-      {
-        // V8 reads an object of hundreds of getters slowly: such an object is a dictionary.
-        name: "exports as one literal",
-        renderChunk: (code) => {
-          const exported: Array<string> = []
-          const rest = code.replace(GETTER, (_, name: string, variable: string) => {
-            const isConstant = new RegExp(
-              `^(?:const|function\\*?|class) ${variable.replaceAll("$", "\\$")}\\b`,
-              "m"
-            ).test(code)
-            exported.push(isConstant ? `${name}: ${variable}` : `get ${name}() { return ${variable} }`)
-            return ""
-          })
-          return exported.length === 0 ? null : `${rest}module.exports = {\n${exported.join(",\n")}\n};\n`
-        }
-      },
-      {
         // To make one takes longer than most turns of the event loop of a service may.
         name: "OpenAPI documents",
         generateBundle() {
@@ -92,13 +61,8 @@ export default defineConfig([
       dir: "dist/chunks",
       // A part that changes gets another name: those of earlier builds would stay.
       cleanDir: true,
-      // Scripts, of which src/app/codeCache.ts keeps the compiled code.
-      format: "cjs",
-      // An import in a script would make Node.js warn of an experimental feature.
-      dynamicImportInCjs: false,
       // As deep as `src/*/*.ts`, so that `../..` is the folder of the package, too.
-      entryFileNames: "[name].cjs",
-      chunkFileNames: "[name]-[hash].cjs"
+      entryFileNames: "[name].js"
     }
   },
   {

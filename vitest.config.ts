@@ -1,4 +1,3 @@
-import { resolve } from "node:path"
 import { defineConfig } from "vitest/config"
 
 const results = process.env.MUSTER_TEST_RESULTS
@@ -32,8 +31,6 @@ export default defineConfig({
     pool: "forks",
     // One more than the cores of a small machine: tests wait for processes.
     maxWorkers: 3,
-    // That of src/main.ts, also for the other programs that tests start.
-    env: { NODE_COMPILE_CACHE: resolve(import.meta.dirname, "node_modules/.cache/muster") },
     reporters: results === undefined ? ["default"] : ["default", ["json", { outputFile: results }]],
     projects: [
       {

@@ -18,7 +18,6 @@ import { certificates, hangups, reloadOnHangup } from "./hangups.ts"
 import { isWildcard, listenUrl } from "./listenUrl.ts"
 import { withPassedSocket } from "./passedSocket.ts"
 import { plainHttp } from "./plainHttp.ts"
-import { reportStarted } from "./started.ts"
 import { openDataDir } from "./storage.ts"
 import { liveCa, liveTls } from "./tls.ts"
 import { version } from "./version.ts"
@@ -104,7 +103,6 @@ export const runNode = Effect.fnUntraced(function* (given: NodeSettings) {
       const served = yield* ServedDaemon
       const instances = yield* Instances
       yield* served.provideServers(instances.list)
-      yield* reportStarted
     })
   )
   // The routes start before the node registers and stop after its servers have stopped; then the node deregisters.

@@ -21,7 +21,6 @@ import { plainHttp } from "./plainHttp.ts"
 import { RecentLog } from "./RecentLog.ts"
 import { ServiceHttp } from "./serviceHttp.ts"
 import { refuseUnreachableNodes } from "./singleServiceGuard.ts"
-import { reportStarted } from "./started.ts"
 import { hasEmbeddedNode, makeRoom, openDataDir, ServiceLocks } from "./storage.ts"
 import { streamLimits } from "./streamLimits.ts"
 import { liveCa, liveTls } from "./tls.ts"
@@ -59,8 +58,6 @@ const announce = Effect.fnUntraced(function* (
   const key = first.path === undefined ? "" : `, sign in with the key in ${first.path}`
   yield* Effect.logInfo(`Dashboard: ${url}/dashboard${key}`)
   yield* Effect.logInfo(`Command line: ${commandFor(settings)}`)
-  // Before the last line, for which scripts/codeCache.ts waits.
-  yield* reportStarted
   yield* Effect.logInfo(`All routes: ${url}/docs`)
   yield* explainEmpty(settings)
 })

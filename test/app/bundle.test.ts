@@ -1,5 +1,5 @@
-import { mkdirSync, readFileSync, rmSync, utimesSync } from "node:fs"
-import { join, resolve } from "node:path"
+import { mkdirSync, rmSync, utimesSync } from "node:fs"
+import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { isStale } from "../../src/app/bundle.ts"
@@ -25,24 +25,7 @@ const built = Effect.gen(function* () {
   return root
 })
 
-/** The texts of a part of the bundle and of those that it imports, by their paths: an earlier build leaves others. */
-const texted = (path: string, known = new Map<string, string>()): ReadonlyMap<string, string> => {
-  if (known.has(path)) return known
-  const text = readFileSync(path, "utf8")
-  known.set(path, text)
-  for (const [, to = ""] of text.matchAll(/require\("(\.[^"]*\.cjs)"\)/g)) {
-    texted(resolve(path, "..", to), known)
-  }
-  return known
-}
-
 describe("docs/development.md: the bundle and its sources", () => {
-  it("a bundle that is loaded makes no Intl.Segmenter, which loads tables", () => {
-    const texts = [...texted(resolve(import.meta.dirname, "../../dist/chunks/run.cjs")).values()]
-    assert.include(texts.join(""), "new Intl.Segmenter")
-    assert.notMatch(texts.join(""), /^(?:const|let|var) \w+ = new Intl\.Segmenter/m)
-  })
-
   it.effect("a bundle is stale once a source is changed, added or deleted", () =>
     Effect.gen(function* () {
       const changed = yield* built

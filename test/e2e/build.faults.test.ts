@@ -112,10 +112,10 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm p
     it.effect("a build removes the parts of earlier builds", () =>
       Effect.gen(function* () {
         const checkout = dirname((yield* Built).folder)
-        yield* writeFiles(join(checkout, "dist/chunks"), { "serve-of_before.cjs": "" })
+        yield* writeFiles(join(checkout, "dist/chunks"), { "serve-of_before.js": "" })
         yield* run(["npm", "run", "-s", "build"], { cwd: checkout })
-        assert.isFalse(existsSync(join(checkout, "dist/chunks/serve-of_before.cjs")))
-        assert.isTrue(existsSync(join(checkout, "dist/chunks/run.cjs")))
+        assert.isFalse(existsSync(join(checkout, "dist/chunks/serve-of_before.js")))
+        assert.isTrue(existsSync(join(checkout, "dist/chunks/run.js")))
       })
     )
   })

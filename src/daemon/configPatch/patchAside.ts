@@ -33,7 +33,7 @@ const KEPT_LENGTH = 65_536
 const MAX_MEMORY_MB = 512
 
 const workerFile = new URL(
-  import.meta.url.endsWith(".ts") ? "./patchWorker.ts" : "./patchWorker.cjs",
+  import.meta.url.endsWith(".ts") ? "./patchWorker.ts" : "./patchWorker.js",
   import.meta.url
 )
 
