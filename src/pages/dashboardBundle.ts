@@ -29,7 +29,7 @@ const output = { entryFileNames: "[name].js", comments: false, minify: true } sa
 /** One file for the page, and one for each part that few pages need. They share no code, so that none imports another. */
 export const dashboardBundle = {
   input: {
-    main: join(folder, "main.ts"),
+    main: join(folder, "main.tsx"),
     initialTheme: join(folder, "initialTheme.ts"),
     uplot: join(folder, "late/uplot.ts"),
     xterm: join(folder, "late/xterm.ts")

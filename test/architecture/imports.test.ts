@@ -44,7 +44,7 @@ const allowedImports: Record<string, ReadonlyArray<string>> = {
 }
 
 const files = readdirSync(src, { recursive: true, encoding: "utf8" }).filter(
-  (file) => file.endsWith(".ts") && !file.startsWith("client/dist/")
+  (file) => /\.tsx?$/.test(file) && !file.startsWith("client/dist/")
 )
 
 const moduleOf = (file: string) => (file.includes("/") ? file.slice(0, file.indexOf("/")) : "")

@@ -13,7 +13,7 @@ const citedIn = (text: string) =>
     ([, numbers = ""]) => numbers.split(", ")
   )
 
-const files = globSync(["src/**/*.{ts,md}", "test/**/*.ts", "scripts/*.ts"], { cwd: root })
+const files = globSync(["src/**/*.{ts,tsx,md}", "test/**/*.ts", "scripts/*.ts"], { cwd: root })
 
 describe("references to the specification", () => {
   it("each section has a number of its own", () => {

@@ -1,6 +1,6 @@
 /** The form of a new key: its fields as typed, and the body of the request. */
 import type { KeyScope, Right } from "../../api/types.ts"
-import { numberIn } from "../../parts/fieldInput.ts"
+import { numberIn } from "../../parts/fieldInput.tsx"
 import { pairsOf } from "../server/fields.ts"
 
 export interface KeyForm {

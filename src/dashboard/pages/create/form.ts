@@ -1,4 +1,4 @@
-import { numberIn } from "../../parts/fieldInput.ts"
+import { numberIn } from "../../parts/fieldInput.tsx"
 import { configsOf, pairsOf } from "../server/fields.ts"
 
 /** The form of a creation, as typed. */

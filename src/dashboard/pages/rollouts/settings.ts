@@ -1,7 +1,7 @@
 /** The choices of a rollout: as typed, as the body of the request, and in words. */
 import type { Rollout } from "../../api/types.ts"
 import { counted } from "../../dom/format.ts"
-import { numberIn } from "../../parts/fieldInput.ts"
+import { numberIn } from "../../parts/fieldInput.tsx"
 
 export const restarts = [
   ["now", "Restart them now"],

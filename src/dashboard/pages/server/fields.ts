@@ -1,7 +1,7 @@
 /** The fields of a server that people change, as texts, and the body of the PATCH that changes them. */
 import type { Server } from "../../api/types.ts"
-import type { Difference } from "../../parts/differences.ts"
-import { type FieldKind, numberIn } from "../../parts/fieldInput.ts"
+import type { Difference } from "../../parts/differences.tsx"
+import { type FieldKind, numberIn } from "../../parts/fieldInput.tsx"
 
 export interface Field {
   /** The place in the body of the PATCH. */

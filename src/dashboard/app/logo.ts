@@ -1,9 +1,0 @@
-import { h } from "preact"
-import type { View } from "../dom/el.ts"
-
-/** The mark of Muster: three servers, one behind the other. */
-export const logo = (): View =>
-  h("svg", { class: "logo", viewBox: "0 0 16 16", "aria-hidden": "true" }, [
-    h("rect", { width: 16, height: 16, rx: 4 }),
-    h("path", { d: "M4 4.6h8M4 8h8M4 11.4h5" })
-  ])

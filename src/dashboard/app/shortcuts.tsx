@@ -1,0 +1,72 @@
+import { caller } from "../api/session.ts"
+import { show } from "../parts/Dialog.tsx"
+import { listAddress } from "../state/filter.ts"
+import { addressOf, go, route } from "../state/router.ts"
+
+const listed: ReadonlyArray<readonly [ReadonlyArray<string>, string]> = [
+  [["/"], "Search servers"],
+  [["↑", "↓"], "Move in the list"],
+  [["Enter"], "Open the server"],
+  [["Space"], "Select the server; with Shift, all up to it"],
+  [["Esc"], "Clear the selection, leave a field, go back to the list"],
+  [["N"], "Create a server"],
+  [["G", "S"], "Show servers"],
+  [["G", "N"], "Show nodes"],
+  [["G", "R"], "Show rollouts"],
+  [["G", "E"], "Show events"],
+  [["G", "K"], "Show keys"],
+  [["G", "W"], "Show webhooks"],
+  [["?"], "Show these shortcuts"]
+]
+
+export const showShortcuts = (): void =>
+  show("Keyboard shortcuts", () => (
+    <dl class="shortcuts">
+      {listed.map(([keys, meaning]) => (
+        <div>
+          <dt>
+            {keys.map((key) => (
+              <kbd>{key}</kbd>
+            ))}
+          </dt>
+          <dd>{meaning}</dd>
+        </div>
+      ))}
+    </dl>
+  ))
+
+const isTyping = (target: EventTarget | null): boolean =>
+  target instanceof HTMLElement &&
+  (target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName))
+
+const places: Readonly<Record<string, () => string>> = {
+  s: listAddress,
+  n: () => addressOf.nodes,
+  r: () => addressOf.rollouts,
+  e: () => addressOf.events(),
+  k: () => addressOf.keys,
+  w: () => addressOf.webhooks
+}
+
+let isAfterG = false
+
+/** Acts on keys that work on every page. */
+const onKeyDown = (event: KeyboardEvent): void => {
+  if (caller.value === undefined || event.ctrlKey || event.metaKey || event.altKey) return
+  if (document.querySelector("dialog[open]") !== null) return
+  if (isTyping(event.target)) return
+  const place = isAfterG ? places[event.key] : undefined
+  isAfterG = event.key === "g"
+  if (place !== undefined) go(place())
+  else if (event.key === "/") {
+    if (route.value.page !== "servers") go(listAddress())
+    // After the rendering, which is a microtask too, and before the next key.
+    queueMicrotask(() => document.getElementById("search")?.focus())
+  } else if (event.key === "n") go(addressOf.new)
+  else if (event.key === "?") showShortcuts()
+  else if (event.key === "Escape" && route.value.page !== "servers") go(listAddress())
+  else return
+  event.preventDefault()
+}
+
+export const listenToKeys = (): void => document.addEventListener("keydown", onKeyDown)

@@ -1,0 +1,177 @@
+import { useState } from "preact/hooks"
+import { request, segment } from "../../api/http.ts"
+import { caller } from "../../api/session.ts"
+import type { Key, KeyScope } from "../../api/types.ts"
+import { useGet } from "../../api/useGet.ts"
+import { classes, type View } from "../../dom/el.ts"
+import { counted, dateTime } from "../../dom/format.ts"
+import { confirm, openDialog } from "../../parts/Dialog.tsx"
+import { action, drawReply, empty, status } from "../../parts/parts.tsx"
+import { done, failed } from "../../state/notices.ts"
+import { labelText } from "../../state/rows.ts"
+import { useTick } from "../../state/useTick.ts"
+import { type NewKey, NewKeyDialog } from "./NewKey.tsx"
+import { Secret } from "./Secret.tsx"
+
+const EVERY = 15_000
+
+/** The state of a key in words, and the status whose colour it has. */
+const stateOf = ({ expires_at, revoked_at }: Key, now: number): readonly [string, string] => {
+  if (revoked_at !== null) return ["revoked", "offline"]
+  if (expires_at !== null && Date.parse(expires_at) <= now) return ["expired", "offline"]
+  return ["valid", "running"]
+}
+
+/** The rights of a key without chosen ones, by its scope. */
+const standard: Readonly<Record<KeyScope, string>> = {
+  AppAdmin: "everything",
+  Operator: "power, console, commands, change",
+  ReadOnly: "reads",
+  Metrics: "metrics",
+  Node: "one node"
+}
+
+const limitsOf = ({
+  blueprints,
+  labels = {},
+  max_memory,
+  max_servers,
+  quota,
+  servers
+}: Key): ReadonlyArray<string> => [
+  ...(servers === undefined ? [] : [counted(servers.length, "server")]),
+  ...(blueprints ?? []).map((id) => `blueprint ${id}`),
+  ...Object.entries(labels).map(([name, value]) => labelText(name, value)),
+  ...(max_servers === undefined ? [] : [`at most ${counted(max_servers, "server")}`]),
+  ...(max_memory === undefined ? [] : [`at most ${max_memory} MiB`]),
+  ...(quota === undefined ? [] : [`quota ${quota}`])
+]
+
+const revoke = async (key: Key, onChanged: () => void): Promise<void> => {
+  const reply = await request("DELETE", `/api/keys/${segment(key.id)}`)
+  if (reply.ok) done(`Revoked: ${key.name}`)
+  else failed(`${key.name} was not revoked`, reply)
+  onChanged()
+}
+
+const Row = (key: Key, now: number, onChanged: () => void): View => {
+  const [word, colour] = stateOf(key, now)
+  const isOwn = key.id === caller.value?.id
+  const allowed = key.allow === undefined ? standard[key.scope] : key.allow.join(", ") || "reads"
+  return (
+    <tr key={key.id} class={classes(word !== "valid" && "is-past")}>
+      <th scope="row">
+        <span class="cell-title">
+          {key.name}
+          {isOwn && <span class="tag">this key</span>}
+        </span>
+        <code class="server-id">{key.id}</code>
+      </th>
+      <td>
+        <span class="tag">{key.scope}</span>
+      </td>
+      <td>
+        <div class="labels">
+          {[allowed, ...limitsOf(key)].map((text) => (
+            <span key={text} class="label" title={text}>
+              {text}
+            </span>
+          ))}
+        </div>
+      </td>
+      <td>
+        <time dateTime={key.created_at}>{dateTime(key.created_at)}</time>
+      </td>
+      <td>
+        {status(word, colour)}
+        {key.revoked_at === null && key.expires_at !== null && (
+          <span class="muted small">{`until ${dateTime(key.expires_at)}`}</span>
+        )}
+      </td>
+      <td class="cell-actions">
+        {word === "valid" &&
+          action({
+            text: "Revoke…",
+            class: "ghost is-dangerous",
+            onClick: () =>
+              confirm(
+                `Revoke ${key.name}?`,
+                `Requests and streams with this key end at once, and it cannot be made valid again.${isOwn ? " It is the key of this page, which then asks for another." : ""}`,
+                `Revoke ${key.name}`,
+                () => void revoke(key, onChanged)
+              )
+          })}
+      </td>
+    </tr>
+  )
+}
+
+const Keys = (all: ReadonlyArray<Key>, now: number, onChanged: () => void): View => (
+  <table class="card listing">
+    <thead>
+      <tr>
+        {["Key", "Scope", "Rights and limits", "Created", "State"].map((text) => (
+          <th key={text} scope="col">
+            {text}
+          </th>
+        ))}
+        <td />
+      </tr>
+    </thead>
+    <tbody>{all.map((key) => Row(key, now, onChanged))}</tbody>
+  </table>
+)
+
+/** All keys, newest first: created here, and revoked at once. */
+export const KeysPage = (): View => {
+  const [tick, again] = useTick(EVERY)
+  const [created, setCreated] = useState<NewKey | undefined>(undefined)
+  const [withPast, setWithPast] = useState(false)
+  const reply = useGet<ReadonlyArray<Key>>("/api/keys", tick)
+  const now = Date.now()
+  const all = reply?.ok === true ? reply.body.toReversed() : []
+  const valid = all.filter((key) => stateOf(key, now)[0] === "valid")
+  const shown = withPast ? all : valid
+  const past = all.length - valid.length
+  const create = () =>
+    openDialog((onClose) => (
+      <NewKeyDialog
+        onClose={onClose}
+        onCreated={(key) => {
+          setCreated(key)
+          again()
+        }}
+      />
+    ))
+  return (
+    <div class="admin">
+      <div class="admin-head">
+        <span class="muted">{reply?.ok === true ? counted(valid.length, "valid key") : ""}</span>
+        {past > 0 && (
+          <label class="check-field">
+            <input type="checkbox" checked={withPast} onChange={() => setWithPast(!withPast)} />
+            <span>{`Show ${past} revoked or expired`}</span>
+          </label>
+        )}
+        <span class="grow" />
+        {action({ text: "New key", icon: "plus", class: "primary", onClick: create })}
+      </div>
+      {created !== undefined && (
+        <Secret
+          title={`The key ${created.name}`}
+          secret={created.key}
+          onClose={() => setCreated(undefined)}
+        />
+      )}
+      {drawReply(reply, "Loading the keys", () =>
+        shown.length === 0
+          ? empty(
+              "key",
+              "No key yet",
+              "Give each program and each person a key of its own, with the rights that it needs."
+            )
+          : Keys(shown, now, again)
+      )}
+    </div>
+  )
+}

@@ -1,0 +1,171 @@
+import { useState } from "preact/hooks"
+import { request, segment } from "../../api/http.ts"
+import type { Webhook, WebhookDelivery } from "../../api/types.ts"
+import type { View } from "../../dom/el.ts"
+import { count, dateTime } from "../../dom/format.ts"
+import { confirm, Dialog, dialogForm, openDialog } from "../../parts/Dialog.tsx"
+import { numberIn } from "../../parts/fieldInput.tsx"
+import { Menu, type MenuItem } from "../../parts/Menu.tsx"
+import { action, status } from "../../parts/parts.tsx"
+import { done, failed } from "../../state/notices.ts"
+import { Deliveries } from "./Deliveries.tsx"
+import { WebhookDialog } from "./WebhookDialog.tsx"
+
+/** The status whose colour a state has. */
+const colours = { active: "running", retrying: "starting", parked: "unknown" } as const
+
+const pathOf = ({ id }: Webhook): string => `/api/webhooks/${segment(id)}`
+
+/** Asks for the cursor after which events are delivered again. */
+const Replay = (props: {
+  readonly webhook: Webhook
+  readonly onClose: () => void
+  readonly onChanged: () => void
+}): View => {
+  const { onChanged, onClose, webhook } = props
+  const [cursor, setCursor] = useState(String(webhook.cursor))
+  const whyNot = cursor === "" ? "Enter a cursor first." : undefined
+  const replay = async () => {
+    if (whyNot !== undefined) return
+    onClose()
+    const reply = await request("POST", `${pathOf(webhook)}/replay`, { body: { cursor: numberIn(cursor) } })
+    if (reply.ok) done(`${webhook.id} delivers the events after ${cursor}`)
+    else failed(`${webhook.id} was not replayed`, reply)
+    onChanged()
+  }
+  return (
+    <Dialog title={`Replay ${webhook.id}`} onClose={onClose}>
+      <p>{`All events up to ${webhook.cursor} are delivered. The webhook delivers those after a cursor again, and a parked one continues.`}</p>
+      {dialogForm(
+        () => void replay(),
+        <label class="field">
+          <span>Events after</span>
+          <input
+            value={cursor}
+            inputMode="numeric"
+            autocomplete="off"
+            onInput={({ currentTarget }: { readonly currentTarget: HTMLInputElement }) =>
+              setCursor(currentTarget.value.replace(/\D/g, ""))
+            }
+          />
+        </label>,
+        <div class="dialog-actions">
+          {action({ text: "Cancel", onClick: onClose })}
+          {action({
+            text: "Replay",
+            class: "primary",
+            whyNot
+          })}
+        </div>
+      )}
+    </Dialog>
+  )
+}
+
+const remove = async (webhook: Webhook, onChanged: () => void): Promise<void> => {
+  const reply = await request("DELETE", pathOf(webhook))
+  if (reply.ok) done(`Deleted: ${webhook.id}`)
+  else failed(`${webhook.id} was not deleted`, reply)
+  onChanged()
+}
+
+const itemsOf = (webhook: Webhook, onChanged: () => void): ReadonlyArray<MenuItem> => {
+  const whyNot = webhook.source === "file" ? "The file of MUSTER_WEBHOOKS defines it." : undefined
+  return [
+    {
+      text: "Replay…",
+      onChoose: () =>
+        openDialog((onClose) => <Replay webhook={webhook} onClose={onClose} onChanged={onChanged} />)
+    },
+    {
+      text: "Change…",
+      whyNot,
+      onChoose: () =>
+        openDialog((onClose) => <WebhookDialog webhook={webhook} onClose={onClose} onStored={onChanged} />)
+    },
+    {
+      text: "Delete…",
+      whyNot,
+      isDangerous: true,
+      onChoose: () =>
+        confirm(
+          `Delete ${webhook.id}?`,
+          "No further event is delivered to it. Its secret and the list of its deliveries are deleted.",
+          `Delete ${webhook.id}`,
+          () => void remove(webhook, onChanged)
+        )
+    }
+  ]
+}
+
+/** A webhook with its state, its deliveries, and a test. */
+export const WebhookCard = (props: {
+  readonly webhook: Webhook
+  readonly tick: number
+  readonly onChanged: () => void
+}): View => {
+  const { onChanged, tick, webhook } = props
+  const { blueprint_id, cursor, description, failing_since, failure, format, id, state, topics, url } =
+    webhook
+  const [isTesting, setTesting] = useState(false)
+  const [isOpen, setOpen] = useState(false)
+  const test = async () => {
+    setTesting(true)
+    const reply = await request<WebhookDelivery>("POST", `${pathOf(webhook)}/test`)
+    setTesting(false)
+    if (!reply.ok) failed("The test was not sent", reply)
+    else if (reply.body.error === undefined)
+      done(`${id} has accepted the test`, `Status ${reply.body.status} after ${reply.body.duration_ms} ms.`)
+    else failed(`${id} has not accepted the test`, { detail: reply.body.error, hint: "" })
+    onChanged()
+  }
+  const fact = (name: string, value: string | View) => (
+    <div key={name}>
+      <dt>{name}</dt>
+      <dd>{value}</dd>
+    </div>
+  )
+  return (
+    <article class="card webhook" aria-label={`Webhook ${id}`}>
+      <div class="webhook-head">
+        <h2>{description ?? id}</h2>
+        {status(state, colours[state])}
+        {webhook.source === "file" && <span class="tag">file</span>}
+        <span class="grow" />
+        {action({ text: "Send a test", icon: "send", isBusy: isTesting, onClick: () => void test() })}
+        <Menu label={`Actions on ${id}`} class="ghost square" items={itemsOf(webhook, onChanged)} />
+      </div>
+      {failure !== undefined && (
+        <p class="attention is-failed">
+          <span>{`${state === "parked" ? "Parked: no event is delivered until it is replayed or changed. " : ""}Fails since ${failing_since === undefined ? "now" : dateTime(failing_since)}: ${failure}`}</span>
+        </p>
+      )}
+      <dl class="facts">
+        {fact("Address", <code>{url}</code>)}
+        {fact("Id", <code>{id}</code>)}
+        {fact(
+          "Topics",
+          <div class="labels">
+            {topics.map((topic) => (
+              <span key={topic} class="label">
+                {topic}
+              </span>
+            ))}
+          </div>
+        )}
+        {fact("Format", format)}
+        {blueprint_id !== undefined && fact("Blueprint", blueprint_id)}
+        {webhook.label !== undefined && fact("Label", webhook.label)}
+        {fact("Delivered up to", `event ${count(cursor)}`)}
+      </dl>
+      <div>
+        {action({
+          text: isOpen ? "Hide the deliveries" : "Show the deliveries",
+          class: "link",
+          onClick: () => setOpen(!isOpen)
+        })}
+      </div>
+      {isOpen && <Deliveries id={id} again={tick} />}
+    </article>
+  )
+}

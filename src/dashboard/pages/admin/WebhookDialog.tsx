@@ -1,0 +1,138 @@
+import { useState } from "preact/hooks"
+import { request, segment } from "../../api/http.ts"
+import type { Webhook, WebhookTopic } from "../../api/types.ts"
+import type { View } from "../../dom/el.ts"
+import { Dialog, dialogForm } from "../../parts/Dialog.tsx"
+import { FieldInput } from "../../parts/fieldInput.tsx"
+import { action, checks } from "../../parts/parts.tsx"
+
+export type NewWebhook = Webhook & { readonly secret: string }
+
+interface Form {
+  readonly url: string
+  readonly topics: ReadonlyArray<WebhookTopic>
+  readonly format: string
+  readonly blueprint: string
+  readonly label: string
+  readonly description: string
+}
+
+const topics: ReadonlyArray<readonly [WebhookTopic, string]> = [
+  ["status", "Changes of the status"],
+  ["crash", "Crashes"],
+  ["deleted", "Deletions"],
+  ["install", "Installations"]
+]
+
+const formats = [
+  ["json", "JSON: the message of the streams"],
+  ["discord", "Discord: a line of text"],
+  ["slack", "Slack: a line of text"]
+] as const
+
+const formOf = (webhook: Webhook | undefined): Form => ({
+  url: webhook?.url ?? "",
+  topics: webhook?.topics ?? ["status", "crash", "deleted"],
+  format: webhook?.format ?? "json",
+  blueprint: webhook?.blueprint_id ?? "",
+  label: webhook?.label ?? "",
+  description: webhook?.description ?? ""
+})
+
+/** The body of a creation, or with `isChange` of a change, in which an empty field removes the condition. */
+const bodyOf = (values: Form, isChange: boolean): Record<string, unknown> => {
+  const optional = (name: string, text: string) =>
+    text.trim() === "" ? (isChange ? { [name]: null } : {}) : { [name]: text.trim() }
+  return {
+    url: values.url.trim(),
+    topics: values.topics,
+    format: values.format,
+    ...optional("blueprint_id", values.blueprint),
+    ...optional("label", values.label),
+    ...optional("description", values.description)
+  }
+}
+
+/** The fields of a webhook, for a new one or one that is there. */
+export const WebhookDialog = (props: {
+  /** Undefined for a new webhook. */
+  readonly webhook?: Webhook
+  readonly onClose: () => void
+  readonly onStored: (webhook: Webhook | NewWebhook) => void
+}): View => {
+  const { onClose, onStored, webhook } = props
+  const [values, setValues] = useState<Form>(() => formOf(webhook))
+  const [problem, setProblem] = useState("")
+  const [isBusy, setBusy] = useState(false)
+  const set = (change: Partial<Form>) => setValues((before) => ({ ...before, ...change }))
+  const whyNot =
+    values.url.trim() === ""
+      ? "Enter an address first."
+      : values.topics.length === 0
+        ? "Choose a topic first."
+        : undefined
+  const store = async () => {
+    if (isBusy || whyNot !== undefined) return
+    setBusy(true)
+    const reply = await (webhook === undefined
+      ? request<NewWebhook>("POST", "/api/webhooks", { body: bodyOf(values, false) })
+      : request<Webhook>("PATCH", `/api/webhooks/${segment(webhook.id)}`, { body: bodyOf(values, true) }))
+    setBusy(false)
+    if (!reply.ok) return setProblem(`${reply.detail} ${reply.hint}`)
+    onClose()
+    onStored(reply.body)
+  }
+  const field = (name: keyof Form, title: string, hint: string) => (
+    <FieldInput
+      label={title}
+      hint={hint}
+      kind="text"
+      value={String(values[name])}
+      onChange={(text: string) => set({ [name]: text })}
+    />
+  )
+  return (
+    <Dialog
+      title={webhook === undefined ? "New webhook" : `Change ${webhook.id}`}
+      onClose={onClose}
+      class="is-wide"
+    >
+      {dialogForm(
+        () => void store(),
+        field("url", "Address", "http or https; private addresses need MUSTER_WEBHOOK_ALLOW_PRIVATE=true."),
+        checks({
+          name: "Topics",
+          choices: topics,
+          chosen: values.topics,
+          onChange: (chosen) => set({ topics: chosen })
+        }),
+        <div class="fields">
+          <FieldInput
+            label="Format"
+            kind="choice"
+            choices={formats}
+            value={values.format}
+            onChange={(format: string) => set({ format })}
+          />
+          {field("blueprint", "Blueprint", "Only events of its servers. Empty: all.")}
+          {field("label", "Label", "Only servers with k=v, k!=v, k or !k. Empty: all.")}
+          {field("description", "Description", "One line for people.")}
+        </div>,
+        problem !== "" && (
+          <p class="problem" role="alert">
+            {problem}
+          </p>
+        ),
+        <div class="dialog-actions">
+          {action({ text: "Cancel", onClick: onClose })}
+          {action({
+            text: webhook === undefined ? "Create the webhook" : "Store",
+            class: "primary",
+            whyNot,
+            isBusy
+          })}
+        </div>
+      )}
+    </Dialog>
+  )
+}

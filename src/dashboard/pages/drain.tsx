@@ -1,0 +1,122 @@
+import { useEffect, useState } from "preact/hooks"
+import { type Reply, request, segment } from "../api/http.ts"
+import type { DrainPlan, NodeDetail } from "../api/types.ts"
+import type { View } from "../dom/el.ts"
+import { counted } from "../dom/format.ts"
+import { withActions } from "../dom/routeActions.ts"
+import { Dialog, openDialog } from "../parts/Dialog.tsx"
+import { FieldInput, numberIn } from "../parts/fieldInput.tsx"
+import { action, drawReply } from "../parts/parts.tsx"
+import { readNodes } from "../state/nodes.ts"
+import { done, failed } from "../state/notices.ts"
+
+const drainedPath = ({ id }: NodeDetail): string => `/api/nodes/${segment(id)}/drained`
+
+export const drain = async (
+  node: NodeDetail,
+  body: {
+    readonly drained: boolean
+    readonly move?: boolean
+    readonly notify?: string
+    readonly notify_seconds?: number | string
+  }
+) => {
+  const reply = await request("PATCH", drainedPath(node), { body })
+  if (reply.ok) done(body.drained ? `${node.name} is drained` : `${node.name} takes servers again`)
+  else failed(`${node.name} was not changed`, reply)
+  void readNodes()
+}
+
+/** The destinations and the servers that stay. */
+const Plan = ({ plan }: { readonly plan: DrainPlan }): View => {
+  const to = new Map<string, number>()
+  for (const { to_name } of plan.migrations) to.set(to_name, (to.get(to_name) ?? 0) + 1)
+  const isWhole = plan.migrations.length === plan.migrations_total
+  return (
+    <ul class="drain-plan">
+      <li>
+        {`${counted(plan.migrations_total, "saved server")} would move`}
+        {isWhole && to.size > 0 && `: ${[...to].map(([name, number]) => `${number} to ${name}`).join(", ")}`}.
+      </li>
+      {plan.blocked.map(({ reason, total }) => (
+        <li
+          key={reason}
+          class="problem"
+        >{`${counted(total, "server")} would stay: ${withActions(reason)}`}</li>
+      ))}
+      {plan.running_out > 0 && (
+        <li>{`${counted(plan.running_out, "server")} that are not saved stay until they stop.`}</li>
+      )}
+    </ul>
+  )
+}
+
+const ConfirmDrain = ({
+  node,
+  onClose
+}: {
+  readonly node: NodeDetail
+  readonly onClose: () => void
+}): View => {
+  const [plan, setPlan] = useState<Reply<DrainPlan> | undefined>(undefined)
+  useEffect(() => {
+    const body = { drained: true, move: true }
+    void request<DrainPlan>("PATCH", `${drainedPath(node)}?dry_run=true`, { body }).then(setPlan)
+  }, [node.id])
+  const [notify, setNotify] = useState("")
+  const [seconds, setSeconds] = useState("")
+  const line = {
+    ...(notify !== "" && { notify }),
+    ...(seconds !== "" && { notify_seconds: numberIn(seconds) })
+  }
+  const start = (move: boolean) => () => {
+    onClose()
+    void drain(node, { drained: true, ...(move && { move, ...line }) })
+  }
+  const moves = plan?.ok !== true || plan.body.migrations_total > 0
+  return (
+    <Dialog title={`Drain ${node.name}?`} onClose={onClose}>
+      <p>A drained node gets no new servers. Servers that run on it continue until they stop.</p>
+      <p>
+        {"With "}
+        <strong>Drain and move</strong>, saved servers are stopped, copied with their files to other nodes,
+        two at a time, and started there.
+      </p>
+      {drawReply(
+        plan,
+        "Asking where its servers would go",
+        (body) => (
+          <Plan plan={body} />
+        ),
+        true
+      )}
+      {moves && (
+        <div class="fields">
+          <FieldInput
+            label="Line before a move"
+            hint="For the console of each running server: say Restart in 10 s"
+            kind="text"
+            value={notify}
+            onChange={setNotify}
+          />
+          <FieldInput
+            label="Seconds after the line"
+            hint="Until the stop. Empty: 10."
+            kind="number"
+            value={seconds}
+            onChange={setSeconds}
+          />
+        </div>
+      )}
+      <div class="dialog-actions">
+        {action({ text: "Cancel", onClick: onClose })}
+        {action({ text: "Drain", class: moves ? "" : "primary", onClick: start(false) })}
+        {action({ text: "Drain and move", class: moves ? "primary" : "", onClick: start(true) })}
+      </div>
+    </Dialog>
+  )
+}
+
+/** Asks whether to drain a node, and shows where its servers would go. */
+export const confirmDrain = (node: NodeDetail): void =>
+  openDialog((onClose) => <ConfirmDrain node={node} onClose={onClose} />)

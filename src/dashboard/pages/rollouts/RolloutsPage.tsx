@@ -1,0 +1,67 @@
+import { useState } from "preact/hooks"
+import { whyNot } from "../../api/session.ts"
+import type { Rollout } from "../../api/types.ts"
+import { useGet } from "../../api/useGet.ts"
+import type { View } from "../../dom/el.ts"
+import { action, drawReply, empty } from "../../parts/parts.tsx"
+import { useTick } from "../../state/useTick.ts"
+import { showNewRollout } from "./newRollout.tsx"
+import { isUnfinished, RolloutCard } from "./RolloutCard.tsx"
+
+/** Milliseconds between two readings, while a rollout is under way and otherwise. */
+const BUSY = 1500
+const IDLE = 10_000
+/** Rollouts of one reading, and at most. */
+const PAGE = 20
+const MOST = 100
+
+const start = (className: string) =>
+  action({
+    text: "New rollout",
+    icon: "plus",
+    class: className,
+    whyNot: whyNot("change"),
+    onClick: () => showNewRollout()
+  })
+
+const Rollouts = (props: { readonly all: ReadonlyArray<Rollout>; readonly onChanged: () => void }): View => (
+  <div class="rollouts">
+    {props.all.map((rollout) => (
+      <RolloutCard key={rollout.id} rollout={rollout} now={Date.now()} onChanged={props.onChanged} />
+    ))}
+  </div>
+)
+
+/** The rollouts, newest first; those under way are followed. */
+export const RolloutsPage = (): View => {
+  const [limit, setLimit] = useState(PAGE)
+  const [isBusy, setBusy] = useState(true)
+  const [tick, again] = useTick(isBusy ? BUSY : IDLE)
+  const reply = useGet<ReadonlyArray<Rollout>>(`/api/rollouts?limit=${limit}`, tick)
+  const all = reply?.ok === true ? reply.body : []
+  const hasUnfinished = all.some(isUnfinished)
+  if (reply !== undefined && isBusy !== hasUnfinished) setBusy(hasUnfinished)
+  return (
+    <div>
+      <div class="page-head">
+        <h1>Rollouts</h1>
+        <span class="muted">Today’s definitions for many servers, a few at a time</span>
+        <span class="grow" />
+        {all.length > 0 && start("primary")}
+      </div>
+      {drawReply(reply, "Loading the rollouts", () =>
+        all.length === 0 ? (
+          empty(
+            "layers",
+            "No rollout yet",
+            "After a blueprint has changed, a rollout gives the change to its servers. The difference is shown before.",
+            start("primary")
+          )
+        ) : (
+          <Rollouts all={all} onChanged={again} />
+        )
+      )}
+      {all.length >= limit && limit < MOST && action({ text: "Show more", onClick: () => setLimit(MOST) })}
+    </div>
+  )
+}

@@ -1,0 +1,100 @@
+import { useState } from "preact/hooks"
+import { request, segment } from "../../api/http.ts"
+import { whyNot } from "../../api/session.ts"
+import type { Server } from "../../api/types.ts"
+import type { View } from "../../dom/el.ts"
+import { counted } from "../../dom/format.ts"
+import { show } from "../../parts/Dialog.tsx"
+import { differences } from "../../parts/differences.tsx"
+import { FieldInput } from "../../parts/fieldInput.tsx"
+import { action } from "../../parts/parts.tsx"
+import { done, failed } from "../../state/notices.ts"
+import { bodyOf, changesOf, type FieldChange, fields, problemOf } from "./fields.ts"
+import { showUpgrade } from "./upgrade.tsx"
+
+/** The form with the fields of a server; the difference is shown before it is stored. */
+export const Changes = (props: { readonly server: Server; readonly onChanged: () => void }): View => {
+  // The input stays when the server changes meanwhile.
+  const [texts, setTexts] = useState<Readonly<Record<string, string>>>({})
+  const lacks = whyNot("change")
+  const changes = changesOf(props.server, texts)
+  const problem = fields
+    .map(({ kind, path }) => problemOf(kind, texts[path] ?? ""))
+    .find((one) => one !== undefined)
+  const store = async (confirmed: ReadonlyArray<FieldChange>) => {
+    const reply = await request<Server>("PATCH", `/api/servers/${segment(props.server.id)}`, {
+      body: bodyOf(confirmed)
+    })
+    if (!reply.ok) return failed("The server was not changed", reply)
+    const { pending = [] } = reply.body
+    done(
+      `Changed: ${counted(confirmed.length, "field")}`,
+      pending.length > 0 ? "The next start applies changes of the definition." : ""
+    )
+    setTexts({})
+    props.onChanged()
+  }
+  const review = () =>
+    show(
+      `Change ${props.server.name ?? props.server.id}?`,
+      (close) => [
+        differences(changes),
+        <p class="muted">
+          Name, labels and expiry change at once. A server that is up gets other changes at its next start.
+        </p>,
+        <div class="dialog-actions">
+          {action({ text: "Cancel", onClick: close })}
+          {action({
+            text: `Store ${counted(changes.length, "change")}`,
+            class: "primary",
+            onClick: () => {
+              close()
+              void store(changes)
+            }
+          })}
+        </div>
+      ],
+      "is-wide"
+    )
+  return (
+    <form
+      class="card panel"
+      onSubmit={(event: Event) => {
+        event.preventDefault()
+        if (changes.length > 0 && lacks === undefined && problem === undefined) review()
+      }}
+    >
+      {lacks !== undefined && <p class="note">{`${lacks} The fields can be read only.`}</p>}
+      <div class="fields">
+        {fields.map((field) => (
+          <FieldInput
+            key={field.path}
+            label={field.label}
+            hint={field.hint}
+            problem={problemOf(field.kind, texts[field.path] ?? "")}
+            kind={field.kind}
+            choices={field.choices}
+            isReadOnly={lacks !== undefined}
+            value={texts[field.path] ?? field.read(props.server)}
+            onChange={(text: string) => setTexts((before) => ({ ...before, [field.path]: text }))}
+          />
+        ))}
+      </div>
+      <div class="form-actions">
+        {action({
+          text: "Upgrade to today’s blueprint…",
+          whyNot: lacks,
+          onClick: () => showUpgrade(props.server.id)
+        })}
+        <div class="grow" />
+        {changes.length > 0 && action({ text: "Discard", class: "ghost", onClick: () => setTexts({}) })}
+        {action({
+          text: changes.length === 0 ? "No changes" : `Review ${counted(changes.length, "change")}`,
+          class: "primary",
+          whyNot: lacks ?? problem ?? (changes.length === 0 ? "Change a field first." : undefined),
+          onClick: review
+        })}
+      </div>
+    </form>
+  )
+}

@@ -1,0 +1,135 @@
+import { useState } from "preact/hooks"
+import { whyNoPower, whyNot } from "../../api/session.ts"
+import type { Power } from "../../api/types.ts"
+import { classes, type View } from "../../dom/el.ts"
+import { counted } from "../../dom/format.ts"
+import { icon } from "../../dom/icons.tsx"
+import { Dialog, openDialog } from "../../parts/Dialog.tsx"
+import { askBeforeEnd } from "../../parts/endings.tsx"
+import { action } from "../../parts/parts.tsx"
+import { actOnMany } from "../../state/actions.ts"
+import { listed } from "../../state/listed.ts"
+import { titleOf } from "../../state/rows.ts"
+import { clearSelection, selectAll, selection } from "../../state/selection.ts"
+import { rows } from "../../state/servers.ts"
+import { showNewRollout } from "../rollouts/newRollout.tsx"
+
+/** Servers that the confirmation lists; the others it counts. */
+const NAMED = 50
+
+/** The confirmation of a deletion: it names what is destroyed. */
+const ConfirmDeletion = ({
+  ids,
+  onClose
+}: {
+  readonly ids: ReadonlyArray<string>
+  readonly onClose: () => void
+}): View => {
+  const [typed, setTyped] = useState("")
+  const found = ids.flatMap((id) => rows.get(id) ?? [])
+  const up = found.filter(({ status }) => status !== "offline" && status !== "installing").length
+  const wanted = String(ids.length)
+  const isReady = ids.length === 1 || typed === wanted
+  return (
+    <Dialog title={`Delete ${counted(ids.length, "server")}?`} onClose={onClose}>
+      <p>
+        {"Their files, worlds and consoles are destroyed, and their addresses become free. "}
+        {up > 0 && <strong>{`${up} of them ${up === 1 ? "is" : "are"} up and will be stopped. `}</strong>}This
+        cannot be undone.
+      </p>
+      <ul class="doomed" tabIndex={0} aria-label="Servers that are deleted">
+        {found.slice(0, NAMED).map((row) => (
+          <li key={row.id}>
+            <span class={classes("dot", `is-${row.status}`)} aria-hidden="true" />
+            <span class="doomed-name">{titleOf(row)}</span>
+            <code>{row.id}</code>
+            <span class="muted">{`${row.blueprint} on ${row.nodeName}`}</span>
+          </li>
+        ))}
+        {found.length > NAMED && <li>{`and ${counted(found.length - NAMED, "other")}`}</li>}
+      </ul>
+      {ids.length > 1 && (
+        <label class="field">
+          <span>
+            {"Type "}
+            <strong>{wanted}</strong>
+            {" to confirm"}
+          </span>
+          <input
+            value={typed}
+            inputMode="numeric"
+            autocomplete="off"
+            onInput={({ currentTarget }: { readonly currentTarget: HTMLInputElement }) =>
+              setTyped(currentTarget.value)
+            }
+          />
+        </label>
+      )}
+      <div class="dialog-actions">
+        <button type="button" onClick={onClose}>
+          Keep them
+        </button>
+        {action({
+          text: `Delete ${counted(ids.length, "server")}`,
+          class: "danger",
+          whyNot: isReady ? undefined : `Type ${wanted} first.`,
+          onClick: () => {
+            onClose()
+            clearSelection()
+            void actOnMany(ids, "delete")
+          }
+        })}
+      </div>
+    </Dialog>
+  )
+}
+
+export const confirmDeletion = (ids: ReadonlyArray<string>): void =>
+  openDialog((onClose) => <ConfirmDeletion ids={ids} onClose={onClose} />)
+
+const powers: ReadonlyArray<readonly [Power, string, "play" | "stop" | "restart"]> = [
+  ["start", "Start", "play"],
+  ["stop", "Stop", "stop"],
+  ["restart", "Restart", "restart"]
+]
+
+/** The actions on the selected servers, above the end of the list. */
+export const BulkBar = (): View | null => {
+  const ids = [...selection.value]
+  if (ids.length === 0) return null
+  return (
+    <div class="bulk" role="toolbar" aria-label="Actions on the selected servers">
+      <span class="bulk-count" role="status">{`${counted(ids.length, "server")} selected`}</span>
+      {ids.length < listed.value.length && (
+        <button type="button" class="link" onClick={selectAll}>{`Select all ${listed.value.length}`}</button>
+      )}
+      <span class="bulk-line" aria-hidden="true" />
+      {powers.map(([power, text, name]) =>
+        action({
+          text,
+          icon: name,
+          class: "ghost",
+          whyNot: whyNoPower(power),
+          onClick: () => askBeforeEnd(ids, power, () => void actOnMany(ids, power))
+        })
+      )}
+      {action({
+        text: "Roll out…",
+        icon: "layers",
+        class: "ghost",
+        whyNot: whyNot("change"),
+        onClick: () => showNewRollout(ids)
+      })}
+      {action({
+        text: "Delete",
+        icon: "trash",
+        class: "ghost is-dangerous",
+        whyNot: whyNot("delete"),
+        onClick: () => confirmDeletion(ids)
+      })}
+      <button type="button" class="ghost square" aria-label="Clear the selection" onClick={clearSelection}>
+        {icon("close")}
+      </button>
+    </div>
+  )
+}

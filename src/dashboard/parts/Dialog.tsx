@@ -1,0 +1,98 @@
+import { signal } from "@preact/signals"
+import type { ComponentChildren } from "preact"
+import { useEffect, useId, useRef } from "preact/hooks"
+import type { View } from "../dom/el.ts"
+import { icon } from "../dom/icons.tsx"
+import { action } from "./parts.tsx"
+
+/** The dialog that is open, as a function that draws it; undefined: none. */
+const opened = signal<((close: () => void) => ComponentChildren) | undefined>(undefined)
+
+/** Opens a dialog in place of the one that is open. */
+export const openDialog = (draw: (close: () => void) => ComponentChildren): void => {
+  opened.value = draw
+}
+
+export const closeDialog = (): void => {
+  opened.value = undefined
+}
+
+/** The place of dialogs in the page. */
+export const Dialogs = (): ComponentChildren => opened.value?.(closeDialog) ?? null
+
+/** A modal dialog; the browser keeps the focus in it, and Escape closes it. */
+export const Dialog = (props: {
+  readonly title: string
+  readonly onClose: () => void
+  readonly class?: string
+  readonly children?: ComponentChildren
+}): View => {
+  const ref = useRef<HTMLDialogElement>(null)
+  const id = useId()
+  useEffect(() => {
+    const before = document.activeElement
+    ref.current?.showModal()
+    return () => {
+      if (before instanceof HTMLElement && before.isConnected) before.focus()
+    }
+  }, [])
+  return (
+    <dialog
+      ref={ref}
+      class={`dialog ${props.class ?? ""}`}
+      aria-labelledby={id}
+      onClose={props.onClose}
+      onClick={(event: MouseEvent) => {
+        if (event.target === ref.current) props.onClose()
+      }}
+    >
+      <div class="dialog-body">
+        <div class="dialog-head">
+          <h2 id={id}>{props.title}</h2>
+          <button class="ghost square" aria-label="Close" onClick={props.onClose}>
+            {icon("close")}
+          </button>
+        </div>
+        {props.children}
+      </div>
+    </dialog>
+  )
+}
+
+/** Opens a dialog with content that is drawn once. */
+export const show = (
+  title: string,
+  content: (close: () => void) => ComponentChildren,
+  className = ""
+): void =>
+  openDialog((close) => <Dialog title={title} onClose={close} class={className} children={content(close)} />)
+
+/** The form of a dialog; Enter submits it. */
+export const dialogForm = (onSubmit: () => void, ...children: ReadonlyArray<ComponentChildren>): View => (
+  <form
+    class="dialog-form"
+    onSubmit={(event: Event) => {
+      event.preventDefault()
+      onSubmit()
+    }}
+  >
+    {children}
+  </form>
+)
+
+/** Asks before something that cannot be undone. */
+export const confirm = (title: string, text: string, button: string, onConfirm: () => void): void =>
+  show(title, (close) => [
+    <p>{text}</p>,
+    <div class="dialog-actions">
+      {action({ text: "Cancel", onClick: close })}
+      {action({
+        text: button,
+        class: "danger",
+        onClick: () => {
+          close()
+          onConfirm()
+        }
+      })}
+    </div>
+  ])

@@ -1,0 +1,248 @@
+/** Small parts that several pages show. */
+import type { ComponentChildren } from "preact"
+import type { Reply } from "../api/http.ts"
+import { classes, type View } from "../dom/el.ts"
+import { count } from "../dom/format.ts"
+import { type IconName, icon } from "../dom/icons.tsx"
+import { announce, failed } from "../state/notices.ts"
+import { follow } from "../state/router.ts"
+
+/** A status with its colour and its word. */
+export const status = (text: string, className = text): View => (
+  <span class={classes("status", `is-${className}`)}>
+    <span class="dot" aria-hidden="true" />
+    {text}
+  </span>
+)
+
+/** Copies over the selection: pages over plain HTTP have no clipboard. */
+const copySelected = (text: string): boolean => {
+  const area = document.createElement("textarea")
+  area.value = text
+  area.className = "unseen"
+  document.body.append(area)
+  area.select()
+  const hasCopied = document.execCommand("copy")
+  area.remove()
+  return hasCopied
+}
+
+const copyText = async (text: string): Promise<boolean> => {
+  const { clipboard } = navigator as { readonly clipboard?: Clipboard }
+  if (clipboard === undefined) return copySelected(text)
+  return clipboard.writeText(text).then(
+    () => true,
+    () => copySelected(text)
+  )
+}
+
+/** Copies a text; `name` is what assistive technology reads out. */
+const copyOnClick =
+  (text: string, name: string) =>
+  (event: MouseEvent): void => {
+    event.stopPropagation()
+    const { currentTarget } = event
+    void copyText(text).then((hasCopied) => {
+      if (!hasCopied) return failed("Not copied", { detail: "The browser did not allow it.", hint: "" })
+      announce(`Copied ${name}`)
+      if (!(currentTarget instanceof HTMLElement)) return
+      currentTarget.classList.add("is-copied")
+      setTimeout(() => currentTarget.classList.remove("is-copied"), 1200)
+    })
+  }
+
+/** A text that a click copies. */
+export const copyable = (text: string, tabIndex = 0): View => (
+  <button
+    type="button"
+    class="copyable"
+    tabIndex={tabIndex}
+    title="Copy"
+    aria-label={`Copy ${text}`}
+    onClick={copyOnClick(text, text)}
+  >
+    <code>{text}</code>
+    {icon("copy")}
+    {icon("check")}
+  </button>
+)
+
+/** A button that copies a secret, which is not read out. */
+export const copySecret = (secret: string): View => (
+  <button
+    type="button"
+    class="primary copy"
+    aria-label="Copy the secret"
+    onClick={copyOnClick(secret, "the secret")}
+  >
+    {icon("copy")}
+    {icon("check")}
+    <span>Copy</span>
+  </button>
+)
+
+/** A page or panel without content: why, and what to do. */
+export const empty = (
+  name: IconName,
+  title: string,
+  text: ComponentChildren,
+  ...actions: Array<ComponentChildren>
+): View => (
+  <div class="empty">
+    <div class="empty-icon">{icon(name)}</div>
+    <h2>{title}</h2>
+    <p>{text}</p>
+    {actions.length > 0 && <div class="empty-actions">{actions}</div>}
+  </div>
+)
+
+/** Draws the body of a reply; before, the text `waiting`, or the reason of a refusal. */
+export const drawReply = <A,>(
+  reply: Reply<A> | undefined,
+  waiting: string,
+  draw: (body: A) => ComponentChildren,
+  withHint = false
+): ComponentChildren => {
+  if (reply === undefined)
+    return (
+      <p class="muted" aria-busy="true">
+        {waiting}
+      </p>
+    )
+  if (reply.ok) return draw(reply.body)
+  return <p class="problem">{withHint ? `${reply.detail} ${reply.hint}` : reply.detail}</p>
+}
+
+/** Boxes of which any may be checked. */
+export const checks = <A extends string>(props: {
+  readonly name: string
+  readonly choices: ReadonlyArray<readonly [A, string]>
+  readonly chosen: ReadonlyArray<A>
+  readonly onChange: (chosen: ReadonlyArray<A>) => void
+}): View => {
+  const { choices, chosen, name, onChange } = props
+  const toggled = (choice: A) =>
+    chosen.includes(choice) ? chosen.filter((other) => other !== choice) : [...chosen, choice]
+  return (
+    <fieldset class="checks">
+      <legend>{name}</legend>
+      {choices.map(([choice, text]) => (
+        <label key={choice} class="check-field">
+          <input
+            type="checkbox"
+            checked={chosen.includes(choice)}
+            onChange={() => onChange(toggled(choice))}
+          />
+          <span>{text}</span>
+        </label>
+      ))}
+    </fieldset>
+  )
+}
+
+/** Code of the page that could not be loaded, with a button that tries again. */
+export const missingPart = (name: string, again: () => void): View => (
+  <div class="attention is-failed" role="alert">
+    <span>{`${name} could not be loaded.`}</span>
+    <button type="button" class="link" onClick={again}>
+      Load it again
+    </button>
+  </div>
+)
+
+/** A choice of a filter, with the number of what it shows. */
+export const chip = (props: {
+  readonly text: string
+  readonly count: number
+  readonly isChosen: boolean
+  readonly onChoose: () => void
+}): View => (
+  <button
+    key={props.text}
+    type="button"
+    class={classes("chip", props.isChosen && "is-chosen")}
+    aria-pressed={props.isChosen}
+    onClick={props.onChoose}
+  >
+    {props.text}
+    <span class="chip-count">{count(props.count)}</span>
+  </button>
+)
+
+/** Links to the parts of a page, without steps back in the browser. */
+export const tabList = (
+  name: string,
+  all: ReadonlyArray<{ readonly text: string; readonly address: string; readonly isShown: boolean }>
+): View => (
+  <nav class="tabs" aria-label={name}>
+    {all.map(({ address, isShown, text }) => (
+      <a
+        key={text}
+        href={address}
+        class={classes(isShown && "is-shown")}
+        aria-current={isShown ? "true" : undefined}
+        onClick={(event: MouseEvent) => follow(event, { replace: true })}
+      >
+        {text}
+      </a>
+    ))}
+  </nav>
+)
+
+/** A button that says why it cannot be used. */
+export const action = (
+  props: {
+    readonly text: string
+    /** Absent if the button submits its form, as Enter does. */
+    readonly onClick?: () => void
+    readonly icon?: IconName
+    readonly class?: string
+    readonly whyNot?: string | undefined
+    readonly isBusy?: boolean
+  },
+  ...children: Array<ComponentChildren>
+): View => (
+  <button
+    type={props.onClick === undefined ? "submit" : "button"}
+    class={classes(props.class, props.isBusy === true && "is-busy")}
+    aria-disabled={props.whyNot !== undefined || props.isBusy === true}
+    title={props.whyNot}
+    onClick={() => {
+      if (props.whyNot === undefined && props.isBusy !== true) props.onClick?.()
+    }}
+  >
+    {props.icon !== undefined && icon(props.icon)}
+    <span>{props.text}</span>
+    {children}
+  </button>
+)
+
+/** A share as a bar; `mark`: another share, as a line. */
+export const bar = (props: {
+  readonly label: string
+  readonly share: number
+  readonly text: string
+  readonly mark?: number
+}): View => {
+  const share = Math.min(1, Math.max(0, props.share))
+  return (
+    <div class="meter">
+      <span class="meter-label">{props.label}</span>
+      <div
+        class={classes("bar", share > 0.9 && "is-full", share > 0.75 && share <= 0.9 && "is-high")}
+        role="meter"
+        aria-label={props.label}
+        aria-valuemin={0}
+        aria-valuemax={100}
+        aria-valuenow={Math.round(share * 100)}
+        aria-valuetext={props.text}
+      >
+        <div class="bar-fill" style={{ width: `${share * 100}%` }} />
+        {props.mark !== undefined && (
+          <div class="bar-mark" style={{ left: `${Math.min(1, props.mark) * 100}%` }} />
+        )}
+      </div>
+      <span class="meter-text">{props.text}</span>
+    </div>
+  )
+}
