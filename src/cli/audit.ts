@@ -3,6 +3,7 @@ import { Command, Flag } from "effect/cli"
 import { commandSettings } from "../config/command.ts"
 import { withSettings } from "../config/help.ts"
 import type { AuditEntry } from "../domain/AuditEntry.ts"
+import { documented, textFlag } from "./shared/documented.ts"
 import { ask, askAgain, CommandClient, following } from "./shared/musterClient.ts"
 import { formatOf, jsonOf, type Listing, outputFlags, printList } from "./shared/output.ts"
 import { rows } from "./shared/table.ts"
@@ -45,8 +46,7 @@ const LONGEST_REQUEST = 120_000
 /** Entries of one request of a follower. */
 const PAGE = 1000
 
-const text = (name: string, description: string) =>
-  Flag.String(name).pipe(Flag.withDescription(description), Flag.optional)
+const text = (name: string, description: string) => textFlag(name, description)
 
 type Query = Readonly<
   Record<"since" | "until" | "actor" | "action" | "object" | "result", Option.Option<string>>
@@ -129,16 +129,16 @@ export const audit = Command.make(
     yield* following(Effect.forever(Effect.delay(printNew(askAgain), PAUSE)))
   })
 ).pipe(
-  Command.withShortDescription("Show the requests that changed something, and their callers"),
-  Command.withDescription(
+  documented(
     withSettings(
       "Show the requests that changed something, or were refused: when, which key, which action, on what. Newest first. Needs a key of scope AppAdmin.",
       commandSettings
-    )
+    ),
+    {
+      "muster audit --action server.delete --since 24h": "Which key deleted servers",
+      "muster audit -f --result refused": "Refused requests, as they happen"
+    },
+    "Show the requests that changed something, and their callers"
   ),
-  Command.withExamples([
-    { command: "muster audit --action server.delete --since 24h", description: "Which key deleted servers" },
-    { command: "muster audit -f --result refused", description: "Refused requests, as they happen" }
-  ]),
   Command.provide(CommandClient)
 )

@@ -1,5 +1,6 @@
 import { Console, Effect } from "effect"
 import { Argument, Command, Completions } from "effect/cli"
+import { documented } from "./shared/documented.ts"
 
 const arguments_ = {
   shell: Argument.Literals("shell", ["bash", "zsh", "fish"]).pipe(
@@ -18,13 +19,12 @@ export const completion = <E, R>(others: Effect.Effect<ReadonlyArray<Command.Com
       yield* Console.log(Completions.generate("muster", shell, Completions.fromCommand(muster)))
     })
   ).pipe(
-    Command.withShortDescription("Print a completion script for a shell"),
-    Command.withDescription("Print a script with which bash, zsh or fish completes commands and flags."),
-    Command.withExamples([
-      { command: "source <(muster completion bash)", description: "In ~/.bashrc" },
+    documented(
+      "Print a script with which bash, zsh or fish completes commands and flags.",
       {
-        command: "muster completion fish > ~/.config/fish/completions/muster.fish",
-        description: "For fish"
-      }
-    ])
+        "source <(muster completion bash)": "In ~/.bashrc",
+        "muster completion fish > ~/.config/fish/completions/muster.fish": "For fish"
+      },
+      "Print a completion script for a shell"
+    )
   )

@@ -1,8 +1,9 @@
 import { Effect } from "effect"
-import { Command, Flag } from "effect/cli"
+import { Command } from "effect/cli"
 import { commandSettings } from "../config/command.ts"
 import { withSettings } from "../config/help.ts"
 import type { SettingView } from "../domain/SettingView.ts"
+import { documented, switchFlag } from "./shared/documented.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import { type Listing, outputFlags, printList } from "./shared/output.ts"
 
@@ -19,10 +20,7 @@ const listing: Listing<SettingView> = {
 export const config = Command.make(
   "config",
   {
-    changed: Flag.Boolean("changed").pipe(
-      Flag.withDescription("Only settings that differ from their defaults"),
-      Flag.withDefault(false)
-    ),
+    changed: switchFlag("changed", "Only settings that differ from their defaults"),
     ...outputFlags
   },
   Effect.fn(function* ({ changed, ...flags }) {
@@ -31,16 +29,16 @@ export const config = Command.make(
     yield* printList(flags, listing, shown, "All settings have their defaults.")
   })
 ).pipe(
-  Command.withShortDescription("Show the configuration that the service runs with"),
-  Command.withDescription(
+  documented(
     withSettings(
       "Show the settings that the running service has read at its start, and where each value is from: default, environment or file. Secrets are hidden. Needs a key of scope AppAdmin.",
       commandSettings
-    )
+    ),
+    {
+      "muster config --changed": "What differs from the defaults",
+      "muster config --json": "All settings, for programs"
+    },
+    "Show the configuration that the service runs with"
   ),
-  Command.withExamples([
-    { command: "muster config --changed", description: "What differs from the defaults" },
-    { command: "muster config --json", description: "All settings, for programs" }
-  ]),
   Command.provide(CommandClient)
 )

@@ -4,6 +4,7 @@ import { address } from "../config/kinds.ts"
 import { ADMIN_KEY_FILE } from "../domain/Key.ts"
 import { CommandError } from "./shared/CommandError.ts"
 import { changeContexts, readContexts } from "./shared/contexts.ts"
+import { documented } from "./shared/documented.ts"
 import { lineIn } from "./shared/lineFile.ts"
 import { type Listing, outputFlags, printList } from "./shared/output.ts"
 
@@ -44,18 +45,12 @@ const add = Command.make(
     )
   })
 ).pipe(
-  Command.withShortDescription("Add or replace a context"),
-  Command.withDescription("Add or replace a context. The first one is chosen at once."),
-  Command.withExamples([
-    {
-      command: "muster context add home --url http://127.0.0.1:5620 --key-file data/admin.key",
-      description: "The service on this machine"
-    },
-    {
-      command: "muster context add production --url https://muster.example.com --key-file - < key",
-      description: "A key from standard input"
-    }
-  ])
+  documented("Add or replace a context. The first one is chosen at once.", {
+    "muster context add home --url http://127.0.0.1:5620 --key-file data/admin.key":
+      "The service on this machine",
+    "muster context add production --url https://muster.example.com --key-file - < key":
+      "A key from standard input"
+  })
 )
 
 interface Row {
@@ -82,12 +77,14 @@ const list = Command.make(
     yield* printList(flags, listing, rows, "No contexts. `muster context add` makes one.")
   })
 ).pipe(
-  Command.withShortDescription("List contexts"),
-  Command.withDescription("List contexts, without their keys."),
-  Command.withExamples([
-    { command: "muster context list", description: "All contexts" },
-    { command: "muster context list -o id", description: "Their names" }
-  ])
+  documented(
+    "List contexts, without their keys.",
+    {
+      "muster context list": "All contexts",
+      "muster context list -o id": "Their names"
+    },
+    "List contexts"
+  )
 )
 
 const notFound = (name: string) =>
@@ -108,17 +105,10 @@ const use = Command.make(
     yield* Console.log(`Commands use the context ${name}.`)
   })
 ).pipe(
-  Command.withShortDescription("Choose the context that commands use"),
-  Command.withDescription(
-    "Choose the context that commands use. MUSTER_URL and MUSTER_API_KEY take precedence."
-  ),
-  Command.withExamples([
-    { command: "muster context use production", description: "From now on" },
-    {
-      command: "MUSTER_URL=http://127.0.0.1:5620 muster nodes list",
-      description: "Another service, for one command"
-    }
-  ])
+  documented("Choose the context that commands use. MUSTER_URL and MUSTER_API_KEY take precedence.", {
+    "muster context use production": "From now on",
+    "MUSTER_URL=http://127.0.0.1:5620 muster nodes list": "Another service, for one command"
+  })
 )
 
 const remove = Command.make(
@@ -137,12 +127,14 @@ const remove = Command.make(
     )
   })
 ).pipe(
-  Command.withShortDescription("Remove a context and its key"),
-  Command.withDescription("Remove a context and its key from this machine. The key stays valid."),
-  Command.withExamples([
-    { command: "muster context remove production", description: "The context and its key" },
-    { command: "muster keys revoke key_2f9", description: "Make the key itself invalid, beside the service" }
-  ])
+  documented(
+    "Remove a context and its key from this machine. The key stays valid.",
+    {
+      "muster context remove production": "The context and its key",
+      "muster keys revoke key_2f9": "Make the key itself invalid, beside the service"
+    },
+    "Remove a context and its key"
+  )
 )
 
 /** `muster context`: services and keys by name, in a file that only its owner can read. */

@@ -3,7 +3,6 @@ import { Console, Effect } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { CommandLogging } from "../app/logging.ts"
 import { AS_THE_SERVICE, databaseOf, openDataDir } from "../app/storage.ts"
-import { withSettings } from "../config/help.ts"
 import { StartError } from "../config/StartError.ts"
 import { ServiceConfig, settings as service } from "../config/service.ts"
 import { backupDatabase } from "../store/maintenance/backupDatabase.ts"
@@ -17,6 +16,7 @@ import {
   parseDatabaseUrl,
   withoutSecrets
 } from "../store/sql/DatabaseUrl.ts"
+import { documented, documentedGroup } from "./shared/documented.ts"
 import { formatOf, jsonOf, type Listing, outputFlags, printList } from "./shared/output.ts"
 import { table } from "./shared/table.ts"
 
@@ -43,14 +43,11 @@ const migrate = Command.make(
     )
   })
 ).pipe(
-  Command.withDescription("Bring the schema of the database up to date"),
-  Command.withExamples([
-    { command: "muster db migrate", description: "The database of the settings" },
-    {
-      command: "MUSTER_DATABASE_URL=postgres://muster@db/muster muster db migrate",
-      description: "PostgreSQL, before the first replica starts"
-    }
-  ]),
+  documented("Bring the schema of the database up to date", {
+    "muster db migrate": "The database of the settings",
+    "MUSTER_DATABASE_URL=postgres://muster@db/muster muster db migrate":
+      "PostgreSQL, before the first replica starts"
+  }),
   Command.provide(CommandLogging)
 )
 
@@ -86,15 +83,11 @@ const status = Command.make(
     if (counts.length > 0) yield* printList(flags, tables, counts, "")
   })
 ).pipe(
-  Command.withDescription("Show the database, its schema and its contents in numbers"),
-  Command.withExamples([
-    { command: "muster db status", description: "The database of the settings" },
-    { command: "muster db status --json", description: "For programs" },
-    {
-      command: "MUSTER_DATA_DIR=/var/lib/muster muster db status",
-      description: "That of another data folder"
-    }
-  ]),
+  documented("Show the database, its schema and its contents in numbers", {
+    "muster db status": "The database of the settings",
+    "muster db status --json": "For programs",
+    "MUSTER_DATA_DIR=/var/lib/muster muster db status": "That of another data folder"
+  }),
   Command.provide(CommandLogging)
 )
 
@@ -136,17 +129,11 @@ const copy = Command.make(
     )
   })
 ).pipe(
-  Command.withDescription("Copy an installation into another, empty database, and verify the copy"),
-  Command.withExamples([
-    {
-      command: "muster db copy --from sqlite:data/muster.db --to postgres://muster@db/muster",
-      description: "From SQLite to PostgreSQL"
-    },
-    {
-      command: "muster db copy --from postgres://muster@db/muster --to sqlite:copy.db",
-      description: "Into a file"
-    }
-  ]),
+  documented("Copy an installation into another, empty database, and verify the copy", {
+    "muster db copy --from sqlite:data/muster.db --to postgres://muster@db/muster":
+      "From SQLite to PostgreSQL",
+    "muster db copy --from postgres://muster@db/muster --to sqlite:copy.db": "Into a file"
+  }),
   Command.provide(CommandLogging)
 )
 
@@ -165,14 +152,11 @@ const backup = Command.make(
     yield* Console.log(`${target} is a copy of ${describeDatabase(url)}, and was checked.`)
   })
 ).pipe(
-  Command.withDescription("Write a copy of the SQLite database to a new file, while the service runs"),
-  Command.withExamples([
-    { command: "muster db backup muster-backup.db", description: "Into this folder" },
-    {
-      command: "MUSTER_DATA_DIR=/var/lib/muster muster db backup /backups/muster.db",
-      description: "The database of another data folder"
-    }
-  ]),
+  documented("Write a copy of the SQLite database to a new file, while the service runs", {
+    "muster db backup muster-backup.db": "Into this folder",
+    "MUSTER_DATA_DIR=/var/lib/muster muster db backup /backups/muster.db":
+      "The database of another data folder"
+  }),
   Command.provide(CommandLogging)
 )
 
@@ -180,9 +164,10 @@ const { dataDir, databaseUrl } = service
 
 /** `muster db migrate|status|copy|backup`. */
 export const db = Command.make("db").pipe(
-  Command.withShortDescription("Migrate, inspect, copy and back up the database"),
-  Command.withDescription(
-    withSettings("Migrate, inspect, copy and back up the database.", { dataDir, databaseUrl })
+  documentedGroup(
+    "Migrate, inspect, copy and back up the database",
+    "Migrate, inspect, copy and back up the database.",
+    { dataDir, databaseUrl }
   ),
   Command.withSubcommands([migrate, status, copy, backup])
 )

@@ -7,6 +7,7 @@ import { version } from "../app/version.ts"
 import { commandSettings } from "../config/command.ts"
 import { withSettings } from "../config/help.ts"
 import { CommandError, whyNoFile } from "./shared/CommandError.ts"
+import { documented } from "./shared/documented.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import { allNodes } from "./shared/named.ts"
 import { note } from "./shared/terminal.ts"
@@ -81,16 +82,16 @@ export const debug = Command.make(
     yield* Console.log(file)
   })
 ).pipe(
-  Command.withShortDescription("Write an archive for a bug report"),
-  Command.withDescription(
+  documented(
     withSettings(
       "Write an archive (.tar.gz) for a bug report: settings without secrets, nodes, warnings, sources, the last 1,000 lines of the log, and metrics. Read it before you pass it on: it has names and addresses. Needs a key of scope AppAdmin.",
       commandSettings
-    )
+    ),
+    {
+      "muster debug": "Into a new file of this folder",
+      "muster debug report.tar.gz && tar tzf report.tar.gz": "And list its files"
+    },
+    "Write an archive for a bug report"
   ),
-  Command.withExamples([
-    { command: "muster debug", description: "Into a new file of this folder" },
-    { command: "muster debug report.tar.gz && tar tzf report.tar.gz", description: "And list its files" }
-  ]),
   Command.provide(CommandClient)
 )

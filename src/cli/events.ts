@@ -6,6 +6,7 @@ import { withSettings } from "../config/help.ts"
 import { serverIdPattern } from "../domain/Id.ts"
 import { Topic } from "../domain/ServerEvent.ts"
 import { wrongUsage } from "./shared/CommandError.ts"
+import { documented } from "./shared/documented.ts"
 import { ask, askStream, CommandClient, following } from "./shared/musterClient.ts"
 import { serverNamed } from "./shared/named.ts"
 import { formatOf, jsonOf, outputFlags } from "./shared/output.ts"
@@ -177,20 +178,17 @@ export const events = Command.make(
     yield* follow ? following(printed) : printed
   })
 ).pipe(
-  Command.withShortDescription("Print what happens to servers"),
-  Command.withDescription(
+  documented(
     withSettings(
       "Print what happens to servers: time, cursor, server, topic and details. The stream resumes by itself, and misses nothing, when the connection breaks.",
       commandSettings
-    )
-  ),
-  Command.withExamples([
-    { command: "muster events -f", description: "Everything from now on" },
-    { command: "muster events --since 1h", description: "The events of the last hour" },
+    ),
     {
-      command: "muster events --topic crash --topic deleted --since 0 -o jsonl",
-      description: "Stored crashes and deletions"
-    }
-  ]),
+      "muster events -f": "Everything from now on",
+      "muster events --since 1h": "The events of the last hour",
+      "muster events --topic crash --topic deleted --since 0 -o jsonl": "Stored crashes and deletions"
+    },
+    "Print what happens to servers"
+  ),
   Command.provide(CommandClient)
 )

@@ -3,6 +3,7 @@ import { Console, Effect, FileSystem, Path, type PlatformError } from "effect"
 import { Command } from "effect/cli"
 import { StartError } from "../config/StartError.ts"
 import { ServiceConfig } from "../config/service.ts"
+import { documented } from "./shared/documented.ts"
 
 /** The examples of the package. In a checkout, their folders also have the files of the operator. */
 export const examples = {
@@ -55,16 +56,13 @@ export const init = Command.make(
     )
   })
 ).pipe(
-  Command.withShortDescription("Write examples of blueprints and software"),
-  Command.withDescription(
-    "Write the examples of blueprints and software into MUSTER_BLUEPRINTS_DIR (./blueprints) and MUSTER_SOFTWARE_DIR (./software). Files that exist stay as they are."
-  ),
-  Command.withExamples([
-    { command: "muster init", description: "Into ./blueprints and ./software" },
+  documented(
+    "Write the examples of blueprints and software into MUSTER_BLUEPRINTS_DIR (./blueprints) and MUSTER_SOFTWARE_DIR (./software). Files that exist stay as they are.",
     {
-      command:
-        "MUSTER_BLUEPRINTS_DIR=/etc/muster/blueprints MUSTER_SOFTWARE_DIR=/etc/muster/software muster init",
-      description: "Into other folders"
-    }
-  ])
+      "muster init": "Into ./blueprints and ./software",
+      "MUSTER_BLUEPRINTS_DIR=/etc/muster/blueprints MUSTER_SOFTWARE_DIR=/etc/muster/software muster init":
+        "Into other folders"
+    },
+    "Write examples of blueprints and software"
+  )
 )

@@ -6,6 +6,7 @@ import { TelemetryLayer } from "../app/telemetry.ts"
 import { withSettings } from "../config/help.ts"
 import { loadNodeSettings, nodeSettings } from "../config/node.ts"
 import { StartError } from "../config/StartError.ts"
+import { documented } from "./shared/documented.ts"
 
 const cannotListen = ({ cause }: { readonly cause: unknown }) =>
   Effect.fail(
@@ -27,19 +28,14 @@ export const node = Command.make(
     )
   })
 ).pipe(
-  Command.withShortDescription("Run the daemon of a node"),
-  Command.withDescription(
-    withSettings("Run the daemon of a node; docs/nodes.md has an example.", nodeSettings)
-  ),
-  Command.withExamples([
+  documented(
+    withSettings("Run the daemon of a node; docs/nodes.md has an example.", nodeSettings),
     {
-      command: "MUSTER_NODE_KEY_FILE=/etc/muster/node.key muster node",
-      description: "Beside the control plane, with a key of scope Node"
+      "MUSTER_NODE_KEY_FILE=/etc/muster/node.key muster node":
+        "Beside the control plane, with a key of scope Node",
+      "MUSTER_CONTROL_URL=https://muster.example.com MUSTER_NODE_KEY_FILE=/etc/muster/node.key MUSTER_NODE_URL=https://node-2.example.com:5585 muster node":
+        "On another machine"
     },
-    {
-      command:
-        "MUSTER_CONTROL_URL=https://muster.example.com MUSTER_NODE_KEY_FILE=/etc/muster/node.key MUSTER_NODE_URL=https://node-2.example.com:5585 muster node",
-      description: "On another machine"
-    }
-  ])
+    "Run the daemon of a node"
+  )
 )

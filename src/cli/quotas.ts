@@ -1,9 +1,8 @@
-import { Console, Effect, Option } from "effect"
+import { Console, Effect, type Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { commandSettings } from "../config/command.ts"
-import { withSettings } from "../config/help.ts"
 import { type NamedQuota, QuotaName, type QuotaUse } from "../domain/Quota.ts"
 import { wrongUsage } from "./shared/CommandError.ts"
+import { documented, documentedGroup, given } from "./shared/documented.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import { type Listing, outputFlags, printList, printOne } from "./shared/output.ts"
 import { confirm, yesFlag } from "./shared/terminal.ts"
@@ -49,10 +48,7 @@ const maxima = {
 type Chosen = { readonly [K in keyof typeof limits]: Option.Option<number> }
 
 const chosenLimits = ({ cpu, disk, memory, servers }: Chosen) => ({
-  ...(Option.isSome(servers) ? { max_servers: servers.value } : {}),
-  ...(Option.isSome(memory) ? { max_memory: memory.value } : {}),
-  ...(Option.isSome(cpu) ? { max_cpu: cpu.value } : {}),
-  ...(Option.isSome(disk) ? { max_disk: disk.value } : {})
+  ...given({ max_servers: servers, max_memory: memory, max_cpu: cpu, max_disk: disk })
 })
 
 const create = Command.make(
@@ -72,20 +68,13 @@ const create = Command.make(
     yield* printOne(input, listing, yield* ask((muster) => muster.quotas.create({ payload })))
   })
 ).pipe(
-  Command.withShortDescription("Create a quota that keys share"),
-  Command.withDescription(
-    "Create a quota that keys share: `muster keys create --quota` gives it to a key. The servers of all of its keys count together."
-  ),
-  Command.withExamples([
+  documented(
+    "Create a quota that keys share: `muster keys create --quota` gives it to a key. The servers of all of its keys count together.",
     {
-      command: "muster quotas create team-a --max-servers 10 --max-memory 20480",
-      description: "Ten servers with 20 GiB of memory"
-    },
-    {
-      command: "muster quotas create team-b --max-cpu 800 --max-disk 100000",
-      description: "Eight threads and 100 GB of disk"
+      "muster quotas create team-a --max-servers 10 --max-memory 20480": "Ten servers with 20 GiB of memory",
+      "muster quotas create team-b --max-cpu 800 --max-disk 100000": "Eight threads and 100 GB of disk"
     }
-  ])
+  )
 )
 
 const list = Command.make(
@@ -96,11 +85,10 @@ const list = Command.make(
     yield* printList(flags, listing, found, "No quotas. `muster quotas create <name>` makes one.")
   })
 ).pipe(
-  Command.withDescription("List quotas with their use"),
-  Command.withExamples([
-    { command: "muster quotas list", description: "All quotas with their use" },
-    { command: "muster quotas list --json", description: "For programs" }
-  ])
+  documented("List quotas with their use", {
+    "muster quotas list": "All quotas with their use",
+    "muster quotas list --json": "For programs"
+  })
 )
 
 const show = Command.make(
@@ -110,11 +98,10 @@ const show = Command.make(
     yield* printOne(flags, listing, yield* ask((muster) => muster.quotas.get({ params: { quota } })))
   })
 ).pipe(
-  Command.withDescription("Show a quota with its use"),
-  Command.withExamples([
-    { command: "muster quotas show team-a", description: "Its limits and their use" },
-    { command: "muster quotas show team-a --json", description: "As JSON" }
-  ])
+  documented("Show a quota with its use", {
+    "muster quotas show team-a": "Its limits and their use",
+    "muster quotas show team-a --json": "As JSON"
+  })
 )
 
 const update = Command.make(
@@ -137,14 +124,10 @@ const update = Command.make(
     yield* printOne(input, listing, changed)
   })
 ).pipe(
-  Command.withShortDescription("Change the limits of a quota"),
-  Command.withDescription(
-    "Change the limits of a quota. They apply at once; servers that exist beyond them stay."
-  ),
-  Command.withExamples([
-    { command: "muster quotas update team-a --max-servers 20", description: "A larger quota" },
-    { command: "muster quotas update team-a --without max-cpu", description: "Without a limit of CPU" }
-  ])
+  documented("Change the limits of a quota. They apply at once; servers that exist beyond them stay.", {
+    "muster quotas update team-a --max-servers 20": "A larger quota",
+    "muster quotas update team-a --without max-cpu": "Without a limit of CPU"
+  })
 )
 
 const remove = Command.make(
@@ -156,22 +139,17 @@ const remove = Command.make(
     yield* Console.log(`Quota ${quota} is deleted.`)
   })
 ).pipe(
-  Command.withShortDescription("Delete a quota"),
-  Command.withDescription("Delete a quota. Ends with 2 if a valid key has it. Servers stay."),
-  Command.withExamples([
-    { command: "muster quotas delete team-a", description: "After confirmation" },
-    { command: "muster quotas delete team-a --yes", description: "Without a question" }
-  ])
+  documented("Delete a quota. Ends with 2 if a valid key has it. Servers stay.", {
+    "muster quotas delete team-a": "After confirmation",
+    "muster quotas delete team-a --yes": "Without a question"
+  })
 )
 
 /** `muster quotas`, against a running service. */
 export const quotas = Command.make("quotas").pipe(
-  Command.withShortDescription("Limit the servers that keys create together"),
-  Command.withDescription(
-    withSettings(
-      "Create, list and change quotas that keys share. Needs a key of scope AppAdmin.",
-      commandSettings
-    )
+  documentedGroup(
+    "Limit the servers that keys create together",
+    "Create, list and change quotas that keys share. Needs a key of scope AppAdmin."
   ),
   Command.withSubcommands([list, create, show, update, remove]),
   Command.provide(CommandClient)

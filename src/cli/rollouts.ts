@@ -1,8 +1,7 @@
 import { Effect } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { commandSettings } from "../config/command.ts"
-import { withSettings } from "../config/help.ts"
 import { wrongUsage } from "./shared/CommandError.ts"
+import { documented, documentedGroup, switchFlag } from "./shared/documented.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import { outputFlags, printList, printOne } from "./shared/output.ts"
 import { listing, rolloutFlags, startRollout, watchRollout } from "./shared/rollout.ts"
@@ -10,10 +9,7 @@ import { selectionOf, selectorFlag } from "./shared/selection.ts"
 
 const rolloutArgument = Argument.String("rollout").pipe(Argument.withDescription("Id of the rollout"))
 
-const waitFlag = Flag.Boolean("wait").pipe(
-  Flag.withDescription("Show the progress until the rollout is over or pauses"),
-  Flag.withDefault(false)
-)
+const waitFlag = switchFlag("wait", "Show the progress until the rollout is over or pauses")
 
 const start = Command.make(
   "start",
@@ -25,20 +21,15 @@ const start = Command.make(
     yield* startRollout(yield* selectionOf(selector), input)
   })
 ).pipe(
-  Command.withShortDescription("Give today's definitions to servers, a few at a time"),
-  Command.withDescription(
-    "Give today's blueprint and software to the servers of a selector, a few at a time. Servers that run are restarted; all keep their data, ids and ports. The service carries the rollout out, also when this command ends."
-  ),
-  Command.withExamples([
+  documented(
+    "Give today's blueprint and software to the servers of a selector, a few at a time. Servers that run are restarted; all keep their data, ids and ports. The service carries the rollout out, also when this command ends.",
     {
-      command: "muster rollouts start --selector blueprint=survival --dry-run",
-      description: "What would change"
+      "muster rollouts start --selector blueprint=survival --dry-run": "What would change",
+      "muster rollouts start --selector blueprint=survival --canary 2 --max-parallel 5 --wait --yes":
+        "Two servers first, then five at a time"
     },
-    {
-      command: "muster rollouts start --selector blueprint=survival --canary 2 --max-parallel 5 --wait --yes",
-      description: "Two servers first, then five at a time"
-    }
-  ])
+    "Give today's definitions to servers, a few at a time"
+  )
 )
 
 const list = Command.make(
@@ -55,11 +46,10 @@ const list = Command.make(
     yield* printList(flags, listing, found, "No rollouts.")
   })
 ).pipe(
-  Command.withDescription("List rollouts, newest first"),
-  Command.withExamples([
-    { command: "muster rollouts list", description: "The last 20" },
-    { command: "muster rollouts list -o wide", description: "With settings and failures" }
-  ])
+  documented("List rollouts, newest first", {
+    "muster rollouts list": "The last 20",
+    "muster rollouts list -o wide": "With settings and failures"
+  })
 )
 
 const show = Command.make(
@@ -72,12 +62,14 @@ const show = Command.make(
     yield* printOne(flags, listing, found)
   })
 ).pipe(
-  Command.withShortDescription("Show the progress of a rollout"),
-  Command.withDescription("Show the progress of a rollout, and why servers failed."),
-  Command.withExamples([
-    { command: "muster rollouts show ro_5k2m", description: "Its progress now" },
-    { command: "muster rollouts show ro_5k2m --wait", description: "Until its end" }
-  ])
+  documented(
+    "Show the progress of a rollout, and why servers failed.",
+    {
+      "muster rollouts show ro_5k2m": "Its progress now",
+      "muster rollouts show ro_5k2m --wait": "Until its end"
+    },
+    "Show the progress of a rollout"
+  )
 )
 
 const change = (name: "pause" | "resume" | "abort", description: string) =>
@@ -88,18 +80,17 @@ const change = (name: "pause" | "resume" | "abort", description: string) =>
       yield* printOne(flags, listing, yield* ask((muster) => muster.rollouts[name]({ params: { rollout } })))
     })
   ).pipe(
-    Command.withDescription(description),
-    Command.withExamples([
-      { command: `muster rollouts ${name} ro_5k2m`, description: "By its id" },
-      { command: `muster rollouts ${name} ro_5k2m --json`, description: "With the rollout as JSON" }
-    ])
+    documented(description, {
+      [`muster rollouts ${name} ro_5k2m`]: "By its id",
+      [`muster rollouts ${name} ro_5k2m --json`]: "With the rollout as JSON"
+    })
   )
 
 /** `muster rollouts`, against a running service. */
 export const rollouts = Command.make("rollouts").pipe(
-  Command.withShortDescription("Start, watch, pause and end rollouts"),
-  Command.withDescription(
-    withSettings("Start, watch, pause and end rollouts of a running service.", commandSettings)
+  documentedGroup(
+    "Start, watch, pause and end rollouts",
+    "Start, watch, pause and end rollouts of a running service."
   ),
   Command.withSubcommands([
     start,

@@ -6,6 +6,7 @@ import { runService } from "../app/service.ts"
 import { TelemetryLayer } from "../app/telemetry.ts"
 import { withSettings } from "../config/help.ts"
 import { ServiceConfig, settings } from "../config/service.ts"
+import { documented } from "./shared/documented.ts"
 
 /** `muster serve`: runs the service. */
 export const serve = Command.make(
@@ -21,13 +22,12 @@ export const serve = Command.make(
   })
 ).pipe(
   Command.provide(RecentLog.layer),
-  Command.withShortDescription("Run the service"),
-  Command.withDescription(withSettings("Run the service.", settings)),
-  Command.withExamples([
-    { command: "muster serve", description: "With the defaults, on this machine" },
+  documented(
+    withSettings("Run the service.", settings),
     {
-      command: "MUSTER_PORT=5621 MUSTER_DATA_DIR=/var/lib/muster muster serve",
-      description: "With another port and data folder"
-    }
-  ])
+      "muster serve": "With the defaults, on this machine",
+      "MUSTER_PORT=5621 MUSTER_DATA_DIR=/var/lib/muster muster serve": "With another port and data folder"
+    },
+    "Run the service"
+  )
 )

@@ -1,8 +1,7 @@
 import { Console, Effect } from "effect"
 import { Argument, Command } from "effect/cli"
-import { commandSettings } from "../config/command.ts"
-import { withSettings } from "../config/help.ts"
 import type { Software } from "../domain/Software.ts"
+import { documented, documentedGroup } from "./shared/documented.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import { type Listing, outputFlags, printList, printOne } from "./shared/output.ts"
 import { printWarnings, reloading } from "./shared/warnings.ts"
@@ -25,11 +24,10 @@ const list = Command.make(
     yield* printList(flags, listing, yield* ask((muster) => muster.blueprints.softwareList()), "No software.")
   })
 ).pipe(
-  Command.withDescription("List software"),
-  Command.withExamples([
-    { command: "muster software list", description: "All software" },
-    { command: "muster software list -o id", description: "The ids" }
-  ])
+  documented("List software", {
+    "muster software list": "All software",
+    "muster software list -o id": "The ids"
+  })
 )
 
 const show = Command.make(
@@ -46,11 +44,10 @@ const show = Command.make(
     )
   })
 ).pipe(
-  Command.withDescription("Show a software definition"),
-  Command.withExamples([
-    { command: "muster software show paper", description: "The main fields" },
-    { command: "muster software show paper --json", description: "The whole definition" }
-  ])
+  documented("Show a software definition", {
+    "muster software show paper": "The main fields",
+    "muster software show paper --json": "The whole definition"
+  })
 )
 
 const reload = Command.make(
@@ -62,25 +59,19 @@ const reload = Command.make(
     yield* printWarnings("software")
   })
 ).pipe(
-  Command.withShortDescription("Sync the sources of software and read its files again"),
-  Command.withDescription(
-    "Sync the sources of software and read its files again, all or nothing. An invalid file is named with line, column and reason."
-  ),
-  Command.withExamples([
-    { command: "muster software reload", description: "After a change of files" },
+  documented(
+    "Sync the sources of software and read its files again, all or nothing. An invalid file is named with line, column and reason.",
     {
-      command: "muster software reload && muster blueprints reload",
-      description: "Software first, then blueprints"
-    }
-  ])
+      "muster software reload": "After a change of files",
+      "muster software reload && muster blueprints reload": "Software first, then blueprints"
+    },
+    "Sync the sources of software and read its files again"
+  )
 )
 
 /** `muster software`, against a running service. */
 export const software = Command.make("software").pipe(
-  Command.withShortDescription("List, show and reload software"),
-  Command.withDescription(
-    withSettings("List, show and reload software of a running service.", commandSettings)
-  ),
+  documentedGroup("List, show and reload software", "List, show and reload software of a running service."),
   Command.withSubcommands([list, show, reload]),
   Command.provide(CommandClient)
 )

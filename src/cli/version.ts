@@ -1,6 +1,7 @@
 import { Console, Effect } from "effect"
 import { Command } from "effect/cli"
 import { version as ownVersion } from "../app/version.ts"
+import { documented } from "./shared/documented.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 
 /** `muster version`: the version of this command and of the service. */
@@ -13,13 +14,13 @@ export const version = Command.make(
     yield* Console.log(`service ${running}`)
   })
 ).pipe(
-  Command.withShortDescription("Show the versions of this command and of the service"),
-  Command.withDescription(
-    "Show the version of this command, then that of the service. Ends with 5 if the service cannot be reached; `muster --version` asks no service."
+  documented(
+    "Show the version of this command, then that of the service. Ends with 5 if the service cannot be reached; `muster --version` asks no service.",
+    {
+      "muster version": "Both versions",
+      "muster --version": "Of the command alone"
+    },
+    "Show the versions of this command and of the service"
   ),
-  Command.withExamples([
-    { command: "muster version", description: "Both versions" },
-    { command: "muster --version", description: "Of the command alone" }
-  ]),
   Command.provide(CommandClient)
 )

@@ -1,9 +1,8 @@
 import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { commandSettings } from "../config/command.ts"
-import { withSettings } from "../config/help.ts"
 import { type Webhook, type WebhookDelivery, WebhookId } from "../domain/Webhook.ts"
 import { CommandError, wrongUsage } from "./shared/CommandError.ts"
+import { documented, documentedGroup, given, switchFlag } from "./shared/documented.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import { type Listing, outputFlags, printList, printOne } from "./shared/output.ts"
 import { confirm, note, yesFlag } from "./shared/terminal.ts"
@@ -65,20 +64,11 @@ const create = Command.make(
     yield* note("The secret is shown only now: keep it, to check signatures.")
   })
 ).pipe(
-  Command.withShortDescription("Create a webhook"),
-  Command.withDescription(
-    "Create a webhook: its address receives events in signed requests. The secret is shown once."
-  ),
-  Command.withExamples([
-    {
-      command: "muster webhooks create --url https://example.com/hook --topic crash",
-      description: "Crashes, as JSON"
-    },
-    {
-      command: "muster webhooks create --url-file discord-url --format discord --topic crash --label team=a",
-      description: "Crashes of a team, in a Discord channel"
-    }
-  ])
+  documented("Create a webhook: its address receives events in signed requests. The secret is shown once.", {
+    "muster webhooks create --url https://example.com/hook --topic crash": "Crashes, as JSON",
+    "muster webhooks create --url-file discord-url --format discord --topic crash --label team=a":
+      "Crashes of a team, in a Discord channel"
+  })
 )
 
 const list = Command.make(
@@ -89,11 +79,10 @@ const list = Command.make(
     yield* printList(flags, listing, found, "No webhooks. `muster webhooks create` makes one.")
   })
 ).pipe(
-  Command.withDescription("List webhooks"),
-  Command.withExamples([
-    { command: "muster webhooks list", description: "All webhooks with their state" },
-    { command: "muster webhooks list -o wide", description: "Also why deliveries fail" }
-  ])
+  documented("List webhooks", {
+    "muster webhooks list": "All webhooks with their state",
+    "muster webhooks list -o wide": "Also why deliveries fail"
+  })
 )
 
 const show = Command.make(
@@ -103,11 +92,10 @@ const show = Command.make(
     yield* printOne(flags, listing, yield* ask((muster) => muster.webhooks.get({ params: { webhook } })))
   })
 ).pipe(
-  Command.withDescription("Show a webhook"),
-  Command.withExamples([
-    { command: "muster webhooks show crash-alerts", description: "Its fields and state" },
-    { command: "muster webhooks show crash-alerts --json", description: "As JSON" }
-  ])
+  documented("Show a webhook", {
+    "muster webhooks show crash-alerts": "Its fields and state",
+    "muster webhooks show crash-alerts --json": "As JSON"
+  })
 )
 
 const patch = Command.make(
@@ -115,21 +103,15 @@ const patch = Command.make(
   {
     webhook: webhookArgument,
     ...fields,
-    "any-blueprint": Flag.Boolean("any-blueprint").pipe(
-      Flag.withDescription("Events of servers of all blueprints"),
-      Flag.withDefault(false)
-    ),
-    "any-label": Flag.Boolean("any-label").pipe(
-      Flag.withDescription("Events of servers with any labels"),
-      Flag.withDefault(false)
-    ),
+    "any-blueprint": switchFlag("any-blueprint", "Events of servers of all blueprints"),
+    "any-label": switchFlag("any-label", "Events of servers with any labels"),
     ...outputFlags
   },
   Effect.fn(function* (input) {
     const url = yield* urlOf(input)
     const payload = {
       ...payloadOf(input),
-      ...(Option.isSome(url) ? { url: url.value } : {}),
+      ...given({ url }),
       ...(input["any-blueprint"] ? { blueprint_id: null } : {}),
       ...(input["any-label"] ? { label: null } : {})
     }
@@ -141,18 +123,10 @@ const patch = Command.make(
     yield* printOne(input, listing, changed)
   })
 ).pipe(
-  Command.withShortDescription("Change a webhook"),
-  Command.withDescription("Change a webhook. A parked one continues."),
-  Command.withExamples([
-    {
-      command: "muster webhooks patch crash-alerts --topic crash --topic deleted",
-      description: "Other topics"
-    },
-    {
-      command: "muster webhooks patch crash-alerts --any-label",
-      description: "Without a condition on labels"
-    }
-  ])
+  documented("Change a webhook. A parked one continues.", {
+    "muster webhooks patch crash-alerts --topic crash --topic deleted": "Other topics",
+    "muster webhooks patch crash-alerts --any-label": "Without a condition on labels"
+  })
 )
 
 const remove = Command.make(
@@ -167,11 +141,10 @@ const remove = Command.make(
     yield* Console.log(`Webhook ${webhook} is deleted.`)
   })
 ).pipe(
-  Command.withDescription("Delete a webhook"),
-  Command.withExamples([
-    { command: "muster webhooks delete crash-alerts", description: "After confirmation" },
-    { command: "muster webhooks delete crash-alerts --yes", description: "Without a question" }
-  ])
+  documented("Delete a webhook", {
+    "muster webhooks delete crash-alerts": "After confirmation",
+    "muster webhooks delete crash-alerts --yes": "Without a question"
+  })
 )
 
 const test = Command.make(
@@ -185,12 +158,10 @@ const test = Command.make(
     }
   })
 ).pipe(
-  Command.withShortDescription("Send a test message now"),
-  Command.withDescription("Send a test message now. Ends with 1 if the receiver does not accept it."),
-  Command.withExamples([
-    { command: "muster webhooks test crash-alerts", description: "One attempt" },
-    { command: "muster webhooks test crash-alerts --json", description: "With its status and time as JSON" }
-  ])
+  documented("Send a test message now. Ends with 1 if the receiver does not accept it.", {
+    "muster webhooks test crash-alerts": "One attempt",
+    "muster webhooks test crash-alerts --json": "With its status and time as JSON"
+  })
 )
 
 const replay = Command.make(
@@ -213,12 +184,14 @@ const replay = Command.make(
     yield* printOne(flags, listing, replayed)
   })
 ).pipe(
-  Command.withShortDescription("Deliver events again"),
-  Command.withDescription("Deliver the events after a cursor again. A parked webhook continues."),
-  Command.withExamples([
-    { command: "muster webhooks replay crash-alerts --cursor 0", description: "All stored events" },
-    { command: "muster webhooks replay crash-alerts --cursor 4711", description: "Those after an event" }
-  ])
+  documented(
+    "Deliver the events after a cursor again. A parked webhook continues.",
+    {
+      "muster webhooks replay crash-alerts --cursor 0": "All stored events",
+      "muster webhooks replay crash-alerts --cursor 4711": "Those after an event"
+    },
+    "Deliver events again"
+  )
 )
 
 const deliveries = Command.make(
@@ -229,21 +202,17 @@ const deliveries = Command.make(
     yield* printList(flags, attempts, found, "No deliveries.")
   })
 ).pipe(
-  Command.withDescription("List the last 100 attempts, newest first"),
-  Command.withExamples([
-    { command: "muster webhooks deliveries crash-alerts", description: "With statuses and errors" },
-    { command: "muster webhooks deliveries crash-alerts -o jsonl", description: "One attempt a line" }
-  ])
+  documented("List the last 100 attempts, newest first", {
+    "muster webhooks deliveries crash-alerts": "With statuses and errors",
+    "muster webhooks deliveries crash-alerts -o jsonl": "One attempt a line"
+  })
 )
 
 /** `muster webhooks`, against a running service. */
 export const webhooks = Command.make("webhooks").pipe(
-  Command.withShortDescription("Send events to programs, Discord and Slack"),
-  Command.withDescription(
-    withSettings(
-      "Create, test and watch webhooks of a running service. Needs a key of scope AppAdmin.",
-      commandSettings
-    )
+  documentedGroup(
+    "Send events to programs, Discord and Slack",
+    "Create, test and watch webhooks of a running service. Needs a key of scope AppAdmin."
   ),
   Command.withSubcommands([list, create, show, patch, remove, test, replay, deliveries]),
   Command.provide(CommandClient)

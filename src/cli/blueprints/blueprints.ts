@@ -1,8 +1,7 @@
 import { Console, Effect } from "effect"
 import { Argument, Command } from "effect/cli"
-import { commandSettings } from "../../config/command.ts"
-import { withSettings } from "../../config/help.ts"
 import type { BlueprintView } from "../../domain/Blueprint.ts"
+import { documented, documentedGroup } from "../shared/documented.ts"
 import { ask, CommandClient } from "../shared/musterClient.ts"
 import { type Listing, outputFlags, printList, printOne } from "../shared/output.ts"
 import { rolloutFlags, startRollout } from "../shared/rollout.ts"
@@ -50,11 +49,10 @@ const list = Command.make(
     yield* printList(flags, listing, yield* allBlueprints, "No blueprints. `muster init` writes examples.")
   })
 ).pipe(
-  Command.withDescription("List blueprints"),
-  Command.withExamples([
-    { command: "muster blueprints list", description: "All blueprints" },
-    { command: "muster blueprints list -o wide", description: "With images" }
-  ])
+  documented("List blueprints", {
+    "muster blueprints list": "All blueprints",
+    "muster blueprints list -o wide": "With images"
+  })
 )
 
 const show = Command.make(
@@ -64,14 +62,10 @@ const show = Command.make(
     yield* printOne(flags, listing, yield* ask((muster) => muster.blueprints.get({ params: { blueprint } })))
   })
 ).pipe(
-  Command.withDescription("Show a blueprint"),
-  Command.withExamples([
-    { command: "muster blueprints show demo", description: "The main fields" },
-    {
-      command: "muster blueprints show demo --json",
-      description: "The whole blueprint, with its mixins merged"
-    }
-  ])
+  documented("Show a blueprint", {
+    "muster blueprints show demo": "The main fields",
+    "muster blueprints show demo --json": "The whole blueprint, with its mixins merged"
+  })
 )
 
 const reload = Command.make(
@@ -83,17 +77,14 @@ const reload = Command.make(
     yield* printWarnings("blueprints")
   })
 ).pipe(
-  Command.withShortDescription("Sync the sources of blueprints and read their files again"),
-  Command.withDescription(
-    "Sync the sources of blueprints and read their files again, all or nothing. An invalid file is named with line, column and reason. Servers keep their definitions; `muster blueprints rollout` gives them the new ones."
-  ),
-  Command.withExamples([
-    { command: "muster blueprints reload", description: "After a change of files" },
+  documented(
+    "Sync the sources of blueprints and read their files again, all or nothing. An invalid file is named with line, column and reason. Servers keep their definitions; `muster blueprints rollout` gives them the new ones.",
     {
-      command: "muster blueprints check ./blueprints && muster blueprints reload",
-      description: "Only if the files are valid"
-    }
-  ])
+      "muster blueprints reload": "After a change of files",
+      "muster blueprints check ./blueprints && muster blueprints reload": "Only if the files are valid"
+    },
+    "Sync the sources of blueprints and read their files again"
+  )
 )
 
 const rollout = Command.make(
@@ -103,23 +94,23 @@ const rollout = Command.make(
     yield* startRollout({ blueprint_id: blueprint }, input)
   })
 ).pipe(
-  Command.withShortDescription("Give today's blueprint to its servers, a few at a time"),
-  Command.withDescription(
-    "Give today's blueprint and software to all servers of the blueprint, a few at a time. Servers that run are restarted; all keep their data, ids and ports."
-  ),
-  Command.withExamples([
-    { command: "muster blueprints rollout survival --dry-run", description: "What would change" },
+  documented(
+    "Give today's blueprint and software to all servers of the blueprint, a few at a time. Servers that run are restarted; all keep their data, ids and ports.",
     {
-      command: "muster blueprints rollout survival --max-parallel 5 --on-failure rollback --wait --yes",
-      description: "Five at a time, and back to the earlier definitions after a failure"
-    }
-  ])
+      "muster blueprints rollout survival --dry-run": "What would change",
+      "muster blueprints rollout survival --max-parallel 5 --on-failure rollback --wait --yes":
+        "Five at a time, and back to the earlier definitions after a failure"
+    },
+    "Give today's blueprint to its servers, a few at a time"
+  )
 )
 
 /** `muster blueprints`: `check` needs no service. */
 export const blueprints = Command.make("blueprints").pipe(
-  Command.withShortDescription("List, check, reload and roll out blueprints"),
-  Command.withDescription(withSettings("List, check, reload and roll out blueprints.", commandSettings)),
+  documentedGroup(
+    "List, check, reload and roll out blueprints",
+    "List, check, reload and roll out blueprints."
+  ),
   Command.withSubcommands([
     list.pipe(Command.provide(CommandClient)),
     show.pipe(Command.provide(CommandClient)),

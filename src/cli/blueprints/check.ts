@@ -5,6 +5,7 @@ import { type Loaded, loadFolder } from "../../blueprints/loadFolder.ts"
 import { type Problem, printable } from "../../blueprints/parse/problem.ts"
 import { blueprintWarnings } from "../../blueprints/views.ts"
 import { CommandError } from "../shared/CommandError.ts"
+import { documented, textFlag } from "../shared/documented.ts"
 import { note, paint } from "../shared/terminal.ts"
 
 const kinds = ["blueprints", "software"] as const
@@ -87,11 +88,9 @@ export const check = Command.make(
       Flag.withDescription("Kind of the files; default: by the name of the folder, else blueprints"),
       Flag.optional
     ),
-    software: Flag.String("software").pipe(
-      Flag.withDescription(
-        "The folder of software to check blueprints against; default: `software` beside theirs"
-      ),
-      Flag.optional
+    software: textFlag(
+      "software",
+      "The folder of software to check blueprints against; default: `software` beside theirs"
     )
   },
   Effect.fn(function* ({ directory, kind, software }) {
@@ -129,18 +128,13 @@ export const check = Command.make(
     yield* note(summary)
   })
 ).pipe(
-  Command.withShortDescription("Check definition files, without a service"),
-  Command.withDescription(
-    "Check files of blueprints, mixins and software as a reload does, without a service. Each problem is one line, `file:line:column: error: reason`; the exit status is 1 if there is an error or no file."
-  ),
-  Command.withExamples([
+  documented(
+    "Check files of blueprints, mixins and software as a reload does, without a service. Each problem is one line, `file:line:column: error: reason`; the exit status is 1 if there is an error or no file.",
     {
-      command: "muster blueprints check",
-      description: "The folders blueprints and software below this one"
+      "muster blueprints check": "The folders blueprints and software below this one",
+      "muster blueprints check ./blueprints --software /etc/muster/software":
+        "Against the software of another folder"
     },
-    {
-      command: "muster blueprints check ./blueprints --software /etc/muster/software",
-      description: "Against the software of another folder"
-    }
-  ])
+    "Check definition files, without a service"
+  )
 )

@@ -1,7 +1,6 @@
 /** The keys of a service, or of the database of a stopped one. */
 import { resolve } from "node:path"
 import { Console, Context, Duration, Effect, Layer, Redacted } from "effect"
-import { Flag } from "effect/cli"
 import { CommandLogging } from "../../app/logging.ts"
 import { AS_THE_SERVICE, databaseOf, StoreLayer } from "../../app/storage.ts"
 import { auditedCommand } from "../../audit/auditedCommand.ts"
@@ -20,14 +19,13 @@ import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { describeDatabase } from "../../store/sql/DatabaseUrl.ts"
 import { lockFileOf, takeServiceLock } from "../../store/sqlite/ServiceLock.ts"
+import { switchFlag } from "../shared/documented.ts"
 import { ask, CommandClient, type CommandTarget } from "../shared/musterClient.ts"
 
 /** The flag of every command of `muster keys`. */
-export const databaseFlag = Flag.Boolean("database").pipe(
-  Flag.withDescription(
-    "Work on the database of a stopped service (MUSTER_DATA_DIR or MUSTER_DATABASE_URL), in place of a service"
-  ),
-  Flag.withDefault(false)
+export const databaseFlag = switchFlag(
+  "database",
+  "Work on the database of a stopped service (MUSTER_DATA_DIR or MUSTER_DATABASE_URL), in place of a service"
 )
 
 /** A key in the list; times RFC 3339 in UTC. */

@@ -5,6 +5,7 @@ import { KeyName } from "../../domain/Key.ts"
 import { KeyGrant, KeyScope, Right } from "../../domain/KeyScope.ts"
 import { QuotaName } from "../../domain/Quota.ts"
 import { wrongUsage } from "../shared/CommandError.ts"
+import { documented, given } from "../shared/documented.ts"
 import { durationOf } from "../shared/durations.ts"
 import { only } from "../shared/named.ts"
 import { note } from "../shared/terminal.ts"
@@ -69,7 +70,7 @@ const grantOf = Effect.fnUntraced(function* (chosen: {
   const labels = label.map((pair) => [pair.slice(0, pair.indexOf("=")), pair.slice(pair.indexOf("=") + 1)])
   const twice = labels.find(([key], at) => labels.findIndex(([other]) => other === key) !== at)
   if (twice !== undefined) return yield* wrongUsage(`--label: ${twice[0]} is given twice`)
-  const rights = { scope, ...(Option.isSome(allow) ? { allow: allow.value } : {}) }
+  const rights = { scope, ...given({ allow }) }
   if (!Schema.is(KeyGrant)(rights)) {
     return yield* wrongUsage(
       `--allow needs --scope Operator: a key of the scope ${scope} has the rights of its scope`
@@ -80,9 +81,7 @@ const grantOf = Effect.fnUntraced(function* (chosen: {
     ...(server.length === 0 ? {} : { servers: yield* Effect.forEach(server, serverIdOf) }),
     ...(blueprint.length === 0 ? {} : { blueprints: blueprint }),
     ...(labels.length === 0 ? {} : { labels: Object.fromEntries(labels) }),
-    ...(Option.isSome(maxServers) ? { max_servers: maxServers.value } : {}),
-    ...(Option.isSome(maxMemory) ? { max_memory: maxMemory.value } : {}),
-    ...(Option.isSome(quota) ? { quota: quota.value } : {})
+    ...given({ max_servers: maxServers, max_memory: maxMemory, quota })
   }
   return yield* Effect.mapError(decodeGrant(grant), ({ message }) =>
     wrongUsage(`the limits of the key are not possible: ${message}`)
@@ -152,20 +151,12 @@ export const create = Command.make(
     yield* Console.error(`Key ${made.id} (${scope}). It is shown only now: keep it.`)
   })
 ).pipe(
-  Command.withDescription("Create a key and print it, once"),
-  Command.withExamples([
-    {
-      command: "muster keys create --name ci --expires 30d",
-      description: "A key for everything, for 30 days"
-    },
-    {
-      command: "muster keys create --name alice --scope Operator --allow power --server k7f3m9q2x8ab",
-      description: "A key that does power actions with one server, and no more"
-    },
-    {
-      command: "muster keys create --name night --scope Operator --allow start,stop",
-      description: "A key that can only start and stop servers"
-    }
-  ]),
+  documented("Create a key and print it, once", {
+    "muster keys create --name ci --expires 30d": "A key for everything, for 30 days",
+    "muster keys create --name alice --scope Operator --allow power --server k7f3m9q2x8ab":
+      "A key that does power actions with one server, and no more",
+    "muster keys create --name night --scope Operator --allow start,stop":
+      "A key that can only start and stop servers"
+  }),
   Command.provide(({ database }) => KeyAccess.layer(database))
 )

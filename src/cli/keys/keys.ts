@@ -1,8 +1,8 @@
 import { Console, Effect } from "effect"
 import { Argument, Command } from "effect/cli"
 import { commandSettings } from "../../config/command.ts"
-import { withSettings } from "../../config/help.ts"
 import { settings as service } from "../../config/service.ts"
+import { documented, documentedGroup } from "../shared/documented.ts"
 import { only } from "../shared/named.ts"
 import { confirm, isInteractive, yesFlag } from "../shared/terminal.ts"
 import { create } from "./create.ts"
@@ -30,14 +30,14 @@ const revoke = Command.make(
     yield* Console.log(`Key ${id} is revoked.`)
   })
 ).pipe(
-  Command.withDescription(
-    "Revoke a key, at once and permanently. Asks first on a terminal; elsewhere, the key is revoked without a question."
+  documented(
+    "Revoke a key, at once and permanently. Asks first on a terminal; elsewhere, the key is revoked without a question.",
+    {
+      "muster keys revoke key_hxRVN1Qkb4MDGCQY": "By its id",
+      "muster keys revoke ci": "By its name, if no other key has it",
+      "muster keys list": "Find the id first"
+    }
   ),
-  Command.withExamples([
-    { command: "muster keys revoke key_hxRVN1Qkb4MDGCQY", description: "By its id" },
-    { command: "muster keys revoke ci", description: "By its name, if no other key has it" },
-    { command: "muster keys list", description: "Find the id first" }
-  ]),
   Command.provide(({ database }) => KeyAccess.layer(database))
 )
 
@@ -45,9 +45,9 @@ const { databaseUrl } = service
 
 /** `muster keys create|list|revoke` (spec 6.1). */
 export const keys = Command.make("keys").pipe(
-  Command.withShortDescription("Create, list and revoke API keys"),
-  Command.withDescription(
-    withSettings("Create, list and revoke API keys.", { ...commandSettings, databaseUrl })
-  ),
+  documentedGroup("Create, list and revoke API keys", "Create, list and revoke API keys.", {
+    ...commandSettings,
+    databaseUrl
+  }),
   Command.withSubcommands([create, list, revoke])
 )

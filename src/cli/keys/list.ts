@@ -1,6 +1,7 @@
 import { DateTime, Effect } from "effect"
 import { Command } from "effect/cli"
 import type { KeyLimits } from "../../domain/KeyLimits.ts"
+import { documented } from "../shared/documented.ts"
 import { type Listing, outputFlags, printList } from "../shared/output.ts"
 import { databaseFlag, KeyAccess, type ListedKey } from "./KeyAccess.ts"
 
@@ -66,12 +67,12 @@ export const list = Command.make(
     yield* printList(flags, listing, yield* shown, "No keys. `muster keys create --name <name>` makes one.")
   })
 ).pipe(
-  Command.withDescription(
-    "List keys: id, scope, state and until when, name; of scope Node, the node and its last heartbeat, to a minute"
+  documented(
+    "List keys: id, scope, state and until when, name; of scope Node, the node and its last heartbeat, to a minute",
+    {
+      "muster keys list": "All keys with their state",
+      "muster keys list --json": "For programs, with all times"
+    }
   ),
-  Command.withExamples([
-    { command: "muster keys list", description: "All keys with their state" },
-    { command: "muster keys list --json", description: "For programs, with all times" }
-  ]),
   Command.provide(({ database }) => KeyAccess.layer(database))
 )

@@ -3,6 +3,7 @@ import { Command, Flag } from "effect/cli"
 import type { MigrationProgress } from "../../domain/Migration.ts"
 import type { Node, NodeDetail } from "../../domain/Node.ts"
 import { CommandError, wrongUsage } from "../shared/CommandError.ts"
+import { documented, given, switchFlag } from "../shared/documented.ts"
 import { DurationText, durationOf } from "../shared/durations.ts"
 import { ask, RETRY_PAUSE, reconnecting, whileReachable } from "../shared/musterClient.ts"
 import { labelledServers, nodeArgument, nodeNamed } from "../shared/named.ts"
@@ -81,10 +82,9 @@ const choicesOf = (chosen: {
 }) => {
   const { deadline, notify, "notify-seconds": seconds, parallel } = chosen
   return {
-    ...(Option.isSome(parallel) ? { parallel: parallel.value } : {}),
+    ...given({ parallel }),
     ...(Option.isSome(deadline) ? { deadline: Duration.toSeconds(durationOf(deadline.value)) } : {}),
-    ...(Option.isSome(notify) ? { notify: notify.value } : {}),
-    ...(Option.isSome(seconds) ? { notify_seconds: seconds.value } : {})
+    ...given({ notify, notify_seconds: seconds })
   }
 }
 
@@ -104,15 +104,10 @@ export const drain = Command.make(
   "drain",
   {
     node: nodeArgument,
-    move: Flag.Boolean("move").pipe(
-      Flag.withDescription("Move its saved servers to other nodes"),
-      Flag.withDefault(false)
-    ),
-    wait: Flag.Boolean("wait").pipe(
-      Flag.withDescription(
-        "With --move: wait until no saved server is left on the node; exit with 1 and the reasons if some cannot leave"
-      ),
-      Flag.withDefault(false)
+    move: switchFlag("move", "Move its saved servers to other nodes"),
+    wait: switchFlag(
+      "wait",
+      "With --move: wait until no saved server is left on the node; exit with 1 and the reasons if some cannot leave"
     ),
     parallel: choice("parallel", Flag.Int, "servers that leave at a time, 1 to 50; default 2"),
     deadline: Flag.String("deadline").pipe(
@@ -128,9 +123,9 @@ export const drain = Command.make(
       "a line for the console of each running server before it is stopped"
     ),
     "notify-seconds": choice("notify-seconds", Flag.Int, "seconds between the line and the stop; default 10"),
-    "dry-run": Flag.Boolean("dry-run").pipe(
-      Flag.withDescription("List the servers of the node and what --move does with each, and change nothing"),
-      Flag.withDefault(false)
+    "dry-run": switchFlag(
+      "dry-run",
+      "List the servers of the node and what --move does with each, and change nothing"
     ),
     ...outputFlags
   },
@@ -157,17 +152,11 @@ export const drain = Command.make(
     yield* Console.log(`No saved server is left on ${node.name}.${runningOut(end)}`)
   })
 ).pipe(
-  Command.withDescription(
-    "Place no new servers on a node, except those that name it with node_id; with --move, migrate its saved servers"
-  ),
-  Command.withExamples([
+  documented(
+    "Place no new servers on a node, except those that name it with node_id; with --move, migrate its saved servers",
     {
-      command: "muster nodes drain node-2 --dry-run",
-      description: "Which servers would migrate, and whether there is room"
-    },
-    {
-      command: "muster nodes drain node-2 --move --wait",
-      description: "Migrate all saved servers, with the progress"
+      "muster nodes drain node-2 --dry-run": "Which servers would migrate, and whether there is room",
+      "muster nodes drain node-2 --move --wait": "Migrate all saved servers, with the progress"
     }
-  ])
+  )
 )

@@ -1,6 +1,7 @@
 import { Console, Effect } from "effect"
 import { Command } from "effect/cli"
 import { type Node, type NodeDetail, nodeState } from "../../domain/Node.ts"
+import { documented } from "../shared/documented.ts"
 import { ask } from "../shared/musterClient.ts"
 import { allNodes, nodeArgument, nodeNamed } from "../shared/named.ts"
 import { formatOf, type Listing, outputFlags, printList, printOne } from "../shared/output.ts"
@@ -63,17 +64,13 @@ export const list = Command.make(
     }
   })
 ).pipe(
-  Command.withShortDescription("List nodes"),
-  Command.withDescription(
-    "List nodes: id, name, location, state (connected, unreachable, away, key revoked or expired; drained; plain HTTP), servers"
-  ),
-  Command.withExamples([
-    { command: "muster nodes list", description: "Each node with its state" },
+  documented(
+    "List nodes: id, name, location, state (connected, unreachable, away, key revoked or expired; drained; plain HTTP), servers",
     {
-      command: "muster nodes list -o wide",
-      description: "Also the memory and disk that servers have reserved"
+      "muster nodes list": "Each node with its state",
+      "muster nodes list -o wide": "Also the memory and disk that servers have reserved"
     }
-  ])
+  )
 )
 
 /** `muster nodes show`. */
@@ -85,9 +82,8 @@ export const show = Command.make(
     yield* printOne(flags, listing, yield* detailOf(id))
   })
 ).pipe(
-  Command.withDescription("Show a node: its state, load and reserved capacity"),
-  Command.withExamples([
-    { command: "muster nodes show local", description: "A node by its name" },
-    { command: "muster nodes show local --json", description: "As the API returns it" }
-  ])
+  documented("Show a node: its state, load and reserved capacity", {
+    "muster nodes show local": "A node by its name",
+    "muster nodes show local --json": "As the API returns it"
+  })
 )

@@ -1,7 +1,6 @@
 import { Console, Effect } from "effect"
-import { Command, Flag } from "effect/cli"
-import { commandSettings } from "../../config/command.ts"
-import { withSettings } from "../../config/help.ts"
+import { Command } from "effect/cli"
+import { documented, documentedGroup, switchFlag } from "../shared/documented.ts"
 import { ask, CommandClient } from "../shared/musterClient.ts"
 import { nodeArgument, nodeNamed } from "../shared/named.ts"
 import { confirm, yesFlag } from "../shared/terminal.ts"
@@ -17,21 +16,17 @@ const undrain = Command.make(
     yield* Console.log(`Node ${node.name} gets servers again.`)
   })
 ).pipe(
-  Command.withDescription("End the drain of a node; migrations that have not begun are cancelled"),
-  Command.withExamples([
-    { command: "muster nodes undrain node-2", description: "The node gets servers again" },
-    { command: "muster nodes undrain node-cac6074c", description: "A node by its id" }
-  ])
+  documented("End the drain of a node; migrations that have not begun are cancelled", {
+    "muster nodes undrain node-2": "The node gets servers again",
+    "muster nodes undrain node-cac6074c": "A node by its id"
+  })
 )
 
 const remove = Command.make(
   "remove",
   {
     node: nodeArgument,
-    force: Flag.Boolean("force").pipe(
-      Flag.withDescription("Also while the node is connected"),
-      Flag.withDefault(false)
-    ),
+    force: switchFlag("force", "Also while the node is connected"),
     yes: yesFlag
   },
   Effect.fn(function* ({ force, node: text, yes }) {
@@ -48,24 +43,17 @@ const remove = Command.make(
     )
   })
 ).pipe(
-  Command.withDescription("Remove a node that has no servers"),
-  Command.withExamples([
-    {
-      command: "muster nodes remove node-2",
-      description: "A node that is away for good, after confirmation"
-    },
-    {
-      command: "muster nodes remove node-2 --force --yes",
-      description: "Also while it is connected, without a question"
-    }
-  ])
+  documented("Remove a node that has no servers", {
+    "muster nodes remove node-2": "A node that is away for good, after confirmation",
+    "muster nodes remove node-2 --force --yes": "Also while it is connected, without a question"
+  })
 )
 
 /** `muster nodes`, against the service that `MUSTER_URL` names. */
 export const nodes = Command.make("nodes").pipe(
-  Command.withShortDescription("List, drain and remove nodes of a running service"),
-  Command.withDescription(
-    withSettings("List, show, drain and remove nodes of a running service.", commandSettings)
+  documentedGroup(
+    "List, drain and remove nodes of a running service",
+    "List, show, drain and remove nodes of a running service."
   ),
   Command.withSubcommands([list, show, drain, undrain, remove]),
   Command.provide(CommandClient)

@@ -3,6 +3,7 @@ import { type Cause, Console, Effect, Queue, Stream } from "effect"
 import { Command } from "effect/cli"
 import type { Console as OpenConsole } from "../../client/console.ts"
 import { CommandError } from "../shared/CommandError.ts"
+import { documented } from "../shared/documented.ts"
 import { ask, askStream, following } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 import { isInteractive, note, shown } from "../shared/terminal.ts"
@@ -86,12 +87,11 @@ export const console_ = Command.make(
     yield* Console.log("")
   }, Effect.scoped)
 ).pipe(
-  Command.withShortDescription("Open the console of a server"),
-  Command.withDescription(
-    "Open the console of a server: lines of the server with their colours, and a line to type, with history. Ctrl-] or Ctrl-C leaves; neither reaches the server. If standard input or output is no terminal, the lines of the input are sent and none is printed: `servers logs -f` prints them."
-  ),
-  Command.withExamples([
-    { command: "muster servers console survival-1", description: "Until Ctrl-]" },
-    { command: "muster servers console k7f < commands.txt", description: "Send the lines of a file" }
-  ])
+  documented(
+    "Open the console of a server: lines of the server with their colours, and a line to type, with history. Ctrl-] or Ctrl-C leaves; neither reaches the server. If standard input or output is no terminal, the lines of the input are sent and none is printed: `servers logs -f` prints them.",
+    {
+      "muster servers console survival-1": "Until Ctrl-]",
+      "muster servers console k7f < commands.txt": "Send the lines of a file"
+    }
+  )
 )

@@ -3,6 +3,7 @@ import { Command, Flag } from "effect/cli"
 import type { CrashRecord } from "../../domain/CrashRecord.ts"
 import { ServerId } from "../../domain/Id.ts"
 import { CommandError, wrongUsage } from "../shared/CommandError.ts"
+import { documented, given, textFlag } from "../shared/documented.ts"
 import { shortDuration } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
 import { nodeNamed, optionalServerArgument, serverNamed } from "../shared/named.ts"
@@ -69,11 +70,8 @@ export const crashes = Command.make(
   {
     server: optionalServerArgument,
     since: sinceFlag("Only crashes since this time"),
-    blueprint: Flag.String("blueprint").pipe(
-      Flag.withDescription("Only crashes of servers of this blueprint"),
-      Flag.optional
-    ),
-    node: Flag.String("node").pipe(Flag.withDescription("Only crashes on this node"), Flag.optional),
+    blueprint: textFlag("blueprint", "Only crashes of servers of this blueprint"),
+    node: textFlag("node", "Only crashes on this node"),
     limit: Flag.Int("limit").pipe(
       Flag.withDescription("At most this many crashes, 1 to 100; default 20"),
       Flag.withDefault(20)
@@ -98,8 +96,7 @@ export const crashes = Command.make(
       : Effect.gen(function* () {
           const query = {
             ...page,
-            ...(Option.isSome(since) ? { since: since.value } : {}),
-            ...(Option.isSome(blueprint) ? { blueprint_id: blueprint.value } : {}),
+            ...given({ since, blueprint_id: blueprint }),
             ...(Option.isSome(node) ? { node_id: (yield* nodeNamed(node.value)).id } : {})
           }
           return yield* ask((muster) => muster.servers.crashes({ query }))
@@ -116,18 +113,12 @@ export const crashes = Command.make(
     }
   })
 ).pipe(
-  Command.withShortDescription("List crashes with reasons and console lines"),
-  Command.withDescription(
-    "List crashes, newest first, of one server (also of a deleted one, by its id or last name) or of all. The service keeps the newest 5 crashes of each server and the newest of each blueprint (MUSTER_CRASHES_KEEP)."
-  ),
-  Command.withExamples([
+  documented(
+    "List crashes, newest first, of one server (also of a deleted one, by its id or last name) or of all. The service keeps the newest 5 crashes of each server and the newest of each blueprint (MUSTER_CRASHES_KEEP).",
     {
-      command: "muster servers crashes k7f3m9q2x8ab --lines 50",
-      description: "Why a deleted server crashed"
+      "muster servers crashes k7f3m9q2x8ab --lines 50": "Why a deleted server crashed",
+      "muster servers crashes --since 24h --blueprint survival": "The crashes of a day"
     },
-    {
-      command: "muster servers crashes --since 24h --blueprint survival",
-      description: "The crashes of a day"
-    }
-  ])
+    "List crashes with reasons and console lines"
+  )
 )

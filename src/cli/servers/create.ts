@@ -6,6 +6,7 @@ import { nearest } from "../../domain/nearest.ts"
 import { RunRule } from "../../domain/Run.ts"
 import type { Server } from "../../domain/Server.ts"
 import { CommandError } from "../shared/CommandError.ts"
+import { documented, given, switchFlag, textFlag } from "../shared/documented.ts"
 import { DurationText, durationOf } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
 import { nodeNamed } from "../shared/named.ts"
@@ -131,11 +132,8 @@ export const create = Command.make(
   "create",
   {
     blueprint: Argument.String("blueprint").pipe(Argument.withDescription("Id of the blueprint")),
-    name: Flag.String("name").pipe(Flag.withDescription("A name, which need not be unique"), Flag.optional),
-    node: Flag.String("node").pipe(
-      Flag.withDescription("Place the server on this node (id or name)"),
-      Flag.optional
-    ),
+    name: textFlag("name", "A name, which need not be unique"),
+    node: textFlag("node", "Place the server on this node (id or name)"),
     label: labelFlag,
     set: setFlag,
     env: envFlag,
@@ -160,17 +158,12 @@ export const create = Command.make(
       Flag.withDescription("Start the server once it is installed; default: what the blueprint says"),
       Flag.optional
     ),
-    wait: Flag.Boolean("wait").pipe(
-      Flag.withDescription(
-        "Show the installation, and end once the server is installed, or running if it starts"
-      ),
-      Flag.withDefault(false)
+    wait: switchFlag(
+      "wait",
+      "Show the installation, and end once the server is installed, or running if it starts"
     ),
     timeout: timeoutFlag,
-    "dry-run": Flag.Boolean("dry-run").pipe(
-      Flag.withDescription("Show which nodes fit, and create nothing"),
-      Flag.withDefault(false)
-    ),
+    "dry-run": switchFlag("dry-run", "Show which nodes fit, and create nothing"),
     ...outputFlags
   },
   Effect.fn(function* (input) {
@@ -195,11 +188,9 @@ export const create = Command.make(
       blueprint_id: blueprint,
       ...(overrides === undefined ? {} : { overrides }),
       ...(label.length === 0 ? {} : { labels: yield* labelsOf(label) }),
-      ...(Option.isSome(name) ? { name: name.value } : {}),
+      ...given({ name }),
       ...(Option.isSome(node) ? { node_id: (yield* nodeNamed(node.value)).id } : {}),
-      ...(Option.isSome(run) ? { run: run.value } : {}),
-      ...(Option.isSome(priority) ? { priority: priority.value } : {}),
-      ...(Option.isSome(start) ? { start: start.value } : {}),
+      ...given({ run, priority, start }),
       ...(Option.isSome(expires) ? { expires_in: Duration.toSeconds(durationOf(expires.value)) } : {})
     }
     const plan = ask((muster) => muster.servers.dryRun({ payload }))
@@ -227,15 +218,12 @@ export const create = Command.make(
     yield* printList(flags, servers, [yield* untilUp(created, starts, timeout)], "")
   })
 ).pipe(
-  Command.withShortDescription("Create a server from a blueprint"),
-  Command.withDescription(
-    "Create a server from a blueprint. With --wait, standard error shows the installation, and the exit status is 0 once the server is up, and 1 with the reason if that fails. If no node fits, the status is 2, and each node is listed with its reason."
-  ),
-  Command.withExamples([
-    { command: "muster servers create demo --name lobby --start --wait", description: "Until it runs" },
+  documented(
+    "Create a server from a blueprint. With --wait, standard error shows the installation, and the exit status is 0 once the server is up, and 1 with the reason if that fails. If no node fits, the status is 2, and each node is listed with its reason.",
     {
-      command: "muster servers create demo --label team=a --set limits.memory_limit=512 --dry-run",
-      description: "Which nodes would fit"
+      "muster servers create demo --name lobby --start --wait": "Until it runs",
+      "muster servers create demo --label team=a --set limits.memory_limit=512 --dry-run":
+        "Which nodes would fit"
     }
-  ])
+  )
 )

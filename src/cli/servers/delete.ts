@@ -1,5 +1,6 @@
 import { Console, Effect } from "effect"
-import { Command, Flag } from "effect/cli"
+import { Command } from "effect/cli"
+import { documented, switchFlag } from "../shared/documented.ts"
 import { ask } from "../shared/musterClient.ts"
 import { acted, bulkInput, confirmed, targetsOf } from "./bulk.ts"
 
@@ -8,9 +9,9 @@ export const remove = Command.make(
   "delete",
   {
     ...bulkInput,
-    force: Flag.Boolean("force").pipe(
-      Flag.withDescription("Also if the node cannot be reached; the files are removed when the node returns"),
-      Flag.withDefault(false)
+    force: switchFlag(
+      "force",
+      "Also if the node cannot be reached; the files are removed when the node returns"
     )
   },
   Effect.fn(function* ({ force, ...input }) {
@@ -25,13 +26,12 @@ export const remove = Command.make(
     })
   })
 ).pipe(
-  Command.withShortDescription("Delete servers with their files"),
-  Command.withDescription("Delete servers with all of their files, whether they run or not."),
-  Command.withExamples([
-    { command: "muster servers delete survival-1", description: "A server, after confirmation" },
+  documented(
+    "Delete servers with all of their files, whether they run or not.",
     {
-      command: "muster servers delete --selector label=run=42 --yes",
-      description: "Everything that a test run created"
-    }
-  ])
+      "muster servers delete survival-1": "A server, after confirmation",
+      "muster servers delete --selector label=run=42 --yes": "Everything that a test run created"
+    },
+    "Delete servers with their files"
+  )
 )

@@ -1,5 +1,6 @@
 import { Console, Effect } from "effect"
 import { Command, Flag } from "effect/cli"
+import { documented } from "../shared/documented.ts"
 import { ask } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 import { withCommands } from "../shared/routeCommands.ts"
@@ -28,12 +29,11 @@ export const installLog = Command.make(
     yield* note(failure_reason === undefined ? phase : `${phase}: ${withCommands(failure_reason)}`)
   })
 ).pipe(
-  Command.withShortDescription("Print the output of a server's installation"),
-  Command.withDescription(
-    "Print the output of a server's installation. Standard error has the phase, and the reason of a failure."
-  ),
-  Command.withExamples([
-    { command: "muster servers install-log survival-1", description: "After a failed installation" },
-    { command: "muster servers install-log k7f -f", description: "While it runs, with its steps" }
-  ])
+  documented(
+    "Print the output of a server's installation. Standard error has the phase, and the reason of a failure.",
+    {
+      "muster servers install-log survival-1": "After a failed installation",
+      "muster servers install-log k7f -f": "While it runs, with its steps"
+    }
+  )
 )

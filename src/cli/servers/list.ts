@@ -1,6 +1,7 @@
 import { Effect, Option } from "effect"
 import { Command, Flag } from "effect/cli"
 import type { Server } from "../../domain/Server.ts"
+import { documented } from "../shared/documented.ts"
 import { ask } from "../shared/musterClient.ts"
 import { outputFlags, printList } from "../shared/output.ts"
 import { queryOf, selectionOf, selectorFlag } from "../shared/selection.ts"
@@ -65,13 +66,13 @@ export const list = Command.make(
     yield* printList(flags, servers, found, "No servers.")
   })
 ).pipe(
-  Command.withShortDescription("List servers"),
-  Command.withDescription("List servers in the order of their creation, all pages of them."),
-  Command.withExamples([
-    { command: "muster servers list -o wide", description: "All servers, with limits and conditions" },
+  documented(
+    "List servers in the order of their creation, all pages of them.",
     {
-      command: "muster servers list --selector label=team=a --selector status=running -o id",
-      description: "The ids of the running servers of a team"
-    }
-  ])
+      "muster servers list -o wide": "All servers, with limits and conditions",
+      "muster servers list --selector label=team=a --selector status=running -o id":
+        "The ids of the running servers of a team"
+    },
+    "List servers"
+  )
 )

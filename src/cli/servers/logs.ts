@@ -4,6 +4,7 @@ import { storedLines, type TimedLine } from "../../client/console.ts"
 import { missingLines } from "../../client/consoleGap.ts"
 import type { Server } from "../../domain/Server.ts"
 import { stripAnsi } from "../../domain/stripAnsi.ts"
+import { documented } from "../shared/documented.ts"
 import { ask, askAgain, askStream, following } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 import { note } from "../shared/terminal.ts"
@@ -148,15 +149,12 @@ export const logs = Command.make(
       )
   })
 ).pipe(
-  Command.withShortDescription("Print the console of a server"),
-  Command.withDescription(
-    "Print the console of a server. With -f, lines are printed as the server writes them, with their colours and without other control sequences. After a break of the connection, the lines of the meantime follow, the newest 1,000; `[lines are missing here]` stands for earlier ones, which `--tail` prints."
-  ),
-  Command.withExamples([
+  documented(
+    "Print the console of a server. With -f, lines are printed as the server writes them, with their colours and without other control sequences. After a break of the connection, the lines of the meantime follow, the newest 1,000; `[lines are missing here]` stands for earlier ones, which `--tail` prints.",
     {
-      command: "muster servers logs survival-1 -f --tail 50 --timestamps",
-      description: "The last 50 lines, then each new line with its time"
-    },
-    { command: "muster servers logs k7f --tail 1000 > console.txt", description: "Into a file" }
-  ])
+      "muster servers logs survival-1 -f --tail 50 --timestamps":
+        "The last 50 lines, then each new line with its time",
+      "muster servers logs k7f --tail 1000 > console.txt": "Into a file"
+    }
+  )
 )

@@ -1,6 +1,7 @@
 import { Duration, Effect, Option, Schema } from "effect"
 import { Command, Flag } from "effect/cli"
 import { wrongUsage } from "../shared/CommandError.ts"
+import { documented, textFlag } from "../shared/documented.ts"
 import { DurationText, durationOf } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
@@ -25,7 +26,7 @@ export const patch = Command.make(
   "patch",
   {
     server: serverArgument,
-    name: Flag.String("name").pipe(Flag.withDescription("A new name; empty: no name"), Flag.optional),
+    name: textFlag("name", "A new name; empty: no name"),
     label: labelFlag,
     unlabel: names("unlabel", "The key of a label to remove, repeatable"),
     set: setFlag,
@@ -65,15 +66,12 @@ export const patch = Command.make(
     if (pending.length > 0) yield* note(`At its next start, the server gets: ${pending.join(", ")}`)
   })
 ).pipe(
-  Command.withShortDescription("Change limits, variables, labels, name or expiry of a server"),
-  Command.withDescription(
-    "Change limits, variables, config values, labels, name or expiry of one server. A server that is up gets changes of its definition at its next start."
-  ),
-  Command.withExamples([
-    { command: "muster servers patch survival-1 --set limits.memory_limit=4096", description: "More memory" },
+  documented(
+    "Change limits, variables, config values, labels, name or expiry of one server. A server that is up gets changes of its definition at its next start.",
     {
-      command: "muster servers patch k7f --label team=b --unlabel season --expires never",
-      description: "Labels and expiry"
-    }
-  ])
+      "muster servers patch survival-1 --set limits.memory_limit=4096": "More memory",
+      "muster servers patch k7f --label team=b --unlabel season --expires never": "Labels and expiry"
+    },
+    "Change limits, variables, labels, name or expiry of a server"
+  )
 )

@@ -2,6 +2,7 @@ import { Console, Duration, Effect, Option } from "effect"
 import { Command, Flag } from "effect/cli"
 import type { PowerAction } from "../../domain/NodeMessages.ts"
 import type { CommandError } from "../shared/CommandError.ts"
+import { documented, switchFlag } from "../shared/documented.ts"
 import { DurationText, durationOf } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
 import { acted, type BulkInput, bulkInput, confirmed, described, type Target, targetsOf } from "./bulk.ts"
@@ -69,10 +70,7 @@ const act = Effect.fnUntraced(function* (
 
 const flags = {
   ...bulkInput,
-  wait: Flag.Boolean("wait").pipe(
-    Flag.withDescription("Wait for the state that the action leads to"),
-    Flag.withDefault(false)
-  ),
+  wait: switchFlag("wait", "Wait for the state that the action leads to"),
   timeout: timeoutFlag
 }
 
@@ -83,15 +81,11 @@ const grace = Flag.String("grace").pipe(
   Flag.optional
 )
 
-const examplesOf = (action: PowerAction) => [
-  { command: `muster servers ${action} survival-1`, description: "A server by its name" },
-  {
-    command: `muster servers ${action} --selector label=team=a --yes`,
-    description: "All servers of a team, without a question"
-  }
-]
-
-const firstSentence = (text: string): string => text.slice(0, text.indexOf("."))
+const texts = ({ action, description }: Power) =>
+  documented(description, {
+    [`muster servers ${action} survival-1`]: "A server by its name",
+    [`muster servers ${action} --selector label=team=a --yes`]: "All servers of a team, without a question"
+  })
 
 const plain = (power: Power) =>
   Command.make(
@@ -100,11 +94,7 @@ const plain = (power: Power) =>
     Effect.fn(function* ({ timeout, wait, ...input }) {
       yield* act(power, input, { wait, timeout })
     })
-  ).pipe(
-    Command.withShortDescription(firstSentence(power.description)),
-    Command.withDescription(power.description),
-    Command.withExamples(examplesOf(power.action))
-  )
+  ).pipe(texts(power))
 
 const graceful = (power: Power) =>
   Command.make(
@@ -115,14 +105,10 @@ const graceful = (power: Power) =>
       yield* act(power, input, {
         wait,
         timeout,
-        ...(Option.isSome(seconds) ? { wait_seconds: seconds.value } : {})
+        ...given({ wait_seconds: seconds })
       })
     })
-  ).pipe(
-    Command.withShortDescription(firstSentence(power.description)),
-    Command.withDescription(power.description),
-    Command.withExamples(examplesOf(power.action))
-  )
+  ).pipe(texts(power))
 
 /** `muster servers start`. */
 export const start = plain({
@@ -168,11 +154,7 @@ const atOnce = (power: Power) =>
     bulkInput,
     // The service responds once the server is in the state.
     Effect.fn((input) => act(power, input, { wait: false, timeout: "0s" }))
-  ).pipe(
-    Command.withShortDescription(firstSentence(power.description)),
-    Command.withDescription(power.description),
-    Command.withExamples(examplesOf(power.action))
-  )
+  ).pipe(texts(power))
 
 /** `muster servers pause`. */
 export const pause = atOnce({

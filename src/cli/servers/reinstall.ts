@@ -1,5 +1,6 @@
 import { Console, Effect } from "effect"
 import { Command, Flag } from "effect/cli"
+import { documented } from "../shared/documented.ts"
 import { ask } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 
@@ -22,12 +23,12 @@ export const reinstall = Command.make(
     yield* Console.log(`${id} installs`)
   })
 ).pipe(
-  Command.withShortDescription("Run the install script of a server again"),
-  Command.withDescription(
-    "Run the install script of an offline server again, as after a failed installation. The files that a saved server has written stay."
-  ),
-  Command.withExamples([
-    { command: "muster servers reinstall survival-1", description: "With today's definition" },
-    { command: "muster servers install-log survival-1 -f", description: "Follow it" }
-  ])
+  documented(
+    "Run the install script of an offline server again, as after a failed installation. The files that a saved server has written stay.",
+    {
+      "muster servers reinstall survival-1": "With today's definition",
+      "muster servers install-log survival-1 -f": "Follow it"
+    },
+    "Run the install script of a server again"
+  )
 )

@@ -1,5 +1,6 @@
 import { Console, Effect } from "effect"
 import { Command } from "effect/cli"
+import { documented } from "../shared/documented.ts"
 import { ask } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 import { confirm, yesFlag } from "../shared/terminal.ts"
@@ -16,15 +17,12 @@ export const reset = Command.make(
     yield* Console.log(`${found.id} is being reset`)
   })
 ).pipe(
-  Command.withShortDescription("Restore the files of the blueprint of a server"),
-  Command.withDescription(
-    "Stop a server, delete everything that it has written, its world too, except in writable volumes and mounts, and restore the files of its blueprint. The server stays offline."
-  ),
-  Command.withExamples([
-    { command: "muster servers reset survival-1", description: "After confirmation" },
+  documented(
+    "Stop a server, delete everything that it has written, its world too, except in writable volumes and mounts, and restore the files of its blueprint. The server stays offline.",
     {
-      command: "muster servers reset k7f --yes && muster servers start k7f",
-      description: "With a new world, without a question"
-    }
-  ])
+      "muster servers reset survival-1": "After confirmation",
+      "muster servers reset k7f --yes && muster servers start k7f": "With a new world, without a question"
+    },
+    "Restore the files of the blueprint of a server"
+  )
 )

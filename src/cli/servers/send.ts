@@ -1,5 +1,6 @@
 import { Effect } from "effect"
 import { Argument, Command } from "effect/cli"
+import { documented } from "../shared/documented.ts"
 import { ask } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 
@@ -20,15 +21,12 @@ export const send = Command.make(
     )
   })
 ).pipe(
-  Command.withShortDescription("Write a line to the console of a server"),
-  Command.withDescription(
-    "Write a line to the console of a server that runs. `servers logs` shows the response."
-  ),
-  Command.withExamples([
-    { command: "muster servers send survival-1 say hello", description: "The line `say hello`" },
+  documented(
+    "Write a line to the console of a server that runs. `servers logs` shows the response.",
     {
-      command: "muster servers send k7f -- op alice -f",
-      description: "After --, words may begin with a dash"
-    }
-  ])
+      "muster servers send survival-1 say hello": "The line `say hello`",
+      "muster servers send k7f -- op alice -f": "After --, words may begin with a dash"
+    },
+    "Write a line to the console of a server"
+  )
 )

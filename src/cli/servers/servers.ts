@@ -1,6 +1,5 @@
 import { Command } from "effect/cli"
-import { commandSettings } from "../../config/command.ts"
-import { withSettings } from "../../config/help.ts"
+import { documentedGroup } from "../shared/documented.ts"
 import { CommandClient } from "../shared/musterClient.ts"
 import { console_ } from "./console.ts"
 import { crashes } from "./crashes.ts"
@@ -21,9 +20,9 @@ import { wait } from "./wait.ts"
 
 /** `muster servers`, against a running service. */
 export const servers = Command.make("servers").pipe(
-  Command.withShortDescription("Create, list, start, stop, watch and delete servers"),
-  Command.withDescription(
-    withSettings("Create, list, start, stop, watch and delete servers of a running service.", commandSettings)
+  documentedGroup(
+    "Create, list, start, stop, watch and delete servers",
+    "Create, list, start, stop, watch and delete servers of a running service."
   ),
   Command.withSubcommands([
     list,

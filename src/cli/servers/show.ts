@@ -1,6 +1,7 @@
 import { Effect } from "effect"
 import { Command } from "effect/cli"
 import type { Server } from "../../domain/Server.ts"
+import { documented } from "../shared/documented.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 import { type Listing, outputFlags, printOne } from "../shared/output.ts"
 import { servers, shownFields } from "./listing.ts"
@@ -28,12 +29,8 @@ export const show = Command.make(
     yield* printOne(flags, shownServer, yield* serverNamed(server, [...shownFields, "stats"]))
   })
 ).pipe(
-  Command.withShortDescription("Show a server"),
-  Command.withDescription(
-    "Show a server: its address, limits, expiry, pending changes, last crash and warnings."
-  ),
-  Command.withExamples([
-    { command: "muster servers show survival-1", description: "A server by its name" },
-    { command: "muster servers show k7f --json", description: "A server by the beginning of its id, as JSON" }
-  ])
+  documented("Show a server: its address, limits, expiry, pending changes, last crash and warnings.", {
+    "muster servers show survival-1": "A server by its name",
+    "muster servers show k7f --json": "A server by the beginning of its id, as JSON"
+  })
 )

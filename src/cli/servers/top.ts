@@ -1,6 +1,7 @@
 import { Console, Effect } from "effect"
 import { Command, Flag } from "effect/cli"
 import type { Server, ServerStats } from "../../domain/Server.ts"
+import { documented } from "../shared/documented.ts"
 import { DurationText, durationOf, shortDuration } from "../shared/durations.ts"
 import { ask, askAgain, following } from "../shared/musterClient.ts"
 import { formatOf, type Listing, outputFlags, printList, tableOfItems } from "../shared/output.ts"
@@ -98,12 +99,12 @@ export const top = Command.make(
     )
   })
 ).pipe(
-  Command.withShortDescription("Show CPU, memory and disk of servers, live"),
-  Command.withDescription(
-    "Show CPU (percent of one thread), memory and disk of servers, those with the most CPU first. On a terminal, the table is drawn again until Ctrl-C; otherwise it is printed once."
-  ),
-  Command.withExamples([
-    { command: "muster servers top", description: "All servers, live" },
-    { command: "muster servers top --selector node=local --json", description: "Once, for programs" }
-  ])
+  documented(
+    "Show CPU (percent of one thread), memory and disk of servers, those with the most CPU first. On a terminal, the table is drawn again until Ctrl-C; otherwise it is printed once.",
+    {
+      "muster servers top": "All servers, live",
+      "muster servers top --selector node=local --json": "Once, for programs"
+    },
+    "Show CPU, memory and disk of servers, live"
+  )
 )

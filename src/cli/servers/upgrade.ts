@@ -1,6 +1,7 @@
-import { Console, Effect, Option } from "effect"
-import { Command, Flag } from "effect/cli"
+import { Console, Effect } from "effect"
+import { Command } from "effect/cli"
 import { changes } from "../shared/definitionChanges.ts"
+import { documented, given, switchFlag, textFlag } from "../shared/documented.ts"
 import { ask } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 import { formatOf, jsonOf, outputFlags, printList } from "../shared/output.ts"
@@ -11,14 +12,8 @@ export const upgrade = Command.make(
   "upgrade",
   {
     server: serverArgument,
-    blueprint: Flag.String("blueprint").pipe(
-      Flag.withDescription("Another blueprint; default: that of the server"),
-      Flag.optional
-    ),
-    "dry-run": Flag.Boolean("dry-run").pipe(
-      Flag.withDescription("Show the changes, and make none"),
-      Flag.withDefault(false)
-    ),
+    blueprint: textFlag("blueprint", "Another blueprint; default: that of the server"),
+    "dry-run": switchFlag("dry-run", "Show the changes, and make none"),
     ...outputFlags
   },
   Effect.fn(function* ({ blueprint, "dry-run": isPreview, server, ...flags }) {
@@ -28,7 +23,7 @@ export const upgrade = Command.make(
         params: { server: id },
         payload: {
           ...(isPreview ? { dry_run: true } : {}),
-          ...(Option.isSome(blueprint) ? { blueprint_id: blueprint.value } : {})
+          ...given({ blueprint_id: blueprint })
         }
       })
     )
@@ -37,12 +32,12 @@ export const upgrade = Command.make(
     if (isPreview) yield* note("Nothing was changed.")
   })
 ).pipe(
-  Command.withShortDescription("Give a server today's blueprint and software"),
-  Command.withDescription(
-    "Resolve the blueprint of a server again. The server keeps its data, its id and its ports. A server that is up gets the new definition at its next start; `muster rollouts start` restarts many servers, a few at a time."
-  ),
-  Command.withExamples([
-    { command: "muster servers upgrade survival-1 --dry-run", description: "What would change" },
-    { command: "muster servers upgrade survival-1 --blueprint survival-2", description: "Another blueprint" }
-  ])
+  documented(
+    "Resolve the blueprint of a server again. The server keeps its data, its id and its ports. A server that is up gets the new definition at its next start; `muster rollouts start` restarts many servers, a few at a time.",
+    {
+      "muster servers upgrade survival-1 --dry-run": "What would change",
+      "muster servers upgrade survival-1 --blueprint survival-2": "Another blueprint"
+    },
+    "Give a server today's blueprint and software"
+  )
 )

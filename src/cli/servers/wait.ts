@@ -2,6 +2,7 @@ import { Effect } from "effect"
 import { Command, Flag } from "effect/cli"
 import type { Server } from "../../domain/Server.ts"
 import { CommandError } from "../shared/CommandError.ts"
+import { documented } from "../shared/documented.ts"
 import { DurationText, durationOf } from "../shared/durations.ts"
 import { ask, whileReachable } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
@@ -62,12 +63,12 @@ export const wait = Command.make(
     yield* printList(flags, servers, [yield* waitFor(id, state, timeout)], "")
   })
 ).pipe(
-  Command.withShortDescription("Wait until a server is in a state"),
-  Command.withDescription(
-    "Wait until a server is running, offline or installed. Ends with 1 and the reason if the server cannot reach the state, or if the time is over, with 3 if the server is deleted, and with 5 if the service does not respond for 10 s."
-  ),
-  Command.withExamples([
-    { command: "muster servers wait survival-1 --for running --timeout 60", description: "At most a minute" },
-    { command: "muster servers wait k7f --for offline", description: "Until the server has stopped" }
-  ])
+  documented(
+    "Wait until a server is running, offline or installed. Ends with 1 and the reason if the server cannot reach the state, or if the time is over, with 3 if the server is deleted, and with 5 if the service does not respond for 10 s.",
+    {
+      "muster servers wait survival-1 --for running --timeout 60": "At most a minute",
+      "muster servers wait k7f --for offline": "Until the server has stopped"
+    },
+    "Wait until a server is in a state"
+  )
 )

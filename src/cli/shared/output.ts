@@ -2,6 +2,7 @@
 import { Console, Effect } from "effect"
 import { Flag } from "effect/cli"
 import { escapeText } from "../../domain/NodeText.ts"
+import { switchFlag } from "./documented.ts"
 import { type Cell, isEmpty, rows, table } from "./table.ts"
 
 const formats = ["table", "wide", "json", "jsonl", "id"] as const
@@ -15,7 +16,7 @@ export const outputFlags = {
     ),
     Flag.withDefault("table")
   ),
-  json: Flag.Boolean("json").pipe(Flag.withDescription("The same as -o json"), Flag.withDefault(false))
+  json: switchFlag("json", "The same as -o json")
 } as const
 
 /** The values of {@link outputFlags}. */

@@ -15,6 +15,7 @@ import {
 import { labelConditions, type Selector } from "../../domain/Selector.ts"
 import { CommandError } from "./CommandError.ts"
 import { changes } from "./definitionChanges.ts"
+import { given, switchFlag, textFlag } from "./documented.ts"
 import { DurationText, durationOf } from "./durations.ts"
 import { ask, RETRY_PAUSE, reconnecting, whileReachable } from "./musterClient.ts"
 import { labelledServers } from "./named.ts"
@@ -118,23 +119,18 @@ export const rolloutFlags = {
     Flag.withSchema(DurationText),
     Flag.optional
   ),
-  notify: Flag.String("notify").pipe(
-    Flag.withDescription("A line for the console of each running server before its restart"),
-    Flag.optional
-  ),
+  notify: textFlag("notify", "A line for the console of each running server before its restart"),
   "notify-seconds": Flag.Int("notify-seconds").pipe(
     Flag.withDescription("Seconds between the line and the restart; default 10"),
     Flag.optional
   ),
-  "dry-run": Flag.Boolean("dry-run").pipe(
-    Flag.withDescription("Show the changes, once for all servers with the same ones, and make none"),
-    Flag.withDefault(false)
+  "dry-run": switchFlag(
+    "dry-run",
+    "Show the changes, once for all servers with the same ones, and make none"
   ),
-  wait: Flag.Boolean("wait").pipe(
-    Flag.withDescription(
-      "Show the progress until the rollout is over or pauses; end with 1 after a failure, and with 2 if it pauses after its canary"
-    ),
-    Flag.withDefault(false)
+  wait: switchFlag(
+    "wait",
+    "Show the progress until the rollout is over or pauses; end with 1 after a failure, and with 2 if it pauses after its canary"
   ),
   yes: yesFlag,
   ...outputFlags
@@ -148,12 +144,14 @@ const payloadOf = (selector: Selector, input: RolloutInput) => {
   const [parallel, failure, timeout] = [input["max-parallel"], input["on-failure"], input["start-timeout"]]
   return {
     selector,
-    ...(Option.isSome(canary) ? { canary: canary.value } : {}),
-    ...(Option.isSome(notify) ? { notify: notify.value } : {}),
-    ...(Option.isSome(seconds) ? { notify_seconds: seconds.value } : {}),
-    ...(Option.isSome(restart) ? { restart: restart.value } : {}),
-    ...(Option.isSome(parallel) ? { max_parallel: parallel.value } : {}),
-    ...(Option.isSome(failure) ? { on_failure: failure.value } : {}),
+    ...given({
+      canary,
+      notify,
+      notify_seconds: seconds,
+      restart,
+      max_parallel: parallel,
+      on_failure: failure
+    }),
     ...(Option.isSome(timeout) ? { start_timeout: Duration.toSeconds(durationOf(timeout.value)) } : {})
   }
 }

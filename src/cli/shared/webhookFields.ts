@@ -2,15 +2,13 @@ import { Effect, Option } from "effect"
 import { type Command, Flag } from "effect/cli"
 import { WebhookFormat, WebhookTopic } from "../../domain/Webhook.ts"
 import { wrongUsage } from "./CommandError.ts"
+import { given, textFlag } from "./documented.ts"
 import { lineIn } from "./lineFile.ts"
 
 /** The flags of a webhook's fields. */
 export const fields = {
-  url: Flag.String("url").pipe(Flag.withDescription("Address that receives the events"), Flag.optional),
-  "url-file": Flag.String("url-file").pipe(
-    Flag.withDescription("File with the address, if it holds a secret; - is standard input"),
-    Flag.optional
-  ),
+  url: textFlag("url", "Address that receives the events"),
+  "url-file": textFlag("url-file", "File with the address, if it holds a secret; - is standard input"),
   topic: Flag.Literals("topic", WebhookTopic.literals).pipe(
     Flag.withDescription("A topic, repeatable; default: status, crash, deleted"),
     Flag.between(0, WebhookTopic.literals.length)
@@ -19,15 +17,9 @@ export const fields = {
     Flag.withDescription("The body: json, or the text of a chat"),
     Flag.optional
   ),
-  blueprint: Flag.String("blueprint").pipe(
-    Flag.withDescription("Only events of servers of this blueprint"),
-    Flag.optional
-  ),
-  label: Flag.String("label").pipe(
-    Flag.withDescription("Only events of servers with a label: k=v, k!=v, k or !k"),
-    Flag.optional
-  ),
-  description: Flag.String("description").pipe(Flag.withDescription("Purpose of the webhook"), Flag.optional)
+  blueprint: textFlag("blueprint", "Only events of servers of this blueprint"),
+  label: textFlag("label", "Only events of servers with a label: k=v, k!=v, k or !k"),
+  description: textFlag("description", "Purpose of the webhook")
 } as const
 
 type Fields = Command.Command.Config.Infer<typeof fields>
@@ -42,8 +34,5 @@ export const urlOf = Effect.fnUntraced(function* ({ url, "url-file": file }: Fie
 /** The fields of a webhook that the flags name, without its address. */
 export const payloadOf = ({ blueprint, description, format, label, topic }: Fields) => ({
   ...(topic.length === 0 ? {} : { topics: topic }),
-  ...(Option.isSome(format) ? { format: format.value } : {}),
-  ...(Option.isSome(blueprint) ? { blueprint_id: blueprint.value } : {}),
-  ...(Option.isSome(label) ? { label: label.value } : {}),
-  ...(Option.isSome(description) ? { description: description.value } : {})
+  ...given({ format, blueprint_id: blueprint, label, description })
 })

@@ -1,0 +1,49 @@
+/** What most commands have alike: texts of their help, and flags. */
+import { flow, Option } from "effect"
+import { Command, Flag } from "effect/cli"
+import { commandSettings } from "../../config/command.ts"
+import { withSettings } from "../../config/help.ts"
+
+/** Returns a text up to its first point, colon or semicolon. */
+const headline = (text: string): string => text.split(/[.:;](?:\s|$)/, 1)[0] ?? text
+
+/**
+ * Adds the texts of a command.
+ *
+ * @param description its beginning, up to a point, colon or semicolon, is the line in lists, unless `short` is given
+ * @param examples what each example does, by its line
+ */
+export const documented = (
+  description: string,
+  examples: Readonly<Record<string, string>>,
+  short = headline(description)
+) =>
+  flow(
+    Command.withShortDescription(short),
+    Command.withDescription(description),
+    Command.withExamples(
+      Object.entries(examples).map(([command, purpose]) => ({ command, description: purpose }))
+    )
+  )
+
+/** Adds the texts of a group of commands, with the settings of its commands. */
+export const documentedGroup = (
+  short: string,
+  description: string,
+  settings: Parameters<typeof withSettings>[1] = commandSettings
+) => flow(Command.withShortDescription(short), Command.withDescription(withSettings(description, settings)))
+
+/** A flag that is off unless it is given. */
+export const switchFlag = (name: string, description: string) =>
+  Flag.Boolean(name).pipe(Flag.withDescription(description), Flag.withDefault(false))
+
+/** A text that need not be given. */
+export const textFlag = (name: string, description: string) =>
+  Flag.String(name).pipe(Flag.withDescription(description), Flag.optional)
+
+/** Returns the fields that are given, for the body of a request. */
+export const given = <Fields extends Readonly<Record<string, Option.Option<unknown>>>>(fields: Fields) =>
+  Object.fromEntries(
+    Object.entries(fields).flatMap(([name, value]) => (Option.isSome(value) ? [[name, value.value]] : []))
+    // The entries are those of the fields.
+  ) as { readonly [Name in keyof Fields]?: Option.Option.Value<Fields[Name]> }
