@@ -1,22 +1,197 @@
-import { Command } from "effect/cli"
-import { documentedGroup } from "../shared/documented.ts"
-import { CommandClient } from "../shared/musterClient.ts"
+import { Console, Effect } from "effect"
+import { Argument, Command, Flag } from "effect/cli"
+import type { Server } from "../../domain/Server.ts"
+import { changes } from "../shared/definitionChanges.ts"
+import { documented, documentedGroup, given, switchFlag, textFlag } from "../shared/documented.ts"
+import { ask, CommandClient } from "../shared/musterClient.ts"
+import { serverArgument, serverNamed } from "../shared/named.ts"
+import { formatOf, jsonOf, type Listing, outputFlags, printList, printOne } from "../shared/output.ts"
+import { confirm, note, yesFlag } from "../shared/terminal.ts"
+import { acted, bulkInput, confirmed, described, targetsOf } from "./bulk.ts"
 import { console_ } from "./console.ts"
 import { crashes } from "./crashes.ts"
 import { create } from "./create.ts"
-import { remove } from "./delete.ts"
 import { installLog } from "./installLog.ts"
 import { list } from "./list.ts"
+import { servers as listing, shownFields } from "./listing.ts"
 import { logs } from "./logs.ts"
 import { patch } from "./patch.ts"
 import { kill, pause, restart, start, stop, unpause } from "./power.ts"
-import { reinstall } from "./reinstall.ts"
-import { reset } from "./reset.ts"
-import { send } from "./send.ts"
-import { show } from "./show.ts"
 import { top } from "./top.ts"
-import { upgrade } from "./upgrade.ts"
 import { wait } from "./wait.ts"
+
+/** `muster servers delete`. */
+export const remove = Command.make(
+  "delete",
+  {
+    ...bulkInput,
+    force: switchFlag(
+      "force",
+      "Also if the node cannot be reached; the files are removed when the node returns"
+    )
+  },
+  Effect.fn(function* ({ force, ...input }) {
+    const targets = yield* targetsOf(input)
+    if (targets.servers.length === 0) return yield* Console.error("No servers match.")
+    yield* confirmed("Delete with all files", targets, input.yes)
+    yield* acted(() => "is deleted", targets, {
+      one: (server) =>
+        ask((muster) => muster.servers.remove({ params: { server }, query: force ? { force: "true" } : {} })),
+      many: (selector) =>
+        ask((muster) => muster.servers.removeMany({ payload: { selector, ...(force ? { force } : {}) } }))
+    })
+  })
+).pipe(
+  documented(
+    "Delete servers with all of their files, whether they run or not.",
+    {
+      "muster servers delete survival-1": "A server, after confirmation",
+      "muster servers delete --selector label=run=42 --yes": "Everything that a test run created"
+    },
+    "Delete servers with their files"
+  )
+)
+
+/** `muster servers reset`. */
+export const reset = Command.make(
+  "reset",
+  { server: serverArgument, yes: yesFlag },
+  Effect.fn(function* ({ server, yes }) {
+    const found = yield* serverNamed(server)
+    yield* confirm(`Stop ${described([found])} and delete everything that it has written?`, yes)
+    yield* ask((muster) => muster.servers.reset({ params: { server: found.id } }))
+    yield* Console.log(`${found.id} is being reset`)
+  })
+).pipe(
+  documented(
+    "Stop a server, delete everything that it has written, its world too, except in writable volumes and mounts, and restore the files of its blueprint. The server stays offline.",
+    {
+      "muster servers reset survival-1": "After confirmation",
+      "muster servers reset k7f --yes && muster servers start k7f": "With a new world, without a question"
+    },
+    "Restore the files of the blueprint of a server"
+  )
+)
+
+/** `muster servers reinstall`. */
+export const reinstall = Command.make(
+  "reinstall",
+  {
+    server: serverArgument,
+    definition: Flag.Literals("definition", ["today", "kept"]).pipe(
+      Flag.withDescription(
+        "`today`: blueprint and software as they are now; `kept`: the definition of the server; default: today, or kept if the blueprint does not exist any more"
+      ),
+      Flag.optional
+    )
+  },
+  Effect.fn(function* ({ definition, server }) {
+    const { id } = yield* serverNamed(server)
+    const payload = definition._tag === "Some" ? { definition: definition.value } : {}
+    yield* ask((muster) => muster.servers.reinstall({ params: { server: id }, payload }))
+    yield* Console.log(`${id} installs`)
+  })
+).pipe(
+  documented(
+    "Run the install script of an offline server again, as after a failed installation. The files that a saved server has written stay.",
+    {
+      "muster servers reinstall survival-1": "With today's definition",
+      "muster servers install-log survival-1 -f": "Follow it"
+    },
+    "Run the install script of a server again"
+  )
+)
+
+/** `muster servers send`. */
+export const send = Command.make(
+  "send",
+  {
+    server: serverArgument,
+    command: Argument.String("command").pipe(
+      Argument.withDescription("The line to write; several words are one line"),
+      Argument.atLeast(1)
+    )
+  },
+  Effect.fn(function* ({ command, server }) {
+    const { id } = yield* serverNamed(server)
+    yield* ask((muster) =>
+      muster.servers.commands({ params: { server: id }, payload: { commands: [command.join(" ")] } })
+    )
+  })
+).pipe(
+  documented(
+    "Write a line to the console of a server that runs. `servers logs` shows the response.",
+    {
+      "muster servers send survival-1 say hello": "The line `say hello`",
+      "muster servers send k7f -- op alice -f": "After --, words may begin with a dash"
+    },
+    "Write a line to the console of a server"
+  )
+)
+
+/** A server with the warnings of its node, which has to be called for them. */
+export const shownServer: Listing<Server> = {
+  ...listing,
+  columns: [
+    ...listing.columns,
+    {
+      name: "warnings",
+      of: ({ stats }) => ({
+        text: (stats?.warnings ?? []).map(({ detail }) => detail).join("; "),
+        color: "yellow"
+      })
+    }
+  ]
+}
+
+/** `muster servers show`. */
+export const show = Command.make(
+  "show",
+  { server: serverArgument, ...outputFlags },
+  Effect.fn(function* ({ server, ...flags }) {
+    yield* printOne(flags, shownServer, yield* serverNamed(server, [...shownFields, "stats"]))
+  })
+).pipe(
+  documented("Show a server: its address, limits, expiry, pending changes, last crash and warnings.", {
+    "muster servers show survival-1": "A server by its name",
+    "muster servers show k7f --json": "A server by the beginning of its id, as JSON"
+  })
+)
+
+/** `muster servers upgrade`. */
+export const upgrade = Command.make(
+  "upgrade",
+  {
+    server: serverArgument,
+    blueprint: textFlag("blueprint", "Another blueprint; default: that of the server"),
+    "dry-run": switchFlag("dry-run", "Show the changes, and make none"),
+    ...outputFlags
+  },
+  Effect.fn(function* ({ blueprint, "dry-run": isPreview, server, ...flags }) {
+    const { id } = yield* serverNamed(server)
+    const found = yield* ask((muster) =>
+      muster.servers.upgrade({
+        params: { server: id },
+        payload: {
+          ...(isPreview ? { dry_run: true } : {}),
+          ...given({ blueprint_id: blueprint })
+        }
+      })
+    )
+    if (formatOf(flags) === "json") yield* Console.log(jsonOf(found, 2))
+    else yield* printList(flags, changes, found.changes, `${id} has today's definition.`)
+    if (isPreview) yield* note("Nothing was changed.")
+  })
+).pipe(
+  documented(
+    "Resolve the blueprint of a server again. The server keeps its data, its id and its ports. A server that is up gets the new definition at its next start; `muster rollouts start` restarts many servers, a few at a time.",
+    {
+      "muster servers upgrade survival-1 --dry-run": "What would change",
+      "muster servers upgrade survival-1 --blueprint survival-2": "Another blueprint"
+    },
+    "Give a server today's blueprint and software"
+  )
+)
 
 /** `muster servers`, against a running service. */
 export const servers = Command.make("servers").pipe(

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { serverExample } from "../../../src/api/examples.ts"
 import { servers } from "../../../src/cli/servers/listing.ts"
-import { shownServer } from "../../../src/cli/servers/show.ts"
+import { shownServer } from "../../../src/cli/servers/servers.ts"
 import { tableOfItems } from "../../../src/cli/shared/output.ts"
 import type { Server } from "../../../src/domain/Server.ts"
 
