@@ -6,7 +6,7 @@
  */
 import { Agent, createServer, request } from "node:http"
 import { Effect } from "effect"
-import { makeReportSender } from "../../src/daemon/controlPlane/reportSender.ts"
+import { makeReportSender } from "../../src/daemon/controlPlane/uplink.ts"
 import type { ReportBody } from "../../src/daemon/state/ServerFile.ts"
 import type { ServerId } from "../../src/domain/Id.ts"
 import { host } from "../support/samples.ts"

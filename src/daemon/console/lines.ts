@@ -96,8 +96,6 @@ export const lineReader = (offset = 0) => {
   }
 }
 
-export type LineReader = ReturnType<typeof lineReader>
-
 const decoder = new TextDecoder("utf-8", { fatal: false, ignoreBOM: true })
 
 /** Returns the text of a line; bytes that are not UTF-8 become U+FFFD. */

@@ -7,19 +7,24 @@ import type { RunUser } from "../runtime/Runtime.ts"
 import { carryOver } from "./carryOver.ts"
 import { copyIntoShared } from "./copyInside.ts"
 import { copyTree } from "./copyTree.ts"
-import type { Creation } from "./createFiles.ts"
+import { addCopies, addVolumes, type Creation } from "./createFiles.ts"
 import { type FileContext, likelyKind } from "./fileContext.ts"
 import type { FilePlan, Target } from "./filePlan.ts"
 import { unmountBelow } from "./mounts.ts"
 import { type BaseFolder, withBase } from "./overlayTree.ts"
 import { chownParts, foreignParts, ownerFor } from "./owners.ts"
-import { plainBase, recordPlainBase, settlePlainBase } from "./plainRecord.ts"
-import { addCopies, addVolumes } from "./plainTree.ts"
 import { instanceFolder } from "./presentFiles.ts"
 import { rebase } from "./rebase.ts"
 import { kindAt } from "./sources.ts"
 import { building, cleanFiles, recoverFiles, swapIn } from "./swapIn.ts"
-import { readTreeRecord, TREE, writeTreeRecord } from "./treeRecord.ts"
+import {
+  plainBase,
+  readTreeRecord,
+  recordPlainBase,
+  settlePlainBase,
+  TREE,
+  writeTreeRecord
+} from "./treeRecord.ts"
 
 /** A change of a server's definition. */
 export interface DefinitionStep {

@@ -1,9 +1,10 @@
 /** How the files of a new instance are made: as an overlay over its base, or as a copy of it. */
 import { Effect } from "effect"
 import type { ServerSpec } from "../../domain/NodeMessages.ts"
-import { makeFolder, removeTree } from "../disk/fsio.ts"
+import { type IoError, makeFolder, removeTree } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { copyIntoShared } from "./copyInside.ts"
+import { copyOpened, copyTree } from "./copyTree.ts"
 import { type FileContext, likelyKind } from "./fileContext.ts"
 import type { FilePlan } from "./filePlan.ts"
 import { mounterOf, unmountBelow } from "./mounts.ts"
@@ -15,14 +16,61 @@ import {
   mountTree,
   openTree
 } from "./overlayTree.ts"
-import { chownAll, layersOf, ownerOf } from "./owners.ts"
-import { recordPlainBase, settlePlainBase } from "./plainRecord.ts"
-import { addCopies, addVolumes, buildPlain } from "./plainTree.ts"
+import { chownAll, layersOf, makeLike, ownerOf } from "./owners.ts"
 import { instanceFolder, sharingFor } from "./presentFiles.ts"
 import { openShared, type SharedOwner, share } from "./sharedFiles.ts"
-import type { Source } from "./sources.ts"
+import {
+  copySource,
+  type FileSources,
+  makeTarget,
+  openSource,
+  type Source,
+  templateSource
+} from "./sources.ts"
 import { building, cleanFiles, discardFiles, hasInstance, recoverFiles, swapIn } from "./swapIn.ts"
-import { type TreeRecord, writeNewTreeRecord } from "./treeRecord.ts"
+import { recordPlainBase, settlePlainBase, type TreeRecord, writeNewTreeRecord } from "./treeRecord.ts"
+
+const copyInto = Effect.fnUntraced(function* (source: Source, place: string) {
+  yield* copyOpened(source.what, yield* openSource(source), place)
+}, Effect.scoped)
+
+/** Copies the `copy` entries of the blueprint into an instance folder, except for those into shared folders. */
+export const addCopies = Effect.fnUntraced(function* (files: string, plan: FilePlan, sources: FileSources) {
+  for (const entry of plan.copies) {
+    if (entry.within !== undefined) continue
+    yield* copyInto(yield* copySource(entry.copy, sources), yield* makeTarget(files, entry))
+  }
+})
+
+/** Copies volumes into an instance folder. */
+export const addVolumes = Effect.fnUntraced(function* (
+  files: string,
+  volumes: FilePlan["cow"],
+  sources: FileSources
+) {
+  for (const entry of volumes) {
+    const source = yield* templateSource(entry.volume, sources)
+    const place = yield* makeTarget(files, entry)
+    yield* source === undefined ? makeLike(place, makeFolder(place)) : copyInto(source, place)
+  }
+})
+
+/** Makes an instance in `files`, which does not exist yet. */
+const buildPlain = Effect.fnUntraced(function* (options: {
+  readonly files: string
+  readonly base: string
+  readonly plan: FilePlan
+  readonly sources: FileSources
+  readonly share: (root: string) => Effect.Effect<unknown, IoError>
+  readonly owner: RunUser | undefined
+}) {
+  const { base, files, owner, plan, share, sources } = options
+  yield* copyTree(base, files)
+  yield* addVolumes(files, plan.cow, sources)
+  yield* share(files)
+  yield* addCopies(files, plan, sources)
+  if (owner !== undefined) yield* chownAll([files], owner)
+})
 
 interface OverlayOptions {
   /** The folder of the layers, empty or to be made, and where they are mounted meanwhile. */

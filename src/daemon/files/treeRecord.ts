@@ -10,9 +10,70 @@
  */
 import { join } from "node:path"
 import { Effect, Schema } from "effect"
-import { IoError, listFolder, orMissing, readText } from "../disk/fsio.ts"
+import { IoError, listFolder, lstat, orMissing, readText } from "../disk/fsio.ts"
 import { writeAtomic, writeNew } from "../disk/replaceFile.ts"
-import { plainBasesOf } from "./plainRecord.ts"
+
+/**
+ * The generations of the folder `files`, by its inode: while a new folder replaces an old one, there is an entry for
+ * each.
+ */
+const PlainRecord = Schema.Struct({
+  format: Schema.Literal(1),
+  bases: Schema.Array(Schema.Struct({ inode: Schema.Finite, generation: Schema.String }))
+})
+type Bases = (typeof PlainRecord.Type)["bases"]
+
+const decodePlain = Schema.decodeUnknownEffect(Schema.fromJsonString(PlainRecord))
+
+const plainPath = (folder: string) => join(folder, "files.json")
+
+/** Returns the generations; a file that cannot be read has none. */
+const readBases = Effect.fnUntraced(function* (folder: string) {
+  const text = yield* readText(plainPath(folder)).pipe(orMissing(undefined))
+  if (text === undefined) return []
+  return yield* decodePlain(text).pipe(
+    Effect.map(({ bases }): Bases => bases),
+    Effect.orElseSucceed((): Bases => [])
+  )
+})
+
+const writeBases = (folder: string, bases: Bases) =>
+  writeAtomic(plainPath(folder), JSON.stringify({ format: 1, bases }))
+
+const inodeOf = (path: string) => Effect.map(lstat(path), (stats) => stats?.ino)
+
+/** Returns the generation from which `files` was copied; undefined: unknown. */
+export const plainBase = Effect.fnUntraced(function* (folder: string, files: string) {
+  const bases = yield* readBases(folder)
+  const inode = yield* inodeOf(files)
+  const own = bases.find((base) => base.inode === inode)
+  // A restored copy has other inodes.
+  return (own ?? (bases.length === 1 ? bases[0] : undefined))?.generation
+})
+
+/** Records that the folder at `path`, which is or becomes `files`, was copied from a generation. */
+export const recordPlainBase = Effect.fnUntraced(function* (
+  folder: string,
+  path: string,
+  generation: string
+) {
+  const inode = yield* inodeOf(path)
+  if (inode === undefined) return
+  const others = (yield* readBases(folder)).filter((base) => base.inode !== inode)
+  yield* writeBases(folder, [...others, { inode, generation }])
+})
+
+/** Removes the records of folders that `files` has replaced. */
+export const settlePlainBase = Effect.fnUntraced(function* (folder: string, files: string) {
+  const inode = yield* inodeOf(files)
+  const bases = yield* readBases(folder)
+  const own = bases.filter((base) => base.inode === inode)
+  if (own.length > 0 && own.length < bases.length) yield* writeBases(folder, own)
+})
+
+/** Returns the generations that the record of a server names. */
+const plainBasesOf = (folder: string) =>
+  Effect.map(readBases(folder), (bases) => bases.map(({ generation }) => generation))
 
 /** A lower layer: a folder of the base, of the volumes folder, or of `tree` itself. */
 export const TreeLayer = Schema.Struct({
@@ -38,9 +99,7 @@ export const TreeRecord = Schema.Struct({
   /** The generation of the base folder. */
   base: Schema.String,
   /** Parents before children. */
-  nested: Schema.Array(Nested),
-  /** The quota project; absent: none. */
-  project: Schema.optionalKey(Schema.Int)
+  nested: Schema.Array(Nested)
 })
 export type TreeRecord = typeof TreeRecord.Type
 

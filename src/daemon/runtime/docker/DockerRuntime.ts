@@ -20,7 +20,7 @@ import {
   unsafeReason
 } from "./containerOptions.ts"
 import { makeContainerRemoval, readContainerRecord, writeContainerRecord } from "./containerRemoval.ts"
-import { openContainerRun, openRunConsole, type RunAt, settle } from "./containerRun.ts"
+import { openContainerRun, openPendingRun, openRunConsole, type RunAt, settle } from "./containerRun.ts"
 import {
   createContainer,
   endedWithHost,
@@ -35,7 +35,6 @@ import { Engine, type EngineError, makeOfferedRuntimes } from "./Engine.ts"
 import { ensureImage, launchFailed, needsPull, type PullPolicy, type PullRules } from "./images.ts"
 import { makeNodeNetworks, type Purpose } from "./networks.ts"
 import { makeOutgoing, outgoingAddress } from "./outgoing.ts"
-import { openPendingRun } from "./pendingRun.ts"
 
 export interface DockerRuntimeOptions {
   /** Identity of the node: the label `muster.node` of its containers. */
