@@ -9,11 +9,10 @@ import {
   readFileInside,
   writeFileInside
 } from "../disk/safePath.ts"
-import { decodeText, type Encoding, encodeText } from "./encoding.ts"
-import { checkFind, shown } from "./find.ts"
-import { type Find, PatchProblem } from "./PatchProblem.ts"
+import { checkFind, type Find, PatchProblem, shown } from "./find.ts"
 import { patchAside } from "./patchAside.ts"
 import { expandJson, type PlaceholderContext } from "./placeholders.ts"
+import { decodeText, type Encoding, encodeText } from "./text.ts"
 
 /** A file that cannot be patched, by its name in the blueprint, and why; no file was written. */
 export class ConfigPatchFailed extends Data.TaggedError("ConfigPatchFailed")<{

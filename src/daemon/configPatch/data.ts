@@ -1,7 +1,17 @@
 /** Documents of maps and lists in any format, and `find` applied to them. */
 import { Result, type Schema } from "effect"
-import { isIndex, isJsonList, isJsonMap, shown, spelledAs, standInOf, truthOf } from "./find.ts"
-import { type Find, PatchProblem, type Unmatched } from "./PatchProblem.ts"
+import {
+  type Find,
+  isIndex,
+  isJsonList,
+  isJsonMap,
+  PatchProblem,
+  shown,
+  spelledAs,
+  standInOf,
+  truthOf,
+  type Unmatched
+} from "./find.ts"
 
 export type DataMap = Map<string, Data>
 export type DataList = Array<Data>

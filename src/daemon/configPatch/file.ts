@@ -1,6 +1,5 @@
 import { Result } from "effect"
-import { flatText, leavesOf, problem, shown } from "./find.ts"
-import type { Patcher } from "./PatchProblem.ts"
+import { flatText, leavesOf, type Patcher, problem, shown } from "./find.ts"
 import { joinLines, splitLines } from "./text.ts"
 
 /**

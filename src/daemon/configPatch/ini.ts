@@ -1,7 +1,6 @@
 /** INI files: sections, `key = value` or `key: value`, comments with `;` and `#`, values in quotes. */
 import { Result, type Schema } from "effect"
-import { flatText, type Leaf, leavesOf, problem, shown } from "./find.ts"
-import type { Patcher, Unmatched } from "./PatchProblem.ts"
+import { flatText, type Leaf, leavesOf, type Patcher, problem, shown, type Unmatched } from "./find.ts"
 import { insertLines, joinLines, type Line, lineEndOf, splitLines } from "./text.ts"
 
 /** A key in the file. The line is `head`, the value, `tail`; `quote` surrounds the value. */

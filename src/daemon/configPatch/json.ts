@@ -11,8 +11,7 @@ import {
   isMap,
   Written
 } from "./data.ts"
-import { problem } from "./find.ts"
-import type { Patcher } from "./PatchProblem.ts"
+import { type Patcher, problem } from "./find.ts"
 import { appended, applyEdits, type Edit, lineEndOf, placeIn } from "./text.ts"
 
 const MAX_DEPTH = 256
@@ -75,7 +74,7 @@ const itemsText = (items: Iterable<readonly [string | number, Data]>, layout: La
     .join(`,${layout.line ?? layout.space}`)
 
 /** Prints `data` as JSON; a `bigint` keeps its digits. */
-export const jsonText = (data: Data, layout: Layout): string => {
+const jsonText = (data: Data, layout: Layout): string => {
   if (data instanceof Written) return data.text
   if (!isContainer(data)) return typeof data === "bigint" ? String(data) : JSON.stringify(data)
   const [open, close] = isMap(data) ? ["{", "}"] : ["[", "]"]

@@ -3,7 +3,7 @@ import { Worker } from "node:worker_threads"
 import { type Duration, Effect, Semaphore } from "effect"
 import type { ConfigParser } from "../../domain/ConfigPatch.ts"
 import { countValues } from "../../domain/Overrides.ts"
-import { type Find, type PatchedText, PatchProblem } from "./PatchProblem.ts"
+import { type Find, type PatchedText, PatchProblem } from "./find.ts"
 
 export interface PatchJob {
   readonly parser: ConfigParser

@@ -1,7 +1,6 @@
 /** Java properties files, read as `java.util.Properties` reads them; comments and layout stay. */
 import { Result, type Schema } from "effect"
-import { flatText, leavesOf } from "./find.ts"
-import type { Patcher, Unmatched } from "./PatchProblem.ts"
+import { flatText, leavesOf, type Patcher, type Unmatched } from "./find.ts"
 import { applyEdits, type Edit, lineEndOf } from "./text.ts"
 
 /** A key of the file, and where the text of its value is. */

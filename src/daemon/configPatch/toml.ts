@@ -1,11 +1,73 @@
 /** TOML files. */
 import { Result, type Schema } from "effect"
-import { applyFind, change, type Data, type Format, isContainer, isList, loses, same } from "./data.ts"
-import { problem, shown } from "./find.ts"
-import type { Patcher } from "./PatchProblem.ts"
+import {
+  applyFind,
+  change,
+  type Data,
+  type DataMap,
+  type Format,
+  isContainer,
+  isList,
+  isMap,
+  loses,
+  same,
+  Written
+} from "./data.ts"
+import { type Patcher, problem, shown } from "./find.ts"
 import { appended, applyEdits, type Edit, lineEndOf } from "./text.ts"
-import { isSection, pairText, sectionLines, valueText } from "./tomlPrint.ts"
 import { isTable, isTables, type Part, partOf, pathOf, placesOf, readToml, type Table } from "./tomlTree.ts"
+
+/** Prints a text as a basic string. */
+const quoted = (text: string): string => JSON.stringify(text).replaceAll("\x7f", "\\u007f")
+
+const keyText = (keys: ReadonlyArray<string>): string =>
+  keys.map((key) => (/^[\w-]+$/.test(key) ? key : quoted(key))).join(".")
+
+const pairText = (keys: ReadonlyArray<string>, value: Data): string =>
+  `${keyText(keys)} = ${valueText(value)}`
+
+const date = /^(?=.)(?:\d{4}-\d\d-\d\d)?(?:(?:^|[Tt ])\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:[Zz]|[+-]\d\d:\d\d)?)?$/
+
+/** Prints a value on one line, in the form of `old`: a date, a text in single quotes. */
+const valueText = (value: Data, old?: Part): string => {
+  if (value instanceof Written) return value.text
+  if (isMap(value)) {
+    const pairs = [...value].map(([key, inner]) => pairText([key], inner))
+    return pairs.length === 0 ? "{}" : `{ ${pairs.join(", ")} }`
+  }
+  if (isList(value)) return `[${value.map((item) => valueText(item)).join(", ")}]`
+  const form =
+    old === undefined || Array.isArray(old) || isTable(old) || old.type === "TOMLArray" ? undefined : old
+  if (typeof value === "string") {
+    if (form !== undefined && "datetime" in form && date.test(value)) return value
+    const literal = form?.kind === "string" && form.style === "literal" && !/['\p{Cc}]/u.test(value)
+    return literal ? `'${value}'` : quoted(value)
+  }
+  const text = String(value)
+  // integers have 64 bits
+  return typeof value === "number" && /^-?\d+$/.test(text) && Math.abs(value) >= 2 ** 63 ? `${text}.0` : text
+}
+
+/** Returns whether new members are tables with headers. */
+const isSection = (value: Data): boolean =>
+  isMap(value) || (isList(value) && value.length > 0 && value.every(isMap))
+
+/** Returns the lines of a new table, or of the items of a new array of tables, each after an empty line. */
+const sectionLines = (path: ReadonlyArray<string>, value: Data): ReadonlyArray<string> => {
+  if (isMap(value)) return tableLines(path, value, "[", "]")
+  return isList(value) ? value.filter(isMap).flatMap((item) => tableLines(path, item, "[[", "]]")) : []
+}
+
+const tableLines = (path: ReadonlyArray<string>, map: DataMap, open: string, close: string) => {
+  const pairs = [...map]
+    .filter(([, value]) => !isSection(value))
+    .map(([key, value]) => pairText([key], value))
+  const inner = [...map].flatMap(([key, value]) =>
+    isSection(value) ? sectionLines([...path, key], value) : []
+  )
+  const headless = open === "[" && pairs.length === 0 && inner.length > 0
+  return headless ? inner : ["", open + keyText(path) + close, ...pairs, ...inner]
+}
 
 /** The text behind an item to the end of its line: a comma perhaps, and a comment. */
 const restOfLine = /[ \t]*(,)?[ \t]*(?:#[^\r\n]*)?(?=\r?\n)/y

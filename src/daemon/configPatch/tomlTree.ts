@@ -2,8 +2,7 @@
 import { Result } from "effect"
 import { type AST, ParseError, parseTOML } from "toml-eslint-parser"
 import { type Data, Written } from "./data.ts"
-import { problem } from "./find.ts"
-import type { PatchProblem } from "./PatchProblem.ts"
+import { type PatchProblem, problem } from "./find.ts"
 import { placeIn } from "./text.ts"
 
 const MAX_DEPTH = 256

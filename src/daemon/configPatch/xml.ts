@@ -1,19 +1,32 @@
 /** XML files. */
 import { DOMParser, type Document, type Element, XMLSerializer } from "@xmldom/xmldom"
 import { Result, type Schema } from "effect"
-import { cut, flatText, isJsonList, isJsonMap, problem, shown } from "./find.ts"
-import { type Find, type Patcher, PatchProblem, type Unmatched } from "./PatchProblem.ts"
+import {
+  cut,
+  type Find,
+  flatText,
+  isJsonList,
+  isJsonMap,
+  type Patcher,
+  PatchProblem,
+  problem,
+  shown,
+  type Unmatched
+} from "./find.ts"
 import { lineEndOf } from "./text.ts"
-import { chosenBy, divide, type Step, stepOf } from "./xmlPath.ts"
 import { printerOf } from "./xmlPrint.ts"
 import {
   addElement,
+  chosenBy,
+  divide,
   elementsOf,
   isXmlName,
   isXmlText,
   removeElement,
+  type Step,
   setAttribute,
   setText,
+  stepOf,
   textOf
 } from "./xmlTree.ts"
 
@@ -89,6 +102,8 @@ const patcher = (doc: Document, pretty: boolean) => {
 
   const add = (parent: Element, name: string): Result.Result<Element, PatchProblem> => {
     if (!isXmlName(name)) return problem(`${shown(name)} is no name of an element`)
+    if (textOf(parent).trim() !== "")
+      return problem(`the element <${parent.nodeName}> has a text, not elements`)
     const element = addElement(doc, parent, name, pretty)
     if (element === undefined) return problem(`the prefix of ${shown(name)} stands for no namespace`)
     changed = true

@@ -1,5 +1,10 @@
-/** Elements, texts and attributes of an XML document; new elements get the indentation of their neighbours. */
+/**
+ * Elements, texts and attributes of an XML document, and the keys that lead to them. New elements get the indentation of
+ * their neighbours.
+ */
 import type { Document, Element, Node } from "@xmldom/xmldom"
+import { Result } from "effect"
+import { cut, type PatchProblem, problem, shown } from "./find.ts"
 
 const ELEMENT = 1
 const TEXT = 3
@@ -37,7 +42,7 @@ const breakBefore = (element: Element): string | undefined => {
 }
 
 /** Returns one level of indentation: that of the root's first child. */
-const stepOf = (root: Element | null): string => {
+const indentOf = (root: Element | null): string => {
   const first = root === null ? undefined : elementsOf(root)[0]
   const found = first === undefined ? undefined : breakBefore(first)?.slice(1)
   return found === undefined || found === "" ? "  " : found
@@ -69,7 +74,7 @@ export const addElement = (
     parent.appendChild(element)
     return element
   }
-  const step = stepOf(doc.documentElement)
+  const step = indentOf(doc.documentElement)
   const final = children.at(-1) ?? null
   if (isBlank(final)) parent.removeChild(final)
   parent.appendChild(doc.createTextNode(line + step))
@@ -108,4 +113,65 @@ export const setAttribute = (element: Element, name: string, value: string): boo
   else if (namespace === null) return false
   else element.setAttributeNS(namespace, name, value)
   return true
+}
+
+/** A condition in brackets on an element: an attribute or the text of an element in it, or a place among its equals. */
+type Condition =
+  | { readonly attribute: string; readonly only: boolean; readonly value: string | undefined }
+  | { readonly place: number }
+
+export interface Step {
+  readonly name: string
+  readonly conditions: ReadonlyArray<Condition>
+}
+
+const brackets = /\[(?:"[^"]*"|'[^']*'|[^\]"'])*\]/
+const stepKey = new RegExp(`^([^[\\]]+)((?:${brackets.source})+)$`, "s")
+const condition = /^\[(?:(@?)([^\s@='"[\]]+)=(?:'([^']*)'|"([^"]*)")|@([^\s@='"[\]]+)|([1-9]\d{0,8}))\]$/s
+/** Reads a name and its conditions, as in `property[@name='x']`. */
+export const stepOf = (part: string): Result.Result<Step, PatchProblem> => {
+  const [, name = part, written = ""] = stepKey.exec(part) ?? []
+  const conditions: Array<Condition> = []
+  for (const [text] of written.matchAll(new RegExp(brackets, "gs"))) {
+    const [whole, at, equal, single, double, present, place] = condition.exec(text) ?? []
+    if (whole === undefined) {
+      return problem(`${shown(text)} is no condition; write [@name='value'] or a place from [1]`)
+    }
+    conditions.push(
+      place === undefined
+        ? { attribute: equal ?? present ?? "", only: at !== "", value: single ?? double }
+        : { place: Number(place) }
+    )
+  }
+  return Result.succeed({ name, conditions })
+}
+
+const textsOf = (element: Element, name: string): ReadonlyArray<string> =>
+  elementsOf(element)
+    .filter((child) => child.nodeName === name)
+    .map(textOf)
+
+/** Returns the elements of this name that meet the conditions; each condition filters the rest of the one before. */
+export const chosenBy = (
+  { name, conditions }: Step,
+  elements: ReadonlyArray<Element>
+): ReadonlyArray<Element> =>
+  conditions.reduce<ReadonlyArray<Element>>(
+    (left, rule) => {
+      if ("place" in rule) return left.slice(rule.place - 1, rule.place)
+      const { attribute, only, value } = rule
+      return left.filter((element) =>
+        value === undefined
+          ? element.hasAttribute(attribute)
+          : element.getAttribute(attribute) === value ||
+            (!only && textsOf(element, attribute).includes(value))
+      )
+    },
+    elements.filter((element) => name === "*" || element.nodeName === name)
+  )
+
+/** Splits a key at its first dot outside of brackets. */
+export const divide = (key: string): readonly [string, string | undefined] => {
+  const [first = key] = new RegExp(`^(?:${brackets.source}|[^.])*`, "s").exec(key) ?? []
+  return cut(key, first.length < key.length ? first.length : -1)
 }

@@ -2,7 +2,7 @@
 import { Result } from "effect"
 import {
   type Alias,
-  type Document,
+  Document,
   isAlias,
   isMap,
   isNode,
@@ -13,7 +13,11 @@ import {
   type Pair,
   parseDocument,
   type Scalar,
-  visit
+  type ScalarTag,
+  type Tags,
+  visit,
+  type YAMLMap,
+  type YAMLSeq
 } from "yaml"
 import {
   applyFind,
@@ -25,17 +29,40 @@ import {
   same,
   Written
 } from "./data.ts"
-import { problem, spelledAs } from "./find.ts"
-import type { Patcher } from "./PatchProblem.ts"
-import { applyEdits, lineEndOf, placeIn } from "./text.ts"
-import {
-  blockLines,
-  type Change,
-  customTags,
-  editsOf,
-  isYamlContainer,
-  type YamlContainer
-} from "./yamlEdits.ts"
+import { type Patcher, problem, spelledAs } from "./find.ts"
+import { applyEdits, type Edit, lineEndOf, placeIn } from "./text.ts"
+
+type YamlContainer = YAMLMap | YAMLSeq
+const isYamlContainer = (node: unknown): node is YamlContainer => isMap(node) || isSeq(node)
+
+/** A new value of a pair or list item, or new members of a map or list. */
+type Change =
+  | {
+      readonly container: YamlContainer
+      readonly slot: Pair | number
+      readonly old: unknown
+      readonly value: Data
+    }
+  | { readonly container: YamlContainer; readonly added: ReadonlyArray<readonly [string | number, Data]> }
+
+/** The text of a value as it is to be printed. */
+class Spelled {
+  readonly text: string
+  constructor(text: string) {
+    this.text = text
+  }
+}
+
+const spelledTag: ScalarTag = {
+  tag: "!spelled",
+  default: true,
+  identify: (value) => value instanceof Written || value instanceof Spelled,
+  resolve: (text) => text,
+  stringify: ({ value }) =>
+    value instanceof Written || value instanceof Spelled ? value.text : String(value)
+}
+
+const options = { compat: "yaml-1.1", customTags: (tags: Tags): Tags => [spelledTag, ...tags] } as const
 
 /** Values that aliases may stand for: a few aliases of large parts must not become gigabytes. */
 const MAX_ALIASED = 100_000
@@ -46,7 +73,7 @@ const MAX_ALIASED = 100_000
  */
 const parse = (text: string): Document =>
   parseDocument(text, {
-    customTags,
+    ...options,
     uniqueKeys: false,
     intAsBigInt: true,
     logLevel: "error",
@@ -176,28 +203,87 @@ const changesOf = (root: YamlContainer, { anchored, data, targets }: Values, wan
   return changes
 }
 
-/** Prints the whole document with the changes: its comments and order stay, its layout does not. */
-const printed = (doc: Document, changes: ReadonlyArray<Change>, end: string): string | undefined => {
-  const nodeOf = (value: Data) => doc.createNode(value, { aliasDuplicateObjects: false })
+/** Characters that some YAML parsers refuse or read as a line end outside of an escape. */
+const unsafe = /[\p{Cc}\p{Cs}\u2028\u2029\ufeff\ufffe\uffff]/u
+
+const quoted = (value: string): string =>
+  JSON.stringify(value).replace(
+    /[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]/g,
+    (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`
+  )
+
+/** Returns a node of a new value. Strings are quoted as YAML 1.1 needs: most games read that. */
+const nodeOf = (doc: Document, value: Data, style?: Scalar.Type | null): Node => {
+  const node = doc.createNode(value, { aliasDuplicateObjects: false })
+  visit(node, {
+    Scalar: (_, scalar) => {
+      if (typeof scalar.value !== "string") return
+      if (unsafe.test(scalar.value) || scalar.value === "=") scalar.value = new Spelled(quoted(scalar.value))
+      else if (style?.startsWith("QUOTE_") === true) scalar.type = style
+    }
+  })
+  return node
+}
+
+/** Returns the edit that changes a value of the document to another one; `undefined` unless both are plain or quoted. */
+const editOf = (doc: Document, change: Change): Edit | undefined => {
+  if ("added" in change || isContainer(change.value)) return undefined
+  const { container, old, value } = change
+  if (!isScalar(old) || old.tag !== undefined || old.anchor !== undefined || !isFlowScalar(old))
+    return undefined
+  const [start, end] = old.range ?? [0, 0]
+  const node = new Document(null, options)
+  node.contents = nodeOf(doc, value, old.type) as typeof node.contents
+  const text =
+    container.flow && typeof value === "string" ? quoted(value) : node.toString({ lineWidth: 0 }).trimEnd()
+  return start < end ? { start, end, text } : undefined
+}
+
+const isFlowScalar = ({ type }: Scalar): boolean => type === "PLAIN" || type?.startsWith("QUOTE_") === true
+
+/** Prints the whole document with the changes: comments, order and spellings stay, the layout does not. */
+const printed = (text: string, doc: Document, changes: ReadonlyArray<Change>): string | undefined => {
+  visit(doc, {
+    Scalar: (_, scalar) => {
+      const written = text.slice(...(scalar.range ?? [0, 0]).slice(0, 2))
+      if (isFlowScalar(scalar) && !written.includes("\n")) scalar.value = new Spelled(written)
+    }
+  })
   for (const change of changes) {
     const { container } = change
     if ("added" in change) {
       for (const [key, value] of change.added) {
-        if (isMap(container)) container.items.push(doc.createPair(key, value))
-        else container.items.push(nodeOf(value))
+        if (isMap(container)) container.items.push(doc.createPair(nodeOf(doc, key), nodeOf(doc, value)))
+        else container.items.push(nodeOf(doc, value))
       }
-    } else if (isPair(change.slot)) change.slot.value = nodeOf(change.value)
-    else container.items[change.slot] = nodeOf(change.value)
+      continue
+    }
+    const { old, slot, value } = change
+    const node = nodeOf(doc, value)
+    if (isNode(old)) {
+      node.comment = old.comment ?? null
+      node.commentBefore = old.commentBefore ?? null
+    }
+    if (isYamlContainer(node) && isYamlContainer(old) && old.flow === true) node.flow = true
+    if (isPair(slot)) slot.value = node
+    else container.items[slot] = node
   }
-  return Result.getOrUndefined(
-    Result.try(() => doc.toString({ lineWidth: 0, blockQuote: "literal" }).replaceAll("\n", end))
+  const made = Result.try(() =>
+    doc.toString({
+      lineWidth: 0,
+      blockQuote: "literal",
+      indent: /\n( {1,8})[^\s#-]/.exec(text)?.[1]?.length ?? 2,
+      indentSeq: !/^( *)[^\s#-].*:[ \t]*(?:#.*)?\r?\n(?:[ \t]*(?:#.*)?\r?\n)*\1- /m.test(text),
+      flowCollectionPadding: !/[{[][^\s\]}]/.test(text)
+    })
   )
+  return Result.getOrUndefined(made)?.replaceAll("\n", lineEndOf(text))
 }
 
 /**
- * Patches a YAML file; comments, order and layout stay. Keys: see `applyFind`. If a changed value has aliases, they
- * become copies of the former value. An empty file counts as a missing one. A layout that cannot be edited in place is
- * printed again.
+ * Patches a YAML file; comments, order and spellings stay, and all other lines if values only replace values. Keys: see
+ * `applyFind`. If a changed value has aliases, they become copies of the former value. An empty file counts as a missing
+ * one.
  */
 export const patchYaml: Patcher = (given, find) => {
   const text = given ?? ""
@@ -216,7 +302,6 @@ export const patchYaml: Patcher = (given, find) => {
   const applied = applyFind(isContainer(data) ? data : undefined, find)
   if (Result.isFailure(applied)) return Result.fail(applied.failure)
   const { data: wanted, unmatched } = applied.success
-  const end = lineEndOf(text)
   const sound = (made: string | undefined): string | undefined => {
     const again = made === undefined ? undefined : parse(made)
     if (again === undefined || again.errors.length > 0) return undefined
@@ -228,16 +313,20 @@ export const patchYaml: Patcher = (given, find) => {
       ? problem("the result would not be valid YAML")
       : Result.succeed({ text: made, unmatched })
 
+  const ended = /[\r\n]$/.test(text)
   if (!isYamlContainer(root)) {
     if ([...wanted.keys()].length === 0) return Result.succeed({ text, unmatched })
-    const above = text === "" || /[\r\n]$/.test(text) ? text : text + end
-    return finish(sound(above + blockLines(wanted, 2).join(end) + end))
+    const fresh = parse("")
+    fresh.contents = nodeOf(fresh, wanted)
+    const above = text === "" || ended ? text : text + lineEndOf(text)
+    return finish(sound(above + printed("", fresh, [])?.replaceAll("\n", lineEndOf(text))))
   }
   const changes = changesOf(root, values.success, wanted)
   if (changes.length === 0) return Result.succeed({ text, unmatched })
   if (uncopied !== undefined && changes.some((change) => "old" in change && isAlias(change.old)))
     return problem(uncopied)
-  const edits = editsOf(text, changes)
-  const edited = edits === undefined ? undefined : applyEdits(text, edits)
-  return finish(sound(edited) ?? sound(printed(doc, changes, end)))
+  const edits = changes.map((change) => editOf(doc, change))
+  const edited = edits.every((edit) => edit !== undefined) ? applyEdits(text, edits) : undefined
+  const whole = () => printed(text, doc, changes)?.replace(ended ? "" : /\r?\n$/, "")
+  return finish(sound(edited) ?? sound(whole()))
 }

@@ -211,12 +211,12 @@ describe("Config parsers: all (spec 4.9)", () => {
           const find = { [form.key]: variable ? standIn(`${to}`) : to }
           assert.strictEqual(patched(form.parser, head + old + tail, find), `${head}${to}.0${tail}`)
           const list = (text: string) => `${head}[${text}]${tail}`
-          assert.strictEqual(
-            patched(form.parser, list(old), { [form.key]: [to, to] }),
-            list(`${to}.0, ${to}.0`)
-          )
+          // YAML is printed again
+          const bare = (text: string) => text.replace(/\s/g, "")
+          const more = patched(form.parser, list(old), { [form.key]: [to, to] })
+          assert.strictEqual(bare(more), bare(list(`${to}.0, ${to}.0`)))
           const fewer = patched(form.parser, list(`${old}, ${old}, 7`), { [form.key]: [to] })
-          assert.strictEqual(fewer.replace(/\s/g, ""), list(`${to}.0`).replace(/\s/g, ""))
+          assert.strictEqual(bare(fewer), bare(list(`${to}.0`)))
           assert.strictEqual(
             patched(form.parser, head + old + tail, { [form.key]: Number(old) }),
             head + old + tail

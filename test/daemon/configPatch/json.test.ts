@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import type { Schema } from "effect"
 import fc from "fast-check"
-import type { Find } from "../../../src/daemon/configPatch/PatchProblem.ts"
+import type { Find } from "../../../src/daemon/configPatch/find.ts"
 import { linesLost, patched, plainKey, refusal, same, scalar, unmatched } from "./support.ts"
 
 describe("Config parsers: json", () => {

@@ -2,7 +2,7 @@ import { inspect, isDeepStrictEqual } from "node:util"
 import { assert } from "@effect/vitest"
 import { Result } from "effect"
 import fc from "fast-check"
-import type { Find } from "../../../src/daemon/configPatch/PatchProblem.ts"
+import type { Find } from "../../../src/daemon/configPatch/find.ts"
 import { patchText } from "../../../src/daemon/configPatch/patchText.ts"
 import type { ConfigParser } from "../../../src/domain/ConfigPatch.ts"
 

@@ -1,8 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import fc from "fast-check"
 import { getStaticTOMLValue, parseTOML } from "toml-eslint-parser"
-import { standIn } from "../../../src/daemon/configPatch/find.ts"
-import type { Find } from "../../../src/daemon/configPatch/PatchProblem.ts"
+import { type Find, standIn } from "../../../src/daemon/configPatch/find.ts"
 import { plainKey as anyKey, linesLost, patched, refusal, same, unmatched, value } from "./support.ts"
 
 const velocity = `# Config version.

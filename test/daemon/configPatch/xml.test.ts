@@ -172,6 +172,7 @@ describe("Config parsers: xml", () => {
       /encoding/
     )
     assert.match(refusal("xml", "<a/>", { "a.b.3": 1 }), /only 0 elements/)
+    assert.match(refusal("xml", undefined, { a: "yes", "a.b": 1 }), /<a> has a text, not elements/)
   })
 
   const name = fc.constantFrom("b", "c", "d", "e")
