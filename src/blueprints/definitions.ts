@@ -1,10 +1,12 @@
-/** Makes a set of definitions from the files of a folder. No I/O. */
-import { Result } from "effect"
+/** Sets of definitions from the files of a folder. */
+import { Effect, Result } from "effect"
 import type { Blueprint } from "../domain/Blueprint.ts"
 import type { Software } from "../domain/Software.ts"
 import { compose, flattenMixins } from "./compose.ts"
 import type { AnyFile, BlueprintFile, MixinFile } from "./parse/files.ts"
-import type { Problem } from "./parse/problem.ts"
+import type { Folder } from "./parse/parse.ts"
+import { type Problem, sortProblems } from "./parse/problem.ts"
+import { type Mount, readFolder } from "./parse/readFolder.ts"
 
 /** Definitions sorted by id, and the problems of the files that are not among them. */
 export interface Definitions<A> {
@@ -76,3 +78,37 @@ export const blueprintSet = (files: ReadonlyArray<AnyFile>): Definitions<Bluepri
   const fileOf = new Map([...blueprintFiles].map(([id, { file }]) => [id, file]))
   return { value: { blueprints, mixins, files: fileOf }, problems }
 }
+
+/** The result of reading a folder. */
+export interface Loaded<A> {
+  readonly value: A
+  /** Of all files, by file and position. */
+  readonly problems: ReadonlyArray<Problem>
+  /** Files that were read, valid or not. */
+  readonly files: number
+  /** One line each; a file is named first. */
+  readonly warnings: ReadonlyArray<string>
+}
+
+/**
+ * Reads a folder of definitions, and makes a set from the valid files.
+ *
+ * @param build  makes the set
+ * @param mounts folders to read instead of paths below `directory`
+ * @error FolderUnreadable the folder itself cannot be read
+ */
+export const loadFolder = Effect.fnUntraced(function* <A>(
+  folder: Folder,
+  directory: string,
+  build: (files: ReadonlyArray<AnyFile>) => Definitions<A>,
+  mounts: ReadonlyArray<Mount> = []
+) {
+  const contents = yield* readFolder(folder, directory, mounts)
+  const { problems, value } = build(contents.files.flatMap(({ definition }) => definition ?? []))
+  return {
+    value,
+    files: contents.files.length,
+    problems: sortProblems([...contents.files.flatMap((file) => file.problems), ...problems]),
+    warnings: [...contents.warnings, ...contents.files.flatMap((file) => file.warnings)]
+  } satisfies Loaded<A>
+})

@@ -6,9 +6,6 @@ const loopback = /^(?:(?:.+\.)?localhost|127(?:\.\d{1,3}){3}|\[?::1\]?)$/i
 /** Whether a host name is this host on every network. */
 export const isLoopback = (host: string): boolean => loopback.test(host)
 
-/** Whether a URL leads to this host on every network. */
-export const isLoopbackUrl = (url: string): boolean => URL.canParse(url) && isLoopback(new URL(url).hostname)
-
 /** @param url of HTTP, or of a unix socket */
 export const transportOf = (url: string): Transport => {
   if (url.startsWith("unix:")) return "local"

@@ -19,8 +19,7 @@ import type { Seal } from "../store/Seal.ts"
 import { Store, Transaction } from "../store/Store.ts"
 import { chatBody } from "./format.ts"
 import { openSecrets, sealSecrets, WebhookSeal } from "./sealedSecrets.ts"
-import { makeSend } from "./send.ts"
-import { makeSecret } from "./signature.ts"
+import { makeSecret, makeSend } from "./send.ts"
 
 const MAX_WEBHOOKS = 100
 

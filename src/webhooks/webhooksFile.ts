@@ -4,7 +4,7 @@ import { Effect, Schema } from "effect"
 import { parseDocument } from "yaml"
 import { InvalidRequest } from "../domain/errors.ts"
 import { DEFAULT_TOPICS, WebhookId, type WebhookSettings, webhookFields } from "../domain/Webhook.ts"
-import { secretPattern } from "./signature.ts"
+import { secretPattern } from "./send.ts"
 
 const LARGEST = 1024 * 1024
 

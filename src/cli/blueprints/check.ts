@@ -1,7 +1,12 @@
 import { Console, Effect, FileSystem, Option, Path } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { blueprintSet, type SoftwareSet, softwareSet } from "../../blueprints/definitions.ts"
-import { type Loaded, loadFolder } from "../../blueprints/loadFolder.ts"
+import {
+  blueprintSet,
+  type Loaded,
+  loadFolder,
+  type SoftwareSet,
+  softwareSet
+} from "../../blueprints/definitions.ts"
 import { type Problem, printable } from "../../blueprints/parse/problem.ts"
 import { blueprintWarnings } from "../../blueprints/views.ts"
 import { CommandError } from "../shared/CommandError.ts"
