@@ -24,7 +24,8 @@ export const patchFile: Patcher = (text, find) => {
     const leaf = byLength.find(({ path }) => line.text.startsWith(path[0]))
     return leaf === undefined ? line : { text: leaf.value, end: line.end }
   })
-  const present = new Set(patched.map((line) => line.text))
+  // an empty file is one empty line
+  const present = new Set(text === "" ? [""] : patched.map((line) => line.text))
   const reason = text === undefined ? "the file does not exist" : "no line starts with it"
   const unmatched = wanted.flatMap(({ path: [key], value }) => (present.has(value) ? [] : [{ key, reason }]))
   return Result.succeed({ text: text === undefined ? undefined : joinLines(patched), unmatched })

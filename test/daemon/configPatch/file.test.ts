@@ -62,4 +62,8 @@ describe("Config parsers: file", () => {
       )
     )
   })
+
+  it("the only line may become empty", () => {
+    assert.strictEqual(patched("file", "a", { a: "" }), "")
+  })
 })
