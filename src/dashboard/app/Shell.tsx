@@ -45,8 +45,8 @@ const Bar = (): View => {
   const known = caller.value
   const limits = known === undefined ? "" : limitsOf(known)
   return (
-    <header class="top">
-      <a class="brand" href={listAddress()} onClick={follow} aria-label="Muster, servers">
+    <header class="across top">
+      <a class="across brand" href={listAddress()} onClick={follow} aria-label="Muster, servers">
         {logo()}
         <span>Muster</span>
       </a>

@@ -38,7 +38,7 @@ const Feed = (): View => {
     })
   return (
     <div>
-      <div class="chips" role="group" aria-label="Filter by topic">
+      <div class="across chips" role="group" aria-label="Filter by topic">
         {choice("", "All", all.length)}
         {topics.map(([topic, text]) => choice(topic, text, tally(topic)))}
       </div>
@@ -70,7 +70,7 @@ export const EventsPage = ({ tab }: { readonly tab: string }): View => {
   const crashed = feed.value.reduce((sum, { event }) => sum + (event.Topic === "crash" ? 1 : 0), 0)
   return (
     <div>
-      <div class="page-head">
+      <div class="across page-head">
         <h1>Events</h1>
         <span class="muted">{part === "" ? liveMeaning() : meanings[part]}</span>
       </div>

@@ -48,7 +48,7 @@ const Node = ({ held, node }: { readonly node: NodeDetail; readonly held: number
   )
   return (
     <article class="card node" aria-label={`Node ${node.name}`}>
-      <div class="node-title">
+      <div class="across node-title">
         <h2>{node.name}</h2>
         {status(word, colour)}
         <span class="grow" />
@@ -92,7 +92,7 @@ export const NodesPage = (): View => {
   const all = nodes.value
   return (
     <div>
-      <div class="page-head">
+      <div class="across page-head">
         <h1>Nodes</h1>
         <span class="muted">{areNodesLoaded.value ? counted(all.length, "node") : ""}</span>
       </div>

@@ -35,7 +35,7 @@ const Entry = ({ entry }: { readonly entry: AuditEntry }): View => {
     .filter((word) => word !== "")
     .join("; ")
   return (
-    <li class="event">
+    <li class="across event">
       <time dateTime={at} class="is-date">
         {dateTime(at)}
       </time>

@@ -54,7 +54,7 @@ export const Crashes = ({
   const reply = useGet<ReadonlyArray<CrashRecord>>(path, again)
   if (reply?.ok !== true) {
     return (
-      <div class="card panel">
+      <div class="stack card panel">
         <p class="muted">
           {reply === undefined
             ? "Loading the crashes"
@@ -72,7 +72,7 @@ export const Crashes = ({
   return reply.body.length === 0 ? (
     empty("check", "No crash", "Servers that end by themselves appear here with their last lines.")
   ) : (
-    <div class="card panel crashes">
+    <div class="stack card panel crashes">
       {reply.body.map((crash, index) => Crash(crash, index === 0 && id !== undefined, id === undefined))}
     </div>
   )

@@ -70,7 +70,7 @@ export const show = (
 /** The form of a dialog; Enter submits it. */
 export const dialogForm = (onSubmit: () => void, ...children: ReadonlyArray<ComponentChildren>): View => (
   <form
-    class="dialog-form"
+    class="stack dialog-form"
     onSubmit={(event: Event) => {
       event.preventDefault()
       onSubmit()

@@ -39,7 +39,7 @@ const Item = ({ event, name }: FeedEvent): View => {
   const { server_id, time: at } = event.Data
   const [words, colour] = wordsOf(event)
   return (
-    <li class="event">
+    <li class="across event">
       <time dateTime={at} title={at === undefined ? "" : dateTime(at)}>
         {at === undefined ? "" : clock(at)}
       </time>

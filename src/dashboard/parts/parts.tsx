@@ -127,7 +127,7 @@ export const checks = <A extends string>(props: {
     <fieldset class="checks">
       <legend>{name}</legend>
       {choices.map(([choice, text]) => (
-        <label key={choice} class="check-field">
+        <label key={choice} class="across check-field">
           <input
             type="checkbox"
             checked={chosen.includes(choice)}

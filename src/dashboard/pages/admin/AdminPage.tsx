@@ -18,7 +18,7 @@ export const AdminPage = ({ part }: { readonly part: AdminPart }): View => {
   const known = caller.value
   return (
     <div>
-      <div class="page-head">
+      <div class="across page-head">
         <h1>Admin</h1>
       </div>
       {tabList(

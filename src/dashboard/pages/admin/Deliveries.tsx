@@ -9,7 +9,7 @@ import { chip } from "../../parts/parts.tsx"
 const hasFailed = ({ error }: WebhookDelivery): boolean => error !== undefined
 
 const Delivery = (one: WebhookDelivery): View => (
-  <li key={`${one.message_id} ${one.at}`} class="event">
+  <li key={`${one.message_id} ${one.at}`} class="across event">
     <time dateTime={one.at} class="is-date">
       {dateTime(one.at)}
     </time>
@@ -38,8 +38,8 @@ export const Deliveries = ({ again, id }: { readonly id: string; readonly again:
   const failed = reply.body.filter(hasFailed)
   const shown = onlyFailed ? failed : reply.body
   return (
-    <div class="deliveries">
-      <div class="chips" role="group" aria-label="Filter deliveries">
+    <div class="stack deliveries">
+      <div class="across chips" role="group" aria-label="Filter deliveries">
         {chip({
           text: "All",
           count: reply.body.length,

@@ -61,7 +61,7 @@ const Row = (key: Key, now: number, onChanged: () => void): View => {
   return (
     <tr key={key.id} class={classes(word !== "valid" && "is-past")}>
       <th scope="row">
-        <span class="cell-title">
+        <span class="across cell-title">
           {key.name}
           {isOwn && <span class="tag">this key</span>}
         </span>
@@ -144,11 +144,11 @@ export const KeysPage = (): View => {
       />
     ))
   return (
-    <div class="admin">
-      <div class="admin-head">
+    <div class="stack admin">
+      <div class="across admin-head">
         <span class="muted">{reply?.ok === true ? counted(valid.length, "valid key") : ""}</span>
         {past > 0 && (
-          <label class="check-field">
+          <label class="across check-field">
             <input type="checkbox" checked={withPast} onChange={() => setWithPast(!withPast)} />
             <span>{`Show ${past} revoked or expired`}</span>
           </label>

@@ -99,7 +99,7 @@ const remove = async (quota: NamedQuota, onChanged: () => void): Promise<void> =
 const Row = (quota: NamedQuota, edit: (quota: NamedQuota) => void, onChanged: () => void): View => (
   <tr key={quota.name}>
     <th scope="row">
-      <span class="cell-title">{quota.name}</span>
+      <span class="across cell-title">{quota.name}</span>
     </th>
     {amounts.map(([max, use]) => (
       <td key={max}>{`${quota.used[use]} of ${quota[max] ?? "any"}`}</td>
@@ -128,8 +128,8 @@ export const QuotasPage = (): View => {
   const edit = (quota?: NamedQuota) =>
     openDialog((onClose) => <QuotaDialog quota={quota} onClose={onClose} onStored={again} />)
   return (
-    <div class="admin">
-      <div class="admin-head">
+    <div class="stack admin">
+      <div class="across admin-head">
         <span class="muted">{reply?.ok === true ? counted(reply.body.length, "quota") : ""}</span>
         <span class="grow" />
         {action({ text: "New quota", icon: "plus", class: "primary", onClick: () => edit() })}

@@ -7,7 +7,7 @@ export const Secret = (props: {
   readonly secret: string
   readonly onClose: () => void
 }): View => (
-  <section class="card secret" aria-label={props.title}>
+  <section class="across card secret" aria-label={props.title}>
     <div>
       <h2>{props.title}</h2>
       <p class="muted">Copy it now. The service stores no copy that it could show again.</p>

@@ -40,8 +40,8 @@ export const SettingsPage = (): View => {
       wanted.every((word) => `${name} ${value ?? ""}`.toLowerCase().includes(word))
   )
   return (
-    <div class="admin">
-      <div class="admin-head">
+    <div class="stack admin">
+      <div class="across admin-head">
         <label class="search">
           {icon("search")}
           <span class="unseen">Search settings</span>
@@ -56,7 +56,7 @@ export const SettingsPage = (): View => {
             }
           />
         </label>
-        <div class="chips" role="group" aria-label="Filter by origin">
+        <div class="across chips" role="group" aria-label="Filter by origin">
           {chip({ text: "All", count: all.length, isChosen: !onlySet, onChoose: () => setOnlySet(false) })}
           {chip({ text: "Changed", count: set, isChosen: onlySet, onChoose: () => setOnlySet(true) })}
         </div>

@@ -126,8 +126,8 @@ export const WebhookCard = (props: {
     </div>
   )
   return (
-    <article class="card webhook" aria-label={`Webhook ${id}`}>
-      <div class="webhook-head">
+    <article class="stack card webhook" aria-label={`Webhook ${id}`}>
+      <div class="across webhook-head">
         <h2>{description ?? id}</h2>
         {status(state, colours[state])}
         {webhook.source === "file" && <span class="tag">file</span>}

@@ -29,8 +29,8 @@ export const WebhooksPage = (): View => {
       />
     ))
   return (
-    <div class="admin">
-      <div class="admin-head">
+    <div class="stack admin">
+      <div class="across admin-head">
         <span class="muted">{reply?.ok === true ? counted(all.length, "webhook") : ""}</span>
         <span class="grow" />
         {action({ text: "New webhook", icon: "plus", class: "primary", onClick: create })}
@@ -50,7 +50,7 @@ export const WebhooksPage = (): View => {
             "A webhook sends events to an address, such as crashes to a channel of Discord or Slack."
           )
         ) : (
-          <div class="webhooks">
+          <div class="stack webhooks">
             {all.map((webhook) => (
               <WebhookCard key={webhook.id} webhook={webhook} tick={tick} onChanged={again} />
             ))}

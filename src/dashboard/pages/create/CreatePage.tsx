@@ -138,7 +138,7 @@ export const CreatePage = (): View => {
     (values.blueprint === "" ? "Choose a blueprint first." : planProblem(plan))
   return (
     <div>
-      <div class="page-head server-head">
+      <div class="across page-head server-head">
         <a class="back" href={listAddress()} onClick={follow}>
           Servers
         </a>
@@ -158,7 +158,7 @@ export const CreatePage = (): View => {
       ) : (
         <div class="create-columns">
           <form
-            class="card panel"
+            class="stack card panel"
             onSubmit={(event: Event) => {
               event.preventDefault()
               if (cannot === undefined && !isBusy) void create()
@@ -204,7 +204,7 @@ export const CreatePage = (): View => {
               {text("env", "Environment variables", { kind: "pairs", hint: "One NAME=value a line." })}
               {text("configs", "Config patches", { kind: "configs", hint: CONFIGS_HINT })}
             </div>
-            <label class="check-field">
+            <label class="across check-field">
               <input type="checkbox" checked={values.start} onChange={() => set({ start: !values.start })} />
               <span>Start it once it is installed</span>
             </label>
@@ -212,7 +212,7 @@ export const CreatePage = (): View => {
               {problem}
             </p>
             {isUnfit(plan) && <p class="problem">{planProblem(plan)}</p>}
-            <div class="form-actions">
+            <div class="across form-actions">
               <div class="grow" />
               {action({ text: "Cancel", class: "ghost", onClick: () => go(listAddress()) })}
               <button

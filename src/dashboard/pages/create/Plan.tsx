@@ -34,13 +34,13 @@ const Definition = ({ definition }: CreationPlan): View => (
 )
 
 const Candidates = ({ candidates, node_id }: CreationPlan): View => (
-  <ul class="candidates" tabIndex={0} aria-label="Nodes">
+  <ul class="stack candidates" tabIndex={0} aria-label="Nodes">
     {candidates.map((node) => (
       <li
         key={node.node_id}
         class={classes("candidate", node.node_id === node_id && "is-chosen", !node.fits && "is-unfit")}
       >
-        <div class="candidate-head">
+        <div class="across candidate-head">
           {icon(node.fits ? "check" : "close")}
           <span class="node-name">{node.node_name}</span>
           {node.node_id === node_id && <span class="tag">chosen</span>}
@@ -64,7 +64,7 @@ export const Plan = (props: {
 }): View => {
   const { isChosen, plan } = props
   return (
-    <aside class="card panel plan" aria-live="polite" aria-label="Placement and definition">
+    <aside class="stack card panel plan" aria-live="polite" aria-label="Placement and definition">
       <h2>What happens</h2>
       {!isChosen ? (
         <p class="muted">

@@ -48,7 +48,7 @@ export const Plan = ({ plan }: { readonly plan: RolloutPlan }): View => {
   const { servers, total, up_to_date } = plan
   const changing = total - up_to_date
   return (
-    <div class="rollout-plan">
+    <div class="stack rollout-plan">
       <p>
         {changing === 0
           ? total === 0

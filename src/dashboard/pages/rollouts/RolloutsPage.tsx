@@ -43,7 +43,7 @@ export const RolloutsPage = (): View => {
   if (reply !== undefined && isBusy !== hasUnfinished) setBusy(hasUnfinished)
   return (
     <div>
-      <div class="page-head">
+      <div class="across page-head">
         <h1>Rollouts</h1>
         <span class="muted">Today’s definitions for many servers, a few at a time</span>
         <span class="grow" />

@@ -58,7 +58,7 @@ export const Changes = (props: { readonly server: Server; readonly onChanged: ()
     )
   return (
     <form
-      class="card panel"
+      class="stack card panel"
       onSubmit={(event: Event) => {
         event.preventDefault()
         if (changes.length > 0 && lacks === undefined && problem === undefined) review()
@@ -80,7 +80,7 @@ export const Changes = (props: { readonly server: Server; readonly onChanged: ()
           />
         ))}
       </div>
-      <div class="form-actions">
+      <div class="across form-actions">
         {action({
           text: "Upgrade to today’s blueprint…",
           whyNot: lacks,

@@ -83,7 +83,7 @@ export const Console = ({ id, status }: { readonly id: string; readonly status: 
             : `${whyNot("console")} The stored lines are read every few seconds.`}
         </p>
       )}
-      <form class="console-input" onSubmit={(event: Event) => void submit(event)}>
+      <form class="across console-input" onSubmit={(event: Event) => void submit(event)}>
         <span aria-hidden="true">›</span>
         <input
           aria-label="Command"

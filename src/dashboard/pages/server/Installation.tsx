@@ -80,14 +80,14 @@ export const Installation = ({ id, readings }: { readonly id: string; readonly r
   }, [id, isRunning])
   if (report === undefined)
     return (
-      <div class="card panel">
+      <div class="stack card panel">
         <p class="muted">{problem === "" ? "Loading the installation" : problem}</p>
       </div>
     )
   const steps = report.steps ?? []
   const failedAt = report.phase === "failed" ? steps.at(-1)?.name : undefined
   return (
-    <div class="card panel">
+    <div class="stack card panel">
       {report.waiting_reason !== undefined && <p class="note">{`It waits: ${report.waiting_reason}`}</p>}
       {steps.length === 0 ? (
         <p class="muted">

@@ -71,7 +71,7 @@ const ConfirmDeletion = ({
         undone.
       </p>
       {isUp && <p class="problem">{`The server is ${server.status}; its players lose their connection.`}</p>}
-      <label class="check-field">
+      <label class="across check-field">
         <input type="checkbox" checked={isForced} onChange={() => setForced(!isForced)} />
         <span>Also if its node cannot be reached</span>
       </label>

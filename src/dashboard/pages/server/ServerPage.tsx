@@ -192,7 +192,7 @@ const panelOf = (tab: Tab, server: Server, readings: number, reload: () => void)
 
 /** The traces of a deleted server: its crashes, and the requests that changed it. */
 const Remains = ({ id }: { readonly id: string }): View => (
-  <div class="remains">
+  <div class="stack remains">
     <h2>Crashes</h2>
     <Crashes id={id} again={0} />
     {isAdmin() && [<h2 key="title">Audit log</h2>, <AuditList key="list" object={id} />]}
@@ -226,7 +226,7 @@ export const ServerPage = ({ id, tab }: { readonly id: string; readonly tab: str
   }
   return (
     <div class="server-page">
-      <div class="page-head server-head">
+      <div class="across page-head server-head">
         <a class="back" href={listAddress()} onClick={follow} aria-label="Back to the list of servers">
           Servers
         </a>

@@ -98,7 +98,7 @@ export const BulkBar = (): View | null => {
   const ids = [...selection.value]
   if (ids.length === 0) return null
   return (
-    <div class="bulk" role="toolbar" aria-label="Actions on the selected servers">
+    <div class="across bulk" role="toolbar" aria-label="Actions on the selected servers">
       <span class="bulk-count" role="status">{`${counted(ids.length, "server")} selected`}</span>
       {ids.length < listed.value.length && (
         <button type="button" class="link" onClick={selectAll}>{`Select all ${listed.value.length}`}</button>

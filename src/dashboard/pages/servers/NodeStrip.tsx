@@ -59,7 +59,7 @@ const Node = ({ held, node }: { readonly node: NodeDetail; readonly held: number
       title={node.unreachable ?? "Show only the servers of this node"}
       onClick={() => setFilter({ node: isChosen ? "" : node.id })}
     >
-      <div class="node-head">
+      <div class="across node-head">
         <span class="dot" aria-hidden="true" />
         <span class="node-name">{node.name}</span>
         <span class="node-location">{node.location}</span>

@@ -121,7 +121,7 @@ export class ServerRow extends Component<Props> {
             onClick={this.onCheck}
           />
         </div>
-        <div class="cell cell-name" role="gridcell">
+        <div class="across cell cell-name" role="gridcell">
           <a href={addressOf.server(row.id)} class="server-link" tabIndex={-1} onClick={follow}>
             {title}
           </a>
@@ -136,7 +136,7 @@ export class ServerRow extends Component<Props> {
               ))}
           </div>
         </div>
-        <div class="cell cell-status" role="gridcell">
+        <div class="across cell cell-status" role="gridcell">
           {status(row.status)}
           {!row.isSaved && notSaved()}
           {problem !== undefined && (

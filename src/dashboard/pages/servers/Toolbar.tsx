@@ -76,7 +76,7 @@ export const Toolbar = (): View => {
   const counts = tallies.value
   return (
     <div class="toolbar">
-      <div class="toolbar-row">
+      <div class="across toolbar-row">
         <label class="search">
           {icon("search")}
           <span class="unseen">Search servers</span>
@@ -129,7 +129,7 @@ export const Toolbar = (): View => {
           onClick: () => go(addressOf.new)
         })}
       </div>
-      <div class="chips" role="group" aria-label="Filter by status">
+      <div class="across chips" role="group" aria-label="Filter by status">
         {Chip("All", "", rows.size)}
         {statuses
           .filter((status) => (counts[status] ?? 0) > 0 || filter.value.status === status)
