@@ -1,6 +1,7 @@
 import { signal } from "@preact/signals"
 import type { ComponentChildren } from "preact"
-import { useEffect, useId, useRef } from "preact/hooks"
+import { useEffect, useId, useRef, useState } from "preact/hooks"
+import type { Reply } from "../api/http.ts"
 import type { View } from "../dom/el.ts"
 import { icon } from "../dom/icons.tsx"
 import { action } from "./parts.tsx"
@@ -67,18 +68,49 @@ export const show = (
 ): void =>
   openDialog((close) => <Dialog title={title} onClose={close} class={className} children={content(close)} />)
 
-/** The form of a dialog; Enter submits it. */
-export const dialogForm = (onSubmit: () => void, ...children: ReadonlyArray<ComponentChildren>): View => (
-  <form
-    class="stack dialog-form"
-    onSubmit={(event: Event) => {
-      event.preventDefault()
-      onSubmit()
-    }}
-  >
-    {children}
-  </form>
-)
+/** A dialog with a form. Enter submits it; a refusal is shown in it, and success closes it. */
+export const FormDialog = <A,>(props: {
+  readonly title: string
+  /** The text of the button that submits. */
+  readonly button: string
+  /** Why the form cannot be submitted. */
+  readonly whyNot?: string | undefined
+  readonly onSubmit: () => Promise<Reply<A>>
+  readonly onDone: (body: A) => void
+  readonly onClose: () => void
+  readonly class?: string
+  readonly children?: ComponentChildren
+}): View => {
+  const { button, onClose, whyNot } = props
+  const [problem, setProblem] = useState("")
+  const [isBusy, setBusy] = useState(false)
+  const submit = async (event: Event) => {
+    event.preventDefault()
+    if (isBusy || whyNot !== undefined) return
+    setBusy(true)
+    const reply = await props.onSubmit()
+    setBusy(false)
+    if (!reply.ok) return setProblem(`${reply.detail} ${reply.hint}`)
+    onClose()
+    props.onDone(reply.body)
+  }
+  return (
+    <Dialog title={props.title} onClose={onClose} class={props.class ?? ""}>
+      <form class="stack dialog-form" onSubmit={(event: Event) => void submit(event)}>
+        {props.children}
+        {problem !== "" && (
+          <p class="problem" role="alert">
+            {problem}
+          </p>
+        )}
+        <div class="dialog-actions">
+          {action({ text: "Cancel", onClick: onClose })}
+          {action({ text: button, class: "primary", whyNot, isBusy })}
+        </div>
+      </form>
+    </Dialog>
+  )
+}
 
 /** Asks before something that cannot be undone. */
 export const confirm = (title: string, text: string, button: string, onConfirm: () => void): void =>

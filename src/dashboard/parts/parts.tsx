@@ -113,6 +113,26 @@ export const drawReply = <A,>(
   return <p class="problem">{withHint ? `${reply.detail} ${reply.hint}` : reply.detail}</p>
 }
 
+/** A table with the names of its columns; a column of actions has none. */
+export const listing = (columns: ReadonlyArray<string>, rows: ComponentChildren, className = ""): View => (
+  <table class={classes("card listing", className)}>
+    <thead>
+      <tr>
+        {columns.map((text) =>
+          text === "" ? (
+            <td key="actions" />
+          ) : (
+            <th key={text} scope="col">
+              {text}
+            </th>
+          )
+        )}
+      </tr>
+    </thead>
+    <tbody>{rows}</tbody>
+  </table>
+)
+
 /** Boxes of which any may be checked. */
 export const checks = <A extends string>(props: {
   readonly name: string

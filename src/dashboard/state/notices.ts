@@ -1,6 +1,6 @@
 /** Short messages about what an action has led to; assistive technology reads them. */
 import { signal } from "@preact/signals"
-import type { Failure } from "../api/http.ts"
+import type { Failure, Reply } from "../api/http.ts"
 
 export interface Notice {
   readonly id: number
@@ -31,6 +31,14 @@ const add = (kind: Notice["kind"], text: string, detail: string): void => {
 export const done = (text: string, detail = ""): void => add("done", text, detail)
 export const failed = (text: string, { detail, hint }: Pick<Failure, "detail" | "hint">): void =>
   add("failed", text, `${detail} ${hint}`.trim())
+
+/** Says what came of a request. */
+export const tell = async (reply: Promise<Reply<unknown>>, fine: string, refused: string): Promise<void> => {
+  const came = await reply
+  if (came.ok) done(fine)
+  else failed(refused, came)
+}
+
 export const announce = (text: string): void => {
   announcement.value = text
 }

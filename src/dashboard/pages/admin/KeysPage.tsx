@@ -6,8 +6,8 @@ import { useGet } from "../../api/useGet.ts"
 import { classes, type View } from "../../dom/el.ts"
 import { counted, dateTime } from "../../dom/format.ts"
 import { confirm, openDialog } from "../../parts/Dialog.tsx"
-import { action, drawReply, empty, status } from "../../parts/parts.tsx"
-import { done, failed } from "../../state/notices.ts"
+import { action, drawReply, empty, listing, status } from "../../parts/parts.tsx"
+import { tell } from "../../state/notices.ts"
 import { labelText } from "../../state/rows.ts"
 import { useTick } from "../../state/useTick.ts"
 import { type NewKey, NewKeyDialog } from "./NewKey.tsx"
@@ -46,13 +46,6 @@ const limitsOf = ({
   ...(max_memory === undefined ? [] : [`at most ${max_memory} MiB`]),
   ...(quota === undefined ? [] : [`quota ${quota}`])
 ]
-
-const revoke = async (key: Key, onChanged: () => void): Promise<void> => {
-  const reply = await request("DELETE", `/api/keys/${segment(key.id)}`)
-  if (reply.ok) done(`Revoked: ${key.name}`)
-  else failed(`${key.name} was not revoked`, reply)
-  onChanged()
-}
 
 const Row = (key: Key, now: number, onChanged: () => void): View => {
   const [word, colour] = stateOf(key, now)
@@ -98,29 +91,18 @@ const Row = (key: Key, now: number, onChanged: () => void): View => {
                 `Revoke ${key.name}?`,
                 `Requests and streams with this key end at once, and it cannot be made valid again.${isOwn ? " It is the key of this page, which then asks for another." : ""}`,
                 `Revoke ${key.name}`,
-                () => void revoke(key, onChanged)
+                () =>
+                  void tell(
+                    request("DELETE", `/api/keys/${segment(key.id)}`),
+                    `Revoked: ${key.name}`,
+                    `${key.name} was not revoked`
+                  ).then(onChanged)
               )
           })}
       </td>
     </tr>
   )
 }
-
-const Keys = (all: ReadonlyArray<Key>, now: number, onChanged: () => void): View => (
-  <table class="card listing">
-    <thead>
-      <tr>
-        {["Key", "Scope", "Rights and limits", "Created", "State"].map((text) => (
-          <th key={text} scope="col">
-            {text}
-          </th>
-        ))}
-        <td />
-      </tr>
-    </thead>
-    <tbody>{all.map((key) => Row(key, now, onChanged))}</tbody>
-  </table>
-)
 
 /** All keys, newest first: created here, and revoked at once. */
 export const KeysPage = (): View => {
@@ -170,7 +152,10 @@ export const KeysPage = (): View => {
               "No key yet",
               "Give each program and each person a key of its own, with the rights that it needs."
             )
-          : Keys(shown, now, again)
+          : listing(
+              ["Key", "Scope", "Rights and limits", "Created", "State", ""],
+              shown.map((key) => Row(key, now, again))
+            )
       )}
     </div>
   )

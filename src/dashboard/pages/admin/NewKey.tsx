@@ -4,9 +4,9 @@ import { quotaText } from "../../api/session.ts"
 import type { Key, KeyScope, NamedQuota } from "../../api/types.ts"
 import { useGet } from "../../api/useGet.ts"
 import type { View } from "../../dom/el.ts"
-import { Dialog, dialogForm } from "../../parts/Dialog.tsx"
+import { FormDialog } from "../../parts/Dialog.tsx"
 import { FieldInput, type FieldKind } from "../../parts/fieldInput.tsx"
-import { action, checks } from "../../parts/parts.tsx"
+import { checks } from "../../parts/parts.tsx"
 import { bodyOf, emptyKeyForm, type KeyForm, rights, scopes, takesLimits, takesRights } from "./keyForm.ts"
 
 export type NewKey = Key & { readonly key: string }
@@ -17,21 +17,9 @@ export const NewKeyDialog = (props: {
   readonly onCreated: (key: NewKey) => void
 }): View => {
   const [values, setValues] = useState<KeyForm>(emptyKeyForm)
-  const [problem, setProblem] = useState("")
-  const [isBusy, setBusy] = useState(false)
   const set = (change: Partial<KeyForm>) => setValues((before) => ({ ...before, ...change }))
   const found = useGet<ReadonlyArray<NamedQuota>>("/api/quotas", 0)
   const quotas = found?.ok === true ? found.body : []
-  const whyNot = values.name.trim() === "" ? "Enter a name first." : undefined
-  const create = async () => {
-    if (isBusy || whyNot !== undefined) return
-    setBusy(true)
-    const reply = await request<NewKey>("POST", "/api/keys", { body: bodyOf(values) })
-    setBusy(false)
-    if (!reply.ok) return setProblem(`${reply.detail} ${reply.hint}`)
-    props.onClose()
-    props.onCreated(reply.body)
-  }
   const field = (name: keyof KeyForm, title: string, hint: string, kind: FieldKind = "text") => (
     <FieldInput
       key={name}
@@ -43,71 +31,62 @@ export const NewKeyDialog = (props: {
     />
   )
   return (
-    <Dialog title="New key" onClose={props.onClose} class="is-wide">
-      {dialogForm(
-        () => void create(),
-        <div class="fields">
-          {field("name", "Name", "The program or person that has it.")}
-          <FieldInput
-            label="Scope"
-            kind="choice"
-            choices={scopes}
-            value={values.scope}
-            // The choices are scopes.
-            onChange={(text: string) => set({ scope: text as KeyScope })}
-          />
-          {field("expires", "Valid for, days", "Empty: until it is revoked.", "number")}
-        </div>,
-        takesRights(values.scope) &&
-          checks({
-            name: "Rights",
-            choices: rights,
-            chosen: values.rights,
-            onChange: (chosen) => set({ rights: chosen })
-          }),
-        takesLimits(values.scope) && [
-          <p key="limits" class="muted">
-            Limits. An empty one limits nothing; a server must meet all.
-          </p>,
-          <div key="fields" class="fields">
-            {field("servers", "Servers", "Ids, separated by spaces.")}
-            {field("blueprints", "Blueprints", "Ids, separated by spaces.")}
-            {field("labels", "Labels", "One key=value a line.", "pairs")}
-            {takesRights(values.scope) && [
-              field("maxServers", "Most servers", "That it has created and that exist.", "number"),
-              field("maxMemory", "Most memory, MiB", "The sum of their memory limits.", "number"),
-              quotas.length > 0 && (
-                <FieldInput
-                  key="quota"
-                  label="Shared quota"
-                  hint="Its keys count together."
-                  kind="choice"
-                  choices={[
-                    ["", "None"],
-                    ...quotas.map((quota) => [quota.name, `${quota.name}: ${quotaText(quota)}`] as const)
-                  ]}
-                  value={values.quota}
-                  onChange={(text: string) => set({ quota: text })}
-                />
-              )
-            ]}
-          </div>
-        ],
-        problem !== "" && (
-          <p class="problem" role="alert">
-            {problem}
-          </p>
-        ),
-        <div class="dialog-actions">
-          {action({ text: "Cancel", onClick: props.onClose })}
-          {action({
-            text: "Create the key",
-            class: "primary",
-            whyNot,
-            isBusy
-          })}
+    <FormDialog
+      title="New key"
+      button="Create the key"
+      whyNot={values.name.trim() === "" ? "Enter a name first." : undefined}
+      onSubmit={() => request<NewKey>("POST", "/api/keys", { body: bodyOf(values) })}
+      onDone={props.onCreated}
+      onClose={props.onClose}
+      class="is-wide"
+    >
+      <div class="fields">
+        {field("name", "Name", "The program or person that has it.")}
+        <FieldInput
+          label="Scope"
+          kind="choice"
+          choices={scopes}
+          value={values.scope}
+          // The choices are scopes.
+          onChange={(text: string) => set({ scope: text as KeyScope })}
+        />
+        {field("expires", "Valid for, days", "Empty: until it is revoked.", "number")}
+      </div>
+      {takesRights(values.scope) &&
+        checks({
+          name: "Rights",
+          choices: rights,
+          chosen: values.rights,
+          onChange: (chosen) => set({ rights: chosen })
+        })}
+      {takesLimits(values.scope) && [
+        <p key="limits" class="muted">
+          Limits. An empty one limits nothing; a server must meet all.
+        </p>,
+        <div key="fields" class="fields">
+          {field("servers", "Servers", "Ids, separated by spaces.")}
+          {field("blueprints", "Blueprints", "Ids, separated by spaces.")}
+          {field("labels", "Labels", "One key=value a line.", "pairs")}
+          {takesRights(values.scope) && [
+            field("maxServers", "Most servers", "That it has created and that exist.", "number"),
+            field("maxMemory", "Most memory, MiB", "The sum of their memory limits.", "number"),
+            quotas.length > 0 && (
+              <FieldInput
+                key="quota"
+                label="Shared quota"
+                hint="Its keys count together."
+                kind="choice"
+                choices={[
+                  ["", "None"],
+                  ...quotas.map((quota) => [quota.name, `${quota.name}: ${quotaText(quota)}`] as const)
+                ]}
+                value={values.quota}
+                onChange={(text: string) => set({ quota: text })}
+              />
+            )
+          ]}
         </div>
-      )}
-    </Dialog>
+      ]}
+    </FormDialog>
   )
 }

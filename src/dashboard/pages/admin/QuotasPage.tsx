@@ -5,10 +5,10 @@ import type { NamedQuota } from "../../api/types.ts"
 import { useGet } from "../../api/useGet.ts"
 import type { View } from "../../dom/el.ts"
 import { counted } from "../../dom/format.ts"
-import { confirm, Dialog, dialogForm, openDialog } from "../../parts/Dialog.tsx"
+import { confirm, FormDialog, openDialog } from "../../parts/Dialog.tsx"
 import { FieldInput, numberIn } from "../../parts/fieldInput.tsx"
-import { action, drawReply, empty } from "../../parts/parts.tsx"
-import { done, failed } from "../../state/notices.ts"
+import { action, drawReply, empty, listing } from "../../parts/parts.tsx"
+import { tell } from "../../state/notices.ts"
 import { useTick } from "../../state/useTick.ts"
 
 const EVERY = 15_000
@@ -34,66 +34,40 @@ const QuotaDialog = (props: {
   const [texts, setTexts] = useState<Readonly<Record<string, string>>>(() =>
     Object.fromEntries(amounts.map(([max]) => [max, String(quota?.[max] ?? "")]))
   )
-  const [problem, setProblem] = useState("")
-  const [isBusy, setBusy] = useState(false)
-  const whyNot = quota === undefined && name.trim() === "" ? "Enter a name first." : undefined
-  const store = async () => {
-    if (isBusy || whyNot !== undefined) return
-    setBusy(true)
+  const submit = () => {
     // Null removes a limit.
     const limits = Object.entries(texts).map(([max, text]) => [max, text === "" ? null : numberIn(text)])
     const body = Object.fromEntries(limits)
-    const reply = await (quota === undefined
+    return quota === undefined
       ? request("POST", "/api/quotas", { body: { name: name.trim(), ...body } })
-      : request("PATCH", pathOf(quota), { body }))
-    setBusy(false)
-    if (!reply.ok) return setProblem(`${reply.detail} ${reply.hint}`)
-    onClose()
-    onStored()
+      : request("PATCH", pathOf(quota), { body })
   }
   return (
-    <Dialog title={quota === undefined ? "New quota" : `Change ${quota.name}`} onClose={onClose}>
-      {dialogForm(
-        () => void store(),
-        quota === undefined && (
-          <FieldInput label="Name" hint="Such as team-a." kind="text" value={name} onChange={setName} />
-        ),
-        <div class="fields">
-          {amounts.map(([max]) => (
-            <FieldInput
-              key={max}
-              label={titles[max]}
-              hint="Empty: no limit."
-              kind="number"
-              value={texts[max] ?? ""}
-              onChange={(text: string) => setTexts((before) => ({ ...before, [max]: text }))}
-            />
-          ))}
-        </div>,
-        problem !== "" && (
-          <p class="problem" role="alert">
-            {problem}
-          </p>
-        ),
-        <div class="dialog-actions">
-          {action({ text: "Cancel", onClick: onClose })}
-          {action({
-            text: quota === undefined ? "Create the quota" : "Store",
-            class: "primary",
-            whyNot,
-            isBusy
-          })}
-        </div>
+    <FormDialog
+      title={quota === undefined ? "New quota" : `Change ${quota.name}`}
+      button={quota === undefined ? "Create the quota" : "Store"}
+      whyNot={quota === undefined && name.trim() === "" ? "Enter a name first." : undefined}
+      onSubmit={submit}
+      onDone={onStored}
+      onClose={onClose}
+    >
+      {quota === undefined && (
+        <FieldInput label="Name" hint="Such as team-a." kind="text" value={name} onChange={setName} />
       )}
-    </Dialog>
+      <div class="fields">
+        {amounts.map(([max]) => (
+          <FieldInput
+            key={max}
+            label={titles[max]}
+            hint="Empty: no limit."
+            kind="number"
+            value={texts[max] ?? ""}
+            onChange={(text: string) => setTexts((before) => ({ ...before, [max]: text }))}
+          />
+        ))}
+      </div>
+    </FormDialog>
   )
-}
-
-const remove = async (quota: NamedQuota, onChanged: () => void): Promise<void> => {
-  const reply = await request("DELETE", pathOf(quota))
-  if (reply.ok) done(`Deleted: ${quota.name}`)
-  else failed(`${quota.name} was not deleted`, reply)
-  onChanged()
 }
 
 const Row = (quota: NamedQuota, edit: (quota: NamedQuota) => void, onChanged: () => void): View => (
@@ -114,7 +88,12 @@ const Row = (quota: NamedQuota, edit: (quota: NamedQuota) => void, onChanged: ()
             `Delete ${quota.name}?`,
             "Servers stay. A quota that a valid key has is not deleted.",
             `Delete ${quota.name}`,
-            () => void remove(quota, onChanged)
+            () =>
+              void tell(
+                request("DELETE", pathOf(quota)),
+                `Deleted: ${quota.name}`,
+                `${quota.name} was not deleted`
+              ).then(onChanged)
           )
       })}
     </td>
@@ -135,23 +114,12 @@ export const QuotasPage = (): View => {
         {action({ text: "New quota", icon: "plus", class: "primary", onClick: () => edit() })}
       </div>
       {drawReply(reply, "Loading the quotas", (all) =>
-        all.length === 0 ? (
-          empty("layers", "No quota yet", "A quota limits the servers of several keys together.")
-        ) : (
-          <table class="card listing">
-            <thead>
-              <tr>
-                {["Quota", "Servers", "Memory, MiB", "CPU, %", "Disk, MB"].map((text) => (
-                  <th key={text} scope="col">
-                    {text}
-                  </th>
-                ))}
-                <td />
-              </tr>
-            </thead>
-            <tbody>{all.map((quota) => Row(quota, edit, again))}</tbody>
-          </table>
-        )
+        all.length === 0
+          ? empty("layers", "No quota yet", "A quota limits the servers of several keys together.")
+          : listing(
+              ["Quota", "Servers", "Memory, MiB", "CPU, %", "Disk, MB", ""],
+              all.map((quota) => Row(quota, edit, again))
+            )
       )}
     </div>
   )

@@ -3,7 +3,7 @@ import type { SettingView, SystemInfo } from "../../api/types.ts"
 import { useGet } from "../../api/useGet.ts"
 import { classes, type View } from "../../dom/el.ts"
 import { icon } from "../../dom/icons.tsx"
-import { chip, drawReply, empty } from "../../parts/parts.tsx"
+import { chip, drawReply, empty, listing } from "../../parts/parts.tsx"
 
 const Row = ({ name, source, value }: SettingView): View => (
   <tr key={name}>
@@ -66,22 +66,9 @@ export const SettingsPage = (): View => {
         )}
       </div>
       {drawReply(reply, "Loading the settings", () =>
-        shown.length === 0 ? (
-          empty("search", "No setting matches", "No name and no value has all of these words.")
-        ) : (
-          <table class="card listing is-settings">
-            <thead>
-              <tr>
-                {["Setting", "Value", "Origin"].map((text) => (
-                  <th key={text} scope="col">
-                    {text}
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>{shown.map(Row)}</tbody>
-          </table>
-        )
+        shown.length === 0
+          ? empty("search", "No setting matches", "No name and no value has all of these words.")
+          : listing(["Setting", "Value", "Origin"], shown.map(Row), "is-settings")
       )}
       <p class="muted small">
         Settings are environment variables; the service reads them at its start. With several replicas, these

@@ -3,11 +3,11 @@ import { request, segment } from "../../api/http.ts"
 import type { Webhook, WebhookDelivery } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import { count, dateTime } from "../../dom/format.ts"
-import { confirm, Dialog, dialogForm, openDialog } from "../../parts/Dialog.tsx"
+import { confirm, FormDialog, openDialog } from "../../parts/Dialog.tsx"
 import { numberIn } from "../../parts/fieldInput.tsx"
 import { Menu, type MenuItem } from "../../parts/Menu.tsx"
 import { action, status } from "../../parts/parts.tsx"
-import { done, failed } from "../../state/notices.ts"
+import { done, failed, tell } from "../../state/notices.ts"
 import { Deliveries } from "./Deliveries.tsx"
 import { WebhookDialog } from "./WebhookDialog.tsx"
 
@@ -24,49 +24,32 @@ const Replay = (props: {
 }): View => {
   const { onChanged, onClose, webhook } = props
   const [cursor, setCursor] = useState(String(webhook.cursor))
-  const whyNot = cursor === "" ? "Enter a cursor first." : undefined
-  const replay = async () => {
-    if (whyNot !== undefined) return
-    onClose()
-    const reply = await request("POST", `${pathOf(webhook)}/replay`, { body: { cursor: numberIn(cursor) } })
-    if (reply.ok) done(`${webhook.id} delivers the events after ${cursor}`)
-    else failed(`${webhook.id} was not replayed`, reply)
-    onChanged()
-  }
   return (
-    <Dialog title={`Replay ${webhook.id}`} onClose={onClose}>
+    <FormDialog
+      title={`Replay ${webhook.id}`}
+      button="Replay"
+      whyNot={cursor === "" ? "Enter a cursor first." : undefined}
+      onSubmit={() => request("POST", `${pathOf(webhook)}/replay`, { body: { cursor: numberIn(cursor) } })}
+      onDone={() => {
+        done(`${webhook.id} delivers the events after ${cursor}`)
+        onChanged()
+      }}
+      onClose={onClose}
+    >
       <p>{`All events up to ${webhook.cursor} are delivered. The webhook delivers those after a cursor again, and a parked one continues.`}</p>
-      {dialogForm(
-        () => void replay(),
-        <label class="field">
-          <span>Events after</span>
-          <input
-            value={cursor}
-            inputMode="numeric"
-            autocomplete="off"
-            onInput={({ currentTarget }: { readonly currentTarget: HTMLInputElement }) =>
-              setCursor(currentTarget.value.replace(/\D/g, ""))
-            }
-          />
-        </label>,
-        <div class="dialog-actions">
-          {action({ text: "Cancel", onClick: onClose })}
-          {action({
-            text: "Replay",
-            class: "primary",
-            whyNot
-          })}
-        </div>
-      )}
-    </Dialog>
+      <label class="field">
+        <span>Events after</span>
+        <input
+          value={cursor}
+          inputMode="numeric"
+          autocomplete="off"
+          onInput={({ currentTarget }: { readonly currentTarget: HTMLInputElement }) =>
+            setCursor(currentTarget.value.replace(/\D/g, ""))
+          }
+        />
+      </label>
+    </FormDialog>
   )
-}
-
-const remove = async (webhook: Webhook, onChanged: () => void): Promise<void> => {
-  const reply = await request("DELETE", pathOf(webhook))
-  if (reply.ok) done(`Deleted: ${webhook.id}`)
-  else failed(`${webhook.id} was not deleted`, reply)
-  onChanged()
 }
 
 const itemsOf = (webhook: Webhook, onChanged: () => void): ReadonlyArray<MenuItem> => {
@@ -92,7 +75,12 @@ const itemsOf = (webhook: Webhook, onChanged: () => void): ReadonlyArray<MenuIte
           `Delete ${webhook.id}?`,
           "No further event is delivered to it. Its secret and the list of its deliveries are deleted.",
           `Delete ${webhook.id}`,
-          () => void remove(webhook, onChanged)
+          () =>
+            void tell(
+              request("DELETE", pathOf(webhook)),
+              `Deleted: ${webhook.id}`,
+              `${webhook.id} was not deleted`
+            ).then(onChanged)
         )
     }
   ]

@@ -2,9 +2,9 @@ import { useState } from "preact/hooks"
 import { request, segment } from "../../api/http.ts"
 import type { Webhook, WebhookTopic } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
-import { Dialog, dialogForm } from "../../parts/Dialog.tsx"
+import { FormDialog } from "../../parts/Dialog.tsx"
 import { FieldInput } from "../../parts/fieldInput.tsx"
-import { action, checks } from "../../parts/parts.tsx"
+import { checks } from "../../parts/parts.tsx"
 
 export type NewWebhook = Webhook & { readonly secret: string }
 
@@ -62,8 +62,6 @@ export const WebhookDialog = (props: {
 }): View => {
   const { onClose, onStored, webhook } = props
   const [values, setValues] = useState<Form>(() => formOf(webhook))
-  const [problem, setProblem] = useState("")
-  const [isBusy, setBusy] = useState(false)
   const set = (change: Partial<Form>) => setValues((before) => ({ ...before, ...change }))
   const whyNot =
     values.url.trim() === ""
@@ -71,17 +69,10 @@ export const WebhookDialog = (props: {
       : values.topics.length === 0
         ? "Choose a topic first."
         : undefined
-  const store = async () => {
-    if (isBusy || whyNot !== undefined) return
-    setBusy(true)
-    const reply = await (webhook === undefined
+  const submit = () =>
+    webhook === undefined
       ? request<NewWebhook>("POST", "/api/webhooks", { body: bodyOf(values, false) })
-      : request<Webhook>("PATCH", `/api/webhooks/${segment(webhook.id)}`, { body: bodyOf(values, true) }))
-    setBusy(false)
-    if (!reply.ok) return setProblem(`${reply.detail} ${reply.hint}`)
-    onClose()
-    onStored(reply.body)
-  }
+      : request<Webhook>("PATCH", `/api/webhooks/${segment(webhook.id)}`, { body: bodyOf(values, true) })
   const field = (name: keyof Form, title: string, hint: string) => (
     <FieldInput
       label={title}
@@ -92,47 +83,34 @@ export const WebhookDialog = (props: {
     />
   )
   return (
-    <Dialog
+    <FormDialog<Webhook | NewWebhook>
       title={webhook === undefined ? "New webhook" : `Change ${webhook.id}`}
+      button={webhook === undefined ? "Create the webhook" : "Store"}
+      whyNot={whyNot}
+      onSubmit={submit}
+      onDone={onStored}
       onClose={onClose}
       class="is-wide"
     >
-      {dialogForm(
-        () => void store(),
-        field("url", "Address", "http or https; private addresses need MUSTER_WEBHOOK_ALLOW_PRIVATE=true."),
-        checks({
-          name: "Topics",
-          choices: topics,
-          chosen: values.topics,
-          onChange: (chosen) => set({ topics: chosen })
-        }),
-        <div class="fields">
-          <FieldInput
-            label="Format"
-            kind="choice"
-            choices={formats}
-            value={values.format}
-            onChange={(format: string) => set({ format })}
-          />
-          {field("blueprint", "Blueprint", "Only events of its servers. Empty: all.")}
-          {field("label", "Label", "Only servers with k=v, k!=v, k or !k. Empty: all.")}
-          {field("description", "Description", "One line for people.")}
-        </div>,
-        problem !== "" && (
-          <p class="problem" role="alert">
-            {problem}
-          </p>
-        ),
-        <div class="dialog-actions">
-          {action({ text: "Cancel", onClick: onClose })}
-          {action({
-            text: webhook === undefined ? "Create the webhook" : "Store",
-            class: "primary",
-            whyNot,
-            isBusy
-          })}
-        </div>
-      )}
-    </Dialog>
+      {field("url", "Address", "http or https; private addresses need MUSTER_WEBHOOK_ALLOW_PRIVATE=true.")}
+      {checks({
+        name: "Topics",
+        choices: topics,
+        chosen: values.topics,
+        onChange: (chosen) => set({ topics: chosen })
+      })}
+      <div class="fields">
+        <FieldInput
+          label="Format"
+          kind="choice"
+          choices={formats}
+          value={values.format}
+          onChange={(format: string) => set({ format })}
+        />
+        {field("blueprint", "Blueprint", "Only events of its servers. Empty: all.")}
+        {field("label", "Label", "Only servers with k=v, k!=v, k or !k. Empty: all.")}
+        {field("description", "Description", "One line for people.")}
+      </div>
+    </FormDialog>
   )
 }

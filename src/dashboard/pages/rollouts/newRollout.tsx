@@ -5,9 +5,9 @@ import type { Blueprint, Rollout, RolloutPlan } from "../../api/types.ts"
 import { useGet } from "../../api/useGet.ts"
 import type { View } from "../../dom/el.ts"
 import { counted } from "../../dom/format.ts"
-import { Dialog, openDialog } from "../../parts/Dialog.tsx"
+import { FormDialog, openDialog } from "../../parts/Dialog.tsx"
 import { FieldInput } from "../../parts/fieldInput.tsx"
-import { action, drawReply } from "../../parts/parts.tsx"
+import { drawReply } from "../../parts/parts.tsx"
 import { done } from "../../state/notices.ts"
 import { addressOf, go } from "../../state/router.ts"
 import { clearSelection } from "../../state/selection.ts"
@@ -69,8 +69,6 @@ const NewRollout = (props: {
   const { ids, onClose } = props
   const [blueprint, setBlueprint] = useState("")
   const [form, setForm] = useState<Form>(emptyForm)
-  const [problem, setProblem] = useState("")
-  const [isBusy, setBusy] = useState(false)
   const selector = ids !== undefined ? { ids } : blueprint === "" ? undefined : { blueprint_id: blueprint }
   const plan = usePlan(selector)
   const changing = plan?.ok === true ? plan.body.total - plan.body.up_to_date : 0
@@ -89,16 +87,6 @@ const NewRollout = (props: {
       onChange={(text: string) => setForm((before) => ({ ...before, [name]: text }))}
     />
   )
-  const start = async () => {
-    setBusy(true)
-    const reply = await request<Rollout>("POST", "/api/rollouts", { body: { selector, ...bodyOf(form) } })
-    setBusy(false)
-    if (!reply.ok) return setProblem(`${reply.detail} ${reply.hint}`)
-    onClose()
-    clearSelection()
-    done(`Rollout started: ${counted(reply.body.total, "server")}`)
-    go(addressOf.rollouts)
-  }
   const cannot =
     whyNot("change") ??
     (selector === undefined
@@ -111,8 +99,16 @@ const NewRollout = (props: {
             ? "No server would change."
             : undefined)
   return (
-    <Dialog
+    <FormDialog
       title={ids === undefined ? "Roll out a blueprint" : `Roll out to ${counted(ids.length, "server")}`}
+      button={changing === 0 ? "Start the rollout" : `Change ${counted(changing, "server")}`}
+      whyNot={cannot}
+      onSubmit={() => request<Rollout>("POST", "/api/rollouts", { body: { selector, ...bodyOf(form) } })}
+      onDone={({ total }) => {
+        clearSelection()
+        done(`Rollout started: ${counted(total, "server")}`)
+        go(addressOf.rollouts)
+      }}
       onClose={onClose}
       class="is-wide"
     >
@@ -135,22 +131,7 @@ const NewRollout = (props: {
       </div>
       {selector !== undefined &&
         drawReply(plan, "Comparing the definitions", (body) => <Plan plan={body} />, true)}
-      {problem !== "" && (
-        <p class="problem" role="alert">
-          {problem}
-        </p>
-      )}
-      <div class="dialog-actions">
-        {action({ text: "Cancel", onClick: onClose })}
-        {action({
-          text: changing === 0 ? "Start the rollout" : `Change ${counted(changing, "server")}`,
-          class: "primary",
-          isBusy,
-          whyNot: cannot,
-          onClick: () => void start()
-        })}
-      </div>
-    </Dialog>
+    </FormDialog>
   )
 }
 
