@@ -1,10 +1,10 @@
 import { createHash } from "node:crypto"
-import { Clock, Duration, Effect, Option, Schema } from "effect"
+import { Clock, Duration, Effect, Function, Option, Schema } from "effect"
 import { HttpServerRespondable, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { conditional, etagOf, respondWith, unlessKnown, type Versioned } from "../api/conditional.ts"
-import { JsonWriter } from "../api/JsonWriter.ts"
+import { type JsonBody, JsonWriter } from "../api/JsonWriter.ts"
 import { LargeAnswers } from "../api/LargeAnswers.ts"
 import { linkOf, pageAfter } from "../api/link.ts"
 import { CurrentPrincipal, currentRestriction, KeyEnds } from "../api/Principal.ts"
@@ -19,6 +19,7 @@ import { NodeId, type ServerId } from "../domain/Id.ts"
 import { expiryOf } from "../domain/Labels.ts"
 import type { PowerAction } from "../domain/NodeMessages.ts"
 import { paginated, paginatedLog } from "../domain/Pagination.ts"
+import { RecentMap } from "../domain/RecentMap.ts"
 import { makeServeEvents } from "../events/http.ts"
 import { OpenStreams } from "../events/OpenStreams.ts"
 import { StreamShutdown } from "../events/StreamShutdown.ts"
@@ -27,6 +28,7 @@ import { checkHandshake } from "../events/webSocketUpgrade.ts"
 import { serveConsole } from "../events/websocket.ts"
 import { inSlices } from "../work/slices.ts"
 import { makeBulk } from "./bulk.ts"
+import type { ListRequest } from "./index/ServerFilter.ts"
 import { has, type Include, includeOf } from "./index/summary.ts"
 import { linePage, logPage, newestLines, parseInclude, parseListQuery } from "./listQuery.ts"
 import { ServerManager } from "./ServerManager.ts"
@@ -67,6 +69,10 @@ const decodeCommands = Schema.decodeEffect(CommandsRequest)
 /** Expected bytes of a summary, and the most that count of a list: two long lists of a key are made at a time. */
 const SUMMARY_BYTES = 512
 const LIST_BYTES = 8 * 1024 * 1024
+/** Bytes of a short list: its key does not wait for room, which would cost as much as the list. */
+const SHORT_BYTES = 128 * 1024
+/** Short lists that are kept for callers that ask again while no server changes. */
+const RECENT = 32
 
 /** Returns the tag of a list of a state of the servers: `of` is what decides on the list beside that. */
 const tagOf = (state: string, ...of: ReadonlyArray<unknown>) =>
@@ -105,6 +111,16 @@ export const ServersHandlers = HttpApiBuilder.group(
     const access = yield* ServerAccess
     const streams = yield* OpenStreams
     const tickets = yield* Tickets
+
+    /** Short lists by their tags, which change with the servers. */
+    const recent = new RecentMap<string, { readonly body: JsonBody; readonly next: string | undefined }>(
+      RECENT
+    )
+
+    const listOf = Effect.fnUntraced(function* (asked: ListRequest, include: Include, idsOnly: boolean) {
+      const page = yield* servers.select(asked)
+      return { body: yield* idsOnly ? page.encodeIds : page.encode(include), next: page.next }
+    })
 
     /** Waits for some seconds; a service that stops ends the wait as its timeout does. */
     const forSeconds = <A, E, R>(waiting: Effect.Effect<A, E, R>, seconds: number) =>
@@ -148,6 +164,7 @@ export const ServersHandlers = HttpApiBuilder.group(
             LIST_BYTES,
             SUMMARY_BYTES * Math.min(asked.limit ?? Infinity, yield* servers.size)
           )
+          const bounded = bytes <= SHORT_BYTES ? Function.identity : making(bytes)
           if (query.ids_only !== "true" && has(include, "stats")) {
             const withFigures = Effect.gen(function* () {
               const page = yield* servers.select(asked)
@@ -159,14 +176,15 @@ export const ServersHandlers = HttpApiBuilder.group(
                 )
               )
             })
-            return yield* making(bytes)(withFigures)
+            return yield* bounded(withFigures)
           }
-          return yield* unlessKnown({ etag: tagOf(state, request.url, within), cursor }, (headers) =>
+          const etag = tagOf(state, request.url, within)
+          return yield* unlessKnown({ etag, cursor }, (headers) =>
             Effect.gen(function* () {
-              const page = yield* servers.select(asked)
-              const body = yield* query.ids_only === "true" ? page.encodeIds : page.encode(include)
-              return yield* respondWith(body, { ...linkOf(request.url, page.next), ...headers })
-            }).pipe(making(bytes))
+              const list = recent.get(etag) ?? (yield* listOf(asked, include, query.ids_only === "true"))
+              if (list.body.length <= SHORT_BYTES) recent.set(etag, list)
+              return yield* respondWith(list.body, { ...linkOf(request.url, list.next), ...headers })
+            }).pipe(bounded)
           )
         }),
         statsOfMany: Effect.fnUntraced(function* ({ query, request }) {
