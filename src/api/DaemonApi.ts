@@ -23,6 +23,7 @@ import { ServerStats, StatsById } from "../domain/Server.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { SystemInfo } from "../domain/SystemInfo.ts"
 import { Failures } from "./Failures.ts"
+import { flag } from "./query.ts"
 import { Policy, route } from "./routePolicy.ts"
 
 /** Declares the error of a call without the token from the answer to the last registration, which the pipeline checks. */
@@ -75,7 +76,7 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
     }).annotateMerge(route("State of one server on the daemon")),
     HttpApiEndpoint.delete("remove", "/servers/:id", {
       params,
-      query: { moved: text },
+      query: { moved: flag("Whether the server is on another node.") },
       success: HttpApiSchema.Empty(200),
       error: refusals
     }).annotateMerge(
@@ -121,7 +122,7 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
     }).annotateMerge(route("Power and process status")),
     HttpApiEndpoint.get("stats", "/servers/:id/stats", {
       params,
-      query: { update_disk_usage: text },
+      query: { update_disk_usage: flag("Whether the disk is measured again.") },
       success: ServerStats,
       error: refusals
     }).annotateMerge(route("Memory, CPU, network and disk in use; null for unknown figures")),
@@ -132,7 +133,7 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
     }).annotateMerge(route("Memory, CPU, network and disk in use by some servers; null: not here")),
     HttpApiEndpoint.get("logs", "/servers/:id/logs", {
       params,
-      query: { ...lines, times: text },
+      query: { ...lines, times: flag("Whether the lines have their times.") },
       success: LogPage,
       error: refusals
     }).annotateMerge(route("Console lines; page 1 is the newest; times=true: with their times")),

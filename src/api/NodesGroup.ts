@@ -10,7 +10,7 @@ import { SystemInfo } from "../domain/SystemInfo.ts"
 import { Authorization } from "./Authorization.ts"
 import { nodeExample, systemExample } from "./examples.ts"
 import { Writes } from "./Failures.ts"
-import { flag, text } from "./query.ts"
+import { flag, trueOrNot } from "./query.ts"
 import { Policy, route } from "./routePolicy.ts"
 
 const params = { node: NodeId.annotate({ description: "The id of the node." }) }
@@ -52,7 +52,7 @@ export type DrainRequest = typeof DrainRequest.Type
 export class NodesGroup extends HttpApiGroup.make("nodes")
   .add(
     HttpApiEndpoint.get("list", "/nodes", {
-      query: { ids_only: text("`true`: ids only; anything else: whole nodes.") },
+      query: { ids_only: trueOrNot("`true`: ids only; anything else: whole nodes.") },
       success: Schema.Union([
         Schema.Array(Node).annotate({ examples: [[nodeExample]] }),
         Schema.Array(NodeId)

@@ -31,7 +31,18 @@ import { Authorization, ReadableServers } from "./Authorization.ts"
 import { EventQuery } from "./EventsGroup.ts"
 import { serverExample } from "./examples.ts"
 import { Writes } from "./Failures.ts"
-import { flag, labels, linePage, names, numberBetween, oneOf, text, time, wholeNumber } from "./query.ts"
+import {
+  flag,
+  labels,
+  linePage,
+  names,
+  numberBetween,
+  oneOf,
+  text,
+  time,
+  trueOrNot,
+  wholeNumber
+} from "./query.ts"
 import { route } from "./routePolicy.ts"
 
 const params = {
@@ -167,7 +178,7 @@ const IdempotencyKey = Schema.String.check(
 export class ServersGroup extends HttpApiGroup.make("servers")
   .add(
     HttpApiEndpoint.get("list", "/servers", {
-      query: { ids_only: text("`true`: ids only; anything else: whole servers."), include, ...filters },
+      query: { ids_only: trueOrNot("`true`: ids only; anything else: whole servers."), include, ...filters },
       success: Schema.Union([Schema.Array(ServerBody), Schema.Array(ServerId)]),
       error: InvalidRequest
     }).annotateMerge(route("List servers; with ids_only=true their ids only", { right: "read" })),
@@ -360,7 +371,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       ),
     HttpApiEndpoint.get("install", "/servers/:server/install", {
       params,
-      query: { script: flag("`false`: without the script; default `true`.") },
+      query: { script: flag("`false`: without the script; default `true`.", true) },
       success: InstallReport,
       error: nodeErrors
     }).annotateMerge(route("Progress of the installation", { right: "read" })),

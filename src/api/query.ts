@@ -1,5 +1,5 @@
 /** The query parameters and their descriptions in the API. */
-import { Schema } from "effect"
+import { Schema, SchemaGetter } from "effect"
 import { describedAs } from "../domain/describedAs.ts"
 import { labelCondition, MAX_CONDITIONS } from "../domain/Labels.ts"
 
@@ -89,9 +89,28 @@ export const labels = (description: string) =>
       )
   )
 
-/** `true` or `false`. */
-export const flag = (description: string) =>
-  given(/^(?:true|false)?$/, "true or false", description, { type: "boolean" })
+/** Decodes a flag; an empty text counts as absent. */
+const asFlag = (text: Schema.Codec<string>, standard: boolean) =>
+  Schema.optionalKey(
+    text.pipe(
+      Schema.decodeTo(Schema.Boolean, {
+        decode: SchemaGetter.transform((given: string) => (given === "" ? standard : given === "true")),
+        encode: SchemaGetter.transform(String)
+      })
+    )
+  )
+
+/** `true` or `false`. @param standard the meaning of an absent parameter */
+export const flag = (description: string, standard = false) =>
+  asFlag(
+    textOf(description, { type: "boolean" }).check(
+      Schema.isPattern(/^(?:true|false)?$/, { expected: "true or false" })
+    ),
+    standard
+  )
+
+/** Any text; only `true` is true. */
+export const trueOrNot = (description: string) => asFlag(Schema.String.annotate({ description }), false)
 
 /** A whole number. The route checks its range. */
 export const wholeNumber = (description: string) =>

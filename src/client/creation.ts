@@ -50,7 +50,7 @@ export const makeCalls = (client: HttpClient.HttpClient): Effect.Effect<Calls> =
             isPlan(made) ? Effect.die("a creation has no plan") : Effect.succeed(made)
           ),
         dryRun: ({ payload }) =>
-          Effect.flatMap(create({ payload, query: { dry_run: "true" } }), (made) =>
+          Effect.flatMap(create({ payload, query: { dry_run: true } }), (made) =>
             isPlan(made) ? Effect.succeed(made) : Effect.die("a dry run has created a server")
           )
       }

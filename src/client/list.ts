@@ -56,5 +56,5 @@ export const list = (calls: Calls) =>
 /** Returns the present cursor. */
 export const present = (calls: Calls) =>
   calls.servers
-    .list({ query: { ids_only: "true", limit: "1" }, responseMode: "decoded-and-response" })
+    .list({ query: { ids_only: true, limit: "1" }, responseMode: "decoded-and-response" })
     .pipe(Effect.flatMap(([, response]) => cursorOf(response)))

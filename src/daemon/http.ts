@@ -157,7 +157,7 @@ export const DaemonHandlers = HttpApiBuilder.group(
           })
         }),
         remove: ({ params, query }) =>
-          call((daemon) => daemon.remove(params.id, { moved: query.moved === "true" })),
+          call((daemon) => daemon.remove(params.id, { moved: query.moved === true })),
         power: Effect.fnUntraced(function* ({ params, payload }) {
           const { action, by, wait_seconds } = payload
           const sequence = yield* call((daemon) => daemon.power(params.id, action, wait_seconds, by))
@@ -179,12 +179,10 @@ export const DaemonHandlers = HttpApiBuilder.group(
             (status) => ({ status })
           ),
         stats: ({ params, query }) =>
-          call((daemon) =>
-            daemon.stats(params.id, { update_disk_usage: query.update_disk_usage === "true" })
-          ),
+          call((daemon) => daemon.stats(params.id, { update_disk_usage: query.update_disk_usage === true })),
         statsOfMany: ({ payload }) => call((daemon) => daemon.statsOfMany(payload.ids)),
         logs: Effect.fnUntraced(function* ({ params, query }) {
-          const at = { ...pageOf(query), times: query.times === "true" }
+          const at = { ...pageOf(query), times: query.times === true }
           return paginatedLog(yield* call((daemon) => daemon.logs(params.id, at)), at)
         }),
         install: ({ params }) => call((daemon) => daemon.install(params.id)),

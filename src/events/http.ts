@@ -1,5 +1,5 @@
 import { Effect } from "effect"
-import { type HttpServerRequest, HttpServerResponse } from "effect/http"
+import type { HttpServerRequest } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { CurrentPrincipal, currentRestriction, KeyEnds } from "../api/Principal.ts"
@@ -115,7 +115,7 @@ export const EventsHandlers = HttpApiBuilder.group(
         function* () {
           const principal = yield* CurrentPrincipal
           if (principal === undefined) return yield* new Unauthorized({ detail: "no API key was given" })
-          return HttpServerResponse.jsonUnsafe(yield* tickets.issue(principal), { status: 201 })
+          return yield* tickets.issue(principal)
         },
         Effect.catchTag("LimitReached", limitResponse)
       )

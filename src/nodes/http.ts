@@ -86,7 +86,7 @@ export const NodesHandlers = HttpApiBuilder.group(
         const cursor = yield* journal.applied
         const list = yield* nodes.list
         return yield* conditional(
-          versioned(query.ids_only === "true" ? list.map((node) => node.id) : list, cursor)
+          versioned(query.ids_only === true ? list.map((node) => node.id) : list, cursor)
         )
       }),
       get: Effect.fnUntraced(function* ({ params }) {
@@ -100,7 +100,7 @@ export const NodesHandlers = HttpApiBuilder.group(
       }),
       drained: Effect.fnUntraced(function* ({ params, payload, query }) {
         const { drained, move } = payload
-        const dryRun = query.dry_run === "true"
+        const dryRun = query.dry_run === true
         if (dryRun) yield* withoutAudit
         yield* describeAudit({ ...(drained ? {} : { action: "node.undrain" }), changes: fieldNames(payload) })
         if ((yield* currentRestriction) !== undefined) return yield* limitedToServers
@@ -115,7 +115,7 @@ export const NodesHandlers = HttpApiBuilder.group(
       remove: Effect.fnUntraced(function* ({ params, query }) {
         const { connected, servers, unreachable } = yield* nodes.get(params.node)
         const hint = deleteServersFirst(params.node, yield* access.stuckOn(params.node))
-        if (query.force !== "true" && (connected || unreachable !== undefined)) {
+        if (query.force !== true && (connected || unreachable !== undefined)) {
           if (servers > 0) return yield* owns(params.node, servers, hint)
           return yield* new Conflict({
             detail: `node is connected: ${params.node}`,

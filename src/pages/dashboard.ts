@@ -22,9 +22,6 @@ const PAGES = [
 /** No wildcard: one of `GET` makes the router match all routes step by step. */
 const FILES = `${ASSETS}/:file` as const
 
-/** Paths of the dashboard, for the table of routes. */
-export const DASHBOARD_PATHS: ReadonlyArray<string> = [...PAGES, FILES]
-
 /** Returns the elements for the files that every page needs, and the attributes with the addresses of the others. */
 const elementsOf = (files: ReadonlyArray<DashboardFile>) => {
   const head: Array<string> = []

@@ -9,7 +9,7 @@ import { FAVICON, favicon, HTML, page, pageHeaders, policyOf } from "./html.ts"
 
 /** The document that the page describes. */
 const DOCUMENT = "/openapi.json"
-export const SCRIPT = "/docs/scalar.js"
+const SCRIPT = "/docs/scalar.js"
 
 /** Requests stay on this host, and features that would call others are off. */
 const configuration = {

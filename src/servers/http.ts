@@ -165,7 +165,7 @@ export const ServersHandlers = HttpApiBuilder.group(
             SUMMARY_BYTES * Math.min(asked.limit ?? Infinity, yield* servers.size)
           )
           const bounded = bytes <= SHORT_BYTES ? Function.identity : making(bytes)
-          if (query.ids_only !== "true" && has(include, "stats")) {
+          if (query.ids_only !== true && has(include, "stats")) {
             const withFigures = Effect.gen(function* () {
               const page = yield* servers.select(asked)
               const stats = yield* servers.statsOf(page.ids)
@@ -181,7 +181,7 @@ export const ServersHandlers = HttpApiBuilder.group(
           const etag = tagOf(state, request.url, within)
           return yield* unlessKnown({ etag, cursor }, (headers) =>
             Effect.gen(function* () {
-              const list = recent.get(etag) ?? (yield* listOf(asked, include, query.ids_only === "true"))
+              const list = recent.get(etag) ?? (yield* listOf(asked, include, query.ids_only === true))
               if (list.body.length <= SHORT_BYTES) recent.set(etag, list)
               return yield* respondWith(list.body, { ...linkOf(request.url, list.next), ...headers })
             }).pipe(bounded)
@@ -208,7 +208,7 @@ export const ServersHandlers = HttpApiBuilder.group(
             ...(name === undefined ? {} : { name }),
             ...(expires_in === undefined ? {} : { expires_in })
           }
-          if (query.dry_run === "true") return yield* Effect.andThen(withoutAudit, servers.plan(asked))
+          if (query.dry_run === true) return yield* Effect.andThen(withoutAudit, servers.plan(asked))
           const idempotencyKey = headers["idempotency-key"]
           const principal = yield* CurrentPrincipal
           const created = yield* servers.create({
@@ -298,12 +298,12 @@ export const ServersHandlers = HttpApiBuilder.group(
           ),
         removeMany: ({ payload: { force = false, selector } }) =>
           answered(bulk(selector, (id) => servers.remove(id, { force }))),
-        remove: ({ params, query }) => servers.remove(params.server, { force: query.force === "true" }),
+        remove: ({ params, query }) => servers.remove(params.server, { force: query.force === true }),
         power: ({ params, payload: { action, wait_seconds } }) =>
           Effect.andThen(checkPower(action), servers.power(params.server, action, wait_seconds)),
         status: ({ params }) => Effect.map(servers.status(params.server), (status) => ({ status })),
         stats: ({ params, query }) =>
-          servers.stats(params.server, { update_disk_usage: query.update_disk_usage === "true" }),
+          servers.stats(params.server, { update_disk_usage: query.update_disk_usage === true }),
         logs: Effect.fnUntraced(function* ({ params, query }) {
           const at = { ...logPage(query), times: query.include?.split(",").includes("times") ?? false }
           return yield* making(at.per_page * LINE_BYTES)(
@@ -325,7 +325,7 @@ export const ServersHandlers = HttpApiBuilder.group(
         install: ({ params, query }) =>
           Effect.gen(function* () {
             const { script, ...report } = yield* servers.install(params.server)
-            const shown = query.script === "false" || script === undefined ? report : { ...report, script }
+            const shown = query.script === false || script === undefined ? report : { ...report, script }
             return (yield* CurrentSlsRequest) === undefined
               ? shown
               : HttpServerResponse.jsonUnsafe({ ...shown, phase: slsPhase(shown.phase) })

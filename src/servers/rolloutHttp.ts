@@ -18,7 +18,7 @@ export const RolloutsHandlers = HttpApiBuilder.group(
     const rollouts = yield* Rollouts
     return handlers.handleAll({
       create: Effect.fnUntraced(function* ({ payload, query, request }) {
-        if (query.dry_run === "true") {
+        if (query.dry_run === true) {
           yield* withoutAudit
           const { next, plan } = yield* rollouts.plan(payload.selector, pageAfter(query, 100))
           return respond(request.url, plan, next)

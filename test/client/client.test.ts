@@ -27,7 +27,7 @@ layer(service(), options)("the typed client", (it) => {
       const client = yield* clientWith()
       const nodes = yield* client.nodes.list()
       assert.strictEqual(nodes.length, 1)
-      const ids = yield* client.nodes.list({ query: { ids_only: "true" } })
+      const ids = yield* client.nodes.list({ query: { ids_only: true } })
       const node = yield* client.nodes.get({ params: { node: NodeId.make(String(ids[0])) } })
       assert.deepStrictEqual([node.id, node.connected], [ids[0], true])
       const { meta, data } = yield* client.blueprints.list({ query: { limit: "2" } })
@@ -87,7 +87,7 @@ layer(service(), options)("the typed client", (it) => {
       yield* eventually(client.servers.status({ params }), ({ status }) => status === "offline")
       assert.strictEqual((yield* client.servers.install({ params })).phase, "ready")
       yield* client.servers.remove({ params })
-      assert.deepStrictEqual(yield* client.servers.list({ query: { ids_only: "true" } }), [])
+      assert.deepStrictEqual(yield* client.servers.list({ query: { ids_only: true } }), [])
     })
   )
 
@@ -119,7 +119,7 @@ layer(service(), options)("the typed client", (it) => {
       assert.instanceOf(conflict, Conflict)
       const kept = { definition: "kept" } as const
       assert.instanceOf(yield* Effect.flip(client.servers.reinstall({ params, payload: kept })), Conflict)
-      yield* client.servers.remove({ params, query: { force: "true" } })
+      yield* client.servers.remove({ params, query: { force: true } })
 
       assert.instanceOf(yield* Effect.flip(client.events.websocket()), UpgradeRequired)
       const withWrongKey = yield* clientWith("wrong")

@@ -33,9 +33,7 @@ const remove = Command.make(
     const node = yield* nodeNamed(text)
     yield* confirm(`Remove the node ${node.id} (${node.name})?`, yes)
     const { connected, unreachable } = yield* ask((muster) => muster.nodes.get({ params: { node: node.id } }))
-    yield* ask((muster) =>
-      muster.nodes.remove({ params: { node: node.id }, query: force ? { force: "true" } : {} })
-    )
+    yield* ask((muster) => muster.nodes.remove({ params: { node: node.id }, query: { force } }))
     yield* Console.log(`Node ${node.name} is removed.`)
     if (!connected && unreachable === undefined) return
     yield* Console.error(

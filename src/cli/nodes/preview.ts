@@ -38,7 +38,7 @@ export const preview = Effect.fnUntraced(function* (node: Node, flags: OutputOpt
   const answer: NodeDetail | DrainPlan = yield* ask((muster) =>
     muster.nodes.drained({
       params: { node: node.id },
-      query: { dry_run: "true" },
+      query: { dry_run: true },
       payload: { drained: true, move: true }
     })
   )

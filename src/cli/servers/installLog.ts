@@ -23,7 +23,7 @@ export const installLog = Command.make(
     if (follow) yield* followInstallation(installationPrinter(id, Console.log))
     else yield* Effect.forEach(yield* installLines(id, 0), (line) => Console.log(line), { discard: true })
     const report = yield* ask((muster) =>
-      muster.servers.install({ params: { server: id }, query: { script: "false" } })
+      muster.servers.install({ params: { server: id }, query: { script: false } })
     )
     const { failure_reason, phase } = report
     yield* note(failure_reason === undefined ? phase : `${phase}: ${withCommands(failure_reason)}`)

@@ -57,7 +57,7 @@ export const installationPrinter = (
   let printed = 0
   return Effect.gen(function* () {
     const report = yield* ask((muster) =>
-      muster.servers.install({ params: { server }, query: { script: "false" } })
+      muster.servers.install({ params: { server }, query: { script: false } })
     )
     for (const step of report.steps ?? []) {
       if (step.name === "start" && step.finished_at !== undefined && !isUp()) continue

@@ -35,8 +35,7 @@ export const remove = Command.make(
     if (targets.servers.length === 0) return yield* Console.error("No servers match.")
     yield* confirmed("Delete with all files", targets, input.yes)
     yield* acted(() => "is deleted", targets, {
-      one: (server) =>
-        ask((muster) => muster.servers.remove({ params: { server }, query: force ? { force: "true" } : {} })),
+      one: (server) => ask((muster) => muster.servers.remove({ params: { server }, query: { force } })),
       many: (selector) =>
         ask((muster) => muster.servers.removeMany({ payload: { selector, ...(force ? { force } : {}) } }))
     })

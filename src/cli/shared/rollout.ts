@@ -165,7 +165,7 @@ type Payload = ReturnType<typeof payloadOf>
 
 const call = (
   payload: Payload,
-  query: { readonly dry_run?: "true"; readonly limit?: string; readonly after?: string }
+  query: { readonly dry_run?: true; readonly limit?: string; readonly after?: string }
 ) => ask((muster) => muster.rollouts.create({ payload, query }))
 
 /** Returns what a rollout would change. */
@@ -174,7 +174,7 @@ const planOf = Effect.fnUntraced(function* (payload: Payload) {
   while (true) {
     const after = servers.at(-1)?.server_id
     const page = yield* call(payload, {
-      dry_run: "true",
+      dry_run: true,
       limit: String(PAGE),
       ...(after === undefined ? {} : { after })
     })

@@ -232,7 +232,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
     find: (id) => safe((client) => client.get({ params: { id } })),
     remove: (id, options) =>
       safe((client) =>
-        client.remove({ params: { id }, query: options?.moved === true ? { moved: "true" } : {} })
+        client.remove({ params: { id }, query: options?.moved === true ? { moved: true } : {} })
       ),
     power: (id, action, wait_seconds, by) =>
       once((client) =>
@@ -268,7 +268,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
       safe((client) =>
         client.stats({
           params: { id },
-          query: update_disk_usage ? { update_disk_usage: "true" } : {}
+          query: { update_disk_usage }
         })
       ),
     statsOfMany: (ids) =>
@@ -280,7 +280,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
         Effect.map(
           client.logs({
             params: { id },
-            query: { ...lines(request), ...(request.times === true && { times: "true" }) }
+            query: { ...lines(request), ...(request.times === true && { times: true }) }
           }),
           (answer) => ({
             ...pageOf(request)(answer),
