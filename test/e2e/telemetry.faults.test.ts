@@ -106,7 +106,7 @@ describe("docs/metrics.md: OpenTelemetry", () => {
           "muster: place",
           "muster: commit",
           "muster: provision.install",
-          "muster-node: POST",
+          "muster-node: POST /api/servers",
           "muster-node: install.script",
           "muster-node: install.instance",
           "muster: provision.start"
