@@ -57,8 +57,8 @@ export interface Daemon {
   remove(id: ServerId, options?: { readonly moved: boolean }): Effect.Effect<void, DaemonError>
   /**
    * Returns once the action is accepted: the sequence of the newest report of the server that is not acknowledged;
-   * undefined: there is none, or the daemon is of an earlier version. `wait_seconds`: the time until a stop becomes a
-   * kill. `by`: the caller, whose stop holds until the next start.
+   * undefined: there is none. `wait_seconds`: the time until a stop becomes a kill. `by`: the caller, whose stop holds
+   * until the next start.
    */
   power(
     id: ServerId,
@@ -89,7 +89,6 @@ export interface Daemon {
   ): Effect.Effect<ServerStats, DaemonError>
   /** The figures of servers; null: the daemon does not have the server. Waits for no measurement of a disk. */
   statsOfMany(ids: ReadonlyArray<ServerId>): Effect.Effect<StatsById, DaemonError>
-  /** A daemon of an earlier version returns no times. */
   logs(id: ServerId, request: LinesRequest): Effect.Effect<ConsolePage, DaemonError>
   install(id: ServerId): Effect.Effect<InstallReport, DaemonError>
   installLogs(id: ServerId, request: LinesRequest): Effect.Effect<Page<string>, DaemonError>

@@ -113,7 +113,7 @@ export const changeOverrides = Effect.fnUntraced(function* (
       detail: `body field overrides: the server would have more than ${MAX_OVERRIDES} characters of overrides`
     })
   }
-  const bound = configBound(overrides.configs ?? {}, before.configs)
+  const bound = configBound(overrides.configs ?? {})
   if (bound !== undefined) {
     return yield* new InvalidRequest({
       detail: `body field overrides.configs: expected ${bound}, with those that the server has`
@@ -128,7 +128,7 @@ export const changeOverrides = Effect.fnUntraced(function* (
         hint: "Restore the blueprint and reload, or name another: POST /api/servers/:server/upgrade with blueprint_id."
       })
   )
-  // Overrides of an earlier version may not fit today's files.
+  // The overrides of the server may not fit today's files.
   const todayBefore = Option.getOrElse(yield* Effect.option(resolve(blueprint_id, before)), () => today)
   const named = touched(before, change)
   const paths = [...named.flatMap(placesOf), ...differences(todayBefore, today).map(({ path }) => path)]

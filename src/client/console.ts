@@ -37,13 +37,9 @@ interface LinesQuery {
   readonly include?: "times"
 }
 
-/** Returns stored lines, oldest first, without ANSI sequences; without times from a service of an earlier version. */
-export const storedLines = (calls: Pick<Calls, "servers">, server: ServerId, query: LinesQuery) => {
-  const { include: _, ...known } = query
-  return Effect.catchTag(calls.servers.logs({ params: { server }, query }), "InvalidRequest", () =>
-    calls.servers.logs({ params: { server }, query: known })
-  )
-}
+/** Returns stored lines, oldest first, without ANSI sequences. */
+export const storedLines = (calls: Pick<Calls, "servers">, server: ServerId, query: LinesQuery) =>
+  calls.servers.logs({ params: { server }, query })
 
 /** Why a console cannot be opened, or has ended. */
 export type ConsoleError =

@@ -79,7 +79,7 @@ export const restartFields = {
   reset_after: RestartDelay
 } as const
 
-/** The back-off of blueprints that give none, and of definitions of earlier versions; in seconds. */
+/** The back-off of blueprints and definitions that give none, in seconds. */
 export const DEFAULT_BACKOFF = { delay: 5, max_delay: 300, reset_after: 600 } as const
 
 /** A blueprint after composition with its mixins (spec 4.2). */

@@ -13,7 +13,7 @@ export const InstallState = Schema.Struct({
   started_at: NodeTime,
   finished_at: NodeTime,
   failure_reason: Schema.optionalKey(NodeText),
-  /** Absent if the installation has no step yet, or if an earlier version has written the state. */
+  /** Absent if the installation has no step yet. */
   steps: Schema.optionalKey(InstallSteps)
 }).annotate({ identifier: "InstallState" })
 export type InstallState = typeof InstallState.Type

@@ -46,7 +46,7 @@ export const Limits = Schema.Struct({
 }).annotate({ identifier: "Limits" })
 export type Limits = typeof Limits.Type
 
-/** Returns limits without `io_weight: 0`, which daemons of earlier versions refuse. */
+/** Returns limits without `io_weight: 0`, which is no weight. */
 export const withoutNoWeight = ({ io_weight, ...limits }: Limits): Limits =>
   io_weight === undefined || io_weight === 0 ? limits : { ...limits, io_weight }
 

@@ -86,13 +86,13 @@ export const DaemonServer = Schema.Struct({
   unsent_reports: NodeCount,
   /** The server is held for a migration; absent: it is not. */
   held: Schema.optionalKey(Schema.Boolean),
-  /** Absent if no restart is pending or given up, or if the daemon is of an earlier version. */
+  /** Absent if no restart is pending or given up. */
   restart: Schema.optionalKey(RestartState),
-  /** Absent if the server is up, if nothing holds or starts it, or if the daemon is of an earlier version. */
+  /** Absent if the server is up, or if nothing holds or starts it. */
   run: Schema.optionalKey(RunReport),
-  /** Why its last start was refused; absent: it was not, or the daemon is of an earlier version. */
+  /** Why its last start was refused, if it was. */
   problem: Schema.optionalKey(Problem),
-  /** The time of the newest definition that the daemon has; absent: the daemon is of an earlier version. */
+  /** The time of the newest definition that the daemon has, if it was changed since the creation. */
   defined_at: Schema.optionalKey(NodeCount),
   /** The time of the definition that process and files have. */
   uses: Schema.optionalKey(NodeCount)
@@ -151,7 +151,7 @@ export type Registration = typeof Registration.Type
 /** A server of a node that was never deleted and has no record on that node. */
 export const UnknownServer = Schema.Struct({
   id: ServerId,
-  /** The node of its record, which only the service itself and control planes of earlier versions name. */
+  /** The node of its record, which only the service itself names. */
   node_id: Schema.optionalKey(NodeId)
 }).annotate({ identifier: "UnknownServer" })
 export type UnknownServer = typeof UnknownServer.Type
@@ -189,7 +189,7 @@ const reportFields = {
   server_id: ServerKey,
   /**
    * Grows with every report of a server, across restarts of its daemon. A repetition has the same number. 0: the report
-   * is live, that is the progress of an installation, and changes nothing; an earlier control plane ignores it.
+   * is live, that is the progress of an installation, and changes nothing.
    */
   sequence: NodeCount
 }

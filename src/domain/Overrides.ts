@@ -117,15 +117,11 @@ const sizeOf = (configs: Configs) => ({
   values: Object.values(configs).reduce((sum, config) => sum + (countValues(config?.find) ?? 0), 0)
 })
 
-/**
- * Returns the bound that config overrides exceed; undefined: none.
- *
- * @param before those of the server, which an earlier version may have stored beyond the bounds: they may stay
- */
-export const configBound = (configs: Configs, before: Configs = {}): string | undefined => {
-  const [now, then] = [sizeOf(configs), sizeOf(before)]
-  if (now.files > Math.max(MOST_FILES, then.files)) return `at most ${MOST_FILES} files`
-  if (now.values > Math.max(MOST_VALUES, then.values)) return `at most ${MOST_VALUES} values in all files`
+/** Returns the bound that config overrides exceed; undefined: none. */
+export const configBound = (configs: Configs): string | undefined => {
+  const { files, values } = sizeOf(configs)
+  if (files > MOST_FILES) return `at most ${MOST_FILES} files`
+  if (values > MOST_VALUES) return `at most ${MOST_VALUES} values in all files`
   return undefined
 }
 

@@ -4,18 +4,17 @@ import { NodeCertainTime, NodeText } from "./NodeText.ts"
 
 /** The status of the refusal, as in error bodies. */
 const code = NodeText.annotate({ description: "The status of the refusal as a string, as in error bodies." })
-/** The next step. A service of an earlier version sends none. */
-const shownHint = Schema.optionalKey(NodeText.annotate({ description: "The next step." }))
+const hint = NodeText.annotate({ description: "The next step." })
 /** The time of the first refusal with this reason, or of the stop. */
 const since = NodeCertainTime
 
 /** A problem as callers see it. */
-export const ShownProblem = Schema.Struct({ code, detail: NodeText, hint: shownHint, since }).annotate({
+export const ShownProblem = Schema.Struct({ code, detail: NodeText, hint, since }).annotate({
   identifier: "Problem"
 })
 
 /** A problem with the next step. It remains until the server starts, or its definition or files change. */
-export const Problem = Schema.Struct({ code, detail: NodeText, hint: NodeText, since })
+export const Problem = Schema.Struct({ code, detail: NodeText, hint, since })
 export type Problem = typeof Problem.Type
 
 /**

@@ -34,7 +34,7 @@ const DEFAULT_PRIORITY = 50
 export interface Queued {
   readonly id: string
   readonly definition: Ruled
-  /** RFC 3339; absent: an earlier version did not send it. */
+  /** RFC 3339. */
   readonly created_at?: string
 }
 

@@ -41,10 +41,10 @@ export const ProcessConfiguration = Schema.Struct({
   online_signal: Schema.optionalKey(Schema.String),
   /** Seconds to reach the online signal. */
   start_timeout: Schema.Finite,
-  /** Absent in definitions of earlier versions: {@link DEFAULT_STOP_TIMEOUT}. */
+  /** If it is absent: {@link DEFAULT_STOP_TIMEOUT}. */
   stop_timeout: Schema.optionalKey(StopTimeout),
   clean_exit: CleanExit,
-  /** Whether the process has a pseudo-terminal. Absent in definitions of earlier versions: false. */
+  /** Whether the process has a pseudo-terminal; by default it has none. */
   terminal: Schema.optionalKey(Schema.Boolean)
 }).annotate({ identifier: "ProcessConfiguration" })
 export type ProcessConfiguration = typeof ProcessConfiguration.Type

@@ -166,9 +166,7 @@ const make = Effect.fnUntraced(function* (options: TicketOptions) {
         )
       : Effect.void
 
-  const issue = Effect.fn("Tickets.issue")(function* ({ key_id, name, rights, ...principal }: Principal) {
-    // An earlier replica of a rolling upgrade knows no limited rights; the others read those of the key.
-    const scope = rights === undefined ? principal.scope : "Metrics"
+  const issue = Effect.fn("Tickets.issue")(function* ({ key_id, name, scope }: Principal) {
     const ticket = yield* Effect.sync(() => randomBytes(32).toString("base64url"))
     const kept = yield* store.write(repo.insert(hashOf(ticket), { key_id, name, scope }, limits))
     if (typeof kept === "string") {

@@ -138,8 +138,8 @@ export const encodeLive = (news: LiveNews, cursor: number, server: Server | null
 }
 
 /**
- * Returns the public event of an entry; undefined: the change is internal. Entries of earlier versions may have
- * unbounded texts of nodes, which are bounded here.
+ * Returns the public event of an entry; undefined: the change is internal. Texts of nodes are bounded here, whatever
+ * the entry has.
  *
  * @param server the server for `include=server`; null: not known, or no subscriber includes it
  */

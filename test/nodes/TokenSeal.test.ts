@@ -31,7 +31,7 @@ describe("sealed tokens", () => {
     }
   })
 
-  it("a token in clear text, of an earlier version or empty, is refused", () => {
+  it("a token in clear text, or an empty one, is refused", () => {
     for (const text of [
       "",
       "token",

@@ -42,7 +42,7 @@ export const preview = Effect.fnUntraced(function* (node: Node, flags: OutputOpt
       payload: { drained: true, move: true }
     })
   )
-  // A service of an earlier version refuses the query.
+  // The query asks for a plan.
   if (!isPlan(answer)) return
   const { blocked, migrations, migrations_total } = answer
   const labelled = yield* labelledServers({ node_id: node.id })

@@ -69,7 +69,7 @@ const conditionOf = ({ id, install, last_crash, problem, restart }: Server): str
     return `installation failed: ${told(install.failure_reason ?? "no reason")}`
   if (problem !== null && problem !== undefined) {
     const since = `${problem.code === "507" ? "stopped" : "cannot be started"} since ${problem.since}`
-    return `${since}: ${told([problem.detail, problem.hint ?? ""].filter(Boolean).join(". "))}`
+    return `${since}: ${told(`${problem.detail}. ${problem.hint}`)}`
   }
   if (restart !== null && restart !== undefined) {
     return "next_at" in restart

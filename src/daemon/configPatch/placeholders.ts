@@ -171,7 +171,7 @@ export const contextOf = (spec: ServerSpec): Result.Result<PlaceholderContext, P
   const env: Array<readonly [string, string]> = []
   const budget = budgetOf(MOST_EXPANDED.environment)
   for (const [name, value] of Object.entries(definition.env)) {
-    // an older control plane does not refuse them; the runtime sets its own
+    // The runtime sets its own.
     if (isOfDaemon(name)) continue
     const expanded = expand(value, written, budget)
     if (Result.isFailure(expanded)) return Result.fail(expanded.failure)

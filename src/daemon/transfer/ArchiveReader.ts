@@ -1,5 +1,5 @@
 /**
- * The reader of an instance's archive, in the GNU tar format of `packFiles` and older daemons. The sender is not
+ * The reader of an instance's archive, in the GNU tar format of `packFiles`. The sender is not
  * trusted. The reader accepts folders, files and symbolic links, each in a folder that the archive has listed before,
  * and refuses everything else. Pure: the caller writes exactly the steps that the reader returns.
  */

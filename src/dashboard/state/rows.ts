@@ -40,7 +40,7 @@ export interface Row {
 /** Returns why a server cannot be started, or why its node has stopped it, with the next step; empty: there is no reason. */
 export const problemText = (problem: Server["problem"]): string => {
   if (problem === null || problem === undefined) return ""
-  const { code, detail, hint = "" } = problem
+  const { code, detail, hint } = problem
   const text = `${code === "507" ? "was stopped" : "cannot be started"}: ${detail}`
   return withActions(hint === "" ? text : `${text}. ${hint}`)
 }

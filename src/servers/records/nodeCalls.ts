@@ -47,14 +47,7 @@ export const makeDeliver = Effect.gen(function* () {
       ...(redefinition === undefined ? {} : { defined_at: redefinition.defined_at }),
       ...(redefinition?.reinstall === true ? { reinstall: true } : {})
     })
-    if (redefinition?.delivered === false) {
-      if (view.defined_at !== undefined) yield* lifecycle.delivered(id, redefinition.defined_at)
-      else {
-        yield* Effect.logWarning(
-          "the node does not take the new definition of the server: upgrade its daemon"
-        ).pipe(Effect.annotateLogs(logFields(record)))
-      }
-    }
+    if (redefinition?.delivered === false) yield* lifecycle.delivered(id, redefinition.defined_at)
     return { view, isTaken: yield* lifecycle.observe(node_id, view, sequence) } satisfies Delivery
   })
 })

@@ -109,7 +109,7 @@ const desired = ({ run: before }: Subject, reported: RunReport | null | undefine
 export const problems = ({ problem: before = null }: Subject, problem: Problem | null): Transition =>
   before?.code === problem?.code && before?.detail === problem?.detail ? {} : { problem }
 
-/** Adds the steps of the control plane to those that a node reports. A snapshot and an earlier daemon report none. */
+/** Adds the steps of the control plane to those that a node reports. A snapshot reports none. */
 const withKnownSteps = ({ install: before }: Subject, install: InstallState): InstallState => {
   const isAnother = isFinished(before) && !isFinished(install)
   const known = (before.steps ?? []).filter((step) => !isAnother || isOfCreation(step))

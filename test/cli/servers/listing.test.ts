@@ -51,7 +51,7 @@ describe("operations, Warnings of a server", () => {
 describe("docs/api.md: why a server cannot be started, or why its node has stopped it", () => {
   it("the condition tells a stop by the node from a refused start", () => {
     const condition = (code: string) => {
-      const problem = { code, detail: "it is so", since: "2026-01-01T00:00:00.000Z" }
+      const problem = { code, detail: "it is so", hint: "Wait.", since: "2026-01-01T00:00:00.000Z" }
       return tableOfItems(servers, [{ ...serverExample, problem }], true)
     }
     assert.include(condition("409"), "cannot be started since 2026-01-01T00:00:00.000Z: it is so")

@@ -212,7 +212,7 @@ describe("Environment of a server", () => {
     }
   })
 
-  it("the environment has no MUSTER_* variable, also from an older control plane", () => {
+  it("the environment has no MUSTER_* variable of the definition", () => {
     const environment = Result.getOrUndefined(
       environmentOf(spec({ MUSTER_NODE: "other", MUSTER_X: "", A: "1" }))
     )

@@ -47,7 +47,7 @@ describe.runIf(process.getuid?.() === 0)("spec 9.6: daemon on a full disk", () =
         )
     ],
     [
-      "was killed, and was of an earlier version",
+      "was killed, and left a shorter lock",
       (dataDir) =>
         Effect.andThen(
           Effect.scoped(claimDataFolder(dataDir)),

@@ -98,7 +98,7 @@ describe("spec 3.5: end of a process", () => {
     assert.deepStrictEqual(crashed(4, 600), { attempt: 1, next_at: 605_000 })
   })
 
-  it("definitions of earlier versions have the default delay", () => {
+  it("definitions without a delay have the default one", () => {
     const spec = specOf({ definition: { restart: { on_crash: true, max_per_hour: 1 } } })
     const after = processEnded(
       state({ spec, status: "running", run }),

@@ -64,7 +64,7 @@ describe("process runtime: uids of servers", () => {
   )
 
   it.live(
-    "users.json of an older version or another range is read; the range is assigned from its first uid",
+    "users.json without a next uid, or of another range, is read; the range is assigned from its first uid",
     () =>
       Effect.gen(function* () {
         for (const next of [{}, { next: 5 }, { next: 1070003 }]) {
@@ -173,7 +173,7 @@ describe("process runtime: uids of servers", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("the folder of claimed uids cannot be listed by servers, also if an earlier version made it", () =>
+  it.live("the folder of claimed uids cannot be listed by servers, also if its mode was wider", () =>
     Effect.gen(function* () {
       const root = yield* temporaryFolder
       const claims = join(root, "claims")

@@ -196,7 +196,7 @@ describe("spec 3.9: stopping and restarting: what a node reports of restarts", (
     reported: Pick<Report & { type: "status" }, "restart"> = {}
   ) => ({ ...base, type: "status", status, transient: true, ...reported }) as const
 
-  it("replaces that of the record; a report without it, as of an older daemon, removes it", () => {
+  it("replaces that of the record; a report without it removes it", () => {
     expect(reported(saved({ status: "running" }), report("offline", { restart }))).toMatchObject({ restart })
     expect(reported(saved({ restart }), report("offline", { restart }))).toEqual({})
     expect(reported(saved({ restart }), report("starting"))).toMatchObject({ restart: null })
