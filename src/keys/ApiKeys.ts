@@ -1,5 +1,6 @@
 import { timingSafeEqual } from "node:crypto"
 import {
+  Clock,
   Context,
   DateTime,
   type Duration,
@@ -21,7 +22,6 @@ import { type KeyGrant, rightsOf } from "../domain/KeyScope.ts"
 import { authFailures } from "../domain/metrics.ts"
 import type { Quota } from "../domain/Quota.ts"
 import { mayUseReserve } from "../store/disk/DatabaseDisk.ts"
-import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
 import type { Freshness } from "../store/journal/Freshness.ts"
 import type { Journal } from "../store/journal/Journal.ts"
 import { type KeyRecord, KeyRepo } from "../store/repos/KeyRepo.ts"
@@ -99,7 +99,6 @@ export class ApiKeys extends Context.Service<
         const repo = yield* KeyRepo
         const quotas = yield* QuotaRepo
         const cache = yield* KeyCache
-        const clock = yield* ExpiryClock
         const adminText = options.adminKey === undefined ? "" : Redacted.value(options.adminKey)
         const adminHash = adminText === "" ? undefined : hashKey(adminText)
         const refuse = makeRefuse()
@@ -118,7 +117,7 @@ export class ApiKeys extends Context.Service<
           if (known === undefined || !equalHashes(hash, known.record.hash)) return yield* refuse("unknown")
           const { id, revoked_at } = known.record
           if (revoked_at !== null) return yield* refuse("revoked", id)
-          if (known.expiresAt <= (yield* clock.millis)) return yield* refuse("expired", id)
+          if (known.expiresAt <= (yield* Clock.currentTimeMillis)) return yield* refuse("expired", id)
           const principal = principalOf(known)
           if (known.expiresAt === Number.POSITIVE_INFINITY) {
             const fresh = cache.fresh()
@@ -181,11 +180,10 @@ const EVERY = "250 millis"
  * While the database is unavailable, keys stay valid.
  */
 const makeEnded = Effect.fnUntraced(function* (cache: KeyCache["Service"]) {
-  const clock = yield* ExpiryClock
   const isOver = (id: string) =>
     Effect.gen(function* () {
       const found = (yield* cache.current).byId.get(id)
-      const now = yield* clock.millis
+      const now = yield* Clock.currentTimeMillis
       return found === undefined || found.record.revoked_at !== null || found.expiresAt <= now
     }).pipe(
       Effect.catch((error) =>

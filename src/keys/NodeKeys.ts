@@ -1,8 +1,7 @@
-import { Context, Effect, Layer } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
 import { CurrentPrincipal } from "../api/Principal.ts"
 import { Forbidden, Unauthorized, type Unavailable } from "../domain/errors.ts"
 import type { NodeId } from "../domain/Id.ts"
-import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
 import { type NodeBinding, NodeKeyRepo } from "../store/repos/NodeKeyRepo.ts"
 import { Store } from "../store/Store.ts"
 import { KeyCache, millisOf } from "./KeyCache.ts"
@@ -46,7 +45,6 @@ export class NodeKeys extends Context.Service<
     Effect.gen(function* () {
       const store = yield* Store
       const cache = yield* KeyCache
-      const clock = yield* ExpiryClock
       const repo = yield* NodeKeyRepo
 
       const nodeOf = (key_id: string) => cache.find(({ nodes }) => nodes.get(key_id))
@@ -73,7 +71,7 @@ export class NodeKeys extends Context.Service<
       return NodeKeys.of({
         bind: Effect.fn("NodeKeys.bind")(function* (node_id) {
           const { key_id } = yield* caller
-          const now = yield* clock.millis
+          const now = yield* Clock.currentTimeMillis
           const owner = (yield* nodeOf(key_id)) ?? (yield* store.write(claim(key_id, node_id, now)))
           // A key that was valid a moment ago is always known.
           yield* belongsTo(owner ?? "", node_id)
@@ -87,7 +85,7 @@ export class NodeKeys extends Context.Service<
         }),
         revoked: Effect.fnUntraced(function* (node_ids) {
           const { byNode } = yield* cache.current
-          const now = yield* clock.millis
+          const now = yield* Clock.currentTimeMillis
           return node_ids.filter((id) => byNode.get(id)?.some((binding) => isLive(binding, now)) === false)
         })
       })

@@ -1,11 +1,10 @@
-import { Effect, Option } from "effect"
+import { Clock, Effect, Option } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { describeAudit } from "../domain/AuditedRequest.ts"
 import { Conflict, InvalidRequest, NotFound, named } from "../domain/errors.ts"
 import { nowText } from "../domain/nowText.ts"
 import type { QuotaLimits } from "../domain/Quota.ts"
-import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
 import { KeyRepo } from "../store/repos/KeyRepo.ts"
 import { type QuotaRecord, QuotaRepo, type Usage, unused, useOf } from "../store/repos/QuotaRepo.ts"
 import { Store } from "../store/Store.ts"
@@ -33,7 +32,6 @@ export const QuotasHandlers = HttpApiBuilder.group(
   ApplicationApi,
   "quotas",
   Effect.fn(function* (handlers) {
-    const clock = yield* ExpiryClock
     const keys = yield* KeyRepo
     const quotas = yield* QuotaRepo
     const store = yield* Store
@@ -90,7 +88,7 @@ export const QuotasHandlers = HttpApiBuilder.group(
         return yield* store.write(change)
       }),
       remove: Effect.fnUntraced(function* ({ params: { quota: name } }) {
-        const now = yield* clock.millis
+        const now = yield* Clock.currentTimeMillis
         const remove = Effect.gen(function* () {
           yield* found(name)
           const used = (yield* keys.all).filter(

@@ -1,10 +1,9 @@
 /** The reasons that a known node is unavailable. */
 
-import { Effect, Option } from "effect"
+import { Clock, Effect, Option } from "effect"
 import { Unavailable } from "../domain/errors.ts"
 import type { NodeId } from "../domain/Id.ts"
 import { type NodeDetail, notCallable } from "../domain/Node.ts"
-import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
 import { type NodeBinding, NodeKeyRepo } from "../store/repos/NodeKeyRepo.ts"
 import { Store } from "../store/Store.ts"
 import { NodeRegistry } from "./NodeRegistry.ts"
@@ -32,10 +31,9 @@ export const invalidKeyReason = (bindings: ReadonlyArray<NodeBinding>, now: numb
 export const makeKeyState = Effect.gen(function* () {
   const keys = yield* NodeKeyRepo
   const store = yield* Store
-  const clock = yield* ExpiryClock
   return Effect.fnUntraced(function* (node_id: NodeId) {
     const bindings = yield* Effect.orElseSucceed(store.read(keys.bindingsOf(node_id)), () => [])
-    return invalidKeyReason(bindings, yield* clock.millis)
+    return invalidKeyReason(bindings, yield* Clock.currentTimeMillis)
   })
 })
 

@@ -16,7 +16,6 @@ import { LoadBalancer } from "../nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { makeNodeAvailability } from "../nodes/nodeAvailability.ts"
 import type { PlacementRequest } from "../nodes/placementRequest.ts"
-import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
 import { Journal } from "../store/journal/Journal.ts"
 import { CapacityRepo } from "../store/repos/CapacityRepo.ts"
 import { IdempotencyRepo, type IdempotentAnswer } from "../store/repos/IdempotencyRepo.ts"
@@ -106,7 +105,6 @@ export const makeCreation = Effect.gen(function* () {
   const priority = yield* CreationPriority
   const servers = yield* ServerRepo
   const store = yield* Store
-  const clock = yield* ExpiryClock
   const usageOf = yield* makeQuotaUsage
   const checkOverrides = yield* makeOverridesCheck
   const { notConnected } = yield* makeNodeAvailability
@@ -132,7 +130,7 @@ export const makeCreation = Effect.gen(function* () {
     const keys = creations.flatMap(({ idempotency }) => idempotency?.key ?? [])
     const [answers, room] = yield* Effect.all(
       [
-        idempotency.findAll(keys, (yield* clock.millis) - ANSWER_LIFETIME),
+        idempotency.findAll(keys, (yield* Clock.currentTimeMillis) - ANSWER_LIFETIME),
         availableCapacity(rooms, creations)
       ],
       { concurrency: "unbounded" }
@@ -322,7 +320,7 @@ export const makeCreation = Effect.gen(function* () {
     if (request.idempotency === undefined) return createNew(request)
     const { key, body_hash } = request.idempotency
     const answered = Effect.gen(function* () {
-      const notBefore = (yield* clock.millis) - ANSWER_LIFETIME
+      const notBefore = (yield* Clock.currentTimeMillis) - ANSWER_LIFETIME
       const answer = Option.getOrUndefined(yield* store.read(idempotency.find(key, notBefore)))
       return yield* answer === undefined ? createNew(request) : repeat(answer, body_hash)
     })

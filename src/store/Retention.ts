@@ -1,7 +1,6 @@
-import { Duration, Effect, Layer, Schedule } from "effect"
+import { Clock, Duration, Effect, Layer, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
 import { mayUseReserve } from "./disk/DatabaseDisk.ts"
-import { ExpiryClock } from "./journal/ExpiryClock.ts"
 import { journalTable } from "./journal/journalTable.ts"
 import { Leadership } from "./Leadership.ts"
 import { AuditRepo } from "./repos/AuditRepo.ts"
@@ -39,7 +38,6 @@ export const Retention = {
       Effect.gen(function* () {
         const leadership = yield* Leadership
         const store = yield* Store
-        const clock = yield* ExpiryClock
         const audit = yield* AuditRepo
         const deleted = yield* DeletedServerRepo
         const idempotency = yield* IdempotencyRepo
@@ -74,7 +72,7 @@ export const Retention = {
 
         const round = Effect.gen(function* () {
           if (!(yield* leadership.isLeader)) return
-          const now = yield* clock.millis
+          const now = yield* Clock.currentTimeMillis
           const notBefore = now - maxAge
           yield* pruneJournal(notBefore)
           yield* pruneAudit(now - auditAge)
@@ -85,15 +83,6 @@ export const Retention = {
           mayUseReserve,
           Effect.catchCause((cause) => Effect.logWarning("old journal entries were not removed", cause))
         )
-
-        // Also at the start: entries before the first round may have the time of a clock that jumped.
-        const note = Effect.gen(function* () {
-          if ((yield* leadership.isLeader) && (yield* clock.isNoteDue)) yield* store.write(clock.note)
-        }).pipe(
-          mayUseReserve,
-          Effect.catch((error) => Effect.logDebug(`the time was not recorded: ${error.detail}`))
-        )
-        yield* note.pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.forkScoped)
 
         const interval = options.interval ?? "1 minute"
         yield* round.pipe(Effect.delay(interval), Effect.repeat(Schedule.forever), Effect.forkScoped)

@@ -1,4 +1,4 @@
-import { Effect, Layer, Option, Stream } from "effect"
+import { Clock, Effect, Layer, Option, Stream } from "effect"
 import type { Unavailable } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import { isPublic, type JournalEntry } from "../domain/Journal.ts"
@@ -7,7 +7,6 @@ import type { WebhookDelivery, WebhookId } from "../domain/Webhook.ts"
 import type { EncodedEvent } from "../events/EncodedEvent.ts"
 import { encode } from "../events/encode.ts"
 import { ServerSummaries } from "../events/ServerSummaries.ts"
-import { ExpiryClock } from "../store/journal/ExpiryClock.ts"
 import { Journal } from "../store/journal/Journal.ts"
 import { Leadership } from "../store/Leadership.ts"
 import { CrashRepo } from "../store/repos/CrashRepo.ts"
@@ -67,7 +66,6 @@ const messageId = (id: WebhookId, cursor: number): string => `msg_${id}_${cursor
  */
 export const WebhookDeliverer = Layer.effectDiscard(
   Effect.gen(function* () {
-    const clock = yield* ExpiryClock
     const crashes = yield* CrashRepo
     const journal = yield* Journal
     const leadership = yield* Leadership
@@ -160,7 +158,7 @@ export const WebhookDeliverer = Layer.effectDiscard(
       deliveries: ReadonlyArray<WebhookDelivery>,
       to: number
     ) {
-      const now = yield* clock.millis
+      const now = yield* Clock.currentTimeMillis
       const failing_since = record.failing_since ?? now
       const failure = deliveries.find(({ error }) => error !== undefined)?.error ?? record.failure ?? ""
       const is_parked = now - failing_since >= PARKED_AFTER

@@ -1,7 +1,6 @@
-import { Effect, Latch, Layer } from "effect"
+import { Clock, Effect, Latch, Layer } from "effect"
 import type { ServerId } from "../../domain/Id.ts"
 import { hasExpired } from "../../domain/Server.ts"
-import { ExpiryClock } from "../../store/journal/ExpiryClock.ts"
 import { Journal } from "../../store/journal/Journal.ts"
 import { Leadership } from "../../store/Leadership.ts"
 import { backoff } from "../../work/backoff.ts"
@@ -12,7 +11,7 @@ import type { NodeCallError } from "../records/nodeCalls.ts"
 import { makeRemove } from "../records/removal.ts"
 import { ServerLifecycle } from "../records/ServerLifecycle.ts"
 
-/** The longest sleep between two looks at the clock, which may jump or be held, in ms. */
+/** The longest sleep between two looks at the clock, which may be set, in ms. */
 const LONGEST_SLEEP = 10_000
 
 /** The time between the `expiring` event and the deletion, in ms. */
@@ -24,7 +23,6 @@ const ANNOUNCED_BEFORE = 60_000
  */
 export const ServerExpiry = Layer.effectDiscard(
   Effect.gen(function* () {
-    const clock = yield* ExpiryClock
     const index = yield* ServerIndex
     const journal = yield* Journal
     const leadership = yield* Leadership
@@ -39,7 +37,7 @@ export const ServerExpiry = Layer.effectDiscard(
       fields: (server_id: ServerId) => ({ server_id }),
       step: Effect.fnUntraced(function* (id: ServerId): Effect.fn.Return<StepOutcome, NodeCallError> {
         const record = index.get(id)
-        const now = yield* clock.millis
+        const now = yield* Clock.currentTimeMillis
         if (record?.expires_at === undefined) return "done"
         if (!hasExpired(record, now)) {
           // It may have been extended since.
@@ -69,7 +67,7 @@ export const ServerExpiry = Layer.effectDiscard(
     )
     const expire = Effect.gen(function* () {
       changed.closeUnsafe()
-      const now = yield* clock.millis
+      const now = yield* Clock.currentTimeMillis
       let sleep = LONGEST_SLEEP
       const stillAnnounced = new Map<ServerId, string>()
       yield* inSlices(function* () {

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto"
-import { type Duration, Effect, Layer, Option, Schedule, Stream } from "effect"
+import { Clock, type Duration, Effect, Layer, Option, Schedule, Stream } from "effect"
 import { currentRestriction } from "../../api/Principal.ts"
 import type { Drain } from "../../domain/Drain.ts"
 import type { Unavailable } from "../../domain/errors.ts"
@@ -11,7 +11,6 @@ import type { ServerRecord } from "../../domain/Server.ts"
 import { NodeMigrations } from "../../nodes/NodeMigrations.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { makeNodeAvailability } from "../../nodes/nodeAvailability.ts"
-import { ExpiryClock } from "../../store/journal/ExpiryClock.ts"
 import { Journal } from "../../store/journal/Journal.ts"
 import { Leadership } from "../../store/Leadership.ts"
 import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
@@ -59,7 +58,6 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
       const registry = yield* NodeRegistry
       const steps = yield* makeMigrationSteps
       const { unavailableReason } = yield* makeNodeAvailability
-      const clock = yield* ExpiryClock
       const keepDeadline = yield* makeDrainDeadline(drains, destinations.unplaced)
       const plan = yield* makeDrainPlan
       const pause = Schedule.spaced(options.pause)
@@ -78,7 +76,7 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
 
       /** Begins as many migrations from a node as may run at a time. */
       const begin = Effect.fnUntraced(function* (node_id: NodeId, drain: Drain) {
-        const isOver = (yield* clock.millis) >= deadlineOf(drain)
+        const isOver = (yield* Clock.currentTimeMillis) >= deadlineOf(drain)
         const most = isOver ? Number.POSITIVE_INFINITY : (drain.parallel ?? options.migrationsPerNode)
         const all = yield* index.migrations
         const known = new Set(all.map((migration) => migration.server_id))

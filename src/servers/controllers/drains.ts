@@ -1,4 +1,4 @@
-import { Effect, Option, Semaphore } from "effect"
+import { Clock, Effect, Option, Semaphore } from "effect"
 import { type Drain, type DrainChoices, noticeMillis } from "../../domain/Drain.ts"
 import type { NodeId, ServerId } from "../../domain/Id.ts"
 import { isUnderway, type Migration } from "../../domain/Migration.ts"
@@ -7,7 +7,6 @@ import type { ServerRecord } from "../../domain/Server.ts"
 import { stopTimeoutOf } from "../../domain/ServerDefinition.ts"
 import { isUp } from "../../domain/ServerStatus.ts"
 import { DaemonClient } from "../../nodes/DaemonClient.ts"
-import { ExpiryClock } from "../../store/journal/ExpiryClock.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../../store/Store.ts"
@@ -40,7 +39,6 @@ export const makeDrainDeadline = Effect.fnUntraced(function* (
   drains: Drains,
   unplaced: ReadonlyMap<ServerId, string>
 ) {
-  const clock = yield* ExpiryClock
   const daemons = yield* DaemonClient
   const index = yield* ServerIndex
   const lifecycle = yield* ServerLifecycle
@@ -79,7 +77,7 @@ export const makeDrainDeadline = Effect.fnUntraced(function* (
 
   /** Does what is due; repeated while the node is drained. */
   return Effect.fnUntraced(function* (drain: Drain) {
-    const now = yield* clock.millis
+    const now = yield* Clock.currentTimeMillis
     const deadline = deadlineOf(drain)
     const { node_id, notified, notify: line, notify_seconds } = drain
     if (line !== null && !notified && now >= deadline - noticeMillis(notify_seconds)) {

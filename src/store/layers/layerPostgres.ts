@@ -7,7 +7,7 @@ import { PostgresClient, type PostgresOptions } from "../postgres/PostgresClient
 import { Retention } from "../Retention.ts"
 import { Store } from "../Store.ts"
 import { firstRow } from "../sql/rows.ts"
-import { expiryClock, layerRepositories, type StoreOptions } from "./layerStore.ts"
+import { layerRepositories, type StoreOptions } from "./layerStore.ts"
 
 /** Repeats a write without effect after one has failed because the disk is full, until it succeeds. */
 const probeFullDisk = Layer.effectDiscard(
@@ -46,7 +46,6 @@ export const layerPostgres = (options: StoreOptions & PostgresOptions) =>
   Layer.merge(Retention.layer(options.retention), probeFullDisk).pipe(
     Layer.provideMerge(Layer.fresh(JournalTail.layer)),
     Layer.provideMerge(Layer.fresh(layerRepositories)),
-    Layer.provideMerge(expiryClock(options)),
     Layer.provide(Layer.effectDiscard(warnOfLaxCommits)),
     Layer.provideMerge(Layer.fresh(DatabaseDisk.layerRemote)),
     Layer.provideMerge(PostgresClient.layer(options)),

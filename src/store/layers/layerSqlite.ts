@@ -5,7 +5,7 @@ import { migrate } from "../migrations/migrate.ts"
 import { Retention } from "../Retention.ts"
 import { Backend } from "../sql/Backend.ts"
 import { SqliteClient } from "../sqlite/SqliteClient.ts"
-import { expiryClock, layerRepositories, type StoreOptions } from "./layerStore.ts"
+import { layerRepositories, type StoreOptions } from "./layerStore.ts"
 
 export type { StoreOptions } from "./layerStore.ts"
 
@@ -23,7 +23,6 @@ const diskOf = (options: StoreOptions & { readonly filename: string }) =>
 export const layerSqlite = (options: StoreOptions & { readonly filename: string }) =>
   Retention.layer(options.retention).pipe(
     Layer.provideMerge(Layer.fresh(layerRepositories)),
-    Layer.provideMerge(expiryClock(options)),
     Layer.provideMerge(
       Layer.mergeAll(Leadership.layerSingle, Layer.succeed(Backend, Backend.local), diskOf(options))
     ),

@@ -1,5 +1,4 @@
 import { Layer } from "effect"
-import { layerExpiryClock } from "../journal/ExpiryClock.ts"
 import { Journal } from "../journal/Journal.ts"
 import { JournalFollowers } from "../journal/JournalFollowers.ts"
 import type { RetentionOptions } from "../Retention.ts"
@@ -23,15 +22,11 @@ import { Store } from "../Store.ts"
 export interface StoreOptions {
   readonly retention?: RetentionOptions
   /**
-   * Whether a service uses the store, and not a command. For a service, a database file has a reserve for a full disk,
-   * and expiry does not follow a clock that jumps. Default: false.
+   * Whether a service uses the store, and not a command. For a service, a database file has a reserve for a full disk.
+   * Default: false.
    */
   readonly isService?: boolean
 }
-
-/** The clock of expiry. */
-export const expiryClock = ({ isService = false }: StoreOptions) =>
-  isService ? layerExpiryClock : Layer.empty
 
 /** The repositories and the journal, over a database whose schema is up to date. */
 export const layerRepositories = Layer.mergeAll(

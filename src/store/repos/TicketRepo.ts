@@ -1,7 +1,7 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError, type Statement } from "effect/sql"
 import { KeyScope } from "../../domain/KeyScope.ts"
-import { ExpiryClock } from "../journal/ExpiryClock.ts"
+import { databaseMillis } from "../sql/dialect.ts"
 import { firstRow, IntColumn } from "../sql/rows.ts"
 import { Transaction } from "../write/Transaction.ts"
 
@@ -80,7 +80,6 @@ export class TicketRepo extends Context.Service<
     TicketRepo,
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
-      const clock = yield* ExpiryClock
 
       const count = (rows: Statement.Fragment) =>
         Effect.map(
@@ -98,7 +97,7 @@ export class TicketRepo extends Context.Service<
         holder: TicketHolder,
         { lifetime, most, mostOfKey }: TicketLimits
       ) {
-        const now = yield* clock.databaseMillis
+        const now = yield* databaseMillis(sql)
         yield* sql`DELETE FROM tickets WHERE hash IN (
           SELECT hash FROM tickets WHERE expires_at <= ${now}
           ORDER BY expires_at LIMIT ${CLEARED})`
@@ -118,7 +117,7 @@ export class TicketRepo extends Context.Service<
       const find = Effect.fn("TicketRepo.find")(function* (hash: string) {
         const known = yield* sql`SELECT 1 FROM tickets WHERE hash = ${hash}`
         if (known.length === 0) return undefined
-        const now = yield* clock.databaseMillis
+        const now = yield* databaseMillis(sql)
         return Option.getOrUndefined(
           yield* readHolder(
             sql`SELECT key_id, name, scope FROM tickets WHERE hash = ${hash} AND ${isValid(now)}`
@@ -131,7 +130,7 @@ export class TicketRepo extends Context.Service<
         { cursor, start, stream }: TicketStream,
         lifetime: number
       ) {
-        const now = yield* clock.databaseMillis
+        const now = yield* databaseMillis(sql)
         const opened = yield* readOpened(
           sql`UPDATE tickets SET stream = ${stream}, start_cursor = COALESCE(start_cursor, ${start}),
                 times_opened = times_opened + 1, is_open = 1, expires_at = ${now + lifetime}
@@ -151,7 +150,7 @@ export class TicketRepo extends Context.Service<
         hashes: ReadonlyArray<string>,
         lifetime: number
       ) {
-        const now = yield* clock.databaseMillis
+        const now = yield* databaseMillis(sql)
         yield* sql`UPDATE tickets SET expires_at = ${now + lifetime}
           WHERE is_open = 1 AND ${sql.in("hash", hashes)}`
       })
@@ -161,13 +160,13 @@ export class TicketRepo extends Context.Service<
         timesOpened: number,
         lifetime: number
       ) {
-        const now = yield* clock.databaseMillis
+        const now = yield* databaseMillis(sql)
         yield* sql`UPDATE tickets SET is_open = 0, expires_at = ${now + lifetime}
           WHERE hash = ${hash} AND times_opened = ${timesOpened}`
       })
 
       const prune = Effect.flatMap(
-        clock.databaseMillis,
+        databaseMillis(sql),
         (now) => sql`DELETE FROM tickets WHERE expires_at <= ${now}`
       ).pipe(Effect.asVoid)
 

@@ -1,4 +1,3 @@
-import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { subscriber } from "../../support/balancer.ts"
@@ -16,7 +15,6 @@ import { replicaSet } from "../../support/replicaSet.ts"
 import { adminKey, type Service, startService } from "../../support/Service.ts"
 import { makeSimulatedNode } from "../../support/SimulatedNode.ts"
 import { becomes, create, expectStatus, installed, powered, running } from "../../support/servers.ts"
-import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { assertSameEvents } from "./load.ts"
 import { heartbeatsArrive, nodeChangesIn } from "./nodes.ts"
 
@@ -113,57 +111,6 @@ describe.runIf(withWallClock)(`spec 9.6: a clock is set${wallClockNote}`, () => 
         assert.deepStrictEqual(
           nodeChangesIn(journal).toSorted(),
           [`${embedded.id} connected`, "n1 connected"].toSorted()
-        )
-      }).pipe(Effect.scoped),
-    60_000
-  )
-
-  it.live(
-    "a clock set by two days expires no key, ticket or idempotency key, also after a restart; a revoked key stays revoked",
-    () =>
-      Effect.gen(function* () {
-        const { env } = yield* definitions(files)
-        const clock = yield* wallClock
-        const settings = {
-          dataDir: join(yield* temporaryFolder, "data"),
-          env: { ...env, ...clock.env, ...(yield* freeAllocations(10)) }
-        }
-        const first = yield* startService(settings)
-        const here = { MUSTER_DATA_DIR: first.dataDir }
-        const [key, gone] = [yield* dayKey(here), yield* dayKey(here)]
-        const keys = JSON.parse((yield* muster(["keys", "list", "--json"], here)).stdout)
-        yield* muster(["keys", "revoke", keys.at(-1).id], here)
-        const works = (api: Service) => expectStatus(api, 200, "GET", "/api/servers", { key })
-        yield* works(first)
-        yield* expectStatus(first, 401, "GET", "/api/servers", { key: gone })
-        const stream = yield* subscribe({ ...first, key }, "/api/events")
-        const order = { body: { blueprint_id: "kept" }, headers: { "idempotency-key": "once" } }
-        const { json: created } = yield* expectStatus(first, 202, "POST", "/api/servers", order)
-        const { json: ticket } = yield* expectStatus(first, 201, "POST", "/api/events/tickets")
-        yield* during(
-          clock.jumped(48 * HOUR),
-          Effect.gen(function* () {
-            yield* clockIs(first, 48)
-            yield* works(first)
-            const { json: again } = yield* expectStatus(first, 202, "POST", "/api/servers", order)
-            assert.strictEqual(again.id, created.id)
-            const opened = yield* subscribe(first, `/api/events?ticket=${ticket.ticket}`, { key: null })
-            assert.isFalse(opened.ended())
-            assert.isFalse(stream.ended())
-            assert.strictEqual(first.output().match(/WARN.*jumped 48 h forwards/g)?.length, 1)
-            yield* first.kill("SIGTERM")
-            const second = yield* startService(settings)
-            yield* works(second)
-            yield* second.kill("SIGTERM")
-          })
-        )
-        yield* during(
-          clock.jumped(-48 * HOUR),
-          Effect.gen(function* () {
-            const third = yield* startService(settings)
-            yield* works(third)
-            yield* expectStatus(third, 401, "GET", "/api/servers", { key: gone })
-          })
         )
       }).pipe(Effect.scoped),
     60_000

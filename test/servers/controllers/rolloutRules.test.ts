@@ -31,7 +31,7 @@ const rollout = (
   created_at: at,
   finished_at: null,
   created_by: null,
-  origin: { selector: {}, revisions: [] },
+  origin: { selector: { blueprint_id: "kept" }, revisions: [] },
   ...change
 })
 

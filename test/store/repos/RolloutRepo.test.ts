@@ -21,7 +21,7 @@ const rollout = (n: number, state: RolloutRecord["state"] = "running"): RolloutR
   created_at: new Date(Date.UTC(2026, 0, 1) + n * 1000).toISOString(),
   finished_at: null,
   created_by: null,
-  origin: { selector: {}, revisions: [] }
+  origin: { selector: { blueprint_id: "kept" }, revisions: [] }
 })
 
 const server = (rollout_id: string, position: number): RolloutServer => ({
