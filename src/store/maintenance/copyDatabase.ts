@@ -1,9 +1,10 @@
-import { Array as Arr, Context, Data, Effect, Layer, Option, Stream } from "effect"
+import { Array as Arr, Context, Data, Effect, Layer, Option, type Scope, Stream } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import { currentSchema, migrate, refusal, schemaVersion } from "../migrations/migrate.ts"
-import { type DatabaseUrl, describeDatabase } from "../sql/DatabaseUrl.ts"
+import { type DatabaseUrl, describeDatabase, type PostgresUrl } from "../sql/DatabaseUrl.ts"
 import { snapshotOf } from "../sql/dialect.ts"
-import { lockDatabase } from "./lockDatabase.ts"
+import { StoreStartError } from "../sql/StoreStartError.ts"
+import { lockFileOf, takeServiceLock } from "../sqlite/ServiceLock.ts"
 import { clientOf, mustExist } from "./openClient.ts"
 import { countRows, type Digest, Digester, digestOf, type Row, rowsOf, tableNames } from "./tables.ts"
 
@@ -87,6 +88,30 @@ const copyTables = Effect.fnUntraced(function* (source: SqlClient.SqlClient, tar
   }
   return copied
 })
+
+const inUse = (url: DatabaseUrl, cause?: unknown) =>
+  new StoreStartError({
+    reason: "InUse",
+    message: `a muster service runs on ${describeDatabase(url)}: stop it first`,
+    cause
+  })
+
+const lockPostgres = Effect.fnUntraced(function* (url: PostgresUrl) {
+  const { tryServiceLock } = yield* Effect.promise(() => import("../postgres/session.ts"))
+  if (!(yield* tryServiceLock(url))) return yield* inUse(url)
+})
+
+/**
+ * Keeps services off the database until the scope closes.
+ *
+ * @error StoreStartError `InUse`: a service runs on it
+ */
+export const lockDatabase = (url: DatabaseUrl): Effect.Effect<void, StoreStartError, Scope.Scope> =>
+  url._tag === "Postgres"
+    ? lockPostgres(url)
+    : takeServiceLock(lockFileOf(url.filename), url.filename).pipe(
+        Effect.mapError((error) => (error.reason === "InUse" ? inUse(url, error) : error))
+      )
 
 const open = (url: DatabaseUrl) =>
   Effect.map(Layer.build(clientOf(url)), (context) => Context.get(context, SqlClient.SqlClient))

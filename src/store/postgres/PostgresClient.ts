@@ -8,10 +8,9 @@ import { Unanswered } from "../sql/pipelined.ts"
 import type { StoreStartError } from "../sql/StoreStartError.ts"
 import { Availability } from "./Availability.ts"
 import { postgresBackend } from "./backend.ts"
-import { explained, isStarting } from "./errors.ts"
+import { explained, isStarting, startError } from "./errors.ts"
 import { makeSessionPool, type SessionPool } from "./SessionPool.ts"
 import { defaultTimeouts, type Session, type Timeouts } from "./session.ts"
-import { startError } from "./startError.ts"
 
 export interface PostgresOptions {
   readonly url: PostgresUrl

@@ -4,8 +4,8 @@ import { PgConnection, PgTypes } from "@effect/sql-pg"
 import { Effect, Result, type Scope } from "effect"
 import type { SqlError } from "effect/sql"
 import type { PostgresUrl } from "../sql/DatabaseUrl.ts"
-import { connectionError, explained } from "./errors.ts"
-import { Watchdog } from "./Watchdog.ts"
+import { advisoryLocks } from "../sql/dialect.ts"
+import { connectionError, explained, startError } from "./errors.ts"
 
 /** Bounds of the database's responses. */
 export interface Timeouts {
@@ -24,6 +24,56 @@ const CONNECT_MILLIS = 10_000
 const IDLE_IN_TRANSACTION_MILLIS = 2_000
 const KEEP_ALIVE_MILLIS = 10_000
 const LINGER_MILLIS = 1_000
+
+/** Checks without new bytes after which a peer counts as silent. */
+const LOOKS = 8
+
+/**
+ * Ends a connection whose peer owes an answer and is silent for too long. The system would wait for minutes (a host
+ * that vanished) or for ever (a frozen process whose kernel acknowledges).
+ *
+ * It counts checks instead of time: if this process itself was paused, the bytes that arrived meanwhile are read before
+ * the next check.
+ */
+class Watchdog {
+  readonly #socket: Socket
+  readonly #within: number
+  #timer: NodeJS.Timeout | undefined
+  #read = 0
+  #silent = 0
+
+  /** @param within milliseconds of silence; infinite: no bound */
+  constructor(socket: Socket, within: number) {
+    this.#socket = socket
+    this.#within = within
+  }
+
+  /** Starts the wait for an answer. */
+  start(): void {
+    if (!Number.isFinite(this.#within)) return
+    this.stop()
+    this.#silent = 0
+    this.#read = this.#socket.bytesRead
+    this.#timer = setInterval(() => this.#look(), this.#within / LOOKS)
+  }
+
+  /** Ends the wait: the answer is complete. */
+  stop(): void {
+    clearInterval(this.#timer)
+  }
+
+  #look(): void {
+    if (this.#socket.bytesRead !== this.#read) {
+      this.#read = this.#socket.bytesRead
+      this.#silent = 0
+      return
+    }
+    this.#silent += 1
+    if (this.#silent < LOOKS) return
+    this.stop()
+    this.#socket.destroy(new Error(`no response within ${this.#within} ms`))
+  }
+}
 
 /** One connection. Its statements are never interrupted, only abandoned with the connection. */
 export interface Session {
@@ -152,3 +202,15 @@ export const openSession = Effect.fnUntraced(function* (
     })
   }
 })
+
+/** Takes the services' lock exclusively until the scope closes; false: a service runs. */
+export const tryServiceLock = Effect.fnUntraced(
+  function* (url: PostgresUrl) {
+    const { connection, run } = yield* openSession(url, defaultTimeouts)
+    const { rows } = yield* run(
+      connection.query(`SELECT pg_try_advisory_lock(${advisoryLocks.service}) AS taken`)
+    )
+    return rows[0]?.taken === true
+  },
+  (effect, url) => Effect.mapError(effect, (error) => startError(error, url))
+)

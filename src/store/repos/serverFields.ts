@@ -4,7 +4,7 @@ import type { SqlClient, SqlError } from "effect/sql"
 import type { ServerId } from "../../domain/Id.ts"
 import { nowText } from "../../domain/nowText.ts"
 import type { ServerRecord } from "../../domain/Server.ts"
-import { type UpdatedRow, updateRows } from "../sql/updateRows.ts"
+import { type UpdatedRow, updateRows } from "../sql/insertRows.ts"
 import {
   encodeInstall,
   encodeLabels,

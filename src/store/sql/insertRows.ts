@@ -11,8 +11,7 @@ export class EachOf {
 }
 
 /** PostgreSQL refuses half of a surrogate pair in JSON; as a parameter it becomes U+FFFD. */
-export const wellFormed = (_: string, value: unknown) =>
-  typeof value === "string" ? value.toWellFormed() : value
+const wellFormed = (_: string, value: unknown) => (typeof value === "string" ? value.toWellFormed() : value)
 
 /**
  * Inserts rows that all have the columns of the first. If it fails, some of the rows may be there: it is part of a
@@ -51,5 +50,37 @@ export const insertRows = (
         )
       )
     }
+  })
+}
+
+/** A row by its `id`, and other columns of it. */
+export type UpdatedRow = Readonly<Record<string, unknown>> & { readonly id: string }
+
+/** Sets the columns of rows by their different ids; all have the columns of the first. */
+export const updateRows = (
+  sql: SqlClient.SqlClient,
+  table: string,
+  rows: ReadonlyArray<UpdatedRow>
+): Effect.Effect<void, SqlError.SqlError> => {
+  const [first] = rows
+  if (first === undefined) return Effect.void
+  const columns = Object.keys(first).filter((column) => column !== "id")
+  return sql.onDialectOrElse({
+    sqlite: () =>
+      Effect.asVoid(
+        sql.unsafe(
+          `UPDATE ${table} SET ${columns.map((column) => `"${column}" = ?`).join(", ")} WHERE id = ?`,
+          [new EachOf(rows.map((row) => [...columns.map((column) => row[column]), row.id]))]
+        )
+      ),
+    // One parameter and one plan for any number of rows.
+    orElse: () =>
+      Effect.asVoid(
+        sql.unsafe(
+          `UPDATE ${table} SET ${columns.map((column) => `"${column}" = given."${column}"`).join(", ")}
+            FROM json_populate_recordset(NULL::${table}, $1::json) AS given WHERE ${table}.id = given.id`,
+          [JSON.stringify(rows, wellFormed)]
+        )
+      )
   })
 }

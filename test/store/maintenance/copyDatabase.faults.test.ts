@@ -186,7 +186,7 @@ describe("muster db copy", () => {
       yield* fill(url)
       yield* Effect.scoped(
         Effect.gen(function* () {
-          yield* Effect.promise(() => import("../../../src/store/maintenance/lockDatabase.ts")).pipe(
+          yield* Effect.promise(() => import("../../../src/store/maintenance/copyDatabase.ts")).pipe(
             Effect.flatMap(({ lockDatabase }) => lockDatabase(databaseUrl(url)))
           )
           const error = yield* Effect.flip(Effect.scoped(Layer.build(Layer.fresh(storeAt(url)))))

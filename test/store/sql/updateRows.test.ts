@@ -3,8 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { Store } from "../../../src/store/Store.ts"
-import { insertRows } from "../../../src/store/sql/insertRows.ts"
-import { type UpdatedRow, updateRows } from "../../../src/store/sql/updateRows.ts"
+import { insertRows, type UpdatedRow, updateRows } from "../../../src/store/sql/insertRows.ts"
 import { databases, freshStore, query } from "../support/database.ts"
 
 describe.each(databases)("updateRows (%s)", (kind) => {
