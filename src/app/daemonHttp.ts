@@ -4,6 +4,7 @@ import { Duration, Effect, Layer, Metric, Option, Redacted } from "effect"
 import { HttpRouter, type HttpServerRequest } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { DaemonApi } from "../api/DaemonApi.ts"
+import { leanRequests } from "../api/requestServices.ts"
 import { NodeToken } from "../daemon/controlPlane/NodeToken.ts"
 import { ServedDaemon } from "../daemon/controlPlane/ServedDaemon.ts"
 import { DaemonAuthorizationLayer, DaemonHandlers, unauthorized } from "../daemon/http.ts"
@@ -130,6 +131,7 @@ export const DaemonHttpLayer = (options: DaemonHttpOptions) =>
       ),
       { disableLogger: true, disableListenLog: true }
     ).pipe(
+      Layer.provide(leanRequests),
       Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
       Layer.provideMerge(
         NodeHttpServer.layer(() => server, {

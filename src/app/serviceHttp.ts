@@ -9,6 +9,7 @@ import { RateLimiter } from "effect/persistence"
 import { ApplicationApi, openApiDocuments } from "../api/ApplicationApi.ts"
 import { NodeApi } from "../api/NodeApi.ts"
 import { KeyEnds } from "../api/Principal.ts"
+import { leanRequests } from "../api/requestServices.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { AuditHandlers } from "../audit/http.ts"
 import { BlueprintsHandlers } from "../blueprints/http.ts"
@@ -204,6 +205,7 @@ export const ServiceHttp = (options: HttpOptions) =>
       Layer.provide(OpenStreams.layer(options.streams)),
       Layer.provide([StreamShutdown.layer, GracefulStop.layer, keyEnds]),
       Layer.provide(LeavingBodies(server)),
+      Layer.provide(leanRequests),
       Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
       Layer.provideMerge(
         NodeHttpServer.layer(() => server, {

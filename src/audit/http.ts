@@ -1,8 +1,8 @@
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
-import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { linkOf, pageAfter } from "../api/link.ts"
+import { handlersOf } from "../api/requestServices.ts"
 import type { AuditQuery } from "../store/audit/auditTable.ts"
 import { AuditLog } from "./AuditLog.ts"
 
@@ -13,7 +13,7 @@ const resultOf = (result: string): AuditQuery["result"] =>
   result === "" ? undefined : result === "ok" || result === "refused" ? result : Number(result)
 
 /** `GET /api/audit` (spec 6.6). */
-export const AuditHandlers = HttpApiBuilder.group(
+export const AuditHandlers = handlersOf(
   ApplicationApi,
   "audit",
   Effect.fn(function* (handlers) {

@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
-import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
+import { handlersOf } from "../api/requestServices.ts"
 import { CurrentSlsRequest } from "../api/sls.ts"
 import { pageNumber, pageSize, paginated } from "../domain/Pagination.ts"
 import { BlueprintStore } from "./BlueprintStore.ts"
@@ -12,7 +12,7 @@ import { Sources } from "./sources/Sources.ts"
 const sizes = { standard: 50, fallback: 20, maximum: 1000 }
 
 /** Handlers of the blueprint, mixin and software routes (spec 4.1). */
-export const BlueprintsHandlers = HttpApiBuilder.group(
+export const BlueprintsHandlers = handlersOf(
   ApplicationApi,
   "blueprints",
   Effect.fn(function* (handlers) {

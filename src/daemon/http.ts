@@ -1,9 +1,9 @@
 import { Effect, Layer, References, Stream } from "effect"
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
-import { HttpApiBuilder } from "effect/http-api"
 import { Socket } from "effect/socket"
 import type { Daemon, DaemonError, LinesRequest } from "../api/Daemon.ts"
 import { DaemonApi, DaemonAuthorization, SEQUENCE_HEADER } from "../api/DaemonApi.ts"
+import { handlersOf } from "../api/requestServices.ts"
 import {
   Conflict,
   InternalError,
@@ -98,7 +98,7 @@ const serveConsole = Effect.fn("serveConsole")(function* (
 })
 
 /** The handlers of a daemon's routes (spec 9.4). */
-export const DaemonHandlers = HttpApiBuilder.group(
+export const DaemonHandlers = handlersOf(
   DaemonApi,
   "daemon",
   Effect.fn(function* (handlers) {

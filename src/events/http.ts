@@ -1,9 +1,9 @@
 import { Effect } from "effect"
 import type { HttpServerRequest } from "effect/http"
-import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { CurrentPrincipal, currentRestriction, KeyEnds } from "../api/Principal.ts"
 import { limitResponse } from "../api/rateLimit.ts"
+import { handlersOf } from "../api/requestServices.ts"
 import { Unauthorized } from "../domain/errors.ts"
 import type { ServerId } from "../domain/Id.ts"
 import { admits, type RestrictedServer } from "../domain/KeyLimits.ts"
@@ -85,7 +85,7 @@ export const makeServeEvents = Effect.gen(function* () {
 })
 
 /** Handlers of the global event streams (spec 5). */
-export const EventsHandlers = HttpApiBuilder.group(
+export const EventsHandlers = handlersOf(
   ApplicationApi,
   "events",
   Effect.fn(function* (handlers) {

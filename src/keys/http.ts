@@ -1,7 +1,7 @@
 import { Duration, Effect, Redacted } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { CurrentPrincipal, type Principal } from "../api/Principal.ts"
+import { handlersOf } from "../api/requestServices.ts"
 import { Unauthorized } from "../domain/errors.ts"
 import { DefinitionId } from "../domain/Id.ts"
 import type { Key } from "../domain/Key.ts"
@@ -54,7 +54,7 @@ const makeOwnKey = Effect.gen(function* () {
 })
 
 /** Handlers of the key routes (spec 6.2). */
-export const KeysHandlers = HttpApiBuilder.group(
+export const KeysHandlers = handlersOf(
   ApplicationApi,
   "keys",
   Effect.fn(function* (handlers) {

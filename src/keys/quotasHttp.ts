@@ -1,6 +1,6 @@
 import { Clock, Effect, Option } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
+import { handlersOf } from "../api/requestServices.ts"
 import { describeAudit } from "../domain/AuditedRequest.ts"
 import { Conflict, InvalidRequest, NotFound, named } from "../domain/errors.ts"
 import { nowText } from "../domain/nowText.ts"
@@ -28,7 +28,7 @@ const merged = (
   Object.fromEntries(Object.entries({ ...limits, ...change }).filter(([, value]) => value !== null))
 
 /** Handlers of the routes of quotas (spec 6.4). */
-export const QuotasHandlers = HttpApiBuilder.group(
+export const QuotasHandlers = handlersOf(
   ApplicationApi,
   "quotas",
   Effect.fn(function* (handlers) {

@@ -1,9 +1,9 @@
 import { Clock, Effect } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { conditional, versioned } from "../api/conditional.ts"
 import type { DrainRequest } from "../api/NodesGroup.ts"
 import { currentRestriction } from "../api/Principal.ts"
+import { handlersOf } from "../api/requestServices.ts"
 import { checkNotice, checkRightFor } from "../api/rights.ts"
 import { ServerAccess } from "../api/ServerAccess.ts"
 import { describeAudit, withoutAudit } from "../domain/AuditedRequest.ts"
@@ -53,7 +53,7 @@ const choicesOf = Effect.fnUntraced(function* ({ deadline, notify, notify_second
 })
 
 /** Handlers of the node routes (spec 2.1). */
-export const NodesHandlers = HttpApiBuilder.group(
+export const NodesHandlers = handlersOf(
   ApplicationApi,
   "nodes",
   Effect.fn(function* (handlers) {

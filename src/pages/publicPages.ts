@@ -1,6 +1,6 @@
 import { Clock, Effect } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
+import { handlersOf } from "../api/requestServices.ts"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { SoftwareStore } from "../blueprints/SoftwareStore.ts"
 import { elapsedMillis } from "../domain/elapsed.ts"
@@ -26,7 +26,7 @@ const shuttingDown = new Unavailable({
 
 /** `/`, `/nodes`, `/healthz`, `/readyz` (spec 1.10). */
 export const PublicPagesHandlers = (system: SystemInfo, publicPages: "banner" | "all") =>
-  HttpApiBuilder.group(
+  handlersOf(
     ApplicationApi,
     "beside",
     Effect.fn(function* (handlers) {
@@ -87,7 +87,7 @@ export interface ServiceInspection {
 
 /** `GET /api/system` (spec 1.1), and the settings and the log of this replica. */
 export const SystemHandlers = (system: SystemInfo, { log, settings }: ServiceInspection) =>
-  HttpApiBuilder.group(
+  handlersOf(
     ApplicationApi,
     "system",
     Effect.fn(function* (handlers) {
@@ -101,7 +101,7 @@ export const SystemHandlers = (system: SystemInfo, { log, settings }: ServiceIns
 
 /** `GET /metrics` (spec 1.10). */
 export const MetricsHandlers = ({ version }: SystemInfo) =>
-  HttpApiBuilder.group(
+  handlersOf(
     ApplicationApi,
     "metrics",
     Effect.fn(function* (handlers) {

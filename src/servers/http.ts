@@ -1,7 +1,6 @@
 import { createHash } from "node:crypto"
 import { Clock, Duration, Effect, Function, Option, Schema } from "effect"
 import { HttpServerRespondable, HttpServerResponse } from "effect/http"
-import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { conditional, etagOf, respondWith, unlessKnown, type Versioned } from "../api/conditional.ts"
 import { type JsonBody, JsonWriter } from "../api/JsonWriter.ts"
@@ -9,6 +8,7 @@ import { LargeAnswers } from "../api/LargeAnswers.ts"
 import { linkOf, pageAfter } from "../api/link.ts"
 import { CurrentPrincipal, currentRestriction, KeyEnds } from "../api/Principal.ts"
 import { limitResponse } from "../api/rateLimit.ts"
+import { handlersOf } from "../api/requestServices.ts"
 import { requireRight, rightOfPower } from "../api/rights.ts"
 import { ServerAccess } from "../api/ServerAccess.ts"
 import { CommandsRequest } from "../api/ServersGroup.ts"
@@ -98,7 +98,7 @@ const answered = <E, R>(outcomes: Effect.Effect<Iterable<readonly [string, unkno
   Effect.flatMap(outcomes, (fields) => respondWithFields(fields))
 
 /** Handlers of the server routes (spec 3). */
-export const ServersHandlers = HttpApiBuilder.group(
+export const ServersHandlers = handlersOf(
   ApplicationApi,
   "servers",
   Effect.fn(function* (handlers) {

@@ -1,7 +1,7 @@
 import { Effect } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
 import type { ControlPlaneError } from "../api/ControlPlane.ts"
 import { NodeApi } from "../api/NodeApi.ts"
+import { handlersOf } from "../api/requestServices.ts"
 import { Conflict, Forbidden, InvalidRequest, NotFound, Unavailable } from "../domain/errors.ts"
 import type { NodeId, ServerId } from "../domain/Id.ts"
 import type { Registration, Report, ReportsAnswer, ServerSpec } from "../domain/NodeMessages.ts"
@@ -62,7 +62,7 @@ const checkRegistration = Effect.fnUntraced(function* (node_id: NodeId, registra
 })
 
 /** Handlers of the routes of daemons (spec 9.1): they check the sender's key. */
-export const NodeHandlers = HttpApiBuilder.group(
+export const NodeHandlers = handlersOf(
   NodeApi,
   "node",
   Effect.fn(function* (handlers) {

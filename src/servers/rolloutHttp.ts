@@ -1,8 +1,8 @@
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
-import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
 import { linkOf, pageAfter } from "../api/link.ts"
+import { handlersOf } from "../api/requestServices.ts"
 import { withoutAudit } from "../domain/AuditedRequest.ts"
 import { Rollouts } from "./Rollouts.ts"
 
@@ -11,7 +11,7 @@ const respond = (url: string, body: unknown, next: string | undefined) =>
   HttpServerResponse.jsonUnsafe(body, { headers: linkOf(url, next) })
 
 /** Handlers of the routes of rollouts (spec 3.13). */
-export const RolloutsHandlers = HttpApiBuilder.group(
+export const RolloutsHandlers = handlersOf(
   ApplicationApi,
   "rollouts",
   Effect.fn(function* (handlers) {

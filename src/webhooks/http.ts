@@ -1,11 +1,11 @@
 import { Effect } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
+import { handlersOf } from "../api/requestServices.ts"
 import { describeAudit } from "../domain/AuditedRequest.ts"
 import { Webhooks } from "./Webhooks.ts"
 
 /** Handlers of the webhook routes (spec 7). */
-export const WebhooksHandlers = HttpApiBuilder.group(
+export const WebhooksHandlers = handlersOf(
   ApplicationApi,
   "webhooks",
   Effect.fn(function* (handlers) {
