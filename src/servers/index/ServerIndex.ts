@@ -27,6 +27,9 @@ import { ServerTable } from "./ServerTable.ts"
 import { type Encoded, withStats } from "./SummaryCache.ts"
 import { type Include, type ListedServer, showsDefinition } from "./summary.ts"
 
+/** The most servers of a list whose encoding is kept: more of it would lengthen each pause of the garbage collector. */
+const LONGEST_KEPT = 5_000
+
 /** A page of servers; `next`: the last of its ids, if there are more servers. */
 export interface ServerPage {
   readonly ids: ReadonlyArray<ServerId>
@@ -247,7 +250,7 @@ export class ServerIndex extends Context.Service<
             Effect.andThen(
               updated,
               encoded((id) => {
-                const piece = table.summary(id, include)
+                const piece = table.summary(id, include, ids.length <= LONGEST_KEPT)
                 if (piece === undefined || stats === undefined) return piece?.body
                 return withStats(piece, stats.get(id) ?? null).body
               })

@@ -176,13 +176,13 @@ export class ServerTable {
     for (const id of this.#byNode.get(node_id) ?? none) this.#cache.forget(id)
   }
 
-  /** JSON of one summary. */
-  summary(id: ServerId, include: Include): Encoded | undefined {
+  /** JSON of one summary; `isKept`: whether it stays in memory until the server changes. */
+  summary(id: ServerId, include: Include, isKept = true): Encoded | undefined {
     const record = this.#records.get(id)
     if (record === undefined) return undefined
-    return this.#cache.get(include, id, () =>
+    const encode = () =>
       encodeSummary(record, this.#nameOf(record.node_id), include, this.#isOutdated, this.#placeOf)
-    )
+    return this.#cache.get(include, id, encode, isKept)
   }
 
   /** Returns the plain summary of a server, or the last one of a server that was recently here. */

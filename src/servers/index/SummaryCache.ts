@@ -57,12 +57,13 @@ export class SummaryCache {
     return [...this.#variants.values()].reduce((sum, { bytes }) => sum + bytes, 0)
   }
 
-  /** Returns the summary of a server, which is encoded unless it is kept. */
-  get(include: Include, id: ServerId, encode: () => string): Encoded {
+  /** Returns the summary of a server, which is encoded unless it is kept; `isKept`: whether it stays. */
+  get(include: Include, id: ServerId, encode: () => string, isKept = true): Encoded {
     const variant = this.#variants.get(include) ?? this.#add(include)
     const known = variant.pieces.get(id)
     if (known !== undefined) return known
     const piece = new Encoded(encode())
+    if (!isKept) return piece
     variant.pieces.set(id, piece)
     variant.bytes += bytesOf(piece)
     for (const [oldest] of this.#variants) {
