@@ -81,8 +81,8 @@ const checkRefusal = Effect.flatMap(refusal, Option.match({ onNone: () => Effect
  */
 export const migrateTo = (all: Migrations): Effect.Effect<void, StoreStartError, SqlClient.SqlClient> =>
   Effect.gen(function* () {
-    yield* checkRefusal
-    if ((yield* currentSchema) >= versionOf(all)) return
+    // A refusal counts under the lock only: another process may create the tables between two of its reads.
+    if (Option.isNone(yield* refusal) && (yield* currentSchema) >= versionOf(all)) return
     const sql = yield* SqlClient.SqlClient
     const loader = Migrator.fromRecord(all)
     yield* lockMigrations(sql).pipe(

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs"
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
-import { SqlClient } from "effect/sql"
+import { SqlClient, Statement } from "effect/sql"
 import { databaseStatus } from "../../../src/store/maintenance/databaseStatus.ts"
 import { clientOf } from "../../../src/store/maintenance/openClient.ts"
 import {
@@ -41,6 +41,27 @@ describe.each(databases)("design: migrations (%s)", (kind) => {
         (yield* onDatabase(url)(migrations)).map(({ id }) => id),
         Object.keys(everyMigration).map((name) => Number.parseInt(name, 10))
       )
+    }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
+  )
+
+  it.live("a replica that starts while another creates the schema starts, too", () =>
+    Effect.gen(function* () {
+      const url = yield* newUrl(kind)
+      let isCreated = false
+      const other = Effect.suspend(() => {
+        isCreated = true
+        return Effect.orDie(onDatabase(url)(migrate))
+      })
+      // The schema appears after the first look at what is applied.
+      const looksForTables: Statement.Transformer = (statement) =>
+        !isCreated && statement.compile()[1].includes("servers")
+          ? Effect.as(Effect.provideService(other, Statement.CurrentTransformer, undefined), statement)
+          : Effect.succeed(statement)
+      yield* onDatabase(url)(migrate).pipe(
+        Effect.provideService(Statement.CurrentTransformer, looksForTables)
+      )
+      assert.isTrue(isCreated)
+      assert.strictEqual(yield* onDatabase(url)(currentSchema), schemaVersion)
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 

@@ -282,7 +282,8 @@ describe("design: replicas are equal", () => {
         yield* statementsOn(
           url,
           `WITH next AS (UPDATE counters SET value = value + 1 WHERE name = 'journal' RETURNING value)
-           INSERT INTO journal SELECT value, 1, 'status', 'silent', 'survival', '"running"' FROM next`
+           INSERT INTO journal (cursor, at, topic, server_id, blueprint_id, payload)
+           SELECT value, 1, 'status', 'silent', 'survival', '"running"' FROM next`
         )
         yield* until(
           "it is seen",
