@@ -29,7 +29,7 @@ describe("sources: kill -9 during a reload", () => {
               blueprintFile(`g${n}-${i}`, "game")
             ])
           )
-        const repositoryCache = join(dataDir, "sources/blueprints/s")
+        const repositories = join(dataDir, "sources/work")
         const states = () => {
           const hidden = join(folders.blueprints, ".muster-sources")
           const owner = join(hidden, readdirSync(hidden)[0] ?? "")
@@ -41,7 +41,7 @@ describe("sources: kill -9 during a reload", () => {
         const place = () => readlinkSync(join(folders.blueprints, "s"))
         /** Moments of a reload, observed in the file system. */
         const moments: ReadonlyArray<(before: string) => boolean> = [
-          () => readdirSync(repositoryCache).some((name) => name.startsWith("work-")),
+          () => readdirSync(repositories).length > 0,
           () => states().length > 1,
           () => files() > whole + 20,
           () => files() > whole + 200,
@@ -85,7 +85,7 @@ describe("sources: kill -9 during a reload", () => {
         assert.lengthOf(serving, count)
         assert.isTrue(serving.every((id) => id.startsWith(`g${inPlace()}-`)))
         assert.lengthOf(states(), 1)
-        assert.deepStrictEqual(readdirSync(repositoryCache), [])
+        assert.deepStrictEqual(readdirSync(repositories), [])
         yield* api.kill("SIGKILL")
 
         const unlisted = yield* startService({ env: { ...env, MUSTER_BLUEPRINT_SOURCES: "" }, dataDir })
