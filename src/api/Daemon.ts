@@ -56,9 +56,9 @@ export interface Daemon {
    */
   remove(id: ServerId, options?: { readonly moved: boolean }): Effect.Effect<void, DaemonError>
   /**
-   * Returns once the action is accepted: the sequence of the newest report of the server that is not acknowledged;
-   * undefined: there is none. `wait_seconds`: the time until a stop becomes a kill. `by`: the caller, whose stop holds
-   * until the next start.
+   * Returns once the action is accepted, with the sequence of the newest report of the server that is not acknowledged, if
+   * there is one. `wait_seconds`: the time until a stop becomes a kill. `by`: the caller, whose stop holds until the next
+   * start.
    */
   power(
     id: ServerId,

@@ -1,4 +1,4 @@
-/** What a key may do (spec 6.2). */
+/** The rights of a key (spec 6.2). */
 import { Effect } from "effect"
 import { Forbidden, InvalidRequest } from "../domain/errors.ts"
 import { PowerRight, type Right } from "../domain/KeyScope.ts"

@@ -1,6 +1,6 @@
 /**
- * A bounded cache of computed results: a full map begins anew. It replaces a `WeakMap`, whose entries the garbage collector
- * visits in a single pause.
+ * A bounded cache of computed results, which is emptied when it is full. It replaces a `WeakMap`, whose entries the garbage
+ * collector visits in a single pause.
  */
 export class RecentMap<K, V> extends Map<K, V> {
   readonly #most: number

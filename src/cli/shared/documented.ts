@@ -1,4 +1,4 @@
-/** What most commands have alike: texts of their help, and flags. */
+/** The help texts and flags that most commands share. */
 import { flow, Option } from "effect"
 import { Command, Flag } from "effect/cli"
 import { commandSettings } from "../../config/command.ts"
@@ -45,5 +45,5 @@ export const textFlag = (name: string, description: string) =>
 export const given = <Fields extends Readonly<Record<string, Option.Option<unknown>>>>(fields: Fields) =>
   Object.fromEntries(
     Object.entries(fields).flatMap(([name, value]) => (Option.isSome(value) ? [[name, value.value]] : []))
-    // The entries are those of the fields.
+    // Each entry has the name and the type of its field.
   ) as { readonly [Name in keyof Fields]?: Option.Option.Value<Fields[Name]> }

@@ -107,7 +107,7 @@ const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
 /** Line formats are often in Latin-1, which keeps any bytes when it is read and written. */
 const anyBytes: ReadonlyArray<ConfigParser> = ["properties", "ini", "file"]
 
-/** Decodes a config file: UTF-8, or Latin-1 if the format has no encoding of its own. */
+/** Decodes a config file as UTF-8, or as Latin-1 unless the format prescribes an encoding. */
 export const decodeText = (bytes: Uint8Array, parser: ConfigParser): Result.Result<Decoded, PatchProblem> => {
   const decoded = Result.try(() => utf8.decode(bytes))
   if (Result.isSuccess(decoded)) return Result.succeed({ text: decoded.success, encoding: "utf8" })

@@ -60,7 +60,7 @@ export const makeReportSender = (
           }
         }),
       onFailure: (cause) =>
-        // The reports of one server must not stop those of others.
+        // A refused report of one server must not block the reports of other servers.
         Cause.hasDies(cause) && waiting.length > 1
           ? Effect.forEach(waiting, (one) => sendTogether([one]), { discard: true })
           : Effect.forEach(waiting, ({ answered }) => Deferred.failCause(answered, cause), { discard: true })

@@ -30,7 +30,7 @@ const REMOVED = ".removed-"
 const CORRUPT = ".corrupt-"
 /** Returns a new name for the folder of a server that is removed. */
 const removedName = (serverId: ServerId): string => `${REMOVED}${serverId}-${randomUUID()}`
-/** Whether a folder is that of a removed server. */
+/** Whether a folder belongs to a removed server. */
 const isRemoved = (name: string): boolean => name.startsWith(REMOVED)
 /** Whether a folder next to the servers has files of a former server. */
 export const isAside = (name: string): boolean => isRemoved(name) || name.startsWith(CORRUPT)
@@ -55,7 +55,7 @@ const readServer = Effect.fnUntraced(function* (serversDir: string, id: ServerId
   return undefined
 })
 
-/** Reads the servers of this node. Renames the folder of an interrupted creation to that of a removed server. */
+/** Reads the servers of this node. The folder of an interrupted creation gets the name of a removed server. */
 export const readServers = Effect.fnUntraced(function* (serversDir: string, files: Files) {
   const names = yield* Effect.orDie(listFolder(serversDir))
   const read = (id: ServerId) =>

@@ -24,8 +24,8 @@ const nextTurn = Effect.callback<void>((resume) => {
 })
 
 /**
- * Starts a program as the leader of its own session and group; returns when it runs. Listeners are attached before the
- * first event, so that no exit is missed. Without `env`, the program has {@link TOOL_ENV}; `undefined` inherits the environment.
+ * Starts a program in a new session and process group; returns when it runs. Listeners are attached before the first
+ * event, so that no exit is missed. Without `env`, the program has {@link TOOL_ENV}; `undefined` inherits the environment.
  */
 export const spawnChild = (
   argv: readonly [string, ...ReadonlyArray<string>],

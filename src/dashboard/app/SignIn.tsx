@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks"
 import { endedBecause } from "../api/http.ts"
 import { signIn } from "../api/session.ts"
-import type { View } from "../dom/el.ts"
+import { onText, type View } from "../dom/el.ts"
 import { logo } from "./logo.tsx"
 
 /** Asks for the key of the tab. */
@@ -33,9 +33,7 @@ export const SignIn = (): View => {
           value={text}
           aria-describedby="key-help key-problem"
           aria-invalid={problem !== ""}
-          onInput={({ currentTarget }: { readonly currentTarget: HTMLInputElement }) =>
-            setText(currentTarget.value)
-          }
+          onInput={onText(setText)}
         />
         <p class="problem" id="key-problem" role="alert">
           {said}

@@ -5,7 +5,7 @@ import type { NodeDetail, SystemInfo } from "../api/types.ts"
 import type { View } from "../dom/el.ts"
 import { ago, bytes, counted } from "../dom/format.ts"
 import { Menu, type MenuItem } from "../parts/Menu.tsx"
-import { bar, copyable, empty, status } from "../parts/parts.tsx"
+import { bar, copyable, empty, fact, status } from "../parts/parts.tsx"
 import { listAddress, setFilter } from "../state/filter.ts"
 import { areNodesLoaded, nodes, nodesReadAt } from "../state/nodes.ts"
 import { go } from "../state/router.ts"
@@ -40,12 +40,6 @@ const Node = ({ held, node }: { readonly node: NodeDetail; readonly held: number
     return () => stop.abort()
   }, [node.id, node.connected])
   const { capacity, committed, usage } = node
-  const fact = (name: string, value: string | View) => (
-    <div key={name}>
-      <dt>{name}</dt>
-      <dd>{value}</dd>
-    </div>
-  )
   return (
     <article class="card node" aria-label={`Node ${node.name}`}>
       <div class="across node-title">

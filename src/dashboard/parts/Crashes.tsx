@@ -39,7 +39,7 @@ const Crash = (crash: CrashRecord, isOpen: boolean, isNamed: boolean): View => (
   </details>
 )
 
-/** Crashes, newest first, each with its last lines. Without an id: those of all servers, deleted ones too. */
+/** Lists crashes, newest first, each with its last lines. Without an id it lists the crashes of all servers, deleted ones too. */
 export const Crashes = ({
   again,
   id,

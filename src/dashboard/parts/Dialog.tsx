@@ -1,15 +1,16 @@
 import { signal } from "@preact/signals"
 import type { ComponentChildren } from "preact"
 import { useEffect, useId, useRef, useState } from "preact/hooks"
-import type { Reply } from "../api/http.ts"
+import { type Reply, request } from "../api/http.ts"
 import type { View } from "../dom/el.ts"
 import { icon } from "../dom/icons.tsx"
+import { tell } from "../state/notices.ts"
 import { action } from "./parts.tsx"
 
 /** The dialog that is open, as a function that draws it; undefined: none. */
 const opened = signal<((close: () => void) => ComponentChildren) | undefined>(undefined)
 
-/** Opens a dialog in place of the one that is open. */
+/** Opens a dialog, which replaces an open one. */
 export const openDialog = (draw: (close: () => void) => ComponentChildren): void => {
   opened.value = draw
 }
@@ -112,7 +113,7 @@ export const FormDialog = <A,>(props: {
   )
 }
 
-/** Asks before something that cannot be undone. */
+/** Asks before a change that cannot be undone. */
 export const confirm = (title: string, text: string, button: string, onConfirm: () => void): void =>
   show(title, (close) => [
     <p>{text}</p>,
@@ -128,3 +129,18 @@ export const confirm = (title: string, text: string, button: string, onConfirm: 
       })}
     </div>
   ])
+
+/** Asks before something is deleted or revoked, does it, and shows the outcome. */
+export const confirmRemoval = (props: {
+  readonly verb: "Delete" | "Revoke"
+  readonly name: string
+  readonly text: string
+  readonly path: string
+  readonly onEnded: () => void
+}): void => {
+  const { name, verb } = props
+  const done = `${verb}d`
+  const remove = () =>
+    tell(request("DELETE", props.path), `${done}: ${name}`, `${name} was not ${done.toLowerCase()}`)
+  confirm(`${verb} ${name}?`, props.text, `${verb} ${name}`, () => void remove().then(props.onEnded))
+}

@@ -1,5 +1,5 @@
 import { useId } from "preact/hooks"
-import { classes, type View } from "../dom/el.ts"
+import { classes, onText, type View } from "../dom/el.ts"
 
 /** `pairs`: one `name=value` a line; `configs`: patches of config files as JSON. */
 export type FieldKind = "text" | "number" | "pairs" | "configs" | "choice"
@@ -24,11 +24,7 @@ export const FieldInput = (props: {
   readonly onChange: (text: string) => void
 }): View => {
   const id = useId()
-  const changed = ({
-    currentTarget
-  }: {
-    readonly currentTarget: HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement
-  }) => props.onChange(currentTarget.value)
+  const changed = onText(props.onChange)
   const common = {
     id,
     value: props.value,

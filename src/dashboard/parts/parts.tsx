@@ -133,7 +133,15 @@ export const listing = (columns: ReadonlyArray<string>, rows: ComponentChildren,
   </table>
 )
 
-/** Boxes of which any may be checked. */
+/** A name with its value, for a list of facts. */
+export const fact = (name: string, value: ComponentChildren): View => (
+  <div key={name}>
+    <dt>{name}</dt>
+    <dd>{value}</dd>
+  </div>
+)
+
+/** Checkboxes of a list; any number of them may be checked. */
 export const checks = <A extends string>(props: {
   readonly name: string
   readonly choices: ReadonlyArray<readonly [A, string]>

@@ -45,9 +45,8 @@ const OWN_TABLES = ["servers", "nodes", "journal", "counters", "api_keys"]
 const refused = (reason: StoreStartError["reason"], message: string) =>
   Option.some(new StoreStartError({ reason, message }))
 
-/** Returns why this program cannot use the database; none: it can. */
-export const refusal = Effect.gen(function* () {
-  const found = yield* applied
+/** Returns why this program cannot use a database with some applied migrations; none: it can. */
+const refusalOf = Effect.fnUntraced(function* (found: Effect.Success<typeof applied>) {
   const newest = found.at(-1)?.id ?? 0
   if (found.some(({ id, name }) => id === 1 && name !== schemaName)) {
     return refused(
@@ -73,6 +72,9 @@ export const refusal = Effect.gen(function* () {
   return Option.none()
 })
 
+/** Returns why this program cannot use the database; none: it can. */
+export const refusal = Effect.flatMap(applied, refusalOf)
+
 const checkRefusal = Effect.flatMap(refusal, Option.match({ onNone: () => Effect.void, onSome: Effect.fail }))
 
 /**
@@ -82,7 +84,8 @@ const checkRefusal = Effect.flatMap(refusal, Option.match({ onNone: () => Effect
 export const migrateTo = (all: Migrations): Effect.Effect<void, StoreStartError, SqlClient.SqlClient> =>
   Effect.gen(function* () {
     // A refusal counts under the lock only: another process may create the tables between two of its reads.
-    if (Option.isNone(yield* refusal) && (yield* currentSchema) >= versionOf(all)) return
+    const found = yield* applied
+    if (Option.isNone(yield* refusalOf(found)) && (found.at(-1)?.id ?? 0) >= versionOf(all)) return
     const sql = yield* SqlClient.SqlClient
     const loader = Migrator.fromRecord(all)
     yield* lockMigrations(sql).pipe(

@@ -1,13 +1,12 @@
 import { useState } from "preact/hooks"
-import { request, segment } from "../../api/http.ts"
+import { segment } from "../../api/http.ts"
 import { caller } from "../../api/session.ts"
 import type { Key, KeyScope } from "../../api/types.ts"
 import { useGet } from "../../api/useGet.ts"
 import { classes, type View } from "../../dom/el.ts"
 import { counted, dateTime } from "../../dom/format.ts"
-import { confirm, openDialog } from "../../parts/Dialog.tsx"
+import { confirmRemoval, openDialog } from "../../parts/Dialog.tsx"
 import { action, drawReply, empty, listing, status } from "../../parts/parts.tsx"
-import { tell } from "../../state/notices.ts"
 import { labelText } from "../../state/rows.ts"
 import { useTick } from "../../state/useTick.ts"
 import { type NewKey, NewKeyDialog } from "./NewKey.tsx"
@@ -87,17 +86,13 @@ const Row = (key: Key, now: number, onChanged: () => void): View => {
             text: "Revoke…",
             class: "ghost is-dangerous",
             onClick: () =>
-              confirm(
-                `Revoke ${key.name}?`,
-                `Requests and streams with this key end at once, and it cannot be made valid again.${isOwn ? " It is the key of this page, which then asks for another." : ""}`,
-                `Revoke ${key.name}`,
-                () =>
-                  void tell(
-                    request("DELETE", `/api/keys/${segment(key.id)}`),
-                    `Revoked: ${key.name}`,
-                    `${key.name} was not revoked`
-                  ).then(onChanged)
-              )
+              confirmRemoval({
+                verb: "Revoke",
+                name: key.name,
+                text: `Requests and streams with this key end at once, and it cannot be made valid again.${isOwn ? " It is the key of this page, which then asks for another." : ""}`,
+                path: `/api/keys/${segment(key.id)}`,
+                onEnded: onChanged
+              })
           })}
       </td>
     </tr>

@@ -5,10 +5,9 @@ import type { NamedQuota } from "../../api/types.ts"
 import { useGet } from "../../api/useGet.ts"
 import type { View } from "../../dom/el.ts"
 import { counted } from "../../dom/format.ts"
-import { confirm, FormDialog, openDialog } from "../../parts/Dialog.tsx"
+import { confirmRemoval, FormDialog, openDialog } from "../../parts/Dialog.tsx"
 import { FieldInput, numberIn } from "../../parts/fieldInput.tsx"
 import { action, drawReply, empty, listing } from "../../parts/parts.tsx"
-import { tell } from "../../state/notices.ts"
 import { useTick } from "../../state/useTick.ts"
 
 const EVERY = 15_000
@@ -84,17 +83,13 @@ const Row = (quota: NamedQuota, edit: (quota: NamedQuota) => void, onChanged: ()
         text: "Delete…",
         class: "ghost is-dangerous",
         onClick: () =>
-          confirm(
-            `Delete ${quota.name}?`,
-            "Servers stay. A quota that a valid key has is not deleted.",
-            `Delete ${quota.name}`,
-            () =>
-              void tell(
-                request("DELETE", pathOf(quota)),
-                `Deleted: ${quota.name}`,
-                `${quota.name} was not deleted`
-              ).then(onChanged)
-          )
+          confirmRemoval({
+            verb: "Delete",
+            name: quota.name,
+            text: "Servers stay. A quota that a valid key has is not deleted.",
+            path: pathOf(quota),
+            onEnded: onChanged
+          })
       })}
     </td>
   </tr>

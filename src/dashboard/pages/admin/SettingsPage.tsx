@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks"
 import type { SettingView, SystemInfo } from "../../api/types.ts"
 import { useGet } from "../../api/useGet.ts"
-import { classes, type View } from "../../dom/el.ts"
+import { classes, onText, type View } from "../../dom/el.ts"
 import { icon } from "../../dom/icons.tsx"
 import { chip, drawReply, empty, listing } from "../../parts/parts.tsx"
 
@@ -51,9 +51,7 @@ export const SettingsPage = (): View => {
             autocomplete="off"
             spellcheck={false}
             value={words}
-            onInput={({ currentTarget }: { readonly currentTarget: HTMLInputElement }) =>
-              setWords(currentTarget.value)
-            }
+            onInput={onText(setWords)}
           />
         </label>
         <div class="across chips" role="group" aria-label="Filter by origin">

@@ -1,13 +1,13 @@
 import { useState } from "preact/hooks"
 import { request, segment } from "../../api/http.ts"
 import type { Webhook, WebhookDelivery } from "../../api/types.ts"
-import type { View } from "../../dom/el.ts"
+import { onText, type View } from "../../dom/el.ts"
 import { count, dateTime } from "../../dom/format.ts"
-import { confirm, FormDialog, openDialog } from "../../parts/Dialog.tsx"
+import { confirmRemoval, FormDialog, openDialog } from "../../parts/Dialog.tsx"
 import { numberIn } from "../../parts/fieldInput.tsx"
 import { Menu, type MenuItem } from "../../parts/Menu.tsx"
-import { action, status } from "../../parts/parts.tsx"
-import { done, failed, tell } from "../../state/notices.ts"
+import { action, fact, status } from "../../parts/parts.tsx"
+import { done, failed } from "../../state/notices.ts"
 import { Deliveries } from "./Deliveries.tsx"
 import { WebhookDialog } from "./WebhookDialog.tsx"
 
@@ -43,9 +43,7 @@ const Replay = (props: {
           value={cursor}
           inputMode="numeric"
           autocomplete="off"
-          onInput={({ currentTarget }: { readonly currentTarget: HTMLInputElement }) =>
-            setCursor(currentTarget.value.replace(/\D/g, ""))
-          }
+          onInput={onText((text) => setCursor(text.replace(/\D/g, "")))}
         />
       </label>
     </FormDialog>
@@ -71,17 +69,13 @@ const itemsOf = (webhook: Webhook, onChanged: () => void): ReadonlyArray<MenuIte
       whyNot,
       isDangerous: true,
       onChoose: () =>
-        confirm(
-          `Delete ${webhook.id}?`,
-          "No further event is delivered to it. Its secret and the list of its deliveries are deleted.",
-          `Delete ${webhook.id}`,
-          () =>
-            void tell(
-              request("DELETE", pathOf(webhook)),
-              `Deleted: ${webhook.id}`,
-              `${webhook.id} was not deleted`
-            ).then(onChanged)
-        )
+        confirmRemoval({
+          verb: "Delete",
+          name: webhook.id,
+          text: "No further event is delivered to it. Its secret and the list of its deliveries are deleted.",
+          path: pathOf(webhook),
+          onEnded: onChanged
+        })
     }
   ]
 }
@@ -107,12 +101,6 @@ export const WebhookCard = (props: {
     else failed(`${id} has not accepted the test`, { detail: reply.body.error, hint: "" })
     onChanged()
   }
-  const fact = (name: string, value: string | View) => (
-    <div key={name}>
-      <dt>{name}</dt>
-      <dd>{value}</dd>
-    </div>
-  )
   return (
     <article class="stack card webhook" aria-label={`Webhook ${id}`}>
       <div class="across webhook-head">

@@ -4,12 +4,7 @@ import { classes, type View } from "../../dom/el.ts"
 import { bytes, counted, mebibytes, percent } from "../../dom/format.ts"
 import { icon } from "../../dom/icons.tsx"
 
-const fact = (name: string, value: string): View => (
-  <div key={name}>
-    <dt>{name}</dt>
-    <dd>{value}</dd>
-  </div>
-)
+import { fact } from "../../parts/parts.tsx"
 
 const runTexts = {
   unless_stopped: "starts if it was up",

@@ -135,6 +135,6 @@ const NewRollout = (props: {
   )
 }
 
-/** Shows what a rollout would change, and starts it: for these servers, or for those of a blueprint that is chosen. */
+/** Previews a rollout and starts it, for the given servers or for all servers of a blueprint. */
 export const showNewRollout = (ids?: ReadonlyArray<string>): void =>
   openDialog((onClose) => <NewRollout ids={ids} onClose={onClose} />)

@@ -2,7 +2,7 @@ import { useEffect, useRef, useState } from "preact/hooks"
 import { whyNot } from "../../api/session.ts"
 import type { ServerStatus } from "../../api/types.ts"
 import { usePart } from "../../api/usePart.ts"
-import type { View } from "../../dom/el.ts"
+import { onText, type View } from "../../dom/el.ts"
 import { missingPart } from "../../parts/parts.tsx"
 import { failed } from "../../state/notices.ts"
 import { type ConsoleStream, followConsole } from "./consoleStream.ts"
@@ -94,9 +94,7 @@ export const Console = ({ id, status }: { readonly id: string; readonly status: 
           spellcheck={false}
           maxLength={4096}
           value={text}
-          onInput={({ currentTarget }: { readonly currentTarget: HTMLInputElement }) =>
-            setText(currentTarget.value)
-          }
+          onInput={onText(setText)}
           onKeyDown={onKeyDown}
         />
         <button type="submit" class="ghost" aria-disabled={silent !== undefined || text === ""}>

@@ -8,7 +8,7 @@ import { AuditList } from "../../parts/AuditList.tsx"
 import { Crashes } from "../../parts/Crashes.tsx"
 import { notSaved } from "../../parts/endings.tsx"
 import { eventList } from "../../parts/eventList.tsx"
-import { action, copyable, empty, status, tabList } from "../../parts/parts.tsx"
+import { action, copyable, empty, fact, status, tabList } from "../../parts/parts.tsx"
 import { act, power } from "../../state/actions.ts"
 import { feed } from "../../state/feed.ts"
 import { listAddress } from "../../state/filter.ts"
@@ -32,13 +32,6 @@ const names: Readonly<Record<Tab, string>> = {
 
 const addressText = ({ alias, default: main }: Server["allocations"]): string =>
   `${alias === "" ? main.ip : alias}:${main.port}`
-
-const fact = (name: string, value: string | View | ReadonlyArray<View | string>): View => (
-  <div key={name}>
-    <dt>{name}</dt>
-    <dd>{value}</dd>
-  </div>
-)
 
 const Facts = ({ server }: { readonly server: Server }): View => {
   const { allocations, labels = {}, limits, ports = {} } = server

@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks"
 import { whyNoPower, whyNot } from "../../api/session.ts"
 import type { Power } from "../../api/types.ts"
-import { classes, type View } from "../../dom/el.ts"
+import { classes, onText, type View } from "../../dom/el.ts"
 import { counted } from "../../dom/format.ts"
 import { icon } from "../../dom/icons.tsx"
 import { Dialog, openDialog } from "../../parts/Dialog.tsx"
@@ -55,14 +55,7 @@ const ConfirmDeletion = ({
             <strong>{wanted}</strong>
             {" to confirm"}
           </span>
-          <input
-            value={typed}
-            inputMode="numeric"
-            autocomplete="off"
-            onInput={({ currentTarget }: { readonly currentTarget: HTMLInputElement }) =>
-              setTyped(currentTarget.value)
-            }
-          />
+          <input value={typed} inputMode="numeric" autocomplete="off" onInput={onText(setTyped)} />
         </label>
       )}
       <div class="dialog-actions">

@@ -180,7 +180,7 @@ export const ServerTable = (): View => {
           const sample = samples.get(id)
           return (
             <ServerRow
-              // A row that leaves the window becomes the one that enters it.
+              // The element of a row that leaves the window is reused for a row that enters it.
               key={(first + index) % pool}
               row={row}
               sample={sample}

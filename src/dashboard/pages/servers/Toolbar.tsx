@@ -1,6 +1,6 @@
 import { whyNot } from "../../api/session.ts"
 import type { ServerStatus } from "../../api/types.ts"
-import { classes, type View } from "../../dom/el.ts"
+import { classes, onText, type View } from "../../dom/el.ts"
 import { count } from "../../dom/format.ts"
 import { icon } from "../../dom/icons.tsx"
 import { action } from "../../parts/parts.tsx"
@@ -57,8 +57,6 @@ const names: Readonly<Record<Column, string>> = {
   created: "Created"
 }
 
-type Changed<E> = { readonly currentTarget: E }
-
 const focusList = (event: KeyboardEvent): void => {
   if (event.key === "Escape") {
     if (filter.value.q === "") document.getElementById("servers")?.focus()
@@ -87,7 +85,7 @@ export const Toolbar = (): View => {
             autocomplete="off"
             spellcheck={false}
             value={q}
-            onInput={({ currentTarget }: Changed<HTMLInputElement>) => setFilter({ q: currentTarget.value })}
+            onInput={onText((q) => setFilter({ q }))}
             onKeyDown={focusList}
           />
           <kbd aria-hidden="true">/</kbd>
@@ -95,9 +93,7 @@ export const Toolbar = (): View => {
         <select
           aria-label="Blueprint"
           value={blueprint}
-          onChange={({ currentTarget }: Changed<HTMLSelectElement>) =>
-            setFilter({ blueprint: currentTarget.value })
-          }
+          onChange={onText((blueprint) => setFilter({ blueprint }))}
         >
           <option value="">All blueprints</option>
           {blueprintsInUse().map((id) => (
@@ -110,10 +106,10 @@ export const Toolbar = (): View => {
           class="sort-select"
           aria-label="Sort by"
           value={`${descending ? "-" : ""}${sort}`}
-          onChange={({ currentTarget: { value } }: Changed<HTMLSelectElement>) => {
+          onChange={onText((value) => {
             const wanted = columns.find((column) => column === value.replace(/^-/, ""))
             if (wanted !== undefined) setFilter({ sort: wanted, descending: value.startsWith("-") })
-          }}
+          })}
         >
           {columns.flatMap((column) => [
             <option key={column} value={column}>{`${names[column]} ↑`}</option>,
