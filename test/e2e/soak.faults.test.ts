@@ -129,7 +129,7 @@ describe(`life of the service: ${MINUTES} minutes of work (MUSTER_TEST_SOAK, in 
         memories.push(yield* memoryOf(api))
         const before = yield* eventually(
           () => holdings(api, servers),
-          ({ folders, mounts }) => folders.length === 0 && mounts.length === 0
+          ({ claims, folders, mounts }) => claims + folders.length + mounts.length === 0
         )
         for (let count = 1; count < ROUNDS; count++) {
           yield* round

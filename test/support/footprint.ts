@@ -49,7 +49,7 @@ const childrenOf = (pid: number): ReadonlyArray<string> =>
     .map((name) => read(`/proc/${name}/cmdline`).replaceAll("\0", " ").trim())
     .toSorted()
 
-/** Everything but memory; equal at two moments of a service without servers and clients. */
+/** Everything but memory and the uids of software; equal at two moments of a service without servers and clients. */
 export const holdings = (service: Service, servers: ReadonlyArray<string>) => {
   const pid = service.process.pid ?? 0
   const ids = new Set(servers)
@@ -61,7 +61,9 @@ export const holdings = (service: Service, servers: ReadonlyArray<string>) => {
       .flatMap(namesIn)
       .filter((name) => ids.has(name)),
     folders: namesIn(join(service.dataDir, "node", "instances")),
-    claims: namesIn(CLAIMS).filter((uid) => read(join(CLAIMS, uid)).includes(service.dataDir)).length
+    claims: namesIn(CLAIMS)
+      .map((uid) => read(join(CLAIMS, uid)))
+      .filter((claim) => claim.includes(service.dataDir) && !claim.includes('"software:')).length
   }
 }
 
