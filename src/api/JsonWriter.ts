@@ -25,12 +25,19 @@ export class JsonWriter {
     if (this.#text.length > PART) this.#flush()
   }
 
-  /** Returns the body. */
-  end(): JsonBody {
+  /** Returns the body, in steps: a body may have hundreds of megabytes. */
+  *end(): Generator<void, JsonBody> {
     this.#text += this.#close
     if (this.#parts.length === 0) return this.#text
     this.#flush()
-    return Buffer.concat(this.#parts)
+    const body = Buffer.allocUnsafeSlow(this.#parts.reduce((sum, part) => sum + part.length, 0))
+    let at = 0
+    for (const part of this.#parts) {
+      body.set(part, at)
+      at += part.length
+      yield
+    }
+    return body
   }
 
   #flush(): void {

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto"
-import { constants, gzip } from "node:zlib"
-import { Context, Effect } from "effect"
+import { constants, createGzip, gzip } from "node:zlib"
+import * as NodeStream from "@effect/platform-node/NodeStream"
+import { Context, Effect, type Stream } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { JsonBody } from "./JsonWriter.ts"
 
@@ -68,15 +69,32 @@ const compressed = (body: JsonBody) =>
     )
   )
 
+const acceptsGzip = Effect.map(HttpServerRequest.HttpServerRequest, ({ headers }) =>
+  acceptedEncodings(headers["accept-encoding"]).has("gzip")
+)
+
 /** Responds with a JSON body of any length, which is compressed for a caller that accepts gzip. */
 export const respondWith = (body: JsonBody, headers: Headers = {}) =>
-  Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
+  Effect.flatMap(acceptsGzip, (isAccepted) => {
     const all = { ...headers, vary: "Accept-Encoding" }
-    const isPlain =
-      body.length < SMALLEST_COMPRESSED || !acceptedEncodings(request.headers["accept-encoding"]).has("gzip")
-    return isPlain
+    return body.length < SMALLEST_COMPRESSED || !isAccepted
       ? Effect.succeed(ofBody(body, all))
       : Effect.map(compressed(body), (bytes) => ofBytes(bytes, { ...all, "content-encoding": "gzip" }))
+  })
+
+/** A compressor with 64 KiB of memory instead of 256: each connection has one while it reads. */
+const makeGzip = () => createGzip({ level: constants.Z_BEST_SPEED, windowBits: 13, memLevel: 6 })
+
+/** Responds with a JSON body that is made as it is read, compressed for a caller that accepts gzip. */
+export const respondWithStream = (body: Stream.Stream<Uint8Array>, headers: Headers) =>
+  Effect.map(acceptsGzip, (isAccepted) => {
+    const all = { ...headers, vary: "Accept-Encoding" }
+    return isAccepted
+      ? HttpServerResponse.stream(NodeStream.pipeThroughSimple(body, makeGzip), {
+          contentType,
+          headers: { ...all, "content-encoding": "gzip" }
+        })
+      : HttpServerResponse.stream(body, { contentType, headers: all })
   })
 
 /** The headers of a version. */

@@ -15,7 +15,7 @@ import { type CrashQuery, CrashRepo } from "../store/repos/CrashRepo.ts"
 import { Store } from "../store/Store.ts"
 import { type CreateRequest, makeCreation } from "./creation.ts"
 import { followReservations } from "./index/reservations.ts"
-import type { ListRequest } from "./index/ServerFilter.ts"
+import type { ListRequest, ServerFilter } from "./index/ServerFilter.ts"
 import { type IndexVersion, ServerIndex, type ServerPage } from "./index/ServerIndex.ts"
 import { withStats } from "./index/SummaryCache.ts"
 import { has, type Include } from "./index/summary.ts"
@@ -56,6 +56,8 @@ export class ServerManager extends Context.Service<
      * @error InvalidRequest `after` is no server
      */
     select(request: ListRequest): Effect.Effect<ServerPage, InvalidRequest>
+    /** JSON array of the ids or the summaries of all servers that a filter admits, made as it is read. */
+    stream(filter: ServerFilter, what: Include | "ids"): Effect.Effect<Stream.Stream<Uint8Array>>
     /** Returns the figures of servers, which their nodes are asked for. */
     statsOf(ids: ReadonlyArray<ServerId>): Effect.Effect<FiguresById>
     /** JSON of one summary; with its figures, if `include` has them. */
@@ -213,6 +215,11 @@ export class ServerManager extends Context.Service<
           })
           return page ?? (yield* unknownAfter("server", request.after))
         }),
+        // The restriction is that of the request: its body is read later.
+        stream: (filter, what) =>
+          Effect.map(currentRestriction, (within) =>
+            index.stream(within === undefined ? filter : { ...filter, within }, what)
+          ),
         identify,
         waitFor,
         counts: index.counts,

@@ -2,7 +2,14 @@ import { createHash } from "node:crypto"
 import { Clock, Duration, Effect, Function, Option, Schema } from "effect"
 import { HttpServerRespondable, HttpServerResponse } from "effect/http"
 import { ApplicationApi } from "../api/ApplicationApi.ts"
-import { conditional, etagOf, respondWith, unlessKnown, type Versioned } from "../api/conditional.ts"
+import {
+  conditional,
+  etagOf,
+  respondWith,
+  respondWithStream,
+  unlessKnown,
+  type Versioned
+} from "../api/conditional.ts"
 import { type JsonBody, JsonWriter } from "../api/JsonWriter.ts"
 import { LargeAnswers } from "../api/LargeAnswers.ts"
 import { linkOf, pageAfter } from "../api/link.ts"
@@ -29,6 +36,7 @@ import { serveConsole } from "../events/websocket.ts"
 import { inSlices } from "../work/slices.ts"
 import { makeBulk } from "./bulk.ts"
 import type { ListRequest } from "./index/ServerFilter.ts"
+import { LONGEST_WHOLE } from "./index/ServerIndex.ts"
 import { has, type Include, includeOf } from "./index/summary.ts"
 import { linePage, logPage, newestLines, parseInclude, parseListQuery } from "./listQuery.ts"
 import { ServerManager } from "./ServerManager.ts"
@@ -89,7 +97,7 @@ const respondWithFields = (
       writer.add(`${JSON.stringify(name)}:${JSON.stringify(value)}`)
       yield
     }
-    return writer.end()
+    return yield* writer.end()
   })
   return Effect.flatMap(encoded, (body) => respondWith(body, headers))
 }
@@ -160,12 +168,18 @@ export const ServersHandlers = handlersOf(
           const within = yield* currentRestriction
           // Before the selection: a list may show later changes than its version.
           const { cursor, state } = yield* servers.version
-          const bytes = Math.min(
-            LIST_BYTES,
-            SUMMARY_BYTES * Math.min(asked.limit ?? Infinity, yield* servers.size)
-          )
+          const size = yield* servers.size
+          const hasFigures = query.ids_only !== true && has(include, "stats")
+          const isPage = asked.limit !== undefined || asked.after !== undefined
+          if (size > LONGEST_WHOLE && !isPage && !hasFigures) {
+            const list = yield* servers.stream(asked.filter, query.ids_only === true ? "ids" : include)
+            return yield* unlessKnown({ etag: tagOf(state, request.url, within), cursor }, (headers) =>
+              respondWithStream(list, headers)
+            )
+          }
+          const bytes = Math.min(LIST_BYTES, SUMMARY_BYTES * Math.min(asked.limit ?? Infinity, size))
           const bounded = bytes <= SHORT_BYTES ? Function.identity : making(bytes)
-          if (query.ids_only !== true && has(include, "stats")) {
+          if (hasFigures) {
             const withFigures = Effect.gen(function* () {
               const page = yield* servers.select(asked)
               const stats = yield* servers.statsOf(page.ids)

@@ -19,6 +19,7 @@ import type { Selector } from "../domain/Selector.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
 import { type RolloutPart, RolloutRepo } from "../store/repos/RolloutRepo.ts"
 import { Store, Transaction } from "../store/Store.ts"
+import { pause } from "../work/slices.ts"
 import { changes, overQuota, resources } from "./records/quotaRules.ts"
 import { isUpToDate, makePlan, makeRolloutView, type Planned, type Revised } from "./rolloutPlan.ts"
 
@@ -82,8 +83,9 @@ const parallelOf = (given: number | string, changing: number): number =>
 
 const revisionsOf = (changed: ReadonlyArray<Changed>): RolloutOrigin["revisions"] => {
   const groups = Object.values(
-    Arr.groupBy(changed, ({ earlier, record, target }) =>
-      JSON.stringify([record.blueprint_id, earlier.revision, target.revision])
+    Arr.groupBy(
+      changed,
+      ({ earlier, record, target }) => `${record.blueprint_id} ${earlier.revision} ${target.revision}`
     )
   )
   const viewOf = ({ definition: { version }, revision }: Revised) => ({ revision, version })
@@ -176,6 +178,7 @@ export const makeCreateRollout = Effect.gen(function* () {
     const now = yield* nowText
     const definitions = new Map<string, ServerDefinition>()
     const changed = planned.filter(isChanged)
+    yield* pause
     const servers = changed.map(({ earlier, record, target }, position): RolloutServer => {
       for (const { definition, revision } of [earlier, target]) definitions.set(revision, definition)
       return {
@@ -194,6 +197,9 @@ export const makeCreateRollout = Effect.gen(function* () {
         reason: null
       }
     })
+    yield* pause
+    const revisions = revisionsOf(changed)
+    yield* pause
     const { canary, max_parallel = DEFAULT_PARALLEL, on_failure = "pause", restart = "now" } = choices
     const rollout: RolloutRecord = {
       id,
@@ -216,7 +222,7 @@ export const makeCreateRollout = Effect.gen(function* () {
       origin: {
         selector: recorded(selector),
         ...(caller === undefined ? {} : { created_by: { key_id: caller.key_id, name: caller.name } }),
-        revisions: revisionsOf(changed)
+        revisions
       }
     }
     yield* insert(rollout, { rollout_id: id, servers, definitions: [...definitions] })

@@ -14,14 +14,14 @@ import { serverRecord } from "../nodes/support/fleet.ts"
 import { node } from "../support/samples.ts"
 
 const FIRST_PORT = 10_000
-/** Servers of one node, each with a port. */
+/** The most servers of one node, each with a port. */
 const PER_NODE = 50_000
 const PER_WRITE = 500
 
-const nodeOf = (n: number) => `node-${1 + Math.floor(n / PER_NODE)}`
-
 interface SeedOptions {
   readonly known: boolean
+  /** Servers of each node. Default: as many as it has ports for. */
+  readonly perNode?: number
   readonly own?: (n: number) => Partial<ServerRecord>
 }
 
@@ -39,14 +39,16 @@ export const seedServers = (dataDir: string, count: number, options: SeedOptions
     )
   })
 
-const seed = (count: number, { known, own = () => ({}) }: SeedOptions) =>
+const seed = (count: number, { known, own = () => ({}), perNode = PER_NODE }: SeedOptions) =>
   Effect.gen(function* () {
     const store = yield* Store
     const servers = yield* ServerRepo
     const nodes = yield* NodeRepo
     const now = Date.now()
     const records = Arr.makeBy(count, (n): ServerRecord => {
-      const record = serverRecord(serverId(randomBytes(16)), nodeOf(n), [FIRST_PORT + (n % PER_NODE)])
+      const record = serverRecord(serverId(randomBytes(16)), `node-${1 + Math.floor(n / perNode)}`, [
+        FIRST_PORT + (n % perNode)
+      ])
       return {
         ...record,
         created_at: new Date(now + n).toISOString(),

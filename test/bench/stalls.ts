@@ -20,7 +20,7 @@ const turnProbe = join(import.meta.dirname, "turnProbe.ts")
 export const stalls = Effect.gen(function* () {
   const folder = yield* temporaryFolder
   const dataDir = join(folder, "data")
-  const ids = yield* seedServers(dataDir, SERVERS, { known: true, own })
+  const ids = yield* seedServers(dataDir, SERVERS, { known: true, own, perNode: 1000 })
   const { env } = yield* definitions({
     software: { "paper.yml": softwareFile("paper") },
     blueprints: {

@@ -5,7 +5,7 @@ import { type ServerId, serverId } from "../../src/domain/Id.ts"
 import { seedServers } from "../bench/seed.ts"
 import { definitions } from "../support/definitions.ts"
 import { alone, nodeIs, nodeKey } from "../support/nodes.ts"
-import { startService } from "../support/Service.ts"
+import { requestTo, startService } from "../support/Service.ts"
 import { makeSimulatedNode } from "../support/SimulatedNode.ts"
 import { expectStatus } from "../support/servers.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
@@ -65,5 +65,50 @@ layer(Layer.empty, options)("spec 3.13: a rollout, with thousands of servers", (
       const { json } = yield* expectStatus(api, 201, "POST", "/api/rollouts", { body })
       assert.strictEqual(json.total, 10_000)
     }).pipe(Effect.scoped)
+  )
+})
+
+layer(Layer.empty, options)("spec 3.6: lists of thousands of servers", (it) => {
+  it.effect(
+    "are made as they are read: the same for every encoding, filter and key, with the headers of any list",
+    () =>
+      Effect.gen(function* () {
+        const dataDir = `${yield* temporaryFolder}/data`
+        const ids = yield* seedServers(dataDir, 6_000, {
+          known: true,
+          own: (n) => ({ labels: { part: n < 100 ? "first" : "rest" } })
+        })
+        const { env } = yield* definitions(games)
+        const api = yield* startService({ dataDir, env: { ...alone, ...env } })
+        const plain = yield* expectStatus(api, 200, "GET", "/api/servers?include=labels", {
+          headers: { "accept-encoding": "identity" }
+        })
+        assert.deepStrictEqual(
+          plain.json.map(({ id }: { readonly id: string }) => id),
+          ids
+        )
+        const packed = yield* expectStatus(api, 200, "GET", "/api/servers?include=labels", {
+          headers: { "accept-encoding": "gzip" }
+        })
+        assert.strictEqual(packed.headers.get("content-encoding"), "gzip")
+        assert.deepStrictEqual(packed.json, plain.json)
+        const etag = plain.headers.get("etag") ?? ""
+        assert.match(etag, /^W\/"/)
+        assert.isTrue(Number(plain.headers.get("x-muster-cursor")) >= 0)
+        const known = { headers: { "if-none-match": etag } }
+        yield* expectStatus(api, 304, "GET", "/api/servers?include=labels", known)
+        const { json: idsOnly } = yield* expectStatus(api, 200, "GET", "/api/servers?ids_only=true")
+        assert.deepStrictEqual(idsOnly, ids)
+        const first = ids.slice(0, 100)
+        const labelled = yield* expectStatus(api, 200, "GET", "/api/servers?ids_only=true&label=part%3Dfirst")
+        assert.deepStrictEqual(labelled.json, first)
+        const none = yield* expectStatus(api, 200, "GET", "/api/servers?label=part%3Dnone")
+        assert.deepStrictEqual(none.json, [])
+        const { json: limited } = yield* expectStatus(api, 201, "POST", "/api/keys", {
+          body: { name: "limited", scope: "ReadOnly", labels: { part: "first" } }
+        })
+        const own = yield* requestTo(api.url, limited.key)("GET", "/api/servers?ids_only=true")
+        assert.deepStrictEqual(own.json, first)
+      }).pipe(Effect.scoped)
   )
 })

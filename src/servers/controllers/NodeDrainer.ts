@@ -137,9 +137,10 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
         node_id: NodeId
       ): Effect.fn.Return<StepOutcome, Unavailable> {
         if (registry.isConnected(node_id)) return "done"
-        for (const record of yield* index.onNode(node_id)) {
-          if ((yield* index.originOf(node_id, record.id)) === undefined || isFinished(record.install))
-            continue
+        for (const { server_id } of yield* index.migrations) {
+          const record = index.get(server_id)
+          const isArriving = (yield* index.originOf(node_id, server_id)) !== undefined
+          if (record === undefined || !isArriving || isFinished(record.install)) continue
           yield* lifecycle
             .refuseInstall(record.id, `node ${registry.nameOf(node_id)} is lost`)
             .pipe(locks.withLock(record.id))

@@ -16,6 +16,7 @@ import { NodeRepo } from "../../store/repos/NodeRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
 import { makeKeyedLock } from "../../work/KeyedLock.ts"
+import { pause } from "../../work/slices.ts"
 import { makeWorkQueue } from "../../work/WorkQueue.ts"
 import { ServerIndex } from "../index/ServerIndex.ts"
 import { ServerLifecycle } from "../records/ServerLifecycle.ts"
@@ -205,6 +206,7 @@ export class NodeReconciler extends Context.Service<
       }
 
       const lost = Effect.fnUntraced(function* (node_id: NodeId) {
+        yield* pause // many nodes are lost at the same time
         const records = yield* index.onNode(node_id)
         const ids = records.filter((record) => record.status !== "unknown").map((record) => record.id)
         if (ids.length === 0) return

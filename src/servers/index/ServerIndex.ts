@@ -22,13 +22,21 @@ import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
 import { during } from "../../work/during.ts"
 import { inSlices } from "../../work/slices.ts"
 import { afterChange } from "./applyChange.ts"
-import type { ListRequest } from "./ServerFilter.ts"
+import { type ListRequest, matches, type ServerFilter } from "./ServerFilter.ts"
 import { ServerTable } from "./ServerTable.ts"
 import { type Encoded, withStats } from "./SummaryCache.ts"
 import { type Include, type ListedServer, showsDefinition } from "./summary.ts"
 
-/** The most servers of a list whose encoding is kept: more of it would lengthen each pause of the garbage collector. */
-const LONGEST_KEPT = 5_000
+/**
+ * The most servers of a list that is kept encoded, or made as a whole: hundreds of megabytes would lengthen each pause of the
+ * garbage collector to as many milliseconds.
+ */
+export const LONGEST_WHOLE = 5_000
+
+/** Characters of a piece of a longer list: what a connection holds whose peer does not read. */
+const PIECE = 32 * 1024
+
+const encoder = new TextEncoder()
 
 /** A page of servers; `next`: the last of its ids, if there are more servers. */
 export interface ServerPage {
@@ -87,6 +95,8 @@ export class ServerIndex extends Context.Service<
     readonly size: Effect.Effect<number>
     /** Returns the servers of a request; undefined: `after` is no server that is or was recently here. */
     select(request: ListRequest): Effect.Effect<ServerPage | undefined>
+    /** JSON array of the ids or the summaries of all servers that a filter admits, made as it is read. */
+    stream(filter: ServerFilter, what: Include | "ids"): Stream.Stream<Uint8Array>
     /** Returns the records by creation; servers may be added and removed before the next one is taken. */
     all(): Iterable<ServerRecord>
     /** Returns at most `limit` ids of admitted servers that begin with `prefix`. */
@@ -242,7 +252,7 @@ export class ServerIndex extends Context.Service<
               if (piece !== undefined) writer.add(piece)
               yield
             }
-            return writer.end()
+            return yield* writer.end()
           })
         return {
           encodeIds: encoded(JSON.stringify),
@@ -250,7 +260,7 @@ export class ServerIndex extends Context.Service<
             Effect.andThen(
               updated,
               encoded((id) => {
-                const piece = table.summary(id, include, ids.length <= LONGEST_KEPT)
+                const piece = table.summary(id, include, ids.length <= LONGEST_WHOLE)
                 if (piece === undefined || stats === undefined) return piece?.body
                 return withStats(piece, stats.get(id) ?? null).body
               })
@@ -277,6 +287,33 @@ export class ServerIndex extends Context.Service<
           Effect.map(
             inSlices(() => table.select(request)),
             (selection) => selection && { ...selection, ...encodingOf(selection.ids) }
+          ),
+        stream: (filter, what) =>
+          Stream.unwrap(
+            Effect.map(updated, () => {
+              const records = table.after()
+              const textOf = ({ id }: ListedServer) =>
+                what === "ids" ? JSON.stringify(id) : table.summary(id, what, false)?.body
+              let before = "["
+              return Stream.unfold(false, (isOver) =>
+                inSlices(function* () {
+                  if (isOver) return undefined
+                  let text = ""
+                  while (text.length <= PIECE) {
+                    const next = records.next()
+                    if (next.done === true)
+                      return [encoder.encode(before === "[" ? "[]" : `${text}]`), true] as const
+                    const found = matches(filter, next.value) ? textOf(next.value) : undefined
+                    if (found !== undefined) {
+                      text += before + found
+                      before = ","
+                    }
+                    yield
+                  }
+                  return [encoder.encode(text), false] as const
+                })
+              )
+            })
           ),
         all: () => table.after(),
         withPrefix: (prefix, limit, within) => Effect.sync(() => table.withPrefix(prefix, limit, within)),

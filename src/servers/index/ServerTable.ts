@@ -94,7 +94,12 @@ export class ServerTable {
   }
 
   onNode(node_id: NodeId): ReadonlyArray<ListedServer> {
-    return [...(this.#byNode.get(node_id) ?? none)].flatMap((id) => this.#records.get(id) ?? [])
+    const found: Array<ListedServer> = []
+    for (const id of this.#byNode.get(node_id) ?? none) {
+      const record = this.#records.get(id)
+      if (record !== undefined) found.push(record)
+    }
+    return found
   }
 
   /** Returns at most `limit` ids of admitted servers that begin with `prefix`. */
