@@ -149,7 +149,7 @@ export class ServerTable {
   put(record: ListedServer): void {
     const { created_at, id } = record
     const before = this.#records.get(id)
-    if (before !== undefined) this.#detach(before)
+    if (before !== undefined) this.#detach(before, record.node_id)
     if (before?.created_at !== created_at) {
       if (before !== undefined) this.#unorder(before)
       this.#order.splice(this.#indexAfter(record), 0, { created_at, id })
@@ -248,10 +248,10 @@ export class ServerTable {
     this.#counts.set(status, (this.#counts.get(status) ?? 0) + 1)
   }
 
-  /** Takes a record out of its node and the counts. */
-  #detach({ id, node_id, status }: ServerRecord): void {
+  /** Takes a record out of the counts, and of its node unless it stays there: a change keeps its place on the node. */
+  #detach({ id, node_id, status }: ServerRecord, next?: NodeId): void {
     const others = this.#byNode.get(node_id)
-    others?.delete(id)
+    if (next !== node_id) others?.delete(id)
     if (others?.size === 0) this.#byNode.delete(node_id)
     this.#counts.set(status, (this.#counts.get(status) ?? 0) - 1)
   }

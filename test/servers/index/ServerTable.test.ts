@@ -186,6 +186,18 @@ describe("spec 3.1: the list", () => {
     expect(table.nameOf("srv_1")).toBe("again")
   })
 
+  it("a change keeps a server's place on its node; one that moves comes last", () => {
+    const table = tableOf((id) => id)
+    for (const id of ["a", "b", "c"]) table.put(record({ id }))
+    table.put(record({ id: "a", status: "running" }))
+    const onNode = () => table.onNode("n1").map(({ id }) => id)
+    expect(onNode()).toEqual(["a", "b", "c"])
+    table.put(record({ id: "b", node_id: "n2" }))
+    expect(onNode()).toEqual(["a", "c"])
+    table.put(record({ id: "b" }))
+    expect(onNode()).toEqual(["a", "c", "b"])
+  })
+
   it("the list shows the new display name of a node", () => {
     let name = "one"
     const table = tableOf((id) => (id === "n1" ? name : id))
