@@ -1,8 +1,8 @@
 /** A JSON text; a long one is encoded. */
 export type JsonBody = string | Uint8Array
 
-/** Characters of a buffer. */
-const PART = 64 * 1024
+/** Characters of a part: what a connection holds of a streamed body whose peer does not read. */
+const PART = 32 * 1024
 
 const encoder = new TextEncoder()
 
@@ -23,6 +23,16 @@ export class JsonWriter {
     this.#text += this.#isEmpty ? encoded : `,${encoded}`
     this.#isEmpty = false
     if (this.#text.length > PART) this.#flush()
+  }
+
+  /** Removes a complete part from the body, to send it before the rest; undefined: there is none. */
+  take(): Uint8Array | undefined {
+    return this.#parts.shift()
+  }
+
+  /** Returns the end of a body whose complete parts were taken. */
+  rest(): Uint8Array {
+    return encoder.encode(this.#text + this.#close)
   }
 
   /** Returns the body, in steps: a body may have hundreds of megabytes. */

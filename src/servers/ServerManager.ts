@@ -211,15 +211,13 @@ export class ServerManager extends Context.Service<
           const within = yield* currentRestriction
           const page = yield* index.select({
             ...request,
-            filter: within === undefined ? filter : { ...filter, within }
+            filter: { ...filter, within }
           })
           return page ?? (yield* unknownAfter("server", request.after))
         }),
-        // The restriction is that of the request: its body is read later.
+        // The key of the request is no longer in the context when the body is read.
         stream: (filter, what) =>
-          Effect.map(currentRestriction, (within) =>
-            index.stream(within === undefined ? filter : { ...filter, within }, what)
-          ),
+          Effect.map(currentRestriction, (within) => index.stream({ ...filter, within }, what)),
         identify,
         waitFor,
         counts: index.counts,

@@ -170,13 +170,6 @@ export const ServersHandlers = handlersOf(
           const { cursor, state } = yield* servers.version
           const size = yield* servers.size
           const hasFigures = query.ids_only !== true && has(include, "stats")
-          const isPage = asked.limit !== undefined || asked.after !== undefined
-          if (size > LONGEST_WHOLE && !isPage && !hasFigures) {
-            const list = yield* servers.stream(asked.filter, query.ids_only === true ? "ids" : include)
-            return yield* unlessKnown({ etag: tagOf(state, request.url, within), cursor }, (headers) =>
-              respondWithStream(list, headers)
-            )
-          }
           const bytes = Math.min(LIST_BYTES, SUMMARY_BYTES * Math.min(asked.limit ?? Infinity, size))
           const bounded = bytes <= SHORT_BYTES ? Function.identity : making(bytes)
           if (hasFigures) {
@@ -193,13 +186,18 @@ export const ServersHandlers = handlersOf(
             return yield* bounded(withFigures)
           }
           const etag = tagOf(state, request.url, within)
-          return yield* unlessKnown({ etag, cursor }, (headers) =>
-            Effect.gen(function* () {
+          const isWhole = size <= LONGEST_WHOLE || asked.limit !== undefined || asked.after !== undefined
+          return yield* unlessKnown({ etag, cursor }, (headers) => {
+            if (!isWhole) {
+              const list = servers.stream(asked.filter, query.ids_only === true ? "ids" : include)
+              return Effect.flatMap(list, (body) => respondWithStream(body, headers))
+            }
+            return Effect.gen(function* () {
               const list = recent.get(etag) ?? (yield* listOf(asked, include, query.ids_only === true))
               if (list.body.length <= SHORT_BYTES) recent.set(etag, list)
               return yield* respondWith(list.body, { ...linkOf(request.url, list.next), ...headers })
             }).pipe(bounded)
-          )
+          })
         }),
         statsOfMany: Effect.fnUntraced(function* ({ query, request }) {
           const page = yield* servers.select(yield* parseListQuery(query))

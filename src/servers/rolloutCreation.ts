@@ -83,9 +83,8 @@ const parallelOf = (given: number | string, changing: number): number =>
 
 const revisionsOf = (changed: ReadonlyArray<Changed>): RolloutOrigin["revisions"] => {
   const groups = Object.values(
-    Arr.groupBy(
-      changed,
-      ({ earlier, record, target }) => `${record.blueprint_id} ${earlier.revision} ${target.revision}`
+    Arr.groupBy(changed, ({ earlier, record, target }) =>
+      JSON.stringify([record.blueprint_id, earlier.revision, target.revision])
     )
   )
   const viewOf = ({ definition: { version }, revision }: Revised) => ({ revision, version })

@@ -90,7 +90,7 @@ export const makePlan = Effect.gen(function* () {
   const selected = Effect.fnUntraced(function* (selector: Selector) {
     const within = yield* currentRestriction
     const filter = yield* filterOf(selector)
-    const page = yield* index.select({ filter: within === undefined ? filter : { ...filter, within } })
+    const page = yield* index.select({ filter: { ...filter, within } })
     const ids = page?.ids ?? []
     if (ids.length > MOST_SERVERS) {
       return yield* new InvalidRequest({

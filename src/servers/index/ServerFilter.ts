@@ -12,8 +12,8 @@ export interface ServerFilter {
   readonly status?: ServerStatus
   readonly labels: ReadonlyArray<LabelCondition>
   readonly ids?: ReadonlySet<ServerId>
-  /** The servers that the caller may read. */
-  readonly within?: Restriction
+  /** The servers that the caller may read; undefined: all. */
+  readonly within?: Restriction | undefined
   /** The beginning of an id, or a part of a name in lower case. */
   readonly q?: { readonly id: string; readonly name: string }
 }

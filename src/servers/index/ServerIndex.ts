@@ -33,11 +33,6 @@ import { type Include, type ListedServer, showsDefinition } from "./summary.ts"
  */
 export const LONGEST_WHOLE = 5_000
 
-/** Characters of a piece of a longer list: what a connection holds whose peer does not read. */
-const PIECE = 32 * 1024
-
-const encoder = new TextEncoder()
-
 /** A page of servers; `next`: the last of its ids, if there are more servers. */
 export interface ServerPage {
   readonly ids: ReadonlyArray<ServerId>
@@ -294,23 +289,18 @@ export class ServerIndex extends Context.Service<
               const records = table.after()
               const textOf = ({ id }: ListedServer) =>
                 what === "ids" ? JSON.stringify(id) : table.summary(id, what, false)?.body
-              let before = "["
+              const writer = new JsonWriter("[")
               return Stream.unfold(false, (isOver) =>
                 inSlices(function* () {
                   if (isOver) return undefined
-                  let text = ""
-                  while (text.length <= PIECE) {
+                  for (let part = writer.take(); ; part = writer.take()) {
+                    if (part !== undefined) return [part, false] as const
                     const next = records.next()
-                    if (next.done === true)
-                      return [encoder.encode(before === "[" ? "[]" : `${text}]`), true] as const
-                    const found = matches(filter, next.value) ? textOf(next.value) : undefined
-                    if (found !== undefined) {
-                      text += before + found
-                      before = ","
-                    }
+                    if (next.done === true) return [writer.rest(), true] as const
+                    const piece = matches(filter, next.value) ? textOf(next.value) : undefined
+                    if (piece !== undefined) writer.add(piece)
                     yield
                   }
-                  return [encoder.encode(text), false] as const
                 })
               )
             })
