@@ -5,9 +5,9 @@
 import { readFileSync, utimesSync } from "node:fs"
 import { dirname, resolve } from "node:path"
 import { defineConfig } from "rolldown"
-import { openApiDocuments } from "./src/api/ApplicationApi.ts"
 import { version } from "./src/app/version.ts"
-import { dashboardBundle } from "./src/pages/dashboardBundle.ts"
+import { openApiDocuments } from "./src/contract/api/ApplicationApi.ts"
+import { dashboardBundle } from "./src/controlPlane/pages/dashboardBundle.ts"
 
 let began = new Date()
 

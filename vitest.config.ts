@@ -16,10 +16,10 @@ const quiet = "test/**/*.quiet.test.ts"
 
 /** Tests of `npm run test:faults` that run on PostgreSQL what other tests run on SQLite; the store's tests run on both. */
 const onPostgres = [
-  "test/servers/{,*/}{NodeReconciler,ServerIndex,ServerManager,management,removal,replicas.faults,reports}.test.ts",
-  "test/keys/{ApiKeys,NodeKeys}.test.ts",
-  "test/events/replayFromStore.test.ts",
-  "test/http/{events,management,nodes,servers}.test.ts",
+  "test/controlPlane/servers/{,*/}{NodeReconciler,ServerIndex,ServerManager,management,removal,replicas.faults,reports}.test.ts",
+  "test/controlPlane/keys/{ApiKeys,NodeKeys}.test.ts",
+  "test/controlPlane/events/replayFromStore.test.ts",
+  "test/controlPlane/http/{events,management,nodes,servers}.test.ts",
   "test/e2e/lifecycle/states.test.ts"
 ]
 

@@ -4,7 +4,7 @@ import { Effect, Layer, Option } from "effect"
 import { CliOutput, Command, type HelpDoc } from "effect/cli"
 import { musterCommand } from "../src/cli/commands.ts"
 import { exitStatus } from "../src/cli/shared/CommandError.ts"
-import { SETTINGS_FOLLOW } from "../src/config/help.ts"
+import { SETTINGS_FOLLOW } from "../src/shared/config/help.ts"
 
 type Muster = Effect.Success<ReturnType<typeof musterCommand>>
 

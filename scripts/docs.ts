@@ -2,11 +2,11 @@
 import { writeFileSync } from "node:fs"
 import { resolve } from "node:path"
 import { Effect } from "effect"
-import { commandSettings } from "../src/config/command.ts"
-import { nodeSettings } from "../src/config/node.ts"
-import { fileForm, type Setting } from "../src/config/Setting.ts"
-import { settings } from "../src/config/service.ts"
-import { metrics } from "../src/domain/metrics.ts"
+import { commandSettings } from "../src/shared/config/command.ts"
+import { nodeSettings } from "../src/shared/config/node.ts"
+import { fileForm, type Setting } from "../src/shared/config/Setting.ts"
+import { settings } from "../src/shared/config/service.ts"
+import { metrics } from "../src/shared/observability/metrics.ts"
 import { commandsPage } from "./commandsPage.ts"
 import { routesPage } from "./routesPage.ts"
 
@@ -55,7 +55,7 @@ const parted = (all: Readonly<Record<string, Listed>>, parts: Readonly<Record<st
 /** The text of `docs/settings.md`. */
 export const settingsPage = `# Settings
 
-\`npm run docs\` writes this page from \`src/config\`; do not edit it.
+\`npm run docs\` writes this page from \`src/shared/config\`; do not edit it.
 
 Settings are environment variables. An empty variable counts as unset. If a setting is invalid, the command prints one
 line that names it, and ends with status 1. An unknown variable that begins with \`MUSTER_\` is a warning of \`muster serve\`.
@@ -108,7 +108,7 @@ const metricTable = (origin: string) =>
 /** The text of `docs/metrics.md`. */
 export const metricsPage = `# Metrics
 
-\`npm run docs\` writes this page from \`src/domain/metrics.ts\`; do not edit it.
+\`npm run docs\` writes this page from \`src/shared/observability/metrics.ts\`; do not edit it.
 
 \`GET /metrics\` has the text format of Prometheus. A metric appears with its first value. The number of label values is
 bounded: no label has a server, a key or an address.

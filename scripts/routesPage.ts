@@ -1,7 +1,7 @@
 import { Context } from "effect"
 import { HttpApi, OpenApi } from "effect/http-api"
-import { ApplicationApi, openApiDocument } from "../src/api/ApplicationApi.ts"
-import { Policy } from "../src/api/routePolicy.ts"
+import { ApplicationApi, openApiDocument } from "../src/contract/api/ApplicationApi.ts"
+import { Policy } from "../src/contract/api/routePolicy.ts"
 
 const document = openApiDocument("")
 
@@ -34,7 +34,7 @@ const routeRows = (): ReadonlyMap<string, ReadonlyArray<string>> => {
 /** The text of `docs/routes.md`. */
 export const routesPage = `# Routes
 
-\`npm run docs\` writes this page from \`src/api\`; do not edit it.
+\`npm run docs\` writes this page from \`src/contract/api\`; do not edit it.
 
 The page \`/docs\` of a service shows bodies, responses and errors, and tries requests. \`/openapi.json\` is the same as
 OpenAPI 3.1, and \`/openapi-3.0.json\` as OpenAPI 3.0. [Keys](keys.md) explains the rights in the third column; a key of the

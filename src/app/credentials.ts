@@ -1,8 +1,8 @@
 import { Effect, Layer } from "effect"
-import { Unauthorized } from "../domain/errors.ts"
-import { Tickets } from "../events/Tickets.ts"
-import { Credentials } from "../http/authenticate.ts"
-import { ApiKeys, type AuthFailure, countAuthFailure, localPrincipal } from "../keys/ApiKeys.ts"
+import { Unauthorized } from "../contract/domain/errors.ts"
+import { Tickets } from "../controlPlane/events/Tickets.ts"
+import { Credentials } from "../controlPlane/http/authenticate.ts"
+import { ApiKeys, type AuthFailure, countAuthFailure, localPrincipal } from "../controlPlane/keys/ApiKeys.ts"
 
 const bearer = /^(\S+) +(\S+) *$/
 

@@ -1,6 +1,6 @@
 import { Effect, Metric, Schedule } from "effect"
-import { diskFree } from "../domain/metrics.ts"
-import { type DiskError, holdReserve, makeRoomToStart, spaceOf } from "../store/disk/reserve.ts"
+import { type DiskError, holdReserve, makeRoomToStart, spaceOf } from "../controlPlane/store/disk/reserve.ts"
+import { diskFree } from "../shared/observability/metrics.ts"
 
 /** Part of the disk below which a warning is due, and from which the disk has recovered. */
 const LOW = 0.05

@@ -1,7 +1,7 @@
 import { stat } from "node:fs/promises"
 import { Duration, Effect } from "effect"
-import type { StartError } from "../config/StartError.ts"
-import type { Reloadable } from "../domain/Reloadable.ts"
+import type { StartError } from "../shared/config/StartError.ts"
+import type { Reloadable } from "../shared/work/Reloadable.ts"
 
 /** The interval between two looks at the files. */
 const LOOK = Duration.seconds(2)

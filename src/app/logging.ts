@@ -11,8 +11,8 @@ import {
   Redactable,
   References
 } from "effect"
-import type { ServiceSettings } from "../config/service.ts"
-import { escapeText } from "../domain/NodeText.ts"
+import { escapeText } from "../contract/domain/NodeText.ts"
+import type { ServiceSettings } from "../shared/config/service.ts"
 
 const levels = { debug: "Debug", info: "Info", warn: "Warn", error: "Error" } as const
 

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto"
 import { join } from "node:path"
 import { Effect, FileSystem } from "effect"
-import { StartError } from "../config/StartError.ts"
+import { StartError } from "../shared/config/StartError.ts"
 
 const form = /^[A-Za-z0-9._-]{1,64}$/
 

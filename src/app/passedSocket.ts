@@ -1,7 +1,7 @@
 /** Socket activation: systemd holds the port, so that it is free at no moment, and passes it to the service or daemon. */
 import { readFileSync, readlinkSync } from "node:fs"
 import { Effect } from "effect"
-import { StartError } from "../config/StartError.ts"
+import { StartError } from "../shared/config/StartError.ts"
 
 /** The first descriptor that systemd passes. Node.js marks it at its start, so that no child inherits it. */
 const FIRST = 3

@@ -1,5 +1,5 @@
 import { Effect } from "effect"
-import { StartError } from "../config/StartError.ts"
+import { StartError } from "../shared/config/StartError.ts"
 
 /**
  * Warns of plain HTTP beyond this host.

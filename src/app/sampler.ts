@@ -1,5 +1,5 @@
 import { Option, Tracer } from "effect"
-import type { ServiceSettings } from "../config/service.ts"
+import type { ServiceSettings } from "../shared/config/service.ts"
 
 /** Traces that begin or continue here in a second without a sampler; further requests are not traced. */
 const TRACES_PER_SECOND = 50

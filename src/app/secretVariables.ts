@@ -1,6 +1,6 @@
-import { commandSettings } from "../config/command.ts"
-import { nodeSettings } from "../config/node.ts"
-import { settings } from "../config/service.ts"
+import { commandSettings } from "../shared/config/command.ts"
+import { nodeSettings } from "../shared/config/node.ts"
+import { settings } from "../shared/config/service.ts"
 
 const secrets = [
   ...Object.values(settings),

@@ -1,9 +1,9 @@
 import { Effect, Layer, Schedule } from "effect"
-import { StartError } from "../config/StartError.ts"
-import type { ServiceSettings } from "../config/service.ts"
-import { DaemonClient } from "../nodes/DaemonClient.ts"
-import { Fleet } from "../nodes/fleet/Fleet.ts"
-import { Leadership } from "../store/Leadership.ts"
+import { DaemonClient } from "../controlPlane/nodes/DaemonClient.ts"
+import { Fleet } from "../controlPlane/nodes/fleet/Fleet.ts"
+import { Leadership } from "../controlPlane/store/Leadership.ts"
+import { StartError } from "../shared/config/StartError.ts"
+import type { ServiceSettings } from "../shared/config/service.ts"
 import { hasEmbeddedNode } from "./storage.ts"
 
 /** A service that has just ended is counted for a moment. */

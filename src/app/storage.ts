@@ -1,13 +1,13 @@
 import { mkdirSync, statSync } from "node:fs"
 import { dirname, join, resolve } from "node:path"
 import { Effect, Layer } from "effect"
-import { StartError } from "../config/StartError.ts"
-import type { ServiceSettings } from "../config/service.ts"
-import { makeRoomToStart, reserveFileOf } from "../store/disk/reserve.ts"
-import { layerDatabase } from "../store/layers/layerDatabase.ts"
-import type { DatabaseUrl } from "../store/sql/DatabaseUrl.ts"
-import type { StoreStartError } from "../store/sql/StoreStartError.ts"
-import { lockFileOf, ServiceLock } from "../store/sqlite/ServiceLock.ts"
+import { makeRoomToStart, reserveFileOf } from "../controlPlane/store/disk/reserve.ts"
+import { layerDatabase } from "../controlPlane/store/layers/layerDatabase.ts"
+import type { StoreStartError } from "../controlPlane/store/sql/StoreStartError.ts"
+import { lockFileOf, ServiceLock } from "../controlPlane/store/sqlite/ServiceLock.ts"
+import type { DatabaseUrl } from "../shared/config/DatabaseUrl.ts"
+import { StartError } from "../shared/config/StartError.ts"
+import type { ServiceSettings } from "../shared/config/service.ts"
 
 /** Makes one folder after the other: `recursive` loops if a file system refuses with ENOENT, as /proc does. */
 const makeFolders = (folder: string): void => {

@@ -1,6 +1,6 @@
 import { Effect, FileSystem } from "effect"
-import type { ServiceSettings } from "../config/service.ts"
-import { LIMITS, openFilesIn } from "../http/openFiles.ts"
+import type { ServiceSettings } from "../shared/config/service.ts"
+import { LIMITS, openFilesIn } from "../shared/observability/openFiles.ts"
 
 /** The limit of open files of this process; undefined: the system does not report it. */
 const openFiles = Effect.gen(function* () {

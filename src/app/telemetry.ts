@@ -7,10 +7,10 @@ import {
   UrlParams
 } from "effect/http"
 import { OtlpExporter, OtlpMetrics, OtlpSerialization, OtlpTracer } from "effect/observability"
-import { elapsedMillis } from "../domain/elapsed.ts"
-import { ObserveEvery } from "../http/observations.ts"
-import { requestPath } from "../http/requestPath.ts"
-import { connectTimeoutClient } from "../net/connectTimeoutClient.ts"
+import { requestPath } from "../controlPlane/http/requestPath.ts"
+import { connectTimeoutClient } from "../shared/net/connectTimeoutClient.ts"
+import { ObserveEvery } from "../shared/observability/observations.ts"
+import { elapsedMillis } from "../shared/work/elapsed.ts"
 import { type Sampling, sampled } from "./sampler.ts"
 import { version } from "./version.ts"
 

@@ -2,8 +2,8 @@ import { createPrivateKey, X509Certificate } from "node:crypto"
 import { readFile } from "node:fs/promises"
 import { createSecureContext } from "node:tls"
 import { Effect } from "effect"
-import { StartError } from "../config/StartError.ts"
-import type { TlsOptions } from "../http/nodeServer.ts"
+import type { TlsOptions } from "../controlPlane/http/node/nodeServer.ts"
+import { StartError } from "../shared/config/StartError.ts"
 import { liveFiles } from "./liveFiles.ts"
 
 const reasonOf = (cause: unknown) => (cause instanceof Error ? cause.message : String(cause))

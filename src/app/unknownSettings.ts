@@ -1,9 +1,9 @@
 import { Effect } from "effect"
-import { commandSettings } from "../config/command.ts"
-import { nodeSettings } from "../config/node.ts"
-import { fileForm } from "../config/Setting.ts"
-import { settings } from "../config/service.ts"
-import { nearest } from "../domain/nearest.ts"
+import { nearest } from "../contract/domain/nearest.ts"
+import { commandSettings } from "../shared/config/command.ts"
+import { nodeSettings } from "../shared/config/node.ts"
+import { fileForm } from "../shared/config/Setting.ts"
+import { settings } from "../shared/config/service.ts"
 
 const known = [
   ...Object.values(settings),

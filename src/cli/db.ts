@@ -3,19 +3,23 @@ import { Console, Effect } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { CommandLogging } from "../app/logging.ts"
 import { AS_THE_SERVICE, databaseOf, openDataDir } from "../app/storage.ts"
-import { StartError } from "../config/StartError.ts"
-import { ServiceConfig, settings as service } from "../config/service.ts"
-import { backupDatabase } from "../store/maintenance/backupDatabase.ts"
-import { copyDatabase } from "../store/maintenance/copyDatabase.ts"
-import { type DatabaseStatus, databaseStatus } from "../store/maintenance/databaseStatus.ts"
-import { clientOf, mustExist } from "../store/maintenance/openClient.ts"
-import { currentSchema, migrate as migrateSchema, schemaVersion } from "../store/migrations/migrate.ts"
+import { backupDatabase } from "../controlPlane/store/maintenance/backupDatabase.ts"
+import { copyDatabase } from "../controlPlane/store/maintenance/copyDatabase.ts"
+import { type DatabaseStatus, databaseStatus } from "../controlPlane/store/maintenance/databaseStatus.ts"
+import { clientOf, mustExist } from "../controlPlane/store/maintenance/openClient.ts"
+import {
+  currentSchema,
+  migrate as migrateSchema,
+  schemaVersion
+} from "../controlPlane/store/migrations/migrate.ts"
 import {
   type DatabaseUrl,
   describeDatabase,
   parseDatabaseUrl,
   withoutSecrets
-} from "../store/sql/DatabaseUrl.ts"
+} from "../shared/config/DatabaseUrl.ts"
+import { StartError } from "../shared/config/StartError.ts"
+import { ServiceConfig, settings as service } from "../shared/config/service.ts"
 import { documented, documentedGroup } from "./shared/documented.ts"
 import { formatOf, jsonOf, type Listing, outputFlags, printList } from "./shared/output.ts"
 import { table } from "./shared/table.ts"

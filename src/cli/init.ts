@@ -1,8 +1,8 @@
 import { fileURLToPath } from "node:url"
 import { Console, Effect, FileSystem, Path, type PlatformError } from "effect"
 import { Command } from "effect/cli"
-import { StartError } from "../config/StartError.ts"
-import { ServiceConfig } from "../config/service.ts"
+import { StartError } from "../shared/config/StartError.ts"
+import { ServiceConfig } from "../shared/config/service.ts"
 import { documented } from "./shared/documented.ts"
 
 /** The examples of the package. In a checkout, their folders also have the files of the operator. */

@@ -3,9 +3,9 @@ import { Command } from "effect/cli"
 import { LoggingLayer } from "../app/logging.ts"
 import { runNode } from "../app/node.ts"
 import { TelemetryLayer } from "../app/telemetry.ts"
-import { withSettings } from "../config/help.ts"
-import { loadNodeSettings, nodeSettings } from "../config/node.ts"
-import { StartError } from "../config/StartError.ts"
+import { withSettings } from "../shared/config/help.ts"
+import { loadNodeSettings, nodeSettings } from "../shared/config/node.ts"
+import { StartError } from "../shared/config/StartError.ts"
 import { documented } from "./shared/documented.ts"
 
 const cannotListen = ({ cause }: { readonly cause: unknown }) =>

@@ -1,6 +1,6 @@
 import { Console, Effect, type Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { type NamedQuota, QuotaName, type QuotaUse } from "../domain/Quota.ts"
+import { type NamedQuota, QuotaName, type QuotaUse } from "../contract/domain/Quota.ts"
 import { wrongUsage } from "./shared/CommandError.ts"
 import { documented, documentedGroup, given } from "./shared/documented.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"

@@ -4,8 +4,8 @@ import { LoggingLayer } from "../app/logging.ts"
 import { RecentLog } from "../app/RecentLog.ts"
 import { runService } from "../app/service.ts"
 import { TelemetryLayer } from "../app/telemetry.ts"
-import { withSettings } from "../config/help.ts"
-import { ServiceConfig, settings } from "../config/service.ts"
+import { withSettings } from "../shared/config/help.ts"
+import { ServiceConfig, settings } from "../shared/config/service.ts"
 import { documented } from "./shared/documented.ts"
 
 /** `muster serve`: runs the service. */

@@ -1,6 +1,6 @@
 import { Console, Effect } from "effect"
 import { Argument, Command } from "effect/cli"
-import type { Software } from "../domain/Software.ts"
+import type { Software } from "../contract/domain/Software.ts"
 import { documented, documentedGroup } from "./shared/documented.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import { type Listing, outputFlags, printList, printOne } from "./shared/output.ts"

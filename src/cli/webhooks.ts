@@ -6,7 +6,7 @@ import {
   WebhookFormat,
   WebhookId,
   WebhookTopic
-} from "../domain/Webhook.ts"
+} from "../contract/domain/Webhook.ts"
 import { CommandError, wrongUsage } from "./shared/CommandError.ts"
 import { documented, documentedGroup, given, switchFlag, textFlag } from "./shared/documented.ts"
 import { lineIn } from "./shared/lineFile.ts"

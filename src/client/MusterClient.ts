@@ -1,7 +1,7 @@
 import { Context, Effect, identity, Layer, type Redacted, type Scope } from "effect"
 import { FetchHttpClient, HttpClient, HttpClientRequest } from "effect/http"
 import { Socket } from "effect/socket"
-import type { ServerId } from "../domain/Id.ts"
+import type { ServerId } from "../contract/domain/Id.ts"
 import { type Console, type ConsoleError, openConsole } from "./console.ts"
 import { type Calls, makeCalls } from "./creation.ts"
 import { follow } from "./follow.ts"

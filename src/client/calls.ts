@@ -2,10 +2,10 @@
 import { Effect, Predicate, Record, Schema, type Types } from "effect"
 import type { HttpClient } from "effect/http"
 import { type HttpApi, HttpApiClient, type HttpApiEndpoint, type HttpApiGroup } from "effect/http-api"
-import { ApplicationApi } from "../api/ApplicationApi.ts"
-import { undecodableFails } from "../api/transport.ts"
-import { InvalidRequest, joinReasons } from "../domain/errors.ts"
-import { mistakesOf, reasonsOf } from "../domain/mistakes.ts"
+import { ApplicationApi } from "../contract/api/ApplicationApi.ts"
+import { undecodableFails } from "../contract/api/transport.ts"
+import { InvalidRequest, joinReasons } from "../contract/domain/errors.ts"
+import { mistakesOf, reasonsOf } from "../contract/domain/mistakes.ts"
 
 type Nothing = Record<never, never>
 type Endpoint = HttpApiEndpoint.ConstraintRequest

@@ -1,7 +1,7 @@
 import { Effect, type Types } from "effect"
 import type { HttpClient } from "effect/http"
-import type { CreationPlan } from "../api/ServersGroup.ts"
-import type { Server } from "../domain/Server.ts"
+import type { CreationPlan } from "../contract/api/ServersGroup.ts"
+import type { Server } from "../contract/domain/Server.ts"
 import {
   type EndpointCalls,
   type EndpointsOf,

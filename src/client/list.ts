@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import type { HttpClientResponse } from "effect/http"
-import type { Server } from "../domain/Server.ts"
+import type { Server } from "../contract/domain/Server.ts"
 import type { RequestOf } from "./calls.ts"
 import type { Calls, ServerEndpoints } from "./creation.ts"
 import { unexpected } from "./responses.ts"

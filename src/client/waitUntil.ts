@@ -1,8 +1,8 @@
 import { Data, Duration, Effect, Ref } from "effect"
-import { elapsedMillis } from "../domain/elapsed.ts"
-import { ServerId } from "../domain/Id.ts"
-import type { Server } from "../domain/Server.ts"
-import { backoff, makePause } from "../work/backoff.ts"
+import { ServerId } from "../contract/domain/Id.ts"
+import type { Server } from "../contract/domain/Server.ts"
+import { backoff, makePause } from "../shared/work/backoff.ts"
+import { elapsedMillis } from "../shared/work/elapsed.ts"
 import type { Calls } from "./creation.ts"
 import { isTransient } from "./transient.ts"
 

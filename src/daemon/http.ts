@@ -1,9 +1,6 @@
 import { Effect, Layer, References, Stream } from "effect"
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { Socket } from "effect/socket"
-import type { Daemon, DaemonError, LinesRequest } from "../api/Daemon.ts"
-import { DaemonApi, DaemonAuthorization, SEQUENCE_HEADER } from "../api/DaemonApi.ts"
-import { handlersOf } from "../api/requestServices.ts"
 import {
   Conflict,
   InternalError,
@@ -12,11 +9,14 @@ import {
   Unauthorized,
   Unavailable,
   UpgradeRequired
-} from "../domain/errors.ts"
-import { pageNumber, pageSize, paginated, paginatedLog } from "../domain/Pagination.ts"
-import { continueTrace } from "../work/trace.ts"
-import { NOT_THE_TOKEN } from "./controlPlane/diagnosis.ts"
-import { ServedDaemon } from "./controlPlane/ServedDaemon.ts"
+} from "../contract/domain/errors.ts"
+import { pageNumber, pageSize, paginated, paginatedLog } from "../contract/domain/Pagination.ts"
+import type { Daemon, DaemonError, LinesRequest } from "../contract/nodeApi/Daemon.ts"
+import { DaemonApi, DaemonAuthorization, SEQUENCE_HEADER } from "../contract/nodeApi/DaemonApi.ts"
+import { handlersOf } from "../shared/net/requestServices.ts"
+import { continueTrace } from "../shared/observability/trace.ts"
+import { NOT_THE_TOKEN } from "./uplink/diagnosis.ts"
+import { ServedDaemon } from "./uplink/ServedDaemon.ts"
 
 /** The limit of open consoles: each is a connection with a queue of lines. */
 const MAX_CONSOLES = 1000

@@ -1,8 +1,8 @@
 /** The host of a node: its data folder, runtimes and files. It needs no control plane. */
 import { join, resolve } from "node:path"
 import { Context, Effect, Layer } from "effect"
-import type { NodeId } from "../domain/Id.ts"
-import type { RuntimeKind } from "../domain/Node.ts"
+import type { NodeId } from "../contract/domain/Id.ts"
+import type { RuntimeKind } from "../contract/domain/Node.ts"
 import { InstanceFiles } from "./files/InstanceFiles.ts"
 import type { StorageChoice } from "./files/storageProbe.ts"
 import { Helper } from "./helper/Helper.ts"

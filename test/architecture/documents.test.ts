@@ -5,7 +5,7 @@ import { describe, expect, it } from "vitest"
 import { commandsPage } from "../../scripts/commandsPage.ts"
 import { metricsPage, settingsPage } from "../../scripts/docs.ts"
 import { routesPage } from "../../scripts/routesPage.ts"
-import { schemaVersion } from "../../src/store/migrations/migrate.ts"
+import { schemaVersion } from "../../src/controlPlane/store/migrations/migrate.ts"
 import { documents, root, textOf } from "../support/docs.ts"
 import { blocksOf, codeOf, tableOf } from "../support/markdown.ts"
 

@@ -1,5 +1,5 @@
 /** The heaviest requests that there are with many servers. */
-import { includable } from "../../src/domain/Server.ts"
+import { includable } from "../../src/contract/domain/Server.ts"
 import { definition } from "../support/samples.ts"
 
 /** As many as a selector may name, and a rollout may have. */

@@ -5,12 +5,12 @@
  */
 import { NodeRuntime, NodeServices } from "@effect/platform-node"
 import { Array as Arr, Effect, Layer, Schedule } from "effect"
-import { ServerId } from "../../src/domain/Id.ts"
-import { LiveFeed } from "../../src/events/LiveFeed.ts"
-import { ServerSummaries } from "../../src/events/ServerSummaries.ts"
-import { layerSqlite } from "../../src/store/layers/layerSqlite.ts"
-import { Store, Transaction } from "../../src/store/Store.ts"
-import { streamServerOfJournal, TestServer } from "../events/streamServer.ts"
+import { ServerId } from "../../src/contract/domain/Id.ts"
+import { LiveFeed } from "../../src/controlPlane/events/LiveFeed.ts"
+import { ServerSummaries } from "../../src/controlPlane/events/ServerSummaries.ts"
+import { layerSqlite } from "../../src/controlPlane/store/layers/layerSqlite.ts"
+import { Store, Transaction } from "../../src/controlPlane/store/Store.ts"
+import { streamServerOfJournal, TestServer } from "../controlPlane/events/streamServer.ts"
 
 const [, , filename = "", rate = "0"] = process.argv
 const began = performance.now()

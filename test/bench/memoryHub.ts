@@ -4,8 +4,8 @@
  */
 import { NodeRuntime } from "@effect/platform-node"
 import { Effect, Layer, Schedule } from "effect"
-import { MemoryJournal } from "../events/MemoryJournal.ts"
-import { streamServer, TestServer } from "../events/streamServer.ts"
+import { MemoryJournal } from "../controlPlane/events/MemoryJournal.ts"
+import { streamServer, TestServer } from "../controlPlane/events/streamServer.ts"
 
 const rate = Number(process.argv[2])
 const began = performance.now()

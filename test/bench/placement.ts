@@ -1,9 +1,9 @@
 /** Placements on fleets of 10 to 10,000 nodes, in process. */
 
 import { Context, Effect, Layer } from "effect"
-import { Fleet, type FleetState } from "../../src/nodes/fleet/Fleet.ts"
-import { LoadBalancer } from "../../src/nodes/LoadBalancer.ts"
-import { request } from "../nodes/support/fleet.ts"
+import { Fleet, type FleetState } from "../../src/controlPlane/nodes/fleet/Fleet.ts"
+import { LoadBalancer } from "../../src/controlPlane/nodes/LoadBalancer.ts"
+import { request } from "../controlPlane/nodes/support/fleet.ts"
 import { node } from "../support/samples.ts"
 import { median, print } from "./harness.ts"
 

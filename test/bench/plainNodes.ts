@@ -6,9 +6,9 @@
  */
 import { Agent, createServer, request } from "node:http"
 import { Effect } from "effect"
-import { makeReportSender } from "../../src/daemon/controlPlane/uplink.ts"
+import type { ServerId } from "../../src/contract/domain/Id.ts"
 import type { ReportBody } from "../../src/daemon/state/ServerFile.ts"
-import type { ServerId } from "../../src/domain/Id.ts"
+import { makeReportSender } from "../../src/daemon/uplink/uplink.ts"
 import { host } from "../support/samples.ts"
 
 const [control = "", ports = "", ...keys] = process.argv.slice(2)

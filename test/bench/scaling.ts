@@ -5,7 +5,7 @@
  */
 import { join } from "node:path"
 import { Effect } from "effect"
-import type { ServerRecord } from "../../src/domain/Server.ts"
+import type { ServerRecord } from "../../src/contract/domain/Server.ts"
 import { memoryOf, probed } from "../support/footprint.ts"
 import { startService } from "../support/Service.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"

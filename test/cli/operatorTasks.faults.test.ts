@@ -3,7 +3,8 @@ import { join, resolve } from "node:path"
 import { gunzipSync } from "node:zlib"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { schemaVersion } from "../../src/store/migrations/migrate.ts"
+import { schemaVersion } from "../../src/controlPlane/store/migrations/migrate.ts"
+import { receiver } from "../controlPlane/webhooks/receiver.ts"
 import { startChild } from "../support/child.ts"
 import { muster } from "../support/command.ts"
 import { blueprintFile, softwareFile } from "../support/definitions.ts"
@@ -12,7 +13,6 @@ import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 import { databaseEnv } from "../support/testDatabase.ts"
-import { receiver } from "../webhooks/receiver.ts"
 
 const root = resolve(import.meta.dirname, "../..")
 

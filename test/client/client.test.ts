@@ -10,8 +10,8 @@ import {
   Unauthorized,
   UpgradeRequired
 } from "../../src/client/index.ts"
-import { NodeId, ServerId } from "../../src/domain/Id.ts"
-import { options, service } from "../http/support/http.ts"
+import { NodeId, ServerId } from "../../src/contract/domain/Id.ts"
+import { options, service } from "../controlPlane/http/support/http.ts"
 import { eventually } from "../support/eventually.ts"
 import { makeKey } from "../support/keys.ts"
 import { Muster } from "../support/Muster.ts"

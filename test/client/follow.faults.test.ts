@@ -2,7 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Ref, Stream } from "effect"
 import type { Change, Reset } from "../../src/client/index.ts"
-import { elapsedMillis } from "../../src/domain/elapsed.ts"
+import { elapsedMillis } from "../../src/shared/work/elapsed.ts"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
 import { eventually } from "../support/eventually.ts"
 import { during, restartable, tcpProxy } from "../support/faults/index.ts"

@@ -2,7 +2,7 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { type Change, connect, MusterError, type Reset, ServerId } from "../../src/client/promise.ts"
-import { options, service } from "../http/support/http.ts"
+import { options, service } from "../controlPlane/http/support/http.ts"
 import { Muster } from "../support/Muster.ts"
 
 /** Runs the code of a caller without Effect. */

@@ -3,8 +3,8 @@
 import { appendFileSync } from "node:fs"
 import { createInterface } from "node:readline"
 import { Effect, Layer, References } from "effect"
+import { NodeId, ServerId } from "../../src/contract/domain/Id.ts"
 import { NodeDaemon } from "../../src/daemon/NodeDaemon.ts"
-import { NodeId, ServerId } from "../../src/domain/Id.ts"
 import { controlPlane, optionsFor, recorder, specOf } from "./support.ts"
 
 const [, , dataDir = "", away = "", docker_socket = "", node_id = "test-node", isolation = ""] = process.argv

@@ -1,14 +1,23 @@
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs"
 import { join } from "node:path"
 import { Effect, Exit, Function, Layer, Logger, References, Scope } from "effect"
-import { ControlPlane, ControlPlaneUnavailable, RegistrationRequired } from "../../src/api/ControlPlane.ts"
-import type { Uplink } from "../../src/daemon/controlPlane/ReportOutbox.ts"
+import { NodeId, ServerId } from "../../src/contract/domain/Id.ts"
+import type {
+  Registration,
+  Report,
+  ServerSpec,
+  UnknownServer
+} from "../../src/contract/domain/NodeMessages.ts"
+import type { ServerDefinition } from "../../src/contract/domain/ServerDefinition.ts"
+import type { InstallScript, ProcessConfiguration } from "../../src/contract/domain/Software.ts"
+import {
+  ControlPlane,
+  ControlPlaneUnavailable,
+  RegistrationRequired
+} from "../../src/contract/nodeApi/ControlPlane.ts"
 import { readProc } from "../../src/daemon/host/procfs.ts"
 import { NodeDaemon, type NodeDaemonOptions } from "../../src/daemon/NodeDaemon.ts"
-import { NodeId, ServerId } from "../../src/domain/Id.ts"
-import type { Registration, Report, ServerSpec, UnknownServer } from "../../src/domain/NodeMessages.ts"
-import type { ServerDefinition } from "../../src/domain/ServerDefinition.ts"
-import type { InstallScript, ProcessConfiguration } from "../../src/domain/Software.ts"
+import type { Uplink } from "../../src/daemon/uplink/ReportOutbox.ts"
 import { until } from "../support/eventually.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 

@@ -1,6 +1,6 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { keyed } from "../http/support/keyed.ts"
+import { keyed } from "../controlPlane/http/support/keyed.ts"
 import { chromium, chromiumNote } from "../support/browser.ts"
 import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"

@@ -1,7 +1,7 @@
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { assertError } from "../http/support/http.ts"
+import { assertError } from "../controlPlane/http/support/http.ts"
 import { muster } from "../support/command.ts"
 import { blueprintFile, consoleServer, definitions, softwareFile } from "../support/definitions.ts"
 import { printed } from "../support/docs.ts"

@@ -1,7 +1,7 @@
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Scope } from "effect"
-import { ServerId } from "../../src/domain/Id.ts"
+import { ServerId } from "../../src/contract/domain/Id.ts"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
 import { eventually } from "../support/eventually.ts"
 import { nodeIs } from "../support/nodes.ts"

@@ -10,7 +10,7 @@ import { startService } from "../support/Service.ts"
 import { becomes, expectStatus, logsOf, power, running } from "../support/servers.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 
-const root = join(import.meta.dirname, "../blueprints/sls")
+const root = join(import.meta.dirname, "../controlPlane/blueprints/sls")
 
 /** The files of a folder; the host folder that they name is `host`. */
 const filesOf = (folder: string, host: string) => {

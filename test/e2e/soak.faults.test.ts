@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Ref } from "effect"
-import type { ServerId } from "../../src/domain/Id.ts"
+import type { ServerId } from "../../src/contract/domain/Id.ts"
 import { blueprintFile, consoleServer, definitions, softwareFile } from "../support/definitions.ts"
 import { subscribe } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"

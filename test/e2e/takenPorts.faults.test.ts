@@ -1,7 +1,7 @@
 import { join } from "node:path"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { options, removed } from "../http/support/http.ts"
+import { options, removed } from "../controlPlane/http/support/http.ts"
 import { definitions } from "../support/definitions.ts"
 import { eventually } from "../support/eventually.ts"
 import { restartable, tcpProxy } from "../support/faults/index.ts"

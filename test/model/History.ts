@@ -1,5 +1,5 @@
 /** The history of a run: requests and responses, faults, and the final state. Times in ms since its start. */
-import type { PowerAction } from "../../src/domain/NodeMessages.ts"
+import type { PowerAction } from "../../src/contract/domain/NodeMessages.ts"
 import type { Snapshot } from "./Snapshot.ts"
 
 /** The body of a creation; `env.ATTEMPT` distinguishes the servers of different keys. */

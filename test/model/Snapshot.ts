@@ -1,9 +1,9 @@
 /** The state of an idle run: the tables at one moment, each replica, each node. */
 import { Schema } from "effect"
-import { Allocations } from "../../src/domain/Allocation.ts"
-import { Limits } from "../../src/domain/Limits.ts"
-import { RolloutState } from "../../src/domain/Rollout.ts"
-import { ServerStatus } from "../../src/domain/ServerStatus.ts"
+import { Allocations } from "../../src/contract/domain/Allocation.ts"
+import { Limits } from "../../src/contract/domain/Limits.ts"
+import { RolloutState } from "../../src/contract/domain/Rollout.ts"
+import { ServerStatus } from "../../src/contract/domain/ServerStatus.ts"
 
 const text = Schema.String
 const whole = Schema.Int

@@ -1,6 +1,6 @@
 /** The target side of a migration at a simulated node: it fetches the files of arriving servers. */
 import { Effect } from "effect"
-import type { ServerId } from "../../src/domain/Id.ts"
+import type { ServerId } from "../../src/contract/domain/Id.ts"
 import { requestTo } from "../support/Service.ts"
 import type { SimulatedNode } from "../support/SimulatedNode.ts"
 

@@ -1,5 +1,5 @@
 /** The definitions of a run, and their properties in the model. */
-import { committedMemoryBytes } from "../../src/domain/Limits.ts"
+import { committedMemoryBytes } from "../../src/contract/domain/Limits.ts"
 import { blueprintFile, softwareFile } from "../support/definitions.ts"
 import type { CreateBody } from "./History.ts"
 

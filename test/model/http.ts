@@ -1,7 +1,7 @@
 /** Requests whose responses are checked for the form that every response has. */
 import { Agent, type IncomingMessage, request } from "node:http"
 import { Effect } from "effect"
-import { reasonPhrases } from "../../src/domain/ApiError.ts"
+import { reasonPhrases } from "../../src/contract/domain/ApiError.ts"
 import { CLIENT_TIMEOUT_MILLIS } from "./settings.ts"
 
 export interface HttpAnswer {

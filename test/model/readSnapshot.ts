@@ -1,6 +1,6 @@
 /** Reads the state of a run, and returns the work in progress. */
 import { Effect, Schema } from "effect"
-import { isOver } from "../../src/domain/Rollout.ts"
+import { isOver } from "../../src/contract/domain/Rollout.ts"
 import { statementsOn } from "../support/postgresDatabase.ts"
 import { adminKey, requestTo } from "../support/Service.ts"
 import { expectStatus } from "../support/servers.ts"

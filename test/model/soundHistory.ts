@@ -1,6 +1,6 @@
 /** A small correct history; each test of an invariant changes it in one place. */
-import type { Allocations } from "../../src/domain/Allocation.ts"
-import type { ServerStatus } from "../../src/domain/ServerStatus.ts"
+import type { Allocations } from "../../src/contract/domain/Allocation.ts"
+import type { ServerStatus } from "../../src/contract/domain/ServerStatus.ts"
 import { kinds, limitsOf, memoryOf } from "./definitions.ts"
 import type { ClientRequest, CreateBody, History, Operation, StreamEvent } from "./History.ts"
 import {

@@ -1,7 +1,7 @@
 import { connect, type Socket } from "node:net"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { ARRIVING_BYTES } from "../../src/http/arrivingBodies.ts"
+import { ARRIVING_BYTES } from "../../src/controlPlane/http/arrivingBodies.ts"
 import {
   assertError,
   bearer,
@@ -10,7 +10,7 @@ import {
   parseAnswer,
   rawRequest,
   service
-} from "../http/support/http.ts"
+} from "../controlPlane/http/support/http.ts"
 import { eventually } from "../support/eventually.ts"
 import { memoryOf, probed } from "../support/footprint.ts"
 import { Muster } from "../support/Muster.ts"

@@ -4,9 +4,9 @@ import { NodeHttpServer } from "@effect/platform-node"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Duration, Effect, Layer } from "effect"
 import { HttpRouter, HttpServer, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { Authentication, stranger } from "../../src/http/authenticate.ts"
-import { makeNodeServer } from "../../src/http/nodeServer.ts"
-import { withPipeline } from "../../src/http/Pipeline.ts"
+import { Authentication, stranger } from "../../src/controlPlane/http/authenticate.ts"
+import { makeNodeServer } from "../../src/controlPlane/http/node/nodeServer.ts"
+import { withPipeline } from "../../src/controlPlane/http/Pipeline.ts"
 import {
   assertError,
   bearer,
@@ -15,7 +15,7 @@ import {
   parseAnswer,
   rawRequest,
   service
-} from "../http/support/http.ts"
+} from "../controlPlane/http/support/http.ts"
 import { Muster } from "../support/Muster.ts"
 
 /** Sends bytes and reads until the server closes the connection; the client never does. */

@@ -5,7 +5,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { pidsByUid, readBoundToAll } from "../../src/daemon/host/procfs.ts"
 import { makeProcessTable } from "../../src/daemon/runtime/processTable.ts"
-import { pause } from "../../src/work/slices.ts"
+import { pause } from "../../src/shared/work/slices.ts"
 
 /** A process that opens files and listens on all addresses, in this order; returns its pid and port. */
 const listening = (...steps: ReadonlyArray<"open" | "listen">) =>

@@ -1,6 +1,6 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { assertError, options, removed, service } from "../http/support/http.ts"
+import { assertError, options, removed, service } from "../controlPlane/http/support/http.ts"
 import { Muster } from "../support/Muster.ts"
 import { create, expectStatus } from "../support/servers.ts"
 

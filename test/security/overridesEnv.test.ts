@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { assertError } from "../http/support/http.ts"
+import { assertError } from "../controlPlane/http/support/http.ts"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
 import { startService } from "../support/Service.ts"
 import { expectStatus, logsHave } from "../support/servers.ts"

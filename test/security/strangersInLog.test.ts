@@ -1,6 +1,6 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { exchange, noNode, options, rawRequest, service } from "../http/support/http.ts"
+import { exchange, noNode, options, rawRequest, service } from "../controlPlane/http/support/http.ts"
 import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
 

@@ -4,8 +4,15 @@ import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect, FileSystem, Logger } from "effect"
 import WebSocket from "ws"
 import { streamLimits } from "../../src/app/streamLimits.ts"
-import { ServiceConfig } from "../../src/config/service.ts"
-import { assertError, bearer, noNode, options, rawRequest, service } from "../http/support/http.ts"
+import { ServiceConfig } from "../../src/shared/config/service.ts"
+import {
+  assertError,
+  bearer,
+  noNode,
+  options,
+  rawRequest,
+  service
+} from "../controlPlane/http/support/http.ts"
 import { eventually } from "../support/eventually.ts"
 import { makeKey } from "../support/keys.ts"
 import { Muster } from "../support/Muster.ts"

@@ -2,7 +2,7 @@
 import { type IncomingMessage, request } from "node:http"
 import { connect, type Socket } from "node:net"
 import { Effect, Schema, type Scope } from "effect"
-import { ServerEvent } from "../../src/domain/ServerEvent.ts"
+import { ServerEvent } from "../../src/contract/domain/ServerEvent.ts"
 import { eventually } from "./eventually.ts"
 import { type Service, ServiceFailed } from "./Service.ts"
 

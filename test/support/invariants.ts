@@ -1,9 +1,9 @@
 /** Invariants of an idle service, after any history. Each function returns the violations. */
 
-import { type JournalEntry, serverOf } from "../../src/domain/Journal.ts"
-import { committedMemoryBytes } from "../../src/domain/Limits.ts"
-import type { ServerRecord } from "../../src/domain/Server.ts"
-import { fits, isUp, type ServerStatus } from "../../src/domain/ServerStatus.ts"
+import { type JournalEntry, serverOf } from "../../src/contract/domain/Journal.ts"
+import { committedMemoryBytes } from "../../src/contract/domain/Limits.ts"
+import type { ServerRecord } from "../../src/contract/domain/Server.ts"
+import { fits, isUp, type ServerStatus } from "../../src/contract/domain/ServerStatus.ts"
 import type { ServerProcess } from "./processes.ts"
 
 export interface PortRow {

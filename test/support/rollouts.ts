@@ -1,7 +1,7 @@
 /** Rollouts over HTTP, of servers whose blueprint changes. */
 
 import { Effect } from "effect"
-import type { Rollout } from "../../src/domain/Rollout.ts"
+import type { Rollout } from "../../src/contract/domain/Rollout.ts"
 import { blueprintFile, type Definitions, type Files, softwareFile, writeFiles } from "./definitions.ts"
 import { eventually } from "./eventually.ts"
 import type { Service, ServiceFailed } from "./Service.ts"

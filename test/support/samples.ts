@@ -1,14 +1,14 @@
 /** Sample records, definitions and registrations, with defaults for the fields that a test does not set. */
 
-import type { Allocations, NodeAllocation } from "../../src/domain/Allocation.ts"
-import { NodeId, ServerId } from "../../src/domain/Id.ts"
-import type { Change } from "../../src/domain/Journal.ts"
-import type { Registration } from "../../src/domain/NodeMessages.ts"
-import type { ServerRecord } from "../../src/domain/Server.ts"
-import type { ServerDefinition } from "../../src/domain/ServerDefinition.ts"
-import type { HostInfo } from "../../src/domain/SystemInfo.ts"
-import type { KeyRecord } from "../../src/store/repos/KeyRepo.ts"
-import type { NodeRecord } from "../../src/store/repos/NodeRepo.ts"
+import type { Allocations, NodeAllocation } from "../../src/contract/domain/Allocation.ts"
+import { NodeId, ServerId } from "../../src/contract/domain/Id.ts"
+import type { Change } from "../../src/contract/domain/Journal.ts"
+import type { Registration } from "../../src/contract/domain/NodeMessages.ts"
+import type { ServerRecord } from "../../src/contract/domain/Server.ts"
+import type { ServerDefinition } from "../../src/contract/domain/ServerDefinition.ts"
+import type { HostInfo } from "../../src/contract/domain/SystemInfo.ts"
+import type { KeyRecord } from "../../src/controlPlane/store/repos/KeyRepo.ts"
+import type { NodeRecord } from "../../src/controlPlane/store/repos/NodeRepo.ts"
 import { branded, type Plain } from "./ids.ts"
 
 export const definition = (change: Partial<ServerDefinition> = {}): ServerDefinition => ({

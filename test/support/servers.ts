@@ -1,7 +1,7 @@
 /** Operations on servers over HTTP. */
 
 import { Effect } from "effect"
-import type { ServerId } from "../../src/domain/Id.ts"
+import type { ServerId } from "../../src/contract/domain/Id.ts"
 import { eventually } from "./eventually.ts"
 import { type Answer, type RequestOptions, type Service, ServiceFailed } from "./Service.ts"
 

@@ -1,6 +1,6 @@
 import { Console, Effect } from "effect"
 import { Argument, Command } from "effect/cli"
-import type { BlueprintView } from "../../domain/Blueprint.ts"
+import type { BlueprintView } from "../../contract/domain/Blueprint.ts"
 import { documented, documentedGroup } from "../shared/documented.ts"
 import { ask, CommandClient } from "../shared/musterClient.ts"
 import { type Listing, outputFlags, printList, printOne } from "../shared/output.ts"

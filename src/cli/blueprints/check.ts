@@ -6,9 +6,9 @@ import {
   loadFolder,
   type SoftwareSet,
   softwareSet
-} from "../../blueprints/definitions.ts"
-import { type Problem, printable } from "../../blueprints/parse/problem.ts"
-import { blueprintWarnings } from "../../blueprints/views.ts"
+} from "../../controlPlane/blueprints/definitions.ts"
+import { type Problem, printable } from "../../controlPlane/blueprints/parse/problem.ts"
+import { blueprintWarnings } from "../../controlPlane/blueprints/views.ts"
 import { CommandError } from "../shared/CommandError.ts"
 import { documented, textFlag } from "../shared/documented.ts"
 import { note, paint } from "../shared/terminal.ts"

@@ -1,6 +1,6 @@
 import { Console, Effect } from "effect"
 import { Command } from "effect/cli"
-import { type Node, type NodeDetail, nodeState } from "../../domain/Node.ts"
+import { type Node, type NodeDetail, nodeState } from "../../contract/domain/Node.ts"
 import { documented } from "../shared/documented.ts"
 import { ask } from "../shared/musterClient.ts"
 import { allNodes, nodeArgument, nodeNamed } from "../shared/named.ts"

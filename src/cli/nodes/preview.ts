@@ -1,6 +1,6 @@
 import { Effect } from "effect"
-import type { DrainPlan } from "../../domain/Drain.ts"
-import type { Node, NodeDetail } from "../../domain/Node.ts"
+import type { DrainPlan } from "../../contract/domain/Drain.ts"
+import type { Node, NodeDetail } from "../../contract/domain/Node.ts"
 import { ask } from "../shared/musterClient.ts"
 import { labelledServers } from "../shared/named.ts"
 import { type Listing, type OutputOptions, printList } from "../shared/output.ts"

@@ -1,7 +1,7 @@
 /** Actions on one server or on many: those that the arguments name, or those of a selector. */
 import { Array, Console, Effect } from "effect"
-import type { BulkOutcomes, Selector } from "../../domain/Selector.ts"
-import type { Server } from "../../domain/Server.ts"
+import type { BulkOutcomes, Selector } from "../../contract/domain/Selector.ts"
+import type { Server } from "../../contract/domain/Server.ts"
 import { CommandError, wrongUsage } from "../shared/CommandError.ts"
 import { ask } from "../shared/musterClient.ts"
 import { serverArguments, serverNamed } from "../shared/named.ts"

@@ -1,8 +1,8 @@
 /** The installation of a server while it runs: its steps, and the output of its script. */
 import { Console, Effect, Schedule } from "effect"
-import type { InstallStep } from "../../domain/InstallStep.ts"
-import { escapeText } from "../../domain/NodeText.ts"
-import type { Server } from "../../domain/Server.ts"
+import type { InstallStep } from "../../contract/domain/InstallStep.ts"
+import { escapeText } from "../../contract/domain/NodeText.ts"
+import type { Server } from "../../contract/domain/Server.ts"
 import { shortDuration } from "../shared/durations.ts"
 import { ask, whileReachable } from "../shared/musterClient.ts"
 import { withCommands } from "../shared/routeCommands.ts"

@@ -1,6 +1,6 @@
 import { Effect, Option } from "effect"
 import { Command, Flag } from "effect/cli"
-import type { Server } from "../../domain/Server.ts"
+import type { Server } from "../../contract/domain/Server.ts"
 import { documented } from "../shared/documented.ts"
 import { ask } from "../shared/musterClient.ts"
 import { outputFlags, printList } from "../shared/output.ts"

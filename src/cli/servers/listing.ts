@@ -1,7 +1,7 @@
 /** Servers in tables. */
 import { Effect } from "effect"
-import type { Server } from "../../domain/Server.ts"
-import type { ServerStatus } from "../../domain/ServerStatus.ts"
+import type { Server } from "../../contract/domain/Server.ts"
+import type { ServerStatus } from "../../contract/domain/ServerStatus.ts"
 import { shortDuration } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
 import { type Listing, type OutputOptions, printList } from "../shared/output.ts"

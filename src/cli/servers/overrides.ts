@@ -1,9 +1,9 @@
 /** Overrides and labels on the command line: `--set limits.memory_limit=512`, `--env K=V`, `--label k=v`. */
 import { Effect, Schema } from "effect"
 import { Flag } from "effect/cli"
-import { LabelKey } from "../../domain/Labels.ts"
-import { type Mistake, mistakesOf } from "../../domain/mistakes.ts"
-import { nearest } from "../../domain/nearest.ts"
+import { LabelKey } from "../../contract/domain/Labels.ts"
+import { type Mistake, mistakesOf } from "../../contract/domain/mistakes.ts"
+import { nearest } from "../../contract/domain/nearest.ts"
 import {
   EnvName,
   LimitOverrides,
@@ -11,7 +11,7 @@ import {
   OverridesChange,
   OverridesInput,
   RestartOverrides
-} from "../../domain/Overrides.ts"
+} from "../../contract/domain/Overrides.ts"
 import { wrongUsage } from "../shared/CommandError.ts"
 
 /** Returns the message of a mistake; for an empty value with the way to remove an override. */

@@ -1,6 +1,6 @@
 import { Console, Duration, Effect, Option } from "effect"
 import { Command, Flag } from "effect/cli"
-import type { PowerAction } from "../../domain/NodeMessages.ts"
+import type { PowerAction } from "../../contract/domain/NodeMessages.ts"
 import type { CommandError } from "../shared/CommandError.ts"
 import { documented, given, switchFlag } from "../shared/documented.ts"
 import { DurationText, durationOf } from "../shared/durations.ts"

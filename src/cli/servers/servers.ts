@@ -1,6 +1,6 @@
 import { Console, Effect } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import type { Server } from "../../domain/Server.ts"
+import type { Server } from "../../contract/domain/Server.ts"
 import { changes } from "../shared/definitionChanges.ts"
 import { documented, documentedGroup, given, switchFlag, textFlag } from "../shared/documented.ts"
 import { ask, CommandClient } from "../shared/musterClient.ts"

@@ -1,6 +1,6 @@
 import { Console, Effect } from "effect"
 import { Command, Flag } from "effect/cli"
-import type { Server, ServerStats } from "../../domain/Server.ts"
+import type { Server, ServerStats } from "../../contract/domain/Server.ts"
 import { documented } from "../shared/documented.ts"
 import { DurationText, durationOf, shortDuration } from "../shared/durations.ts"
 import { ask, askAgain, following } from "../shared/musterClient.ts"

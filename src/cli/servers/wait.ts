@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import { Command, Flag } from "effect/cli"
-import type { Server } from "../../domain/Server.ts"
+import type { Server } from "../../contract/domain/Server.ts"
 import { CommandError } from "../shared/CommandError.ts"
 import { documented } from "../shared/documented.ts"
 import { DurationText, durationOf } from "../shared/durations.ts"

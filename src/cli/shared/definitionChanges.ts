@@ -1,5 +1,5 @@
 /** Changes of definitions in tables. */
-import type { DefinitionChange } from "../../domain/DefinitionChange.ts"
+import type { DefinitionChange } from "../../contract/domain/DefinitionChange.ts"
 import { jsonOf, type Listing } from "./output.ts"
 
 const textOf = (value: unknown): string =>

@@ -1,8 +1,8 @@
 /** The help texts and flags that most commands share. */
 import { flow, Option } from "effect"
 import { Command, Flag } from "effect/cli"
-import { commandSettings } from "../../config/command.ts"
-import { withSettings } from "../../config/help.ts"
+import { commandSettings } from "../../shared/config/command.ts"
+import { withSettings } from "../../shared/config/help.ts"
 
 /** Returns a text up to its first point, colon or semicolon. */
 const headline = (text: string): string => text.split(/[.:;](?:\s|$)/, 1)[0] ?? text

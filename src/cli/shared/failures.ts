@@ -1,7 +1,7 @@
 /** The failures of a command, for its user: one line on standard error, and the exit status. */
 import { Cause, Console, Data, Effect, Runtime } from "effect"
 import { type CliError, CliOutput } from "effect/cli"
-import { replaceHostile } from "../../domain/NodeText.ts"
+import { replaceHostile } from "../../contract/domain/NodeText.ts"
 import { CommandError, type ExitStatus, exitStatus, statusOf } from "./CommandError.ts"
 import { withCommands } from "./routeCommands.ts"
 

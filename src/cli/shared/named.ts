@@ -1,9 +1,9 @@
 /** Servers and nodes by the names that people give: an id, the beginning of one, or a name. */
 import { Effect } from "effect"
 import { Argument } from "effect/cli"
-import { ServerId } from "../../domain/Id.ts"
-import type { Node } from "../../domain/Node.ts"
-import type { Server } from "../../domain/Server.ts"
+import { ServerId } from "../../contract/domain/Id.ts"
+import type { Node } from "../../contract/domain/Node.ts"
+import type { Server } from "../../contract/domain/Server.ts"
 import { CommandError } from "./CommandError.ts"
 import { ask } from "./musterClient.ts"
 

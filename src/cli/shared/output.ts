@@ -1,7 +1,7 @@
 /** The forms of a command's result: `-o table|wide|json|jsonl|id` (spec 8). */
 import { Console, Effect } from "effect"
 import { Flag } from "effect/cli"
-import { escapeText } from "../../domain/NodeText.ts"
+import { escapeText } from "../../contract/domain/NodeText.ts"
 import { switchFlag } from "./documented.ts"
 import { type Cell, isEmpty, rows, table } from "./table.ts"
 

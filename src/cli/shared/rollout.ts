@@ -1,8 +1,8 @@
 /** The start and the progress of rollouts: `muster rollouts` and `muster blueprints rollout`. */
 import { Array as Arr, Console, Duration, Effect, Option, Schema } from "effect"
 import { type Command, Flag } from "effect/cli"
-import { named } from "../../domain/errors.ts"
-import { replaceHostile } from "../../domain/NodeText.ts"
+import { named } from "../../contract/domain/errors.ts"
+import { replaceHostile } from "../../contract/domain/NodeText.ts"
 import {
   isOver,
   OnFailure,
@@ -11,8 +11,8 @@ import {
   type RevisionChange,
   type Rollout,
   type RolloutPlan
-} from "../../domain/Rollout.ts"
-import { labelConditions, type Selector } from "../../domain/Selector.ts"
+} from "../../contract/domain/Rollout.ts"
+import { labelConditions, type Selector } from "../../contract/domain/Selector.ts"
 import { CommandError } from "./CommandError.ts"
 import { changes } from "./definitionChanges.ts"
 import { given, switchFlag, textFlag } from "./documented.ts"

@@ -1,9 +1,9 @@
 /** The servers of a bulk command: `--selector label=team=a`, repeatable. */
 import { Effect } from "effect"
 import { Flag } from "effect/cli"
-import { labelCondition } from "../../domain/Labels.ts"
-import type { Selector } from "../../domain/Selector.ts"
-import { ServerStatus } from "../../domain/ServerStatus.ts"
+import { labelCondition } from "../../contract/domain/Labels.ts"
+import type { Selector } from "../../contract/domain/Selector.ts"
+import { ServerStatus } from "../../contract/domain/ServerStatus.ts"
 import { wrongUsage } from "./CommandError.ts"
 import { nodeNamed } from "./named.ts"
 

@@ -1,7 +1,7 @@
 import { lstatSync, realpathSync } from "node:fs"
 import { dirname, join, resolve } from "node:path"
 import { Effect } from "effect"
-import { LOCAL_SOCKET, whyNoSocket } from "../../domain/transport.ts"
+import { LOCAL_SOCKET, whyNoSocket } from "../../contract/domain/transport.ts"
 import { CommandError } from "./CommandError.ts"
 
 const unreachable = (message: string) => new CommandError({ status: "unreachable", message })

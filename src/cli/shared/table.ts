@@ -1,4 +1,4 @@
-import { replaceHostile } from "../../domain/NodeText.ts"
+import { replaceHostile } from "../../contract/domain/NodeText.ts"
 import { type Color, paint } from "./terminal.ts"
 
 /** Separates two columns. */

@@ -2,7 +2,7 @@
 import { stripVTControlCharacters } from "node:util"
 import { Console, Effect, Layer } from "effect"
 import { Flag, Prompt } from "effect/cli"
-import { replaceHostile } from "../../domain/NodeText.ts"
+import { replaceHostile } from "../../contract/domain/NodeText.ts"
 import { CommandError, wrongUsage } from "./CommandError.ts"
 
 const isSet = (value: string | undefined): boolean => value !== undefined && value !== ""

@@ -1,5 +1,5 @@
 import { Effect } from "effect"
-import type { DefinitionWarning } from "../../domain/SourceView.ts"
+import type { DefinitionWarning } from "../../contract/domain/SourceView.ts"
 import { CommandError } from "./CommandError.ts"
 import { ask } from "./musterClient.ts"
 import { note } from "./terminal.ts"

@@ -1,6 +1,6 @@
 /** Patches of the config files of an instance, applied at every start (spec 4.9). */
 import { Data, Effect, Option, Result } from "effect"
-import type { ConfigPatch, ConfigPatches } from "../../domain/ConfigPatch.ts"
+import type { ConfigPatch, ConfigPatches } from "../../contract/domain/ConfigPatch.ts"
 import { type IoError, meaningOf } from "../disk/fsio.ts"
 import {
   type FileTooLarge,

@@ -1,8 +1,8 @@
 /** Patches of files that servers may have written, outside the thread that serves requests. */
 import { Worker } from "node:worker_threads"
 import { type Duration, Effect, Semaphore } from "effect"
-import type { ConfigParser } from "../../domain/ConfigPatch.ts"
-import { countValues } from "../../domain/Overrides.ts"
+import type { ConfigParser } from "../../contract/domain/ConfigPatch.ts"
+import { countValues } from "../../contract/domain/Overrides.ts"
 import { type Find, type PatchedText, PatchProblem } from "./find.ts"
 
 export interface PatchJob {

@@ -1,6 +1,6 @@
 /** The entry to all parsers, with the rules that they share. */
 import { Result } from "effect"
-import type { ConfigParser } from "../../domain/ConfigPatch.ts"
+import type { ConfigParser } from "../../contract/domain/ConfigPatch.ts"
 import { patchFile } from "./file.ts"
 import { checkFind, type Find, hasWildcard, type PatchedText, type Patcher, PatchProblem } from "./find.ts"
 import { patchIni } from "./ini.ts"

@@ -1,9 +1,9 @@
 /** Placeholders of `invocation`, `configs` values and `env` (spec 4.6). No I/O. */
 import { Data, Result, type Schema } from "effect"
-import { namedPorts, portsInOrder } from "../../domain/Allocation.ts"
-import { isOfDaemon, upperCased } from "../../domain/environment.ts"
-import { memoryLimitMib } from "../../domain/Limits.ts"
-import type { ServerSpec } from "../../domain/NodeMessages.ts"
+import { namedPorts, portsInOrder } from "../../contract/domain/Allocation.ts"
+import { isOfDaemon, upperCased } from "../../contract/domain/environment.ts"
+import { memoryLimitMib } from "../../contract/domain/Limits.ts"
+import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import { standIn } from "./find.ts"
 
 /** The values of placeholders in one server. */

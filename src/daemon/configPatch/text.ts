@@ -1,6 +1,6 @@
 /** Lines, line ends, edits and encodings of text files. */
 import { Result } from "effect"
-import type { ConfigParser } from "../../domain/ConfigPatch.ts"
+import type { ConfigParser } from "../../contract/domain/ConfigPatch.ts"
 import { type PatchProblem, problem } from "./find.ts"
 
 /** One line and what ends it: `\n`, `\r\n`, `\r`, or nothing at the end of the file. */

@@ -1,8 +1,8 @@
 import { Deferred, Effect, PubSub, type Scope, Semaphore, Stream } from "effect"
-import type { LinesRequest } from "../../api/Daemon.ts"
-import type { ConsolePage } from "../../domain/Pagination.ts"
-import { stripAnsi } from "../../domain/stripAnsi.ts"
-import { pause } from "../../work/slices.ts"
+import type { ConsolePage } from "../../contract/domain/Pagination.ts"
+import { stripAnsi } from "../../contract/domain/stripAnsi.ts"
+import type { LinesRequest } from "../../contract/nodeApi/Daemon.ts"
+import { pause } from "../../shared/work/slices.ts"
 import { type IoError, io, lstat, openFile, orMissing } from "../disk/fsio.ts"
 import { makeConsoleTimes } from "./ConsoleTimes.ts"
 import {

@@ -1,5 +1,5 @@
 import { Effect } from "effect"
-import { pause } from "../../work/slices.ts"
+import { pause } from "../../shared/work/slices.ts"
 import { type IoError, io, lstat, openFile, orMissing } from "../disk/fsio.ts"
 import { CHUNK, fileId } from "./consoleFiles.ts"
 import { decodeLine, type LinePart, lineReader, piecesOf } from "./lines.ts"

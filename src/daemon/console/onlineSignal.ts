@@ -1,7 +1,7 @@
 import vm from "node:vm"
 import { Deferred, Effect, Latch } from "effect"
-import { signalPattern } from "../../domain/signalPattern.ts"
-import { stripAnsi } from "../../domain/stripAnsi.ts"
+import { signalPattern } from "../../contract/domain/signalPattern.ts"
+import { stripAnsi } from "../../contract/domain/stripAnsi.ts"
 import { errorCode } from "../disk/fsio.ts"
 import { type Line, lineOf, lineReader } from "./lines.ts"
 

@@ -1,6 +1,6 @@
 import { Data } from "effect"
-import type { NodeId } from "../../domain/Id.ts"
-import { failureText, NEW_DEFINITION, READ_THE_LOG } from "../../domain/InstallState.ts"
+import type { NodeId } from "../../contract/domain/Id.ts"
+import { failureText, NEW_DEFINITION, READ_THE_LOG } from "../../contract/domain/InstallState.ts"
 import { fromDataFolder, isPermanent, remedyOf } from "../disk/remedy.ts"
 
 /**

@@ -1,7 +1,7 @@
 /** The replacement of the base below the files of a server, whose own files stay. */
 import { join } from "node:path"
 import { Effect } from "effect"
-import type { ServerSpec } from "../../domain/NodeMessages.ts"
+import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import { IoError, isEmptyFolder, lstat, makeFolder } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { carryOver } from "./carryOver.ts"

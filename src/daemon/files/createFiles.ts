@@ -1,6 +1,6 @@
 /** How the files of a new instance are made: as an overlay over its base, or as a copy of it. */
 import { Effect } from "effect"
-import type { ServerSpec } from "../../domain/NodeMessages.ts"
+import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import { type IoError, makeFolder, removeTree } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { copyIntoShared } from "./copyInside.ts"

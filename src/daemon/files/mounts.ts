@@ -4,10 +4,10 @@
  */
 import { type BigIntStats, closeSync, constants, fstatSync, openSync } from "node:fs"
 import { Effect } from "effect"
-import { inScope } from "../../work/inScope.ts"
+import { inScope } from "../../shared/work/inScope.ts"
 import { IoError, io, ioSync, mountsAt, openFile } from "../disk/fsio.ts"
 import { Helper, type Program, repeatable } from "../helper/Helper.ts"
-import { runProgram } from "../process/runTool.ts"
+import { runProgram } from "../host/runTool.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 
 /** The owner of files, and the user that a mount shows as their owner. */

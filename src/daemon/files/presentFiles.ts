@@ -2,7 +2,7 @@
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect, Semaphore } from "effect"
-import type { RuntimeKind } from "../../domain/Node.ts"
+import type { RuntimeKind } from "../../contract/domain/Node.ts"
 import { closeFolder, io, makePassage, mountsAt, orMissing } from "../disk/fsio.ts"
 import type { FilePlan } from "./filePlan.ts"
 import { mounterOf, unmountBelow } from "./mounts.ts"

@@ -6,11 +6,11 @@ import { randomInt, randomUUID } from "node:crypto"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { fileLimit } from "../../domain/Limits.ts"
+import { fileLimit } from "../../contract/domain/Limits.ts"
 import { isNoRoom } from "../disk/foundOnce.ts"
 import { IoError, io, lstat, makeFolder, mountTable, removeTree } from "../disk/fsio.ts"
 import { mountOf } from "../disk/mountTable.ts"
-import { runTool } from "../process/runTool.ts"
+import { runTool } from "../host/runTool.ts"
 import { run } from "./mounts.ts"
 
 /** Lower project numbers are for administrators. */

@@ -3,7 +3,7 @@
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { containerPath } from "../../domain/filePlan.ts"
+import { containerPath } from "../../contract/domain/filePlan.ts"
 import { closeFolder, IoError, io, lstat, removeTree } from "../disk/fsio.ts"
 import type { MountEntry } from "../disk/mountTable.ts"
 import type { RunUser, SharedFolder } from "../runtime/Runtime.ts"

@@ -4,9 +4,9 @@ import * as fs from "node:fs/promises"
 import { createServer, isIPv6 } from "node:net"
 import { Effect, Option, Result } from "effect"
 import { NetAddress } from "effect/net"
-import { portText } from "../../domain/Allocation.ts"
-import type { TakenPort } from "../../domain/NodeMessages.ts"
-import { cleanText } from "../../domain/NodeText.ts"
+import { portText } from "../../contract/domain/Allocation.ts"
+import type { TakenPort } from "../../contract/domain/NodeMessages.ts"
+import { cleanText } from "../../contract/domain/NodeText.ts"
 
 /** A port that a program has. */
 export interface Busy extends TakenPort {

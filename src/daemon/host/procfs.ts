@@ -4,7 +4,7 @@
  */
 import { closeSync, opendirSync, openSync, readdirSync, readFileSync, readlinkSync, readSync } from "node:fs"
 import type { Effect } from "effect"
-import { inSlices } from "../../work/slices.ts"
+import { inSlices } from "../../shared/work/slices.ts"
 
 /** A process. */
 export interface Proc {

@@ -2,9 +2,9 @@ import { randomUUID } from "node:crypto"
 import { realpathSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { Context, Deferred, Effect, Fiber, Layer, type Scope } from "effect"
-import { definitionIdPattern } from "../../domain/Id.ts"
-import type { InstallSteps } from "../../domain/InstallStep.ts"
-import type { ServerSpec } from "../../domain/NodeMessages.ts"
+import { definitionIdPattern } from "../../contract/domain/Id.ts"
+import type { InstallSteps } from "../../contract/domain/InstallStep.ts"
+import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import { type HiddenPath, openBoundedLog } from "../console/BoundedLog.ts"
 import {
   type IoError,

@@ -5,9 +5,9 @@ import {
   type InstallStepName,
   type InstallSteps,
   withProgress
-} from "../../domain/InstallStep.ts"
-import { nowText } from "../../domain/nowText.ts"
-import { type OpenSpan, openSpan } from "../../work/trace.ts"
+} from "../../contract/domain/InstallStep.ts"
+import { nowText } from "../../contract/domain/nowText.ts"
+import { type OpenSpan, openSpan } from "../../shared/observability/trace.ts"
 import type { PullWatch } from "../runtime/Runtime.ts"
 
 /** Called with the steps of an installation after each change; changes may be combined. */

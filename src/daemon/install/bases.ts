@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto"
 import * as fs from "node:fs"
 import { basename, dirname, join } from "node:path"
 import { Effect, Semaphore } from "effect"
-import { inScope } from "../../work/inScope.ts"
+import { inScope } from "../../shared/work/inScope.ts"
 import {
   type IoError,
   ioSync,

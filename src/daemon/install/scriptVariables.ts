@@ -3,12 +3,12 @@
  */
 import { createHash } from "node:crypto"
 import { Result } from "effect"
-import { scriptHash } from "../../domain/definitionChanges.ts"
-import { isOfDaemon, upperCased } from "../../domain/environment.ts"
-import { memoryLimitMib } from "../../domain/Limits.ts"
-import type { ServerSpec } from "../../domain/NodeMessages.ts"
-import type { InstallScript } from "../../domain/Software.ts"
-import { namesRead } from "../../domain/scriptNames.ts"
+import { scriptHash } from "../../contract/domain/definitionChanges.ts"
+import { isOfDaemon, upperCased } from "../../contract/domain/environment.ts"
+import { memoryLimitMib } from "../../contract/domain/Limits.ts"
+import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
+import type { InstallScript } from "../../contract/domain/Software.ts"
+import { namesRead } from "../../contract/domain/scriptNames.ts"
 import { contextOf } from "../configPatch/placeholders.ts"
 
 /** The build of the software, unless `env` names another. */

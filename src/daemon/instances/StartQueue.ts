@@ -1,6 +1,6 @@
 import { Clock, Deferred, Effect, Exit, Latch, type Scope } from "effect"
-import type { ServerId } from "../../domain/Id.ts"
-import { byTurn } from "../../domain/Run.ts"
+import type { ServerId } from "../../contract/domain/Id.ts"
+import { byTurn } from "../../contract/domain/Run.ts"
 import type { Instance } from "./Instance.ts"
 
 /** The queue as a server sees it. */

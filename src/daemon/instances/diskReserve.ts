@@ -1,8 +1,8 @@
 /** The space of the node's disk that servers do not get: files that no measurement finds take space, too. */
 import * as fs from "node:fs/promises"
 import { Clock, Effect } from "effect"
-import { elapsedMillis } from "../../domain/elapsed.ts"
-import { megabytes } from "../../domain/Limits.ts"
+import { megabytes } from "../../contract/domain/Limits.ts"
+import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import { io } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import { bytesWritten } from "../host/procfs.ts"

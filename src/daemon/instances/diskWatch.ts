@@ -1,9 +1,9 @@
 /** Disk limits that the file system does not enforce: usage is measured periodically. */
 import { Effect, Option } from "effect"
-import { elapsedMillis } from "../../domain/elapsed.ts"
-import { megabytes } from "../../domain/Limits.ts"
-import { nowText } from "../../domain/nowText.ts"
-import { isUp } from "../../domain/ServerStatus.ts"
+import { megabytes } from "../../contract/domain/Limits.ts"
+import { nowText } from "../../contract/domain/nowText.ts"
+import { isUp } from "../../contract/domain/ServerStatus.ts"
+import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import { appendConsoleLine } from "../console/consoleFiles.ts"
 import type { IoError } from "../disk/fsio.ts"
 import { diskLimit } from "../files/diskLimits.ts"

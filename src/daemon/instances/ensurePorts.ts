@@ -1,11 +1,11 @@
 import { Effect } from "effect"
-import { type ControlPlaneError, ControlPlaneUnavailable } from "../../api/ControlPlane.ts"
-import { type Allocations, portText } from "../../domain/Allocation.ts"
+import { type Allocations, portText } from "../../contract/domain/Allocation.ts"
+import { type ControlPlaneError, ControlPlaneUnavailable } from "../../contract/nodeApi/ControlPlane.ts"
 import { appendConsoleLine } from "../console/consoleFiles.ts"
-import type { Uplink } from "../controlPlane/ReportOutbox.ts"
 import type { FileSources } from "../files/InstanceFiles.ts"
 import { type Busy, busyPorts, busyText } from "../host/busyPorts.ts"
 import type { ServerFile, ServerState } from "../state/ServerFile.ts"
+import type { Uplink } from "../uplink/ReportOutbox.ts"
 import { refusals } from "./refusals.ts"
 
 /** Replacements of one start: other programs may have the new ports, too. */

@@ -7,9 +7,9 @@ import { randomUUID } from "node:crypto"
 import { rmdirSync, unlinkSync } from "node:fs"
 import { join } from "node:path"
 import { Clock, Effect, Semaphore } from "effect"
-import { ServerId, serverIdPattern } from "../../domain/Id.ts"
-import { backoff } from "../../work/backoff.ts"
-import { makeWorkQueue } from "../../work/WorkQueue.ts"
+import { ServerId, serverIdPattern } from "../../contract/domain/Id.ts"
+import { backoff } from "../../shared/work/backoff.ts"
+import { makeWorkQueue } from "../../shared/work/WorkQueue.ts"
 import {
   IoError,
   ioSync,
@@ -21,7 +21,7 @@ import {
   syncFolder
 } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
-import { runProgram } from "../process/runTool.ts"
+import { runProgram } from "../host/runTool.ts"
 import type { Runtime } from "../runtime/Runtime.ts"
 import { openServerFile } from "../state/storedServer.ts"
 import { OWNERSHIP_FILES } from "./serverUser.ts"

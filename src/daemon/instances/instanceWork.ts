@@ -7,10 +7,9 @@ import {
   type InstallSteps,
   mergeSteps,
   withoutProgress
-} from "../../domain/InstallStep.ts"
-import type { ServerSpec } from "../../domain/NodeMessages.ts"
-import { nowText } from "../../domain/nowText.ts"
-import type { LiveProgress } from "../controlPlane/ReportOutbox.ts"
+} from "../../contract/domain/InstallStep.ts"
+import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
+import { nowText } from "../../contract/domain/nowText.ts"
 import type { InstallFailed } from "../files/InstallFailed.ts"
 import type { FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Installed, Installer } from "../install/Installer.ts"
@@ -23,6 +22,7 @@ import {
   withReport,
   withTaken
 } from "../state/ServerFile.ts"
+import type { LiveProgress } from "../uplink/ReportOutbox.ts"
 import { doFileWork } from "./fileWork.ts"
 import { serverUser } from "./serverUser.ts"
 

@@ -1,9 +1,9 @@
 /** The messages to a server's fiber, and the replies to their callers. */
 import { Deferred, Effect, Exit, Latch } from "effect"
-import { DaemonRefused } from "../../api/Daemon.ts"
-import type { ServerId } from "../../domain/Id.ts"
-import type { ServerSpec } from "../../domain/NodeMessages.ts"
-import type { TracePlace } from "../../work/trace.ts"
+import type { ServerId } from "../../contract/domain/Id.ts"
+import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
+import { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
+import type { TracePlace } from "../../shared/observability/trace.ts"
 import type { WorkExit } from "./instanceWork.ts"
 import type { RunEvent } from "./LiveRun.ts"
 import type { InstanceAction } from "./powerDecision.ts"

@@ -8,10 +8,10 @@
 
 import { dirname, join } from "node:path"
 import { Effect, Schema } from "effect"
-import { Allocations } from "../../domain/Allocation.ts"
-import { NodeId, ServerId } from "../../domain/Id.ts"
-import { nowText } from "../../domain/nowText.ts"
-import { ServerDefinition } from "../../domain/ServerDefinition.ts"
+import { Allocations } from "../../contract/domain/Allocation.ts"
+import { NodeId, ServerId } from "../../contract/domain/Id.ts"
+import { nowText } from "../../contract/domain/nowText.ts"
+import { ServerDefinition } from "../../contract/domain/ServerDefinition.ts"
 import {
   type IoError,
   listFolder,

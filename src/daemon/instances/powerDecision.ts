@@ -1,7 +1,7 @@
 /** The effect of a power action in each state (spec 3.5, 3.9). Pure. */
-import { installFailure } from "../../domain/InstallState.ts"
-import type { PowerAction } from "../../domain/NodeMessages.ts"
-import { isUp } from "../../domain/ServerStatus.ts"
+import { installFailure } from "../../contract/domain/InstallState.ts"
+import type { PowerAction } from "../../contract/domain/NodeMessages.ts"
+import { isUp } from "../../contract/domain/ServerStatus.ts"
 import type { ServerState } from "../state/ServerFile.ts"
 
 export type PowerDecision =

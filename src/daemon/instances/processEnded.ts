@@ -1,9 +1,9 @@
 /** The effect of the end of a process (spec 3.5). Pure. */
 
 import { Clock, Effect } from "effect"
-import { DEFAULT_BACKOFF } from "../../domain/Blueprint.ts"
-import { CRASH_LINES, crashLines } from "../../domain/CrashRecord.ts"
-import { runRuleOf } from "../../domain/Run.ts"
+import { DEFAULT_BACKOFF } from "../../contract/domain/Blueprint.ts"
+import { CRASH_LINES, crashLines } from "../../contract/domain/CrashRecord.ts"
+import { runRuleOf } from "../../contract/domain/Run.ts"
 import type { ConsoleLog } from "../console/ConsoleLog.ts"
 import { appendConsoleLine } from "../console/consoleFiles.ts"
 import { crashOf, type ProcessExit } from "../runtime/exitReason.ts"

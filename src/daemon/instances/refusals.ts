@@ -1,7 +1,7 @@
 /** The refusals of a node, for callers. Pure. */
 
-import { DaemonRefused } from "../../api/Daemon.ts"
-import type { NodeId } from "../../domain/Id.ts"
+import type { NodeId } from "../../contract/domain/Id.ts"
+import { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
 import type { ConfigPatchFailed } from "../configPatch/ConfigPatcher.ts"
 import type { IoError } from "../disk/fsio.ts"
 import { fromDataFolder, isPermanent, remedyOf } from "../disk/remedy.ts"

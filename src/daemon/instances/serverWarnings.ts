@@ -1,7 +1,7 @@
 /** The warnings of a server: what its definition promises and its run does not keep. */
 import { Effect } from "effect"
-import type { ServerSpec } from "../../domain/NodeMessages.ts"
-import type { ServerWarning } from "../../domain/Server.ts"
+import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
+import type { ServerWarning } from "../../contract/domain/Server.ts"
 import type { LimitName, Run } from "../runtime/Runtime.ts"
 
 const ANY = ["0.0.0.0", "::"]

@@ -3,7 +3,7 @@
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { type Limits, memoryLimitBytes } from "../../domain/Limits.ts"
+import { type Limits, memoryLimitBytes } from "../../contract/domain/Limits.ts"
 import { type IoError, io, makeFolder, orMissing, readText } from "../disk/fsio.ts"
 
 const MIB = 1024 * 1024

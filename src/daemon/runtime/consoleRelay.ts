@@ -5,7 +5,7 @@ import { Effect, Schedule } from "effect"
 import { CONSOLE_BOUND, consoleFiles, RELAY_MAX } from "../console/consoleFiles.ts"
 import { io, isDiskFull, lstat, openFile, removeTree } from "../disk/fsio.ts"
 import { readProc } from "../host/procfs.ts"
-import { runProgram, spawnChild } from "../process/runTool.ts"
+import { runProgram, spawnChild } from "../host/runTool.ts"
 import { LaunchFailed, type RunUser } from "./Runtime.ts"
 
 /** Bytes per read of the relay. */

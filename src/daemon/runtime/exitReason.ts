@@ -1,4 +1,4 @@
-import type { Crash } from "../../domain/ServerEvent.ts"
+import type { Crash } from "../../contract/domain/ServerEvent.ts"
 
 /** The exit of a process. `code` as in a shell: 128 + n is signal n. */
 export interface ProcessExit {

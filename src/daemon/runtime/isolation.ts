@@ -5,7 +5,7 @@
 import * as fs from "node:fs/promises"
 import { dirname, join } from "node:path"
 import { Effect, Option, type Schema } from "effect"
-import type { ProcessIsolation } from "../../domain/SystemInfo.ts"
+import type { ProcessIsolation } from "../../contract/domain/SystemInfo.ts"
 import { foundOnce, isNoRoom } from "../disk/foundOnce.ts"
 import {
   IoError,
@@ -18,7 +18,7 @@ import {
   removeTree
 } from "../disk/fsio.ts"
 import { isIn } from "../disk/mountTable.ts"
-import { runTool } from "../process/runTool.ts"
+import { runTool } from "../host/runTool.ts"
 import { type Begin, hasNamespaces, type Machine, makeBegin } from "./isolatedStart.ts"
 import type { Cover } from "./isolationScript.ts"
 import { openProcessUsers, type ProcessUsers, type UidRange } from "./ProcessUsers.ts"

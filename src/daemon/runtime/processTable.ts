@@ -1,5 +1,5 @@
 import { Effect, Semaphore } from "effect"
-import { inSlices } from "../../work/slices.ts"
+import { inSlices } from "../../shared/work/slices.ts"
 import { allPids, type Marker, type Proc, readMarker, readProc, readUid } from "../host/procfs.ts"
 
 /**

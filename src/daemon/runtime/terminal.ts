@@ -5,9 +5,9 @@
  */
 import { constants, readFileSync } from "node:fs"
 import { Effect } from "effect"
-import type { ProcessIsolation } from "../../domain/SystemInfo.ts"
+import type { ProcessIsolation } from "../../contract/domain/SystemInfo.ts"
 import { io, openFile } from "../disk/fsio.ts"
-import { type Child, spawnChild } from "../process/runTool.ts"
+import { type Child, spawnChild } from "../host/runTool.ts"
 import { LaunchFailed, type RunUser } from "./Runtime.ts"
 
 /** The size of every terminal. */

@@ -1,14 +1,14 @@
 import { randomUUID } from "node:crypto"
 import { type Effect, Schema } from "effect"
-import type { CrashDetails } from "../../domain/CrashRecord.ts"
-import { withImmediate } from "../../domain/definitionChanges.ts"
-import { InstallState, withoutSteps } from "../../domain/InstallState.ts"
-import { type DaemonServer, type HeldServer, Report, ServerSpec } from "../../domain/NodeMessages.ts"
-import { Problem, problemAfter } from "../../domain/Problem.ts"
-import type { RestartState } from "../../domain/Restart.ts"
-import { type RunReport, runRuleOf } from "../../domain/Run.ts"
-import type { Crash } from "../../domain/ServerEvent.ts"
-import { isUp, ServerStatus } from "../../domain/ServerStatus.ts"
+import type { CrashDetails } from "../../contract/domain/CrashRecord.ts"
+import { withImmediate } from "../../contract/domain/definitionChanges.ts"
+import { InstallState, withoutSteps } from "../../contract/domain/InstallState.ts"
+import { type DaemonServer, type HeldServer, Report, ServerSpec } from "../../contract/domain/NodeMessages.ts"
+import { Problem, problemAfter } from "../../contract/domain/Problem.ts"
+import type { RestartState } from "../../contract/domain/Restart.ts"
+import { type RunReport, runRuleOf } from "../../contract/domain/Run.ts"
+import type { Crash } from "../../contract/domain/ServerEvent.ts"
+import { isUp, ServerStatus } from "../../contract/domain/ServerStatus.ts"
 
 /** The request that ends a process; it decides the effect of the end. */
 export const Intent = Schema.Struct({

@@ -1,8 +1,8 @@
 /** How the state of a server is written: `server.json` in its folder. */
 import { join } from "node:path"
 import { Effect, Schema, Semaphore } from "effect"
-import type { ServerSpec } from "../../domain/NodeMessages.ts"
-import { type Fork, OnDemand } from "../../work/OnDemand.ts"
+import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
+import { type Fork, OnDemand } from "../../shared/work/OnDemand.ts"
 import { type IoError, readText } from "../disk/fsio.ts"
 import { writeAtomic, writeSpared } from "../disk/replaceFile.ts"
 import {

@@ -8,7 +8,7 @@ import { PassThrough, pipeline } from "node:stream"
 import * as NodeStream from "@effect/platform-node/NodeStream"
 import { Effect, Fiber, Option, type Scope, Stream } from "effect"
 import { forEachEntry, IoError, io, toIoError } from "../disk/fsio.ts"
-import { scopedTool } from "../process/runTool.ts"
+import { scopedTool } from "../host/runTool.ts"
 
 /** Returns the error of a program, with the reason from its standard error. */
 export const toolError = (what: string, stderr: string): IoError => {

@@ -1,9 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
-import { serverExample } from "../../../src/api/examples.ts"
 import { servers } from "../../../src/cli/servers/listing.ts"
 import { shownServer } from "../../../src/cli/servers/servers.ts"
 import { tableOfItems } from "../../../src/cli/shared/output.ts"
-import type { Server } from "../../../src/domain/Server.ts"
+import { serverExample } from "../../../src/contract/api/examples.ts"
+import type { Server } from "../../../src/contract/domain/Server.ts"
 
 const stats: NonNullable<Server["stats"]> = {
   memory_bytes: null,

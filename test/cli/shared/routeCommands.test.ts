@@ -1,8 +1,8 @@
 import { globSync } from "node:fs"
 import { assert, describe, it } from "@effect/vitest"
 import { withCommands } from "../../../src/cli/shared/routeCommands.ts"
+import { INSTALL_FAILED_HINT, READ_THE_LOG } from "../../../src/contract/domain/InstallState.ts"
 import { withActions } from "../../../src/dashboard/dom/routeActions.ts"
-import { INSTALL_FAILED_HINT, READ_THE_LOG } from "../../../src/domain/InstallState.ts"
 import { root, textOf } from "../../support/docs.ts"
 
 /** Routes that no command calls, and the stream of dashboards. */

@@ -3,12 +3,12 @@ import { join } from "node:path"
 import { NodeFileSystem } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, FileSystem } from "effect"
-import { configsOf } from "../../../src/blueprints/parse/files.ts"
-import { parseFile } from "../../../src/blueprints/parse/parse.ts"
+import { ConfigParser, type ConfigPatches } from "../../../src/contract/domain/ConfigPatch.ts"
+import { configsOf } from "../../../src/controlPlane/blueprints/parse/files.ts"
+import { parseFile } from "../../../src/controlPlane/blueprints/parse/parse.ts"
 import { applyConfigs } from "../../../src/daemon/configPatch/ConfigPatcher.ts"
 import { isShort } from "../../../src/daemon/configPatch/patchAside.ts"
 import type { PlaceholderContext } from "../../../src/daemon/configPatch/placeholders.ts"
-import { ConfigParser, type ConfigPatches } from "../../../src/domain/ConfigPatch.ts"
 
 const context: PlaceholderContext = {
   server_id: "srv_1",

@@ -4,9 +4,9 @@ import { Result } from "effect"
 import fc from "fast-check"
 import { getStaticTOMLValue, parseTOML } from "toml-eslint-parser"
 import { parse } from "yaml"
+import type { ConfigParser } from "../../../src/contract/domain/ConfigPatch.ts"
 import { standIn } from "../../../src/daemon/configPatch/find.ts"
 import { patchText } from "../../../src/daemon/configPatch/patchText.ts"
-import type { ConfigParser } from "../../../src/domain/ConfigPatch.ts"
 import { patched, value } from "./support.ts"
 
 /** A file with one value that is patched, between parts that no patch names. */

@@ -1,6 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import fc from "fast-check"
+import { ServerId } from "../../../src/contract/domain/Id.ts"
+import type { ServerSpec } from "../../../src/contract/domain/NodeMessages.ts"
 import { standIn } from "../../../src/daemon/configPatch/find.ts"
 import {
   contextOf,
@@ -10,8 +12,6 @@ import {
   type PlaceholderContext,
   type PlaceholderProblem
 } from "../../../src/daemon/configPatch/placeholders.ts"
-import { ServerId } from "../../../src/domain/Id.ts"
-import type { ServerSpec } from "../../../src/domain/NodeMessages.ts"
 
 const context: PlaceholderContext = {
   server_id: "srv_1",

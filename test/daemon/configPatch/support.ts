@@ -2,9 +2,9 @@ import { inspect, isDeepStrictEqual } from "node:util"
 import { assert } from "@effect/vitest"
 import { Result } from "effect"
 import fc from "fast-check"
+import type { ConfigParser } from "../../../src/contract/domain/ConfigPatch.ts"
 import type { Find } from "../../../src/daemon/configPatch/find.ts"
 import { patchText } from "../../../src/daemon/configPatch/patchText.ts"
-import type { ConfigParser } from "../../../src/domain/ConfigPatch.ts"
 
 /** Returns the patched text; fails the test if the patch fails or a second run changes it. */
 export const patched = (parser: ConfigParser, text: string | undefined, find: Find): string => {

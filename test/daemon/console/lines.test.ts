@@ -1,8 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
+import { stripAnsi } from "../../../src/contract/domain/stripAnsi.ts"
 import { LINE_CAP, type Line, lineOf, lineReader } from "../../../src/daemon/console/lines.ts"
 import { onlineMatcher } from "../../../src/daemon/console/onlineSignal.ts"
-import { stripAnsi } from "../../../src/domain/stripAnsi.ts"
 
 /** Reads bytes that arrive in chunks of the given sizes; the last line may be open. */
 const read = (data: Uint8Array, sizes: ReadonlyArray<number>): ReadonlyArray<Line> => {

@@ -2,7 +2,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { planFiles } from "../../../src/domain/filePlan.ts"
+import { planFiles } from "../../../src/contract/domain/filePlan.ts"
 import { scene, ways, write } from "./scene.ts"
 
 for (const [way, options] of Object.entries(ways)) {

@@ -3,7 +3,7 @@ import { chmodSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit } from "effect"
-import { fileLimit } from "../../../src/domain/Limits.ts"
+import { fileLimit } from "../../../src/contract/domain/Limits.ts"
 import { runToEnd } from "../../support/child.ts"
 import { debianProgram } from "../../support/debianPrograms.ts"
 import { root } from "../../support/docs.ts"

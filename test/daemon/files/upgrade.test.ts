@@ -15,7 +15,7 @@ import {
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import type { ServerDefinition } from "../../../src/domain/ServerDefinition.ts"
+import type { ServerDefinition } from "../../../src/contract/domain/ServerDefinition.ts"
 import { specOf } from "../support.ts"
 import { ownUser, scene, text, ways, write } from "./scene.ts"
 

@@ -2,10 +2,14 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import type { Copy, Mount, Volume } from "../../../src/contract/domain/Blueprint.ts"
+import { NodeId } from "../../../src/contract/domain/Id.ts"
+import {
+  INSTALL_FAILED_HINT,
+  installFailure,
+  NEW_DEFINITION
+} from "../../../src/contract/domain/InstallState.ts"
 import { InstallFailed, installFailed, textOfFailure } from "../../../src/daemon/files/InstallFailed.ts"
-import type { Copy, Mount, Volume } from "../../../src/domain/Blueprint.ts"
-import { NodeId } from "../../../src/domain/Id.ts"
-import { INSTALL_FAILED_HINT, installFailure, NEW_DEFINITION } from "../../../src/domain/InstallState.ts"
 import { until } from "../../support/eventually.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { write } from "../files/scene.ts"

@@ -1,12 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
+import { PowerAction } from "../../../src/contract/domain/NodeMessages.ts"
+import { byTurn, type RunRule } from "../../../src/contract/domain/Run.ts"
+import type { ServerStatus } from "../../../src/contract/domain/ServerStatus.ts"
 import { powerDecision } from "../../../src/daemon/instances/powerDecision.ts"
 import { endLine, processEnded, restartLimitReason } from "../../../src/daemon/instances/processEnded.ts"
 import { stopMethod } from "../../../src/daemon/runtime/exitReason.ts"
 import { newServerState, pendingRestart, type ServerState } from "../../../src/daemon/state/ServerFile.ts"
-import { PowerAction } from "../../../src/domain/NodeMessages.ts"
-import { byTurn, type RunRule } from "../../../src/domain/Run.ts"
-import type { ServerStatus } from "../../../src/domain/ServerStatus.ts"
 import { specOf } from "../support.ts"
 
 const state = (more: Partial<ServerState>): ServerState => ({

@@ -1,7 +1,7 @@
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
-import type { AuditEntry } from "../../../src/domain/AuditEntry.ts"
+import type { AuditEntry } from "../../../src/contract/domain/AuditEntry.ts"
 import { chaosDefinitions } from "../../support/chaos.ts"
 import { definitions } from "../../support/definitions.ts"
 import { endLeftovers } from "../../support/processes.ts"

@@ -1,7 +1,7 @@
 /** Clients that create, delete and read during a fault, and the responses that they get. */
 import { assert } from "@effect/vitest"
 import { Effect, Fiber, Option, Ref, Schedule } from "effect"
-import { isPublic, type JournalEntry } from "../../../src/domain/Journal.ts"
+import { isPublic, type JournalEntry } from "../../../src/contract/domain/Journal.ts"
 import type { Balancer, Outcome, Subscriber } from "../../support/balancer.ts"
 import { eventually } from "../../support/eventually.ts"
 import { ServiceFailed } from "../../support/Service.ts"

@@ -1,6 +1,6 @@
 /** The control plane's view of its nodes, for tests with faults. */
 import { Effect } from "effect"
-import type { JournalEntry } from "../../../src/domain/Journal.ts"
+import type { JournalEntry } from "../../../src/contract/domain/Journal.ts"
 import { eventually } from "../../support/eventually.ts"
 import type { Service } from "../../support/Service.ts"
 

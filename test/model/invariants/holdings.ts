@@ -1,5 +1,5 @@
-import { committedMemoryBytes } from "../../../src/domain/Limits.ts"
-import { reservedLimits } from "../../../src/domain/Server.ts"
+import { committedMemoryBytes } from "../../../src/contract/domain/Limits.ts"
+import { reservedLimits } from "../../../src/contract/domain/Server.ts"
 import type { Invariant } from "../History.ts"
 import { portsOf, type Tables } from "../Snapshot.ts"
 

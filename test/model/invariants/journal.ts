@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { fits, ServerStatus } from "../../../src/domain/ServerStatus.ts"
+import { fits, ServerStatus } from "../../../src/contract/domain/ServerStatus.ts"
 import { orderProblems } from "../../support/invariants.ts"
 import type { Invariant } from "../History.ts"
 import { firstNodes, isInstall, newest, timelinesOf } from "./timelines.ts"

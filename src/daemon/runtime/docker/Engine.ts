@@ -1,7 +1,7 @@
 import { Agent, get, request } from "node:http"
 import type Docker from "dockerode"
 import { Context, Data, Effect, Layer } from "effect"
-import type { RuntimeKind } from "../../../domain/Node.ts"
+import type { RuntimeKind } from "../../../contract/domain/Node.ts"
 
 /** A failed call to the Docker engine; without `status`, there was no response. */
 export class EngineError extends Data.TaggedError("EngineError")<{

@@ -1,8 +1,8 @@
 /** The options of a container: limits, ports and confinement. Pure. */
 import type { ContainerCreateOptions, HostConfig } from "dockerode"
 import { Effect, Schedule, Schema } from "effect"
-import type { Allocations } from "../../../domain/Allocation.ts"
-import { type Limits, memoryLimitBytes } from "../../../domain/Limits.ts"
+import type { Allocations } from "../../../contract/domain/Allocation.ts"
+import { type Limits, memoryLimitBytes } from "../../../contract/domain/Limits.ts"
 import { type Launch, LaunchFailed, type SharedFolder } from "../Runtime.ts"
 import { TERMINAL_ENV, TERMINAL_SIZE } from "../terminal.ts"
 import { Engine } from "./Engine.ts"

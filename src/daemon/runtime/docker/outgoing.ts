@@ -1,6 +1,6 @@
 import { isIPv4 } from "node:net"
 import { Effect, Semaphore } from "effect"
-import type { Allocations } from "../../../domain/Allocation.ts"
+import type { Allocations } from "../../../contract/domain/Allocation.ts"
 import { LaunchFailed } from "../Runtime.ts"
 import { LABEL } from "./containerOptions.ts"
 import { listOwn } from "./containers.ts"

@@ -1,7 +1,7 @@
 /** The credentials for image registries, as stored by `docker login`. Secrets stay {@link Redacted}. */
 import { Effect, Option, Redacted, Schema } from "effect"
 import { type IoError, meaningOf, orMissing, readText } from "../../disk/fsio.ts"
-import { runTool } from "../../process/runTool.ts"
+import { runTool } from "../../host/runTool.ts"
 import { LaunchFailed } from "../Runtime.ts"
 
 const Text = Schema.optionalKey(Schema.String)

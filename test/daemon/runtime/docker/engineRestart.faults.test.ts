@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import type { ServerId } from "../../../../src/domain/Id.ts"
+import type { ServerId } from "../../../../src/contract/domain/Id.ts"
 import {
   engineNote,
   isolatedEngine,

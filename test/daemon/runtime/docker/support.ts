@@ -3,12 +3,12 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Context, Effect, Exit, Layer, References, Scope } from "effect"
+import { NodeId } from "../../../../src/contract/domain/Id.ts"
 import {
   DockerRuntime,
   type DockerRuntimeOptions
 } from "../../../../src/daemon/runtime/docker/DockerRuntime.ts"
 import { type Launch, Runtime } from "../../../../src/daemon/runtime/Runtime.ts"
-import { NodeId } from "../../../../src/domain/Id.ts"
 import { TEST_IMAGE, TestEngine } from "../../../support/dockerEngine.ts"
 import { temporaryFolderIn } from "../../../support/temporaryFolder.ts"
 import { newId } from "../../support.ts"

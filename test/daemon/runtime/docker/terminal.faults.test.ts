@@ -1,6 +1,6 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import type { ServerId } from "../../../../src/domain/Id.ts"
+import type { ServerId } from "../../../../src/contract/domain/Id.ts"
 import { engineNote, TEST_IMAGE, TestEngine, withEngine } from "../../../support/dockerEngine.ts"
 import { until } from "../../../support/eventually.ts"
 import { harness } from "../../support.ts"

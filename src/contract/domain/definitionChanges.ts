@@ -1,0 +1,166 @@
+/** The differences between two definitions of a server (spec 3.12). Pure. */
+
+import { createHash } from "node:crypto"
+import { isDeepStrictEqual } from "node:util"
+import type { Schema } from "effect"
+import { RecentMap } from "../../shared/work/RecentMap.ts"
+import type { DefinitionChange, Needs } from "./DefinitionChange.ts"
+import { upperCased } from "./environment.ts"
+import { isObject, own, type Path, pathText, type Value } from "./json.ts"
+import type { ServerDefinition } from "./ServerDefinition.ts"
+import { namesRead } from "./scriptNames.ts"
+
+/** The depth at which values are compared as a whole. */
+const leafDepth = ([top]: Path): number => (top === "configs" ? 4 : 2)
+
+/** A difference of two values; undefined: the value is absent. */
+export interface Difference {
+  readonly path: Path
+  readonly from: Value
+  readonly to: Value
+}
+
+const differencesAt = (path: Path, from: Value, to: Value): ReadonlyArray<Difference> => {
+  const opened = path.length < leafDepth(path) && (isObject(from) || isObject(to))
+  if (!opened || from === null || to === null) {
+    return isDeepStrictEqual(from, to) ? [] : [{ path, from, to }]
+  }
+  const names = new Set([from, to].flatMap((value) => (isObject(value) ? Object.keys(value) : [])))
+  return [...names].flatMap((name) => differencesAt([...path, name], own(from, name), own(to, name)))
+}
+
+/** Returns the names of the fields of a change: `limits.memory_limit`, as in {@link DefinitionChange}. */
+export const fieldNames = (change: Value): ReadonlyArray<string> =>
+  differencesAt([], {}, change).map(({ path }) => pathText(path))
+
+/** Returns the values in which two definitions differ. */
+export const differences = (from: ServerDefinition, to: ServerDefinition): ReadonlyArray<Difference> =>
+  differencesAt([], from, to)
+
+/** The volumes from which files are made; the others are mounted at each start. */
+const templates = (volumes: Value) =>
+  Array.isArray(volumes) ? volumes.filter((volume) => own(volume, "mode") === "cow") : []
+
+/** The copies that are made with the instance; the others are made at each start. */
+const copiedOnce = (copy: Value) =>
+  Array.isArray(copy) ? copy.filter((one) => own(one, "when") !== "start") : []
+
+/** Returns the variables of a server that its install script reads, by their names in upper case. */
+const variablesOfScript = ({ env, install_script: install }: ServerDefinition): ReadonlySet<string> => {
+  if (install === null || install.skip_scripts) return new Set()
+  const names = namesRead(install, { ...upperCased(env), SERVER_MEMORY: "" })
+  return new Set(names.map((name) => name.toUpperCase()))
+}
+
+/** Of `install_script`: the fields that change the base folder. The others bound the time of an installation. */
+const scripted = ["entrypoint", "script", "skip_scripts", "warmup", "post_warmup_script"]
+
+const hasDocker = (runtimes: Value) => Array.isArray(runtimes) && runtimes.includes("docker")
+
+const needsOf = (
+  { from, path: [top, part], to }: Difference,
+  image: Needs,
+  read: ReadonlySet<string>
+): Needs => {
+  switch (top) {
+    case "blueprint_id":
+    case "placement":
+    case "priority":
+    case "restart":
+    case "run":
+    case "save":
+      return "nothing"
+    case "software":
+    case "version":
+      return "installation"
+    case "copy":
+      return isDeepStrictEqual(copiedOnce(from), copiedOnce(to)) ? "restart" : "installation"
+    case "env":
+      return part !== undefined && read.has(part.toUpperCase()) ? "installation" : "restart"
+    case "limits":
+      return part === "memory_limit" && read.has("SERVER_MEMORY") ? "installation" : "restart"
+    case "image":
+      return image
+    // The script of a base runs in the container of the server, or in none.
+    case "runtimes":
+      return hasDocker(from) === hasDocker(to) ? "restart" : "installation"
+    case "install_script":
+      return part === undefined || scripted.includes(part) ? "installation" : "nothing"
+    case "volumes":
+      return isDeepStrictEqual(templates(from), templates(to)) ? "restart" : "installation"
+    case "process":
+      return part === "stop_timeout" ? "nothing" : "restart"
+    default:
+      return "restart"
+  }
+}
+
+/** Returns the changes from one definition to another, by path. */
+export const changesBetween = (
+  from: ServerDefinition,
+  to: ServerDefinition
+): ReadonlyArray<DefinitionChange> => {
+  // A node pulls the image of a container during the installation.
+  const image = to.runtimes.includes("docker") ? "installation" : "restart"
+  const read = new Set([...variablesOfScript(from), ...variablesOfScript(to)])
+  return differences(from, to)
+    .map((difference) => ({
+      path: pathText(difference.path),
+      from: difference.from ?? null,
+      to: difference.to ?? null,
+      needs: needsOf(difference, image, read)
+    }))
+    .sort((a, b) => (a.path < b.path ? -1 : 1))
+}
+
+/** Returns a value with the names of its objects sorted. */
+const sorted = (value: Schema.Json): Schema.Json => {
+  if (Array.isArray(value)) return value.map(sorted)
+  if (!isObject(value)) return value
+  return Object.fromEntries(
+    Object.entries(value)
+      .map(([name, inner]) => [name, sorted(inner)] as const)
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+  )
+}
+
+const hashOf = (value: Schema.Json): string =>
+  createHash("sha256")
+    .update(JSON.stringify(sorted(value)))
+    .digest("hex")
+    .slice(0, 12)
+
+const revisions = new RecentMap<ServerDefinition, string>()
+
+/** Returns a short hash of a definition: equal definitions have the same revision. */
+export const revisionOf = (definition: ServerDefinition): string => {
+  const revision = revisions.get(definition) ?? hashOf(definition)
+  revisions.set(definition, revision)
+  return revision
+}
+
+/** Returns a hash of what an install script does; servers with the same hash, software and version share a base folder. */
+export const scriptHash = ({ image, install_script, runtimes }: ServerDefinition): string => {
+  if (install_script === null || install_script.skip_scripts) return hashOf(null)
+  const { entrypoint, post_warmup_script, script, warmup } = install_script
+  const where = runtimes.includes("docker") ? image : ""
+  return hashOf([entrypoint, script, warmup, warmup ? post_warmup_script : "", where])
+}
+
+/** Returns a definition with those values of another that take effect at once. */
+export const withImmediate = (definition: ServerDefinition, next: ServerDefinition): ServerDefinition => {
+  const { stop_timeout: _, ...process } = definition.process
+  const { priority: __, run: ___, ...kept } = definition
+  const { blueprint_id, placement, priority, restart, run, save } = next
+  const { stop_timeout } = next.process
+  return {
+    ...kept,
+    blueprint_id,
+    placement,
+    restart,
+    ...(run === undefined ? {} : { run }),
+    ...(priority === undefined ? {} : { priority }),
+    save,
+    process: stop_timeout === undefined ? process : { ...process, stop_timeout }
+  }
+}

@@ -1,0 +1,259 @@
+/**
+ * The origin and destination of the files of an instance (spec 4.7). Pure: both the check of blueprints
+ * and the making of instances use it.
+ */
+import { Result } from "effect"
+import type { Copy, Mount, Volume } from "./Blueprint.ts"
+import { pathParts } from "./filePath.ts"
+import type { ServerDefinition } from "./ServerDefinition.ts"
+
+/** A place in the instance folder. */
+export interface Target {
+  readonly parts: ReadonlyArray<string>
+  /** As the blueprint writes it. */
+  readonly target: string
+}
+
+export interface CowVolume extends Target {
+  readonly volume: Volume
+  /** Index among the blueprint's volumes: the name of the volume's own folder. */
+  readonly index: number
+}
+
+/** A part that other servers or the host share: volumes with `rw` or `ro`, and mounts. */
+export interface Shared extends Target {
+  readonly of: { readonly volume: Volume } | { readonly mount: Mount }
+  readonly read_only: boolean
+}
+
+export interface CopyEntry extends Target {
+  readonly copy: Copy
+  /** The shared part in which the target lies, which is written to; undefined: none. */
+  readonly within: Shared | undefined
+}
+
+/** The parts of an instance beside its base. */
+export interface FilePlan {
+  readonly cow: ReadonlyArray<CowVolume>
+  /** Parents before their children. */
+  readonly shared: ReadonlyArray<Shared>
+  /** Without those that a read-only part would hide. No `parts`: into the instance folder itself. */
+  readonly copies: ReadonlyArray<CopyEntry>
+}
+
+/** The fields of a definition from which the plan is made. */
+export type FileDefinition = Pick<ServerDefinition, "volumes" | "mounts" | "copy">
+
+/** An entry that is not possible, or has no effect. */
+export interface FileConflict {
+  /** The same object as in the definition. */
+  readonly entry: Volume | Mount | Copy
+  /** The entry that it conflicts with; undefined: its own target is invalid. */
+  readonly other: Volume | Mount | undefined
+  readonly reason: string
+  /**
+   * Whether no instance is possible: a write would reach files that others use. If one of two entries only hides the
+   * other, the later one counts.
+   */
+  readonly impossible: boolean
+}
+
+/** A config patch whose file can never be written. */
+export interface PatchConflict {
+  /** The file, as written in the patch. */
+  readonly file: string
+  readonly other: Volume | Mount
+  readonly reason: string
+}
+
+/** A copy that has no effect. */
+export interface HiddenCopy {
+  readonly copy: Copy
+  readonly reason: string
+}
+
+const CONTAINER_HOME = "/home/container"
+
+const belowHome = (target: string): boolean =>
+  target === CONTAINER_HOME || target.startsWith(`${CONTAINER_HOME}/`)
+
+/** Returns a target as a path relative to the instance folder; an absolute one is as containers see it. */
+const relativeTarget = (target: string): string =>
+  (belowHome(target) ? target.slice(CONTAINER_HOME.length) : target).replace(/^\/+/, "")
+
+/** Returns the place of a target in the instance folder. Fails with the reason. */
+export const targetParts = (target: string): Result.Result<ReadonlyArray<string>, string> =>
+  pathParts(relativeTarget(target))
+
+/** Whether a target is the instance folder itself: `../../domain`, `/`, `/home/container`. */
+export const isHome = (target: string): boolean => /^(?:\.?(?:\/|$))*$/.test(relativeTarget(target))
+
+/** Folders of a container that a mount must not hide. */
+const SYSTEM_FOLDERS: ReadonlySet<string> = new Set(
+  "bin boot dev etc home lib lib32 lib64 libx32 opt proc root run sbin srv sys tmp usr var".split(" ")
+)
+const KERNEL_FOLDERS: ReadonlySet<string> = new Set(["dev", "proc", "sys"])
+
+/**
+ * Returns the path at which a container sees a mount, in addition to its place in the instance folder; undefined: only
+ * there, because its target is relative, below the home of containers, or a folder of the system.
+ */
+export const containerPath = ({ target }: Mount): string | undefined => {
+  if (!target.startsWith("/") || belowHome(target)) return undefined
+  const parts = pathParts(relativeTarget(target))
+  if (Result.isFailure(parts)) return undefined
+  const [top = ""] = parts.success
+  const system = KERNEL_FOLDERS.has(top) || (parts.success.length === 1 && SYSTEM_FOLDERS.has(top))
+  return system ? undefined : `/${parts.success.join("/")}`
+}
+
+/** Whether one place is the other or above it. */
+export const isAbove = (above: ReadonlyArray<string>, parts: ReadonlyArray<string>): boolean =>
+  above.length <= parts.length && above.every((part, index) => parts[index] === part)
+
+/** An entry with everything that the rules need. */
+interface Placed extends Target {
+  readonly entry: Volume | Mount | Copy
+  readonly name: string
+}
+
+/** A volume or mount. It takes its place for itself; only `cow` volumes may lie over each other. */
+interface Taker extends Placed {
+  readonly entry: Volume | Mount
+  readonly shared: Shared | undefined
+}
+
+/** Whether both entries bring the same files. */
+const isSame = (a: Volume | Mount, b: Volume | Mount): boolean =>
+  "name" in a === "name" in b && a.source === b.source && a.mode === b.mode
+
+const keyOf = (parts: ReadonlyArray<string>): string => parts.join("/")
+
+/** Returns the uppermost of `places` that is a place or above it. */
+const holderOf = <A>(places: ReadonlyMap<string, A>, parts: ReadonlyArray<string>): A | undefined => {
+  let key = ""
+  for (const part of parts) {
+    key = key === "" ? part : `${key}/${part}`
+    const found = places.get(key)
+    if (found !== undefined) return found
+  }
+  return undefined
+}
+
+/** Returns a path for a message. */
+const shown = (path: string): string => `\`${path.length > 80 ? `${path.slice(0, 80)}...` : path}\``
+
+const volumeName = ({ mode, name }: Volume): string => `volume ${shown(name)} (${mode})`
+const mountName = ({ mode, source }: Mount): string => `mount ${shown(source)} (${mode})`
+
+/**
+ * Reads the targets of a definition: the place of each entry, the conflicts, and the copies without an effect. A mount at
+ * the instance folder itself has no place here: the node mounts its entries (daemon/files/fileContext.ts).
+ */
+export const planFiles = (
+  definition: FileDefinition
+): {
+  readonly plan: FilePlan
+  readonly conflicts: ReadonlyArray<FileConflict>
+  readonly hidden: ReadonlyArray<HiddenCopy>
+} => {
+  const conflicts: Array<FileConflict> = []
+  const placed = <A extends Volume | Mount | Copy>(
+    entry: A,
+    name: string
+  ): (Placed & { entry: A }) | undefined => {
+    const parts = targetParts(entry.target)
+    if (Result.isSuccess(parts)) return { entry, name, target: entry.target, parts: parts.success }
+    const reason = `the target ${shown(entry.target)} of ${name} ${parts.failure}`
+    conflicts.push({ entry, other: undefined, reason, impossible: true })
+    return undefined
+  }
+
+  const cow: Array<CowVolume> = []
+  const takers: Array<Taker> = []
+  for (const [index, volume] of definition.volumes.entries()) {
+    const at = placed(volume, volumeName(volume))
+    if (at === undefined) continue
+    const { parts, target } = at
+    const shared = { of: { volume }, target, parts, read_only: volume.mode === "ro" }
+    takers.push({ ...at, shared: volume.mode === "cow" ? undefined : shared })
+    if (volume.mode === "cow") cow.push({ volume, index, target, parts })
+  }
+  for (const mount of definition.mounts) {
+    if (isHome(mount.target)) continue
+    const at = placed(mount, mountName(mount))
+    if (at === undefined) continue
+    const { parts, target } = at
+    takers.push({ ...at, shared: { of: { mount }, target, parts, read_only: mount.mode === "ro" } })
+  }
+
+  const taken = new Map<string, Taker>()
+  const places = new Map<string, Taker & { readonly shared: Shared }>()
+  for (const taker of takers) {
+    const { entry, name, parts, shared, target } = taker
+    const before = taken.get(keyOf(parts))
+    const apart = shared !== undefined || before?.shared !== undefined
+    if (before !== undefined && apart && !isSame(before.entry, entry)) {
+      const reason = `the target ${shown(target)} of ${name} is that of ${before.name}, too: only \`cow\` volumes can have one together`
+      conflicts.push({ entry, other: before.entry, reason, impossible: false })
+    }
+    if (before === undefined || shared !== undefined) taken.set(keyOf(parts), taker)
+    if (shared !== undefined) places.set(keyOf(parts), { ...taker, shared })
+  }
+
+  const visible = cow.filter(({ parts }) => !places.has(keyOf(parts)))
+  const shared = [...places.values()].sort((a, b) => a.parts.length - b.parts.length)
+  const hidden: Array<HiddenCopy> = []
+  const copies = definition.copy.flatMap((copy): ReadonlyArray<CopyEntry> => {
+    const { source, target } = copy
+    if (isHome(target)) return [{ copy, target, parts: [], within: undefined }]
+    const at = placed(copy, `copy ${shown(source)}`)
+    if (at === undefined) return []
+    const holder = holderOf(places, at.parts)
+    if (holder?.shared.read_only !== true) {
+      return [{ copy, target, parts: at.parts, within: holder?.shared }]
+    }
+    const reason = `copy ${shown(source)} has no effect: its target ${shown(target)} lies in ${shown(holder.target)} of ${holder.name}, which is read-only`
+    hidden.push({ copy, reason })
+    return []
+  })
+  const refuseWithin = ({ entry, name, parts, target }: Placed) => {
+    const holder = holderOf(places, parts)
+    if (holder === undefined || holder.entry === entry) return
+    const reason = `the target ${shown(target)} of ${name} lies in ${shown(holder.target)} of ${holder.name}, which is shared`
+    conflicts.push({ entry, other: holder.entry, reason, impossible: true })
+  }
+  for (const { parts, target, volume } of visible) {
+    refuseWithin({ entry: volume, name: volumeName(volume), parts, target })
+  }
+  for (const one of shared) refuseWithin(one)
+
+  const plan = {
+    cow: visible,
+    shared: shared.map((one) => one.shared),
+    copies
+  }
+  return { plan, conflicts, hidden }
+}
+
+const entryOf = ({ of }: Shared): { readonly entry: Volume | Mount; readonly name: string } =>
+  "volume" in of
+    ? { entry: of.volume, name: volumeName(of.volume) }
+    : { entry: of.mount, name: mountName(of.mount) }
+
+/** Returns the files that lie where no write is possible. */
+export const patchConflicts = (plan: FilePlan, files: Iterable<string>): ReadonlyArray<PatchConflict> => {
+  const closed = new Map(
+    plan.shared.filter(({ read_only }) => read_only).map((shared) => [keyOf(shared.parts), shared])
+  )
+  const conflicts: Array<PatchConflict> = []
+  for (const file of files) {
+    const parts = pathParts(file)
+    const holder = Result.isSuccess(parts) ? holderOf(closed, parts.success) : undefined
+    if (holder === undefined) continue
+    const { entry, name } = entryOf(holder)
+    const reason = `the file ${shown(file)} lies in ${shown(holder.target)} of ${name}, which is read-only: no patch can change it`
+    conflicts.push({ file, other: entry, reason })
+  }
+  return conflicts
+}

@@ -1,0 +1,170 @@
+import { Schema } from "effect"
+import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { Authorization } from "../api/Authorization.ts"
+import { Failures } from "../api/Failures.ts"
+import { Policy, route } from "../api/routePolicy.ts"
+import { Allocations } from "../domain/Allocation.ts"
+import { CrashDetails } from "../domain/CrashRecord.ts"
+import { Conflict, NotFound } from "../domain/errors.ts"
+import { NodeId } from "../domain/Id.ts"
+import { InstallState } from "../domain/InstallState.ts"
+import {
+  Heartbeat,
+  HeartbeatAnswer,
+  Registration,
+  RegistrationAnswer,
+  Reports,
+  ReportsAnswer,
+  ServerSpec,
+  TakenPorts
+} from "../domain/NodeMessages.ts"
+import { NodeCount, NodeKey, ServerKey } from "../domain/NodeText.ts"
+import { Paginated } from "../domain/Pagination.ts"
+import { Problem } from "../domain/Problem.ts"
+import { RestartState } from "../domain/Restart.ts"
+import { Crash } from "../domain/ServerEvent.ts"
+import { ServerStatus } from "../domain/ServerStatus.ts"
+import { InstallScript } from "../domain/Software.ts"
+
+const text = Schema.optionalKey(Schema.String)
+const node = { node: NodeId }
+const server = { ...node, server: ServerKey }
+
+const reported = { boot_id: NodeKey, sequence: NodeCount }
+
+/** The time of the definition that process and files have. */
+const uses = Schema.optionalKey(NodeCount)
+
+/** The reports of one server, per route: `Report` without the fields of the path. */
+export const ReportBodies = {
+  status: Schema.Struct({
+    ...reported,
+    status: ServerStatus,
+    transient: Schema.optionalKey(Schema.Boolean),
+    restart: Schema.optionalKey(RestartState),
+    problem: Schema.optionalKey(Problem),
+    uses
+  }),
+  installStatus: Schema.Struct({ ...reported, install: InstallState, uses }),
+  crash: Schema.Struct({ ...reported, crash: Crash, details: Schema.optionalKey(CrashDetails) }),
+  deleted: Schema.Struct(reported)
+}
+
+/** The body of the install route: the script; null: the software has none. */
+export const InstallConfiguration = Schema.Struct({
+  install_script: Schema.NullOr(InstallScript)
+}).annotate({ identifier: "InstallConfiguration" })
+
+const event = "/nodes/:node/internal/event/servers/:server"
+
+/** The calls from daemons to the control plane (spec 9.1). */
+export class NodeGroup extends HttpApiGroup.make("node")
+  .add(
+    HttpApiEndpoint.post("register", "/nodes/:node/register", {
+      params: node,
+      payload: Registration,
+      success: RegistrationAnswer,
+      error: Conflict
+    }).annotateMerge(
+      route("Register a node, with a snapshot of its instances", {
+        isRoutine: false,
+        // 10,000 servers are 2-3 MB.
+        largeBody: 8 * 1024 * 1024,
+        rateLimit: {
+          limit: 1,
+          window: "1 second",
+          detail: "a node registers at most once a second"
+        }
+      })
+    ),
+    HttpApiEndpoint.post("heartbeat", "/nodes/:node/internal/heartbeat", {
+      params: node,
+      payload: Heartbeat,
+      // The empty schema is the last: it accepts every body.
+      success: [HeartbeatAnswer, HttpApiSchema.Empty(200)],
+      error: NotFound
+    }).annotateMerge(route("Send a heartbeat; 404: register again")),
+    HttpApiEndpoint.post("disconnect", "/nodes/:node/internal/disconnect", {
+      params: node,
+      query: { boot_id: text },
+      success: HttpApiSchema.Empty(200),
+      error: NotFound
+    }).annotateMerge(route("Deregister a node; with boot_id only if that start of the daemon is current")),
+    HttpApiEndpoint.get("servers", "/nodes/:node/internal/servers", {
+      params: node,
+      query: { page: text, per_page: text },
+      success: Paginated("ServerSpecPage", ServerSpec),
+      error: NotFound
+    }).annotateMerge(route("Configuration of the node's servers")),
+    HttpApiEndpoint.get("server", "/nodes/:node/internal/servers/:server", {
+      params: server,
+      success: ServerSpec,
+      error: NotFound
+    }).annotateMerge(route("Configuration of one server")),
+    HttpApiEndpoint.get("install", "/nodes/:node/internal/servers/:server/install", {
+      params: server,
+      success: InstallConfiguration,
+      error: NotFound
+    }).annotateMerge(route("The install script of one server")),
+    HttpApiEndpoint.post("ports", "/nodes/:node/internal/servers/:server/ports", {
+      params: server,
+      payload: Schema.Struct({ boot_id: NodeKey, taken: TakenPorts }),
+      success: Schema.Struct({ allocations: Allocations }),
+      error: [NotFound, Conflict]
+    }).annotateMerge(
+      route("Replace ports of a server that another program of the node has", { isRoutine: false })
+    ),
+    HttpApiEndpoint.get("files", "/nodes/:node/internal/servers/:server/files", {
+      params: server,
+      success: HttpApiSchema.StreamUint8Array({ contentType: "application/x-tar" }),
+      error: NotFound
+    }).annotateMerge(route("The files of a server that migrates to this node, as a GNU tar archive")),
+    HttpApiEndpoint.post("events", "/nodes/:node/internal/events", {
+      params: node,
+      payload: Reports,
+      success: ReportsAnswer,
+      error: NotFound
+    }).annotateMerge(
+      // A crash has up to 64 KiB of console lines.
+      route("Send reports of several servers", { largeBody: 8 * 1024 * 1024 })
+    ),
+    HttpApiEndpoint.post("status", `${event}/status`, {
+      params: server,
+      payload: ReportBodies.status,
+      success: HttpApiSchema.Empty(200),
+      error: NotFound
+    }).annotateMerge(route("Report the status of a server")),
+    HttpApiEndpoint.post("installStatus", `${event}/install-status`, {
+      params: server,
+      payload: ReportBodies.installStatus,
+      success: HttpApiSchema.Empty(200),
+      error: NotFound
+    }).annotateMerge(route("Report the installation of a server")),
+    HttpApiEndpoint.post("crash", `${event}/crash`, {
+      params: server,
+      payload: ReportBodies.crash,
+      success: HttpApiSchema.Empty(200),
+      error: NotFound
+    }).annotateMerge(route("Report a crash of a server")),
+    HttpApiEndpoint.post("deleted", `${event}/deleted`, {
+      params: server,
+      payload: ReportBodies.deleted,
+      success: HttpApiSchema.Empty(200),
+      error: NotFound
+    }).annotateMerge(route("Report that a server is no longer on the node"))
+  )
+  .middleware(Authorization)
+  .annotate(Policy, {
+    scopes: ["Node"],
+    isRoutine: true,
+    answersEarly: true,
+    // A newer daemon may send parameters that this version does not know.
+    acceptsAnyQuery: true
+  })
+  .annotateMerge(OpenApi.annotations({ title: "Node" })) {}
+
+/** The control plane's interface for daemons: routes for keys of scope `Node`. */
+export class NodeApi extends HttpApi.make("muster-nodes")
+  .add(NodeGroup.prefix("/api"))
+  .middleware(Failures)
+  .annotateMerge(OpenApi.annotations({ title: "Muster, for its daemons" })) {}

@@ -1,0 +1,44 @@
+import { Effect } from "effect"
+import { HttpServerResponse } from "effect/http"
+import { ApplicationApi } from "../../contract/api/ApplicationApi.ts"
+import { handlersOf } from "../../shared/net/requestServices.ts"
+import { linkOf, pageAfter } from "../http/link.ts"
+import type { AuditQuery } from "../store/audit/auditTable.ts"
+import { AuditLog } from "./AuditLog.ts"
+
+/** Entries of a page without `limit`. */
+const PAGE = 100
+
+const resultOf = (result: string): AuditQuery["result"] =>
+  result === "" ? undefined : result === "ok" || result === "refused" ? result : Number(result)
+
+/** `GET /api/audit` (spec 6.6). */
+export const AuditHandlers = handlersOf(
+  ApplicationApi,
+  "audit",
+  Effect.fn(function* (handlers) {
+    const log = yield* AuditLog
+    return handlers.handleAll({
+      list: Effect.fnUntraced(function* ({ query, request }) {
+        const { action = "", actor = "", object = "", since = "", until = "" } = query
+        const { limit, ...page } = pageAfter(query, PAGE)
+        const result = resultOf(query.result ?? "")
+        const entries = yield* log.find({
+          ...page,
+          // One more: whether there is a next page.
+          limit: limit + 1,
+          ...(since === "" ? {} : { since: Date.parse(since) }),
+          ...(until === "" ? {} : { until: Date.parse(until) }),
+          ...(actor === "" ? {} : { actor }),
+          ...(action === "" ? {} : { action }),
+          ...(object === "" ? {} : { object }),
+          ...(result === undefined ? {} : { result })
+        })
+        const shown = entries.slice(0, limit)
+        return HttpServerResponse.jsonUnsafe(shown, {
+          headers: linkOf(request.url, entries.length > limit ? shown.at(-1)?.id : undefined)
+        })
+      })
+    })
+  })
+)

@@ -1,0 +1,116 @@
+import { randomUUID } from "node:crypto"
+import { Context, Effect, Layer, Queue } from "effect"
+import { type InvalidRequest, type SourceFailed, Unavailable } from "../../contract/domain/errors.ts"
+import { Journal } from "../store/journal/Journal.ts"
+import { Store, Transaction } from "../store/Store.ts"
+import { BlueprintStore } from "./BlueprintStore.ts"
+import type { Folder } from "./parse/parse.ts"
+import { SoftwareStore } from "./SoftwareStore.ts"
+
+/**
+ * The reloads of other replicas, from the journal. Build this layer before the folders are read for the first time, so
+ * that no reload is missed.
+ */
+export class ReloadFeed extends Context.Service<
+  ReloadFeed,
+  {
+    /** The name of this process in the journal. */
+    readonly origin: string
+    /** Waits for reloads of other replicas; returns the folders reloaded since the last call. */
+    readonly next: Effect.Effect<ReadonlySet<Folder>>
+  }
+>()("muster/blueprints/ReloadFeed") {
+  static readonly layer = Layer.effect(
+    ReloadFeed,
+    Effect.gen(function* () {
+      const journal = yield* Journal
+      const origin = yield* Effect.sync(() => randomUUID())
+      const reloaded = yield* Queue.unbounded<Folder>()
+      yield* journal.follow("controllers", (entries) =>
+        Effect.sync(() => {
+          for (const { change } of entries) {
+            if (change.topic !== "definitions:reloaded" || change.origin === origin) continue
+            Queue.offerUnsafe(reloaded, change.folder)
+          }
+        })
+      )
+      return ReloadFeed.of({
+        origin,
+        next: Effect.map(Queue.takeAll(reloaded), (folders) => new Set(folders))
+      })
+    })
+  )
+}
+
+type Reload = Effect.Effect<void, InvalidRequest | SourceFailed | Unavailable>
+
+/** Software first: blueprints refer to it. */
+const order = ["software", "blueprints"] as const
+
+/** Reloads on all replicas: the called replica reloads and notifies the others; each reads its own disk and sources. */
+export class Reloads extends Context.Service<
+  Reloads,
+  {
+    /**
+     * Reloads as `BlueprintStore.reload`.
+     *
+     * @error Unavailable this replica has reloaded, but could not notify the others
+     */
+    readonly blueprints: Reload
+    /** Reloads as `SoftwareStore.reload`; errors as {@link blueprints}. */
+    readonly software: Reload
+  }
+>()("muster/blueprints/Reloads") {
+  static readonly layer = Layer.effect(
+    Reloads,
+    Effect.gen(function* () {
+      const stores = { blueprints: yield* BlueprintStore, software: yield* SoftwareStore }
+      const news = yield* ReloadFeed
+      const store = yield* Store
+
+      const notifyReplicas = (folder: Folder) =>
+        Effect.gen(function* () {
+          const { append } = yield* Transaction
+          yield* append({ topic: "definitions:reloaded", folder, origin: news.origin })
+        }).pipe(
+          store.write,
+          Effect.mapError(
+            () =>
+              new Unavailable({
+                detail: "the database cannot be reached: the other replicas were not notified",
+                hint: "This replica has reloaded. Try again shortly."
+              })
+          )
+        )
+
+      // A source that cannot be synced does not stop the rest of the reload.
+      const reload = (folder: Folder): Reload =>
+        stores[folder].reload.pipe(
+          Effect.tapErrorTag("SourceFailed", () => notifyReplicas(folder)),
+          Effect.andThen(notifyReplicas(folder))
+        )
+
+      const follow = (folder: Folder) =>
+        Effect.catch(stores[folder].reload, ({ detail }) =>
+          Effect.logError(
+            `${folder}: another replica has reloaded, this one could not: ${detail.split("\n").join("; ")}. ` +
+              `Correct the cause here, then POST /api/${folder}/reload`
+          )
+        )
+
+      yield* news.next.pipe(
+        Effect.flatMap((folders) =>
+          Effect.forEach(
+            order.filter((folder) => folders.has(folder)),
+            follow,
+            { discard: true }
+          )
+        ),
+        Effect.forever,
+        Effect.forkScoped
+      )
+
+      return Reloads.of({ blueprints: reload("blueprints"), software: reload("software") })
+    })
+  )
+}

@@ -1,0 +1,72 @@
+import { Result } from "effect"
+import { pathParts } from "../../../contract/domain/filePath.ts"
+import { isHome, targetParts } from "../../../contract/domain/filePlan.ts"
+import { printable } from "./problem.ts"
+
+const segments = (path: string): ReadonlyArray<string> =>
+  path.split("/").filter((part) => part !== "" && part !== ".")
+
+const fault = (path: string): string | undefined => {
+  if (path.length > 1024) return "is longer than 1,024 characters"
+  if (/\p{Cc}/u.test(path)) return "contains control characters"
+  if (path.includes("\\")) return "contains a backslash; write /"
+  if (segments(path).includes("..")) return "contains `..`"
+  return undefined
+}
+
+const refuse = (path: string, reason: string) => Result.fail(`the path \`${printable(path, 80)}\` ${reason}`)
+
+/** Returns a relative path in its shortest form; fails with the reason if it is absolute or could leave its folder. */
+export const relativePath = (path: string): Result.Result<string, string> => {
+  const reason = path.startsWith("/") ? "must be relative" : fault(path)
+  if (reason !== undefined) return refuse(path, reason)
+  const parts = segments(path)
+  return parts.length === 0 ? refuse(path, "names no file") : Result.succeed(parts.join("/"))
+}
+
+/** {@link relativePath} for a path on a node: its names are not too long, and not too many. */
+export const instancePath = (path: string): Result.Result<string, string> =>
+  Result.flatMap(relativePath(path), (short) => {
+    const parts = pathParts(short)
+    return Result.isFailure(parts) ? refuse(path, parts.failure) : Result.succeed(short)
+  })
+
+/**
+ * A path inside the instance; a leading `/` is the instance's (or the container's) root. `orHome`: the instance folder
+ * itself is allowed.
+ */
+const placePath =
+  (orHome: boolean) =>
+  (path: string): Result.Result<string, string> => {
+    const reason = path === "" ? "names no file" : fault(path)
+    if (reason !== undefined) return refuse(path, reason)
+    const short = `${path.startsWith("/") ? "/" : ""}${segments(path).join("/")}`
+    if (isHome(short)) {
+      return orHome ? Result.succeed("/") : refuse(path, "is the instance folder itself; name a place in it")
+    }
+    return Result.mapBoth(targetParts(short), {
+      onFailure: (why) => `the path \`${printable(path, 80)}\` ${why}`,
+      onSuccess: () => short
+    })
+  }
+
+/** The target of a volume. */
+export const targetPath = placePath(false)
+/** The target of a mount; `/`: the instance folder itself. */
+export const mountTarget = placePath(true)
+
+/** The target of a copy, relative to the instance; `.`: the instance folder itself. */
+export const copyTarget = (path: string): Result.Result<string, string> =>
+  Result.flatMap(mountTarget(path), (target) =>
+    target === "/" ? Result.succeed(".") : Result.map(targetParts(target), (parts) => parts.join("/"))
+  )
+
+/** The source of a copy: relative to the data folder, or an absolute path of the host. */
+export const copySourcePath = (path: string): Result.Result<string, string> =>
+  path.startsWith("/") ? hostPath(path) : instancePath(path)
+
+/** An absolute path of the host. */
+export const hostPath = (path: string): Result.Result<string, string> => {
+  const reason = path.startsWith("/") ? fault(path) : "must be absolute"
+  return reason === undefined ? Result.succeed(`/${segments(path).join("/")}`) : refuse(path, reason)
+}

@@ -1,0 +1,218 @@
+import { Effect, FileSystem, Path, Semaphore } from "effect"
+import { InvalidRequest, SourceFailed } from "../../contract/domain/errors.ts"
+import { choose } from "./choose.ts"
+import { type Definitions, type Loaded, loadFolder } from "./definitions.ts"
+import type { AnyFile } from "./parse/files.ts"
+import type { Folder } from "./parse/parse.ts"
+import { describeProblems, type Problem, renderProblem } from "./parse/problem.ts"
+import type { Mount } from "./parse/readFolder.ts"
+import type { InvalidSources } from "./sources/parseSources.ts"
+import { type Candidate, type SourceFailure, Sources } from "./sources/Sources.ts"
+
+/** The definitions of a folder. */
+export interface Reloadable<A> {
+  /** The same object until a reload. */
+  readonly current: Effect.Effect<A>
+  /**
+   * Warnings, one line each: of the current set, of files left out of it, of the last reload if it was refused, of
+   * sources that fail.
+   */
+  readonly warnings: Effect.Effect<ReadonlyArray<string>>
+  readonly reload: Effect.Effect<void, InvalidRequest | SourceFailed>
+}
+
+/** The set in use. */
+type Serving<A> = Pick<Loaded<A>, "value" | "warnings"> & {
+  /** Why some definitions are missing; each line has been logged as an error. */
+  readonly missing: ReadonlyArray<string>
+}
+
+/**
+ * Holds the definitions of a folder, after a sync of its {@link Sources}. At the start, invalid files are logged and
+ * the valid ones are served; a folder that cannot be read counts as empty; a source that fails or whose new files are
+ * invalid keeps its earlier files. A reload is all or nothing, except for sources that cannot be fetched. Reloads run
+ * one at a time.
+ *
+ * @param build    makes the set from the valid files
+ * @param warnings returns the warnings about a set
+ */
+export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
+  readonly folder: Folder
+  readonly directory: string
+  readonly build: (files: ReadonlyArray<AnyFile>) => Definitions<A>
+  readonly warnings: (value: A) => Effect.Effect<ReadonlyArray<string>>
+}) {
+  const { build, directory, folder } = options
+  const fs = yield* FileSystem.FileSystem
+  const path = yield* Path.Path
+  const sources = yield* Sources
+  const oneAtATime = yield* Semaphore.make(1)
+
+  const load = (mounts: ReadonlyArray<Mount> = []) =>
+    loadFolder(folder, directory, build, mounts).pipe(
+      Effect.provideService(FileSystem.FileSystem, fs),
+      Effect.provideService(Path.Path, path)
+    )
+
+  const warn = (lines: ReadonlyArray<string>) =>
+    Effect.forEach(lines, (line) => Effect.logWarning(`${folder}: ${line}`), { discard: true })
+
+  const warningsOf = (loaded: Pick<Loaded<A>, "value" | "warnings">) =>
+    Effect.map(options.warnings(loaded.value), (lines) => [...loaded.warnings, ...lines])
+
+  const failing = Effect.map(sources.list, (list) =>
+    list.flatMap(({ error, id, kind }) =>
+      kind === folder && error !== null ? [`${failureLine({ id, reason: error })}; ${STAYS}`] : []
+    )
+  )
+
+  /** Puts candidates in place; returns those that failed. */
+  const place = Effect.fnUntraced(function* (candidates: ReadonlyArray<Candidate>) {
+    const failures: Array<SourceFailure> = []
+    for (const { id, place } of candidates) {
+      yield* Effect.catch(place, ({ reason }) => {
+        failures.push({ id, reason })
+        return sources.note({ id, reason })
+      })
+    }
+    return failures
+  })
+
+  const logFailures = (failures: ReadonlyArray<SourceFailure>) =>
+    Effect.forEach(failures, (failure) => Effect.logWarning(`${folder}: ${failureLine(failure)}; ${STAYS}`), {
+      discard: true
+    })
+
+  const unsynced: Array<string> = []
+  const notSynced = (why: string) => {
+    unsynced.push(`no source is synced: ${why}`)
+    return Effect.as(Effect.logError(`${folder}: no source is synced: ${why}`), undefined)
+  }
+
+  /** Syncs the sources before the first load; returns the folder if this has loaded it already. */
+  const syncFirst = Effect.gen(function* () {
+    const { candidates, failures } = yield* sources.fetch(folder, "start")
+    yield* logFailures(failures)
+    if (candidates.length === 0) return undefined
+    const loaded = yield* load(candidates.flatMap(({ mounts }) => mounts))
+    if (loaded.problems.length === 0) {
+      const unplaced = yield* place(candidates)
+      yield* logFailures(unplaced)
+      return unplaced.length === 0 ? loaded : undefined
+    }
+    const { refused, taken } = yield* choose(candidates, (mounts) =>
+      Effect.map(load(mounts), ({ problems }) => problems)
+    )
+    for (const { id, problems } of refused) {
+      const reason = notTaken(describeProblems(problems))
+      yield* sources.note({ id, reason })
+      yield* logFailures([{ id, reason }])
+    }
+    yield* logFailures(yield* place(taken))
+    return undefined
+  }).pipe(
+    Effect.catchTag("InvalidSources", ({ detail }) => notSynced(detail)),
+    Effect.catchTag("FolderUnreadable", ({ reason }) => notSynced(`the folder cannot be read: ${reason}`)),
+    Effect.ensuring(sources.sweep(folder))
+  )
+
+  const start = Effect.gen(function* () {
+    const loaded = (yield* syncFirst) ?? (yield* load())
+    for (const problem of loaded.problems) yield* Effect.logError(`${folder}: ${renderProblem(problem)}`)
+    yield* warn(yield* warningsOf(loaded))
+    const leftOut = loaded.problems.length === 0 ? [] : describeProblems(loaded.problems).split("\n")
+    const missing = [...unsynced, ...leftOut.map((line) => `${line}; left out`)]
+    return { ...loaded, missing } satisfies Serving<A>
+  }).pipe(
+    Effect.catch(({ reason }) =>
+      Effect.as(Effect.logWarning(`${folder}: nothing is loaded from ${directory}: ${reason}`), {
+        value: build([]).value,
+        warnings: [],
+        missing: [...unsynced, `nothing is loaded: the folder cannot be read: ${reason}`]
+      })
+    )
+  )
+
+  let current: Serving<A> = yield* start
+  /** Why the last reload was refused. */
+  let refused: ReadonlyArray<string> = []
+
+  /** Fails if the folder, with the mounts, is not a valid set. */
+  const loadValid = Effect.fnUntraced(function* (
+    mounts: ReadonlyArray<Mount>,
+    failures: ReadonlyArray<SourceFailure>
+  ) {
+    const loaded = yield* Effect.mapError(load(mounts), ({ reason }) => unreadable(folder, reason))
+    return loaded.problems.length > 0 ? yield* invalid(loaded.problems, failures) : loaded
+  })
+
+  const reload = Effect.gen(function* () {
+    const { candidates, failures } = yield* Effect.mapError(sources.fetch(folder, "reload"), unlisted)
+    // The check comes before the change: the next start can serve everything on the disk.
+    const loaded = yield* loadValid(
+      candidates.flatMap(({ mounts }) => mounts),
+      failures
+    ).pipe(
+      Effect.tapError(({ detail }) =>
+        Effect.forEach(candidates, ({ id }) => sources.note({ id, reason: notTaken(detail) }), {
+          discard: true
+        })
+      )
+    )
+    const all = yield* Effect.uninterruptible(
+      Effect.gen(function* () {
+        const unplaced = yield* place(candidates)
+        const unsynced = [...failures, ...unplaced]
+        current = { ...(unplaced.length === 0 ? loaded : yield* loadValid([], unsynced)), missing: [] }
+        return unsynced
+      })
+    )
+    refused = []
+    yield* Effect.logInfo(`${folder}: reloaded`)
+    yield* warn(yield* warningsOf(current))
+    if (all.length > 0) return yield* sourceFailed(folder, all)
+  }).pipe(
+    Effect.tapErrorTag("InvalidRequest", ({ detail }) =>
+      Effect.sync(() => {
+        refused = detail.split("\n").map((line) => `the last reload was refused: ${line}`)
+      })
+    ),
+    Effect.ensuring(sources.sweep(folder)),
+    oneAtATime.withPermits(1)
+  )
+
+  return {
+    current: Effect.sync(() => current.value),
+    warnings: Effect.gen(function* () {
+      return [...refused, ...current.missing, ...(yield* warningsOf(current)), ...(yield* failing)]
+    }),
+    reload
+  } satisfies Reloadable<A>
+})
+
+const STAYS = "what it has put in place before stays; correct the cause, then reload"
+
+const failureLine = ({ id, reason }: SourceFailure): string => `source ${id}: ${reason}`
+
+const notTaken = (detail: string): string =>
+  `its new files are not accepted: ${detail.split("\n").join("; ")}`
+
+const unreadable = (folder: Folder, reason: string) =>
+  new InvalidRequest({
+    detail: `the ${folder} folder cannot be read: ${reason}`,
+    hint: "Nothing was changed. Check the folder, then reload."
+  })
+
+const invalid = (problems: ReadonlyArray<Problem>, failures: ReadonlyArray<SourceFailure>) =>
+  new InvalidRequest({
+    detail: [describeProblems(problems), ...failures.map(failureLine)].join("\n"),
+    hint: "Nothing was changed. Correct the files, then reload."
+  })
+
+const unlisted = ({ detail }: InvalidSources) =>
+  new InvalidRequest({ detail, hint: "Nothing was changed. Correct the file of the sources, then reload." })
+
+const sourceFailed = (folder: Folder, failures: ReadonlyArray<SourceFailure>) =>
+  new SourceFailed({
+    detail: [...failures.map(failureLine), `Everything else in the ${folder} folder was reloaded.`].join("\n")
+  })

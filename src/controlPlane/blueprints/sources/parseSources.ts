@@ -1,0 +1,247 @@
+/** Reads the file of `MUSTER_BLUEPRINT_SOURCES`: the git repositories and their destinations. */
+import { Data, Effect, FileSystem, Path, Result, Schema } from "effect"
+import { DefinitionId } from "../../../contract/domain/Id.ts"
+import { type Decoder, fieldsOf, list, number, type Reading, text, word } from "../parse/decode.ts"
+import type { Shape } from "../parse/fields.ts"
+import { readSource } from "../parse/located.ts"
+import { contentOf } from "../parse/parse.ts"
+import { relativePath } from "../parse/paths.ts"
+import { describeProblems, type Problem, printable, sortProblems } from "../parse/problem.ts"
+import { type GitAddress, gitAddress, gitRef } from "./address.ts"
+import { reasonOf } from "./reasons.ts"
+
+/** The folder for the files of a source. */
+export type SourceKind = "blueprints" | "software"
+
+/** The place of a source's token. Each sync reads it; no token is stored. */
+export type TokenPlace = { readonly env: string } | { readonly file: string }
+
+/** One git repository whose definitions are synced into a folder below the blueprints or the software folder. */
+export interface Source {
+  readonly id: string
+  readonly kind: SourceKind
+  readonly address: GitAddress
+  /** Branch, tag or full commit id; undefined: the remote's HEAD. */
+  readonly ref: string | undefined
+  /** Folder inside the repository; empty: its root. */
+  readonly path: string
+  /** Folder below the definitions folder. */
+  readonly destination: string
+  readonly token: TokenPlace | undefined
+  /** Certificates (PEM) for the check of the server's, instead of the system's. */
+  readonly ca_file: string | undefined
+  /** Seconds that one sync may take. */
+  readonly timeout: number
+}
+
+const STANDARD_TIMEOUT = 60
+
+const fileShape: Shape<"sources"> = { where: "", keys: ["sources"], ignored: [] }
+
+const sourceShape = {
+  where: "sources.",
+  keys: ["id", "kind", "url", "ref", "path", "destination", "token_env", "token_file", "ca_file", "timeout"],
+  ignored: []
+} as const
+
+/** Decodes text that `read` accepts. */
+const checked =
+  <A>(read: (text: string) => Result.Result<A, string>, what: string): Decoder<A> =>
+  (node, reading) => {
+    const value = text(Schema.String, what)(node, reading)
+    if (value === undefined) return undefined
+    const result = read(value)
+    if (Result.isSuccess(result)) return result.success
+    reading.problem(node.at, result.failure)
+    return undefined
+  }
+
+const address = checked(
+  (value) =>
+    Result.mapError(gitAddress(value), (reason) => `the url \`${withoutPassword(value)}\`: ${reason}`),
+  "an address"
+)
+
+/** Removes a password from an address, for messages. */
+const withoutPassword = (url: string): string => printable(url.replace(/\/\/[^/]*@/, "//...@"), 120)
+
+const ref = checked(
+  (value) => Result.mapError(gitRef(value), (reason) => `the ref \`${printable(value, 80)}\` is ${reason}`),
+  "a branch, a tag or a commit id"
+)
+
+/** A folder inside the repository; `.` and the empty text are its root. */
+const folder = checked(
+  (value) => (/^(?:\.?\/?)$/.test(value) ? Result.succeed("") : relativePath(value)),
+  "a folder"
+)
+
+const destination = checked(
+  (value) =>
+    Result.flatMap(relativePath(value), (path) =>
+      path.split("/").some((part) => part.startsWith("."))
+        ? Result.fail(`the path \`${printable(value, 80)}\` begins with a dot: such folders are not read`)
+        : Result.succeed(path)
+    ),
+  "a folder"
+)
+
+const file = checked(
+  (value) =>
+    value === "" || value.includes("\0") ? Result.fail("expected the path of a file") : Result.succeed(value),
+  "the path of a file"
+)
+
+const variable = text(
+  Schema.String.check(
+    Schema.isPattern(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/, { expected: "the name of an environment variable" })
+  )
+)
+
+const timeout = number(Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 600 })))
+
+/** A source and its position in the file. */
+interface Placed {
+  readonly source: Source
+  readonly idAt: number
+  readonly destinationAt: number
+}
+
+const source: Decoder<Placed> = (node, reading) => {
+  const fields = fieldsOf(node, reading, sourceShape)
+  if (fields === undefined) return undefined
+  const id = fields.required("id", text(DefinitionId, "an id"))
+  const url = fields.required("url", address)
+  const into = fields.optional("destination", destination) ?? id
+  const env = fields.optional("token_env", variable)
+  const tokenFile = fields.optional("token_file", file)
+  const token: TokenPlace | undefined =
+    env !== undefined ? { env } : tokenFile !== undefined ? { file: tokenFile } : undefined
+  if (env !== undefined && tokenFile !== undefined) {
+    reading.problem(fields.place("token_file"), "`token_env` is there already; a source has one token")
+  }
+  const ca_file = fields.optional("ca_file", file)
+  if (url !== undefined && url.protocol !== "https") {
+    const key = token !== undefined ? (env !== undefined ? "token_env" : "token_file") : "ca_file"
+    if (token !== undefined || ca_file !== undefined) {
+      reading.problem(fields.place(key), `\`${key}\` goes with an https address only`)
+    }
+  }
+  const kind = fields.optional("kind", word(["blueprints", "software"])) ?? "blueprints"
+  const git = { ref: fields.optional("ref", ref), path: fields.optional("path", folder) ?? "" }
+  const seconds = fields.optional("timeout", timeout) ?? STANDARD_TIMEOUT
+  if (id === undefined || url === undefined || into === undefined) return undefined
+  return {
+    source: { id, kind, address: url, ...git, destination: into, token, ca_file, timeout: seconds },
+    idAt: fields.place("id"),
+    destinationAt: fields.place("destination")
+  }
+}
+
+/** Checks that ids are unique and that no source's folder is or contains another's. */
+const checkTogether = (all: ReadonlyArray<Placed>, reading: Reading) => {
+  all.forEach(({ destinationAt, idAt, source: one }, index) => {
+    const before = all.slice(0, index).map((other) => other.source)
+    if (before.some(({ id }) => id === one.id)) reading.problem(idAt, `the id \`${one.id}\` is there twice`)
+    const clash = before.find(
+      ({ destination: other, id, kind }) =>
+        id !== one.id &&
+        kind === one.kind &&
+        (`${other}/`.startsWith(`${one.destination}/`) || `${one.destination}/`.startsWith(`${other}/`))
+    )
+    if (clash !== undefined) {
+      const same = clash.destination === one.destination ? "the folder" : "a folder inside or around that"
+      reading.problem(
+        destinationAt,
+        `the destination \`${one.destination}\` is ${same} of source \`${clash.id}\` (\`${clash.destination}\`)`
+      )
+    }
+  })
+}
+
+/** The sources of the file; with a problem, none of them may be used. */
+export interface ParsedSources {
+  readonly sources: ReadonlyArray<Source>
+  readonly problems: ReadonlyArray<Problem>
+}
+
+/** @param file its path, for messages */
+export const parseSources = (file: string, bytes: Uint8Array): ParsedSources => {
+  const problems: Array<Problem> = []
+  const content = contentOf(bytes)
+  if (Result.isFailure(content)) {
+    return { sources: [], problems: [{ file, line: 1, column: 1, reason: content.failure }] }
+  }
+  const { position, root } = readSource(content.success)
+  const reading: Reading = {
+    problem: (at, reason) => problems.push({ file, ...position(at), reason }),
+    kind: () => undefined,
+    ignored: () => {},
+    origin: (at) => ({ file, ...position(at) })
+  }
+  if (Result.isFailure(root)) {
+    for (const fault of root.failure) reading.problem(fault.at, fault.reason)
+    return { sources: [], problems: sortProblems(problems) }
+  }
+  const fields = fieldsOf(root.success, reading, fileShape)
+  const placed = fields?.required("sources", list(source)) ?? []
+  checkTogether(placed, reading)
+  return { sources: placed.map((one) => one.source), problems: sortProblems(problems) }
+}
+
+/** The file of the sources is invalid. */
+export class InvalidSources extends Data.TaggedError("InvalidSources")<{
+  readonly setting: string
+  readonly path: string
+  /** The `file` of each problem is the file's name only. */
+  readonly problems: ReadonlyArray<Problem>
+  readonly reason?: string
+}> {
+  /** For the operator: names the setting and the path. */
+  override get message(): string {
+    if (this.reason !== undefined) return `${this.setting}: ${this.path} ${this.reason}`
+    return describeProblems(this.problems.map((problem) => ({ ...problem, file: this.path })))
+      .split("\n")
+      .map((line) => `${this.setting}: ${line}`)
+      .join("\n")
+  }
+  /** For a caller of the API: names no path. */
+  get detail(): string {
+    return this.reason === undefined
+      ? describeProblems(this.problems)
+      : `the file of the sources ${this.reason}`
+  }
+}
+
+/** The setting that names the file. */
+export const SETTING = "MUSTER_BLUEPRINT_SOURCES"
+
+/** Reads the file; paths in it are relative to its folder. */
+export const readSources = Effect.fn("readSources")(function* (file: string) {
+  const fs = yield* FileSystem.FileSystem
+  const path = yield* Path.Path
+  const bytes = yield* fs.readFile(file).pipe(
+    Effect.mapError(
+      (error) =>
+        new InvalidSources({
+          setting: SETTING,
+          path: file,
+          problems: [],
+          reason: `cannot be read: ${reasonOf(error)}`
+        })
+    )
+  )
+  const { problems, sources } = parseSources(path.basename(file), bytes)
+  if (problems.length > 0) return yield* new InvalidSources({ setting: SETTING, path: file, problems })
+  const resolve = (named: string) => path.resolve(path.dirname(file), named)
+  return sources.map(
+    (source): Source => ({
+      ...source,
+      token:
+        source.token !== undefined && "file" in source.token
+          ? { file: resolve(source.token.file) }
+          : source.token,
+      ca_file: source.ca_file === undefined ? undefined : resolve(source.ca_file)
+    })
+  )
+})

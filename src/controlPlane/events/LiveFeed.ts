@@ -1,0 +1,38 @@
+import { Context, Layer } from "effect"
+import type { ServerId } from "../../contract/domain/Id.ts"
+import type { Labels } from "../../contract/domain/Labels.ts"
+import type { ServerStats } from "../../contract/domain/Server.ts"
+import type { InstallProgress } from "../../contract/domain/ServerEvent.ts"
+
+/** News of a server that is not in the journal: only streams that are open get it. */
+export type LiveNews = {
+  readonly server_id: ServerId
+  readonly blueprint_id: string
+  readonly labels: Labels
+  /** Milliseconds since the epoch. */
+  readonly at: number
+} & (
+  | { readonly topic: "install"; readonly payload: InstallProgress }
+  /** `interval`: only for streams with this interval, in seconds. */
+  | { readonly topic: "stats"; readonly payload: ServerStats; readonly interval: number }
+)
+
+/** Carries live news to the streams; the event hub is the receiver. */
+export class LiveFeed extends Context.Service<
+  LiveFeed,
+  {
+    publish(news: ReadonlyArray<LiveNews>): void
+    /** Sets the receiver. */
+    receive(receiver: (news: ReadonlyArray<LiveNews>) => void): void
+  }
+>()("muster/events/LiveFeed") {
+  static readonly layer = Layer.sync(LiveFeed, () => {
+    let receiver: (news: ReadonlyArray<LiveNews>) => void = () => undefined
+    return LiveFeed.of({
+      publish: (news) => receiver(news),
+      receive: (next) => {
+        receiver = next
+      }
+    })
+  })
+}

@@ -1,0 +1,77 @@
+import { Context, Effect, Layer, Scope } from "effect"
+import { CurrentPrincipal } from "../http/Principal.ts"
+import { LimitReached } from "../http/rateLimit.ts"
+
+/** Milliseconds after which a refused client may try again. */
+const RETRY_AFTER = 5000
+
+export interface StreamLimits {
+  readonly perKey: number
+  readonly total: number
+}
+
+/** Counts event streams and consoles, over SSE and WebSocket, and bounds them per key and in total. */
+export class OpenStreams extends Context.Service<
+  OpenStreams,
+  {
+    /**
+     * Takes a place for a stream of the current caller until the scope closes. A stream opened by a ticket counts for
+     * the key of the ticket.
+     *
+     * @error LimitReached no place is left
+     */
+    readonly take: Effect.Effect<void, LimitReached, Scope.Scope>
+    readonly count: Effect.Effect<number>
+  }
+>()("muster/events/OpenStreams") {
+  static readonly layer = ({ perKey, total }: StreamLimits): Layer.Layer<OpenStreams> =>
+    Layer.sync(OpenStreams, () => {
+      const byKey = new Map<string, number>()
+      let open = 0
+
+      const take = (key: string) =>
+        Effect.suspend(() => {
+          const own = byKey.get(key) ?? 0
+          if (own >= perKey) {
+            return new LimitReached({
+              detail: `the API key has ${own} open streams`,
+              hint: "Close streams, or share one among several readers. MUSTER_STREAMS_PER_KEY sets the limit.",
+              limit: perKey,
+              resetAfter: RETRY_AFTER
+            })
+          }
+          if (open >= total) {
+            return new LimitReached({
+              detail: `the service has ${open} open streams`,
+              hint: "Try again later. MUSTER_STREAMS and the service's limit of open files set the limit.",
+              limit: total,
+              resetAfter: RETRY_AFTER
+            })
+          }
+          byKey.set(key, own + 1)
+          open += 1
+          return Effect.void
+        })
+      const release = (key: string) =>
+        Effect.sync(() => {
+          const own = (byKey.get(key) ?? 1) - 1
+          if (own === 0) byKey.delete(key)
+          else byKey.set(key, own)
+          open -= 1
+        })
+
+      return OpenStreams.of({
+        take: Effect.flatMap(CurrentPrincipal, (principal) => {
+          const key = principal?.key_id ?? ""
+          // `acquireRelease` would hold the whole context of the request.
+          return Effect.uninterruptible(
+            Effect.andThen(
+              take(key),
+              Effect.flatMap(Effect.scope, (scope) => Scope.addFinalizer(scope, release(key)))
+            )
+          )
+        }),
+        count: Effect.sync(() => open)
+      })
+    })
+}

@@ -1,0 +1,167 @@
+import { Array as Arr, Clock, Effect, Latch, Metric, PubSub, Schedule, type Scope, Semaphore } from "effect"
+import type { ServerId } from "../../contract/domain/Id.ts"
+import { isOptInChange, type JournalEntry, serverOf } from "../../contract/domain/Journal.ts"
+import type { Server } from "../../contract/domain/Server.ts"
+import { isOptIn } from "../../contract/domain/ServerEvent.ts"
+import { eventLag } from "../../shared/observability/metrics.ts"
+import { Batch } from "./Batch.ts"
+import type { EncodedEvent, EventFilter, EventInclude } from "./EncodedEvent.ts"
+import { encode, encodeLive } from "./encode.ts"
+import type { LiveNews } from "./LiveFeed.ts"
+
+/** The approximate size of a batch. A subscriber that does not read holds one. */
+const BATCH_BYTES = 16 * 1024
+
+/** The time between two beats. */
+const BEAT = "15 seconds"
+
+/** A message to all subscribers: events, a beat, or the end. All have numbers in one series. */
+export type Message = Batch | { readonly number: number; readonly type: "beat" | "end" }
+
+/** An entry or news that is to be published, with the server at that time. */
+type Publication = { readonly server: Server | null } & (
+  | { readonly entry: JournalEntry }
+  | { readonly news: LiveNews; readonly cursor: number }
+)
+
+const encoded = (it: Publication): EncodedEvent | undefined =>
+  "entry" in it ? encode(it.entry, it.server) : encodeLive(it.news, it.cursor, it.server)
+
+/** The needs of the present subscribers. Nothing is encoded that none of them needs. */
+interface Demand {
+  all: number
+  /** Subscribers that name an opt-in topic. */
+  optIn: number
+  /** Subscribers that include `server`. */
+  server: number
+}
+
+/** Publishes the events of a turn in batches, in one order. */
+export interface Publisher {
+  readonly messages: PubSub.PubSub<Message>
+  /** Cursor of the last published entry. */
+  readonly position: () => number
+  /** The number of the last message. */
+  readonly number: () => number
+  /** Whether every later subscription is at its end. */
+  readonly hasEnded: () => boolean
+  readonly subscribers: () => number
+  /** Counts a subscriber; returns how to end that. */
+  readonly count: (wanted: { readonly filter: EventFilter; readonly include?: EventInclude }) => () => void
+  readonly publish: (entries: ReadonlyArray<JournalEntry>) => void
+  readonly publishLive: (news: ReadonlyArray<LiveNews>) => void
+  /** Entries up to this cursor count as published. */
+  readonly startAt: (cursor: number) => void
+  /** Ends every subscription after what is published by now. */
+  readonly end: Effect.Effect<void>
+}
+
+/**
+ * @param options.batches batches that a subscriber may be behind
+ * @param options.find    returns the summary of a server
+ */
+export const makePublisher = Effect.fnUntraced(function* (options: {
+  readonly batches: number
+  readonly find: (id: ServerId) => Server | undefined
+}): Effect.fn.Return<Publisher, never, Scope.Scope> {
+  const messages = yield* Effect.acquireRelease(PubSub.sliding<Message>(options.batches), PubSub.shutdown)
+  let newest = 0
+  let number = 0
+  let hasEnded = false
+  const demand: Demand = { all: 0, optIn: 0, server: 0 }
+  /** Publications that wait for the end of this turn. */
+  let waiting: Array<Publication> = []
+  const some = Latch.makeUnsafe(false)
+
+  const count: Publisher["count"] = ({ filter, include }) => {
+    const add = (by: 1 | -1) => {
+      demand.all += by
+      if ([...(filter.topics ?? [])].some(isOptIn)) demand.optIn += by
+      if (include?.has("server") === true) demand.server += by
+    }
+    add(1)
+    return () => add(-1)
+  }
+  const serverNow = (id: ServerId | undefined) =>
+    id === undefined || demand.server === 0 ? null : (options.find(id) ?? null)
+
+  const publish: Publisher["publish"] = (entries) => {
+    for (const entry of entries) {
+      if (entry.cursor <= newest) continue
+      newest = entry.cursor
+      if (demand.all === 0 || (isOptInChange(entry.change) && demand.optIn === 0)) continue
+      waiting.push({ entry, server: serverNow(serverOf(entry.change)) })
+    }
+    if (waiting.length > 0) some.openUnsafe()
+  }
+  const publishLive: Publisher["publishLive"] = (news) => {
+    if (demand.optIn === 0 || news.length === 0) return
+    for (const it of news) waiting.push({ news: it, cursor: newest, server: serverNow(it.server_id) })
+    some.openUnsafe()
+  }
+
+  const send = (message: (number: number) => Message) =>
+    Effect.suspend(() => {
+      number += 1
+      return PubSub.publish(messages, message(number))
+    })
+  const beat = send((at) => ({ number: at, type: "beat" }))
+
+  /** Encodes and sends publications in batches; between two of them, the subscribers write. */
+  const sendAll = Effect.fnUntraced(function* (publications: ReadonlyArray<Publication>) {
+    const now = yield* Clock.currentTimeMillis
+    let events: Array<EncodedEvent> = []
+    let bytes = 0
+    for (const [index, it] of publications.entries()) {
+      const event = encoded(it)
+      if (event !== undefined) {
+        if ("entry" in it) yield* Metric.update(eventLag, (now - it.entry.at) / 1000)
+        events.push(event)
+        bytes += event.sse.length
+      }
+      if (bytes < BATCH_BYTES && index < publications.length - 1) continue
+      const batch = events
+      events = []
+      bytes = 0
+      if (!Arr.isArrayNonEmpty(batch)) continue
+      yield* send((at) => new Batch(at, batch))
+      yield* Effect.yieldNow
+    }
+  })
+  const inOrder = Semaphore.makeUnsafe(1)
+  const flush = Effect.suspend(() => {
+    const publications = waiting
+    waiting = []
+    some.closeUnsafe()
+    return sendAll(publications)
+  }).pipe(
+    inOrder.withPermits(1),
+    // All subscribers may lack events now: a number without a message is a gap, and they resume.
+    Effect.catchDefect((defect) => {
+      number += 1
+      return Effect.andThen(Effect.logError("events were not delivered", defect), beat)
+    })
+  )
+  // The publications of one turn leave together.
+  const turn = Effect.andThen(some.await, Effect.andThen(Effect.yieldNow, flush))
+  yield* Effect.forkScoped(Effect.forever(turn))
+  yield* beat.pipe(Effect.schedule(Schedule.spaced(BEAT)), Effect.forkScoped)
+
+  return {
+    messages,
+    position: () => newest,
+    number: () => number,
+    hasEnded: () => hasEnded,
+    subscribers: () => demand.all,
+    count,
+    publish,
+    publishLive,
+    startAt: (cursor: number) => {
+      newest = Math.max(newest, cursor)
+    },
+    end: Effect.suspend(() => {
+      hasEnded = true
+      return Effect.andThen(flush, Effect.asVoid(send((at) => ({ number: at, type: "end" }))))
+    })
+  }
+})

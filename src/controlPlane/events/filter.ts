@@ -1,0 +1,126 @@
+import { Effect, Result } from "effect"
+import type { HttpServerRequest } from "effect/http"
+import { InvalidRequest, joinReasons } from "../../contract/domain/errors.ts"
+import { ServerId } from "../../contract/domain/Id.ts"
+import { Topic } from "../../contract/domain/ServerEvent.ts"
+import { type EventFilter, type EventInclude, includable } from "./EncodedEvent.ts"
+import type { StartCursor } from "./EventHub.ts"
+
+/** The query of an event stream; `cursor` is defined only when the caller resumes. */
+export interface EventQuery {
+  readonly filter: EventFilter
+  readonly include?: EventInclude
+  readonly cursor?: StartCursor
+}
+
+const wholeNumber = (name: string, text: string, expected: string): Result.Result<number, string> => {
+  const cursor = /^\d+$/.test(text) ? Number(text) : Number.NaN
+  return Number.isSafeInteger(cursor) ? Result.succeed(cursor) : Result.fail(`${name}: expected ${expected}`)
+}
+
+const NUMBER = "a whole number of at least 0"
+
+/** Returns the position at which a stream begins; undefined: the caller does not resume. */
+const parseCursor = (
+  [first, second]: ReadonlyArray<string>,
+  lastEventId: string | undefined
+): Result.Result<StartCursor | undefined, string> => {
+  if (lastEventId !== undefined && lastEventId !== "")
+    return wholeNumber("Last-Event-ID", lastEventId, NUMBER)
+  if (second !== undefined) return Result.fail("cursor: given more than once")
+  if (first === undefined || first === "now") return Result.succeed(first)
+  return wholeNumber("cursor", first, `${NUMBER}, or now`)
+}
+
+/** The longest interval of the topic `stats`, in seconds. */
+const LONGEST_INTERVAL = 60
+
+/** Reads names that are comma-separated, in one parameter or several; others than the allowed ones are refused. */
+const parseNames = <const A extends string>(
+  field: string,
+  values: ReadonlyArray<string>,
+  allowed: ReadonlyArray<A>
+): { readonly names: ReadonlySet<A>; readonly refused: ReadonlyArray<string> } => {
+  const names = new Set<A>()
+  const refused: Array<string> = []
+  for (const text of values.flatMap((value) => value.split(","))) {
+    const given = text.trim()
+    const name = allowed.find((known) => known === given)
+    if (name !== undefined) names.add(name)
+    else if (given !== "")
+      refused.push(
+        `query field ${field}: expected ${allowed.join(", ")}, got ${JSON.stringify(given.slice(0, 100))}`
+      )
+  }
+  return { names, refused }
+}
+
+/**
+ * Reads the parameters of an event stream (spec 5.5): `topics` and `include`
+ * (comma-separated), `server_id`, `blueprint_id` (each repeatable), `interval` and `cursor`. Empty values count as absent.
+ * `Last-Event-ID` takes precedence over `cursor`: a browser that reconnects sends it with the original address.
+ *
+ * @error InvalidRequest an unknown topic or field, an interval without `stats`, or a cursor that is neither a whole number of at least 0 nor `now`
+ */
+export const parseEventQuery = Effect.fnUntraced(function* (
+  query: URLSearchParams,
+  lastEventId: string | undefined
+): Effect.fn.Return<EventQuery, InvalidRequest> {
+  const given = (name: string) => query.getAll(name).filter((value) => value !== "")
+  const { names: topics, ...topicsRead } = parseNames("topics", given("topics"), Topic.literals)
+  const { names: include, ...includeRead } = parseNames("include", given("include"), includable)
+  const cursor = parseCursor(given("cursor"), lastEventId)
+  const refused = [
+    ...topicsRead.refused,
+    ...includeRead.refused,
+    ...(Result.isFailure(cursor) ? [cursor.failure] : [])
+  ]
+  if (refused.length > 0 || Result.isFailure(cursor)) {
+    return yield* new InvalidRequest({ detail: joinReasons(refused) })
+  }
+  const serverIds = new Set(given("server_id").map((id) => ServerId.make(id)))
+  const blueprintIds = new Set(given("blueprint_id"))
+  const interval = yield* parseInterval(given("interval"), topics)
+  const filter: EventFilter = {
+    ...(topics.size > 0 && { topics }),
+    ...(serverIds.size > 0 && { serverIds }),
+    ...(blueprintIds.size > 0 && { blueprintIds }),
+    ...(interval !== undefined && { interval })
+  }
+  return {
+    filter,
+    ...(include.size > 0 && { include }),
+    ...(cursor.success === undefined ? {} : { cursor: cursor.success })
+  }
+})
+
+/** Reads `interval`; only a stream with the topic `stats` has one. */
+const parseInterval = Effect.fnUntraced(function* (
+  values: ReadonlyArray<string>,
+  topics: ReadonlySet<Topic>
+) {
+  const [text, second] = values
+  if (text === undefined) return undefined
+  const interval = /^\d{1,2}$/.test(text) && second === undefined ? Number(text) : 0
+  if (interval < 1 || interval > LONGEST_INTERVAL) {
+    return yield* new InvalidRequest({
+      detail: `query field interval: expected a whole number from 1 to ${LONGEST_INTERVAL}`
+    })
+  }
+  if (!topics.has("stats")) {
+    return yield* new InvalidRequest({
+      detail: "query field interval: only the topic stats has an interval",
+      hint: "Add the topic `stats` to `topics`, or leave `interval` out."
+    })
+  }
+  return interval
+})
+
+/** {@link parseEventQuery} of a request. */
+export const eventQueryOf = (
+  request: HttpServerRequest.HttpServerRequest
+): Effect.Effect<EventQuery, InvalidRequest> => {
+  const mark = request.url.indexOf("?")
+  const query = new URLSearchParams(mark === -1 ? "" : request.url.slice(mark + 1))
+  return parseEventQuery(query, request.headers["last-event-id"])
+}

@@ -1,0 +1,86 @@
+import type { Server } from "node:http"
+import { Context, Duration, Effect, Layer } from "effect"
+import { connectionsOf } from "./node/connections.ts"
+
+/** Time in which requests and streams in progress end; longer than the timeout of a request. */
+const LONGEST = Duration.seconds(32)
+/** Time in which a request arrives on a connection that seems idle. */
+const IN_TRANSIT = Duration.millis(50)
+/** Time in which a new connection begins its first request. */
+const UNUSED = Duration.millis(500)
+
+/**
+ * Shuts the HTTP server down in steps. First `readyz` fails while the server continues, so that load balancers choose
+ * another replica. Then the server accepts no connection, streams end, and requests in progress complete.
+ */
+export class GracefulStop extends Context.Service<
+  GracefulStop,
+  {
+    /** Whether the service is shutting down. */
+    readonly isStopping: () => boolean
+    /** Marks the service as shutting down. */
+    readonly announce: Effect.Effect<void>
+  }
+>()("muster/http/GracefulStop") {
+  static readonly layer = Layer.sync(GracefulStop, () => {
+    let stopping = false
+    return GracefulStop.of({
+      isStopping: () => stopping,
+      announce: Effect.sync(() => {
+        stopping = true
+      })
+    })
+  })
+
+  /**
+   * Shuts the server down when this layer is released. Build it after the routes, so that they are released later.
+   *
+   * @param server             before it listens
+   * @param options.grace      time between the failing `readyz` and the end
+   * @param options.endStreams ends open streams, for which the server would wait
+   */
+  static readonly onRelease = (
+    server: Server,
+    options: { readonly grace: Duration.Duration; readonly endStreams: Effect.Effect<void> }
+  ): Layer.Layer<never, never, GracefulStop> => {
+    const connections = connectionsOf(server)
+    return Layer.effectDiscard(
+      Effect.gen(function* () {
+        const { announce } = yield* GracefulStop
+        const { endStreams, grace } = options
+        const seconds = Duration.toSeconds(grace)
+
+        const rest = Effect.gen(function* () {
+          if ((yield* connections.open) === 0) return
+          yield* Effect.sleep(IN_TRANSIT)
+          yield* connections.endIdle
+          yield* Effect.raceFirst(connections.closed, Effect.sleep(UNUSED))
+          yield* connections.endUnused
+          yield* connections.endIdle
+          yield* connections.closed
+        })
+
+        yield* Effect.addFinalizer(() =>
+          Effect.gen(function* () {
+            yield* announce
+            yield* Effect.logInfo(
+              seconds === 0 ? "shutting down" : `shutting down: no new connections after ${seconds} s`
+            )
+            yield* connections.closeIdle
+            yield* Effect.sleep(grace)
+            yield* connections.stopListening
+            yield* endStreams
+            yield* Effect.timeoutOrElse(Effect.interruptible(rest), {
+              duration: LONGEST,
+              orElse: () =>
+                Effect.flatMap(connections.open, (open) =>
+                  Effect.logWarning(`${open} connections cut off: they did not end in time`)
+                )
+            })
+            yield* connections.destroyAll
+          })
+        )
+      })
+    )
+  }
+}

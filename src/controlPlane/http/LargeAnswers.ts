@@ -1,0 +1,27 @@
+import { Context, type Effect } from "effect"
+import type { HttpServerRequest, HttpServerResponse } from "effect/http"
+import { Unavailable } from "../../contract/domain/errors.ts"
+import type { Principal } from "./Principal.ts"
+
+export const tooManyUnread = new Unavailable({
+  detail: "the API key has too many large responses that are not read yet",
+  hint: "Read the responses, or send fewer large requests at the same time."
+})
+
+/** The memory of large responses: while handlers make them, and until the peer has read them. Default: unbounded. */
+export const LargeAnswers = Context.Reference<{
+  /**
+   * Runs a handler that makes a response of at most `bytes` once the key of the request has room for it.
+   *
+   * @returns the handler, which dies with `Unavailable` if the key has no room in time
+   */
+  making(bytes: number): <A, E, R>(handler: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
+  /** Counts a response until the peer has read it; false: there is no room for it. */
+  begin(
+    request: HttpServerRequest.HttpServerRequest,
+    response: HttpServerResponse.HttpServerResponse,
+    principal: Principal | undefined
+  ): boolean
+}>("muster/api/LargeAnswers", {
+  defaultValue: () => ({ making: () => (handler) => handler, begin: () => true })
+})

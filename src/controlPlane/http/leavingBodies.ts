@@ -1,0 +1,266 @@
+/** Bounds the memory of responses that have not left completely (SECURITY.md, "Promises and their tests"). */
+import type { Server, ServerResponse } from "node:http"
+import type { Socket } from "node:net"
+import { totalmem } from "node:os"
+import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
+import { Clock, Duration, Effect, Layer, Schedule } from "effect"
+import type { HttpServerResponse } from "effect/http"
+import { elapsedMillisOf } from "../../shared/work/elapsed.ts"
+import { LargeAnswers, tooManyUnread } from "./LargeAnswers.ts"
+import { removeFrom } from "./node/pipelining.ts"
+import { sendQueues } from "./node/sendQueues.ts"
+import { CurrentPrincipal } from "./Principal.ts"
+
+/** Bytes of a body that counts towards no bound: the number of connections bounds such bodies. */
+const SMALL = 16 * 1024
+/** Bytes of the larger bodies of one key that leave at the same time; a single body may be larger. */
+export const LEAVING_BYTES = 16 * 1024 * 1024
+/** The part of the memory that the bodies of all keys take at most. */
+const MEMORY_PART = 1 / 8
+/** Time in which a handler waits for room. */
+const PATIENCE = Duration.seconds(5)
+/** Time without progress after which a connection is closed. */
+const STALLED = Duration.seconds(20)
+/** Checks of a connection in that time. */
+const CHECKS = 10
+
+/** A connection whose peer has bytes to read. */
+interface Unread {
+  /** Bytes that the kernel has taken. */
+  taken: number
+  /** Bytes that the peer has acknowledged; unset until the kernel has taken none for a while. */
+  acknowledged?: number
+  /** Time of the last progress, of {@link elapsedMillisOf}. */
+  since: number
+  /** Each ends the count of a response. */
+  readonly releases: Array<() => void>
+}
+
+/** A handler that makes a large response. */
+interface Maker {
+  readonly bytes: number
+  /** `admit` is called once there is room. */
+  state: "waiting" | "admitted"
+  admit: () => void
+}
+
+/** The large responses of a key, in bytes. */
+interface Account {
+  making: number
+  leaving: number
+  readonly waiting: Array<Maker>
+}
+
+const takenOf = (socket: Socket): number => {
+  // Node.js decides by this number whether a connection has timed out; its types do not have it.
+  const { _handle } = socket as { readonly _handle?: { readonly writeQueueSize?: number } | null }
+  return socket.bytesWritten - (_handle?.writeQueueSize ?? 0)
+}
+
+/** The buffer of a body whose length is known. */
+const bufferOf = ({ body }: HttpServerResponse.HttpServerResponse): Uint8Array | undefined =>
+  body._tag === "Uint8Array" ? body.body : undefined
+
+const bytesOfAll = (): number =>
+  Math.max(LEAVING_BYTES, Math.min(totalmem(), process.constrainedMemory() || totalmem()) * MEMORY_PART)
+
+/** The connections of a server whose peers have bytes to read. */
+const unreadOf = (server: Server, clock: Clock.Clock) => {
+  const unread = new Map<Socket, Unread>()
+  const watch = (socket: Socket): Unread => {
+    const known = unread.get(socket)
+    if (known !== undefined) return known
+    const made: Unread = { taken: takenOf(socket), since: elapsedMillisOf(clock), releases: [] }
+    unread.set(socket, made)
+    return made
+  }
+  const forget = (socket: Socket) => {
+    const releases = unread.get(socket)?.releases ?? []
+    unread.delete(socket)
+    for (const release of [...releases]) release()
+  }
+  const cut = (socket: Socket) => {
+    forget(socket)
+    socket.destroy()
+  }
+  /** Notes the progress of all connections; returns the ones without any, the longest first. */
+  const stalled = (): ReadonlyArray<readonly [Socket, number]> => {
+    const now = elapsedMillisOf(clock)
+    for (const [socket, state] of unread) {
+      if (socket.destroyed || (socket.writableLength === 0 && state.releases.length === 0)) {
+        forget(socket)
+        continue
+      }
+      const taken = takenOf(socket)
+      // Without bytes in the connection, its responses wait for an earlier one.
+      if (taken !== state.taken || socket.writableLength === 0) Object.assign(state, { taken, since: now })
+    }
+    return Array.from(unread, ([socket, { since }]) => [socket, now - since] as const)
+      .filter(([, millis]) => millis > 0)
+      .toSorted(([, one], [, other]) => other - one)
+  }
+  /** Notes the progress of peers that read what the kernel has taken: its buffers hold megabytes. */
+  const noteQueues = (queues: ReadonlyMap<Socket, number>) => {
+    const now = elapsedMillisOf(clock)
+    for (const [socket, queue] of queues) {
+      const state = unread.get(socket)
+      if (state === undefined) continue
+      const acknowledged = state.taken - queue
+      if (acknowledged > (state.acknowledged ?? acknowledged)) state.since = now
+      state.acknowledged = acknowledged
+    }
+  }
+  /** Responses that may still be written to: those of streams have no end. */
+  const open = new Set<ServerResponse>()
+  const watchOpen = Effect.sync(() => {
+    for (const { socket } of open) if (socket !== null && socket.writableLength > 0) watch(socket)
+  })
+  server.on("request", ({ socket }, response: ServerResponse) => {
+    open.add(response)
+    response.once("close", () => open.delete(response))
+    response.once("prefinish", () => {
+      if (socket.writableLength > 0) watch(socket)
+    })
+  })
+  return { watch, watchOpen, cut, stalled, noteQueues }
+}
+
+/** The responses of all keys, and the connections on which they leave. */
+const makeLargeAnswers = (unread: ReturnType<typeof unreadOf>, mostBytes: number) => {
+  const accounts = new Map<string, Account>()
+  /** The buffers that leave, each with the number of its responses. */
+  const held = new Map<Uint8Array, number>()
+  let total = 0
+
+  const accountOf = (key: string): Account => {
+    const known = accounts.get(key)
+    if (known !== undefined) return known
+    const made: Account = { making: 0, leaving: 0, waiting: [] }
+    accounts.set(key, made)
+    return made
+  }
+  const admitNext = (key: string, account: Account) => {
+    for (let next = account.waiting[0]; next !== undefined; next = account.waiting[0]) {
+      const used = account.making + account.leaving
+      if (used > 0 && used + next.bytes > LEAVING_BYTES) return
+      account.waiting.shift()
+      account.making += next.bytes
+      next.state = "admitted"
+      next.admit()
+    }
+    if (account.making + account.leaving === 0) accounts.delete(key)
+  }
+  const hold = (buffer: Uint8Array) => {
+    const users = held.get(buffer) ?? 0
+    held.set(buffer, users + 1)
+    if (users === 0) total += buffer.length
+  }
+  const letGo = (buffer: Uint8Array) => {
+    const users = held.get(buffer) ?? 0
+    if (users > 1) held.set(buffer, users - 1)
+    else if (held.delete(buffer)) total -= buffer.length
+  }
+  const hasRoom = (bytes: number) => total === 0 || total + bytes <= mostBytes
+  const makeRoom = (bytes: number) => {
+    if (hasRoom(bytes)) return
+    for (const [socket] of unread.stalled()) {
+      unread.cut(socket)
+      if (hasRoom(bytes)) return
+    }
+  }
+
+  return LargeAnswers.of({
+    making: (bytes) => (handler) =>
+      Effect.flatMap(CurrentPrincipal, (principal) => {
+        if (principal === undefined || bytes <= SMALL) return handler
+        const key = principal.key_id
+        return Effect.acquireUseRelease(
+          Effect.sync((): Maker => ({ bytes, state: "waiting", admit: () => {} })),
+          (maker) =>
+            Effect.callback<void>((resume) => {
+              maker.admit = () => resume(Effect.void)
+              const account = accountOf(key)
+              account.waiting.push(maker)
+              admitNext(key, account)
+            }).pipe(
+              Effect.timeoutOrElse({ duration: PATIENCE, orElse: () => Effect.die(tooManyUnread) }),
+              Effect.andThen(handler)
+            ),
+          (maker) =>
+            Effect.sync(() => {
+              const account = accountOf(key)
+              if (maker.state === "admitted") account.making -= bytes
+              else removeFrom(account.waiting, maker)
+              admitNext(key, account)
+            })
+        )
+      }),
+    begin: (request, response, principal) => {
+      const buffer = bufferOf(response)
+      const bytes = buffer?.length ?? 0
+      if (buffer === undefined || bytes <= SMALL || request.method === "HEAD") return true
+      const { socket } = NodeHttpServerRequest.toIncomingMessage(request)
+      if (socket.destroyed) return true
+      // Callers without a key get the same buffers.
+      const key = principal?.key_id
+      const account = key === undefined ? undefined : accountOf(key)
+      if (account !== undefined && account.leaving > 0 && account.leaving + bytes > LEAVING_BYTES)
+        return false
+      const fresh = held.has(buffer) ? 0 : bytes
+      makeRoom(fresh)
+      if (!hasRoom(fresh)) return false
+      hold(buffer)
+      if (account !== undefined) account.leaving += bytes
+      const { releases } = unread.watch(socket)
+      const release = () => {
+        if (!releases.includes(release)) return
+        removeFrom(releases, release)
+        letGo(buffer)
+        if (account === undefined || key === undefined) return
+        account.leaving -= bytes
+        admitNext(key, account)
+      }
+      releases.push(release)
+      NodeHttpServerRequest.toServerResponse(request).once("close", release)
+      return true
+    }
+  })
+}
+
+/**
+ * Bounds the responses of a server that have not left. A key has {@link LEAVING_BYTES}: a handler waits for room, and a
+ * response without room is 503. Over the bound of all keys, the connection without progress for the longest time is closed.
+ * A connection without progress for 20 s is closed.
+ *
+ * @param options.mostBytes bytes of all keys; default: an eighth of the memory
+ * @param options.stalled   default: 20 s
+ */
+export const LeavingBodies = (
+  server: Server,
+  {
+    mostBytes = bytesOfAll(),
+    stalled = STALLED
+  }: { readonly mostBytes?: number; readonly stalled?: Duration.Duration } = {}
+) =>
+  Layer.effect(
+    LargeAnswers,
+    Effect.gen(function* () {
+      const unread = unreadOf(server, yield* Clock.Clock)
+      const longest = Duration.toMillis(stalled)
+      const slow = Effect.sync(() => unread.stalled().filter(([, millis]) => millis >= longest / 2))
+      const noted = Effect.flatMap(slow, (found) => sendQueues(found.map(([socket]) => socket)))
+      const check = Effect.andThen(unread.watchOpen, Effect.map(noted, unread.noteQueues)).pipe(
+        Effect.andThen(() => {
+          const ended = unread.stalled().filter(([, millis]) => millis >= longest)
+          for (const [socket] of ended) unread.cut(socket)
+          return ended.length === 0
+            ? Effect.void
+            : Effect.logInfo(
+                `closed ${ended.length} connections whose peers did not read for ${longest / 1000} s`
+              )
+        })
+      )
+      yield* check.pipe(Effect.repeat(Schedule.spaced(Duration.millis(longest / CHECKS))), Effect.forkScoped)
+      return makeLargeAnswers(unread, mostBytes)
+    })
+  )

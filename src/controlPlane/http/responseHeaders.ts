@@ -1,0 +1,91 @@
+import { randomUUID } from "node:crypto"
+import { Effect } from "effect"
+import { HttpMiddleware, type HttpServerRequest, HttpServerResponse } from "effect/http"
+import { reasonPhrases } from "../../contract/domain/ApiError.ts"
+import type { Caller } from "./authenticate.ts"
+import { isApi, requestPath } from "./requestPath.ts"
+import { isErrorStatus } from "./toResponse.ts"
+
+const acceptable = /^[A-Za-z0-9._-]{1,128}$/
+
+/** Returns the inbound `X-Request-Id` if it is acceptable, else a new one (spec 1). */
+export const requestIdOf = (inbound: string | undefined): string =>
+  inbound !== undefined && acceptable.test(inbound) ? inbound : randomUUID()
+
+type Preflight = Effect.Effect<
+  HttpServerResponse.HttpServerResponse | undefined,
+  never,
+  HttpServerRequest.HttpServerRequest
+>
+
+/**
+ * Returns the response to a browser that asks for the permission of a page; undefined for any other request, whose
+ * response gets the headers of CORS.
+ */
+export const makePreflight = (corsOrigins: ReadonlyArray<string>): Preflight => {
+  if (corsOrigins.length === 0) return Effect.succeed(undefined)
+  const cors = HttpMiddleware.cors({
+    allowedOrigins: (origin) => corsOrigins.includes("*") || corsOrigins.includes(origin),
+    allowedHeaders: [
+      "authorization",
+      "content-type",
+      "idempotency-key",
+      "if-none-match",
+      "last-event-id",
+      "prefer",
+      "x-request-id"
+    ],
+    exposedHeaders: [
+      "x-request-id",
+      "etag",
+      "link",
+      "location",
+      "preference-applied",
+      "retry-after",
+      "x-muster-cursor",
+      "x-muster-timed-out",
+      "x-ratelimit-limit",
+      "x-ratelimit-remaining",
+      "x-ratelimit-reset"
+    ],
+    maxAge: 600
+  })
+  return Effect.catch(cors(Effect.fail("no preflight")), () => Effect.succeed(undefined))
+}
+
+/**
+ * Returns a response with the headers of every response, and the reason phrase of its error body:
+ * - the request id, restrictions for browsers, and the headers of the caller, such as `X-RateLimit-*`
+ * - under `/api`: `Cache-Control: no-store` unless the route permits storing, and `Vary`, which keeps the responses to
+ *   SLS's own clients apart in caches
+ * - `Retry-After` at 503, a challenge at 401
+ * - `Connection: close` after an upgrade request, and after a request that timed out and may still be arriving
+ */
+export const withFinalHeaders = (
+  response: HttpServerResponse.HttpServerResponse,
+  { headers: ofCaller }: Caller,
+  given: {
+    readonly request: HttpServerRequest.HttpServerRequest
+    readonly id: string
+    readonly isVarying: boolean
+  }
+): HttpServerResponse.HttpServerResponse => {
+  const { request, id, isVarying } = given
+  const { status } = response
+  const headers: Record<string, string> = {
+    ...ofCaller,
+    "x-request-id": id,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer"
+  }
+  if (request.url.startsWith("/api/") || isApi(requestPath(request.url))) {
+    if (response.headers["cache-control"] === undefined) headers["cache-control"] = "no-store"
+    if (isVarying)
+      headers.vary = response.headers.vary === undefined ? "Accept" : `${response.headers.vary}, Accept`
+  }
+  if (status === 401) headers["www-authenticate"] = "Bearer"
+  if (status === 503 && response.headers["retry-after"] === undefined) headers["retry-after"] = "1"
+  if (status === 504 || request.headers.upgrade !== undefined) headers.connection = "close"
+  const final = HttpServerResponse.setHeaders(response, headers)
+  return isErrorStatus(status) ? HttpServerResponse.setStatus(final, status, reasonPhrases[status]) : final
+}

@@ -1,0 +1,73 @@
+/** The rights of a key (spec 6.2). */
+import { Effect } from "effect"
+import { applicationScopes, type Scopes } from "../../contract/api/routePolicy.ts"
+import { Forbidden, InvalidRequest } from "../../contract/domain/errors.ts"
+import { PowerRight, type Right } from "../../contract/domain/KeyScope.ts"
+import type { PowerAction } from "../../contract/domain/NodeMessages.ts"
+import { CurrentPrincipal, type Principal } from "./Principal.ts"
+
+/** Any right of a power action opens the routes of `power`, which then need the right of the action. */
+const opens = (rights: ReadonlySet<Right>, right: Right): boolean =>
+  right === "power" ? PowerRight.literals.some((one) => rights.has(one)) : rights.has(right)
+
+/** Returns the right that a power action needs. */
+export const rightOfPower = (action: PowerAction): PowerRight => (action === "unpause" ? "pause" : action)
+
+/**
+ * Returns what a key lacks for a route, for a message; undefined: nothing.
+ *
+ * @param right  the right that the route needs; undefined: keys with limited rights cannot call it
+ * @param scopes the scopes that open the route
+ */
+export const lackingOf = (
+  { rights, scope }: Principal,
+  right: Right | undefined,
+  scopes: Scopes
+): string | undefined => {
+  const isOpen = scopes.includes(scope)
+  if (isOpen && (rights === undefined || (right !== undefined && opens(rights, right)))) return undefined
+  return isOpen && right !== undefined ? `: ${right}` : ` the scope ${scopes[0]}`
+}
+
+/** A right that a part of a request needs; a power action needs the right of the same name. */
+type PartRight = Exclude<Right, "power">
+
+/** 403: the caller lacks the right that a part of its request needs. @param why begins with a colon, if given */
+export const requireRight = Effect.fnUntraced(function* (right: PartRight, why = "", hint?: string) {
+  const caller = yield* CurrentPrincipal
+  const lacking = caller === undefined ? undefined : lackingOf(caller, right, applicationScopes)
+  if (lacking === undefined) return
+  return yield* new Forbidden({
+    detail: `the API key lacks${lacking}${why}`,
+    ...(hint === undefined ? {} : { hint })
+  })
+})
+
+/**
+ * Checks that the caller may give a body field that does the work of another route.
+ *
+ * @error Forbidden the key lacks the right of that route
+ */
+export const checkRightFor = (field: string, right: PartRight) =>
+  requireRight(right, `: body field ${field} needs it`, `Leave ${field} out, or use a key with this right.`)
+
+/**
+ * Checks the line that running servers get before they are stopped.
+ *
+ * @error InvalidRequest there is a time but no line
+ * @error Forbidden      the key may not send lines to servers
+ */
+export const checkNotice = Effect.fnUntraced(function* ({
+  notify,
+  notify_seconds
+}: {
+  readonly notify?: string
+  readonly notify_seconds?: number
+}) {
+  if (notify !== undefined) return yield* checkRightFor("notify", "commands")
+  if (notify_seconds === undefined) return
+  return yield* new InvalidRequest({
+    detail: "body field notify_seconds: it needs notify",
+    hint: "Send the line as notify, or leave the field out."
+  })
+})

@@ -1,0 +1,148 @@
+import { Context, DateTime, Effect, Layer, Option, Semaphore } from "effect"
+import type { Unavailable } from "../../contract/domain/errors.ts"
+import type { NodeId } from "../../contract/domain/Id.ts"
+import type { Quota } from "../../contract/domain/Quota.ts"
+import type { Principal } from "../http/Principal.ts"
+import { Freshness } from "../store/journal/Freshness.ts"
+import { Journal } from "../store/journal/Journal.ts"
+import { type KeyRecord, KeyRepo } from "../store/repos/KeyRepo.ts"
+import { type NodeBinding, NodeKeyRepo } from "../store/repos/NodeKeyRepo.ts"
+import { limitsOf, type QuotaRecord, QuotaRepo } from "../store/repos/QuotaRepo.ts"
+import { Store } from "../store/Store.ts"
+
+export interface CachedKey {
+  readonly record: KeyRecord
+  /** Milliseconds since the epoch; infinite: never. */
+  readonly expiresAt: number
+  /** The quota that the key shares. */
+  readonly shared?: Quota
+}
+
+/** Every key and its node. */
+export interface Keys {
+  readonly byHash: ReadonlyMap<string, CachedKey>
+  readonly byId: ReadonlyMap<string, CachedKey>
+  /** Nodes by the id of their keys. */
+  readonly nodes: ReadonlyMap<string, NodeId>
+  /** Keys of each node, with revoked and expired ones. */
+  readonly byNode: ReadonlyMap<NodeId, ReadonlyArray<NodeBinding>>
+  /** Holders of keys that these records admit at any time, by the text of the key; a new read of the records empties it. */
+  readonly verified: Map<string, Effect.Effect<Principal>>
+}
+
+interface Snapshot extends Keys {
+  readonly version: number
+  /** The number of changes in the journal, and the stamp of `Freshness`, before the read. */
+  readonly changes: number
+  readonly stamp: number | undefined
+}
+
+const nothing: Keys = {
+  byHash: new Map(),
+  byId: new Map(),
+  nodes: new Map(),
+  byNode: new Map(),
+  verified: new Map()
+}
+
+/**
+ * The records of all keys, in memory. The journal announces changes, and `Freshness` the moments in which it may lag;
+ * only then a query reads `KeyRepo.version` (one row), and all records if it has changed. A change of any process
+ * therefore applies at once.
+ */
+export class KeyCache extends Context.Service<
+  KeyCache,
+  {
+    /** @error Unavailable the database cannot be reached */
+    readonly current: Effect.Effect<Keys, Unavailable>
+    /** The records in memory, if they are up to date; else undefined. */
+    readonly fresh: () => Keys | undefined
+    /**
+     * Returns the result of `pick`. While the database is unavailable, the last read records apply.
+     *
+     * @error Unavailable the database cannot be reached, and `pick` finds nothing in the last read records
+     */
+    find<A>(pick: (keys: Keys) => A | undefined): Effect.Effect<A | undefined, Unavailable>
+  }
+>()("muster/keys/KeyCache") {
+  static readonly layer = Layer.effect(
+    KeyCache,
+    Effect.gen(function* () {
+      const store = yield* Store
+      const repo = yield* KeyRepo
+      const quotaRepo = yield* QuotaRepo
+      const nodeKeys = yield* NodeKeyRepo
+      const journal = yield* Journal
+      const freshness = yield* Freshness
+      const oneAtATime = yield* Semaphore.make(1)
+      let changes = 0
+      let snapshot: Snapshot = { ...nothing, version: -1, changes: -1, stamp: undefined }
+
+      yield* journal.follow("read-model", (entries) =>
+        Effect.sync(() => {
+          if (entries.some(({ change }) => change.topic === "key:changed")) changes += 1
+        })
+      )
+
+      const isFresh = () =>
+        snapshot.stamp !== undefined && snapshot.changes === changes && snapshot.stamp === freshness.stamp()
+
+      const readAll = Effect.gen(function* () {
+        const quotas = new Map((yield* quotaRepo.all).map((quota) => [quota.name, quota]))
+        const keys = (yield* repo.all).map((record) => toCached(record, quotas))
+        const bindings = yield* nodeKeys.bindings
+        return {
+          byHash: new Map(keys.map((key) => [key.record.hash, key])),
+          byId: new Map(keys.map((key) => [key.record.id, key])),
+          nodes: new Map(bindings.map(({ key_id, node_id }) => [key_id, node_id])),
+          byNode: Map.groupBy(bindings, ({ node_id }) => node_id),
+          verified: new Map()
+        } satisfies Keys
+      })
+
+      const load = Effect.gen(function* () {
+        const before = { changes, stamp: freshness.stamp() }
+        const version = yield* repo.version
+        // The version was read before the records: at worst they are newer, and are read again.
+        const keys = version === snapshot.version ? snapshot : yield* readAll
+        snapshot = { ...keys, version, ...before }
+      })
+
+      /** Callers during a read wait for it. */
+      const reloaded = Effect.suspend(() => (isFresh() ? Effect.void : store.read(load))).pipe(
+        oneAtATime.withPermit
+      )
+      const current = Effect.suspend(() =>
+        isFresh() ? Effect.succeed(snapshot) : Effect.map(reloaded, () => snapshot)
+      )
+
+      return KeyCache.of({
+        current,
+        fresh: () => (isFresh() ? snapshot : undefined),
+        find: (pick) =>
+          Effect.matchEffect(current, {
+            onSuccess: (keys) => Effect.succeed(pick(keys)),
+            onFailure: (unavailable) => {
+              const known = pick(snapshot)
+              return known === undefined ? Effect.fail(unavailable) : Effect.succeed(known)
+            }
+          })
+      })
+    })
+  )
+}
+
+const toCached = (record: KeyRecord, quotas: ReadonlyMap<string, QuotaRecord>): CachedKey => {
+  const { expires_at, quota: name } = record
+  return {
+    record,
+    expiresAt: millisOf(expires_at),
+    ...(name === undefined ? {} : { shared: { name, ...limitsOf(quotas.get(name)) } })
+  }
+}
+
+/** Returns a date in milliseconds since the epoch. An invalid date counts as past: the safe reading. */
+export const millisOf = (date: string | null): number =>
+  date === null
+    ? Number.POSITIVE_INFINITY
+    : Option.match(DateTime.make(date), { onNone: () => 0, onSome: DateTime.toEpochMillis })

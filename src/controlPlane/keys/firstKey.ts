@@ -1,0 +1,71 @@
+import type { PlatformError } from "effect"
+import { Data, Effect, FileSystem, Path, Redacted } from "effect"
+import { ADMIN_KEY_FILE } from "../../contract/domain/Key.ts"
+import { KeyRepo } from "../store/repos/KeyRepo.ts"
+import { Store } from "../store/Store.ts"
+import { generateKey, isWellFormed, makeRecord } from "./keyFormat.ts"
+import { writeNewFile } from "./newFile.ts"
+
+/**
+ * The result of {@link ensureFirstKey}; `message` is for the operator.
+ *
+ * - `NotNeeded` there is an admin key, or one from outside; `path`: the file of the first start, if it is still there
+ * - `Made`      a key was made and written to `path`
+ * - `Adopted`   `path` had a key that the store did not know: it is valid now
+ */
+export type FirstKey =
+  | { readonly _tag: "NotNeeded"; readonly path?: string }
+  | { readonly _tag: "Made" | "Adopted"; readonly path: string; readonly message: string }
+
+/** The first key cannot be written or read; `message` has the next step. */
+export class FirstKeyError extends Data.TaggedError("FirstKeyError")<{
+  readonly message: string
+  readonly cause?: unknown
+}> {}
+
+/**
+ * Makes an AppAdmin key and writes it to `<data>/admin.key` (mode 0600; spec 6.1), if there is neither an
+ * outside key nor an admin key in the store, revoked or not. The file is written first and never overwritten: if a
+ * crash leaves it without its record, or the database is new, the key in the file becomes valid.
+ */
+export const ensureFirstKey = Effect.fn("ensureFirstKey")(function* (options: {
+  readonly dataDir: string
+  readonly adminKey?: Redacted.Redacted<string>
+}) {
+  if (options.adminKey !== undefined && Redacted.value(options.adminKey) !== "") return notNeeded
+  const store = yield* Store
+  const repo = yield* KeyRepo
+  const path = (yield* Path.Path).join(options.dataDir, ADMIN_KEY_FILE)
+  if ((yield* store.read(repo.all)).some(({ scope }) => scope === "AppAdmin")) {
+    const left = yield* Effect.orElseSucceed((yield* FileSystem.FileSystem).exists(path), () => false)
+    return left ? ({ _tag: "NotNeeded", path } satisfies FirstKey) : notNeeded
+  }
+  const fresh = yield* generateKey
+  const made = yield* Effect.mapError(writeNewFile(path, Redacted.value(fresh)), cannotWrite(path))
+  const key = made ? fresh : yield* readKey(path)
+  const record = yield* makeRecord(key, { name: "first key", scope: "AppAdmin" })
+  yield* store.write(repo.insert(record))
+  const result: FirstKey = made
+    ? { _tag: "Made", path, message: `there was no API key for administration: made one, it is in ${path}` }
+    : { _tag: "Adopted", path, message: `the API key for administration is the one in ${path}` }
+  return result
+})
+
+const notNeeded: FirstKey = { _tag: "NotNeeded" }
+
+const readKey = Effect.fnUntraced(function* (path: string) {
+  const fs = yield* FileSystem.FileSystem
+  const text = (yield* Effect.mapError(fs.readFileString(path), cannotRead(path))).trim()
+  if (!isWellFormed(text)) {
+    return yield* new FirstKeyError({
+      message: `${path} has no API key: move it away and start again to make a new one`
+    })
+  }
+  return Redacted.make(text)
+})
+
+const cannotWrite = (path: string) => (cause: PlatformError.PlatformError) =>
+  new FirstKeyError({ message: `the first API key cannot be written to ${path}: ${cause.message}`, cause })
+
+const cannotRead = (path: string) => (cause: PlatformError.PlatformError) =>
+  new FirstKeyError({ message: `the first API key cannot be read from ${path}: ${cause.message}`, cause })

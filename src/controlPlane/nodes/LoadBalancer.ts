@@ -1,0 +1,256 @@
+import { Context, Effect, Latch, Layer, type Option, Random, Result, type Scope } from "effect"
+import { type Allocations, withPorts } from "../../contract/domain/Allocation.ts"
+import { Conflict, type NotFound, Unavailable } from "../../contract/domain/errors.ts"
+import type { NodeId } from "../../contract/domain/Id.ts"
+import type { TakenPort } from "../../contract/domain/NodeMessages.ts"
+import { reservedLimits, type ServerRecord } from "../../contract/domain/Server.ts"
+import type { AvailableCapacity } from "../store/repos/CapacityRepo.ts"
+import { Fleet, type FleetState } from "./fleet/Fleet.ts"
+import type { Reservation, ReservationId } from "./fleet/FleetNode.ts"
+import type { PortMappings } from "./fleet/PortAllocator.ts"
+import { type LoadBalancerOptions, makePlacementChoice, type PlacementPreview } from "./placementChoice.ts"
+import { loadOf, needOf, type PlacementRequest, type Reserved } from "./placementRequest.ts"
+
+/** The reservations of ports that replace those that other programs of a node have. */
+
+const noOtherPort = (node_id: string, ip: string) =>
+  new Conflict({
+    detail: `no other port of ${ip} on node ${node_id} is free`,
+    hint: "Free ports of the address, or give the node more."
+  })
+
+/** Reserves a port for each taken one, on the same address, until the scope ends; returns the new allocations. */
+const replacePorts = Effect.fnUntraced(function* (
+  fleet: FleetState,
+  { allocations, node_id }: Pick<ServerRecord, "allocations" | "node_id">,
+  taken: ReadonlyArray<TakenPort>
+) {
+  let replaced = allocations
+  for (const [ip, ports] of Map.groupBy(taken, (one) => one.ip)) {
+    const { ports: others } = yield* Effect.acquireRelease(
+      Effect.suspend(() => {
+        const node = fleet.get(node_id)
+        const more = node === undefined ? undefined : fleet.reserveMore(node, ip, ports.length)
+        return more === undefined ? Effect.fail(noOtherPort(node_id, ip)) : Effect.succeed(more)
+      }),
+      ({ release }) => Effect.sync(release)
+    )
+    const other = ports.flatMap(({ port }, at) => {
+      const found = others[at]
+      return found === undefined ? [] : [[port, found] as const]
+    })
+    replaced = withPorts(replaced, ip, new Map(other))
+  }
+  return replaced
+})
+
+/** Returns the ports of `some` that are not in `others`. */
+const without = (some: PortMappings, others: PortMappings): PortMappings =>
+  Object.fromEntries(
+    Object.entries(some)
+      .map(([ip, ports]) => [ip, ports.filter((port) => others[ip]?.includes(port) !== true)] as const)
+      .filter(([, ports]) => ports.length > 0)
+  )
+
+/**
+ * Withholds the ports that a server loses on its node, because another program has them. Returns the end of that;
+ * undefined: the server loses none.
+ */
+const avoidLost = (fleet: FleetState, next: Reservation): (() => void) | undefined => {
+  const before = fleet.holding(next.server_id)
+  const node = fleet.get(next.node_id)
+  if (node === undefined || before?.node_id !== next.node_id) return undefined
+  const lost = without(before.mappings, next.mappings)
+  return Object.keys(lost).length === 0 ? undefined : fleet.avoid(node, lost)
+}
+
+/** The node of a server; its capacity and ports are reserved from the moment this is returned. */
+export interface Placement {
+  readonly node_id: NodeId
+  readonly allocations: Allocations
+}
+
+/** The pause between attempts of a placement that waits for nodes, unless all are called before, and the number of attempts. */
+const AGAIN = "500 millis"
+const ATTEMPTS = 10
+
+/** Time for which a port that a program of its node has is not given to another server. */
+const AVOIDED = "10 minutes"
+
+/** Returns the placements on a fleet: each is one step. */
+const placingOn =
+  (fleet: FleetState, choice: ReturnType<typeof makePlacementChoice>) =>
+  (request: PlacementRequest): Result.Result<Placement, NotFound | Unavailable> => {
+    const { server_id, blueprint_id, node_id, limits } = request
+    fleet.release(server_id)
+    const need = needOf(request)
+    return Result.flatMap(choice.choose(node_id, need), (node) => {
+      const server = { server_id, blueprint_id, load: loadOf(limits) }
+      const allocations = fleet.reserve(node, server, need.ports)
+      return allocations === undefined
+        ? Result.fail(Unavailable.nodeFull(node.id, "Its ports are taken"))
+        : Result.succeed({ node_id: node.id, allocations })
+    })
+  }
+
+/**
+ * Chooses nodes and commits their capacity and ports at once (spec 2.4).
+ *
+ * A named node is chosen even if it is drained, in another location or has a server of the blueprint; it must be
+ * connected, offer a runtime and have capacity. If no node fits, a placement waits, 5 s at most, for the first calls to nodes
+ * that have just registered, and for the nodes that a service expects after its start.
+ */
+export class LoadBalancer extends Context.Service<
+  LoadBalancer,
+  {
+    /**
+     * Places a server; an earlier reservation of it is released first.
+     *
+     * @error NotFound    the named node is not known
+     * @error Unavailable no node fits, or the named one is full, not connected or lacks the runtime
+     */
+    place(request: PlacementRequest): Effect.Effect<Placement, NotFound | Unavailable>
+    /**
+     * Returns what {@link place} would do now. Reserves and counts nothing.
+     *
+     * @error NotFound the named node is not known
+     */
+    preview(request: PlacementRequest): Effect.Effect<PlacementPreview, NotFound>
+    /**
+     * Returns the reason that the rows do not allow a placement: other replicas took the capacity, or the node changed.
+     */
+    whyNot(request: PlacementRequest, room: Option.Option<AvailableCapacity>): string | undefined
+    /** Releases a reservation with a taken port: the next ports of the node are chosen from another range. */
+    releaseAndAvoidPorts(server_id: ReservationId): Effect.Effect<void>
+    /**
+     * Reserves other ports in place of taken ones until the scope ends; returns the new allocations. By then, the record
+     * of the server has them, or the caller gives up.
+     *
+     * @error Conflict no port of the address is free
+     */
+    replacePorts(
+      record: ServerRecord,
+      taken: ReadonlyArray<TakenPort>
+    ): Effect.Effect<Allocations, Conflict, Scope.Scope>
+    /** Releases the reservation of a server, if it has one. */
+    release(server_id: ReservationId): Effect.Effect<void>
+    /** Restores the reservations of records: at start, and of records of other replicas. */
+    restore(records: ReadonlyArray<Reserved>): Effect.Effect<void>
+    /**
+     * Returns {@link place} for a copy of the fleet in which a node is drained: the placements of a rehearsal fill the
+     * copy only, and do not wait for first calls.
+     */
+    rehearse(
+      drained: NodeId
+    ): Effect.Effect<(request: PlacementRequest) => Result.Result<Placement, NotFound | Unavailable>>
+    /** Placements since the start, by outcome; refused retries are not counted. */
+    readonly placements: Effect.Effect<{ readonly placed: number; readonly refused: number }>
+  }
+>()("muster/nodes/LoadBalancer") {
+  static readonly layer = (options: LoadBalancerOptions = {}) =>
+    Layer.effect(
+      LoadBalancer,
+      Effect.gen(function* () {
+        const fleet = yield* Fleet
+        const choice = makePlacementChoice(fleet, options)
+        let placed = 0
+        let refused = 0
+
+        /** Nodes that are expected, or being called for the first time; open while there are none. */
+        const uncalled = new Set<NodeId>()
+        const allCalled = Latch.makeUnsafe(true)
+
+        yield* Effect.acquireRelease(
+          Effect.sync(() =>
+            fleet.watch((node) => {
+              choice.update(node)
+              if (node.pending) uncalled.add(node.id)
+              else uncalled.delete(node.id)
+              // Waiting placements continue at once: the node is available.
+              if (uncalled.size === 0) allCalled.openUnsafe()
+              else allCalled.closeUnsafe()
+            })
+          ),
+          (stop) => Effect.sync(stop)
+        )
+
+        const place = placingOn(fleet, choice)
+
+        const scope = yield* Effect.scope
+        /** Ends the avoidance of ports after a while. */
+        const allowLater = (avoided: ReadonlyArray<() => void>) =>
+          Effect.sleep(AVOIDED).pipe(
+            Effect.andThen(
+              Effect.sync(() => {
+                for (const allow of avoided) allow()
+              })
+            ),
+            Effect.forkIn(scope),
+            Effect.asVoid
+          )
+
+        /** Counts a placement that was tried for the last time. */
+        const counted = (request: PlacementRequest, result: ReturnType<typeof place>) => {
+          if (Result.isSuccess(result)) placed += 1
+          else if (request.isRetry !== true) refused += 1
+          return Effect.fromResult(result)
+        }
+
+        // Runs without a pause: simultaneous requests spread as consecutive ones do.
+        const placeWithin = (
+          request: PlacementRequest,
+          attempts: number
+        ): Effect.Effect<Placement, NotFound | Unavailable> =>
+          Effect.suspend(() => {
+            const result = place(request)
+            const { node_id } = request
+            const mayHelp =
+              attempts > 0 && (node_id === undefined ? uncalled.size > 0 : uncalled.has(node_id))
+            if (Result.isSuccess(result) || result.failure._tag !== "Unavailable" || !mayHelp)
+              return counted(request, result)
+            // Nothing is reserved yet, so the caller may be interrupted.
+            const called = Effect.interruptible(Effect.timeoutOption(allCalled.await, AGAIN))
+            return Effect.andThen(called, placeWithin(request, attempts - 1))
+          })
+
+        return LoadBalancer.of({
+          place: (request) => placeWithin(request, ATTEMPTS),
+          preview: Effect.fn("LoadBalancer.preview")((request) =>
+            Effect.suspend(() => Effect.fromResult(choice.preview(request)))
+          ),
+          whyNot: choice.whyNot,
+          releaseAndAvoidPorts: (server_id) =>
+            Effect.map(Random.next, (at) => {
+              const node_id = fleet.holding(server_id)?.node_id
+              fleet.release(server_id)
+              if (node_id !== undefined) fleet.get(node_id)?.ports.scatter(at)
+            }),
+          replacePorts: (record, taken) => replacePorts(fleet, record, taken),
+          release: (server_id) => Effect.sync(() => fleet.release(server_id)),
+          restore: (records) =>
+            Effect.suspend(() => {
+              const reservations = records.map((record) => ({
+                server_id: record.id,
+                node_id: record.node_id,
+                blueprint_id: record.blueprint_id,
+                load: loadOf(reservedLimits(record)),
+                mappings: record.allocations.mappings
+              }))
+              const avoided = reservations.flatMap((reservation) => avoidLost(fleet, reservation) ?? [])
+              fleet.hold(reservations)
+              return avoided.length === 0 ? Effect.void : allowLater(avoided)
+            }),
+          rehearse: (drained) =>
+            Effect.sync(() => {
+              const copy = fleet.copy()
+              const record = copy.get(drained)?.record
+              if (record !== undefined) copy.put({ ...record, drained: true })
+              const rehearsed = makePlacementChoice(copy, options)
+              copy.watch(rehearsed.update)
+              return placingOn(copy, rehearsed)
+            }),
+          placements: Effect.sync(() => ({ placed, refused }))
+        })
+      })
+    )
+}

@@ -1,0 +1,207 @@
+import { Context, Layer } from "effect"
+import type { Allocations } from "../../../contract/domain/Allocation.ts"
+import { NotFound } from "../../../contract/domain/errors.ts"
+import type { NodeId } from "../../../contract/domain/Id.ts"
+import type { Node, NodeUsage } from "../../../contract/domain/Node.ts"
+import type { NodeRecord } from "../../store/repos/NodeRepo.ts"
+import { FleetNode, nodeView, type Reservation, type ReservationId } from "./FleetNode.ts"
+import type { PortMappings } from "./PortAllocator.ts"
+import { byName } from "./place.ts"
+
+/** Ids that are named at most. */
+const MOST = 10
+
+/** 404 of a node; where its name was given in place of its id, with the id. */
+export const nodeNotFound = (fleet: FleetState, id: NodeId): NotFound => {
+  const plain = NotFound.node(id)
+  const ids = fleet.list.filter((node) => node.name === id).map((node) => node.id)
+  if (ids.length === 0) return plain
+  const hint =
+    ids.length === 1
+      ? `That is the name of a node: its id is ${ids[0]}.`
+      : `That is the name of ${ids.length} nodes: their ids are ${ids.slice(0, MOST).join(", ")}.`
+  return new NotFound({ detail: plain.detail, hint })
+}
+
+/**
+ * All nodes in memory, with the reservations of servers. The registry and the balancer share it. Its methods are plain
+ * functions, so that a decision and its effects are one step.
+ */
+export class FleetState {
+  readonly #nodes = new Map<NodeId, FleetNode>()
+  readonly #holdings = new Map<ReservationId, Reservation>()
+  readonly #watchers = new Set<(node: FleetNode) => void>()
+  #list: ReadonlyArray<Node> | undefined = undefined
+
+  get nodes(): Iterable<FleetNode> {
+    return this.#nodes.values()
+  }
+
+  get(id: NodeId): FleetNode | undefined {
+    return this.#nodes.get(id)
+  }
+
+  /** Listed nodes by name, then id; cached until one of them changes. */
+  get list(): ReadonlyArray<Node> {
+    this.#list ??= [...this.#nodes.values()]
+      .flatMap(({ listed }) => (listed === undefined ? [] : [nodeView(listed)]))
+      .sort(byName)
+    return this.#list
+  }
+
+  /** Stores the current record of a node. */
+  put(record: NodeRecord): void {
+    const node = this.#obtain(record.id)
+    const before = node.record
+    if (JSON.stringify(before?.allocations) !== JSON.stringify(record.allocations)) {
+      node.ports.offer(record.allocations)
+    }
+    if (before?.boot_id !== record.boot_id) node.usage = null
+    node.record = record
+    node.connected = record.connected
+    if (record.connected) node.expected = false
+    if (before?.last_seen_at !== record.last_seen_at) node.last_seen_at = record.last_seen_at
+    this.#list = undefined
+    this.#changed(node)
+  }
+
+  /** Notes whether a registration of a node is expected within seconds. */
+  expect(node: FleetNode, expected: boolean): void {
+    if (node.expected === expected) return
+    node.expected = expected
+    this.#changed(node)
+  }
+
+  /** Records a heartbeat and its usage; `at` is RFC 3339 UTC. */
+  recordHeartbeat(node: FleetNode, at: string, usage: NodeUsage): void {
+    node.last_seen_at = at
+    node.usage = usage
+  }
+
+  /** Removes the record of a node. */
+  forget(id: NodeId): void {
+    const node = this.#nodes.get(id)
+    if (node === undefined) return
+    node.record = undefined
+    node.connected = false
+    node.ports.offer([])
+    this.#list = undefined
+    this.#changed(node)
+    this.#drop(node)
+  }
+
+  /** Reserves capacity and ports of a node for a server in one step; undefined: the ports are not free. */
+  reserve(
+    node: FleetNode,
+    server: Omit<Reservation, "node_id" | "mappings">,
+    ports: number
+  ): Allocations | undefined {
+    const allocations = node.ports.reserve(ports)
+    if (allocations === undefined) return undefined
+    const holding = { ...server, node_id: node.id, mappings: allocations.mappings }
+    this.#holdings.set(server.server_id, holding)
+    this.#commit(node, holding, 1)
+    return allocations
+  }
+
+  /** Replaces the reservations of servers by those of their records; watchers see each node once. */
+  hold(holdings: Iterable<Reservation>): void {
+    const nodes = new Set<FleetNode>()
+    for (const holding of holdings) {
+      this.release(holding.server_id)
+      const node = this.#obtain(holding.node_id)
+      node.ports.hold(holding.mappings)
+      this.#holdings.set(holding.server_id, holding)
+      this.#count(node, holding, 1)
+      nodes.add(node)
+    }
+    for (const node of nodes) this.#changed(node)
+  }
+
+  /** Reserves more ports of an address for a while; returns them with their release. Returns undefined if they are not free. */
+  reserveMore(
+    node: FleetNode,
+    ip: string,
+    count: number
+  ): { readonly ports: ReadonlyArray<number>; readonly release: () => void } | undefined {
+    const ports = node.ports.reserveMore(ip, count)
+    if (ports === undefined) return undefined
+    this.#changed(node)
+    return { ports, release: () => this.#release(node, { [ip]: ports }) }
+  }
+
+  /** Withholds ports of a node from new reservations; returns the end of that. */
+  avoid(node: FleetNode, mappings: PortMappings): () => void {
+    node.ports.hold(mappings)
+    this.#changed(node)
+    return () => this.#release(node, mappings)
+  }
+
+  #release(node: FleetNode, mappings: PortMappings): void {
+    node.ports.release(mappings)
+    this.#changed(node)
+  }
+
+  /** Returns the reservation of a server. */
+  holding(server_id: ReservationId): Reservation | undefined {
+    return this.#holdings.get(server_id)
+  }
+
+  /** Releases the reservation of a server, if it has one. */
+  release(server_id: ReservationId): void {
+    const holding = this.#holdings.get(server_id)
+    if (holding === undefined) return
+    this.#holdings.delete(server_id)
+    const node = this.#nodes.get(holding.node_id)
+    if (node === undefined) return
+    node.ports.release(holding.mappings)
+    this.#commit(node, holding, -1)
+    this.#drop(node)
+  }
+
+  /** Calls `watcher` with all present nodes and with every node that changes; returns the end of that. */
+  watch(watcher: (node: FleetNode) => void): () => void {
+    this.#watchers.add(watcher)
+    for (const node of this.#nodes.values()) watcher(node)
+    return () => void this.#watchers.delete(watcher)
+  }
+
+  /** Returns a copy with the same nodes and reservations, and without watchers. */
+  copy(): FleetState {
+    const copy = new FleetState()
+    for (const { record } of this.#nodes.values()) if (record !== undefined) copy.put(record)
+    copy.hold(this.#holdings.values())
+    return copy
+  }
+
+  #obtain(id: NodeId): FleetNode {
+    const node = this.#nodes.get(id) ?? new FleetNode(id)
+    this.#nodes.set(id, node)
+    return node
+  }
+
+  #commit(node: FleetNode, holding: Reservation, sign: 1 | -1): void {
+    this.#count(node, holding, sign)
+    this.#changed(node)
+  }
+
+  #count(node: FleetNode, holding: Reservation, sign: 1 | -1): void {
+    const before = node.listed
+    node.commit(holding, sign)
+    if (node.listed !== before) this.#list = undefined
+  }
+
+  /** Drops an unknown node without reservations. */
+  #drop(node: FleetNode): void {
+    if (node.record === undefined && node.servers === 0) this.#nodes.delete(node.id)
+  }
+
+  #changed(node: FleetNode): void {
+    for (const watcher of this.#watchers) watcher(node)
+  }
+}
+
+/** The nodes in memory, shared by {@link NodeRegistry} and {@link LoadBalancer}: one instance per process. */
+export class Fleet extends Context.Service<Fleet, FleetState>()("muster/nodes/Fleet") {
+  static readonly layer = Layer.sync(Fleet, () => Fleet.of(new FleetState()))
+}

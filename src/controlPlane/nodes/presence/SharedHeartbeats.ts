@@ -1,0 +1,93 @@
+import { Clock, Duration, Effect, Latch, type Scope } from "effect"
+import type { NodeId } from "../../../contract/domain/Id.ts"
+import type { NodeUsage } from "../../../contract/domain/Node.ts"
+import { NodeRepo, type ReceivedHeartbeat } from "../../store/repos/NodeRepo.ts"
+import { Store } from "../../store/Store.ts"
+import { Fleet } from "../fleet/Fleet.ts"
+
+/** The heartbeats of all replicas. */
+export interface SharedHeartbeats {
+  /** Notes a heartbeat of a boot of a node. */
+  note(node_id: NodeId, boot_id: string, usage: NodeUsage): void
+  /** Returns the number of the last heartbeat of a node that was read; each replica's write changes it. */
+  beats(node_id: NodeId): number
+}
+
+/** The longest time between two reads that counts, in intervals: a longer one was late or had failed. */
+const COUNTED = 2
+
+/**
+ * Writes the heartbeats of this replica in one statement at a time, and reads those of the others. While the database is
+ * unavailable, heartbeats wait in memory.
+ *
+ * @param options.others    whether other replicas may receive heartbeats; without them an idle service does nothing
+ * @param options.every     the interval of writes and reads
+ * @param options.onHeartbeat called with each heartbeat of another replica
+ * @param options.onRead  called with the milliseconds in which any heartbeat would have been read
+ */
+export const shareHeartbeats = Effect.fnUntraced(function* (options: {
+  readonly others: boolean
+  readonly every: Duration.Duration
+  readonly onHeartbeat: (node_id: NodeId) => void
+  readonly onRead: (millis: number) => void
+}): Effect.fn.Return<SharedHeartbeats, never, Fleet | NodeRepo | Store | Scope.Scope> {
+  const fleet = yield* Fleet
+  const repo = yield* NodeRepo
+  const store = yield* Store
+  const clock = yield* Clock.Clock
+  const now = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n)
+  const received = new Map<NodeId, Omit<ReceivedHeartbeat, "age"> & { readonly at: number }>()
+  const beats = new Map<NodeId, number>()
+  /** Open while work is pending. */
+  const due = Latch.makeUnsafe(options.others)
+  const rest = Effect.sync(() => {
+    if (!options.others && received.size === 0) due.closeUnsafe()
+  })
+  let readAt = now()
+
+  const flush = Effect.gen(function* () {
+    const taken = [...received.values()].filter(({ node_id }) => fleet.get(node_id)?.record !== undefined)
+    if (taken.length === 0) return received.clear()
+    yield* store.write(repo.recordHeartbeats(taken.map(({ at, ...rest }) => ({ ...rest, age: now() - at }))))
+    for (const one of taken) if (received.get(one.node_id) === one) received.delete(one.node_id)
+  })
+
+  const read = Effect.gen(function* () {
+    const rows = yield* store.read(repo.heartbeats)
+    for (const row of rows) {
+      if (beats.get(row.node_id) === row.beats) continue
+      beats.set(row.node_id, row.beats)
+      const node = fleet.get(row.node_id)
+      if (node?.record?.boot_id !== row.boot_id) continue
+      // A heartbeat of this replica since then is newer, and so may a deregistration be.
+      if (!received.has(row.node_id)) {
+        const at = Math.max(row.heard_at, Date.parse(node.last_seen_at ?? "") || 0)
+        fleet.recordHeartbeat(node, new Date(at).toISOString(), row.usage)
+      }
+      options.onHeartbeat(row.node_id)
+    }
+    const since = now() - readAt
+    readAt += since
+    options.onRead(Math.min(since, COUNTED * Duration.toMillis(options.every)))
+  })
+
+  const retried = <A>(work: Effect.Effect<A, { readonly detail: string }>) =>
+    Effect.catch(work, ({ detail }) => Effect.logDebug(`heartbeats wait: ${detail}`))
+  yield* retried(read)
+  yield* Effect.andThen(rest, due.await).pipe(
+    Effect.andThen(Effect.sleep(options.every)),
+    Effect.andThen(retried(flush)),
+    Effect.andThen(retried(read)),
+    Effect.catchDefect((defect) => Effect.logError("heartbeats were not shared", defect)),
+    Effect.forever,
+    Effect.forkScoped
+  )
+
+  return {
+    note: (node_id, boot_id, usage) => {
+      received.set(node_id, { node_id, boot_id, usage, at: now() })
+      due.openUnsafe()
+    },
+    beats: (node_id) => beats.get(node_id) ?? 0
+  }
+})

@@ -1,0 +1,111 @@
+import { type Duration, Effect, Queue, Schedule, type Scope } from "effect"
+import type { NodeId } from "../../../contract/domain/Id.ts"
+import { Leadership } from "../../store/Leadership.ts"
+import { NodeRepo } from "../../store/repos/NodeRepo.ts"
+import { Store } from "../../store/Store.ts"
+import { Fleet } from "../fleet/Fleet.ts"
+import { appendNodeChanged } from "../fleet/nodeChangeFeed.ts"
+import { type HeartbeatCounter, makeHeartbeatCounter } from "./HeartbeatCounter.ts"
+import { type HeartbeatMonitor, makeHeartbeatMonitor } from "./HeartbeatMonitor.ts"
+import type { Expiry } from "./Liveness.ts"
+
+/** Between two attempts to record that a node is lost. */
+const AGAIN = "1 second"
+
+/** The state of a node when its timeout expired: it is lost only if this is still its state. */
+interface Due extends Expiry {
+  readonly token: string
+  readonly beats: number
+}
+
+/**
+ * Detects nodes without heartbeats, on the leader, and records that they are lost and later given up (spec 9.6). The timeouts begin again with each leader.
+ *
+ * @param options.beats returns the number of the last heartbeat of a node
+ */
+export const makeFailureDetector = Effect.fnUntraced(function* (options: {
+  readonly lostAfter: Duration.Duration
+  readonly givenUpAfter: Duration.Duration
+  readonly beats: (node_id: NodeId) => number
+}): Effect.fn.Return<
+  HeartbeatMonitor & { advance(millis: number): void },
+  never,
+  Leadership | Fleet | NodeRepo | Store | Scope.Scope
+> {
+  const leadership = yield* Leadership
+  const fleet = yield* Fleet
+  const repo = yield* NodeRepo
+  const store = yield* Store
+  const times = { lostAfter: options.lostAfter, givenUpAfter: options.givenUpAfter }
+  let monitor: HeartbeatMonitor | undefined
+  let counter: HeartbeatCounter | undefined
+  let expired: Queue.Queue<Due> | undefined
+
+  const enqueue = (expiry: Expiry) => {
+    const token = fleet.get(expiry.node_id)?.record?.token
+    if (token === undefined || expired === undefined) return
+    Queue.offerUnsafe(expired, { ...expiry, token, beats: options.beats(expiry.node_id) })
+  }
+  const lose = ({ beats, kind, node_id, token }: Due) =>
+    Effect.gen(function* () {
+      const changed = yield* kind === "lost"
+        ? repo.markLost(node_id, token, beats)
+        : repo.markGivenUp(node_id, token)
+      if (changed) yield* appendNodeChanged(node_id, kind)
+      return changed
+    })
+  /** A heartbeat arrived meanwhile, or the database is unavailable: the timeout begins again. */
+  const restartTimeout = (node_id: NodeId) => {
+    if (fleet.get(node_id)?.record?.gone === null) monitor?.record(node_id)
+  }
+  const settle = (due: Due) =>
+    Effect.suspend(() => store.write(lose(due))).pipe(
+      Effect.tap((changed) =>
+        changed || due.kind !== "lost" ? Effect.void : Effect.sync(() => restartTimeout(due.node_id))
+      ),
+      Effect.tapError((error) =>
+        Effect.logDebug(`the loss of a node cannot be stored: ${error.detail}`).pipe(
+          Effect.annotateLogs({ node_id: due.node_id, kind: due.kind })
+        )
+      ),
+      // Other replicas may have received heartbeats that they cannot write.
+      Effect.catchIf(
+        () => !leadership.isSingle && due.kind === "lost",
+        () => Effect.sync(() => restartTimeout(due.node_id))
+      ),
+      Effect.retry(Schedule.spaced(AGAIN)),
+      Effect.orDie
+    )
+
+  const detect = Effect.gen(function* () {
+    const queue = yield* Queue.unbounded<Due>()
+    const records = [...fleet.nodes].flatMap(({ record }) => (record === undefined ? [] : [record]))
+    const ids = (gone: "lost" | null) =>
+      records.filter((record) => record.gone === gone).map((record) => record.id)
+    expired = queue
+    yield* Effect.addFinalizer(() =>
+      Effect.sync(() => {
+        monitor = undefined
+        counter = undefined
+        expired = undefined
+      })
+    )
+    if (leadership.isSingle) {
+      monitor = yield* makeHeartbeatMonitor({ ...times, initial: ids(null), onExpiry: enqueue })
+    } else {
+      counter = makeHeartbeatCounter({ ...times, silent: ids(null), lost: ids("lost") })
+      monitor = counter
+    }
+    const all = Effect.flatMap(Queue.takeAll(queue), (due) =>
+      Effect.forEach(due, settle, { concurrency: "unbounded", discard: true })
+    )
+    return yield* Effect.forever(all)
+  })
+  yield* leadership.whileLeader(detect)
+
+  return {
+    record: (node_id) => monitor?.record(node_id),
+    forget: (node_id) => monitor?.forget(node_id),
+    advance: (millis) => counter?.advance(millis).forEach(enqueue)
+  }
+})

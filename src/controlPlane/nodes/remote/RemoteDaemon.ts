@@ -1,0 +1,303 @@
+import { ByteSize, Duration, Effect, type Scope, Semaphore, Stream } from "effect"
+import { HttpClient, HttpClientRequest, HttpIncomingMessage } from "effect/http"
+import { HttpApiClient } from "effect/http-api"
+import type { CircuitBreaker } from "effect/persistence"
+import { undecodableFails } from "../../../contract/api/transport.ts"
+import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
+import { timeText } from "../../../contract/domain/NodeText.ts"
+import type { ConsolePage, Pagination } from "../../../contract/domain/Pagination.ts"
+import { RequestId } from "../../../contract/domain/RequestId.ts"
+import {
+  type Daemon,
+  type DaemonError,
+  type LinesRequest,
+  NodeUnreachable
+} from "../../../contract/nodeApi/Daemon.ts"
+import { DaemonApi, SEQUENCE_HEADER } from "../../../contract/nodeApi/DaemonApi.ts"
+import { type ClientTls, tlsNow } from "../../../shared/net/connectTimeoutClient.ts"
+import { makeCreations } from "./creations.ts"
+import type { NodeNetworks } from "./nodeNetworks.ts"
+import { type CallFailure, creationOutcome, remoteCall, toDaemonError } from "./remoteCall.ts"
+import { openConsole } from "./remoteConsole.ts"
+
+/** The address of a daemon and its token, both of the last registration. */
+export interface RemoteTarget {
+  readonly url: string
+  readonly token: string
+}
+
+export interface RemoteDaemonOptions extends ClientTls {
+  readonly node_id: NodeId
+  /** Called before each attempt; undefined: the node is not connected. */
+  readonly target: () => RemoteTarget | undefined
+  /** Waits for a node that is expected to connect soon; runs before a call to one that is not connected. */
+  readonly expected?: Effect.Effect<void>
+  /** Brings {@link target} up to date; for a daemon that refuses the token. */
+  readonly refresh?: Effect.Effect<void>
+  /** Runs after a successful call. */
+  readonly onAnswered?: Effect.Effect<void>
+  /** Runs after a call without an answer, or if the daemon refuses the token of its last registration. */
+  readonly onUnreachable?: Effect.Effect<void>
+  /** Refuses the addresses that {@link networks} refuses. */
+  readonly http: HttpClient.HttpClient
+  /** The networks of the node; for its consoles, which have connections of their own. */
+  readonly networks?: NodeNetworks
+  readonly breaker: CircuitBreaker.CircuitBreaker
+  /** Runs a message of several callers. */
+  readonly fork: (message: Effect.Effect<void>) => void
+  /** Total time of each call. Default 10 s (spec 9.4). */
+  readonly deadline?: Duration.Input
+}
+
+/** Bound of an ordinary answer, in bytes: a host, the state or statistics of a server. */
+const LARGEST_ANSWER = 64 * 1024
+/** Bound of the figures of one server among others, in bytes. */
+const LARGEST_STATS = 1024
+/** Bound of a script, and of a page of lines without its lines. */
+const LARGEST_TEXT = 2 * 1024 * 1024
+/** Bound of one line of a log, in bytes: a line of a daemon has 8 KiB, and in JSON up to twice as much. */
+const LARGEST_LINE = 16 * 1024
+/** Bound of a page, in lines. */
+const LINES = 1000
+/** Bound of all scripts and pages of lines that are read from one daemon at the same time, in bytes. */
+const TEXT_AT_ONCE = LINES * LARGEST_LINE
+
+type Client = HttpApiClient.ForApi<typeof DaemonApi>["daemon"]
+
+/** Cuts an answer to the requested page. */
+const pageOf =
+  ({ per_page }: LinesRequest) =>
+  (answer: { readonly meta: { readonly pagination: Pagination }; readonly data: ReadonlyArray<string> }) => ({
+    items: answer.data.slice(0, per_page),
+    total: Math.max(0, answer.meta.pagination.total)
+  })
+
+const lines = (request: LinesRequest) => ({
+  page: String(request.page),
+  per_page: String(request.per_page)
+})
+
+/** Returns the sequence of a header; undefined: there is none. */
+const sequenceOf = (header: string | undefined): number | undefined =>
+  header !== undefined && /^\d{1,15}$/.test(header) ? Number(header) : undefined
+
+/** The client of a daemon on another host. */
+export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
+  const { breaker, expected = Effect.void, http, node_id, refresh = Effect.void, target } = options
+  const deadline = Duration.fromInputUnsafe(options.deadline ?? "10 seconds")
+  const unreachable = new NodeUnreachable({ node_id })
+  /** The newest last. */
+  let made: ReadonlyArray<{ readonly target: RemoteTarget; readonly client: Client }> = []
+  /** The last target that the daemon accepted. */
+  let accepted: RemoteTarget | undefined
+
+  /**
+   * Returns another target for a daemon that refused the token of `now`: that of a later registration or, during a
+   * registration, the previous one.
+   */
+  const otherThan = (now: RemoteTarget, newestOnly = false): RemoteTarget | undefined => {
+    const later = target()
+    if (later === undefined || later.token !== now.token) return later
+    if (newestOnly) return undefined
+    return accepted?.url === now.url && accepted.token !== now.token ? accepted : undefined
+  }
+
+  const clientOf = (now: RemoteTarget): Effect.Effect<Client> => {
+    const known = made.find(({ target }) => target.token === now.token && target.url === now.url)
+    if (known !== undefined) return Effect.succeed(known.client)
+    return HttpApiClient.make(DaemonApi, {
+      baseUrl: now.url,
+      transformClient: HttpClient.mapRequestEffect((request) =>
+        Effect.map(RequestId, (id) => {
+          const authorized = HttpClientRequest.bearerToken(request, now.token)
+          // The same id in the logs of both sides.
+          return id === undefined ? authorized : HttpClientRequest.setHeader(authorized, "x-request-id", id)
+        })
+      )
+    }).pipe(
+      Effect.map(({ daemon }) => {
+        made = [...made.slice(-1), { target: now, client: daemon }]
+        return daemon
+      }),
+      Effect.provideService(HttpClient.HttpClient, http)
+    )
+  }
+
+  const awaited = Effect.suspend(() => (target() === undefined ? expected : Effect.void))
+
+  const call = <A>(
+    repeatable: boolean,
+    use: (client: Client) => Effect.Effect<A, CallFailure>,
+    { largest = LARGEST_ANSWER, newestOnly = false } = {}
+  ): Effect.Effect<A, DaemonError> =>
+    Effect.andThen(awaited, calling(repeatable, use, { largest, newestOnly }))
+
+  const calling = <A>(
+    repeatable: boolean,
+    use: (client: Client) => Effect.Effect<A, CallFailure>,
+    { largest, newestOnly }: { readonly largest: number; readonly newestOnly: boolean }
+  ): Effect.Effect<A, DaemonError> =>
+    Effect.suspend(() => {
+      const first = target()
+      if (first === undefined) return Effect.fail(unreachable)
+      // The node may have registered with another replica a moment ago.
+      let refreshed = false
+      const send = (to: RemoteTarget) =>
+        undecodableFails(Effect.flatMap(clientOf(to), use)).pipe(
+          Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(largest)),
+          Effect.mapError((failure) => toDaemonError(node_id, failure)),
+          Effect.tap(() =>
+            Effect.sync(() => {
+              accepted = to
+            })
+          )
+        )
+      const attempt = Effect.suspend(() => {
+        const now = target()
+        if (now === undefined) return Effect.fail(unreachable)
+        return send(now).pipe(
+          // A daemon that refuses a token has done nothing.
+          Effect.catchTag("TokenUnknown", (unknown) =>
+            Effect.suspend(() => {
+              const again = refreshed ? Effect.void : refresh
+              refreshed = true
+              return again
+            }).pipe(
+              Effect.flatMap(() => {
+                const other = otherThan(now, newestOnly)
+                return other === undefined ? Effect.fail(unknown) : send(other)
+              })
+            )
+          )
+        )
+      })
+      // A registration starts over: failures of the previous target say nothing about the new one.
+      return remoteCall(attempt, {
+        node_id,
+        key: `${node_id} ${first.token}`,
+        repeatable,
+        deadline,
+        breaker,
+        onAnswered: options.onAnswered ?? Effect.void,
+        onUnreachable: options.onUnreachable ?? Effect.void
+      })
+    })
+  const safe = <A>(use: (client: Client) => Effect.Effect<A, CallFailure>) => call(true, use)
+  const once = <A>(use: (client: Client) => Effect.Effect<A, CallFailure>) => call(false, use)
+
+  const reading = Semaphore.makeUnsafe(TEXT_AT_ONCE)
+  /** Large responses are read one after another: a daemon may send without end. */
+  const large = <A>(largest: number, use: (client: Client) => Effect.Effect<A, CallFailure>) =>
+    call(true, (client) => reading.withPermits(largest)(use(client)), { largest })
+  const page = (request: LinesRequest, use: (client: Client) => Effect.Effect<ConsolePage, CallFailure>) =>
+    large(Math.min(LARGEST_TEXT + request.per_page * LARGEST_LINE, TEXT_AT_ONCE), use)
+
+  const console = Effect.fnUntraced(function* (
+    id: ServerId
+  ): Effect.fn.Return<Stream.Stream<string>, DaemonError, Scope.Scope> {
+    yield* awaited
+    const now = target()
+    if (now === undefined) return yield* unreachable
+    const open = ({ token, url }: RemoteTarget) =>
+      openConsole(
+        {
+          node_id,
+          url,
+          token,
+          tls: tlsNow(options),
+          ...(options.networks === undefined ? {} : { networks: options.networks })
+        },
+        id
+      )
+    return yield* open(now).pipe(
+      Effect.catchTag("NodeUnreachable", (error) =>
+        Effect.flatMap(refresh, () => {
+          const other = otherThan(now)
+          return other === undefined ? Effect.fail(error) : open(other)
+        })
+      )
+    )
+  })
+
+  return {
+    // Tests whether the daemon knows its newest token; if not, the daemon must register again.
+    system: call(true, (client) => client.system({}), { newestOnly: true }),
+    register: safe((client) => client.register({})),
+    create: makeCreations({
+      single: (spec) => safe((client) => client.create({ payload: spec })),
+      together: (payload) =>
+        Effect.map(
+          call(true, (client) => client.createMany({ payload }), {
+            largest: payload.servers.length * LARGEST_ANSWER
+          }),
+          ({ outcomes }) => payload.servers.map(({ id }, at) => creationOutcome(node_id, id, outcomes[at]))
+        ),
+      fork: options.fork
+    }),
+    find: (id) => safe((client) => client.get({ params: { id } })),
+    remove: (id, options) =>
+      safe((client) =>
+        client.remove({ params: { id }, query: options?.moved === true ? { moved: true } : {} })
+      ),
+    power: (id, action, wait_seconds, by) =>
+      once((client) =>
+        Effect.map(
+          client.power({
+            params: { id },
+            payload: { action, wait_seconds, ...(by === undefined ? {} : { by }) },
+            responseMode: "decoded-and-response"
+          }),
+          ([, { headers }]) => sequenceOf(headers[SEQUENCE_HEADER])
+        )
+      ),
+    commands: (id, commands, by) =>
+      once((client) =>
+        client.commands({ params: { id }, payload: { commands, ...(by === undefined ? {} : { by }) } })
+      ),
+    reset: (id) =>
+      once((client) =>
+        Effect.map(
+          client.reset({ params: { id }, responseMode: "decoded-and-response" }),
+          ([, { headers }]) => sequenceOf(headers[SEQUENCE_HEADER])
+        )
+      ),
+    reinstall: (id) => once((client) => client.reinstall({ params: { id } })),
+    hold: (id, held) => safe((client) => client.hold({ params: { id }, payload: { held } })),
+    files: (id) =>
+      Effect.map(
+        safe((client) => client.files({ params: { id } })),
+        Stream.mapError((): DaemonError => unreachable)
+      ),
+    status: (id) => safe((client) => Effect.map(client.status({ params: { id } }), (it) => it.status)),
+    stats: (id, { update_disk_usage }) =>
+      safe((client) =>
+        client.stats({
+          params: { id },
+          query: { update_disk_usage }
+        })
+      ),
+    statsOfMany: (ids) =>
+      large(LARGEST_ANSWER + ids.length * LARGEST_STATS, (client) =>
+        client.statsOfMany({ payload: { ids } })
+      ),
+    logs: (id, request) =>
+      page(request, (client) =>
+        Effect.map(
+          client.logs({
+            params: { id },
+            query: { ...lines(request), ...(request.times === true && { times: true }) }
+          }),
+          (answer) => ({
+            ...pageOf(request)(answer),
+            ...(answer.times && { times: answer.times.map((time) => timeText(time ?? "") ?? null) })
+          })
+        )
+      ),
+    install: (id) => large(LARGEST_TEXT, (client) => client.install({ params: { id } })),
+    installLogs: (id, request) =>
+      page(request, (client) =>
+        Effect.map(client.installLogs({ params: { id }, query: lines(request) }), pageOf(request))
+      ),
+    console
+  }
+}

@@ -1,0 +1,222 @@
+import { Effect, Latch, Random, type Scope } from "effect"
+import type { NodeId } from "../../../contract/domain/Id.ts"
+import { RegistrationRequired } from "../../../contract/nodeApi/ControlPlane.ts"
+import type { DaemonError } from "../../../contract/nodeApi/Daemon.ts"
+import { backoff } from "../../../shared/work/backoff.ts"
+import { elapsedMillis } from "../../../shared/work/elapsed.ts"
+import { makeWorkQueue } from "../../../shared/work/WorkQueue.ts"
+import { DaemonClient } from "../DaemonClient.ts"
+import { Fleet } from "../fleet/Fleet.ts"
+import type { FleetNode } from "../fleet/FleetNode.ts"
+import { NodeRegistry } from "../NodeRegistry.ts"
+import { TOKEN_REFUSED } from "./remoteCall.ts"
+
+/** Failures within this time of a registration do not count, in ms: a daemon may listen a moment after it registers. */
+const GRACE = 1000
+/** A node that no call has reached for this long, give or take a fifth, is called, in ms: a firewall may block it. */
+const QUIET = 30_000
+/**
+ * A node that refuses its token for this long must register again, in ms: the response to its last registration may have
+ * been lost. After some such registrations the time doubles up to the longest: another daemon may have its address.
+ */
+const TOKEN_TIMEOUT = 1500
+const SHORT_TIMEOUTS = 3
+const LONGEST_TIMEOUT = 300_000
+
+const timeoutAfter = (refusals: number) =>
+  Math.min(TOKEN_TIMEOUT * 2 ** Math.max(0, refusals + 1 - SHORT_TIMEOUTS), LONGEST_TIMEOUT)
+
+/** Finds out, by calls, whether nodes on other machines are reachable. */
+export interface ReachabilityProbe {
+  /**
+   * Calls a node until a call succeeds, and records the result. `restart`: the node has registered, so the
+   * calls begin again; otherwise calls that are under way continue.
+   */
+  begin(node_id: NodeId, options?: { readonly restart: boolean }): void
+  /** Notes a call to a node that has succeeded. */
+  answered(node_id: NodeId): Effect.Effect<void>
+  /**
+   * Notes a heartbeat of a node, and calls the node unless a call has succeeded lately. Returns the reason that the node
+   * is unreachable, if there is one.
+   *
+   * @error RegistrationRequired the node does not know the token of its last registration
+   */
+  onHeartbeat(node_id: NodeId): Effect.Effect<string | undefined, RegistrationRequired>
+}
+
+const reasonOf = (error: DaemonError): string | undefined =>
+  error._tag === "NodeUnreachable" ? error.reason : `${error.detail}. ${error.hint}`
+
+/** The calls to one registration of a node, until one succeeds. */
+class Probe {
+  /** Opened when another probe takes its place. */
+  readonly replaced = Latch.makeUnsafe(false)
+  /** Whether the record in memory may be older than the one in the database. */
+  isBehind = true
+  /** The registration and the time of the first call. */
+  first: { readonly token: string | undefined; readonly at: number } | undefined
+  isReported = false
+  isStale = false
+  /** Without this the node was reachable: if the first call succeeds, nothing is read or written. */
+  readonly readsFirst: boolean
+
+  constructor(readsFirst: boolean) {
+    this.readsFirst = readsFirst
+  }
+}
+
+/** The state of one node. */
+interface Reach {
+  probe?: Probe
+  /** Number of consecutive registrations whose token the node has refused. */
+  refusals: number
+  /** The token that the node must replace by a registration, and whether a heartbeat was answered with the reason. */
+  stale?: { readonly token: string | undefined; isReported: boolean }
+  /** When the node is called next unless a call succeeds before, by {@link elapsedMillis}. */
+  due?: number
+}
+
+/**
+ * Calls each node at the address of its registration before servers are placed on it, and again when a call to it fails:
+ * a node whose heartbeats arrive may be unreachable.
+ */
+export const makeReachabilityProbe: Effect.Effect<
+  ReachabilityProbe,
+  never,
+  DaemonClient | Fleet | NodeRegistry | Scope.Scope
+> = Effect.gen(function* () {
+  const daemons = yield* DaemonClient
+  const fleet = yield* Fleet
+  const registry = yield* NodeRegistry
+  const nodes = new Map<NodeId, Reach>()
+  const reachOf = (node_id: NodeId): Reach => {
+    const reach = nodes.get(node_id) ?? { refusals: 0 }
+    nodes.set(node_id, reach)
+    return reach
+  }
+  yield* Effect.acquireRelease(
+    Effect.sync(() =>
+      fleet.watch(({ id, record }) => {
+        if (record === undefined) nodes.delete(id)
+      })
+    ),
+    (stop) => Effect.sync(stop)
+  )
+
+  const answered = Effect.fnUntraced(function* (node_id: NodeId) {
+    reachOf(node_id).due = (yield* elapsedMillis) + QUIET * (yield* Random.nextBetween(0.8, 1.2))
+  })
+
+  /** Names the other nodes at the address of a node. */
+  const sameAddress = ({ id, record }: FleetNode): string => {
+    const others = [...fleet.nodes].filter((node) => node.id !== id && node.listed?.url === record?.url)
+    return others.length === 0 ? "" : `; it is now that of node ${others.map((node) => node.id).join(", ")}`
+  }
+
+  /** Records the result of the calls, with one log line for each change of it. */
+  const settle = Effect.fnUntraced(function* (node: FleetNode, token: string, now: string | null) {
+    const before = node.record?.unreachable
+    if (before === now || !(yield* registry.setUnreachable(node.id, token, now))) return
+    if (now !== null) {
+      yield* Effect.logWarning(`node unreachable: it gets no servers: ${now}`)
+    } else if (before !== "") {
+      yield* Effect.logInfo("node reachable: it gets servers")
+    }
+  })
+
+  const call = Effect.fnUntraced(function* (node_id: NodeId, probe: Probe) {
+    // Another replica may have taken the node's registration.
+    const catchUp = Effect.suspend(() => {
+      if (!probe.isBehind) return Effect.void
+      return Effect.map(registry.refresh(node_id), () => {
+        probe.isBehind = false
+      })
+    })
+    if (probe.readsFirst) yield* catchUp
+    const first = probe.first ?? { token: fleet.get(node_id)?.record?.token, at: yield* elapsedMillis }
+    probe.first = first
+    const node = fleet.get(node_id)
+    const record = node?.record
+    // The replica that takes the next registration probes that one; a result of another replica counts as well.
+    if (node === undefined || record === undefined || record.token !== first.token || !node.connected)
+      return "done"
+    if (probe.isReported && record.unreachable === null) return "done"
+    const { token } = record
+    const answer = yield* Effect.result(Effect.flatMap(daemons.of(node_id), (daemon) => daemon.system))
+    const reach = reachOf(node_id)
+    if (answer._tag === "Success") {
+      reach.refusals = 0
+      delete reach.stale
+      yield* answered(node_id)
+      yield* settle(node, token, null)
+      return "done"
+    }
+    yield* catchUp
+    const reason = reasonOf(answer.failure)
+    const elapsed = (yield* elapsedMillis) - first.at
+    const isRefused = reason === TOKEN_REFUSED
+    if (reason !== undefined && elapsed >= (isRefused ? TOKEN_TIMEOUT : GRACE)) {
+      yield* settle(node, token, `${record.url}: ${reason}${isRefused ? sameAddress(node) : ""}`)
+      probe.isReported = true
+    }
+    // The answer to the last registration was lost, or the one to an earlier registration arrived after it.
+    if (isRefused && !probe.isStale && elapsed >= timeoutAfter(reach.refusals)) {
+      probe.isStale = true
+      reach.refusals += 1
+      reach.stale = { token, isReported: false }
+    }
+    return "again"
+  })
+
+  const queue = yield* makeWorkQueue({
+    name: "probe of a node",
+    fields: (node_id) => ({ node_id }),
+    step: (node_id: NodeId) => {
+      const probe = nodes.get(node_id)?.probe
+      if (probe === undefined) return Effect.succeed("done" as const)
+      return Effect.raceFirst(call(node_id, probe), Effect.as(probe.replaced.await, "done" as const))
+    },
+    backoff: backoff({ first: "1 second", longest: "10 seconds" })
+  })
+
+  const begin = (node_id: NodeId, probe: Probe) => {
+    const reach = reachOf(node_id)
+    reach.probe?.replaced.openUnsafe()
+    reach.probe = probe
+    queue.add(node_id)
+  }
+
+  /** Whether the node must register again. The first heartbeat is answered with the reason alone. */
+  const mustRegister = ({ id, record }: FleetNode): boolean => {
+    const reach = reachOf(id)
+    const { stale } = reach
+    if (stale === undefined) return false
+    const wasReported = stale.isReported
+    stale.isReported = true
+    if (stale.token === record?.token) return wasReported
+    delete reach.stale
+    return false
+  }
+
+  const onHeartbeat = Effect.fnUntraced(function* (node_id: NodeId) {
+    const node = fleet.get(node_id)
+    if (node?.unreachable !== undefined) {
+      if (!queue.has(node_id)) begin(node_id, new Probe(true))
+      if (mustRegister(node)) return yield* new RegistrationRequired({ node_id })
+      return node.uncalled ? undefined : node.unreachable
+    }
+    const { due } = reachOf(node_id)
+    // The replica that took the registration has called the node then.
+    if (due === undefined) yield* answered(node_id)
+    else if (due <= (yield* elapsedMillis) && !queue.has(node_id)) begin(node_id, new Probe(false))
+    return undefined
+  })
+
+  return {
+    begin: (node_id, options) => {
+      if (options?.restart === true || !queue.has(node_id)) begin(node_id, new Probe(true))
+    },
+    answered,
+    onHeartbeat
+  }
+})

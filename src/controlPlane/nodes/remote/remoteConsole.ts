@@ -1,0 +1,125 @@
+import { WebSocket } from "@effect/platform-node/NodeWS"
+import { type Cause, Effect, Option, Queue, Schema, type Scope, Stream } from "effect"
+import { Conflict, NotFound } from "../../../contract/domain/errors.ts"
+import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
+import { type DaemonError, NodeUnreachable } from "../../../contract/nodeApi/Daemon.ts"
+import { refusedConnection } from "../../../shared/net/addressPolicy.ts"
+import type { tlsNow } from "../../../shared/net/connectTimeoutClient.ts"
+import type { NodeNetworks } from "./nodeNetworks.ts"
+import { refusal } from "./remoteCall.ts"
+
+export interface ConsoleOptions {
+  readonly node_id: NodeId
+  readonly url: string
+  readonly token: string
+  readonly tls: ReturnType<typeof tlsNow>
+  /** Where the node may be. */
+  readonly networks?: NodeNetworks
+}
+
+/** The time limit of a handshake, or of the response that refuses it, in ms. */
+const HANDSHAKE = 10_000
+/** Between two pings; a connection without a pong or message in between is dead. */
+const PING_MILLIS = 15_000
+/** Bytes; longer than any line of a daemon, which has at most 8 KiB before its bytes become text. */
+const LONGEST_LINE = 64 * 1024
+/** Characters of lines that wait to be sent on; the connection rests while there are more. */
+const WAITING = 256 * 1024
+const LONGEST_REFUSAL = 64 * 1024
+
+const decodeRefusal = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Union([NotFound, Conflict])))
+
+const consoleUrl = (base: string, id: ServerId) =>
+  `${base.replace(/^http/, "ws").replace(/\/+$/, "")}/api/servers/${encodeURIComponent(id)}/console`
+
+const refusalOf = (text: string, node_id: NodeId): DaemonError =>
+  Option.match(decodeRefusal(text), {
+    onNone: () => new NodeUnreachable({ node_id }),
+    onSome: (failure) => refusal(failure._tag === "NotFound" ? 404 : 409, failure)
+  })
+
+/**
+ * The console of a server on another machine, over WebSocket, subscribed once this returns; the stream ends with the
+ * server's removal, or with the connection. Without a deadline: the client ends it.
+ */
+export const openConsole = Effect.fnUntraced(function* (
+  { networks, node_id, tls, token, url }: ConsoleOptions,
+  id: ServerId
+): Effect.fn.Return<Stream.Stream<string>, DaemonError, Scope.Scope> {
+  const refused =
+    networks === undefined
+      ? undefined
+      : refusedConnection(networks, new URL(url).hostname.replace(/^\[|\]$/g, ""))
+  if (refused !== undefined) return yield* new NodeUnreachable({ node_id, reason: refused.message })
+  const lines = yield* Queue.unbounded<string, Cause.Done>()
+  const socket = yield* Effect.acquireRelease(
+    Effect.try({
+      try: () =>
+        new WebSocket(consoleUrl(url, id), {
+          headers: { authorization: `Bearer ${token}` },
+          handshakeTimeout: HANDSHAKE,
+          maxPayload: LONGEST_LINE,
+          perMessageDeflate: false,
+          followRedirects: false,
+          ...(networks === undefined ? {} : { lookup: networks.lookup }),
+          ...tls
+        }),
+      // An address that no WebSocket can have.
+      catch: () => new NodeUnreachable({ node_id })
+    }),
+    (socket) =>
+      Effect.sync(() => {
+        // Errors of a closed connection do not matter.
+        socket.on("error", () => {})
+        socket.terminate()
+      })
+  )
+  let alive = true
+  let waiting = 0
+  socket.on("message", (data, isBinary) => {
+    if (isBinary) return
+    const line = String(data)
+    waiting += line.length + 1
+    Queue.offerUnsafe(lines, line)
+    if (waiting > WAITING) socket.pause()
+  })
+  const taken = <A extends ReadonlyArray<string>>(batch: A): A => {
+    for (const line of batch) waiting -= line.length + 1
+    if (!socket.isPaused || waiting > WAITING) return batch
+    // No pong came while the connection rested.
+    alive = true
+    socket.resume()
+    return batch
+  }
+  socket.on("pong", () => {
+    alive = true
+  })
+  socket.on("close", () => Queue.endUnsafe(lines))
+
+  yield* Effect.callback<void, DaemonError>((resume) => {
+    socket.once("open", () => resume(Effect.void))
+    socket.on("error", () => resume(Effect.fail(new NodeUnreachable({ node_id }))))
+    socket.once("unexpected-response", (_, response) => {
+      let text = ""
+      response.setEncoding("utf8")
+      response.on("data", (chunk: string) => {
+        text += chunk
+        if (text.length > LONGEST_REFUSAL) response.destroy()
+      })
+      response.on("close", () => resume(Effect.fail(refusalOf(text, node_id))))
+    })
+  }).pipe(
+    Effect.timeoutOrElse({
+      duration: HANDSHAKE,
+      orElse: () => Effect.fail(new NodeUnreachable({ node_id }))
+    })
+  )
+  yield* Effect.gen(function* () {
+    yield* Effect.sleep(PING_MILLIS)
+    if (socket.isPaused) return
+    if (!alive) return socket.terminate()
+    alive = false
+    socket.ping()
+  }).pipe(Effect.forever, Effect.forkScoped)
+  return Stream.mapArray(Stream.fromQueue(lines), taken)
+})

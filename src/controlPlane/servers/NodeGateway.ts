@@ -1,0 +1,218 @@
+import { Clock, Context, Effect, Layer, Option, Stream } from "effect"
+import { crashLines } from "../../contract/domain/CrashRecord.ts"
+import {
+  type Conflict,
+  type InvalidRequest,
+  NotFound,
+  type Unavailable
+} from "../../contract/domain/errors.ts"
+import type { NodeId, ServerId } from "../../contract/domain/Id.ts"
+import { LIVE, type Report } from "../../contract/domain/NodeMessages.ts"
+import { cleanText, timeOfEvent } from "../../contract/domain/NodeText.ts"
+import { isRestartPending } from "../../contract/domain/Restart.ts"
+import type { ServerRecord } from "../../contract/domain/Server.ts"
+import {
+  ControlPlane,
+  type ControlPlaneError,
+  ControlPlaneUnavailable,
+  RegistrationRequired
+} from "../../contract/nodeApi/ControlPlane.ts"
+import type { DaemonError } from "../../contract/nodeApi/Daemon.ts"
+import { inSpan } from "../../shared/observability/trace.ts"
+import { DaemonClient } from "../nodes/DaemonClient.ts"
+import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { Journal } from "../store/journal/Journal.ts"
+import { NodeReconciler } from "./controllers/NodeReconciler.ts"
+import { InstallProgresses } from "./list/InstallProgresses.ts"
+import { ServerIndex } from "./list/ServerIndex.ts"
+import { ServerLifecycle } from "./state/ServerLifecycle.ts"
+
+/** The daemon keeps a message that cannot be stored now, and repeats it. */
+const refuse = (error: InvalidRequest | Unavailable) =>
+  Effect.fail(new ControlPlaneUnavailable({ detail: error.detail }))
+
+/** Nothing has changed, and a repetition would not help. */
+const refuseForGood = ({ detail }: NotFound | Conflict) =>
+  Effect.fail(new ControlPlaneUnavailable({ detail, refuses: "message" }))
+
+const isMissing = (error: DaemonError): boolean => error._tag === "DaemonRefused" && error.status === 404
+
+/** The reason that the source node of a migration does not send the files. */
+const notSent = (error: DaemonError) =>
+  new ControlPlaneUnavailable({
+    detail: error._tag === "NodeUnreachable" ? `node is not connected: ${error.node_id}` : error.detail
+  })
+
+/** Cleans the texts of a report: those of a daemon in this process do not pass the schemas of the wire. */
+const received = (report: Report, receipt: number): Report => {
+  switch (report.type) {
+    case "status": {
+      const { restart } = report
+      return restart === undefined || isRestartPending(restart)
+        ? report
+        : { ...report, restart: { ...restart, reason: cleanText(restart.reason) } }
+    }
+    case "install-status": {
+      const { failure_reason } = report.install
+      return failure_reason === undefined
+        ? report
+        : { ...report, install: { ...report.install, failure_reason: cleanText(failure_reason) } }
+    }
+    case "crash": {
+      const { reason, timestamp } = report.crash
+      const crash = {
+        ...report.crash,
+        reason: cleanText(reason),
+        timestamp: timeOfEvent(timestamp, receipt)
+      }
+      const { details } = report
+      return details === undefined
+        ? { ...report, crash }
+        : { ...report, crash, details: { ...details, lines: crashLines(details.lines) } }
+    }
+  }
+}
+
+/** The entry point of the messages of nodes, over HTTP or from the embedded daemon. Callers have checked the sender. */
+export class NodeGateway extends Context.Service<
+  NodeGateway,
+  ControlPlane["Service"] & {
+    /** Does {@link ControlPlane.reports} for one report. */
+    report(node_id: NodeId, boot_id: string, report: Report): Effect.Effect<void, ControlPlaneError>
+    /** Deregisters a node. @param boot_id of the daemon; default: that of the last registration */
+    disconnect(node_id: NodeId, boot_id?: string): Effect.Effect<void, ControlPlaneError>
+    /** Marks a server for verification that a node reports as gone, if its record is on that node. */
+    deleted(node_id: NodeId, boot_id: string, server_id: ServerId): Effect.Effect<void, ControlPlaneError>
+    /** Records of the servers on a node, by id. */
+    servers(node_id: NodeId): Effect.Effect<ReadonlyArray<ServerRecord>>
+    /** The record of a server on a node. @error NotFound also if it is on another node */
+    server(node_id: NodeId, server_id: ServerId): Effect.Effect<ServerRecord, NotFound | Unavailable>
+  }
+>()("muster/servers/NodeGateway") {
+  static readonly layer = Layer.effect(
+    NodeGateway,
+    Effect.gen(function* () {
+      const daemons = yield* DaemonClient
+      const index = yield* ServerIndex
+      const journal = yield* Journal
+      const lifecycle = yield* ServerLifecycle
+      const progresses = yield* InstallProgresses
+      const reconciler = yield* NodeReconciler
+      const registry = yield* NodeRegistry
+
+      /** The source node of a migration has lost the files: the server returns to it, is verified and found missing. */
+      const returnServer = (server_id: ServerId, from: NodeId) =>
+        Effect.catch(
+          lifecycle.refuseInstall(
+            server_id,
+            `node ${registry.nameOf(from)} does not have its files any more`
+          ),
+          (error) =>
+            Effect.logDebug(`the server returns later: ${error.detail}`).pipe(
+              Effect.annotateLogs({ server_id })
+            )
+        )
+
+      const reports = Effect.fnUntraced(function* (
+        node_id: NodeId,
+        boot_id: string,
+        reports: ReadonlyArray<Report>
+      ) {
+        const now = yield* Clock.currentTimeMillis
+        yield* Effect.catchTag(registry.checkBoot(node_id, boot_id), "Unavailable", refuse)
+        const lasting: Array<Report> = []
+        for (const report of reports) {
+          if (report.type === "install-status" && report.sequence === LIVE)
+            yield* progresses.reported(node_id, report.server_id, report.install)
+          else lasting.push(received(report, now))
+        }
+        if (lasting.length === 0) return reports.map(() => undefined)
+        const unknown = yield* Effect.catch(lifecycle.reports(node_id, lasting), refuse)
+        // The answer to its registration says what the node must do with the server.
+        const news = new Set([...unknown].filter((id) => reconciler.isNews(node_id, boot_id, id)))
+        if (news.size > 0) {
+          const [server_id] = news
+          const what = news.size === 1 ? "an unknown server" : `${news.size} unknown servers`
+          yield* Effect.logInfo(`the node has ${what}: it must register`).pipe(
+            Effect.annotateLogs({ node_id, server_id })
+          )
+        }
+        return reports.map(({ server_id }) =>
+          news.has(server_id) ? new RegistrationRequired({ node_id }) : undefined
+        )
+      }, inSpan("NodeGateway.reports"))
+
+      return NodeGateway.of({
+        register: Effect.fn("NodeGateway.register")((registration) =>
+          reconciler.register(registration).pipe(
+            Effect.tapErrorTag("InvalidRequest", (error) =>
+              Effect.logError(`the node cannot be registered: ${error.detail}`).pipe(
+                Effect.annotateLogs({ node_id: registration.id })
+              )
+            ),
+            Effect.catch(refuse)
+          )
+        ),
+        heartbeat: (node_id, heartbeat) =>
+          Effect.catchTag(registry.heartbeat(node_id, heartbeat), "Unavailable", refuse),
+        disconnect: (node_id, boot_id) =>
+          registry.checkBoot(node_id, boot_id).pipe(
+            Effect.flatMap((boot) => registry.disconnect(node_id, boot)),
+            Effect.catchTag("Unavailable", refuse)
+          ),
+        reports,
+        report: (node_id, boot_id, report) =>
+          Effect.flatMap(reports(node_id, boot_id, [report]), ([failure]) =>
+            failure === undefined ? Effect.void : Effect.fail(failure)
+          ),
+        deleted: Effect.fn("NodeGateway.deleted")(function* (node_id, boot_id, server_id) {
+          yield* Effect.gen(function* () {
+            yield* registry.checkBoot(node_id, boot_id)
+            const record = Option.getOrUndefined(yield* index.lookUp(server_id, node_id))
+            // A call to the node confirms the report, which may be a repetition.
+            if (record?.node_id === node_id) yield* lifecycle.markForVerification([server_id])
+          }).pipe(Effect.catchTag("Unavailable", refuse))
+        }),
+        servers: (node_id) =>
+          Effect.map(index.onNode(node_id), (records) =>
+            records.toSorted((one, other) => (one.id < other.id ? -1 : 1))
+          ),
+        server: Effect.fnUntraced(function* (node_id, server_id) {
+          // Another replica may have placed it a moment ago.
+          const record = Option.getOrUndefined(yield* index.lookUp(server_id, node_id))
+          return record?.node_id === node_id ? record : yield* NotFound.server(server_id)
+        }),
+        replacePorts: Effect.fn("NodeGateway.replacePorts")((node_id, boot_id, server_id, taken) =>
+          registry.checkBoot(node_id, boot_id).pipe(
+            Effect.andThen(lifecycle.replacePorts(node_id, server_id, taken)),
+            Effect.catchTags({
+              NotFound: refuseForGood,
+              Conflict: refuseForGood,
+              Unavailable: refuse
+            })
+          )
+        ),
+        files: Effect.fn("NodeGateway.files")(function* (node_id, server_id) {
+          const known = yield* index.originOf(node_id, server_id)
+          // The replica that placed the server may be ahead of this one.
+          if (known === undefined) yield* Effect.catch(journal.catchUp, refuse)
+          const from = known ?? (yield* index.originOf(node_id, server_id))
+          if (from === undefined) {
+            return yield* new ControlPlaneUnavailable({
+              detail: `server does not migrate to node ${node_id}: ${server_id}`
+            })
+          }
+          return yield* daemons.of(from).pipe(
+            Effect.flatMap((daemon) => daemon.files(server_id)),
+            Effect.tapError((error) => (isMissing(error) ? returnServer(server_id, from) : Effect.void)),
+            Effect.map(Stream.mapError(notSent)),
+            Effect.mapError(notSent)
+          )
+        })
+      })
+    })
+  )
+}
+
+/** The control plane as the embedded daemon calls it. */
+export const ControlPlaneLive = Layer.effect(ControlPlane, NodeGateway)

@@ -1,0 +1,259 @@
+import { Context, Effect, Layer, type Scope, Stream } from "effect"
+import { type InvalidRequest, named, type Unavailable } from "../../../contract/domain/errors.ts"
+import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
+import type {
+  DaemonServer,
+  Registration,
+  RegistrationAnswer,
+  UnknownServer
+} from "../../../contract/domain/NodeMessages.ts"
+import { makeKeyedLock } from "../../../shared/work/KeyedLock.ts"
+import { pause } from "../../../shared/work/slices.ts"
+import { makeWorkQueue } from "../../../shared/work/WorkQueue.ts"
+import { type NodeChange, NodeRegistry } from "../../nodes/NodeRegistry.ts"
+import { mayUseReserve } from "../../store/disk/DatabaseDisk.ts"
+import { Journal } from "../../store/journal/Journal.ts"
+import { Leadership } from "../../store/Leadership.ts"
+import { MigrationRepo, type Standing } from "../../store/repos/MigrationRepo.ts"
+import { NodeRepo } from "../../store/repos/NodeRepo.ts"
+import { Store } from "../../store/Store.ts"
+import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
+import { ServerIndex } from "../list/ServerIndex.ts"
+import { makeMigrationSteps } from "../migrations/migrationSteps.ts"
+import { ServerLifecycle } from "../state/ServerLifecycle.ts"
+import { changesNothing, isFinished, onSnapshot } from "../state/transitions.ts"
+import { Provisioner } from "./Provisioner.ts"
+
+/** Orphans on a node: instances of deleted servers, and instances without a record. */
+
+/** Removals that memory keeps; the oldest are dropped first. */
+const MOST = 10_000
+/** Servers that one log line names. */
+const NAMED = 5
+
+/** The latest removals that nodes have confirmed. */
+interface RecentRemovals {
+  /** Whether the server was deleted. */
+  isDeleted(server_id: ServerId): boolean
+  /** Whether a node had to delete its files of a server. */
+  hasLeft(server_id: ServerId, node_id: NodeId): boolean
+}
+
+/**
+ * Keeps confirmed removals in memory: the snapshot of a node may be older than its last removal. Unconfirmed ones are in
+ * the store.
+ */
+const recentRemovals: Effect.Effect<RecentRemovals, never, Journal | Scope.Scope> = Effect.gen(function* () {
+  const journal = yield* Journal
+  const keys = new Set<string>()
+  const left = (server_id: ServerId, node_id: NodeId) => `${server_id} ${node_id}`
+  const remember = (key: string) => {
+    keys.delete(key)
+    keys.add(key)
+    for (const oldest of keys) {
+      if (keys.size <= MOST) break
+      keys.delete(oldest)
+    }
+  }
+  yield* journal.follow("read-model", (entries) =>
+    Effect.sync(() => {
+      for (const { change } of entries) {
+        if (change.topic === "deleted") remember(change.server_id)
+        if (change.topic === "server:left") remember(left(change.server_id, change.payload))
+      }
+    })
+  )
+  return {
+    isDeleted: (server_id) => keys.has(server_id),
+    hasLeft: (server_id, node_id) => keys.has(left(server_id, node_id))
+  }
+})
+
+/**
+ * Sorts the orphans of a node for the answer to its registration. Files of a finished migration are not in it: the
+ * {@link ServerGarbageCollector} deletes them.
+ */
+const sortOrphans = (options: {
+  readonly node_id: NodeId
+  readonly listed: ReadonlyArray<ServerId>
+  readonly standings: ReadonlyMap<ServerId, Standing>
+  readonly removals: RecentRemovals
+}) => {
+  const { listed, node_id, removals, standings } = options
+  const deleted: Array<ServerId> = []
+  const unknown: Array<UnknownServer> = []
+  for (const id of listed) {
+    const standing = standings.get(id)
+    const elsewhere = standing?.node_id ?? undefined
+    if (standing?.kept === true) continue
+    if (elsewhere === undefined && (standing?.owed === true || removals.isDeleted(id))) deleted.push(id)
+    else if (elsewhere === undefined) unknown.push({ id })
+    else if (standing?.owed !== true && !removals.hasLeft(id, node_id))
+      unknown.push({ id, node_id: elsewhere })
+  }
+  return { delete: deleted, unknown }
+}
+
+/** Logs the unknown servers of a node in one line. */
+const warnOfUnknown = (node_id: NodeId, unknown: ReadonlyArray<UnknownServer>): Effect.Effect<void> => {
+  if (unknown.length === 0) return Effect.void
+  const names = unknown.map(({ id, node_id: elsewhere }) =>
+    elsewhere === undefined ? id : `${id} (on ${elsewhere} instead)`
+  )
+  return Effect.logWarning(
+    `the database does not have these servers of a node: ${named(names, NAMED)}; the node ends them and keeps the files of those that are saved`
+  ).pipe(Effect.annotateLogs({ node_id }))
+}
+
+/** Servers of one snapshot that are reconciled at a time; they share the commits of the store. */
+const CONCURRENCY = 64
+
+/** Delay after which the leader calls a node that has connected: another replica may still reconcile its snapshot. */
+const REGISTRATION = "1 second"
+
+/** Unknown servers of one node that make it register; its next registration names the others. */
+const MENTIONED = 10_000
+
+/**
+ * Reconciles records and nodes (spec 9.6). Any replica reconciles the snapshot of a
+ * registration. The leader sets the servers of a lost node to `unknown`, and deletes those that are not saved once the
+ * node is given up.
+ */
+export class NodeReconciler extends Context.Service<
+  NodeReconciler,
+  {
+    /**
+     * Registers a node and reconciles the records with its snapshot. The answer names the servers that the node is not to
+     * have, by the rows: `delete` for a deletion that the node has not confirmed, `unknown` for the others, whose
+     * records a restored database may lack.
+     */
+    register(registration: Registration): Effect.Effect<RegistrationAnswer, InvalidRequest | Unavailable>
+    /** Whether a boot of a node mentions this unknown server for the first time. */
+    isNews(node_id: NodeId, boot_id: string, server_id: ServerId): boolean
+  }
+>()("muster/servers/NodeReconciler") {
+  static readonly layer = Layer.effect(
+    NodeReconciler,
+    Effect.gen(function* () {
+      const leadership = yield* Leadership
+      const index = yield* ServerIndex
+      const migrations = yield* MigrationRepo
+      const store = yield* Store
+      const lifecycle = yield* ServerLifecycle
+      const provisioner = yield* Provisioner
+      const nodeRepo = yield* NodeRepo
+      const registry = yield* NodeRegistry
+      /** Serialises a registration with the work on the state of the same node. */
+      const nodes = makeKeyedLock<NodeId>()
+      const removals = yield* recentRemovals
+      const { release } = yield* makeMigrationSteps
+
+      /** By node: unknown servers that its present boot has mentioned. */
+      const mentioned = new Map<NodeId, { readonly boot_id: string; readonly servers: Set<ServerId> }>()
+      const isNews = (node_id: NodeId, boot_id: string, server_id: ServerId) => {
+        const before = mentioned.get(node_id)
+        const { servers } = before?.boot_id === boot_id ? before : { servers: new Set<ServerId>() }
+        mentioned.set(node_id, { boot_id, servers })
+        if (servers.has(server_id) || servers.size >= MENTIONED) return false
+        servers.add(server_id)
+        return true
+      }
+
+      const register = Effect.fn("NodeReconciler.register")(function* (registration: Registration) {
+        const node_id = registration.id
+        // Each server once: a node may list one many times.
+        const views = new Map(registration.servers.map((view) => [view.id, view]))
+        const listed = [...views.keys()]
+        // Reports of a new boot are accepted only after its registration, so that each is newer than the snapshot.
+        // Those of the present boot may have been accepted meanwhile: then the snapshot proves nothing.
+        const sameBoot = yield* registry.checkBoot(node_id, registration.boot_id).pipe(
+          Effect.as(true),
+          Effect.catchTag("RegistrationRequired", () => Effect.succeed(false))
+        )
+        const sequences = yield* lifecycle.sequences(node_id, listed)
+        const { token } = yield* registry.register(registration)
+        const suspects: Array<ServerId> = []
+        const reconcile = Effect.fnUntraced(function* (view: DaemonServer) {
+          const sequence = sequences.get(view.id)
+          const record = index.get(view.id)
+          if (view.held === true) yield* release(node_id, view.id)
+          if (sequence === undefined || (record !== undefined && changesNothing(onSnapshot(record, view))))
+            return
+          if (sameBoot) suspects.push(view.id)
+          else yield* lifecycle.observe(node_id, view, sequence)
+        })
+        yield* Effect.forEach(views.values(), reconcile, { concurrency: CONCURRENCY, discard: true })
+        const has = new Set(listed)
+        const stopped: Array<ServerId> = []
+        for (const record of yield* index.onNode(node_id)) {
+          if (record.run?.undelivered === true) stopped.push(record.id)
+          if (!has.has(record.id) && isFinished(record.install)) suspects.push(record.id)
+        }
+        yield* lifecycle.markForVerification(suspects)
+        yield* provisioner.wakeNode(node_id)
+        const standings = yield* store.read(migrations.standings(node_id, listed))
+        const orphans = sortOrphans({ node_id, listed, standings, removals })
+        yield* warnOfUnknown(node_id, orphans.unknown)
+        for (const { id } of orphans.unknown) isNews(node_id, registration.boot_id, id)
+        // A node that has never had a server must not learn where the server is; the log names its node.
+        const unknown = orphans.unknown.map(({ id }) => ({ id }))
+        return { token, delete: orphans.delete, unknown, ...(stopped.length === 0 ? {} : { stopped }) }
+      }, mayUseReserve)
+
+      const connected = (node_id: NodeId) => {
+        const wake = nodes.withLock(node_id)(provisioner.wakeNode(node_id))
+        return leadership.isSingle ? wake : Effect.delay(wake, REGISTRATION)
+      }
+
+      const lost = Effect.fnUntraced(function* (node_id: NodeId) {
+        yield* pause // many nodes are lost at the same time
+        const records = yield* index.onNode(node_id)
+        const ids = records.filter((record) => record.status !== "unknown").map((record) => record.id)
+        if (ids.length === 0) return
+        yield* Effect.logWarning(`node lost: ${ids.length} servers are unknown`)
+        yield* lifecycle.nodeLost(node_id, ids)
+      })
+
+      const givenUp = Effect.fnUntraced(function* (node_id: NodeId) {
+        const records = yield* index.onNode(node_id)
+        const ids = records.filter((record) => !record.definition.save).map((record) => record.id)
+        if (ids.length === 0) return
+        yield* Effect.logWarning(`node given up: ${ids.length} servers that are not saved are deleted`)
+        yield* lifecycle.nodeGivenUp(node_id, ids)
+      })
+
+      const queue = yield* makeWorkQueue({
+        name: "reconciliation",
+        fields: ({ kind, node_id }: NodeChange) => ({ kind, node_id }),
+        step: Effect.fnUntraced(function* ({ kind, node_id }) {
+          if (kind === "connected" || kind === "reachable") yield* connected(node_id)
+          else if (!registry.isConnected(node_id)) {
+            yield* nodes.withLock(node_id)(kind === "lost" ? lost(node_id) : givenUp(node_id))
+          }
+          return "done" as const
+        }),
+        backoff: databaseRetrySchedule,
+        leadership,
+        // The changes that the last leader may not have completed.
+        resume: leadership.isSingle
+          ? Effect.succeed([])
+          : Effect.map(store.read(nodeRepo.all), (records) =>
+              records.flatMap(({ gone, id: node_id }): ReadonlyArray<NodeChange> => {
+                if (gone === null) return []
+                const lost: NodeChange = { node_id, kind: "lost" }
+                return gone === "lost" ? [lost] : [lost, { node_id, kind: "given-up" }]
+              })
+            )
+      })
+      yield* registry.changes.pipe(
+        Stream.runForEach((change) => Effect.sync(() => queue.add(change))),
+        Effect.forkScoped({ startImmediately: true })
+      )
+
+      return NodeReconciler.of({
+        isNews,
+        register: (registration) => nodes.withLock(registration.id)(register(registration))
+      })
+    })
+  )
+}

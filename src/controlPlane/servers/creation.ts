@@ -1,0 +1,347 @@
+import { Clock, Effect, Exit, Option, Schema } from "effect"
+import type { CreationPlan } from "../../contract/api/ServersGroup.ts"
+import { type AuditedRequest, CurrentAudit, describeAudit } from "../../contract/domain/AuditedRequest.ts"
+import { Conflict, type Forbidden, Unavailable } from "../../contract/domain/errors.ts"
+import { type NodeId, ServerId, serverId } from "../../contract/domain/Id.ts"
+import { beginStep, finishSteps } from "../../contract/domain/InstallStep.ts"
+import { idBytes } from "../../contract/domain/idBytes.ts"
+import { expiryOf, type Labels } from "../../contract/domain/Labels.ts"
+import { nowText } from "../../contract/domain/nowText.ts"
+import type { Overrides } from "../../contract/domain/Overrides.ts"
+import type { ServerRecord } from "../../contract/domain/Server.ts"
+import { definitionView, type ServerDefinition } from "../../contract/domain/ServerDefinition.ts"
+import { inSpan, traceparent } from "../../shared/observability/trace.ts"
+import { makeKeyedLock } from "../../shared/work/KeyedLock.ts"
+import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
+import { CurrentPrincipal } from "../http/Principal.ts"
+import { LoadBalancer } from "../nodes/LoadBalancer.ts"
+import { NodeRegistry } from "../nodes/NodeRegistry.ts"
+import { makeNodeAvailability } from "../nodes/nodeAvailability.ts"
+import type { PlacementRequest } from "../nodes/placementRequest.ts"
+import { Journal } from "../store/journal/Journal.ts"
+import { CapacityRepo } from "../store/repos/CapacityRepo.ts"
+import { IdempotencyRepo, type IdempotentAnswer } from "../store/repos/IdempotencyRepo.ts"
+import { ServerRepo } from "../store/repos/ServerRepo.ts"
+import { Store, Transaction } from "../store/Store.ts"
+import { pipelined } from "../store/sql/pipelined.ts"
+import { availableCapacity, makeQuotaUsage, type QuotaUse } from "./availableCapacity.ts"
+import { ServerIndex } from "./list/ServerIndex.ts"
+import { encodeSummary, plain } from "./list/summary.ts"
+import { CreationPriority } from "./state/CreationPriority.ts"
+import { creationRefusal, makeOverridesCheck } from "./state/callerLimits.ts"
+
+/** A request to create a server; `body_hash` is the SHA-256 of the request's body in hex. */
+export interface CreateRequest {
+  readonly blueprint_id: string
+  readonly node_id?: NodeId
+  readonly overrides: Overrides
+  /** Whether the server starts once it is installed; absent: the blueprint decides. */
+  readonly start?: boolean
+  /** The default of a blueprint without `start`; absent: false. */
+  readonly startUnlessSaid?: boolean
+  readonly name?: string
+  readonly labels?: Labels
+  /** Seconds. */
+  readonly expires_in?: number
+  readonly idempotency?: { readonly key: string; readonly body_hash: string }
+}
+
+/** Lifetime of the answer to an idempotency key: 24 h, in milliseconds. */
+export const ANSWER_LIFETIME = 24 * 60 * 60 * 1000
+/** Placements that are tried if other replicas take the capacity or the ports first. */
+const ATTEMPTS = 2
+
+/** The answer to a creation: the server's id and the JSON of its summary. */
+interface Created {
+  readonly id: ServerId
+  readonly body: string
+}
+
+/** A creation whose blueprint has decided whether the server starts. */
+type Decided = CreateRequest & { readonly start: boolean }
+
+/** A creation that is placed and not yet written. */
+interface Placed extends QuotaUse {
+  readonly record: ServerRecord
+  /** JSON of its summary. */
+  readonly body: string
+  readonly placement: PlacementRequest
+  readonly idempotency: CreateRequest["idempotency"]
+  /** The request, whose audit entry names the server once the server is created. */
+  readonly audited: AuditedRequest | undefined
+}
+
+/** Returns the record with its last step before the node has the server. */
+const committed = (record: ServerRecord, at: number): ServerRecord => ({
+  ...record,
+  install: {
+    ...record.install,
+    steps: finishSteps(record.install.steps ?? [], new Date(at).toISOString())
+  }
+})
+
+type Insertion =
+  | { readonly _tag: "created" }
+  | { readonly _tag: "repeated"; readonly answer: IdempotentAnswer }
+  | { readonly _tag: "port-taken" }
+  | { readonly _tag: "over-quota"; readonly error: Forbidden }
+  /** The reason that it does not fit on the chosen node. */
+  | { readonly _tag: "refused"; readonly reason: string }
+
+const decodeId = Schema.decodeUnknownEffect(Schema.fromJsonString(Schema.Struct({ id: ServerId })))
+
+/**
+ * Creates servers: places the server, then writes its record, ports and first event at once. If another replica took the
+ * capacity meanwhile, the placement is repeated. A failure releases the placement; an interruption waits for the write.
+ */
+export const makeCreation = Effect.gen(function* () {
+  const balancer = yield* LoadBalancer
+  const blueprints = yield* BlueprintStore
+  const idempotency = yield* IdempotencyRepo
+  const index = yield* ServerIndex
+  const journal = yield* Journal
+  const registry = yield* NodeRegistry
+  const rooms = yield* CapacityRepo
+  const priority = yield* CreationPriority
+  const servers = yield* ServerRepo
+  const store = yield* Store
+  const usageOf = yield* makeQuotaUsage
+  const checkOverrides = yield* makeOverridesCheck
+  const { notConnected } = yield* makeNodeAvailability
+  /** Serialises requests with the same idempotency key. */
+  const keys = makeKeyedLock()
+
+  /** Returns the first answer, if the request is a repetition. */
+  const repeat = Effect.fnUntraced(function* (answer: IdempotentAnswer, body_hash: string) {
+    if (answer.body_hash !== body_hash) {
+      return yield* new Conflict({
+        detail: "the idempotency key was used with another body",
+        hint: "Send another Idempotency-Key, or the same body as before."
+      })
+    }
+    const { id } = yield* Effect.orDie(decodeId(answer.response))
+    return { id, body: answer.response } satisfies Created
+  })
+
+  /** Writes the creations that fit, in order, with their journal entries. */
+  const insertAll = Effect.fnUntraced(function* (creations: ReadonlyArray<Placed>) {
+    const transaction = yield* Transaction
+    const created_at = yield* Clock.currentTimeMillis
+    const keys = creations.flatMap(({ idempotency }) => idempotency?.key ?? [])
+    const [answers, room] = yield* Effect.all(
+      [
+        idempotency.findAll(keys, (yield* Clock.currentTimeMillis) - ANSWER_LIFETIME),
+        availableCapacity(rooms, creations)
+      ],
+      { concurrency: "unbounded" }
+    )
+    const usage = yield* usageOf(creations)
+    const insertions = new Map<Placed, Insertion>()
+    const fitting = creations.filter((creation) => {
+      const { placement, record } = creation
+      const answer = answers.get(creation.idempotency?.key ?? "")
+      const reason = balancer.whyNot(placement, room.of(record))
+      const overQuota = usage.refusal(creation)
+      if (answer !== undefined) insertions.set(creation, { _tag: "repeated", answer })
+      else if (reason !== undefined) insertions.set(creation, { _tag: "refused", reason })
+      else if (overQuota !== undefined) insertions.set(creation, { _tag: "over-quota", error: overQuota })
+      else {
+        room.take(record)
+        usage.count(creation)
+      }
+      return !insertions.has(creation)
+    })
+    const records = fitting.map(({ record }) => committed(record, created_at))
+    records.forEach(index.storing)
+    const outcomes = yield* servers.insertAll(records)
+    for (const [index, creation] of fitting.entries()) {
+      insertions.set(creation, { _tag: outcomes[index] === "inserted" ? "created" : "port-taken" })
+    }
+    if (outcomes.includes("port-taken")) {
+      // Its server does not count: the creations that it left no quota are tried again.
+      for (const [creation, insertion] of insertions) {
+        if (insertion._tag === "over-quota")
+          insertions.set(creation, { _tag: "refused", reason: insertion.error.detail })
+      }
+    }
+    const created = fitting.filter((creation) => insertions.get(creation)?._tag === "created")
+    yield* pipelined(
+      idempotency.keepAll(
+        created.flatMap(({ body: response, idempotency: request }) =>
+          request === undefined ? [] : { ...request, response, created_at }
+        )
+      )
+    )
+    for (const creation of creations) {
+      const isCreated = insertions.get(creation)?._tag === "created"
+      creation.audited?.describe(
+        isCreated ? { id: creation.record.id, name: creation.record.name ?? undefined } : { id: null }
+      )
+    }
+    for (const { record } of created) {
+      const { id: server_id } = record
+      yield* transaction.append({ topic: "server:created", server_id, payload: null }, record)
+      yield* transaction.append({ topic: "status", server_id, payload: record.status }, record)
+    }
+    return creations.flatMap((creation) => insertions.get(creation) ?? [])
+  })
+  /** Concurrent creations share a write. */
+  const insert = store.together(insertAll)
+
+  /** Releases a placement, unless the write with unknown outcome turns out to be committed. */
+  const releasePlacement = (id: ServerId) =>
+    Effect.suspend(() => (index.get(id) === undefined ? balancer.release(id) : Effect.void))
+
+  /** Places a server; the refusal of a named, unavailable node has the reason. */
+  const place = (request: PlacementRequest) =>
+    Effect.catchTag(balancer.place(request), "Unavailable", (refusal) =>
+      request.node_id === undefined || registry.isConnected(request.node_id)
+        ? Effect.fail(refusal)
+        : Effect.flatMap(notConnected(request.node_id), Effect.fail)
+    )
+
+  /** Resolves the definition of a new server, and what its node needs. */
+  const prepare = Effect.fnUntraced(function* (
+    { blueprint_id, node_id, overrides }: CreateRequest,
+    server_id: ServerId
+  ) {
+    const definition = yield* blueprints.resolve(blueprint_id, overrides)
+    yield* checkOverrides({ right: "create", blueprint_id, given: overrides, next: definition })
+    const { limits, placement, ports, runtimes } = definition
+    const needed: PlacementRequest = {
+      server_id,
+      blueprint_id,
+      ...(node_id === undefined ? {} : { node_id }),
+      limits,
+      ports,
+      runtimes,
+      placement
+    }
+    return { definition, placement: needed }
+  })
+
+  /** Refuses a creation that is beyond a quota already; its write decides. */
+  const checkQuotas = (quotas: QuotaUse["quotas"], definition: ServerDefinition) => {
+    if (quotas.length === 0) return Effect.void
+    const one = { quotas, record: { definition } }
+    return Effect.flatMap(
+      store.read(usageOf([one])),
+      (usage): Effect.Effect<void, Forbidden> => usage.refusal(one) ?? Effect.void
+    )
+  }
+
+  const plan = Effect.fn("ServerManager.plan")(function* (request: CreateRequest) {
+    const caller = yield* CurrentPrincipal
+    const refusal = creationRefusal(caller, {
+      blueprint_id: request.blueprint_id,
+      labels: request.labels ?? {}
+    })
+    if (refusal !== undefined) return yield* refusal
+    const { definition, placement } = yield* prepare(request, serverId(idBytes(16)))
+    yield* checkQuotas(caller?.quotas ?? [], definition)
+    const { candidates, chosen, warnings } = yield* balancer.preview(placement)
+    return {
+      definition: definitionView(definition),
+      node_id: chosen ?? null,
+      candidates,
+      warnings: [...warnings, ...(yield* blueprints.notes(request.blueprint_id))]
+    } satisfies CreationPlan
+  })
+
+  const createNew = Effect.fnUntraced(function* (request: Decided) {
+    const caller = yield* CurrentPrincipal
+    const now = yield* Clock.currentTimeMillis
+    const id = serverId(idBytes(16))
+    const created_at = new Date(now).toISOString()
+    const { definition, placement } = yield* prepare(request, id)
+    const trace = yield* traceparent
+    yield* checkQuotas(caller?.quotas ?? [], definition)
+
+    const attempt = Effect.gen(function* () {
+      const { node_id, allocations } = yield* inSpan("place")(place(placement))
+      const placed_at = yield* nowText
+      const record: ServerRecord = {
+        id,
+        blueprint_id: request.blueprint_id,
+        node_id,
+        allocations,
+        ...(Object.keys(request.overrides).length === 0 ? {} : { overrides: request.overrides }),
+        definition,
+        status: "installing",
+        install: {
+          phase: "pending",
+          steps: beginStep(beginStep([], "place", created_at), "commit", placed_at)
+        },
+        start_pending: request.start,
+        last_sequence: 0,
+        created_at,
+        updated_at: created_at,
+        labels: request.labels ?? {},
+        ...(request.name === undefined ? {} : { name: request.name }),
+        ...(request.expires_in === undefined ? {} : { expires_at: expiryOf(now, request.expires_in) }),
+        ...(caller === undefined ? {} : { created_by: caller.key_id }),
+        ...(trace === undefined ? {} : { trace })
+      }
+      const body = encodeSummary(record, registry.nameOf(node_id), plain)
+      const insertion = yield* insert({
+        record,
+        body,
+        placement,
+        idempotency: request.idempotency,
+        quotas: caller?.quotas ?? [],
+        audited: yield* CurrentAudit
+      }).pipe(
+        (write) => index.creating(record, write),
+        inSpan("commit"),
+        Effect.onExit((exit) => {
+          if (Exit.isFailure(exit)) return releasePlacement(id)
+          if (exit.value._tag === "created") return Effect.void
+          return exit.value._tag === "port-taken" ? balancer.releaseAndAvoidPorts(id) : balancer.release(id)
+        })
+      )
+      return { insertion, body }
+    }).pipe(Effect.uninterruptible)
+
+    let reason = ""
+    for (let tried = 0; tried < ATTEMPTS; tried++) {
+      const { insertion, body } = yield* attempt
+      if (insertion._tag === "created") return { id, body } satisfies Created
+      if (insertion._tag === "repeated") {
+        return yield* repeat(insertion.answer, request.idempotency?.body_hash ?? "")
+      }
+      if (insertion._tag === "over-quota") return yield* insertion.error
+      reason = insertion._tag === "refused" ? insertion.reason : "its ports are taken"
+      yield* journal.catchUp
+    }
+    return yield* new Unavailable({ detail: `other creations took the free capacity first: ${reason}` })
+  })
+
+  const createOnce = (request: Decided) => {
+    if (request.idempotency === undefined) return createNew(request)
+    const { key, body_hash } = request.idempotency
+    const answered = Effect.gen(function* () {
+      const notBefore = (yield* Clock.currentTimeMillis) - ANSWER_LIFETIME
+      const answer = Option.getOrUndefined(yield* store.read(idempotency.find(key, notBefore)))
+      return yield* answer === undefined ? createNew(request) : repeat(answer, body_hash)
+    })
+    return keys.withLock(key)(answered)
+  }
+
+  /** Creates a server; `start`: whether it starts once it is installed. */
+  const create = Effect.fnUntraced(function* (given: CreateRequest) {
+    const { blueprint_id, labels = {} } = given
+    const refusal = creationRefusal(yield* CurrentPrincipal, { blueprint_id, labels })
+    if (refusal !== undefined) return yield* refusal
+    const start =
+      given.start ??
+      (yield* blueprints.starts(given.blueprint_id, given.overrides)) ??
+      given.startUnlessSaid ??
+      false
+    const created = yield* priority.creating(createOnce({ ...given, start }))
+    // Of a repeated request, the server of the first one.
+    yield* describeAudit({ id: created.id })
+    return { ...created, start }
+  }, inSpan("ServerManager.create"))
+
+  return { create, plan } as const
+})

@@ -1,0 +1,62 @@
+import { Clock, Context, Effect, Layer } from "effect"
+import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
+import type { InstallState } from "../../../contract/domain/InstallState.ts"
+import { currentStep, type InstallStep } from "../../../contract/domain/InstallStep.ts"
+import type { ServerRecord } from "../../../contract/domain/Server.ts"
+import { LiveFeed } from "../../events/LiveFeed.ts"
+import { Journal } from "../../store/journal/Journal.ts"
+import { ServerIndex } from "./ServerIndex.ts"
+
+const stepOf = ({ phase, steps = [] }: InstallState): InstallStep | undefined =>
+  phase === "installing" ? currentStep(steps) : undefined
+
+/**
+ * The progress of the steps that are in progress, as nodes report it to this replica: in memory only, until the next
+ * change of the installation.
+ */
+export class InstallProgresses extends Context.Service<
+  InstallProgresses,
+  {
+    /** Keeps and publishes a live report; one about another step than that of the record is late, and ignored. */
+    reported(node_id: NodeId, id: ServerId, install: InstallState): Effect.Effect<void>
+    /** The progress of the current step, 0 to 1; undefined: not known. */
+    of(record: ServerRecord): number | undefined
+  }
+>()("muster/servers/InstallProgresses") {
+  static readonly layer = Layer.effect(
+    InstallProgresses,
+    Effect.gen(function* () {
+      const index = yield* ServerIndex
+      const journal = yield* Journal
+      const live = yield* LiveFeed
+      const known = new Map<ServerId, number>()
+
+      yield* journal.follow("read-model", (entries) =>
+        Effect.sync(() => {
+          for (const { change } of entries) {
+            if (change.topic === "server:install" || change.topic === "deleted")
+              known.delete(change.server_id)
+          }
+        })
+      )
+
+      return InstallProgresses.of({
+        reported: Effect.fnUntraced(function* (node_id, id, install) {
+          const record = index.get(id)
+          const reported = stepOf(install)
+          if (record?.node_id !== node_id || reported?.progress === undefined) return
+          const step = stepOf(record.install)
+          if (step?.name !== reported.name || step.started_at !== reported.started_at) return
+          const { progress } = reported
+          if (known.get(id) === progress) return
+          known.set(id, progress)
+          const at = yield* Clock.currentTimeMillis
+          const payload = { phase: install.phase, step: step.name, progress }
+          const { blueprint_id, labels } = record
+          live.publish([{ topic: "install", server_id: id, blueprint_id, labels, at, payload }])
+        }),
+        of: ({ id }) => known.get(id)
+      })
+    })
+  )
+}

@@ -1,0 +1,129 @@
+/** The queries of lists of servers (spec 3.6), and of console lines and the output of installations. */
+
+import { Effect } from "effect"
+import { InvalidRequest, joinReasons } from "../../../contract/domain/errors.ts"
+import { NodeId, ServerId } from "../../../contract/domain/Id.ts"
+import { type LabelCondition, labelCondition, MAX_CONDITIONS } from "../../../contract/domain/Labels.ts"
+import { type Page, pageNumber, pageSize } from "../../../contract/domain/Pagination.ts"
+import { labelConditions, type Selector } from "../../../contract/domain/Selector.ts"
+import { type Includable, includable } from "../../../contract/domain/Server.ts"
+import type { ServerStatus } from "../../../contract/domain/ServerStatus.ts"
+import type { LinesRequest } from "../../../contract/nodeApi/Daemon.ts"
+import type { ListRequest, ServerFilter } from "./ServerFilter.ts"
+import { type Include, includeOf, plain } from "./summary.ts"
+
+/** Returns a page of lines of which page 1 is the oldest as if page 1 were the newest; the newest line is the last. */
+export const newestLines = Effect.fnUntraced(function* <E>(
+  read: (at: LinesRequest) => Effect.Effect<Page<string>, E>,
+  { page, per_page }: LinesRequest
+) {
+  const oldest = yield* read({ page: 1, per_page })
+  const { total } = oldest
+  const to = total - (page - 1) * per_page
+  const from = Math.max(0, to - per_page)
+  if (to <= 0) return { items: [], total }
+  const first = Math.floor(from / per_page) + 1
+  const last = Math.floor((to - 1) / per_page) + 1
+  const pages = yield* Effect.forEach(first === last ? [first] : [first, last], (page) =>
+    page === 1 ? Effect.succeed(oldest) : read({ page, per_page })
+  )
+  const begin = (first - 1) * per_page
+  return { items: pages.flatMap(({ items }) => items).slice(from - begin, to - begin), total }
+})
+
+const linePages = { standard: 100, fallback: 100, maximum: 1000 }
+
+interface LinesQuery {
+  readonly page?: string
+  readonly per_page?: string
+}
+
+/** Reads a page of lines from a query. */
+export const linePage = (query: LinesQuery) => ({
+  page: pageNumber(query.page),
+  per_page: pageSize(query.per_page, linePages)
+})
+
+/** Page of console lines: `page` and `per_page` where one is given, else the newest `size`, clamped. */
+export const logPage = ({ size = "", ...query }: LinesQuery & { readonly size?: string }) => {
+  if (`${query.page ?? ""}${query.per_page ?? ""}` !== "") return linePage(query)
+  return { page: 1, per_page: size === "" ? 100 : Math.min(Math.max(Number(size), 1), 100) }
+}
+
+const isIncludable = (name: string): name is Includable => includable.some((known) => known === name)
+
+/** Reads `include=`; its route has checked the names. */
+export const parseInclude = (text = ""): Include =>
+  text === "" ? plain : includeOf(text.split(",").filter(isIncludable))
+
+/**
+ * Reads conditions on labels.
+ *
+ * @error InvalidRequest names each that cannot be read
+ */
+export const parseConditions = (
+  texts: ReadonlyArray<string>,
+  field: string
+): Effect.Effect<ReadonlyArray<LabelCondition>, InvalidRequest> => {
+  const read = texts.map((text) => labelCondition(text) ?? text)
+  const refused = read.filter((found) => typeof found === "string")
+  return texts.length > MAX_CONDITIONS
+    ? new InvalidRequest({ detail: `${field}: expected at most ${MAX_CONDITIONS}, got ${texts.length}` })
+    : refused.length === 0
+      ? Effect.succeed(read.filter((found) => typeof found !== "string"))
+      : new InvalidRequest({
+          detail: joinReasons(
+            refused.map(
+              (text) => `${field}: expected k=v, k!=v, k or !k, got ${JSON.stringify(text.slice(0, 200))}`
+            )
+          )
+        })
+}
+
+/** Returns the conditions of a selector. */
+export const filterOf = Effect.fnUntraced(function* (
+  selector: Selector
+): Effect.fn.Return<ServerFilter, InvalidRequest> {
+  const { blueprint_id, ids, node_id, status } = selector
+  return {
+    labels: yield* parseConditions(labelConditions(selector), "body field selector.labels"),
+    ...(blueprint_id === undefined ? {} : { blueprint_id }),
+    ...(node_id === undefined ? {} : { node_id }),
+    ...(status === undefined ? {} : { status }),
+    ...(ids === undefined ? {} : { ids: new Set(ids) })
+  }
+})
+
+interface ListQuery {
+  readonly blueprint_id?: string
+  readonly node_id?: string
+  readonly status?: ServerStatus | ""
+  readonly label?: string | ReadonlyArray<string>
+  readonly q?: string
+  readonly limit?: string
+  readonly after?: string
+}
+
+const given = (text: string | undefined): text is string => text !== undefined && text !== ""
+
+/** Returns the request of a query. */
+export const parseListQuery = Effect.fnUntraced(function* (
+  query: ListQuery
+): Effect.fn.Return<ListRequest, InvalidRequest> {
+  const { after, blueprint_id, limit, node_id, q, status } = query
+  const labels = yield* parseConditions(
+    [query.label ?? []].flat().filter((text) => text !== ""),
+    "query field label"
+  )
+  return {
+    filter: {
+      labels,
+      ...(given(blueprint_id) ? { blueprint_id } : {}),
+      ...(given(node_id) ? { node_id: NodeId.make(node_id) } : {}),
+      ...(status !== undefined && status !== "" ? { status } : {}),
+      ...(given(q) ? { q: { id: q, name: q.toLowerCase() } } : {})
+    },
+    ...(given(limit) ? { limit: Number(limit) } : {}),
+    ...(given(after) ? { after: ServerId.make(after) } : {})
+  }
+})

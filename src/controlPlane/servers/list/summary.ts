@@ -1,0 +1,128 @@
+/** How a server looks to a caller (spec 3.1, 3.6). */
+import { namedPorts } from "../../../contract/domain/Allocation.ts"
+import type { CrashSummary } from "../../../contract/domain/CrashRecord.ts"
+import { changesBetween, revisionOf } from "../../../contract/domain/definitionChanges.ts"
+import { type RunState, runRuleOf } from "../../../contract/domain/Run.ts"
+import {
+  type Includable,
+  includable,
+  type Server,
+  type ServerRecord
+} from "../../../contract/domain/Server.ts"
+import { isUp } from "../../../contract/domain/ServerStatus.ts"
+
+/** The fields that a caller asks for; each set of fields has one number. */
+export type Include = number
+
+export const includeOf = (names: ReadonlyArray<Includable>): Include =>
+  names.reduce((include, name) => include | (1 << includable.indexOf(name)), 0)
+
+/** The contract's own fields, nothing more. */
+export const plain: Include = 0
+
+export const has = (include: Include, name: Includable): boolean =>
+  (include & (1 << includable.indexOf(name))) !== 0
+
+/** The record of a server with what the read model adds. */
+export interface ListedServer extends ServerRecord {
+  readonly last_crash?: CrashSummary
+  /** Whether its `offline` is between two states: restart, reset. */
+  readonly transient?: boolean
+  /** Whether its last run has crashed; absent: not known. */
+  readonly crashed?: boolean
+}
+
+/** Whether summaries show how definitions compare with today's files. */
+export const showsDefinition = (include: Include): boolean => has(include, "definition")
+
+const installOf = ({ install: { failure_reason, phase } }: ServerRecord) =>
+  failure_reason === undefined ? { phase } : { phase, failure_reason }
+
+/** Returns the paths of the changes that a server gets at its next start. */
+export const pendingOf = ({ definition, redefinition, status }: ServerRecord): ReadonlyArray<string> => {
+  if (redefinition?.used === undefined || !(isUp(status) || status === "unknown")) return []
+  return changesBetween(redefinition.used, definition)
+    .filter(({ needs }) => needs !== "nothing")
+    .map(({ path }) => path)
+}
+
+/** Whether today's files resolve to another definition than that of a server. */
+export type IsOutdated = (record: ServerRecord) => boolean
+
+/** Returns the place of a server among those that its node is going to start, from 1. */
+export type PlaceOf = (record: ListedServer) => number
+
+/** Whether a server waits for its node to start it. */
+export const isQueued = ({ run, status }: Pick<ServerRecord, "run" | "status">): boolean =>
+  run?.waiting === true && (status === "offline" || status === "unknown")
+
+const runOf = (record: ListedServer, placeOf: PlaceOf) => {
+  const { stopped_by }: RunState = record.run ?? {}
+  return {
+    run: runRuleOf(record.definition),
+    ...(stopped_by === undefined ? {} : { stopped_by }),
+    ...(isQueued(record) ? { waiting: placeOf(record) } : {})
+  }
+}
+
+/**
+ * The summary, its fields in the contract's order; `overrides` only where there are any.
+ *
+ * @param isOutdated for `definition`
+ * @param placeOf    for `run`
+ */
+export const summaryOf = (
+  record: ListedServer,
+  node_name: string,
+  include: Include,
+  isOutdated: IsOutdated = () => false,
+  placeOf: PlaceOf = () => 1
+): Server => {
+  const { definition, overrides } = record
+  return {
+    id: record.id,
+    blueprint_id: record.blueprint_id,
+    node_name,
+    node_id: record.node_id,
+    allocations: record.allocations,
+    ...(overrides !== undefined && Object.keys(overrides).length > 0 ? { overrides } : {}),
+    ...(has(include, "status") ? { status: record.status } : {}),
+    ...(has(include, "limits") ? { limits: definition.limits } : {}),
+    ...(has(include, "software")
+      ? { software: definition.software, version: definition.version, image: definition.image }
+      : {}),
+    ...(has(include, "labels") ? { labels: record.labels } : {}),
+    ...(has(include, "name") ? { name: record.name ?? null } : {}),
+    ...(has(include, "install") ? { install: installOf(record) } : {}),
+    ...(has(include, "last_crash") ? { last_crash: record.last_crash ?? null } : {}),
+    ...(has(include, "ports")
+      ? { ports: namedPorts(record.allocations, definition.port_names ?? ["game"]) }
+      : {}),
+    ...(has(include, "expires_at") ? { expires_at: record.expires_at ?? null } : {}),
+    ...(has(include, "restart")
+      ? { restart: record.status === "offline" ? (record.restart ?? null) : null }
+      : {}),
+    ...(has(include, "run") ? { run: runOf(record, placeOf) } : {}),
+    ...(has(include, "problem")
+      ? { problem: record.status === "offline" ? (record.problem ?? null) : null }
+      : {}),
+    ...(has(include, "definition")
+      ? {
+          definition: { revision: revisionOf(definition), outdated: isOutdated(record) },
+          pending: pendingOf(record)
+        }
+      : {}),
+    ...(has(include, "save") ? { save: definition.save } : {}),
+    ...(has(include, "updated_at") ? { updated_at: record.updated_at } : {}),
+    ...(include === plain ? {} : { created_at: record.created_at })
+  }
+}
+
+/** JSON of the summary. */
+export const encodeSummary = (
+  record: ListedServer,
+  node_name: string,
+  include: Include,
+  isOutdated?: IsOutdated,
+  placeOf?: PlaceOf
+): string => JSON.stringify(summaryOf(record, node_name, include, isOutdated, placeOf))

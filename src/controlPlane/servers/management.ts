@@ -1,0 +1,269 @@
+import { Effect, Option } from "effect"
+import { auditUnchanged } from "../../contract/domain/AuditedRequest.ts"
+import type { Unavailable } from "../../contract/domain/errors.ts"
+import type { ServerId } from "../../contract/domain/Id.ts"
+import { withProgress } from "../../contract/domain/InstallStep.ts"
+import { isUnderway } from "../../contract/domain/Migration.ts"
+import type { InstallReport, PowerAction } from "../../contract/domain/NodeMessages.ts"
+import type { ConsolePage } from "../../contract/domain/Pagination.ts"
+import { isRestartPending } from "../../contract/domain/Restart.ts"
+import type { ServerRecord } from "../../contract/domain/Server.ts"
+import { stopTimeoutOf } from "../../contract/domain/ServerDefinition.ts"
+import { isUp, type ServerStatus } from "../../contract/domain/ServerStatus.ts"
+import type { Daemon, DaemonError, LinesRequest } from "../../contract/nodeApi/Daemon.ts"
+import { CurrentPrincipal } from "../http/Principal.ts"
+import { requireRight } from "../http/rights.ts"
+import { RolloutRepo } from "../store/repos/RolloutRepo.ts"
+import { Store } from "../store/Store.ts"
+import { InstallProgresses } from "./list/InstallProgresses.ts"
+import { ServerIndex } from "./list/ServerIndex.ts"
+import { isUnknownToNode, makeDeliver, makeNodeCalls, makeNodeErrors } from "./state/nodeCalls.ts"
+import { decidePower, isMoving, wrongStatus } from "./state/power.ts"
+import { ServerLifecycle } from "./state/ServerLifecycle.ts"
+import { ServerLocks } from "./state/ServerLocks.ts"
+import { isFinished } from "./state/transitions.ts"
+import { makeWaitForReport } from "./waiting.ts"
+
+/** The longest delay of a stop by a database that does not answer. */
+const TIMEOUT = "1 second"
+
+/**
+ * Records that a caller stops a server, for the rollout of the server: its end is no failure then. The stop itself needs
+ * no database.
+ */
+const makeNoteStop = Effect.gen(function* () {
+  const rollouts = yield* RolloutRepo
+  const store = yield* Store
+  return (id: ServerId) =>
+    store.read(rollouts.server(id)).pipe(
+      Effect.flatMap((found) => (Option.isSome(found) ? store.write(rollouts.stopped(id)) : Effect.void)),
+      Effect.timeoutOption(TIMEOUT),
+      Effect.catch((error) => Effect.logDebug(`a stop was not recorded: ${error.detail}`))
+    )
+})
+
+const noLines: ConsolePage = { items: [], total: 0 }
+
+/** The status in which a power action without a report of its node has changed nothing. */
+const settled: Partial<Record<PowerAction, ServerStatus>> = {
+  start: "running",
+  stop: "offline",
+  kill: "offline",
+  pause: "paused",
+  unpause: "running"
+}
+
+const isSettled = ({ start_pending, status }: ServerRecord, action: PowerAction) =>
+  status === settled[action] && !start_pending
+
+/** The name of the key of the caller. */
+const callerName = Effect.map(CurrentPrincipal, (caller) => caller?.name ?? "service")
+
+/** A stop kills the process after the wait: a shorter one than that of the server is a kill. */
+const checkWait = (
+  { definition, id }: ServerRecord,
+  action: PowerAction,
+  wait_seconds = Number.POSITIVE_INFINITY
+) => {
+  const timeout = stopTimeoutOf(definition)
+  const isShorter = (action === "stop" || action === "restart") && wait_seconds < timeout
+  return isShorter
+    ? requireRight(
+        "kill",
+        `: the stop timeout of ${id} is ${timeout} s, and wait_seconds is ${wait_seconds}`,
+        "Leave wait_seconds out, or use a key with this right."
+      )
+    : Effect.void
+}
+
+/**
+ * The routes that call a server's node (spec 3.9). They check existence (404), then the state
+ * (409), then call the node (503, 502). Only reports of the node change the status.
+ */
+export const makeManagement = Effect.gen(function* () {
+  const index = yield* ServerIndex
+  const lifecycle = yield* ServerLifecycle
+  const locks = yield* ServerLocks
+  const progresses = yield* InstallProgresses
+  const noteStop = yield* makeNoteStop
+  const deliver = yield* makeDeliver
+  const waitForReport = yield* makeWaitForReport
+  const { call, recordOf, refuse, refuseMoving } = yield* makeNodeCalls
+  const { failAway, failWith, unavailableReason } = yield* makeNodeErrors
+
+  const ask = <A, R>(id: ServerId, use: (daemon: Daemon) => Effect.Effect<A, DaemonError, R>) =>
+    Effect.flatMap(recordOf(id), (record) => call(record, use))
+
+  /** Reads lines of a server; none before its installation. */
+  const lines = Effect.fnUntraced(function* (
+    id: ServerId,
+    use: (daemon: Daemon) => Effect.Effect<ConsolePage, DaemonError>
+  ) {
+    const record = yield* recordOf(id)
+    return yield* call(record, (daemon) =>
+      Effect.catchIf(
+        use(daemon),
+        (error) => isUnknownToNode(error) && !isFinished(record.install),
+        () => Effect.succeed(noLines)
+      )
+    )
+  })
+
+  const callPower = (
+    record: ServerRecord,
+    action: PowerAction,
+    wait_seconds = stopTimeoutOf(record.definition)
+  ) =>
+    Effect.flatMap(callerName, (by) =>
+      call(record, (daemon) => daemon.power(record.id, action, wait_seconds, by))
+    )
+
+  /** Starts or restarts a server from its present definition. */
+  const startDefined = Effect.fnUntraced(function* (
+    id: ServerId,
+    action: PowerAction,
+    wait_seconds?: number
+  ) {
+    const record = yield* recordOf(id)
+    if (record.redefinition?.delivered === false) {
+      yield* Effect.catchTags(deliver(record), {
+        DaemonRefused: (error) => failWith(record, error),
+        NodeUnreachable: (error) => failWith(record, error)
+      })
+    }
+    return yield* callPower(record, action, wait_seconds)
+  })
+
+  /** A migrating server can be stopped: it then stays stopped after the migration. */
+  const powerMoving = Effect.fnUntraced(function* (id: ServerId, action: PowerAction, wait_seconds?: number) {
+    if (action !== "stop" && action !== "kill") return yield* Effect.fail(isMoving(id))
+    const stop = Effect.gen(function* () {
+      yield* lifecycle.forgetStart(id)
+      const record = yield* recordOf(id)
+      if (record.status === "unknown") return yield* failAway(record)
+      if (!isUp(record.status) && !isRestartPending(record.restart)) return undefined
+      return yield* callPower(record, action, wait_seconds)
+    })
+    return yield* locks.withLock(id)(stop)
+  })
+
+  /** Cancels the start of a server that is installing; if it is installed by now, calls the node. */
+  const cancelStart = Effect.fnUntraced(function* <A, E>(id: ServerId, called: Effect.Effect<A, E>) {
+    const cancel = Effect.gen(function* () {
+      yield* lifecycle.forgetStart(id)
+      const { status } = yield* recordOf(id)
+      return status === "installing" ? undefined : yield* called
+    })
+    return yield* locks.withLock(id)(cancel)
+  })
+
+  /** Carries out a power action; returns the sequence of the report that shows its effect. */
+  const act = Effect.fnUntraced(function* (
+    record: ServerRecord,
+    action: PowerAction,
+    wait_seconds: number | undefined
+  ) {
+    const { id } = record
+    if (action === "stop" || action === "kill") yield* noteStop(id)
+    if (isUnderway(index.migrationOf(id))) return yield* powerMoving(id, action, wait_seconds)
+    const decision = decidePower(record, action)
+    const starts = action === "start" || action === "restart"
+    const called =
+      record.redefinition?.delivered === false && starts
+        ? locks.withLock(id)(startDefined(id, action, wait_seconds))
+        : record.run?.undelivered === true && starts
+          ? startAfterStop(id, callPower(record, action, wait_seconds))
+          : callPower(record, action, wait_seconds)
+    if (decision === "defer") {
+      // Otherwise the installation has ended in the meantime.
+      return (yield* lifecycle.deferStart(id)) ? undefined : yield* called
+    }
+    if (decision === "cancel") return yield* cancelStart(id, called)
+    if (decision !== "call") return yield* refuse(record, decision)
+    if (!record.start_pending || (action !== "stop" && action !== "kill")) return yield* called
+    // A stop cancels a pending start.
+    return yield* locks.withLock(id)(Effect.andThen(lifecycle.forgetStart(id), called))
+  })
+
+  /** Records a stop that the node cannot be sent now: it is sent once the node has returned. */
+  const holdStop = (id: ServerId, away: Unavailable) =>
+    Effect.flatMap(callerName, (by) =>
+      Effect.flatMap(lifecycle.stopAway(id, by), (isRecorded) =>
+        isRecorded ? Effect.succeed(undefined) : Effect.fail(away)
+      )
+    )
+
+  /** Starts a server; a stop that its node has not been sent is cancelled by that. */
+  const startAfterStop = <A, E>(id: ServerId, started: Effect.Effect<A, E>) =>
+    locks.withLock(id)(Effect.tap(started, () => lifecycle.stopDelivered(id)))
+
+  const power = Effect.fn("ServerManager.power")(function* (
+    id: ServerId,
+    action: PowerAction,
+    wait_seconds?: number
+  ) {
+    const record = yield* recordOf(id)
+    yield* checkWait(record, action, wait_seconds)
+    const acting = act(record, action, wait_seconds)
+    const sequence = yield* action === "stop" || action === "kill"
+      ? Effect.catchTag(acting, "Unavailable", (away) => holdStop(id, away))
+      : acting
+    if (sequence !== undefined) yield* waitForReport(record, sequence)
+    else if (isSettled(record, action)) yield* auditUnchanged
+  })
+
+  const commands = Effect.fn("ServerManager.commands")(function* (
+    id: ServerId,
+    input: ReadonlyArray<string>
+  ) {
+    const record = yield* recordOf(id)
+    if (record.status === "unknown") return yield* failAway(record)
+    if (record.status !== "running" && record.status !== "starting") return yield* wrongStatus(record)
+    const by = yield* callerName
+    yield* call(record, (daemon) => daemon.commands(id, input, by))
+  })
+
+  const reset = Effect.fn("ServerManager.reset")(function* (id: ServerId) {
+    const record = yield* recordOf(id)
+    yield* refuseMoving(id)
+    if (record.status === "unknown") return yield* failAway(record)
+    if (record.status === "installing") return yield* wrongStatus(record)
+    const sequence = yield* call(record, (daemon) => daemon.reset(id))
+    if (sequence !== undefined) yield* waitForReport(record, sequence)
+  })
+
+  const install = Effect.fn("ServerManager.install")(function* (id: ServerId) {
+    const record = yield* recordOf(id)
+    const script = record.definition.install_script
+    const waits = record.install.phase === "pending" ? yield* unavailableReason(record.node_id) : undefined
+    const steps = record.install.steps ?? []
+    const progress = progresses.of(record)
+    return {
+      ...record.install,
+      steps: progress === undefined ? steps : withProgress(steps, progress),
+      ...(waits === undefined ? {} : { waiting_reason: waits }),
+      entrypoint: script?.entrypoint ?? "",
+      script: script?.script ?? "",
+      skip_scripts: script?.skip_scripts ?? false
+    } satisfies InstallReport
+  })
+
+  return {
+    status: (id: ServerId) => Effect.map(recordOf(id), (record) => record.status),
+    power,
+    commands,
+    reset,
+    install,
+    stats: Effect.fn("ServerManager.stats")(
+      (id: ServerId, options: { readonly update_disk_usage: boolean }) =>
+        ask(id, (daemon) => daemon.stats(id, options))
+    ),
+    logs: Effect.fn("ServerManager.logs")((id: ServerId, request: LinesRequest) =>
+      lines(id, (daemon) => daemon.logs(id, request))
+    ),
+    installLogs: Effect.fn("ServerManager.installLogs")((id: ServerId, request: LinesRequest) =>
+      lines(id, (daemon) => daemon.installLogs(id, request))
+    ),
+    console: Effect.fn("ServerManager.console")((id: ServerId) => ask(id, (daemon) => daemon.console(id)))
+  } as const
+})

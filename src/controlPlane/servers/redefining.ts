@@ -1,0 +1,270 @@
+import { isDeepStrictEqual } from "node:util"
+import { Effect, Option } from "effect"
+import { CurrentAudit } from "../../contract/domain/AuditedRequest.ts"
+import type { DefinitionChange } from "../../contract/domain/DefinitionChange.ts"
+import { changesBetween, revisionOf } from "../../contract/domain/definitionChanges.ts"
+import { type Forbidden, NotFound } from "../../contract/domain/errors.ts"
+import type { ServerId } from "../../contract/domain/Id.ts"
+import { own, type Path, pathText } from "../../contract/domain/json.ts"
+import { admits } from "../../contract/domain/KeyLimits.ts"
+import { mergeLabels, type ServerPatch } from "../../contract/domain/Labels.ts"
+import type { OverridesChange } from "../../contract/domain/Overrides.ts"
+import type { ServerRecord } from "../../contract/domain/Server.ts"
+import type { ServerDefinition } from "../../contract/domain/ServerDefinition.ts"
+import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
+import { changeOverrides } from "../blueprints/changeOverrides.ts"
+import { CurrentPrincipal, currentRestriction } from "../http/Principal.ts"
+import { requireRight } from "../http/rights.ts"
+import { changeRefusal, makeOverridesCheck } from "./state/callerLimits.ts"
+import {
+  isUnknownToNode,
+  makeDeliver,
+  makeNodeCalls,
+  makeNodeErrors,
+  type NodeCallError
+} from "./state/nodeCalls.ts"
+import { notOffline } from "./state/power.ts"
+import { logFields } from "./state/recordChanges.ts"
+import type { NewDefinition } from "./state/redefinitions.ts"
+import { ServerLifecycle } from "./state/ServerLifecycle.ts"
+import { ServerLocks } from "./state/ServerLocks.ts"
+import { isFinished } from "./state/transitions.ts"
+
+/** A change of name, labels, expiry and overrides. */
+export interface ServerChange extends ServerPatch {
+  readonly overrides?: OverridesChange
+}
+
+export interface UpgradeRequest {
+  readonly dry_run: boolean
+  /** Default: the blueprint of the server. */
+  readonly blueprint_id?: string
+}
+
+/** The definition that an upgrade leads to. */
+export interface Upgrade {
+  readonly changes: ReadonlyArray<DefinitionChange>
+  readonly revision: string
+}
+
+/** Today's definition, or that of the record; absent: today's, if blueprint and node allow it. */
+export type ReinstallDefinition = "today" | "kept" | undefined
+
+/** Whether a server expires earlier than before; null, undefined: never. */
+const isEarlier = (after: string | null | undefined, before: string | undefined) =>
+  typeof after === "string" && (before === undefined || Date.parse(after) < Date.parse(before))
+
+/** Whether a change of name, labels and expiry leaves a server as it is. */
+const isSettled = (record: ServerRecord, { expires_at, labels = {}, name }: ServerPatch) =>
+  (name === undefined || name === (record.name ?? null)) &&
+  (expires_at === undefined || expires_at === (record.expires_at ?? null)) &&
+  isDeepStrictEqual(mergeLabels(record.labels, labels), record.labels)
+
+/** Returns the names of the settings that a change sets, or removes from the server. */
+const changedSettings = (record: ServerRecord, { expires_at, labels = {}, name }: ServerPatch) => [
+  ...(name === undefined ? [] : ["name"]),
+  ...(expires_at === undefined ? [] : ["expires_in"]),
+  ...Object.entries(labels).flatMap(([label, value]) =>
+    value === null && own(record.labels, label) === undefined ? [] : [pathText(["labels", label])]
+  )
+]
+
+/**
+ * Returns checks of what the caller may change: nothing of a server that it may not read, nothing after which it could no
+ * longer read the server, and only with the right `delete` what deletes a server that would stay.
+ */
+const makeCallerChecks = Effect.gen(function* () {
+  const restriction = yield* currentRestriction
+  const quotas = (yield* CurrentPrincipal)?.quotas ?? []
+  const refuseIf = (deletes: boolean, why: string) =>
+    deletes ? requireRight("delete", `: ${why}`) : Effect.void
+  return {
+    quotas,
+    limits: Effect.fnUntraced(function* (
+      record: ServerRecord,
+      next: { readonly blueprint_id?: string; readonly labels?: ServerPatch["labels"] }
+    ) {
+      if (!admits(restriction, record)) return yield* NotFound.server(record.id)
+      const { blueprint_id = record.blueprint_id, labels = {} } = next
+      const refusal = changeRefusal(restriction, { blueprint_id, labels: mergeLabels(record.labels, labels) })
+      if (refusal !== undefined) return yield* refusal
+    }),
+    expiry: (record: ServerRecord, expires_at: string | null | undefined) =>
+      refuseIf(isEarlier(expires_at, record.expires_at), "the server would expire earlier"),
+    save: ({ definition }: ServerRecord, next: ServerDefinition) =>
+      refuseIf(definition.save && !next.save, "without `save`, the server is deleted when it ends")
+  }
+})
+
+/** The routes that change the definition of a server (spec 3.12). */
+export const makeRedefining = Effect.gen(function* () {
+  const blueprints = yield* BlueprintStore
+  const lifecycle = yield* ServerLifecycle
+  const locks = yield* ServerLocks
+  const deliver = yield* makeDeliver
+  const { call, recordOf, refuseMoving } = yield* makeNodeCalls
+  const { failAway, failWith } = yield* makeNodeErrors
+  const checkOverrides = yield* makeOverridesCheck
+  /** Checks the overrides that a server has against the definition that they lead to now. */
+  const checkKept = (before: ServerRecord, next: ServerDefinition) =>
+    checkOverrides({
+      right: "change",
+      blueprint_id: next.blueprint_id,
+      given: before.overrides ?? {},
+      next,
+      before
+    })
+
+  /** Refuses a changed definition that the node of a server cannot get now. */
+  const checkNode = Effect.fnUntraced(function* (record: ServerRecord) {
+    if (record.status === "unknown") return yield* failAway(record)
+    yield* call(record, (daemon) =>
+      // A server that is not installed gets the definition with its installation.
+      Effect.catchIf(
+        Effect.asVoid(daemon.find(record.id)),
+        (error) => isUnknownToNode(error) && !isFinished(record.install),
+        () => Effect.void
+      )
+    )
+  })
+
+  /** Sends the definition; if that fails, the {@link Provisioner} repeats it. */
+  const send = (record: ServerRecord) =>
+    Effect.catch(deliver(record), (error) =>
+      Effect.logInfo(`the new definition is sent later: ${error._tag}`).pipe(
+        Effect.annotateLogs(logFields(record))
+      )
+    )
+
+  /** Changes the definition of a server and sends it to the node. */
+  const redefine = Effect.fnUntraced(function* <E>(
+    id: ServerId,
+    by: (record: ServerRecord) => Effect.Effect<NewDefinition, E>
+  ) {
+    const record = yield* recordOf(id)
+    yield* refuseMoving(id)
+    const { definition } = yield* by(record)
+    if (!isDeepStrictEqual(definition, record.definition)) yield* checkNode(record)
+    const { before, record: after } = yield* lifecycle.redefine(id, by)
+    if (before !== after && after.redefinition?.delivered === false) yield* send(after)
+  }, Effect.uninterruptible)
+
+  const patch = Effect.fn("ServerManager.patch")(function* (
+    id: ServerId,
+    { overrides, ...settings }: ServerChange
+  ) {
+    const check = yield* makeCallerChecks
+    yield* check.expiry(yield* recordOf(id), settings.expires_at)
+    const audited = yield* CurrentAudit
+    const within = (record: ServerRecord, isSame = true, named: ReadonlyArray<Path> = []) => {
+      audited?.describe({ changes: [...changedSettings(record, settings), ...named.map(pathText)] })
+      if (audited !== undefined) audited.isShareable = isSame && isSettled(record, settings)
+      return check.limits(record, settings)
+    }
+    if (overrides === undefined) return yield* lifecycle.patch(id, settings, within)
+    const by = Effect.fnUntraced(function* (record: ServerRecord) {
+      yield* within(record, false)
+      const { named, ...changed } = yield* changeOverrides(record, overrides, blueprints.resolve)
+      yield* within(
+        record,
+        isDeepStrictEqual(changed.definition, record.definition) &&
+          isDeepStrictEqual(changed.overrides, record.overrides ?? {}),
+        named
+      )
+      yield* check.save(record, changed.definition)
+      const { blueprint_id } = record
+      yield* checkOverrides({ right: "change", blueprint_id, given: overrides, next: changed.definition })
+      return { ...changed, settings, quotas: check.quotas } satisfies NewDefinition
+    })
+    yield* locks.withLock(id)(redefine(id, by))
+  })
+
+  const upgrade = Effect.fn("ServerManager.upgrade")(function* (id: ServerId, request: UpgradeRequest) {
+    const today = (record: ServerRecord) =>
+      blueprints.resolve(request.blueprint_id ?? record.blueprint_id, record.overrides ?? {})
+    const check = yield* makeCallerChecks
+    const audited = yield* CurrentAudit
+    const record = yield* recordOf(id)
+    const definition = yield* today(record)
+    const checkGiven = (now: ServerRecord, next: ServerDefinition) =>
+      Effect.andThen(check.limits(now, next), checkKept(now, next))
+    yield* checkGiven(record, definition)
+    const upgrade: Upgrade = {
+      changes: changesBetween(record.definition, definition),
+      revision: revisionOf(definition)
+    }
+    if (!request.dry_run) {
+      const by = Effect.fnUntraced(function* (now: ServerRecord) {
+        const definition = yield* today(now)
+        yield* checkGiven(now, definition)
+        yield* check.save(now, definition)
+        if (audited !== undefined) audited.isShareable = isDeepStrictEqual(definition, now.definition)
+        return { definition, quotas: check.quotas } satisfies NewDefinition
+      })
+      yield* locks.withLock(id)(redefine(id, by))
+    }
+    return upgrade
+  })
+
+  /** Returns today's definition of a server to reinstall; undefined: the record keeps its definition. */
+  const otherDefinition = Effect.fnUntraced(function* (record: ServerRecord, which: ReinstallDefinition) {
+    if (which === "kept") return undefined
+    const resolved = blueprints.resolve(record.blueprint_id, record.overrides ?? {})
+    const today =
+      which === "today"
+        ? yield* resolved
+        : yield* Effect.option(resolved).pipe(Effect.map(Option.getOrUndefined))
+    if (today === undefined || isDeepStrictEqual(today, record.definition)) return undefined
+    yield* checkNode(record)
+    return today
+  })
+
+  /**
+   * Changes the record first, so that no report of the node precedes it. After a crash in between, the
+   * {@link Provisioner} calls the node.
+   */
+  const reinstall = Effect.fn("ServerManager.reinstall")(function* (
+    id: ServerId,
+    which: ReinstallDefinition
+  ): Effect.fn.Return<void, NodeCallError | Forbidden> {
+    const record = yield* recordOf(id)
+    yield* refuseMoving(id)
+    if (record.status === "unknown") return yield* failAway(record)
+    if (record.status !== "offline") return yield* notOffline(record)
+    const definition = yield* otherDefinition(record, which)
+    if (definition !== undefined) {
+      const check = yield* makeCallerChecks
+      const by = Effect.fnUntraced(function* (now: ServerRecord) {
+        yield* check.limits(now, definition)
+        yield* checkKept(now, definition)
+        yield* check.save(now, definition)
+        return { definition, reinstall: true, quotas: check.quotas } satisfies NewDefinition
+      })
+      return yield* redefine(id, by)
+    }
+    const daemon = yield* call(record, Effect.succeed)
+    yield* Effect.uninterruptibleMask((restore) =>
+      Effect.gen(function* () {
+        const before = yield* lifecycle.reinstall(id)
+        yield* restore(daemon.reinstall(id)).pipe(
+          // If the node has lost the server, the controller creates it there again.
+          Effect.catchIf(isUnknownToNode, () => Effect.void),
+          Effect.tapError(() =>
+            Effect.catch(lifecycle.undoReinstall(before), (error) =>
+              Effect.logWarning(`a refused reinstallation was not undone: ${error.detail}`).pipe(
+                Effect.annotateLogs(logFields(before))
+              )
+            )
+          ),
+          Effect.catch((error) => failWith(before, error))
+        )
+      })
+    )
+  })
+
+  return {
+    patch,
+    upgrade,
+    reinstall: (id: ServerId, which: ReinstallDefinition) => locks.withLock(id)(reinstall(id, which))
+  } as const
+})

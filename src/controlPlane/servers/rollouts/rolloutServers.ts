@@ -1,0 +1,252 @@
+/** The steps of one server of a rollout, with their calls and writes. */
+import { Clock, type Duration, Duration as Durations, Effect, Option } from "effect"
+import { revisionOf } from "../../../contract/domain/definitionChanges.ts"
+import { DatabaseFull, Unavailable } from "../../../contract/domain/errors.ts"
+import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
+import { admits, restrictionOf } from "../../../contract/domain/KeyLimits.ts"
+import { isUnderway } from "../../../contract/domain/Migration.ts"
+import type { PowerAction } from "../../../contract/domain/NodeMessages.ts"
+import type { RolloutRecord, RolloutServer } from "../../../contract/domain/Rollout.ts"
+import type { ServerRecord } from "../../../contract/domain/Server.ts"
+import { stopTimeoutOf } from "../../../contract/domain/ServerDefinition.ts"
+import { isUp } from "../../../contract/domain/ServerStatus.ts"
+import type { DaemonError } from "../../../contract/nodeApi/Daemon.ts"
+import type { StepOutcome } from "../../../shared/work/WorkQueue.ts"
+import { DaemonClient } from "../../nodes/DaemonClient.ts"
+import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
+import { makeNodeAvailability } from "../../nodes/nodeAvailability.ts"
+import { CrashRepo } from "../../store/repos/CrashRepo.ts"
+import { KeyRepo } from "../../store/repos/KeyRepo.ts"
+import { RolloutRepo } from "../../store/repos/RolloutRepo.ts"
+import { Store, Transaction } from "../../store/Store.ts"
+import { ServerIndex } from "../list/ServerIndex.ts"
+import { ServerLifecycle } from "../state/ServerLifecycle.ts"
+import { type Facts, isHeldUp, onFailure, serverStep } from "./rolloutRules.ts"
+
+/** Whether the database could not be written, so that the write is repeated. */
+const isOfDatabase = ({ detail }: Unavailable) =>
+  [DatabaseFull.of(), Unavailable.store(), Unavailable.storeLocked()].some((other) => other.detail === detail)
+
+export const makeRolloutServers = Effect.fnUntraced(function* (options: {
+  /** How long a server may wait for its node before it has failed. */
+  readonly nodeTimeout: Duration.Input
+}) {
+  const crashes = yield* CrashRepo
+  const daemons = yield* DaemonClient
+  const index = yield* ServerIndex
+  const keys = yield* KeyRepo
+  const lifecycle = yield* ServerLifecycle
+  const registry = yield* NodeRegistry
+  const repo = yield* RolloutRepo
+  const store = yield* Store
+  const { unavailableReason } = yield* makeNodeAvailability
+  const nodeTimeout = Durations.toMillis(options.nodeTimeout)
+  /** Servers that wait for their next start. */
+  const waiting = new Set<ServerId>()
+  /** By server: since when it waits for its node, in ms. */
+  const heldUpSince = new Map<ServerId, number>()
+
+  /** Returns the last crash of a server, also of one that its crash has deleted. */
+  const lastCrash = Effect.fnUntraced(function* (server: RolloutServer, record: ServerRecord | undefined) {
+    if (record !== undefined) return yield* index.lastCrash(record.id)
+    if (server.restarted_at === null) return undefined
+    return (yield* store.read(crashes.find({ server_id: server.server_id, limit: 1 })))?.[0]
+  })
+
+  const factsOf = Effect.fnUntraced(function* (server: RolloutServer): Effect.fn.Return<Facts, Unavailable> {
+    const id = server.server_id
+    const record = index.get(id)
+    const now = yield* Clock.currentTimeMillis
+    const away =
+      record === undefined || registry.isConnected(record.node_id)
+        ? undefined
+        : ((yield* unavailableReason(record.node_id)) ?? `node ${record.node_id} is not connected`)
+    const since = isHeldUp({ away, record }) === undefined ? undefined : (heldUpSince.get(id) ?? now)
+    if (since === undefined) heldUpSince.delete(id)
+    else heldUpSince.set(id, since)
+    return {
+      record,
+      revision: record === undefined ? undefined : revisionOf(record.definition),
+      crash: yield* lastCrash(server, record),
+      isMigrating: isUnderway(index.migrationOf(id)),
+      away,
+      isTooLong: since !== undefined && now - since > nodeTimeout,
+      now
+    }
+  })
+
+  const save = (server: RolloutServer) => store.write(repo.saveServer(server))
+
+  /** Saves a new phase of a server, with what follows for its rollout. */
+  const enter = Effect.fnUntraced(function* (server: RolloutServer) {
+    const { phase, reason, rollout_id } = server
+    const write = Effect.gen(function* () {
+      if (!(yield* repo.saveServer(server))) return
+      const { append } = yield* Transaction
+      yield* append({ topic: "rollout:changed", rollout_id })
+      const before = Option.getOrUndefined(yield* repo.find(rollout_id))
+      if (phase !== "failed" || before === undefined) return
+      const after = onFailure(before, server)
+      if (after === before) return
+      yield* repo.save(after)
+      if (after.rolling_back) yield* repo.turnBack(rollout_id)
+    })
+    yield* store.write(write)
+    const log =
+      phase === "failed"
+        ? Effect.logWarning(`server failed in a rollout: ${reason}`)
+        : Effect.logInfo(`server ${phase} in a rollout`)
+    yield* Effect.annotateLogs(log, { rollout_id })
+  })
+
+  const end = (server: RolloutServer, phase: "done" | "failed", reason: string | null) =>
+    Effect.as(enter({ ...server, phase, reason }), "done" as const)
+
+  const failed = (server: RolloutServer, reason: string) =>
+    end(server, "failed", server.reason === null ? reason : `${server.reason}; rollback: ${reason}`)
+
+  /** Whether a server has left the limits of the key that has created the rollout. */
+  const isOutside = Effect.fnUntraced(function* ({ created_by }: RolloutRecord, record: ServerRecord) {
+    const key =
+      created_by === null ? undefined : Option.getOrUndefined(yield* store.read(keys.find(created_by)))
+    return key !== undefined && !admits(restrictionOf(key), record)
+  })
+
+  const define = Effect.fnUntraced(function* (
+    server: RolloutServer
+  ): Effect.fn.Return<StepOutcome, Unavailable> {
+    const { rollout_id, server_id, target } = server
+    const found = yield* store.read(repo.definition(rollout_id, target))
+    // The rollout is over.
+    if (Option.isNone(found)) return "done"
+    const definition = found.value
+    let isDecided = false
+    const by = (record: ServerRecord) =>
+      Effect.suspend(() => {
+        isDecided = true
+        const isExpected = revisionOf(record.definition) === server.earlier
+        return isExpected ? Effect.succeed({ definition }) : Effect.fail("changed" as const)
+      })
+    return yield* lifecycle.redefine(server_id, by).pipe(
+      Effect.as("again" as const),
+      Effect.catch((error): Effect.Effect<StepOutcome, Unavailable> => {
+        if (error === "changed" || error._tag === "NotFound") return Effect.succeed("again")
+        if (error._tag === "Unavailable" && isOfDatabase(error)) return Effect.fail(error)
+        return isDecided ? failed(server, error.detail) : Effect.succeed("again")
+      })
+    )
+  })
+
+  const call = Effect.fnUntraced(function* (
+    server: RolloutServer,
+    { definition, id, node_id }: ServerRecord,
+    action: Extract<PowerAction, "start" | "restart">,
+    facts: Facts
+  ): Effect.fn.Return<StepOutcome, DaemonError | Unavailable> {
+    const daemon = yield* daemons.of(node_id)
+    const called = yield* Effect.result(daemon.power(id, action, stopTimeoutOf(definition)))
+    if (called._tag === "Failure") {
+      const error = called.failure
+      if (error._tag !== "DaemonRefused") return yield* error
+      if (error.status === 404) yield* lifecycle.markForVerification([id])
+      // 404: the server is being installed again; 409: the node is busy with it.
+      if (error.status === 422 || error.status === 500)
+        return yield* failed(server, `cannot be started: ${error.detail}`)
+      // The next look finds whether the start was refused.
+      if (error.status === 409 && server.restarted_at === null) yield* save(timed(server, facts))
+      return "again"
+    }
+    if (server.restarted_at === null || action === "restart") yield* save(timed(server, facts))
+    return "again"
+  })
+
+  const timed = (server: RolloutServer, { crash, now }: Facts): RolloutServer => ({
+    ...server,
+    restarted_at: now,
+    crash_before: crash?.id ?? null
+  })
+
+  /** Sends the line of the rollout to a running server, at least once. */
+  const notify = Effect.fnUntraced(function* (
+    server: RolloutServer,
+    node_id: NodeId,
+    line: string,
+    { now }: Facts
+  ) {
+    const daemon = yield* daemons.of(node_id)
+    // It has stopped in the meantime.
+    yield* Effect.catchTag(daemon.commands(server.server_id, [line]), "DaemonRefused", () => Effect.void)
+    yield* save({ ...server, notified_at: now })
+    return "again" as const
+  })
+
+  /** Whether a server must be up after its change. */
+  const mustBeUp = ({ start_pending, status }: ServerRecord) =>
+    start_pending || (isUp(status) && status !== "stopping")
+
+  const act = Effect.fnUntraced(function* (
+    rollout: RolloutRecord,
+    server: RolloutServer
+  ): Effect.fn.Return<StepOutcome, DaemonError | Unavailable> {
+    const facts = yield* factsOf(server)
+    const { record } = facts
+    const step = serverStep(rollout, server, facts)
+    switch (step.do) {
+      case "define":
+        return record !== undefined && (yield* isOutside(rollout, record))
+          ? yield* end(server, "done", server.reason)
+          : yield* define(server)
+      case "notify":
+        return record === undefined
+          ? "again"
+          : yield* notify(server, record.node_id, rollout.settings.notify ?? "", facts)
+      case "restart":
+      case "start":
+        return record === undefined ? "again" : yield* call(server, record, step.do, facts)
+      case "watch":
+        yield* save(timed(server, facts))
+        return "again"
+      case "forget":
+        yield* save({ ...server, restarted_at: null })
+        return "again"
+      case "release":
+        waiting.add(server.server_id)
+        if (server.phase === "changing") yield* enter({ ...server, phase: "waiting" })
+        return "done"
+      case "wait":
+        return "again"
+      case "done":
+        return yield* end(server, "done", server.reason)
+      case "fail":
+        return yield* failed(server, step.reason)
+    }
+  })
+
+  /** Works on a server of an unfinished rollout. */
+  const step = Effect.fnUntraced(function* (
+    id: ServerId
+  ): Effect.fn.Return<StepOutcome, DaemonError | Unavailable> {
+    waiting.delete(id)
+    const server = Option.getOrUndefined(yield* store.read(repo.server(id)))
+    const rollout =
+      server === undefined
+        ? undefined
+        : Option.getOrUndefined(yield* store.read(repo.find(server.rollout_id)))
+    if (
+      server === undefined ||
+      rollout === undefined ||
+      (server.phase !== "changing" && server.phase !== "waiting")
+    ) {
+      heldUpSince.delete(id)
+      return "done"
+    }
+    const record = index.get(id)
+    // Whether a server of a lost node is up is not known.
+    if (server.was_up !== null || record?.status === "unknown") return yield* act(rollout, server)
+    const begun = { ...server, was_up: record !== undefined && mustBeUp(record) }
+    yield* save(begun)
+    return yield* act(rollout, begun)
+  })
+
+  return { step, waiting, heldUpSince } as const
+})

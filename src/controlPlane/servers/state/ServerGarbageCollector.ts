@@ -1,0 +1,108 @@
+import { Context, type Duration, Effect, Layer, Stream } from "effect"
+import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
+import { backoff } from "../../../shared/work/backoff.ts"
+import { makeKeyedLock } from "../../../shared/work/KeyedLock.ts"
+import { makeWorkQueue } from "../../../shared/work/WorkQueue.ts"
+import { DaemonClient } from "../../nodes/DaemonClient.ts"
+import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
+import { Journal } from "../../store/journal/Journal.ts"
+import { Leadership } from "../../store/Leadership.ts"
+import { MigrationRepo, type PendingDeletion } from "../../store/repos/MigrationRepo.ts"
+import { Store } from "../../store/Store.ts"
+import { ServerLocks } from "./ServerLocks.ts"
+
+export interface GarbageCollectorOptions {
+  /** Delay before the first repetition of a call; it doubles up to `retryCap`. */
+  readonly retryFrom: Duration.Input
+  readonly retryCap: Duration.Input
+}
+
+/** Calls to one node at a time. */
+const CALLS = 16
+
+/**
+ * Makes nodes delete their files of servers that are deleted, that were migrated away, or whose migration there failed:
+ * on the leader, until each node has done it. The pending deletions are in the database, so that the next leader
+ * continues; nodes delete nothing else. A server is not migrated to a node that still has a deletion of it to do.
+ */
+export class ServerGarbageCollector extends Context.Service<
+  ServerGarbageCollector,
+  {
+    /** Nodes that have a deletion of a server to do, as far as the leader knows. */
+    pendingOn(server_id: ServerId): ReadonlyArray<NodeId>
+  }
+>()("muster/servers/ServerGarbageCollector") {
+  static readonly layer = (options: GarbageCollectorOptions) =>
+    Layer.effect(
+      ServerGarbageCollector,
+      Effect.gen(function* () {
+        const daemons = yield* DaemonClient
+        const leadership = yield* Leadership
+        const journal = yield* Journal
+        const locks = yield* ServerLocks
+        const migrations = yield* MigrationRepo
+        const nodes = makeKeyedLock<NodeId>(CALLS)
+        const registry = yield* NodeRegistry
+        const store = yield* Store
+
+        const remove = Effect.fnUntraced(function* (deletion: PendingDeletion) {
+          const { node_id, server_id } = deletion
+          // A node that registers later takes its deletions up again.
+          if (!(yield* Effect.isSuccess(registry.get(node_id)))) return "done"
+          if (!registry.isConnected(node_id)) return "again"
+          // Placement skips a node with a pending deletion of the server; if a record exists in spite of that, it wins.
+          const standing = (yield* store.read(migrations.standings(node_id, [server_id]))).get(server_id)
+          if (standing?.kept !== true) {
+            const daemon = yield* daemons.of(node_id)
+            yield* daemon.remove(server_id, { moved: typeof standing?.node_id === "string" })
+          }
+          yield* store.write(migrations.removeDeletion(deletion))
+          return "done"
+        })
+        const queue = yield* makeWorkQueue({
+          name: "deletion",
+          fields: ({ node_id, server_id }) => ({ node_id, server_id }),
+          step: (deletion: PendingDeletion) =>
+            Effect.tapErrorTag(remove(deletion), "DaemonRefused", (error) =>
+              Effect.logWarning(`the node refuses to delete the server: ${error.detail}`)
+            ),
+          backoff: backoff({ first: options.retryFrom, longest: options.retryCap }),
+          leadership,
+          permit:
+            ({ node_id, server_id }) =>
+            (effect) =>
+              nodes.withLock(node_id)(locks.withLock(server_id)(effect)),
+          resume: store.read(migrations.deletions)
+        })
+
+        yield* journal.follow("controllers", (entries) =>
+          Effect.sync(() => {
+            for (const { change } of entries) {
+              if (change.topic === "server:left") {
+                queue.add({ server_id: change.server_id, node_id: change.payload })
+              }
+            }
+          })
+        )
+        yield* registry.changes.pipe(
+          Stream.filter(({ kind }) => kind === "connected"),
+          Stream.runForEach(({ node_id }) =>
+            store.read(migrations.deletionsOn(node_id)).pipe(
+              Effect.map((deletions) => deletions.forEach(queue.add)),
+              Effect.catch((error) =>
+                Effect.logDebug(`the deletions of a node wait: ${error.detail}`).pipe(
+                  Effect.annotateLogs({ node_id })
+                )
+              )
+            )
+          ),
+          Effect.forkScoped({ startImmediately: true })
+        )
+
+        return ServerGarbageCollector.of({
+          pendingOn: (id) =>
+            [...queue.keys()].flatMap(({ node_id, server_id }) => (server_id === id ? [node_id] : []))
+        })
+      })
+    )
+}

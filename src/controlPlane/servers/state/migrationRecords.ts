@@ -1,0 +1,174 @@
+/** The changes of migrations to records, each part of one write with its journal entries. */
+
+import { Effect } from "effect"
+import type { SqlError } from "effect/sql"
+import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
+import { pendingInstall } from "../../../contract/domain/InstallState.ts"
+import type { Change, ChangedServer } from "../../../contract/domain/Journal.ts"
+import type { Migration } from "../../../contract/domain/Migration.ts"
+import { startsAlways } from "../../../contract/domain/Run.ts"
+import type { ServerRecord } from "../../../contract/domain/Server.ts"
+import { LoadBalancer, type Placement } from "../../nodes/LoadBalancer.ts"
+import { placementOf } from "../../nodes/placementRequest.ts"
+import { CapacityRepo } from "../../store/repos/CapacityRepo.ts"
+import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
+import { ServerRepo } from "../../store/repos/ServerRepo.ts"
+import { Transaction } from "../../store/Store.ts"
+import type { Transition } from "./transitions.ts"
+
+export const makeMigrationRecords = Effect.gen(function* () {
+  const migrations = yield* MigrationRepo
+  const servers = yield* ServerRepo
+  const rooms = yield* CapacityRepo
+  const balancer = yield* LoadBalancer
+
+  const append = Effect.fnUntraced(function* (record: ChangedServer, change: Change) {
+    const transaction = yield* Transaction
+    yield* transaction.append(change, record)
+  })
+
+  const save = Effect.fnUntraced(function* (record: ServerRecord, migration: Migration) {
+    yield* migrations.save(migration)
+    yield* append(record, { topic: "server:move", server_id: record.id, payload: migration })
+  })
+
+  const forget = Effect.fnUntraced(function* (record: ServerRecord) {
+    yield* migrations.remove(record.id)
+    yield* append(record, { topic: "server:move", server_id: record.id, payload: null })
+  })
+
+  const placed = (record: ServerRecord) => {
+    const { allocations, id: server_id, node_id } = record
+    return append(record, { topic: "server:placed", server_id, payload: { node_id, allocations } })
+  }
+
+  /** Makes a node delete its files of a server. */
+  const deleteOn = Effect.fnUntraced(function* (
+    record: ChangedServer & Pick<ServerRecord, "id">,
+    node_id: NodeId
+  ): Effect.fn.Return<void, SqlError.SqlError, Transaction> {
+    yield* migrations.addDeletion({ server_id: record.id, node_id })
+    yield* append(record, { topic: "server:left", server_id: record.id, payload: node_id })
+  })
+
+  const setStartPending = Effect.fnUntraced(function* (record: ServerRecord, pending: boolean) {
+    if (record.start_pending === pending) return
+    yield* servers.set(record.id, { start_pending: pending })
+    yield* append(record, { topic: "server:start-pending", server_id: record.id, payload: pending })
+  })
+
+  /** Begins the migration of a server away from its node. */
+  const begin = Effect.fnUntraced(function* (record: ServerRecord, arrival: string) {
+    const { id: server_id, node_id: from_node, start_pending } = record
+    const was_up = start_pending ? true : null
+    yield* setStartPending(record, false)
+    yield* save(record, {
+      server_id,
+      from_node,
+      phase: "leaving",
+      arrival,
+      was_up,
+      reason: null,
+      origin: null
+    })
+  })
+
+  /** Places an offline server on its new node, which then installs it and fetches its files. */
+  const switchNode = Effect.fnUntraced(function* (
+    record: ServerRecord,
+    migration: Migration,
+    placement: Placement
+  ) {
+    const { allocations, id: server_id, install, last_sequence } = record
+    const to = { ...record, ...placement }
+    const room = yield* rooms.of(placement.node_id, record.blueprint_id)
+    if (balancer.whyNot(placementOf(record), room) !== undefined) return "refused" as const
+    if ((yield* migrations.deletionsOf(server_id)).includes(placement.node_id)) return "refused" as const
+    if ((yield* migrations.place(to)) === "port-taken") return "port-taken" as const
+    yield* placed(to)
+    yield* save(record, { ...migration, phase: "arriving", origin: { allocations, install, last_sequence } })
+    yield* servers.set(server_id, { install: pendingInstall, status: "installing" })
+    yield* append(record, { topic: "server:install", server_id, payload: pendingInstall })
+    yield* append(record, { topic: "status", server_id, payload: "installing" })
+    yield* setStartPending(record, migration.was_up === true || startsAlways(record))
+    return "switched" as const
+  })
+
+  /** Ends a migration on the old node: makes a start pending if the server was up, and keeps the reason of a failure. */
+  const end = Effect.fnUntraced(function* (record: ServerRecord, migration: Migration) {
+    if (migration.reason === null) yield* forget(record)
+    else yield* save(record, { ...migration, phase: "failed", was_up: null })
+    yield* setStartPending(record, migration.was_up === true && record.status === "offline")
+  })
+
+  /** Ends a migration on the new node: the old one releases the ports and deletes the files. */
+  const arrive = Effect.fnUntraced(function* (record: ServerRecord, migration: Migration) {
+    yield* migrations.free(record.id, migration.from_node)
+    if (record.redefinition !== undefined) {
+      // The new node has made the server from the present definition.
+      const { defined_at } = record.redefinition
+      const redefinition = { defined_at, delivered: true }
+      yield* servers.set(record.id, { redefinition })
+      yield* servers.reserve(record, { ...record, redefinition })
+      yield* append(record, { topic: "server:changed", server_id: record.id, payload: null })
+    }
+    yield* forget(record)
+    yield* deleteOn(record, migration.from_node)
+  })
+
+  /** Returns a server to the node that has its files; returns the transition of its record. */
+  const bringBack = Effect.fnUntraced(function* (record: ServerRecord, migration: Migration, reason: string) {
+    const { origin } = migration
+    if (origin === null) return {}
+    const { allocations, install, last_sequence } = origin
+    const back = { ...record, node_id: migration.from_node, allocations, last_sequence }
+    yield* migrations.free(record.id, record.node_id)
+    yield* migrations.putBack(back)
+    yield* placed(back)
+    yield* save(record, {
+      ...migration,
+      phase: "returning",
+      was_up: record.start_pending,
+      reason,
+      origin: null
+    })
+    yield* deleteOn(record, record.node_id)
+    const outcome: Transition = {
+      install,
+      ...(record.status === "offline" ? {} : { status: "offline" }),
+      ...(record.start_pending ? { clearsStart: true } : {})
+    }
+    return outcome
+  })
+
+  /**
+   * Applies the end of an installation or of the server to its migration; returns the transition to apply instead.
+   *
+   * @param migrationOf reads the migration of a server, by the rows
+   */
+  const settle = Effect.fnUntraced(function* (
+    record: ServerRecord,
+    decided: Transition,
+    migrationOf: (id: ServerId) => Effect.Effect<Migration | undefined, SqlError.SqlError>
+  ) {
+    const phase = decided.install?.phase
+    if (decided.destroys === undefined && phase !== "ready" && phase !== "failed") return decided
+    const migration = yield* migrationOf(record.id)
+    if (migration?.phase !== "arriving") return decided
+    if (decided.destroys !== undefined) {
+      yield* deleteOn(record, migration.from_node)
+      return decided
+    }
+    if (phase === "ready") {
+      yield* arrive(record, migration)
+      return decided
+    }
+    return yield* bringBack(
+      record,
+      migration,
+      decided.install?.failure_reason ?? "it could not be installed there"
+    )
+  })
+
+  return { begin, end, forget, deleteOn, save, setStartPending, settle, switchNode } as const
+})

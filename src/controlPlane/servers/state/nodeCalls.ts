@@ -1,0 +1,153 @@
+/** Errors of daemons as errors of the application API (spec 9.4). */
+
+import { Effect, Option } from "effect"
+import {
+  Conflict,
+  InvalidRequest,
+  NodeFailure,
+  NotFound,
+  type Unavailable
+} from "../../../contract/domain/errors.ts"
+import type { ServerId } from "../../../contract/domain/Id.ts"
+import { isUnderway } from "../../../contract/domain/Migration.ts"
+import type { DaemonServer } from "../../../contract/domain/NodeMessages.ts"
+import type { ServerRecord } from "../../../contract/domain/Server.ts"
+import type { Daemon, DaemonError, DaemonRefused } from "../../../contract/nodeApi/Daemon.ts"
+import { DaemonClient } from "../../nodes/DaemonClient.ts"
+import { makeNodeAvailability } from "../../nodes/nodeAvailability.ts"
+import { ServerIndex } from "../list/ServerIndex.ts"
+import { isMoving, wrongStatus } from "./power.ts"
+import { logFields } from "./recordChanges.ts"
+import { ServerLifecycle } from "./ServerLifecycle.ts"
+import { isFinished } from "./transitions.ts"
+
+/** A call that has sent a server to its node. */
+interface Delivery {
+  readonly view: DaemonServer
+  /** Whether the record now has the state of the node; see `ServerLifecycle.observe`. */
+  readonly isTaken: boolean
+}
+
+/** Sends a server with its present definition to its node; undefined: the record is gone or on another node. */
+export const makeDeliver = Effect.gen(function* () {
+  const daemons = yield* DaemonClient
+  const index = yield* ServerIndex
+  const lifecycle = yield* ServerLifecycle
+
+  return Effect.fnUntraced(function* (
+    record: ServerRecord
+  ): Effect.fn.Return<Delivery | undefined, DaemonError | Unavailable> {
+    const { allocations, created_at, definition, id, node_id, redefinition, run } = record
+    const sequence = yield* lifecycle.sequence(node_id, id)
+    if (sequence === undefined) return undefined
+    const migration = index.migrationOf(id)
+    const daemon = yield* daemons.of(node_id)
+    const view = yield* daemon.create({
+      id,
+      definition,
+      allocations,
+      last_sequence: sequence,
+      created_at,
+      ...(run?.stopped_by === undefined ? {} : { stopped_by: run.stopped_by }),
+      ...(migration?.phase === "arriving" ? { arrival: migration.arrival } : {}),
+      ...(redefinition === undefined ? {} : { defined_at: redefinition.defined_at }),
+      ...(redefinition?.reinstall === true ? { reinstall: true } : {})
+    })
+    if (redefinition?.delivered === false) yield* lifecycle.delivered(id, redefinition.defined_at)
+    return { view, isTaken: yield* lifecycle.observe(node_id, view, sequence) } satisfies Delivery
+  })
+})
+
+export const isUnknownToNode = (error: DaemonError): boolean =>
+  error._tag === "DaemonRefused" && error.status === 404
+
+/** The parts of routes that call the node of a server. */
+export const makeNodeCalls = Effect.gen(function* () {
+  const daemons = yield* DaemonClient
+  const index = yield* ServerIndex
+  const lifecycle = yield* ServerLifecycle
+  const { failAway, failWith } = yield* makeNodeErrors
+
+  const recordOf = Effect.fnUntraced(function* (id: ServerId) {
+    const record = Option.getOrUndefined(yield* index.lookUp(id))
+    return record ?? (yield* NotFound.server(id))
+  })
+
+  /** Fails with a refusal; that of an unavailable node has the reason. */
+  const refuse = (
+    record: ServerRecord,
+    refusal: Conflict | Unavailable
+  ): Effect.Effect<never, Conflict | Unavailable> =>
+    refusal._tag === "Unavailable" ? failAway(record) : Effect.fail(refusal)
+
+  /** Calls the node; a server that the node has lost is marked for verification. */
+  const call = <A, R>(record: ServerRecord, use: (daemon: Daemon) => Effect.Effect<A, DaemonError, R>) =>
+    daemons.of(record.node_id).pipe(
+      Effect.flatMap(use),
+      Effect.tapError((error) =>
+        isLoss(record, error)
+          ? Effect.catch(lifecycle.markForVerification([record.id]), (failure) =>
+              Effect.logWarning(`the server is lost and cannot be verified: ${failure.detail}`).pipe(
+                Effect.annotateLogs(logFields(record))
+              )
+            )
+          : Effect.void
+      ),
+      Effect.catch((error) => failWith(record, error))
+    )
+
+  const refuseMoving = Effect.fnUntraced(function* (id: ServerId) {
+    if (isUnderway(index.migrationOf(id))) return yield* Effect.fail(isMoving(id))
+  })
+
+  return { call, recordOf, refuse, refuseMoving } as const
+})
+
+/** Errors of routes that ask the server's node. */
+export type NodeCallError = NotFound | Conflict | InvalidRequest | NodeFailure | Unavailable
+
+/** Whether the node does not have a server that is installed on it. */
+export const isLoss = (record: ServerRecord, error: DaemonError): boolean =>
+  error._tag === "DaemonRefused" && error.status === 404 && isFinished(record.install)
+
+const ofRefusal = (
+  record: ServerRecord,
+  { status, detail, hint }: DaemonRefused
+): Conflict | InvalidRequest | NodeFailure => {
+  switch (status) {
+    case 404:
+      return isFinished(record.install)
+        ? new NodeFailure({
+            detail: `node ${record.node_id} does not have server ${record.id}`,
+            hint: record.definition.save
+              ? "It is being installed again; GET /api/servers/:server/install has the progress."
+              : "It is removed: its files are gone."
+          })
+        : wrongStatus(record)
+    case 409:
+      return new Conflict({ detail, hint })
+    case 422:
+      return new InvalidRequest({ detail, hint })
+    case 500:
+      return new NodeFailure({ detail: `node ${record.node_id}: ${detail}`, hint })
+  }
+}
+
+/** Makes functions that fail with the error of a call to a node. */
+export const makeNodeErrors = Effect.gen(function* () {
+  const { notConnected, unavailableReason } = yield* makeNodeAvailability
+  /** Fails with 503 and the reason that the node is unavailable. */
+  const failAway = ({ node_id }: ServerRecord, reason?: string) =>
+    Effect.flatMap(notConnected(node_id, reason), Effect.fail)
+  return {
+    unavailableReason,
+    failAway,
+    failWith: (
+      record: ServerRecord,
+      error: DaemonError
+    ): Effect.Effect<never, Conflict | InvalidRequest | NodeFailure | Unavailable> =>
+      error._tag === "NodeUnreachable"
+        ? failAway(record, error.reason)
+        : Effect.fail(ofRefusal(record, error))
+  } as const
+})

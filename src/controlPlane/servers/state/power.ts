@@ -1,0 +1,101 @@
+/** Whether a power action is sent to the node: pure rules (spec 3.5). */
+
+import { Conflict, Unavailable } from "../../../contract/domain/errors.ts"
+import type { ServerId } from "../../../contract/domain/Id.ts"
+import { installFailure } from "../../../contract/domain/InstallState.ts"
+import type { PowerAction } from "../../../contract/domain/NodeMessages.ts"
+import type { ServerRecord } from "../../../contract/domain/Server.ts"
+import { next, type ServerStatus, type Trigger } from "../../../contract/domain/ServerStatus.ts"
+import type { ListedServer } from "../list/summary.ts"
+
+interface Rule {
+  readonly trigger: Trigger
+  /** Statuses in which the action has no effect. */
+  readonly done: ReadonlyArray<ServerStatus>
+}
+
+const rules: Record<PowerAction, Rule> = {
+  // A node unpauses a paused server before a start or stop.
+  start: { trigger: "start", done: ["starting", "running", "paused"] },
+  stop: { trigger: "stop", done: ["offline", "stopping", "paused"] },
+  restart: { trigger: "stop", done: [] },
+  kill: { trigger: "ended-as-asked", done: ["offline"] },
+  pause: { trigger: "pause", done: ["paused"] },
+  unpause: { trigger: "unpause", done: ["running"] }
+}
+
+const hints: Partial<Record<ServerStatus, string>> = {
+  installing: "Wait for the status offline; GET /api/servers/:server/install has the progress.",
+  offline: "Start it first.",
+  starting: "Wait for the status running, or stop it.",
+  stopping: "Wait for the status offline, or kill it.",
+  paused: "Unpause it first."
+}
+
+/** 409: the status of the server does not allow the request. */
+export const wrongStatus = (record: ServerRecord): Conflict =>
+  new Conflict({
+    detail: `server is ${record.status}: ${record.id}`,
+    ...(hints[record.status] === undefined ? {} : { hint: hints[record.status] })
+  })
+
+/** 409: the server is being migrated. */
+export const isMoving = (id: ServerId): Conflict =>
+  new Conflict({
+    detail: `server is migrating to another node: ${id}`,
+    hint: "Wait until the server has arrived; GET /api/nodes/:node of its old node has the progress."
+  })
+
+/** 409: the server is being deleted. */
+export const isBeingDeleted = (id: ServerId): Conflict =>
+  new Conflict({
+    detail: `server is being deleted: ${id}`,
+    hint: "Create another server: the deletion cannot be cancelled."
+  })
+
+/** 409: the server to reinstall is not offline. */
+export const notOffline = (record: ServerRecord): Conflict =>
+  record.status === "installing"
+    ? wrongStatus(record)
+    : new Conflict({
+        detail: `server is ${record.status}: ${record.id}`,
+        hint: "Stop it first: POST /api/servers/:server/power."
+      })
+
+/**
+ * - `call`   the node is called
+ * - `defer`  the server is started once it is installed
+ * - `cancel` such a start is cancelled
+ */
+type PowerStep = "call" | "defer" | "cancel"
+
+/**
+ * Returns the step, or the refusal. The node is called even if the action seems to have no effect: the record may lag
+ * behind what the node has accepted.
+ */
+export const decidePower = (
+  record: ListedServer,
+  action: PowerAction
+): PowerStep | Conflict | Unavailable => {
+  const { status, install, start_pending } = record
+  const rule = rules[action]
+  if (status === "unknown") return Unavailable.nodeNotConnected(record.node_id)
+  if (rule.done.includes(status)) return "call"
+  // The node knows whether this is part of a reset, after which it starts the server.
+  if (action === "start" && status === "stopping") return "call"
+  // The node knows whether this is part of a restart, and whether the server is up again.
+  if (action === "restart" && (status === "stopping" || record.transient === true)) return "call"
+  if (status === "installing") {
+    const isReset = install.phase === "ready"
+    if (action === "start") return isReset ? "call" : "defer"
+    if (action === "stop" || action === "kill") {
+      if (start_pending) return "cancel"
+      if (isReset) return "call"
+    }
+  }
+  if (action === "start" && status === "offline" && install.phase === "failed") {
+    const { hint, reason } = installFailure(install)
+    return new Conflict({ detail: `install failed: ${reason}`, hint })
+  }
+  return next(status, rule.trigger) === undefined ? wrongStatus(record) : "call"
+}

@@ -1,0 +1,263 @@
+import { Effect, Option } from "effect"
+import type { SqlError } from "effect/sql"
+import type { Unavailable } from "../../../contract/domain/errors.ts"
+import type { ServerId } from "../../../contract/domain/Id.ts"
+import type { Change } from "../../../contract/domain/Journal.ts"
+import type { Migration } from "../../../contract/domain/Migration.ts"
+import { nowText } from "../../../contract/domain/nowText.ts"
+import type { ServerRecord } from "../../../contract/domain/Server.ts"
+import { CrashRepo } from "../../store/repos/CrashRepo.ts"
+import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
+import { ServerRepo } from "../../store/repos/ServerRepo.ts"
+import type { ServerFields } from "../../store/repos/serverFields.ts"
+import { Store, Transaction } from "../../store/Store.ts"
+import { crashRecord, makeEndRecord } from "./endRecord.ts"
+import { makeMigrationRecords } from "./migrationRecords.ts"
+import type { Transition } from "./transitions.ts"
+
+/** Marks a server for verification by the leader, because its node may have lost it; part of a write. */
+export const makeMarkForVerification = Effect.map(ServerRepo, (servers) =>
+  Effect.fnUntraced(function* (server_id: ServerId) {
+    if (!(yield* servers.setSuspected(server_id, true))) return
+    const transaction = yield* Transaction
+    yield* transaction.append({ topic: "server:suspect", server_id, payload: null })
+  })
+)
+
+/** A record before its change, and the change. */
+export interface Changed {
+  readonly record: ServerRecord
+  readonly outcome: Transition
+}
+
+/** The fields that a transition changes. */
+type ReportedFields = Omit<ServerFields, "name" | "expires_at" | "labels">
+
+/** One decision on each of some servers, as part of a write. */
+export interface Turn {
+  /** Sets fields of a record, at the latest at the end of the turn. */
+  set(id: ServerId, fields: ReportedFields): Effect.Effect<void, SqlError.SqlError, Transaction>
+  /** The migration of a server by the rows. */
+  migrationOf(id: ServerId): Effect.Effect<Migration | undefined, SqlError.SqlError>
+}
+
+/** Applies transitions to records, as part of a write with their journal entries. */
+export const makeRecordChanges = Effect.gen(function* () {
+  const servers = yield* ServerRepo
+  const store = yield* Store
+  const migrations = yield* MigrationRepo
+  const migrationRecords = yield* makeMigrationRecords
+  const crashes = yield* CrashRepo
+  const endRecord = yield* makeEndRecord
+
+  /** The turn of a single decision: each statement runs at once. */
+  const alone: Turn = {
+    set: servers.set,
+    migrationOf: (id) => Effect.map(migrations.find(id), Option.getOrUndefined)
+  }
+
+  /**
+   * Runs a turn of several servers: their reads and writes share statements.
+   *
+   * @param before records of earlier turns, which are not read again
+   * @returns the records of servers of which nothing else than fields has changed
+   */
+  const together = Effect.fnUntraced(function* (
+    ids: ReadonlyArray<ServerId>,
+    before: ReadonlyMap<ServerId, ServerRecord>,
+    decideAll: (
+      records: ReadonlyMap<ServerId, ServerRecord>,
+      turn: Turn
+    ) => Effect.Effect<void, SqlError.SqlError, Transaction>
+  ) {
+    const changes: Array<readonly [ServerId, ReportedFields]> = []
+    let moves: ReadonlyMap<ServerId, Migration> | undefined
+    const read = yield* servers.lockAll(ids.filter((id) => !before.has(id)))
+    const records = new Map([...before, ...read])
+    yield* decideAll(records, {
+      set: (id, fields) => Effect.sync(() => void changes.push([id, fields])),
+      migrationOf: Effect.fnUntraced(function* (id) {
+        moves ??= yield* migrations.findAll(ids)
+        return moves.get(id)
+      })
+    })
+    yield* servers.setAll(changes)
+    const updated_at = yield* nowText
+    const after = new Map<ServerId, ServerRecord>()
+    for (const [id, fields] of changes) {
+      const record = records.get(id)
+      // The end of a migration changes more than its fields.
+      if (record !== undefined && moves?.has(id) !== true) after.set(id, { ...record, ...fields, updated_at })
+    }
+    return after
+  })
+
+  /** Applies a transition; the journal entries are in the order of the events. */
+  const carryOut = Effect.fnUntraced(function* (
+    record: ServerRecord,
+    decided: Transition,
+    { removedFrom, sequence, turn = alone }: CarryOutOptions = {}
+  ) {
+    const outcome = yield* migrationRecords.settle(record, decided, turn.migrationOf)
+    const transaction = yield* Transaction
+    const append = (change: Change) => transaction.append(change, record)
+    const server_id = record.id
+    if (outcome.destroys === undefined) {
+      yield* turn.set(server_id, {
+        ...(outcome.install === undefined ? {} : { install: outcome.install }),
+        ...(outcome.status === undefined ? {} : { status: outcome.status }),
+        ...(outcome.restart === undefined ? {} : { restart: outcome.restart }),
+        ...(outcome.run === undefined ? {} : { run: outcome.run }),
+        ...(outcome.problem === undefined ? {} : { problem: outcome.problem }),
+        ...(outcome.redefinition === undefined ? {} : { redefinition: outcome.redefinition }),
+        ...(outcome.clearsStart === true ? { start_pending: false } : {}),
+        // A server that returned to its old node has its sequence there.
+        ...(sequence === undefined || outcome !== decided ? {} : { last_sequence: sequence })
+      })
+    }
+    if (outcome.install !== undefined) {
+      yield* append({ topic: "server:install", server_id, payload: outcome.install })
+    }
+    if (outcome.redefinition !== undefined) {
+      yield* servers.reserve(record, { ...record, redefinition: outcome.redefinition })
+      yield* append({ topic: "server:changed", server_id, payload: null })
+    }
+    if (outcome.crash !== undefined) {
+      const { lines, ...summary } = crashRecord(record, outcome.crash, outcome.details)
+      yield* crashes.add({ ...summary, lines })
+      yield* append({ topic: "crash", server_id, payload: outcome.crash })
+      yield* append({ topic: "server:crash-recorded", server_id, payload: summary })
+    }
+    // Before the status: a caller who waits for `offline` then sees both.
+    if (outcome.restart !== undefined) {
+      yield* append({ topic: "server:restart", server_id, payload: outcome.restart })
+    }
+    if (outcome.run !== undefined) yield* append({ topic: "server:run", server_id, payload: outcome.run })
+    if (outcome.problem !== undefined) {
+      yield* append({ topic: "server:problem", server_id, payload: outcome.problem })
+    }
+    if (outcome.via !== undefined) yield* append({ topic: "status", server_id, payload: outcome.via })
+    if (outcome.transient !== undefined) {
+      yield* append({ topic: "server:transient", server_id, payload: outcome.transient })
+    }
+    if (outcome.status !== undefined) {
+      yield* append({ topic: "status", server_id, payload: outcome.status })
+    }
+    if (outcome.clearsStart === true) {
+      yield* append({ topic: "server:start-pending", server_id, payload: false })
+    }
+    if (outcome.destroys !== undefined) {
+      if (record.node_id !== removedFrom) yield* migrationRecords.deleteOn(record, record.node_id)
+      yield* endRecord(record, outcome.destroys)
+      yield* append({ topic: "deleted", server_id, payload: null })
+    }
+  })
+
+  /** Decides on a transition and applies it. */
+  const decide = Effect.fnUntraced(function* (
+    record: ServerRecord,
+    by: (record: ServerRecord) => Transition,
+    options: CarryOutOptions
+  ) {
+    const outcome = by(record)
+    yield* carryOut(record, outcome, options)
+    return { record, outcome } satisfies Changed
+  })
+
+  /** Decides on a transition of the present record and applies it; undefined: there is no record. */
+  const change = Effect.fnUntraced(function* (
+    id: ServerId,
+    by: (record: ServerRecord) => Transition,
+    removedFrom?: string
+  ) {
+    const record = Option.getOrUndefined(yield* servers.lock(id))
+    return record === undefined
+      ? undefined
+      : yield* decide(record, by, removedFrom === undefined ? {} : { removedFrom })
+  })
+
+  /** Does {@link change} for several records. */
+  const changeAll = (ids: ReadonlyArray<ServerId>, by: (record: ServerRecord) => Transition) =>
+    together(ids, new Map(), (records, turn) =>
+      Effect.forEach(records.values(), (record) => decide(record, by, { turn }), { discard: true })
+    )
+
+  const workAll = Effect.fnUntraced(function* (requests: ReadonlyArray<ReadonlyArray<RecordWork>>) {
+    const byServer = [...Map.groupBy(requests.flat(), ({ id }) => id).values()]
+    let known: ReadonlyMap<ServerId, ServerRecord> = new Map()
+    // The next decision on a server needs the result of this one.
+    for (let turn = 0; ; turn++) {
+      const works = byServer.flatMap((own) => own[turn] ?? [])
+      if (works.length === 0) return requests.map(() => undefined)
+      known = yield* together(
+        works.map(({ id }) => id),
+        known,
+        (records, turn) =>
+          Effect.forEach(works, ({ id, work }) => work(records.get(id), turn), { discard: true })
+      )
+    }
+  })
+  const workTogether = store.together(workAll)
+
+  /**
+   * Makes one write about the records of several servers, and returns its results; concurrent writes share a transaction
+   * without savepoints. Decisions on the same server are made one after another.
+   */
+  const onRecords = <A>(
+    decisions: ReadonlyArray<{ readonly id: ServerId; readonly decideOn: Decide<A> }>
+  ): Effect.Effect<ReadonlyArray<A>, Unavailable> =>
+    Effect.suspend(() => {
+      const answers = decisions.map((): Option.Option<A> => Option.none())
+      const works = decisions.map(({ decideOn, id }, at) => ({
+        id,
+        work: (record: ServerRecord | undefined, turn: Turn) =>
+          Effect.map(decideOn(record, turn), (decided) => {
+            answers[at] = Option.some(decided)
+          })
+      }))
+      return Effect.flatMap(workTogether(works), () => Effect.orDie(Effect.fromOption(Option.all(answers))))
+    })
+
+  return { carryOut, change, changeAll, decide, onRecords } as const
+})
+
+export type RecordChanges = Effect.Success<typeof makeRecordChanges>
+
+type Decide<A> = (
+  record: ServerRecord | undefined,
+  turn: Turn
+) => Effect.Effect<A, SqlError.SqlError, Transaction>
+
+interface CarryOutOptions {
+  readonly removedFrom?: string
+  readonly sequence?: number
+  /** Default: the transition is the only one. */
+  readonly turn?: Turn
+}
+
+/** The work on one server's record within a write. */
+interface RecordWork {
+  readonly id: ServerId
+  readonly work: Decide<void>
+}
+
+/** The log fields of a server. */
+export const logFields = ({ id, node_id }: Pick<ServerRecord, "id" | "node_id">) => ({
+  server_id: id,
+  node_id
+})
+
+const logLines = Effect.fnUntraced(function* ({ outcome, record }: Changed) {
+  const { crash, destroys, install, status, surprising } = outcome
+  if (install?.phase === "failed") yield* Effect.logWarning(`installation failed: ${install.failure_reason}`)
+  if (crash !== undefined) yield* Effect.logWarning(`server crashed: ${crash.reason}`)
+  if (status !== undefined) yield* Effect.logInfo(`server ${status}`)
+  if (destroys !== undefined) yield* Effect.logInfo(`server deleted: ${destroys}`)
+  if (surprising === true) {
+    yield* Effect.logWarning(`the node reports ${status ?? "unknown"} of a server that was ${record.status}`)
+  }
+})
+
+/** Logs a committed change. */
+export const logChange = (changed: Changed | undefined) =>
+  changed === undefined ? Effect.void : Effect.annotateLogs(logLines(changed), logFields(changed.record))

@@ -1,0 +1,189 @@
+import { isDeepStrictEqual } from "node:util"
+import { Clock, Effect, Option } from "effect"
+import { changesBetween } from "../../../contract/domain/definitionChanges.ts"
+import { Conflict, NotFound, Unavailable } from "../../../contract/domain/errors.ts"
+import type { ServerId } from "../../../contract/domain/Id.ts"
+import { pendingInstall } from "../../../contract/domain/InstallState.ts"
+import type { ServerPatch } from "../../../contract/domain/Labels.ts"
+import { committedMemoryBytes, diskLimitBytes } from "../../../contract/domain/Limits.ts"
+import { isUnderway } from "../../../contract/domain/Migration.ts"
+import type { Overrides } from "../../../contract/domain/Overrides.ts"
+import type { Quota } from "../../../contract/domain/Quota.ts"
+import { startsAlways } from "../../../contract/domain/Run.ts"
+import { type Redefinition, reservedLimits, type ServerRecord } from "../../../contract/domain/Server.ts"
+import type { ServerDefinition } from "../../../contract/domain/ServerDefinition.ts"
+import { runs } from "../../nodes/fleet/place.ts"
+import { LoadBalancer } from "../../nodes/LoadBalancer.ts"
+import { placementOf } from "../../nodes/placementRequest.ts"
+import { CapacityRepo } from "../../store/repos/CapacityRepo.ts"
+import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
+import { QuotaRepo } from "../../store/repos/QuotaRepo.ts"
+import { ServerRepo } from "../../store/repos/ServerRepo.ts"
+import { portsOf } from "../../store/repos/serverRows.ts"
+import { Store, Transaction } from "../../store/Store.ts"
+import { makeMigrationRecords } from "./migrationRecords.ts"
+import { isBeingDeleted, isMoving, notOffline } from "./power.ts"
+import { raiseRefusal } from "./quotaRules.ts"
+import type { RecordChanges } from "./recordChanges.ts"
+import { settingsOf } from "./requestedChanges.ts"
+
+/** A new definition of a server. */
+export interface NewDefinition {
+  readonly definition: ServerDefinition
+  /** Default: those of the record. */
+  readonly overrides?: Overrides
+  /** Whether the server is installed again; it must be offline. */
+  readonly reinstall?: boolean
+  /** The quotas of the key that may raise limits; default: none. */
+  readonly quotas?: ReadonlyArray<Quota>
+  /** Changed in the same write. */
+  readonly settings?: ServerPatch
+}
+
+/** A record before and after a change of its definition. */
+export interface Redefined {
+  readonly before: ServerRecord
+  readonly record: ServerRecord
+}
+
+const tooFewPorts = (record: ServerRecord, needed: number) =>
+  new Conflict({
+    detail: `the definition has ${needed} ports, server ${record.id} has ${portsOf(record).length}`,
+    hint: "Create another server: a server keeps its ports."
+  })
+
+/** Definitions that are kept until the node reports which one the server has. */
+const MOST_EARLIER = 10
+
+/** Returns what process and files have, and what they may have by now, once there is another definition. */
+const usedBefore = ({ definition, redefinition }: ServerRecord): Pick<Redefinition, "used" | "earlier"> => {
+  if (redefinition?.used === undefined) return { used: definition }
+  const { defined_at, earlier = [], used } = redefinition
+  return { used, earlier: [...earlier, { defined_at, definition }].slice(-MOST_EARLIER) }
+}
+
+/** The changes of definitions (spec 3.12). */
+export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: RecordChanges) {
+  const { write } = yield* Store
+  const servers = yield* ServerRepo
+  const quotaRepo = yield* QuotaRepo
+  const migrations = yield* MigrationRepo
+  const { setStartPending } = yield* makeMigrationRecords
+  const balancer = yield* LoadBalancer
+  const capacity = yield* CapacityRepo
+
+  const append = Effect.fnUntraced(function* (record: ServerRecord) {
+    const transaction = yield* Transaction
+    yield* transaction.append({ topic: "server:changed", server_id: record.id, payload: null }, record)
+  })
+
+  /** Refuses a definition that the node of its server cannot run, or whose larger limits do not fit there. */
+  const checkFits = Effect.fnUntraced(function* (before: ServerRecord, record: ServerRecord) {
+    const { blueprint_id, definition, node_id } = record
+    const own = reservedLimits(before)
+    const limits = reservedLimits(record)
+    const [memory, disk] = [committedMemoryBytes(own), diskLimitBytes(own)]
+    const isLarger = committedMemoryBytes(limits) > memory || diskLimitBytes(limits) > disk
+    const isOther = !isDeepStrictEqual(before.definition.runtimes, definition.runtimes)
+    if (!isLarger && !isOther) return
+    const room = Option.map(yield* capacity.of(node_id, blueprint_id), (committed) => ({
+      ...committed,
+      memory_bytes: committed.memory_bytes - memory,
+      disk_bytes: committed.disk_bytes - disk
+    }))
+    const offered = Option.getOrUndefined(room)?.runtimes
+    if (isOther && offered !== undefined && !runs({ runtimes: offered }, definition)) {
+      return yield* Unavailable.nodeCannotRun(node_id, offered, definition.runtimes)
+    }
+    const reason = isLarger ? balancer.whyNot({ ...placementOf(record), node_id }, room) : undefined
+    if (reason === undefined) return
+    return yield* new Unavailable({
+      detail: `the limits do not fit on node ${node_id}: ${reason}`,
+      hint: "Choose lower limits, or free capacity on the node."
+    })
+  })
+
+  const checkQuotas = Effect.fnUntraced(function* (
+    quotas: ReadonlyArray<Quota>,
+    before: ServerRecord,
+    record: ServerRecord
+  ) {
+    for (const given of quotas) {
+      const { quota, used } = yield* quotaRepo.use(given)
+      const counted = yield* quotaRepo.counts(quota, before.created_by)
+      const refusal = raiseRefusal(quota, counted ? used : undefined, before, record)
+      if (refusal !== undefined) return yield* refusal
+    }
+  })
+
+  const redefine = Effect.fnUntraced(function* <E>(
+    id: ServerId,
+    by: (record: ServerRecord) => Effect.Effect<NewDefinition, E>
+  ) {
+    const before = Option.getOrUndefined(yield* servers.lock(id))
+    if (before === undefined) return yield* NotFound.server(id)
+    if (yield* servers.isRemoving(id)) return yield* isBeingDeleted(id)
+    if (isUnderway(Option.getOrUndefined(yield* migrations.find(id)))) return yield* isMoving(id)
+    const asked = yield* by(before)
+    const { definition, overrides = before.overrides ?? {}, reinstall = false } = asked
+    if (asked.settings !== undefined) {
+      yield* servers.set(id, yield* settingsOf(before, asked.settings))
+      yield* append(before)
+    }
+    const isSame = isDeepStrictEqual(definition, before.definition)
+    if (isSame && !reinstall && isDeepStrictEqual(overrides, before.overrides ?? {})) {
+      return { before, record: before } satisfies Redefined
+    }
+    if (reinstall && before.status !== "offline") return yield* notOffline(before)
+    if (definition.ports > portsOf(before).length) return yield* tooFewPorts(before, definition.ports)
+    const { overrides: _, ...kept } = before
+    const record: ServerRecord = {
+      ...kept,
+      blueprint_id: definition.blueprint_id,
+      definition,
+      ...(Object.keys(overrides).length === 0 ? {} : { overrides }),
+      ...(isSame && !reinstall
+        ? {}
+        : {
+            redefinition: {
+              defined_at: Math.max(
+                (before.redefinition?.defined_at ?? 0) + 1,
+                yield* Clock.currentTimeMillis
+              ),
+              delivered: false,
+              ...usedBefore(before),
+              ...(reinstall ? { reinstall } : {})
+            }
+          })
+    }
+    yield* checkQuotas(asked.quotas ?? [], before, record)
+    yield* checkFits(before, record)
+    yield* servers.redefine(before, record)
+    yield* append(record)
+    const changes = isSame ? [] : changesBetween(before.definition, definition)
+    const isIncomplete = before.install.phase === "failed" && changes.length > 0
+    const installs = isIncomplete || changes.some(({ needs }) => needs === "installation")
+    if (reinstall || (installs && before.status === "offline")) {
+      yield* carryOut(record, { install: pendingInstall, status: "installing" })
+    }
+    if (!isSame && before.status === "offline" && !before.start_pending && startsAlways(record)) {
+      yield* setStartPending(record, true)
+    }
+    return { before, record } satisfies Redefined
+  })
+
+  const delivered = Effect.fnUntraced(function* (id: ServerId, defined_at: number) {
+    const record = Option.getOrUndefined(yield* servers.lock(id))
+    if (record?.redefinition === undefined || record.redefinition.delivered) return
+    if (record.redefinition.defined_at !== defined_at) return
+    const { reinstall: _, ...redefinition } = record.redefinition
+    yield* servers.set(id, { redefinition: { ...redefinition, delivered: true } })
+    yield* append(record)
+  })
+
+  return {
+    redefine: <E>(id: ServerId, by: (record: ServerRecord) => Effect.Effect<NewDefinition, E>) =>
+      write(redefine(id, by)),
+    delivered: (id: ServerId, defined_at: number) => write(delivered(id, defined_at))
+  }
+})

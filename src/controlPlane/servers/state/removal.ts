@@ -1,0 +1,64 @@
+import { Effect, Option } from "effect"
+import { DatabaseFull, NotFound, Unavailable } from "../../../contract/domain/errors.ts"
+import type { ServerId } from "../../../contract/domain/Id.ts"
+import type { ServerRecord } from "../../../contract/domain/Server.ts"
+import { DaemonClient } from "../../nodes/DaemonClient.ts"
+import { mayUseReserve } from "../../store/disk/DatabaseDisk.ts"
+import { ServerIndex } from "../list/ServerIndex.ts"
+import { makeNodeErrors, type NodeCallError } from "./nodeCalls.ts"
+import { ServerLifecycle } from "./ServerLifecycle.ts"
+import { ServerLocks } from "./ServerLocks.ts"
+
+/** The error of a failed write during a removal, which continues later. */
+const continuesLater = Effect.mapError((error: Unavailable) =>
+  error instanceof DatabaseFull ? DatabaseFull.removalBegun() : Unavailable.removalBegun()
+)
+
+/** Adds to the error of an unavailable node how to delete the record anyway. */
+const mayBeForced = Effect.mapError((error: NodeCallError) =>
+  error instanceof Unavailable
+    ? new Unavailable({
+        detail: error.detail,
+        hint: `${error.hint.replace(/\.?$/, ".")} Or send force=true: the record is deleted now, the files once the node is back.`
+      })
+    : error
+)
+
+export interface RemoveOptions {
+  readonly force: boolean
+  /** A condition on the stored record; if it does not hold, nothing is removed: NotFound. */
+  readonly onlyIf?: (record: ServerRecord) => boolean
+}
+
+/**
+ * Removes servers: first on the node, which may be called twice, then the record and its ports, in one write with the
+ * `deleted` event. The begin is recorded, so that the {@link Provisioner} continues after a crash; a removal is not
+ * interrupted. With `force` the record is deleted even if the call fails, and the garbage collector repeats the call.
+ */
+export const makeRemove = Effect.gen(function* () {
+  const daemons = yield* DaemonClient
+  const index = yield* ServerIndex
+  const lifecycle = yield* ServerLifecycle
+  const locks = yield* ServerLocks
+  const { failWith } = yield* makeNodeErrors
+
+  const remove = Effect.fnUntraced(function* (id: ServerId, options: RemoveOptions) {
+    if (Option.isNone(yield* index.lookUp(id))) return yield* Effect.fail(NotFound.server(id))
+    const record = Option.getOrUndefined(yield* lifecycle.beginRemoval(id, options.onlyIf))
+    if (record === undefined) return yield* Effect.fail(NotFound.server(id))
+    const from = yield* daemons.of(record.node_id).pipe(
+      Effect.flatMap((daemon) => daemon.remove(id)),
+      Effect.as(record.node_id),
+      Effect.catch((error) =>
+        options.force
+          ? Effect.succeed(undefined)
+          : Effect.andThen(continuesLater(lifecycle.giveUpRemoval(id)), mayBeForced(failWith(record, error)))
+      )
+    )
+    yield* continuesLater(lifecycle.remove(id, from))
+  }, Effect.uninterruptible)
+
+  return Effect.fn("ServerManager.remove")((id: ServerId, options: RemoveOptions) =>
+    locks.withLock(id)(mayUseReserve(remove(id, options)))
+  )
+})

@@ -1,0 +1,297 @@
+/** The transitions of a server's record: pure rules (spec 3.5). */
+import { isDeepStrictEqual } from "node:util"
+import type { CrashDetails } from "../../../contract/domain/CrashRecord.ts"
+import type { InstallState } from "../../../contract/domain/InstallState.ts"
+import {
+  beginStep,
+  currentStep,
+  finishSteps,
+  isOfCreation,
+  withoutProgress
+} from "../../../contract/domain/InstallStep.ts"
+import type { DaemonServer, Report } from "../../../contract/domain/NodeMessages.ts"
+import { timeText } from "../../../contract/domain/NodeText.ts"
+import type { Problem } from "../../../contract/domain/Problem.ts"
+import { isRestartPending, type RestartState } from "../../../contract/domain/Restart.ts"
+import type { RunReport, RunState } from "../../../contract/domain/Run.ts"
+import type { Redefinition, ServerRecord } from "../../../contract/domain/Server.ts"
+import type { Crash } from "../../../contract/domain/ServerEvent.ts"
+import { fits, isUp, type ServerStatus } from "../../../contract/domain/ServerStatus.ts"
+
+/** Changes of one record; an absent field changes nothing. */
+export interface Transition {
+  readonly install?: InstallState
+  readonly crash?: Crash
+  /** Of the crash. */
+  readonly details?: CrashDetails
+  /** Only if it differs from the status of the record. */
+  readonly status?: ServerStatus
+  readonly clearsStart?: true
+  /** A status between that of the record and `status`. */
+  readonly via?: ServerStatus
+  /** Whether this `offline` is between two states; absent: nothing has changed. */
+  readonly transient?: boolean
+  /** Only if it differs from that of the record. */
+  readonly restart?: RestartState | null
+  /** Only if it differs from that of the record. */
+  readonly run?: RunState | null
+  /** Only if it differs from that of the record. */
+  readonly problem?: Problem | null
+  /** Only if process and files have another definition than the record says. */
+  readonly redefinition?: Redefinition
+  /** Why the record is deleted. */
+  readonly destroys?: string
+  /** The change of status is not in the transition table; it is logged, and still applies. */
+  readonly surprising?: true
+}
+
+/** The fields of a record that decide on its transitions. */
+export type Subject = Pick<
+  ServerRecord,
+  "status" | "install" | "start_pending" | "restart" | "run" | "problem" | "redefinition"
+> & {
+  readonly definition: Pick<ServerRecord["definition"], "save">
+}
+
+export const isFinished = (install: InstallState): boolean =>
+  install.phase === "ready" || install.phase === "failed"
+
+const sameInstall = (a: InstallState, b: InstallState): boolean =>
+  a.phase === b.phase &&
+  a.exit_code === b.exit_code &&
+  a.started_at === b.started_at &&
+  a.finished_at === b.finished_at &&
+  a.failure_reason === b.failure_reason
+
+/** Whether the node has started a server before it got the request to install it; the request waits for its end. */
+const startedBefore = ({ status, install }: Subject, to: ServerStatus): boolean =>
+  status === "installing" && install.phase === "pending" && fits("offline", to) && isUp(to)
+
+const toStatus = (subject: Subject, to: ServerStatus): Transition => {
+  const { status } = subject
+  return {
+    ...(status === to ? {} : { status: to }),
+    ...(fits(status, to)
+      ? {}
+      : startedBefore(subject, to)
+        ? { via: "offline" as const }
+        : { surprising: true as const }),
+    ...(subject.start_pending && isUp(to) ? { clearsStart: true } : {})
+  }
+}
+
+/** Returns a restart that a node reports, with its time in the contract's form; null: none, or its time is no time. */
+const restartOf = (reported: Subject["restart"]): RestartState | null => {
+  if (!isRestartPending(reported)) return reported ?? null
+  const next_at = timeText(reported.next_at)
+  return next_at === undefined ? null : { ...reported, next_at }
+}
+
+/** Takes over what a node reports of restarts. */
+const restarts = ({ restart: before }: Subject, reported: Subject["restart"]): Transition => {
+  const restart = restartOf(reported)
+  return isDeepStrictEqual(before ?? null, restart) ? {} : { restart }
+}
+
+/** Takes over what a node reports of the desired state; a stop that it has still to be told of stays. */
+const desired = ({ run: before }: Subject, reported: RunReport | null | undefined): Transition => {
+  const stopped_by = before?.undelivered === true ? before.stopped_by : reported?.stopped_by
+  const run: RunState = {
+    ...(stopped_by === undefined ? {} : { stopped_by }),
+    ...(reported?.waiting === true ? { waiting: true } : {}),
+    ...(before?.undelivered === true ? { undelivered: true } : {})
+  }
+  const after = Object.keys(run).length === 0 ? null : run
+  return isDeepStrictEqual(before ?? null, after) ? {} : { run: after }
+}
+
+/** Takes over why a start was refused. The record may have the reason from the refusal itself. */
+export const problems = ({ problem: before = null }: Subject, problem: Problem | null): Transition =>
+  before?.code === problem?.code && before?.detail === problem?.detail ? {} : { problem }
+
+/** Adds the steps of the control plane to those that a node reports. A snapshot reports none. */
+const withKnownSteps = ({ install: before }: Subject, install: InstallState): InstallState => {
+  const isAnother = isFinished(before) && !isFinished(install)
+  const known = (before.steps ?? []).filter((step) => !isAnother || isOfCreation(step))
+  const steps =
+    install.steps === undefined
+      ? known
+      : [...known.filter(isOfCreation), ...withoutProgress(install.steps.filter((it) => !isOfCreation(it)))]
+  const { finished_at } = install
+  if (steps.length === 0) return install
+  return { ...install, steps: finished_at === undefined ? steps : finishSteps(steps, finished_at) }
+}
+
+const installed = (subject: Subject, reported: InstallState): Transition => {
+  const { install: before } = subject
+  const install = withKnownSteps(subject, reported)
+  const isSame = sameInstall(before, install)
+  return isSame && (reported.steps === undefined || isDeepStrictEqual(before.steps, install.steps))
+    ? {}
+    : { install }
+}
+
+/**
+ * Returns the step `start` of a server that starts once it is installed: it begins with the status after `offline`, and
+ * ends with the next.
+ *
+ * @param at RFC 3339
+ */
+const startStep = ({ install, start_pending }: Subject, to: ServerStatus, at: string): Transition => {
+  const { phase, steps } = install
+  if (phase !== "ready" || steps === undefined) return {}
+  const isStarting = currentStep(steps)?.name === "start"
+  if (!isStarting && (!start_pending || !isUp(to))) return {}
+  const begun = isStarting ? steps : beginStep(steps, "start", at)
+  if (to === "starting") return isStarting ? {} : { install: { ...install, steps: begun } }
+  return { install: { ...install, steps: finishSteps(begun, at) } }
+}
+
+/** The reason of a deletion that a caller has requested. */
+export const BY_CALLER = "a caller deleted it"
+/** The reason of the deletion of an expired server. */
+export const EXPIRED = "it had expired"
+
+/** Returns the reason with which a server that is not saved ends. */
+export const notSaved = (how: string): string => `it is not saved, and ${how}`
+
+const destroyed = (subject: Subject): Transition =>
+  subject.definition.save
+    ? {}
+    : { destroys: notSaved(subject.status === "stopping" ? "was stopped" : "its process ended") }
+
+/** Returns the transition of a server whose node is given up. */
+export const onNodeGivenUp = (subject: Subject): Transition =>
+  subject.definition.save ? {} : { destroys: notSaved("its node was away for too long") }
+
+/**
+ * Whether a final `offline` ends a server: one that is not saved is deleted once it has run. During an installation that
+ * was not preceded by a run, `offline` may only end the installation.
+ */
+const ends = (subject: Subject): boolean => isUp(subject.status) || subject.install.phase === "ready"
+
+/** Returns the status of a server in a phase of its installation; a server that was installed keeps its status. */
+const statusOfPhase = ({ status, install: before }: Subject, install: InstallState): ServerStatus => {
+  if (isUp(status)) return status
+  if (!isFinished(install)) return "installing"
+  return status === "installing" || !isFinished(before) ? "offline" : status
+}
+
+/**
+ * Whether an `offline` ends the previous installation: it may arrive after a reinstallation was requested, until the node
+ * reports that it installs.
+ */
+const isOfBefore = ({ status, install }: Subject, report: Report): boolean =>
+  status === "installing" &&
+  install.phase === "pending" &&
+  report.type === "status" &&
+  report.status === "offline" &&
+  report.transient
+
+/** Returns whether an `offline` is between two states; a final one that ends a run says nothing new. */
+const transience = (
+  { install, status }: Subject,
+  report: Extract<Report, { readonly type: "status" }>
+): Transition => {
+  if (report.status !== "offline") return {}
+  // A refused start is between no states.
+  if (report.transient) {
+    // A start may follow a reset.
+    const follows = isUp(status) || (status === "installing" && install.phase === "ready")
+    return follows && report.problem === undefined ? { transient: true } : {}
+  }
+  return status === "offline" ? { transient: false } : {}
+}
+
+/** Takes over which definition process and files have; `at`: the time of that definition. */
+const uses = ({ redefinition }: Subject, at: number | undefined): Transition => {
+  if (redefinition?.used === undefined || at === undefined) return {}
+  const { earlier = [], used: _, ...rest } = redefinition
+  if (at === rest.defined_at) return { redefinition: rest }
+  const used = earlier.find(({ defined_at }) => defined_at === at)?.definition
+  if (used === undefined) return {}
+  const later = earlier.filter(({ defined_at }) => defined_at > at)
+  return { redefinition: { ...rest, used, ...(later.length === 0 ? {} : { earlier: later }) } }
+}
+
+/**
+ * Returns the transition of a report that is not a repetition.
+ *
+ * @param at time of its receipt, RFC 3339
+ */
+export const onReport = (subject: Subject, report: Report, at: string): Transition => {
+  switch (report.type) {
+    case "crash":
+      return { crash: report.crash, ...(report.details === undefined ? {} : { details: report.details }) }
+    case "install-status":
+      return {
+        ...toStatus(subject, statusOfPhase(subject, report.install)),
+        ...installed(subject, report.install),
+        ...uses(subject, report.uses)
+      }
+    case "status":
+      if (report.status === "unknown") return { surprising: true }
+      if (isOfBefore(subject, report)) return {}
+      return {
+        ...toStatus(subject, report.status),
+        ...startStep(subject, report.status, at),
+        ...transience(subject, report),
+        ...restarts(subject, report.restart),
+        ...desired(subject, report.run),
+        ...problems(subject, report.problem ?? null),
+        ...uses(subject, report.uses),
+        ...(report.status === "offline" && !report.transient && ends(subject) ? destroyed(subject) : {})
+      }
+  }
+}
+
+/** Returns the transition of a snapshot that is not older than the record. The status `unknown` changes nothing. */
+export const onSnapshot = (
+  subject: Subject,
+  view: Pick<DaemonServer, "status" | "install" | "uses"> & Pick<Subject, "restart" | "run" | "problem">
+): Transition =>
+  view.status === "unknown"
+    ? installed(subject, view.install)
+    : {
+        ...toStatus(subject, view.status),
+        ...restarts(subject, view.restart),
+        ...desired(subject, view.run),
+        ...problems(subject, view.problem ?? null),
+        ...installed(subject, view.install),
+        ...uses(subject, view.uses),
+        ...(view.status === "offline" && isUp(subject.status) ? destroyed(subject) : {})
+      }
+
+/** Returns the transition of a server that its node does not have: a saved one is installed again, others are deleted. */
+export const onMissing = (subject: Subject): Transition =>
+  subject.definition.save || !isFinished(subject.install)
+    ? {
+        ...(subject.install.phase === "pending" ? {} : { install: { phase: "pending" } }),
+        ...(subject.status === "installing" ? {} : { status: "installing" })
+      }
+    : {
+        ...(subject.status === "offline" ? {} : { status: "offline" }),
+        destroys: notSaved("its node does not have it any more")
+      }
+
+/** Returns the transition of a server whose node is lost. */
+export const onNodeLost = (subject: Subject): Transition =>
+  subject.status === "unknown" ? {} : { status: "unknown" }
+
+/** Returns the transition of a server whose installation failed permanently. */
+export const onInstallRefused = (subject: Subject, install: InstallState): Transition => ({
+  ...toStatus(subject, "offline"),
+  ...installed(subject, install)
+})
+
+export const changesNothing = (outcome: Transition): boolean =>
+  outcome.install === undefined &&
+  outcome.crash === undefined &&
+  outcome.status === undefined &&
+  outcome.clearsStart === undefined &&
+  outcome.transient === undefined &&
+  outcome.restart === undefined &&
+  outcome.run === undefined &&
+  outcome.problem === undefined &&
+  outcome.redefinition === undefined &&
+  outcome.destroys === undefined

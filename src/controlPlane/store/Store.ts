@@ -1,0 +1,61 @@
+import { Context, Effect, Layer } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import type { Unavailable } from "../../contract/domain/errors.ts"
+import { DatabaseDisk } from "./disk/DatabaseDisk.ts"
+import { JournalFollowers } from "./journal/JournalFollowers.ts"
+import { Backend } from "./sql/Backend.ts"
+import { absorbSqlErrors } from "./sql/sqlErrors.ts"
+import { makeGroupCommit } from "./write/groupCommit.ts"
+import type { Transaction } from "./write/Transaction.ts"
+
+export { Transaction } from "./write/Transaction.ts"
+
+/**
+ * All writes of the control plane. Mutations that wait when a transaction begins share its commit (group commit). Each
+ * has a savepoint of its own, so a failed mutation undoes only itself.
+ */
+export class Store extends Context.Service<
+  Store,
+  {
+    /**
+     * Runs `mutation` in a write transaction. Succeeds once the mutation is durable and every follower of the journal
+     * has applied its changes (read your own writes). Mutations run one after another and do nothing but SQL. If the
+     * caller is interrupted while its mutation waits, the mutation does not run; a later interruption changes nothing.
+     * A follower or a mutation that calls `write` is a defect: it would wait for itself.
+     *
+     * @error Unavailable the database cannot be reached; nothing was changed, unless the hint says that the outcome is
+     * unknown
+     */
+    write<A, E>(
+      mutation: Effect.Effect<A, E, Transaction>
+    ): Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable>
+    /**
+     * Returns a write for many callers. The requests that share a transaction are one mutation, which returns the
+     * results in their order. If it fails for several requests, it is undone and each runs alone, as with {@link
+     * write}.
+     */
+    together<Request, A, E>(
+      mutation: (requests: ReadonlyArray<Request>) => Effect.Effect<ReadonlyArray<A>, E, Transaction>
+    ): (request: Request) => Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable>
+    /** Runs a read outside a write transaction. */
+    read<A, E>(query: Effect.Effect<A, E>): Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable>
+    /** Fails if the database does not answer; for readiness. */
+    readonly ping: Effect.Effect<void, Unavailable>
+  }
+>()("muster/store/Store") {
+  /** When the scope closes, accepted writes are completed, and later writes are `Unavailable`. */
+  static readonly layer = Layer.effect(
+    Store,
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const backend = yield* Backend
+      const disk = yield* DatabaseDisk
+      const { publish, publishAnyway } = yield* JournalFollowers
+      const together = yield* makeGroupCommit({ sql, backend, disk, publish, publishAnyway })
+      const write = <A, E>(mutation: Effect.Effect<A, E, Transaction>) =>
+        together(() => Effect.map(mutation, (answer) => [answer]))(undefined)
+      const ping = absorbSqlErrors(Effect.asVoid(sql`SELECT value FROM counters WHERE name = 'journal'`))
+      return Store.of({ write, together, read: absorbSqlErrors, ping })
+    })
+  )
+}

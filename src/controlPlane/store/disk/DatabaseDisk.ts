@@ -1,0 +1,142 @@
+import { dirname } from "node:path"
+import { Context, Effect, Layer, Schedule, Semaphore } from "effect"
+import { DatabaseFull } from "../../../contract/domain/errors.ts"
+import { FULL_BELOW } from "../../../shared/work/diskSpace.ts"
+import { elapsedMillis } from "../../../shared/work/elapsed.ts"
+import { holdReserve, releaseReserve, reservedBytes, reserveFileOf, spaceOf } from "./reserve.ts"
+
+/** Shortest interval of log lines about refused writes, in milliseconds. */
+const LOG_EVERY_MILLIS = 1_000
+
+/** Interval of the checks of the disk. */
+const LOOK_EVERY = "1 second"
+
+/**
+ * Whether a write may use the reserve of a full disk: deletions (they free space), revocations (they withdraw access)
+ * and registrations of nodes (both need them).
+ */
+export const MayUseReserve = Context.Reference<boolean>("muster/store/MayUseReserve", {
+  defaultValue: () => false
+})
+
+/** Lets the writes of an effect use the reserve. */
+export const mayUseReserve = <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+  Effect.provideService(self, MayUseReserve, true)
+
+/** Whether the disk of the database is full, and the consequences. */
+export class DatabaseDisk extends Context.Service<
+  DatabaseDisk,
+  {
+    /** Whether the disk is full, as far as known; for readiness. */
+    readonly isFull: () => boolean
+    /** Whether writes are refused without a try, except those that may use the reserve. */
+    readonly refuses: () => boolean
+    /** Returns the error of refused writes. Logs at most one line per second. */
+    refuse(writes: number): Effect.Effect<DatabaseFull>
+    /** Records that writes failed because the disk is full; returns their error. */
+    failed(writes: number): Effect.Effect<DatabaseFull>
+    /** Records that a write was committed. */
+    readonly committed: Effect.Effect<void>
+  }
+>()("muster/store/DatabaseDisk") {
+  /** A remote disk, such as that of a PostgreSQL server: each write is tried. */
+  static readonly layerRemote = Layer.sync(DatabaseDisk, () => {
+    let full = false
+    const { flush, refuse } = refusals()
+    return DatabaseDisk.of({
+      isFull: () => full,
+      refuses: () => false,
+      refuse,
+      failed: (writes) =>
+        Effect.suspend(() => {
+          full = true
+          return refuse(writes)
+        }),
+      committed: Effect.suspend(() => {
+        if (!full) return Effect.void
+        full = false
+        return flush
+      })
+    })
+  })
+
+  /**
+   * The disk of a database file, checked each second. The reserve beside the file is released when the disk is full,
+   * and made again once there is room.
+   *
+   * @param database path of the file
+   */
+  static readonly layerWatched = (database: string) =>
+    Layer.effect(DatabaseDisk, Effect.annotateLogs(watched(database), { folder: dirname(database) }))
+}
+
+/** Counts refused writes, and logs them at most once per second. */
+const refusals = () => {
+  let refused = 0
+  let loggedAt = Number.NEGATIVE_INFINITY
+  const refuse = Effect.fnUntraced(function* (writes: number) {
+    refused += writes
+    const now = yield* elapsedMillis
+    if (now - loggedAt >= LOG_EVERY_MILLIS) {
+      loggedAt = now
+      yield* Effect.logError("writes are refused: the disk of the database is full").pipe(
+        Effect.annotateLogs({ refused })
+      )
+      refused = 0
+    }
+    return DatabaseFull.of()
+  })
+  const flush = Effect.suspend(() => {
+    const last = refused
+    refused = 0
+    loggedAt = Number.NEGATIVE_INFINITY
+    return Effect.logInfo("the disk of the database has room again: writes are accepted").pipe(
+      Effect.annotateLogs({ refused: last })
+    )
+  })
+  return { flush, refuse }
+}
+
+const watched = Effect.fnUntraced(function* (database: string) {
+  const file = reserveFileOf(database)
+  const folder = dirname(database)
+  const oneAtATime = yield* Semaphore.make(1)
+  const { flush, refuse } = refusals()
+  // A released reserve that was not made again: the disk was full at the end of the previous service.
+  let full = (yield* reservedBytes(file)) === 0
+  if (full) yield* Effect.logWarning("the disk of the database is full: only reads and deletions are served")
+
+  const fill = Effect.gen(function* () {
+    if (!full) {
+      full = true
+      yield* Effect.logError("the disk of the database is full: writes are refused until it has room")
+    }
+    if (((yield* reservedBytes(file)) ?? 0) > 0) yield* releaseReserve(file)
+  })
+
+  const look = Effect.gen(function* () {
+    const space = yield* spaceOf(folder)
+    if (space.free < FULL_BELOW) return yield* fill
+    const reserved = yield* holdReserve(file, space)
+    if (full && reserved) {
+      full = false
+      yield* flush
+    }
+  }).pipe(
+    oneAtATime.withPermit,
+    Effect.catch((error) => Effect.logDebug(`the disk of the database cannot be read: ${error.message}`))
+  )
+  yield* look.pipe(Effect.repeat(Schedule.spaced(LOOK_EVERY)), Effect.forkScoped)
+
+  const release = fill.pipe(
+    oneAtATime.withPermit,
+    Effect.catch((error) => Effect.logWarning(`the reserve cannot be released: ${error.message}`))
+  )
+  return DatabaseDisk.of({
+    isFull: () => full,
+    refuses: () => full,
+    refuse,
+    failed: (writes) => Effect.andThen(release, refuse(writes)),
+    committed: Effect.void
+  })
+})

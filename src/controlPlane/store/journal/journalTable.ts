@@ -1,0 +1,132 @@
+/** The statements on the tables `journal` and its counter; nothing here knows of followers or commits. */
+import { Clock, Effect, Equal, Schema } from "effect"
+import type { SqlClient, SqlError, Statement } from "effect/sql"
+import type { Change, ChangedServer, JournalBounds, JournalEntry } from "../../../contract/domain/Journal.ts"
+import { Labels } from "../../../contract/domain/Labels.ts"
+import { insertRows } from "../sql/insertRows.ts"
+import { pipelined } from "../sql/pipelined.ts"
+import { IntColumn, JsonColumn, readRows } from "../sql/rows.ts"
+import { changeRow, decodeChange } from "./changeRow.ts"
+
+const EntryRow = Schema.Struct({
+  cursor: IntColumn,
+  at: IntColumn,
+  topic: Schema.String,
+  server_id: Schema.String,
+  blueprint_id: Schema.String,
+  labels: Schema.NullOr(JsonColumn(Labels)),
+  payload: JsonColumn(Schema.Json)
+})
+const readEntries = readRows(EntryRow)
+const readBounds = readRows(Schema.Struct({ newest: IntColumn, oldest: Schema.NullOr(IntColumn) }))
+const readCursors = readRows(Schema.Struct({ cursor: IntColumn }))
+const readValues = readRows(Schema.Struct({ value: IntColumn }))
+
+/** A change that waits for its cursor. */
+export interface PendingChange extends ChangedServer {
+  readonly change: Change
+}
+
+export const journalTable = (sql: SqlClient.SqlClient) => {
+  /** The newest cursor. A write transaction with the write lock has the next ones to itself. */
+  const newest: Effect.Effect<number, SqlError.SqlError> = Effect.flatMap(
+    readValues(sql`SELECT value FROM counters WHERE name = 'journal'`),
+    ([counter]) =>
+      counter === undefined
+        ? Effect.die(new Error("the counter of the journal is missing"))
+        : Effect.succeed(counter.value)
+  )
+
+  /** Gives the changes the cursors after `after`. */
+  const numbered = (
+    changes: ReadonlyArray<PendingChange>,
+    after: number
+  ): Effect.Effect<ReadonlyArray<JournalEntry>> =>
+    Effect.map(Clock.currentTimeMillis, (at) =>
+      changes.map((pending, index) => ({ cursor: after + 1 + index, at, ...pending }))
+    )
+
+  /**
+   * Keeps entries that follow the newest one without a gap, and does not wait for it: the last statements before the
+   * commit.
+   *
+   * @param notifyClause an addition to the statement that advances the counter
+   */
+  const append = Effect.fnUntraced(function* (
+    entries: ReadonlyArray<JournalEntry>,
+    notifyClause: Statement.Fragment = sql.literal("")
+  ): Effect.fn.Return<void, SqlError.SqlError> {
+    const last = entries.at(-1)
+    if (last === undefined) return
+    const rows = entries.map(({ change, labels, ...entry }) => {
+      const { payload, server_id, topic } = changeRow(change)
+      const texts = {
+        labels: labels === undefined ? null : JSON.stringify(labels),
+        payload: JSON.stringify(payload)
+      }
+      return { ...entry, topic, server_id, ...texts }
+    })
+    yield* pipelined(
+      sql`UPDATE counters SET value = ${last.cursor} WHERE name = 'journal' RETURNING value ${notifyClause}`
+    )
+    yield* pipelined(insertRows(sql, "journal", rows))
+  })
+
+  /** At most `limit` entries with `after < cursor <= upTo`, oldest first. */
+  const page = Effect.fnUntraced(function* (
+    after: number,
+    upTo: number,
+    limit: number
+  ): Effect.fn.Return<ReadonlyArray<JournalEntry>, SqlError.SqlError> {
+    const rows = yield* readEntries(
+      sql`SELECT cursor, at, topic, server_id, blueprint_id, labels, payload FROM journal
+          WHERE cursor > ${after} AND cursor <= ${upTo} ORDER BY cursor LIMIT ${limit}`
+    )
+    return yield* Effect.forEach(rows, ({ cursor, at, blueprint_id, labels, ...row }) =>
+      Effect.map(decodeChange(row), (change) => ({
+        cursor,
+        at,
+        blueprint_id,
+        ...(labels === null ? {} : { labels }),
+        change
+      }))
+    )
+  })
+
+  const bounds: Effect.Effect<JournalBounds, SqlError.SqlError> = Effect.flatMap(
+    readBounds(
+      sql`SELECT value AS newest, (SELECT MIN(cursor) FROM journal) AS oldest FROM counters WHERE name = 'journal'`
+    ),
+    ([row]) =>
+      row === undefined
+        ? Effect.die(new Error("the counter of the journal is missing"))
+        : Effect.succeed({ newest: row.newest, oldest: row.oldest ?? row.newest + 1 })
+  )
+
+  /** Whether an entry is kept, not another one with its cursor; undefined: entries with this cursor are gone. */
+  const has = Effect.fnUntraced(function* ({ at, change, cursor }: JournalEntry) {
+    const [found] = yield* page(cursor - 1, cursor, 1)
+    if (found !== undefined)
+      return found.at === at && Equal.equals(changeRow(found.change), changeRow(change))
+    return cursor < (yield* bounds).oldest ? undefined : false
+  })
+
+  /**
+   * Cursor up to which entries are to go: those from before `notBefore`, and all but the newest `keep`. Only the
+   * oldest go, so that what is kept has no gap.
+   */
+  const expired = Effect.fnUntraced(function* (
+    notBefore: number,
+    keep: number
+  ): Effect.fn.Return<number, SqlError.SqlError> {
+    const { newest } = yield* bounds
+    const [young] = yield* readCursors(
+      sql`SELECT cursor FROM journal WHERE at >= ${notBefore} ORDER BY cursor LIMIT 1`
+    )
+    return Math.max(young === undefined ? newest : young.cursor - 1, newest - keep)
+  })
+
+  const deleteUpTo = (cursor: number) => Effect.asVoid(sql`DELETE FROM journal WHERE cursor <= ${cursor}`)
+
+  return { append, bounds, deleteUpTo, expired, has, newest, numbered, page } as const
+}

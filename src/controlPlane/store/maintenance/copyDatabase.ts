@@ -1,0 +1,156 @@
+import { Array as Arr, Context, Data, Effect, Layer, Option, type Scope, Stream } from "effect"
+import { SqlClient, SqlError } from "effect/sql"
+import { type DatabaseUrl, describeDatabase, type PostgresUrl } from "../../../shared/config/DatabaseUrl.ts"
+import { currentSchema, migrate, refusal, schemaVersion } from "../migrations/migrate.ts"
+import { snapshotOf } from "../sql/dialect.ts"
+import { StoreStartError } from "../sql/StoreStartError.ts"
+import { lockFileOf, takeServiceLock } from "../sqlite/ServiceLock.ts"
+import { clientOf, mustExist } from "./openClient.ts"
+import { countRows, type Digest, Digester, digestOf, type Row, rowsOf, tableNames } from "./tables.ts"
+
+/** The copy was not made; the target is unchanged. */
+export class CopyFailed extends Data.TaggedError("CopyFailed")<{
+  readonly message: string
+  readonly cause?: unknown
+}> {}
+
+/** The copied rows of one table; the target has the same. */
+export interface CopiedTable extends Digest {
+  readonly table: string
+}
+
+/** Parameters of one INSERT, below the limits of both databases. */
+const PARAMETERS = 2_000
+
+/** The only table with rows in a new database. */
+const COUNTERS = "counters"
+
+/** Refuses a target with any content: a copy never mixes two installations. */
+const checkEmpty = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, to: DatabaseUrl) {
+  for (const table of yield* tableNames(sql)) {
+    const used =
+      table === COUNTERS
+        ? yield* sql`SELECT name FROM ${sql(COUNTERS)} WHERE value <> 0`
+        : (yield* countRows(sql, table)) === 0
+          ? []
+          : [table]
+    if (used.length > 0) {
+      return yield* new CopyFailed({
+        message: `${describeDatabase(to)} is not empty (${table} has rows): name a new database`
+      })
+    }
+  }
+})
+
+const checkSchema = Effect.fnUntraced(function* (from: DatabaseUrl) {
+  const refused = yield* refusal
+  if (Option.isSome(refused)) return yield* refused.value
+  const version = yield* currentSchema
+  if (version === schemaVersion) return
+  return yield* new CopyFailed({
+    message: `${describeDatabase(from)} has schema ${version}, this version has ${schemaVersion}: run \`muster db migrate\` on it first`
+  })
+})
+
+const insert = (sql: SqlClient.SqlClient, table: string, rows: ReadonlyArray<Row>) => {
+  const columns = Object.keys(rows[0] ?? {}).length
+  return Effect.forEach(
+    Arr.chunksOf(rows, Math.max(1, Math.floor(PARAMETERS / Math.max(1, columns)))),
+    (some) => sql`INSERT INTO ${sql(table)} ${sql.insert(some)}`,
+    { discard: true }
+  )
+}
+
+const copyTables = Effect.fnUntraced(function* (source: SqlClient.SqlClient, target: SqlClient.SqlClient) {
+  const tables = yield* tableNames(source)
+  const there = yield* tableNames(target)
+  const missing = tables.find((table) => !there.includes(table))
+  if (missing !== undefined) {
+    return yield* new CopyFailed({ message: `the table ${missing} is none of muster's: move it elsewhere` })
+  }
+  const copied: Array<CopiedTable> = []
+  for (const table of tables) {
+    if (table === COUNTERS) yield* target`DELETE FROM ${target(COUNTERS)}`
+    const digester = new Digester()
+    yield* Stream.runForEach(rowsOf(source, table), (rows) => {
+      digester.add(rows)
+      return rows.length === 0 ? Effect.void : insert(target, table, rows)
+    })
+    const wanted = digester.digest
+    // Read back from the target.
+    const found = yield* digestOf(target, table)
+    if (found.rows !== wanted.rows || found.hash !== wanted.hash) {
+      return yield* new CopyFailed({
+        message: `${table} is not the same after the copy (${wanted.rows} rows, then ${found.rows}): nothing was kept`
+      })
+    }
+    copied.push({ table, ...wanted })
+  }
+  return copied
+})
+
+const inUse = (url: DatabaseUrl, cause?: unknown) =>
+  new StoreStartError({
+    reason: "InUse",
+    message: `a muster service runs on ${describeDatabase(url)}: stop it first`,
+    cause
+  })
+
+const lockPostgres = Effect.fnUntraced(function* (url: PostgresUrl) {
+  const { tryServiceLock } = yield* Effect.promise(() => import("../postgres/session.ts"))
+  if (!(yield* tryServiceLock(url))) return yield* inUse(url)
+})
+
+/**
+ * Keeps services off the database until the scope closes.
+ *
+ * @error StoreStartError `InUse`: a service runs on it
+ */
+export const lockDatabase = (url: DatabaseUrl): Effect.Effect<void, StoreStartError, Scope.Scope> =>
+  url._tag === "Postgres"
+    ? lockPostgres(url)
+    : takeServiceLock(lockFileOf(url.filename), url.filename).pipe(
+        Effect.mapError((error) => (error.reason === "InUse" ? inUse(url, error) : error))
+      )
+
+const open = (url: DatabaseUrl) =>
+  Effect.map(Layer.build(clientOf(url)), (context) => Context.get(context, SqlClient.SqlClient))
+
+/**
+ * Copies an installation into an empty database: all of it, verified, or nothing. No service runs on either database
+ * meanwhile.
+ *
+ * @error StoreStartError one of them cannot be opened, or a service runs on it
+ * @error CopyFailed the source has another schema, the target is not empty, or the copy differs
+ */
+export const copyDatabase = Effect.fn("copyDatabase")(
+  function* (from: DatabaseUrl, to: DatabaseUrl) {
+    if (describeDatabase(from) === describeDatabase(to)) {
+      return yield* new CopyFailed({ message: "source and target are the same database" })
+    }
+    yield* mustExist(from)
+    yield* lockDatabase(from)
+    const source = yield* open(from)
+    yield* Effect.provideService(checkSchema(from), SqlClient.SqlClient, source)
+    yield* lockDatabase(to)
+    const target = yield* open(to)
+    yield* Effect.provideService(migrate, SqlClient.SqlClient, target)
+    return yield* checkEmpty(target, to).pipe(
+      Effect.andThen(
+        // A consistent view of all tables. The target's transaction is the outer one and ends last.
+        Effect.provideService(
+          source.withTransaction(copyTables(source, target)),
+          SqlClient.BeginTransaction,
+          snapshotOf(source)
+        )
+      ),
+      target.withTransaction
+    )
+  },
+  Effect.scoped,
+  Effect.catchIf(SqlError.isSqlError, (cause) =>
+    Effect.fail(
+      new CopyFailed({ message: `the copy has failed, nothing of it was kept: ${cause.message}`, cause })
+    )
+  )
+)

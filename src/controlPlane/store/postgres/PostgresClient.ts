@@ -1,0 +1,200 @@
+import { PgClient, type PgConnection } from "@effect/sql-pg"
+import { Context, Effect, Layer, Schedule, Stream } from "effect"
+import { Reactivity } from "effect/reactivity"
+import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
+import type { PostgresUrl } from "../../../shared/config/DatabaseUrl.ts"
+import { Backend } from "../sql/Backend.ts"
+import { Unanswered } from "../sql/pipelined.ts"
+import type { StoreStartError } from "../sql/StoreStartError.ts"
+import { Availability } from "./Availability.ts"
+import { postgresBackend } from "./backend.ts"
+import { explained, isStarting, startError } from "./errors.ts"
+import { makeSessionPool, type SessionPool } from "./SessionPool.ts"
+import { defaultTimeouts, type Session, type Timeouts } from "./session.ts"
+
+export interface PostgresOptions {
+  readonly url: PostgresUrl
+  /** Connections for statements; one more follows the journal. Default: 10. */
+  readonly poolSize?: number
+  /** Milliseconds without an answer after which the database counts as unavailable. Default: 650. */
+  readonly answerMillis?: number
+}
+
+const POOL_SIZE = 10
+const ANSWER_MILLIS = 650
+/** Interval of the attempts to reach an unavailable database. */
+const PROBE_EVERY = "200 millis"
+/** The wait for a server that is starting: 10 seconds. */
+const waitForStart = Schedule.max([Schedule.spaced("100 millis"), Schedule.recurs(100)])
+/**
+ * A statement that waits longer for a row is repeated with its whole transaction, for a second in all. Write
+ * transactions wait for each other with their first statement, so no two can deadlock.
+ */
+const LOCK_MILLIS = 450
+
+/** The parts that the journal's tail needs beside the client. */
+export class PostgresSessions extends Context.Service<
+  PostgresSessions,
+  Pick<SessionPool, "open"> & {
+    readonly availability: Availability
+    /** Distinguishes this process's notifications from others'. */
+    readonly origin: string
+  }
+>()("muster/store/PostgresSessions") {}
+
+/**
+ * `SqlClient` over a pool of PostgreSQL connections that detects a database that does not answer, and reconnects by
+ * itself. Statements outside a transaction are read-only.
+ */
+export const PostgresClient = {
+  /** @error StoreStartError the database cannot be reached, or refuses */
+  layer: (
+    options: PostgresOptions
+  ): Layer.Layer<SqlClient.SqlClient | Backend | PostgresSessions, StoreStartError> =>
+    Layer.effectContext(
+      make(options.url, options.poolSize ?? POOL_SIZE, {
+        answerMillis: options.answerMillis ?? ANSWER_MILLIS,
+        // Less than the watchdog's bound.
+        lockMillis: Math.min(LOCK_MILLIS, Math.round((options.answerMillis ?? ANSWER_MILLIS) * 0.7))
+      })
+    ).pipe(Layer.provide(Reactivity.layer)),
+
+  /** A client without deadlines, for migrations and copies. */
+  layerPatient: (url: PostgresUrl): Layer.Layer<SqlClient.SqlClient, StoreStartError> =>
+    Layer.effectContext(
+      Effect.map(make(url, 2, defaultTimeouts), (context) => Context.pick(SqlClient.SqlClient)(context))
+    ).pipe(Layer.provide(Reactivity.layer))
+}
+
+const make = Effect.fnUntraced(function* (url: PostgresUrl, size: number, timeouts: Timeouts) {
+  const availability = new Availability()
+  const pool = yield* makeSessionPool({ url, size, timeouts, availability })
+  // The first connection shows whether the database is there, and stays for the first statement.
+  yield* Effect.acquireUseRelease(pool.take, () => Effect.void, pool.giveBack).pipe(
+    // The service and the server may start at the same time.
+    Effect.retry({ while: isStarting, schedule: waitForStart }),
+    Effect.mapError((error) => startError(error, url))
+  )
+
+  // An overdue answer or a failed connection has marked the database as unavailable.
+  yield* Effect.andThen(availability.away, Effect.scoped(pool.open)).pipe(
+    Effect.ignore,
+    Effect.repeat(Schedule.spaced(PROBE_EVERY)),
+    Effect.forkScoped
+  )
+
+  const acquirer = Effect.map(Effect.acquireRelease(pool.take, pool.giveBack), ({ session }) =>
+    connectionOf(session, availability)
+  )
+  const client = yield* SqlClient.make({
+    driver: "pg",
+    compiler: PgClient.makeCompiler(),
+    spanAttributes: [
+      ["db.system.name", "postgresql"],
+      ["db.namespace", url.database]
+    ],
+    acquirer,
+    borrower: (f) =>
+      Effect.acquireUseRelease(
+        pool.take,
+        ({ session }) => f(connectionOf(session, availability)),
+        pool.giveBack
+      ),
+    transactionAcquirer: acquirer,
+    beginTransaction: BEGIN,
+    commit,
+    releaseSavepoint: (name) => `RELEASE SAVEPOINT ${name}`,
+    prepareTransactionControls: true
+  })
+  const origin = crypto.randomUUID()
+  return Context.make(SqlClient.SqlClient, client).pipe(
+    Context.add(Backend, postgresBackend({ sql: client, availability, origin })),
+    Context.add(PostgresSessions, { open: pool.open, availability, origin })
+  )
+})
+
+const commit = (connection: SqlConnection.Connection) => Effect.asVoid(connection.executeRaw(COMMIT, []))
+
+const rolledBack = new SqlError.SqlError({
+  reason: new SqlError.UnknownError({
+    cause: undefined,
+    message: "the transaction was rolled back: one of its statements had failed",
+    operation: "commit"
+  })
+})
+
+const isRolledBack = ({ command }: PgConnection.Result): boolean => command === "ROLLBACK"
+
+const BEGIN = "BEGIN READ WRITE"
+const COMMIT = "COMMIT"
+
+/**
+ * Whether a statement's answer carries no data: if it fails, so do the following statements. After a failed BEGIN they
+ * fail because statements outside a transaction are read-only.
+ */
+const isOpening = (sql: string): boolean => sql === BEGIN || sql.startsWith("SAVEPOINT ")
+const isRelease = (sql: string): boolean => sql.startsWith("RELEASE SAVEPOINT ")
+const endsFailure = (sql: string): boolean => sql.startsWith("ROLLBACK")
+
+/**
+ * Makes the connection for `SqlClient`. Statements that open and release transactions and savepoints, and those of
+ * {@link pipelined}, do not wait for their answers: they are sent with the next statement, which saves a mutation most
+ * of its round trips.
+ */
+const connectionOf = (session: Session, availability: Availability): SqlConnection.Connection => {
+  const { connection } = session
+  /** Whether a statement of the transaction has failed and was not rolled back. */
+  let failed = false
+  /** The failure of a pipelined statement. */
+  let spoiled: SqlError.SqlError | undefined
+  const run = <A>(statement: Effect.Effect<A, SqlError.SqlError>) =>
+    Effect.tapError(session.run(statement), (error) => {
+      failed = true
+      // The watchdog closed the connection, not the server.
+      return error.reason.message?.startsWith("no response within") === true
+        ? availability.lost(error.message)
+        : Effect.void
+    })
+  /** The answer comes before that of any later statement of this fiber. */
+  const send = (statement: Effect.Effect<unknown, SqlError.SqlError>) =>
+    Effect.as(
+      Effect.forkChild(Effect.uninterruptible(Effect.ignore(statement)), { startImmediately: true }),
+      []
+    )
+  type Transform = Parameters<SqlConnection.Connection["execute"]>[2]
+  const rows = (sql: string, params: ReadonlyArray<unknown>, transform: Transform, prepare: boolean) =>
+    Effect.withFiber((fiber): ReturnType<SqlConnection.Connection["execute"]> => {
+      const query = connection.query(sql, params, prepare)
+      if (isOpening(sql) || (isRelease(sql) && !failed)) return send(query)
+      if (fiber.getRef(Unanswered)) {
+        return send(
+          Effect.tapError(query, (error) =>
+            Effect.sync(() => {
+              spoiled ??= explained(error)
+            })
+          )
+        )
+      }
+      return Effect.map(run(query), (result) => {
+        if (endsFailure(sql)) failed = false
+        return transform === undefined ? result.rows : transform(result.rows)
+      })
+    })
+  return {
+    execute: (sql, params, transform) => rows(sql, params, transform, true),
+    executeUnprepared: (sql, params, transform) => rows(sql, params, transform, false),
+    executeRaw: (sql, params) =>
+      Effect.flatMap(run(connection.query(sql, params)), (result) =>
+        // PostgreSQL answers the COMMIT of a transaction with a failed statement this way.
+        sql === COMMIT && isRolledBack(result) ? Effect.fail(spoiled ?? rolledBack) : Effect.succeed(result)
+      ),
+    executeValues: (sql, params) => run(connection.queryValues(sql, params)),
+    executeValuesUnprepared: (sql, params) => run(connection.queryValues(sql, params, false)),
+    executeStream: (sql, params, transform) => {
+      const rowsOf = Stream.mapError(connection.stream(sql, params), explained)
+      return transform === undefined
+        ? rowsOf
+        : Stream.flatMap(Stream.chunks(rowsOf), (some) => Stream.fromIterable(transform(some)))
+    }
+  }
+}

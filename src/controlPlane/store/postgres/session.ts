@@ -1,0 +1,216 @@
+import { readFileSync } from "node:fs"
+import { connect, type Socket } from "node:net"
+import { PgConnection, PgTypes } from "@effect/sql-pg"
+import { Effect, Result, type Scope } from "effect"
+import type { SqlError } from "effect/sql"
+import type { PostgresUrl } from "../../../shared/config/DatabaseUrl.ts"
+import { advisoryLocks } from "../sql/dialect.ts"
+import { connectionError, explained, startError } from "./errors.ts"
+
+/** Bounds of the database's responses. */
+export interface Timeouts {
+  /** Milliseconds without a byte on a connection that owes an answer; infinite: no bound. */
+  readonly answerMillis: number
+  /** Milliseconds that a statement may wait for a lock; 0: no bound. */
+  readonly lockMillis: number
+}
+
+/** The bounds of a migration or a copy: none. */
+export const defaultTimeouts: Timeouts = { answerMillis: Number.POSITIVE_INFINITY, lockMillis: 0 }
+
+/** Milliseconds for a connection attempt if there is no other bound. */
+const CONNECT_MILLIS = 10_000
+/** The time that a process frozen in a transaction can delay the others. */
+const IDLE_IN_TRANSACTION_MILLIS = 2_000
+const KEEP_ALIVE_MILLIS = 10_000
+const LINGER_MILLIS = 1_000
+
+/** Checks without new bytes after which a peer counts as silent. */
+const LOOKS = 8
+
+/**
+ * Ends a connection whose peer owes an answer and is silent for too long. The system would wait for minutes (a host
+ * that vanished) or for ever (a frozen process whose kernel acknowledges).
+ *
+ * It counts checks instead of time: if this process itself was paused, the bytes that arrived meanwhile are read before
+ * the next check.
+ */
+class Watchdog {
+  readonly #socket: Socket
+  readonly #within: number
+  #timer: NodeJS.Timeout | undefined
+  #read = 0
+  #silent = 0
+
+  /** @param within milliseconds of silence; infinite: no bound */
+  constructor(socket: Socket, within: number) {
+    this.#socket = socket
+    this.#within = within
+  }
+
+  /** Starts the wait for an answer. */
+  start(): void {
+    if (!Number.isFinite(this.#within)) return
+    this.stop()
+    this.#silent = 0
+    this.#read = this.#socket.bytesRead
+    this.#timer = setInterval(() => this.#look(), this.#within / LOOKS)
+  }
+
+  /** Ends the wait: the answer is complete. */
+  stop(): void {
+    clearInterval(this.#timer)
+  }
+
+  #look(): void {
+    if (this.#socket.bytesRead !== this.#read) {
+      this.#read = this.#socket.bytesRead
+      this.#silent = 0
+      return
+    }
+    this.#silent += 1
+    if (this.#silent < LOOKS) return
+    this.stop()
+    this.#socket.destroy(new Error(`no response within ${this.#within} ms`))
+  }
+}
+
+/** One connection. Its statements are never interrupted, only abandoned with the connection. */
+export interface Session {
+  readonly connection: PgConnection.PgConnection
+  /** False once the connection is lost. */
+  readonly isOpen: () => boolean
+  /** Runs a statement of this session, with its watchdog. */
+  readonly run: <A, R>(
+    statement: Effect.Effect<A, SqlError.SqlError, R>
+  ) => Effect.Effect<A, SqlError.SqlError, R>
+  /** Ends the connection at once, without a message. */
+  readonly abandon: Effect.Effect<void>
+}
+
+/** 64-bit integers as numbers; one beyond 2^53 is an error, never a wrong number. */
+const types = PgTypes.makeRegistry()
+types.register<number | bigint>(PgTypes.OID.int8, {
+  encode: (value) => {
+    const bytes = new Uint8Array(8)
+    new DataView(bytes.buffer).setBigInt64(0, BigInt(value))
+    return Result.succeed(bytes)
+  },
+  decode: (bytes) => {
+    const value = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength).getBigInt64(0)
+    return Number.isSafeInteger(Number(value))
+      ? Result.succeed(Number(value))
+      : Result.fail(new PgTypes.CodecError({ message: `an integer beyond 2^53: ${value}` }))
+  }
+})
+
+const certificates = (url: PostgresUrl) =>
+  url.sslrootcert === undefined
+    ? Effect.succeed({})
+    : Effect.try({
+        try: () => ({ ssl: { ca: readFileSync(url.sslrootcert ?? "") } }),
+        catch: (cause) => connectionError(`sslrootcert cannot be read: ${String(cause)}`, "connect", cause)
+      })
+
+/** Opens one connection, closed with the scope. */
+export const openSession = Effect.fnUntraced(function* (
+  url: PostgresUrl,
+  timeouts: Timeouts
+): Effect.fn.Return<Session, SqlError.SqlError, Scope.Scope> {
+  const ssl = yield* certificates(url)
+  const dial = () =>
+    url.host.startsWith("/")
+      ? connect({ path: `${url.host}/.s.PGSQL.${url.port}` })
+      : connect({
+          host: url.host,
+          port: url.port,
+          noDelay: true,
+          keepAlive: true,
+          keepAliveInitialDelay: KEEP_ALIVE_MILLIS
+        })
+  const connectMillis = Math.min(timeouts.answerMillis, CONNECT_MILLIS)
+  let socket: Socket | undefined
+  let watchdog: Watchdog | undefined
+  // The connection has sent its end. A peer that does not answer it must not keep the process alive.
+  yield* Effect.addFinalizer(() =>
+    Effect.sync(() => {
+      const left = socket
+      left?.unref()
+      setTimeout(() => left?.destroy(), LINGER_MILLIS).unref()
+    })
+  )
+  const connection = yield* PgConnection.make({
+    url: url.url,
+    ...ssl,
+    types,
+    applicationName: "muster",
+    // Sends independent statements together.
+    multiplex: true,
+    connectTimeout: connectMillis,
+    startupParameters: {
+      // Only write transactions can change anything.
+      default_transaction_read_only: "on",
+      lock_timeout: String(timeouts.lockMillis),
+      idle_in_transaction_session_timeout: String(
+        Number.isFinite(timeouts.answerMillis) ? IDLE_IN_TRANSACTION_MILLIS : 0
+      )
+    },
+    stream: () => {
+      const dialled = dial()
+      // The client connects again to cancel a statement; the session is the first connection.
+      if (socket === undefined) {
+        socket = dialled
+        watchdog = new Watchdog(dialled, connectMillis)
+        watchdog.start()
+      }
+      return dialled
+    }
+  }).pipe(
+    Effect.mapError(explained),
+    Effect.onExit(() => Effect.sync(() => watchdog?.stop()))
+  )
+  const line = socket
+  if (line === undefined) return yield* connectionError("the connection has no socket", "connect")
+  let open = true
+  line.once("close", () => {
+    open = false
+  })
+  const responses = new Watchdog(line, timeouts.answerMillis)
+  /** The number of statements without an answer. */
+  let due = 0
+  const run: Session["run"] = (statement) =>
+    Effect.suspend(() => {
+      due += 1
+      responses.start()
+      return Effect.mapError(statement, explained)
+    }).pipe(
+      Effect.onExit(() =>
+        Effect.sync(() => {
+          due -= 1
+          if (due === 0) responses.stop()
+          else responses.start()
+        })
+      ),
+      Effect.uninterruptible
+    )
+  return {
+    connection,
+    isOpen: () => open && !line.destroyed,
+    run,
+    abandon: Effect.sync(() => {
+      line.destroy()
+    })
+  }
+})
+
+/** Takes the services' lock exclusively until the scope closes; false: a service runs. */
+export const tryServiceLock = Effect.fnUntraced(
+  function* (url: PostgresUrl) {
+    const { connection, run } = yield* openSession(url, defaultTimeouts)
+    const { rows } = yield* run(
+      connection.query(`SELECT pg_try_advisory_lock(${advisoryLocks.service}) AS taken`)
+    )
+    return rows[0]?.taken === true
+  },
+  (effect, url) => Effect.mapError(effect, (error) => startError(error, url))
+)

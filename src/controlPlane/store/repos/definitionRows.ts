@@ -1,0 +1,94 @@
+/** The table `definitions`: each definition of servers once, by the SHA-256 of its text. A row never changes. */
+
+import { createHash } from "node:crypto"
+import { Array as Arr, Effect, Schema } from "effect"
+import type { SqlClient, SqlError } from "effect/sql"
+import { ServerDefinition } from "../../../contract/domain/ServerDefinition.ts"
+import { RecentMap } from "../../../shared/work/RecentMap.ts"
+import { insertRows } from "../sql/insertRows.ts"
+import { BooleanColumn, readRows } from "../sql/rows.ts"
+import { makeSharedColumn } from "../sql/sharedColumn.ts"
+
+type DefinitionRow = { readonly hash: string; readonly definition: string }
+
+/** Hashes of one SELECT: below the parameter limits of both databases. */
+const ROWS = 500
+
+const readDefinitions = readRows(Schema.Struct({ hash: Schema.String, definition: Schema.String }))
+const readUses = readRows(Schema.Struct({ hash: Schema.String, is_unused: BooleanColumn }))
+
+const shared = makeSharedColumn(ServerDefinition)
+const rows = new RecentMap<ServerDefinition, DefinitionRow>()
+
+/** Returns the row of a definition. */
+export const definitionRow = (definition: ServerDefinition): Effect.Effect<DefinitionRow> => {
+  const known = rows.get(definition)
+  if (known !== undefined) return Effect.succeed(known)
+  return Effect.map(shared.encode(definition), (text) => {
+    const row = { hash: createHash("sha256").update(text).digest("hex"), definition: text }
+    rows.set(definition, row)
+    return row
+  })
+}
+
+/** Keeps definitions, as part of the write of their servers: one that no server has may be deleted at any time. */
+export const keepDefinitions = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  definitions: Iterable<ServerDefinition>
+): Effect.fn.Return<void, SqlError.SqlError> {
+  const kept = yield* Effect.forEach(new Set(definitions), definitionRow)
+  const distinct = [...new Map(kept.map((row) => [row.hash, row])).values()]
+  yield* insertRows(sql, "definitions", distinct, "ON CONFLICT (hash) DO NOTHING")
+})
+
+/** Returns definitions by their hashes; one that is not in the table is missing. */
+export const findDefinitions = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  hashes: ReadonlySet<string>
+): Effect.fn.Return<ReadonlyMap<string, ServerDefinition>, SqlError.SqlError> {
+  const found = new Map<string, ServerDefinition>()
+  for (const hash of hashes) {
+    const known = shared.known(hash)
+    if (known !== undefined) found.set(hash, known)
+  }
+  const others = [...hashes].filter((hash) => !found.has(hash))
+  for (const some of Arr.chunksOf(others, ROWS)) {
+    for (const { definition, hash } of yield* readDefinitions(
+      sql`SELECT hash, definition FROM definitions WHERE ${sql.in("hash", some)}`
+    )) {
+      found.set(hash, yield* Effect.orDie(Effect.fromResult(shared.decode(definition, hash))))
+    }
+  }
+  return found
+})
+
+const unused = (sql: SqlClient.SqlClient) =>
+  sql`NOT EXISTS (SELECT 1 FROM servers WHERE definition_hash = hash)`
+
+/**
+ * Returns the hashes among the next `most` definitions after a hash that no server has, and the hash to continue after;
+ * empty: from the first.
+ */
+export const findUnused = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  after: string,
+  most: number
+): Effect.fn.Return<{ readonly hashes: ReadonlyArray<string>; readonly last: string }, SqlError.SqlError> {
+  const looked = yield* readUses(sql`SELECT hash, CASE WHEN ${unused(sql)} THEN 1 ELSE 0 END AS is_unused
+    FROM definitions WHERE hash > ${after} ORDER BY hash LIMIT ${most}`)
+  return {
+    hashes: looked.flatMap(({ hash, is_unused }) => (is_unused ? [hash] : [])),
+    last: looked.length < most ? "" : (looked.at(-1)?.hash ?? "")
+  }
+})
+
+/** Deletes those of some definitions that no server has, as part of a write: no other write runs meanwhile. */
+export const deleteUnused = (
+  sql: SqlClient.SqlClient,
+  hashes: ReadonlyArray<string>
+): Effect.Effect<void, SqlError.SqlError> =>
+  Effect.forEach(
+    Arr.chunksOf(hashes, ROWS),
+    (some) => sql`DELETE FROM definitions WHERE ${sql.and([sql.in("hash", some), unused(sql)])}`,
+    { discard: true }
+  )

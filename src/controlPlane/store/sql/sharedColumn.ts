@@ -1,0 +1,65 @@
+import { Effect, Result, Schema } from "effect"
+import { RecentMap } from "../../../shared/work/RecentMap.ts"
+import { JsonColumn, writeRow } from "./rows.ts"
+
+/** Bound of the texts that a column keeps, in characters. */
+const MOST_CHARACTERS = 8 * 1024 * 1024
+/** The cost of a text beside its own characters. */
+const PER_TEXT = 256
+/** The longest JSON, in characters, by which a column keeps an encoded text. */
+const LONGEST_EQUAL = 1_000
+
+/**
+ * A column of JSON whose values repeat among rows: equal texts are decoded once and share their value, and equal values
+ * are encoded once. An encoded value is not the one of its text: its keys may have another order.
+ */
+export const makeSharedColumn = <A extends object, I>(schema: Schema.Codec<A, I>) => {
+  const column = JsonColumn(schema)
+  const decodeText = Schema.decodeUnknownResult(column)
+  const encodeValue = writeRow(column)
+  const values = new RecentMap<string, { readonly value: A; readonly length: number }>(
+    MOST_CHARACTERS,
+    (_, { length }) => length + PER_TEXT
+  )
+  /** Encoded texts by the JSON of short values. */
+  const equals = new RecentMap<string, string>()
+
+  return {
+    /** Returns the value of a key of {@link decode}, if it is kept. */
+    known: (key: string): A | undefined => values.get(key)?.value,
+    /** @param key has the same text whenever it is given; without one the text itself */
+    decode: (text: string, key = text): Result.Result<A, Schema.SchemaError> => {
+      const known = values.get(key)
+      if (known !== undefined) return Result.succeed(known.value)
+      const decoded = decodeText(text)
+      if (Result.isSuccess(decoded)) {
+        values.set(key, { value: decoded.success, length: text.length })
+      }
+      return decoded
+    },
+    encode: (value: A): Effect.Effect<string> => {
+      const json = JSON.stringify(value)
+      const equal = equals.get(json)
+      if (equal !== undefined) return Effect.succeed(equal)
+      return Effect.map(encodeValue(value), (text) => {
+        if (json.length <= LONGEST_EQUAL) equals.set(json, text)
+        return text
+      })
+    }
+  } as const
+}
+
+/** Texts that {@link makeSharedText} keeps. */
+const MOST_TEXTS = 20_000
+
+/** Makes a function that returns one string for equal texts: each row that is read has strings of its own. */
+export const makeSharedText = () => {
+  const texts = new RecentMap<string, string>(MOST_TEXTS)
+  return <T extends string>(text: T): T => {
+    const known = texts.get(text)
+    // An equal text has the same type.
+    if (known !== undefined) return known as T
+    texts.set(text, text)
+    return text
+  }
+}

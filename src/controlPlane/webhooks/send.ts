@@ -1,0 +1,97 @@
+import { createHmac, randomBytes } from "node:crypto"
+import { ByteSize, Clock, Duration, Effect } from "effect"
+import { HttpClient, HttpClientRequest, HttpIncomingMessage } from "effect/http"
+import { whyNoAnswer } from "../../contract/api/transport.ts"
+import { cleanText } from "../../contract/domain/NodeText.ts"
+import { elapsedMillis } from "../../shared/work/elapsed.ts"
+
+const PREFIX = "whsec_"
+const SECRET_BYTES = 24
+
+export const makeSecret = (): string => PREFIX + randomBytes(SECRET_BYTES).toString("base64")
+
+/** Form of a secret: `whsec_` and 24 to 64 bytes in base64. */
+export const secretPattern = /^whsec_[A-Za-z0-9+/]{32,86}={0,2}$/
+
+/** Returns the headers of a message. `seconds`: Unix time of the attempt. */
+export const signatureHeaders = (secret: string, message: { id: string; seconds: number; body: string }) => {
+  const { body, id, seconds } = message
+  const key = Buffer.from(secret.slice(PREFIX.length), "base64")
+  const signature = createHmac("sha256", key).update(`${id}.${seconds}.${body}`).digest("base64")
+  return {
+    "webhook-id": id,
+    "webhook-timestamp": String(seconds),
+    "webhook-signature": `v1,${signature}`
+  }
+}
+
+/** The time for a response. */
+const TIMEOUT = Duration.seconds(10)
+/** The time for the rest of a response whose status is known; its content does not count. */
+const BODY_TIMEOUT = Duration.seconds(1)
+const LARGEST_BODY = ByteSize.kibibytes(64)
+
+export interface Message {
+  readonly url: string
+  readonly secret: string
+  readonly id: string
+  readonly body: string
+}
+
+/** How an attempt went; absent `error`: it succeeded. */
+export interface Attempt {
+  readonly at: string
+  readonly duration_ms: number
+  readonly status?: number
+  readonly error?: string
+}
+
+/**
+ * Sends one message: any 2xx within 10 s is success, redirects are not followed (spec 7). It never
+ * fails: the result says how it went.
+ */
+export const makeSend = Effect.map(HttpClient.HttpClient, (http) =>
+  Effect.fn("webhook.send")(function* ({ body, id, secret, url }: Message): Effect.fn.Return<Attempt> {
+    const now = yield* Clock.currentTimeMillis
+    const began = yield* elapsedMillis
+    const request = HttpClientRequest.post(url).pipe(
+      HttpClientRequest.setHeaders({
+        "user-agent": "Muster-Webhooks",
+        ...signatureHeaders(secret, { id, seconds: Math.floor(now / 1000), body })
+      }),
+      HttpClientRequest.bodyText(body, "application/json")
+    )
+    const statusOf = Effect.fnUntraced(function* () {
+      // The address may have a secret, and the receiver is not part of a trace.
+      const response = yield* Effect.provideService(
+        http.execute(request),
+        HttpClient.TracerDisabledWhen,
+        () => true
+      )
+      yield* response.text.pipe(
+        Effect.provideService(HttpIncomingMessage.MaxBodySize, LARGEST_BODY),
+        Effect.timeout(BODY_TIMEOUT),
+        Effect.ignore
+      )
+      return response.status
+    })
+    const outcome = yield* Effect.scoped(statusOf()).pipe(
+      Effect.map((status) => ({
+        status,
+        ...(status >= 200 && status < 300
+          ? {}
+          : { error: status >= 300 && status < 400 ? "redirects are not followed" : `status ${status}` })
+      })),
+      Effect.timeoutOrElse({
+        duration: TIMEOUT,
+        orElse: () => Effect.succeed({ error: `no response within ${Duration.toSeconds(TIMEOUT)} s` })
+      }),
+      Effect.catch((failure) => {
+        const { code, message } = whyNoAnswer(failure)
+        return Effect.succeed({ error: cleanText(message === "" ? code : message) })
+      })
+    )
+    const duration_ms = Math.round((yield* elapsedMillis) - began)
+    return { at: new Date(now).toISOString(), duration_ms, ...outcome }
+  })
+)

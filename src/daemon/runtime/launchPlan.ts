@@ -1,0 +1,60 @@
+import { Result } from "effect"
+import { splitWords } from "../../contract/domain/commandLine.ts"
+import type { RuntimeKind } from "../../contract/domain/Node.ts"
+import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
+import { contextOf, expand, type PlaceholderContext } from "../configPatch/placeholders.ts"
+
+/** The command line and environment of a server, with placeholders expanded. */
+export interface LaunchPlan {
+  readonly argv: readonly [string, ...ReadonlyArray<string>]
+  readonly env: Readonly<Record<string, string>>
+  readonly context: PlaceholderContext
+}
+
+/**
+ * Returns the words and the environment of a server's process, or why there are none. Words are split before
+ * placeholders are expanded, so that a value never adds a word. A leading `exec`, common in shell commands, is dropped.
+ */
+export const launchPlan = (spec: ServerSpec): Result.Result<LaunchPlan, string> => {
+  const context = contextOf(spec)
+  if (Result.isFailure(context)) return Result.fail(`env: ${context.failure.message}`)
+  const split = splitWords(spec.definition.process.invocation)
+  if ("invalid" in split) return Result.fail(`invocation: ${split.invalid}`)
+  const words: Array<string> = []
+  for (const word of split.words[0] === "exec" ? split.words.slice(1) : split.words) {
+    const expanded = expand(word, context.success)
+    if (Result.isFailure(expanded)) return Result.fail(`invocation: ${expanded.failure.message}`)
+    if (expanded.success.includes("\0")) return Result.fail("invocation: it contains a NUL character")
+    words.push(expanded.success)
+  }
+  const startup = expand(spec.definition.process.invocation, context.success)
+  const [file, ...args] = words
+  if (file === undefined || file === "") return Result.fail("invocation: it is empty")
+  if (file.startsWith("-")) return Result.fail(`invocation: ${file} is not a program`)
+  const env = { ...startupOf(startup), ...context.success.env }
+  return Result.succeed({ argv: [file, ...args], env, context: context.success })
+}
+
+/** The longest `STARTUP`, in bytes: the kernel limits each variable. */
+const MOST_STARTUP = 32 * 1024
+
+/** Returns the variable with the command line as one text, which some images for SLS and Pterodactyl read. */
+const startupOf = (startup: Result.Result<string, unknown>): Readonly<Record<string, string>> =>
+  Result.isSuccess(startup) && Buffer.byteLength(startup.success) <= MOST_STARTUP
+    ? { STARTUP: startup.success.trim() }
+    : {}
+
+/**
+ * Returns the specification as the server's process sees it. A container has an address of its own, to which the engine
+ * forwards the allocated port, so the server listens on all addresses.
+ */
+export const specFor = (kind: RuntimeKind, spec: ServerSpec): ServerSpec =>
+  kind === "process"
+    ? spec
+    : {
+        ...spec,
+        allocations: {
+          ...spec.allocations,
+          default: { ...spec.allocations.default, ip: "0.0.0.0" }
+        }
+      }

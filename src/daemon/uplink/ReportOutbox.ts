@@ -1,0 +1,140 @@
+import { Array as Arr, Effect, Result, type Scope, type Stream } from "effect"
+import type { Allocations } from "../../contract/domain/Allocation.ts"
+import type { ServerId } from "../../contract/domain/Id.ts"
+import { withProgress } from "../../contract/domain/InstallStep.ts"
+import { LIVE, MOST_REPORTS, type Report, type TakenPort } from "../../contract/domain/NodeMessages.ts"
+import type { ControlPlaneError, ControlPlaneUnavailable } from "../../contract/nodeApi/ControlPlane.ts"
+import { backoff, makePause } from "../../shared/work/backoff.ts"
+import type { ServerFile } from "../state/ServerFile.ts"
+
+/** The progress of the current step of an installation, 0 to 1, in memory only; undefined: not known. */
+export class LiveProgress {
+  #share: number | undefined
+  readonly #onChanged: () => void
+  /** Whether there is a value that was not sent. */
+  isChanged = false
+
+  /** @param onChanged called with each new value */
+  constructor(onChanged: () => void) {
+    this.#onChanged = onChanged
+  }
+
+  get share(): number | undefined {
+    return this.#share
+  }
+
+  set(share: number | undefined): void {
+    if (share === this.#share) return
+    this.#share = share
+    if (share === undefined) return
+    this.isChanged = true
+    this.#onChanged()
+  }
+}
+
+/** The pause after a live report. */
+const PAUSE = "1 second"
+
+/**
+ * Sends the progress of an installation as a live report, then pauses: at most one a second. Nothing repeats a lost one.
+ * Reports that wait for their acknowledgement come first, so that no progress precedes its step.
+ */
+export const sendProgress = Effect.fnUntraced(function* (
+  file: ServerFile,
+  progress: LiveProgress,
+  uplink: Uplink
+) {
+  const { install, reports, spec } = file.get()
+  const { share } = progress
+  if (reports.length === 0) {
+    progress.isChanged = false
+    if (share !== undefined && install.phase === "installing" && install.steps !== undefined) {
+      const live = { ...install, steps: withProgress(install.steps, share) }
+      yield* Effect.ignore(
+        uplink.report([{ type: "install-status", server_id: spec.id, sequence: LIVE, install: live }])
+      )
+    }
+  }
+  yield* Effect.sleep(PAUSE)
+})
+
+const RETRY = backoff({ first: "100 millis", longest: "10 seconds" })
+/** Refusals after which a report is dropped: a control plane that is being upgraded may accept it later. */
+const MAX_REFUSALS = 12
+
+/** The link of a node to the control plane, for its servers. */
+export interface Uplink {
+  /**
+   * Sends reports of one server, at most `MOST_REPORTS`; returns how many are acknowledged, from the first: at least one.
+   * Waits until the node is registered, and registers again on request of the control plane.
+   *
+   * @error ControlPlaneError the first is not acknowledged
+   */
+  report(reports: ReadonlyArray<Report>): Effect.Effect<number, ControlPlaneError>
+  /** Replaces ports of a server that another program has; returns its allocations. */
+  replacePorts(
+    server_id: ServerId,
+    taken: ReadonlyArray<TakenPort>
+  ): Effect.Effect<Allocations, ControlPlaneError>
+  /** Fetches the files of a server that migrates to this node. */
+  files(
+    server_id: ServerId
+  ): Effect.Effect<Stream.Stream<Uint8Array, ControlPlaneUnavailable>, ControlPlaneError, Scope.Scope>
+  /** Registers again with the current list of servers; retries until it succeeds. */
+  readonly register: Effect.Effect<void>
+  /** Completes when the control plane responds again after an outage. */
+  readonly reconnected: Effect.Effect<void>
+}
+
+/**
+ * Drops a report that is refused permanently, so that later reports are delivered. The new registration sends the
+ * current state.
+ */
+const drop = Effect.fnUntraced(function* (uplink: Uplink, report: Report, detail: string) {
+  yield* Effect.logError(
+    `the control plane refuses report ${report.sequence} permanently, it is dropped: ${detail}: ${JSON.stringify(report)}`
+  )
+  yield* uplink.register
+})
+
+/** Sends reports until the first is acknowledged or dropped; returns the number of those that are. */
+const deliver = Effect.fnUntraced(function* (
+  uplink: Uplink,
+  reports: readonly [Report, ...ReadonlyArray<Report>]
+) {
+  const [report] = reports
+  const pause = yield* makePause(RETRY)
+  let refusals = 0
+  while (true) {
+    const sent = yield* Effect.result(uplink.report(reports))
+    if (Result.isSuccess(sent)) return sent.success
+    const { failure } = sent
+    if (failure._tag === "ControlPlaneUnavailable") {
+      const { detail, refuses } = failure
+      if (refuses === "message") refusals += 1
+      if (refusals > MAX_REFUSALS) {
+        yield* drop(uplink, report, detail)
+        return 1
+      }
+      const what = `report ${report.sequence}`
+      yield* refusals === 1 && refuses === "message"
+        ? Effect.logWarning(`${what} is refused and will be retried: ${detail}`)
+        : Effect.logDebug(`${what} is queued: ${detail}`)
+    }
+    yield* Effect.raceFirst(pause, refusals > 0 ? Effect.never : uplink.reconnected)
+  }
+})
+
+/**
+ * Sends the reports of one server, those that wait together: at least once, in order, each until it is acknowledged
+ * (spec 9.3). A report is written to disk before it is sent, and removed after the acknowledgement, by the
+ * next write. Each server has its own queue; ends when that is empty.
+ */
+export const sendReports = Effect.fnUntraced(function* (file: ServerFile, uplink: Uplink) {
+  while (true) {
+    const reports = file.get().reports.slice(0, MOST_REPORTS)
+    if (!Arr.isReadonlyArrayNonEmpty(reports)) return
+    const last = reports[(yield* deliver(uplink, reports)) - 1] ?? reports[0]
+    yield* file.acknowledge(last.sequence)
+  }
+})

@@ -1,0 +1,108 @@
+/** The kinds of settings: the accepted texts and their reading; undefined: refused. */
+import { Result } from "effect"
+import { IpNetwork } from "effect/net"
+import { type DatabaseUrl, parseDatabaseUrl, withoutSecrets } from "./DatabaseUrl.ts"
+
+export const text = { may: "any text", read: (value: string) => value }
+
+export const path = {
+  may: "a path",
+  read: (value: string) => (value === "" || value.includes("\0") ? undefined : value)
+}
+
+export const file = {
+  may: "unset or the path of a file",
+  read: (value: string) => (value.includes("\0") ? undefined : value)
+}
+
+export const number = (minimum: number, maximum: number) => ({
+  may: `a number from ${minimum} to ${maximum}`,
+  read: (value: string) => {
+    const parsed = value.trim() === "" ? Number.NaN : Number(value)
+    return parsed >= minimum && parsed <= maximum ? parsed : undefined
+  }
+})
+
+export const whole = (minimum: number, maximum: number) => ({
+  may: `a whole number from ${minimum} to ${maximum}`,
+  read: (value: string) => {
+    const parsed = /^\d{1,15}$/.test(value) ? Number(value) : Number.NaN
+    return parsed >= minimum && parsed <= maximum ? parsed : undefined
+  }
+})
+
+export const oneOf = <const A extends string>(...values: ReadonlyArray<A>) => ({
+  may: values.map((value) => `"${value}"`).join(" or "),
+  read: (value: string) => values.find((candidate) => candidate === value)
+})
+
+export const yesNo = {
+  may: '"true" or "false"',
+  read: (value: string) => (value === "true" ? true : value === "false" ? false : undefined)
+}
+
+export const yesNoAuto = {
+  may: '"true", "false" or "auto"',
+  read: (value: string) => (value === "auto" ? ("auto" as const) : yesNo.read(value))
+}
+
+export const list = {
+  may: "a comma-separated list",
+  read: (value: string): ReadonlyArray<string> =>
+    value
+      .split(",")
+      .map((item) => item.trim())
+      .filter((item) => item !== "")
+}
+
+export const origins = {
+  may: "a comma-separated list of origins such as https://panel.example.com, or *",
+  read: (value: string): ReadonlyArray<string> | undefined => {
+    const items = list.read(value)
+    return items.every((item) => item === "*" || /^https?:\/\/[^/\s,]+$/.test(item)) ? items : undefined
+  }
+}
+
+export const networks = {
+  may: "a comma-separated list of networks such as 10.0.0.0/8",
+  read: (value: string): ReadonlyArray<IpNetwork.IpNetwork> | undefined => {
+    const read = list.read(value).map((item) => IpNetwork.fromString(item))
+    return read.every(Result.isSuccess) ? read.map((item) => item.success) : undefined
+  }
+}
+
+export const databaseUrl = {
+  may: "unset (SQLite in the data folder), sqlite:file or postgres://user:password@host:port/database?sslmode=require",
+  read: (value: string): DatabaseUrl | { readonly _tag: "DataFolder" } | undefined =>
+    value === "" ? { _tag: "DataFolder" } : parseDatabaseUrl(value),
+  show: withoutSecrets
+}
+
+/** Largest uid of Linux: 4294967295 means none. */
+const LAST_UID = 4_294_967_294
+
+export const uids = {
+  may: "two uids above 0, such as 70000-79999",
+  read: (value: string): { readonly first: number; readonly last: number } | undefined => {
+    const [, from, to] = /^(\d{1,10})-(\d{1,10})$/.exec(value.trim()) ?? []
+    const [first, last] = [Number(from), Number(to)]
+    return first > 0 && first <= last && last <= LAST_UID ? { first, last } : undefined
+  }
+}
+
+const isAddress = (value: string) => /^https?:\/\//.test(value) && URL.canParse(value)
+
+export const address = {
+  may: "an address such as https://muster.example.com",
+  read: (value: string) => (isAddress(value) ? value : undefined)
+}
+
+export const controlAddress = {
+  may: "an address such as https://muster.example.com, or unix: and the path of a socket",
+  read: (value: string) => (isAddress(value) || /^unix:[^\0]+$/.test(value) ? value : undefined)
+}
+
+export const optionalAddress = {
+  may: "unset or an address such as http://10.0.0.7:5585",
+  read: (value: string) => (value === "" || isAddress(value) ? value : undefined)
+}

@@ -1,0 +1,212 @@
+import { assert, layer } from "@effect/vitest"
+import { Effect, Predicate, Schema } from "effect"
+import { HttpApi, HttpApiSchema } from "effect/http-api"
+import { ApplicationApi } from "../../../src/contract/api/ApplicationApi.ts"
+import { ServerEvent } from "../../../src/contract/domain/ServerEvent.ts"
+import { blueprintFile, writeFiles } from "../../support/definitions.ts"
+import { subscribe } from "../../support/events.ts"
+import { eventually } from "../../support/eventually.ts"
+import { Muster } from "../../support/Muster.ts"
+import { rollOut } from "../../support/rollouts.ts"
+import { becomes, commands, create, expectStatus, powered, running } from "../../support/servers.ts"
+import { games, options, socket } from "./support/http.ts"
+
+interface Declared {
+  readonly method: string
+  readonly path: string
+  readonly status: number
+  readonly schemas: ReadonlyArray<Schema.Top>
+}
+
+/** Every endpoint with a response body, by `group.endpoint`. */
+const declared = new Map<string, Declared>()
+/** Paths of the event streams. */
+const streams: Array<string> = []
+HttpApi.reflect(ApplicationApi, {
+  onGroup: () => {},
+  onEndpoint: ({ endpoint, group, successes }) => {
+    const isStream = [...endpoint.success].some((schema) => Predicate.hasProperty(schema, "sseMode"))
+    if (isStream) streams.push(endpoint.path)
+    for (const [status, schemas] of successes) {
+      if (!schemas.every((schema) => HttpApiSchema.isNoContent(schema.ast))) {
+        const { method, path } = endpoint
+        const name = `${group.identifier}.${endpoint.identifier}`
+        declared.set(declared.has(name) ? `${name} ${status}` : name, { method, path, status, schemas })
+      }
+    }
+  }
+})
+
+const strict = { onExcessProperty: "error" } as const
+
+/** Fails unless one of the declared schemas decodes the value without excess fields. */
+const decodes = (schemas: ReadonlyArray<Schema.Top>, value: unknown, name: string) => {
+  const union = Schema.make<Schema.Codec<unknown>>(Schema.Union(schemas).ast)
+  assert.strictEqual(Schema.decodeUnknownResult(union, strict)(value)._tag, "Success", name)
+}
+
+/** The requests to each endpoint; `:server` and `:node` stand for those of the test. */
+const requests: Record<string, ReadonlyArray<{ readonly query?: string; readonly body?: unknown }>> = {
+  "nodes.list": [{}, { query: "?ids_only=true" }],
+  "nodes.get": [{}],
+  "nodes.system": [{}],
+  "nodes.drained": [
+    { query: "?dry_run=true", body: { drained: true } },
+    { body: { drained: true, move: true, parallel: 5, deadline: 60, notify: "bye", notify_seconds: 1 } },
+    { body: { drained: true } },
+    { body: { drained: false } }
+  ],
+  "system.info": [{}],
+  "system.settings": [{}],
+  "system.log": [{}],
+  "servers.list": [{}, { query: "?ids_only=true" }, { query: "?include=status,limits,software" }],
+  "servers.create": [
+    { body: { blueprint_id: "kept" } },
+    { body: { blueprint_id: "kept", overrides: { limits: { memory_limit: 80 }, env: { A: "b" } } } }
+  ],
+  "servers.create 200": [{ query: "?dry_run=true", body: { blueprint_id: "kept" } }],
+  "servers.get": [
+    {},
+    {
+      query:
+        "?include=status,limits,software,labels,name,install,last_crash,ports,expires_at,updated_at,stats"
+    }
+  ],
+  "servers.crashesOf": [{}],
+  "servers.crashes": [{}],
+  "servers.patch": [{ body: { name: "one", labels: { a: "b" }, expires_in: 3600 } }],
+  "servers.upgrade": [{ body: { dry_run: true } }],
+  "servers.upgrade 202": [{ body: {} }],
+  "servers.powerMany": [{ body: { selector: { ids: ["nothing"] }, action: "stop" } }],
+  "servers.removeMany": [{ body: { selector: { ids: ["nothing"] } } }],
+  "rollouts.create": [{ body: { selector: { blueprint_id: "kept" } } }],
+  "rollouts.create 200": [{ query: "?dry_run=true", body: { selector: { blueprint_id: "endless" } } }],
+  "rollouts.list": [{}],
+  "rollouts.get": [{}],
+  "rollouts.pause": [{}],
+  "rollouts.resume": [{}],
+  "rollouts.abort": [{}],
+  "servers.status": [{}],
+  "servers.stats": [{}, { query: "?update_disk_usage=true" }],
+  "servers.statsOfMany": [{}, { query: "?limit=1" }],
+  "servers.logs": [{}, { query: "?size=1" }],
+  "servers.install": [{}],
+  "servers.installLogs": [{}],
+  "blueprints.list": [{}, { query: "?limit=1&page=2" }],
+  "blueprints.get": [{}],
+  "blueprints.mixins": [{}],
+  "blueprints.mixin": [{}],
+  "blueprints.softwareList": [{}],
+  "blueprints.software": [{}],
+  "blueprints.warnings": [{}],
+  "blueprints.sources": [{}],
+  "events.ticket": [{}],
+  "keys.list": [{}],
+  "keys.self": [{}],
+  "audit.list": [{}],
+  "keys.create": [{ body: { name: "ci", scope: "Operator", allow: ["power"], expires_in: 60 } }],
+  "quotas.list": [{}],
+  "quotas.create": [{ body: { name: "team-b", max_servers: 1 } }],
+  "quotas.get": [{}],
+  "quotas.patch": [{ body: { max_cpu: 100 } }],
+  "webhooks.list": [{}],
+  "webhooks.create": [{ body: { url: "https://example.invalid/hook", label: "a=b", description: "one" } }],
+  "webhooks.get": [{}],
+  "webhooks.patch": [{ body: { format: "slack", label: null } }],
+  "webhooks.test": [{}],
+  "webhooks.replay": [{ body: { cursor: 0 } }],
+  "webhooks.deliveries": [{}],
+  "beside.banner": [{}],
+  "beside.nodesPage": [{}],
+  "beside.healthz": [{}],
+  "beside.readyz": [{}],
+  "metrics.page": [{}]
+}
+
+const definitions = {
+  ...games,
+  blueprints: {
+    ...games.blueprints,
+    "mixin.yml": JSON.stringify({
+      mixin: { id: "common", description: "For all" },
+      annotations: { tags: ["x"] }
+    })
+  }
+}
+
+layer(Muster.layer(definitions), options)("contract: responses match the declared schema", (it) => {
+  it.effect("the test covers every endpoint with a body", () =>
+    Effect.sync(() => {
+      assert.deepStrictEqual(streams, ["/api/servers/:server/events", "/api/events"])
+      assert.deepStrictEqual([...declared.keys()].toSorted(), [...Object.keys(requests)].toSorted())
+    })
+  )
+
+  it.effect("every response decodes with the schema and has no other field", () =>
+    Effect.gen(function* () {
+      const api = yield* Muster
+      const server = yield* running(api, "kept")
+      const [node] = (yield* expectStatus(api, 200, "GET", "/api/nodes?ids_only=true")).json
+      // A rollout that does not end: neither does the installation of its server.
+      const installing = yield* create(api, "endless")
+      const changed = blueprintFile("endless", "endless", { server: { version: "2.0" } })
+      yield* writeFiles(api.folders.blueprints, { "endless.yml": changed })
+      yield* expectStatus(api, 200, "POST", "/api/blueprints/reload")
+      const rollout = yield* rollOut(api, { selector: { ids: [installing] } })
+      const { json: hook } = yield* expectStatus(api, 201, "POST", "/api/webhooks", {
+        body: { url: "https://example.invalid/" }
+      })
+      yield* expectStatus(api, 201, "POST", "/api/quotas", { body: { name: "team-a", max_memory: 10 } })
+      const ids: Record<string, string> = {
+        quota: "team-a",
+        rollout: rollout.id,
+        webhook: hook.id,
+        server,
+        node,
+        blueprint: "kept",
+        mixin: "common",
+        software: "game"
+      }
+      for (const [name, { method, path, schemas, status }] of declared) {
+        for (const { body, query = "" } of requests[name] ?? []) {
+          const target = path.replaceAll(/:(\w+)/g, (_, id) => ids[id] ?? id) + query
+          const answer = yield* expectStatus(api, status, method, target, body === undefined ? {} : { body })
+          const isJson = answer.headers.get("content-type") === "application/json"
+          decodes(schemas, isJson ? answer.json : answer.text, `${name}: ${answer.text.slice(0, 500)}`)
+        }
+      }
+    })
+  )
+
+  it.effect("every event decodes with the schema, over SSE and WebSocket, with and without a cursor", () =>
+    Effect.gen(function* () {
+      const api = yield* Muster
+      const id = yield* create(api, "kept")
+      const extended =
+        "cursor=now&include=server,time&topics=status,crash,deleted,install,stats,expiring&interval=1"
+      const paths = streams.map((path) => path.replace(":server", id))
+      const targets = paths.flatMap((path) => [path, `${path}?cursor=0`, `${path}?${extended}`])
+      const sse = yield* Effect.forEach(targets, (target) => subscribe(api, target))
+      const sockets = yield* Effect.forEach(["", "?cursor=0", `?${extended}`], (query) =>
+        socket(api, `/api/events/ws${query}`)
+      )
+      yield* becomes(api, id, "offline")
+      yield* powered(api, id, "start")
+      yield* becomes(api, id, "running")
+      yield* commands(api, id, "exit 3")
+      yield* becomes(api, id, "offline")
+      yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
+      const received = [
+        ...sse.map((stream) => () => stream.text().split("\n")),
+        ...sockets.map(({ messages }) => messages)
+      ]
+      for (const messages of received) {
+        const all = yield* eventually(Effect.sync(messages), (lines) =>
+          lines.some((line) => line.includes('"deleted"') && line.includes(id))
+        )
+        assert.isTrue(all.some((line) => line.includes('"crash"')))
+        for (const line of all) decodes([ServerEvent], JSON.parse(line), line)
+      }
+    })
+  )
+})
