@@ -1,6 +1,6 @@
 /** The differences between two definitions of a server (spec 3.12). Pure. */
 
-import { createHash } from "node:crypto"
+import { hash } from "node:crypto"
 import { isDeepStrictEqual } from "node:util"
 import type { Schema } from "effect"
 import { RecentMap } from "../../shared/work/RecentMap.ts"
@@ -124,27 +124,45 @@ const sorted = (value: Schema.Json): Schema.Json => {
   )
 }
 
-const hashOf = (value: Schema.Json): string =>
-  createHash("sha256")
-    .update(JSON.stringify(sorted(value)))
-    .digest("hex")
-    .slice(0, 12)
+const sortedText = (value: Schema.Json): string => JSON.stringify(sorted(value))
+
+const hashOfText = (text: string): string => hash("sha256", text).slice(0, 12)
+
+/** The texts of parts that definitions share, in characters. */
+const MOST_CHARACTERS = 1024 * 1024
+const texts = new RecentMap<Schema.Json, string>(MOST_CHARACTERS, (_, text) => text.length)
+
+/** {@link sortedText} of a part. */
+const partText = (part: Schema.Json): string => {
+  if (typeof part !== "object" || part === null) return JSON.stringify(part)
+  const text = texts.get(part) ?? sortedText(part)
+  texts.set(part, text)
+  return text
+}
 
 const revisions = new RecentMap<ServerDefinition, string>()
 
-/** Returns a short hash of a definition: equal definitions have the same revision. */
+/**
+ * Returns a short hash of a definition: equal definitions have the same revision. Definitions share most of their parts,
+ * whose texts are kept.
+ */
 export const revisionOf = (definition: ServerDefinition): string => {
-  const revision = revisions.get(definition) ?? hashOf(definition)
+  const known = revisions.get(definition)
+  if (known !== undefined) return known
+  const fields = Object.entries<Schema.Json>(definition)
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([name, part]) => `${JSON.stringify(name)}:${partText(part)}`)
+  const revision = hashOfText(`{${fields.join()}}`)
   revisions.set(definition, revision)
   return revision
 }
 
 /** Returns a hash of what an install script does; servers with the same hash, software and version share a base folder. */
 export const scriptHash = ({ image, install_script, runtimes }: ServerDefinition): string => {
-  if (install_script === null || install_script.skip_scripts) return hashOf(null)
+  if (install_script === null || install_script.skip_scripts) return hashOfText("null")
   const { entrypoint, post_warmup_script, script, warmup } = install_script
   const where = runtimes.includes("docker") ? image : ""
-  return hashOf([entrypoint, script, warmup, warmup ? post_warmup_script : "", where])
+  return hashOfText(sortedText([entrypoint, script, warmup, warmup ? post_warmup_script : "", where]))
 }
 
 /** Returns a definition with those values of another that take effect at once. */

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto"
-import { Clock, Duration, Effect, Function, Option, Schema } from "effect"
+import { Clock, Duration, Effect, Function, Iterable, Option, Schema } from "effect"
 import { HttpServerRespondable, HttpServerResponse } from "effect/http"
 import { ApplicationApi } from "../../contract/api/ApplicationApi.ts"
 import { CommandsRequest } from "../../contract/api/ServersGroup.ts"
@@ -203,7 +203,7 @@ export const ServersHandlers = handlersOf(
           const page = yield* servers.select(yield* parseListQuery(query))
           const figures = yield* servers.statsOf(page.ids)
           return yield* respondWithFields(
-            page.ids.map((id) => [id, figures.get(id) ?? null] as const),
+            Iterable.map(page.ids, (id) => [id, figures.get(id) ?? null] as const),
             linkOf(request.url, page.next)
           )
         }),

@@ -11,6 +11,7 @@ import {
   RolloutSettings
 } from "../../../contract/domain/Rollout.ts"
 import { ServerDefinition } from "../../../contract/domain/ServerDefinition.ts"
+import { pause } from "../../../shared/work/slices.ts"
 import { BooleanColumn, firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import type { Transaction } from "../write/Transaction.ts"
 
@@ -148,12 +149,14 @@ export class RolloutRepo extends Context.Service<
             Effect.map(encodeDefinition(definition), (text) => ({ rollout_id, revision, definition: text }))
           )
           yield* sql`INSERT INTO rollout_definitions ${sql.insert(rows)}`
+          yield* pause
         }
         for (const some of Arr.chunksOf(part.servers, ROWS)) {
           const rows = yield* Effect.forEach(some, (server) =>
             Effect.map(encodeServer(server), (row) => ({ ...row, active: 0 }))
           )
           yield* sql`INSERT INTO rollout_servers ${sql.insert(rows)}`
+          yield* pause
         }
       })
 
@@ -167,7 +170,11 @@ export class RolloutRepo extends Context.Service<
             (SELECT COUNT(*) FROM rollout_definitions WHERE rollout_id = ${id}) AS definitions`
         )
         if (found?.servers !== rows.servers || found.definitions !== rows.definitions) return false
-        yield* sql`UPDATE rollout_servers SET active = 1 WHERE rollout_id = ${id}`
+        for (let from = 0; from < rows.servers; from += ROWS) {
+          yield* pause
+          yield* sql`UPDATE rollout_servers SET active = 1
+            WHERE rollout_id = ${id} AND phase = 'queued' AND position >= ${from} AND position < ${from + ROWS}`
+        }
         yield* sql`INSERT INTO rollouts ${sql.insert(yield* encodeRollout(rollout))}`
         yield* prune
         return true
@@ -224,9 +231,12 @@ export class RolloutRepo extends Context.Service<
 
       const busy = Effect.fn("RolloutRepo.busy")(function* (ids: ReadonlyArray<ServerId>) {
         const found = yield* Effect.forEach(Arr.chunksOf(ids, ROWS), (some) =>
-          readBusy(sql`SELECT server_id, rollout_id, created_by
-            FROM rollout_servers JOIN rollouts ON rollouts.id = rollout_id
-            WHERE active = 1 AND ${sql.in("server_id", some)} ORDER BY server_id`)
+          Effect.andThen(
+            pause,
+            readBusy(sql`SELECT server_id, rollout_id, created_by
+              FROM rollout_servers JOIN rollouts ON rollouts.id = rollout_id
+              WHERE active = 1 AND ${sql.in("server_id", some)} ORDER BY server_id`)
+          )
         )
         return found.flat()
       })

@@ -12,8 +12,13 @@ const LONGEST_EQUAL = 1_000
 /**
  * A column of JSON whose values repeat among rows: equal texts are decoded once and share their value, and equal values
  * are encoded once. An encoded value is not the one of its text: its keys may have another order.
+ *
+ * @param share returns an equal value whose parts are those of others
  */
-export const makeSharedColumn = <A extends object, I>(schema: Schema.Codec<A, I>) => {
+export const makeSharedColumn = <A extends object, I>(
+  schema: Schema.Codec<A, I>,
+  share: (value: A) => A = (value) => value
+) => {
   const column = JsonColumn(schema)
   const decodeText = Schema.decodeUnknownResult(column)
   const encodeValue = writeRow(column)
@@ -31,7 +36,7 @@ export const makeSharedColumn = <A extends object, I>(schema: Schema.Codec<A, I>
     decode: (text: string, key = text): Result.Result<A, Schema.SchemaError> => {
       const known = values.get(key)
       if (known !== undefined) return Result.succeed(known.value)
-      const decoded = decodeText(text)
+      const decoded = Result.map(decodeText(text), share)
       if (Result.isSuccess(decoded)) {
         values.set(key, { value: decoded.success, length: text.length })
       }
