@@ -15,7 +15,7 @@ import {
 } from "../../../contract/domain/Rollout.ts"
 import type { Selector } from "../../../contract/domain/Selector.ts"
 import type { ServerDefinition } from "../../../contract/domain/ServerDefinition.ts"
-import { pause } from "../../../shared/work/slices.ts"
+import { inSlices } from "../../../shared/work/slices.ts"
 import { CurrentPrincipal } from "../../http/Principal.ts"
 import { checkNotice, requireRight } from "../../http/rights.ts"
 import { type RolloutPart, RolloutRepo } from "../../store/repos/RolloutRepo.ts"
@@ -81,23 +81,30 @@ const parallelOf = (given: number | string, changing: number): number =>
     ? given
     : Math.min(MOST_PARALLEL, Math.max(1, Math.floor((changing * Number.parseInt(given, 10)) / 100)))
 
-const revisionsOf = (changed: ReadonlyArray<Changed>): RolloutOrigin["revisions"] => {
-  const groups = Object.values(
-    Arr.groupBy(changed, ({ earlier, record, target }) =>
-      JSON.stringify([record.blueprint_id, earlier.revision, target.revision])
-    )
-  )
+const revisionsOf = Effect.fnUntraced(function* (
+  changed: ReadonlyArray<Changed>
+): Effect.fn.Return<RolloutOrigin["revisions"]> {
+  const counts = new Map<string, { readonly one: Changed; servers: number }>()
+  yield* inSlices(function* () {
+    for (const one of changed) {
+      const { earlier, record, target } = one
+      const key = `${record.blueprint_id} ${earlier.revision} ${target.revision}`
+      const known = counts.get(key)
+      if (known === undefined) counts.set(key, { one, servers: 1 })
+      else known.servers += 1
+      yield
+    }
+  })
   const viewOf = ({ definition: { version }, revision }: Revised) => ({ revision, version })
-  return groups
-    .map(([{ earlier, record, target }, ...others]) => ({
-      blueprint_id: record.blueprint_id,
-      servers: 1 + others.length,
-      from: viewOf(earlier),
-      to: viewOf(target)
-    }))
+  return Array.from(counts.values(), ({ one: { earlier, record, target }, servers }) => ({
+    blueprint_id: record.blueprint_id,
+    servers,
+    from: viewOf(earlier),
+    to: viewOf(target)
+  }))
     .sort((one, other) => other.servers - one.servers)
     .slice(0, MOST_RECORDED)
-}
+})
 
 /** Returns the selector as it is recorded. */
 const recorded = ({ ids, ...selector }: Selector): Selector => ({
@@ -177,28 +184,29 @@ export const makeCreateRollout = Effect.gen(function* () {
     const now = yield* nowText
     const definitions = new Map<string, ServerDefinition>()
     const changed = planned.filter(isChanged)
-    yield* pause
-    const servers = changed.map(({ earlier, record, target }, position): RolloutServer => {
-      for (const { definition, revision } of [earlier, target]) definitions.set(revision, definition)
-      return {
-        rollout_id: id,
-        server_id: record.id,
-        position,
-        phase: "queued",
-        attempt: 0,
-        target: target.revision,
-        earlier: earlier.revision,
-        was_up: null,
-        stopped: false,
-        notified_at: null,
-        restarted_at: null,
-        crash_before: null,
-        reason: null
+    const servers: Array<RolloutServer> = []
+    yield* inSlices(function* () {
+      for (const [position, { earlier, record, target }] of changed.entries()) {
+        for (const { definition, revision } of [earlier, target]) definitions.set(revision, definition)
+        servers.push({
+          rollout_id: id,
+          server_id: record.id,
+          position,
+          phase: "queued",
+          attempt: 0,
+          target: target.revision,
+          earlier: earlier.revision,
+          was_up: null,
+          stopped: false,
+          notified_at: null,
+          restarted_at: null,
+          crash_before: null,
+          reason: null
+        })
+        yield
       }
     })
-    yield* pause
-    const revisions = revisionsOf(changed)
-    yield* pause
+    const revisions = yield* revisionsOf(changed)
     const { canary, max_parallel = DEFAULT_PARALLEL, on_failure = "pause", restart = "now" } = choices
     const rollout: RolloutRecord = {
       id,
