@@ -85,7 +85,7 @@ const relativeTarget = (target: string): string =>
 export const targetParts = (target: string): Result.Result<ReadonlyArray<string>, string> =>
   pathParts(relativeTarget(target))
 
-/** Whether a target is the instance folder itself: `../../domain`, `/`, `/home/container`. */
+/** Whether a target is the instance folder itself: `.`, `/`, `/home/container`. */
 export const isHome = (target: string): boolean => /^(?:\.?(?:\/|$))*$/.test(relativeTarget(target))
 
 /** Folders of a container that a mount must not hide. */

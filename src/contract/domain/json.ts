@@ -39,7 +39,7 @@ export const assign = (value: Value, changes: ReadonlyArray<Assignment>): Value 
 export const pathText = (path: Path): string =>
   path
     .map((name, at) =>
-      /^[\w-]+$/.test(name) ? `${at === 0 ? "" : "../../domain"}${name}` : `[${JSON.stringify(name)}]`
+      /^[\w-]+$/.test(name) ? `${at === 0 ? "" : "."}${name}` : `[${JSON.stringify(name)}]`
     )
     .join("")
 

@@ -94,7 +94,7 @@ const meantBy = (name: string, place: Place, known: ReadonlyArray<string>): stri
 export const reasonsOf = (issue: SchemaIssue.Issue, place: Place, input?: unknown): ReadonlyArray<Reason> =>
   mistakesOf(issue, input).map(({ known, message, path: steps }, at) => {
     // The names of parameters are no paths.
-    const path = place === "body" ? pathText(steps) : steps.join("../../domain")
+    const path = place === "body" ? pathText(steps) : steps.join(".")
     const name = (steps.at(-1) ?? "").slice(0, 100)
     const near = known !== undefined && at < MOST_REASONS ? meantBy(name, place, known) : undefined
     const meant = near === undefined ? "" : `; did you mean ${near}?`

@@ -129,7 +129,7 @@ const beginAudit = (
   if (action === undefined || !isKnown || principal === undefined) return undefined
   const { key_id, name, scope } = principal
   const now = fiber.getRef(Clock.Clock).currentTimeMillisUnsafe()
-  const kind = action.slice(0, action.indexOf("../../http"))
+  const kind = action.slice(0, action.indexOf("."))
   return new AuditedRequest({
     begin: { id: auditId(now), at: new Date(now).toISOString(), client: clientOf(request), request_id: id },
     action,

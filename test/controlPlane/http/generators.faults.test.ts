@@ -294,7 +294,7 @@ layer(Described.layer.pipe(Layer.provideMerge(service())), {
             const { api } = yield* Described
             const client = yield* generate(generator, "python")
             yield* runToEnd(["python3", "-m", "venv", "venv"], { cwd: client })
-            yield* runToEnd(["venv/bin/pip", "install", "-q", "../../http"], { cwd: client }, "300 seconds")
+            yield* runToEnd(["venv/bin/pip", "install", "-q", "."], { cwd: client }, "300 seconds")
             yield* writeFiles(client, { "program.py": pythonProgram(api.url, api.key) })
             const output = yield* runToEnd(["venv/bin/python", "program.py"], { cwd: client })
             assert.strictEqual(output, "True\nTrue\n404 True\n")

@@ -150,7 +150,7 @@ layer(service(noNode), options)("spec 1.4: several reasons for one request", (it
           }
         },
         "software is not defined: undefined-software",
-        "overrides.configs: the path `../x` contains `../..`",
+        "overrides.configs: the path `../x` contains `..`",
         "overrides.env.LD_PRELOAD: refused: the variables LD_* change how programs run",
         "overrides.env.LD_AUDIT: refused: the variables LD_* change how programs run"
       )

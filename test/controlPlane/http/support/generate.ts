@@ -154,7 +154,7 @@ const segment = fc.oneof(
   {
     weight: 2,
     arbitrary: fc.constantFrom(
-      "../../../http",
+      "..",
       ".",
       "%zz",
       "%ff",
