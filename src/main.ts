@@ -61,7 +61,7 @@ if (isSupported()) {
   }
   // NODE_COMPILE_CACHE and NODE_DISABLE_COMPILE_CACHE go first. The flags, of which each set has a folder, are set before.
   module.enableCompileCache(fileURLToPath(new URL("../node_modules/.cache/muster", import.meta.url)))
-  const program = isBundle && !isOutdated ? "./chunks/run.js" : "./cli/run.ts"
+  const program = isBundle && !isOutdated ? "./chunks/run.js" : "../src/cli/run.ts"
   void import(new URL(program, import.meta.url).href)
 } else {
   console.error(

@@ -6,7 +6,10 @@ import { NotFound } from "../../contract/domain/errors.ts"
 import { dashboardBundle } from "./dashboardBundle.ts"
 
 /** The folder of the browser's code: beside the bundle of the service the bundle of the dashboard, else its sources. */
-const folder = resolve(import.meta.dirname, "../../dashboard")
+const folder = resolve(
+  import.meta.dirname,
+  import.meta.url.endsWith(".ts") ? "../../dashboard" : "../dashboard"
+)
 
 const contentTypes: Readonly<Record<string, string>> = {
   ".css": "text/css; charset=utf-8",

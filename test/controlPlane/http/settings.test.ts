@@ -232,7 +232,7 @@ describe("settings", () => {
     const names = Object.values(settings).map((setting) => setting.name)
     assert.deepStrictEqual(names.length, new Set(names).size)
     for (const file of readdirSync(join(root, "src"), { recursive: true, encoding: "utf8" })) {
-      if (!file.endsWith(".ts") || file === "config/Setting.ts") continue
+      if (!file.endsWith(".ts") || file === "shared/config/Setting.ts") continue
       const text = readFileSync(join(root, "src", file), "utf8")
       assert.notMatch(text, /process\.env[.[]/, file)
       // XDG_CONFIG_HOME is a setting of the system, for all programs.
