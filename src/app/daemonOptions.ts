@@ -1,14 +1,37 @@
+import { randomUUID } from "node:crypto"
 import { statSync } from "node:fs"
 import { homedir } from "node:os"
 import { isAbsolute, join, resolve } from "node:path"
-import { Effect, Option } from "effect"
+import { Effect, FileSystem, Option } from "effect"
 import type { NodeAllocation } from "../contract/domain/Allocation.ts"
 import { NodeId } from "../contract/domain/Id.ts"
 import { claimDataFolder } from "../daemon/host/dataFolder.ts"
 import type { NodeDaemonOptions } from "../daemon/NodeDaemon.ts"
+import { StartError } from "../shared/config/StartError.ts"
 import type { ServiceSettings } from "../shared/config/service.ts"
-import { nodeIdentity } from "./nodeIdentity.ts"
 import { version } from "./version.ts"
+
+const form = /^[A-Za-z0-9._-]{1,64}$/
+
+/** Returns the id of this host's node. The first start makes it and writes it to `<data>/node.id`. */
+const nodeIdentity = Effect.fn("nodeIdentity")(
+  function* (dataDir: string) {
+    const fs = yield* FileSystem.FileSystem
+    const file = join(dataDir, "node.id")
+    const kept = (yield* fs.exists(file)) ? (yield* fs.readFileString(file)).trim() : ""
+    if (form.test(kept)) return kept
+    const made = `node-${randomUUID().slice(0, 8)}`
+    yield* fs.writeFileString(`${file}.new`, `${made}\n`, { mode: 0o600 })
+    yield* fs.rename(`${file}.new`, file)
+    return made
+  },
+  (effect, dataDir) =>
+    Effect.catch(effect, (error) =>
+      Effect.fail(
+        new StartError({ message: `the id of this node cannot be kept in ${dataDir}: ${error.message}` })
+      )
+    )
+)
 
 /** The settings that every node has, embedded or not. */
 type DaemonSettings = Pick<

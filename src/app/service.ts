@@ -1,31 +1,145 @@
 import { join, resolve } from "node:path"
 import * as NodeServices from "@effect/platform-node/NodeServices"
-import { Duration, Effect, Layer, Option, Redacted } from "effect"
+import { Duration, Effect, FileSystem, Layer, Option, Redacted, Schedule } from "effect"
+import { nearest } from "../contract/domain/nearest.ts"
 import { isLoopback, LOCAL_SOCKET } from "../contract/domain/transport.ts"
 import { BlueprintStore } from "../controlPlane/blueprints/BlueprintStore.ts"
 import { Reloads } from "../controlPlane/blueprints/Reloads.ts"
 import { SHORTEST_SAFE_KEY } from "../controlPlane/keys/ApiKeys.ts"
 import { ensureFirstKey, type FirstKey } from "../controlPlane/keys/firstKey.ts"
+import { DaemonClient } from "../controlPlane/nodes/DaemonClient.ts"
+import { Fleet } from "../controlPlane/nodes/fleet/Fleet.ts"
 import { RemoteDaemons } from "../controlPlane/nodes/remote/RemoteDaemons.ts"
+import { Leadership } from "../controlPlane/store/Leadership.ts"
 import { WebhooksFile } from "../controlPlane/webhooks/layerWebhooks.ts"
 import { hostInfo } from "../daemon/host/hostInfo.ts"
-import { type ServiceSettings, settings as service, settingViews } from "../shared/config/service.ts"
+import { commandSettings } from "../shared/config/command.ts"
+import { nodeSettings } from "../shared/config/node.ts"
+import { fileForm } from "../shared/config/Setting.ts"
+import { StartError } from "../shared/config/StartError.ts"
+import {
+  type ServiceSettings,
+  settings as service,
+  settings,
+  settingViews
+} from "../shared/config/service.ts"
+import { LIMITS, openFilesIn } from "../shared/observability/openFiles.ts"
 import { adminKeyOf, ControlPlaneLayer } from "./controlPlane.ts"
 import { watchDataDisk } from "./dataDisk.ts"
 import { EmbeddedHost, EmbeddedNode } from "./embeddedNode.ts"
 import { certificates, hangups, reloadOnHangup } from "./hangups.ts"
 import { listenUrl } from "./listenUrl.ts"
-import { endOnSecondSignal } from "./onSignal.ts"
 import { withPassedSocket } from "./passedSocket.ts"
 import { plainHttp } from "./plainHttp.ts"
 import { RecentLog } from "./RecentLog.ts"
 import { ServiceHttp } from "./serviceHttp.ts"
-import { refuseUnreachableNodes } from "./singleServiceGuard.ts"
 import { hasEmbeddedNode, makeRoom, openDataDir, ServiceLocks } from "./storage.ts"
-import { streamLimits } from "./streamLimits.ts"
 import { liveCa, liveTls } from "./tls.ts"
-import { warnOfUnknownSettings } from "./unknownSettings.ts"
 import { version } from "./version.ts"
+
+/** npm forwards a signal shortly after the terminal sent it. */
+const SAME_KEYSTROKE_MILLIS = 500
+const codes = { SIGINT: 130, SIGTERM: 143 } as const
+
+/** Ends the process at the second SIGINT or SIGTERM. The first one starts the graceful stop elsewhere. */
+const endOnSecondSignal = Effect.acquireRelease(
+  Effect.sync(() => {
+    let first: number | undefined
+    const handlerOf = (signal: keyof typeof codes) => () => {
+      first ??= performance.now()
+      if (performance.now() - first > SAME_KEYSTROKE_MILLIS) process.exit(codes[signal])
+    }
+    const handlers = [
+      ["SIGINT", handlerOf("SIGINT")],
+      ["SIGTERM", handlerOf("SIGTERM")]
+    ] as const
+    for (const [signal, handler] of handlers) process.on(signal, handler)
+    return handlers
+  }),
+  (handlers) =>
+    Effect.sync(() => {
+      for (const [signal, handler] of handlers) process.off(signal, handler)
+    })
+)
+
+const known = [
+  ...Object.values(settings),
+  ...Object.values(nodeSettings),
+  ...Object.values(commandSettings)
+].flatMap(({ name, secret }) => (secret === true ? [name, fileForm(name)] : [name]))
+
+/** Warns of variables that look like settings and are not: a mistyped setting is never ignored silently. */
+const warnOfUnknownSettings = Effect.suspend(() =>
+  Effect.forEach(
+    Object.keys(process.env).filter((name) => name.startsWith("MUSTER_") && !known.includes(name)),
+    (name) => {
+      const meant = nearest(name, known)
+      return Effect.logWarning(
+        `${name} is not a setting${meant === undefined ? "; docs/settings.md lists them" : `; did you mean ${meant}?`}`
+      )
+    },
+    { discard: true }
+  )
+)
+
+/** The limit of open files of this process; undefined: the system does not report it. */
+const openFiles = Effect.gen(function* () {
+  const fs = yield* FileSystem.FileSystem
+  return openFilesIn(yield* Effect.orElseSucceed(fs.readFileString(LIMITS), () => ""))
+})
+
+/** Returns the limits of streams. Each stream is an open file, and half of the open files stay for other uses. */
+export const streamLimits = Effect.fnUntraced(function* (settings: ServiceSettings) {
+  const { streams: wanted, streamsPerKey: perKey } = settings
+  const files = yield* openFiles
+  const total = Math.min(wanted, Math.floor((files ?? Number.POSITIVE_INFINITY) / 2))
+  if (total < wanted) {
+    yield* Effect.logWarning(
+      `${total} streams can be open, not ${wanted}: the process may open ${files} files. Raise the limit (LimitNOFILE, ulimit -n), or set MUSTER_STREAMS`
+    )
+  }
+  return { perKey, total }
+})
+
+/** A service that has just ended is counted for a moment. */
+const AGAIN = Schedule.max([Schedule.spaced("250 millis"), Schedule.recurs(20)])
+
+const DO_INSTEAD = "set MUSTER_EMBEDDED_NODE=false and run `muster node` on the machine of that node"
+
+/**
+ * Refuses to start if another service runs on the database and one of the two has an embedded node: only its own
+ * service reaches an embedded node, and replicas are equal.
+ *
+ * @error StartError another service runs, and one of the two has an embedded node
+ */
+const refuseUnreachableNodes = (settings: ServiceSettings) =>
+  Layer.effectDiscard(
+    Effect.gen(function* () {
+      const { othersServe } = yield* Leadership
+      const daemons = yield* DaemonClient
+      const fleet = yield* Fleet
+      const own = hasEmbeddedNode(settings)
+      const inAnother = () =>
+        [...fleet.nodes].find(
+          ({ connected, id, record }) => connected && record?.embedded === true && !daemons.isAttached(id)
+        )
+      const refusal = () => {
+        if (own)
+          return `other services run on this database, and cannot reach the node in this one: ${DO_INSTEAD}`
+        const node = inAnother()
+        return (
+          node &&
+          `node ${node.id} is in another service on this database, which alone reaches it: there, ${DO_INSTEAD}`
+        )
+      }
+      const why = Effect.gen(function* () {
+        const reason = refusal()
+        return reason !== undefined && (yield* othersServe) ? reason : undefined
+      })
+      const still = yield* Effect.repeat(why, { schedule: AGAIN, while: (reason) => reason !== undefined })
+      if (still !== undefined) return yield* new StartError({ message: still })
+    })
+  )
 
 /** Logs the next step if there are no blueprints. */
 const explainEmpty = Effect.fnUntraced(function* ({ blueprintsDir }: ServiceSettings) {

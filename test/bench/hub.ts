@@ -8,7 +8,7 @@ import { Array as Arr, Effect, Layer, Schedule } from "effect"
 import { ServerId } from "../../src/contract/domain/Id.ts"
 import { LiveFeed } from "../../src/controlPlane/events/LiveFeed.ts"
 import { ServerSummaries } from "../../src/controlPlane/events/ServerSummaries.ts"
-import { layerSqlite } from "../../src/controlPlane/store/layers/layerSqlite.ts"
+import { layerSqlite } from "../../src/controlPlane/store/layers/layerDatabase.ts"
 import { Store, Transaction } from "../../src/controlPlane/store/Store.ts"
 import { streamServerOfJournal, TestServer } from "../controlPlane/events/streamServer.ts"
 

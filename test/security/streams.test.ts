@@ -3,7 +3,7 @@ import { connect } from "node:net"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect, FileSystem, Logger } from "effect"
 import WebSocket from "ws"
-import { streamLimits } from "../../src/app/streamLimits.ts"
+import { streamLimits } from "../../src/app/service.ts"
 import { ServiceConfig } from "../../src/shared/config/service.ts"
 import {
   assertError,

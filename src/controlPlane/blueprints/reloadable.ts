@@ -1,6 +1,5 @@
 import { Effect, FileSystem, Path, Semaphore } from "effect"
 import { InvalidRequest, SourceFailed } from "../../contract/domain/errors.ts"
-import { choose } from "./choose.ts"
 import { type Definitions, type Loaded, loadFolder } from "./definitions.ts"
 import type { AnyFile } from "./parse/files.ts"
 import type { Folder } from "./parse/parse.ts"
@@ -8,6 +7,52 @@ import { describeProblems, type Problem, renderProblem } from "./parse/problem.t
 import type { Mount } from "./parse/readFolder.ts"
 import type { InvalidSources } from "./sources/parseSources.ts"
 import { type Candidate, type SourceFailure, Sources } from "./sources/Sources.ts"
+
+/** The candidates to put in place, and the rest with the reasons. */
+export interface Chosen {
+  readonly taken: ReadonlyArray<Candidate>
+  readonly refused: ReadonlyArray<{ readonly id: string; readonly problems: ReadonlyArray<Problem> }>
+}
+
+const below = (folder: string, { file }: Problem): boolean => file.startsWith(`${folder}/`)
+
+/**
+ * Chooses the candidates of a start, so that files that were valid before stay valid: all of them if they cause no new
+ * problem together, else one after the other those that cause none. A source without files in place may have invalid
+ * files of its own: its valid ones are served.
+ *
+ * @param problemsWith returns the problems of the folder with these candidates in place
+ */
+export const choose = Effect.fnUntraced(function* <E, R>(
+  candidates: ReadonlyArray<Candidate>,
+  problemsWith: (mounts: ReadonlyArray<Mount>) => Effect.Effect<ReadonlyArray<Problem>, E, R>
+): Effect.fn.Return<Chosen, E, R> {
+  const mountsOf = (some: ReadonlyArray<Candidate>) => some.flatMap(({ mounts }) => mounts)
+  const before = yield* problemsWith([])
+  const addedTo = (known: ReadonlyArray<Problem>, now: ReadonlyArray<Problem>) => {
+    const seen = new Set(known.map(renderProblem))
+    return now.filter((problem) => !seen.has(renderProblem(problem)))
+  }
+  if (addedTo(before, yield* problemsWith(mountsOf(candidates))).length === 0) {
+    return { taken: candidates, refused: [] }
+  }
+  const taken: Array<Candidate> = []
+  const refused: Array<Chosen["refused"][number]> = []
+  let known = before
+  for (const candidate of candidates) {
+    const now = yield* problemsWith(mountsOf([...taken, candidate]))
+    const { id, newFolder } = candidate
+    const problems = addedTo(known, now).filter(
+      (problem) => newFolder === undefined || !below(newFolder, problem)
+    )
+    if (problems.length > 0) refused.push({ id, problems })
+    else {
+      taken.push(candidate)
+      known = now
+    }
+  }
+  return { taken, refused }
+})
 
 /** The definitions of a folder. */
 export interface Reloadable<A> {

@@ -1,9 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as fc from "fast-check"
-import { choose } from "../../../src/controlPlane/blueprints/choose.ts"
 import type { Problem } from "../../../src/controlPlane/blueprints/parse/problem.ts"
 import type { Mount } from "../../../src/controlPlane/blueprints/parse/readFolder.ts"
+import { choose } from "../../../src/controlPlane/blueprints/reloadable.ts"
 import type { Candidate } from "../../../src/controlPlane/blueprints/sources/Sources.ts"
 
 /** A source whose new files have `own` problems, break other files or need another source. */

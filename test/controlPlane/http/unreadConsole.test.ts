@@ -1,7 +1,7 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import type { AuditEntry } from "../../../src/contract/domain/AuditEntry.ts"
-import { SINGLE_ENTRIES } from "../../../src/controlPlane/audit/sharedEntries.ts"
+import { SINGLE_ENTRIES } from "../../../src/controlPlane/audit/AuditLog.ts"
 import { blueprintFile, softwareFile } from "../../support/definitions.ts"
 import { Muster } from "../../support/Muster.ts"
 import { commands, expectStatus, running } from "../../support/servers.ts"

@@ -5,7 +5,7 @@ import { ADMIN_KEY_FILE } from "../../../src/contract/domain/Key.ts"
 import { ApiKeys } from "../../../src/controlPlane/keys/ApiKeys.ts"
 import { ensureFirstKey } from "../../../src/controlPlane/keys/firstKey.ts"
 import { formatKey, isWellFormed, KEY_BYTES } from "../../../src/controlPlane/keys/keyFormat.ts"
-import { layerSqlite } from "../../../src/controlPlane/store/layers/layerSqlite.ts"
+import { layerSqlite } from "../../../src/controlPlane/store/layers/layerDatabase.ts"
 import { newDatabase } from "../store/support/database.ts"
 
 /** Runs `test` in a data folder; `start` is one start of the service in that folder with the database of that name. */

@@ -1,8 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Fiber, Layer, Option, Redacted, References, Tracer } from "effect"
 import { HttpClient, HttpClientResponse } from "effect/http"
-import { type Sampling, sampled } from "../../../src/app/sampler.ts"
-import { TelemetryLayer } from "../../../src/app/telemetry.ts"
+import { type Sampling, sampled, TelemetryLayer } from "../../../src/app/telemetry.ts"
 import {
   atPlace,
   continueTrace,

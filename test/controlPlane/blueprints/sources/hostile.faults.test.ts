@@ -3,7 +3,7 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Result } from "effect"
 import * as fc from "fast-check"
-import { parseListing } from "../../../../src/controlPlane/blueprints/sources/listing.ts"
+import { parseListing } from "../../../../src/controlPlane/blueprints/sources/fetch.ts"
 import { blueprintFile } from "../support.ts"
 import { errorOf, filesOf, ids, type Repository, sourcesSetup, withStores } from "./support.ts"
 
