@@ -1,6 +1,6 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { Right } from "../../src/contract/domain/KeyScope.ts"
+import { Right } from "../../src/contract/domain/Key.ts"
 import { assertError, options } from "../controlPlane/http/support/http.ts"
 import { keyed } from "../controlPlane/http/support/keyed.ts"
 import { blueprintFile, consoleServer, softwareFile } from "../support/definitions.ts"

@@ -8,7 +8,7 @@ import { chmodSync, chownSync, existsSync, mkdirSync, readFileSync, rmSync, writ
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import type { ProcessIsolation } from "../../src/contract/domain/SystemInfo.ts"
+import type { ProcessIsolation } from "../../src/contract/domain/Node.ts"
 import { readProc, readUid } from "../../src/daemon/host/procfs.ts"
 import { daemonProcessAs, stateOf } from "../daemon/daemonChild.ts"
 import { newId } from "../daemon/support.ts"

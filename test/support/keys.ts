@@ -1,7 +1,7 @@
 /** Creates and revokes API keys in the database, as `muster keys` does, without a process. */
 import { join } from "node:path"
 import { Effect, Layer, Redacted, References } from "effect"
-import type { KeyScope } from "../../src/contract/domain/KeyScope.ts"
+import type { KeyScope } from "../../src/contract/domain/Key.ts"
 import { ApiKeys } from "../../src/controlPlane/keys/ApiKeys.ts"
 import { storeAt } from "../controlPlane/store/support/database.ts"
 import { ServiceFailed } from "./Service.ts"

@@ -1,6 +1,6 @@
 import { DateTime, Effect } from "effect"
 import { Command } from "effect/cli"
-import type { KeyLimits } from "../../contract/domain/KeyLimits.ts"
+import type { KeyLimits } from "../../contract/domain/Key.ts"
 import { documented } from "../shared/documented.ts"
 import { type Listing, outputFlags, printList } from "../shared/output.ts"
 import { databaseFlag, KeyAccess, type ListedKey } from "./KeyAccess.ts"

@@ -1,7 +1,7 @@
 import { Console, Duration, Effect, Exit, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import type { CreationPlan } from "../../contract/api/ServersGroup.ts"
-import type { NodeFit } from "../../contract/domain/NodeFit.ts"
+import type { NodeFit } from "../../contract/domain/Node.ts"
 import { nearest } from "../../contract/domain/nearest.ts"
 import { RunRule } from "../../contract/domain/Run.ts"
 import type { Server } from "../../contract/domain/Server.ts"

@@ -1,6 +1,6 @@
 /** The installation of a server while it runs: its steps, and the output of its script. */
 import { Console, Effect, Schedule } from "effect"
-import type { InstallStep } from "../../contract/domain/InstallStep.ts"
+import type { InstallStep } from "../../contract/domain/InstallState.ts"
 import { escapeText } from "../../contract/domain/NodeText.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { shortDuration } from "../shared/durations.ts"

@@ -1,5 +1,5 @@
 import { HttpApi, OpenApi } from "effect/http-api"
-import { DESCRIBED_AS } from "../domain/describedAs.ts"
+import { DESCRIBED_AS } from "../domain/optionalInput.ts"
 import { AuditGroup } from "./AuditGroup.ts"
 import { BlueprintsGroup } from "./BlueprintsGroup.ts"
 import { EventsGroup } from "./EventsGroup.ts"

@@ -2,9 +2,16 @@ import { Schema, Struct } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { InvalidRequest, NotFound } from "../domain/errors.ts"
 import { NodeId } from "../domain/Id.ts"
-import { Key, KeyName } from "../domain/Key.ts"
-import { keyLimitFields, keyLimits } from "../domain/KeyLimits.ts"
-import { KeyScope, limitsFit, Right, rightsFit } from "../domain/KeyScope.ts"
+import {
+  Key,
+  KeyName,
+  KeyScope,
+  keyLimitFields,
+  keyLimits,
+  limitsFit,
+  Right,
+  rightsFit
+} from "../domain/Key.ts"
 import { TimeText } from "../domain/nowText.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
 import { QuotaName, QuotaUse, quotaLimitFields } from "../domain/Quota.ts"

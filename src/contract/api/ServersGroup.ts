@@ -15,7 +15,7 @@ import {
 } from "../domain/errors.ts"
 import { NodeId, ServerId } from "../domain/Id.ts"
 import { ExpiresIn, LabelKey, Labels, LabelValue, ServerName } from "../domain/Labels.ts"
-import { NodeFit } from "../domain/NodeFit.ts"
+import { NodeFit } from "../domain/Node.ts"
 import { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import { OverridesChange, OverridesInput } from "../domain/Overrides.ts"
 import { optionalInput } from "../domain/optionalInput.ts"

@@ -1,7 +1,7 @@
 /** The query parameters and their descriptions in the API. */
 import { Schema, SchemaGetter } from "effect"
-import { describedAs } from "../domain/describedAs.ts"
 import { labelCondition, MAX_CONDITIONS } from "../domain/Labels.ts"
+import { describedAs } from "../domain/optionalInput.ts"
 
 /** An optional parameter. */
 export const text = (description: string) => Schema.optionalKey(Schema.String.annotate({ description }))

@@ -1,7 +1,7 @@
 /** The policy of each route, which the pipeline applies before a handler runs. */
 import { Context } from "effect"
 import { OpenApi } from "effect/http-api"
-import type { KeyScope, Right } from "../domain/KeyScope.ts"
+import type { KeyScope, Right } from "../domain/Key.ts"
 
 /** A limit of requests per key. */
 export interface KeyRateLimit {

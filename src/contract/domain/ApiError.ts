@@ -1,6 +1,5 @@
-import { Effect, ErrorReporter, Option, Schema, SchemaGetter } from "effect"
+import { Context, Effect, ErrorReporter, Option, Schema, SchemaGetter } from "effect"
 import { HttpServerRespondable, HttpServerResponse } from "effect/http"
-import { RequestId } from "./RequestId.ts"
 
 /** The reason phrases of every status with which a request can fail. */
 export const reasonPhrases = {
@@ -104,3 +103,11 @@ export const ApiError =
     })
     return Base
   }
+
+/**
+ * The id of the request that the current fiber serves; undefined outside a request.
+ * It is on every log line and in every error body (spec 1).
+ */
+export const RequestId = Context.Reference<string | undefined>("muster/domain/RequestId", {
+  defaultValue: () => undefined
+})

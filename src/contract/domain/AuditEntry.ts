@@ -1,6 +1,6 @@
 /** Entries of the audit log (spec 6.6). */
 import { Schema } from "effect"
-import { KeyScope } from "./KeyScope.ts"
+import { KeyScope } from "./Key.ts"
 import { TimeText } from "./nowText.ts"
 
 /** Form of the id of an entry. Ids sort by the arrival of their requests. */

@@ -2,7 +2,7 @@
 import { Schema } from "effect"
 import { cleanText, ExitCode, NodeText, NodeTime } from "./NodeText.ts"
 import { TimeText } from "./nowText.ts"
-import { RestartState } from "./Restart.ts"
+import { RestartState } from "./Run.ts"
 
 /** Console lines of a crash record. */
 export const CRASH_LINES = 200

@@ -1,6 +1,72 @@
 import { Schema } from "effect"
-import { InstallSteps } from "./InstallStep.ts"
-import { ExitCode, NodeText, NodeTime } from "./NodeText.ts"
+import { ExitCode, NodeCertainTime, NodeText, NodeTime } from "./NodeText.ts"
+
+/** The names of the steps, in their order; an installation has only the steps that it needs. */
+export const InstallStepName = Schema.Literals([
+  "place",
+  "commit",
+  "pull",
+  "script",
+  "warmup",
+  "instance",
+  "start"
+])
+export type InstallStepName = typeof InstallStepName.Type
+
+/** A share of the work, 0 to 1. */
+const Progress = Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 1 }))
+
+/** A step; times are RFC 3339 in UTC. A repeated step has the times of its last attempt. */
+export const InstallStep = Schema.Struct({
+  name: InstallStepName,
+  started_at: NodeCertainTime,
+  finished_at: Schema.optionalKey(NodeCertainTime),
+  progress: Schema.optionalKey(Progress)
+}).annotate({ identifier: "InstallStep" })
+export type InstallStep = typeof InstallStep.Type
+
+export type InstallSteps = ReadonlyArray<InstallStep>
+
+/** At most one step of each name. */
+export const InstallSteps = Schema.Array(InstallStep).check(
+  Schema.isMaxLength(InstallStepName.literals.length),
+  Schema.makeFilter((steps) => new Set(steps.map(({ name }) => name)).size === steps.length, {
+    expected: "at most one step of each name"
+  })
+)
+
+/** Returns the step that is in progress. */
+export const currentStep = (steps: InstallSteps): InstallStep | undefined =>
+  steps.findLast(({ finished_at }) => finished_at === undefined)
+
+/** Finishes the steps that are in progress. @param at RFC 3339 */
+export const finishSteps = (steps: InstallSteps, at: string): InstallSteps =>
+  steps.map(({ progress, ...step }) => (step.finished_at === undefined ? { ...step, finished_at: at } : step))
+
+/** Finishes the steps that are in progress and begins another. @param at RFC 3339 */
+export const beginStep = (steps: InstallSteps, name: InstallStepName, at: string): InstallSteps => [
+  ...finishSteps(steps, at).filter((step) => step.name !== name),
+  { name, started_at: at }
+]
+
+/** Returns the steps with later ones, which replace those of the same name. */
+export const mergeSteps = (before: InstallSteps, steps: InstallSteps): InstallSteps => [
+  ...before.filter(({ name }) => !steps.some((step) => step.name === name)),
+  ...steps
+]
+
+/** Returns the steps without progress, which is not durable. */
+export const withoutProgress = (steps: InstallSteps): InstallSteps =>
+  steps.map(({ progress, ...step }) => step)
+
+/** Returns the steps with the progress of the one that is in progress. */
+export const withProgress = (steps: InstallSteps, progress: number): InstallSteps => {
+  const current = currentStep(steps)
+  return steps.map((step) => (step === current ? { ...step, progress } : step))
+}
+
+/** Whether a step is one of the control plane, before the node has the server. */
+export const isOfCreation = ({ name }: InstallStep): boolean => name === "place" || name === "commit"
 
 /** The phase of a server's installation (spec 3.11). */
 export const InstallPhase = Schema.Literals(["pending", "installing", "ready", "failed"])

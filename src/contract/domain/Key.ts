@@ -1,7 +1,172 @@
+/** API keys: the servers that a key is limited to, its scope and rights, and how lists show it (spec 6.1, 6.2). */
 import { Schema } from "effect"
-import { keyGrantFields } from "./KeyScope.ts"
-import { PrintableText } from "./Labels.ts"
+import { DefinitionId, ServerId } from "./Id.ts"
+import { type Labels, PrintableText, SomeLabels } from "./Labels.ts"
 import { TimeText } from "./nowText.ts"
+import { QuotaName, quotaLimits } from "./Quota.ts"
+
+/** Most ids of a list. */
+const MOST_IDS = 1000
+
+const listOf = <S extends Schema.Constraint>(id: S) =>
+  Schema.Array(id).check(Schema.isMinLength(1), Schema.isMaxLength(MOST_IDS))
+
+/** The limits that the creator of a key chose; an absent one limits nothing. */
+export const keyLimits = {
+  /** The key acts on these servers only. */
+  servers: listOf(ServerId),
+  /** The key acts on servers of these blueprints only. */
+  blueprints: listOf(DefinitionId),
+  /** The key acts on servers with all of these labels only. */
+  labels: SomeLabels,
+  /** Servers that the key has created and that exist. */
+  max_servers: quotaLimits.max_servers,
+  /** The sum of the memory limits of these servers, in MiB. */
+  max_memory: quotaLimits.max_memory,
+  /** A quota that the key shares with others. */
+  quota: QuotaName
+} as const
+
+/** {@link keyLimits} as optional fields. */
+export const keyLimitFields = {
+  servers: Schema.optionalKey(keyLimits.servers),
+  blueprints: Schema.optionalKey(keyLimits.blueprints),
+  labels: Schema.optionalKey(keyLimits.labels),
+  max_servers: Schema.optionalKey(keyLimits.max_servers),
+  max_memory: Schema.optionalKey(keyLimits.max_memory),
+  quota: Schema.optionalKey(keyLimits.quota)
+} as const
+
+const KeyLimits = Schema.Struct(keyLimitFields)
+export type KeyLimits = typeof KeyLimits.Type
+
+export const isRestricted = ({ blueprints, labels, servers }: KeyLimits): boolean =>
+  servers !== undefined || blueprints !== undefined || labels !== undefined
+
+export const hasQuota = ({ max_memory, max_servers, quota }: KeyLimits): boolean =>
+  max_servers !== undefined || max_memory !== undefined || quota !== undefined
+
+/** The servers that a key may read; each condition must hold, and an absent one always does. */
+export interface Restriction {
+  readonly servers?: ReadonlySet<ServerId>
+  readonly blueprints?: ReadonlySet<string>
+  readonly labels?: Labels
+}
+
+/** Returns the restriction of a key; undefined: it may read every server. */
+export const restrictionOf = (limits: KeyLimits): Restriction | undefined => {
+  const { blueprints, labels, servers } = limits
+  if (!isRestricted(limits)) return undefined
+  return {
+    ...(servers === undefined ? {} : { servers: new Set(servers) }),
+    ...(blueprints === undefined ? {} : { blueprints: new Set(blueprints) }),
+    ...(labels === undefined ? {} : { labels })
+  }
+}
+
+/** The facts of a server by which a {@link Restriction} admits it. */
+export interface RestrictedServer {
+  readonly id: ServerId
+  readonly blueprint_id: string
+  readonly labels?: Labels
+}
+
+/** Returns the labels of a restriction that a server lacks, as `k=v`. */
+export const missingLabels = (
+  { labels: needed = {} }: Restriction,
+  labels: Labels = {}
+): ReadonlyArray<string> =>
+  Object.entries(needed).flatMap(([key, value]) =>
+    Object.hasOwn(labels, key) && labels[key] === value ? [] : [`${key}=${value}`]
+  )
+
+/** Whether a restriction admits a server; none admits every server. */
+export const admits = (
+  restriction: Restriction | undefined,
+  { blueprint_id, id, labels }: RestrictedServer
+): boolean =>
+  restriction === undefined ||
+  ((restriction.servers === undefined || restriction.servers.has(id)) &&
+    (restriction.blueprints === undefined || restriction.blueprints.has(blueprint_id)) &&
+    missingLabels(restriction, labels).length === 0)
+
+/** The scope of a key (spec 6.1, 6.2). */
+export const KeyScope = Schema.Literals(["AppAdmin", "Operator", "ReadOnly", "Node", "Metrics"])
+export type KeyScope = typeof KeyScope.Type
+
+/** The rights of single power actions; `pause` also unpauses (spec 6.2). `power` is all of them. */
+export const PowerRight = Schema.Literals(["start", "stop", "restart", "kill", "pause"])
+export type PowerRight = typeof PowerRight.Type
+
+/** The rights of `Operator` and `ReadOnly` keys. An `AppAdmin` key has all of them, and may do what none of them allows. */
+export const Right = Schema.Literals([
+  "read",
+  "power",
+  ...PowerRight.literals,
+  "console",
+  "commands",
+  "change",
+  "create",
+  "delete"
+])
+export type Right = typeof Right.Type
+
+const standard: Readonly<Record<KeyScope, ReadonlyArray<Right>>> = {
+  AppAdmin: Right.literals,
+  Operator: ["read", "power", "console", "commands", "change"],
+  ReadOnly: ["read"],
+  Node: [],
+  Metrics: []
+}
+
+/** The fields of {@link KeyGrant}. */
+export const keyGrantFields = {
+  scope: KeyScope,
+  /** Rights in place of those of the scope. */
+  allow: Schema.optionalKey(Schema.Array(Right)),
+  ...keyLimitFields
+} as const
+
+interface Grant extends KeyLimits {
+  readonly scope: KeyScope
+  readonly allow?: ReadonlyArray<Right>
+}
+
+/** Only the scopes `Operator` and `ReadOnly` take rights, and the latter no others than `read`. */
+export const rightsFit = Schema.makeFilter<Grant>(
+  ({ allow = [], scope }) =>
+    scope === "Operator" || allow.every((right) => scope === "ReadOnly" && right === "read"),
+  { expected: "rights (allow) only with the scope Operator, or read with the scope ReadOnly" }
+)
+
+/** Only the scopes `Operator` and `ReadOnly` are limited to servers, and only the former has quotas. */
+export const limitsFit = Schema.makeFilter<Grant>(
+  (grant) =>
+    grant.scope === "Operator" || (!hasQuota(grant) && (grant.scope === "ReadOnly" || !isRestricted(grant))),
+  {
+    expected:
+      "servers, blueprints and labels only with the scopes Operator and ReadOnly, max_servers, max_memory and quota only with Operator"
+  }
+)
+
+/** The scope, rights and limits that the creator of a key chose. */
+export const KeyGrant = Schema.Struct(keyGrantFields).check(rightsFit, limitsFit)
+export type KeyGrant = typeof KeyGrant.Type
+
+/**
+ * Returns the rights of a key. Each includes `read`: nothing can be done to what cannot be read. `power` includes those of
+ * the single actions.
+ */
+export const rightsOf = ({ allow, scope }: Pick<KeyGrant, "allow" | "scope">): ReadonlySet<Right> => {
+  const given = allow === undefined ? standard[scope] : (["read", ...allow] as const)
+  return new Set(given.includes("power") ? [...given, ...PowerRight.literals] : given)
+}
+
+const isPowerRight = Schema.is(PowerRight)
+
+/** Returns the rights of a key for its holder: `power` in place of all single actions. @param rights undefined: all */
+export const shownRights = (rights: ReadonlySet<Right> = new Set(Right.literals)): ReadonlyArray<Right> =>
+  Right.literals.filter((right) => rights.has(right) && !(isPowerRight(right) && rights.has("power")))
 
 /** An API key in lists; times RFC 3339 in UTC. */
 export const Key = Schema.Struct({

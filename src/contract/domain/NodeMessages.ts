@@ -5,15 +5,13 @@ import { Allocations, NodeAllocation, Port } from "./Allocation.ts"
 import { CrashDetails } from "./CrashRecord.ts"
 import { NodeId, ServerId } from "./Id.ts"
 import { InstallState } from "./InstallState.ts"
-import { Capacity, RuntimeKind } from "./Node.ts"
+import { Capacity, HostInfo, RuntimeKind } from "./Node.ts"
 import { NodeCount, NodeKey, NodeShare, ServerKey } from "./NodeText.ts"
 import { Problem } from "./Problem.ts"
-import { RestartState } from "./Restart.ts"
-import { RunReport } from "./Run.ts"
+import { RestartState, RunReport } from "./Run.ts"
 import { ServerDefinition } from "./ServerDefinition.ts"
 import { Crash } from "./ServerEvent.ts"
 import { ServerStatus } from "./ServerStatus.ts"
-import { HostInfo } from "./SystemInfo.ts"
 
 /** The full configuration of one server, for its daemon. */
 export const ServerSpec = Schema.Struct({

@@ -1,6 +1,6 @@
 /** Which servers a node starts by itself. */
 import { Schema } from "effect"
-import { NodeText } from "./NodeText.ts"
+import { NodeCount, NodeText } from "./NodeText.ts"
 
 /**
  * - `unless_stopped` started again if it was up when its daemon, node or machine ended
@@ -90,3 +90,16 @@ export const RunView = Schema.Struct({
     })
   )
 }).annotate({ identifier: "Run" })
+
+/** A restart that is pending, `next_at` in RFC 3339; or the reason why there is none any more. */
+export const RestartState = Schema.Union([
+  Schema.Struct({ attempt: NodeCount, next_at: NodeText }).annotate({ identifier: "PendingRestart" }),
+  Schema.Struct({ given_up: Schema.Literal(true), reason: NodeText }).annotate({ identifier: "NoRestart" })
+]).annotate({ identifier: "RestartState" })
+export type RestartState = typeof RestartState.Type
+
+/** Whether a restart is pending. */
+export const isRestartPending = (
+  restart: RestartState | null | undefined
+): restart is Extract<RestartState, { readonly next_at: string }> =>
+  restart !== null && restart !== undefined && "next_at" in restart

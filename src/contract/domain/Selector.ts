@@ -1,9 +1,8 @@
 import { Schema } from "effect"
 import { reasonPhrases } from "./ApiError.ts"
-import { describedAs } from "./describedAs.ts"
 import { NodeId, ServerId } from "./Id.ts"
 import { MAX_CONDITIONS, SomeLabels } from "./Labels.ts"
-import { optionalInput } from "./optionalInput.ts"
+import { describedAs, optionalInput } from "./optionalInput.ts"
 import { ServerStatus } from "./ServerStatus.ts"
 
 const MAX_IDS = 10_000

@@ -1,6 +1,5 @@
 import { Schema } from "effect"
-import { InstallPhase } from "./InstallState.ts"
-import { InstallStepName } from "./InstallStep.ts"
+import { InstallPhase, InstallStepName } from "./InstallState.ts"
 import { ExitCode, NodeText } from "./NodeText.ts"
 import { TimeText } from "./nowText.ts"
 import { ShownProblem } from "./Problem.ts"

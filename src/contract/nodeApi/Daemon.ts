@@ -1,5 +1,6 @@
 import { Data, type Effect, type Scope, type Stream } from "effect"
 import type { NodeId, ServerId } from "../domain/Id.ts"
+import type { SystemInfo } from "../domain/Node.ts"
 import type {
   DaemonServer,
   HeldServer,
@@ -10,7 +11,6 @@ import type {
 import type { ConsolePage, Page } from "../domain/Pagination.ts"
 import type { ServerStats, StatsById } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
-import type { SystemInfo } from "../domain/SystemInfo.ts"
 
 /** The node is not connected, or did not answer in time. `reason`: the failure of the call. */
 export class NodeUnreachable extends Data.TaggedError("NodeUnreachable")<{

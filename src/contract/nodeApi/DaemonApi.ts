@@ -12,6 +12,7 @@ import { flag } from "../api/query.ts"
 import { Policy, route } from "../api/routePolicy.ts"
 import { Conflict, NotFound, Unauthorized, UpgradeRequired } from "../domain/errors.ts"
 import { ServerId } from "../domain/Id.ts"
+import { SystemInfo } from "../domain/Node.ts"
 import {
   Creations,
   CreationsAnswer,
@@ -24,7 +25,6 @@ import {
 import { LinePage, LogPage } from "../domain/Pagination.ts"
 import { ServerStats, StatsById } from "../domain/Server.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
-import { SystemInfo } from "../domain/SystemInfo.ts"
 
 /** Declares the error of a call without the token from the answer to the last registration, which the pipeline checks. */
 export class DaemonAuthorization extends HttpApiMiddleware.Service<DaemonAuthorization>()(

@@ -21,7 +21,7 @@ import {
 import { NodeCount, NodeKey, ServerKey } from "../domain/NodeText.ts"
 import { Paginated } from "../domain/Pagination.ts"
 import { Problem } from "../domain/Problem.ts"
-import { RestartState } from "../domain/Restart.ts"
+import { RestartState } from "../domain/Run.ts"
 import { Crash } from "../domain/ServerEvent.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { InstallScript } from "../domain/Software.ts"

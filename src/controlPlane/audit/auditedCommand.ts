@@ -1,6 +1,6 @@
 import { Clock, Effect } from "effect"
 import { AuditedRequest, CurrentAudit } from "../../contract/domain/AuditedRequest.ts"
-import { auditId } from "../../contract/domain/auditId.ts"
+import { auditId } from "../../contract/domain/idBytes.ts"
 
 /** Changes keys from a command beside the service: the write adds an entry of the actor `cli`, with the status of the API. */
 export const auditedCommand =

@@ -1,5 +1,5 @@
 import type { ServerId } from "../../contract/domain/Id.ts"
-import type { RestrictedServer } from "../../contract/domain/KeyLimits.ts"
+import type { RestrictedServer } from "../../contract/domain/Key.ts"
 import type { Labels } from "../../contract/domain/Labels.ts"
 import type { Topic } from "../../contract/domain/ServerEvent.ts"
 

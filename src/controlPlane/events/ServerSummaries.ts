@@ -1,6 +1,6 @@
 import { Context } from "effect"
 import type { ServerId } from "../../contract/domain/Id.ts"
-import type { RestrictedServer } from "../../contract/domain/KeyLimits.ts"
+import type { RestrictedServer } from "../../contract/domain/Key.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 
 /** The summaries of servers (spec 3.1) for events; the read model of the servers implements it. */

@@ -1,6 +1,5 @@
 import type { ServerId } from "../../contract/domain/Id.ts"
-import type { InstallState } from "../../contract/domain/InstallState.ts"
-import { currentStep } from "../../contract/domain/InstallStep.ts"
+import { currentStep, type InstallState } from "../../contract/domain/InstallState.ts"
 import type { JournalEntry } from "../../contract/domain/Journal.ts"
 import type { Labels } from "../../contract/domain/Labels.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"

@@ -21,15 +21,15 @@ import {
   HttpServerResponse
 } from "effect/http"
 import type { IpNetwork } from "effect/net"
+import { RequestId } from "../../contract/domain/ApiError.ts"
 import {
   AuditedRequest,
   AuditRecorder,
   CurrentAudit,
   ServerNameOf
 } from "../../contract/domain/AuditedRequest.ts"
-import { auditId } from "../../contract/domain/auditId.ts"
 import { MethodNotAllowed, NotFound, TimedOut } from "../../contract/domain/errors.ts"
-import { RequestId } from "../../contract/domain/RequestId.ts"
+import { auditId } from "../../contract/domain/idBytes.ts"
 import { elapsedMillisOf } from "../../shared/work/elapsed.ts"
 import { announcedBytes, discardBody, makeArrivingBodies } from "./arrivingBodies.ts"
 import { Authentication, type Caller, type Refusal, stranger } from "./authenticate.ts"

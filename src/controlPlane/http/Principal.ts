@@ -1,6 +1,5 @@
 import { Context, Effect } from "effect"
-import type { Restriction } from "../../contract/domain/KeyLimits.ts"
-import type { KeyScope, Right } from "../../contract/domain/KeyScope.ts"
+import type { KeyScope, Restriction, Right } from "../../contract/domain/Key.ts"
 import type { Quota } from "../../contract/domain/Quota.ts"
 
 /** The key of a caller. */

@@ -2,7 +2,7 @@
 import { Effect } from "effect"
 import { applicationScopes, type Scopes } from "../../contract/api/routePolicy.ts"
 import { Forbidden, InvalidRequest } from "../../contract/domain/errors.ts"
-import { PowerRight, type Right } from "../../contract/domain/KeyScope.ts"
+import { PowerRight, type Right } from "../../contract/domain/Key.ts"
 import type { PowerAction } from "../../contract/domain/NodeMessages.ts"
 import { CurrentPrincipal, type Principal } from "./Principal.ts"
 

@@ -1,7 +1,7 @@
 import { hash, randomBytes } from "node:crypto"
 import { crc32 } from "node:zlib"
 import { Clock, Duration, Effect, Redacted } from "effect"
-import type { KeyGrant } from "../../contract/domain/KeyScope.ts"
+import type { KeyGrant } from "../../contract/domain/Key.ts"
 import type { KeyRecord } from "../store/repos/KeyRepo.ts"
 
 /**

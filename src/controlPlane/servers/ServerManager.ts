@@ -9,7 +9,7 @@ import {
   type Unavailable
 } from "../../contract/domain/errors.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
-import { admits, type RestrictedServer } from "../../contract/domain/KeyLimits.ts"
+import { admits, type RestrictedServer } from "../../contract/domain/Key.ts"
 import type { InstallReport, PowerAction } from "../../contract/domain/NodeMessages.ts"
 import type { ConsolePage, Page } from "../../contract/domain/Pagination.ts"
 import type { FiguresById, ServerStats } from "../../contract/domain/Server.ts"

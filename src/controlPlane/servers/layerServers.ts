@@ -1,7 +1,7 @@
 import { type Duration, Effect, Layer, Option } from "effect"
 import { NotFound } from "../../contract/domain/errors.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
-import { admits } from "../../contract/domain/KeyLimits.ts"
+import { admits } from "../../contract/domain/Key.ts"
 import { inSlices } from "../../shared/work/slices.ts"
 import { LiveFeed } from "../events/LiveFeed.ts"
 import { ServerSummaries } from "../events/ServerSummaries.ts"

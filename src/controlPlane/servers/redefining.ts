@@ -6,7 +6,7 @@ import { changesBetween, revisionOf } from "../../contract/domain/definitionChan
 import { type Forbidden, NotFound } from "../../contract/domain/errors.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { own, type Path, pathText } from "../../contract/domain/json.ts"
-import { admits } from "../../contract/domain/KeyLimits.ts"
+import { admits } from "../../contract/domain/Key.ts"
 import { mergeLabels, type ServerPatch } from "../../contract/domain/Labels.ts"
 import type { OverridesChange } from "../../contract/domain/Overrides.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"

@@ -1,6 +1,6 @@
 import { Deferred, Effect, PubSub, type Scope, Semaphore, Stream } from "effect"
+import { stripAnsi } from "../../contract/domain/ConsoleLine.ts"
 import type { ConsolePage } from "../../contract/domain/Pagination.ts"
-import { stripAnsi } from "../../contract/domain/stripAnsi.ts"
 import type { LinesRequest } from "../../contract/nodeApi/Daemon.ts"
 import { pause } from "../../shared/work/slices.ts"
 import { type IoError, io, lstat, openFile, orMissing } from "../disk/fsio.ts"

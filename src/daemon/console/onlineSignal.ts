@@ -1,7 +1,6 @@
 import vm from "node:vm"
 import { Deferred, Effect, Latch } from "effect"
-import { signalPattern } from "../../contract/domain/signalPattern.ts"
-import { stripAnsi } from "../../contract/domain/stripAnsi.ts"
+import { signalPattern, stripAnsi } from "../../contract/domain/ConsoleLine.ts"
 import { errorCode } from "../disk/fsio.ts"
 import { type Line, lineOf, lineReader } from "./lines.ts"
 

@@ -2,9 +2,8 @@ import { readFileSync } from "node:fs"
 import * as fs from "node:fs/promises"
 import os from "node:os"
 import { Effect } from "effect"
-import type { Capacity } from "../../contract/domain/Node.ts"
+import type { Capacity, HostInfo } from "../../contract/domain/Node.ts"
 import type { Heartbeat } from "../../contract/domain/NodeMessages.ts"
-import type { HostInfo } from "../../contract/domain/SystemInfo.ts"
 import { type IoError, io } from "../disk/fsio.ts"
 
 /** The names of architectures in Go, if they differ from Node's. */

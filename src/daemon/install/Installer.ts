@@ -3,7 +3,7 @@ import { realpathSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { Context, Deferred, Effect, Fiber, Layer, type Scope } from "effect"
 import { definitionIdPattern } from "../../contract/domain/Id.ts"
-import type { InstallSteps } from "../../contract/domain/InstallStep.ts"
+import type { InstallSteps } from "../../contract/domain/InstallState.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import { type HiddenPath, openBoundedLog } from "../console/BoundedLog.ts"
 import {

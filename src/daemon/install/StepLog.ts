@@ -5,7 +5,7 @@ import {
   type InstallStepName,
   type InstallSteps,
   withProgress
-} from "../../contract/domain/InstallStep.ts"
+} from "../../contract/domain/InstallState.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import { type OpenSpan, openSpan } from "../../shared/observability/trace.ts"
 import type { PullWatch } from "../runtime/Runtime.ts"

@@ -7,7 +7,7 @@ import {
   type InstallSteps,
   mergeSteps,
   withoutProgress
-} from "../../contract/domain/InstallStep.ts"
+} from "../../contract/domain/InstallState.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import type { InstallFailed } from "../files/InstallFailed.ts"

@@ -2,8 +2,7 @@ import { Context, Data, type Effect, type Scope } from "effect"
 import type { Allocations } from "../../contract/domain/Allocation.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import type { Limits } from "../../contract/domain/Limits.ts"
-import type { RuntimeKind } from "../../contract/domain/Node.ts"
-import type { Isolation } from "../../contract/domain/SystemInfo.ts"
+import type { Isolation, RuntimeKind } from "../../contract/domain/Node.ts"
 import type { ProcessExit, StopSignal } from "./exitReason.ts"
 
 /**

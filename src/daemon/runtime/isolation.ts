@@ -5,7 +5,7 @@
 import * as fs from "node:fs/promises"
 import { dirname, join } from "node:path"
 import { Effect, Option, type Schema } from "effect"
-import type { ProcessIsolation } from "../../contract/domain/SystemInfo.ts"
+import type { ProcessIsolation } from "../../contract/domain/Node.ts"
 import { foundOnce, isNoRoom } from "../disk/foundOnce.ts"
 import {
   IoError,

@@ -5,7 +5,7 @@
  */
 import { constants, readFileSync } from "node:fs"
 import { Effect } from "effect"
-import type { ProcessIsolation } from "../../contract/domain/SystemInfo.ts"
+import type { ProcessIsolation } from "../../contract/domain/Node.ts"
 import { io, openFile } from "../disk/fsio.ts"
 import { type Child, spawnChild } from "../host/runTool.ts"
 import { LaunchFailed, type RunUser } from "./Runtime.ts"

@@ -1,7 +1,7 @@
 import { Array as Arr, Effect, Result, type Scope, type Stream } from "effect"
 import type { Allocations } from "../../contract/domain/Allocation.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
-import { withProgress } from "../../contract/domain/InstallStep.ts"
+import { withProgress } from "../../contract/domain/InstallState.ts"
 import { LIVE, MOST_REPORTS, type Report, type TakenPort } from "../../contract/domain/NodeMessages.ts"
 import type { ControlPlaneError, ControlPlaneUnavailable } from "../../contract/nodeApi/ControlPlane.ts"
 import { backoff, makePause } from "../../shared/work/backoff.ts"

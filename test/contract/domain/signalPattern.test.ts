@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { signalPattern } from "../../../src/contract/domain/signalPattern.ts"
+import { signalPattern } from "../../../src/contract/domain/ConsoleLine.ts"
 
 describe("blueprints, software: online-signal", () => {
   it("flags at the beginning of a pattern apply to all of it", () => {

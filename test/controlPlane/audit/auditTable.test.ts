@@ -9,8 +9,8 @@ import {
   auditObject,
   CurrentAudit
 } from "../../../src/contract/domain/AuditedRequest.ts"
-import { auditId } from "../../../src/contract/domain/auditId.ts"
 import { fieldNames } from "../../../src/contract/domain/definitionChanges.ts"
+import { auditId } from "../../../src/contract/domain/idBytes.ts"
 import { makeSharedEntries, SINGLE_ENTRIES } from "../../../src/controlPlane/audit/AuditLog.ts"
 import type { AuditQuery } from "../../../src/controlPlane/store/audit/auditTable.ts"
 import { AuditRepo } from "../../../src/controlPlane/store/repos/AuditRepo.ts"

@@ -1,6 +1,6 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
-import { Right } from "../../../src/contract/domain/KeyScope.ts"
+import { Right } from "../../../src/contract/domain/Key.ts"
 import { blueprintFile } from "../../support/definitions.ts"
 import { eventsAre, subscribe } from "../../support/events.ts"
 import { eventually } from "../../support/eventually.ts"

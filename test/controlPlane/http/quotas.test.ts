@@ -1,6 +1,6 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { Right } from "../../../src/contract/domain/KeyScope.ts"
+import { Right } from "../../../src/contract/domain/Key.ts"
 import { muster } from "../../support/command.ts"
 import { Muster } from "../../support/Muster.ts"
 import { create, expectStatus, installed } from "../../support/servers.ts"

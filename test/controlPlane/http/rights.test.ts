@@ -1,6 +1,6 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Schema } from "effect"
-import { type KeyScope, PowerRight, type Right } from "../../../src/contract/domain/KeyScope.ts"
+import { type KeyScope, PowerRight, type Right } from "../../../src/contract/domain/Key.ts"
 import { PowerAction } from "../../../src/contract/domain/NodeMessages.ts"
 import { muster } from "../../support/command.ts"
 import { blueprintFile, writeFiles } from "../../support/definitions.ts"

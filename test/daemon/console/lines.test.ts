@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { stripAnsi } from "../../../src/contract/domain/stripAnsi.ts"
+import { stripAnsi } from "../../../src/contract/domain/ConsoleLine.ts"
 import { LINE_CAP, type Line, lineOf, lineReader } from "../../../src/daemon/console/lines.ts"
 import { onlineMatcher } from "../../../src/daemon/console/onlineSignal.ts"
 

@@ -1,6 +1,6 @@
 /** Rewrites the schemas of the OpenAPI document, so that every language has plain types for them. */
 import { Predicate, Record } from "effect"
-import { DESCRIBED_AS } from "../../domain/describedAs.ts"
+import { DESCRIBED_AS } from "../../domain/optionalInput.ts"
 
 export type JsonObject = Readonly<Record<string, unknown>>
 

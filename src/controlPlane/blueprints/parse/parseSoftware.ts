@@ -1,5 +1,6 @@
 /** Software files (spec 4.6). */
 import { Result, Schema } from "effect"
+import { signalPattern } from "../../../contract/domain/ConsoleLine.ts"
 import { splitWords } from "../../../contract/domain/commandLine.ts"
 import { RuntimeKind } from "../../../contract/domain/Node.ts"
 import { ImageKey, ImageReference, referenceOf } from "../../../contract/domain/Overrides.ts"
@@ -10,7 +11,6 @@ import {
   type Software,
   StopTimeout
 } from "../../../contract/domain/Software.ts"
-import { signalPattern } from "../../../contract/domain/signalPattern.ts"
 import { inUnit } from "../../../contract/domain/units.ts"
 import {
   boolean,

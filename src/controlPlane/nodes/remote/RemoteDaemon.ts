@@ -3,10 +3,10 @@ import { HttpClient, HttpClientRequest, HttpIncomingMessage } from "effect/http"
 import { HttpApiClient } from "effect/http-api"
 import type { CircuitBreaker } from "effect/persistence"
 import { undecodableFails } from "../../../contract/api/transport.ts"
+import { RequestId } from "../../../contract/domain/ApiError.ts"
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import { timeText } from "../../../contract/domain/NodeText.ts"
 import type { ConsolePage, Pagination } from "../../../contract/domain/Pagination.ts"
-import { RequestId } from "../../../contract/domain/RequestId.ts"
 import {
   type Daemon,
   type DaemonError,

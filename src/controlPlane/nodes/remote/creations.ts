@@ -1,6 +1,7 @@
 /** Creations on one remote node: those that wait for a message to it go together in the next. */
 
 import { Deferred, Effect, type Result, Semaphore } from "effect"
+import { RequestId } from "../../../contract/domain/ApiError.ts"
 import type { ServerId } from "../../../contract/domain/Id.ts"
 import {
   type Creations,
@@ -8,7 +9,6 @@ import {
   MOST_CREATIONS,
   type ServerSpec
 } from "../../../contract/domain/NodeMessages.ts"
-import { RequestId } from "../../../contract/domain/RequestId.ts"
 import type { ServerDefinition } from "../../../contract/domain/ServerDefinition.ts"
 import type { DaemonError } from "../../../contract/nodeApi/Daemon.ts"
 import { traceparent } from "../../../shared/observability/trace.ts"

@@ -1,7 +1,6 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
-import type { InstallState } from "../../../contract/domain/InstallState.ts"
-import { currentStep, type InstallStep } from "../../../contract/domain/InstallStep.ts"
+import { currentStep, type InstallState, type InstallStep } from "../../../contract/domain/InstallState.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import { LiveFeed } from "../../events/LiveFeed.ts"
 import { Journal } from "../../store/journal/Journal.ts"

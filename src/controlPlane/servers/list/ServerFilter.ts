@@ -1,6 +1,6 @@
 /** The selection of servers by a caller (spec 3.6). */
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
-import { admits, type Restriction } from "../../../contract/domain/KeyLimits.ts"
+import { admits, type Restriction } from "../../../contract/domain/Key.ts"
 import { type LabelCondition, meets } from "../../../contract/domain/Labels.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import type { ServerStatus } from "../../../contract/domain/ServerStatus.ts"

@@ -1,6 +1,6 @@
 import { revisionOf } from "../../../contract/domain/definitionChanges.ts"
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
-import { admits, type RestrictedServer, type Restriction } from "../../../contract/domain/KeyLimits.ts"
+import { admits, type RestrictedServer, type Restriction } from "../../../contract/domain/Key.ts"
 import { byTurn } from "../../../contract/domain/Run.ts"
 import type { Server, ServerRecord } from "../../../contract/domain/Server.ts"
 import { ServerStatus } from "../../../contract/domain/ServerStatus.ts"

@@ -3,7 +3,7 @@ import { Clock, type Duration, Duration as Durations, Effect, Option } from "eff
 import { revisionOf } from "../../../contract/domain/definitionChanges.ts"
 import { DatabaseFull, Unavailable } from "../../../contract/domain/errors.ts"
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
-import { admits, restrictionOf } from "../../../contract/domain/KeyLimits.ts"
+import { admits, restrictionOf } from "../../../contract/domain/Key.ts"
 import { isUnderway } from "../../../contract/domain/Migration.ts"
 import type { PowerAction } from "../../../contract/domain/NodeMessages.ts"
 import type { RolloutRecord, RolloutServer } from "../../../contract/domain/Rollout.ts"

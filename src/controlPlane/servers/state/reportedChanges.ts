@@ -4,7 +4,7 @@ import type { Unavailable } from "../../../contract/domain/errors.ts"
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import type { DaemonServer, Report } from "../../../contract/domain/NodeMessages.ts"
 import { nowText } from "../../../contract/domain/nowText.ts"
-import { isRestartPending } from "../../../contract/domain/Restart.ts"
+import { isRestartPending } from "../../../contract/domain/Run.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import {
   crashes,

@@ -1,19 +1,23 @@
 /** The transitions of a server's record: pure rules (spec 3.5). */
 import { isDeepStrictEqual } from "node:util"
 import type { CrashDetails } from "../../../contract/domain/CrashRecord.ts"
-import type { InstallState } from "../../../contract/domain/InstallState.ts"
 import {
   beginStep,
   currentStep,
   finishSteps,
+  type InstallState,
   isOfCreation,
   withoutProgress
-} from "../../../contract/domain/InstallStep.ts"
+} from "../../../contract/domain/InstallState.ts"
 import type { DaemonServer, Report } from "../../../contract/domain/NodeMessages.ts"
 import { timeText } from "../../../contract/domain/NodeText.ts"
 import type { Problem } from "../../../contract/domain/Problem.ts"
-import { isRestartPending, type RestartState } from "../../../contract/domain/Restart.ts"
-import type { RunReport, RunState } from "../../../contract/domain/Run.ts"
+import {
+  isRestartPending,
+  type RestartState,
+  type RunReport,
+  type RunState
+} from "../../../contract/domain/Run.ts"
 import type { Redefinition, ServerRecord } from "../../../contract/domain/Server.ts"
 import type { Crash } from "../../../contract/domain/ServerEvent.ts"
 import { fits, isUp, type ServerStatus } from "../../../contract/domain/ServerStatus.ts"

@@ -1,6 +1,6 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
-import { KeyGrant, keyGrantFields } from "../../../contract/domain/KeyScope.ts"
+import { KeyGrant, keyGrantFields } from "../../../contract/domain/Key.ts"
 import { firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import { keysChanged } from "../write/keysChanged.ts"
 import type { Transaction } from "../write/Transaction.ts"

@@ -1,6 +1,6 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError, type Statement } from "effect/sql"
-import { KeyScope } from "../../../contract/domain/KeyScope.ts"
+import { KeyScope } from "../../../contract/domain/Key.ts"
 import { databaseMillis } from "../sql/dialect.ts"
 import { firstRow, IntColumn } from "../sql/rows.ts"
 import { Transaction } from "../write/Transaction.ts"

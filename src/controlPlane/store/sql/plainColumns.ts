@@ -4,8 +4,7 @@
  */
 import { Effect, Option, Predicate, Result, Schema } from "effect"
 import { Allocations } from "../../../contract/domain/Allocation.ts"
-import { InstallPhase, InstallState } from "../../../contract/domain/InstallState.ts"
-import { InstallStepName } from "../../../contract/domain/InstallStep.ts"
+import { InstallPhase, InstallState, InstallStepName } from "../../../contract/domain/InstallState.ts"
 import { cleanText, ExitCode, isContractTime } from "../../../contract/domain/NodeText.ts"
 import { JsonColumn, writeRow } from "./rows.ts"
 

@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import { ApplicationApi } from "../../../../src/contract/api/ApplicationApi.ts"
-import type { KeyScope, Right } from "../../../../src/contract/domain/KeyScope.ts"
+import type { KeyScope, Right } from "../../../../src/contract/domain/Key.ts"
 import { routesOf } from "../../../../src/controlPlane/http/routes.ts"
 import { Muster } from "../../../support/Muster.ts"
 import { requestTo, type Service } from "../../../support/Service.ts"

@@ -1,6 +1,6 @@
 import { describe, expect, it, vi } from "@effect/vitest"
 import * as fc from "fast-check"
-import { restrictionOf } from "../../../../src/contract/domain/KeyLimits.ts"
+import { restrictionOf } from "../../../../src/contract/domain/Key.ts"
 import { type Includable, includable } from "../../../../src/contract/domain/Server.ts"
 import { ServerTable } from "../../../../src/controlPlane/servers/list/ServerTable.ts"
 import { SummaryCache } from "../../../../src/controlPlane/servers/list/SummaryCache.ts"
