@@ -18,7 +18,6 @@ import { foldersOf, type NodeHostOptions, nodeHost } from "./nodeHost.ts"
 import { Runtime } from "./runtime/Runtime.ts"
 import { makeUplink } from "./uplink/uplink.ts"
 
-/** The options of a node's daemon. */
 export interface NodeDaemonOptions extends NodeHostOptions {
   readonly name: string
   readonly location: string
@@ -55,7 +54,6 @@ export class NodeDaemon extends Context.Service<
     /** Identifies this start of the daemon; reports of an earlier start are refused. */
     readonly boot_id: string
     readonly daemon: Daemon
-    /** Deregisters the node. */
     readonly disconnect: Effect.Effect<void, ControlPlaneError>
   }
 >()("muster/daemon/NodeDaemon") {

@@ -216,7 +216,6 @@ export const DaemonHandlers = handlersOf(
   })
 )
 
-/** The response to a call without the current token. */
 export const unauthorized = new Unauthorized({
   detail: NOT_THE_TOKEN,
   hint: "Only the control plane that this node is registered with may call it."

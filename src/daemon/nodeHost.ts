@@ -86,17 +86,13 @@ export interface NodeHostOptions {
   readonly node_id: NodeId
   /** The data folder of the daemon: `base`, `servers`, `volumes`, and the sources of `copy` entries. */
   readonly dataDir: string
-  /** Host folders that blueprints may mount. */
   readonly allowedMounts: ReadonlyArray<string>
   /** The strategy for instance files. Default: the best that works. */
   readonly instanceFiles?: StorageChoice
-  /** Whether mounts are used where they work. Default true. */
   readonly mounts?: boolean
   /** The environment of the service, of which servers get `PATH`, `LANG`, `TZ` and the variables of `passEnv`. */
   readonly environment: Readonly<Record<string, string | undefined>>
-  /** Names of variables, or prefixes such as `JAVA_*`, for servers and install scripts. */
   readonly passEnv: ReadonlyArray<string>
-  /** The folder in which cgroup v2 groups can be made. Default: detected. */
   readonly cgroupRoot?: string
   /** The isolation of plain processes. Default: the strongest that the host supports. */
   readonly isolation?: Partial<Omit<IsolationOptions, "dataDir">>
@@ -104,7 +100,6 @@ export interface NodeHostOptions {
   readonly docker?: Omit<DockerRuntimeOptions, "node" | "env">
 }
 
-/** Returns the folders of a daemon, by absolute paths. */
 export const foldersOf = (options: Pick<NodeHostOptions, "dataDir">) => {
   const dataDir = resolve(options.dataDir)
   return {

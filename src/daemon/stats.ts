@@ -31,7 +31,6 @@ interface DiskSample extends DiskUsage {
   readonly took: number
 }
 
-/** Figures of a process; undefined: not known. */
 interface Measured {
   readonly usage: Usage | undefined
   readonly cpu: number | undefined
@@ -44,7 +43,6 @@ const none: Measured = {
 }
 const unknown: Measured = { usage: undefined, cpu: undefined }
 
-/** Measures servers on request. */
 export interface Stats {
   /** Measures the disk, too, unless it has been measured before. */
   of(

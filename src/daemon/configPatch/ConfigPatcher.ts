@@ -42,7 +42,6 @@ const reasonOf = (error: PathRefused | FileTooLarge | IoError | PatchProblem): s
   }
 }
 
-/** A file before and after its patches. */
 interface Patched {
   readonly file: string
   readonly encoding: Encoding

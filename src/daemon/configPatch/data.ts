@@ -94,7 +94,6 @@ export const same = (a: Data | undefined, b: Data | undefined): boolean => {
 const divider = /\.|\[(?=(?:0|[1-9]\d{0,8})\](?:[.[]|$))/g
 const bracketed = /^\[(\d+)\](?:\.(?=.)|(?=\[)|$)/
 
-/** Returns the offsets where `key` can be divided, the last one first. */
 const dividers = (key: string): ReadonlyArray<number> =>
   [...key.matchAll(divider)].map(({ index }) => index).toReversed()
 
@@ -111,16 +110,13 @@ const set = (node: Container, key: string | number, data: Data): void => {
 
 /** A format in which a document changes; `P` is a part of its text. */
 export interface Format<P> {
-  /** The parts of a map or list. */
   readonly parts: (part: P) => Iterable<readonly [string | number, P]>
   /** Returns whether a part stays, changes as a whole, or may change by its members. */
   readonly look: (part: P, from: Data | undefined, to: Data) => "keep" | "replace" | "compare"
   readonly replace: (part: P, value: Data) => void
-  /** Adds members at the end of a map or list. */
   readonly add: (part: P, members: ReadonlyArray<readonly [string | number, Data]>) => void
 }
 
-/** Returns whether a map or list lacks members of the former one. */
 export const loses = (from: Data | undefined, to: Data): boolean =>
   isContainer(from) && isContainer(to) && [...from.keys()].some((key) => get(to, key) === undefined)
 

@@ -7,7 +7,6 @@ export class PatchProblem extends Data.TaggedError("PatchProblem")<{ readonly re
 /** The values to set, as in `ConfigPatch.find`. A later key wins over an earlier one. */
 export type Find = Readonly<Record<string, Schema.Json>>
 
-/** A key of `find` that matches nothing in the file, and why. */
 export interface Unmatched {
   readonly key: string
   readonly reason: string
@@ -39,7 +38,6 @@ export const isJsonMap = (value: Schema.Json): value is { readonly [key: string]
  */
 export const standIn = (value: string | number): Schema.Json => ({ "": { "": value } })
 
-/** Returns the value of a {@link standIn}. */
 export const standInOf = (value: Schema.Json): string | number | undefined => {
   for (let level = 0; level < 2; level++) {
     if (typeof value !== "object" || value === null || isJsonList(value) || !Object.hasOwn(value, ""))
@@ -75,10 +73,8 @@ export const checkFind = (find: Find, expanded = false): Result.Result<void, Pat
   return Result.void
 }
 
-/** Returns whether a part of a key is an index of a list. */
 export const isIndex = (part: string): boolean => /^(?:0|[1-9]\d{0,8})$/.test(part)
 
-/** Returns whether a key has a `*` among its segments. */
 export const hasWildcard = (find: Find): boolean =>
   Object.entries(find).some(
     ([key, value]) => key.split(".").includes("*") || (isJsonMap(value) && hasWildcard(value))
@@ -117,7 +113,6 @@ export const flatText = (value: Schema.Json, old = ""): string => {
   return wanted === undefined ? text : (spelledAs(old.trim(), wanted) ?? text)
 }
 
-/** One value of a flat format and the nested keys that lead to it; each of them may still contain dots. */
 export interface Leaf {
   readonly path: readonly [string, ...Array<string>]
   readonly value: Schema.Json

@@ -62,7 +62,6 @@ const readSections = (lines: ReadonlyArray<Line>): Array<Section> => {
   return sections
 }
 
-/** A key of the file, or a new one. */
 interface Target {
   readonly section: string
   readonly key: string

@@ -64,7 +64,6 @@ interface Layout {
 const inside = (layout: Layout): Layout =>
   layout.line === undefined ? layout : { ...layout, line: layout.line + layout.unit }
 
-/** Prints the items of a list or map, without brackets. */
 const itemsText = (items: Iterable<readonly [string | number, Data]>, layout: Layout): string =>
   [...items]
     .map(([key, value]) => {
@@ -86,7 +85,6 @@ const jsonText = (data: Data, layout: Layout): string => {
 /** The text behind an item to the end of its line: a comma perhaps, and a comment. */
 const restOfLine = /[ \t]*(,)?[ \t]*(?:\/\/[^\r\n]*|\/\*[^\r\n]*?\*\/[ \t]*)?(?=[\r\n])/y
 
-/** Returns the edits that change `from`, the document at `root`, to `to`. */
 const editsOf = (text: string, root: Node, from: Container, to: Container): ReadonlyArray<Edit> => {
   const edits: Array<Edit> = []
   const end = lineEndOf(text)

@@ -127,7 +127,6 @@ const inThisThread = ({ find, parser, text }: PatchJob) =>
     Effect.flatMap(({ patchText }) => Effect.fromResult(patchText(parser, text, find)))
   )
 
-/** Whether a job takes so little time that it may run in the thread that serves requests. */
 export const isShort = ({ find, parser, text = "" }: PatchJob): boolean =>
   text.length <= INLINE_LENGTH[parser] && (countValues(find) ?? Number.POSITIVE_INFINITY) <= INLINE_VALUES
 

@@ -6,11 +6,9 @@ import { memoryLimitMib } from "../../contract/domain/Limits.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import { standIn } from "./find.ts"
 
-/** The values of placeholders in one server. */
 export interface PlaceholderContext {
   readonly server_id: string
   readonly version: string
-  /** Default address. */
   readonly ip: string
   readonly port: number
   /** All ports of the default address, the default port first; `{{server.build.ports.N}}` counts from 0. */
@@ -19,7 +17,6 @@ export interface PlaceholderContext {
   readonly named: Readonly<Record<string, number>>
   /** Memory limit in whole MiB; 0 is no limit. */
   readonly memoryMib: number
-  /** The environment of the process, see {@link environmentOf}. */
   readonly env: Readonly<Record<string, string>>
 }
 
@@ -45,7 +42,6 @@ export type PlaceholderProblem = UnknownPlaceholder | ExpansionTooLong
 /** The bounds of expanded characters: in one text, in one environment, in one file. */
 export const MOST_EXPANDED = { text: 131_072, environment: 131_072, file: 1_048_576 } as const
 
-/** The rest of such a bound. */
 interface Budget {
   readonly most: number
   left: number

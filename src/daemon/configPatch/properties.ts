@@ -3,7 +3,6 @@ import { Result, type Schema } from "effect"
 import { flatText, leavesOf, type Patcher, type Unmatched } from "./find.ts"
 import { applyEdits, type Edit, lineEndOf } from "./text.ts"
 
-/** A key of the file, and where the text of its value is. */
 interface Property {
   readonly key: string
   readonly value: string
@@ -13,7 +12,6 @@ interface Property {
   readonly separator: string
 }
 
-/** A line without a property. */
 const blank = /[ \t\f]*(?:[#!][^\r\n]*)?(?:\r\n|\n|\r|$)/y
 /** A property; a backslash at the end of a line continues it on the next. */
 const property = new RegExp(
@@ -83,7 +81,6 @@ const fits = (pattern: string, key: string): boolean => {
   return wanted.length === segments.length && wanted.every((part, n) => part === "*" || part === segments[n])
 }
 
-/** Returns the text of new keys for the end of the file. */
 const ending = (text: string, added: ReadonlyMap<string, string>): string => {
   const line = lineEndOf(text)
   const ended = text === "" || /[\r\n]$/.test(text)

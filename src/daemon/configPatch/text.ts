@@ -31,7 +31,6 @@ export const joinLines = (lines: ReadonlyArray<Line>): string => {
 /** Returns the first line end of the text; `\n` if it has none. */
 export const lineEndOf = (text: string): string => /\r\n|\n|\r/.exec(text)?.[0] ?? "\n"
 
-/** Returns the place of an offset for messages. */
 export const placeIn = (text: string, offset: number): string => {
   const lines = text.slice(0, offset).split(/\r\n|\n|\r/)
   return `line ${lines.length}, column ${(lines.at(-1) ?? "").length + 1}`
@@ -55,7 +54,6 @@ export const insertLines = (
   lines.splice(index, 0, ...fresh)
 }
 
-/** A replacement of the text from `start` to `end`. */
 export interface Edit {
   readonly start: number
   readonly end: number
@@ -119,7 +117,6 @@ export const decodeText = (bytes: Uint8Array, parser: ConfigParser): Result.Resu
   return Result.succeed({ text: Buffer.from(bytes).toString("latin1"), encoding: "latin1" })
 }
 
-/** Encodes the text; fails if the encoding cannot hold a character. */
 export const encodeText = (text: string, encoding: Encoding): Result.Result<Buffer, PatchProblem> => {
   if (!text.isWellFormed()) return problem("a value is not valid Unicode")
   if (encoding === "latin1" && /[\u0100-\uffff]/.test(text)) {

@@ -1,4 +1,3 @@
-/** TOML files. */
 import { Result, type Schema } from "effect"
 import {
   applyFind,
@@ -17,7 +16,6 @@ import { type Patcher, problem, shown } from "./find.ts"
 import { appended, applyEdits, type Edit, lineEndOf } from "./text.ts"
 import { isTable, isTables, type Part, partOf, pathOf, placesOf, readToml, type Table } from "./tomlTree.ts"
 
-/** Prints a text as a basic string. */
 const quoted = (text: string): string => JSON.stringify(text).replaceAll("\x7f", "\\u007f")
 
 const keyText = (keys: ReadonlyArray<string>): string =>
@@ -48,7 +46,6 @@ const valueText = (value: Data, old?: Part): string => {
   return typeof value === "number" && /^-?\d+$/.test(text) && Math.abs(value) >= 2 ** 63 ? `${text}.0` : text
 }
 
-/** Returns whether new members are tables with headers. */
 const isSection = (value: Data): boolean =>
   isMap(value) || (isList(value) && value.length > 0 && value.every(isMap))
 
@@ -74,7 +71,6 @@ const restOfLine = /[ \t]*(,)?[ \t]*(?:#[^\r\n]*)?(?=\r?\n)/y
 
 type Members = ReadonlyArray<readonly [string | number, Data]>
 
-/** Returns the edits that change `from`, the document of `root`, to `to`. */
 const editsOf = (text: string, root: Table, from: Data, to: Data): ReadonlyArray<Edit> => {
   const edits: Array<Edit> = []
   const line = lineEndOf(text)

@@ -1,4 +1,3 @@
-/** XML files. */
 import { DOMParser, type Document, type Element, XMLSerializer } from "@xmldom/xmldom"
 import { Result, type Schema } from "effect"
 import {

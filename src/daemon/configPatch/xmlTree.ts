@@ -83,7 +83,6 @@ export const addElement = (
   return element
 }
 
-/** Removes an element and the line break before it. */
 export const removeElement = (parent: Element, element: Element): void => {
   const before = element.previousSibling
   if (isBlank(before)) parent.removeChild(before)
@@ -105,7 +104,6 @@ export const setText = (doc: Document, element: Element, text: string): void => 
   for (const node of old) element.removeChild(node)
 }
 
-/** Sets an attribute; false for a prefix without a namespace. */
 export const setAttribute = (element: Element, name: string, value: string): boolean => {
   const prefix = name.includes(":") ? name.slice(0, name.indexOf(":")) : undefined
   const namespace = prefix === undefined ? null : element.lookupNamespaceURI(prefix)

@@ -1,4 +1,3 @@
-/** YAML files. */
 import { Result } from "effect"
 import {
   type Alias,
@@ -35,7 +34,6 @@ import { applyEdits, type Edit, lineEndOf, placeIn } from "./text.ts"
 type YamlContainer = YAMLMap | YAMLSeq
 const isYamlContainer = (node: unknown): node is YamlContainer => isMap(node) || isSeq(node)
 
-/** A new value of a pair or list item, or new members of a map or list. */
 type Change =
   | {
       readonly container: YamlContainer
@@ -45,7 +43,6 @@ type Change =
     }
   | { readonly container: YamlContainer; readonly added: ReadonlyArray<readonly [string | number, Data]> }
 
-/** The text of a value as it is to be printed. */
 class Spelled {
   readonly text: string
   constructor(text: string) {
@@ -80,7 +77,6 @@ const parse = (text: string): Document =>
     prettyErrors: false
   })
 
-/** The values of a document. */
 interface Values {
   readonly data: Data
   /** The value of each node with an anchor. */
@@ -158,7 +154,6 @@ const scalarOf = ({ source = "", type, value }: Scalar): Data => {
     : String(value ?? "")
 }
 
-/** A value: what `container` has in `slot`. */
 interface Part {
   readonly node: unknown
   readonly container: YamlContainer

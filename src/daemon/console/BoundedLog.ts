@@ -4,7 +4,6 @@ import { type IoError, ioSync, toIoError } from "../disk/fsio.ts"
 
 /** Output without paths of the node. Pure. */
 
-/** A path, and the text that takes its place. */
 export type HiddenPath = readonly [path: string, shown: string]
 
 const bytesOf = (text: string) => Buffer.from(text).toString("latin1")
@@ -49,7 +48,6 @@ export interface BoundedLog {
   /** Appends bytes; never fails: `problem` has the error of the disk. */
   readonly write: (bytes: Uint8Array) => void
   readonly line: (text: string) => Effect.Effect<void>
-  /** The first error of the disk; undefined: none. */
   readonly problem: () => IoError | undefined
 }
 

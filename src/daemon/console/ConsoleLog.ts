@@ -60,23 +60,19 @@ export interface ConsoleLog {
   finish(listener: LineListener): Effect.Effect<void, IoError>
   /** Returns a page of lines without ANSI sequences. Page 1 has the newest lines (spec 3.10). */
   page(request: LinesRequest): Effect.Effect<ConsolePage, IoError>
-  /** Subscribes to new lines. */
   readonly subscribe: Effect.Effect<Stream.Stream<string>, never, Scope.Scope>
-  /** Ends all subscriptions. */
   readonly end: Effect.Effect<void>
 }
 
 /** The end of a console, whatever its size; see {@link ConsoleLog.seek}. */
 export const END = Number.MAX_SAFE_INTEGER
 
-/** A position in one of the two files. */
 interface Position {
   /** Undefined for the current file. */
   readonly file: string | undefined
   readonly offset: number
 }
 
-/** Makes the console in the folder of a server. */
 export const makeConsoleLog = (folder: string): ConsoleLog => {
   const { current: path, older } = consoleFiles(folder)
   const lock = Semaphore.makeUnsafe(1)
@@ -86,7 +82,6 @@ export const makeConsoleLog = (folder: string): ConsoleLog => {
   const times = makeConsoleTimes(folder)
   const ended = Deferred.makeUnsafe<void>()
   let subscribers = 0
-  /** The position of the next read. */
   let position: Position = { file: undefined, offset: 0 }
   /** Whether nothing was read since the last `seek`. */
   let fresh = true
@@ -235,7 +230,6 @@ export const makeConsoleLog = (folder: string): ConsoleLog => {
     return end.size + 1
   }).pipe(Effect.scoped)
 
-  /** The notice before the first line that is left. */
   const gap = Effect.map(readCutRecord(folder), (cut) =>
     cut === undefined || cut.lostBytes === 0 ? [] : [omissionLine(cut.lostBytes)]
   )

@@ -92,7 +92,6 @@ export const makeConsoleTimes = (folder: string) => {
     if (size > TIMES_MAX) yield* rewrite(newerHalf)
   }, Effect.scoped)
 
-  /** Returns the newest mark of the file. */
   const newest = Effect.gen(function* () {
     const file = yield* openFile(path, "r")
     const { size } = yield* io(`stat ${path}`, () => file.stat())

@@ -7,7 +7,6 @@ import { decodeLine, type LinePart, lineReader, piecesOf } from "./lines.ts"
 /** Lines between two remembered offsets. */
 const STRIDE = 256
 
-/** A line, and its offset in the file. */
 export interface StoredLine {
   readonly at: number
   readonly text: string

@@ -20,11 +20,9 @@ import { writeAtomic } from "../disk/replaceFile.ts"
 const KEPT_BYTES = 4 * 1024 * 1024
 
 interface Before {
-  /** The record of the relay. */
   readonly relayed: CutRecord | undefined
   /** Bytes that are missing within the older file, and whose number a line of it states. */
   readonly gapInOlder: number
-  /** The offset in the current file that is read next. */
   readonly offset: number
 }
 
@@ -112,7 +110,6 @@ export const consoleFiles = (folder: string) => ({
   times: join(folder, "console.times")
 })
 
-/** The record of the output that a console has lost. */
 export interface CutRecord {
   /**
    * The offset in the older file at which the output of the current run begins. `gone`: the beginning of the run's
@@ -125,7 +122,6 @@ export interface CutRecord {
 
 const recordPattern = /^(\d{1,15}|gone|earlier) (\d{1,15})\n$/
 
-/** Parses a record; undefined: it is none. */
 export const parseCutRecord = (text: string): CutRecord | undefined => {
   const [, begins, lostBytes] = recordPattern.exec(text) ?? []
   if (begins === undefined) return undefined
@@ -163,7 +159,6 @@ export const resetCutRecord = Effect.fnUntraced(function* (folder: string) {
 export const fileId = (stats: Stats | undefined): string | undefined =>
   stats === undefined ? undefined : `${stats.ino} ${stats.birthtimeMs}`
 
-/** Whether a file ends within a line. */
 export const endsOpen = (file: number): boolean => {
   const last = Buffer.alloc(1)
   const { size } = fstatSync(file)
@@ -181,5 +176,4 @@ export const appendConsoleLine = (folder: string, text: string) =>
     }
   })
 
-/** The line that replaces missing output. */
 export const omissionLine = (bytes: number): string => `[${bytes} bytes of output were left out here]`

@@ -18,7 +18,6 @@ const RETURN = 13
 /** A line, or a part of a line that is longer than {@link LINE_CAP}, in bytes. */
 export interface LinePart {
   readonly bytes: Uint8Array
-  /** The offset of its first byte. */
   readonly at: number
   /** Whether the part before is of the same line. */
   readonly continues: boolean
@@ -26,10 +25,8 @@ export interface LinePart {
   readonly isCut: boolean
 }
 
-/** A {@link LinePart} as text. */
 export interface Line extends Pick<LinePart, "continues" | "isCut"> {
   readonly text: string
-  /** Whether the line may still grow. */
   readonly isOpen?: true
 }
 
@@ -91,7 +88,6 @@ export const lineReader = (offset = 0) => {
       isReturned = returned !== undefined
       open = Buffer.from(data.subarray(from, returned))
     },
-    /** The text of the line that may still grow. */
     open: (): LinePart => ({ bytes: open, at, continues, isCut: false })
   }
 }
@@ -101,7 +97,6 @@ const decoder = new TextDecoder("utf-8", { fatal: false, ignoreBOM: true })
 /** Returns the text of a line; bytes that are not UTF-8 become U+FFFD. */
 export const decodeLine = (data: Uint8Array): string => decoder.decode(data)
 
-/** Returns a part as text. */
 export const lineOf = ({ bytes, continues, isCut }: LinePart): Line => ({
   text: decodeLine(bytes),
   continues,

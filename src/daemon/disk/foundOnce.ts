@@ -4,7 +4,6 @@ import { isDiskFull } from "./fsio.ts"
 /** Codes of a disk without room: what fails with one of them may work once there is room. */
 const NO_ROOM: ReadonlyArray<string | undefined> = ["ENOSPC", "EDQUOT"]
 
-/** Whether an operation failed because the disk has no room. */
 export const isNoRoom = ({ code }: { readonly code?: string }): boolean => NO_ROOM.includes(code)
 
 /**

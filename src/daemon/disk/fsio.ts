@@ -29,7 +29,6 @@ const meanings: Readonly<Record<string, string>> = {
   EROFS: "the file system is read-only"
 }
 
-/** Returns the meaning of a system code; undefined: none for users. */
 export const meaningOf = (code: string): string | undefined => meanings[code]
 
 const textOf = (cause: unknown, key: string): string | undefined => {
@@ -70,7 +69,6 @@ export const io = <A>(what: string, run: () => Promise<A>): Effect.Effect<A, IoE
 export const ioSync = <A>(what: string, run: () => A): Effect.Effect<A, IoError> =>
   Effect.try({ try: run, catch: (cause) => toIoError(what, cause) })
 
-/** Replaces "no such file" by a value. */
 export const orMissing =
   <B>(fallback: B) =>
   <A>(self: Effect.Effect<A, IoError>): Effect.Effect<A | B, IoError> =>
@@ -104,7 +102,6 @@ export const makePassage = Effect.fnUntraced(function* (path: string) {
   if ((mode & 0o7777) !== PASSAGE) yield* ioSync(`close ${path}`, () => sync.chmodSync(path, PASSAGE))
 })
 
-/** All mounts, in order of mounting. */
 export const mountTable = io("read the mount table", () => fs.readFile(MOUNT_TABLE, "latin1")).pipe(
   Effect.map(parseMountTable)
 )
@@ -171,7 +168,6 @@ const nextEntries = (dir: Dir, path: string | Buffer) =>
     read()
   })
 
-/** Whether a folder is missing or has no entry. */
 export const isEmptyFolder = (path: string): Effect.Effect<boolean, IoError> =>
   Effect.acquireUseRelease(
     io(`read folder ${path}`, () => fs.opendir(path, { bufferSize: 1 })),
@@ -297,7 +293,6 @@ export const flushed = (what: string, fd: number, flush: typeof sync.fsync): Eff
     )
   )
 
-/** Flushes the changes of a folder of this service to disk. */
 export const syncFolder = (path: string): Effect.Effect<void, IoError> =>
   Effect.acquireUseRelease(
     ioSync(`open ${path}`, () => sync.openSync(path, "r")),

@@ -2,7 +2,6 @@
 
 export const MOUNT_TABLE = "/proc/self/mountinfo"
 
-/** A mount that this process sees. */
 export interface MountEntry {
   /** The mount point, with links resolved. */
   readonly path: string

@@ -16,7 +16,6 @@ export class PathRefused extends Data.TaggedError("PathRefused")<{
   readonly reason: string
 }> {}
 
-/** The file has more than `maxBytes` bytes. */
 export class FileTooLarge extends Data.TaggedError("FileTooLarge")<{
   readonly path: string
   readonly maxBytes: number
@@ -36,7 +35,6 @@ const PERMISSIONS = 0o777
 export const FOLDER = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW
 /** NONBLOCK: opening a pipe does not block; NOCTTY: a terminal does not become the controlling one. */
 const READ = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY
-/** Creates a file; an existing file or link is an error. */
 export const CREATE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
 
 /** Splits a relative path; refuses empty and absolute paths, `..` and invalid file names. */
@@ -53,7 +51,6 @@ const open = (path: string, real: string, flags: number, mode?: number) =>
       )
   )
 
-/** Returns the path of `name` in an open folder. */
 const within = (folder: fs.FileHandle, name: string) => `/proc/self/fd/${folder.fd}/${name}`
 
 const describe = (stats: Stats): string => {
@@ -107,7 +104,6 @@ const enter = Effect.fnUntraced(function* (
   return Option.some(opened)
 })
 
-/** The open folder of a file and its name in it. */
 interface FileLocation {
   readonly folder: fs.FileHandle
   readonly name: string
@@ -164,7 +160,6 @@ export const statInside = Effect.fn("statInside")(function* (root: string, path:
   })
 }, Effect.scoped)
 
-/** Reads the regular file at `path` below `root`; none: it does not exist. */
 export const readFileInside = Effect.fn("readFileInside")(function* (
   root: string,
   path: string,

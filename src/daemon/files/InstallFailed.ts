@@ -26,7 +26,6 @@ export const installFailed = (
   return new InstallFailed({ reason, ...rest, ...(isPermanent(error) ? { permanent: true } : known) })
 }
 
-/** The place of a failed installation. */
 export interface InstallPlace {
   readonly node_id: NodeId
   readonly dataDir: string

@@ -32,9 +32,7 @@ export interface InstanceFilesOptions {
   readonly baseDir: string
   readonly serversDir: string
   readonly sources: FileSources
-  /** Default `auto`. */
   readonly storage?: StorageChoice
-  /** Whether mounts are used where they work. Default true. */
   readonly mounts?: boolean
   /** Whether mounts map the owner of files where that works. Default true. */
   readonly mapped?: boolean
@@ -109,7 +107,6 @@ export class InstanceFiles extends Context.Service<
      * Requires that no process of the server runs.
      */
     copyAtStart(folder: string, spec: ServerSpec): Effect.Effect<void, IoError>
-    /** Returns the paths of the files of a server, by owner. */
     paths(spec: ServerSpec): Effect.Effect<InstancePaths, IoError>
     /** Unmounts everything in the folder, which can then be removed. */
     close(folder: string): Effect.Effect<void, IoError>
@@ -138,7 +135,6 @@ export class InstanceFiles extends Context.Service<
     register(folder: string, spec: ServerSpec): void
     /** Renames the folder of a removed server, if it exists. Its disk quota stays reserved until `forget(to)`. */
     moveAside(folder: string, to: string): Effect.Effect<void, IoError>
-    /** Forgets the folder of a removed server. */
     forget(folder: string): Effect.Effect<void>
   }
 >()("muster/daemon/InstanceFiles") {
@@ -153,7 +149,6 @@ export class InstanceFiles extends Context.Service<
         const planOf = makePlanOf(sources)
         const limits = yield* Effect.orDie(openDiskLimits(serversDir))
         const writers = makeVolumeWriters(sources)
-        /** Returns the present owner of the files, as a user. */
         const keptUser = Effect.fnUntraced(function* (folder: string) {
           const owner = yield* keptOwner(folder, instanceFolder(folder))
           if (owner === undefined || owner.uid === 0) return undefined

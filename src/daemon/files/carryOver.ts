@@ -67,7 +67,6 @@ const carry = (from: string, to: string, bases: Bases): Effect.Effect<void, IoEr
   return forEachEntry(from, ({ name }) => (isUtf8(name) ? carryOne(String(name)) : moveOther(name, from, to)))
 }
 
-/** Moves everything back. */
 const undoCarry = (from: string, to: string): Effect.Effect<void, IoError> => {
   const undoOne = Effect.fnUntraced(function* (name: string) {
     const [source, target] = [join(from, name), join(to, name)]

@@ -26,7 +26,6 @@ import {
   writeTreeRecord
 } from "./treeRecord.ts"
 
-/** A change of a server's definition. */
 export interface DefinitionStep {
   readonly from: ServerSpec
   readonly to: ServerSpec
@@ -70,7 +69,6 @@ export const makeBaseChanges = (context: FileContext, make: Creation) => {
     yield* present(folder, spec, likelyKind(spec), user)
   })
 
-  /** Replaces the plain files of a server. */
   const rebasePlain = Effect.fnUntraced(function* (
     folder: string,
     base: BaseFolder,

@@ -40,7 +40,6 @@ const copyFolder = (from: string, root: string, path: string): Effect.Effect<voi
     })
   }).pipe(Effect.scoped)
 
-/** Copies one entry to `parts` below a folder. */
 const copyEntry = Effect.fnUntraced(function* (
   copy: Copy,
   root: string,

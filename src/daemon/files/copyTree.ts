@@ -6,7 +6,6 @@ import { forEachEntry, IoError, io, lstat, openFile, removeTree } from "../disk/
 import type { RunUser } from "../runtime/Runtime.ts"
 import type { OpenPath } from "./mounts.ts"
 
-/** Files of a folder that are copied at the same time. */
 const CONCURRENCY = 8
 
 /** Never opens a link and never waits for a pipe, so that the checked object is the one that is read. */
@@ -27,7 +26,6 @@ const neither = (source: string) =>
 export interface CopyOptions {
   /** Skips files with the same size and modification time, and removes files that the source lacks. */
   readonly mirror?: boolean
-  /** The owner of the copies; absent: the user of this service. */
   readonly owner?: RunUser | undefined
 }
 
@@ -143,7 +141,6 @@ const MAX_LINKED = 100_000
 /** The size of a tree on disk. `unmeasured`: why it may be larger; undefined: everything was measured. */
 export interface TreeSize {
   readonly bytes: number
-  /** Files and folders, without the root. */
   readonly entries: number
   readonly unmeasured: string | undefined
 }

@@ -42,7 +42,6 @@ export const addCopies = Effect.fnUntraced(function* (files: string, plan: FileP
   }
 })
 
-/** Copies volumes into an instance folder. */
 export const addVolumes = Effect.fnUntraced(function* (
   files: string,
   volumes: FilePlan["cow"],
@@ -55,7 +54,6 @@ export const addVolumes = Effect.fnUntraced(function* (
   }
 })
 
-/** Makes an instance in `files`, which does not exist yet. */
 const buildPlain = Effect.fnUntraced(function* (options: {
   readonly files: string
   readonly base: string
@@ -76,13 +74,11 @@ interface OverlayOptions {
   /** The folder of the layers, empty or to be made, and where they are mounted meanwhile. */
   readonly building: { readonly tree: string; readonly files: string }
   readonly at: LayerFolders
-  /** The generation of the base. */
   readonly generation: string
   readonly plan: FilePlan
   readonly to: SharedOwner
   /** Whether to copy a volume instead of using it as a layer. */
   readonly copyFirst: (source: Source) => boolean
-  /** Whether mounts map the owner of layers. */
   readonly mapped: boolean
   /** Whether shared folders are mounted; else links lead to them. */
   readonly binds: boolean
@@ -152,7 +148,6 @@ export const makeCreation = (context: FileContext) => {
     return (yield* ownerOf(base)).uid === owner.uid
   })
 
-  /** Whether to copy a volume instead of using it as a layer. */
   const copyFirst = Effect.map(
     writers.isWritten,
     (isWritten) => (source: Source) => storage.reflink || isWritten(source)

@@ -28,7 +28,6 @@ export const beyond = ({ bytes, entries, unmeasured }: TreeSize, limit: number):
 
 const projectPath = (folder: string) => join(folder, "project")
 
-/** Returns the quota project of a server's folder; undefined: none. */
 const readProject = Effect.fnUntraced(function* (folder: string) {
   const text = yield* readText(projectPath(folder)).pipe(orMissing(""))
   return /^\d{1,10}\n$/.test(text) ? Number(text) : undefined

@@ -9,7 +9,6 @@ import type { FilePlan } from "./filePlan.ts"
 import { instanceFolder } from "./presentFiles.ts"
 import { readTreeRecord, TREE, type TreeRecord } from "./treeRecord.ts"
 
-/** The most open files of a server that are examined. */
 const MAX_OPEN = 100_000
 const CONCURRENCY = 16
 
@@ -63,7 +62,6 @@ export const unnamedFiles = Effect.fnUntraced(function* (
   return size
 })
 
-/** The disk usage of one server, in bytes. */
 export interface DiskUsage {
   /** All files of the server alone, copies included. */
   readonly disk_bytes: number
@@ -114,7 +112,6 @@ export const ownSize = Effect.fnUntraced(function* (
   return yield* treeSize(files, changedSince, new Set(plan.shared.map(({ parts }) => join(files, ...parts))))
 })
 
-/** Measures the files of a server, without shared ones. */
 export const diskUsage = Effect.fnUntraced(function* (folder: string, plan: FilePlan) {
   const tree = join(folder, TREE)
   const record = yield* readTreeRecord(tree)

@@ -20,7 +20,6 @@ import type { Storage } from "./storageProbe.ts"
 import type { TreeRecord } from "./treeRecord.ts"
 
 export const makeVolumeWriters = ({ volumesDir }: { readonly volumesDir: string }) => {
-  /** The servers of the node, by folder. */
   const known = new Map<string, ServerSpec>()
 
   /** Returns the ids of the other servers that write a volume. */

@@ -13,7 +13,6 @@ export {
 
 export const refuse = (message: string) => new IoError({ code: "REFUSED", message })
 
-/** Reads the targets of a definition; refuses writes to shared files. */
 export const filePlan = (definition: FileDefinition): Result.Result<FilePlan, IoError> => {
   const { conflicts, plan } = planFiles(definition)
   const conflict = conflicts.find(({ impossible }) => impossible)

@@ -10,7 +10,6 @@ import { Helper, type Program, repeatable } from "../helper/Helper.ts"
 import { runProgram } from "../host/runTool.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 
-/** The owner of files, and the user that a mount shows as their owner. */
 export interface Shown {
   readonly owner: RunUser
   readonly as: RunUser
@@ -33,7 +32,6 @@ const mapsOf = (shown: Shown | undefined): ReadonlyArray<string> =>
     ? ["", ""]
     : [mapOf(shown.owner.uid, shown.as.uid), mapOf(shown.owner.gid, shown.as.gid)]
 
-/** A mount; open files are given by their number in this process. */
 interface MountRequest {
   readonly target: string
   /** {@link READ_ONLY}, {@link NOSUID_NODEV} */
@@ -44,7 +42,6 @@ interface MountRequest {
   readonly sources: ReadonlyArray<{ readonly source: number; readonly shown: Shown | undefined }>
 }
 
-/** Returns the words of a mount for the helper (helper.pl). */
 const mountWords = ({ attributes, overlay, sources, target }: MountRequest): ReadonlyArray<string> =>
   [
     ...[attributes, target, overlay?.name ?? "", overlay?.upper ?? "", overlay?.work ?? ""],
@@ -57,7 +54,6 @@ const mountWords = ({ attributes, overlay, sources, target }: MountRequest): Rea
 const TO_MOUNT = 0o10000000 | constants.O_NOFOLLOW
 /** Disables devices and set-id programs of servers. */
 const SAFE_OPTIONS = "nodev,nosuid"
-/** The limit of attempts to unmount a folder. */
 const MAX_ROUNDS = 16
 
 const reasons: ReadonlyArray<readonly [RegExp, string]> = [
@@ -93,7 +89,6 @@ export const output = Effect.fnUntraced(function* (
   return failed === undefined ? stdout : yield* failed
 }, Effect.uninterruptible)
 
-/** Runs a system tool without output. */
 export const run = (...given: Parameters<typeof output>): Effect.Effect<void, IoError> =>
   Effect.asVoid(output(...given))
 
@@ -212,7 +207,6 @@ const make = (what: string, request: MountRequest): Effect.Effect<void, IoError>
   )
 }
 
-/** Mounts by the helper, which maps owners. */
 const byHelper: Mounter = {
   overlay: (target, { lower, upper, work }, name) =>
     make(overlayAt(target), {
@@ -229,7 +223,6 @@ const byHelper: Mounter = {
     })
 }
 
-/** Returns the mounter of a node. `mapped`: it can map owners. */
 export const mounterOf = (mapped: boolean): Mounter => (mapped ? byHelper : byMount)
 
 /** Detaches busy mounts (umount2(2)), and never follows a link. */

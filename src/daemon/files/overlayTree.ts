@@ -13,13 +13,11 @@ import { isUniform, makeLike, ownerOf, shownTo } from "./owners.ts"
 import { type FileSources, kindAt, makeTarget, openSource, type Source, templateSource } from "./sources.ts"
 import type { Nested, TreeLayer, TreeRecord } from "./treeRecord.ts"
 
-/** The folders of shared layers. */
 export interface LayerFolders {
   readonly generations: string
   readonly sources: FileSources
 }
 
-/** The base folder of an instance. */
 export interface BaseFolder {
   readonly folder: string
   readonly generation: string
@@ -116,14 +114,12 @@ export interface MountTreeOptions {
   readonly mapped: boolean
 }
 
-/** An overlay of a tree, with open layers. */
 export interface OpenOverlay {
   /** The path in the instance; empty: the instance itself. */
   readonly target: ReadonlyArray<string>
   readonly layers: OverlayLayers
 }
 
-/** Opens the layers of `tree` for the scope. */
 export const openTree = Effect.fnUntraced(function* (
   tree: string,
   record: TreeRecord,

@@ -11,7 +11,6 @@ import { instanceFolder } from "./presentFiles.ts"
 import { recoverFiles } from "./swapIn.ts"
 import { readTreeRecord, TREE } from "./treeRecord.ts"
 
-/** Whether a server's folder has files of an instance, mounted or not. */
 export const hasFiles = Effect.fnUntraced(function* (folder: string) {
   if ((yield* readTreeRecord(join(folder, TREE))) !== undefined) return true
   return !(yield* isEmptyFolder(instanceFolder(folder)))

@@ -8,7 +8,6 @@ import { chownVolume } from "./chownVolume.ts"
 import { type OpenPath, output, run, type Shown, shownAs } from "./mounts.ts"
 import { TREE } from "./treeRecord.ts"
 
-/** Folders that are searched at the same time. */
 const CONCURRENCY = 16
 
 /**
@@ -118,7 +117,6 @@ export const layersOf = Effect.fnUntraced(function* (tree: string) {
   return ["upper", ...parts].map((name) => join(tree, name))
 })
 
-/** Returns the folders with a server's own files, and their owners. */
 const ownParts = Effect.fnUntraced(function* (folder: string, files: string) {
   const tree = join(folder, TREE)
   const paths = (yield* lstat(tree)) === undefined ? [files] : yield* layersOf(tree)
@@ -134,7 +132,6 @@ export const keptOwner = Effect.fnUntraced(function* (folder: string, files: str
   return owner
 })
 
-/** Returns the folders of a server's own files with another owner. */
 export const foreignParts = Effect.fnUntraced(function* (folder: string, files: string, owner: RunUser) {
   const parts = yield* ownParts(folder, files)
   return parts.flatMap(({ path, stats }) => (stats.uid === owner.uid ? [] : [path]))

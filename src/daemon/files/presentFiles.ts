@@ -1,4 +1,3 @@
-/** The preparation of an instance's folder before use, with all its mounts. */
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect, Semaphore } from "effect"
@@ -43,9 +42,7 @@ const found = Effect.fnUntraced(function* (
 
 export interface PresentOptions {
   readonly at: LayerFolders
-  /** Whether bind mounts work. */
   readonly binds: boolean
-  /** Whether layers of another owner can be shown as the server's. */
   readonly mapped: boolean
 }
 

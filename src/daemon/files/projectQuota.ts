@@ -28,13 +28,11 @@ export interface ProjectQuota {
    * to exceed quotas; in containers no process is root.
    */
   readonly stopsRoot: boolean
-  /** Assigns an empty folder and its future contents to the project. */
   begin(folder: string, project: number): Effect.Effect<void, IoError>
   /** Sets the limit of a project in bytes, and the limit of its files by `fileLimit`. 0 removes both. */
   limit(project: number, bytes: number): Effect.Effect<void, IoError>
 }
 
-/** Returns a project number that is not taken. */
 export const newProject = (taken: ReadonlySet<number>): number => {
   let project = randomInt(FIRST, LAST)
   while (taken.has(project)) project = project === LAST ? FIRST : project + 1
@@ -67,7 +65,6 @@ const needRoom = Effect.fnUntraced(function* (folder: string) {
   return yield* new IoError({ code: "ENOSPC", message: "project quotas cannot be tried: disk full" })
 })
 
-/** Returns whether the quota also applies to root. */
 const testQuota = Effect.fnUntraced(function* (quota: Omit<ProjectQuota, "stopsRoot">, folder: string) {
   const project = newProject(new Set())
   yield* quota.begin(folder, project)

@@ -11,7 +11,6 @@ import { makeFolderLike } from "./overlayTree.ts"
 
 const CHUNK = 1024 * 1024
 
-/** Whether two regular files of one size have the same bytes. */
 const sameBytes = Effect.fnUntraced(function* (one: string, other: string) {
   const [a, b] = [yield* openFile(one, "r"), yield* openFile(other, "r")]
   const [left, right] = [Buffer.alloc(CHUNK), Buffer.alloc(CHUNK)]
@@ -58,12 +57,10 @@ const linkAll = (from: Buffer, to: Buffer): Effect.Effect<void, IoError> =>
 export interface RebaseOptions {
   /** The files of the instance. Requires that nothing is mounted there and no process runs. */
   readonly own: string
-  /** The folders of the bases; undefined: the base has no such folder. */
   readonly old: string | undefined
   readonly next: string | undefined
   /** The folder to make; files of the server are hard links there, so they take no space. */
   readonly target: string
-  /** The owner of the files of the new base. */
   readonly owner: RunUser | undefined
 }
 

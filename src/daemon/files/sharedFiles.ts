@@ -27,11 +27,9 @@ const isLinkTo = Effect.fnUntraced(function* (place: string, real: string) {
   return stats?.isSymbolicLink() === true && (yield* io(place, () => fs.readlink(place))) === real
 })
 
-/** The owner of shared files. */
 export interface SharedOwner {
   /** The owner of the server's files; absent: each file keeps its own. */
   readonly owner: RunUser | undefined
-  /** Whether the server has its own uid. */
   readonly hasOwnUid: boolean
   /** The owner of volumes that servers write. */
   readonly volumes: RunUser
@@ -68,7 +66,6 @@ const shownOf = (shared: Shared, handle: OpenPath, to: SharedOwner) => {
   return shown?.owner.uid === 0 && !shared.read_only ? undefined : shown
 }
 
-/** A shared source that is open. */
 export interface OpenShared {
   readonly shared: Shared
   readonly source: Source
@@ -90,7 +87,6 @@ export const openShared = Effect.fnUntraced(function* (
   return opened
 })
 
-/** Returns a shared source for the runtime, without its mount point. */
 const knownOf = ({ of, read_only }: Shared, { real }: Source): SharedFolder => {
   const inside = "mount" in of ? containerPath(of.mount) : undefined
   const known = { path: real, read_only, volume: "volume" in of }

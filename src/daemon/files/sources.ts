@@ -15,14 +15,11 @@ import { openToMount } from "./mounts.ts"
 import { makeLike } from "./owners.ts"
 
 export interface FileSources {
-  /** The node, for messages. */
   readonly node_id: NodeId
   /** The data folder: `copy` entries are relative to it. */
   readonly dataDir: string
   readonly volumesDir: string
-  /** Host folders that `mounts` may use. */
   readonly allowedMounts: ReadonlyArray<string>
-  /** Returns the files of servers that migrate to this node. */
   readonly arrivals?: Arrivals
 }
 
@@ -126,7 +123,6 @@ const hostSource = Effect.fnUntraced(function* (what: string, key: string, { all
   return source
 })
 
-/** Returns the source of a mount. */
 export const mountSource = (mount: Pick<Mount, "source">, sources: FileSources) =>
   hostSource(mount.source, "state.mounts", sources)
 
@@ -149,7 +145,6 @@ const checkCopied = Effect.fnUntraced(function* (real: string, top: string, what
   }
 })
 
-/** Returns the source of a copy with an absolute path. */
 const copySourceOfHost = Effect.fnUntraced(function* (what: string, sources: FileSources) {
   const source = yield* hostSource(what, COPY, sources)
   const top = yield* io(`${COPY}: ${what}`, () => fs.realpath(sources.dataDir))

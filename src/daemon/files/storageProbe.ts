@@ -14,9 +14,7 @@ import { canChown, chownTree, ownerOf } from "./owners.ts"
 export type StorageChoice = "auto" | InstanceStorage
 
 export interface Storage {
-  /** The strategy for new instances. */
   readonly strategy: InstanceStorage
-  /** Whether bind mounts work. */
   readonly binds: boolean
   readonly reflink: boolean
   /** Whether mounts can map the owner of files: layers of overlays, and bind mounts. */
@@ -104,7 +102,6 @@ const tryReflink = Effect.fnUntraced(function* (folder: string) {
   yield* io("share blocks", () => fs.copyFile(source, target, constants.COPYFILE_FICLONE_FORCE))
 })
 
-/** Removes the files of an interrupted probe. */
 const clean = Effect.fnUntraced(function* (dir: string) {
   for (const name of yield* listFolder(dir)) {
     if (!name.startsWith(PROBE)) continue

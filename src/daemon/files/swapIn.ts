@@ -64,7 +64,6 @@ export const swapIn = Effect.fnUntraced(function* (folder: string, layers: boole
   } else yield* rename(join(folder, NEW_FILES), files)
 })
 
-/** Removes all files of a server. */
 export const discardFiles = Effect.fnUntraced(function* (folder: string) {
   yield* unmountBelow(folder)
   yield* removeTree(join(folder, TREE))

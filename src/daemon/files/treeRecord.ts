@@ -42,7 +42,6 @@ const writeBases = (folder: string, bases: Bases) =>
 
 const inodeOf = (path: string) => Effect.map(lstat(path), (stats) => stats?.ino)
 
-/** Returns the generation from which `files` was copied; undefined: unknown. */
 export const plainBase = Effect.fnUntraced(function* (folder: string, files: string) {
   const bases = yield* readBases(folder)
   const inode = yield* inodeOf(files)
@@ -71,7 +70,6 @@ export const settlePlainBase = Effect.fnUntraced(function* (folder: string, file
   if (own.length > 0 && own.length < bases.length) yield* writeBases(folder, own)
 })
 
-/** Returns the generations that the record of a server names. */
 const plainBasesOf = (folder: string) =>
   Effect.map(readBases(folder), (bases) => bases.map(({ generation }) => generation))
 
@@ -83,7 +81,6 @@ export const TreeLayer = Schema.Struct({
 export type TreeLayer = typeof TreeLayer.Type
 
 export const Nested = Schema.Struct({
-  /** The path in the instance, as parts. */
   target: Schema.Array(Schema.String),
   /** The top one first. */
   lower: Schema.NonEmptyArray(TreeLayer),
@@ -111,7 +108,6 @@ export const generationsDir = (baseDir: string): string => join(baseDir, ".gener
 
 const recordPath = (tree: string) => join(tree, "tree.json")
 
-/** Returns the record of a `tree` folder; undefined: none. */
 export const readTreeRecord = Effect.fnUntraced(function* (tree: string) {
   const text = yield* readText(recordPath(tree)).pipe(orMissing(undefined))
   if (text === undefined) return undefined

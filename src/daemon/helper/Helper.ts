@@ -18,13 +18,11 @@ export const TOOL_ENV: Readonly<Record<string, string>> = {
   LC_ALL: "C"
 }
 
-/** The programs that the helper runs. */
 const PROGRAMS = [
   ...["chattr", "chown", "cp", "find", "mkfifo", "mount", "rm", "setquota", "sync", "umount"]
 ] as const
 export type Program = (typeof PROGRAMS)[number]
 
-/** Bytes of the longest request. */
 const MAX_REQUEST = 1 << 20
 
 /** The numbers of the system calls umount2 and prctl by processor; numbers above 423 are the same on all. */
@@ -54,7 +52,6 @@ export class HelperLost extends Data.TaggedError("HelperLost") {}
 
 /** The answer to a request; the texts end at 4 KiB, those of `mounts` at 32 KiB. */
 export interface HelperAnswer {
-  /** The exit code as in a shell: 128 + n for signal n. */
   readonly code: number
   readonly output: Buffer
   readonly errors: string
@@ -87,7 +84,6 @@ const wordsOf = (body: Buffer): ReadonlyArray<Buffer> => {
   return words
 }
 
-/** A running helper. */
 class Connection {
   readonly #child: ChildProcess
   readonly #pending = new Map<string, (outcome: Outcome) => void>()
@@ -170,7 +166,6 @@ class Connection {
 /** Programs, and changes of mounts, that run at a time: a long copy does not delay a mount. */
 const CONCURRENT = 16
 
-/** The helper of this process. */
 export class HelperProcess {
   readonly #programs = Semaphore.makeUnsafe(CONCURRENT)
   readonly #changes = Semaphore.makeUnsafe(CONCURRENT)

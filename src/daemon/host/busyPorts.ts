@@ -8,7 +8,6 @@ import { portText } from "../../contract/domain/Allocation.ts"
 import type { TakenPort } from "../../contract/domain/NodeMessages.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"
 
-/** A port that a program has. */
 export interface Busy extends TakenPort {
   readonly protocol: "TCP" | "UDP"
   /** The program; absent: this service may not know. */
@@ -43,7 +42,6 @@ const isBusy = ({ ip, port, protocol }: Wanted): Effect.Effect<boolean> =>
 
 const busyNow = (wanted: ReadonlyArray<Wanted>) => Effect.filter(wanted, isBusy, { concurrency: "unbounded" })
 
-/** Returns the ports that programs of the host have, with these programs. */
 export const busyPorts = Effect.fnUntraced(function* (ports: ReadonlyArray<TakenPort>) {
   let busy = yield* busyNow(
     ports.flatMap(
@@ -120,7 +118,6 @@ const hasSocket = (pid: string, sockets: ReadonlySet<string>) =>
     return false
   })
 
-/** Adds the program that has a port, if this service may see it. */
 const withHolder = Effect.fnUntraced(function* (busy: Wanted): Effect.fn.Return<Busy> {
   const tables = busy.protocol === "TCP" ? ["tcp", "tcp6"] : ["udp", "udp6"]
   const texts = yield* Effect.forEach(tables, (table) => read(`/proc/net/${table}`))

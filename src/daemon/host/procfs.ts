@@ -6,7 +6,6 @@ import { closeSync, opendirSync, openSync, readdirSync, readFileSync, readlinkSy
 import type { Effect } from "effect"
 import { inSlices } from "../../shared/work/slices.ts"
 
-/** A process. */
 export interface Proc {
   readonly pid: number
   readonly ppid: number
@@ -65,7 +64,6 @@ export const readProc = (pid: number): Proc | undefined => {
   return proc === undefined || proc.state === "Z" || proc.state === "X" ? undefined : proc
 }
 
-/** Returns the pids of all processes. */
 export const allPids = (): ReadonlyArray<number> =>
   readdirSync("/proc").flatMap((name) => (/^\d+$/.test(name) ? [Number(name)] : []))
 
@@ -96,7 +94,6 @@ export const readUid = (pid: number): number | undefined => {
   return uid === undefined ? undefined : Number(uid)
 }
 
-/** Returns the bytes that a process and its ended children have written to disks; 0: not known. */
 export const bytesWritten = (pid: number): number => {
   const text = readOrUndefined(`/proc/${pid}/io`) ?? ""
   const [, written = 0] = /^write_bytes: (\d+)$/m.exec(text) ?? []
@@ -143,7 +140,6 @@ export const pidsByUid: Effect.Effect<ReadonlyMap<number, ReadonlyArray<number>>
   return found
 })
 
-/** Milliseconds since the boot. */
 export const bootUptimeMillis = (): number =>
   Math.round(Number((readOrUndefined("/proc/uptime") ?? "0").split(" ")[0]) * 1000)
 
@@ -190,7 +186,6 @@ const SOCKETS = [
 const MAX_TABLE_BYTES = 256 * 1024
 const MAX_OPEN = 2000
 
-/** Returns the beginning of a table of sockets. */
 const readTable = (path: string): string => {
   const file = openSync(path, "r")
   try {

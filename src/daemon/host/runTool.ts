@@ -4,7 +4,6 @@ import { Deferred, Effect, Semaphore } from "effect"
 import { IoError, toIoError } from "../disk/fsio.ts"
 import { type Program, repeatable, TOOL_ENV } from "../helper/Helper.ts"
 
-/** A started child process. */
 export interface Child {
   readonly process: ChildProcess
   readonly pid: number
@@ -55,7 +54,6 @@ const MAX_OUTPUT = 65_536
 
 type Argv = readonly [string, ...ReadonlyArray<string>]
 
-/** A running program of the system. */
 export interface Tool {
   readonly process: ChildProcess
   /** Waits for the end and all output; returns the exit code (see `Child.exited`). */
@@ -85,7 +83,6 @@ export const startTool = Effect.fnUntraced(function* (
   return tool
 })
 
-/** Starts a program that the end of the scope kills. */
 export const scopedTool = (...args: Parameters<typeof startTool>) =>
   Effect.acquireRelease(startTool(...args), ({ exited, process }) => {
     process.kill("SIGKILL")

@@ -25,7 +25,6 @@ import { prepareBase } from "./prepareBase.ts"
 import { type OnSteps, StepLog } from "./StepLog.ts"
 import { baseName } from "./scriptVariables.ts"
 
-/** A finished installation. */
 export interface Installed extends Base {
   /** The exit code of its script, if there was one. */
   readonly exit_code?: number
@@ -67,7 +66,6 @@ export class Installer extends Context.Service<
     readonly collect: Effect.Effect<void>
     /** Returns the log of the last or current installation of a server's software; it may not exist. */
     logPath(spec: ServerSpec): string
-    /** Returns whether a server's software is being installed now. */
     isInstalling(spec: ServerSpec): boolean
   }
 >()("muster/daemon/Installer") {
@@ -204,7 +202,6 @@ const hiddenPaths = (aside: string, made: string) =>
     )
   )
 
-/** Removes the folders of interrupted installations. */
 const clean = Effect.fnUntraced(function* (baseDir: string) {
   yield* Effect.orDie(makePassage(baseDir))
   for (const name of yield* Effect.orDie(listFolder(baseDir))) {

@@ -13,7 +13,6 @@ import type { PullWatch } from "../runtime/Runtime.ts"
 /** Called with the steps of an installation after each change; changes may be combined. */
 export type OnSteps = (steps: InstallSteps) => Effect.Effect<void>
 
-/** The steps of an installation, which all servers that wait for it follow. */
 export class StepLog {
   private steps: InstallSteps
   private span: OpenSpan | undefined
@@ -27,7 +26,6 @@ export class StepLog {
     return this.steps
   }
 
-  /** Finishes the current step and begins another. */
   begin(name: InstallStepName): Effect.Effect<void> {
     return Effect.gen({ self: this }, function* () {
       yield* this.endSpan()

@@ -17,10 +17,8 @@ import {
 import { generationsDir } from "../files/treeRecord.ts"
 import { variantOf } from "./scriptVariables.ts"
 
-/** A base folder. Instances may use it as a layer, so it never changes. */
 export interface Base {
   readonly folder: string
-  /** Its unique name on this node. */
   readonly generation: string
 }
 
@@ -63,7 +61,6 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, logOf, used }: 
     yield* rename(aside, link)
   })
 
-  /** Returns the generation to which a link leads; undefined: there is no link. */
   const linked = (link: string) =>
     ioSync(link, () => fs.readlinkSync(link)).pipe(
       Effect.map((to) => basename(to)),
@@ -74,13 +71,11 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, logOf, used }: 
     return (yield* lstatSync(base.folder))?.isDirectory() ? base : undefined
   })
 
-  /** Returns the current generation, if there is one. */
   const current = Effect.fnUntraced(function* (software: string, name: string) {
     const to = yield* linked(linkOf(software, name))
     return to === undefined ? undefined : yield* existing(baseOf(to))
   })
 
-  /** Pins a generation for the scope. */
   const pin = (base: Base) =>
     inScope(
       Effect.sync(() => {

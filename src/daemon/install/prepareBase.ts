@@ -36,7 +36,6 @@ interface Preparation {
   readonly log: BoundedLog
   readonly runtime: Runtime["Service"]
   readonly steps: StepLog
-  /** The user of the software's scripts. */
   readonly user: RunUser | undefined
 }
 
@@ -106,7 +105,6 @@ const runScript = Effect.fnUntraced(function* (
   return yield* installFailed({ message: "disk full", code: "ENOSPC" }, { what: reason, exit_code: code })
 }, Effect.scoped)
 
-/** Starts the software, waits for its online signal and stops it. */
 const warmUp = Effect.fnUntraced(function* (at: Preparation, install: InstallScript) {
   const { spec, folder, log, runtime } = at
   const { online_signal, stop_command, terminal } = spec.definition.process
@@ -154,7 +152,6 @@ const warmUpFailed = (reason: string) => failed(`warm-up: ${reason}`)
 
 const MAX_PATCHED_BYTES = 10 * 1024 * 1024
 
-/** Returns the effect that restores a file. */
 const restorerOf = Effect.fnUntraced(function* (folder: string, file: string) {
   const before = yield* readFileInside(folder, file, MAX_PATCHED_BYTES)
   const restore: Effect.Effect<void, { readonly _tag: string }> = Option.isNone(before)

@@ -17,7 +17,6 @@ const DEFAULT_BUILD = "latest"
 /** Variables of a script that no variable of a blueprint replaces. */
 const own = ["HOME", "INSTALL_DIR", "SOFTWARE_ID", "VERSION", "SERVER_ID", "SERVER_IP", "SERVER_PORT"]
 
-/** Returns the variables that the scripts of a server's software read, sorted by name. */
 const variablesRead = ({ spec, install }: { readonly spec: ServerSpec; readonly install: InstallScript }) => {
   const { env, limits } = spec.definition
   const context = contextOf(spec)

@@ -30,13 +30,11 @@ import { powerDecision } from "./powerDecision.ts"
 import type { Turns } from "./StartQueue.ts"
 import { serverUser } from "./serverUser.ts"
 
-/** The parts that all servers of a node share. */
 export interface InstanceParts {
   readonly runtime: Runtime["Service"]
   readonly installer: Installer["Service"]
   readonly files: InstanceFiles["Service"]
   readonly sources: FileSources
-  /** See `FileWorkParts`. */
   readonly turns: Semaphore.Semaphore
   readonly replacePorts: Uplink["replacePorts"]
   readonly starts: Turns
@@ -57,10 +55,8 @@ export interface ActiveOptions extends InstanceParts {
   readonly onIdle: () => void
 }
 
-/** A server that has a process, work or messages. */
 export interface ActiveInstance {
   readonly mailbox: Mailbox
-  /** Returns the run of the process; undefined: none. */
   readonly run: () => Run | undefined
   /** Handles messages, one at a time, until the server is idle or shut down. */
   readonly serve: Effect.Effect<void>
@@ -97,7 +93,6 @@ export const openActive = (options: ActiveOptions): ActiveInstance => {
     onDone: (exit) => offer({ _tag: "WorkDone", exit })
   })
 
-  /** Continues a restart, a reset or interrupted work. */
   const resume: Effect.Effect<void> = Effect.suspend(() => {
     const state = file.get()
     if (isUp(state.status)) return Effect.void
@@ -299,7 +294,6 @@ export const openActive = (options: ActiveOptions): ActiveInstance => {
   const guarded = (what: string, effect: Effect.Effect<void>) =>
     Effect.catchCause(effect, (cause) => Effect.logError(`${what} failed`, cause))
 
-  /** Whether nothing happens until the next message. */
   const isIdle = () => {
     const { start_again, status, work: busy } = file.get()
     return !isUp(status) && !start_again && busy === "none" && !work.isRunning() && made?.run() === undefined

@@ -15,7 +15,6 @@ import { type Message, type Reply, removed } from "./mailbox.ts"
 import type { InstanceAction } from "./powerDecision.ts"
 
 export interface InstanceOptions extends InstanceParts {
-  /** The link to the control plane; waits until there is one. */
   readonly uplink: Effect.Effect<Uplink>
   readonly waitingWrites: WaitingWrites
   /** Forks into the scope of the service. */
@@ -31,7 +30,6 @@ export class Instance implements ServerFileOwner {
   readonly folder: string
   readonly #options: InstanceOptions
   #active: ActiveInstance | undefined
-  /** Undefined once the adoption is complete. */
   #adoption: Deferred.Deferred<void> | undefined = Deferred.makeUnsafe<void>()
   #isShutDown = false
   readonly #sender = new OnDemand()
@@ -60,7 +58,6 @@ export class Instance implements ServerFileOwner {
     return this.#adoption === undefined
   }
 
-  /** Returns the run of the process; undefined: none. */
   run(): Run | undefined {
     return this.#active?.run()
   }
@@ -88,7 +85,6 @@ export class Instance implements ServerFileOwner {
     return this.#request((reply) => ({ _tag: "Define", spec, reply }))
   }
 
-  /** See `Daemon.hold`. */
   hold(held: boolean): Effect.Effect<void, DaemonRefused> {
     return this.#request((reply) => ({ _tag: "Hold", held, reply }))
   }
@@ -121,7 +117,6 @@ export class Instance implements ServerFileOwner {
     return Effect.andThen(this.stopReports, this.file.close)
   }
 
-  /** Returns a page of its console; see {@link ConsoleLog.page}. */
   logs(request: LinesRequest): Effect.Effect<ConsolePage, IoError> {
     return Effect.acquireUseRelease(
       Effect.sync(() => this.#useConsole()),
@@ -130,7 +125,6 @@ export class Instance implements ServerFileOwner {
     )
   }
 
-  /** Subscribes to new lines of its console. */
   get lines(): Effect.Effect<Stream.Stream<string>, never, Scope.Scope> {
     return Effect.suspend(() => {
       if (this.#isShutDown) return Effect.succeed(Stream.empty)

@@ -37,7 +37,6 @@ export interface InstancesOptions {
   readonly startParallel?: number
 }
 
-/** Servers whose files are made at a time. */
 const FILES_MADE_AT_ONCE = 16
 
 const GIB = 1024 ** 3
@@ -58,13 +57,11 @@ const recentlyRemoved = (id: ServerId) =>
     hint: "Check whether the server still exists."
   })
 
-/** The servers of this node. */
 export class Instances extends Context.Service<
   Instances,
   {
     readonly list: () => ReadonlyArray<DaemonServer>
     get(id: ServerId): Effect.Effect<Instance, DaemonRefused>
-    /** Returns the migration by which a server arrived; undefined: none. */
     readonly arrivalOf: (id: ServerId) => string | undefined
     /**
      * Returns the state of an existing server, which takes a later definition, or creates the server on disk. A creation that was sent before a recent
@@ -76,7 +73,6 @@ export class Instances extends Context.Service<
      * stopped first, and the files of a saved server are kept.
      */
     remove(id: ServerId, departure?: Departure): Effect.Effect<void, DaemonRefused>
-    /** Starts to send reports. */
     connect(uplink: Uplink): Effect.Effect<void>
     /** Starts the servers that were up when the node ended, except those that are gone or that a caller has stopped. */
     readonly beginStarts: (except: ReadonlyArray<ServerId>) => void

@@ -13,7 +13,6 @@ const CHUNK_PAUSE = 20
 /** The longest delay of a timer, in ms. */
 const MAX_DELAY = 2_000_000_000
 
-/** An event of a run. */
 export type RunEvent =
   | { readonly _tag: "Online"; readonly token: string }
   /** The process of a run with a `beginning` has started. `at`: ms since the epoch. */
@@ -27,11 +26,9 @@ export type RunEvent =
 export const remainingMillis = (until: number, seconds: number) =>
   Effect.map(Clock.currentTimeMillis, (now) => Math.min(Math.max(0, until - now), seconds * 1000))
 
-/** A run with the fibers that watch it. */
 export interface LiveRun {
   readonly token: string
   readonly run: Run
-  /** Emits the event after the delay. */
   after(millis: number, event: RunEvent): Effect.Effect<void>
   /** Runs an effect in the background while the run is watched. */
   inBackground(effect: Effect.Effect<void>): Effect.Effect<void>
@@ -98,7 +95,6 @@ export const findOnlineSignal = Effect.fnUntraced(function* (
   return seen
 })
 
-/** Watches a run in a child scope of `parent`. */
 export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions, parent: Scope.Scope) {
   const { console, folder, offer, run, token } = options
   const scope = yield* Scope.fork(parent)

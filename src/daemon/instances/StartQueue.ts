@@ -18,7 +18,6 @@ export interface StartQueue extends Turns {
 }
 
 export interface StartQueueOptions {
-  /** The servers of the node that are not being removed. */
   readonly instances: () => Iterable<Instance>
   /** Servers that are `starting` at a time. */
   readonly parallel: number
@@ -28,7 +27,6 @@ export interface StartQueueOptions {
 const GRACE = "5 seconds"
 /** The pauses before a start is tried again, in ms: an engine may start after the daemon. */
 const RETRIES = [2, 5, 10, 20, 30, 60, 60, 60, 60].map((seconds) => seconds * 1000)
-/** The interval between two looks at a server that is starting, in ms. */
 const LOOK = 100
 
 const canStart = ({ file }: Instance): boolean => {

@@ -14,10 +14,8 @@ import type { Instance } from "./Instance.ts"
 const DISK_SHARE = 20
 /** Servers are stopped only if the free space falls by this fraction (1/n) of the reserve. */
 const STEP = 16
-/** Servers that are measured at a time. */
 const MEASURED = 2
 
-/** The bytes that each run has written since its start. */
 type Written<R> = ReadonlyMap<R, number>
 
 /**

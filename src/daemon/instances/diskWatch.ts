@@ -46,11 +46,9 @@ const CONCURRENCY = 2
 export interface DiskWatchOptions {
   readonly files: InstanceFiles["Service"]
   readonly instances: () => Iterable<Instance>
-  /** Seconds between two rounds. */
   readonly seconds: number
 }
 
-/** Stops servers that exceed their disk limit; never ends. */
 export const watchDisks = ({ files, instances, seconds }: DiskWatchOptions): Effect.Effect<never> => {
   /** The next measurement of a server, later if it has many files. */
   const due = new WeakMap<Instance, number>()

@@ -10,7 +10,6 @@ import { refusals } from "./refusals.ts"
 
 /** Replacements of one start: other programs may have the new ports, too. */
 const ROUNDS = 5
-/** The time for the control plane to answer. */
 const TIMEOUT = "5 seconds"
 
 const noAnswer = new ControlPlaneUnavailable({ detail: "the control plane did not answer in time" })

@@ -30,7 +30,6 @@ const REMOVED = ".removed-"
 const CORRUPT = ".corrupt-"
 /** Returns a new name for the folder of a server that is removed. */
 const removedName = (serverId: ServerId): string => `${REMOVED}${serverId}-${randomUUID()}`
-/** Whether a folder belongs to a removed server. */
 const isRemoved = (name: string): boolean => name.startsWith(REMOVED)
 /** Whether a folder next to the servers has files of a former server. */
 export const isAside = (name: string): boolean => isRemoved(name) || name.startsWith(CORRUPT)
@@ -77,7 +76,6 @@ export interface FolderRemovalsOptions {
   readonly serversDir: string
   readonly files: InstanceFiles["Service"]
   readonly runtime: Runtime["Service"]
-  /** Runs after each removal. */
   readonly collect: Effect.Effect<void>
 }
 

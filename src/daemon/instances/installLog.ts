@@ -36,7 +36,6 @@ export const takeInstallLog = (
     }
   }).pipe(Effect.catch((error) => Effect.logWarning(error.message)))
 
-/** Appends to the install log of the server in `folder`. */
 export const appendInstallLog = (folder: string, text: string) =>
   ioSync("write the install log", () => {
     const own = installLogPath(folder)

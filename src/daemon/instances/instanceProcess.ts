@@ -58,7 +58,6 @@ const MAX_STOP = 3600
 export const makeInstanceProcess = (options: ProcessOptions) => {
   const { console, file, folder, onEvent, runtime, scope } = options
   const { id } = file.get().spec
-  /** The configuration of the process; a changed one applies from the next start on. */
   const configuration = () => file.get().spec.definition.process
   const { launch, prepare } = makeLauncher(options)
   const { ofNode } = refusals(options.sources)
@@ -279,7 +278,6 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     yield* live.run.kill
   })
 
-  /** Handles an event; returns whether the process has ended, so that work may follow. */
   const event = Effect.fnUntraced(function* (what: RunEvent) {
     if (live?.token !== what.token) return false // of an earlier run
     switch (what._tag) {
@@ -340,7 +338,6 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     }
   })
 
-  /** Kills the process without a report. */
   const destroy = Effect.gen(function* () {
     if (live !== undefined) {
       yield* live.run.kill

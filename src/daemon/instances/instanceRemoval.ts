@@ -62,13 +62,11 @@ export class RecentRemovals {
     return (spec.last_sequence ?? 0) <= removal.sequence
   }
 
-  /** Forgets a removal, because the server was created again. */
   forget(id: ServerId): void {
     this.#removals.delete(id)
   }
 }
 
-/** An open server. */
 export interface Entry {
   readonly instance: Instance
   /** Whether the server was shut down, but its folder could not be renamed. */
@@ -93,7 +91,6 @@ export interface RemovalOptions {
   readonly entries: Map<ServerId, Entry>
   readonly files: InstanceFiles["Service"]
   readonly folderRemovals: Effect.Success<ReturnType<typeof makeFolderRemovals>>
-  /** Serialises the calls for each server. */
   readonly locks: KeyedLock<ServerId>
   readonly now: () => number
   readonly orphans: ReturnType<typeof makeOrphanedServers>

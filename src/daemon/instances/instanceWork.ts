@@ -122,7 +122,6 @@ export const makeInstanceWork = (options: WorkOptions) => {
     progress.set(share)
   })
 
-  /** Starts the work that the state has pending. */
   const begin = Effect.gen(function* () {
     const state = file.get()
     const started_at = yield* nowText

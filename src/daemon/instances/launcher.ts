@@ -20,11 +20,9 @@ export interface LauncherOptions extends PortsOptions {
   readonly files: InstanceFiles["Service"]
 }
 
-/** The inputs of a launch. */
 export interface Prepared {
   readonly plan: LaunchPlan
   readonly shared: ReadonlyArray<SharedFolder>
-  /** The user of the process. */
   readonly user: RunUser | undefined
   /** The offset in the console at which the output will begin. */
   readonly log_offset: number
@@ -33,7 +31,6 @@ export interface Prepared {
 /** The longest pause after a start that failed on its config files, in milliseconds. */
 const MAX_PAUSE = 30_000
 
-/** Launches the process of a server, without changes of its state. */
 export const makeLauncher = (options: LauncherOptions) => {
   const { console, file, files, folder, runtime, sources } = options
   const { id } = file.get().spec

@@ -10,7 +10,6 @@ import type { InstanceAction } from "./powerDecision.ts"
 
 export type Reply = Deferred.Deferred<void, DaemonRefused>
 
-/** The messages of a server's fiber, which handles one at a time. */
 export type Message =
   | RunEvent
   | {
@@ -28,7 +27,6 @@ export type Message =
   | { readonly _tag: "RestartDue"; readonly at: number }
   | { readonly _tag: "WorkDone"; readonly exit: WorkExit }
 
-/** A message, and the place of its caller in a trace. */
 interface Placed {
   readonly message: Message
   readonly place: TracePlace
@@ -57,7 +55,6 @@ export const replyWith = (reply: Reply, effect: Effect.Effect<void, DaemonRefuse
     Effect.catchTag("DaemonRefused", () => Effect.void)
   )
 
-/** The messages that wait for a server's fiber. */
 export class Mailbox {
   readonly #waiting: Array<Placed> = []
   readonly #arrived = Latch.makeUnsafe(false)
@@ -83,7 +80,6 @@ export class Mailbox {
     return true
   }
 
-  /** Waits for the next message. */
   get take(): Effect.Effect<Placed> {
     return Effect.suspend(() => {
       const next = this.#waiting.shift()
@@ -93,7 +89,6 @@ export class Mailbox {
     })
   }
 
-  /** Refuses later messages. */
   end(): void {
     this.#isOpen = false
   }

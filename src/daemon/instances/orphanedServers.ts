@@ -60,7 +60,6 @@ const encode = Schema.encodeUnknownEffect(Note)
 const UNFINISHED = "lost.json"
 
 export interface OrphanedServersOptions {
-  /** The folder of orphaned servers. */
   readonly lostDir: string
   /** The folder of those on another file system; see {@link besideServers}. */
   readonly nearDir: string
@@ -128,7 +127,6 @@ const freeName = Effect.fnUntraced(function* (dir: string, id: ServerId) {
   }
 })
 
-/** Moves a folder by one rename; returns its new place. */
 const moveTo = Effect.fnUntraced(function* (dir: string, folder: string, id: ServerId) {
   yield* makeClosedFolder(dir)
   const name = yield* freeName(dir, id)

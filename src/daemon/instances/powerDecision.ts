@@ -11,7 +11,6 @@ export type PowerDecision =
 
 const refuse = (detail: string, hint: string): PowerDecision => ({ do: "refuse", detail, hint })
 
-/** Returns why an offline server cannot be started; undefined: it can. */
 const notReadyRefusal = (state: ServerState): PowerDecision | undefined => {
   if (state.status === "installing") {
     return refuse("the server is being installed", "Start it once its install phase is ready.")

@@ -1,5 +1,3 @@
-/** The effect of the end of a process (spec 3.5). Pure. */
-
 import { Clock, Effect } from "effect"
 import { DEFAULT_BACKOFF } from "../../contract/domain/Blueprint.ts"
 import { CRASH_LINES, crashLines } from "../../contract/domain/CrashRecord.ts"
@@ -91,7 +89,6 @@ const withoutOldLines = (state: ServerState): ServerState => {
       }
 }
 
-/** Returns the delay of a restart, in ms. */
 const delayOf = (
   { delay, max_delay }: { readonly delay: number; readonly max_delay: number },
   attempt: number
@@ -135,7 +132,6 @@ const crashed = (
   return offline(reported, next, next.start_again === true)
 }
 
-/** Whether an end is a crash. */
 export const isCrash = (state: ServerState, exit: ProcessExit): boolean => {
   if (state.intent !== null || state.status === "stopping" || exit.never_began === true) return false
   if (exit.with_host === true && state.run?.timed_out !== true) return false

@@ -22,7 +22,6 @@ const intentOf = (state: ServerState, type: Intent["type"], now: number, wait_se
 
 export interface ProcessStopOptions {
   readonly file: ServerFile
-  /** The run of the process; undefined: none. */
   readonly live: () => LiveRun | undefined
   readonly status: (value: "running" | "paused") => Effect.Effect<unknown>
 }

@@ -19,7 +19,6 @@ export const refusals = ({ dataDir, node_id }: NodePlace) => {
   const refused = (status: 409 | 422 | 500, detail: string, hint: string) =>
     new DaemonRefused({ status, detail: fromDataFolder(detail, dataDir), hint })
 
-  /** Returns the refusal because of the node's state. */
   const ofNode = (
     error: { readonly message: string; readonly code?: string; readonly next?: string },
     again = "start it again"

@@ -29,7 +29,6 @@ export const addressWarning = Effect.fnUntraced(function* (
   return warning
 })
 
-/** Returns the warnings of a server. */
 export const serverWarnings = Effect.fnUntraced(function* (spec: ServerSpec, run: Run | undefined) {
   if (run === undefined) return []
   const { limits } = spec.definition

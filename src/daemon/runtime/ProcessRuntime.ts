@@ -29,7 +29,6 @@ export interface ProcessRuntimeOptions extends ChildEnvOptions {
   readonly isolation: IsolationOptions
 }
 
-/** The interval of the liveness check of an adopted process, in ms. */
 const LIVENESS_INTERVAL = 500
 /** The age of the process list that adoptions share, in ms. */
 const MAX_LIST_AGE = 1000

@@ -7,14 +7,12 @@ import { pidsByUid } from "../host/procfs.ts"
 import { LaunchFailed, type RunUser } from "./Runtime.ts"
 import { CLAIMS, openUidClaims } from "./uidClaims.ts"
 
-/** The range of uids that a node may assign. */
 export interface UidRange {
   readonly first: number
   readonly last: number
 }
 
 export interface ProcessUsersOptions {
-  /** Identity of the node and its data folder. */
   readonly node: string
   /** The folder of the node. Its `users.json` has the uids of software and the start of the next search. */
   readonly dataDir: string
@@ -31,13 +29,10 @@ export interface ProcessUsers {
    * `kept`: the previous uid of the server, which is used unless it is taken.
    */
   assign(name: string, kept?: number): Effect.Effect<RunUser, LaunchFailed>
-  /** Returns the user of a software, which is permanent. */
   softwareUser(software: string): Effect.Effect<RunUser, LaunchFailed>
   /** Whether a name without a uid would get none. */
   readonly isExhausted: () => boolean
-  /** Reserves a uid. */
   reserve(name: string, uid: number): Effect.Effect<void>
-  /** Reserves the uid of a removed server under another name. */
   rename(name: string, to: string): Effect.Effect<void>
   /** Releases the uid of a server that was removed with all its files, once it has no live process. */
   release(name: string): Effect.Effect<void>
@@ -62,7 +57,6 @@ const decodeUsersFile = Schema.decodeUnknownEffect(UsersFile)
 /** The most uids that users.json is ahead of the search, so that not every new server writes it. */
 const MAX_AHEAD = 64
 
-/** The age of the pass over the processes of the host that assignments share, in ms. */
 const MAX_PASS_AGE = 1000
 /** The pause before a release, in ms: those of a moment share a pass. */
 const SHARED_PASS = 100

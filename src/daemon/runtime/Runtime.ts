@@ -35,15 +35,12 @@ export class ConsoleInputFailed extends Data.TaggedError("ConsoleInputFailed")<{
   readonly isPartial?: boolean
 }> {}
 
-/** The fields that decide which runtime runs a server. */
 export interface RuntimeChoice {
-  /** The image reference; empty for software without images. */
   readonly image: string
   /** The runtimes of the software; the node uses the first that it offers. */
   readonly runtimes: ReadonlyArray<RuntimeKind>
 }
 
-/** A numeric user. */
 export interface RunUser {
   readonly uid: number
   readonly gid: number
@@ -73,29 +70,23 @@ export interface SharedFolder {
   readonly inside?: string
 }
 
-/** A run of a server. */
 export interface Launch {
   readonly server_id: ServerId
-  /** The unique name of this run. */
   readonly token: string
   /** The folder of the server, with `console.log`, `console.in`, `run.json` and `exit`. */
   readonly folder: string
   /** The instance folder: the working directory. */
   readonly cwd: string
   readonly argv: readonly [string, ...ReadonlyArray<string>]
-  /** The variables of the server; the runtime adds those of every process. */
   readonly env: Readonly<Record<string, string>>
   readonly limits: Limits
   /** Empty for software without images. */
   readonly image: string
-  /** Default: `docker` if there is an image, else `process`. */
   readonly runtimes?: ReadonlyArray<RuntimeKind>
   /** The ports that containers publish. */
   readonly allocations?: Allocations
   readonly shared?: ReadonlyArray<SharedFolder>
-  /** See {@link Runtime}`.userFor`. */
   readonly user?: RunUser | undefined
-  /** Whether the process has a pseudo-terminal. Default false. */
   readonly terminal?: boolean | undefined
 }
 
@@ -107,7 +98,6 @@ export interface BoundPort {
   readonly udp: boolean
 }
 
-/** The current usage of a server. */
 export interface Usage {
   readonly memory_bytes: number
   /** Processor time since the start, in ms of one thread. */
@@ -151,13 +141,11 @@ export interface Run {
 
 /** Watches the pull of an image; not called if the image is present. */
 export interface PullWatch {
-  /** Runs before the pull. */
   readonly begun: Effect.Effect<void>
   /** Called with the share that is done, 0 to 1; must not throw. */
   readonly onProgress: (share: number) => void
 }
 
-/** The state of a run that an earlier process of this daemon started. */
 export type Adopted =
   | { readonly _tag: "Running"; readonly run: Run }
   | { readonly _tag: "Ended"; readonly exit: ProcessExit }
@@ -177,14 +165,11 @@ export interface Job {
   readonly onOutput: (bytes: Uint8Array) => void
   /** The runtime of the job. Default: a plain process. */
   readonly choice?: RuntimeChoice
-  /** A folder with further files that `argv` and `env` name by path. */
   readonly scratch?: string
   readonly limits?: Limits
-  /** See {@link Runtime}`.userFor`. */
   readonly user?: RunUser | undefined
   /** False: the standard input is at its end. Default true. */
   readonly hasInput?: boolean
-  /** Whether the job has a pseudo-terminal. Default false. */
   readonly terminal?: boolean | undefined
 }
 
@@ -202,7 +187,6 @@ export class Runtime extends Context.Service<
   Runtime,
   {
     readonly kind: RuntimeKind
-    /** The runtimes that this node offers now. */
     readonly kinds: Effect.Effect<ReadonlyArray<RuntimeKind>>
     /** Returns the runtime that would start a server now. */
     kindFor(choice: RuntimeChoice): Effect.Effect<RuntimeKind, LaunchFailed>

@@ -37,7 +37,6 @@ export const limitFiles = (limits: Limits): ReadonlyArray<readonly [file: string
   return files
 }
 
-/** The cgroups of servers; see {@link openCgroups}. */
 export interface Cgroups {
   /** Makes the group of a server with its limits; returns its folder. */
   prepare(id: string, limits: Limits): Effect.Effect<string, IoError>
@@ -47,7 +46,6 @@ export interface Cgroups {
   folderOf(id: string): string
   /** Returns how many processes the OOM killer has killed in the group. */
   outOfMemoryKills(id: string): Effect.Effect<number>
-  /** Returns the bytes in use; undefined: there is no group. */
   memory(id: string): Effect.Effect<number | undefined>
   /** Kills every process in the group, also those without a marker. */
   kill(id: string): Effect.Effect<void>

@@ -2,7 +2,6 @@
 import { dirname } from "node:path"
 
 export interface ChildEnvOptions {
-  /** The environment of the service. */
   readonly environment: Readonly<Record<string, string | undefined>>
   /** Names of further variables, or prefixes such as `JAVA_*`. */
   readonly passEnv: ReadonlyArray<string>

@@ -8,7 +8,6 @@ import { readProc } from "../host/procfs.ts"
 import { runProgram, spawnChild } from "../host/runTool.ts"
 import { LaunchFailed, type RunUser } from "./Runtime.ts"
 
-/** Bytes per read of the relay. */
 const BLOCK = 4096
 /** Reads between two checks of the console's size: the most that can be added meanwhile. */
 const BLOCKS = (CONSOLE_BOUND - RELAY_MAX) / BLOCK
@@ -21,7 +20,6 @@ export const relayArguments = (group: string, begin: number): ReadonlyArray<stri
   ...[begin, BLOCK, BLOCKS, RELAY_MAX].map(String)
 ]
 
-/** A relay, identified by pid and start time. */
 export interface Relay {
   readonly pid: number
   readonly start: string

@@ -12,7 +12,6 @@ import { type Cover, NO_PROGRAM, type Private, type Shown, scriptText } from "./
 import { LaunchFailed, noProgram, type RunUser } from "./Runtime.ts"
 import type { Programs } from "./reachable.ts"
 
-/** A program to start. */
 export interface Start {
   /** A folder of the daemon, which holds the script for a moment. */
   readonly folder: string
@@ -31,7 +30,6 @@ export interface Start {
 export interface Started {
   readonly argv: readonly [string, ...ReadonlyArray<string>]
   readonly script: number
-  /** The error of a program that does not exist. */
   readonly missing: LaunchFailed
   /** Whether the isolation is complete and the program is about to run. */
   readonly hasBegun: () => boolean
@@ -180,7 +178,6 @@ export const makePrivateFolders = Effect.fnUntraced(function* (folder: string, u
 /** The interval between two checks whether a process has begun, in ms. */
 const POLL_INTERVAL = 2
 
-/** Waits until the isolation of a process is complete, so that no signal hits the programs that set it up. */
 export const awaitBegin = Effect.fnUntraced(function* (started: Started, child: Child) {
   yield* Effect.raceFirst(
     Effect.repeat(Effect.sync(started.hasBegun), {

@@ -32,7 +32,6 @@ export interface IsolationOptions {
   readonly uids: UidRange
   /** The limit of processes and threads of a uid. Default: 4096. */
   readonly tasks?: number
-  /** The folder of the node. */
   readonly dataDir: string
   /** Files and folders that are hidden from servers; the folder of the node is one of them, or below one. */
   readonly hidden: ReadonlyArray<string>
@@ -43,7 +42,6 @@ export interface IsolationOptions {
 }
 export interface Isolation {
   readonly level: ProcessIsolation
-  /** Why plain processes are not offered; undefined: they are. */
   readonly refused: LaunchFailed | undefined
   /** Absent if everything runs as the user of the daemon. */
   readonly users: ProcessUsers | undefined
@@ -60,10 +58,8 @@ export interface Isolations {
   /** @error LaunchFailed the disk has no room to find the level; the next use tries again */
   readonly current: Effect.Effect<Isolation, LaunchFailed>
 }
-/** The timeout of a probe, in ms. */
 const PROBE_TIMEOUT = 10_000
 
-/** The default uids of servers. */
 export const DEFAULT_UIDS: UidRange = { first: 70_000, last: 79_999 }
 
 const isRoot = () => process.geteuid?.() === 0
@@ -198,7 +194,6 @@ const hasUser = (level: ProcessIsolation) => level === "user+namespaces" || leve
 /** The start function of a level, or why the level does not work. `full`: the disk had no room for the attempt. */
 type Attempt = { readonly begin: Begin } | { readonly reason: string; readonly full: boolean }
 
-/** Tries a level by a probe. */
 const attempt = Effect.fnUntraced(
   function* (
     level: ProcessIsolation,

@@ -38,7 +38,6 @@ export const makeJobUsers = (kills: KeyedLock): JobUsers => {
 }
 
 export interface JobOptions {
-  /** The variables of every process. */
   readonly inherited: Readonly<Record<string, string>>
   /** Identity of the node, for the marker. */
   readonly node: string

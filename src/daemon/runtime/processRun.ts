@@ -65,7 +65,6 @@ export const KILLED = 137
 const SHARED_PASS = 10
 /** The age of the process list that measurements of a moment share, in ms. */
 const MEASURED_AGE = 500
-/** The time for killed processes to end before a warning, in ms. */
 const KILL_TIMEOUT = 10_000
 
 /** The host facilities of the runtime. */
@@ -148,14 +147,12 @@ export const exitOf = (parts: HostParts, server: string, code: number): Effect.E
     ? Effect.succeed({ code, out_of_memory: false })
     : Effect.map(parts.cgroups.outOfMemoryKills(server), (kills) => ({ code, out_of_memory: kills > 0 }))
 
-/** A live process. */
 export interface LiveProcess {
   readonly leader: Leader
   readonly relay: Relay
   /** The number of helpers above the program of the server, the leader included. */
   readonly helpers: number
   readonly terminal: boolean
-  /** Waits for the exit code. */
   readonly code: Effect.Effect<number>
 }
 

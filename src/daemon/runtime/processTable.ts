@@ -38,7 +38,6 @@ export const signalProcess = (pid: number, signal: NodeJS.Signals): void => {
   }
 }
 
-/** The leader of a run, identified by pid and start time. */
 export interface Leader {
   readonly pid: number
   readonly start: string
@@ -55,7 +54,6 @@ export interface ProcessTable {
   readonly names: Effect.Effect<ReadonlySet<string>>
 }
 
-/** The assignment of uids to names. */
 export interface UidNames {
   readonly uidOf: (name: string) => number | undefined
   readonly nameOf: (uid: number) => string | undefined

@@ -10,7 +10,6 @@ import { io, openFile } from "../disk/fsio.ts"
 import { type Child, spawnChild } from "../host/runTool.ts"
 import { LaunchFailed, type RunUser } from "./Runtime.ts"
 
-/** The size of every terminal. */
 export const TERMINAL_SIZE = { rows: 40, columns: 120 } as const
 /** A console has lines and no cursor, so programs must not move one. */
 export const TERMINAL_ENV = { TERM: "dumb" } as const

@@ -14,7 +14,6 @@ export const CLAIMS = "/run/muster/uids"
 export interface UidClaims {
   /** Claims a uid on this host; false if another node has it. */
   claim(uid: number, name: string): Effect.Effect<boolean, IoError>
-  /** Removes the claim on a uid, unless another node has it. */
   release(uid: number): Effect.Effect<void, IoError>
   /** The claims that this node had when it opened them, by uid. */
   readonly previous: ReadonlyMap<number, string>

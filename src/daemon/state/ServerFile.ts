@@ -20,7 +20,6 @@ export const Intent = Schema.Struct({
 })
 export type Intent = typeof Intent.Type
 
-/** A run of the process. */
 export const RunState = Schema.Struct({
   token: Schema.String,
   started_at: Schema.Finite,
@@ -90,7 +89,6 @@ export type ServerState = typeof ServerState.Type
 
 export const ServerStateJson = Schema.fromJsonString(ServerState)
 
-/** Returns the state of a server that was just created. */
 export const newServerState = (
   { reinstall: _, stopped_by, ...spec }: ServerSpec,
   uid?: number
@@ -110,7 +108,6 @@ export const newServerState = (
   reports: []
 })
 
-/** A report before it has a number. */
 export type ReportBody =
   | { readonly type: "status"; readonly status: ServerStatus; readonly transient: boolean }
   | { readonly type: "install-status"; readonly install: InstallState }
@@ -152,7 +149,6 @@ const runOf = ({ status, stopped_by, waiting }: ServerState): { readonly run?: R
 /** Returns the time of the definition that a server has, unless it is that of the creation. */
 const usesOf = ({ spec }: ServerState) => (spec.defined_at === undefined ? {} : { uses: spec.defined_at })
 
-/** Returns the time of the newest definition of a server. */
 export const newestDefinition = ({ next, spec }: ServerState): number => (next ?? spec).defined_at ?? 0
 
 /** Returns the state with a later definition; some of its values take effect at once. */
@@ -252,7 +248,6 @@ export interface ServerFileOwner {
 
 /** `server.json` of one server. */
 export interface ServerFile {
-  /** Returns the state. */
   get(): ServerState
   /**
    * Changes the state and writes it before any reader sees it. If the disk fails, the error is logged and the state is
@@ -266,11 +261,9 @@ export interface ServerFile {
    * after a crash of the daemon before that, the reports are sent again.
    */
   acknowledge(sequence: number): Effect.Effect<void>
-  /** Writes what waits. */
   readonly flush: Effect.Effect<void>
   /** Writes nothing more, for a folder that is removed; waits for a write in progress. */
   readonly close: Effect.Effect<void>
-  /** Sets the owner, and notifies it of what there is to do. */
   setOwner(owner: ServerFileOwner): void
   /**
    * Returns the time at which what waits is to be written, by `performance.now()`; undefined: nothing waits. That are
@@ -279,5 +272,4 @@ export interface ServerFile {
   waitsUntil(): number | undefined
 }
 
-/** Returns the token of a new run. */
 export const newToken = (): string => randomUUID()

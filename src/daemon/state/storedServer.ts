@@ -28,7 +28,6 @@ export class WaitingWrites {
     this.#fork = fork
   }
 
-  /** Adds a server that waits. */
   add(file: ServerFile): void {
     this.#files.add(file)
     this.#work.start(this.#fork, () => this.#files.size > 0, Effect.delay(this.#writeDue, LOOK))

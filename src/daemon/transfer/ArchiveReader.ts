@@ -12,7 +12,6 @@ const MAX_PATH = 4096
 const MAX_NAME = 255
 /** A path and its NUL, rounded up to blocks. */
 const MAX_LONG_NAME = MAX_PATH + BLOCK
-/** The limit of pieces of a sparse file. */
 const MAX_PIECES = 100_000
 /** Blocks of zeros after the end: `tar` fills its last record. */
 const MAX_FILLER = 2048
@@ -98,7 +97,6 @@ interface Piece {
   readonly length: number
 }
 
-/** The current file. */
 interface OpenFile extends Attributes {
   readonly path: string
   readonly size: number
@@ -125,7 +123,6 @@ export class ArchiveReader {
   #longName: string | undefined
   #longTarget: string | undefined
   #zeros = 0
-  /** The open folders, outermost first. */
   readonly #open: Array<Attributes & { readonly path: string }> = []
 
   /** Whether the end mark was read. */
@@ -133,7 +130,6 @@ export class ArchiveReader {
     return this.#zeros >= 2
   }
 
-  /** Reads the next bytes. */
   *read(chunk: Uint8Array): Generator<Step> {
     let rest = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength)
     while (rest.length > 0) {

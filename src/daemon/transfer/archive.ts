@@ -10,7 +10,6 @@ import { Effect, Fiber, Option, type Scope, Stream } from "effect"
 import { forEachEntry, IoError, io, toIoError } from "../disk/fsio.ts"
 import { scopedTool } from "../host/runTool.ts"
 
-/** Returns the error of a program, with the reason from its standard error. */
 export const toolError = (what: string, stderr: string): IoError => {
   if (stderr.includes("No space left on device")) return new IoError({ code: "ENOSPC", message: "disk full" })
   const line = stderr.split("\n").find((one) => one.includes(": ") && !one.includes("Exiting"))

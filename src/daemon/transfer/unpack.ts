@@ -33,7 +33,6 @@ const CHECK_INTERVAL = 4 * 1024 * 1024
 
 const refused = (why: string) => new ArchiveRefused({ message: `the files are refused: ${why}` })
 
-/** Returns the path of a name in an open folder; names have one character per byte. */
 const within = (folder: fs.FileHandle, name: string) =>
   Buffer.concat([Buffer.from(`/proc/self/fd/${folder.fd}/`), Buffer.from(name, "latin1")])
 
@@ -46,7 +45,6 @@ const openWriter = Effect.fnUntraced(function* (root: string, user: RunUser | un
   /** The end of the contents that were written. */
   let written = 0
   let folder: fs.FileHandle | undefined
-  /** The parents of the current folder, outermost first. */
   const parents: Array<Pick<BigIntStats, "dev" | "ino">> = []
   let shown = root
 

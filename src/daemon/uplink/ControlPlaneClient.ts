@@ -31,7 +31,6 @@ export interface ControlPlaneClientOptions {
 /** Bound of each response except files: that of a registration names up to 50,000 servers. */
 const LARGEST_ANSWER = ByteSize.mebibytes(16)
 
-/** The timeout of a deregistration. */
 const DEREGISTRATION_TIMEOUT = Duration.seconds(2)
 
 const timedOut: Diagnosis = { state: "away", detail: "no response in time" }

@@ -32,7 +32,6 @@ export class LiveProgress {
   }
 }
 
-/** The pause after a live report. */
 const PAUSE = "1 second"
 
 /**

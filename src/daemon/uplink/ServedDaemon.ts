@@ -9,9 +9,7 @@ import type { Daemon } from "../../contract/nodeApi/Daemon.ts"
 export class ServedDaemon extends Context.Service<
   ServedDaemon,
   {
-    /** Waits until the daemon is provided. */
     readonly daemon: Effect.Effect<Daemon>
-    /** The servers of the node; waits until they are provided. */
     readonly servers: Effect.Effect<ReadonlyArray<DaemonServer>>
     provideDaemon(daemon: Daemon): Effect.Effect<void>
     provideServers(list: () => ReadonlyArray<DaemonServer>): Effect.Effect<void>

@@ -40,7 +40,6 @@ export const makeReportSender = (
   const queue: Array<Waiting> = []
   const arrived = Latch.makeUnsafe(false)
 
-  /** Takes what fits into one message. */
   const take = (): ReadonlyArray<Waiting> => {
     let servers = 0
     let size = 0
@@ -107,7 +106,6 @@ const acknowledged = (
 
 /** The shortest pause after the control plane limited the rate of registrations. */
 const RATE_LIMITED_PAUSE = Duration.seconds(1)
-/** The retry schedule of registrations. */
 const RETRY = backoff({ first: "200 millis", longest: "10 seconds" }).pipe(
   Schedule.setInputType<ControlPlaneUnavailable | IoError>(),
   Schedule.modifyDelay(({ duration, input }) =>
@@ -142,7 +140,6 @@ export const makeUplink = Effect.fnUntraced(function* (options: UplinkOptions) {
   const registering = yield* Semaphore.make(1)
   const sender = makeReportSender((reports) => controlPlane.reports(id, boot_id, reports))
   yield* Effect.forkScoped(sender.run)
-  /** The number of successful registrations. */
   let registrations = 0
   /** Whether a call failed since the last success. */
   let disconnected = false

@@ -58,7 +58,6 @@ export interface DockerRuntimeOptions {
   readonly tmpMib?: number
   /** The network of containers. Default: two networks of the node, one for servers and one for install jobs. */
   readonly network?: string
-  /** Variables of every container, such as a proxy. */
   readonly env?: Readonly<Record<string, string>>
 }
 

@@ -51,7 +51,6 @@ const isRecent = (version: string | ReadonlyArray<string> | undefined): boolean 
 export class Engine extends Context.Service<
   Engine,
   {
-    /** Path of its socket. */
     readonly socket: string
     /** Makes a call with a timeout. `what` names it in messages. */
     call<A>(
@@ -73,7 +72,6 @@ export class Engine extends Context.Service<
      * @error EngineError why not
      */
     readonly ping: Effect.Effect<void, EngineError>
-    /** Whether the engine has responded since this service started. */
     readonly hasAnswered: () => boolean
   }
 >()("muster/daemon/runtime/docker/Engine") {

@@ -28,7 +28,6 @@ import { makeOpenText } from "./openText.ts"
 
 /** The silence after which the console shows a line without an end, in ms: the log has its lines by then. */
 const OPEN_PAUSE = 100
-/** The pause before a container is attached to again, in ms. */
 const ATTACH_PAUSE = 500
 
 const LogPositionJson = Schema.fromJsonString(
@@ -53,7 +52,6 @@ interface Piece {
   readonly isApart: boolean
 }
 
-/** Appends to a console; returns its size. */
 const append = (path: string, pieces: ReadonlyArray<Piece>): number => {
   const fd = openSync(path, "a+", 0o600)
   try {
@@ -88,12 +86,9 @@ export const beginContainerConsole = (folder: string): Effect.Effect<void, IoErr
     )
   )
 
-/** A container whose console is copied. */
 export interface ConsoleOf {
   readonly id: string
-  /** Whether its output is that of a terminal. */
   readonly terminal: boolean
-  /** Whether it has not started yet. Default false. */
   readonly isNew?: boolean
 }
 

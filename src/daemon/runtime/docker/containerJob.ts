@@ -42,7 +42,6 @@ export const attachContainer = Effect.fnUntraced(function* (
 
 type Attached = Effect.Success<ReturnType<typeof attachContainer>>
 
-/** Returns the job of a started container. */
 export const runningJob = Effect.fnUntraced(function* (id: string, attached: Attached) {
   const engine = yield* Engine
   const ended = yield* Deferred.make<ProcessExit>()

@@ -74,9 +74,7 @@ export const LABEL = {
   node: "muster.node",
   server: "muster.server",
   run: "muster.run",
-  /** The address from which its traffic leaves. */
   outgoing: "muster.outgoing",
-  /** The purpose of a network. */
   network: "muster.network"
 } as const
 
@@ -87,7 +85,6 @@ export const LABEL = {
 export const containerName = (name: string, run: string): string =>
   `muster-${name.replace(/[^A-Za-z0-9_.-]/g, "-")}-${run.slice(0, 8)}`
 
-/** The options common to all containers of a node. */
 export interface ContainerRules {
   readonly node: string
   /** The user in containers, numeric. */
@@ -96,7 +93,6 @@ export interface ContainerRules {
   readonly pidsLimit: number
   /** The size of `/tmp`, in MiB of the container's memory. */
   readonly tmpMib: number
-  /** Variables of every container. */
   readonly env: Readonly<Record<string, string>>
 }
 
@@ -164,7 +160,6 @@ export const portOptions = (allocations: Allocations | undefined) => {
 }
 
 export interface ContainerPlan {
-  /** The server or job. */
   readonly name: string
   readonly run: string
   readonly image: string
@@ -182,7 +177,6 @@ export interface ContainerPlan {
   readonly terminal?: boolean | undefined
   /** False: the standard input is at its end. Default true. */
   readonly hasInput?: boolean | undefined
-  /** The network of the container. */
   readonly network: string
   /** The address from which its traffic leaves; its network enforces it. */
   readonly outgoing?: string | undefined

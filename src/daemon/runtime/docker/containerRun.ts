@@ -93,7 +93,6 @@ const KILL_WARNING = 15_000
 const RETRY_PAUSE = 500
 const retries = Schedule.max([Schedule.spaced(500), Schedule.recurs(10)])
 
-/** The folder of a run. */
 export type RunAt = Pick<Launch, "server_id" | "token" | "folder">
 
 /** Copies the rest of a container's output and records its exit; the container can be removed afterwards. */

@@ -3,7 +3,6 @@ import { Engine } from "./Engine.ts"
 
 const Counter = Schema.optionalKey(Schema.Finite)
 const Stats = Schema.Struct({
-  /** The time of the sample, RFC 3339. */
   read: Schema.String,
   memory_stats: Schema.Struct({
     usage: Counter,
@@ -16,7 +15,6 @@ const Stats = Schema.Struct({
 })
 const decode = Schema.decodeUnknownOption(Schema.fromJsonString(Stats))
 
-/** A sample of a container's usage. */
 export interface Sample {
   /** The time of the sample, ms since the epoch. */
   readonly at: number

@@ -126,7 +126,6 @@ export const missingProgram = Effect.fnUntraced(function* (id: string) {
   return noProgram(program, path?.slice("PATH=".length) ?? DEFAULT_PATH)
 })
 
-/** Kills and removes a container; a missing one is no error. */
 export const removeContainer = Effect.fnUntraced(function* (id: string) {
   const engine = yield* Engine
   yield* engine
@@ -136,7 +135,6 @@ export const removeContainer = Effect.fnUntraced(function* (id: string) {
     .pipe(orDone)
 })
 
-/** Kills and removes all containers of a server or job. */
 export const removeOwn = Effect.fnUntraced(function* (node: string, name: string) {
   const found = yield* listOwn(node, name)
   yield* Effect.forEach(found, (container) => removeContainer(container.id), {

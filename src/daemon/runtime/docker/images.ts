@@ -29,7 +29,6 @@ export const launchFailed = (error: {
   })
 }
 
-/** When an image is pulled. */
 export type PullPolicy = "always" | "if-not-present" | "never"
 
 /** The syntax of image references; a reference also becomes part of a path of the engine's API. */
@@ -43,7 +42,6 @@ const LOCAL = "~"
 export const engineReference = (image: string): string =>
   image.startsWith(LOCAL) ? image.slice(LOCAL.length) : image
 
-/** Whether the text is an image reference. */
 export const isImageReference = (text: string): boolean =>
   text.length <= 512 && !text.includes("..") && referencePattern.test(text)
 
@@ -184,7 +182,6 @@ const failed = (image: string, reason: string) =>
     next: "check the name of the image, the registry, and the credentials of the daemon (docker login)"
   })
 
-/** The options of a pull. */
 export interface PullRules {
   readonly policy: PullPolicy
   /** The config file of Docker's command line with the credentials of registries; absent: none. */

@@ -14,7 +14,6 @@ export interface Frame {
   readonly payload: Buffer
 }
 
-/** Splits a stream into its frames. */
 export const frameReader = () => {
   let pending: Buffer = Buffer.alloc(0)
   return (chunk: Buffer): ReadonlyArray<Frame> => {

@@ -8,7 +8,6 @@ import { Engine, orDone } from "./Engine.ts"
 /** Whether the containers of a bridge reach each other, beyond published ports. */
 const ICC = "com.docker.network.bridge.enable_icc"
 
-/** The purpose of a network: the node's servers or its install jobs. */
 export type Purpose = "servers" | "jobs"
 
 /** Returns the name of a node's network; other nodes may share the engine. */

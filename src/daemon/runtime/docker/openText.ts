@@ -51,12 +51,10 @@ export const makeOpenText = (unlogged: Buffer, isFirst: boolean) => {
   }
 
   return {
-    /** Forgets the open lines: the connection is new. */
     reset: (): void => {
       isCounted &&= connections++ === 0
       for (const open of streams.values()) endLine(open)
     },
-    /** Takes attached output. */
     attached: (stream: number, bytes: Uint8Array): void => {
       const open = of(stream)
       const begin = bytes.lastIndexOf(10) + 1
@@ -66,7 +64,6 @@ export const makeOpenText = (unlogged: Buffer, isFirst: boolean) => {
       }
       if (open.line.length <= FOLLOWED) open.line = Buffer.concat([open.line, bytes.subarray(begin)])
     },
-    /** Whether a line is open. */
     isOpen: (): boolean => [...streams.values()].some(({ line }) => line.length > 0),
     /** Returns the text of open lines that the console does not have, and regards it as written. */
     take: (): ReadonlyArray<Buffer> =>

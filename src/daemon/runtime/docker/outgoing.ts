@@ -73,7 +73,6 @@ export const makeOutgoing = Effect.fnUntraced(function* (node: string) {
               return Effect.flatMap(ensure(address), make)
             })
           ),
-    /** Removes the networks without a container. */
     tidy: lock.withPermit(tidy)
   }
 })
