@@ -1,4 +1,4 @@
-import { Effect, Layer, References, Stream } from "effect"
+import { Context, Deferred, Effect, Layer, References, Stream } from "effect"
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { Socket } from "effect/socket"
 import {
@@ -10,13 +10,41 @@ import {
   Unavailable,
   UpgradeRequired
 } from "../contract/domain/errors.ts"
+import type { DaemonServer } from "../contract/domain/NodeMessages.ts"
 import { pageNumber, pageSize, paginated, paginatedLog } from "../contract/domain/Pagination.ts"
 import type { Daemon, DaemonError, LinesRequest } from "../contract/nodeApi/Daemon.ts"
 import { DaemonApi, DaemonAuthorization, SEQUENCE_HEADER } from "../contract/nodeApi/DaemonApi.ts"
 import { handlersOf } from "../shared/net/requestServices.ts"
 import { continueTrace } from "../shared/observability/trace.ts"
 import { NOT_THE_TOKEN } from "./uplink/diagnosis.ts"
-import { ServedDaemon } from "./uplink/ServedDaemon.ts"
+
+/**
+ * The daemon behind the HTTP routes. The routes start first, because the control plane calls as soon as the node is
+ * registered.
+ */
+export class ServedDaemon extends Context.Service<
+  ServedDaemon,
+  {
+    readonly daemon: Effect.Effect<Daemon>
+    readonly servers: Effect.Effect<ReadonlyArray<DaemonServer>>
+    provideDaemon(daemon: Daemon): Effect.Effect<void>
+    provideServers(list: () => ReadonlyArray<DaemonServer>): Effect.Effect<void>
+  }
+>()("muster/daemon/ServedDaemon") {
+  static readonly layer = Layer.effect(
+    ServedDaemon,
+    Effect.gen(function* () {
+      const daemon = yield* Deferred.make<Daemon>()
+      const servers = yield* Deferred.make<() => ReadonlyArray<DaemonServer>>()
+      return ServedDaemon.of({
+        daemon: Deferred.await(daemon),
+        servers: Effect.map(Deferred.await(servers), (list) => list()),
+        provideDaemon: (value) => Effect.asVoid(Deferred.succeed(daemon, value)),
+        provideServers: (list) => Effect.asVoid(Deferred.succeed(servers, list))
+      })
+    })
+  )
+}
 
 /** The limit of open consoles: each is a connection with a queue of lines. */
 const MAX_CONSOLES = 1000

@@ -4,16 +4,17 @@ import type { NodeId } from "../contract/domain/Id.ts"
 import type { HostInfo } from "../contract/domain/Node.ts"
 import { stopTimeoutOf } from "../contract/domain/ServerDefinition.ts"
 import { type Daemon, DaemonRefused, type LinesRequest } from "../contract/nodeApi/Daemon.ts"
-import { makeLineIndex, pageBounds } from "./console/LineIndex.ts"
+import { makeLineIndex, pageBounds } from "./console/lines.ts"
 import type { IoError } from "./disk/fsio.ts"
 import { likelyKind } from "./files/fileContext.ts"
-import { type InstanceFiles, instanceFolder } from "./files/InstanceFiles.ts"
+import type { InstanceFiles } from "./files/InstanceFiles.ts"
+import { instanceFolder } from "./files/sharedFiles.ts"
 import type { Installer } from "./install/Installer.ts"
 import type { Instance } from "./instances/Instance.ts"
 import type { Instances } from "./instances/Instances.ts"
 import { installLogPath } from "./instances/installLog.ts"
 import { type NodePlace, refusals } from "./instances/refusals.ts"
-import { daemonServer, heldServer, type ServerState } from "./state/ServerFile.ts"
+import { daemonServer, heldServer, type InstanceState } from "./state/InstanceState.ts"
 import { makeStats } from "./stats.ts"
 import { packFiles } from "./transfer/archive.ts"
 
@@ -28,7 +29,7 @@ const unreadable = (error: IoError) =>
 const exportFiles = Effect.fnUntraced(function* (
   files: InstanceFiles["Service"],
   folder: string,
-  { held, spec, status, work }: ServerState
+  { held, spec, status, work }: InstanceState
 ): Effect.fn.Return<Stream.Stream<Uint8Array, DaemonRefused>, DaemonRefused, Scope.Scope> {
   if (held !== true || status !== "offline" || work !== "none") {
     return yield* new DaemonRefused({

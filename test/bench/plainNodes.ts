@@ -7,7 +7,7 @@
 import { Agent, createServer, request } from "node:http"
 import { Effect } from "effect"
 import type { ServerId } from "../../src/contract/domain/Id.ts"
-import type { ReportBody } from "../../src/daemon/state/ServerFile.ts"
+import type { ReportBody } from "../../src/daemon/state/InstanceState.ts"
 import { makeReportSender } from "../../src/daemon/uplink/uplink.ts"
 import { host } from "../support/samples.ts"
 

@@ -13,7 +13,6 @@ import {
   type Unmatched
 } from "./find.ts"
 import { lineEndOf } from "./text.ts"
-import { printerOf } from "./xmlPrint.ts"
 import {
   addElement,
   chosenBy,
@@ -21,6 +20,7 @@ import {
   elementsOf,
   isXmlName,
   isXmlText,
+  printerOf,
   removeElement,
   type Step,
   setAttribute,

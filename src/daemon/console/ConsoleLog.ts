@@ -16,8 +16,15 @@ import {
   resetCutRecord,
   rotateConsole
 } from "./consoleFiles.ts"
-import { makeLineIndex, pageBounds, type StoredLine } from "./LineIndex.ts"
-import { type Line, lineOf, lineReader, piecesOf } from "./lines.ts"
+import {
+  type Line,
+  lineOf,
+  lineReader,
+  makeLineIndex,
+  pageBounds,
+  piecesOf,
+  type StoredLine
+} from "./lines.ts"
 
 /** Unread bytes beyond which the follower skips output. */
 const BACKLOG = 2 * 1024 * 1024

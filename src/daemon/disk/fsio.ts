@@ -11,7 +11,7 @@ import { below, MOUNT_TABLE, parseMountTable } from "./mountTable.ts"
 
 /**
  * A failed file operation. `code`: that of the system, e.g. `ENOSPC`; `next`: the next step, if the code does not
- * determine it (see remedy.ts).
+ * determine it (see `remedyOf`).
  */
 export class IoError extends Data.TaggedError("IoError")<{
   readonly code: string
@@ -75,6 +75,10 @@ export const orMissing =
     Effect.catchTag(self, "IoError", (error) =>
       error.code === "ENOENT" ? Effect.succeed(fallback) : Effect.fail(error)
     )
+
+/** Logs a failure as a warning. */
+export const orWarn = <A, E extends { readonly message: string }, R>(self: Effect.Effect<A, E, R>) =>
+  Effect.catch(self, (error) => Effect.logWarning(error.message))
 
 /** @param mode of the new folders, without the bits of the umask; default: all */
 export const makeFolder = (path: string | Buffer, mode = 0o777): Effect.Effect<void, IoError> =>

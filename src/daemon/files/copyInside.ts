@@ -2,16 +2,16 @@
  * `copy` entries into folders that other processes may change meanwhile: an instance that has run, or a shared folder.
  * Nothing is written through a link. Links of the source are left out, and so are empty folders.
  */
+
 import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
 import { basename, join } from "node:path"
 import { Effect } from "effect"
 import type { Copy } from "../../contract/domain/Blueprint.ts"
-import { isHome } from "../../contract/domain/filePlan.ts"
+import { type CopyEntry, type FilePlan, isHome } from "../../contract/domain/filePlan.ts"
 import { forEachEntry, IoError, io, openFile } from "../disk/fsio.ts"
 import { copyFileInside, type PathRefused } from "../disk/safePath.ts"
-import { type CopyEntry, type FilePlan, refuse } from "./filePlan.ts"
-import { copySource, type FileSources, openSource, sharedSource } from "./sources.ts"
+import { copySource, type FileSources, openSource, refuse, sharedSource } from "./sources.ts"
 
 const READ = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY
 const NOFOLLOW = READ | constants.O_NOFOLLOW

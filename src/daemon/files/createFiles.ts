@@ -1,12 +1,13 @@
 /** How the files of a new instance are made: as an overlay over its base, or as a copy of it. */
 import { Effect } from "effect"
+import type { FilePlan } from "../../contract/domain/filePlan.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import { type IoError, makeFolder, removeTree } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
+import { building, cleanFiles, discardFiles, hasInstance, recoverFiles, swapIn } from "./carryOver.ts"
 import { copyIntoShared } from "./copyInside.ts"
 import { copyOpened, copyTree } from "./copyTree.ts"
 import { type FileContext, likelyKind } from "./fileContext.ts"
-import type { FilePlan } from "./filePlan.ts"
 import { mounterOf, unmountBelow } from "./mounts.ts"
 import {
   type BaseFolder,
@@ -17,8 +18,7 @@ import {
   openTree
 } from "./overlayTree.ts"
 import { chownAll, layersOf, makeLike, ownerOf } from "./owners.ts"
-import { instanceFolder, sharingFor } from "./presentFiles.ts"
-import { openShared, type SharedOwner, share } from "./sharedFiles.ts"
+import { instanceFolder, openShared, type SharedOwner, share, sharingFor } from "./sharedFiles.ts"
 import {
   copySource,
   type FileSources,
@@ -27,7 +27,6 @@ import {
   type Source,
   templateSource
 } from "./sources.ts"
-import { building, cleanFiles, discardFiles, hasInstance, recoverFiles, swapIn } from "./swapIn.ts"
 import { recordPlainBase, settlePlainBase, type TreeRecord, writeNewTreeRecord } from "./treeRecord.ts"
 
 const copyInto = Effect.fnUntraced(function* (source: Source, place: string) {

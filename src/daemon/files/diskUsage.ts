@@ -2,11 +2,11 @@ import type { Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
+import type { FilePlan } from "../../contract/domain/filePlan.ts"
 import { forEachEntry, io, listFolder, lstat } from "../disk/fsio.ts"
 import { PRIVATE_NAMES } from "../runtime/isolatedStart.ts"
 import { type TreeSize, treeSize } from "./copyTree.ts"
-import type { FilePlan } from "./filePlan.ts"
-import { instanceFolder } from "./presentFiles.ts"
+import { instanceFolder } from "./sharedFiles.ts"
 import { readTreeRecord, TREE, type TreeRecord } from "./treeRecord.ts"
 
 const MAX_OPEN = 100_000

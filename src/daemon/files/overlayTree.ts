@@ -1,13 +1,14 @@
 /** Instances whose files are overlay mounts: the server writes to its own layers (see treeRecord.ts). */
+
 import { randomUUID } from "node:crypto"
 import * as fs from "node:fs"
 import { realpath } from "node:fs/promises"
 import { join, relative, sep } from "node:path"
 import { Effect } from "effect"
+import { type FilePlan, isAbove } from "../../contract/domain/filePlan.ts"
 import { IoError, io, ioSync, lstatSync, makeFolder, orMissing, removeTree } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { copyOpened } from "./copyTree.ts"
-import { type FilePlan, isAbove } from "./filePlan.ts"
 import { type Mounter, type OverlayLayers, openOwnToMount, openToMount } from "./mounts.ts"
 import { isUniform, makeLike, ownerOf, shownTo } from "./owners.ts"
 import { type FileSources, kindAt, makeTarget, openSource, type Source, templateSource } from "./sources.ts"

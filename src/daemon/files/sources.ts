@@ -5,14 +5,36 @@ import * as fs from "node:fs/promises"
 import { basename, dirname, isAbsolute, join, relative, sep } from "node:path"
 import { Effect, Result } from "effect"
 import type { Copy, Mount, Volume } from "../../contract/domain/Blueprint.ts"
+import {
+  type FileDefinition,
+  type FilePlan,
+  planFiles,
+  type Shared,
+  type Target
+} from "../../contract/domain/filePlan.ts"
 import type { NodeId } from "../../contract/domain/Id.ts"
 import { IoError, io, ioSync, lstat, makeFolder, orMissing } from "../disk/fsio.ts"
 import { partsOf } from "../disk/safePath.ts"
 import { FOLDERS } from "../host/dataFolder.ts"
-import { refuse, type Shared, type Target } from "./filePlan.ts"
 import type { Arrivals } from "./importFiles.ts"
 import { openToMount } from "./mounts.ts"
 import { makeLike } from "./owners.ts"
+
+export {
+  type CopyEntry,
+  type FilePlan,
+  isAbove,
+  type Shared,
+  type Target
+} from "../../contract/domain/filePlan.ts"
+
+export const refuse = (message: string) => new IoError({ code: "REFUSED", message })
+
+export const filePlan = (definition: FileDefinition): Result.Result<FilePlan, IoError> => {
+  const { conflicts, plan } = planFiles(definition)
+  const conflict = conflicts.find(({ impossible }) => impossible)
+  return conflict === undefined ? Result.succeed(plan) : Result.fail(refuse(conflict.reason))
+}
 
 export interface FileSources {
   readonly node_id: NodeId

@@ -1,4 +1,5 @@
 /** Detects the features of a folder's file system, and the permissions of this process, by use of each feature. */
+
 import { randomUUID } from "node:crypto"
 import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
@@ -6,7 +7,7 @@ import { join } from "node:path"
 import { Effect } from "effect"
 import type { InstanceStorage } from "../../contract/domain/Node.ts"
 import { isNoRoom } from "../disk/foundOnce.ts"
-import { IoError, io, listFolder, makeFolder, mountsAt, removeTree } from "../disk/fsio.ts"
+import { IoError, io, listFolder, makeFolder, mountsAt, orWarn, removeTree } from "../disk/fsio.ts"
 import { mounterOf, openToMount, type Shown, unmountBelow } from "./mounts.ts"
 import { canChown, chownTree, ownerOf } from "./owners.ts"
 
@@ -159,7 +160,7 @@ export const probeStorage = Effect.fnUntraced(function* (dir: string, options: P
       mapped: mapped ? attempt(tryMappedBind(folder)) : disabled
     }
     return yield* Effect.all(tries, { concurrency: 5 })
-  }).pipe(Effect.ensuring(Effect.catch(clean(dir), (error) => Effect.logWarning(error.message))))
+  }).pipe(Effect.ensuring(orWarn(clean(dir))))
   const isWorking = {
     overlay: reasons.overlay === undefined,
     reflink: reasons.reflink === undefined,

@@ -14,6 +14,7 @@ import {
   makeClosedFolder,
   makeFolder,
   makePassage,
+  orWarn,
   removeTree
 } from "../disk/fsio.ts"
 import { InstallFailed, installFailed } from "../files/InstallFailed.ts"
@@ -206,6 +207,6 @@ const clean = Effect.fnUntraced(function* (baseDir: string) {
   yield* Effect.orDie(makePassage(baseDir))
   for (const name of yield* Effect.orDie(listFolder(baseDir))) {
     if (!name.startsWith(ASIDE)) continue
-    yield* Effect.catch(removeTree(join(baseDir, name)), (error) => Effect.logWarning(error.message))
+    yield* orWarn(removeTree(join(baseDir, name)))
   }
 })

@@ -7,20 +7,21 @@ import { isUp } from "../../contract/domain/ServerStatus.ts"
 import { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
 import { atPlace, type TracePlace } from "../../shared/observability/trace.ts"
 import type { ConsoleLog } from "../console/ConsoleLog.ts"
-import type { FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
+import type { InstanceFiles } from "../files/InstanceFiles.ts"
+import type { FileSources } from "../files/sources.ts"
 import type { Installer } from "../install/Installer.ts"
 import { baseName } from "../install/scriptVariables.ts"
 import type { Run, Runtime } from "../runtime/Runtime.ts"
+import type { InstanceFile } from "../state/InstanceFile.ts"
 import {
+  type InstanceState,
   newestDefinition,
   pendingRestart,
-  type ServerFile,
-  type ServerState,
   withNext,
   withReport,
   withTaken,
   withTurn
-} from "../state/ServerFile.ts"
+} from "../state/InstanceState.ts"
 import type { LiveProgress, Uplink } from "../uplink/ReportOutbox.ts"
 import { type InstanceProcess, makeInstanceProcess } from "./instanceProcess.ts"
 import { makeInstanceWork } from "./instanceWork.ts"
@@ -35,13 +36,14 @@ export interface InstanceParts {
   readonly installer: Installer["Service"]
   readonly files: InstanceFiles["Service"]
   readonly sources: FileSources
+  /** Bounds the servers whose files are made at a time: with all at once, each would take as long as all of them. */
   readonly turns: Semaphore.Semaphore
   readonly replacePorts: Uplink["replacePorts"]
   readonly starts: Turns
 }
 
 export interface ActiveOptions extends InstanceParts {
-  readonly file: ServerFile
+  readonly file: InstanceFile
   readonly folder: string
   /** Opens the console, once at most, until {@link ActiveOptions.onIdle}. */
   readonly console: () => ConsoleLog
@@ -68,8 +70,7 @@ const conflict = (detail: string, hint: string) => new DaemonRefused({ status: 4
 
 /** Opens a server: its fiber serialises all operations. Fibers of its run, work and timers end with it. */
 export const openActive = (options: ActiveOptions): ActiveInstance => {
-  const { adopts, console, file, files, folder, installer, onAdopted, onIdle, progress } = options
-  const { runtime, sources, starts, turns } = options
+  const { adopts, console, file, files, folder, onAdopted, onIdle, runtime, starts } = options
   const { id } = file.get().spec
   const mailbox = new Mailbox()
   const scope = Scope.makeUnsafe()
@@ -80,18 +81,7 @@ export const openActive = (options: ActiveOptions): ActiveInstance => {
     made ??= makeInstanceProcess({ ...options, console: console(), scope, onEvent: offer })
     return made
   }
-  const work = makeInstanceWork({
-    progress,
-    file,
-    files,
-    folder,
-    installer,
-    runtime,
-    sources,
-    turns,
-    scope,
-    onDone: (exit) => offer({ _tag: "WorkDone", exit })
-  })
+  const work = makeInstanceWork({ ...options, scope, onDone: (exit) => offer({ _tag: "WorkDone", exit }) })
 
   const resume: Effect.Effect<void> = Effect.suspend(() => {
     const state = file.get()
@@ -174,7 +164,7 @@ export const openActive = (options: ActiveOptions): ActiveInstance => {
 
   /** Records the first caller whose stop holds; an offline server reports it at once. */
   const recordStop = Effect.fnUntraced(function* (by: string) {
-    const change = (state: ServerState): ServerState => {
+    const change = (state: InstanceState): InstanceState => {
       if (state.stopped_by !== undefined || !state.spec.definition.save) return state
       const stopped = { ...state, stopped_by: by }
       const { start_again, status, waiting } = state

@@ -7,8 +7,7 @@ import { type Fork, OnDemand } from "../../shared/work/OnDemand.ts"
 import { type ConsoleLog, makeConsoleLog } from "../console/ConsoleLog.ts"
 import type { IoError } from "../disk/fsio.ts"
 import type { Run } from "../runtime/Runtime.ts"
-import type { ServerFile, ServerFileOwner } from "../state/ServerFile.ts"
-import type { WaitingWrites } from "../state/storedServer.ts"
+import type { InstanceFile, InstanceFileOwner, WaitingWrites } from "../state/InstanceFile.ts"
 import { LiveProgress, sendProgress, sendReports, type Uplink } from "../uplink/ReportOutbox.ts"
 import { type ActiveInstance, type InstanceParts, openActive } from "./ActiveInstance.ts"
 import { type Message, type Reply, removed } from "./mailbox.ts"
@@ -25,8 +24,8 @@ export interface InstanceOptions extends InstanceParts {
  * A server of this node. An idle one, such as an installed server that is offline, is this object and its state: it has
  * no fiber, timer or open console.
  */
-export class Instance implements ServerFileOwner {
-  readonly file: ServerFile
+export class Instance implements InstanceFileOwner {
+  readonly file: InstanceFile
   readonly folder: string
   readonly #options: InstanceOptions
   #active: ActiveInstance | undefined
@@ -41,7 +40,7 @@ export class Instance implements ServerFileOwner {
   #lastConsole: WeakRef<ConsoleLog> | undefined
 
   /** Opens a server: adopts its process, continues unfinished work at a place of a trace, and sends its reports. */
-  constructor(file: ServerFile, folder: string, options: InstanceOptions, place: TracePlace) {
+  constructor(file: InstanceFile, folder: string, options: InstanceOptions, place: TracePlace) {
     this.file = file
     this.folder = folder
     this.#options = options

@@ -7,14 +7,14 @@ import { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
 import { type TracePlace, tracePlace } from "../../shared/observability/trace.ts"
 import { makeKeyedLock } from "../../shared/work/KeyedLock.ts"
 import { makeFolder, PASSAGE, removeTree } from "../disk/fsio.ts"
-import { type FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
+import { InstanceFiles } from "../files/InstanceFiles.ts"
+import type { FileSources } from "../files/sources.ts"
 import { Installer } from "../install/Installer.ts"
 import { Runtime } from "../runtime/Runtime.ts"
-import { daemonServer, newestDefinition, type ServerFile } from "../state/ServerFile.ts"
-import { createServerFile, WaitingWrites } from "../state/storedServer.ts"
+import { createInstanceFile, type InstanceFile, WaitingWrites } from "../state/InstanceFile.ts"
+import { daemonServer, newestDefinition } from "../state/InstanceState.ts"
 import type { Uplink } from "../uplink/ReportOutbox.ts"
-import { watchReserve } from "./diskReserve.ts"
-import { watchDisks } from "./diskWatch.ts"
+import { watchDisks, watchReserve } from "./diskWatch.ts"
 import { isAside, makeFolderRemovals, readServers } from "./folderRemovals.ts"
 import { Instance, type InstanceOptions } from "./Instance.ts"
 import { type Entry, makeInstanceRemoval, RecentRemovals, stop } from "./instanceRemoval.ts"
@@ -128,7 +128,7 @@ export class Instances extends Context.Service<
           const uid = yield* initialUid(spec)
           // A user of its own passes through the folder.
           const file = yield* makeFolder(folder, uid === undefined ? undefined : PASSAGE).pipe(
-            Effect.andThen(createServerFile(folder, spec, uid)),
+            Effect.andThen(createInstanceFile(folder, spec, uid)),
             Effect.onError(() =>
               Effect.andThen(Effect.ignore(removeTree(folder)), runtime.releaseUser(spec.id))
             )
@@ -211,7 +211,7 @@ export class Instances extends Context.Service<
           waitingWrites: new WaitingWrites(fork),
           fork
         }
-        const open = (folder: string, file: ServerFile, place?: TracePlace) => {
+        const open = (folder: string, file: InstanceFile, place?: TracePlace) => {
           const { spec } = file.get()
           files.register(folder, spec)
           const instance = new Instance(file, folder, instanceOptions, place)

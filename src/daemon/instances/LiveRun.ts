@@ -3,6 +3,7 @@ import { Clock, Effect, Exit, Latch, Option, Scope } from "effect"
 import type { ConsoleLog, LineListener } from "../console/ConsoleLog.ts"
 import type { Line } from "../console/lines.ts"
 import { type OnlineMatcher, SILENCE } from "../console/onlineSignal.ts"
+import { orWarn } from "../disk/fsio.ts"
 import type { ProcessExit } from "../runtime/exitReason.ts"
 import type { Run } from "../runtime/Runtime.ts"
 
@@ -90,7 +91,7 @@ export const findOnlineSignal = Effect.fnUntraced(function* (
   yield* console.seek(offset).pipe(
     Effect.tap((lost) => (lost ? onLost : Effect.void)),
     Effect.andThen(console.finish({ wanted: () => !seen, onLines, onLost })),
-    Effect.catch((error) => Effect.logWarning(error.message))
+    orWarn
   )
   return seen
 })
@@ -173,7 +174,7 @@ export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions,
     inBackground: (effect) => Effect.asVoid(Effect.forkIn(effect, scope)),
     close: Scope.close(scope, Exit.void).pipe(
       Effect.andThen(console.finish(listener)),
-      Effect.catch((error) => Effect.logWarning(error.message)),
+      orWarn,
       Effect.map(() => seen)
     )
   }

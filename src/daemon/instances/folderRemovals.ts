@@ -23,7 +23,7 @@ import {
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import { runProgram } from "../host/runTool.ts"
 import type { Runtime } from "../runtime/Runtime.ts"
-import { openServerFile } from "../state/storedServer.ts"
+import { openInstanceFile } from "../state/InstanceFile.ts"
 import { OWNERSHIP_FILES } from "./serverUser.ts"
 
 const REMOVED = ".removed-"
@@ -43,7 +43,7 @@ const readServer = Effect.fnUntraced(function* (serversDir: string, id: ServerId
     yield* rename(folder, join(serversDir, removedName(id))) // interrupted before the creation was acknowledged
     return undefined
   }
-  const opened = yield* Effect.result(openServerFile(folder))
+  const opened = yield* Effect.result(openInstanceFile(folder))
   if (opened._tag === "Success" && opened.success.get().spec.id === id)
     return { id, folder, file: opened.success }
   const aside = `${CORRUPT}${id}-${yield* Clock.currentTimeMillis}`

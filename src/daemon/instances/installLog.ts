@@ -4,7 +4,7 @@ import * as fs from "node:fs"
 import { readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { io, ioSync, orMissing } from "../disk/fsio.ts"
+import { io, ioSync, orMissing, orWarn } from "../disk/fsio.ts"
 
 export const installLogPath = (folder: string): string => join(folder, "install.log")
 
@@ -34,7 +34,7 @@ export const takeInstallLog = (
     } catch {
       fs.copyFileSync(shared, own) // on another disk, or too many names
     }
-  }).pipe(Effect.catch((error) => Effect.logWarning(error.message)))
+  }).pipe(orWarn)
 
 export const appendInstallLog = (folder: string, text: string) =>
   ioSync("write the install log", () => {
@@ -44,7 +44,7 @@ export const appendInstallLog = (folder: string, text: string) =>
       fs.renameSync(`${own}.own`, own)
     }
     fs.appendFileSync(own, text, { mode: 0o600 })
-  }).pipe(Effect.catch((error) => Effect.logWarning(error.message)))
+  }).pipe(orWarn)
 
 /** Adds warnings about a server to its install log and to the daemon's log, each once per installation. */
 export const warnInInstallLog = Effect.fnUntraced(function* (

@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto"
 import { Clock, Effect, Exit, Schedule, type Scope } from "effect"
 import { nowText } from "../../contract/domain/nowText.ts"
 import { isUp } from "../../contract/domain/ServerStatus.ts"
@@ -5,18 +6,18 @@ import type { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
 import { type OpenSpan, openSpan } from "../../shared/observability/trace.ts"
 import { END, type LineListener } from "../console/ConsoleLog.ts"
 import { type OnlineMatcher, onlineMatcher } from "../console/onlineSignal.ts"
+import { orWarn } from "../disk/fsio.ts"
 import { isInterrupt, type ProcessExit, stopMethod } from "../runtime/exitReason.ts"
 import { LaunchFailed, type Run } from "../runtime/Runtime.ts"
 import {
   type Backoff,
-  newToken,
+  type InstanceState,
   type RunState,
-  type ServerState,
   withoutTurn,
   withProblem,
   withReport,
   withTurn
-} from "../state/ServerFile.ts"
+} from "../state/InstanceState.ts"
 import { findOnlineSignal, type LiveRun, openLiveRun, type RunEvent, remainingMillis } from "./LiveRun.ts"
 import { type LauncherOptions, makeLauncher } from "./launcher.ts"
 import { makeRecordEnd } from "./processEnded.ts"
@@ -33,7 +34,7 @@ export interface ProcessOptions extends LauncherOptions {
 const noListener: LineListener = { wanted: () => false, onLines: () => Effect.void }
 
 /** Returns the attempt of a restart after a crash; a start that a caller has requested has none. */
-const attemptOf = ({ backoff }: ServerState) =>
+const attemptOf = ({ backoff }: InstanceState) =>
   backoff?.next_at === undefined ? undefined : { attempt: backoff.attempt }
 
 /** A definition that cannot be started is no crash. */
@@ -41,7 +42,7 @@ const neverBegan = { never_began: true } as const
 /** The process ended while there was no daemon. */
 const away = { away: true } as const
 /** Whether the online signal of a start counts: the process was neither stopped nor killed. */
-const isAwaited = ({ intent, run, status }: ServerState) =>
+const isAwaited = ({ intent, run, status }: InstanceState) =>
   status === "starting" && intent === null && run?.timed_out !== true
 
 /** The exit code of a start that was cancelled. */
@@ -135,7 +136,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
 
   /** @param onRefused runs if the start is refused before its run is recorded */
   const startWith = Effect.fnUntraced(function* (
-    begin: (state: ServerState, run: RunState) => ServerState,
+    begin: (state: InstanceState, run: RunState) => InstanceState,
     onRefused: Effect.Effect<unknown> = Effect.void
   ) {
     startSpan = yield* openSpan("server.start", { server_id: id })
@@ -143,7 +144,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
       Effect.tapError((refused) => Effect.andThen(noteProblem(refused), onRefused))
     )
     const { log_offset } = prepared
-    const token = newToken()
+    const token = randomUUID()
     const run = { token, started_at: yield* Clock.currentTimeMillis, log_offset, timed_out: false }
     yield* file.update((state) => begin(state, run))
     const started = yield* launch(prepared, token).pipe(
@@ -163,10 +164,10 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
   }, Effect.tapError(notStarted))
 
   const starting = (
-    { stopped_by: _, ...state }: ServerState,
+    { stopped_by: _, ...state }: InstanceState,
     run: RunState,
     backoff: Backoff | null
-  ): ServerState =>
+  ): InstanceState =>
     withReport(
       { ...withoutTurn(state), run, intent: null, start_again: false, backoff },
       { type: "status", status: "starting", transient: false }
@@ -246,7 +247,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     yield* ended(exit)
     // Delivers the rest of the output to subscribers.
     if (finished === undefined) return
-    yield* Effect.catch(console.finish(noListener), (error) => Effect.logWarning(error.message))
+    yield* orWarn(console.finish(noListener))
   })
 
   /** Restarts the start timeout when the process of a delayed start exists. */

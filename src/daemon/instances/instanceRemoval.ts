@@ -8,10 +8,9 @@ import type { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
 import type { KeyedLock } from "../../shared/work/KeyedLock.ts"
 import type { IoError } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
-import { hasFiles } from "../files/ownFiles.ts"
 import type { makeFolderRemovals } from "./folderRemovals.ts"
 import type { Instance } from "./Instance.ts"
-import { type Departure, isKept, type makeOrphanedServers } from "./orphanedServers.ts"
+import { type Departure, hasFiles, isKept, type makeOrphanedServers } from "./orphanedServers.ts"
 
 /** The time for which a removal is remembered, in ms: far longer than a call can be in flight. */
 const MEMORY_MILLIS = 60_000

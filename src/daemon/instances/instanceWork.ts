@@ -1,5 +1,6 @@
+import { join } from "node:path"
 import { isDeepStrictEqual } from "node:util"
-import { Effect, Exit, Fiber, type Scope, type Semaphore } from "effect"
+import { Effect, Exit, Fiber, type Scope } from "effect"
 import {
   beginStep,
   currentStep,
@@ -10,40 +11,129 @@ import {
 } from "../../contract/domain/InstallState.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
-import type { InstallFailed } from "../files/InstallFailed.ts"
-import type { FileSources, InstanceFiles } from "../files/InstanceFiles.ts"
-import type { Installed, Installer } from "../install/Installer.ts"
-import type { Runtime } from "../runtime/Runtime.ts"
+import { atScopeEnd } from "../../shared/work/inScope.ts"
+import { type IoError, removeTree } from "../disk/fsio.ts"
+import { InstallFailed, installFailed, textOfFailure } from "../files/InstallFailed.ts"
+import { fetchFiles } from "../files/importFiles.ts"
+import { instanceFolder } from "../files/sharedFiles.ts"
+import { type FileSources, missingVolumes } from "../files/sources.ts"
+import type { Installed } from "../install/Installer.ts"
+import { type OnSteps, StepLog } from "../install/StepLog.ts"
+import { PRIVATE_NAMES } from "../runtime/isolatedStart.ts"
+import type { LaunchFailed } from "../runtime/Runtime.ts"
+import type { InstanceFile } from "../state/InstanceFile.ts"
 import {
   type FileWork,
-  type ServerFile,
-  type ServerState,
+  type InstanceState,
   withoutTurn,
   withReport,
   withTaken
-} from "../state/ServerFile.ts"
+} from "../state/InstanceState.ts"
 import type { LiveProgress } from "../uplink/ReportOutbox.ts"
-import { doFileWork } from "./fileWork.ts"
+import type { InstanceParts } from "./ActiveInstance.ts"
+import { appendInstallLog, takeInstallLog, warnInInstallLog } from "./installLog.ts"
 import { serverUser } from "./serverUser.ts"
 
-export interface WorkOptions {
-  readonly file: ServerFile
+/** The parts of a server that work on its files takes. */
+export interface WorkOptions extends InstanceParts {
+  readonly file: InstanceFile
   readonly folder: string
-  readonly installer: Installer["Service"]
-  readonly files: InstanceFiles["Service"]
-  readonly runtime: Runtime["Service"]
-  readonly sources: FileSources
-  readonly turns: Semaphore.Semaphore
   readonly scope: Scope.Scope
   readonly progress: LiveProgress
   /** Called by the fiber of the work when it ends. */
   readonly onDone: (exit: WorkExit) => Effect.Effect<void>
 }
 
+/** Warns of volumes without a source, which start empty; the operator may add the source later. */
+const warnOfMissing = Effect.fnUntraced(function* (
+  folder: string,
+  { definition }: ServerSpec,
+  sources: FileSources
+) {
+  const missing = yield* missingVolumes(definition.volumes, sources)
+  const warnings = missing.map(
+    ({ source, target }) =>
+      `state.volumes: source ${source} is not on node ${sources.node_id}: ${target} starts empty`
+  )
+  yield* warnInInstallLog(folder, warnings)
+})
+
+const runFileWork = Effect.fnUntraced(
+  function* (
+    { file, files, folder, installer, runtime, sources, turns }: WorkOptions,
+    state: InstanceState,
+    onSteps: OnSteps
+  ): Effect.fn.Return<Installed, InstallFailed | IoError | LaunchFailed, Scope.Scope> {
+    const { work } = state
+    const spec = state.next ?? state.spec
+    const installed = yield* installer.install(spec, { force: work === "reinstall", onSteps }).pipe(
+      Effect.onExit((exit) =>
+        takeInstallLog(installer.logPath(spec), folder, {
+          isComplete: Exit.isSuccess(exit),
+          isCached: Exit.isSuccess(exit) && exit.value.steps === undefined
+        })
+      )
+    )
+    const steps = new StepLog(installed.steps)
+    yield* atScopeEnd((exit) => steps.endSpan(exit))
+    // The image of an old base may have been removed. Unknown while the engine is down.
+    const kind = yield* Effect.option(runtime.kindFor(spec.definition))
+    if (kind._tag === "Some") {
+      yield* steps.watched(runtime.ensureImage(spec.definition, steps.pull), onSteps)
+    }
+    const keepsFiles = (work === "reinstall" && spec.definition.save) || work === "upgrade"
+    // Unknown while the engine is down: the next start sets the owner.
+    const user = kind._tag === "Some" ? yield* serverUser(file, runtime) : undefined
+    if (!keepsFiles) yield* warnOfMissing(folder, spec, sources)
+    const placed =
+      work === "upgrade"
+        ? files.upgrade(folder, installed, { from: state.spec, to: spec }, user)
+        : keepsFiles
+          ? files.renew(folder, installed, spec, user)
+          : files.make(folder, installed, spec, user)
+    yield* steps
+      .begin("instance")
+      .pipe(
+        Effect.andThen(Effect.suspend(() => onSteps(steps.now))),
+        Effect.andThen(placed),
+        Effect.andThen(keepsFiles ? Effect.void : removeTree(join(folder, PRIVATE_NAMES.log))),
+        turns.withPermit
+      )
+    if (work === "install" && spec.arrival !== undefined && sources.arrivals !== undefined) {
+      const paths = yield* files.paths(spec)
+      yield* fetchFiles(instanceFolder(folder), spec, paths, sources.arrivals, user)
+    }
+    // The earlier base may be unused now.
+    if (work !== "install") yield* installer.collect
+    yield* steps.finish
+    return { ...installed, steps: steps.now }
+  },
+  Effect.scoped,
+  Effect.mapError((error) => (error._tag === "InstallFailed" ? error : installFailed(error)))
+)
+
+/**
+ * Does the pending work on the files: the base, then the instance folder. A reinstallation of a saved server keeps its
+ * own files and replaces those of the base; any other work recreates the folder. A failure is the last line of the
+ * server's install log.
+ */
+const doFileWork = (options: WorkOptions, state: InstanceState, onSteps: OnSteps) =>
+  runFileWork(options, state, onSteps).pipe(
+    Effect.catchTag("InstallFailed", (error) => {
+      const arriving = state.work === "install" && state.spec.arrival !== undefined
+      const reason = textOfFailure(error, { ...options.sources, arriving })
+      const { exit_code } = error
+      return Effect.andThen(
+        appendInstallLog(options.folder, `\n[${reason}]\n`),
+        new InstallFailed({ reason, ...(exit_code === undefined ? {} : { exit_code }) })
+      )
+    })
+  )
+
 export type WorkExit = Exit.Exit<Installed, InstallFailed>
 
 /** Returns the state of an installation that continues: its unfinished steps are repeated. */
-const resumed = (state: ServerState): ServerState => {
+const resumed = (state: InstanceState): InstanceState => {
   const { steps } = state.install
   if (steps === undefined) return state
   const kept = steps.filter(({ finished_at }) => finished_at !== undefined)
@@ -51,7 +141,7 @@ const resumed = (state: ServerState): ServerState => {
 }
 
 /** Returns the state whose pending work begins. */
-const beginning = (state: ServerState, started_at: string): ServerState =>
+const beginning = (state: InstanceState, started_at: string): InstanceState =>
   state.work === "reset"
     ? state.status === "installing"
       ? state
@@ -61,7 +151,7 @@ const beginning = (state: ServerState, started_at: string): ServerState =>
       : withReport(state, { type: "install-status", install: { phase: "installing", started_at } })
 
 /** Returns the state with further steps of its installation, reported if they have changed. */
-const withSteps = (state: ServerState, further: InstallSteps): ServerState => {
+const withSteps = (state: InstanceState, further: InstallSteps): InstanceState => {
   const { install } = state
   const steps = mergeSteps(install.steps ?? [], further)
   return install.phase !== "installing" || isDeepStrictEqual(install.steps ?? [], steps)
@@ -71,12 +161,12 @@ const withSteps = (state: ServerState, further: InstallSteps): ServerState => {
 
 /** Returns the state after the work, with its reports. */
 const workEnded = (
-  state: ServerState,
+  state: InstanceState,
   exit: WorkExit,
   { finished_at, target }: { readonly finished_at: string; readonly target: ServerSpec | undefined }
-): ServerState => {
+): InstanceState => {
   const isTaken = Exit.isSuccess(exit) && target !== undefined
-  const ended: ServerState = { ...state, work: "none" }
+  const ended: InstanceState = { ...state, work: "none" }
   const done = isTaken ? withTaken(ended, target) : ended
   if (Exit.isSuccess(exit) && state.work === "reset")
     return withReport(done, { type: "status", status: "offline", transient: true })
@@ -108,13 +198,13 @@ const failureOf = (exit: WorkExit): InstallFailed | undefined =>
 
 /** Runs the installation, reinstallation and reset of a server in a fiber, one at a time. */
 export const makeInstanceWork = (options: WorkOptions) => {
-  const { file, files, folder, installer, onDone, progress, runtime, scope, sources, turns } = options
+  const { file, files, folder, onDone, progress, scope } = options
   let fiber: Fiber.Fiber<void> | undefined
   /** The later definition for which the work is done; undefined: the server keeps its definition. */
   let target: ServerSpec | undefined
 
   const onSteps = Effect.fnUntraced(function* (steps: InstallSteps) {
-    const change = (state: ServerState) => withSteps(state, withoutProgress(steps))
+    const change = (state: InstanceState) => withSteps(state, withoutProgress(steps))
     const share = currentStep(steps)?.progress
     if (share === undefined) file.updateSoon(change)
     // The progress is that of the step that the state has.
@@ -125,13 +215,11 @@ export const makeInstanceWork = (options: WorkOptions) => {
   const begin = Effect.gen(function* () {
     const state = file.get()
     const started_at = yield* nowText
-    const begun = (before: ServerState) => beginning(before, started_at)
+    const begun = (before: InstanceState) => beginning(before, started_at)
     if (state.work === "reset") yield* file.update(begun)
     else file.updateSoon(begun)
-    const user = serverUser(file, runtime)
     target = state.next
-    const parts = { files, installer, onSteps, runtime, sources, turns, user }
-    fiber = yield* doFileWork(folder, state, parts).pipe(
+    fiber = yield* doFileWork(options, state, onSteps).pipe(
       Effect.exit,
       Effect.flatMap(onDone),
       Effect.forkIn(scope)
@@ -140,7 +228,7 @@ export const makeInstanceWork = (options: WorkOptions) => {
 
   const reset = Effect.gen(function* () {
     if (fiber !== undefined) return // it is in progress
-    yield* file.update((state): ServerState => ({ ...state, work: "reset" }))
+    yield* file.update((state): InstanceState => ({ ...state, work: "reset" }))
     yield* begin
   })
 

@@ -6,6 +6,7 @@
  *     lost/<server id>[-n].json   the note: the server, and the reason
  */
 
+import * as fs from "node:fs/promises"
 import { dirname, join } from "node:path"
 import { Effect, Schema } from "effect"
 import { Allocations } from "../../contract/domain/Allocation.ts"
@@ -13,7 +14,11 @@ import { NodeId, ServerId } from "../../contract/domain/Id.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import { ServerDefinition } from "../../contract/domain/ServerDefinition.ts"
 import {
+  entryPath,
+  forEachEntry,
   type IoError,
+  io,
+  isEmptyFolder,
   listFolder,
   lstat,
   makeClosedFolder,
@@ -23,10 +28,67 @@ import {
   syncFolder
 } from "../disk/fsio.ts"
 import { writeAtomic } from "../disk/replaceFile.ts"
-import { mergeOwnFiles } from "../files/ownFiles.ts"
+import { recoverFiles } from "../files/carryOver.ts"
+import { makeFolderLike, overOf } from "../files/overlayTree.ts"
+import { instanceFolder } from "../files/sharedFiles.ts"
 import { generationsDir, readTreeRecord, TREE } from "../files/treeRecord.ts"
 import { FOLDERS } from "../host/dataFolder.ts"
-import type { ServerState } from "../state/ServerFile.ts"
+import type { InstanceState } from "../state/InstanceState.ts"
+
+export const hasFiles = Effect.fnUntraced(function* (folder: string) {
+  if ((yield* readTreeRecord(join(folder, TREE))) !== undefined) return true
+  return !(yield* isEmptyFolder(instanceFolder(folder)))
+})
+
+/** Returns the place of a nested layer in the surrounding one; undefined: another entry is in the way. */
+const placeOf = Effect.fnUntraced(function* (upper: string, target: ReadonlyArray<string>) {
+  let place = upper
+  for (const [index, part] of target.entries()) {
+    place = join(place, part)
+    const stats = yield* lstat(place)
+    const last = index === target.length - 1
+    if (stats === undefined && !last) yield* makeFolderLike(place, upper)
+    else if (stats !== undefined && !stats.isDirectory()) return undefined
+  }
+  return (yield* isEmptyFolder(place)) ? place : undefined
+})
+
+/** Removes the marks of overlayfs for removed files of lower layers, which mean nothing in another folder. */
+const removeWhiteouts = (folder: Buffer): Effect.Effect<void, IoError> =>
+  forEachEntry(
+    folder,
+    Effect.fnUntraced(function* (entry) {
+      const path = entryPath(folder, entry.name)
+      if (entry.isDirectory()) yield* removeWhiteouts(path)
+      if (!entry.isCharacterDevice()) return
+      const { rdev } = yield* io(`stat ${path}`, () => fs.lstat(path))
+      if (rdev === 0) yield* io(`remove ${path}`, () => fs.unlink(path))
+    })
+  )
+
+/**
+ * Moves all files that a server has written into `files` of its folder. Requires that nothing is mounted and no process
+ * runs. An interrupted run can be repeated. Returns the targets of volumes whose layers stay in place, because another
+ * entry is in the way.
+ */
+export const mergeOwnFiles = Effect.fnUntraced(function* (folder: string) {
+  yield* recoverFiles(folder)
+  const tree = join(folder, TREE)
+  const upper = join(tree, "upper")
+  const record = yield* readTreeRecord(tree)
+  const left: Array<string> = []
+  if (record === undefined || (yield* lstat(upper)) === undefined) return left
+  for (const [index, { target }] of record.nested.entries()) {
+    const own = join(overOf(tree, index), "upper")
+    if ((yield* lstat(own)) === undefined) continue
+    const place = yield* placeOf(upper, target)
+    if (place === undefined) left.push(target.join("/"))
+    else yield* rename(own, place)
+  }
+  yield* removeWhiteouts(Buffer.from(upper))
+  yield* rename(upper, instanceFolder(folder))
+  return left
+})
 
 /**
  * - `unknown`   the database of the control plane has no record of the server
@@ -69,7 +131,7 @@ export interface OrphanedServersOptions {
 export const besideServers = (serversDir: string): string => join(serversDir, ".lost")
 
 /** Whether the files of a server are kept: it is saved, and was installed once. */
-export const isKept = ({ held, install, spec, work }: ServerState, { why }: Departure): boolean => {
+export const isKept = ({ held, install, spec, work }: InstanceState, { why }: Departure): boolean => {
   if (!spec.definition.save || work === "install") return false
   // After a migration, the files are complete on the other node; an incomplete copy was never used here.
   return why !== "moved" || (held !== true && install.phase === "ready")
@@ -134,7 +196,7 @@ const moveTo = Effect.fnUntraced(function* (dir: string, folder: string, id: Ser
   return { dir, name }
 })
 
-const writeNote = Effect.fnUntraced(function* (folder: string, state: ServerState, departure: Departure) {
+const writeNote = Effect.fnUntraced(function* (folder: string, state: InstanceState, departure: Departure) {
   const record = yield* readTreeRecord(join(folder, TREE))
   const note: Note = {
     format: 1,
@@ -154,7 +216,7 @@ const writeNote = Effect.fnUntraced(function* (folder: string, state: ServerStat
 export const makeOrphanedServers = ({ lostDir, nearDir }: OrphanedServersOptions) => ({
   /** Moves the folder of a server to the orphaned servers. Requires that nothing is mounted and no process runs. */
   keep: Effect.fnUntraced(
-    function* (folder: string, state: ServerState, departure: Departure): Effect.fn.Return<void, IoError> {
+    function* (folder: string, state: InstanceState, departure: Departure): Effect.fn.Return<void, IoError> {
       const { id } = state.spec
       // A full disk must not lose the server; its state has the same information.
       yield* Effect.catch(writeNote(folder, state, departure), (error) =>

@@ -2,7 +2,7 @@
 import { installFailure } from "../../contract/domain/InstallState.ts"
 import type { PowerAction } from "../../contract/domain/NodeMessages.ts"
 import { isUp } from "../../contract/domain/ServerStatus.ts"
-import type { ServerState } from "../state/ServerFile.ts"
+import type { InstanceState } from "../state/InstanceState.ts"
 
 export type PowerDecision =
   | { readonly do: "nothing" | "start" | "defer" | "cancel" | "pause" | "unpause" | "kill" }
@@ -11,7 +11,7 @@ export type PowerDecision =
 
 const refuse = (detail: string, hint: string): PowerDecision => ({ do: "refuse", detail, hint })
 
-const notReadyRefusal = (state: ServerState): PowerDecision | undefined => {
+const notReadyRefusal = (state: InstanceState): PowerDecision | undefined => {
   if (state.status === "installing") {
     return refuse("the server is being installed", "Start it once its install phase is ready.")
   }
@@ -22,7 +22,7 @@ const notReadyRefusal = (state: ServerState): PowerDecision | undefined => {
   return undefined
 }
 
-const start = (state: ServerState): PowerDecision => {
+const start = (state: InstanceState): PowerDecision => {
   switch (state.status) {
     case "starting":
     case "running":
@@ -44,14 +44,14 @@ const start = (state: ServerState): PowerDecision => {
 }
 
 /** Whether the server stays offline after a stop that is in progress. */
-const isFinal = (intent: ServerState["intent"]) => intent?.type === "stop" || intent?.type === "kill"
+const isFinal = (intent: InstanceState["intent"]) => intent?.type === "stop" || intent?.type === "kill"
 
 const heldRefusal = refuse("the server is migrating", "Wait until it is on its new node.")
 
 /** The actions of callers, and `shutdown`, by which a daemon that ends stops its servers. */
 export type InstanceAction = PowerAction | "shutdown"
 
-export const powerDecision = (state: ServerState, action: InstanceAction): PowerDecision => {
+export const powerDecision = (state: InstanceState, action: InstanceAction): PowerDecision => {
   const up = isUp(state.status)
   if (state.held === true && (action === "restart" || (action === "start" && !up))) return heldRefusal
   /** A stop cancels the start that a server waits for, after a crash or while it gets a definition. */

@@ -4,18 +4,19 @@ import { CRASH_LINES, crashLines } from "../../contract/domain/CrashRecord.ts"
 import { runRuleOf } from "../../contract/domain/Run.ts"
 import type { ConsoleLog } from "../console/ConsoleLog.ts"
 import { appendConsoleLine } from "../console/consoleFiles.ts"
+import { orWarn } from "../disk/fsio.ts"
 import { crashOf, type ProcessExit } from "../runtime/exitReason.ts"
-import { restartOf, resumes, type ServerFile, type ServerState, withReport } from "../state/ServerFile.ts"
+import type { InstanceFile } from "../state/InstanceFile.ts"
+import { type InstanceState, restartOf, resumes, withReport } from "../state/InstanceState.ts"
 
 interface RecordEndOptions {
   readonly console: ConsoleLog
-  readonly file: ServerFile
+  readonly file: InstanceFile
   readonly folder: string
 }
 
 export const makeRecordEnd = ({ console, file, folder }: RecordEndOptions) => {
-  const writeLine = (text: string) =>
-    Effect.catch(appendConsoleLine(folder, text), (error) => Effect.logWarning(error.message))
+  const writeLine = (text: string) => orWarn(appendConsoleLine(folder, text))
 
   /** The end of the console, for the record of a crash. */
   const lastLines = console.page({ page: 1, per_page: CRASH_LINES }).pipe(
@@ -47,14 +48,14 @@ export const makeRecordEnd = ({ console, file, folder }: RecordEndOptions) => {
 
 const HOUR = 3_600_000
 
-const offline = (state: ServerState, next: Partial<ServerState>, transient: boolean): ServerState =>
+const offline = (state: InstanceState, next: Partial<InstanceState>, transient: boolean): InstanceState =>
   withReport({ ...state, intent: null, run: null, ...next }, { type: "status", status: "offline", transient })
 
 /** Returns the change of a server that was up when its daemon, node or machine ended. */
-const turnOf = (state: ServerState): Partial<ServerState> => (resumes(state) ? { waiting: true } : {})
+const turnOf = (state: InstanceState): Partial<InstanceState> => (resumes(state) ? { waiting: true } : {})
 
 /** Returns the state after a requested end: stop, kill, shutdown, or the first half of a restart or reset. */
-const endedAsRequested = (state: ServerState): ServerState => {
+const endedAsRequested = (state: InstanceState): InstanceState => {
   switch (state.intent?.type) {
     case "restart":
       return offline(state, { start_again: true, backoff: null }, true)
@@ -68,14 +69,14 @@ const endedAsRequested = (state: ServerState): ServerState => {
 }
 
 /** Returns the restarts after crashes within the hour. A time in the future is from before the clock was set back. */
-const recent = ({ restarts }: ServerState, now: number) =>
+const recent = ({ restarts }: InstanceState, now: number) =>
   restarts.filter((at) => at > now - HOUR && at <= now)
 
 /** Crash reports that wait for the control plane with their console lines; earlier ones are sent without. */
 const REPORTS_WITH_LINES = 3
 
 /** Removes the console lines of all but the last crash reports, so that a long outage does not fill the record. */
-const withoutOldLines = (state: ServerState): ServerState => {
+const withoutOldLines = (state: InstanceState): InstanceState => {
   const old = state.reports.filter(({ type }) => type === "crash").slice(0, -REPORTS_WITH_LINES)
   return old.length === 0
     ? state
@@ -96,11 +97,11 @@ const delayOf = (
 
 /** Decides on the restart after a crash. */
 const restartAfter = (
-  state: ServerState,
+  state: InstanceState,
   exit: ProcessExit,
   now: number,
   mayRestart: boolean
-): Partial<ServerState> => {
+): Partial<InstanceState> => {
   const { restart } = state.spec.definition
   if (!mayRestart || !restart.on_crash || runRuleOf(state.spec.definition) === "manual")
     return { start_again: false, backoff: null }
@@ -114,11 +115,11 @@ const restartAfter = (
 }
 
 const crashed = (
-  state: ServerState,
+  state: InstanceState,
   exit: ProcessExit,
   now: number,
   { away = false, lines = [], mayRestart = true }: EndOptions
-): ServerState => {
+): InstanceState => {
   const decided = restartAfter(state, exit, now, mayRestart)
   const isDecided = decided.start_again === true || decided.backoff?.given_up !== undefined
   const next = away && !isDecided ? { ...decided, ...turnOf(state) } : decided
@@ -132,7 +133,7 @@ const crashed = (
   return offline(reported, next, next.start_again === true)
 }
 
-export const isCrash = (state: ServerState, exit: ProcessExit): boolean => {
+export const isCrash = (state: InstanceState, exit: ProcessExit): boolean => {
   if (state.intent !== null || state.status === "stopping" || exit.never_began === true) return false
   if (exit.with_host === true && state.run?.timed_out !== true) return false
   const clean = exit.code === 0 && state.run?.timed_out !== true && state.status === "running"
@@ -150,11 +151,11 @@ export interface EndOptions {
 
 /** Returns the state after the end of the process, with its reports. `now`: ms since the epoch. */
 export const processEnded = (
-  state: ServerState,
+  state: InstanceState,
   exit: ProcessExit,
   now: number,
   options: EndOptions = {}
-): ServerState => {
+): InstanceState => {
   if (isCrash(state, exit)) return crashed(state, exit, now, options)
   if (state.intent !== null || state.status === "stopping") return endedAsRequested(state)
   return offline(
@@ -184,7 +185,7 @@ const SILENT =
  * Returns the line of the console about an end; undefined: there was no process, and the console has the reason.
  * `state`: before the end.
  */
-export const endLine = (state: ServerState, exit: ProcessExit, ending: Ending): string | undefined => {
+export const endLine = (state: InstanceState, exit: ProcessExit, ending: Ending): string | undefined => {
   if (exit.never_began === true) return undefined
   const { intent, run, spec } = state
   const { reason } = crashOf(exit, false, new Date(0))
@@ -206,7 +207,7 @@ export const endLine = (state: ServerState, exit: ProcessExit, ending: Ending): 
  * before the end.
  */
 export const restartLimitReason = (
-  state: ServerState,
+  state: InstanceState,
   exit: ProcessExit,
   now: number
 ): string | undefined => {

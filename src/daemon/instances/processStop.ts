@@ -2,7 +2,8 @@
 import { Clock, Effect, Schedule } from "effect"
 import { isInterrupt, stopMethod } from "../runtime/exitReason.ts"
 import type { ConsoleInputFailed } from "../runtime/Runtime.ts"
-import { type Intent, type ServerFile, type ServerState, withReport } from "../state/ServerFile.ts"
+import type { InstanceFile } from "../state/InstanceFile.ts"
+import { type InstanceState, type Intent, withReport } from "../state/InstanceState.ts"
 import { type LiveRun, remainingMillis } from "./LiveRun.ts"
 
 /** The pause between two attempts to stop a server whose engine is down. */
@@ -11,7 +12,7 @@ const STOP_RETRY = Schedule.spaced(500)
 export const INTERRUPT_TIMEOUT = 5000
 
 /** Returns the new intent: an accepted reset remains, else the latest request wins. */
-const intentOf = (state: ServerState, type: Intent["type"], now: number, wait_seconds: number): Intent => {
+const intentOf = (state: InstanceState, type: Intent["type"], now: number, wait_seconds: number): Intent => {
   const deadline = now + wait_seconds * 1000
   return {
     type: state.intent?.type === "reset" ? "reset" : type,
@@ -21,7 +22,7 @@ const intentOf = (state: ServerState, type: Intent["type"], now: number, wait_se
 }
 
 export interface ProcessStopOptions {
-  readonly file: ServerFile
+  readonly file: InstanceFile
   readonly live: () => LiveRun | undefined
   readonly status: (value: "running" | "paused") => Effect.Effect<unknown>
 }

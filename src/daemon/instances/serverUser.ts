@@ -2,12 +2,12 @@
 import { join } from "node:path"
 import { Effect, Option, Schema } from "effect"
 import { listFolder, lstat, readText } from "../disk/fsio.ts"
-import { instanceFolder } from "../files/InstanceFiles.ts"
+import { instanceFolder } from "../files/sharedFiles.ts"
 import type { Run, Runtime } from "../runtime/Runtime.ts"
-import type { ServerFile } from "../state/ServerFile.ts"
+import type { InstanceFile } from "../state/InstanceFile.ts"
 
 /** Returns the user that a server would run as now, and records its uid in the state. */
-export const serverUser = Effect.fnUntraced(function* (file: ServerFile, runtime: Runtime["Service"]) {
+export const serverUser = Effect.fnUntraced(function* (file: InstanceFile, runtime: Runtime["Service"]) {
   const { spec, uid } = file.get()
   const user = yield* runtime.userFor(spec.definition, { server: spec.id, uid })
   if (user?.own === true && user.uid !== uid) yield* file.update((state) => ({ ...state, uid: user.uid }))
@@ -16,7 +16,7 @@ export const serverUser = Effect.fnUntraced(function* (file: ServerFile, runtime
 
 /** Warns of adopted servers that run as root: a daemon that assigned no uids to servers started them. */
 export const warnOfRoot = (
-  instances: ReadonlyArray<{ readonly file: ServerFile; run(): Run | undefined }>
+  instances: ReadonlyArray<{ readonly file: InstanceFile; run(): Run | undefined }>
 ) => {
   const ids = instances.flatMap((one) => (one.run()?.asRoot === true ? [one.file.get().spec.id] : []))
   return ids.length === 0

@@ -1,7 +1,8 @@
 /** The users of plain processes: a uid and equal gid per server and per software (spec 9.7). */
+
 import { join } from "node:path"
 import { Effect, Schema, Semaphore } from "effect"
-import { type IoError, orMissing, readText } from "../disk/fsio.ts"
+import { type IoError, orMissing, orWarn, readText } from "../disk/fsio.ts"
 import { writeAtomic } from "../disk/replaceFile.ts"
 import { pidsByUid } from "../host/procfs.ts"
 import { LaunchFailed, type RunUser } from "./Runtime.ts"
@@ -166,7 +167,7 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
     byUid.delete(uid)
     previous.delete(uid)
     exhaustedAt = Number.NEGATIVE_INFINITY
-    yield* Effect.catch(claims.release(uid), (error) => Effect.logWarning(error.message))
+    yield* orWarn(claims.release(uid))
   })
 
   const assignUid = Effect.fnUntraced(function* (name: string, kept: number | undefined) {
@@ -215,7 +216,7 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
   const kept = yield* readText(path).pipe(orMissing(undefined))
   if (kept !== undefined) file = yield* decodeUsersFile(kept)
   for (const [id, uid] of Object.entries(file.software)) {
-    yield* Effect.catch(assign(softwareName(id), uid), (error) => Effect.logWarning(error.message))
+    yield* orWarn(assign(softwareName(id), uid))
   }
 
   const users: ProcessUsers = {

@@ -2,11 +2,12 @@
  * The claims by which the daemons of a host never assign the same uid: a file per uid. Calls are synchronous: the folder is
  * in memory (tmpfs), and the threads for files take ten times as long as the calls.
  */
+
 import { randomUUID } from "node:crypto"
 import * as fs from "node:fs"
 import { join } from "node:path"
 import { Effect, Option, Schema } from "effect"
-import { type IoError, ioSync, lstat, makeFolder, orMissing } from "../disk/fsio.ts"
+import { type IoError, ioSync, lstat, makeFolder, orMissing, orWarn } from "../disk/fsio.ts"
 
 /** The folder in which all daemons of a host claim their uids. Empty after a boot, when no server runs. */
 export const CLAIMS = "/run/muster/uids"
@@ -136,10 +137,7 @@ export const openUidClaims = Effect.fnUntraced(function* (node: string, dataDir:
       const found = yield* read(uid)
       if (found !== undefined && !isOwn(found) && !(yield* isForeign(found))) yield* unlink(pathOf(uid))
       return true
-    }).pipe(
-      locked(uid),
-      Effect.catch((error) => Effect.logWarning(error.message))
-    )
+    }).pipe(locked(uid), orWarn)
 
   /** One look at each data folder: a node may have a thousand claims. */
   const known = new Map<string, boolean>()

@@ -1,4 +1,5 @@
-import { ByteSize, Duration, Effect, Layer, type Redacted, Stream } from "effect"
+import { createHash, timingSafeEqual } from "node:crypto"
+import { ByteSize, Context, Duration, Effect, Layer, type Redacted, Stream } from "effect"
 import { HttpClient, HttpClientError, HttpClientRequest, HttpIncomingMessage } from "effect/http"
 import { HttpApiClient } from "effect/http-api"
 import { undecodableFails } from "../../contract/api/transport.ts"
@@ -12,9 +13,34 @@ import {
   RegistrationRequired
 } from "../../contract/nodeApi/ControlPlane.ts"
 import { NodeApi } from "../../contract/nodeApi/NodeApi.ts"
-import { type Diagnosis, diagnose, type Failure } from "./diagnosis.ts"
-import { type LinkLog, makeLinkLog } from "./LinkLog.ts"
-import { NodeToken } from "./NodeToken.ts"
+import { type Diagnosis, diagnose, type Failure, type LinkLog, makeLinkLog } from "./diagnosis.ts"
+
+const digest = (text: string) => createHash("sha256").update(text).digest()
+
+/** The token that the control plane calls this daemon with: that of the last registration. */
+export class NodeToken extends Context.Service<
+  NodeToken,
+  {
+    set(token: string): void
+    /** Refuses every token until the next registration. */
+    clear(): void
+    /** Compares in constant time; returns false before the first registration. */
+    accepts(text: string): boolean
+  }
+>()("muster/daemon/NodeToken") {
+  static readonly layer = Layer.sync(NodeToken, () => {
+    let current: Buffer | undefined
+    return NodeToken.of({
+      set: (token) => {
+        current = digest(token)
+      },
+      clear: () => {
+        current = undefined
+      },
+      accepts: (text) => current !== undefined && timingSafeEqual(digest(text), current)
+    })
+  })
+}
 
 export interface ControlPlaneClientOptions {
   readonly node_id: NodeId

@@ -5,7 +5,10 @@ import { withProgress } from "../../contract/domain/InstallState.ts"
 import { LIVE, MOST_REPORTS, type Report, type TakenPort } from "../../contract/domain/NodeMessages.ts"
 import type { ControlPlaneError, ControlPlaneUnavailable } from "../../contract/nodeApi/ControlPlane.ts"
 import { backoff, makePause } from "../../shared/work/backoff.ts"
-import type { ServerFile } from "../state/ServerFile.ts"
+import type { InstanceFile } from "../state/InstanceFile.ts"
+
+/** The reports of a server that are not acknowledged, in its state. */
+type Reports = Pick<InstanceFile, "get" | "acknowledge">
 
 /** The progress of the current step of an installation, 0 to 1, in memory only; undefined: not known. */
 export class LiveProgress {
@@ -39,7 +42,7 @@ const PAUSE = "1 second"
  * Reports that wait for their acknowledgement come first, so that no progress precedes its step.
  */
 export const sendProgress = Effect.fnUntraced(function* (
-  file: ServerFile,
+  file: Reports,
   progress: LiveProgress,
   uplink: Uplink
 ) {
@@ -129,7 +132,7 @@ const deliver = Effect.fnUntraced(function* (
  * (spec 9.3). A report is written to disk before it is sent, and removed after the acknowledgement, by the
  * next write. Each server has its own queue; ends when that is empty.
  */
-export const sendReports = Effect.fnUntraced(function* (file: ServerFile, uplink: Uplink) {
+export const sendReports = Effect.fnUntraced(function* (file: Reports, uplink: Uplink) {
   while (true) {
     const reports = file.get().reports.slice(0, MOST_REPORTS)
     if (!Arr.isReadonlyArrayNonEmpty(reports)) return

@@ -11,7 +11,7 @@ import {
   planFiles,
   targetParts
 } from "../../../src/contract/domain/filePlan.ts"
-import { filePlan } from "../../../src/daemon/files/filePlan.ts"
+import { filePlan } from "../../../src/daemon/files/sources.ts"
 
 const volume = (target: string, mode: Volume["mode"], source = "w", name = "v"): Volume => ({
   name,

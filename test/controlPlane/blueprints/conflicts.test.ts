@@ -4,7 +4,7 @@ import * as fc from "fast-check"
 import { blueprintSet } from "../../../src/controlPlane/blueprints/definitions.ts"
 import { parseFile } from "../../../src/controlPlane/blueprints/parse/parse.ts"
 import { renderProblem, sortProblems } from "../../../src/controlPlane/blueprints/parse/problem.ts"
-import { filePlan } from "../../../src/daemon/files/filePlan.ts"
+import { filePlan } from "../../../src/daemon/files/sources.ts"
 import { blueprintFile } from "./support.ts"
 
 /** Loads a folder with these files; returns its blueprints and one line per problem. */

@@ -3,7 +3,7 @@ import { chownSync, existsSync, linkSync, lstatSync, mkdirSync, readFileSync, sy
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { chownVolume } from "../../../src/daemon/files/chownVolume.ts"
+import { chownVolume } from "../../../src/daemon/files/owners.ts"
 import { unmountBelow } from "../../support/mounts.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { write } from "./scene.ts"

@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "no
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, FiberSet } from "effect"
-import { createServerFile, WaitingWrites } from "../../../src/daemon/state/storedServer.ts"
+import { createInstanceFile, WaitingWrites } from "../../../src/daemon/state/InstanceFile.ts"
 import { until } from "../../support/eventually.ts"
 import { mountsBelow } from "../../support/mounts.ts"
 import { daemonProcess, stateOf } from "../daemonChild.ts"
@@ -149,7 +149,7 @@ describe.runIf(process.getuid?.() === 0)("spec 9.6: disk full on a node: state o
   it.live("a state that could not be written is written once there is space", () =>
     Effect.gen(function* () {
       const disk = yield* smallDisk(1)
-      const file = yield* createServerFile(disk, specOf())
+      const file = yield* createInstanceFile(disk, specOf())
       const { free } = fillDisk(disk)
       const fork = yield* FiberSet.makeRuntime<never, void, never>()
       const waitingWrites = new WaitingWrites(fork)

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import fc from "fast-check"
-import { largestWriter } from "../../../src/daemon/instances/diskReserve.ts"
+import { largestWriter } from "../../../src/daemon/instances/diskWatch.ts"
 
 const written = (...bytes: ReadonlyArray<number>) => new Map(bytes.map((one, index) => [index, one]))
 

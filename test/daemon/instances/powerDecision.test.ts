@@ -1,11 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
 import { powerDecision } from "../../../src/daemon/instances/powerDecision.ts"
-import { newServerState, type ServerState } from "../../../src/daemon/state/ServerFile.ts"
+import { type InstanceState, newInstanceState } from "../../../src/daemon/state/InstanceState.ts"
 import { specOf } from "../support.ts"
 
 /** A server that is restarted with a definition that needs an installation. */
-const upgrading: ServerState = {
-  ...newServerState(specOf()),
+const upgrading: InstanceState = {
+  ...newInstanceState(specOf()),
   install: { phase: "installing" },
   work: "upgrade",
   start_again: true
@@ -28,11 +28,11 @@ describe("spec 3.9: a server that is started once it has its new definition", ()
 
 describe("spec 3.9: an action during an installation, reinstallation or reset", () => {
   it("start and restart happen afterwards", () => {
-    const state = newServerState(specOf())
+    const state = newInstanceState(specOf())
     const resetting = { ...state, install: { phase: "ready" }, work: "reset", status: "installing" } as const
     const intent = { type: "reset", deadline: 0, asked_at: 0 } as const
     for (const action of ["start", "restart"] as const) {
-      const states: ReadonlyArray<ServerState> = [
+      const states: ReadonlyArray<InstanceState> = [
         { ...state, work: "install" },
         { ...resetting, work: "reinstall" },
         resetting,

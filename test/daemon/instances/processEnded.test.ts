@@ -6,11 +6,15 @@ import type { ServerStatus } from "../../../src/contract/domain/ServerStatus.ts"
 import { powerDecision } from "../../../src/daemon/instances/powerDecision.ts"
 import { endLine, processEnded, restartLimitReason } from "../../../src/daemon/instances/processEnded.ts"
 import { stopMethod } from "../../../src/daemon/runtime/exitReason.ts"
-import { newServerState, pendingRestart, type ServerState } from "../../../src/daemon/state/ServerFile.ts"
+import {
+  type InstanceState,
+  newInstanceState,
+  pendingRestart
+} from "../../../src/daemon/state/InstanceState.ts"
 import { specOf } from "../support.ts"
 
-const state = (more: Partial<ServerState>): ServerState => ({
-  ...newServerState(specOf()),
+const state = (more: Partial<InstanceState>): InstanceState => ({
+  ...newInstanceState(specOf()),
   work: "none",
   install: { phase: "ready" },
   ...more
@@ -29,7 +33,7 @@ describe("spec 3.5: end of a process", () => {
   })
 
   it("the console says how a server ended", () => {
-    const line = (more: Partial<ServerState>, code: number, stopTimedOut = false, silent = false) =>
+    const line = (more: Partial<InstanceState>, code: number, stopTimedOut = false, silent = false) =>
       endLine(
         state({ status: "running", run, ...more }),
         { code, out_of_memory: false },
@@ -123,7 +127,7 @@ describe("spec 3.5: end of a process", () => {
     const definition = { restart: { on_crash: true, max_per_hour: 1 } }
     const up = { status: "running", run, restarts: [5] } as const
     const exit = { code: 0, out_of_memory: false }
-    const why = (more: Partial<ServerState> = {}, given: Parameters<typeof specOf>[0] = { definition }) =>
+    const why = (more: Partial<InstanceState> = {}, given: Parameters<typeof specOf>[0] = { definition }) =>
       restartLimitReason(state({ spec: specOf(given), ...up, ...more }), exit, 10)
     assert.strictEqual(
       why(),
@@ -210,7 +214,7 @@ describe("spec 3.9: power", () => {
 describe("Operations, restart a node or its machine: the rule", () => {
   const rules = fc.constantFrom("unless_stopped" as const, "always" as const, "manual" as const)
   const ended = { code: 137, out_of_memory: false, with_host: true } as const
-  const ofRule = (rule: RunRule, save: boolean, more: Partial<ServerState>) =>
+  const ofRule = (rule: RunRule, save: boolean, more: Partial<InstanceState>) =>
     state({ spec: specOf({ definition: { run: rule, save } }), run, ...more })
 
   it("a saved server that was up waits for its turn, unless its rule is `manual` or a caller has stopped it", () =>

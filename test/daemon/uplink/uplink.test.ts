@@ -10,12 +10,8 @@ import {
   ControlPlaneUnavailable,
   RegistrationRequired
 } from "../../../src/contract/nodeApi/ControlPlane.ts"
-import {
-  newServerState,
-  type ServerFile,
-  type ServerFileOwner,
-  withReport
-} from "../../../src/daemon/state/ServerFile.ts"
+import type { InstanceFileOwner } from "../../../src/daemon/state/InstanceFile.ts"
+import { newInstanceState, withReport } from "../../../src/daemon/state/InstanceState.ts"
 import { sendReports } from "../../../src/daemon/uplink/ReportOutbox.ts"
 import { makeUplink } from "../../../src/daemon/uplink/uplink.ts"
 import { OnDemand } from "../../../src/shared/work/OnDemand.ts"
@@ -23,33 +19,22 @@ import { registration } from "../../support/samples.ts"
 import { controlPlane, recorder, specOf } from "../support.ts"
 
 /** A server whose state is in memory only. */
-const serverFile = (id: string): ServerFile & { readonly setStatus: (status: ServerStatus) => void } => {
-  let owner: ServerFileOwner | undefined
-  let state = newServerState(specOf({ id }))
+const serverFile = (id: string) => {
+  let onReports = () => {}
+  let state = newInstanceState(specOf({ id }))
   return {
-    waitsUntil: () => undefined,
-    close: Effect.void,
-    setOwner: (given) => {
-      owner = given
-      if (state.reports.length > 0) owner.onReports()
+    setOwner: (owner: InstanceFileOwner) => {
+      onReports = owner.onReports
+      if (state.reports.length > 0) onReports()
     },
-    flush: Effect.void,
     get: () => state,
-    updateSoon: (change) => {
-      state = change(state)
-    },
-    acknowledge: (sequence) =>
+    acknowledge: (sequence: number) =>
       Effect.sync(() => {
         state = { ...state, reports: state.reports.filter((report) => report.sequence > sequence) }
       }),
-    update: (change) =>
-      Effect.sync(() => {
-        state = change(state)
-        return state
-      }),
-    setStatus: (status) => {
+    setStatus: (status: ServerStatus) => {
       state = withReport(state, { type: "status", status, transient: false })
-      owner?.onReports()
+      onReports()
     }
   }
 }
@@ -100,7 +85,7 @@ const linked = (answer: (report: Report) => Effect.Effect<void, ControlPlaneErro
     const logger = Logger.make(({ logLevel, message }) => void lines.push(`${logLevel} ${message}`))
     const fork = yield* FiberSet.makeRuntime<never, void, never>()
     /** Sends the reports of a server, also later ones. */
-    const send = (file: ServerFile) =>
+    const send = (file: ReturnType<typeof serverFile>) =>
       Effect.sync(() => {
         const sender = new OnDemand()
         const sent = sendReports(file, uplink).pipe(

@@ -3,8 +3,7 @@ import { realpath } from "node:fs/promises"
 import { Clock, Effect, Exit, Fiber, Layer, Option, Schedule, Scope } from "effect"
 import { appendConsoleLine } from "../../console/consoleFiles.ts"
 import { io } from "../../disk/fsio.ts"
-import { chownVolume } from "../../files/chownVolume.ts"
-import { chownTree } from "../../files/owners.ts"
+import { chownTree, chownVolume } from "../../files/owners.ts"
 import type { ProcessExit } from "../exitReason.ts"
 import { KILLED } from "../processRun.ts"
 import { type Adopted, type Job, type Launch, LaunchFailed, Runtime } from "../Runtime.ts"
@@ -33,8 +32,7 @@ import {
 } from "./containers.ts"
 import { Engine, type EngineError, makeOfferedRuntimes } from "./Engine.ts"
 import { ensureImage, launchFailed, needsPull, type PullPolicy, type PullRules } from "./images.ts"
-import { makeNodeNetworks, type Purpose } from "./networks.ts"
-import { makeOutgoing, outgoingAddress } from "./outgoing.ts"
+import { makeNodeNetworks, makeOutgoing, outgoingAddress, type Purpose } from "./networks.ts"
 
 export interface DockerRuntimeOptions {
   /** Identity of the node: the label `muster.node` of its containers. */

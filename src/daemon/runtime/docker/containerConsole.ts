@@ -13,7 +13,7 @@ import { join } from "node:path"
 import { Deferred, Effect, Latch, Schema } from "effect"
 import { markLate } from "../../console/ConsoleTimes.ts"
 import { endsOpen } from "../../console/consoleFiles.ts"
-import { type IoError, ioSync, toIoError } from "../../disk/fsio.ts"
+import { type IoError, ioSync, orWarn, toIoError } from "../../disk/fsio.ts"
 import { attachContainer } from "./containerJob.ts"
 import { Engine } from "./Engine.ts"
 import {
@@ -21,10 +21,10 @@ import {
   type LogPosition,
   logCursor,
   logEntry,
+  makeOpenText,
   terminalReader,
   withoutReturns
 } from "./logFrames.ts"
-import { makeOpenText } from "./openText.ts"
 
 /** The silence after which the console shows a line without an end, in ms: the log has its lines by then. */
 const OPEN_PAUSE = 100
@@ -216,7 +216,7 @@ export const openContainerConsole = Effect.fnUntraced(function* (
       const pieces = isOver ? [] : open.take().map((bytes) => ({ bytes, isApart: false }))
       if (pieces.length > 0) append(path, pieces)
     })
-  }).pipe(Effect.catch((error) => Effect.logWarning(error.message)))
+  }).pipe(orWarn)
 
   const attachTo = Effect.fnUntraced(function* (attached: Deferred.Deferred<void>) {
     open.reset()

@@ -1,6 +1,9 @@
 /** The networks of a node at its engine. */
 import { createHash } from "node:crypto"
+import { isIPv4 } from "node:net"
 import { Effect, Semaphore } from "effect"
+import type { Allocations } from "../../../contract/domain/Allocation.ts"
+import { LaunchFailed } from "../Runtime.ts"
 import { LABEL } from "./containerOptions.ts"
 import { listOwn } from "./containers.ts"
 import { Engine, orDone } from "./Engine.ts"
@@ -72,5 +75,75 @@ export const makeNodeNetworks = Effect.fnUntraced(function* (node: string) {
     removeUnused: Effect.suspend(() => (engine.hasAnswered() ? remove : Effect.void)).pipe(
       Effect.provideService(Engine, engine)
     )
+  }
+})
+
+/** The engine's option for the source address of a bridge. */
+const SOURCE = "com.docker.network.host_ipv4"
+
+/** Returns the address from which the traffic of a server must leave; undefined: any. */
+export const outgoingAddress = (allocations: Allocations | undefined) =>
+  allocations?.force_outgoing_ip === true ? allocations.default.ip : undefined
+
+const nameOf = (node: string, address: string) => networkName(node, `from-${address}`)
+
+const refuse = (address: string, reason: string) =>
+  new LaunchFailed({ message: `traffic cannot leave from ${address}: ${reason}` })
+
+/**
+ * Makes networks whose traffic leaves from the allocated address of a server: a bridge per address, made on demand and
+ * removed when unused.
+ */
+export const makeOutgoing = Effect.fnUntraced(function* (node: string) {
+  const engine = yield* Engine
+  const lock = yield* Semaphore.make(1)
+  /** Whether such networks may exist; an earlier process may have left some. */
+  let mayExist = true
+
+  const listed = Effect.fnUntraced(function* (label: ReadonlyArray<string>) {
+    const found = yield* engine.call("list networks", (docker, abortSignal) =>
+      docker.listNetworks({ filters: { label: [...label] }, abortSignal })
+    )
+    return found.filter(({ Labels }) => Labels?.[LABEL.node] === node && Labels[LABEL.outgoing] !== undefined)
+  })
+
+  const ensure = Effect.fnUntraced(function* (address: string) {
+    if (!isIPv4(address)) return yield* refuse(address, "only IPv4 addresses are supported")
+    if (address.startsWith("127.")) return yield* refuse(address, "it is a loopback address")
+    const labels = { [LABEL.node]: node, [LABEL.outgoing]: address }
+    const name = nameOf(node, address)
+    yield* ensureBridge(name, labels, { [SOURCE]: address })
+    return name
+  })
+
+  const tidy = Effect.gen(function* () {
+    if (!mayExist) return
+    const networks = yield* listed([`${LABEL.node}=${node}`])
+    const used = new Set((yield* listOwn(node)).map((container) => container.outgoing))
+    for (const { Id, Labels } of networks) {
+      if (used.has(Labels?.[LABEL.outgoing])) continue
+      yield* engine
+        .call("remove a network", (docker, abortSignal) => docker.getNetwork(Id).remove({ abortSignal }))
+        .pipe(orDone)
+    }
+    mayExist = networks.some(({ Labels }) => used.has(Labels?.[LABEL.outgoing]))
+  }).pipe(Effect.provideService(Engine, engine))
+
+  return {
+    /** Makes and starts a container on the network of its address, or on the standard one. */
+    on: <A, E, R, E2, R2>(
+      address: string | undefined,
+      standard: Effect.Effect<string, E2, R2>,
+      make: (network: string) => Effect.Effect<A, E, R>
+    ) =>
+      address === undefined
+        ? Effect.flatMap(standard, make)
+        : lock.withPermit(
+            Effect.suspend(() => {
+              mayExist = true
+              return Effect.flatMap(ensure(address), make)
+            })
+          ),
+    tidy: lock.withPermit(tidy)
   }
 })

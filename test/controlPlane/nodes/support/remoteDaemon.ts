@@ -11,8 +11,8 @@ import {
   makeRemoteDaemon,
   type RemoteTarget
 } from "../../../../src/controlPlane/nodes/remote/RemoteDaemon.ts"
-import { NodeToken } from "../../../../src/daemon/uplink/NodeToken.ts"
-import { ServedDaemon } from "../../../../src/daemon/uplink/ServedDaemon.ts"
+import { ServedDaemon } from "../../../../src/daemon/http.ts"
+import { NodeToken } from "../../../../src/daemon/uplink/ControlPlaneClient.ts"
 import { plain } from "../../../support/ids.ts"
 import { allocations, definition } from "../../../support/samples.ts"
 

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { makeOpenText } from "../../../../src/daemon/runtime/docker/openText.ts"
+import { makeOpenText } from "../../../../src/daemon/runtime/docker/logFrames.ts"
 
 /** The length of a part of a long line. */
 const LONG = 7

@@ -5,52 +5,11 @@ import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import { type Fork, OnDemand } from "../../shared/work/OnDemand.ts"
 import { type IoError, readText } from "../disk/fsio.ts"
 import { writeAtomic, writeSpared } from "../disk/replaceFile.ts"
-import {
-  newServerState,
-  type ServerFile,
-  type ServerFileOwner,
-  type ServerState,
-  ServerStateJson
-} from "./ServerFile.ts"
-
-/** The time between two looks at the servers that wait, in ms. */
-const LOOK = 250
-/** Writes at a time. */
-const CONCURRENT = 16
-
-/** Writes the states of servers that wait, with one fiber for all servers of a node, while there are any. */
-export class WaitingWrites {
-  readonly #fork: Fork
-  readonly #files = new Set<ServerFile>()
-  readonly #work = new OnDemand()
-
-  constructor(fork: Fork) {
-    this.#fork = fork
-  }
-
-  add(file: ServerFile): void {
-    this.#files.add(file)
-    this.#work.start(this.#fork, () => this.#files.size > 0, Effect.delay(this.#writeDue, LOOK))
-  }
-
-  get #writeDue(): Effect.Effect<void> {
-    return Effect.suspend(() => {
-      const now = performance.now()
-      const due: Array<ServerFile> = []
-      for (const file of this.#files) {
-        const until = file.waitsUntil()
-        if (until === undefined) this.#files.delete(file)
-        else if (until <= now) due.push(file)
-      }
-      const written = (file: ServerFile) => Effect.annotateLogs(file.flush, { server_id: file.get().spec.id })
-      return Effect.forEach(due, written, { concurrency: CONCURRENT, discard: true })
-    })
-  }
-}
+import { type InstanceState, InstanceStateJson, newInstanceState } from "./InstanceState.ts"
 
 /** The pause before a failed write is retried, in ms. */
 const RETRY = 1000
-/** The pause before {@link ServerFile.updateSoon} writes, in ms: most installations from a shared base are done by then. */
+/** The pause before `updateSoon` writes, in ms: most installations from a shared base are done by then. */
 const SOON = 1000
 /** The pause before acknowledgements alone are written, in ms: most are part of another write by then. */
 const ACKNOWLEDGED = 5000
@@ -62,24 +21,33 @@ const GAP = 100
 
 const fileName = "server.json"
 
-const decode = Schema.decodeUnknownEffect(ServerStateJson)
+const decode = Schema.decodeUnknownEffect(InstanceStateJson)
 
 type Write = (path: string, text: string) => Effect.Effect<void, IoError>
 
-const write = (folder: string, state: typeof ServerState.Encoded, by: Write = writeSpared) =>
+const write = (folder: string, state: typeof InstanceState.Encoded, by: Write = writeSpared) =>
   by(join(folder, fileName), JSON.stringify(state))
 
-type Change = (state: ServerState) => ServerState
+type Change = (state: InstanceState) => InstanceState
 
 const same: Change = (state) => state
 const noChanges: ReadonlyArray<Change> = []
 
-/** A class, because a node has thousands: an idle server has no functions or fibers of its own. */
-class StoredServer implements ServerFile {
+/** The owner of an {@link InstanceFile}, called when there are reports to send, or when something waits to be written. */
+export interface InstanceFileOwner {
+  onReports(): void
+  onWaiting(): void
+}
+
+/**
+ * `server.json` of one server. A class, because a node has thousands: an idle server has no functions or fibers of its
+ * own.
+ */
+export class InstanceFile {
   readonly #folder: string
   readonly #lock = Semaphore.makeUnsafe(1)
-  #owner: ServerFileOwner | undefined
-  #current: ServerState
+  #owner: InstanceFileOwner | undefined
+  #current: InstanceState
   #changes = noChanges
   /** The pause of {@link #until}. */
   #pause: number | undefined
@@ -88,34 +56,48 @@ class StoredServer implements ServerFile {
   #hasFailed = false
   #hasAcknowledged = false
 
-  constructor(folder: string, initial: ServerState) {
+  constructor(folder: string, initial: InstanceState) {
     this.#folder = folder
     this.#current = initial
   }
 
-  get(): ServerState {
+  get(): InstanceState {
     return this.#current
   }
 
-  setOwner(owner: ServerFileOwner): void {
+  /** Sets the owner, and notifies it of what there is to do. */
+  setOwner(owner: InstanceFileOwner): void {
     this.#owner = owner
     if (this.#current.reports.length > 0) owner.onReports()
     if (this.#pause !== undefined) owner.onWaiting()
   }
 
+  /**
+   * Returns the time at which what waits is to be written, by `performance.now()`: changes for {@link updateSoon},
+   * acknowledgements, and a state whose write has failed.
+   */
   waitsUntil(): number | undefined {
     return this.#pause === undefined ? undefined : this.#until
   }
 
-  update(change: Change): Effect.Effect<ServerState> {
+  /**
+   * Changes the state and writes it before any reader sees it. If the disk fails, the error is logged and the state is
+   * kept in memory.
+   */
+  update(change: Change): Effect.Effect<InstanceState> {
     return this.#locked(Effect.suspend(() => this.#replace(change)))
   }
 
+  /** Changes the state as {@link update} does, with the next update or a second or so later; does not wait for it. */
   updateSoon(change: Change): void {
     this.#changes = [...this.#changes, change]
     this.#notify()
   }
 
+  /**
+   * Removes the reports up to an acknowledged one. The next write has the change, after five seconds or so at the latest:
+   * after a crash of the daemon before that, the reports are sent again.
+   */
   acknowledge(sequence: number): Effect.Effect<void> {
     // Locked: a write in progress replaces the current state when it ends.
     return this.#locked(
@@ -127,6 +109,7 @@ class StoredServer implements ServerFile {
     )
   }
 
+  /** Writes what waits. */
   get flush(): Effect.Effect<void> {
     return this.#locked(
       Effect.ignore(
@@ -138,6 +121,7 @@ class StoredServer implements ServerFile {
     )
   }
 
+  /** Writes nothing more, for a folder that is removed; waits for a write in progress. */
   get close(): Effect.Effect<void> {
     return this.#locked(
       Effect.sync(() => {
@@ -169,7 +153,7 @@ class StoredServer implements ServerFile {
     return Effect.uninterruptible(this.#lock.withPermit(Effect.ensuring(use, ended)))
   }
 
-  #put(state: ServerState): Effect.Effect<void, IoError> {
+  #put(state: InstanceState): Effect.Effect<void, IoError> {
     if (this.#isClosed) return Effect.void
     return Effect.map(write(this.#folder, state), () => {
       this.#hasFailed = false
@@ -177,7 +161,7 @@ class StoredServer implements ServerFile {
     })
   }
 
-  #replace(change: Change): Effect.Effect<ServerState> {
+  #replace(change: Change): Effect.Effect<InstanceState> {
     const before = this.#current
     const changed = change(this.#changes.reduce((state, one) => one(state), before))
     this.#changes = noChanges
@@ -201,24 +185,62 @@ class StoredServer implements ServerFile {
   }
 }
 
+/** The time between two looks at the servers that wait, in ms. */
+const LOOK = 250
+/** Writes at a time. */
+const CONCURRENT = 16
+
+/** Writes the states of servers that wait, with one fiber for all servers of a node, while there are any. */
+export class WaitingWrites {
+  readonly #fork: Fork
+  readonly #files = new Set<InstanceFile>()
+  readonly #work = new OnDemand()
+
+  constructor(fork: Fork) {
+    this.#fork = fork
+  }
+
+  add(file: InstanceFile): void {
+    this.#files.add(file)
+    this.#work.start(this.#fork, () => this.#files.size > 0, Effect.delay(this.#writeDue, LOOK))
+  }
+
+  get #writeDue(): Effect.Effect<void> {
+    return Effect.suspend(() => {
+      const now = performance.now()
+      const due: Array<InstanceFile> = []
+      for (const file of this.#files) {
+        const until = file.waitsUntil()
+        if (until === undefined) this.#files.delete(file)
+        else if (until <= now) due.push(file)
+      }
+      const written = (file: InstanceFile) =>
+        Effect.annotateLogs(file.flush, { server_id: file.get().spec.id })
+      return Effect.forEach(due, written, { concurrency: CONCURRENT, discard: true })
+    })
+  }
+}
+
 /**
  * Writes the first state of a new server.
  * @error IoError the disk refused; the server does not exist
  */
-export const createServerFile = Effect.fnUntraced(function* (folder: string, spec: ServerSpec, uid?: number) {
-  const state = newServerState(spec, uid)
+export const createInstanceFile = Effect.fnUntraced(function* (
+  folder: string,
+  spec: ServerSpec,
+  uid?: number
+) {
+  const state = newInstanceState(spec, uid)
   // The next write makes the spare: the end of the installation, which needs room anyway.
   yield* write(folder, state, writeAtomic)
-  const file: ServerFile = new StoredServer(folder, state)
-  return file
+  return new InstanceFile(folder, state)
 })
 
 /**
  * Reads the state of a server.
  * @error IoError | SchemaError the file is missing or invalid
  */
-export const openServerFile = Effect.fnUntraced(function* (folder: string) {
+export const openInstanceFile = Effect.fnUntraced(function* (folder: string) {
   const state = yield* decode(yield* readText(join(folder, fileName)))
-  const file: ServerFile = new StoredServer(folder, { ...state, sequence: state.sequence + GAP })
-  return file
+  return new InstanceFile(folder, { ...state, sequence: state.sequence + GAP })
 })

@@ -1,5 +1,4 @@
-import { randomUUID } from "node:crypto"
-import { type Effect, Schema } from "effect"
+import { Schema } from "effect"
 import type { CrashDetails } from "../../contract/domain/CrashRecord.ts"
 import { withImmediate } from "../../contract/domain/definitionChanges.ts"
 import { InstallState, withoutSteps } from "../../contract/domain/InstallState.ts"
@@ -48,7 +47,7 @@ export type Backoff = typeof Backoff.Type
  * The durable record of a server. The file is replaced as a whole, so that a change of state and its report are written
  * together or not at all.
  */
-export const ServerState = Schema.Struct({
+export const InstanceState = Schema.Struct({
   format: Schema.Literal(1),
   /** What process and files have, except values that take effect at once. */
   spec: ServerSpec,
@@ -85,14 +84,14 @@ export const ServerState = Schema.Struct({
   /** Reports that are not acknowledged, oldest first. */
   reports: Schema.Array(Report)
 })
-export type ServerState = typeof ServerState.Type
+export type InstanceState = typeof InstanceState.Type
 
-export const ServerStateJson = Schema.fromJsonString(ServerState)
+export const InstanceStateJson = Schema.fromJsonString(InstanceState)
 
-export const newServerState = (
+export const newInstanceState = (
   { reinstall: _, stopped_by, ...spec }: ServerSpec,
   uid?: number
-): ServerState => ({
+): InstanceState => ({
   format: 1,
   spec,
   ...(stopped_by === undefined ? {} : { stopped_by }),
@@ -114,11 +113,11 @@ export type ReportBody =
   | { readonly type: "crash"; readonly crash: Crash; readonly details?: CrashDetails }
 
 /** Returns the time of the restart that an offline server waits for, ms since the epoch; undefined: none. */
-export const pendingRestart = ({ backoff, start_again, status }: ServerState): number | undefined =>
+export const pendingRestart = ({ backoff, start_again, status }: InstanceState): number | undefined =>
   start_again && status === "offline" ? backoff?.next_at : undefined
 
 /** Returns what is reported of the restarts of a server. */
-export const restartOf = (state: ServerState): { readonly restart?: RestartState } => {
+export const restartOf = (state: InstanceState): { readonly restart?: RestartState } => {
   const { backoff } = state
   const next_at = pendingRestart(state)
   if (backoff === null || backoff === undefined || state.status !== "offline") return {}
@@ -129,16 +128,16 @@ export const restartOf = (state: ServerState): { readonly restart?: RestartState
 }
 
 /** Returns the state of a server that its daemon starts once its turn has come. */
-export const withTurn = (state: ServerState): ServerState => ({ ...state, waiting: true })
+export const withTurn = (state: InstanceState): InstanceState => ({ ...state, waiting: true })
 
 /** Returns the state of a server that its daemon does not start by itself. */
-export const withoutTurn = ({ waiting: _, ...state }: ServerState): ServerState => state
+export const withoutTurn = ({ waiting: _, ...state }: InstanceState): InstanceState => state
 
 /** Whether a server that was up when its daemon, node or machine ended is started again. */
-export const resumes = ({ spec }: ServerState): boolean => runRuleOf(spec.definition) !== "manual"
+export const resumes = ({ spec }: InstanceState): boolean => runRuleOf(spec.definition) !== "manual"
 
 /** Returns what is reported of the desired state of a server. */
-const runOf = ({ status, stopped_by, waiting }: ServerState): { readonly run?: RunReport } => {
+const runOf = ({ status, stopped_by, waiting }: InstanceState): { readonly run?: RunReport } => {
   const isWaiting = waiting === true && status === "offline"
   if (stopped_by === undefined && !isWaiting) return {}
   return {
@@ -147,19 +146,19 @@ const runOf = ({ status, stopped_by, waiting }: ServerState): { readonly run?: R
 }
 
 /** Returns the time of the definition that a server has, unless it is that of the creation. */
-const usesOf = ({ spec }: ServerState) => (spec.defined_at === undefined ? {} : { uses: spec.defined_at })
+const usesOf = ({ spec }: InstanceState) => (spec.defined_at === undefined ? {} : { uses: spec.defined_at })
 
-export const newestDefinition = ({ next, spec }: ServerState): number => (next ?? spec).defined_at ?? 0
+export const newestDefinition = ({ next, spec }: InstanceState): number => (next ?? spec).defined_at ?? 0
 
 /** Returns the state with a later definition; some of its values take effect at once. */
-export const withNext = (state: ServerState, next: ServerSpec): ServerState => ({
+export const withNext = (state: InstanceState, next: ServerSpec): InstanceState => ({
   ...(runRuleOf(next.definition) === "manual" ? withoutTurn(state) : state),
   spec: { ...state.spec, definition: withImmediate(state.spec.definition, next.definition) },
   next
 })
 
 /** Returns the state of a server that has got a definition. */
-export const withTaken = (state: ServerState, taken: ServerSpec): ServerState => {
+export const withTaken = (state: InstanceState, taken: ServerSpec): InstanceState => {
   const { next, problem: _problem, ...rest } = state
   // The ports stay; a start may have replaced them since.
   const { allocations, arrival, last_sequence } = state.spec
@@ -175,21 +174,21 @@ export const withTaken = (state: ServerState, taken: ServerSpec): ServerState =>
 }
 
 /** Returns the problem of a server that is or becomes offline, or that its node stops; any other status ends it. */
-const problemOf = ({ problem }: ServerState, status: ServerStatus) =>
+const problemOf = ({ problem }: InstanceState, status: ServerStatus) =>
   problem === undefined || (status !== "offline" && status !== "stopping") ? {} : { problem }
 
 /** Returns the state with why a start was refused, or why the node stops the server. @param since RFC 3339 */
 export const withProblem = (
-  state: ServerState,
+  state: InstanceState,
   why: Parameters<typeof problemAfter>[1],
   since: string
-): ServerState => {
+): InstanceState => {
   const problem = problemAfter(state.problem, why, since)
   return problem === state.problem ? state : { ...state, problem }
 }
 
 /** Returns the state with a report added; a status or install report also changes the state. */
-export const withReport = (state: ServerState, body: ReportBody): ServerState => {
+export const withReport = (state: InstanceState, body: ReportBody): InstanceState => {
   const sequence = state.sequence + 1
   const identity = { server_id: state.spec.id, sequence }
   const after = body.type === "status" ? { ...state, status: body.status } : state
@@ -215,7 +214,7 @@ export const withReport = (state: ServerState, body: ReportBody): ServerState =>
 }
 
 /** Returns the server as registrations and `create` list it; reports alone have the steps of an installation. */
-export const daemonServer = (state: ServerState): DaemonServer => ({
+export const daemonServer = (state: InstanceState): DaemonServer => ({
   id: state.spec.id,
   status: state.status,
   install: withoutSteps(state.install),
@@ -229,7 +228,7 @@ export const daemonServer = (state: ServerState): DaemonServer => ({
 })
 
 /** Returns the server as `hold` lists it, with whether it would be up without the hold. */
-export const heldServer = (state: ServerState): HeldServer => {
+export const heldServer = (state: InstanceState): HeldServer => {
   const { intent, start_again, status, waiting } = state
   const stays = isUp(status) && status !== "stopping" && intent === null
   return {
@@ -237,39 +236,3 @@ export const heldServer = (state: ServerState): HeldServer => {
     up: stays || intent?.type === "restart" || start_again || waiting === true
   }
 }
-
-/** The owner of a {@link ServerFile}, who does what the file cannot do by itself. */
-export interface ServerFileOwner {
-  /** There are reports to send. */
-  onReports(): void
-  /** Something waits to be written; see {@link ServerFile.waitsUntil}. */
-  onWaiting(): void
-}
-
-/** `server.json` of one server. */
-export interface ServerFile {
-  get(): ServerState
-  /**
-   * Changes the state and writes it before any reader sees it. If the disk fails, the error is logged and the state is
-   * kept in memory.
-   */
-  update(change: (state: ServerState) => ServerState): Effect.Effect<ServerState>
-  /** Changes the state as {@link update} does, with the next update or a second or so later; does not wait for it. */
-  updateSoon(change: (state: ServerState) => ServerState): void
-  /**
-   * Removes the reports up to an acknowledged one. The next write has the change, after five seconds or so at the latest:
-   * after a crash of the daemon before that, the reports are sent again.
-   */
-  acknowledge(sequence: number): Effect.Effect<void>
-  readonly flush: Effect.Effect<void>
-  /** Writes nothing more, for a folder that is removed; waits for a write in progress. */
-  readonly close: Effect.Effect<void>
-  setOwner(owner: ServerFileOwner): void
-  /**
-   * Returns the time at which what waits is to be written, by `performance.now()`; undefined: nothing waits. That are
-   * changes for {@link updateSoon}, acknowledgements, and a state whose write has failed.
-   */
-  waitsUntil(): number | undefined
-}
-
-export const newToken = (): string => randomUUID()

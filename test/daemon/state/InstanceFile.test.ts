@@ -2,20 +2,24 @@ import { mkdirSync, readFileSync, rmSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, FiberSet } from "effect"
-import { type ServerState, withReport } from "../../../src/daemon/state/ServerFile.ts"
-import { createServerFile, openServerFile, WaitingWrites } from "../../../src/daemon/state/storedServer.ts"
+import {
+  createInstanceFile,
+  openInstanceFile,
+  WaitingWrites
+} from "../../../src/daemon/state/InstanceFile.ts"
+import { type InstanceState, withReport } from "../../../src/daemon/state/InstanceState.ts"
 import { eventually } from "../../support/eventually.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { specOf } from "../support.ts"
 
-const kept = (folder: string): ServerState => JSON.parse(readFileSync(join(folder, "server.json"), "utf8"))
+const kept = (folder: string): InstanceState => JSON.parse(readFileSync(join(folder, "server.json"), "utf8"))
 
-const install = (phase: "installing" | "ready") => (state: ServerState) =>
+const install = (phase: "installing" | "ready") => (state: InstanceState) =>
   withReport(state, { type: "install-status", install: { phase } })
-const offline = (state: ServerState) =>
+const offline = (state: InstanceState) =>
   withReport(state, { type: "status", status: "offline", transient: true })
 
-const phases = ({ reports }: ServerState) =>
+const phases = ({ reports }: InstanceState) =>
   reports.map((report) => [
     report.sequence,
     report.type === "install-status" ? report.install.phase : "offline"
@@ -27,7 +31,7 @@ describe("spec 9.3: reports: written before they are sent", () => {
     () =>
       Effect.gen(function* () {
         const folder = yield* temporaryFolder
-        const file = yield* createServerFile(folder, specOf())
+        const file = yield* createInstanceFile(folder, specOf())
         file.updateSoon(install("installing"))
         assert.deepStrictEqual(phases(kept(folder)), [])
         yield* file.update((state) => offline(install("ready")(state)))
@@ -45,7 +49,7 @@ describe("spec 9.3: reports: written before they are sent", () => {
   it.live("what waits is written without another change: a change, an acknowledgement, a failed write", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
-      const file = yield* createServerFile(folder, specOf())
+      const file = yield* createInstanceFile(folder, specOf())
       const waiting = new WaitingWrites(yield* FiberSet.makeRuntime<never, void, never>())
       file.setOwner({ onReports: () => {}, onWaiting: () => waiting.add(file) })
       file.updateSoon(install("installing"))
@@ -76,7 +80,7 @@ describe("spec 9.3: reports: written before they are sent", () => {
   it.live("a closed state is not written any more", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
-      const file = yield* createServerFile(folder, specOf())
+      const file = yield* createInstanceFile(folder, specOf())
       file.updateSoon(install("installing"))
       yield* file.close
       assert.strictEqual(file.waitsUntil(), undefined)
@@ -89,9 +93,9 @@ describe("spec 9.3: reports: written before they are sent", () => {
   it.live("the next daemon continues after the numbers that the first may have used", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
-      const file = yield* createServerFile(folder, specOf())
+      const file = yield* createInstanceFile(folder, specOf())
       yield* file.update(install("installing"))
-      const next = yield* openServerFile(folder)
+      const next = yield* openInstanceFile(folder)
       assert.strictEqual(next.get().sequence, 101)
       assert.deepStrictEqual(phases(next.get()), [[1, "installing"]])
     })
