@@ -156,14 +156,42 @@ export class Engine extends Context.Service<
     })
 }
 
+/** Makes a call on a container; `what` names it in messages. */
+export const onContainer = <A>(
+  id: string,
+  what: string,
+  run: (container: Docker.Container, options: { readonly abortSignal: AbortSignal }) => Promise<A>
+): Effect.Effect<A, EngineError, Engine> =>
+  Effect.flatMap(Engine, (engine) =>
+    engine.call(what, (docker, abortSignal) => run(docker.getContainer(id), { abortSignal }))
+  )
+
+export const inspect = (id: string) =>
+  onContainer(id, "inspect the container", (container, options) => container.inspect(options))
+
+/** Ends a stream of the engine, which the types of the client do not let be destroyed. */
+export const destroy = (stream: NodeJS.ReadableStream): void => {
+  if ("destroy" in stream && typeof stream.destroy === "function") stream.destroy()
+}
+
+/** Reads a stream until it ends or fails; an interruption destroys it. */
+export const readStream = (stream: NodeJS.ReadableStream, onData: (chunk: Buffer) => void) =>
+  Effect.callback<void>((resume) => {
+    stream.on("data", onData)
+    for (const end of ["end", "close", "error"]) stream.on(end, () => resume(Effect.void))
+    return Effect.sync(() => destroy(stream))
+  })
+
 /** Replaces "no such container" by a value. */
 export const orNotFound =
   <B>(fallback: B) =>
-  <A>(self: Effect.Effect<A, EngineError>): Effect.Effect<A | B, EngineError> =>
+  <A, R>(self: Effect.Effect<A, EngineError, R>): Effect.Effect<A | B, EngineError, R> =>
     Effect.catch(self, (error) => (error.status === 404 ? Effect.succeed(fallback) : Effect.fail(error)))
 
 /** Ignores that the state is already reached (304), a conflict (409) and a missing container (404). */
-export const orDone = (self: Effect.Effect<unknown, EngineError>): Effect.Effect<void, EngineError> =>
+export const orDone = <R>(
+  self: Effect.Effect<unknown, EngineError, R>
+): Effect.Effect<void, EngineError, R> =>
   Effect.catch(Effect.asVoid(self), (error) =>
     error.status !== undefined && [304, 404, 409].includes(error.status) ? Effect.void : Effect.fail(error)
   )

@@ -15,7 +15,7 @@ import { markLate } from "../../console/ConsoleTimes.ts"
 import { endsOpen } from "../../console/consoleFiles.ts"
 import { type IoError, ioSync, orWarn, toIoError } from "../../disk/fsio.ts"
 import { attachContainer } from "./containerJob.ts"
-import { Engine } from "./Engine.ts"
+import { destroy, Engine } from "./Engine.ts"
 import {
   frameReader,
   type LogPosition,
@@ -173,21 +173,17 @@ export const openContainerConsole = Effect.fnUntraced(function* (
       Effect.flatMap((stream) =>
         Effect.callback<void, IoError>((resume) => {
           const consume = makeConsumer()
-          const close = () => {
-            if ("destroy" in stream && typeof stream.destroy === "function") stream.destroy()
-          }
           stream.on("data", (chunk: Buffer) => {
             try {
               consume(chunk)
             } catch (cause) {
-              close()
+              destroy(stream)
               resume(Effect.fail(toIoError("write console.log", cause)))
             }
           })
-          stream.on("error", () => resume(Effect.void)) // the engine went down
-          stream.on("close", () => resume(Effect.void))
-          stream.on("end", () => resume(Effect.void))
-          return Effect.sync(close)
+          // An error: the engine went down.
+          for (const end of ["error", "close", "end"]) stream.on(end, () => resume(Effect.void))
+          return Effect.sync(() => destroy(stream))
         })
       )
     )

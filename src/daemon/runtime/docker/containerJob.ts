@@ -3,7 +3,7 @@ import { orWarn } from "../../disk/fsio.ts"
 import type { ProcessExit } from "../exitReason.ts"
 import { ConsoleInputFailed, type RunningJob } from "../Runtime.ts"
 import { waitForExit } from "./containers.ts"
-import { Engine, orDone } from "./Engine.ts"
+import { destroy, Engine, onContainer, orDone } from "./Engine.ts"
 import { frameReader } from "./logFrames.ts"
 
 /** The time for remaining output after the end, in ms. */
@@ -15,17 +15,11 @@ export const attachContainer = Effect.fnUntraced(function* (
   terminal: boolean,
   onOutput: (bytes: Uint8Array, stream: number) => void
 ) {
-  const engine = yield* Engine
   const socket = yield* Effect.acquireRelease(
-    engine.call("attach to the container", (docker, abortSignal) =>
-      docker
-        .getContainer(id)
-        .attach({ stream: true, stdin: true, stdout: true, stderr: true, hijack: true, abortSignal })
+    onContainer(id, "attach to the container", (container, options) =>
+      container.attach({ stream: true, stdin: true, stdout: true, stderr: true, hijack: true, ...options })
     ),
-    (opened) =>
-      Effect.sync(() => {
-        if ("destroy" in opened && typeof opened.destroy === "function") opened.destroy()
-      })
+    (opened) => Effect.sync(() => destroy(opened))
   )
   const closed = Deferred.makeUnsafe<void>()
   const frames = frameReader()
@@ -91,31 +85,24 @@ export const makeContainerInput = Effect.fnUntraced(function* (id: string) {
   let socket: NodeJS.ReadWriteStream | undefined
   let isReleased = false
 
-  const destroy = (stream: NodeJS.ReadWriteStream) => {
-    if ("destroy" in stream && typeof stream.destroy === "function") stream.destroy()
-  }
-
-  const connect = engine
-    .call("attach to the console", (docker, abortSignal) =>
-      docker
-        .getContainer(id)
-        .attach({ stream: true, stdin: true, stdout: false, stderr: false, hijack: true, abortSignal })
-    )
-    .pipe(
-      Effect.mapError(({ message, status }) =>
-        status === undefined ? new ConsoleInputFailed({ why: "away", message }) : closed
-      ),
-      Effect.map((stream) => {
-        const lost = () => {
-          if (socket === stream) socket = undefined
-        }
-        stream.on("error", lost)
-        stream.on("close", lost)
-        stream.resume() // no data arrives; flowing mode is needed to see the end
-        socket = stream
-        return stream
-      })
-    )
+  const connect = onContainer(id, "attach to the console", (container, options) =>
+    container.attach({ stream: true, stdin: true, stdout: false, stderr: false, hijack: true, ...options })
+  ).pipe(
+    Effect.provideService(Engine, engine),
+    Effect.mapError(({ message, status }) =>
+      status === undefined ? new ConsoleInputFailed({ why: "away", message }) : closed
+    ),
+    Effect.map((stream) => {
+      const lost = () => {
+        if (socket === stream) socket = undefined
+      }
+      stream.on("error", lost)
+      stream.on("close", lost)
+      stream.resume() // no data arrives; flowing mode is needed to see the end
+      socket = stream
+      return stream
+    })
+  )
 
   yield* Effect.addFinalizer(() =>
     Effect.sync(() => {

@@ -5,7 +5,7 @@ import type { Allocations } from "../../../contract/domain/Allocation.ts"
 import { type Limits, memoryLimitBytes } from "../../../contract/domain/Limits.ts"
 import { type Launch, LaunchFailed, type SharedFolder } from "../Runtime.ts"
 import { TERMINAL_ENV, TERMINAL_SIZE } from "../terminal.ts"
-import { Engine } from "./Engine.ts"
+import { inspect } from "./Engine.ts"
 import { engineReference } from "./images.ts"
 
 const Inspected = Schema.Struct({
@@ -38,16 +38,11 @@ const retries = Schedule.max([Schedule.spaced(100), Schedule.recurs(2)])
 export const checkPorts = Effect.fnUntraced(function* (id: string, asked: Bindings, network: string) {
   // With the host network, a container uses the ports of the host.
   if (network === "host" || Object.keys(asked).length === 0) return
-  const engine = yield* Engine
-  const missingPorts = engine
-    .call("inspect the container", (docker, abortSignal) => docker.getContainer(id).inspect({ abortSignal }))
-    .pipe(
-      Effect.map((found) => {
-        const read = decodeInspected(found)
-        if (read._tag === "None" || !read.value.State.Running) return []
-        return unpublished(asked, read.value.NetworkSettings.Ports ?? {})
-      })
-    )
+  const missingPorts = Effect.map(inspect(id), (found) => {
+    const read = decodeInspected(found)
+    if (read._tag === "None" || !read.value.State.Running) return []
+    return unpublished(asked, read.value.NetworkSettings.Ports ?? {})
+  })
   const missing = yield* Effect.repeat(missingPorts, {
     while: (ports) => ports.length > 0,
     schedule: retries

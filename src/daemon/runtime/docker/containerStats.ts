@@ -1,5 +1,5 @@
 import { Clock, Deferred, Effect, Option, Schema, type Scope } from "effect"
-import { Engine } from "./Engine.ts"
+import { destroy, Engine, readStream } from "./Engine.ts"
 
 const Counter = Schema.optionalKey(Schema.Finite)
 const Stats = Schema.Struct({
@@ -72,24 +72,16 @@ export const makeContainerStats = Effect.fnUntraced(function* (id: string, scope
       .wait("read the stats of the container", (docker) => docker.getContainer(id).stats({ stream: true }))
       .pipe(
         Effect.flatMap((stream) =>
-          Effect.callback<void>((resume) => {
+          Effect.suspend(() => {
             let pending = ""
-            const over = () => resume(Effect.void)
-            stream.on("data", (chunk: Buffer) => {
+            return readStream(stream, (chunk) => {
               const lines = (pending + chunk.toString("utf8")).split("\n")
               pending = lines.pop() ?? ""
               for (const line of lines) latest = parseSample(line, latest) ?? latest
               if (latest?.cpu_percent !== undefined) Deferred.doneUnsafe(ready, Effect.void)
-              if (latest !== undefined && latest.at - asked > IDLE_TIMEOUT) over()
+              if (latest !== undefined && latest.at - asked > IDLE_TIMEOUT) destroy(stream)
             })
-            for (const end of ["end", "close", "error"]) stream.on(end, over)
-          }).pipe(
-            Effect.ensuring(
-              Effect.sync(() => {
-                if ("destroy" in stream && typeof stream.destroy === "function") stream.destroy()
-              })
-            )
-          )
+          })
         ),
         Effect.catch((error) => Effect.logDebug(error.message)),
         Effect.ensuring(

@@ -1,6 +1,6 @@
 /** The containers of this node. Every call selects them by their labels and never touches others. */
 import { uptime } from "node:os"
-import { Clock, Effect, Option, Schedule, Schema } from "effect"
+import { Clock, Effect, Schedule, Schema } from "effect"
 import type { ProcessExit } from "../exitReason.ts"
 import { KILLED } from "../processRun.ts"
 import { noProgram } from "../Runtime.ts"
@@ -13,7 +13,7 @@ import {
   droppedLimits,
   LABEL
 } from "./containerOptions.ts"
-import { Engine, EngineError, orDone, orNotFound } from "./Engine.ts"
+import { Engine, EngineError, inspect, onContainer, orDone, orNotFound, readStream } from "./Engine.ts"
 
 export interface OwnContainer {
   readonly id: string
@@ -53,9 +53,7 @@ export const createContainer = Effect.fnUntraced(function* (
   const { id } = yield* engine.call("create the container", (docker, abortSignal) =>
     docker.createContainer({ ...options, abortSignal })
   )
-  const made = yield* engine.call("inspect the container", (docker, abortSignal) =>
-    docker.getContainer(id).inspect({ abortSignal })
-  )
+  const made = yield* inspect(id)
   const dropped = droppedLimits(body.HostConfig ?? {}, made.HostConfig).filter((limit) => !logged.has(limit))
   for (const limit of dropped) logged.add(limit)
   if (dropped.length > 0)
@@ -63,12 +61,8 @@ export const createContainer = Effect.fnUntraced(function* (
   return id
 })
 
-export const startContainer = Effect.fnUntraced(function* (id: string) {
-  const engine = yield* Engine
-  yield* engine.call("start the container", (docker, abortSignal) =>
-    docker.getContainer(id).start({ abortSignal })
-  )
-})
+export const startContainer = (id: string) =>
+  onContainer(id, "start the container", (container, options) => container.start(options))
 
 const { columns, rows } = TERMINAL_SIZE
 const SET_TERMINAL = ["stty", "-F", "/dev/console", "-echo", "rows", `${rows}`, "cols", `${columns}`]
@@ -83,15 +77,14 @@ export const setTerminal = Effect.fnUntraced(
   function* (id: string) {
     const engine = yield* Engine
     const what = "set the terminal"
-    const exec = yield* engine.call(what, (docker, abortSignal) =>
-      docker.getContainer(id).exec({ Cmd: SET_TERMINAL, AttachStdout: true, AttachStderr: true, abortSignal })
+    const exec = yield* onContainer(id, what, (container, options) =>
+      container.exec({ Cmd: SET_TERMINAL, AttachStdout: true, AttachStderr: true, ...options })
     )
     const output = yield* engine.call(what, (_, abortSignal) => exec.start({ abortSignal }))
-    yield* Effect.callback<void>((resume) => {
-      output.resume()
-      for (const end of ["end", "close", "error"]) output.on(end, () => resume(Effect.void))
-      return Effect.sync(() => output.destroy())
-    }).pipe(Effect.timeoutOption(STTY_TIMEOUT))
+    yield* Effect.timeoutOption(
+      readStream(output, () => undefined),
+      STTY_TIMEOUT
+    )
     const { ExitCode } = yield* engine.call(what, (_, abortSignal) => exec.inspect({ abortSignal }))
     if (ExitCode !== 0) return yield* new EngineError({ status: undefined, message: `exit code ${ExitCode}` })
   },
@@ -113,27 +106,22 @@ const initFailed = /\[FATAL tini \(\d+\)\] exec (.+) failed: No such file or dir
 
 /** Returns the error of an ended container whose program does not exist in its image; undefined: it does. */
 export const missingProgram = Effect.fnUntraced(function* (id: string) {
-  const engine = yield* Engine
-  const output = yield* engine.call("read the console", (docker, abortSignal) =>
-    docker.getContainer(id).logs({ stdout: true, stderr: true, tail: 1, follow: false, abortSignal })
+  const output = yield* onContainer(id, "read the console", (container, options) =>
+    container.logs({ stdout: true, stderr: true, tail: 1, follow: false, ...options })
   )
   const [, program] = initFailed.exec(output.toString("latin1")) ?? []
   if (program === undefined) return undefined
-  const { Config } = yield* engine.call("inspect the container", (docker, abortSignal) =>
-    docker.getContainer(id).inspect({ abortSignal })
-  )
+  const { Config } = yield* inspect(id)
   const path = Config.Env.find((variable) => variable.startsWith("PATH="))
   return noProgram(program, path?.slice("PATH=".length) ?? DEFAULT_PATH)
 })
 
-export const removeContainer = Effect.fnUntraced(function* (id: string) {
-  const engine = yield* Engine
-  yield* engine
-    .call("remove the container", (docker, abortSignal) =>
-      docker.getContainer(id).remove({ force: true, v: true, abortSignal })
+export const removeContainer = (id: string) =>
+  orDone(
+    onContainer(id, "remove the container", (container, options) =>
+      container.remove({ force: true, v: true, ...options })
     )
-    .pipe(orDone)
-})
+  )
 
 export const removeOwn = Effect.fnUntraced(function* (node: string, name: string) {
   const found = yield* listOwn(node, name)
@@ -161,10 +149,7 @@ export type ContainerState = (typeof Inspected.Type)["State"] & { readonly termi
 
 /** Returns the state of a container; undefined: it does not exist. */
 export const stateOf = Effect.fnUntraced(function* (id: string) {
-  const engine = yield* Engine
-  const found = yield* engine
-    .call("inspect the container", (docker, abortSignal) => docker.getContainer(id).inspect({ abortSignal }))
-    .pipe(orNotFound(undefined))
+  const found = yield* inspect(id).pipe(orNotFound(undefined))
   if (found === undefined) return undefined
   const { Config, State } = yield* Effect.mapError(
     decodeInspected(found),
@@ -192,14 +177,12 @@ const hasOomEvent = Effect.fnUntraced(function* (id: string) {
       abortSignal
     })
   )
-  const seen = Effect.callback<boolean>((resume) => {
-    stream.on("data", () => resume(Effect.succeed(true)))
-    for (const end of ["end", "close", "error"]) stream.on(end, () => resume(Effect.succeed(false)))
-    return Effect.sync(() => {
-      if ("destroy" in stream && typeof stream.destroy === "function") stream.destroy()
-    })
+  let isSeen = false
+  const read = readStream(stream, () => {
+    isSeen = true
   })
-  return Option.getOrElse(yield* Effect.timeoutOption(seen, 2 * OOM_EVENT_DELAY), () => false)
+  yield* Effect.timeoutOption(read, 2 * OOM_EVENT_DELAY)
+  return isSeen
 })
 
 /** Returns the exit of an ended container. `wasKilled`: this service killed it. */

@@ -1,6 +1,6 @@
 import { Effect, Redacted, Schema } from "effect"
 import { LaunchFailed, noProgram, type PullWatch } from "../Runtime.ts"
-import { Engine, type EngineError, orNotFound } from "./Engine.ts"
+import { destroy, Engine, type EngineError, orNotFound } from "./Engine.ts"
 import { type RegistryAuth, registryAuth } from "./registryAuth.ts"
 
 /** Hints by message of the engine. */
@@ -170,9 +170,7 @@ const pull = Effect.fnUntraced(function* (
     stream.on("end", () => resume(Effect.sync(progress.end)))
     stream.on("error", (cause: Error) => resume(Effect.succeed(cause.message)))
     stream.on("close", () => resume(Effect.succeed(progress.end() ?? "the engine went down")))
-    return Effect.sync(() => {
-      if ("destroy" in stream && typeof stream.destroy === "function") stream.destroy()
-    })
+    return Effect.sync(() => destroy(stream))
   })
 })
 
