@@ -9,7 +9,7 @@ import type { IoError } from "../disk/fsio.ts"
 import type { Run } from "../runtime/Runtime.ts"
 import type { InstanceFile, InstanceFileOwner, WaitingWrites } from "../state/InstanceFile.ts"
 import { LiveProgress, sendProgress, sendReports, type Uplink } from "../uplink/ReportOutbox.ts"
-import { type ActiveInstance, type InstanceParts, openActive } from "./ActiveInstance.ts"
+import { type InstanceFiber, type InstanceParts, serveInstance } from "./instanceFiber.ts"
 import { type Message, type Reply, removed } from "./mailbox.ts"
 import type { InstanceAction } from "./powerDecision.ts"
 
@@ -28,7 +28,7 @@ export class Instance implements InstanceFileOwner {
   readonly file: InstanceFile
   readonly folder: string
   readonly #options: InstanceOptions
-  #active: ActiveInstance | undefined
+  #active: InstanceFiber | undefined
   #adoption: Deferred.Deferred<void> | undefined = Deferred.makeUnsafe<void>()
   #isShutDown = false
   readonly #sender = new OnDemand()
@@ -66,7 +66,7 @@ export class Instance implements InstanceFileOwner {
     return this.#request((reply) => ({ _tag: "Power", action, wait_seconds, by, reply }))
   }
 
-  /** Starts a server that waits for its turn; see `InstanceProcess.startInTurn`. */
+  /** Starts a server that waits for its turn; see `InstanceRun.startInTurn`. */
   startInTurn(isLast: boolean): Effect.Effect<void, DaemonRefused> {
     return this.#request((reply) => ({ _tag: "TurnCame", isLast, reply }))
   }
@@ -169,10 +169,10 @@ export class Instance implements InstanceFileOwner {
     })
   }
 
-  #activate(adopts: boolean, place: TracePlace): ActiveInstance {
+  #activate(adopts: boolean, place: TracePlace): InstanceFiber {
     const progress = new LiveProgress(() => this.#onProgress(progress))
     let usesConsole = false
-    const active = openActive({
+    const active = serveInstance({
       ...this.#options,
       file: this.file,
       folder: this.folder,

@@ -30,8 +30,8 @@ import {
   withTaken
 } from "../state/InstanceState.ts"
 import type { LiveProgress } from "../uplink/ReportOutbox.ts"
-import type { InstanceParts } from "./ActiveInstance.ts"
 import { appendInstallLog, takeInstallLog, warnInInstallLog } from "./installLog.ts"
+import type { InstanceParts } from "./instanceFiber.ts"
 import { serverUser } from "./serverUser.ts"
 
 /** The parts of a server that work on its files takes. */

@@ -5,8 +5,8 @@ import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
 import type { TracePlace } from "../../shared/observability/trace.ts"
 import type { WorkExit } from "./instanceWork.ts"
-import type { RunEvent } from "./LiveRun.ts"
 import type { InstanceAction } from "./powerDecision.ts"
+import type { RunEvent } from "./watchRun.ts"
 
 export type Reply = Deferred.Deferred<void, DaemonRefused>
 

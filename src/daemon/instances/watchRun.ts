@@ -1,11 +1,13 @@
 import { watch } from "node:fs"
-import { Clock, Effect, Exit, Latch, Option, Scope } from "effect"
+import { Clock, Effect, Exit, Latch, Option, Schedule, Scope } from "effect"
 import type { ConsoleLog, LineListener } from "../console/ConsoleLog.ts"
 import type { Line } from "../console/lines.ts"
 import { type OnlineMatcher, SILENCE } from "../console/onlineSignal.ts"
 import { orWarn } from "../disk/fsio.ts"
-import type { ProcessExit } from "../runtime/exitReason.ts"
-import type { Run } from "../runtime/Runtime.ts"
+import { isInterrupt, type ProcessExit, stopMethod } from "../runtime/exitReason.ts"
+import type { ConsoleInputFailed, Run } from "../runtime/Runtime.ts"
+import type { InstanceFile } from "../state/InstanceFile.ts"
+import { type InstanceState, type Intent, withReport } from "../state/InstanceState.ts"
 
 /** The interval between two reads of the console without a change event, in ms. */
 const POLL_INTERVAL = 1000
@@ -14,23 +16,25 @@ const CHUNK_PAUSE = 20
 /** The longest delay of a timer, in ms. */
 const MAX_DELAY = 2_000_000_000
 
+type Late = "StartLate" | "InterruptLate" | "StopLate"
+
 export type RunEvent =
   | { readonly _tag: "Online"; readonly token: string }
   /** The process of a run with a `beginning` has started. `at`: ms since the epoch. */
   | { readonly _tag: "Began"; readonly token: string; readonly at: number }
   | { readonly _tag: "Ended"; readonly token: string; readonly exit: ProcessExit }
-  | { readonly _tag: "StartLate"; readonly token: string }
-  | { readonly _tag: "InterruptLate"; readonly token: string }
-  | { readonly _tag: "StopLate"; readonly token: string }
+  | { readonly _tag: Late; readonly token: string }
 
 /** Returns the milliseconds until a time, at most the original duration, because the clock may have been set since. */
 export const remainingMillis = (until: number, seconds: number) =>
   Effect.map(Clock.currentTimeMillis, (now) => Math.min(Math.max(0, until - now), seconds * 1000))
 
-export interface LiveRun {
+export interface WatchedRun {
   readonly token: string
   readonly run: Run
-  after(millis: number, event: RunEvent): Effect.Effect<void>
+  after(millis: number, event: Late): Effect.Effect<void>
+  /** Emits the event at a time, in ms since the epoch, see {@link remainingMillis}. */
+  at(until: number, seconds: number, event: Late): Effect.Effect<void>
   /** Runs an effect in the background while the run is watched. */
   inBackground(effect: Effect.Effect<void>): Effect.Effect<void>
   /** Whether lines of output were delivered; only while the online signal is awaited. */
@@ -39,7 +43,7 @@ export interface LiveRun {
   readonly close: Effect.Effect<boolean>
 }
 
-export interface LiveRunOptions {
+export interface WatchOptions {
   readonly token: string
   readonly run: Run
   readonly folder: string
@@ -96,7 +100,7 @@ export const findOnlineSignal = Effect.fnUntraced(function* (
   return seen
 })
 
-export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions, parent: Scope.Scope) {
+export const watchRun = Effect.fnUntraced(function* (options: WatchOptions, parent: Scope.Scope) {
   const { console, folder, offer, run, token } = options
   const scope = yield* Scope.fork(parent)
   let matcher = options.matcher
@@ -161,16 +165,20 @@ export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions,
     Effect.forkIn(scope)
   )
 
-  const live: LiveRun = {
+  const after = (millis: number, event: Late) =>
+    Effect.sleep(Math.min(millis, MAX_DELAY)).pipe(
+      Effect.andThen(offer({ _tag: event, token })),
+      Effect.forkIn(scope),
+      Effect.asVoid
+    )
+
+  const live: WatchedRun = {
     token,
     run,
     hasPrinted: () => printed,
-    after: (millis, event) =>
-      Effect.sleep(Math.min(millis, MAX_DELAY)).pipe(
-        Effect.andThen(offer(event)),
-        Effect.forkIn(scope),
-        Effect.asVoid
-      ),
+    after,
+    at: (until, seconds, event) =>
+      Effect.flatMap(remainingMillis(until, seconds), (millis) => after(millis, event)),
     inBackground: (effect) => Effect.asVoid(Effect.forkIn(effect, scope)),
     close: Scope.close(scope, Exit.void).pipe(
       Effect.andThen(console.finish(listener)),
@@ -180,3 +188,92 @@ export const openLiveRun = Effect.fnUntraced(function* (options: LiveRunOptions,
   }
   return live
 })
+
+/** The pause between two attempts to stop a server whose engine is down. */
+const STOP_RETRY = Schedule.spaced(500)
+/** The time for a server to stop after the byte of ^C before it gets SIGINT, in ms. */
+export const INTERRUPT_TIMEOUT = 5000
+
+/** Returns the new intent: an accepted reset remains, else the latest request wins. */
+const intentOf = (state: InstanceState, type: Intent["type"], now: number, wait_seconds: number): Intent => {
+  const deadline = now + wait_seconds * 1000
+  return {
+    type: state.intent?.type === "reset" ? "reset" : type,
+    deadline: Math.min(deadline, state.intent?.deadline ?? deadline),
+    asked_at: state.intent?.asked_at ?? now
+  }
+}
+
+export interface ProcessStopOptions {
+  readonly file: InstanceFile
+  readonly live: () => WatchedRun | undefined
+  readonly status: (value: "running" | "paused") => Effect.Effect<unknown>
+}
+
+export const makeProcessStop = ({ file, live, status }: ProcessStopOptions) => {
+  // A server that cannot be asked is killed at its deadline.
+  const logNotStopped = ({ message, why }: ConsoleInputFailed) =>
+    Effect.logWarning(`the stop command failed: ${message}${why === "away" ? "; retrying" : ""}`)
+
+  const askToStop = Effect.fnUntraced(function* ({ after, inBackground, run }: WatchedRun) {
+    const { stop_command } = file.get().spec.definition.process
+    if (run.beginning?.isOver() === false) return yield* run.kill // no process yet
+    if (run.interrupt !== undefined && isInterrupt(stop_command)) {
+      yield* Effect.catch(run.interrupt, logNotStopped)
+      return yield* after(INTERRUPT_TIMEOUT, "InterruptLate")
+    }
+    const method = stopMethod(stop_command)
+    if ("signal" in method) return yield* run.signal(method.signal)
+    const write = run.write(method.line)
+    const retried = Effect.retry(write, { schedule: STOP_RETRY, while: ({ why }) => why === "away" })
+    yield* Effect.catch(write, (error) =>
+      error.why === "away"
+        ? Effect.andThen(logNotStopped(error), inBackground(Effect.catch(retried, logNotStopped)))
+        : logNotStopped(error)
+    )
+  })
+
+  const unpause = Effect.gen(function* () {
+    yield* status("running")
+    yield* live()?.run.resume ?? Effect.void
+  })
+
+  const pause = Effect.gen(function* () {
+    yield* status("paused")
+    yield* live()?.run.pause ?? Effect.void
+  })
+
+  /** Asks the process to stop; kills it after the wait. */
+  const end = Effect.fnUntraced(function* (type: Intent["type"], wait_seconds: number) {
+    const before = file.get().status
+    const now = yield* Clock.currentTimeMillis
+    if (before === "paused") yield* unpause
+    const state = yield* file.update((current) => {
+      const intent = intentOf(current, type, now, wait_seconds)
+      // A stop cancels the start after a reset.
+      const requested = { ...current, intent, ...(type === "stop" ? { start_again: false } : {}) }
+      return before === "stopping"
+        ? requested
+        : withReport(requested, { type: "status", status: "stopping", transient: false })
+    })
+    const current = live()
+    if (current === undefined) return
+    if (before !== "stopping") yield* askToStop(current)
+    yield* current.at(state.intent?.deadline ?? now, wait_seconds, "StopLate")
+  })
+
+  /** Kills the process; `accepted` runs once the intent is recorded. */
+  const kill = Effect.fnUntraced(function* (accepted: Effect.Effect<void>) {
+    if (file.get().status === "paused") yield* unpause
+    const now = yield* Clock.currentTimeMillis
+    yield* file.update((state) => ({
+      ...state,
+      intent: intentOf(state, "kill", now, 0),
+      start_again: false
+    }))
+    yield* accepted
+    yield* live()?.run.kill ?? Effect.void
+  })
+
+  return { askToStop, end, kill, pause, unpause }
+}

@@ -23,13 +23,13 @@ import {
   withTurn
 } from "../state/InstanceState.ts"
 import type { LiveProgress, Uplink } from "../uplink/ReportOutbox.ts"
-import { type InstanceProcess, makeInstanceProcess } from "./instanceProcess.ts"
+import { type InstanceRun, makeInstanceRun } from "./instanceRun.ts"
 import { makeInstanceWork } from "./instanceWork.ts"
-import { remainingMillis } from "./LiveRun.ts"
 import { Mailbox, type Message, replyWith } from "./mailbox.ts"
 import { powerDecision } from "./powerDecision.ts"
 import type { Turns } from "./StartQueue.ts"
 import { serverUser } from "./serverUser.ts"
+import { remainingMillis } from "./watchRun.ts"
 
 export interface InstanceParts {
   readonly runtime: Runtime["Service"]
@@ -42,10 +42,10 @@ export interface InstanceParts {
   readonly starts: Turns
 }
 
-export interface ActiveOptions extends InstanceParts {
+export interface FiberOptions extends InstanceParts {
   readonly file: InstanceFile
   readonly folder: string
-  /** Opens the console, once at most, until {@link ActiveOptions.onIdle}. */
+  /** Opens the console, once at most, until {@link FiberOptions.onIdle}. */
   readonly console: () => ConsoleLog
   readonly progress: LiveProgress
   /** Whether the process of an earlier service is to be adopted, and its work continued, before any message. */
@@ -57,7 +57,7 @@ export interface ActiveOptions extends InstanceParts {
   readonly onIdle: () => void
 }
 
-export interface ActiveInstance {
+export interface InstanceFiber {
   readonly mailbox: Mailbox
   readonly run: () => Run | undefined
   /** Handles messages, one at a time, until the server is idle or shut down. */
@@ -69,16 +69,16 @@ type PowerRequest = Extract<Message, { readonly _tag: "Power" }>
 const conflict = (detail: string, hint: string) => new DaemonRefused({ status: 409, detail, hint })
 
 /** Opens a server: its fiber serialises all operations. Fibers of its run, work and timers end with it. */
-export const openActive = (options: ActiveOptions): ActiveInstance => {
+export const serveInstance = (options: FiberOptions): InstanceFiber => {
   const { adopts, console, file, files, folder, onAdopted, onIdle, runtime, starts } = options
   const { id } = file.get().spec
   const mailbox = new Mailbox()
   const scope = Scope.makeUnsafe()
   const offer = (message: Message) => Effect.sync(() => void mailbox.add(message))
-  let made: InstanceProcess | undefined
+  let made: InstanceRun | undefined
   /** Makes the process and its console at their first use: an installation has neither. */
   const proc = () => {
-    made ??= makeInstanceProcess({ ...options, console: console(), scope, onEvent: offer })
+    made ??= makeInstanceRun({ ...options, console: console(), scope, onEvent: offer })
     return made
   }
   const work = makeInstanceWork({ ...options, scope, onDone: (exit) => offer({ _tag: "WorkDone", exit }) })

@@ -18,12 +18,18 @@ import {
   withReport,
   withTurn
 } from "../state/InstanceState.ts"
-import { findOnlineSignal, type LiveRun, openLiveRun, type RunEvent, remainingMillis } from "./LiveRun.ts"
 import { type LauncherOptions, makeLauncher } from "./launcher.ts"
 import { makeRecordEnd } from "./processEnded.ts"
-import { INTERRUPT_TIMEOUT, makeProcessStop } from "./processStop.ts"
 import { refusals } from "./refusals.ts"
 import { addressWarning } from "./serverWarnings.ts"
+import {
+  findOnlineSignal,
+  INTERRUPT_TIMEOUT,
+  makeProcessStop,
+  type RunEvent,
+  type WatchedRun,
+  watchRun
+} from "./watchRun.ts"
 
 export interface ProcessOptions extends LauncherOptions {
   readonly scope: Scope.Scope
@@ -45,6 +51,11 @@ const away = { away: true } as const
 const isAwaited = ({ intent, run, status }: InstanceState) =>
   status === "starting" && intent === null && run?.timed_out !== true
 
+const withRun =
+  (more: Partial<RunState>) =>
+  (state: InstanceState): InstanceState =>
+    state.run === null ? state : { ...state, run: { ...state.run, ...more } }
+
 /** The exit code of a start that was cancelled. */
 const KILLED = 137
 /** 1, 4, 13, 40 and 121 s after the start. */
@@ -56,13 +67,13 @@ const MAX_STOP = 3600
  * Manages the process of a server. Every operation writes the state first, so that a restart of this service continues
  * it.
  */
-export const makeInstanceProcess = (options: ProcessOptions) => {
+export const makeInstanceRun = (options: ProcessOptions) => {
   const { console, file, folder, onEvent, runtime, scope } = options
   const { id } = file.get().spec
   const configuration = () => file.get().spec.definition.process
   const { launch, prepare } = makeLauncher(options)
   const { ofNode } = refusals(options.sources)
-  let live: LiveRun | undefined
+  let live: WatchedRun | undefined
   const { ended: recordEnd, writeEnd, writeLine } = makeRecordEnd(options)
   /** The token of the run that was killed because it had not stopped. */
   let killedLate: string | undefined
@@ -105,21 +116,20 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
       Effect.asVoid
     )
 
-  const watchRun = Effect.fnUntraced(function* (run: Run, token: string, offset: number) {
+  const awaitOnline = (watched: WatchedRun, since: number) => {
+    const { start_timeout } = configuration()
+    return watched.at(since + start_timeout * 1000, start_timeout, "StartLate")
+  }
+
+  const follow = Effect.fnUntraced(function* (run: Run, token: string, offset: number) {
     const state = file.get()
-    const { online_signal, start_timeout } = configuration()
-    const awaitsOnline = state.status === "starting" && online_signal !== undefined
+    const awaitsOnline = state.status === "starting" && configuration().online_signal !== undefined
     const matcher = awaitsOnline ? matcherOf() : undefined
-    live = yield* openLiveRun({ token, run, folder, console, offset, matcher, offer: onEvent }, scope)
+    live = yield* watchRun({ token, run, folder, console, offset, matcher, offer: onEvent }, scope)
     const begun = state.run?.started_at ?? (yield* Clock.currentTimeMillis)
-    if (awaitsOnline && run.beginning === undefined)
-      yield* live.after(yield* remainingMillis(begun + start_timeout * 1000, start_timeout), {
-        _tag: "StartLate",
-        token
-      })
+    if (awaitsOnline && run.beginning === undefined) yield* awaitOnline(live, begun)
     yield* live.inBackground(warnOfAddress(run))
-    if (state.intent !== null)
-      yield* live.after(yield* remainingMillis(state.intent.deadline, MAX_STOP), { _tag: "StopLate", token })
+    if (state.intent !== null) yield* live.at(state.intent.deadline, MAX_STOP, "StopLate")
   })
 
   const noteProblem = Effect.fnUntraced(function* (refused: DaemonRefused) {
@@ -158,7 +168,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
         )
       )
     )
-    yield* watchRun(started, token, log_offset)
+    yield* follow(started, token, log_offset)
     if (configuration().online_signal === undefined && started.beginning === undefined)
       yield* status("running")
   }, Effect.tapError(notStarted))
@@ -230,6 +240,16 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     )
   })
 
+  const recordExit = Effect.fnUntraced(function* (
+    exit: ProcessExit,
+    ending: Parameters<typeof writeEnd>[1],
+    how?: Parameters<typeof recordEnd>[1]
+  ) {
+    yield* writeEnd(exit, ending)
+    if (exit.why !== undefined) yield* noteProblem(ofNode(new LaunchFailed(exit.why)))
+    yield* ended(exit, how)
+  })
+
   /** Kills all remaining processes and records the effect of the end. */
   const onEnded = Effect.fnUntraced(function* (exit: ProcessExit) {
     const finished = live
@@ -242,34 +262,25 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
       silent = state.run?.timed_out === true && !finished.hasPrinted()
       if (online && isAwaited(state)) yield* status("running")
     }
-    yield* writeEnd(exit, { stopTimedOut: finished !== undefined && killedLate === finished.token, silent })
-    if (exit.why !== undefined) yield* noteProblem(ofNode(new LaunchFailed(exit.why)))
-    yield* ended(exit)
+    yield* recordExit(exit, {
+      stopTimedOut: finished !== undefined && killedLate === finished.token,
+      silent
+    })
     // Delivers the rest of the output to subscribers.
     if (finished === undefined) return
     yield* orWarn(console.finish(noListener))
   })
 
   /** Restarts the start timeout when the process of a delayed start exists. */
-  const onBegan = Effect.fnUntraced(function* (token: string, at: number) {
-    const { status: now } = yield* file.update((state) =>
-      state.run === null ? state : { ...state, run: { ...state.run, started_at: at } }
-    )
+  const onBegan = Effect.fnUntraced(function* (at: number) {
+    const { status: now } = yield* file.update(withRun({ started_at: at }))
     if (live === undefined || now !== "starting") return
-    const { online_signal, start_timeout } = configuration()
-    if (online_signal === undefined) yield* status("running")
-    else
-      yield* live.after(yield* remainingMillis(at + start_timeout * 1000, start_timeout), {
-        _tag: "StartLate",
-        token
-      })
+    yield* configuration().online_signal === undefined ? status("running") : awaitOnline(live, at)
   })
 
   const onStartTimeout = Effect.gen(function* () {
     if (live === undefined || file.get().status !== "starting") return
-    yield* file.update((state) =>
-      state.run === null ? state : { ...state, run: { ...state.run, timed_out: true } }
-    )
+    yield* file.update(withRun({ timed_out: true }))
     yield* live.run.kill
   })
 
@@ -286,7 +297,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
         if (isAwaited(file.get())) yield* status("running")
         return false
       case "Began":
-        yield* onBegan(what.token, what.at)
+        yield* onBegan(what.at)
         return false
       case "StartLate":
         yield* onStartTimeout
@@ -313,20 +324,14 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
       const awaitsOnline = state.status === "starting" && state.intent === null && !timed_out
       return yield* awaitsOnline ? completeStart : ended({ code: KILLED, out_of_memory: false }, away)
     }
-    if (adopted._tag === "Ended") {
-      const online =
-        state.status === "starting" && (yield* findOnlineSignal(console, log_offset, matcherOf()))
-      if (online && state.intent === null && !timed_out) yield* status("running")
-      yield* writeEnd(adopted.exit, { stopTimedOut: false, silent: false })
-      if (adopted.exit.why !== undefined) yield* noteProblem(ofNode(new LaunchFailed(adopted.exit.why)))
-      return yield* ended(adopted.exit, away)
-    }
-    const { run } = adopted
     // Checked before the start timeout: the server may have been online for long.
     const online = state.status === "starting" && (yield* findOnlineSignal(console, log_offset, matcherOf()))
     if (online && state.intent === null && !timed_out) yield* status("running")
+    if (adopted._tag === "Ended")
+      return yield* recordExit(adopted.exit, { stopTimedOut: false, silent: false }, away)
+    const { run } = adopted
     // Earlier output only matters while the online signal is awaited.
-    yield* watchRun(run, token, file.get().status === "starting" ? log_offset : END)
+    yield* follow(run, token, file.get().status === "starting" ? log_offset : END)
     if (timed_out || state.intent?.type === "kill") return yield* run.kill
     const { online_signal, stop_command } = configuration()
     if (state.status === "starting" && online_signal === undefined) yield* status("running")
@@ -335,7 +340,7 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
     if (state.status !== "stopping" || live === undefined) return
     if ("line" in stopMethod(stop_command)) yield* askToStop(live)
     else if (run.interrupt !== undefined && isInterrupt(stop_command)) {
-      yield* live.after(INTERRUPT_TIMEOUT, { _tag: "InterruptLate", token })
+      yield* live.after(INTERRUPT_TIMEOUT, "InterruptLate")
     }
   })
 
@@ -364,4 +369,4 @@ export const makeInstanceProcess = (options: ProcessOptions) => {
   }
 }
 
-export type InstanceProcess = ReturnType<typeof makeInstanceProcess>
+export type InstanceRun = ReturnType<typeof makeInstanceRun>
