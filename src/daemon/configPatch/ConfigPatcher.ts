@@ -94,10 +94,8 @@ const patchOne = Effect.fnUntraced(function* (
 })
 
 /**
- * Patches files below `root`, an instance folder that no process runs in. Placeholders in values are expanded. Every
- * file is read and patched before the first is written, so that a broken file leaves all of them unchanged; only files
- * whose text changes are written, each in one step. Two names of one file are patched one after the other. Returns a
- * warning for each patch that matches nothing.
+ * Patches files of an instance that does not run. Every file is read and patched before the first is written, so that a
+ * broken file leaves all of them unchanged. Returns a warning for each patch that matches nothing.
  */
 export const applyConfigs = Effect.fn("ConfigPatcher.applyConfigs")(function* (
   root: string,

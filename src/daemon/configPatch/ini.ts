@@ -169,9 +169,8 @@ const add = (
 }
 
 /**
- * Patches an INI file. A key is `section.key` or `[section].key`, nested or dotted, or a bare key before the first
- * section. A key or section of the file with dots in its name wins over splitting; a new one is split at the first dot.
- * Names are exact. A value in quotes is written with them. If a key occurs more than once, all occurrences are set.
+ * Patches an INI file. A key is `section.key` or `[section].key`; a name of the file with dots wins over splitting, and
+ * a new one is split at the first dot. All occurrences of a key are set.
  */
 export const patchIni: Patcher = (text, find) => {
   const leaves = leavesOf(find)

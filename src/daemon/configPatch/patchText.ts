@@ -22,9 +22,8 @@ import { patchXml } from "./xml.ts"
 import { patchYaml } from "./yaml.ts"
 
 /**
- * Replaces each line that starts with a key by the key's value; of several keys that fit, the longest decides. Keys
- * are literal. A line that already is one of the values stays, so that patching twice is patching once. No line is
- * added, and a missing file stays missing.
+ * Replaces each line that starts with a key, of several the longest, by its value. A line that already is one of the
+ * values stays, so that patching twice is patching once.
  */
 export const patchFile: Patcher = (text, find) => {
   const leaves = leavesOf(find)

@@ -61,8 +61,8 @@ export interface Edit {
 }
 
 /**
- * Adds items, with what divides them from the last item, which ends at `after`. `rest` is the text behind an item to the
- * end of its line: its first group is a comma, and a comment behind it stays beside the last item.
+ * Adds items behind the last item, which ends at `after`. `rest` is the text to the end of its line: its first group is
+ * a comma, and a comment behind it stays beside the last item.
  */
 export const appended = (
   text: string,

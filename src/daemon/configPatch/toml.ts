@@ -206,8 +206,7 @@ const holdsNull = (value: Schema.Json): boolean =>
 
 /**
  * Patches a TOML file; comments, order, layout and the forms of values stay. A text in place of a date is a date, if it
- * is one, and a whole number in place of one with a fraction has a fraction. New tables get a header. Keys: see
- * `applyFind`. An empty file counts as a missing one.
+ * is one. Keys: see `applyFind`. An empty file counts as a missing one.
  */
 export const patchToml: Patcher = (given, find) => {
   const empty = Object.entries(find).find(([, value]) => holdsNull(value))

@@ -276,9 +276,8 @@ const printed = (text: string, doc: Document, changes: ReadonlyArray<Change>): s
 }
 
 /**
- * Patches a YAML file; comments, order and spellings stay, and all other lines if values only replace values. Keys: see
- * `applyFind`. If a changed value has aliases, they become copies of the former value. An empty file counts as a missing
- * one.
+ * Patches a YAML file; comments, order and spellings stay. Aliases of a changed value become copies of the former one.
+ * Keys: see `applyFind`. An empty file counts as a missing one.
  */
 export const patchYaml: Patcher = (given, find) => {
   const text = given ?? ""

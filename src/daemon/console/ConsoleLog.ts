@@ -51,9 +51,8 @@ export interface ConsoleLog {
    */
   readonly begin: Effect.Effect<number, IoError>
   /**
-   * Sets the position for `step` and `finish` to the offset that `begin` returned; {@link END}: to the end. If the file
-   * was rotated since, reading starts at the first output that is left. Returns whether the beginning of the run's
-   * output is lost.
+   * Sets the position to the offset that `begin` returned, or to {@link END}; after a rotation, to the first output
+   * that is left. Returns whether the beginning of the run's output is lost.
    */
   seek(offset: number): Effect.Effect<boolean, IoError>
   /**

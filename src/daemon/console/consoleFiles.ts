@@ -34,9 +34,8 @@ interface Rotated {
 }
 
 /**
- * Copies the end of a console to its older file and empties it; returns the unread bytes. Runs synchronously, so that
- * little is appended between the copy and the truncation; of the output that a busy server adds meanwhile, one chunk is
- * kept. `console.cut` records the number of all lost bytes.
+ * Copies the end of a console to its older file and empties it; returns the unread bytes. Synchronous, so that little
+ * is appended meanwhile; `console.cut` records the number of all lost bytes.
  */
 export const rotateConsole = (folder: string, { gapInOlder, offset, relayed }: Before) => {
   const { current, cut, older } = consoleFiles(folder)

@@ -61,10 +61,8 @@ export const io = <A>(what: string, run: () => Promise<A>): Effect.Effect<A, IoE
   Effect.tryPromise({ try: run, catch: (cause) => toIoError(what, cause) })
 
 /**
- * Wraps a synchronous call that may throw: for operations that must not interleave, and for single calls on small files
- * of this service. Those take 2 to 30 us, and 40 us more in the threads of Node.js. Calls on sources of operators, on
- * trees of servers, those that make files or folders, and those that wait until the disk is written do not belong here:
- * they would stop all other work. To find a free inode took ext4 up to 2 ms after many deletions.
+ * Wraps a synchronous call: for operations that must not interleave, and for single calls on small files of this
+ * service, which take a tenth of the time. Calls that may wait for a disk would stop all other work.
  */
 export const ioSync = <A>(what: string, run: () => A): Effect.Effect<A, IoError> =>
   Effect.try({ try: run, catch: (cause) => toIoError(what, cause) })

@@ -41,8 +41,8 @@ export interface InstanceFilesOptions {
 const VOLUMES_USER: RunUser = { uid: 988, gid: 988 }
 
 /**
- * Makes ext4 place each folder of a server in a block group of its own, as the folders of a root. In one group for all,
- * it searches past every inode that was freed within minutes: after 20,000 deletions, 1 ms for each file that is made.
+ * Makes ext4 place each folder of a server in a block group of its own: in one for all, it searches past every inode
+ * that was freed within minutes, 1 ms a file after 20,000 deletions.
  */
 const spreadFolders = (serversDir: string) =>
   Effect.catch(run(`spread the folders of ${serversDir}`, ["chattr", "+T", "--", serversDir]), (error) =>
@@ -51,10 +51,8 @@ const spreadFolders = (serversDir: string) =>
   )
 
 /**
- * The files of instances (spec 4.6). An instance is made from a base folder, volumes and copies, by
- * copy-on-write if the node can, and is visible at `instanceFolder`. Mounts outlive this service, but not a reboot.
- * Requires that the files of a server have one user at a time, and that no process of the server runs where they
- * change.
+ * The files of instances (spec 4.6), made by copy-on-write if the node can, and visible at `instanceFolder`. Mounts
+ * outlive this service, but not a reboot. Requires that no process of the server runs where they change.
  */
 export class InstanceFiles extends Context.Service<
   InstanceFiles,

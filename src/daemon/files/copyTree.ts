@@ -109,9 +109,8 @@ const copyEntry = (
   }).pipe(Effect.scoped)
 
 /**
- * Copies a file or folder with its permissions, without set-id bits; links are copied as links. Existing files of the
- * target are kept unless the source has the same name. Pipes, sockets and devices are refused. If the source changes
- * meanwhile, no link is followed in place of a folder.
+ * Copies a file or folder with its permissions, without set-id bits; links are copied as links, and no link is followed
+ * in place of a folder. Pipes, sockets and devices are refused.
  */
 export const copyTree = (source: string, target: string, options: CopyOptions = {}) =>
   copyEntry(source, source, target, options, true)

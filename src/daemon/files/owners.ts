@@ -21,10 +21,8 @@ interface Names {
 }
 
 /**
- * Sets the owner of a volume, or of a server's files, unless its top has that owner already: a file, or a folder with
- * its contents except devices. The top is changed last, so that an interrupted run is repeated. Servers may write
- * meanwhile: the checked entries are changed, no link is followed, and mounts below are skipped. A file with names
- * outside the volume keeps its owner, with a warning.
+ * Sets the owner of a volume or of a server's files, its top last, so that an interrupted run is repeated. Servers may
+ * write meanwhile: no link is followed, and a file with names outside keeps its owner.
  */
 export const chownVolume = Effect.fn("chownVolume")(function* (path: string, user: RunUser) {
   // Only root can change owners, and only other users need it.
@@ -82,9 +80,8 @@ export const chownVolume = Effect.fn("chownVolume")(function* (path: string, use
 })
 
 /**
- * Sets the owner of a folder with its contents, links themselves included; entries with that owner are skipped. No
- * other process may write in it meanwhile, because a path that is replaced by a link would be followed. `others`: paths
- * of shared mounts in it, which are skipped.
+ * Sets the owner of a folder with its contents, links themselves included, except shared mounts (`others`). No other
+ * process may write in it meanwhile: a path that is replaced by a link would be followed.
  */
 export const chownTree = (
   path: string,

@@ -25,9 +25,8 @@ import { type FileSources, makeTarget, openSource, type Source, sharedSource } f
 import { readTreeRecord, TREE, type TreeRecord } from "./treeRecord.ts"
 
 /**
- * The method of sharing. A mounter: bind mounts, read-only if required, for all users. Without mounts: links, and for
- * `ro` a copy that protects the source (`copy`), or a link if the runtime enforces `ro` (`link`). `place`: only the
- * mount points.
+ * How sources are shared: by a mounter; by links, with a copy of `ro` sources (`copy`) or a runtime that enforces `ro`
+ * (`link`); or as mount points only (`place`).
  */
 export type SharingMethod = Mounter | "copy" | "link" | "place"
 
@@ -49,8 +48,8 @@ export interface SharedOwner {
 }
 
 /**
- * Sets the owner of a volume that a server writes to the common user of all volumes, so that each server sees its files
- * as its own. If mounts cannot show that, the owner is the one server that writes it.
+ * Gives a volume that a server writes to the common user of all volumes, which each server sees as its own. If mounts
+ * cannot show that, the one server that writes it is the owner.
  */
 const chownShared = Effect.fnUntraced(function* (source: Source, to: SharedOwner) {
   const { hasOwnUid, mapped, owner, volumes, writers } = to

@@ -1,7 +1,6 @@
 /**
- * The helper: a small process that makes mounts and runs programs for this service. A fork of this service would copy its
- * page tables, which blocks every request for tens of milliseconds. The program is in perl, which Debian always has:
- * Node makes no system calls.
+ * The helper makes mounts and runs programs for this service, whose own forks would block every request for tens of
+ * milliseconds. It is in perl, which Debian always has: Node makes no system calls.
  */
 import { type ChildProcess, spawn } from "node:child_process"
 import { readFileSync } from "node:fs"

@@ -60,8 +60,7 @@ const unusable = Effect.fnUntraced(function* (dataDir: string, error: IoError) {
 
 /**
  * Claims the data folder of a daemon for the scope, because two daemons in one folder would both manage its servers.
- * The lock of an ended process is taken over. The lock file stays after the scope, so that a later claim needs no room
- * on the disk.
+ * The lock file stays after the scope, so that a later claim needs no room on the disk.
  */
 export const claimDataFolder = (dataDir: string) =>
   Effect.acquireRelease(

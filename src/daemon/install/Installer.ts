@@ -112,7 +112,7 @@ export class Installer extends Context.Service<
             return { ...base, steps: steps.now, ...(exit_code === undefined ? {} : { exit_code }) }
           },
           Effect.scoped,
-          Effect.catchTag("IoError", (error) => Effect.fail(installFailed(error)))
+          Effect.mapError((error) => (error._tag === "InstallFailed" ? error : installFailed(error)))
         )
 
         const begin = Effect.fnUntraced(function* (key: string, spec: ServerSpec) {

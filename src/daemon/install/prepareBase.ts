@@ -8,7 +8,7 @@ import { applyConfigs } from "../configPatch/ConfigPatcher.ts"
 import { contextOf } from "../configPatch/placeholders.ts"
 import type { BoundedLog } from "../console/BoundedLog.ts"
 import { onlineMatcher, searchOutput } from "../console/onlineSignal.ts"
-import { io, isDiskFull, makeFolder } from "../disk/fsio.ts"
+import { type IoError, io, isDiskFull, makeFolder } from "../disk/fsio.ts"
 import { readFileInside, removeFileInside, writeFileInside } from "../disk/safePath.ts"
 import { InstallFailed, installFailed } from "../files/InstallFailed.ts"
 import { chownTree } from "../files/owners.ts"
@@ -56,7 +56,7 @@ const chownFolders = ({ aside, folder, user }: Preparation) =>
   user?.own === true
     ? Effect.forEach([folder, join(aside, HOME), join(aside, SCRIPT)], (path) => chownTree(path, user), {
         discard: true
-      }).pipe(Effect.mapError((error) => installFailed(error)))
+      })
     : Effect.void
 
 /** Runs a script in the folder and returns its exit code. `what`: its name in messages, e.g. `install script`. */
@@ -168,9 +168,9 @@ const restorerOf = Effect.fnUntraced(function* (folder: string, file: string) {
 export const withPatches = Effect.fnUntraced(function* (
   folder: string,
   spec: ServerSpec,
-  use: Effect.Effect<void, InstallFailed>,
+  use: Effect.Effect<void, InstallFailed | IoError>,
   warn: (text: string) => Effect.Effect<void>
-): Effect.fn.Return<void, InstallFailed> {
+): Effect.fn.Return<void, InstallFailed | IoError> {
   const context = yield* Effect.mapError(Effect.fromResult(contextOf(spec)), (error) =>
     warmUpFailed(error.message)
   )
@@ -213,14 +213,9 @@ const runWarmUp = Effect.fnUntraced(function* (at: Preparation, install: Install
 export const prepareBase = Effect.fnUntraced(function* (given: Omit<Preparation, "given" | "user">) {
   const { definition } = given.spec
   const install = definition.install_script
-  const kind = yield* given.runtime.kindFor(definition).pipe(
-    Effect.tap(given.runtime.prepare(definition, given.log.write, given.steps.pull)),
-    Effect.mapError((error) => installFailed(error))
-  )
-  const user = yield* Effect.mapError(
-    given.runtime.userFor(definition, { software: definition.software }),
-    (error) => installFailed(error)
-  )
+  const kind = yield* given.runtime.kindFor(definition)
+  yield* given.runtime.prepare(definition, given.log.write, given.steps.pull)
+  const user = yield* given.runtime.userFor(definition, { software: definition.software })
   const at: Preparation = { ...given, user, given: given.spec, spec: specFor(kind, given.spec) }
   if (install === null || install.skip_scripts) return undefined
   yield* at.steps.begin("script")

@@ -53,9 +53,8 @@ const nameOf = (spec: ServerSpec): string => {
 const known = new WeakMap<ServerSpec, string>()
 
 /**
- * Returns the name of a server's base below its software: the version, and if there is a script, `@` and a hash of it
- * and of the variables of the server that it reads. A variable that is not set does not count. An installation asks
- * several times, and searching a script takes as long as a write to the disk.
+ * Returns the name of a server's base: the version, and if there is a script, `@` and a hash of it and of the variables
+ * that it reads. Remembered: a search takes as long as a write to the disk.
  */
 export const baseName = (spec: ServerSpec): string => {
   const name = known.get(spec) ?? nameOf(spec)

@@ -178,7 +178,7 @@ export const watchReserve = Effect.fnUntraced(function* ({
 
   /**
    * Returns the servers whose files that have changed since a time take half of the lost space, or cannot be measured:
-   * no figure of the kernel has space that is allocated without a write, or was written by processes that have ended.
+   * the kernel does not count space that is allocated without a write.
    */
   const changers = (of: Iterable<readonly [Run, Instance]>, since: number, fell: number) =>
     Effect.filter(

@@ -9,9 +9,8 @@ import { io, ioSync, orMissing, orWarn } from "../disk/fsio.ts"
 export const installLogPath = (folder: string): string => join(folder, "install.log")
 
 /**
- * Gives the server in `folder` the log of its software's installation, if there is one: as another name of the file,
- * which needs no space. {@link appendInstallLog} copies it first, and a later installation makes a new file. If the base
- * was there, its old log would look new: one line says when it was installed.
+ * Gives the server in `folder` the log of its software's installation, as another name of the file; {@link
+ * appendInstallLog} copies it first. For a base that was there, one line says when it was installed.
  */
 export const takeInstallLog = (
   shared: string,

@@ -25,9 +25,8 @@ interface Removal {
 }
 
 /**
- * The recent removals, so that a creation that was sent before the removal, and is delivered after it, has no effect. A
- * later creation has a higher sequence or another migration, and is accepted. Not persistent: the next registration
- * reports servers that are left on the node.
+ * The recent removals: a creation that was sent before one and is delivered after it has no effect. A later creation
+ * has a higher sequence or another migration.
  */
 export class RecentRemovals {
   readonly #removals = new Map<ServerId, Removal>()

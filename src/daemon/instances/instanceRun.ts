@@ -64,7 +64,7 @@ const ADDRESS_CHECKS = Schedule.max([Schedule.exponential("1 second", 3), Schedu
 const MAX_STOP = 3600
 
 /**
- * Manages the process of a server. Every operation writes the state first, so that a restart of this service continues
+ * Manages the runs of an instance. Every operation writes the state first, so that a restart of this service continues
  * it.
  */
 export const makeInstanceRun = (options: ProcessOptions) => {

@@ -113,9 +113,8 @@ const runFileWork = Effect.fnUntraced(
 )
 
 /**
- * Does the pending work on the files: the base, then the instance folder. A reinstallation of a saved server keeps its
- * own files and replaces those of the base; any other work recreates the folder. A failure is the last line of the
- * server's install log.
+ * Makes the base, then the instance folder. A reinstallation of a saved server keeps its own files; any other work
+ * recreates the folder. A failure is the last line of the server's install log.
  */
 const doFileWork = (options: WorkOptions, state: InstanceState, onSteps: OnSteps) =>
   runFileWork(options, state, onSteps).pipe(

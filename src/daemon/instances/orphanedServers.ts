@@ -67,9 +67,8 @@ const removeWhiteouts = (folder: Buffer): Effect.Effect<void, IoError> =>
   )
 
 /**
- * Moves all files that a server has written into `files` of its folder. Requires that nothing is mounted and no process
- * runs. An interrupted run can be repeated. Returns the targets of volumes whose layers stay in place, because another
- * entry is in the way.
+ * Moves all files that a server has written into `files` of its folder. An interrupted run can be repeated. Returns the
+ * targets of volumes whose layers stay, because another entry is in the way.
  */
 export const mergeOwnFiles = Effect.fnUntraced(function* (folder: string) {
   yield* recoverFiles(folder)

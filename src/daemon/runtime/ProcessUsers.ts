@@ -25,9 +25,8 @@ export interface ProcessUsersOptions {
 /** The uids of this node's servers and software. */
 export interface ProcessUsers {
   /**
-   * Returns the user of a server or software. A name without a uid gets the first free one after the last assigned uid.
-   * So a released uid stays unused for as long as possible: files in `/tmp` and System V objects may outlive a server.
-   * `kept`: the previous uid of the server, which is used unless it is taken.
+   * Returns the user of a server or software: its `kept` uid unless that is taken, else the first free one after the
+   * last assigned uid, because files in `/tmp` may outlive a server.
    */
   assign(name: string, kept?: number): Effect.Effect<RunUser, LaunchFailed>
   softwareUser(software: string): Effect.Effect<RunUser, LaunchFailed>

@@ -29,9 +29,8 @@ interface Named {
 }
 
 /**
- * The next action on the disk. `folder` creates a folder and enters it; the root has the path "". `leave` completes the
- * current folder and returns to the folder around it. `file` creates a file, `data` is a piece of its contents, `end`
- * completes it. `refused` is the last step.
+ * The next action on the disk: `folder` creates and enters a folder, and `leave` completes it; `data` is a piece of a
+ * `file`, which `end` completes. `refused` is the last step.
  */
 export type Step =
   | ({ readonly _tag: "folder" } & Named)

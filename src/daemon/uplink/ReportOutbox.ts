@@ -128,9 +128,8 @@ const deliver = Effect.fnUntraced(function* (
 })
 
 /**
- * Sends the reports of one server, those that wait together: at least once, in order, each until it is acknowledged
- * (spec 9.3). A report is written to disk before it is sent, and removed after the acknowledgement, by the
- * next write. Each server has its own queue; ends when that is empty.
+ * Sends the waiting reports of one server until there is none: at least once, in order (spec 9.3). A report is written
+ * to disk before it is sent, and removed by the write after its acknowledgement.
  */
 export const sendReports = Effect.fnUntraced(function* (file: Reports, uplink: Uplink) {
   while (true) {

@@ -75,9 +75,8 @@ const full = new ConsoleInputFailed({
 })
 
 /**
- * Writes texts to the standard input of a container without waiting for the server. The first one opens the
- * connection, and one after a loss reopens it; the end of a connection does not end the server's input. Closed with
- * the scope.
+ * Writes texts to the standard input of a container without waiting for the server. The first one, or one after a loss,
+ * opens the connection, whose end does not end the input.
  */
 export const makeContainerInput = Effect.fnUntraced(function* (id: string) {
   const engine = yield* Engine

@@ -6,9 +6,8 @@ import { listOwn, removeContainer, removeOwn } from "./containers.ts"
 import { Engine, type EngineError } from "./Engine.ts"
 
 /**
- * The run of a server's container. The record is written before the container is created, has its id before the
- * container is started, and has the exit before the container is removed. So every end is known, and also that a run
- * never started.
+ * The run of a container: written before it is created, with its id before it is started, and with its exit before it
+ * is removed. So every end is known, and that a run never started.
  */
 const ContainerRecord = Schema.Struct({
   token: Schema.String,

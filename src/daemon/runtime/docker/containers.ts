@@ -70,8 +70,8 @@ const SET_TERMINAL = ["stty", "-F", "/dev/console", "-echo", "rows", `${rows}`, 
 const STTY_TIMEOUT = 5000
 
 /**
- * Switches the echo of a container's terminal off and sets its size. The engine has no setting for the echo, and before
- * version 23 none for the size, so `stty` of the image does it; without it the console shows the input.
+ * Switches the echo of a container's terminal off and sets its size, by `stty` of the image: the engine has no setting
+ * for the echo. Without it the console shows the input.
  */
 export const setTerminal = Effect.fnUntraced(
   function* (id: string) {
