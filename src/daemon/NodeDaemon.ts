@@ -1,3 +1,7 @@
+/**
+ * The daemon of a node: its servers, and its link to the control plane, of which it imports nothing but the contract.
+ * Read first: `nodeHost.ts` (the host), `makeDaemon.ts` (what the control plane calls), `instances/Instances.ts`.
+ */
 import { randomUUID } from "node:crypto"
 import { isDeepStrictEqual } from "node:util"
 import { Context, Effect, Layer, Random, type Scope } from "effect"

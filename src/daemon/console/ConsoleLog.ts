@@ -1,3 +1,7 @@
+/**
+ * The consoles of servers: files, lines, times and the online signal. Imports `disk` only. Read first: this file,
+ * `consoleFiles.ts` (the files and their bounds), `lines.ts`.
+ */
 import { Deferred, Effect, PubSub, type Scope, Semaphore, Stream } from "effect"
 import { stripAnsi } from "../../contract/domain/ConsoleLine.ts"
 import type { ConsolePage } from "../../contract/domain/Pagination.ts"

@@ -3,7 +3,7 @@ import { pause } from "../../shared/work/slices.ts"
 import { type IoError, io, lstat, openFile, orMissing } from "../disk/fsio.ts"
 import { CHUNK, fileId } from "./consoleFiles.ts"
 
-/** The division of consoles and logs into lines. Pure. */
+/** The division of consoles and logs into lines, and the index of the lines of a file. */
 
 /** The longest line, in bytes; a longer line is divided into parts. */
 export const LINE_CAP = 8 * 1024

@@ -1,3 +1,7 @@
+/**
+ * Calls on the file system with typed errors, for all other folders. Imports `helper` only. Read first: this file,
+ * `safePath.ts` (paths that a server may change), `replaceFile.ts` (atomic writes).
+ */
 import { randomUUID } from "node:crypto"
 import type { Dir, Dirent, Stats } from "node:fs"
 import * as sync from "node:fs"

@@ -1,3 +1,7 @@
+/**
+ * The files of instances: overlays, copies, volumes, owners and disk limits. Imports `disk`, `host` and types of
+ * `runtime`. Read first: this file, `createFiles.ts`, `sharedFiles.ts` (what a start mounts).
+ */
 import { join } from "node:path"
 import { Context, Effect, Layer } from "effect"
 import type { InstanceStorage, RuntimeKind } from "../../contract/domain/Node.ts"

@@ -12,8 +12,8 @@ import {
   readText
 } from "../disk/fsio.ts"
 import { mountOf } from "../disk/mountTable.ts"
+import { remedyOf } from "../disk/remedy.ts"
 import { writeAtomic } from "../disk/replaceFile.ts"
-import { remedyOf } from "../files/InstallFailed.ts"
 import { readProc } from "./procfs.ts"
 
 /** The subfolders of a data folder. `base` and `servers` are for this service alone; in `lost` it removes nothing. */

@@ -1,3 +1,7 @@
+/**
+ * The base folders of software, made by install scripts. Imports `configPatch`, `console`, `files` and `runtime`. Read
+ * first: this file, `prepareBase.ts` (scripts and warm-up), `bases.ts` (generations).
+ */
 import { randomUUID } from "node:crypto"
 import { realpathSync } from "node:fs"
 import { dirname, join } from "node:path"

@@ -1,3 +1,7 @@
+/**
+ * The servers of this node. Imports every other folder of the daemon. Read first: this file, `Instance.ts` (a server),
+ * `instanceRun.ts` (its process), `instanceWork.ts` (its files).
+ */
 import { join } from "node:path"
 import { Clock, Context, Deferred, Effect, FiberSet, Layer, Option, Semaphore } from "effect"
 import { type ServerId, serverIdPattern } from "../../contract/domain/Id.ts"

@@ -4,7 +4,7 @@ import type { NodeId } from "../../contract/domain/Id.ts"
 import { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
 import type { ConfigPatchFailed } from "../configPatch/ConfigPatcher.ts"
 import type { IoError } from "../disk/fsio.ts"
-import { fromDataFolder, isPermanent, remedyOf } from "../files/InstallFailed.ts"
+import { fromDataFolder, isPermanent, remedyOf } from "../disk/remedy.ts"
 import type { LaunchFailed } from "../runtime/Runtime.ts"
 
 /** The node, for messages. */

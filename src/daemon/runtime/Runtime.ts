@@ -1,3 +1,7 @@
+/**
+ * The two runtimes of servers, behind one service: plain processes here, containers in `docker`. Imports `console`,
+ * `disk` and `host`. Read first: this file, `processRun.ts`, `docker/containerRun.ts`.
+ */
 import { Context, Data, type Effect, type Scope } from "effect"
 import type { Allocations } from "../../contract/domain/Allocation.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"

@@ -1,3 +1,6 @@
+/**
+ * The stored state of an instance and its changes, which are pure; `InstanceFile.ts` writes it. Imports `disk` only.
+ */
 import { Schema } from "effect"
 import type { CrashDetails } from "../../contract/domain/CrashRecord.ts"
 import { withImmediate } from "../../contract/domain/definitionChanges.ts"

@@ -1,3 +1,7 @@
+/**
+ * The link of a node to the control plane. Imports `state` and `disk`. Read first: this file, `ReportOutbox.ts`
+ * (reports, in order and at least once), `ControlPlaneClient.ts` (HTTP).
+ */
 import { Cause, Deferred, Duration, Effect, Fiber, Latch, Schedule, Semaphore } from "effect"
 import {
   type Heartbeat,

@@ -1,3 +1,7 @@
+/**
+ * Servers in containers of a Docker engine. Read first: this file, `containerOptions.ts` (confinement),
+ * `containerConsole.ts` (output).
+ */
 import { randomUUID } from "node:crypto"
 import { realpath } from "node:fs/promises"
 import { Clock, Effect, Exit, Fiber, Layer, Option, Schedule, Scope } from "effect"

@@ -1,0 +1,24 @@
+/** Hints for failed file operations. Pure. */
+
+/** Hints by system code, as clauses before `, then start it again`. */
+const remedies: Readonly<Record<string, string>> = {
+  ENOSPC: "free space on the disk of the data folder",
+  EDQUOT: "raise limits.disk_space or the disk quota",
+  EACCES: "give the user of the daemon access to it",
+  EPERM: "give the user of the daemon the permission for it",
+  EROFS: "mount the file system read-write",
+  EMFILE: "raise the open file limit of the daemon",
+  EIO: "check the disk"
+}
+
+/** Returns the hint; undefined: there is no general one. */
+export const remedyOf = (error: { readonly code?: string; readonly next?: string }): string | undefined =>
+  error.next ?? remedies[error.code ?? ""]
+
+/** Whether the definition of the server is wrong, so that a retry cannot help. */
+export const isPermanent = (error: { readonly code?: string; readonly next?: string }): boolean =>
+  error.code === "REFUSED" && error.next === undefined
+
+/** Replaces host paths of the data folder in a message by relative ones. */
+export const fromDataFolder = (message: string, dataDir: string): string =>
+  message.replaceAll(`${dataDir}/`, "").replaceAll(dataDir, "the data folder")
