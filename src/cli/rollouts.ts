@@ -65,8 +65,8 @@ const show = Command.make(
   documented(
     "Show the progress of a rollout, and why servers failed.",
     {
-      "muster rollouts show ro_5k2m": "Its progress now",
-      "muster rollouts show ro_5k2m --wait": "Until its end"
+      "muster rollouts show yxr5c0mbys6m": "Its progress now",
+      "muster rollouts show yxr5c0mbys6m --wait": "Until its end"
     },
     "Show the progress of a rollout"
   )
@@ -81,8 +81,8 @@ const change = (name: "pause" | "resume" | "abort", description: string) =>
     })
   ).pipe(
     documented(description, {
-      [`muster rollouts ${name} ro_5k2m`]: "By its id",
-      [`muster rollouts ${name} ro_5k2m --json`]: "With the rollout as JSON"
+      [`muster rollouts ${name} yxr5c0mbys6m`]: "By its id",
+      [`muster rollouts ${name} yxr5c0mbys6m --json`]: "With the rollout as JSON"
     })
   )
 

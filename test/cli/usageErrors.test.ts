@@ -13,6 +13,16 @@ describe("muster: usage errors", () => {
           ["keys", "create", "--name", "x", "--expires", "5\u001b[31my"],
           /^Invalid value for flag --expires: .*; expected a time such as 90m, 12h or 30d$/,
           "muster keys create"
+        ],
+        [
+          ["audit", "--limit", "x"],
+          'Invalid value for flag --limit: "x"; expected a whole number',
+          "muster audit"
+        ],
+        [
+          ["nodes", "drain", "x", "--parallel", "1.5"],
+          'Invalid value for flag --parallel: "1.5"; expected a whole number',
+          "muster nodes drain"
         ]
       ] as const) {
         const { code, stderr, stdout } = yield* muster(args)

@@ -32,7 +32,7 @@ const stateCell = ({ restart, run, status }: Server) => {
     return cell
   const seconds = (Date.parse(restart.next_at) - Date.now()) / 1000
   return {
-    text: `${cell.text}, restarts in ${shortDuration(seconds)} (${restart.attempt})`,
+    text: `${cell.text}, restart ${restart.attempt} in ${shortDuration(seconds)}`,
     color: "yellow" as const
   }
 }
@@ -62,7 +62,7 @@ const labelsOf = ({ labels = {} }: Server): string =>
     .map(([key, value]) => (value === "" ? key : `${key}=${value}`))
     .join(",")
 
-/** Returns the failed installation, the refused start, the next restart, or the last crash, after which the server may have run. */
+/** Returns the failed installation, the refused start, or the next restart and the last crash, after which the server may have run. */
 const conditionOf = ({ id, install, last_crash, problem, restart }: Server): string => {
   const told = (text: string) => withCommands(text, id)
   if (install?.phase === "failed")
@@ -71,14 +71,17 @@ const conditionOf = ({ id, install, last_crash, problem, restart }: Server): str
     const since = `${problem.code === "507" ? "stopped" : "cannot be started"} since ${problem.since}`
     return `${since}: ${told(`${problem.detail}. ${problem.hint}`)}`
   }
+  const parts: Array<string> = []
   if (restart !== null && restart !== undefined) {
-    return "next_at" in restart
-      ? `restart ${restart.attempt} at ${restart.next_at}`
-      : `no restart: ${told(restart.reason)}`
+    parts.push(
+      "next_at" in restart
+        ? `restart ${restart.attempt} at ${restart.next_at}`
+        : `no restart: ${told(restart.reason)}`
+    )
   }
-  return last_crash === null || last_crash === undefined
-    ? ""
-    : `last crash ${last_crash.crashed_at}: ${last_crash.reason}`
+  if (last_crash !== null && last_crash !== undefined)
+    parts.push(`last crash ${last_crash.crashed_at}: ${last_crash.reason}`)
+  return parts.join("; ")
 }
 
 /** Returns when the node starts a server by itself, and who has stopped it. */

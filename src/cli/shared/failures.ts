@@ -77,6 +77,9 @@ export const UsageErrors = CliOutput.layerPresenter({
 const lineOf = (error: CliError.NonShowHelpErrors): string => {
   const suggestions = "suggestions" in error ? error.suggestions : []
   const [first = ""] = error.message.split("\n")
-  const line = first.replace(". Expected: Schema validation failed: ", "; ").replace(/\p{Cc}/gu, "")
+  const line = first
+    .replace(". Expected: Schema validation failed: ", "; ")
+    .replace(/\. Expected (a string representing a finite number|an integer)/, "; expected a whole number")
+    .replace(/\p{Cc}/gu, "")
   return suggestions.length === 0 ? line : `${line}. Did you mean ${suggestions.join(" or ")}?`
 }

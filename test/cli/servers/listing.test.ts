@@ -23,12 +23,25 @@ const shown = (server: Partial<Server>) => tableOfItems(servers, [{ ...serverExa
 describe("spec 3.9: the list of servers", () => {
   it("a server between a crash and its restart differs from a stopped one", () => {
     const next_at = new Date(Date.now() + 3_600_000).toISOString()
-    assert.match(
-      shown({ status: "offline", restart: { attempt: 2, next_at } }),
-      /offline, restarts in \S+ \(2\)/
+    assert.match(shown({ status: "offline", restart: { attempt: 2, next_at } }), /offline, restart 2 in \S+/)
+    assert.notInclude(shown({ status: "offline", restart: null }), ", restart ")
+    assert.notInclude(shown({ status: "running", restart: { attempt: 2, next_at } }), ", restart ")
+  })
+})
+
+describe("spec 3.15: the condition of a server", () => {
+  it("a server that waits for its restart, or that gets none, is shown with its last crash", () => {
+    const last_crash = { crashed_at: "2026-01-01T00:00:00.000Z", reason: "exit code 5", exit_code: 5 }
+    const condition = (restart: Server["restart"]) =>
+      tableOfItems(servers, [{ ...serverExample, problem: null, restart, last_crash }], true)
+    const crash = "last crash 2026-01-01T00:00:00.000Z: exit code 5"
+    const next_at = "2026-01-01T00:00:05.000Z"
+    assert.include(condition({ attempt: 1, next_at }), `restart 1 at ${next_at}; ${crash}`)
+    assert.include(
+      condition({ given_up: true, reason: "5 restarts in 600 s" }),
+      `no restart: 5 restarts in 600 s; ${crash}`
     )
-    assert.notInclude(shown({ status: "offline", restart: null }), "restarts")
-    assert.notInclude(shown({ status: "running", restart: { attempt: 2, next_at } }), "restarts")
+    assert.include(condition(null), crash)
   })
 })
 
