@@ -55,16 +55,18 @@ const onKeyDown = (event: KeyboardEvent): void => {
   if (caller.value === undefined || event.ctrlKey || event.metaKey || event.altKey) return
   if (document.querySelector("dialog[open]") !== null) return
   if (isTyping(event.target)) return
-  const place = isAfterG ? places[event.key] : undefined
-  isAfterG = event.key === "g"
+  // Caps Lock and Shift change letters only.
+  const key = event.key.length === 1 ? event.key.toLowerCase() : event.key
+  const place = isAfterG ? places[key] : undefined
+  isAfterG = key === "g"
   if (place !== undefined) go(place())
-  else if (event.key === "/") {
+  else if (key === "/") {
     if (route.value.page !== "servers") go(listAddress())
     // After the rendering, which is a microtask too, and before the next key.
     queueMicrotask(() => document.getElementById("search")?.focus())
-  } else if (event.key === "n") go(addressOf.new)
-  else if (event.key === "?") showShortcuts()
-  else if (event.key === "Escape" && route.value.page !== "servers") go(listAddress())
+  } else if (key === "n") go(addressOf.new)
+  else if (key === "?") showShortcuts()
+  else if (key === "Escape" && route.value.page !== "servers") go(listAddress())
   else return
   event.preventDefault()
 }

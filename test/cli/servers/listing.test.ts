@@ -31,8 +31,21 @@ describe("spec 3.9: the list of servers", () => {
 
 describe("spec 3.15: the condition of a server", () => {
   it("a server that waits for its restart, or that gets none, is shown with its last crash", () => {
-    const last_crash = { crashed_at: "2026-01-01T00:00:00.000Z", reason: "exit code 5", exit_code: 5 }
-    const condition = (restart: Server["restart"]) =>
+    const last_crash = {
+      id: "crash",
+      server_id: serverExample.id,
+      blueprint_id: serverExample.blueprint_id,
+      node_id: serverExample.node_id,
+      version: "1",
+      reason: "exit code 5",
+      exit_code: 5,
+      out_of_memory: false,
+      started_at: null,
+      crashed_at: "2026-01-01T00:00:00.000Z",
+      uptime_seconds: null,
+      restart: null
+    }
+    const condition = (restart: NonNullable<Server["restart"]> | null) =>
       tableOfItems(servers, [{ ...serverExample, problem: null, restart, last_crash }], true)
     const crash = "last crash 2026-01-01T00:00:00.000Z: exit code 5"
     const next_at = "2026-01-01T00:00:05.000Z"
