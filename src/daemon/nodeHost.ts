@@ -53,9 +53,7 @@ const RuntimeByServer = {
           kindFor,
           userFor: (choice, whom) =>
             Effect.flatMap(runtimeFor(choice), (runtime) => runtime.userFor(choice, whom)),
-          reserveUser: plain.reserveUser,
-          renameUser: plain.renameUser,
-          releaseUser: plain.releaseUser,
+          users: plain.users,
           notEnforced: plain.notEnforced,
           lacksUids: plain.lacksUids,
           isolation: Effect.map(Effect.all([plain.isolation, docker.isolation]), ([one, other]) => ({

@@ -8,7 +8,7 @@ import type { FilePlan } from "../../contract/domain/filePlan.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import type { ControlPlaneError, ControlPlaneUnavailable } from "../../contract/nodeApi/ControlPlane.ts"
-import { forEachEntry, type IoError, io, removeTree } from "../disk/fsio.ts"
+import { entryPath, forEachEntry, type IoError, io, removeTree } from "../disk/fsio.ts"
 import { runProgram } from "../host/runTool.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { type InstancePaths, toolError } from "../transfer/archive.ts"
@@ -49,8 +49,6 @@ const copyFolder = (from: string, to: string) =>
     if (cp.code !== 0) return yield* toolError("the files cannot be written", cp.stderr)
   }).pipe(Effect.scoped)
 
-const pathIn = (folder: string, name: Buffer) => Buffer.concat([Buffer.from(`${folder}/`), name])
-
 /** Replaces `to`, which is `path` in the instance, by `from`, except for shared parts. */
 const mergeInto = (from: string, to: string, path: string, at: Replacement): Effect.Effect<void, IoError> =>
   Effect.gen(function* () {
@@ -65,9 +63,9 @@ const mergeInto = (from: string, to: string, path: string, at: Replacement): Eff
       to,
       Effect.fnUntraced(function* ({ name }) {
         if (at.shared.includes(within(name)) || within(name) === at.aside) return
-        const stats = yield* io(`stat ${name}`, () => fs.lstat(pathIn(to, name)))
+        const stats = yield* io(`stat ${name}`, () => fs.lstat(entryPath(to, name)))
         if (stats.isDirectory() && (leads(name) || stats.dev !== at.device)) stays.add(within(name))
-        else yield* io(`remove ${name}`, () => fs.rm(pathIn(to, name), { recursive: true, force: true }))
+        else yield* io(`remove ${name}`, () => fs.rm(entryPath(to, name), { recursive: true, force: true }))
       })
     )
     yield* forEachEntry(
@@ -79,7 +77,7 @@ const mergeInto = (from: string, to: string, path: string, at: Replacement): Eff
           stays.delete(within(name))
           if (entry.isDirectory())
             yield* mergeFolder(join(from, String(name)), join(to, String(name)), within(name), at)
-        } else yield* io(`rename ${name}`, () => fs.rename(pathIn(from, name), pathIn(to, name)))
+        } else yield* io(`rename ${name}`, () => fs.rename(entryPath(from, name), entryPath(to, name)))
       })
     )
     // Removes their contents that the server no longer has, as far as they are its own.
@@ -94,7 +92,7 @@ const emptyFolder = (folder: string, path: string, at: Replacement) =>
   forEachEntry(folder, ({ name }) => {
     const inside = `${path}/${name}`
     if (at.shared.some((one) => one === inside || one.startsWith(`${inside}/`))) return Effect.void
-    return io(`remove ${name}`, () => fs.rm(pathIn(folder, name), { recursive: true, force: true }))
+    return io(`remove ${name}`, () => fs.rm(entryPath(folder, name), { recursive: true, force: true }))
   })
 
 /** Fills a folder that stays; one on another file system is filled by copying. */

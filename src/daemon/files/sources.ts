@@ -14,6 +14,7 @@ import {
 } from "../../contract/domain/filePlan.ts"
 import type { NodeId } from "../../contract/domain/Id.ts"
 import { IoError, io, ioSync, lstat, makeFolder, orMissing } from "../disk/fsio.ts"
+import { isIn } from "../disk/mountTable.ts"
 import { partsOf } from "../disk/safePath.ts"
 import { FOLDERS } from "../host/dataFolder.ts"
 import type { Arrivals } from "./importFiles.ts"
@@ -52,9 +53,6 @@ export interface Source {
   /** Its name in messages: the path in the data folder, or else on the host. */
   readonly what: string
 }
-
-const isBelow = (path: string, root: string) =>
-  path === root || path.startsWith(root === sep ? sep : root + sep)
 
 /** A refusal because of the state of the node, not of the blueprint. */
 const missingSource = (message: string, next: string) => new IoError({ code: "REFUSED", message, next })
@@ -134,7 +132,7 @@ const hostSource = Effect.fnUntraced(function* (what: string, key: string, { all
     Effect.map(resolveLinks(path), (root) => root.real)
   )
   // Checked first: a refusal must not reveal whether other paths exist.
-  if (!roots.some((root) => isBelow(real, root))) {
+  if (!roots.some((root) => isIn(real, root))) {
     return yield* missingSource(
       `${key}: ${what} is not below the allowed mounts of the node`,
       "allow it there with MUSTER_ALLOWED_MOUNTS"
@@ -170,10 +168,10 @@ const checkCopied = Effect.fnUntraced(function* (real: string, top: string, what
 const copySourceOfHost = Effect.fnUntraced(function* (what: string, sources: FileSources) {
   const source = yield* hostSource(what, COPY, sources)
   const top = yield* io(`${COPY}: ${what}`, () => fs.realpath(sources.dataDir))
-  if (isBelow(top, source.real)) {
+  if (isIn(top, source.real)) {
     return yield* refuse(`${COPY}: ${what}: the data folder of the node is in it, which cannot be copied`)
   }
-  if (isBelow(source.real, top)) yield* checkCopied(source.real, top, what)
+  if (isIn(source.real, top)) yield* checkCopied(source.real, top, what)
   return source
 })
 
@@ -203,7 +201,7 @@ export const openSource = Effect.fnUntraced(function* (
   if (!stats.isDirectory() && !stats.isFile())
     return yield* missingSource(`${what}: neither a file nor a folder`, "replace it")
   const path = yield* ioSync(what, () => readlinkSync(`/proc/self/fd/${handle.fd}`))
-  if (!roots.some((root) => isBelow(path, root))) {
+  if (!roots.some((root) => isIn(path, root))) {
     return yield* missingSource(`${what} leaves its folder through a link`, "put what it leads to there")
   }
   return { handle, folder: stats.isDirectory() }

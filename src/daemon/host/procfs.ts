@@ -30,13 +30,16 @@ export interface Marker {
 export const TICKS_PER_SECOND = 100
 const PAGE = 4096
 
-const readOrUndefined = (path: string): string | undefined => {
+/** Returns a value; undefined: the process has ended, has closed the file, or access is denied. */
+const ifThere = <A>(read: () => A): A | undefined => {
   try {
-    return readFileSync(path, "latin1")
+    return read()
   } catch {
-    return undefined // the process has ended, or access is denied
+    return undefined
   }
 }
+
+const readOrUndefined = (path: string) => ifThere(() => readFileSync(path, "latin1"))
 
 /** Parses /proc/<pid>/stat; the command name may contain blanks and brackets. */
 export const parseStat = (text: string): Proc | undefined => {
@@ -143,13 +146,7 @@ export const pidsByUid: Effect.Effect<ReadonlyMap<number, ReadonlyArray<number>>
 export const bootUptimeMillis = (): number =>
   Math.round(Number((readOrUndefined("/proc/uptime") ?? "0").split(" ")[0]) * 1000)
 
-const networkOf = (pid: number | "self"): string | undefined => {
-  try {
-    return readlinkSync(`/proc/${pid}/ns/net`)
-  } catch {
-    return undefined // ended, or access is denied
-  }
-}
+const networkOf = (pid: number | "self") => ifThere(() => readlinkSync(`/proc/${pid}/ns/net`))
 
 /**
  * Returns the bytes that the network namespace of a process received and sent; undefined: the process shares the
@@ -196,15 +193,6 @@ const readTable = (path: string): string => {
     return text.toString("latin1", 0, length)
   } finally {
     closeSync(file)
-  }
-}
-
-/** Returns a value; undefined: the process has ended, has closed the file, or access is denied. */
-const ifThere = <A>(read: () => A): A | undefined => {
-  try {
-    return read()
-  } catch {
-    return undefined
   }
 }
 

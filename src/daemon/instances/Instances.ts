@@ -134,7 +134,7 @@ export class Instances extends Context.Service<
           const file = yield* makeFolder(folder, uid === undefined ? undefined : PASSAGE).pipe(
             Effect.andThen(createInstanceFile(folder, spec, uid)),
             Effect.onError(() =>
-              Effect.andThen(Effect.ignore(removeTree(folder)), runtime.releaseUser(spec.id))
+              Effect.andThen(Effect.ignore(removeTree(folder)), runtime.users.release(spec.id))
             )
           )
           open(folder, file, yield* tracePlace)
@@ -226,7 +226,7 @@ export class Instances extends Context.Service<
         const found = yield* readServers(serversDir, files)
         for (const { file, id } of found) {
           const { uid } = file.get()
-          if (uid !== undefined) yield* runtime.reserveUser(id, uid)
+          if (uid !== undefined) yield* runtime.users.reserve(id, uid)
         }
         yield* Effect.orDie(reserveKeptUids(serversDir, runtime, isAside))
         for (const dir of [options.lostDir, besideServers(serversDir)]) {

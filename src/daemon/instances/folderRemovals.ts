@@ -162,7 +162,7 @@ export const makeFolderRemovals = Effect.fnUntraced(function* (options: FolderRe
           : Effect.void
       )
       yield* files.forget(folder)
-      yield* runtime.releaseUser(folder)
+      yield* runtime.users.release(folder)
       yield* collect
       return "done" as const
     }),
@@ -180,7 +180,7 @@ export const makeFolderRemovals = Effect.fnUntraced(function* (options: FolderRe
     begin: Effect.fnUntraced(function* (serverId: ServerId, folder: string) {
       const removed = join(serversDir, removedName(serverId))
       yield* files.moveAside(folder, removed)
-      yield* runtime.renameUser(serverId, removed)
+      yield* runtime.users.rename(serverId, removed)
       unmounted.add(removed)
       queue.add(removed)
       yield* synced

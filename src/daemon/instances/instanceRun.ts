@@ -7,7 +7,7 @@ import { type OpenSpan, openSpan } from "../../shared/observability/trace.ts"
 import { END, type LineListener } from "../console/ConsoleLog.ts"
 import { type OnlineMatcher, onlineMatcher } from "../console/onlineSignal.ts"
 import { orWarn } from "../disk/fsio.ts"
-import { isInterrupt, type ProcessExit, stopMethod } from "../runtime/exitReason.ts"
+import { isInterrupt, killedExit, type ProcessExit, stopMethod } from "../runtime/exitReason.ts"
 import { LaunchFailed, type Run } from "../runtime/Runtime.ts"
 import {
   type Backoff,
@@ -56,8 +56,6 @@ const withRun =
   (state: InstanceState): InstanceState =>
     state.run === null ? state : { ...state, run: { ...state.run, ...more } }
 
-/** The exit code of a start that was cancelled. */
-const KILLED = 137
 /** 1, 4, 13, 40 and 121 s after the start. */
 const ADDRESS_CHECKS = Schedule.max([Schedule.exponential("1 second", 3), Schedule.recurs(5)])
 /** The longest wait of a stop, in seconds. */
@@ -322,7 +320,7 @@ export const makeInstanceRun = (options: ProcessOptions) => {
     const adopted = yield* runtime.adopt({ server_id: id, token, folder })
     if (adopted._tag === "NeverBegan") {
       const awaitsOnline = state.status === "starting" && state.intent === null && !timed_out
-      return yield* awaitsOnline ? completeStart : ended({ code: KILLED, out_of_memory: false }, away)
+      return yield* awaitsOnline ? completeStart : ended(killedExit, away)
     }
     // Checked before the start timeout: the server may have been online for long.
     const online = state.status === "starting" && (yield* findOnlineSignal(console, log_offset, matcherOf()))

@@ -48,6 +48,6 @@ export const reserveKeptUids = Effect.fnUntraced(function* (
 ) {
   for (const name of (yield* listFolder(dir)).filter(isOne)) {
     const uid = yield* uidOfFolder(join(dir, name))
-    if (uid !== undefined && uid !== 0) yield* runtime.reserveUser(join(dir, name), uid)
+    if (uid !== undefined && uid !== 0) yield* runtime.users.reserve(join(dir, name), uid)
   }
 })

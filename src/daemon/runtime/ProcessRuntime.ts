@@ -10,13 +10,13 @@ import { spawnChild } from "../host/runTool.ts"
 import { CGROUP_LIMITS, openCgroups } from "./cgroup.ts"
 import { type ChildEnvOptions, inheritedEnv } from "./childEnv.ts"
 import { makeFifo, relayEnded, startRelay } from "./consoleRelay.ts"
-import type { ProcessExit } from "./exitReason.ts"
+import { KILLED, type ProcessExit } from "./exitReason.ts"
 import { awaitBegin, makePrivateFolders } from "./isolatedStart.ts"
 import { type IsolationOptions, type Isolations, openIsolation } from "./isolation.ts"
 import { makeJobUsers, startJob } from "./jobs.ts"
-import { exitOf, type HostParts, KILLED, killAll, killAllOf, makeRun, sweep } from "./processRun.ts"
+import { exitOf, type HostParts, killAll, killAllOf, makeRun, sweep } from "./processRun.ts"
 import { makeProcessTable, ownProcesses } from "./processTable.ts"
-import { type Adopted, type Launch, LaunchFailed, Runtime } from "./Runtime.ts"
+import { type Adopted, type Launch, LaunchFailed, noUsers, Runtime } from "./Runtime.ts"
 import { onTerminal, startTerminal, TERMINAL_ENV } from "./terminal.ts"
 
 export interface ProcessRuntimeOptions extends ChildEnvOptions {
@@ -273,9 +273,7 @@ export const ProcessRuntime = {
               ? given.assign(whom.server, whom.uid)
               : given.softwareUser(whom.software)
           }),
-          reserveUser: (name, uid) => users?.reserve(name, uid) ?? Effect.void,
-          renameUser: (id, to) => users?.rename(id, to) ?? Effect.void,
-          releaseUser: (name) => users?.release(name) ?? Effect.void,
+          users: users ?? noUsers,
           isolation: Effect.map(
             offered,
             Option.match({ onNone: () => ({}), onSome: ({ level }) => ({ process: level }) })

@@ -5,7 +5,7 @@ import { Effect, Schema, Semaphore } from "effect"
 import { type IoError, orMissing, orWarn, readText } from "../disk/fsio.ts"
 import { writeAtomic } from "../disk/replaceFile.ts"
 import { pidsByUid } from "../host/procfs.ts"
-import { LaunchFailed, type RunUser } from "./Runtime.ts"
+import { LaunchFailed, type RuntimeUsers, type RunUser } from "./Runtime.ts"
 import { CLAIMS, openUidClaims } from "./uidClaims.ts"
 
 export interface UidRange {
@@ -23,7 +23,7 @@ export interface ProcessUsersOptions {
 }
 
 /** The uids of this node's servers and software. */
-export interface ProcessUsers {
+export interface ProcessUsers extends RuntimeUsers {
   /**
    * Returns the user of a server or software: its `kept` uid unless that is taken, else the first free one after the
    * last assigned uid, because files in `/tmp` may outlive a server.
@@ -32,10 +32,6 @@ export interface ProcessUsers {
   softwareUser(software: string): Effect.Effect<RunUser, LaunchFailed>
   /** Whether a name without a uid would get none. */
   readonly isExhausted: () => boolean
-  reserve(name: string, uid: number): Effect.Effect<void>
-  rename(name: string, to: string): Effect.Effect<void>
-  /** Releases the uid of a server that was removed with all its files, once it has no live process. */
-  release(name: string): Effect.Effect<void>
   /** The owners of uids that may have processes of the last run of this node which no server of this run has. */
   readonly formerOwners: () => ReadonlyArray<string>
   readonly uidOf: (name: string) => number | undefined

@@ -2,7 +2,7 @@
  * The two runtimes of servers, behind one service: plain processes here, containers in `docker`. Imports `console`,
  * `disk` and `host`. Read first: this file, `processRun.ts`, `docker/containerRun.ts`.
  */
-import { Context, Data, type Effect, type Scope } from "effect"
+import { Context, Data, Effect, type Scope } from "effect"
 import type { Allocations } from "../../contract/domain/Allocation.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import type { Limits } from "../../contract/domain/Limits.ts"
@@ -183,6 +183,22 @@ export interface RunningJob {
   signal(signal: StopSignal): Effect.Effect<void>
 }
 
+export interface RuntimeUsers {
+  /** Reserves the uid of a server, or of files that are kept. */
+  reserve(name: string, uid: number): Effect.Effect<void>
+  /** Reserves the uid of a removed server under another name: the server may return while its files are removed. */
+  rename(name: string, to: string): Effect.Effect<void>
+  /** Releases the uid of a server that was removed with all its files, once it has no live process. */
+  release(name: string): Effect.Effect<void>
+}
+
+/** Without uids of their own. */
+export const noUsers: RuntimeUsers = {
+  reserve: () => Effect.void,
+  rename: () => Effect.void,
+  release: () => Effect.void
+}
+
 /**
  * Runs servers as plain processes or containers. Either way, the console of a run is appended to
  * `<folder>/console.log`.
@@ -199,12 +215,8 @@ export class Runtime extends Context.Service<
      * this service. A server without a uid is assigned one.
      */
     userFor(choice: RuntimeChoice, whom: RunFor): Effect.Effect<RunUser | undefined, LaunchFailed>
-    /** Reserves the uid of a server, or of files that are kept. */
-    reserveUser(name: string, uid: number): Effect.Effect<void>
-    /** Reserves the uid of a removed server under another name: the server may return while its files are removed. */
-    renameUser(server_id: ServerId, to: string): Effect.Effect<void>
-    /** Releases the uid of a server that was removed with all its files. */
-    releaseUser(name: string): Effect.Effect<void>
+    /** The uids of servers that are plain processes. */
+    readonly users: RuntimeUsers
     /** The isolation of servers from this node and from each other, by runtime. */
     readonly isolation: Effect.Effect<Isolation>
     /** The limits that are not enforced on plain processes. */

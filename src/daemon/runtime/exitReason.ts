@@ -15,6 +15,12 @@ export interface ProcessExit {
   readonly why?: { readonly message: string; readonly code?: string; readonly next?: string }
 }
 
+/** The exit code after a kill from outside that was not recorded. */
+export const KILLED = 137
+
+/** The exit of a run that was killed, that never started, or that left nothing. */
+export const killedExit: ProcessExit = { code: KILLED, out_of_memory: false }
+
 const signalNames: Readonly<Record<number, string>> = {
   1: "hangup",
   2: "interrupt",

@@ -9,7 +9,7 @@ import { bootUptimeMillis, type Proc, readBoundToAll, readNetwork, TICKS_PER_SEC
 import { runTool } from "../host/runTool.ts"
 import { CGROUP_LIMITS, type Cgroups } from "./cgroup.ts"
 import { type Relay, relayEnded } from "./consoleRelay.ts"
-import type { ProcessExit } from "./exitReason.ts"
+import { KILLED, type ProcessExit } from "./exitReason.ts"
 import { type Leader, ownProcesses, type ProcessTable, signalOwn, signalProcess } from "./processTable.ts"
 import { ConsoleInputFailed, type Launch, type Run } from "./Runtime.ts"
 import { INTERRUPT } from "./terminal.ts"
@@ -59,8 +59,6 @@ const makeConsoleInput = Effect.fnUntraced(function* (path: string) {
   return (text: string) => lock.withPermit(Effect.suspend(() => write(text)))
 })
 
-/** The exit code after a kill from outside that was not recorded. */
-export const KILLED = 137
 /** The pause before a kill or a signal, in ms: those of a moment share a pass over the processes of the host. */
 const SHARED_PASS = 10
 /** The age of the process list that measurements of a moment share, in ms. */

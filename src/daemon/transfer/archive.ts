@@ -7,7 +7,7 @@ import * as fs from "node:fs/promises"
 import { PassThrough, pipeline } from "node:stream"
 import * as NodeStream from "@effect/platform-node/NodeStream"
 import { Effect, Fiber, Option, type Scope, Stream } from "effect"
-import { forEachEntry, IoError, io, toIoError } from "../disk/fsio.ts"
+import { entryPath, forEachEntry, IoError, io, toIoError } from "../disk/fsio.ts"
 import { scopedTool } from "../host/runTool.ts"
 
 export const toolError = (what: string, stderr: string): IoError => {
@@ -18,9 +18,6 @@ export const toolError = (what: string, stderr: string): IoError => {
     message: `${what}: ${line?.replace(/^\w+: /, "").slice(0, 300) ?? "no reason given"}`
   })
 }
-
-const slash = Buffer.from("/")
-const join = (folder: Buffer, name: Buffer) => Buffer.concat([folder, slash, name])
 
 /** The folders of an instance by owner, as paths such as `plugins/shared`. */
 export interface InstancePaths {
@@ -53,14 +50,14 @@ const folderNames = Effect.fnUntraced(function* (
   device: number,
   { own, shared }: PathSets
 ) {
-  const at = join(Buffer.from(root), folder)
+  const at = entryPath(root, folder)
   const names: Array<Buffer> = []
   let text: Array<Buffer> = [folder, Buffer.from([0])]
   const folders: Array<Buffer> = []
   yield* forEachEntry(
     at,
     Effect.fnUntraced(function* (entry) {
-      const path = join(folder, entry.name)
+      const path = entryPath(folder, entry.name)
       if (shared.has(path.toString("latin1"))) return
       // Pipes and sockets have no contents; their users recreate them.
       if (entry.isFile() || entry.isSymbolicLink()) text.push(path, Buffer.from([0]))
@@ -69,7 +66,7 @@ const folderNames = Effect.fnUntraced(function* (
         text = []
       }
       if (!entry.isDirectory()) return
-      const stats = yield* io(`stat ${path}`, () => fs.lstat(join(Buffer.from(root), path)))
+      const stats = yield* io(`stat ${path}`, () => fs.lstat(entryPath(root, path)))
       // Other mounts are not part of the instance.
       if (stats.dev === device || isIn(own, path)) folders.push(path)
     })

@@ -8,9 +8,8 @@ import { Clock, Effect, Exit, Fiber, Layer, Option, Schedule, Scope } from "effe
 import { appendConsoleLine } from "../../console/consoleFiles.ts"
 import { io } from "../../disk/fsio.ts"
 import { chownTree, chownVolume } from "../../files/owners.ts"
-import type { ProcessExit } from "../exitReason.ts"
-import { KILLED } from "../processRun.ts"
-import { type Adopted, type Job, type Launch, LaunchFailed, Runtime } from "../Runtime.ts"
+import { killedExit, type ProcessExit } from "../exitReason.ts"
+import { type Adopted, type Job, type Launch, LaunchFailed, noUsers, Runtime } from "../Runtime.ts"
 import { beginContainerConsole } from "./containerConsole.ts"
 import { attachContainer, runningJob } from "./containerJob.ts"
 import {
@@ -74,9 +73,6 @@ const defaultUser = () => {
   const uid = process.getuid?.() ?? 0
   return uid === 0 ? { uid: 988, gid: 988 } : { uid, gid: process.getgid?.() ?? uid }
 }
-
-/** The exit of a run that never started, or that left nothing. */
-const killedExit: ProcessExit = { code: KILLED, out_of_memory: false }
 
 const noImage = Effect.fail(
   new LaunchFailed({ message: "the software has no image for this version", code: "REFUSED" })
@@ -258,9 +254,7 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     kinds,
     kindFor: ({ image }) => (image === "" ? noImage : Effect.as(engineIsUp, "docker")),
     userFor: () => Effect.succeed(user),
-    reserveUser: () => Effect.void,
-    renameUser: () => Effect.void,
-    releaseUser: () => Effect.void,
+    users: noUsers,
     isolation: Effect.map(kinds, (offered) => (offered.length === 0 ? {} : { docker: "container" as const })),
     prepare: ({ image }, onOutput, watch) => {
       const onLine = (line: string) => onOutput(Buffer.from(`${line}\n`))

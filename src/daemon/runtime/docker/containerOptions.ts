@@ -3,6 +3,7 @@ import type { ContainerCreateOptions, HostConfig } from "dockerode"
 import { Effect, Schedule, Schema } from "effect"
 import type { Allocations } from "../../../contract/domain/Allocation.ts"
 import { type Limits, memoryLimitBytes } from "../../../contract/domain/Limits.ts"
+import { isIn } from "../../disk/mountTable.ts"
 import { type Launch, LaunchFailed, type SharedFolder } from "../Runtime.ts"
 import { TERMINAL_ENV, TERMINAL_SIZE } from "../terminal.ts"
 import { inspect } from "./Engine.ts"
@@ -252,9 +253,6 @@ export const insidePath = (word: string, cwd: string, scratch: string | undefine
 /** Host folders that would hide folders of the container. */
 const reserved = ["/", "/dev", "/etc", "/home", "/proc", "/sys", "/tmp"]
 
-const isBelow = (path: string, folder: string) =>
-  path === folder || path.startsWith(folder.endsWith("/") ? folder : `${folder}/`)
-
 /**
  * Returns why a server must not be started in a container; undefined: it may. `sockets`: paths of the engine's socket,
  * which gives full control of the host.
@@ -268,9 +266,9 @@ export const unsafeReason = (
     if (value.includes("\0")) return `the value of ${name} contains a NUL character`
   }
   for (const { path, target } of launch.shared ?? []) {
-    if (sockets.some((socket) => isBelow(socket, path)))
+    if (sockets.some((socket) => isIn(socket, path)))
       return `${path} is not mounted: the socket of the Docker engine is in it`
-    if (target === undefined && (reserved.includes(path) || isBelow(path, CONTAINER_HOME)))
+    if (target === undefined && (reserved.includes(path) || isIn(path, CONTAINER_HOME)))
       return `${path} is not mounted: containers have their own`
   }
   return undefined

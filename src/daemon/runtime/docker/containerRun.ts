@@ -2,8 +2,7 @@ import type { Container } from "dockerode"
 import { Clock, Deferred, Effect, Exit, Fiber, Schedule, Scope } from "effect"
 import { appendConsoleLine } from "../../console/consoleFiles.ts"
 import { pidsOfContainer } from "../../host/procfs.ts"
-import type { ProcessExit } from "../exitReason.ts"
-import { KILLED } from "../processRun.ts"
+import { killedExit, type ProcessExit } from "../exitReason.ts"
 import type { Launch, LaunchFailed, Run } from "../Runtime.ts"
 import { INTERRUPT } from "../terminal.ts"
 import { type ConsoleOf, type ContainerConsole, openContainerConsole } from "./containerConsole.ts"
@@ -22,7 +21,6 @@ interface PendingOptions {
   readonly abandon: Effect.Effect<void>
 }
 
-const killedExit: ProcessExit = { code: KILLED, out_of_memory: false }
 const noProcess: ProcessExit = { code: 127, out_of_memory: false, never_began: true }
 
 /** Returns a run whose container is not created yet: its image may be pulled first, which can take minutes. */

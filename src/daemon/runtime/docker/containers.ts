@@ -1,8 +1,7 @@
 /** The containers of this node. Every call selects them by their labels and never touches others. */
 import { uptime } from "node:os"
 import { Clock, Effect, Schedule, Schema } from "effect"
-import type { ProcessExit } from "../exitReason.ts"
-import { KILLED } from "../processRun.ts"
+import { KILLED, killedExit } from "../exitReason.ts"
 import { noProgram } from "../Runtime.ts"
 import { TERMINAL_SIZE } from "../terminal.ts"
 import {
@@ -194,8 +193,6 @@ export const exitOf = Effect.fnUntraced(function* (id: string, state: ContainerS
   return { code, out_of_memory }
 })
 
-const killed: ProcessExit = { code: KILLED, out_of_memory: false }
-
 /** The exit code that the engine gives a container whose end it has not seen. */
 const UNSEEN = 255
 
@@ -222,6 +219,6 @@ export const waitForExit = Effect.fnUntraced(function* (id: string, wasKilled: (
     while: (found) => found === "unknown" || found?.Running === true,
     schedule: Schedule.spaced(500)
   })
-  const exit = state === undefined || state === "unknown" ? killed : yield* exitOf(id, state, wasKilled())
+  const exit = state === undefined || state === "unknown" ? killedExit : yield* exitOf(id, state, wasKilled())
   return engineEnded ? { ...exit, with_host: true as const } : exit
 })
