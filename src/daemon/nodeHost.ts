@@ -48,7 +48,6 @@ const RuntimeByServer = {
           choice === undefined ? Effect.succeed(plain) : Effect.map(kindFor(choice), runtimeOf)
 
         return Runtime.of({
-          kind: "docker",
           kinds: Effect.map(Effect.all([docker.kinds, plain.kinds]), (kinds) => kinds.flat()),
           kindFor,
           userFor: (choice, whom) =>

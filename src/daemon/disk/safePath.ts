@@ -21,15 +21,6 @@ export class FileTooLarge extends Data.TaggedError("FileTooLarge")<{
   readonly maxBytes: number
 }> {}
 
-/** The type of a path in a folder; `size` in bytes, `mode`: the permission bits. */
-export interface StatInside {
-  readonly type: "file" | "directory" | "other"
-  readonly size: number
-  readonly mode: number
-  readonly uid: number
-  readonly gid: number
-}
-
 const PERMISSIONS = 0o777
 /** Opens a folder, never through a link. */
 export const FOLDER = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW
@@ -142,23 +133,6 @@ const readAll = Effect.fnUntraced(function* (path: string, handle: fs.FileHandle
   }
   return yield* new FileTooLarge({ path, maxBytes: maxBytes })
 })
-
-/** Returns the type of `path` below `root`; none: it does not exist. A link anywhere in the path is refused. */
-export const statInside = Effect.fn("statInside")(function* (root: string, path: string) {
-  const at = yield* locate(root, path, false)
-  if (Option.isNone(at)) return Option.none<StatInside>()
-  const found = yield* lstatIn(path, at.value.folder, at.value.name)
-  if (Option.isNone(found)) return Option.none<StatInside>()
-  const stats = found.value
-  if (stats.isSymbolicLink()) return yield* new PathRefused({ path, reason: "it is a symbolic link" })
-  return Option.some<StatInside>({
-    type: stats.isFile() ? "file" : stats.isDirectory() ? "directory" : "other",
-    size: stats.size,
-    mode: stats.mode & PERMISSIONS,
-    uid: stats.uid,
-    gid: stats.gid
-  })
-}, Effect.scoped)
 
 export const readFileInside = Effect.fn("readFileInside")(function* (
   root: string,

@@ -258,7 +258,6 @@ export const ProcessRuntime = {
           Option.filter(({ refused }) => refused === undefined)
         )
         return Runtime.of({
-          kind: "process",
           kinds: Effect.map(offered, (found) => (Option.isSome(found) && !lacksUids() ? ["process"] : [])),
           lacksUids: Effect.sync(lacksUids),
           kindFor: Effect.fnUntraced(function* ({ runtimes }) {

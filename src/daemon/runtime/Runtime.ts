@@ -206,7 +206,6 @@ export const noUsers: RuntimeUsers = {
 export class Runtime extends Context.Service<
   Runtime,
   {
-    readonly kind: RuntimeKind
     readonly kinds: Effect.Effect<ReadonlyArray<RuntimeKind>>
     /** Returns the runtime that would start a server now. */
     kindFor(choice: RuntimeChoice): Effect.Effect<RuntimeKind, LaunchFailed>

@@ -42,8 +42,6 @@ export interface Cgroups {
   prepare(id: string, limits: Limits): Effect.Effect<string, IoError>
   /** The `cgroup.procs` of relays, which outlive servers and this service; undefined: it cannot be made. */
   readonly relays: Effect.Effect<string | undefined>
-  /** Returns the folder of a server's group, which may not exist. */
-  folderOf(id: string): string
   /** Returns how many processes the OOM killer has killed in the group. */
   outOfMemoryKills(id: string): Effect.Effect<number>
   memory(id: string): Effect.Effect<number | undefined>
@@ -107,7 +105,6 @@ const makeCgroups = (parent: string): Cgroups => {
     )
   const relays = join(parent, "relays")
   return {
-    folderOf,
     relays: makeFolder(relays).pipe(
       Effect.as(join(relays, "cgroup.procs")),
       Effect.catch((error) => Effect.as(Effect.logWarning(error.message), undefined))

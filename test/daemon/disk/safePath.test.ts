@@ -11,7 +11,6 @@ import {
   partsOf,
   readFileInside,
   removeFileInside,
-  statInside,
   writeFileInside
 } from "../../../src/daemon/disk/safePath.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
@@ -67,7 +66,6 @@ describe("paths that leave the instance folder are refused", () => {
         "a/".repeat(70)
       ]) {
         yield* refused(root, path)
-        assert.strictEqual((yield* Effect.flip(statInside(root, path)))._tag, "PathRefused")
       }
       untouched(outside)
     })
@@ -119,7 +117,6 @@ describe("paths that leave the instance folder are refused", () => {
         "inside"
       ]) {
         assert.match(yield* refused(root, path), /symbolic link/)
-        assert.strictEqual((yield* Effect.flip(statInside(root, path)))._tag, "PathRefused")
       }
       untouched(outside)
       assert.strictEqual(fs.readFileSync(join(root, "a", "real"), "utf8"), "real")
@@ -155,8 +152,6 @@ describe("paths that leave the instance folder are refused", () => {
       assert.match(yield* refused(root, "folder"), /folder/)
       assert.match(yield* refused(root, "plain/x"), /not a folder/)
       assert.match(yield* refused("/dev", "null"), /device/)
-      const stat = yield* statInside(root, "pipe")
-      assert.strictEqual(Option.getOrUndefined(stat)?.type, "other")
       untouched(outside)
     })
   )
@@ -198,14 +193,11 @@ describe("files in the instance folder", () => {
     Effect.gen(function* () {
       const { root } = yield* folders
       assert.isTrue(Option.isNone(yield* readFileInside(root, "a/b/c.yml", LIMIT)))
-      assert.isTrue(Option.isNone(yield* statInside(root, "a/b/c.yml")))
       yield* writeFileInside(root, "a/b/c.yml", Buffer.from("x: 1\n"))
       assert.strictEqual(
         String(Option.getOrUndefined(yield* readFileInside(root, "./a//b/c.yml", LIMIT))),
         "x: 1\n"
       )
-      assert.strictEqual(Option.getOrUndefined(yield* statInside(root, "a/b/c.yml"))?.size, 5)
-      assert.strictEqual(Option.getOrUndefined(yield* statInside(root, "a/b"))?.type, "directory")
       assert.strictEqual(fs.statSync(join(root, "a/b/c.yml")).mode & 0o777, 0o644)
     })
   )

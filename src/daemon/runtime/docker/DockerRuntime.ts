@@ -250,7 +250,6 @@ const make = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
   return Runtime.of({
     notEnforced: Effect.succeed([]),
     lacksUids: Effect.succeed(false),
-    kind: "docker",
     kinds,
     kindFor: ({ image }) => (image === "" ? noImage : Effect.as(engineIsUp, "docker")),
     userFor: () => Effect.succeed(user),
