@@ -96,7 +96,8 @@ const sectionsOf = (
 
 const statuses: Readonly<Record<keyof typeof exitStatus, string>> = {
   failed: "The operation failed. Standard error has the reason.",
-  refused: "The service refuses because of the state or of the capacity (409, 503).",
+  refused:
+    "The service refuses because of the state or of the capacity (409, 503), or a start cannot succeed.",
   notFound: "The object does not exist.",
   notAllowed: "There is no key, or it is wrong or lacks a right (401, 403).",
   unreachable: "The service cannot be reached.",

@@ -125,7 +125,7 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
           assert.match(reasons, /the program no-such-program is not in PATH/)
           assert.notInclude(reasons, "start: done")
           assert.match(reasons, /upgrade the server: `muster servers upgrade \w{12}`/)
-          assert.match(yield* refused(64, "servers", "start", "refused"), /`muster servers upgrade \w{12}`/)
+          assert.match(yield* refused(2, "servers", "start", "refused"), /`muster servers upgrade \w{12}`/)
           const shown = yield* done("servers", "show", "refused")
           assert.match(
             shown,

@@ -95,7 +95,12 @@ export const acted = Effect.fnUntraced(function* <R>(
   if (!isSelected && servers.length === 1 && only !== undefined) {
     yield* Effect.mapError(
       one(only.id),
-      ({ message, status }) => new CommandError({ status, message: withCommands(message, only.id) })
+      ({ message, status }) =>
+        new CommandError({
+          // The command is right: a 422 is a start that cannot succeed (spec 3.16).
+          status: status === "usage" ? "refused" : status,
+          message: withCommands(message, only.id)
+        })
     )
     return yield* Console.log(`${only.id} ${done(only)}`)
   }

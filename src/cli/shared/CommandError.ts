@@ -4,7 +4,7 @@ import { Data } from "effect"
 export const exitStatus = {
   /** The operation failed. */
   failed: 1,
-  /** Refused because of the state or of the capacity (409, 503). */
+  /** Refused because of the state or of the capacity (409, 503), or a start that cannot succeed. */
   refused: 2,
   notFound: 3,
   /** The key is missing, wrong or lacks a right (401, 403). */
