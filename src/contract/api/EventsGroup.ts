@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { describedAs } from "../domain/describedAs.ts"
 import { CursorExpired, UpgradeRequired } from "../domain/errors.ts"
 import { TimeText } from "../domain/nowText.ts"
 import { ServerEvent, Topic } from "../domain/ServerEvent.ts"
@@ -34,6 +35,17 @@ export const EventQuery = {
   )
 }
 
+/** Headers of the event streams (spec 5.5); the handler checks them with the query. */
+export const EventHeaders = {
+  "last-event-id": Schema.optionalKey(
+    Schema.String.annotate({
+      description:
+        "The `id` of the last event that was received: the stream resumes after it. Takes precedence over `cursor`.",
+      ...describedAs({ type: "string", pattern: "^\\d{1,15}$" })
+    })
+  )
+}
+
 /** A ticket opens one stream until `expires_at` (RFC 3339 UTC), then the same stream again (spec 5.5). */
 export const Ticket = Schema.Struct({ ticket: Schema.String, expires_at: TimeText }).annotate({
   identifier: "Ticket"
@@ -44,11 +56,13 @@ export class EventsGroup extends HttpApiGroup.make("events")
   .add(
     HttpApiEndpoint.get("sse", "/events", {
       query: EventQuery,
+      headers: EventHeaders,
       success: HttpApiSchema.StreamSse({ data: ServerEvent }),
       error: CursorExpired
     }).annotateMerge(route("Events of all servers, over SSE", { right: "read", isStream: true })),
     HttpApiEndpoint.get("websocket", "/events/ws", {
       query: EventQuery,
+      headers: EventHeaders,
       success: HttpApiSchema.Empty(101),
       error: [CursorExpired, UpgradeRequired]
     }).annotateMerge(route("Events of all servers, over WebSocket", { right: "read", isStream: true })),

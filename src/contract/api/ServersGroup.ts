@@ -28,7 +28,7 @@ import { ServerEvent } from "../domain/ServerEvent.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { nullOr } from "../domain/units.ts"
 import { Authorization, ReadableServers } from "./Authorization.ts"
-import { EventQuery } from "./EventsGroup.ts"
+import { EventHeaders, EventQuery } from "./EventsGroup.ts"
 import { serverExample } from "./examples.ts"
 import { Writes } from "./Failures.ts"
 import {
@@ -403,6 +403,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
     HttpApiEndpoint.get("events", "/servers/:server/events", {
       params,
       query: EventQuery,
+      headers: EventHeaders,
       success: HttpApiSchema.StreamSse({ data: ServerEvent }),
       error: [NotFound, CursorExpired]
     }).annotateMerge(route("This server's events, over SSE", { right: "read", isStream: true })),

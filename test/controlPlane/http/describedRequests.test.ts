@@ -106,7 +106,8 @@ const typed = ({ explode, schema }: Parameter, texts: ReadonlyArray<string>): un
 const refusedByStream = (name: string, texts: ReadonlyArray<string>): ReadonlyArray<string> => {
   const query = new URLSearchParams(texts.map((text) => [name, text]))
   if (name === "interval") query.append("topics", "stats")
-  const parsed = Effect.runSyncExit(parseEventQuery(query, undefined))
+  const lastEventId = name === "last-event-id" ? texts[0] : undefined
+  const parsed = Effect.runSyncExit(parseEventQuery(query, lastEventId))
   return Exit.isSuccess(parsed) ? [] : [String(parsed.cause)]
 }
 

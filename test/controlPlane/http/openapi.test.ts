@@ -68,6 +68,11 @@ describe("spec 1.10: /openapi.json for generators of clients", () => {
     })
   })
 
+  it("the streams of events have the header with which they resume", () => {
+    for (const path of ["/api/events", "/api/events/ws", "/api/servers/{server}/events"])
+      assert.deepStrictEqual(parameterOf(path, "last-event-id"), { type: "string", pattern: "^\\d{1,15}$" })
+  })
+
   it("the lowest success of an operation is what it returns; a preview is 2XX", () => {
     for (const [path, type] of [
       ["/api/servers", "Server"],
