@@ -21,7 +21,7 @@ const isHttp = (text: string): boolean => {
 }
 
 /** The topics that a webhook may have: those with a cursor. */
-export const WebhookTopic = Schema.Literals(["status", "crash", "deleted", "install"])
+export const WebhookTopic = Schema.Literals(["status", "crash", "deleted", "install", "expiring", "problem"])
 export type WebhookTopic = typeof WebhookTopic.Type
 
 /** The fields that a caller sets (spec 7). */

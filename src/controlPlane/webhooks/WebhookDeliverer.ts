@@ -1,7 +1,7 @@
 import { Clock, Effect, Layer, Option, Stream } from "effect"
 import type { Unavailable } from "../../contract/domain/errors.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
-import { isPublic, type JournalEntry } from "../../contract/domain/Journal.ts"
+import { isOptInChange, isPublic, type JournalEntry } from "../../contract/domain/Journal.ts"
 import { labelCondition, meets } from "../../contract/domain/Labels.ts"
 import type { WebhookDelivery, WebhookId } from "../../contract/domain/Webhook.ts"
 import { backoff } from "../../shared/work/backoff.ts"
@@ -264,7 +264,7 @@ export const WebhookDeliverer = Layer.effectDiscard(
         let isDue = false
         for (const { change } of entries) {
           if (change.topic === "webhook:changed") queue.add(change.webhook_id)
-          else if (isPublic(change) || change.topic === "server:install") isDue = true
+          else if (isPublic(change) || isOptInChange(change)) isDue = true
         }
         if (!isDue) return
         // The next attempt of a webhook that fails waits for its time.

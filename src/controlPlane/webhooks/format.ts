@@ -26,6 +26,11 @@ const sentence = ({ event: { blueprint_id, server_id, topic }, name, payload }: 
     const reason = has(payload, "reason") ? `: ${payload.reason}` : ""
     return `${server}: installation ${has(payload, "phase") ? payload.phase : "changed"}${reason}`
   }
+  if (topic === "expiring") return `${server} is deleted at ${payload}`
+  if (topic === "problem")
+    return has(payload, "detail")
+      ? `${server} has a problem: ${payload.detail}`
+      : `${server} has no problem now`
   return `${server} is ${payload}`
 }
 

@@ -2,13 +2,14 @@ import { writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import { blueprintFile, consoleServer, softwareFile } from "../../support/definitions.ts"
 import { subscribe } from "../../support/events.ts"
 import { eventually } from "../../support/eventually.ts"
 import { Muster } from "../../support/Muster.ts"
 import { startService } from "../../support/Service.ts"
-import { becomes, commands, expectStatus, installed, powered, running } from "../../support/servers.ts"
+import { becomes, commands, expectStatus, installed, power, powered, running } from "../../support/servers.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
-import { assertError, noNode, options, removed, service } from "../http/support/http.ts"
+import { assertError, games, noNode, options, removed, service } from "../http/support/http.ts"
 import { isSigned, messages, receiver } from "./receiver.ts"
 
 const allowed = { MUSTER_WEBHOOK_ALLOW_PRIVATE: "true" }
@@ -25,7 +26,29 @@ const webhook = Effect.fnUntraced(function* (id: string) {
   return (yield* expectStatus(api, 200, "GET", `/api/webhooks/${id}`)).json
 })
 
-layer(service(allowed), options)("webhooks", (it) => {
+/** The patch of `c.json` fails: the file is UTF-16. */
+const refused = {
+  software: {
+    ...games.software,
+    "odd.yml": softwareFile("odd", {
+      files: { "server.sh": consoleServer },
+      install: { script: "printf '\\377\\376{' > c.json" }
+    })
+  },
+  blueprints: {
+    ...games.blueprints,
+    "refused.yml": blueprintFile("refused", "odd", {
+      server: { configs: { "c.json": { parser: "json", find: { x: 2 } } } }
+    })
+  }
+}
+
+const withRefused = Muster.layer(refused, {
+  MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:26100-26199",
+  ...allowed
+})
+
+layer(withRefused, options)("webhooks", (it) => {
   describe("spec 7.2: deliveries", () => {
     it.effect("a delivery is the message of the streams with its cursor, signed with the secret", () =>
       Effect.gen(function* () {
@@ -91,6 +114,46 @@ layer(service(allowed), options)("webhooks", (it) => {
         assert.deepStrictEqual(messages(ofLabel.received()), messages(ofLabel.received(), red))
         assert.include(messages(ofLabel.received()), "crash")
       })
+    )
+
+    it.effect(
+      "a webhook receives expiries and problems if its topics name them, also as a line of text",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const [json, slack] = [yield* receiver, yield* receiver]
+          yield* createWebhook({ url: json.url, topics: ["expiring", "problem"] })
+          yield* createWebhook({ url: slack.url, format: "slack", topics: ["expiring", "problem"] })
+          const id = yield* installed(api, "refused", { expires_in: 50 })
+          const refused = assertError(yield* power(api, id, "start"), 422)
+          const shown = yield* expectStatus(api, 200, "GET", `/api/servers/${id}?include=expires_at,problem`)
+          const { expires_at, problem } = shown.json
+          assert.strictEqual(problem.detail, refused.detail)
+          yield* expectStatus(api, 200, "PATCH", `/api/servers/${id}`, {
+            body: { overrides: { limits: { memory_limit: 48 } } }
+          })
+          const received = yield* eventually(
+            () => [json, slack].map((one) => one.received().map(({ body }) => JSON.parse(body))),
+            (all) => all.every(({ length }) => length === 3)
+          )
+          assert.deepStrictEqual(
+            received[0]?.map(({ Data, Topic }) => [Topic, Data.payload]),
+            [
+              ["expiring", { expires_at }],
+              ["problem", problem],
+              ["problem", null]
+            ]
+          )
+          assert.deepStrictEqual(
+            received[1]?.map(({ text }) => text),
+            [
+              `refused (${id}) is deleted at ${expires_at}`,
+              `refused (${id}) has a problem: ${refused.detail}`,
+              `refused (${id}) has no problem now`
+            ]
+          )
+          yield* removed(id)
+        })
     )
 
     it.effect("discord and slack receive one line with the name of the server, and without mentions", () =>

@@ -21,7 +21,9 @@ const topics: ReadonlyArray<readonly [WebhookTopic, string]> = [
   ["status", "Changes of the status"],
   ["crash", "Crashes"],
   ["deleted", "Deletions"],
-  ["install", "Installations"]
+  ["install", "Installations"],
+  ["expiring", "Expiries, 60 s before"],
+  ["problem", "Refused starts"]
 ]
 
 const formats = [
