@@ -15,14 +15,14 @@ import { InstanceFiles } from "./files/InstanceFiles.ts"
 import { basesInUse } from "./files/treeRecord.ts"
 import { capacityOf, hostInfo, loadOf } from "./host/hostInfo.ts"
 import { Installer } from "./install/Installer.ts"
-import { Instances } from "./instances/Instances.ts"
+import { Instances, type InstancesTuning } from "./instances/Instances.ts"
 import { besideServers, type Departure } from "./instances/orphanedServers.ts"
 import { makeDaemon } from "./makeDaemon.ts"
 import { foldersOf, type NodeHostOptions, nodeHost } from "./nodeHost.ts"
 import { Runtime } from "./runtime/Runtime.ts"
 import { makeUplink } from "./uplink/uplink.ts"
 
-export interface NodeDaemonOptions extends NodeHostOptions {
+export interface NodeDaemonOptions extends NodeHostOptions, InstancesTuning {
   readonly name: string
   readonly location: string
   /** The address at which the control plane calls the daemon; any text for an embedded one. */
@@ -31,12 +31,6 @@ export interface NodeDaemonOptions extends NodeHostOptions {
   readonly allocations: ReadonlyArray<NodeAllocation>
   /** The capacity for servers. Default: that of the host. */
   readonly capacity?: Partial<Capacity>
-  /** Seconds between two measurements of the disk usage of servers with a limit. Default 30. */
-  readonly diskCheckSeconds?: number
-  /** See `DiskReserveOptions`. Default 1 GiB. */
-  readonly diskReserve?: number
-  /** Servers that the node itself starts at a time. Default 2. */
-  readonly startParallel?: number
   /** Runs before the first registration, so that the control plane can call an embedded daemon from then on. */
   readonly attach?: (node_id: NodeId, daemon: Daemon) => Effect.Effect<void, never, Scope.Scope>
   /** Default 10. */
@@ -206,12 +200,10 @@ export class NodeDaemon extends Context.Service<
     return NodeDaemon.layerNoDeps({ ...settings, dataDir }).pipe(
       Layer.provideMerge(
         Instances.layer({
+          ...settings,
           serversDir,
           lostDir,
-          sources: { node_id, dataDir, volumesDir, allowedMounts },
-          diskCheckSeconds: settings.diskCheckSeconds ?? 30,
-          ...(settings.diskReserve === undefined ? {} : { diskReserve: settings.diskReserve }),
-          startParallel: settings.startParallel ?? 2
+          sources: { node_id, dataDir, volumesDir, allowedMounts }
         })
       ),
       Layer.provideMerge(Installer.layer({ baseDir, used }))

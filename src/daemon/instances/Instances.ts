@@ -27,18 +27,21 @@ import { refusals } from "./refusals.ts"
 import { makeStartQueue } from "./StartQueue.ts"
 import { reserveKeptUids, warnOfRoot } from "./serverUser.ts"
 
-export interface InstancesOptions {
-  /** The folder of server folders, for this service alone. */
-  readonly serversDir: string
-  /** The folder of orphaned servers, which are kept for operators. */
-  readonly lostDir: string
-  readonly sources: FileSources
+export interface InstancesTuning {
   /** Seconds between two measurements of disk usage. Default 30. */
   readonly diskCheckSeconds?: number
   /** See `DiskReserveOptions`. Default 1 GiB. */
   readonly diskReserve?: number
   /** Servers that the node itself starts at a time. Default 2. */
   readonly startParallel?: number
+}
+
+export interface InstancesOptions extends InstancesTuning {
+  /** The folder of server folders, for this service alone. */
+  readonly serversDir: string
+  /** The folder of orphaned servers, which are kept for operators. */
+  readonly lostDir: string
+  readonly sources: FileSources
 }
 
 const FILES_MADE_AT_ONCE = 16

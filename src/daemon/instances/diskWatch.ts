@@ -49,6 +49,7 @@ const CONCURRENCY = 2
 export interface DiskWatchOptions {
   readonly files: InstanceFiles["Service"]
   readonly instances: () => Iterable<Instance>
+  /** Seconds between two looks at the servers. */
   readonly seconds: number
 }
 
@@ -116,14 +117,10 @@ export const largestWriter = <R>(before: Written<R>, now: Written<R>, fell: numb
   return all < fell / 2 ? undefined : largest
 }
 
-export interface DiskReserveOptions {
+export interface DiskReserveOptions extends DiskWatchOptions {
   readonly dataDir: string
-  readonly files: InstanceFiles["Service"]
-  readonly instances: () => Iterable<Instance>
   /** The reserve in bytes, at most a twentieth of the disk; 0: none. */
   readonly reserve: number
-  /** Seconds between two looks at what servers have written, while there is more space than the reserve. */
-  readonly seconds: number
 }
 
 /** Stops the servers that write most while the disk has less free space than the reserve; never ends. */
