@@ -103,7 +103,7 @@ layer(Control.layer, options)("unreachable nodes", (it) => {
               MUSTER_NODE_ALLOCATIONS: "127.0.0.1:41000-41009"
             }
           })
-          const why = `${url}: ECONNREFUSED. Check MUSTER_NODE_URL of the node and the firewall`
+          const why = `${url}: ECONNREFUSED. Check that the daemon runs, MUSTER_NODE_URL of the node, and the firewall`
           assert.strictEqual(yield* unreachable(api, "wrong"), why)
           assert.isFalse((yield* detailOf(api, "wrong")).connected)
           assert.deepStrictEqual((yield* expectStatus(api, 200, "GET", "/api/nodes")).json, [

@@ -67,7 +67,7 @@ const notUnderstood = (detail: string) =>
   })
 
 /** The remedy if no response arrives. */
-const CHECK_ADDRESS = "Check MUSTER_NODE_URL of the node and the firewall"
+const CHECK_ADDRESS = "Check that the daemon runs, MUSTER_NODE_URL of the node, and the firewall"
 
 /** The remedy if a daemon may require another certificate of this service. */
 const CHECK_CERTIFICATE =

@@ -285,12 +285,15 @@ describe("spec 9.4: Control plane -> daemon", () => {
       const closed = yield* freePort
       const tls = /^TLS fails \(.*\)\. Check the scheme of MUSTER_NODE_URL .*MUSTER_NODE_CA/
       const reasons = [
-        [`http://127.0.0.1:${closed}`, /^ECONNREFUSED\. Check MUSTER_NODE_URL of the node and the firewall$/],
+        [
+          `http://127.0.0.1:${closed}`,
+          /^ECONNREFUSED\. Check that the daemon runs, MUSTER_NODE_URL of the node, and the firewall$/
+        ],
         [plain.url.replace("http", "https"), tls],
         [`https://127.0.0.1:${secure}`, tls],
         [`http://127.0.0.1:${ssh}`, /^the response is not HTTP\. Check MUSTER_NODE_URL/],
-        [proxy.url, /^a proxy responds with 502\. Check MUSTER_NODE_URL/],
-        [silent.url, /^no response within 3 s\. Check MUSTER_NODE_URL/],
+        [proxy.url, /^a proxy responds with 502\. Check that the daemon runs, MUSTER_NODE_URL/],
+        [silent.url, /^no response within 3 s\. Check that the daemon runs, MUSTER_NODE_URL/],
         [
           stranger.url,
           /^another daemon responds there: it refuses the token of the node's last registration\. Set MUSTER_NODE_URL/

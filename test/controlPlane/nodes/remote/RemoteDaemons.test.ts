@@ -78,7 +78,8 @@ describe("spec 9.4: an idle node", () => {
         assert.isAtLeast(probes(), 6)
         assert.isAtMost(probes(), 11)
         wire.isCut = true
-        const why = "http://n1:5585: ETIMEDOUT. Check MUSTER_NODE_URL of the node and the firewall"
+        const why =
+          "http://n1:5585: ETIMEDOUT. Check that the daemon runs, MUSTER_NODE_URL of the node, and the firewall"
         assert.strictEqual(yield* beats(6), why)
         assert.strictEqual((yield* registry.get(NODE)).unreachable, why)
         assert.isTrue(registry.isConnected(NODE), "its heartbeats arrive")
