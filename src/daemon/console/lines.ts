@@ -19,6 +19,8 @@ export const piecesOf = (bytes: Buffer): ReadonlyArray<Buffer> =>
 
 const NEWLINE = 10
 const RETURN = 13
+/** The bytes of an empty line: a console may have millions of them. */
+const EMPTY = new Uint8Array()
 
 /** A line, or a part of a line that is longer than {@link LINE_CAP}, in bytes. */
 export interface LinePart {
@@ -70,7 +72,7 @@ export const lineReader = (offset = 0) => {
       let nextReturn = find(RETURN, open.length)
       for (let index = open.length; index < data.length; index++) {
         // Most lines end before a carriage return: they are found without a look at each byte.
-        if (index === from || index === open.length) {
+        if (data[index] !== NEWLINE && (index === from || index === open.length)) {
           if (nextReturn < index) nextReturn = find(RETURN, index)
           const end = returned === undefined ? find(NEWLINE, index) : index
           if (end - from <= LINE_CAP && end < nextReturn) index = end
@@ -79,7 +81,8 @@ export const lineReader = (offset = 0) => {
         const byte = data[index]
         if (byte === RETURN) returned ??= index
         else if (byte === NEWLINE) {
-          onPart({ bytes: data.subarray(from, returned ?? index), at, continues, isCut: false })
+          const end = returned ?? index
+          onPart({ bytes: end === from ? EMPTY : data.subarray(from, end), at, continues, isCut: false })
           startAt(index + 1, false)
         } else if (returned !== undefined) startAt(index, false)
         else if (index - from === LINE_CAP) {
@@ -172,12 +175,17 @@ export const makeLineIndex = (path: string): LineIndex => {
     const stats = yield* lstat(path)
     if (fileId(stats) !== known || (stats?.size ?? 0) < begin) forget()
     known = fileId(stats)
+    let count = lines
+    // `lines` are always those before `begin`: a count that is interrupted goes on from there.
     const end = yield* scan(path, begin, ({ at }) => {
-      if (lines % STRIDE === 0) checkpoints[lines / STRIDE] = at
-      lines++
+      begin = at
+      lines = count
+      if (count % STRIDE === 0) checkpoints[count / STRIDE] = at
+      count++
       return true
     }).pipe(orMissing(nothing))
     begin = end.at
+    lines = count
     unfinished = end.bytes.length > 0
     if (lines % STRIDE === 0) checkpoints[lines / STRIDE] = begin
     return unfinished ? lines + 1 : lines

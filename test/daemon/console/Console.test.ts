@@ -10,7 +10,7 @@ import {
 } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
-import { Deferred, Effect, Fiber, Stream } from "effect"
+import { Deferred, Effect, Exit, Fiber, Stream } from "effect"
 import { END, makeConsoleLog } from "../../../src/daemon/console/ConsoleLog.ts"
 import { CONSOLE_BOUND } from "../../../src/daemon/console/consoleFiles.ts"
 import { type Line, makeLineIndex } from "../../../src/daemon/console/lines.ts"
@@ -310,6 +310,32 @@ describe("spec 3.10: logs and console", () => {
           all.slice(from, from + 10)
         )
       }
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a count of many empty lines that was interrupted goes on where it was, and is right", () =>
+    Effect.gen(function* () {
+      const folder = yield* temporaryFolder
+      const file = join(folder, "x.log")
+      const total = 4 * MIB
+      writeFileSync(file, "\n".repeat(total))
+      const index = makeLineIndex(file)
+      const turn = Effect.callback<void>((resume) => void setImmediate(() => resume(Effect.void)))
+      let interrupted = 0
+      // Each attempt has more turns of the event loop than the one before.
+      for (let turns = 1; ; turns++) {
+        const counting = yield* Effect.forkChild(index.total)
+        for (let n = 0; n < turns; n++) yield* turn
+        yield* Fiber.interrupt(counting)
+        const exit = yield* Fiber.await(counting)
+        if (Exit.isSuccess(exit)) {
+          assert.strictEqual(exit.value, total)
+          break
+        }
+        interrupted++
+      }
+      assert.isAbove(interrupted, 3)
+      assert.strictEqual((yield* index.read(total - 10, total)).at(-1)?.at, total - 1)
     }).pipe(Effect.scoped)
   )
 
