@@ -6,6 +6,7 @@ import { join, resolve } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { until } from "../support/eventually.ts"
+import { otherUsers } from "../support/otherUsers.ts"
 import { adminKey, requestTo, stopped } from "../support/Service.ts"
 import { temporaryFolderIn } from "../support/temporaryFolder.ts"
 
@@ -19,7 +20,7 @@ for fd in /proc/self/fd/*; do [ "\${fd##*/}" -gt 10 ] && echo "BREACH: has $fd";
 node -e "console.log(6 * 7)" && echo works > own && cat own
 echo ready; exec sleep 60`
 
-describe("SECURITY: a service of an ordinary user", () => {
+describe.runIf(otherUsers.run)(`SECURITY: a service of an ordinary user${otherUsers.note}`, () => {
   it.live("a server cannot read the home of the service, change its programs or inherit its open files", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolderIn("/var/lib")

@@ -13,6 +13,7 @@ import { readProc, readUid } from "../../src/daemon/host/procfs.ts"
 import { daemonProcessAs, stateOf } from "../daemon/daemonChild.ts"
 import { newId } from "../daemon/support.ts"
 import { until } from "../support/eventually.ts"
+import { otherUsers } from "../support/otherUsers.ts"
 import { readProcs } from "../support/processes.ts"
 import { temporaryFolderIn } from "../support/temporaryFolder.ts"
 
@@ -170,156 +171,165 @@ ${waits}
 `
 
 for (const scene of scenes) {
-  describe(`SECURITY, process runtime: a hostile server of a daemon that is ${scene.name}`, () => {
-    it.live("the server cannot reach the service, other servers or the machine, and works", () =>
-      Effect.gen(function* () {
-        const { console, data, files, folder, run, start, up } = yield* opened(scene)
-        yield* sessionOf(scene.owner)
-        const daemon = yield* start()
-        assert.strictEqual(daemon.level, scene.expected)
-        const victim = yield* up(daemon, `echo secret > secret; ${waits}`)
-        const victimPid = programOf(run(victim))
-        const mark = `muster-mark-${process.pid}${Date.now() % 100_000}`
-        const nap = mark.replace(/\D/g, "")
-        yield* Effect.acquireRelease(
-          Effect.sync(() => writeFileSync(`/tmp/${mark}`, "")),
-          () => Effect.sync(() => rmSync(`/tmp/${mark}`))
-        )
-        const script = attack({
-          folder,
-          data,
-          service: daemon.pid,
-          shim: run(victim).pid,
-          victim: victimPid,
-          victimFiles: files(victim),
-          victimId: victim,
-          mark,
-          namespaces: scene.expected !== "user"
-        })
-        const env = { SECRET_OF_THE_SERVER: 'it\'s "quoted"\n$HOME' }
-        const id = yield* up(daemon, script, { definition: { env } })
-        const output = console(id)
-        assert.notInclude(output, "BREACH")
-        for (const line of ["works: own", "has a temporary folder", "said on its own descriptor"]) {
-          assert.include(output, line)
-        }
-        for (const set of ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"]) {
-          assert.match(output, new RegExp(`^${set}: 0+$`, "m"))
-        }
-        assert.match(output, /^NoNewPrivs: 1$/m)
-        const uid = scene.expected === "namespaces" ? ORDINARY : stateOf(data, id).uid
-        assert.match(output, new RegExp(`^Uid: ${uid} ${uid} ${uid} ${uid}$`, "m"))
-        if (scene.owner === 0) {
-          assert.isTrue(uid >= uids.first && uid <= uids.last, `${uid}`)
-          assert.notStrictEqual(uid, stateOf(data, victim).uid)
-          assert.strictEqual(readUid(programOf(run(id))), uid)
-        }
-        if (scene.owner === 0) {
-          const foreign = [files(id), "!", "-uid", String(uid), "-o", "!", "-gid", String(uid)]
-          assert.strictEqual(execFileSync("find", foreign, { encoding: "utf8" }), "")
-        }
-        assert.isFalse(existsSync("/etc/muster-attack"))
-        assert.strictEqual(textOf(join(files(victim), "secret")), "secret\n")
-
-        // The variables reach only the server: no parent process has them, or the descriptor that they came by.
-        const above = readProcs().filter(({ pgrp }) => pgrp === run(id).pid)
-        const program = programOf(run(id))
-        const helpers = above.filter(({ pid, ppid }) => pid !== program && ppid !== program)
-        assert.isAtLeast(helpers.length, run(id).helpers)
-        for (const { pid } of helpers.slice(0, run(id).helpers)) {
-          assert.notInclude(textOf(`/proc/${pid}/environ`), "SECRET_OF_THE_SERVER")
-          assert.notInclude(commandOf(pid), "SECRET_OF_THE_SERVER")
-          if (existsSync(`/proc/${pid}/fd/3`)) assert.strictEqual(textOf(`/proc/${pid}/fd/3`), "")
-        }
-        assert.include(textOf(`/proc/${program}/environ`), `SECRET_OF_THE_SERVER=${env.SECRET_OF_THE_SERVER}`)
-
-        // Its remaining children end with it.
-        const naps = () =>
-          readProcs().filter(({ pid }) => commandOf(pid).includes(nap) && commandOf(pid).startsWith("sleep"))
-        yield* until("the stray sleeps", () => naps().length === 1)
-        yield* daemon.ask(`remove ${id}`)
-        assert.deepStrictEqual(naps(), [])
-        yield* daemon.ask(`power ${victim} stop 10`)
-        yield* until("stopped", () => stateOf(data, victim).status === "offline")
-        assert.include(console(victim), "bye")
-        assert.strictEqual(textOf(join(data, "servers", victim, "exit")), "0\n")
-        yield* daemon.ask(`remove ${victim}`)
-      }).pipe(Effect.scoped)
-    )
-
-    it.live(
-      "the server survives kill -9 of its daemon, and is adopted with its exit code, signals and console",
-      () =>
+  const [runs, note] = scene.owner === ORDINARY ? [otherUsers.run, otherUsers.note] : [true, ""]
+  describe.runIf(runs)(
+    `SECURITY, process runtime: a hostile server of a daemon that is ${scene.name}${note}`,
+    () => {
+      it.live("the server cannot reach the service, other servers or the machine, and works", () =>
         Effect.gen(function* () {
-          const { console, data, run, start, up } = yield* opened(scene)
-          const first = yield* start()
-          const stops = yield* up(first, waits)
-          const crashes = yield* up(first, `${waits.replace("exit 0", "exit 7")}`)
-          yield* first.kill
-          const second = yield* start()
-          yield* second.ask(`power ${stops} pause 0`)
-          const paused = programOf(run(stops))
-          yield* until("it is paused", () => readProc(paused)?.state === "T")
-          yield* second.ask(`power ${stops} stop 10`)
-          yield* until("it has stopped", () => stateOf(data, stops).status === "offline")
-          assert.include(console(stops), "bye")
-          process.kill(programOf(run(crashes)), "SIGTERM")
-          yield* until("it has crashed", () => stateOf(data, crashes).status === "offline")
-          assert.strictEqual(textOf(join(data, "servers", crashes, "exit")), "7\n")
-          for (const id of [stops, crashes]) yield* second.ask(`remove ${id}`)
-        }).pipe(Effect.scoped)
-    )
-
-    if (scene.owner === 0) {
-      it.live("a server that forks without end stops at the limit of its uid, and another one runs", () =>
-        Effect.gen(function* () {
-          const { console, data, start, up } = yield* opened(scene)
+          const { console, data, files, folder, run, start, up } = yield* opened(scene)
+          yield* sessionOf(scene.owner)
           const daemon = yield* start()
-          const bomb = `perl -e '$n = 0; while ($n < 500 && defined($pid = fork)) { $pid or sleep 600 or exit; $n++ } print "forked $n\\n"'`
-          const id = yield* up(
-            daemon,
-            `grep processes /proc/self/limits; ${bomb}; exec perl -e '$| = 1; print "ready\\n"; sleep 600'`
+          assert.strictEqual(daemon.level, scene.expected)
+          const victim = yield* up(daemon, `echo secret > secret; ${waits}`)
+          const victimPid = programOf(run(victim))
+          const mark = `muster-mark-${process.pid}${Date.now() % 100_000}`
+          const nap = mark.replace(/\D/g, "")
+          yield* Effect.acquireRelease(
+            Effect.sync(() => writeFileSync(`/tmp/${mark}`, "")),
+            () => Effect.sync(() => rmSync(`/tmp/${mark}`))
           )
+          const script = attack({
+            folder,
+            data,
+            service: daemon.pid,
+            shim: run(victim).pid,
+            victim: victimPid,
+            victimFiles: files(victim),
+            victimId: victim,
+            mark,
+            namespaces: scene.expected !== "user"
+          })
+          const env = { SECRET_OF_THE_SERVER: 'it\'s "quoted"\n$HOME' }
+          const id = yield* up(daemon, script, { definition: { env } })
           const output = console(id)
-          assert.match(output, new RegExp(`^Max processes +${TASKS} +${TASKS} `, "m"))
-          const forked = Number(/^forked (\d+)$/m.exec(output)?.[1])
-          assert.isTrue(forked > TASKS / 2 && forked < TASKS, output)
-          const other = yield* up(daemon, waits)
-          const { uid } = stateOf(data, id)
-          assert.isAtLeast(readProcs().filter(({ pid }) => readUid(pid) === uid).length, forked)
-          yield* daemon.ask(`remove ${id}`)
-          assert.deepStrictEqual(
-            readProcs().filter(({ pid }) => readUid(pid) === uid),
-            []
+          assert.notInclude(output, "BREACH")
+          for (const line of ["works: own", "has a temporary folder", "said on its own descriptor"]) {
+            assert.include(output, line)
+          }
+          for (const set of ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"]) {
+            assert.match(output, new RegExp(`^${set}: 0+$`, "m"))
+          }
+          assert.match(output, /^NoNewPrivs: 1$/m)
+          const uid = scene.expected === "namespaces" ? ORDINARY : stateOf(data, id).uid
+          assert.match(output, new RegExp(`^Uid: ${uid} ${uid} ${uid} ${uid}$`, "m"))
+          if (scene.owner === 0) {
+            assert.isTrue(uid >= uids.first && uid <= uids.last, `${uid}`)
+            assert.notStrictEqual(uid, stateOf(data, victim).uid)
+            assert.strictEqual(readUid(programOf(run(id))), uid)
+          }
+          if (scene.owner === 0) {
+            const foreign = [files(id), "!", "-uid", String(uid), "-o", "!", "-gid", String(uid)]
+            assert.strictEqual(execFileSync("find", foreign, { encoding: "utf8" }), "")
+          }
+          assert.isFalse(existsSync("/etc/muster-attack"))
+          assert.strictEqual(textOf(join(files(victim), "secret")), "secret\n")
+
+          // The variables reach only the server: no parent process has them, or the descriptor that they came by.
+          const above = readProcs().filter(({ pgrp }) => pgrp === run(id).pid)
+          const program = programOf(run(id))
+          const helpers = above.filter(({ pid, ppid }) => pid !== program && ppid !== program)
+          assert.isAtLeast(helpers.length, run(id).helpers)
+          for (const { pid } of helpers.slice(0, run(id).helpers)) {
+            assert.notInclude(textOf(`/proc/${pid}/environ`), "SECRET_OF_THE_SERVER")
+            assert.notInclude(commandOf(pid), "SECRET_OF_THE_SERVER")
+            if (existsSync(`/proc/${pid}/fd/3`)) assert.strictEqual(textOf(`/proc/${pid}/fd/3`), "")
+          }
+          assert.include(
+            textOf(`/proc/${program}/environ`),
+            `SECRET_OF_THE_SERVER=${env.SECRET_OF_THE_SERVER}`
           )
-          yield* daemon.ask(`remove ${other}`)
+
+          // Its remaining children end with it.
+          const naps = () =>
+            readProcs().filter(
+              ({ pid }) => commandOf(pid).includes(nap) && commandOf(pid).startsWith("sleep")
+            )
+          yield* until("the stray sleeps", () => naps().length === 1)
+          yield* daemon.ask(`remove ${id}`)
+          assert.deepStrictEqual(naps(), [])
+          yield* daemon.ask(`power ${victim} stop 10`)
+          yield* until("stopped", () => stateOf(data, victim).status === "offline")
+          assert.include(console(victim), "bye")
+          assert.strictEqual(textOf(join(data, "servers", victim, "exit")), "0\n")
+          yield* daemon.ask(`remove ${victim}`)
         }).pipe(Effect.scoped)
       )
-    }
 
-    it.live("install scripts see their own folder only", () =>
-      Effect.gen(function* () {
-        const { data, files, folder, start, up } = yield* opened(scene)
-        const daemon = yield* start()
-        const script = `
+      it.live(
+        "the server survives kill -9 of its daemon, and is adopted with its exit code, signals and console",
+        () =>
+          Effect.gen(function* () {
+            const { console, data, run, start, up } = yield* opened(scene)
+            const first = yield* start()
+            const stops = yield* up(first, waits)
+            const crashes = yield* up(first, `${waits.replace("exit 0", "exit 7")}`)
+            yield* first.kill
+            const second = yield* start()
+            yield* second.ask(`power ${stops} pause 0`)
+            const paused = programOf(run(stops))
+            yield* until("it is paused", () => readProc(paused)?.state === "T")
+            yield* second.ask(`power ${stops} stop 10`)
+            yield* until("it has stopped", () => stateOf(data, stops).status === "offline")
+            assert.include(console(stops), "bye")
+            process.kill(programOf(run(crashes)), "SIGTERM")
+            yield* until("it has crashed", () => stateOf(data, crashes).status === "offline")
+            assert.strictEqual(textOf(join(data, "servers", crashes, "exit")), "7\n")
+            for (const id of [stops, crashes]) yield* second.ask(`remove ${id}`)
+          }).pipe(Effect.scoped)
+      )
+
+      if (scene.owner === 0) {
+        it.live("a server that forks without end stops at the limit of its uid, and another one runs", () =>
+          Effect.gen(function* () {
+            const { console, data, start, up } = yield* opened(scene)
+            const daemon = yield* start()
+            const bomb = `perl -e '$n = 0; while ($n < 500 && defined($pid = fork)) { $pid or sleep 600 or exit; $n++ } print "forked $n\\n"'`
+            const id = yield* up(
+              daemon,
+              `grep processes /proc/self/limits; ${bomb}; exec perl -e '$| = 1; print "ready\\n"; sleep 600'`
+            )
+            const output = console(id)
+            assert.match(output, new RegExp(`^Max processes +${TASKS} +${TASKS} `, "m"))
+            const forked = Number(/^forked (\d+)$/m.exec(output)?.[1])
+            assert.isTrue(forked > TASKS / 2 && forked < TASKS, output)
+            const other = yield* up(daemon, waits)
+            const { uid } = stateOf(data, id)
+            assert.isAtLeast(readProcs().filter(({ pid }) => readUid(pid) === uid).length, forked)
+            yield* daemon.ask(`remove ${id}`)
+            assert.deepStrictEqual(
+              readProcs().filter(({ pid }) => readUid(pid) === uid),
+              []
+            )
+            yield* daemon.ask(`remove ${other}`)
+          }).pipe(Effect.scoped)
+        )
+      }
+
+      it.live("install scripts see their own folder only", () =>
+        Effect.gen(function* () {
+          const { data, files, folder, start, up } = yield* opened(scene)
+          const daemon = yield* start()
+          const script = `
           grep -E '^(Uid|CapEff)' /proc/self/status | tr '\\t' ' ' > "$INSTALL_DIR/said"
           cat ${folder}/admin.key >> "$INSTALL_DIR/said" 2> /dev/null
           kill -0 ${daemon.pid} 2> /dev/null && echo BREACH >> "$INSTALL_DIR/said"
           touch "$HOME/cache" "$TMPDIR/scratch" && echo works >> "$INSTALL_DIR/said"`
-        const id = yield* up(daemon, waits, { install: { script }, definition: { software: "hostile" } })
-        const output = textOf(join(files(id), "said"))
-        assert.match(output, /^CapEff: 0+$/m)
-        assert.match(output, /^works$/m)
-        assert.notMatch(output, /BREACH|a secret/)
-        if (scene.owner === 0) {
-          const uid = Number(/^Uid: (\d+)/m.exec(output)?.[1])
-          assert.strictEqual(JSON.parse(textOf(join(data, "users.json"))).software.hostile, uid)
-          assert.notStrictEqual(stateOf(data, id).uid, uid)
-        }
-        yield* daemon.ask(`remove ${id}`)
-      }).pipe(Effect.scoped)
-    )
-  })
+          const id = yield* up(daemon, waits, { install: { script }, definition: { software: "hostile" } })
+          const output = textOf(join(files(id), "said"))
+          assert.match(output, /^CapEff: 0+$/m)
+          assert.match(output, /^works$/m)
+          assert.notMatch(output, /BREACH|a secret/)
+          if (scene.owner === 0) {
+            const uid = Number(/^Uid: (\d+)/m.exec(output)?.[1])
+            assert.strictEqual(JSON.parse(textOf(join(data, "users.json"))).software.hostile, uid)
+            assert.notStrictEqual(stateOf(data, id).uid, uid)
+          }
+          yield* daemon.ask(`remove ${id}`)
+        }).pipe(Effect.scoped)
+      )
+    }
+  )
 }
 
 describe("SECURITY, process runtime: a checkout in a folder that other users cannot enter", () => {

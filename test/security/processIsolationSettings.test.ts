@@ -9,6 +9,7 @@ import { daemonProcessAs, stateOf } from "../daemon/daemonChild.ts"
 import { fillDisk, fillWithFiles, smallDisk } from "../daemon/files/scene.ts"
 import { newId, openDaemon, recorder, specOf } from "../daemon/support.ts"
 import { until } from "../support/eventually.ts"
+import { otherUsers } from "../support/otherUsers.ts"
 import { startService } from "../support/Service.ts"
 import { temporaryFolder, temporaryFolderIn } from "../support/temporaryFolder.ts"
 
@@ -76,8 +77,8 @@ describe("SECURITY: MUSTER_PROCESS_ISOLATION", () => {
       }).pipe(Effect.scoped)
   )
 
-  it.live(
-    "without user namespaces, a daemon of an ordinary user isolates nothing and applies the setting",
+  it.live.runIf(otherUsers.run)(
+    `without user namespaces, a daemon of an ordinary user isolates nothing and applies the setting${otherUsers.note}`,
     () =>
       Effect.gen(function* () {
         const data = yield* temporaryFolderIn("/tmp")

@@ -10,7 +10,10 @@ const withoutCommand = ["GET /api/mixins", "POST /api/events/tickets"]
 
 /** The routes that texts of the sources name, outside comments, contracts, and the pages for browsers. */
 const namedRoutes = globSync(
-  "src/{app,audit,blueprints,daemon,domain,events,http,keys,nodes,servers,webhooks}/**/*.ts",
+  [
+    "src/{app,contract/domain,daemon}/**/*.ts",
+    "src/controlPlane/{audit,blueprints,events,http,keys,nodes,servers,webhooks}/**/*.ts"
+  ],
   {
     cwd: root
   }
