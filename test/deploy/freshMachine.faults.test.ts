@@ -23,12 +23,11 @@ const MACHINES = [
   { debian: "trixie", node: "24", npm: "11" }
 ] as const
 
-/** What a clone has. */
-const CLONED = [
-  ...["package.json", "package-lock.json", ".npmrc", "tsconfig.json", "rolldown.config.ts"],
-  ...["src", "scripts", "blueprints", "software"]
-]
-const MADE = new Set(["node_modules", "dist"])
+/** What a clone does not have. */
+const MADE = new Set(["node_modules", "dist", "data", ".git"])
+
+/** Tests that start PostgreSQL, services and servers; all take too long here. */
+const SOME = "test/e2e/lifecycle test/controlPlane/store/journal"
 
 const AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 
@@ -59,22 +58,17 @@ const freshMachine = Effect.fnUntraced(function* (machine: (typeof MACHINES)[num
   for (const file of ["/etc/resolv.conf", "/etc/hosts"]) cpSync(file, join(base, file))
   mkdirSync(join(base, "etc/ssl/certs"), { recursive: true })
   if (existsSync(AUTHORITIES)) cpSync(AUTHORITIES, join(base, AUTHORITIES))
-  for (const name of CLONED) {
-    cpSync(join(root, name), join(base, "root/muster", name), {
-      recursive: true,
-      filter: (path) => !MADE.has(basename(path))
-    })
-  }
+  cpSync(root, join(base, "root/muster"), { recursive: true, filter: (path) => !MADE.has(basename(path)) })
   return base
 })
 
-/** The command that runs a script on the machine, with processes and mounts of its own. */
+/** The command that runs a script on the machine, with processes and a root of its own. */
 const onMachine = (base: string, script: string) => {
   const file = "/root/script"
   writeFileSync(join(base, file), script)
-  // Isolation needs a root folder that is a mount.
+  // Isolation needs a root folder that is a mount, and that no process has left: `chroot` alone forbids namespaces of users.
   const mounts = `mount --bind "${base}" "${base}" && cd "${base}" && mount -t proc proc proc && mount --rbind /dev dev && mount -t sysfs sys sys`
-  const inside = `${mounts} && exec chroot . sh -e ${file}`
+  const inside = `${mounts} && pivot_root . mnt && umount -l mnt && cd / && exec sh -e ${file}`
   return [
     ...["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation=private"],
     ...["sh", "-ec", inside]
@@ -90,10 +84,27 @@ const env = {
   ...(existsSync(AUTHORITIES) ? { NODE_EXTRA_CA_CERTS: AUTHORITIES } : {})
 }
 
+/** Installs the missing package, and starts a server by the first command. */
+const startServer = Effect.fnUntraced(function* (base: string) {
+  const [needed] = printed("README.md", "packages").split("\n")
+  const port = yield* freePorts(1)
+  const first = printed("README.md", "start")
+  const script = `export DEBIAN_FRONTEND=noninteractive\n${needed?.replace("sudo ", "")}\ncd /root/muster\n${first}`
+  const child = yield* startChild(onMachine(base, script), {
+    cwd: "/",
+    env: { ...env, ...(yield* freeAllocations(4)), MUSTER_PORT: String(port) }
+  })
+  const [, url = ""] = yield* child.prints(/listens on (http:\S+)[\s\S]*\/docs/, "300 seconds")
+  const key = readFileSync(join(base, "root/muster/data/admin.key"), "utf8").trim()
+  const api = { request: requestTo(url, key) }
+  const id = yield* create(api, "demo-saved", { start: true })
+  yield* becomes(api, id, "running")
+}, Effect.scoped)
+
 describe.runIf(runs)(`README: a fresh machine${note}`, () => {
   for (const machine of MACHINES) {
     it.live(
-      `minimal Debian ${machine.debian} with Node.js ${machine.node}: \`npm ci\` names the package that is missing; with it, the first command starts a service that runs a server`,
+      `minimal Debian ${machine.debian} with Node.js ${machine.node}: \`npm ci\` names the package that is missing; with it, the first command starts a service that runs a server, and the second one runs tests`,
       () =>
         Effect.gen(function* () {
           const base = yield* freshMachine(machine)
@@ -101,19 +112,9 @@ describe.runIf(runs)(`README: a fresh machine${note}`, () => {
           const lacking = yield* Effect.flip(runToEnd(install, { cwd: "/", env }, "240 seconds"))
           assert.match(lacking.message, /^muster: Node\.js 26 needs libatomic\.so\.1.*: install libatomic1 /m)
 
-          const [needed] = printed("README.md", "packages").split("\n")
-          const port = yield* freePorts(1)
-          const first = printed("README.md", "start")
-          const script = `export DEBIAN_FRONTEND=noninteractive\n${needed?.replace("sudo ", "")}\ncd /root/muster\n${first}`
-          const child = yield* startChild(onMachine(base, script), {
-            cwd: "/",
-            env: { ...env, ...(yield* freeAllocations(4)), MUSTER_PORT: String(port) }
-          })
-          const [, url = ""] = yield* child.prints(/listens on (http:\S+)[\s\S]*\/docs/, "300 seconds")
-          const key = readFileSync(join(base, "root/muster/data/admin.key"), "utf8").trim()
-          const api = { request: requestTo(url, key) }
-          const id = yield* create(api, "demo-saved", { start: true })
-          yield* becomes(api, id, "running")
+          yield* startServer(base)
+          const second = `cd /root/muster\n${printed("README.md", "test").trim()} -- ${SOME}\n`
+          yield* runToEnd(onMachine(base, second), { cwd: "/", env }, "600 seconds")
         }).pipe(Effect.scoped),
       900_000
     )
