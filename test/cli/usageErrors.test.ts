@@ -23,6 +23,11 @@ describe("muster: usage errors", () => {
           ["nodes", "drain", "x", "--parallel", "1.5"],
           'Invalid value for flag --parallel: "1.5"; expected a whole number',
           "muster nodes drain"
+        ],
+        [
+          ["servers", "stop", "x", "--grace", "2h"],
+          /^Invalid value for flag --grace: .*expected at most 1h$/,
+          "muster servers stop"
         ]
       ] as const) {
         const { code, stderr, stdout } = yield* muster(args)

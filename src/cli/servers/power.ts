@@ -78,6 +78,10 @@ const flags = {
 const grace = Flag.String("grace").pipe(
   Flag.withDescription("Kill the server if it still runs after this time; default: its stop timeout"),
   Flag.withSchema(DurationText),
+  Flag.filter(
+    (text) => Duration.toHours(durationOf(text)) <= 1,
+    () => "expected at most 1h"
+  ),
   Flag.optional
 )
 
