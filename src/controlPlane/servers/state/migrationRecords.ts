@@ -142,7 +142,8 @@ export const makeMigrationRecords = Effect.gen(function* () {
   })
 
   /**
-   * Applies the end of an installation or of the server to its migration; returns the transition to apply instead.
+   * Applies a transition to the migration of its server; returns the transition to apply instead, and whether the server
+   * is back on its old node. What the new node reports about definitions says nothing about the files on the old one.
    *
    * @param migrationOf reads the migration of a server, by the rows
    */
@@ -151,23 +152,19 @@ export const makeMigrationRecords = Effect.gen(function* () {
     decided: Transition,
     migrationOf: (id: ServerId) => Effect.Effect<Migration | undefined, SqlError.SqlError>
   ) {
-    const phase = decided.install?.phase
-    if (decided.destroys === undefined && phase !== "ready" && phase !== "failed") return decided
-    const migration = yield* migrationOf(record.id)
-    if (migration?.phase !== "arriving") return decided
-    if (decided.destroys !== undefined) {
-      yield* deleteOn(record, migration.from_node)
-      return decided
+    const { destroys, install, redefinition } = decided
+    const ends = destroys !== undefined || install?.phase === "ready" || install?.phase === "failed"
+    const migration = ends || redefinition !== undefined ? yield* migrationOf(record.id) : undefined
+    if (migration?.phase !== "arriving") return { outcome: decided, isBack: false }
+    if (destroys === undefined && install?.phase === "failed") {
+      const reason = install.failure_reason ?? "it could not be installed there"
+      return { outcome: yield* bringBack(record, migration, reason), isBack: true }
     }
-    if (phase === "ready") {
-      yield* arrive(record, migration)
-      return decided
-    }
-    return yield* bringBack(
-      record,
-      migration,
-      decided.install?.failure_reason ?? "it could not be installed there"
-    )
+    if (destroys !== undefined) yield* deleteOn(record, migration.from_node)
+    else if (install?.phase === "ready") yield* arrive(record, migration)
+    const { redefinition: _, ...others } = decided
+    const outcome: Transition = others
+    return { outcome, isBack: false }
   })
 
   return { begin, end, forget, deleteOn, save, setStartPending, settle, switchNode } as const

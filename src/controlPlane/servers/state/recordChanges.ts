@@ -98,7 +98,7 @@ export const makeRecordChanges = Effect.gen(function* () {
     decided: Transition,
     { removedFrom, sequence, turn = alone }: CarryOutOptions = {}
   ) {
-    const outcome = yield* migrationRecords.settle(record, decided, turn.migrationOf)
+    const { isBack, outcome } = yield* migrationRecords.settle(record, decided, turn.migrationOf)
     const transaction = yield* Transaction
     const append = (change: Change) => transaction.append(change, record)
     const server_id = record.id
@@ -112,7 +112,7 @@ export const makeRecordChanges = Effect.gen(function* () {
         ...(outcome.redefinition === undefined ? {} : { redefinition: outcome.redefinition }),
         ...(outcome.clearsStart === true ? { start_pending: false } : {}),
         // A server that returned to its old node has its sequence there.
-        ...(sequence === undefined || outcome !== decided ? {} : { last_sequence: sequence })
+        ...(sequence === undefined || isBack ? {} : { last_sequence: sequence })
       })
     }
     if (outcome.install !== undefined) {

@@ -291,6 +291,30 @@ describe("drain with move", () => {
       }).pipe(runHarness)
   )
 
+  it.live("what the target reports about definitions says nothing about the files on the source", () =>
+    Effect.gen(function* () {
+      const { becomes, drainWithMove, id, lifecycle, other, records, settled } = yield* makeRunning()
+      const server_id = ServerId.make(id)
+      yield* lifecycle.redefine(server_id, () =>
+        Effect.succeed({ definition: definition({ env: { A: "1" } }) })
+      )
+      const [before] = yield* records
+      other.installs = "manual"
+      yield* drainWithMove("n1")
+      yield* becomes(id, "installing")
+      yield* settled
+      const uses = before?.redefinition?.defined_at ?? 0
+      other.queueReport(server_id, { type: "install-status", install: { phase: "installing" }, uses })
+      other.finishInstall(id, "failed")
+      yield* until(
+        "it has come back",
+        Effect.map(records, ([record]) => record?.node_id === "n1")
+      )
+      assert.deepStrictEqual((yield* records)[0]?.redefinition?.used, before?.redefinition?.used)
+      assert.isDefined(before?.redefinition?.used)
+    }).pipe(runHarness)
+  )
+
   it.live("the source may register at any moment during the migration, and keeps the files", () =>
     Effect.gen(function* () {
       const { becomes, daemon, drainWithMove, id, other, plane, settled } = yield* makeRunning()
