@@ -1,19 +1,15 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Effect, Exit, type JsonSchema, Result, Schema, SchemaRepresentation } from "effect"
+import { Context, Effect, Exit, type JsonSchema, Schema } from "effect"
 import { HttpApi } from "effect/http-api"
 import * as fc from "fast-check"
-import { ApplicationApi, openApiDocuments } from "../../../src/contract/api/ApplicationApi.ts"
+import { ApplicationApi } from "../../../src/contract/api/ApplicationApi.ts"
 import { Policy } from "../../../src/contract/api/routePolicy.ts"
 import { parseEventQuery } from "../../../src/controlPlane/events/filter.ts"
 import { freshSeed } from "../../support/random.ts"
 import { valuesOf } from "./support/described.ts"
+import { byDocument, codec, components, paths, refusals } from "./support/document.ts"
 
 const RUNS = 200
-
-// Through JSON, as clients get it, with the references of JSON Schema.
-const { components, paths } = JSON.parse(
-  JSON.stringify(openApiDocuments[0].make("1.2.3")).replaceAll("#/components/schemas/", "#/$defs/")
-)
 
 /** The rules that `422` explains and the document does not have: a schema has no plain words for them. */
 const beyondSchemas = [
@@ -33,18 +29,6 @@ const beyondSchemas = [
   /^Expected rights \(allow\) only with the scope/,
   /^Expected servers, blueprints and labels only with the scopes/
 ]
-
-const codec = (schema: Schema.Top) => Schema.make<Schema.Codec<unknown>>(schema.ast)
-
-/** Returns the reasons for which a schema refuses a value of JSON. */
-const refusals = (schema: Schema.Codec<unknown>) => {
-  const decode = Schema.decodeUnknownResult(schema, { onExcessProperty: "error", errors: "all" })
-  return (value: unknown): ReadonlyArray<string> =>
-    Result.match(decode(value), {
-      onSuccess: () => [],
-      onFailure: (error) => error.message.split("\n").filter((line) => !line.startsWith("  at "))
-    })
-}
 
 type Refusals<A> = (value: A) => ReadonlyArray<string>
 
@@ -67,17 +51,6 @@ const partOf = <A>(
   name,
   judged: values.map((value) => ({ value, document: byDocument(value), service: byService(value) }))
 })
-
-/** Returns the reasons for which the document refuses a value. */
-const byDocument = (schema: JsonSchema.JsonSchema) =>
-  refusals(
-    codec(
-      SchemaRepresentation.fromJsonSchemaDocument(
-        { dialect: "draft-2020-12", schema, definitions: components.schemas },
-        { patterns: "apply" }
-      )
-    )
-  )
 
 interface Parameter {
   readonly name: string

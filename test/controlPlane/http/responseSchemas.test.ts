@@ -9,6 +9,7 @@ import { eventually } from "../../support/eventually.ts"
 import { Muster } from "../../support/Muster.ts"
 import { rollOut } from "../../support/rollouts.ts"
 import { becomes, commands, create, expectStatus, powered, running } from "../../support/servers.ts"
+import { byDocument, paths } from "./support/document.ts"
 import { games, options, socket } from "./support/http.ts"
 
 interface Declared {
@@ -142,7 +143,7 @@ layer(Muster.layer(definitions), options)("contract: responses match the declare
     })
   )
 
-  it.effect("every response decodes with the schema and has no other field", () =>
+  it.effect("every response decodes with the schema and the document, and has no other field", () =>
     Effect.gen(function* () {
       const api = yield* Muster
       const server = yield* running(api, "kept")
@@ -172,6 +173,14 @@ layer(Muster.layer(definitions), options)("contract: responses match the declare
           const target = path.replaceAll(/:(\w+)/g, (_, id) => ids[id] ?? id) + query
           const answer = yield* expectStatus(api, status, method, target, body === undefined ? {} : { body })
           const isJson = answer.headers.get("content-type") === "application/json"
+          // The document describes lists of ids in words.
+          if (isJson && !query.includes("ids_only")) {
+            const { responses } = paths[path.replaceAll(/:(\w+)/g, "{$1}")][method.toLowerCase()]
+            const refused = byDocument(
+              (responses[status] ?? responses["2XX"]).content["application/json"].schema
+            )
+            assert.deepStrictEqual(refused(answer.json), [], `${name}: ${answer.text.slice(0, 500)}`)
+          }
           decodes(schemas, isJson ? answer.json : answer.text, `${name}: ${answer.text.slice(0, 500)}`)
         }
       }
