@@ -9,7 +9,8 @@ import { freshSeed } from "../../support/random.ts"
 import { valuesOf } from "./support/described.ts"
 import { byDocument, codec, components, paths, refusals } from "./support/document.ts"
 
-const RUNS = 200
+/** Enough that each rare value occurs: one in thirty of a parameter is refused. */
+const RUNS = 400
 
 /** The rules that `422` explains and the document does not have: a schema has no plain words for them. */
 const beyondSchemas = [
