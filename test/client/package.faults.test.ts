@@ -130,12 +130,13 @@ layer(Project.layer, { excludeTestServices: true, timeout: "300 seconds" })(
             "dist",
             "package.json"
           ])
-          assert.sameMembers(readdirSync(join(installed, "muster-client/dist")), [
-            "api",
-            "client",
-            "domain",
-            "work"
-          ])
+          for (const [part, its] of [
+            ["", ["client", "contract", "shared"]],
+            ["contract", ["api", "domain"]],
+            ["shared", ["work"]]
+          ] as const) {
+            assert.sameMembers(readdirSync(join(installed, "muster-client/dist", part)), [...its])
+          }
           for (const name of ["@effect", "dockerode", "yaml"]) assert.notInclude(readdirSync(installed), name)
         })
       )
