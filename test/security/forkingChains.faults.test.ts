@@ -1,9 +1,10 @@
 /** Servers that fork and end without a pause, so that no pass over the processes of the host sees them for long. */
-import { execFileSync } from "node:child_process"
+import { execFileSync, spawn } from "node:child_process"
 import { existsSync, mkdirSync, readFileSync, rmSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { killAllOf } from "../../src/daemon/runtime/processRun.ts"
 import { daemonProcessAs, stateOf } from "../daemon/daemonChild.ts"
 import { newId } from "../daemon/support.ts"
 import { until } from "../support/eventually.ts"
@@ -125,6 +126,31 @@ describe("SECURITY, process runtime: processes that fork and end without a pause
 const module = join(import.meta.dirname, "../../src/daemon/runtime/processRun.ts")
 
 describe("SECURITY, process runtime: kills by uid", () => {
+  it.live(
+    "no process can stop or kill its killer",
+    () =>
+      Effect.gen(function* () {
+        const uid = FIRST + 9
+        const as = ["--reuid", String(uid), "--regid", String(uid), "--clear-groups", "--"]
+        for (const signal of ["STOP", "KILL"]) {
+          // One attempt may miss the killer.
+          for (let attempt = 0; attempt < 40; attempt++) {
+            yield* Effect.acquireRelease(
+              Effect.sync(() => spawn("setpriv", [...as, "perl", "-e", `kill("${signal}", -1) while 1`])),
+              (attacker) => Effect.sync(() => attacker.kill("SIGKILL"))
+            )
+            yield* until("the attacker runs", () => hasLive(uid))
+            yield* Effect.timeoutOrElse(killAllOf(uid), {
+              duration: "10 seconds",
+              orElse: () => Effect.die(`the killer does not end: ${signal}`)
+            })
+            yield* until("the attacker ends", () => !hasLive(uid))
+          }
+        }
+      }).pipe(Effect.scoped),
+    120_000
+  )
+
   it.live("the processes of root and of the daemon are never killed", () =>
     Effect.sync(() => {
       const script = `

@@ -9,7 +9,7 @@
 #   the service.
 # - `unmount`: flags of umount2(2), then paths.
 # - `kill`: a uid, all of whose processes are killed at once: a fork cannot escape. It may be neither root nor the uid of
-#   the service.
+#   the service. The killer has the uid as its effective one only: as its real one, too, its victims could stop it.
 # - `mounts`: a path; the output is the lines of the mount table at and below it, which is read when it has changed.
 # - `stop`: the id of a `run`, whose program is killed.
 #
@@ -146,8 +146,10 @@ sub unmount {
 sub kill_all {
   my ($uid) = @_;
   die "the processes of uid $uid are not killed\n" if $uid !~ /^[1-9][0-9]*\z/ || $uid == $< || $uid == $>;
-  ($<, $>) = ($uid, $uid);
-  die "uid $uid: $!\n" if $< != $uid || $> != $uid;
+  # No process has this real uid, which is another one for each victim. A user namespace may lack it.
+  ($<, $>) = (0xe0000000 | $uid & 0xfffffff, $uid);
+  ($<, $>) = ($uid, $uid) if $< == 0 || $> != $uid;
+  die "uid $uid: $!\n" if $< == 0 || $> != $uid;
   tie_to($own);
   kill("KILL", -1);
 }
