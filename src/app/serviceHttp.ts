@@ -61,6 +61,9 @@ import { ServiceCredentials } from "./credentials.ts"
 
 const REQUEST_TIMEOUT = Duration.seconds(30)
 
+/** Values of a body (spec 1.2): 10,000 ids of a selector, or the overrides of a server, and room. */
+const MOST_VALUES = 12_000
+
 /** The name of the route at which nodes register. */
 const REGISTER = "node.register"
 
@@ -158,6 +161,7 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
       corsOrigins: options.corsOrigins,
       trustedProxies: options.trustedProxies,
       bodyLimit: options.bodyLimit,
+      mostValues: MOST_VALUES,
       timeout: REQUEST_TIMEOUT,
       onResponse: ({ isKnown, params, route }, response) =>
         isKnown && route.name === REGISTER

@@ -1,5 +1,7 @@
-import { assert, describe, layer } from "@effect/vitest"
+import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import * as fc from "fast-check"
+import { hasMoreValues } from "../../src/controlPlane/http/strictRequest.ts"
 import { assertError, options, removed, service } from "../controlPlane/http/support/http.ts"
 import { Muster } from "../support/Muster.ts"
 import { create, expectStatus } from "../support/servers.ts"
@@ -62,5 +64,58 @@ layer(service(), options)("overrides", (it) => {
           yield* removed(id)
         })
     )
+
+    it.effect("a body with more than 12,000 values is 422 before its fields are checked", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const detail = "body: more than 12000 values in arrays and objects"
+        const many = numbered(20_000, "")
+        const refused: ReadonlyArray<readonly [path: string, body: unknown]> = [
+          ["/api/servers", { blueprint_id: "kept", overrides: { env: many } }],
+          ["/api/servers", { blueprint_id: "kept", labels: many }],
+          ["/api/servers/power", { action: "start", selector: { ids: Object.keys(many) } }],
+          ["/api/servers", Array.from({ length: 20_000 }, () => [])]
+        ]
+        for (const [path, body] of refused)
+          assertError(yield* api.request("POST", path, { body }), 422, detail)
+        const ids = Object.keys(numbered(10_000, "")).map((id) => `${id},[{\\"`)
+        yield* expectStatus(api, 200, "POST", "/api/servers/power", {
+          body: { action: "start", selector: { ids } }
+        })
+      })
+    )
+  })
+})
+
+describe("security: the values of a JSON text", () => {
+  it("are counted as its parser counts them, whatever its strings contain", () => {
+    const isList = (value: unknown) => typeof value === "object" && value !== null
+    const countOf = (value: unknown): number =>
+      isList(value)
+        ? Object.values(value as object).reduce((sum, one) => sum + countOf(one), 0) +
+          Math.max(1, Object.keys(value as object).length)
+        : 0
+    const text = fc.string({ unit: fc.constantFrom('"', "\\", ",", "[", "{", "}", "a") })
+    const json = fc.letrec((tie) => ({
+      value: fc.oneof(
+        { maxDepth: 4 },
+        text,
+        fc.integer(),
+        fc.array(tie("value")),
+        fc.dictionary(text, tie("value"))
+      )
+    })).value
+    fc.assert(
+      fc.property(json, (value) => {
+        const [encoded, count] = [JSON.stringify(value), countOf(value)]
+        assert.isFalse(hasMoreValues(encoded, count))
+        if (count > 0) assert.isTrue(hasMoreValues(encoded, count - 1))
+      })
+    )
+  })
+
+  it("are counted in an invalid text, too", () => {
+    assert.isTrue(hasMoreValues("[".repeat(1000), 100))
+    for (const end of ['"', '["\\\\\\"', '"'.repeat(7), "\\"]) assert.isFalse(hasMoreValues(end, 1))
   })
 })

@@ -46,6 +46,8 @@ export interface RoutePolicy {
   readonly longestWait?: number
   /** Bytes that a body may have where the setting is lower; default: the setting. */
   readonly largeBody?: number
+  /** Values that the arrays and objects of a body may have in place of those of every route. */
+  readonly mostValues?: number
   /** The limit of requests of one key to the route; it replaces the general limit. */
   readonly rateLimit?: KeyRateLimit
 }

@@ -70,6 +70,8 @@ export class NodeGroup extends HttpApiGroup.make("node")
         isRoutine: false,
         // 10,000 servers are 2-3 MB.
         largeBody: 8 * 1024 * 1024,
+        // 50,000 servers have 500,000.
+        mostValues: 1_000_000,
         rateLimit: {
           limit: 1,
           window: "1 second",
@@ -126,7 +128,7 @@ export class NodeGroup extends HttpApiGroup.make("node")
       error: NotFound
     }).annotateMerge(
       // A crash has up to 64 KiB of console lines.
-      route("Send reports of several servers", { largeBody: 8 * 1024 * 1024 })
+      route("Send reports of several servers", { largeBody: 8 * 1024 * 1024, mostValues: 40_000 })
     ),
     HttpApiEndpoint.post("status", `${event}/status`, {
       params: server,

@@ -63,6 +63,8 @@ export interface PipelineOptions {
   readonly declared: ReturnType<typeof routesOf>
   /** Bytes. */
   readonly bodyLimit: number
+  /** Values in the arrays and objects of a body; default: any number. */
+  readonly mostValues?: number
   readonly timeout: Duration.Duration
   /** Origins of browsers that may call; default: none. */
   readonly corsOrigins?: ReadonlyArray<string>
@@ -282,9 +284,10 @@ const makeServe = (options: PipelineOptions) =>
     const admitted = (app: App, exchange: Exchange, caller: Caller): App => {
       const { found } = exchange
       const { answersEarly, isStream, largeBody = 0, longestWait = 0 } = found.route
+      const { mostValues = options.mostValues ?? Number.POSITIVE_INFINITY } = found.route
       const limit = Math.max(options.bodyLimit, largeBody)
       const sender = caller.principal?.key_id ?? ""
-      const request = strictBody(asJson(exchange.request), scope, (read) =>
+      const request = strictBody(asJson(exchange.request), scope, mostValues, (read) =>
         bodies.counted(sender, announcedBytes(exchange.request, limit), read)
       )
       if (request !== exchange.request) put(exchange, HttpServerRequest.HttpServerRequest, request)

@@ -17,10 +17,10 @@ import { ServerId } from "../../contract/domain/Id.ts"
 import { places, reasonsOf } from "../../contract/domain/mistakes.ts"
 import { CurrentPrincipal } from "./Principal.ts"
 import { ServerAccess } from "./ServerAccess.ts"
-import { useKnown } from "./strictRequest.ts"
+import { hasMoreValues, useKnown } from "./strictRequest.ts"
 
-/** The largest body of which all reasons are looked for, in characters; of a larger one, the first is reported. */
-const LARGEST_BODY = 64 * 1024
+/** The largest body of which all reasons are looked for; of a larger one, the first is reported. */
+const LARGEST_BODY = { characters: 64 * 1024, values: 1000 }
 
 const json = Option.liftThrowable((text: string): unknown => JSON.parse(text))
 
@@ -32,7 +32,8 @@ const bodyReasons = Effect.fnUntraced(function* ({ payload }: HttpApiEndpoint.To
   if (schemas.length === 0) return []
   const request = yield* HttpServerRequest.HttpServerRequest
   const text = yield* Effect.orElseSucceed(request.text, () => "")
-  const body = text.length > LARGEST_BODY ? Option.none() : json(text)
+  const isLarge = text.length > LARGEST_BODY.characters || hasMoreValues(text, LARGEST_BODY.values)
+  const body = isLarge ? Option.none() : json(text)
   if (Option.isNone(body)) return []
   const schema = Schema.make<Schema.Codec<unknown>>(Schema.Union(schemas).ast)
   const decoded = yield* Effect.result(

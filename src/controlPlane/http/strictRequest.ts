@@ -43,14 +43,44 @@ const decoder = new TextDecoder("utf-8", { fatal: true })
 const notUtf8 = (place: "body" | "query") =>
   new InvalidRequest({ detail: `${place}: not valid UTF-8`, hint: `Encode the ${place} as UTF-8.` })
 
+const QUOTE = 0x22
+const BACKSLASH = 0x5c
+/** A comma, `[` and `{`: at least one for each value in an array or object, but for those outside of strings. */
+const beginsValue = (code: number) => code === 0x2c || code === 0x5b || code === 0x7b
+
+/** Whether a JSON text has more than `most` arrays, objects and values in them. The text need not be valid. */
+export const hasMoreValues = (text: string, most: number): boolean => {
+  let count = 0
+  for (let at = 0; at < text.length; at++) {
+    const code = text.charCodeAt(at)
+    if (code === QUOTE) {
+      let escapes = 1
+      while (escapes % 2 === 1) {
+        at = text.indexOf('"', at + 1)
+        if (at === -1) return false
+        escapes = 0
+        while (text.charCodeAt(at - escapes - 1) === BACKSLASH) escapes++
+      }
+    } else if (beginsValue(code) && ++count > most) return true
+  }
+  return false
+}
+
+const tooManyValues = (most: number) =>
+  new InvalidRequest({
+    detail: `body: more than ${most} values in arrays and objects`,
+    hint: "Split the request into several."
+  })
+
 /** Whether a request announces a body. */
 export const hasBody = ({ headers }: HttpServerRequest.HttpServerRequest): boolean =>
   headers["content-length"] !== undefined || headers["transfer-encoding"] !== undefined
 
 /**
  * Makes the body of a request strict and interruptible. A body that is read as text and is not UTF-8 is 422; otherwise
- * bytes would be replaced silently. An interrupted read does not end the connection, on which the response follows; the
- * read ends with the connection.
+ * bytes would be replaced silently. A body with more than `mostValues` is 422, too, before it is parsed: the time of the
+ * checks depends on their number (spec 1.9). An interrupted read does not end the connection, on which the response
+ * follows; the read ends with the connection.
  *
  * @param scope   owns interrupted reads
  * @param counted counts the body while it is read
@@ -58,6 +88,7 @@ export const hasBody = ({ headers }: HttpServerRequest.HttpServerRequest): boole
 export const strictBody = (
   request: HttpServerRequest.HttpServerRequest,
   scope: Scope.Scope,
+  mostValues: number,
   counted: <A, E>(read: Effect.Effect<A, E>) => Effect.Effect<A, E>
 ) => {
   if (!hasBody(request)) return request
@@ -74,8 +105,13 @@ export const strictBody = (
       })
     )
   )
-  const text = Effect.flatMap(arrayBuffer, (bytes) =>
-    Effect.orDie(Effect.try({ try: () => decoder.decode(bytes), catch: () => notUtf8("body") }))
+  const text = arrayBuffer.pipe(
+    Effect.flatMap((bytes) => Effect.try({ try: () => decoder.decode(bytes), catch: () => notUtf8("body") })),
+    Effect.filterOrFail(
+      (decoded) => mostValues === Number.POSITIVE_INFINITY || !hasMoreValues(decoded, mostValues),
+      () => tooManyValues(mostValues)
+    ),
+    Effect.orDie
   )
   return Object.defineProperties(request, { arrayBuffer: { value: arrayBuffer }, text: { value: text } })
 }
