@@ -135,11 +135,10 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
   const warnOfLive = (uid: number, pids: ReadonlyArray<number>, message: string) =>
     Effect.logWarning(message).pipe(Effect.annotateLogs({ node, uid, pids: pids.join(" ") }))
 
-  /** Whether a uid that is to be assigned has live processes, of a user that this node does not know. */
-  const isInUse = Effect.fnUntraced(function* (uid: number) {
-    const now = performance.now()
-    const isMaybeLive = (yield* pidsOf(uid, now - MAX_PASS_AGE)).length > 0
-    const pids = isMaybeLive ? yield* pidsOf(uid, now) : []
+  /** Whether a uid has live processes of a user that this node does not know, at the start of an assignment or later. */
+  const isInUse = Effect.fnUntraced(function* (uid: number, since: number) {
+    const isMaybeLive = (yield* pidsOf(uid, since - MAX_PASS_AGE)).length > 0
+    const pids = isMaybeLive ? yield* pidsOf(uid, since) : []
     if (pids.length === 0) return met.delete(uid) && false
     if (!met.has(uid)) yield* warnOfLive(uid, pids, `uid ${uid} is not assigned: it has live processes`)
     met.add(uid)
@@ -179,8 +178,10 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
         `uid ${kept} of ${name} is in use by another node of this host, another uid is assigned; set a different MUSTER_PROCESS_UIDS for each node`
       )
     }
+    const begun = performance.now()
     for (const uid of searchOrder()) {
-      if (byUid.has(uid) || (yield* isInUse(uid)) || !(yield* claims.claim(uid, name))) continue
+      if (byUid.has(uid) || (yield* claims.isForeign(uid)) || (yield* isInUse(uid, begun))) continue
+      if (!(yield* claims.claim(uid, name))) continue
       record(name, uid)
       const { next = range.first } = file
       if (uid >= next || uid < next - 1 - ahead) yield* save({ ...file, next: uid + 1 + ahead })

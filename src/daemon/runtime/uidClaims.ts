@@ -13,6 +13,8 @@ import { type IoError, ioSync, lstat, makeFolder, orMissing, orWarn } from "../d
 export const CLAIMS = "/run/muster/uids"
 
 export interface UidClaims {
+  /** Whether another node of this host has a uid. */
+  isForeign(uid: number): Effect.Effect<boolean, IoError>
   /** Claims a uid on this host; false if another node has it. */
   claim(uid: number, name: string): Effect.Effect<boolean, IoError>
   release(uid: number): Effect.Effect<void, IoError>
@@ -155,6 +157,7 @@ export const openUidClaims = Effect.fnUntraced(function* (node: string, dataDir:
   }
 
   const claims: UidClaims = {
+    isForeign: (uid) => Effect.flatMap(read(uid), isForeign),
     claim: Effect.fnUntraced(function* (uid, name) {
       const found = yield* read(uid)
       if (found === undefined) return yield* add(uid, name)

@@ -19,6 +19,18 @@ const open = Effect.fnUntraced(function* (root: string, node: string) {
 })
 const uidOf = Effect.map(({ uid }: { readonly uid: number }) => uid)
 
+/** Runs a process as a uid; returns the effect that ends it. */
+const running = Effect.fnUntraced(function* (uid: number) {
+  const as = [`--reuid=${uid}`, `--regid=${uid}`, "--clear-groups", "sleep", "60"]
+  const child = spawn("setpriv", as, { stdio: "ignore" })
+  yield* Effect.addFinalizer(() => Effect.sync(() => child.kill("SIGKILL")))
+  yield* until("it runs", () => hasLive(uid))
+  return Effect.andThen(
+    Effect.sync(() => child.kill("SIGKILL")),
+    until("it has ended", () => !hasLive(uid))
+  )
+})
+
 describe("process runtime: uids of servers", () => {
   it.live("a server gets a free uid, and keeps it until its release", () =>
     Effect.gen(function* () {
@@ -212,22 +224,30 @@ describe("process runtime: uids of servers", () => {
     }).pipe(Effect.scoped)
   )
 
+  it.live("a uid of another node with live processes is left out without a warning", () =>
+    Effect.gen(function* () {
+      const log: Array<string> = []
+      const root = yield* temporaryFolder
+      const first = 67200 + (process.pid % 1000)
+      const options = { range: { first, last: first + 1 }, claimsDir: join(root, "claims") }
+      mkdirSync(join(root, "a"))
+      const other = yield* openProcessUsers({ ...options, node: "a", dataDir: join(root, "a") })
+      assert.strictEqual(yield* uidOf(other.assign("server")), first)
+      yield* running(first)
+      const users = yield* openProcessUsers({ ...options, node: "b", dataDir: root })
+      const logger = Logger.make(({ message }) => log.push(String(message)))
+      const uid = yield* uidOf(users.assign("server")).pipe(Effect.provide(Logger.layer([logger])))
+      assert.strictEqual(uid, first + 1)
+      assert.deepStrictEqual(log, [])
+    }).pipe(Effect.scoped)
+  )
+
   it.live("a uid with a live process is neither assigned nor released, with one warning", () =>
     Effect.gen(function* () {
       const log: Array<string> = []
       const logger = Logger.make(({ message }) => log.push(String(message)))
       const range = { first: 66100 + (process.pid % 1000), last: 66102 + (process.pid % 1000) }
       const { first } = range
-      const running = Effect.fnUntraced(function* (uid: number) {
-        const as = [`--reuid=${uid}`, `--regid=${uid}`, "--clear-groups", "sleep", "60"]
-        const child = spawn("setpriv", as, { stdio: "ignore" })
-        yield* Effect.addFinalizer(() => Effect.sync(() => child.kill("SIGKILL")))
-        yield* until("it runs", () => hasLive(uid))
-        return Effect.andThen(
-          Effect.sync(() => child.kill("SIGKILL")),
-          until("it has ended", () => !hasLive(uid))
-        )
-      })
       yield* Effect.gen(function* () {
         const root = yield* temporaryFolder
         const options = { node: "a", dataDir: root, range, claimsDir: join(root, "claims") }
