@@ -8,7 +8,7 @@ import {
 } from "../../contract/domain/AuditedRequest.ts"
 import type { Unavailable } from "../../contract/domain/errors.ts"
 import { auditLost } from "../../shared/observability/metrics.ts"
-import type { AuditQuery } from "../store/audit/auditTable.ts"
+import type { AuditQuery } from "../store/repos/AuditRepo.ts"
 import { AuditRepo } from "../store/repos/AuditRepo.ts"
 import { Store } from "../store/Store.ts"
 

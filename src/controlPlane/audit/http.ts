@@ -3,7 +3,7 @@ import { HttpServerResponse } from "effect/http"
 import { ApplicationApi } from "../../contract/api/ApplicationApi.ts"
 import { handlersOf } from "../../shared/net/requestServices.ts"
 import { linkOf, pageAfter } from "../http/link.ts"
-import type { AuditQuery } from "../store/audit/auditTable.ts"
+import type { AuditQuery } from "../store/repos/AuditRepo.ts"
 import { AuditLog } from "./AuditLog.ts"
 
 /** Entries of a page without `limit`. */

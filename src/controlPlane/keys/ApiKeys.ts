@@ -24,7 +24,6 @@ import { mayUseReserve } from "../store/disk/DatabaseDisk.ts"
 import type { Freshness } from "../store/journal/Freshness.ts"
 import type { Journal } from "../store/journal/Journal.ts"
 import { type KeyRecord, KeyRepo } from "../store/repos/KeyRepo.ts"
-import type { NodeKeyRepo } from "../store/repos/NodeKeyRepo.ts"
 import { QuotaRepo } from "../store/repos/QuotaRepo.ts"
 import { Store } from "../store/Store.ts"
 import { type CachedKey, KeyCache } from "./KeyCache.ts"
@@ -90,7 +89,7 @@ export class ApiKeys extends Context.Service<
   /** @param options.adminKey an AppAdmin key from outside, any text; an empty one counts as none */
   static readonly layer = (
     options: { readonly adminKey?: Redacted.Redacted<string> } = {}
-  ): Layer.Layer<ApiKeys, never, Store | KeyRepo | QuotaRepo | NodeKeyRepo | Journal | Freshness> =>
+  ): Layer.Layer<ApiKeys, never, Store | KeyRepo | QuotaRepo | Journal | Freshness> =>
     Layer.effect(
       ApiKeys,
       Effect.gen(function* () {

@@ -5,8 +5,7 @@ import type { Quota } from "../../contract/domain/Quota.ts"
 import type { Principal } from "../http/Principal.ts"
 import { Freshness } from "../store/journal/Freshness.ts"
 import { Journal } from "../store/journal/Journal.ts"
-import { type KeyRecord, KeyRepo } from "../store/repos/KeyRepo.ts"
-import { type NodeBinding, NodeKeyRepo } from "../store/repos/NodeKeyRepo.ts"
+import { type KeyRecord, KeyRepo, type NodeBinding } from "../store/repos/KeyRepo.ts"
 import { limitsOf, type QuotaRecord, QuotaRepo } from "../store/repos/QuotaRepo.ts"
 import { Store } from "../store/Store.ts"
 
@@ -71,7 +70,6 @@ export class KeyCache extends Context.Service<
       const store = yield* Store
       const repo = yield* KeyRepo
       const quotaRepo = yield* QuotaRepo
-      const nodeKeys = yield* NodeKeyRepo
       const journal = yield* Journal
       const freshness = yield* Freshness
       const oneAtATime = yield* Semaphore.make(1)
@@ -90,7 +88,7 @@ export class KeyCache extends Context.Service<
       const readAll = Effect.gen(function* () {
         const quotas = new Map((yield* quotaRepo.all).map((quota) => [quota.name, quota]))
         const keys = (yield* repo.all).map((record) => toCached(record, quotas))
-        const bindings = yield* nodeKeys.bindings
+        const bindings = yield* repo.bindings
         return {
           byHash: new Map(keys.map((key) => [key.record.hash, key])),
           byId: new Map(keys.map((key) => [key.record.id, key])),

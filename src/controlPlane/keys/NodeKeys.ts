@@ -2,7 +2,7 @@ import { Clock, Context, Effect, Layer } from "effect"
 import { Forbidden, Unauthorized, type Unavailable } from "../../contract/domain/errors.ts"
 import type { NodeId } from "../../contract/domain/Id.ts"
 import { CurrentPrincipal } from "../http/Principal.ts"
-import { type NodeBinding, NodeKeyRepo } from "../store/repos/NodeKeyRepo.ts"
+import { KeyRepo, type NodeBinding } from "../store/repos/KeyRepo.ts"
 import { Store } from "../store/Store.ts"
 import { KeyCache, millisOf } from "./KeyCache.ts"
 
@@ -45,7 +45,7 @@ export class NodeKeys extends Context.Service<
     Effect.gen(function* () {
       const store = yield* Store
       const cache = yield* KeyCache
-      const repo = yield* NodeKeyRepo
+      const repo = yield* KeyRepo
 
       const nodeOf = (key_id: string) => cache.find(({ nodes }) => nodes.get(key_id))
 

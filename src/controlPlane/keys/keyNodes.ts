@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import type { NodeId } from "../../contract/domain/Id.ts"
-import { NodeKeyRepo } from "../store/repos/NodeKeyRepo.ts"
+import { KeyRepo } from "../store/repos/KeyRepo.ts"
 import { NodeRepo } from "../store/repos/NodeRepo.ts"
 import { Store } from "../store/Store.ts"
 
@@ -15,7 +15,7 @@ const later = (one: string | null, other: number | undefined): string | null =>
 export const keyNodes = Effect.gen(function* () {
   const store = yield* Store
   const nodes = yield* NodeRepo
-  const bindings = yield* store.read((yield* NodeKeyRepo).bindings)
+  const bindings = yield* store.read((yield* KeyRepo).bindings)
   const heartbeats = yield* store.read(nodes.heartbeats)
   const heard = new Map(heartbeats.map(({ heard_at, node_id }) => [node_id, heard_at]))
   const seen = new Map<NodeId, string | null>(

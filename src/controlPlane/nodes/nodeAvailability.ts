@@ -4,7 +4,7 @@ import { Clock, Effect, Option } from "effect"
 import { Unavailable } from "../../contract/domain/errors.ts"
 import type { NodeId } from "../../contract/domain/Id.ts"
 import { type NodeDetail, notCallable } from "../../contract/domain/Node.ts"
-import { type NodeBinding, NodeKeyRepo } from "../store/repos/NodeKeyRepo.ts"
+import { KeyRepo, type NodeBinding } from "../store/repos/KeyRepo.ts"
 import { Store } from "../store/Store.ts"
 import { NodeRegistry } from "./NodeRegistry.ts"
 
@@ -29,7 +29,7 @@ export const invalidKeyReason = (bindings: ReadonlyArray<NodeBinding>, now: numb
 
 /** Reads {@link invalidKeyReason} of a node; undefined also if the keys cannot be read. */
 export const makeKeyState = Effect.gen(function* () {
-  const keys = yield* NodeKeyRepo
+  const keys = yield* KeyRepo
   const store = yield* Store
   return Effect.fnUntraced(function* (node_id: NodeId) {
     const bindings = yield* Effect.orElseSucceed(store.read(keys.bindingsOf(node_id)), () => [])

@@ -5,10 +5,10 @@ import { DatabaseDisk } from "./disk/DatabaseDisk.ts"
 import { JournalFollowers } from "./journal/JournalFollowers.ts"
 import { Backend } from "./sql/Backend.ts"
 import { absorbSqlErrors } from "./sql/sqlErrors.ts"
+import type { Transaction } from "./sql/Transaction.ts"
 import { makeGroupCommit } from "./write/groupCommit.ts"
-import type { Transaction } from "./write/Transaction.ts"
 
-export { Transaction } from "./write/Transaction.ts"
+export { Transaction } from "./sql/Transaction.ts"
 
 /**
  * All writes of the control plane. Mutations that wait when a transaction begins share its commit (group commit). Each

@@ -12,7 +12,7 @@ import {
 import { fieldNames } from "../../../src/contract/domain/definitionChanges.ts"
 import { auditId } from "../../../src/contract/domain/idBytes.ts"
 import { makeSharedEntries, SINGLE_ENTRIES } from "../../../src/controlPlane/audit/AuditLog.ts"
-import type { AuditQuery } from "../../../src/controlPlane/store/audit/auditTable.ts"
+import type { AuditQuery } from "../../../src/controlPlane/store/repos/AuditRepo.ts"
 import { AuditRepo } from "../../../src/controlPlane/store/repos/AuditRepo.ts"
 import { Store } from "../../../src/controlPlane/store/Store.ts"
 import { append, databases, freshStore } from "../store/support/database.ts"

@@ -5,7 +5,7 @@ import type { NodeRecordChange, NodeRecordChangeKind } from "../../../contract/d
 import { Journal } from "../../store/journal/Journal.ts"
 import { type NodeRecord, NodeRepo } from "../../store/repos/NodeRepo.ts"
 import { Store } from "../../store/Store.ts"
-import { Transaction } from "../../store/write/Transaction.ts"
+import { Transaction } from "../../store/sql/Transaction.ts"
 import { Fleet } from "./Fleet.ts"
 
 type RecordChange = Exclude<NodeRecordChange, { readonly topic: "node:evacuation" }>

@@ -9,7 +9,6 @@ import { DeletedServerRepo } from "../repos/DeletedServerRepo.ts"
 import { IdempotencyRepo } from "../repos/IdempotencyRepo.ts"
 import { KeyRepo } from "../repos/KeyRepo.ts"
 import { MigrationRepo } from "../repos/MigrationRepo.ts"
-import { NodeKeyRepo } from "../repos/NodeKeyRepo.ts"
 import { NodeRepo } from "../repos/NodeRepo.ts"
 import { QuotaRepo } from "../repos/QuotaRepo.ts"
 import { RolloutRepo } from "../repos/RolloutRepo.ts"
@@ -40,7 +39,6 @@ export const layerRepositories = Layer.mergeAll(
   CapacityRepo.layer,
   NodeRepo.layer,
   KeyRepo.layer,
-  NodeKeyRepo.layer,
   QuotaRepo.layer,
   IdempotencyRepo.layer,
   TicketRepo.layer,

@@ -1,9 +1,10 @@
-import { Context, Effect, Layer, Option, Schema } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { Context, Effect, Layer, type Option, Schema } from "effect"
+import { SqlClient } from "effect/sql"
 import type { NodeId } from "../../../contract/domain/Id.ts"
 import { Capacity, RuntimeKind } from "../../../contract/domain/Node.ts"
+import { inSpan } from "../../../shared/observability/trace.ts"
 import { BooleanColumn, firstRow, IntColumn, JsonColumn } from "../sql/rows.ts"
-import type { Transaction } from "../write/Transaction.ts"
+import type { Write } from "../sql/Transaction.ts"
 
 const Room = Schema.Struct({
   capacity: JsonColumn(Capacity),
@@ -22,44 +23,28 @@ const Room = Schema.Struct({
 export type AvailableCapacity = typeof Room.Type
 
 const readRoom = firstRow(Room)
-const readConnected = firstRow(Schema.Struct({ connected: BooleanColumn }))
 
 /**
  * Checks by the rows whether a server fits on a node. The rows do not change until the transaction's commit, unlike the
  * memory of any process. One read, however many servers there are.
  */
-export class CapacityRepo extends Context.Service<
-  CapacityRepo,
-  {
-    /** None: there is no such node. */
-    of(
-      node_id: NodeId,
-      blueprint_id: string
-    ): Effect.Effect<Option.Option<AvailableCapacity>, SqlError.SqlError, Transaction>
+export class CapacityRepo extends Context.Service<CapacityRepo>()("muster/store/CapacityRepo", {
+  make: Effect.map(SqlClient.SqlClient, (sql) => ({
+    /** None if there is no such node. */
+    of: (node_id: NodeId, blueprint_id: string): Write<Option.Option<AvailableCapacity>> =>
+      readRoom(sql`SELECT capacity, runtimes, drained,
+          CASE WHEN unreachable IS NULL THEN connected ELSE 0 END AS connected,
+          COALESCE(memory_bytes, 0) AS memory_bytes, COALESCE(disk_bytes, 0) AS disk_bytes,
+          CASE WHEN EXISTS (SELECT 1 FROM holdings
+            WHERE holdings.node_id = nodes.id AND holdings.blueprint_id = ${blueprint_id})
+            THEN 1 ELSE 0 END AS has_blueprint
+        FROM nodes LEFT JOIN commitments ON commitments.node_id = nodes.id WHERE nodes.id = ${node_id}`).pipe(
+        inSpan("CapacityRepo.of")
+      ),
     /** Whether a node is connected; false also for an unknown node. */
-    isConnected(node_id: NodeId): Effect.Effect<boolean, SqlError.SqlError, Transaction>
-  }
->()("muster/store/CapacityRepo") {
-  static readonly layer = Layer.effect(
-    CapacityRepo,
-    Effect.map(SqlClient.SqlClient, (sql) =>
-      CapacityRepo.of({
-        of: Effect.fn("CapacityRepo.of")((node_id: NodeId, blueprint_id: string) =>
-          readRoom(sql`SELECT capacity, runtimes, drained,
-              CASE WHEN unreachable IS NULL THEN connected ELSE 0 END AS connected,
-              COALESCE(memory_bytes, 0) AS memory_bytes, COALESCE(disk_bytes, 0) AS disk_bytes,
-              CASE WHEN EXISTS (SELECT 1 FROM holdings
-                WHERE holdings.node_id = nodes.id AND holdings.blueprint_id = ${blueprint_id})
-                THEN 1 ELSE 0 END AS has_blueprint
-            FROM nodes LEFT JOIN commitments ON commitments.node_id = nodes.id WHERE nodes.id = ${node_id}`)
-        ),
-        isConnected: Effect.fn("CapacityRepo.isConnected")((node_id: NodeId) =>
-          Effect.map(
-            readConnected(sql`SELECT connected FROM nodes WHERE id = ${node_id}`),
-            (row) => Option.getOrUndefined(row)?.connected === true
-          )
-        )
-      })
-    )
-  )
+    isConnected: (node_id: NodeId): Write<boolean> =>
+      Effect.map(sql`SELECT id FROM nodes WHERE id = ${node_id} AND connected = 1`, (rows) => rows.length > 0)
+  }))
+}) {
+  static readonly layer = Layer.effect(CapacityRepo, CapacityRepo.make)
 }

@@ -5,7 +5,7 @@ import { ServerId } from "../../../contract/domain/Id.ts"
 import type { RestrictedServer } from "../../../contract/domain/Key.ts"
 import { Labels } from "../../../contract/domain/Labels.ts"
 import { IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
-import type { Transaction } from "../write/Transaction.ts"
+import type { Writing } from "../sql/Transaction.ts"
 import { encodeLabels } from "./serverRows.ts"
 
 /** Crashes of each blueprint that are kept. */
@@ -47,114 +47,107 @@ const readTimes = readRows(Schema.Struct({ recorded_at: IntColumn }))
 const encodeSummary = writeRow(JsonColumn(CrashSummary))
 
 /** Records of crashes, newest first; they outlive their servers (spec 3.18). */
-export class CrashRepo extends Context.Service<
-  CrashRepo,
-  {
-    /**
-     * Adds a record, and removes old ones: those of a blueprint beyond {@link CrashesKept}, except for the newest
-     * {@link KEPT_OF_SERVER} of each server that exists.
-     */
-    add(record: CrashRecord): Effect.Effect<void, SqlError.SqlError, Transaction>
-    /** Records the last labels and name of a server that is deleted; its crashes stay within those of its blueprint. */
-    keepFacts(
-      id: ServerId,
-      facts: { readonly labels: Labels; readonly name?: string | null }
-    ): Effect.Effect<void, SqlError.SqlError, Transaction>
-    /** Undefined if no crash has the id `after`, or if the caller may not read it. */
-    find(query: CrashQuery): Effect.Effect<ReadonlyArray<CrashRecord> | undefined, SqlError.SqlError>
-    /** The last crash of each server that has one. */
-    readonly last: Effect.Effect<ReadonlyArray<CrashSummary>, SqlError.SqlError>
-  }
->()("muster/store/CrashRepo") {
-  static readonly layer = Layer.effect(
-    CrashRepo,
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
-      const kept = yield* CrashesKept
+export class CrashRepo extends Context.Service<CrashRepo>()("muster/store/CrashRepo", {
+  make: Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const kept = yield* CrashesKept
 
-      /** Whether a crash has so many newer ones with the same value in a column. */
-      const isBeyond = (column: "blueprint_id" | "server_id", count: number) =>
-        sql`EXISTS (SELECT 1 FROM crashes AS newer WHERE newer.${sql(column)} = crashes.${sql(column)}
-          AND (newer.recorded_at > crashes.recorded_at
-            OR (newer.recorded_at = crashes.recorded_at AND newer.id > crashes.id)) LIMIT 1 OFFSET ${count - 1})`
+    /** Whether a crash has so many newer ones with the same value in a column. */
+    const isBeyond = (column: "blueprint_id" | "server_id", count: number) =>
+      sql`EXISTS (SELECT 1 FROM crashes AS newer WHERE newer.${sql(column)} = crashes.${sql(column)}
+        AND (newer.recorded_at > crashes.recorded_at
+          OR (newer.recorded_at = crashes.recorded_at AND newer.id > crashes.id)) LIMIT 1 OFFSET ${count - 1})`
 
-      const add = Effect.fn("CrashRepo.add")(function* ({ lines, ...summary }: CrashRecord) {
-        const { blueprint_id, id, node_id, server_id, server_name = null } = summary
-        const recorded_at = yield* Clock.currentTimeMillis
-        const row = {
-          id,
-          recorded_at,
-          server_id,
-          server_name,
-          blueprint_id,
-          node_id,
-          lines: JSON.stringify(lines)
-        }
-        yield* sql`INSERT INTO crashes ${sql.insert({ ...row, summary: yield* encodeSummary(summary) })}`
-        // Only these can have left a bound: the older ones of the server, and those that follow the kept ones.
-        yield* sql`DELETE FROM crashes WHERE ${isBeyond("blueprint_id", kept)}
-          AND (${isBeyond("server_id", KEPT_OF_SERVER)}
-            OR NOT EXISTS (SELECT 1 FROM servers WHERE servers.id = crashes.server_id))
-          AND (server_id = ${server_id} OR id IN (SELECT id FROM crashes WHERE blueprint_id = ${blueprint_id}
-            ORDER BY recorded_at DESC, id DESC LIMIT ${PRUNED} OFFSET ${kept}))`
-      })
-
-      /** The crashes of a caller that may not read all of them: the limit counts those that it may read. */
-      const findSome = Effect.fnUntraced(function* (
-        conditions: ReadonlyArray<Statement.Fragment>,
-        options: Required<Pick<CrashQuery, "limit" | "mayRead">> & { readonly after: string | undefined }
-      ) {
-        const { after, limit, mayRead } = options
-        const where = conditions.length === 0 ? sql`1 = 1` : sql.and(conditions)
-        const facts =
-          yield* readFacts(sql`SELECT id, server_id, blueprint_id, labels FROM crashes WHERE ${where}
-          ORDER BY recorded_at DESC, id DESC`)
-        const ids = facts.flatMap(({ blueprint_id, id, labels, server_id }) =>
-          mayRead({ id: server_id, blueprint_id, labels: labels ?? {} }) ? [id] : []
-        )
-        const place = after === undefined ? -1 : ids.indexOf(after)
-        if (after !== undefined && place === -1) return undefined
-        const page = ids.slice(place + 1, place + 1 + limit)
-        if (page.length === 0) return []
-        const rows = yield* readRecords(
-          sql`SELECT summary, lines FROM crashes WHERE ${sql.in("id", page)} ORDER BY recorded_at DESC, id DESC`
-        )
-        return rows.map(({ lines, summary }) => ({ ...summary, lines }))
-      })
-
-      const find = Effect.fn("CrashRepo.find")(function* (query: CrashQuery) {
-        const { after, limit, mayRead, server, since, ...equal } = query
-        const conditions = Object.entries(equal).map(([column, value]) => sql`${sql(column)} = ${value}`)
-        if (server !== undefined) conditions.push(sql`(server_id = ${server} OR server_name = ${server})`)
-        if (since !== undefined) conditions.push(sql`recorded_at >= ${since}`)
-        if (mayRead !== undefined) return yield* findSome(conditions, { after, limit, mayRead })
-        if (after !== undefined) {
-          const [place] = yield* readTimes(sql`SELECT recorded_at FROM crashes WHERE id = ${after}`)
-          if (place === undefined) return undefined
-          const { recorded_at } = place
-          conditions.push(
-            sql`(recorded_at < ${recorded_at} OR (recorded_at = ${recorded_at} AND id < ${after}))`
-          )
-        }
-        const where = conditions.length === 0 ? sql`1 = 1` : sql.and(conditions)
-        const rows = yield* readRecords(
-          sql`SELECT summary, lines FROM crashes WHERE ${where} ORDER BY recorded_at DESC, id DESC LIMIT ${limit}`
-        )
-        return rows.map(({ lines, summary }) => ({ ...summary, lines }))
-      })
-
-      return CrashRepo.of({
-        add,
-        keepFacts: Effect.fn("CrashRepo.keepFacts")(function* (id, { labels, name = null }) {
-          yield* sql`UPDATE crashes SET labels = ${yield* encodeLabels(labels)}, server_name = ${name}
-            WHERE server_id = ${id}`
-          yield* sql`DELETE FROM crashes WHERE server_id = ${id} AND ${isBeyond("blueprint_id", kept)}`
-        }),
-        find,
-        last: Effect.map(readSummaries(sql`SELECT summary FROM crashes ORDER BY recorded_at, id`), (rows) => [
-          ...new Map(rows.map(({ summary }) => [summary.server_id, summary])).values()
-        ])
-      })
+    const add = Effect.fn("CrashRepo.add")(function* ({ lines, ...summary }: CrashRecord): Writing {
+      const { blueprint_id, id, node_id, server_id, server_name = null } = summary
+      const recorded_at = yield* Clock.currentTimeMillis
+      const row = {
+        id,
+        recorded_at,
+        server_id,
+        server_name,
+        blueprint_id,
+        node_id,
+        lines: JSON.stringify(lines)
+      }
+      yield* sql`INSERT INTO crashes ${sql.insert({ ...row, summary: yield* encodeSummary(summary) })}`
+      // Only these can have left a bound: the older ones of the server, and those that follow the kept ones.
+      yield* sql`DELETE FROM crashes WHERE ${isBeyond("blueprint_id", kept)}
+        AND (${isBeyond("server_id", KEPT_OF_SERVER)}
+          OR NOT EXISTS (SELECT 1 FROM servers WHERE servers.id = crashes.server_id))
+        AND (server_id = ${server_id} OR id IN (SELECT id FROM crashes WHERE blueprint_id = ${blueprint_id}
+          ORDER BY recorded_at DESC, id DESC LIMIT ${PRUNED} OFFSET ${kept}))`
     })
-  )
+
+    /** The crashes of a caller that may not read all of them: the limit counts those that it may read. */
+    const findSome = Effect.fnUntraced(function* (
+      conditions: ReadonlyArray<Statement.Fragment>,
+      options: Required<Pick<CrashQuery, "limit" | "mayRead">> & { readonly after: string | undefined }
+    ) {
+      const { after, limit, mayRead } = options
+      const where = conditions.length === 0 ? sql`1 = 1` : sql.and(conditions)
+      const facts =
+        yield* readFacts(sql`SELECT id, server_id, blueprint_id, labels FROM crashes WHERE ${where}
+        ORDER BY recorded_at DESC, id DESC`)
+      const ids = facts.flatMap(({ blueprint_id, id, labels, server_id }) =>
+        mayRead({ id: server_id, blueprint_id, labels: labels ?? {} }) ? [id] : []
+      )
+      const place = after === undefined ? -1 : ids.indexOf(after)
+      if (after !== undefined && place === -1) return undefined
+      const page = ids.slice(place + 1, place + 1 + limit)
+      if (page.length === 0) return []
+      const rows = yield* readRecords(
+        sql`SELECT summary, lines FROM crashes WHERE ${sql.in("id", page)} ORDER BY recorded_at DESC, id DESC`
+      )
+      return rows.map(({ lines, summary }) => ({ ...summary, lines }))
+    })
+
+    const find = Effect.fn("CrashRepo.find")(function* (
+      query: CrashQuery
+    ): Effect.fn.Return<ReadonlyArray<CrashRecord> | undefined, SqlError.SqlError> {
+      const { after, limit, mayRead, server, since, ...equal } = query
+      const conditions = Object.entries(equal).map(([column, value]) => sql`${sql(column)} = ${value}`)
+      if (server !== undefined) conditions.push(sql`(server_id = ${server} OR server_name = ${server})`)
+      if (since !== undefined) conditions.push(sql`recorded_at >= ${since}`)
+      if (mayRead !== undefined) return yield* findSome(conditions, { after, limit, mayRead })
+      if (after !== undefined) {
+        const [place] = yield* readTimes(sql`SELECT recorded_at FROM crashes WHERE id = ${after}`)
+        if (place === undefined) return undefined
+        const { recorded_at } = place
+        conditions.push(
+          sql`(recorded_at < ${recorded_at} OR (recorded_at = ${recorded_at} AND id < ${after}))`
+        )
+      }
+      const where = conditions.length === 0 ? sql`1 = 1` : sql.and(conditions)
+      const rows = yield* readRecords(
+        sql`SELECT summary, lines FROM crashes WHERE ${where} ORDER BY recorded_at DESC, id DESC LIMIT ${limit}`
+      )
+      return rows.map(({ lines, summary }) => ({ ...summary, lines }))
+    })
+
+    return {
+      /**
+       * Adds a record, and removes old ones: those of a blueprint beyond {@link CrashesKept}, except for the newest
+       * {@link KEPT_OF_SERVER} of each server that exists.
+       */
+      add,
+      /** Records the last labels and name of a server that is deleted; its crashes stay within those of its blueprint. */
+      keepFacts: Effect.fn("CrashRepo.keepFacts")(function* (
+        id: ServerId,
+        { labels, name = null }: { readonly labels: Labels; readonly name?: string | null }
+      ): Writing {
+        yield* sql`UPDATE crashes SET labels = ${yield* encodeLabels(labels)}, server_name = ${name}
+          WHERE server_id = ${id}`
+        yield* sql`DELETE FROM crashes WHERE server_id = ${id} AND ${isBeyond("blueprint_id", kept)}`
+      }),
+      /** Undefined if no crash has the id `after`, or if the caller may not read it. */
+      find,
+      /** The last crash of each server that has one. */
+      last: Effect.map(readSummaries(sql`SELECT summary FROM crashes ORDER BY recorded_at, id`), (rows) => [
+        ...new Map(rows.map(({ summary }) => [summary.server_id, summary])).values()
+      ])
+    }
+  })
+}) {
+  static readonly layer = Layer.effect(CrashRepo, CrashRepo.make)
 }

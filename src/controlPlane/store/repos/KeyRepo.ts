@@ -1,9 +1,9 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { SqlClient } from "effect/sql"
+import { NodeId } from "../../../contract/domain/Id.ts"
 import { KeyGrant, keyGrantFields } from "../../../contract/domain/Key.ts"
 import { firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
-import { keysChanged } from "../write/keysChanged.ts"
-import type { Transaction } from "../write/Transaction.ts"
+import { keysChanged, type Read, type Writing } from "../sql/Transaction.ts"
 
 /** The record of an API key: the SHA-256 in hex, never the key. Times RFC 3339 UTC. */
 export const KeyRecord = Schema.Struct({
@@ -17,52 +17,14 @@ export const KeyRecord = Schema.Struct({
 })
 export type KeyRecord = typeof KeyRecord.Type
 
-/** Records of API keys. Every change has a journal entry (`key:changed`). */
-export class KeyRepo extends Context.Service<
-  KeyRepo,
-  {
-    insert(record: KeyRecord): Effect.Effect<void, SqlError.SqlError, Transaction>
-    /** False: there is no such key, or it is revoked already. */
-    revoke(id: string, at: string): Effect.Effect<boolean, SqlError.SqlError, Transaction>
-    readonly all: Effect.Effect<ReadonlyArray<KeyRecord>, SqlError.SqlError>
-    /** Finds a key, also a revoked one. */
-    find(id: string): Effect.Effect<Option.Option<KeyRecord>, SqlError.SqlError>
-    /**
-     * A number that changes with every change of the keys by any process: a cheap check for a cache of `all` that
-     * misses no revocation.
-     */
-    readonly version: Effect.Effect<number, SqlError.SqlError>
-  }
->()("muster/store/KeyRepo") {
-  static readonly layer = Layer.effect(
-    KeyRepo,
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
-      const insert = Effect.fn("KeyRepo.insert")(function* (record: KeyRecord) {
-        yield* sql`INSERT INTO api_keys ${sql.insert(yield* encode(rowOf(record)))}`
-        yield* keysChanged(sql)
-      })
-      const revoke = Effect.fn("KeyRepo.revoke")(function* (id: string, at: string) {
-        const rows = yield* sql`UPDATE api_keys SET revoked_at = ${at}
-          WHERE id = ${id} AND revoked_at IS NULL RETURNING id`
-        if (rows.length === 0) return false
-        yield* keysChanged(sql)
-        return true
-      })
-      const select = sql`SELECT id, name, access, quota, hash, created_at, expires_at, revoked_at FROM api_keys`
-      const all = Effect.map(readAll(sql`${select} ORDER BY created_at, id`), (rows) => rows.map(recordOf))
-      const find = (id: string) =>
-        Effect.map(readAll(sql`${select} WHERE id = ${id}`), ([row]) =>
-          Option.map(Option.fromUndefinedOr(row), recordOf)
-        )
-      const version = Effect.map(
-        readVersion(sql`SELECT value FROM counters WHERE name = 'keys'`),
-        Option.match({ onNone: () => 0, onSome: (counter) => counter.value })
-      )
-      return KeyRepo.of({ insert, revoke, all, find, version })
-    })
-  )
-}
+/** The key of a node. Times RFC 3339 UTC. */
+export const NodeBinding = Schema.Struct({
+  key_id: Schema.String,
+  node_id: NodeId,
+  expires_at: Schema.NullOr(Schema.String),
+  revoked_at: Schema.NullOr(Schema.String)
+})
+export type NodeBinding = typeof NodeBinding.Type
 
 const { created_at, expires_at, hash, id, name, revoked_at } = KeyRecord.fields
 
@@ -80,6 +42,9 @@ const KeyRow = Schema.Struct({
 })
 const encode = writeRow(KeyRow)
 const readAll = readRows(KeyRow)
+const readVersion = firstRow(Schema.Struct({ value: IntColumn }))
+const readNode = firstRow(Schema.Struct({ node_id: Schema.NullOr(NodeId) }))
+const readBindings = readRows(NodeBinding)
 
 const rowOf = ({ created_at, expires_at, hash, id, name, revoked_at, ...access }: KeyRecord) => ({
   ...{ id, name, hash, created_at, expires_at, revoked_at, access },
@@ -91,4 +56,70 @@ const recordOf = ({ access, quota: _, ...record }: typeof KeyRow.Type): KeyRecor
   ...access
 })
 
-const readVersion = firstRow(Schema.Struct({ value: IntColumn }))
+/** Records of API keys, and their bindings to nodes (spec 9.1). Every change has a journal entry (`key:changed`). */
+export class KeyRepo extends Context.Service<KeyRepo>()("muster/store/KeyRepo", {
+  make: Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const select = sql`SELECT id, name, access, quota, hash, created_at, expires_at, revoked_at FROM api_keys`
+    const selectBindings = sql`SELECT id AS key_id, node_id, expires_at, revoked_at FROM api_keys`
+
+    /** Announces a change of a key that a statement has found. */
+    const announced = Effect.fnUntraced(function* (update: Read<ReadonlyArray<unknown>>): Writing<boolean> {
+      const isChanged = (yield* update).length > 0
+      if (isChanged) yield* keysChanged(sql)
+      return isChanged
+    })
+
+    /** Returns the node of a key, unless the key is unbound or unknown. */
+    const nodeOf = (key_id: string) =>
+      Effect.map(
+        readNode(sql`SELECT node_id FROM api_keys WHERE id = ${key_id}`),
+        (row) => Option.getOrUndefined(row)?.node_id ?? undefined
+      )
+
+    return {
+      insert: Effect.fn("KeyRepo.insert")(function* (record: KeyRecord): Writing {
+        yield* sql`INSERT INTO api_keys ${sql.insert(yield* encode(rowOf(record)))}`
+        yield* keysChanged(sql)
+      }),
+      /** Returns false if there is no such key, or it is revoked already. */
+      revoke: (id: string, at: string) =>
+        announced(
+          sql`UPDATE api_keys SET revoked_at = ${at} WHERE id = ${id} AND revoked_at IS NULL RETURNING id`
+        ),
+      all: Effect.map(readAll(sql`${select} ORDER BY created_at, id`), (rows) => rows.map(recordOf)),
+      /** Finds a key, also a revoked one. */
+      find: (id: string) =>
+        Effect.map(readAll(sql`${select} WHERE id = ${id}`), ([row]) =>
+          Option.map(Option.fromUndefinedOr(row), recordOf)
+        ),
+      /**
+       * A number that changes with every change of the keys by any process: a cheap check for a cache of `all` that
+       * misses no revocation.
+       */
+      version: Effect.map(
+        readVersion(sql`SELECT value FROM counters WHERE name = 'keys'`),
+        Option.match({ onNone: () => 0, onSome: (counter) => counter.value })
+      ),
+      /** Binds an unbound key to a node; returns the node of the key from then on, unless the key is unknown. */
+      bind: (key_id: string, node_id: NodeId) =>
+        Effect.andThen(
+          announced(
+            sql`UPDATE api_keys SET node_id = ${node_id} WHERE id = ${key_id} AND node_id IS NULL RETURNING id`
+          ),
+          nodeOf(key_id)
+        ),
+      nodeOf,
+      /** Whether there is a record of the node. */
+      isKnown: (node_id: NodeId) =>
+        Effect.map(sql`SELECT id FROM nodes WHERE id = ${node_id}`, (rows) => rows.length > 0),
+      /** Returns the keys of a node, with revoked and expired ones. */
+      bindingsOf: (node_id: NodeId) =>
+        readBindings(sql`${selectBindings} WHERE node_id = ${node_id} ORDER BY id`),
+      /** The keys of all nodes. */
+      bindings: readBindings(sql`${selectBindings} WHERE node_id IS NOT NULL ORDER BY id`)
+    }
+  })
+}) {
+  static readonly layer = Layer.effect(KeyRepo, KeyRepo.make)
+}

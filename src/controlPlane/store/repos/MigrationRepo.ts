@@ -1,19 +1,16 @@
-import { Array as Arr, Context, Effect, Layer, Option, Schema } from "effect"
+import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { Drain } from "../../../contract/domain/Drain.ts"
 import { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import { Migration, Origin } from "../../../contract/domain/Migration.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
-import { insertRows } from "../sql/insertRows.ts"
-import { BooleanColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+import { insertRows, upsertRows } from "../sql/insertRows.ts"
+import { BooleanColumn, byIds, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import { isUniqueViolation } from "../sql/sqlErrors.ts"
-import type { Transaction } from "../write/Transaction.ts"
+import { type Write, type Writing, write } from "../sql/Transaction.ts"
 import { deleteReservations, holdingRow, insertReservations } from "./reservationRows.ts"
 import type { InsertOutcome } from "./ServerRepo.ts"
 import { encodeServer, portsOf } from "./serverRows.ts"
-
-type Write<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
-type Read<A> = Effect.Effect<A, SqlError.SqlError>
 
 /** A deletion that a node must do: a deleted server, or the files of a server on another node. */
 export const PendingDeletion = Schema.Struct({ server_id: ServerId, node_id: NodeId })
@@ -56,67 +53,25 @@ export interface Standing {
   readonly owed: boolean
 }
 
-/** Ids of one SELECT: below the parameter limits of both databases. */
-const IDS = 500
-
 /** Migrations of servers, drains of nodes, and the deletions that nodes have to do. */
-export class MigrationRepo extends Context.Service<
-  MigrationRepo,
-  {
-    /** Inserts or replaces. */
-    save(migration: Migration): Write<void>
-    remove(server_id: ServerId): Write<void>
-    find(server_id: ServerId): Read<Option.Option<Migration>>
-    /** {@link find} for many, by server. */
-    findAll(ids: ReadonlyArray<ServerId>): Read<ReadonlyMap<ServerId, Migration>>
-    /** By server. */
-    readonly all: Read<ReadonlyArray<Migration>>
-    /**
-     * Places a server on another node: its record is on `to.node_id` with `to.allocations`. Its reservations on the first
-     * node remain; a port that it has reserved already changes nothing.
-     */
-    place(to: ServerRecord): Write<InsertOutcome>
-    /** Places a server on a node on which its reservations remain. */
-    putBack(to: ServerRecord): Write<void>
-    /** Releases the reservations of a server on a node that its record is not on. */
-    free(server_id: ServerId, node_id: NodeId): Write<void>
-    /** Begins the drain of a node, or begins it again. */
-    beginDrain(drain: Drain): Write<void>
-    /** Records that the servers that the deadline of a drain stops have got its line. */
-    setNotified(node_id: NodeId): Write<void>
-    endDrain(node_id: NodeId): Write<void>
-    readonly drains: Read<ReadonlyArray<Drain>>
-    addDeletion(deletion: PendingDeletion): Write<void>
-    removeDeletion(deletion: PendingDeletion): Write<void>
-    readonly deletions: Read<ReadonlyArray<PendingDeletion>>
-    /** Nodes that have a deletion of a server to do. */
-    deletionsOf(server_id: ServerId): Read<ReadonlyArray<NodeId>>
-    /** Deletions that a node has to do. */
-    deletionsOn(node_id: NodeId): Read<ReadonlyArray<PendingDeletion>>
-    /** Standings by server id; a server without records is missing. */
-    standings(node_id: NodeId, ids: ReadonlyArray<ServerId>): Read<ReadonlyMap<ServerId, Standing>>
-  }
->()("muster/store/MigrationRepo") {
-  static readonly layer = Layer.effect(
-    MigrationRepo,
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
-      const select = sql`SELECT server_id, from_node, phase, arrival, was_up, reason, origin, notified_at FROM migrations`
+export class MigrationRepo extends Context.Service<MigrationRepo>()("muster/store/MigrationRepo", {
+  make: Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const select = sql`SELECT server_id, from_node, phase, arrival, was_up, reason, origin, notified_at FROM migrations`
 
-      const save = Effect.fn("MigrationRepo.save")(function* (migration: Migration) {
-        yield* sql`INSERT INTO migrations ${sql.insert(yield* encode({ ...migration, notified_at: migration.notified_at ?? null }))}
-          ON CONFLICT (server_id) DO UPDATE SET from_node = excluded.from_node, phase = excluded.phase,
-            arrival = excluded.arrival, was_up = excluded.was_up, reason = excluded.reason,
-            origin = excluded.origin, notified_at = excluded.notified_at`
-      })
+    const save = Effect.fn("MigrationRepo.save")(function* (migration: Migration): Writing {
+      const row = yield* encode({ ...migration, notified_at: migration.notified_at ?? null })
+      yield* upsertRows(sql, "migrations", "server_id", [row])
+    })
 
-      const putBack = Effect.fn("MigrationRepo.putBack")(function* (to: ServerRecord) {
-        const { allocations, last_sequence, node_id } = yield* encodeServer(to)
-        const values = { node_id, allocations, last_sequence }
-        yield* sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${to.id}`
-      })
+    const putBack = Effect.fn("MigrationRepo.putBack")(function* (to: ServerRecord): Writing {
+      const { allocations, last_sequence, node_id } = yield* encodeServer(to)
+      const values = { node_id, allocations, last_sequence }
+      yield* sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${to.id}`
+    })
 
-      const place = Effect.fn("MigrationRepo.place")((to: ServerRecord) =>
+    const place = Effect.fn("MigrationRepo.place")(
+      (to: ServerRecord): Write<InsertOutcome> =>
         // A savepoint of its own: a port that is taken undoes all of it, and nothing else.
         insertRows(sql, "ports", portsOf(to)).pipe(
           Effect.andThen(insertReservations(sql, [holdingRow(to)])),
@@ -128,81 +83,88 @@ export class MigrationRepo extends Context.Service<
             () => Effect.succeed<InsertOutcome>("port-taken")
           )
         )
+    )
+
+    const standings = Effect.fn("MigrationRepo.standings")(function* (
+      node_id: NodeId,
+      ids: ReadonlyArray<ServerId>
+    ): Effect.fn.Return<ReadonlyMap<ServerId, Standing>, SqlError.SqlError> {
+      // One statement: between two the server could change its node.
+      const found = yield* byIds(ids, (some) =>
+        readStandings(sql`SELECT id, node_id, CASE WHEN node_id = ${node_id} OR EXISTS (SELECT 1 FROM migrations
+            WHERE migrations.server_id = servers.id AND migrations.from_node = ${node_id}) THEN 1 ELSE 0 END AS kept, 0 AS owed
+          FROM servers WHERE ${sql.in("id", some)}
+          UNION ALL SELECT server_id AS id, NULL AS node_id, 0 AS kept, 1 AS owed
+          FROM pending_deletions WHERE node_id = ${node_id} AND ${sql.in("server_id", some)}`)
       )
+      const all = new Map<ServerId, Standing>()
+      for (const { id, ...row } of found) {
+        const other = all.get(id) ?? { node_id: null, kept: false, owed: false }
+        all.set(id, {
+          node_id: row.node_id ?? other.node_id,
+          kept: row.kept || other.kept,
+          owed: row.owed || other.owed
+        })
+      }
+      return all
+    })
 
-      const standings = Effect.fn("MigrationRepo.standings")(function* (
-        node_id: NodeId,
-        ids: ReadonlyArray<ServerId>
-      ) {
-        // One statement: between two the server could change its node.
-        const found = yield* Effect.forEach(Arr.chunksOf(ids, IDS), (some) =>
-          readStandings(sql`SELECT id, node_id, CASE WHEN node_id = ${node_id} OR EXISTS (SELECT 1 FROM migrations
-              WHERE migrations.server_id = servers.id AND migrations.from_node = ${node_id}) THEN 1 ELSE 0 END AS kept, 0 AS owed
-            FROM servers WHERE ${sql.in("id", some)}
-            UNION ALL SELECT server_id AS id, NULL AS node_id, 0 AS kept, 1 AS owed
-            FROM pending_deletions WHERE node_id = ${node_id} AND ${sql.in("server_id", some)}`)
-        )
-        const all = new Map<ServerId, Standing>()
-        for (const { id, ...row } of found.flat()) {
-          const other = all.get(id) ?? { node_id: null, kept: false, owed: false }
-          all.set(id, {
-            node_id: row.node_id ?? other.node_id,
-            kept: row.kept || other.kept,
-            owed: row.owed || other.owed
-          })
-        }
-        return all
-      })
-
-      return MigrationRepo.of({
-        save,
-        remove: (server_id) => Effect.asVoid(sql`DELETE FROM migrations WHERE server_id = ${server_id}`),
-        find: (server_id) => readMigration(sql`${select} WHERE server_id = ${server_id}`),
-        findAll: (ids) =>
-          Effect.map(
-            Effect.forEach(Arr.chunksOf(ids, IDS), (some) =>
-              readMigrations(sql`${select} WHERE ${sql.in("server_id", some)}`)
-            ),
-            (found) => new Map(found.flat().map((migration) => [migration.server_id, migration]))
-          ),
-        all: readMigrations(sql`${select} ORDER BY server_id`),
-        place,
-        putBack,
-        free: (server_id, node_id) =>
+    return {
+      /** Inserts or replaces. */
+      save,
+      remove: (server_id: ServerId) => write(sql`DELETE FROM migrations WHERE server_id = ${server_id}`),
+      find: (server_id: ServerId) => readMigration(sql`${select} WHERE server_id = ${server_id}`),
+      /** {@link find} for many, by server. */
+      findAll: (ids: ReadonlyArray<ServerId>) =>
+        Effect.map(
+          byIds(ids, (some) => readMigrations(sql`${select} WHERE ${sql.in("server_id", some)}`)),
+          (found) => new Map(found.map((migration) => [migration.server_id, migration]))
+        ),
+      /** By server. */
+      all: readMigrations(sql`${select} ORDER BY server_id`),
+      /**
+       * Places a server on another node: its record is on `to.node_id` with `to.allocations`. Its reservations on the first
+       * node remain; a port that it has reserved already changes nothing.
+       */
+      place,
+      /** Places a server on a node on which its reservations remain. */
+      putBack,
+      /** Releases the reservations of a server on a node that its record is not on. */
+      free: (server_id: ServerId, node_id: NodeId) =>
+        write(
           Effect.andThen(
             sql`DELETE FROM ports WHERE server_id = ${server_id} AND node_id = ${node_id}`,
             deleteReservations(sql, server_id, node_id)
-          ),
-        beginDrain: Effect.fnUntraced(function* (drain) {
-          yield* sql`INSERT INTO drains ${sql.insert(yield* encodeDrain(drain))}
-            ON CONFLICT (node_id) DO UPDATE SET asked_at = excluded.asked_at, parallel = excluded.parallel,
-              deadline_at = excluded.deadline_at, notify = excluded.notify,
-              notify_seconds = excluded.notify_seconds, notified = excluded.notified`
-        }),
-        setNotified: (node_id) =>
-          Effect.asVoid(sql`UPDATE drains SET notified = 1 WHERE node_id = ${node_id}`),
-        endDrain: (node_id) => Effect.asVoid(sql`DELETE FROM drains WHERE node_id = ${node_id}`),
-        drains: readDrains(sql`SELECT * FROM drains ORDER BY node_id`),
-        addDeletion: (deletion) =>
-          Effect.asVoid(sql`INSERT INTO pending_deletions ${sql.insert(deletion)} ON CONFLICT DO NOTHING`),
-        removeDeletion: ({ node_id, server_id }) =>
-          Effect.asVoid(
-            sql`DELETE FROM pending_deletions WHERE server_id = ${server_id} AND node_id = ${node_id}`
-          ),
-        deletions: readDeletions(
-          sql`SELECT server_id, node_id FROM pending_deletions ORDER BY server_id, node_id`
+          )
         ),
-        deletionsOf: (server_id) =>
-          Effect.map(
-            readDeletions(
-              sql`SELECT server_id, node_id FROM pending_deletions WHERE server_id = ${server_id}`
-            ),
-            (rows) => rows.map((row) => row.node_id)
-          ),
-        deletionsOn: (node_id) =>
-          readDeletions(sql`SELECT server_id, node_id FROM pending_deletions WHERE node_id = ${node_id}`),
-        standings
-      })
-    })
-  )
+      /** Begins the drain of a node, or begins it again. */
+      beginDrain: Effect.fnUntraced(function* (drain: Drain): Writing {
+        yield* upsertRows(sql, "drains", "node_id", [yield* encodeDrain(drain)])
+      }),
+      /** Records that the servers that the deadline of a drain stops have got its line. */
+      setNotified: (node_id: NodeId) => write(sql`UPDATE drains SET notified = 1 WHERE node_id = ${node_id}`),
+      endDrain: (node_id: NodeId) => write(sql`DELETE FROM drains WHERE node_id = ${node_id}`),
+      drains: readDrains(sql`SELECT * FROM drains ORDER BY node_id`),
+      addDeletion: (deletion: PendingDeletion) =>
+        write(sql`INSERT INTO pending_deletions ${sql.insert(deletion)} ON CONFLICT DO NOTHING`),
+      removeDeletion: ({ node_id, server_id }: PendingDeletion) =>
+        write(sql`DELETE FROM pending_deletions WHERE server_id = ${server_id} AND node_id = ${node_id}`),
+      deletions: readDeletions(
+        sql`SELECT server_id, node_id FROM pending_deletions ORDER BY server_id, node_id`
+      ),
+      /** Nodes that have a deletion of a server to do. */
+      deletionsOf: (server_id: ServerId) =>
+        Effect.map(
+          readDeletions(sql`SELECT server_id, node_id FROM pending_deletions WHERE server_id = ${server_id}`),
+          (rows) => rows.map((row) => row.node_id)
+        ),
+      /** Deletions that a node has to do. */
+      deletionsOn: (node_id: NodeId) =>
+        readDeletions(sql`SELECT server_id, node_id FROM pending_deletions WHERE node_id = ${node_id}`),
+      /** Standings by server id; a server without records is missing. */
+      standings
+    }
+  })
+}) {
+  static readonly layer = Layer.effect(MigrationRepo, MigrationRepo.make)
 }

@@ -1,15 +1,12 @@
-import { Array as Arr, Context, Effect, Layer, Schema } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { Context, Effect, Layer, Schema } from "effect"
+import { SqlClient } from "effect/sql"
 import { NodeAllocation } from "../../../contract/domain/Allocation.ts"
 import { NodeId } from "../../../contract/domain/Id.ts"
 import { Capacity, HostInfo, NodeUsage, RuntimeKind } from "../../../contract/domain/Node.ts"
 import { databaseMillis } from "../sql/dialect.ts"
-import { BooleanColumn, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
-import { keysChanged } from "../write/keysChanged.ts"
-import type { Transaction } from "../write/Transaction.ts"
-
-type Write<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
-type Read<A> = Effect.Effect<A, SqlError.SqlError>
+import { insertRows } from "../sql/insertRows.ts"
+import { BooleanColumn, byIds, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+import { changes, keysChanged, type Writing } from "../sql/Transaction.ts"
 
 /** The record of a node: its last registration, its connection and its drain. */
 export const NodeRecord = Schema.Struct({
@@ -52,147 +49,6 @@ export interface ReceivedHeartbeat {
   readonly usage: NodeUsage
 }
 
-/** The heartbeats of a node at all replicas. */
-export interface NodeHeartbeat {
-  readonly node_id: NodeId
-  readonly boot_id: string
-  /** Changes with each record of a replica. */
-  readonly beats: number
-  /** Time of the last heartbeat by the clock of the database, milliseconds since the epoch. */
-  readonly heard_at: number
-  readonly usage: NodeUsage
-}
-
-/** Nodes per statement. */
-const ROWS = 500
-
-/** Records of nodes. A change returns whether it changed the record, which another transaction may have replaced. */
-export class NodeRepo extends Context.Service<
-  NodeRepo,
-  {
-    /** Inserts or replaces all but the drain. At an unchanged address, a node keeps its reachability. */
-    save(record: NodeRecord): Write<void>
-    setDrained(id: NodeId, drained: boolean): Write<boolean>
-    /** Deregisters a boot; `at` RFC 3339 UTC. */
-    disconnect(id: NodeId, boot_id: string, at: string): Write<boolean>
-    /** Revokes the registration with this token; `lost`: without waiting for another one. */
-    revoke(id: NodeId, token: string, lost?: boolean): Write<boolean>
-    /** Sets the reachability of this registration, as {@link NodeRecord.unreachable}. */
-    setUnreachable(id: NodeId, token: string, unreachable: string | null): Write<boolean>
-    /**
-     * Marks a node as lost, without a heartbeat since the registration with this token and these {@link
-     * NodeHeartbeat.beats}.
-     */
-    markLost(id: NodeId, token: string, beats: number): Write<boolean>
-    /** Marks a lost node as given up. */
-    markGivenUp(id: NodeId, token: string): Write<boolean>
-    /** Resets all nodes to disconnected: each must register. Returns those that changed. */
-    readonly resetConnections: Write<ReadonlyArray<NodeId>>
-    /**
-     * Removes a node without reservations, and unbinds its keys. Returns its number of servers; undefined: there is no
-     * such node.
-     */
-    remove(id: NodeId): Write<number | undefined>
-    find(ids: ReadonlyArray<NodeId>): Read<ReadonlyArray<NodeRecord>>
-    /** By id. */
-    readonly all: Read<ReadonlyArray<NodeRecord>>
-    recordHeartbeats(received: ReadonlyArray<ReceivedHeartbeat>): Write<void>
-    readonly heartbeats: Read<ReadonlyArray<NodeHeartbeat>>
-  }
->()("muster/store/NodeRepo") {
-  static readonly layer = Layer.effect(
-    NodeRepo,
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
-      const select = sql.literal(`SELECT ${Object.keys(NodeRecord.fields).join(", ")} FROM nodes`)
-      const changed = (update: Effect.Effect<ReadonlyArray<unknown>, SqlError.SqlError>) =>
-        Effect.map(update, (rows) => rows.length > 0)
-
-      const save = Effect.fn("NodeRepo.save")(function* (record: NodeRecord) {
-        const row = yield* encode(record)
-        const { id, drained, unreachable, ...replaced } = row
-        yield* sql`INSERT INTO nodes ${sql.insert(row)} ON CONFLICT (id) DO UPDATE SET ${sql.update(replaced)},
-          unreachable = CASE
-            WHEN excluded.unreachable IS NULL THEN NULL
-            WHEN nodes.url = excluded.url AND (nodes.connected = 1 OR nodes.unreachable IS NOT NULL)
-              THEN nodes.unreachable
-            ELSE excluded.unreachable END`
-      })
-
-      const remove = Effect.fn("NodeRepo.remove")(function* (id: NodeId) {
-        const found = yield* sql`SELECT id FROM nodes WHERE id = ${id}`
-        if (found.length === 0) return undefined
-        const [held] = yield* readHeld(sql`SELECT servers FROM commitments WHERE node_id = ${id}`)
-        if (held !== undefined && held.servers > 0) return held.servers
-        yield* sql`DELETE FROM nodes WHERE id = ${id}`
-        yield* sql`DELETE FROM node_heartbeats WHERE node_id = ${id}`
-        const freed = yield* sql`UPDATE api_keys SET node_id = NULL WHERE node_id = ${id} RETURNING id`
-        if (freed.length > 0) yield* keysChanged(sql)
-        return 0
-      })
-
-      const recordHeartbeats = Effect.fnUntraced(function* (received: ReadonlyArray<ReceivedHeartbeat>) {
-        const now = yield* databaseMillis(sql)
-        // A fixed order: two transactions with the same nodes do not deadlock.
-        const rows = received
-          .toSorted((one, other) => (one.node_id < other.node_id ? -1 : 1))
-          .map(({ age, boot_id, node_id, usage }) => ({
-            node_id,
-            boot_id,
-            beats: 1,
-            heard_at: now - Math.round(age),
-            usage: JSON.stringify(usage)
-          }))
-        for (const some of Arr.chunksOf(rows, ROWS)) {
-          yield* sql`INSERT INTO node_heartbeats ${sql.insert(some)}
-            ON CONFLICT (node_id) DO UPDATE SET boot_id = excluded.boot_id, beats = node_heartbeats.beats + 1,
-              heard_at = excluded.heard_at, usage = excluded.usage`
-        }
-      })
-
-      return NodeRepo.of({
-        save,
-        setDrained: (id, drained) =>
-          changed(sql`UPDATE nodes SET drained = ${drained ? 1 : 0} WHERE id = ${id} RETURNING id`),
-        disconnect: (id, boot_id, at) =>
-          changed(sql`UPDATE nodes SET connected = 0, gone = NULL, departed = 1, last_seen_at = ${at}
-            WHERE id = ${id} AND boot_id = ${boot_id} RETURNING id`),
-        revoke: (id, token, lost = false) =>
-          changed(sql`UPDATE nodes SET connected = 0, token = '', gone = ${lost ? "lost" : null}
-            WHERE id = ${id} AND token = ${token} AND connected = 1 RETURNING id`),
-        setUnreachable: (id, token, unreachable) =>
-          changed(sql`UPDATE nodes SET unreachable = ${unreachable}
-            WHERE id = ${id} AND token = ${token} AND connected = 1
-              AND unreachable IS DISTINCT FROM ${unreachable} RETURNING id`),
-        markLost: (id, token, beats) =>
-          changed(sql`UPDATE nodes SET connected = 0, gone = 'lost'
-            WHERE id = ${id} AND token = ${token} AND gone IS NULL
-              AND NOT EXISTS (SELECT 1 FROM node_heartbeats WHERE node_id = ${id} AND beats <> ${beats})
-            RETURNING id`),
-        markGivenUp: (id, token) =>
-          changed(sql`UPDATE nodes SET gone = 'given-up'
-            WHERE id = ${id} AND token = ${token} AND gone = 'lost' RETURNING id`),
-        resetConnections: Effect.map(
-          readIds(sql`UPDATE nodes SET connected = 0, gone = NULL
-            WHERE connected = 1 OR gone IS NOT NULL RETURNING id`),
-          (rows) => rows.map(({ id }) => id)
-        ),
-        remove,
-        find: (ids) =>
-          Effect.map(
-            Effect.forEach(Arr.chunksOf(ids, ROWS), (some) =>
-              readAll(sql`${select} WHERE ${sql.in("id", some)}`)
-            ),
-            (found) => found.flat()
-          ),
-        all: readAll(sql`${select} ORDER BY id`),
-        recordHeartbeats,
-        heartbeats: readHeartbeats(sql`SELECT node_id, boot_id, beats, heard_at, usage FROM node_heartbeats`)
-      })
-    })
-  )
-}
-
 const NodeRow = Schema.Struct({
   ...NodeRecord.fields,
   allocations: JsonColumn(NodeRecord.fields.allocations),
@@ -208,12 +64,116 @@ const encode = writeRow(NodeRow)
 const readAll = readRows(NodeRow)
 const readIds = readRows(Schema.Struct({ id: NodeId }))
 const readHeld = readRows(Schema.Struct({ servers: IntColumn }))
-const readHeartbeats = readRows(
-  Schema.Struct({
-    node_id: NodeId,
-    boot_id: Schema.String,
-    beats: IntColumn,
-    heard_at: IntColumn,
-    usage: JsonColumn(NodeUsage)
+
+/** The heartbeats of a node at all replicas. */
+const NodeHeartbeat = Schema.Struct({
+  node_id: NodeId,
+  boot_id: Schema.String,
+  /** Changes with each record of a replica. */
+  beats: IntColumn,
+  /** Time of the last heartbeat by the clock of the database, milliseconds since the epoch. */
+  heard_at: IntColumn,
+  usage: JsonColumn(NodeUsage)
+})
+export type NodeHeartbeat = typeof NodeHeartbeat.Type
+const readHeartbeats = readRows(NodeHeartbeat)
+
+/** Records of nodes. A change returns whether it changed the record, which another transaction may have replaced. */
+export class NodeRepo extends Context.Service<NodeRepo>()("muster/store/NodeRepo", {
+  make: Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const select = sql.literal(`SELECT ${Object.keys(NodeRecord.fields).join(", ")} FROM nodes`)
+
+    /** Inserts or replaces all but the drain. At an unchanged address, a node keeps its reachability. */
+    const save = Effect.fn("NodeRepo.save")(function* (record: NodeRecord): Writing {
+      const row = yield* encode(record)
+      const { id, drained, unreachable, ...replaced } = row
+      yield* sql`INSERT INTO nodes ${sql.insert(row)} ON CONFLICT (id) DO UPDATE SET ${sql.update(replaced)},
+        unreachable = CASE
+          WHEN excluded.unreachable IS NULL THEN NULL
+          WHEN nodes.url = excluded.url AND (nodes.connected = 1 OR nodes.unreachable IS NOT NULL)
+            THEN nodes.unreachable
+          ELSE excluded.unreachable END`
+    })
+
+    /** Removes a node without reservations, and unbinds its keys. Returns its number of servers, unless there is no node. */
+    const remove = Effect.fn("NodeRepo.remove")(function* (id: NodeId): Writing<number | undefined> {
+      const found = yield* sql`SELECT id FROM nodes WHERE id = ${id}`
+      if (found.length === 0) return undefined
+      const [held] = yield* readHeld(sql`SELECT servers FROM commitments WHERE node_id = ${id}`)
+      if (held !== undefined && held.servers > 0) return held.servers
+      yield* sql`DELETE FROM nodes WHERE id = ${id}`
+      yield* sql`DELETE FROM node_heartbeats WHERE node_id = ${id}`
+      const freed = yield* sql`UPDATE api_keys SET node_id = NULL WHERE node_id = ${id} RETURNING id`
+      if (freed.length > 0) yield* keysChanged(sql)
+      return 0
+    })
+
+    const recordHeartbeats = Effect.fnUntraced(function* (
+      received: ReadonlyArray<ReceivedHeartbeat>
+    ): Writing {
+      const now = yield* databaseMillis(sql)
+      // A fixed order: two transactions with the same nodes do not deadlock.
+      const rows = received
+        .toSorted((one, other) => (one.node_id < other.node_id ? -1 : 1))
+        .map(({ age, boot_id, node_id, usage }) => ({
+          node_id,
+          boot_id,
+          beats: 1,
+          heard_at: now - Math.round(age),
+          usage: JSON.stringify(usage)
+        }))
+      yield* insertRows(
+        sql,
+        "node_heartbeats",
+        rows,
+        `ON CONFLICT (node_id) DO UPDATE SET boot_id = excluded.boot_id, beats = node_heartbeats.beats + 1,
+          heard_at = excluded.heard_at, usage = excluded.usage`
+      )
+    })
+
+    return {
+      save,
+      setDrained: (id: NodeId, drained: boolean) =>
+        changes(sql`UPDATE nodes SET drained = ${drained ? 1 : 0} WHERE id = ${id} RETURNING id`),
+      /** Deregisters a boot; `at` RFC 3339 UTC. */
+      disconnect: (id: NodeId, boot_id: string, at: string) =>
+        changes(sql`UPDATE nodes SET connected = 0, gone = NULL, departed = 1, last_seen_at = ${at}
+          WHERE id = ${id} AND boot_id = ${boot_id} RETURNING id`),
+      /** Revokes the registration with this token; `lost`: without waiting for another one. */
+      revoke: (id: NodeId, token: string, lost = false) =>
+        changes(sql`UPDATE nodes SET connected = 0, token = '', gone = ${lost ? "lost" : null}
+          WHERE id = ${id} AND token = ${token} AND connected = 1 RETURNING id`),
+      /** Sets the reachability of this registration, as {@link NodeRecord.unreachable}. */
+      setUnreachable: (id: NodeId, token: string, unreachable: string | null) =>
+        changes(sql`UPDATE nodes SET unreachable = ${unreachable}
+          WHERE id = ${id} AND token = ${token} AND connected = 1
+            AND unreachable IS DISTINCT FROM ${unreachable} RETURNING id`),
+      /** Marks a node as lost, without a heartbeat since the registration with this token and these {@link NodeHeartbeat.beats}. */
+      markLost: (id: NodeId, token: string, beats: number) =>
+        changes(sql`UPDATE nodes SET connected = 0, gone = 'lost'
+          WHERE id = ${id} AND token = ${token} AND gone IS NULL
+            AND NOT EXISTS (SELECT 1 FROM node_heartbeats WHERE node_id = ${id} AND beats <> ${beats})
+          RETURNING id`),
+      /** Marks a lost node as given up. */
+      markGivenUp: (id: NodeId, token: string) =>
+        changes(sql`UPDATE nodes SET gone = 'given-up'
+          WHERE id = ${id} AND token = ${token} AND gone = 'lost' RETURNING id`),
+      /** Resets all nodes to disconnected: each must register. Returns those that changed. */
+      resetConnections: Effect.map(
+        readIds(sql`UPDATE nodes SET connected = 0, gone = NULL
+          WHERE connected = 1 OR gone IS NOT NULL RETURNING id`),
+        (rows) => rows.map(({ id }) => id)
+      ),
+      remove,
+      find: (ids: ReadonlyArray<NodeId>) =>
+        byIds(ids, (some) => readAll(sql`${select} WHERE ${sql.in("id", some)}`)),
+      /** By id. */
+      all: readAll(sql`${select} ORDER BY id`),
+      recordHeartbeats,
+      heartbeats: readHeartbeats(sql`SELECT node_id, boot_id, beats, heard_at, usage FROM node_heartbeats`)
+    }
   })
-)
+}) {
+  static readonly layer = Layer.effect(NodeRepo, NodeRepo.make)
+}

@@ -1,9 +1,9 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { type Quota, QuotaLimits, QuotaName, type QuotaUse } from "../../../contract/domain/Quota.ts"
+import { upsertRows } from "../sql/insertRows.ts"
 import { firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
-import { keysChanged } from "../write/keysChanged.ts"
-import type { Transaction } from "../write/Transaction.ts"
+import { keysChanged, type Writing } from "../sql/Transaction.ts"
 
 /** The record of a quota that keys share. */
 export const QuotaRecord = Schema.Struct({
@@ -37,80 +37,66 @@ const readAll = readRows(QuotaRecord)
 const readOne = firstRow(QuotaRecord)
 const encode = writeRow(QuotaRecord)
 
-type Read<A> = Effect.Effect<A, SqlError.SqlError>
-type Write<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
-
 /** Quotas that keys share, and the use of all quotas. Every change has a journal entry (`key:changed`). */
-export class QuotaRepo extends Context.Service<
-  QuotaRepo,
-  {
-    /** By name. */
-    readonly all: Read<ReadonlyArray<QuotaRecord>>
-    find(name: string): Read<Option.Option<QuotaRecord>>
-    /** Adds or replaces a quota. */
-    put(record: QuotaRecord): Write<void>
-    remove(name: string): Write<void>
-    /** The use of each quota that keys share, by name; absent: unused. */
-    readonly usages: Read<ReadonlyMap<string, Usage>>
-    /** Returns a quota with its present limits, and its use. A named one that does not exist any more allows nothing. */
-    use(quota: Quota): Read<{ readonly quota: Quota; readonly used: Usage }>
-    /** Whether the servers that a key has created count for a quota. */
-    counts(quota: Quota, key_id: string | undefined): Read<boolean>
-  }
->()("muster/store/QuotaRepo") {
-  static readonly layer = Layer.effect(
-    QuotaRepo,
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
+export class QuotaRepo extends Context.Service<QuotaRepo>()("muster/store/QuotaRepo", {
+  make: Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
 
-      // A migrating server has two reservations.
-      const usagesOf = (owner: "created_by" | "quota", only?: string) =>
-        Effect.map(
-          readUsages(sql`SELECT owner, COUNT(*) AS servers, SUM(memory_bytes) AS memory_bytes, SUM(disk_bytes) AS disk_bytes,
-              SUM(cpu_millipercent) AS cpu_millipercent
-            FROM (SELECT ${sql(owner)} AS owner, MAX(memory_bytes) AS memory_bytes, MAX(disk_bytes) AS disk_bytes,
-                MAX(cpu_millipercent) AS cpu_millipercent
-              FROM servers JOIN holdings ON holdings.server_id = servers.id
-                LEFT JOIN api_keys ON api_keys.id = created_by
-              WHERE ${only === undefined ? sql`${sql(owner)} IS NOT NULL` : sql`${sql(owner)} = ${only}`}
-              GROUP BY ${sql(owner)}, servers.id) AS own
-            GROUP BY owner`),
-          (rows) => new Map<string, Usage>(rows.map(({ owner, ...usage }) => [owner, usage]))
-        )
+    // A migrating server has two reservations.
+    const usagesOf = (owner: "created_by" | "quota", only?: string) =>
+      Effect.map(
+        readUsages(sql`SELECT owner, COUNT(*) AS servers, SUM(memory_bytes) AS memory_bytes, SUM(disk_bytes) AS disk_bytes,
+            SUM(cpu_millipercent) AS cpu_millipercent
+          FROM (SELECT ${sql(owner)} AS owner, MAX(memory_bytes) AS memory_bytes, MAX(disk_bytes) AS disk_bytes,
+              MAX(cpu_millipercent) AS cpu_millipercent
+            FROM servers JOIN holdings ON holdings.server_id = servers.id
+              LEFT JOIN api_keys ON api_keys.id = created_by
+            WHERE ${only === undefined ? sql`${sql(owner)} IS NOT NULL` : sql`${sql(owner)} = ${only}`}
+            GROUP BY ${sql(owner)}, servers.id) AS own
+          GROUP BY owner`),
+        (rows) => new Map<string, Usage>(rows.map(({ owner, ...usage }) => [owner, usage]))
+      )
 
-      const find = (name: string) => readOne(sql`SELECT * FROM quotas WHERE name = ${name}`)
+    const find = (name: string) => readOne(sql`SELECT * FROM quotas WHERE name = ${name}`)
 
-      return QuotaRepo.of({
-        all: readAll(sql`SELECT * FROM quotas ORDER BY name`),
-        find,
-        put: Effect.fnUntraced(function* (record) {
-          yield* sql`INSERT INTO quotas ${sql.insert(yield* encode(record))}
-            ON CONFLICT (name) DO UPDATE SET limits = excluded.limits`
-          yield* keysChanged(sql)
-        }),
-        remove: Effect.fnUntraced(function* (name) {
-          yield* sql`DELETE FROM quotas WHERE name = ${name}`
-          yield* keysChanged(sql)
-        }),
-        usages: usagesOf("quota"),
-        use: Effect.fnUntraced(function* (quota) {
-          const { key_id, name } = quota
-          const usages = yield* name === undefined ? usagesOf("created_by", key_id) : usagesOf("quota", name)
-          const used = usages.get(name ?? key_id) ?? unused
-          if (name === undefined) return { quota, used }
-          const found = yield* find(name)
-          return { quota: { name, ...limitsOf(Option.getOrUndefined(found)) }, used }
-        }),
-        counts: ({ key_id: own, name }, key_id) =>
-          name === undefined || key_id === undefined
-            ? Effect.succeed(key_id !== undefined && key_id === own)
-            : Effect.map(
-                sql`SELECT id FROM api_keys WHERE id = ${key_id} AND quota = ${name}`,
-                (rows) => rows.length > 0
-              )
-      })
-    })
-  )
+    return {
+      /** By name. */
+      all: readAll(sql`SELECT * FROM quotas ORDER BY name`),
+      find,
+      /** Adds or replaces a quota. */
+      put: Effect.fnUntraced(function* (record: QuotaRecord): Writing {
+        yield* upsertRows(sql, "quotas", "name", [yield* encode(record)])
+        yield* keysChanged(sql)
+      }),
+      remove: Effect.fnUntraced(function* (name: string): Writing {
+        yield* sql`DELETE FROM quotas WHERE name = ${name}`
+        yield* keysChanged(sql)
+      }),
+      /** The use of each quota that keys share, by name, unless it is unused. */
+      usages: usagesOf("quota"),
+      /** Returns a quota with its present limits, and its use. A named one that does not exist any more allows nothing. */
+      use: Effect.fnUntraced(function* (
+        quota: Quota
+      ): Effect.fn.Return<{ readonly quota: Quota; readonly used: Usage }, SqlError.SqlError> {
+        const { key_id, name } = quota
+        const usages = yield* name === undefined ? usagesOf("created_by", key_id) : usagesOf("quota", name)
+        const used = usages.get(name ?? key_id) ?? unused
+        if (name === undefined) return { quota, used }
+        const found = yield* find(name)
+        return { quota: { name, ...limitsOf(Option.getOrUndefined(found)) }, used }
+      }),
+      /** Whether the servers that a key has created count for a quota. */
+      counts: ({ key_id: own, name }: Quota, key_id: string | undefined) =>
+        name === undefined || key_id === undefined
+          ? Effect.succeed(key_id !== undefined && key_id === own)
+          : Effect.map(
+              sql`SELECT id FROM api_keys WHERE id = ${key_id} AND quota = ${name}`,
+              (rows) => rows.length > 0
+            )
+    }
+  })
+}) {
+  static readonly layer = Layer.effect(QuotaRepo, QuotaRepo.make)
 }
 
 /** Returns the limits of a quota; one that does not exist allows nothing. */

@@ -1,262 +1,226 @@
-import { Array as Arr, Context, Effect, Layer, type Option, Schema } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { Context, Effect, Layer, type Option, Schema } from "effect"
+import { SqlClient } from "effect/sql"
 import type { Allocations } from "../../../contract/domain/Allocation.ts"
 import { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import { nowText } from "../../../contract/domain/nowText.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import { inSpan } from "../../../shared/observability/trace.ts"
 import { insertRows } from "../sql/insertRows.ts"
-import { IntColumn, readRows } from "../sql/rows.ts"
+import { byIds, IntColumn, readRows } from "../sql/rows.ts"
 import { isUniqueViolation } from "../sql/sqlErrors.ts"
-import type { Transaction } from "../write/Transaction.ts"
+import { changes, type Write, type Writing, write } from "../sql/Transaction.ts"
 import { deleteUnused, findUnused, keepDefinitions } from "./definitionRows.ts"
 import { deleteReservations, holdingRow, insertReservations, replaceReservation } from "./reservationRows.ts"
 import { type ChangedFields, type ServerFields, setFields } from "./serverFields.ts"
 import { encodeServer, portsOf, readServer, readServers } from "./serverRows.ts"
 
-const SequenceRow = Schema.Struct({ id: ServerId, node_id: NodeId, last_sequence: IntColumn })
-type SequenceRow = typeof SequenceRow.Type
-const readSequences = readRows(SequenceRow)
-const readIds = readRows(Schema.Struct({ server_id: ServerId }))
+/** Records of a page of all: other work runs between two pages. */
+const PAGE = 500
 
-type Write<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
+const readSequences = readRows(Schema.Struct({ id: ServerId, node_id: NodeId, last_sequence: IntColumn }))
+const readIds = readRows(Schema.Struct({ server_id: ServerId }))
 
 /** The outcome of an insertion; `port-taken`: another server has one of its ports. */
 export type InsertOutcome = "inserted" | "port-taken"
 
 /** Records of servers and their ports. Rows that do not decode are defects. */
-export class ServerRepo extends Context.Service<
-  ServerRepo,
-  {
-    /** Inserts a record with its reservations; a taken port leaves nothing behind. */
-    insert(record: ServerRecord): Write<InsertOutcome>
-    /** {@link insert} for many, in a few statements. */
-    insertAll(records: ReadonlyArray<ServerRecord>): Write<ReadonlyArray<InsertOutcome>>
-    /** Returns the record, locked until the transaction ends. */
-    lock(id: ServerId): Write<Option.Option<ServerRecord>>
-    /** {@link lock} for many, by id. */
-    lockAll(ids: ReadonlyArray<ServerId>): Write<ReadonlyMap<ServerId, ServerRecord>>
-    /** Sets these fields of a record; the others stay. */
-    set(id: ServerId, fields: ServerFields): Write<void>
-    /** {@link set} for many, in a few statements. */
-    setAll(changes: ReadonlyArray<ChangedFields>): Write<void>
-    /** Replaces the definition of a record, with its overrides and its reservation. */
-    redefine(before: ServerRecord, record: ServerRecord): Write<void>
-    /** Replaces the reservation of a record. */
-    reserve(before: ServerRecord, record: ServerRecord): Write<void>
-    /**
-     * Records that the expiry of a server is announced; false: the server does not expire at that time, or the expiry
-     * has been announced.
-     */
-    announceExpiry(id: ServerId, expires_at: string): Write<boolean>
-    /** Replaces the allocations of a record, and its reserved ports on its node; a taken port changes nothing. */
-    replacePorts(before: ServerRecord, allocations: Allocations): Write<InsertOutcome>
-    /** Records whether the removal of a server has begun, for a continuation after a crash. */
-    setRemoving(id: ServerId, removing: boolean): Write<void>
-    isRemoving(id: ServerId): Write<boolean>
-    /** Ids of the servers whose removal has begun. */
-    readonly removing: Effect.Effect<ReadonlyArray<ServerId>, SqlError.SqlError>
-    /** Records whether the node must be asked for a server; false: there is no such record. */
-    setSuspected(id: ServerId, suspected: boolean): Write<boolean>
-    /** Ids of the servers that must be verified on their nodes. */
-    readonly suspected: Effect.Effect<ReadonlyArray<ServerId>, SqlError.SqlError>
-    /** Deletes the record and its reservations. */
-    remove(id: ServerId): Write<void>
-    find(ids: ReadonlyArray<ServerId>): Effect.Effect<ReadonlyArray<ServerRecord>, SqlError.SqlError>
-    /** The node and `last_sequence` of servers. */
-    sequences(ids: ReadonlyArray<ServerId>): Effect.Effect<ReadonlyArray<SequenceRow>, SqlError.SqlError>
-    /**
-     * Returns the hashes among the next `most` definitions after a hash that no server has, and the hash to continue
-     * after; empty: from the first.
-     */
-    unusedDefinitions(
-      after: string,
-      most: number
-    ): Effect.Effect<{ readonly hashes: ReadonlyArray<string>; readonly last: string }, SqlError.SqlError>
-    /** Deletes those of some definitions, by their hashes, that no server has. */
-    deleteUnusedDefinitions(hashes: ReadonlyArray<string>): Write<void>
-    /** Returns the servers with this id, this name or this beginning of their id. */
-    named(text: string): Effect.Effect<ReadonlyArray<ServerRecord>, SqlError.SqlError>
-    /** Every record, by id, read in pages: one that is inserted meanwhile may be missing. */
-    readonly all: Effect.Effect<ReadonlyArray<ServerRecord>, SqlError.SqlError>
-  }
->()("muster/store/ServerRepo") {
-  static readonly layer = Layer.effect(
-    ServerRepo,
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
-      const select = sql`SELECT id, blueprint_id, node_id, allocations, overrides, definition_hash, redefinition, status,
-        install, start_pending, restart, run, problem, last_sequence, created_at, name, labels, expires_at, created_by, trace, updated_at FROM servers`
+export class ServerRepo extends Context.Service<ServerRepo>()("muster/store/ServerRepo", {
+  make: Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const select = sql`SELECT id, blueprint_id, node_id, allocations, overrides, definition_hash, redefinition, status,
+      install, start_pending, restart, run, problem, last_sequence, created_at, name, labels, expires_at, created_by, trace, updated_at FROM servers`
 
-      const insertRecords = Effect.fnUntraced(function* (records: ReadonlyArray<ServerRecord>) {
-        const rows = yield* Effect.forEach(records, encodeServer)
-        // The statements are pipelined: the first failure is the result.
-        yield* Effect.all(
-          [
-            keepDefinitions(
-              sql,
-              records.map(({ definition }) => definition)
-            ),
-            insertRows(sql, "servers", rows),
-            insertReservations(sql, records.map(holdingRow)),
-            Effect.catchIf(
-              insertRows(sql, "ports", records.flatMap(portsOf)),
-              (error) => isUniqueViolation(error),
-              () => Effect.fail("port-taken" as const)
-            )
-          ],
-          { concurrency: "unbounded", discard: true }
-        )
-      })
-
-      // A savepoint of its own: a taken port undoes exactly these records.
-      const insertTogether = (records: ReadonlyArray<ServerRecord>) =>
-        insertRecords(records).pipe(
-          Effect.as<InsertOutcome>("inserted"),
-          sql.withTransaction,
+    const insertRecords = Effect.fnUntraced(function* (records: ReadonlyArray<ServerRecord>) {
+      const rows = yield* Effect.forEach(records, encodeServer)
+      // The statements are pipelined: the first failure is the result.
+      yield* Effect.all(
+        [
+          keepDefinitions(
+            sql,
+            records.map(({ definition }) => definition)
+          ),
+          insertRows(sql, "servers", rows),
+          insertReservations(sql, records.map(holdingRow)),
           Effect.catchIf(
-            (error): error is "port-taken" => error === "port-taken",
-            (outcome) => Effect.succeed<InsertOutcome>(outcome)
+            insertRows(sql, "ports", records.flatMap(portsOf)),
+            (error) => isUniqueViolation(error),
+            () => Effect.fail("port-taken" as const)
           )
+        ],
+        { concurrency: "unbounded", discard: true }
+      )
+    })
+
+    // A savepoint of its own: a taken port undoes exactly these records.
+    const insertTogether = (records: ReadonlyArray<ServerRecord>) =>
+      insertRecords(records).pipe(
+        Effect.as<InsertOutcome>("inserted"),
+        sql.withTransaction,
+        Effect.catchIf(
+          (error): error is "port-taken" => error === "port-taken",
+          (outcome) => Effect.succeed<InsertOutcome>(outcome)
         )
-
-      const insert = Effect.fn("ServerRepo.insert")((record: ServerRecord) => insertTogether([record]))
-
-      const insertAll = Effect.fn("ServerRepo.insertAll")(function* (records: ReadonlyArray<ServerRecord>) {
-        if (records.length === 0) return []
-        const outcome = yield* insertTogether(records)
-        // Some collide with each other or with existing ones: inserting one by one shows which.
-        return outcome === "port-taken" && records.length > 1
-          ? yield* Effect.forEach(records, insert)
-          : records.map(() => outcome)
-      })
-
-      const lock = Effect.fn("ServerRepo.lock")((id: ServerId) =>
-        readServer(sql, sql`${select} WHERE id = ${id}`)
       )
 
-      const inChunks = <A>(
-        ids: ReadonlyArray<ServerId>,
-        read: (some: ReadonlyArray<ServerId>) => Effect.Effect<ReadonlyArray<A>, SqlError.SqlError>
-      ) => Effect.map(Effect.forEach(Arr.chunksOf(ids, FIND_IDS), read), (found) => found.flat())
+    const insert = Effect.fn("ServerRepo.insert")(
+      (record: ServerRecord): Write<InsertOutcome> => insertTogether([record])
+    )
 
-      const find = (ids: ReadonlyArray<ServerId>) =>
-        inChunks(ids, (some) =>
-          readServers(sql, sql`${select} WHERE ${sql.in("id", some)} ORDER BY id`)
-        ).pipe(inSpan("ServerRepo.find"))
-
-      return ServerRepo.of({
-        insert,
-        insertAll,
-        lock,
-        lockAll: (ids) =>
-          Effect.map(find(ids), (found) => new Map(found.map((record) => [record.id, record]))),
-        set: (id, fields) => setFields(sql, [[id, fields]]),
-        setAll: (changes) => setFields(sql, changes),
-        redefine: Effect.fnUntraced(function* (before, record) {
-          const { blueprint_id, definition_hash, overrides, redefinition } = yield* encodeServer(record)
-          const updated_at = yield* nowText
-          const values = { blueprint_id, definition_hash, overrides, redefinition, updated_at }
-          yield* keepDefinitions(sql, [record.definition])
-          yield* sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${record.id}`
-          yield* replaceReservation(sql, before, record)
-        }),
-        reserve: (before, record) => replaceReservation(sql, before, record),
-        announceExpiry: (id, expires_at) =>
-          Effect.map(
-            sql`UPDATE servers SET expiry_announced = ${expires_at} WHERE id = ${id} AND expires_at = ${expires_at}
-              AND (expiry_announced IS NULL OR expiry_announced <> ${expires_at}) RETURNING id`,
-            (rows) => rows.length > 0
-          ),
-        replacePorts: Effect.fn("ServerRepo.replacePorts")(function* (before, allocations) {
-          const record = { ...before, allocations }
-          const [old, next] = [portsOf(before), portsOf(record)]
-          const among = (ports: typeof old) => (one: (typeof old)[number]) =>
-            ports.some(({ address, port }) => address === one.address && port === one.port)
-          const updated_at = yield* nowText
-          const values = { allocations: (yield* encodeServer(record)).allocations, updated_at }
-          // A savepoint of its own: a taken port undoes all of it, and nothing else.
-          return yield* Effect.forEach(
-            next.filter((one) => !among(old)(one)),
-            (one) => sql`INSERT INTO ports ${sql.insert(one)}`
-          ).pipe(
-            Effect.andThen(
-              Effect.forEach(
-                old.filter((one) => !among(next)(one)),
-                ({ address, node_id, port }) =>
-                  sql`DELETE FROM ports WHERE node_id = ${node_id} AND address = ${address} AND port = ${port}`
-              )
-            ),
-            Effect.andThen(sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${before.id}`),
-            sql.withTransaction,
-            Effect.as<InsertOutcome>("inserted"),
-            Effect.catchIf(
-              (error) => isUniqueViolation(error),
-              () => Effect.succeed<InsertOutcome>("port-taken")
-            )
-          )
-        }),
-        setRemoving: (id, removing) =>
-          Effect.asVoid(
-            removing
-              ? sql`INSERT INTO removals ${sql.insert({ server_id: id })} ON CONFLICT DO NOTHING`
-              : sql`DELETE FROM removals WHERE server_id = ${id}`
-          ),
-        isRemoving: (id) =>
-          Effect.map(sql`SELECT server_id FROM removals WHERE server_id = ${id}`, (rows) => rows.length > 0),
-        removing: Effect.map(readIds(sql`SELECT server_id FROM removals ORDER BY server_id`), (rows) =>
-          rows.map(({ server_id }) => server_id)
-        ),
-        setSuspected: (id, suspected) =>
-          Effect.map(
-            suspected
-              ? sql`INSERT INTO suspects (server_id) SELECT id FROM servers WHERE id = ${id}
-                  ON CONFLICT (server_id) DO UPDATE SET server_id = excluded.server_id RETURNING server_id`
-              : sql`DELETE FROM suspects WHERE server_id = ${id} RETURNING server_id`,
-            (rows) => rows.length > 0
-          ),
-        suspected: Effect.map(readIds(sql`SELECT server_id FROM suspects ORDER BY server_id`), (rows) =>
-          rows.map(({ server_id }) => server_id)
-        ),
-        remove: (id) =>
-          Effect.asVoid(
-            Effect.all(
-              [
-                sql`DELETE FROM ports WHERE server_id = ${id}`,
-                deleteReservations(sql, id),
-                sql`DELETE FROM servers WHERE id = ${id}`
-              ],
-              { concurrency: "unbounded" }
-            )
-          ),
-        find,
-        sequences: (ids) =>
-          inChunks(ids, (some) =>
-            readSequences(sql`SELECT id, node_id, last_sequence FROM servers WHERE ${sql.in("id", some)}`)
-          ).pipe(inSpan("ServerRepo.sequences")),
-        unusedDefinitions: (after, most) => findUnused(sql, after, most),
-        deleteUnusedDefinitions: (hashes) => deleteUnused(sql, hashes),
-        named: (text) =>
-          readServers(
-            sql,
-            sql`${select} WHERE id = ${text} OR name = ${text} OR substr(id, 1, ${text.length}) = ${text} ORDER BY id`
-          ),
-        all: Effect.gen(function* () {
-          const records: Array<ServerRecord> = []
-          while (true) {
-            const after = records.at(-1)?.id ?? ""
-            const page = yield* readServers(sql, sql`${select} WHERE id > ${after} ORDER BY id LIMIT ${PAGE}`)
-            records.push(...page)
-            if (page.length < PAGE) return records
-            yield* Effect.yieldNow
-          }
-        })
-      })
+    const insertAll = Effect.fn("ServerRepo.insertAll")(function* (
+      records: ReadonlyArray<ServerRecord>
+    ): Writing<ReadonlyArray<InsertOutcome>> {
+      if (records.length === 0) return []
+      const outcome = yield* insertTogether(records)
+      // Some collide with each other or with existing ones: inserting one by one shows which.
+      return outcome === "port-taken" && records.length > 1
+        ? yield* Effect.forEach(records, insert)
+        : records.map(() => outcome)
     })
-  )
-}
 
-/** Ids of one SELECT: below the parameter limits of both databases. */
-const FIND_IDS = 500
-/** Records of a page of all: other work runs between two pages. */
-const PAGE = 500
+    const lock = Effect.fn("ServerRepo.lock")(
+      (id: ServerId): Write<Option.Option<ServerRecord>> => readServer(sql, sql`${select} WHERE id = ${id}`)
+    )
+
+    const find = (ids: ReadonlyArray<ServerId>) =>
+      byIds(ids, (some) => readServers(sql, sql`${select} WHERE ${sql.in("id", some)} ORDER BY id`)).pipe(
+        inSpan("ServerRepo.find")
+      )
+
+    return {
+      /** Inserts a record with its reservations; a taken port leaves nothing behind. */
+      insert,
+      /** {@link insert} for many, in a few statements. */
+      insertAll,
+      /** Returns the record, locked until the transaction ends. */
+      lock,
+      /** {@link lock} for many, by id. */
+      lockAll: (ids: ReadonlyArray<ServerId>): Write<ReadonlyMap<ServerId, ServerRecord>> =>
+        Effect.map(find(ids), (found) => new Map(found.map((record) => [record.id, record]))),
+      /** Sets these fields of a record; the others stay. */
+      set: (id: ServerId, fields: ServerFields) => write(setFields(sql, [[id, fields]])),
+      /** {@link set} for many, in a few statements. */
+      setAll: (changed: ReadonlyArray<ChangedFields>) => write(setFields(sql, changed)),
+      /** Replaces the definition of a record, with its overrides and its reservation. */
+      redefine: Effect.fnUntraced(function* (before: ServerRecord, record: ServerRecord): Writing {
+        const { blueprint_id, definition_hash, overrides, redefinition } = yield* encodeServer(record)
+        const updated_at = yield* nowText
+        const values = { blueprint_id, definition_hash, overrides, redefinition, updated_at }
+        yield* keepDefinitions(sql, [record.definition])
+        yield* sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${record.id}`
+        yield* replaceReservation(sql, before, record)
+      }),
+      /** Replaces the reservation of a record. */
+      reserve: (before: ServerRecord, record: ServerRecord) => write(replaceReservation(sql, before, record)),
+      /**
+       * Records that the expiry of a server is announced; false: the server does not expire at that time, or the expiry
+       * has been announced.
+       */
+      announceExpiry: (id: ServerId, expires_at: string) =>
+        changes(
+          sql`UPDATE servers SET expiry_announced = ${expires_at} WHERE id = ${id} AND expires_at = ${expires_at}
+            AND (expiry_announced IS NULL OR expiry_announced <> ${expires_at}) RETURNING id`
+        ),
+      /** Replaces the allocations of a record, and its reserved ports on its node; a taken port changes nothing. */
+      replacePorts: Effect.fn("ServerRepo.replacePorts")(function* (
+        before: ServerRecord,
+        allocations: Allocations
+      ): Writing<InsertOutcome> {
+        const record = { ...before, allocations }
+        const [old, next] = [portsOf(before), portsOf(record)]
+        const among = (ports: typeof old) => (one: (typeof old)[number]) =>
+          ports.some(({ address, port }) => address === one.address && port === one.port)
+        const updated_at = yield* nowText
+        const values = { allocations: (yield* encodeServer(record)).allocations, updated_at }
+        // A savepoint of its own: a taken port undoes all of it, and nothing else.
+        return yield* Effect.forEach(
+          next.filter((one) => !among(old)(one)),
+          (one) => sql`INSERT INTO ports ${sql.insert(one)}`
+        ).pipe(
+          Effect.andThen(
+            Effect.forEach(
+              old.filter((one) => !among(next)(one)),
+              ({ address, node_id, port }) =>
+                sql`DELETE FROM ports WHERE node_id = ${node_id} AND address = ${address} AND port = ${port}`
+            )
+          ),
+          Effect.andThen(sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${before.id}`),
+          sql.withTransaction,
+          Effect.as<InsertOutcome>("inserted"),
+          Effect.catchIf(
+            (error) => isUniqueViolation(error),
+            () => Effect.succeed<InsertOutcome>("port-taken")
+          )
+        )
+      }),
+      /** Records whether the removal of a server has begun, for a continuation after a crash. */
+      setRemoving: (id: ServerId, removing: boolean) =>
+        write(
+          removing
+            ? sql`INSERT INTO removals ${sql.insert({ server_id: id })} ON CONFLICT DO NOTHING`
+            : sql`DELETE FROM removals WHERE server_id = ${id}`
+        ),
+      isRemoving: (id: ServerId): Write<boolean> =>
+        Effect.map(sql`SELECT server_id FROM removals WHERE server_id = ${id}`, (rows) => rows.length > 0),
+      /** Ids of the servers whose removal has begun. */
+      removing: Effect.map(readIds(sql`SELECT server_id FROM removals ORDER BY server_id`), (rows) =>
+        rows.map(({ server_id }) => server_id)
+      ),
+      /** Records whether the node must be asked for a server; false: there is no such record. */
+      setSuspected: (id: ServerId, suspected: boolean) =>
+        changes(
+          suspected
+            ? sql`INSERT INTO suspects (server_id) SELECT id FROM servers WHERE id = ${id}
+                ON CONFLICT (server_id) DO UPDATE SET server_id = excluded.server_id RETURNING server_id`
+            : sql`DELETE FROM suspects WHERE server_id = ${id} RETURNING server_id`
+        ),
+      /** Ids of the servers that must be verified on their nodes. */
+      suspected: Effect.map(readIds(sql`SELECT server_id FROM suspects ORDER BY server_id`), (rows) =>
+        rows.map(({ server_id }) => server_id)
+      ),
+      /** Deletes the record and its reservations. */
+      remove: (id: ServerId) =>
+        write(
+          Effect.all(
+            [
+              sql`DELETE FROM ports WHERE server_id = ${id}`,
+              deleteReservations(sql, id),
+              sql`DELETE FROM servers WHERE id = ${id}`
+            ],
+            { concurrency: "unbounded" }
+          )
+        ),
+      find,
+      /** The node and `last_sequence` of servers. */
+      sequences: (ids: ReadonlyArray<ServerId>) =>
+        byIds(ids, (some) =>
+          readSequences(sql`SELECT id, node_id, last_sequence FROM servers WHERE ${sql.in("id", some)}`)
+        ).pipe(inSpan("ServerRepo.sequences")),
+      /**
+       * Returns the hashes among the next `most` definitions after a hash that no server has, and the hash to continue
+       * after; empty: from the first.
+       */
+      unusedDefinitions: (after: string, most: number) => findUnused(sql, after, most),
+      /** Deletes those of some definitions, by their hashes, that no server has. */
+      deleteUnusedDefinitions: (hashes: ReadonlyArray<string>) => write(deleteUnused(sql, hashes)),
+      /** Returns the servers with this id, this name or this beginning of their id. */
+      named: (text: string) =>
+        readServers(
+          sql,
+          sql`${select} WHERE id = ${text} OR name = ${text} OR substr(id, 1, ${text.length}) = ${text} ORDER BY id`
+        ),
+      /** Every record, by id, read in pages: one that is inserted meanwhile may be missing. */
+      all: Effect.gen(function* () {
+        const records: Array<ServerRecord> = []
+        while (true) {
+          const after = records.at(-1)?.id ?? ""
+          const page = yield* readServers(sql, sql`${select} WHERE id > ${after} ORDER BY id LIMIT ${PAGE}`)
+          records.push(...page)
+          if (page.length < PAGE) return records
+          yield* Effect.yieldNow
+        }
+      })
+    }
+  })
+}) {
+  static readonly layer = Layer.effect(ServerRepo, ServerRepo.make)
+}

@@ -3,7 +3,7 @@ import { SqlClient, type SqlError, type Statement } from "effect/sql"
 import { KeyScope } from "../../../contract/domain/Key.ts"
 import { databaseMillis } from "../sql/dialect.ts"
 import { firstRow, IntColumn } from "../sql/rows.ts"
-import { Transaction } from "../write/Transaction.ts"
+import { Transaction, type Writing, write } from "../sql/Transaction.ts"
 
 /** Expired tickets that one insertion removes: more than are added, and few enough to be quick. */
 const CLEARED = 100
@@ -32,149 +32,124 @@ export interface TicketStream {
   readonly cursor: number | undefined
 }
 
+const readCount = firstRow(Schema.Struct({ count: IntColumn }))
+const readHolder = firstRow(Schema.Struct({ key_id: Schema.String, name: Schema.String, scope: KeyScope }))
+const readOpened = firstRow(Schema.Struct({ times_opened: IntColumn }))
+
 /** Tickets by the SHA-256 of their text, in hex. The clock of the database decides their age, on every replica. */
-export class TicketRepo extends Context.Service<
-  TicketRepo,
-  {
+export class TicketRepo extends Context.Service<TicketRepo>()("muster/store/TicketRepo", {
+  make: Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+
+    const count = (rows: Statement.Fragment) =>
+      Effect.map(
+        readCount(sql`SELECT COUNT(*) AS count FROM (${rows}) AS counted`),
+        Option.match({ onNone: () => 0, onSome: (row) => row.count })
+      )
+
+    /** A ticket that is not expired and whose key is valid. The outside key has no record. */
+    const isValid = (now: number) =>
+      sql`expires_at > ${now} AND NOT EXISTS (SELECT 1 FROM api_keys WHERE id = tickets.key_id
+          AND (revoked_at IS NOT NULL OR expires_at <= ${new Date(now).toISOString()}))`
+
     /**
      * Stores a ticket for `lifetime` milliseconds and removes some expired ones. Returns its expiry, in milliseconds
      * since the epoch. Stores nothing if `most` tickets without an open stream exist, or `mostOfKey` of the holder's
      * key, and returns which bound was reached.
      */
-    insert(
+    const insert = Effect.fn("TicketRepo.insert")(function* (
       hash: string,
       holder: TicketHolder,
-      limits: TicketLimits
-    ): Effect.Effect<number | "most" | "mostOfKey", SqlError.SqlError, Transaction>
+      { lifetime, most, mostOfKey }: TicketLimits
+    ): Writing<number | "most" | "mostOfKey"> {
+      const now = yield* databaseMillis(sql)
+      yield* sql`DELETE FROM tickets WHERE hash IN (
+        SELECT hash FROM tickets WHERE expires_at <= ${now}
+        ORDER BY expires_at LIMIT ${CLEARED})`
+      // Streams have a bound of their own.
+      const waits = sql`is_open = 0 AND expires_at > ${now}`
+      const waiting = yield* count(sql`SELECT 1 FROM tickets WHERE ${waits} LIMIT ${most}`)
+      if (waiting >= most) return "most"
+      const own = yield* count(
+        sql`SELECT 1 FROM tickets WHERE key_id = ${holder.key_id} AND ${waits} LIMIT ${mostOfKey}`
+      )
+      if (own >= mostOfKey) return "mostOfKey"
+      const expires_at = now + lifetime
+      yield* sql`INSERT INTO tickets ${sql.insert({ hash, ...holder, expires_at })}`
+      return expires_at
+    })
+
     /**
      * Returns the holder of a ticket; undefined: the ticket is unknown or expired, or its holder's key is revoked or
      * expired. An unknown ticket costs one statement.
      */
-    find(hash: string): Effect.Effect<TicketHolder | undefined, SqlError.SqlError>
+    const find = Effect.fn("TicketRepo.find")(function* (
+      hash: string
+    ): Effect.fn.Return<TicketHolder | undefined, SqlError.SqlError> {
+      const known = yield* sql`SELECT 1 FROM tickets WHERE hash = ${hash}`
+      if (known.length === 0) return undefined
+      const now = yield* databaseMillis(sql)
+      return Option.getOrUndefined(
+        yield* readHolder(
+          sql`SELECT key_id, name, scope FROM tickets WHERE hash = ${hash} AND ${isValid(now)}`
+        )
+      )
+    })
+
     /**
      * Opens the stream of a ticket for `lifetime` milliseconds: any stream the first time, then the same stream from
      * its start on. Returns how often the ticket has opened it; undefined: the ticket is not valid, or not for this
      * stream. The journal then tells the replica that has an earlier connection of the stream.
      */
-    open(
+    const open = Effect.fn("TicketRepo.open")(function* (
       hash: string,
-      stream: TicketStream,
+      { cursor, start, stream }: TicketStream,
       lifetime: number
-    ): Effect.Effect<number | undefined, SqlError.SqlError, Transaction>
+    ): Writing<number | undefined> {
+      const now = yield* databaseMillis(sql)
+      const opened = yield* readOpened(
+        sql`UPDATE tickets SET stream = ${stream}, start_cursor = COALESCE(start_cursor, ${start}),
+              times_opened = times_opened + 1, is_open = 1, expires_at = ${now + lifetime}
+            WHERE hash = ${hash} AND (stream IS NULL OR (stream = ${stream} AND start_cursor <= ${cursor ?? Number.MAX_SAFE_INTEGER}))
+              AND ${isValid(now)}
+            RETURNING times_opened`
+      )
+      if (Option.isNone(opened)) return undefined
+      const { times_opened } = opened.value
+      if (times_opened > 1) {
+        yield* (yield* Transaction).append({ topic: "ticket:reopened", ticket: hash, times_opened })
+      }
+      return times_opened
+    })
+
     /** Extends the lifetime of tickets with an open stream. */
-    renew(
+    const renew = Effect.fn("TicketRepo.renew")(function* (
       hashes: ReadonlyArray<string>,
       lifetime: number
-    ): Effect.Effect<void, SqlError.SqlError, Transaction>
+    ): Writing {
+      const now = yield* databaseMillis(sql)
+      yield* sql`UPDATE tickets SET expires_at = ${now + lifetime}
+        WHERE is_open = 1 AND ${sql.in("hash", hashes)}`
+    })
+
     /** Marks a stream as closed, unless the ticket has opened it again; the ticket lives for `lifetime` milliseconds. */
-    close(
+    const close = Effect.fn("TicketRepo.close")(function* (
       hash: string,
       timesOpened: number,
       lifetime: number
-    ): Effect.Effect<void, SqlError.SqlError, Transaction>
-    /** Removes all expired tickets. */
-    readonly prune: Effect.Effect<void, SqlError.SqlError, Transaction>
-  }
->()("muster/store/TicketRepo") {
-  static readonly layer = Layer.effect(
-    TicketRepo,
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
-
-      const count = (rows: Statement.Fragment) =>
-        Effect.map(
-          readCount(sql`SELECT COUNT(*) AS count FROM (${rows}) AS counted`),
-          Option.match({ onNone: () => 0, onSome: (row) => row.count })
-        )
-
-      /** A ticket that is not expired and whose key is valid. The outside key has no record. */
-      const isValid = (now: number) =>
-        sql`expires_at > ${now} AND NOT EXISTS (SELECT 1 FROM api_keys WHERE id = tickets.key_id
-            AND (revoked_at IS NOT NULL OR expires_at <= ${new Date(now).toISOString()}))`
-
-      const insert = Effect.fn("TicketRepo.insert")(function* (
-        hash: string,
-        holder: TicketHolder,
-        { lifetime, most, mostOfKey }: TicketLimits
-      ) {
-        const now = yield* databaseMillis(sql)
-        yield* sql`DELETE FROM tickets WHERE hash IN (
-          SELECT hash FROM tickets WHERE expires_at <= ${now}
-          ORDER BY expires_at LIMIT ${CLEARED})`
-        // Streams have a bound of their own.
-        const waits = sql`is_open = 0 AND expires_at > ${now}`
-        const waiting = yield* count(sql`SELECT 1 FROM tickets WHERE ${waits} LIMIT ${most}`)
-        if (waiting >= most) return "most" as const
-        const own = yield* count(
-          sql`SELECT 1 FROM tickets WHERE key_id = ${holder.key_id} AND ${waits} LIMIT ${mostOfKey}`
-        )
-        if (own >= mostOfKey) return "mostOfKey" as const
-        const expires_at = now + lifetime
-        yield* sql`INSERT INTO tickets ${sql.insert({ hash, ...holder, expires_at })}`
-        return expires_at
-      })
-
-      const find = Effect.fn("TicketRepo.find")(function* (hash: string) {
-        const known = yield* sql`SELECT 1 FROM tickets WHERE hash = ${hash}`
-        if (known.length === 0) return undefined
-        const now = yield* databaseMillis(sql)
-        return Option.getOrUndefined(
-          yield* readHolder(
-            sql`SELECT key_id, name, scope FROM tickets WHERE hash = ${hash} AND ${isValid(now)}`
-          )
-        )
-      })
-
-      const open = Effect.fn("TicketRepo.open")(function* (
-        hash: string,
-        { cursor, start, stream }: TicketStream,
-        lifetime: number
-      ) {
-        const now = yield* databaseMillis(sql)
-        const opened = yield* readOpened(
-          sql`UPDATE tickets SET stream = ${stream}, start_cursor = COALESCE(start_cursor, ${start}),
-                times_opened = times_opened + 1, is_open = 1, expires_at = ${now + lifetime}
-              WHERE hash = ${hash} AND (stream IS NULL OR (stream = ${stream} AND start_cursor <= ${cursor ?? Number.MAX_SAFE_INTEGER}))
-                AND ${isValid(now)}
-              RETURNING times_opened`
-        )
-        if (Option.isNone(opened)) return undefined
-        const { times_opened } = opened.value
-        if (times_opened > 1) {
-          yield* (yield* Transaction).append({ topic: "ticket:reopened", ticket: hash, times_opened })
-        }
-        return times_opened
-      })
-
-      const renew = Effect.fn("TicketRepo.renew")(function* (
-        hashes: ReadonlyArray<string>,
-        lifetime: number
-      ) {
-        const now = yield* databaseMillis(sql)
-        yield* sql`UPDATE tickets SET expires_at = ${now + lifetime}
-          WHERE is_open = 1 AND ${sql.in("hash", hashes)}`
-      })
-
-      const close = Effect.fn("TicketRepo.close")(function* (
-        hash: string,
-        timesOpened: number,
-        lifetime: number
-      ) {
-        const now = yield* databaseMillis(sql)
-        yield* sql`UPDATE tickets SET is_open = 0, expires_at = ${now + lifetime}
-          WHERE hash = ${hash} AND times_opened = ${timesOpened}`
-      })
-
-      const prune = Effect.flatMap(
-        databaseMillis(sql),
-        (now) => sql`DELETE FROM tickets WHERE expires_at <= ${now}`
-      ).pipe(Effect.asVoid)
-
-      return TicketRepo.of({ insert, find, open, renew, close, prune })
+    ): Writing {
+      const now = yield* databaseMillis(sql)
+      yield* sql`UPDATE tickets SET is_open = 0, expires_at = ${now + lifetime}
+        WHERE hash = ${hash} AND times_opened = ${timesOpened}`
     })
-  )
-}
 
-const readCount = firstRow(Schema.Struct({ count: IntColumn }))
-const readHolder = firstRow(Schema.Struct({ key_id: Schema.String, name: Schema.String, scope: KeyScope }))
-const readOpened = firstRow(Schema.Struct({ times_opened: IntColumn }))
+    /** Removes all expired tickets. */
+    const prune = write(
+      Effect.flatMap(databaseMillis(sql), (now) => sql`DELETE FROM tickets WHERE expires_at <= ${now}`)
+    )
+
+    return { insert, find, open, renew, close, prune }
+  })
+}) {
+  static readonly layer = Layer.effect(TicketRepo, TicketRepo.make)
+}

@@ -1,8 +1,9 @@
 import { Context, Effect, Layer, Option, Schema, Struct } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { SqlClient } from "effect/sql"
 import { WebhookDelivery, WebhookId, WebhookSettings } from "../../../contract/domain/Webhook.ts"
+import { insertRows, upsertRows } from "../sql/insertRows.ts"
 import { BooleanColumn, firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
-import type { Transaction } from "../write/Transaction.ts"
+import { type Writing, write } from "../sql/Transaction.ts"
 
 /** Attempts of each webhook that are kept. */
 const KEPT = 100
@@ -42,78 +43,65 @@ const readOne = firstRow(WebhookRecord)
 const encodeDelivery = writeRow(JsonColumn(WebhookDelivery))
 const readDeliveries = readRows(Schema.Struct({ delivery: JsonColumn(WebhookDelivery) }))
 
-type Write<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
-
 /** Webhooks, with the place up to which each has delivered. Every change that is not progress has a journal entry. */
-export class WebhookRepo extends Context.Service<
-  WebhookRepo,
-  {
-    readonly all: Effect.Effect<ReadonlyArray<WebhookRecord>, SqlError.SqlError>
-    find(id: WebhookId): Effect.Effect<Option.Option<WebhookRecord>, SqlError.SqlError>
-    /** Adds or replaces a webhook. */
-    put(record: WebhookRecord): Write<void>
-    remove(id: WebhookId): Write<void>
-    /** Records an attempt beside the rounds, unless the webhook was deleted. */
-    record(id: WebhookId, delivery: WebhookDelivery): Write<void>
-    /** Records a round of deliveries. */
-    advance(id: WebhookId, progress: WebhookProgress): Write<void>
-    /** The last attempts, newest first. */
-    deliveries(id: WebhookId): Effect.Effect<ReadonlyArray<WebhookDelivery>, SqlError.SqlError>
-  }
->()("muster/store/WebhookRepo") {
-  static readonly layer = Layer.effect(
-    WebhookRepo,
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
-      let attempts = 0
+export class WebhookRepo extends Context.Service<WebhookRepo>()("muster/store/WebhookRepo", {
+  make: Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    let attempts = 0
 
-      const find = (id: WebhookId) => readOne(sql`SELECT * FROM webhooks WHERE id = ${id}`)
+    const find = (id: WebhookId) => readOne(sql`SELECT * FROM webhooks WHERE id = ${id}`)
 
-      const addDeliveries = Effect.fnUntraced(function* (
-        webhook_id: WebhookId,
-        deliveries: ReadonlyArray<WebhookDelivery>
-      ) {
-        if (deliveries.length === 0) return
-        for (const delivery of deliveries.slice(-KEPT)) {
+    const addDeliveries = Effect.fnUntraced(function* (
+      webhook_id: WebhookId,
+      deliveries: ReadonlyArray<WebhookDelivery>
+    ): Writing {
+      if (deliveries.length === 0) return
+      const rows = yield* Effect.forEach(deliveries.slice(-KEPT), (delivery) =>
+        Effect.map(encodeDelivery(delivery), (text) => {
           const at = Date.parse(delivery.at)
           attempts += 1
-          const id = `${at}-${String(attempts % 1e9).padStart(9, "0")}`
-          yield* sql`INSERT INTO webhook_deliveries ${sql.insert({ id, webhook_id, at, delivery: yield* encodeDelivery(delivery) })}`
-        }
-        yield* sql`DELETE FROM webhook_deliveries WHERE webhook_id = ${webhook_id} AND id NOT IN (
-          SELECT id FROM webhook_deliveries WHERE webhook_id = ${webhook_id}
-          ORDER BY at DESC, id DESC LIMIT ${KEPT})`
-      })
-
-      return WebhookRepo.of({
-        all: readAll(sql`SELECT * FROM webhooks ORDER BY created_at, id`),
-        find,
-        put: Effect.fn("WebhookRepo.put")(function* (record) {
-          const row = yield* encode(record)
-          yield* sql`INSERT INTO webhooks ${sql.insert(row)} ON CONFLICT (id) DO UPDATE SET
-            source = excluded.source, settings = excluded.settings, sealed = excluded.sealed,
-            position = excluded.position, is_parked = excluded.is_parked,
-            failing_since = excluded.failing_since, failure = excluded.failure`
-        }),
-        remove: (id) => Effect.asVoid(sql`DELETE FROM webhooks WHERE id = ${id}`),
-        record: Effect.fn("WebhookRepo.record")(function* (id, delivery) {
-          if (Option.isSome(yield* find(id))) yield* addDeliveries(id, [delivery])
-        }),
-        advance: Effect.fn("WebhookRepo.advance")(function* (id, progress) {
-          const { deliveries, failing_since, failure, from, is_parked, to } = progress
-          const rows = yield* sql`UPDATE webhooks SET position = ${to}, is_parked = ${is_parked ? 1 : 0},
-              failing_since = ${failing_since}, failure = ${failure}
-            WHERE id = ${id} AND position = ${from} RETURNING id`
-          if (rows.length > 0) yield* addDeliveries(id, deliveries)
-        }),
-        deliveries: (id) =>
-          Effect.map(
-            readDeliveries(
-              sql`SELECT delivery FROM webhook_deliveries WHERE webhook_id = ${id} ORDER BY at DESC, id DESC`
-            ),
-            (rows) => rows.map(({ delivery }) => delivery)
-          )
-      })
+          return { id: `${at}-${String(attempts % 1e9).padStart(9, "0")}`, webhook_id, at, delivery: text }
+        })
+      )
+      yield* insertRows(sql, "webhook_deliveries", rows)
+      yield* sql`DELETE FROM webhook_deliveries WHERE webhook_id = ${webhook_id} AND id NOT IN (
+        SELECT id FROM webhook_deliveries WHERE webhook_id = ${webhook_id}
+        ORDER BY at DESC, id DESC LIMIT ${KEPT})`
     })
-  )
+
+    return {
+      all: readAll(sql`SELECT * FROM webhooks ORDER BY created_at, id`),
+      find,
+      /** Adds or replaces a webhook. */
+      put: Effect.fn("WebhookRepo.put")(function* (record: WebhookRecord): Writing {
+        yield* upsertRows(sql, "webhooks", "id", [yield* encode(record)])
+      }),
+      remove: (id: WebhookId) => write(sql`DELETE FROM webhooks WHERE id = ${id}`),
+      /** Records an attempt beside the rounds, unless the webhook was deleted. */
+      record: Effect.fn("WebhookRepo.record")(function* (id: WebhookId, delivery: WebhookDelivery): Writing {
+        if (Option.isSome(yield* find(id))) yield* addDeliveries(id, [delivery])
+      }),
+      /** Records a round of deliveries. */
+      advance: Effect.fn("WebhookRepo.advance")(function* (
+        id: WebhookId,
+        progress: WebhookProgress
+      ): Writing {
+        const { deliveries, failing_since, failure, from, is_parked, to } = progress
+        const rows = yield* sql`UPDATE webhooks SET position = ${to}, is_parked = ${is_parked ? 1 : 0},
+            failing_since = ${failing_since}, failure = ${failure}
+          WHERE id = ${id} AND position = ${from} RETURNING id`
+        if (rows.length > 0) yield* addDeliveries(id, deliveries)
+      }),
+      /** The last attempts, newest first. */
+      deliveries: (id: WebhookId) =>
+        Effect.map(
+          readDeliveries(
+            sql`SELECT delivery FROM webhook_deliveries WHERE webhook_id = ${id} ORDER BY at DESC, id DESC`
+          ),
+          (rows) => rows.map(({ delivery }) => delivery)
+        )
+    }
+  })
+}) {
+  static readonly layer = Layer.effect(WebhookRepo, WebhookRepo.make)
 }

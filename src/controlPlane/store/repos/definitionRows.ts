@@ -6,13 +6,10 @@ import type { SqlClient, SqlError } from "effect/sql"
 import { ServerDefinition } from "../../../contract/domain/ServerDefinition.ts"
 import { RecentMap } from "../../../shared/work/RecentMap.ts"
 import { insertRows } from "../sql/insertRows.ts"
-import { BooleanColumn, readRows } from "../sql/rows.ts"
+import { BooleanColumn, byIds, CHUNK, readRows } from "../sql/rows.ts"
 import { makeSharedColumn } from "../sql/sharedColumn.ts"
 
 type DefinitionRow = { readonly hash: string; readonly definition: string }
-
-/** Hashes of one SELECT: below the parameter limits of both databases. */
-const ROWS = 500
 
 const readDefinitions = readRows(Schema.Struct({ hash: Schema.String, definition: Schema.String }))
 const readUses = readRows(Schema.Struct({ hash: Schema.String, is_unused: BooleanColumn }))
@@ -73,12 +70,11 @@ export const findDefinitions = Effect.fnUntraced(function* (
     if (known !== undefined) found.set(hash, known)
   }
   const others = [...hashes].filter((hash) => !found.has(hash))
-  for (const some of Arr.chunksOf(others, ROWS)) {
-    for (const { definition, hash } of yield* readDefinitions(
-      sql`SELECT hash, definition FROM definitions WHERE ${sql.in("hash", some)}`
-    )) {
-      found.set(hash, yield* Effect.orDie(Effect.fromResult(shared.decode(definition, hash))))
-    }
+  const rows = yield* byIds(others, (some) =>
+    readDefinitions(sql`SELECT hash, definition FROM definitions WHERE ${sql.in("hash", some)}`)
+  )
+  for (const { definition, hash } of rows) {
+    found.set(hash, yield* Effect.orDie(Effect.fromResult(shared.decode(definition, hash))))
   }
   return found
 })
@@ -109,7 +105,7 @@ export const deleteUnused = (
   hashes: ReadonlyArray<string>
 ): Effect.Effect<void, SqlError.SqlError> =>
   Effect.forEach(
-    Arr.chunksOf(hashes, ROWS),
+    Arr.chunksOf(hashes, CHUNK),
     (some) => sql`DELETE FROM definitions WHERE ${sql.and([sql.in("hash", some), unused(sql)])}`,
     { discard: true }
   )

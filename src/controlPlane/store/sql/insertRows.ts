@@ -53,6 +53,22 @@ export const insertRows = (
   })
 }
 
+/**
+ * Inserts rows, or replaces the other columns of those whose key exists.
+ *
+ * @param key the column of the key
+ */
+export const upsertRows = (
+  sql: SqlClient.SqlClient,
+  table: string,
+  key: string,
+  rows: ReadonlyArray<Readonly<Record<string, unknown>>>
+): Effect.Effect<void, SqlError.SqlError> => {
+  const replaced = Object.keys(rows[0] ?? {}).filter((column) => column !== key)
+  const values = replaced.map((column) => `"${column}" = excluded."${column}"`)
+  return insertRows(sql, table, rows, `ON CONFLICT (${key}) DO UPDATE SET ${values.join(", ")}`)
+}
+
 /** A row by its `id`, and other columns of it. */
 export type UpdatedRow = Readonly<Record<string, unknown>> & { readonly id: string }
 

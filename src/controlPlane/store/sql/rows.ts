@@ -1,6 +1,6 @@
 /** Column types of both databases: the stored form and the domain's form. */
-import { Effect, Option, Schema, SchemaTransformation } from "effect"
-import type { SqlError } from "effect/sql"
+import { Array as Arr, Effect, Option, Schema, SchemaTransformation } from "effect"
+import type { Read } from "./Transaction.ts"
 
 /** A 64-bit column; PostgreSQL returns it as text. */
 export const IntColumn = Schema.Union([Schema.Int, Schema.NumberFromString.check(Schema.isInt())])
@@ -22,20 +22,26 @@ export const JsonColumn = <S extends Schema.Constraint>(schema: S) => Schema.fro
 /** Runs `query` and decodes its rows. Rows that do not decode are defects: only this program writes them. */
 export const readRows = <A, I>(row: Schema.Codec<A, I>) => {
   const decode = Schema.decodeUnknownEffect(Schema.Array(row))
-  return (
-    query: Effect.Effect<ReadonlyArray<unknown>, SqlError.SqlError>
-  ): Effect.Effect<ReadonlyArray<A>, SqlError.SqlError> =>
+  return (query: Read<ReadonlyArray<unknown>>): Read<ReadonlyArray<A>> =>
     Effect.flatMap(query, (rows) => Effect.orDie(decode(rows)))
 }
 
 /** Returns the first row of `query`, decoded like {@link readRows}. */
 export const firstRow = <A, I>(row: Schema.Codec<A, I>) => {
   const read = readRows(row)
-  return (
-    query: Effect.Effect<ReadonlyArray<unknown>, SqlError.SqlError>
-  ): Effect.Effect<Option.Option<A>, SqlError.SqlError> =>
+  return (query: Read<ReadonlyArray<unknown>>): Read<Option.Option<A>> =>
     Effect.map(read(query), (rows) => Option.fromUndefinedOr(rows[0]))
 }
+
+/** Ids or rows of one statement: below the parameter limits of both databases. */
+export const CHUNK = 500
+
+/** Reads rows by any number of ids. */
+export const byIds = <Id, A>(
+  ids: ReadonlyArray<Id>,
+  read: (some: ReadonlyArray<Id>) => Read<ReadonlyArray<A>>
+): Read<ReadonlyArray<A>> =>
+  Effect.map(Effect.forEach(Arr.chunksOf(ids, CHUNK), read), (found) => found.flat())
 
 /** Encodes a row; a value that its schema refuses is a defect of the caller. */
 export const writeRow = <A, I>(row: Schema.Codec<A, I>) => {

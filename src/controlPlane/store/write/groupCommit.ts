@@ -14,8 +14,8 @@ import {
   sqlErrorIn,
   unavailableOf
 } from "../sql/sqlErrors.ts"
+import { Transaction } from "../sql/Transaction.ts"
 import { type Answered, type Job, type Mutation, makeKind, mistakesAsDefects } from "./job.ts"
-import { Transaction } from "./Transaction.ts"
 import {
   type Entries,
   makeWriteTransaction,

@@ -5,7 +5,7 @@ import { Unavailable } from "../../../contract/domain/errors.ts"
 import { checkChange } from "../journal/changeRow.ts"
 import type { PendingChange } from "../journal/journalTable.ts"
 import { isAborted, isDatabaseAway, isSqlError, sqlErrorIn } from "../sql/sqlErrors.ts"
-import { Transaction } from "./Transaction.ts"
+import { Transaction } from "../sql/Transaction.ts"
 
 /** The write of one caller, from the queue to its result. */
 export interface Job {

@@ -1,0 +1,35 @@
+import { Context, Effect } from "effect"
+import type { SqlClient, SqlError } from "effect/sql"
+import type { Change, ChangedServer } from "../../../contract/domain/Journal.ts"
+
+/** The write transaction of the current mutation. */
+export class Transaction extends Context.Service<
+  Transaction,
+  {
+    /**
+     * Adds a change to the journal, in the same transaction as the change itself.
+     *
+     * @param server the server, if the change is about one
+     */
+    append(change: Change, server?: ChangedServer): Effect.Effect<void>
+  }
+>()("muster/store/Transaction") {}
+
+export type Read<A> = Effect.Effect<A, SqlError.SqlError>
+/** A part of a write transaction. */
+export type Write<A = void> = Effect.Effect<A, SqlError.SqlError, Transaction>
+/** The return type of a generator that makes a {@link Write}. */
+export type Writing<A = void> = Effect.fn.Return<A, SqlError.SqlError, Transaction>
+
+/** Makes a statement part of a write. */
+export const write = (statement: Read<unknown>): Write => Effect.asVoid(statement)
+
+/** Whether a statement that returns the changed rows has changed one. */
+export const changes = (statement: Read<ReadonlyArray<unknown>>): Write<boolean> =>
+  Effect.map(statement, (rows) => rows.length > 0)
+
+/** Announces a change of a key or of its binding, as part of its write: in `KeyRepo.version` and in the journal. */
+export const keysChanged = Effect.fnUntraced(function* (sql: SqlClient.SqlClient): Writing {
+  yield* sql`UPDATE counters SET value = value + 1 WHERE name = 'keys'`
+  yield* (yield* Transaction).append({ topic: "key:changed" })
+})
