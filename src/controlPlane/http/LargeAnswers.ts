@@ -8,7 +8,15 @@ export const tooManyUnread = new Unavailable({
   hint: "Read the responses, or send fewer large requests at the same time."
 })
 
-/** The memory of large responses: while handlers make them, and until the peer has read them. Default: unbounded. */
+export const tooManyInProgress = new Unavailable({
+  detail: "the API key has too many requests in progress",
+  hint: "Send fewer requests at the same time, and read their responses."
+})
+
+/**
+ * The connections of a key, and the memory of its large responses: while handlers make them, and until the peer has read
+ * them. Default: unbounded.
+ */
 export const LargeAnswers = Context.Reference<{
   /**
    * Runs a handler that makes a response of at most `bytes` once the key of the request has room for it.
@@ -16,6 +24,8 @@ export const LargeAnswers = Context.Reference<{
    * @returns the handler, which dies with `Unavailable` if the key has no room in time
    */
   making(bytes: number): <A, E, R>(handler: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
+  /** Counts a request until its response has left; false: the key has too many in progress. */
+  admit(request: HttpServerRequest.HttpServerRequest, principal: Principal | undefined): boolean
   /** Counts a response until the peer has read it; false: there is no room for it. */
   begin(
     request: HttpServerRequest.HttpServerRequest,
@@ -23,5 +33,5 @@ export const LargeAnswers = Context.Reference<{
     principal: Principal | undefined
   ): boolean
 }>("muster/api/LargeAnswers", {
-  defaultValue: () => ({ making: () => (handler) => handler, begin: () => true })
+  defaultValue: () => ({ making: () => (handler) => handler, admit: () => true, begin: () => true })
 })

@@ -28,12 +28,12 @@ import {
   CurrentAudit,
   ServerNameOf
 } from "../../contract/domain/AuditedRequest.ts"
-import { MethodNotAllowed, NotFound, TimedOut } from "../../contract/domain/errors.ts"
+import { MethodNotAllowed, NotFound, TimedOut, type Unavailable } from "../../contract/domain/errors.ts"
 import { auditId } from "../../contract/domain/idBytes.ts"
 import { elapsedMillisOf } from "../../shared/work/elapsed.ts"
 import { announcedBytes, discardBody, makeArrivingBodies } from "./arrivingBodies.ts"
 import { Authentication, type Caller, type Refusal, stranger } from "./authenticate.ts"
-import { LargeAnswers, tooManyUnread } from "./LargeAnswers.ts"
+import { LargeAnswers, tooManyInProgress, tooManyUnread } from "./LargeAnswers.ts"
 import { clientOf } from "./node/clientAddress.ts"
 import { boundReading } from "./node/strangers.ts"
 import { CurrentPrincipal } from "./Principal.ts"
@@ -179,6 +179,9 @@ const nameSpan = ({ fiber, found, request }: Exchange) => {
     Object.assign(span, { name: `${request.method} ${found.route.path}`.trimEnd() })
 }
 
+const refusedNow = (error: Unavailable): App =>
+  Effect.map(toResponse(error), HttpServerResponse.setHeader("retry-after", "5"))
+
 /** Returns a function that serves a request whose route is known. */
 const makeServe = (options: PipelineOptions) =>
   Effect.gen(function* () {
@@ -239,9 +242,7 @@ const makeServe = (options: PipelineOptions) =>
         if (caller.isStranger) boundReading(request, options.reading)
         return answers.begin(request, handled, principal)
           ? finished(handled)
-          : Effect.flatMap(toResponse(tooManyUnread), (refusal) =>
-              finished(HttpServerResponse.setHeader(refusal, "retry-after", "5"))
-            )
+          : Effect.flatMap(refusedNow(tooManyUnread), finished)
       }
       const completed = Effect.matchCauseEffect(handler, {
         onSuccess: complete,
@@ -312,7 +313,10 @@ const makeServe = (options: PipelineOptions) =>
         return Effect.flatMapEager(preflight, (permission) => {
           if (permission !== undefined) return responded(exchange, unknown, Effect.succeed(permission))
           return Effect.matchCauseEffectEager(admission(exchange), {
-            onSuccess: (caller) => admitted(app, exchange, caller),
+            onSuccess: (caller) =>
+              found.route.isStream === true || answers.admit(exchange.request, caller.principal)
+                ? admitted(app, exchange, caller)
+                : responded(exchange, caller, refusedNow(tooManyInProgress)),
             onFailure: (cause) => {
               const refusal = Option.getOrUndefined(Cause.findErrorOption(cause))
               return refusal === undefined

@@ -11,10 +11,16 @@ import { removeFrom } from "./node/pipelining.ts"
 import { sendQueues } from "./node/sendQueues.ts"
 import { CurrentPrincipal } from "./Principal.ts"
 
+const EVENT_STREAM = "text/event-stream"
+
 /** Bytes of a body that counts towards no bound: the number of connections bounds such bodies. */
 const SMALL = 16 * 1024
 /** Bytes of the larger bodies of one key that leave at the same time; a single body may be larger. */
 export const LEAVING_BYTES = 16 * 1024 * 1024
+/** Bytes that count for a body that is made as it is read: its buffers and its compressor. */
+const STREAM_BYTES = 256 * 1024
+/** The part of the connections on which one key has requests in progress at most. */
+const CONNECTIONS_PART = 1 / 2
 /** The part of the memory that the bodies of all keys take at most. */
 const MEMORY_PART = 1 / 8
 /** Time in which a handler waits for room. */
@@ -57,9 +63,15 @@ const takenOf = (socket: Socket): number => {
   return socket.bytesWritten - (_handle?.writeQueueSize ?? 0)
 }
 
-/** The buffer of a body whose length is known. */
-const bufferOf = ({ body }: HttpServerResponse.HttpServerResponse): Uint8Array | undefined =>
-  body._tag === "Uint8Array" ? body.body : undefined
+/** What holds the memory of a body, and its bytes; undefined: it is small, or an event stream, which has its own bounds. */
+const memoryOf = (response: HttpServerResponse.HttpServerResponse) => {
+  const { body } = response
+  if (body._tag === "Uint8Array" && body.body.length > SMALL)
+    return { holder: body.body, bytes: body.body.length }
+  if (body._tag === "Stream" && body.contentType !== EVENT_STREAM)
+    return { holder: response, bytes: STREAM_BYTES }
+  return undefined
+}
 
 const bytesOfAll = (): number =>
   Math.max(LEAVING_BYTES, Math.min(totalmem(), process.constrainedMemory() || totalmem()) * MEMORY_PART)
@@ -126,10 +138,16 @@ const unreadOf = (server: Server, clock: Clock.Clock) => {
 }
 
 /** The responses of all keys, and the connections on which they leave. */
-const makeLargeAnswers = (unread: ReturnType<typeof unreadOf>, mostBytes: number) => {
+const makeLargeAnswers = (
+  unread: ReturnType<typeof unreadOf>,
+  mostBytes: number,
+  mostRequests: () => number
+) => {
   const accounts = new Map<string, Account>()
-  /** The buffers that leave, each with the number of its responses. */
-  const held = new Map<Uint8Array, number>()
+  /** The requests of each key that are in progress. */
+  const inProgress = new Map<string, number>()
+  /** What holds the bodies that leave, each with the number of its responses. */
+  const held = new Map<object, number>()
   let total = 0
 
   const accountOf = (key: string): Account => {
@@ -150,15 +168,15 @@ const makeLargeAnswers = (unread: ReturnType<typeof unreadOf>, mostBytes: number
     }
     if (account.making + account.leaving === 0) accounts.delete(key)
   }
-  const hold = (buffer: Uint8Array) => {
-    const users = held.get(buffer) ?? 0
-    held.set(buffer, users + 1)
-    if (users === 0) total += buffer.length
+  const hold = (holder: object, bytes: number) => {
+    const users = held.get(holder) ?? 0
+    held.set(holder, users + 1)
+    if (users === 0) total += bytes
   }
-  const letGo = (buffer: Uint8Array) => {
-    const users = held.get(buffer) ?? 0
-    if (users > 1) held.set(buffer, users - 1)
-    else if (held.delete(buffer)) total -= buffer.length
+  const letGo = (holder: object, bytes: number) => {
+    const users = held.get(holder) ?? 0
+    if (users > 1) held.set(holder, users - 1)
+    else if (held.delete(holder)) total -= bytes
   }
   const hasRoom = (bytes: number) => total === 0 || total + bytes <= mostBytes
   const makeRoom = (bytes: number) => {
@@ -195,10 +213,24 @@ const makeLargeAnswers = (unread: ReturnType<typeof unreadOf>, mostBytes: number
             })
         )
       }),
+    admit: (request, principal) => {
+      const response = NodeHttpServerRequest.toServerResponse(request)
+      if (principal === undefined || response.closed) return true
+      const { key_id } = principal
+      const others = inProgress.get(key_id) ?? 0
+      if (others >= mostRequests()) return false
+      inProgress.set(key_id, others + 1)
+      response.once("close", () => {
+        const left = (inProgress.get(key_id) ?? 1) - 1
+        if (left === 0) inProgress.delete(key_id)
+        else inProgress.set(key_id, left)
+      })
+      return true
+    },
     begin: (request, response, principal) => {
-      const buffer = bufferOf(response)
-      const bytes = buffer?.length ?? 0
-      if (buffer === undefined || bytes <= SMALL || request.method === "HEAD") return true
+      const memory = memoryOf(response)
+      if (memory === undefined || request.method === "HEAD") return true
+      const { bytes, holder } = memory
       const { socket } = NodeHttpServerRequest.toIncomingMessage(request)
       if (socket.destroyed) return true
       // Callers without a key get the same buffers.
@@ -206,16 +238,16 @@ const makeLargeAnswers = (unread: ReturnType<typeof unreadOf>, mostBytes: number
       const account = key === undefined ? undefined : accountOf(key)
       if (account !== undefined && account.leaving > 0 && account.leaving + bytes > LEAVING_BYTES)
         return false
-      const fresh = held.has(buffer) ? 0 : bytes
+      const fresh = held.has(holder) ? 0 : bytes
       makeRoom(fresh)
       if (!hasRoom(fresh)) return false
-      hold(buffer)
+      hold(holder, bytes)
       if (account !== undefined) account.leaving += bytes
       const { releases } = unread.watch(socket)
       const release = () => {
         if (!releases.includes(release)) return
         removeFrom(releases, release)
-        letGo(buffer)
+        letGo(holder, bytes)
         if (account === undefined || key === undefined) return
         account.leaving -= bytes
         admitNext(key, account)
@@ -228,9 +260,9 @@ const makeLargeAnswers = (unread: ReturnType<typeof unreadOf>, mostBytes: number
 }
 
 /**
- * Bounds the responses of a server that have not left. A key has {@link LEAVING_BYTES}: a handler waits for room, and a
- * response without room is 503. Over the bound of all keys, the connection without progress for the longest time is closed.
- * A connection without progress for 20 s is closed.
+ * Bounds the requests in progress and the responses of a server that have not left. A key has half of the connections, and
+ * {@link LEAVING_BYTES}: a handler waits for room, and a response without room is 503. Over the bound of all keys, the
+ * connection without progress for the longest time is closed. A connection without progress for 20 s is closed.
  *
  * @param options.mostBytes bytes of all keys; default: an eighth of the memory
  * @param options.stalled   default: 20 s
@@ -261,6 +293,7 @@ export const LeavingBodies = (
         })
       )
       yield* check.pipe(Effect.repeat(Schedule.spaced(Duration.millis(longest / CHECKS))), Effect.forkScoped)
-      return makeLargeAnswers(unread, mostBytes)
+      // Another layer sets the number of connections; without it, keys have no bound.
+      return makeLargeAnswers(unread, mostBytes, () => server.maxConnections * CONNECTIONS_PART)
     })
   )

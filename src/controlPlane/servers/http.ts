@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto"
-import { Clock, Duration, Effect, Function, Iterable, Option, Schema } from "effect"
+import { Clock, Duration, Effect, Iterable, Option, Schema } from "effect"
 import { HttpServerRespondable, HttpServerResponse } from "effect/http"
 import { ApplicationApi } from "../../contract/api/ApplicationApi.ts"
 import { CommandsRequest } from "../../contract/api/ServersGroup.ts"
@@ -125,6 +125,12 @@ export const ServersHandlers = handlersOf(
       RECENT
     )
 
+    /** Makes a list of some of `size` servers once the key has room for it. */
+    const bounded = <A, E, R>({ limit }: ListRequest, size: number, list: Effect.Effect<A, E, R>) => {
+      const bytes = Math.min(LIST_BYTES, SUMMARY_BYTES * Math.min(limit ?? Infinity, size))
+      return bytes <= SHORT_BYTES ? list : making(bytes)(list)
+    }
+
     const listOf = Effect.fnUntraced(function* (asked: ListRequest, include: Include, idsOnly: boolean) {
       const page = yield* servers.select(asked)
       return { body: yield* idsOnly ? page.encodeIds : page.encode(include), next: page.next }
@@ -170,8 +176,6 @@ export const ServersHandlers = handlersOf(
           const { cursor, state } = yield* servers.version
           const size = yield* servers.size
           const hasFigures = query.ids_only !== true && has(include, "stats")
-          const bytes = Math.min(LIST_BYTES, SUMMARY_BYTES * Math.min(asked.limit ?? Infinity, size))
-          const bounded = bytes <= SHORT_BYTES ? Function.identity : making(bytes)
           if (hasFigures) {
             const withFigures = Effect.gen(function* () {
               const page = yield* servers.select(asked)
@@ -183,7 +187,7 @@ export const ServersHandlers = handlersOf(
                 )
               )
             })
-            return yield* bounded(withFigures)
+            return yield* bounded(asked, size, withFigures)
           }
           const etag = tagOf(state, request.url, within)
           const isWhole = size <= LONGEST_WHOLE || asked.limit !== undefined || asked.after !== undefined
@@ -192,20 +196,25 @@ export const ServersHandlers = handlersOf(
               const list = servers.stream(asked.filter, query.ids_only === true ? "ids" : include)
               return Effect.flatMap(list, (body) => respondWithStream(body, headers))
             }
-            return Effect.gen(function* () {
+            const respond = Effect.gen(function* () {
               const list = recent.get(etag) ?? (yield* listOf(asked, include, query.ids_only === true))
               if (list.body.length <= SHORT_BYTES) recent.set(etag, list)
               return yield* respondWith(list.body, { ...linkOf(request.url, list.next), ...headers })
-            }).pipe(bounded)
+            })
+            return bounded(asked, size, respond)
           })
         }),
         statsOfMany: Effect.fnUntraced(function* ({ query, request }) {
-          const page = yield* servers.select(yield* parseListQuery(query))
-          const figures = yield* servers.statsOf(page.ids)
-          return yield* respondWithFields(
-            Iterable.map(page.ids, (id) => [id, figures.get(id) ?? null] as const),
-            linkOf(request.url, page.next)
-          )
+          const asked = yield* parseListQuery(query)
+          const respond = Effect.gen(function* () {
+            const page = yield* servers.select(asked)
+            const figures = yield* servers.statsOf(page.ids)
+            return yield* respondWithFields(
+              Iterable.map(page.ids, (id) => [id, figures.get(id) ?? null] as const),
+              linkOf(request.url, page.next)
+            )
+          })
+          return yield* bounded(asked, yield* servers.size, respond)
         }),
         create: Effect.fnUntraced(function* ({ payload, headers, query }) {
           const { expires_in, labels, name, node_id = "", start } = payload

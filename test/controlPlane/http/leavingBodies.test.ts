@@ -1,7 +1,7 @@
 import { connect, type Socket } from "node:net"
 import { NodeHttpServer } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
-import { Duration, Effect, Fiber, Layer, Logger } from "effect"
+import { Duration, Effect, Fiber, Layer, Logger, Stream } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { Authentication } from "../../../src/controlPlane/http/authenticate.ts"
 import { LargeAnswers } from "../../../src/controlPlane/http/LargeAnswers.ts"
@@ -21,6 +21,12 @@ const routes = Layer.mergeAll(
     "/large",
     Effect.sync(() => HttpServerResponse.uint8Array(new Uint8Array(LARGE)))
   ),
+  HttpRouter.add(
+    "GET",
+    "/streamed",
+    Effect.sync(() => HttpServerResponse.stream(Stream.forever(Stream.make(new Uint8Array(32 * 1024)))))
+  ),
+  HttpRouter.add("GET", "/never", Effect.never),
   HttpRouter.use(
     Effect.fnUntraced(function* (router) {
       const { making } = yield* LargeAnswers
@@ -43,8 +49,15 @@ const authentication = Layer.succeed(
   })
 )
 
-const serve = (options: { readonly mostBytes?: number; readonly stalled?: Duration.Duration } = {}) => {
+interface Options {
+  readonly mostBytes?: number
+  readonly stalled?: Duration.Duration
+  readonly connections?: number
+}
+
+const serve = ({ connections, ...options }: Options = {}) => {
   const server = makeNodeServer()
+  if (connections !== undefined) server.maxConnections = connections
   const pipeline = withPipeline({
     declared: [],
     bodyLimit: 1024,
@@ -66,24 +79,42 @@ const get = Effect.fnUntraced(function* (path: string, key: string) {
   return yield* requestTo(`http://127.0.0.1:${yield* port}`, key)("GET", path)
 })
 
-/** Requests a large response and waits for its first bytes; `read` reads more of it. */
-const requested = Effect.fnUntraced(function* (key: string) {
+/** Sends a request; `event` says that the response has begun. `read` reads more of it. */
+const sent = Effect.fnUntraced(function* (key: string, path: string, event: "readable" | "connect") {
   const at = yield* port
   return yield* Effect.acquireRelease(
     Effect.callback<Socket>((resume) => {
       const socket = connect({ host: "127.0.0.1", port: at }).on("error", () => {})
-      socket.write(`GET /large HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n\r\n`)
-      socket.once("readable", () => resume(Effect.succeed(socket)))
+      socket.write(`GET ${path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n\r\n`)
+      socket.once(event, () => resume(Effect.succeed(socket)))
     }),
     (socket) => Effect.sync(() => socket.destroy())
   )
 })
+
+/** Requests a large response and waits for its first bytes. */
+const requested = (key: string) => sent(key, "/large", "readable")
 
 const isCut = (socket: Socket) => {
   // The end of a connection is seen behind the bytes that have arrived.
   while (socket.read() !== null);
   return socket.destroyed || socket.readableEnded
 }
+
+describe("requests in progress", () => {
+  it.live("a key has half of the connections; a further request is 503 until one ends", () =>
+    Effect.gen(function* () {
+      const held = yield* Effect.replicateEffect(sent("a", "/never", "connect"), 4)
+      const detail = "the API key has too many requests in progress"
+      const refused = yield* eventually(get("/large", "a"), ({ status }) => status === 503)
+      assertError(refused, 503, detail)
+      assert.strictEqual(refused.headers.get("retry-after"), "5")
+      assert.strictEqual((yield* get("/large", "b")).status, 200)
+      held[0]?.destroy()
+      yield* eventually(get("/large", "a"), ({ status }) => status === 200)
+    }).pipe(Effect.scoped, Effect.provide(serve({ connections: 8 })))
+  )
+})
 
 describe("responses that are not read", () => {
   it.live("a key over its bytes gets 503; others, and a closed connection's key, get their responses", () =>
@@ -97,6 +128,17 @@ describe("responses that are not read", () => {
       first.destroy()
       assert.strictEqual((yield* Fiber.join(waiting)).text, "made")
       assert.strictEqual((yield* get("/large", "a")).status, 200)
+    }).pipe(Effect.scoped, Effect.provide(serve()))
+  )
+
+  it.live("bodies that are made as they are read count, too", () =>
+    Effect.gen(function* () {
+      const streams = yield* Effect.replicateEffect(sent("a", "/streamed", "readable"), 64)
+      const detail = "the API key has too many large responses that are not read yet"
+      assertError(yield* get("/streamed", "a"), 503, detail)
+      yield* sent("b", "/streamed", "readable")
+      for (const stream of streams) stream.destroy()
+      yield* eventually(get("/large", "a"), ({ status }) => status === 200)
     }).pipe(Effect.scoped, Effect.provide(serve()))
   )
 
