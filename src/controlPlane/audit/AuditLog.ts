@@ -1,12 +1,10 @@
 import { Clock, Context, Duration, Effect, Latch, Layer, Metric, Queue, Schedule } from "effect"
-import type { AuditEntry } from "../../contract/domain/AuditEntry.ts"
 import {
   type AuditedRequest,
   type AuditRecord,
   auditRecord,
   CurrentAudit
 } from "../../contract/domain/AuditedRequest.ts"
-import type { Unavailable } from "../../contract/domain/errors.ts"
 import { auditLost } from "../../shared/observability/metrics.ts"
 import type { AuditQuery } from "../store/repos/AuditRepo.ts"
 import { AuditRepo } from "../store/repos/AuditRepo.ts"
@@ -78,104 +76,97 @@ const MOST_WAITING = 10_000
 const BATCH = 500
 
 /** The audit log (spec 6.6). */
-export class AuditLog extends Context.Service<
-  AuditLog,
-  {
-    /**
-     * Records the outcome of a request. Returns once the entry of a success, or of a request that has called a node, is
-     * durable; other refused requests and tickets are written in batches. An entry that cannot be written waits for the
-     * database.
-     *
-     * @param status that of the response
-     */
-    record(request: AuditedRequest, status: number): Effect.Effect<void>
-    /** Returns entries, newest first, with all that this replica has recorded. */
-    find(query: AuditQuery): Effect.Effect<ReadonlyArray<AuditEntry>, Unavailable>
-  }
->()("muster/audit/AuditLog") {
-  static readonly layer = Layer.effect(
-    AuditLog,
-    Effect.gen(function* () {
-      const store = yield* Store
-      const repo = yield* AuditRepo
-      const queue = yield* Queue.unbounded<AuditRecord>()
-      const idle = yield* Latch.make(true)
-      const shared = makeSharedEntries()
-      let waiting = 0
+export class AuditLog extends Context.Service<AuditLog>()("muster/audit/AuditLog", {
+  make: Effect.gen(function* () {
+    const store = yield* Store
+    const repo = yield* AuditRepo
+    const queue = yield* Queue.unbounded<AuditRecord>()
+    const idle = yield* Latch.make(true)
+    const shared = makeSharedEntries()
+    let waiting = 0
 
-      /** Concurrent entries share a write. */
-      const write = store.together((records: ReadonlyArray<AuditRecord>) =>
-        Effect.as(repo.put(records), records)
+    /** Concurrent entries share a write. */
+    const write = store.together((records: ReadonlyArray<AuditRecord>) =>
+      Effect.as(repo.put(records), records)
+    )
+    const writeAll = (records: ReadonlyArray<AuditRecord>) => store.write(repo.put(records))
+
+    const enqueue = (record: AuditRecord) =>
+      Effect.suspend(() => {
+        if (waiting >= MOST_WAITING) return Metric.update(auditLost, 1)
+        waiting += 1
+        idle.closeUnsafe()
+        return Effect.asVoid(Queue.offer(queue, record))
+      })
+
+    const flush = Effect.gen(function* () {
+      const records = yield* Queue.takeBetween(queue, 1, BATCH)
+      yield* writeAll(records).pipe(
+        Effect.tapError((error) =>
+          Effect.logWarning(`audit entries wait for the database: ${error.detail}`).pipe(
+            Effect.annotateLogs({ entries: waiting })
+          )
+        ),
+        Effect.retry(Schedule.min([Schedule.exponential("1 second"), Schedule.spaced("1 minute")]))
       )
-      const writeAll = (records: ReadonlyArray<AuditRecord>) => store.write(repo.put(records))
-
-      const enqueue = (record: AuditRecord) =>
-        Effect.suspend(() => {
-          if (waiting >= MOST_WAITING) return Metric.update(auditLost, 1)
-          waiting += 1
-          idle.closeUnsafe()
-          return Effect.asVoid(Queue.offer(queue, record))
-        })
-
-      const flush = Effect.gen(function* () {
-        const records = yield* Queue.takeBetween(queue, 1, BATCH)
-        yield* writeAll(records).pipe(
-          Effect.tapError((error) =>
-            Effect.logWarning(`audit entries wait for the database: ${error.detail}`).pipe(
-              Effect.annotateLogs({ entries: waiting })
-            )
-          ),
-          Effect.retry(Schedule.min([Schedule.exponential("1 second"), Schedule.spaced("1 minute")]))
-        )
-        waiting -= records.length
-        if (waiting === 0) yield* idle.open
-      })
-      yield* flush.pipe(Effect.forever, Effect.forkScoped)
-
-      const settle = Effect.gen(function* () {
-        for (const record of shared.take(yield* Clock.currentTimeMillis)) yield* enqueue(record)
-      })
-      yield* settle.pipe(Effect.delay("5 seconds"), Effect.repeat(Schedule.forever), Effect.forkScoped)
-
-      const drained = Effect.timeoutOption(idle.await, Duration.seconds(1))
-      // The store is still open: it ends after this service.
-      yield* Effect.addFinalizer(() =>
-        Effect.gen(function* () {
-          for (const record of shared.takeAll()) yield* enqueue(record)
-          yield* drained
-        })
-      )
-
-      const recordPending = Effect.fn("AuditLog.record")(function* (
-        request: AuditedRequest,
-        pending: AuditRecord
-      ) {
-        const isSuccess = pending.entry.result.status < 400 && !request.changesNothing
-        if (isSuccess || request.isActing || request.isCommitted) {
-          // This write is the entry itself; it must not carry that of a success.
-          const alone = Effect.provideService(write(pending), CurrentAudit, undefined)
-          return yield* Effect.matchEffect(alone, {
-            onFailure: () => enqueue(pending),
-            onSuccess: () => Effect.sync(() => request.committed(pending))
-          })
-        }
-        const single = shared.add(pending, yield* Clock.currentTimeMillis)
-        if (single !== undefined) yield* enqueue(single)
-      }, Effect.uninterruptible)
-
-      const record = (request: AuditedRequest, status: number) =>
-        Effect.suspend(() => {
-          const pending = request.pending(request.begun ?? status)
-          return pending === undefined ? Effect.void : recordPending(request, pending)
-        })
-
-      return AuditLog.of({
-        record,
-        find: Effect.fn("AuditLog.find")(function* (query) {
-          yield* drained
-          return yield* store.read(repo.find(query))
-        })
-      })
+      waiting -= records.length
+      if (waiting === 0) yield* idle.open
     })
-  )
+    yield* flush.pipe(Effect.forever, Effect.forkScoped)
+
+    const settle = Effect.gen(function* () {
+      for (const record of shared.take(yield* Clock.currentTimeMillis)) yield* enqueue(record)
+    })
+    yield* settle.pipe(Effect.delay("5 seconds"), Effect.repeat(Schedule.forever), Effect.forkScoped)
+
+    const drained = Effect.timeoutOption(idle.await, Duration.seconds(1))
+    // The store is still open: it ends after this service.
+    yield* Effect.addFinalizer(() =>
+      Effect.gen(function* () {
+        for (const record of shared.takeAll()) yield* enqueue(record)
+        yield* drained
+      })
+    )
+
+    const recordPending = Effect.fn("AuditLog.record")(function* (
+      request: AuditedRequest,
+      pending: AuditRecord
+    ) {
+      const isSuccess = pending.entry.result.status < 400 && !request.changesNothing
+      if (isSuccess || request.isActing || request.isCommitted) {
+        // This write is the entry itself; it must not carry that of a success.
+        const alone = Effect.provideService(write(pending), CurrentAudit, undefined)
+        return yield* Effect.matchEffect(alone, {
+          onFailure: () => enqueue(pending),
+          onSuccess: () => Effect.sync(() => request.committed(pending))
+        })
+      }
+      const single = shared.add(pending, yield* Clock.currentTimeMillis)
+      if (single !== undefined) yield* enqueue(single)
+    }, Effect.uninterruptible)
+
+    const record = (request: AuditedRequest, status: number) =>
+      Effect.suspend(() => {
+        const pending = request.pending(request.begun ?? status)
+        return pending === undefined ? Effect.void : recordPending(request, pending)
+      })
+
+    return {
+      /**
+       * Records the outcome of a request. Returns once the entry of a success, or of a request that has called a node, is
+       * durable; other refused requests and tickets are written in batches. An entry that cannot be written waits for the
+       * database.
+       *
+       * @param status that of the response
+       */
+      record,
+      /** Returns entries, newest first, with all that this replica has recorded. */
+      find: Effect.fn("AuditLog.find")(function* (query: AuditQuery) {
+        yield* drained
+        return yield* store.read(repo.find(query))
+      })
+    }
+  })
+}) {
+  static readonly layer = Layer.effect(AuditLog, AuditLog.make)
 }

@@ -1,10 +1,8 @@
 import { Context, Effect, Layer } from "effect"
-import type { BlueprintView, MixinView } from "../../contract/domain/Blueprint.ts"
 import type { DeclaredVariables } from "../../contract/domain/environment.ts"
-import { type InvalidRequest, NotFound, type SourceFailed } from "../../contract/domain/errors.ts"
+import { NotFound } from "../../contract/domain/errors.ts"
 import type { Overrides } from "../../contract/domain/Overrides.ts"
 import { runRuleOf } from "../../contract/domain/Run.ts"
-import type { ServerDefinition } from "../../contract/domain/ServerDefinition.ts"
 import { inSpan } from "../../shared/observability/trace.ts"
 import { type BlueprintSet, blueprintSet, type SoftwareSet } from "./definitions.ts"
 import { makeReloadable } from "./reloadable.ts"
@@ -14,116 +12,99 @@ import { makeToday, type Today } from "./today.ts"
 import { blueprintNotes, blueprintView, blueprintWarnings, mixinView } from "./views.ts"
 
 /** Blueprints and mixins, read from disk and composed (spec 4.2). */
-export class BlueprintStore extends Context.Service<
-  BlueprintStore,
-  {
-    /** Blueprints by id, in their JSON form. The same array until a reload of blueprints or software. */
-    readonly list: Effect.Effect<ReadonlyArray<BlueprintView>>
-    get(id: string): Effect.Effect<BlueprintView, NotFound>
-    readonly mixins: Effect.Effect<ReadonlyArray<MixinView>>
-    mixin(id: string): Effect.Effect<MixinView, NotFound>
-    /**
-     * Returns the definition of a new server.
-     *
-     * @error NotFound       there is no such blueprint
-     * @error InvalidRequest software that is not defined, a version with no image, overrides that do not fit
-     */
-    resolve(
-      blueprint_id: string,
-      overrides: Overrides
-    ): Effect.Effect<ServerDefinition, NotFound | InvalidRequest>
-    /** Returns the variables that a blueprint and a software declare; none: there is no such blueprint. */
-    declared(blueprint_id: string, software: string): Effect.Effect<DeclaredVariables>
-    /**
-     * Returns whether a new server starts unless its caller says otherwise; undefined: neither the file of the blueprint
-     * nor the rule `always` decides, or there is no such blueprint.
-     */
-    starts(blueprint_id: string, overrides: Overrides): Effect.Effect<boolean | undefined>
-    /** Today's definitions, to compare those of servers with; the same object until a reload. */
-    readonly today: Effect.Effect<Today>
-    /** Returns the warnings about one blueprint. */
-    notes(blueprint_id: string): Effect.Effect<ReadonlyArray<string>>
-    /**
-     * Warnings, one line each: ignored keys and the like in the current set, files left out of it, why the last reload
-     * was refused, sources that fail.
-     */
-    readonly warnings: Effect.Effect<ReadonlyArray<string>>
-    /**
-     * Syncs the sources of the folder and reads it, all or nothing.
-     *
-     * @error InvalidRequest names each invalid file with line, column, reason; nothing has changed
-     * @error SourceFailed   names each source that could not be synced; everything else has been reloaded
-     */
-    readonly reload: Effect.Effect<void, InvalidRequest | SourceFailed>
-  }
->()("muster/blueprints/BlueprintStore") {
+export class BlueprintStore extends Context.Service<BlueprintStore>()("muster/blueprints/BlueprintStore", {
+  make: Effect.fnUntraced(function* (options: { readonly directory: string }) {
+    const software = yield* SoftwareStore
+    const { current, reload, warnings } = yield* makeReloadable({
+      folder: "blueprints",
+      directory: options.directory,
+      build: blueprintSet,
+      warnings: (set) => Effect.map(software.current, (softwares) => blueprintWarnings(set, softwares))
+    })
+
+    let views = viewsOf(yield* current, yield* software.current)
+    /** Computed only after a reload of blueprints or software. */
+    const fresh = Effect.gen(function* () {
+      const set = yield* current
+      const softwares = yield* software.current
+      if (views.set !== set || views.softwares !== softwares) views = viewsOf(set, softwares)
+      return views
+    })
+
+    const get = Effect.fn("BlueprintStore.get")(function* (id: string) {
+      const view = (yield* fresh).byId.get(id)
+      return view ?? (yield* NotFound.blueprint(id))
+    })
+    const mixin = Effect.fn("BlueprintStore.mixin")(function* (id: string) {
+      const view = (yield* fresh).mixinsById.get(id)
+      return view ?? (yield* NotFound.mixin(id))
+    })
+    const resolve = Effect.fnUntraced(function* (id: string, overrides: Overrides) {
+      const resolved = (yield* fresh).today.definition(id, overrides)
+      return yield* resolved === undefined ? NotFound.blueprint(id) : Effect.fromResult(resolved)
+    }, inSpan("BlueprintStore.resolve"))
+    return {
+      /** Blueprints by id, in their JSON form. The same array until a reload of blueprints or software. */
+      list: Effect.map(fresh, ({ list }) => list),
+      get,
+      mixins: Effect.map(fresh, ({ mixins }) => mixins),
+      mixin,
+      /**
+       * Returns the definition of a new server.
+       *
+       * @error NotFound       there is no such blueprint
+       * @error InvalidRequest software that is not defined, a version with no image, overrides that do not fit
+       */
+      resolve,
+      /** Today's definitions, to compare those of servers with; the same object until a reload. */
+      today: Effect.map(fresh, ({ today }): Today => today),
+      /** Returns the variables that a blueprint and a software declare; none: there is no such blueprint. */
+      declared: Effect.fnUntraced(function* (
+        id: string,
+        software_id: string
+      ): Effect.fn.Return<DeclaredVariables> {
+        const blueprint = (yield* current).blueprints.get(id)
+        return blueprint === undefined
+          ? { names: new Set(), allowed: [] }
+          : declaredVariables(blueprint, (yield* software.current).get(software_id))
+      }),
+      /**
+       * Returns whether a new server starts unless its caller says otherwise; undefined: neither the file of the blueprint
+       * nor the rule `always` decides, or there is no such blueprint.
+       */
+      starts: (id: string, { run, save }: Overrides) =>
+        Effect.map(current, ({ blueprints }) => {
+          const found = blueprints.get(id)
+          const ruled = {
+            ...found,
+            ...(run === undefined ? {} : { run }),
+            save: save ?? found?.save ?? false
+          }
+          return runRuleOf(ruled) === "always" ? true : found?.start
+        }),
+      /** Returns the warnings about one blueprint. */
+      notes: Effect.fn("BlueprintStore.notes")(function* (id: string) {
+        const blueprint = (yield* current).blueprints.get(id)
+        return blueprint === undefined ? [] : blueprintNotes(blueprint, yield* software.current)
+      }),
+      /**
+       * Warnings, one line each: ignored keys and the like in the current set, files left out of it, why the last reload
+       * was refused, sources that fail.
+       */
+      warnings,
+      /**
+       * Syncs the sources of the folder and reads it, all or nothing.
+       *
+       * @error InvalidRequest names each invalid file with line, column, reason; nothing has changed
+       * @error SourceFailed   names each source that could not be synced; everything else has been reloaded
+       */
+      reload
+    }
+  })
+}) {
   /** @param options.directory the blueprints folder */
-  static layer(options: { readonly directory: string }) {
-    return Layer.effect(
-      BlueprintStore,
-      Effect.gen(function* () {
-        const software = yield* SoftwareStore
-        const { current, reload, warnings } = yield* makeReloadable({
-          folder: "blueprints",
-          directory: options.directory,
-          build: blueprintSet,
-          warnings: (set) => Effect.map(software.current, (softwares) => blueprintWarnings(set, softwares))
-        })
-
-        let views = viewsOf(yield* current, yield* software.current)
-        /** Computed only after a reload of blueprints or software. */
-        const fresh = Effect.gen(function* () {
-          const set = yield* current
-          const softwares = yield* software.current
-          if (views.set !== set || views.softwares !== softwares) views = viewsOf(set, softwares)
-          return views
-        })
-
-        const get = Effect.fn("BlueprintStore.get")(function* (id: string) {
-          const view = (yield* fresh).byId.get(id)
-          return view ?? (yield* NotFound.blueprint(id))
-        })
-        const mixin = Effect.fn("BlueprintStore.mixin")(function* (id: string) {
-          const view = (yield* fresh).mixinsById.get(id)
-          return view ?? (yield* NotFound.mixin(id))
-        })
-        const resolve = Effect.fnUntraced(function* (id: string, overrides: Overrides) {
-          const resolved = (yield* fresh).today.definition(id, overrides)
-          return yield* resolved === undefined ? NotFound.blueprint(id) : Effect.fromResult(resolved)
-        }, inSpan("BlueprintStore.resolve"))
-        return BlueprintStore.of({
-          list: Effect.map(fresh, ({ list }) => list),
-          get,
-          mixins: Effect.map(fresh, ({ mixins }) => mixins),
-          mixin,
-          resolve,
-          today: Effect.map(fresh, ({ today }) => today),
-          declared: Effect.fnUntraced(function* (id, software_id) {
-            const blueprint = (yield* current).blueprints.get(id)
-            return blueprint === undefined
-              ? { names: new Set(), allowed: [] }
-              : declaredVariables(blueprint, (yield* software.current).get(software_id))
-          }),
-          starts: (id, { run, save }) =>
-            Effect.map(current, ({ blueprints }) => {
-              const found = blueprints.get(id)
-              const ruled = {
-                ...found,
-                ...(run === undefined ? {} : { run }),
-                save: save ?? found?.save ?? false
-              }
-              return runRuleOf(ruled) === "always" ? true : found?.start
-            }),
-          notes: Effect.fn("BlueprintStore.notes")(function* (id) {
-            const blueprint = (yield* current).blueprints.get(id)
-            return blueprint === undefined ? [] : blueprintNotes(blueprint, yield* software.current)
-          }),
-          warnings,
-          reload
-        })
-      })
-    )
-  }
+  static readonly layer = (...options: Parameters<typeof BlueprintStore.make>) =>
+    Layer.effect(BlueprintStore, BlueprintStore.make(...options))
 }
 
 /** Returns the JSON forms of a set, with the images of one software set. */

@@ -11,35 +11,28 @@ import { SoftwareStore } from "./SoftwareStore.ts"
  * The reloads of other replicas, from the journal. Build this layer before the folders are read for the first time, so
  * that no reload is missed.
  */
-export class ReloadFeed extends Context.Service<
-  ReloadFeed,
-  {
-    /** The name of this process in the journal. */
-    readonly origin: string
-    /** Waits for reloads of other replicas; returns the folders reloaded since the last call. */
-    readonly next: Effect.Effect<ReadonlySet<Folder>>
-  }
->()("muster/blueprints/ReloadFeed") {
-  static readonly layer = Layer.effect(
-    ReloadFeed,
-    Effect.gen(function* () {
-      const journal = yield* Journal
-      const origin = yield* Effect.sync(() => randomUUID())
-      const reloaded = yield* Queue.unbounded<Folder>()
-      yield* journal.follow("controllers", (entries) =>
-        Effect.sync(() => {
-          for (const { change } of entries) {
-            if (change.topic !== "definitions:reloaded" || change.origin === origin) continue
-            Queue.offerUnsafe(reloaded, change.folder)
-          }
-        })
-      )
-      return ReloadFeed.of({
-        origin,
-        next: Effect.map(Queue.takeAll(reloaded), (folders) => new Set(folders))
+export class ReloadFeed extends Context.Service<ReloadFeed>()("muster/blueprints/ReloadFeed", {
+  make: Effect.gen(function* () {
+    const journal = yield* Journal
+    const origin = yield* Effect.sync(() => randomUUID())
+    const reloaded = yield* Queue.unbounded<Folder>()
+    yield* journal.follow("controllers", (entries) =>
+      Effect.sync(() => {
+        for (const { change } of entries) {
+          if (change.topic !== "definitions:reloaded" || change.origin === origin) continue
+          Queue.offerUnsafe(reloaded, change.folder)
+        }
       })
-    })
-  )
+    )
+    return {
+      /** The name of this process in the journal. */
+      origin,
+      /** Waits for reloads of other replicas; returns the folders reloaded since the last call. */
+      next: Effect.map(Queue.takeAll(reloaded), (folders) => new Set(folders))
+    }
+  })
+}) {
+  static readonly layer = Layer.effect(ReloadFeed, ReloadFeed.make)
 }
 
 type Reload = Effect.Effect<void, InvalidRequest | SourceFailed | Unavailable>
@@ -48,69 +41,65 @@ type Reload = Effect.Effect<void, InvalidRequest | SourceFailed | Unavailable>
 const order = ["software", "blueprints"] as const
 
 /** Reloads on all replicas: the called replica reloads and notifies the others; each reads its own disk and sources. */
-export class Reloads extends Context.Service<
-  Reloads,
-  {
-    /**
-     * Reloads as `BlueprintStore.reload`.
-     *
-     * @error Unavailable this replica has reloaded, but could not notify the others
-     */
-    readonly blueprints: Reload
-    /** Reloads as `SoftwareStore.reload`; errors as {@link blueprints}. */
-    readonly software: Reload
-  }
->()("muster/blueprints/Reloads") {
-  static readonly layer = Layer.effect(
-    Reloads,
-    Effect.gen(function* () {
-      const stores = { blueprints: yield* BlueprintStore, software: yield* SoftwareStore }
-      const news = yield* ReloadFeed
-      const store = yield* Store
+export class Reloads extends Context.Service<Reloads>()("muster/blueprints/Reloads", {
+  make: Effect.gen(function* () {
+    const stores = { blueprints: yield* BlueprintStore, software: yield* SoftwareStore }
+    const news = yield* ReloadFeed
+    const store = yield* Store
 
-      const notifyReplicas = (folder: Folder) =>
-        Effect.gen(function* () {
-          const { append } = yield* Transaction
-          yield* append({ topic: "definitions:reloaded", folder, origin: news.origin })
-        }).pipe(
-          store.write,
-          Effect.mapError(
-            () =>
-              new Unavailable({
-                detail: "the database cannot be reached: the other replicas were not notified",
-                hint: "This replica has reloaded. Try again shortly."
-              })
-          )
+    const notifyReplicas = (folder: Folder) =>
+      Effect.gen(function* () {
+        const { append } = yield* Transaction
+        yield* append({ topic: "definitions:reloaded", folder, origin: news.origin })
+      }).pipe(
+        store.write,
+        Effect.mapError(
+          () =>
+            new Unavailable({
+              detail: "the database cannot be reached: the other replicas were not notified",
+              hint: "This replica has reloaded. Try again shortly."
+            })
         )
-
-      // A source that cannot be synced does not stop the rest of the reload.
-      const reload = (folder: Folder): Reload =>
-        stores[folder].reload.pipe(
-          Effect.tapErrorTag("SourceFailed", () => notifyReplicas(folder)),
-          Effect.andThen(notifyReplicas(folder))
-        )
-
-      const follow = (folder: Folder) =>
-        Effect.catch(stores[folder].reload, ({ detail }) =>
-          Effect.logError(
-            `${folder}: another replica has reloaded, this one could not: ${detail.split("\n").join("; ")}. ` +
-              `Correct the cause here, then POST /api/${folder}/reload`
-          )
-        )
-
-      yield* news.next.pipe(
-        Effect.flatMap((folders) =>
-          Effect.forEach(
-            order.filter((folder) => folders.has(folder)),
-            follow,
-            { discard: true }
-          )
-        ),
-        Effect.forever,
-        Effect.forkScoped
       )
 
-      return Reloads.of({ blueprints: reload("blueprints"), software: reload("software") })
-    })
-  )
+    // A source that cannot be synced does not stop the rest of the reload.
+    const reload = (folder: Folder): Reload =>
+      stores[folder].reload.pipe(
+        Effect.tapErrorTag("SourceFailed", () => notifyReplicas(folder)),
+        Effect.andThen(notifyReplicas(folder))
+      )
+
+    const follow = (folder: Folder) =>
+      Effect.catch(stores[folder].reload, ({ detail }) =>
+        Effect.logError(
+          `${folder}: another replica has reloaded, this one could not: ${detail.split("\n").join("; ")}. ` +
+            `Correct the cause here, then POST /api/${folder}/reload`
+        )
+      )
+
+    yield* news.next.pipe(
+      Effect.flatMap((folders) =>
+        Effect.forEach(
+          order.filter((folder) => folders.has(folder)),
+          follow,
+          { discard: true }
+        )
+      ),
+      Effect.forever,
+      Effect.forkScoped
+    )
+
+    return {
+      /**
+       * Reloads as `BlueprintStore.reload`.
+       *
+       * @error Unavailable this replica has reloaded, but could not notify the others
+       */
+      blueprints: reload("blueprints"),
+      /** Reloads as `SoftwareStore.reload`; errors as {@link blueprints}. */
+      software: reload("software")
+    }
+  })
+}) {
+  static readonly layer = Layer.effect(Reloads, Reloads.make)
 }

@@ -1,56 +1,51 @@
 import { Context, Effect, Layer } from "effect"
-import { type InvalidRequest, NotFound, type SourceFailed } from "../../contract/domain/errors.ts"
+import { NotFound } from "../../contract/domain/errors.ts"
 import type { Software } from "../../contract/domain/Software.ts"
 import { type SoftwareSet, softwareSet } from "./definitions.ts"
 import { makeReloadable } from "./reloadable.ts"
 import { softwareWarnings } from "./views.ts"
 
 /** Software definitions, read from disk (spec 4.6). */
-export class SoftwareStore extends Context.Service<
-  SoftwareStore,
-  {
-    /** Software by id. The same array until a reload. */
-    readonly list: Effect.Effect<ReadonlyArray<Software>>
-    get(id: string): Effect.Effect<Software, NotFound>
-    /** The software set by id. The same object until a reload, so that derived values can be cached. */
-    readonly current: Effect.Effect<SoftwareSet>
-    /**
-     * Warnings, one line each: ignored keys and the like in the current set, files left out of it, why the last reload
-     * was refused, sources that fail.
-     */
-    readonly warnings: Effect.Effect<ReadonlyArray<string>>
-    /**
-     * Syncs the sources of the folder and reads it, all or nothing.
-     *
-     * @error InvalidRequest names each invalid file with line, column, reason; nothing has changed
-     * @error SourceFailed   names each source that could not be synced; everything else has been reloaded
-     */
-    readonly reload: Effect.Effect<void, InvalidRequest | SourceFailed>
-  }
->()("muster/blueprints/SoftwareStore") {
+export class SoftwareStore extends Context.Service<SoftwareStore>()("muster/blueprints/SoftwareStore", {
+  make: Effect.fnUntraced(function* (options: { readonly directory: string }) {
+    const { current, reload, warnings } = yield* makeReloadable({
+      folder: "software",
+      directory: options.directory,
+      build: softwareSet,
+      warnings: (set) => Effect.succeed(softwareWarnings(set))
+    })
+    const lists = new WeakMap<SoftwareSet, ReadonlyArray<Software>>()
+    const listOf = (set: SoftwareSet) => {
+      const list = lists.get(set) ?? [...set.values()]
+      lists.set(set, list)
+      return list
+    }
+    const get = Effect.fn("SoftwareStore.get")(function* (id: string) {
+      const software = (yield* current).get(id)
+      return software ?? (yield* NotFound.software(id))
+    })
+    return {
+      /** Software by id. The same array until a reload. */
+      list: Effect.map(current, listOf),
+      get,
+      /** The software set by id. The same object until a reload, so that derived values can be cached. */
+      current,
+      /**
+       * Warnings, one line each: ignored keys and the like in the current set, files left out of it, why the last reload
+       * was refused, sources that fail.
+       */
+      warnings,
+      /**
+       * Syncs the sources of the folder and reads it, all or nothing.
+       *
+       * @error InvalidRequest names each invalid file with line, column, reason; nothing has changed
+       * @error SourceFailed   names each source that could not be synced; everything else has been reloaded
+       */
+      reload
+    }
+  })
+}) {
   /** @param options.directory the software folder */
-  static layer(options: { readonly directory: string }) {
-    return Layer.effect(
-      SoftwareStore,
-      Effect.gen(function* () {
-        const { current, reload, warnings } = yield* makeReloadable({
-          folder: "software",
-          directory: options.directory,
-          build: softwareSet,
-          warnings: (set) => Effect.succeed(softwareWarnings(set))
-        })
-        const lists = new WeakMap<SoftwareSet, ReadonlyArray<Software>>()
-        const listOf = (set: SoftwareSet) => {
-          const list = lists.get(set) ?? [...set.values()]
-          lists.set(set, list)
-          return list
-        }
-        const get = Effect.fn("SoftwareStore.get")(function* (id: string) {
-          const software = (yield* current).get(id)
-          return software ?? (yield* NotFound.software(id))
-        })
-        return SoftwareStore.of({ list: Effect.map(current, listOf), get, current, warnings, reload })
-      })
-    )
-  }
+  static readonly layer = (...options: Parameters<typeof SoftwareStore.make>) =>
+    Layer.effect(SoftwareStore, SoftwareStore.make(...options))
 }

@@ -191,7 +191,7 @@ export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
     return loaded.problems.length > 0 ? yield* invalid(loaded.problems, failures) : loaded
   })
 
-  const reload = Effect.gen(function* () {
+  const reload: Reloadable<A>["reload"] = Effect.gen(function* () {
     const { candidates, failures } = yield* Effect.mapError(sources.fetch(folder, "reload"), unlisted)
     // The check comes before the change: the next start can serve everything on the disk.
     const loaded = yield* loadValid(

@@ -3,7 +3,6 @@ import {
   Clock,
   Context,
   DateTime,
-  type Duration,
   Effect,
   Fiber,
   Layer,
@@ -15,15 +14,13 @@ import {
 } from "effect"
 import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
 import { InvalidRequest, NotFound, Unauthorized, type Unavailable } from "../../contract/domain/errors.ts"
-import { type KeyGrant, restrictionOf, rightsOf } from "../../contract/domain/Key.ts"
+import { restrictionOf, rightsOf } from "../../contract/domain/Key.ts"
 import type { Quota } from "../../contract/domain/Quota.ts"
 import { authFailures } from "../../shared/observability/metrics.ts"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import { LOCAL_KEY, OUTSIDE_KEY, type Principal } from "../http/Principal.ts"
 import { mayUseReserve } from "../store/disk/DatabaseDisk.ts"
-import type { Freshness } from "../store/journal/Freshness.ts"
-import type { Journal } from "../store/journal/Journal.ts"
-import { type KeyRecord, KeyRepo } from "../store/repos/KeyRepo.ts"
+import { KeyRepo } from "../store/repos/KeyRepo.ts"
 import { QuotaRepo } from "../store/repos/QuotaRepo.ts"
 import { Store } from "../store/Store.ts"
 import { type CachedKey, KeyCache } from "./KeyCache.ts"
@@ -51,123 +48,109 @@ export const countAuthFailure = (reason: AuthFailure): Effect.Effect<void> =>
 export const SHORTEST_SAFE_KEY = 24
 
 /** API keys: creation, check, revocation (spec 6.1). */
-export class ApiKeys extends Context.Service<
-  ApiKeys,
-  {
-    /**
-     * Returns the holder of `key`. Unknown, revoked and expired keys look the same to the caller; the log distinguishes
-     * them.
-     *
-     * @param limited whether the caller has failed too often: `key` is then not compared with an outside key shorter than
-     * {@link SHORTEST_SAFE_KEY}
-     * @error Unavailable the database cannot be reached and nothing is cached
-     */
-    verify(
+export class ApiKeys extends Context.Service<ApiKeys>()("muster/keys/ApiKeys", {
+  make: Effect.fnUntraced(function* (options: { readonly adminKey?: Redacted.Redacted<string> } = {}) {
+    const store = yield* Store
+    const repo = yield* KeyRepo
+    const quotas = yield* QuotaRepo
+    const cache = yield* KeyCache
+    const adminText = options.adminKey === undefined ? "" : Redacted.value(options.adminKey)
+    const adminHash = adminText === "" ? undefined : hashKey(adminText)
+    const refuse = makeRefuse()
+    const canBeGuessed = adminText.length < SHORTEST_SAFE_KEY
+
+    const verifyKey = Effect.fnUntraced(function* (
       key: string,
-      limited?: Effect.Effect<boolean>
-    ): Effect.Effect<Principal, Unauthorized | Unavailable>
-    /**
-     * Makes a key; only the result contains it, the store has its hash.
-     *
-     * @error InvalidRequest there is no such quota
-     */
-    create(
-      options: KeyGrant & { readonly name: string; readonly expires?: Duration.Duration }
-    ): Effect.Effect<
-      { readonly key: Redacted.Redacted<string>; readonly record: KeyRecord },
-      InvalidRequest | Unavailable
-    >
-    readonly list: Effect.Effect<ReadonlyArray<KeyRecord>, Unavailable>
-    /** @error NotFound there is no such key, or it is revoked already */
-    revoke(id: string): Effect.Effect<void, NotFound | Unavailable>
-    /** Returns the holder of a key by its id, for a ticket; undefined: there is no such key. */
-    holder(id: string): Effect.Effect<Principal | undefined, Unavailable>
-    /** Waits until the key with this id is no longer valid, accurate to a quarter of a second. */
-    ended(id: string): Effect.Effect<void>
-  }
->()("muster/keys/ApiKeys") {
-  /** @param options.adminKey an AppAdmin key from outside, any text; an empty one counts as none */
-  static readonly layer = (
-    options: { readonly adminKey?: Redacted.Redacted<string> } = {}
-  ): Layer.Layer<ApiKeys, never, Store | KeyRepo | QuotaRepo | Journal | Freshness> =>
-    Layer.effect(
-      ApiKeys,
-      Effect.gen(function* () {
-        const store = yield* Store
-        const repo = yield* KeyRepo
-        const quotas = yield* QuotaRepo
-        const cache = yield* KeyCache
-        const adminText = options.adminKey === undefined ? "" : Redacted.value(options.adminKey)
-        const adminHash = adminText === "" ? undefined : hashKey(adminText)
-        const refuse = makeRefuse()
-        const canBeGuessed = adminText.length < SHORTEST_SAFE_KEY
+      limited: Effect.Effect<boolean>
+    ): Effect.fn.Return<Principal, Unauthorized | Unavailable> {
+      const hash = hashKey(key)
+      const compared = adminHash !== undefined && !(canBeGuessed && (yield* limited))
+      if (compared && equalHashes(hash, adminHash)) return adminPrincipal
+      if (!isWellFormed(key))
+        return yield* refuse(compared || adminHash === undefined ? "malformed" : "limited")
+      const known = yield* cache.find(({ byHash }) => byHash.get(hash))
+      if (known === undefined || !equalHashes(hash, known.record.hash)) return yield* refuse("unknown")
+      const { id, revoked_at } = known.record
+      if (revoked_at !== null) return yield* refuse("revoked", id)
+      if (known.expiresAt <= (yield* Clock.currentTimeMillis)) return yield* refuse("expired", id)
+      const principal = principalOf(known)
+      if (known.expiresAt === Number.POSITIVE_INFINITY) {
+        const fresh = cache.fresh()
+        if (fresh?.byHash.get(hash) === known) fresh.verified.set(key, Effect.succeed(principal))
+      }
+      return principal
+    })
 
-        const verifyKey = Effect.fnUntraced(function* (
-          key: string,
-          limited: Effect.Effect<boolean>
-        ): Effect.fn.Return<Principal, Unauthorized | Unavailable> {
-          const hash = hashKey(key)
-          const compared = adminHash !== undefined && !(canBeGuessed && (yield* limited))
-          if (compared && equalHashes(hash, adminHash)) return adminPrincipal
-          if (!isWellFormed(key))
-            return yield* refuse(compared || adminHash === undefined ? "malformed" : "limited")
-          const known = yield* cache.find(({ byHash }) => byHash.get(hash))
-          if (known === undefined || !equalHashes(hash, known.record.hash)) return yield* refuse("unknown")
-          const { id, revoked_at } = known.record
-          if (revoked_at !== null) return yield* refuse("revoked", id)
-          if (known.expiresAt <= (yield* Clock.currentTimeMillis)) return yield* refuse("expired", id)
-          const principal = principalOf(known)
-          if (known.expiresAt === Number.POSITIVE_INFINITY) {
-            const fresh = cache.fresh()
-            if (fresh?.byHash.get(hash) === known) fresh.verified.set(key, Effect.succeed(principal))
-          }
-          return principal
-        })
+    const verify = (key: string, limited: Effect.Effect<boolean> = Effect.succeed(false)) =>
+      cache.fresh()?.verified.get(key) ?? verifyKey(key, limited)
 
-        const verify = (key: string, limited: Effect.Effect<boolean> = Effect.succeed(false)) =>
-          cache.fresh()?.verified.get(key) ?? verifyKey(key, limited)
-
-        const create = Effect.fn("ApiKeys.create")(function* (settings: Parameters<typeof makeRecord>[1]) {
-          const key = yield* generateKey
-          const record = yield* makeRecord(key, settings)
-          yield* describeAudit({ id: record.id })
-          const { quota } = record
-          const insert = Effect.gen(function* () {
-            const exists = quota === undefined || Option.isSome(yield* quotas.find(quota))
-            if (!exists) return yield* noSuchQuota(quota)
-            yield* repo.insert(record)
-          })
-          yield* store.write(insert)
-          yield* Effect.logInfo("API key created").pipe(
-            Effect.annotateLogs({ key_id: record.id, scope: record.scope })
-          )
-          return { key, record }
-        })
-
-        const revoke = Effect.fn("ApiKeys.revoke")(function* (id: string) {
-          const now = DateTime.formatIso(yield* DateTime.now)
-          const revoked = Effect.filterOrFail(
-            repo.revoke(id, now),
-            (isRevoked) => isRevoked,
-            () => noSuchKey(id)
-          )
-          yield* mayUseReserve(store.write(revoked))
-          yield* Effect.logInfo("API key revoked").pipe(Effect.annotateLogs({ key_id: id }))
-        })
-
-        const holder = (id: string) =>
-          id === OUTSIDE_KEY || id === LOCAL_KEY
-            ? Effect.succeed(id === OUTSIDE_KEY ? adminPrincipal : localPrincipal)
-            : cache.find(({ byId }) => {
-                const known = byId.get(id)
-                return known === undefined ? undefined : principalOf(known)
-              })
-
-        const ended = yield* makeEnded(cache)
-
-        return ApiKeys.of({ verify, create, revoke, holder, ended, list: store.read(repo.all) })
+    const create = Effect.fn("ApiKeys.create")(function* (settings: Parameters<typeof makeRecord>[1]) {
+      const key = yield* generateKey
+      const record = yield* makeRecord(key, settings)
+      yield* describeAudit({ id: record.id })
+      const { quota } = record
+      const insert = Effect.gen(function* () {
+        const exists = quota === undefined || Option.isSome(yield* quotas.find(quota))
+        if (!exists) return yield* noSuchQuota(quota)
+        yield* repo.insert(record)
       })
-    ).pipe(Layer.provide(KeyCache.layer))
+      yield* store.write(insert)
+      yield* Effect.logInfo("API key created").pipe(
+        Effect.annotateLogs({ key_id: record.id, scope: record.scope })
+      )
+      return { key, record }
+    })
+
+    const revoke = Effect.fn("ApiKeys.revoke")(function* (id: string) {
+      const now = DateTime.formatIso(yield* DateTime.now)
+      const revoked = Effect.filterOrFail(
+        repo.revoke(id, now),
+        (isRevoked) => isRevoked,
+        () => noSuchKey(id)
+      )
+      yield* mayUseReserve(store.write(revoked))
+      yield* Effect.logInfo("API key revoked").pipe(Effect.annotateLogs({ key_id: id }))
+    })
+
+    const holder = (id: string) =>
+      id === OUTSIDE_KEY || id === LOCAL_KEY
+        ? Effect.succeed(id === OUTSIDE_KEY ? adminPrincipal : localPrincipal)
+        : cache.find(({ byId }) => {
+            const known = byId.get(id)
+            return known === undefined ? undefined : principalOf(known)
+          })
+
+    const ended = yield* makeEnded(cache)
+
+    return {
+      /**
+       * Returns the holder of `key`. Unknown, revoked and expired keys look the same to the caller; the log distinguishes
+       * them.
+       *
+       * @param limited whether the caller has failed too often: `key` is then not compared with an outside key shorter than
+       * {@link SHORTEST_SAFE_KEY}
+       * @error Unavailable the database cannot be reached and nothing is cached
+       */
+      verify,
+      /**
+       * Makes a key; only the result contains it, the store has its hash.
+       *
+       * @error InvalidRequest there is no such quota
+       */
+      create,
+      /** @error NotFound there is no such key, or it is revoked already */
+      revoke,
+      /** Returns the holder of a key by its id, for a ticket; undefined: there is no such key. */
+      holder,
+      /** Waits until the key with this id is no longer valid, accurate to a quarter of a second. */
+      ended,
+      list: store.read(repo.all)
+    }
+  })
+}) {
+  /** @param options.adminKey an AppAdmin key from outside, any text; an empty one counts as none */
+  static readonly layer = (...options: Parameters<typeof ApiKeys.make>) =>
+    Layer.effect(ApiKeys, ApiKeys.make(...options)).pipe(Layer.provide(KeyCache.layer))
 }
 
 /** Interval of the checks of a key. Other processes revoke keys in the database only. */

@@ -49,85 +49,77 @@ const nothing: Keys = {
  * only then a query reads `KeyRepo.version` (one row), and all records if it has changed. A change of any process
  * therefore applies at once.
  */
-export class KeyCache extends Context.Service<
-  KeyCache,
-  {
-    /** @error Unavailable the database cannot be reached */
-    readonly current: Effect.Effect<Keys, Unavailable>
-    /** The records in memory, if they are up to date; else undefined. */
-    readonly fresh: () => Keys | undefined
-    /**
-     * Returns the result of `pick`. While the database is unavailable, the last read records apply.
-     *
-     * @error Unavailable the database cannot be reached, and `pick` finds nothing in the last read records
-     */
-    find<A>(pick: (keys: Keys) => A | undefined): Effect.Effect<A | undefined, Unavailable>
-  }
->()("muster/keys/KeyCache") {
-  static readonly layer = Layer.effect(
-    KeyCache,
-    Effect.gen(function* () {
-      const store = yield* Store
-      const repo = yield* KeyRepo
-      const quotaRepo = yield* QuotaRepo
-      const journal = yield* Journal
-      const freshness = yield* Freshness
-      const oneAtATime = yield* Semaphore.make(1)
-      let changes = 0
-      let snapshot: Snapshot = { ...nothing, version: -1, changes: -1, stamp: undefined }
+export class KeyCache extends Context.Service<KeyCache>()("muster/keys/KeyCache", {
+  make: Effect.gen(function* () {
+    const store = yield* Store
+    const repo = yield* KeyRepo
+    const quotaRepo = yield* QuotaRepo
+    const journal = yield* Journal
+    const freshness = yield* Freshness
+    const oneAtATime = yield* Semaphore.make(1)
+    let changes = 0
+    let snapshot: Snapshot = { ...nothing, version: -1, changes: -1, stamp: undefined }
 
-      yield* journal.follow("read-model", (entries) =>
-        Effect.sync(() => {
-          if (entries.some(({ change }) => change.topic === "key:changed")) changes += 1
-        })
-      )
-
-      const isFresh = () =>
-        snapshot.stamp !== undefined && snapshot.changes === changes && snapshot.stamp === freshness.stamp()
-
-      const readAll = Effect.gen(function* () {
-        const quotas = new Map((yield* quotaRepo.all).map((quota) => [quota.name, quota]))
-        const keys = (yield* repo.all).map((record) => toCached(record, quotas))
-        const bindings = yield* repo.bindings
-        return {
-          byHash: new Map(keys.map((key) => [key.record.hash, key])),
-          byId: new Map(keys.map((key) => [key.record.id, key])),
-          nodes: new Map(bindings.map(({ key_id, node_id }) => [key_id, node_id])),
-          byNode: Map.groupBy(bindings, ({ node_id }) => node_id),
-          verified: new Map()
-        } satisfies Keys
+    yield* journal.follow("read-model", (entries) =>
+      Effect.sync(() => {
+        if (entries.some(({ change }) => change.topic === "key:changed")) changes += 1
       })
+    )
 
-      const load = Effect.gen(function* () {
-        const before = { changes, stamp: freshness.stamp() }
-        const version = yield* repo.version
-        // The version was read before the records: at worst they are newer, and are read again.
-        const keys = version === snapshot.version ? snapshot : yield* readAll
-        snapshot = { ...keys, version, ...before }
-      })
+    const isFresh = () =>
+      snapshot.stamp !== undefined && snapshot.changes === changes && snapshot.stamp === freshness.stamp()
 
-      /** Callers during a read wait for it. */
-      const reloaded = Effect.suspend(() => (isFresh() ? Effect.void : store.read(load))).pipe(
-        oneAtATime.withPermit
-      )
-      const current = Effect.suspend(() =>
-        isFresh() ? Effect.succeed(snapshot) : Effect.map(reloaded, () => snapshot)
-      )
-
-      return KeyCache.of({
-        current,
-        fresh: () => (isFresh() ? snapshot : undefined),
-        find: (pick) =>
-          Effect.matchEffect(current, {
-            onSuccess: (keys) => Effect.succeed(pick(keys)),
-            onFailure: (unavailable) => {
-              const known = pick(snapshot)
-              return known === undefined ? Effect.fail(unavailable) : Effect.succeed(known)
-            }
-          })
-      })
+    const readAll = Effect.gen(function* () {
+      const quotas = new Map((yield* quotaRepo.all).map((quota) => [quota.name, quota]))
+      const keys = (yield* repo.all).map((record) => toCached(record, quotas))
+      const bindings = yield* repo.bindings
+      return {
+        byHash: new Map(keys.map((key) => [key.record.hash, key])),
+        byId: new Map(keys.map((key) => [key.record.id, key])),
+        nodes: new Map(bindings.map(({ key_id, node_id }) => [key_id, node_id])),
+        byNode: Map.groupBy(bindings, ({ node_id }) => node_id),
+        verified: new Map()
+      } satisfies Keys
     })
-  )
+
+    const load = Effect.gen(function* () {
+      const before = { changes, stamp: freshness.stamp() }
+      const version = yield* repo.version
+      // The version was read before the records: at worst they are newer, and are read again.
+      const keys = version === snapshot.version ? snapshot : yield* readAll
+      snapshot = { ...keys, version, ...before }
+    })
+
+    /** Callers during a read wait for it. */
+    const reloaded = Effect.suspend(() => (isFresh() ? Effect.void : store.read(load))).pipe(
+      oneAtATime.withPermit
+    )
+    const current = Effect.suspend(() =>
+      isFresh() ? Effect.succeed(snapshot) : Effect.map(reloaded, () => snapshot)
+    )
+
+    return {
+      /** @error Unavailable the database cannot be reached */
+      current,
+      /** The records in memory, if they are up to date; else undefined. */
+      fresh: (): Keys | undefined => (isFresh() ? snapshot : undefined),
+      /**
+       * Returns the result of `pick`. While the database is unavailable, the last read records apply.
+       *
+       * @error Unavailable the database cannot be reached, and `pick` finds nothing in the last read records
+       */
+      find: <A>(pick: (keys: Keys) => A | undefined): Effect.Effect<A | undefined, Unavailable> =>
+        Effect.matchEffect(current, {
+          onSuccess: (keys) => Effect.succeed(pick(keys)),
+          onFailure: (unavailable) => {
+            const known = pick(snapshot)
+            return known === undefined ? Effect.fail(unavailable) : Effect.succeed(known)
+          }
+        })
+    }
+  })
+}) {
+  static readonly layer = Layer.effect(KeyCache, KeyCache.make)
 }
 
 const toCached = (record: KeyRecord, quotas: ReadonlyMap<string, QuotaRecord>): CachedKey => {

@@ -1,12 +1,10 @@
 import { Clock, Context, Effect, Layer } from "effect"
-import { Forbidden, Unauthorized, type Unavailable } from "../../contract/domain/errors.ts"
+import { Forbidden, Unauthorized } from "../../contract/domain/errors.ts"
 import type { NodeId } from "../../contract/domain/Id.ts"
 import { CurrentPrincipal } from "../http/Principal.ts"
 import { KeyRepo, type NodeBinding } from "../store/repos/KeyRepo.ts"
 import { Store } from "../store/Store.ts"
 import { KeyCache, millisOf } from "./KeyCache.ts"
-
-type Refused = Unauthorized | Forbidden | Unavailable
 
 const isLive = ({ expires_at, revoked_at }: NodeBinding, now: number) =>
   revoked_at === null && millisOf(expires_at) > now
@@ -25,70 +23,62 @@ const caller = Effect.flatMap(CurrentPrincipal, (principal) =>
  * The binding of keys to nodes. The first node that registers with a key owns it, and a node has one valid key.
  * Another key can take over the node once the first is revoked or expired, or the node was removed.
  */
-export class NodeKeys extends Context.Service<
-  NodeKeys,
-  {
-    /**
-     * Binds the key of the current request to a node.
-     *
-     * @error Forbidden the key belongs to another node, or the node to another key, or to a service
-     */
-    bind(node_id: NodeId): Effect.Effect<void, Refused>
-    /** Fails unless the key of the current request is that of the node; `"unbound"`: no node has it. */
-    check(node_id: NodeId): Effect.Effect<"own" | "unbound", Refused>
-    /** Returns those of the nodes whose keys are all invalid now, in any process. */
-    revoked(node_ids: ReadonlyArray<NodeId>): Effect.Effect<ReadonlyArray<NodeId>, Unavailable>
-  }
->()("muster/keys/NodeKeys") {
-  static readonly layer = Layer.effect(
-    NodeKeys,
-    Effect.gen(function* () {
-      const store = yield* Store
-      const cache = yield* KeyCache
-      const repo = yield* KeyRepo
+export class NodeKeys extends Context.Service<NodeKeys>()("muster/keys/NodeKeys", {
+  make: Effect.gen(function* () {
+    const store = yield* Store
+    const cache = yield* KeyCache
+    const repo = yield* KeyRepo
 
-      const nodeOf = (key_id: string) => cache.find(({ nodes }) => nodes.get(key_id))
+    const nodeOf = (key_id: string) => cache.find(({ nodes }) => nodes.get(key_id))
 
-      const belongsTo = Effect.fnUntraced(function* (owner: string, node_id: NodeId) {
-        if (owner === node_id) return
-        return yield* new Forbidden({
-          detail: "the API key is that of another node",
-          hint: "Make one for each node: `muster keys create --scope Node --name <name>`."
-        })
-      })
-
-      /** One transaction: of two keys that claim a node at the same time, one gets it. */
-      const claim = Effect.fnUntraced(function* (key_id: string, node_id: NodeId, now: number) {
-        const owner = yield* repo.nodeOf(key_id)
-        if (owner !== undefined) return owner
-        const others = yield* repo.bindingsOf(node_id)
-        if (others.some((other) => isLive(other, now))) return yield* taken(node_id)
-        // A known node that never had a key is embedded.
-        if (others.length === 0 && (yield* repo.isKnown(node_id))) return yield* taken(node_id)
-        return yield* repo.bind(key_id, node_id)
-      })
-
-      return NodeKeys.of({
-        bind: Effect.fn("NodeKeys.bind")(function* (node_id) {
-          const { key_id } = yield* caller
-          const now = yield* Clock.currentTimeMillis
-          const owner = (yield* nodeOf(key_id)) ?? (yield* store.write(claim(key_id, node_id, now)))
-          // A key that was valid a moment ago is always known.
-          yield* belongsTo(owner ?? "", node_id)
-        }),
-        check: Effect.fnUntraced(function* (node_id) {
-          const { key_id } = yield* caller
-          const owner = yield* nodeOf(key_id)
-          if (owner === undefined) return "unbound" as const
-          yield* belongsTo(owner, node_id)
-          return "own" as const
-        }),
-        revoked: Effect.fnUntraced(function* (node_ids) {
-          const { byNode } = yield* cache.current
-          const now = yield* Clock.currentTimeMillis
-          return node_ids.filter((id) => byNode.get(id)?.some((binding) => isLive(binding, now)) === false)
-        })
+    const belongsTo = Effect.fnUntraced(function* (owner: string, node_id: NodeId) {
+      if (owner === node_id) return
+      return yield* new Forbidden({
+        detail: "the API key is that of another node",
+        hint: "Make one for each node: `muster keys create --scope Node --name <name>`."
       })
     })
-  ).pipe(Layer.provide(KeyCache.layer))
+
+    /** One transaction: of two keys that claim a node at the same time, one gets it. */
+    const claim = Effect.fnUntraced(function* (key_id: string, node_id: NodeId, now: number) {
+      const owner = yield* repo.nodeOf(key_id)
+      if (owner !== undefined) return owner
+      const others = yield* repo.bindingsOf(node_id)
+      if (others.some((other) => isLive(other, now))) return yield* taken(node_id)
+      // A known node that never had a key is embedded.
+      if (others.length === 0 && (yield* repo.isKnown(node_id))) return yield* taken(node_id)
+      return yield* repo.bind(key_id, node_id)
+    })
+
+    return {
+      /**
+       * Binds the key of the current request to a node.
+       *
+       * @error Forbidden the key belongs to another node, or the node to another key, or to a service
+       */
+      bind: Effect.fn("NodeKeys.bind")(function* (node_id: NodeId) {
+        const { key_id } = yield* caller
+        const now = yield* Clock.currentTimeMillis
+        const owner = (yield* nodeOf(key_id)) ?? (yield* store.write(claim(key_id, node_id, now)))
+        // A key that was valid a moment ago is always known.
+        yield* belongsTo(owner ?? "", node_id)
+      }),
+      /** Fails unless the key of the current request is that of the node; `"unbound"`: no node has it. */
+      check: Effect.fnUntraced(function* (node_id: NodeId) {
+        const { key_id } = yield* caller
+        const owner = yield* nodeOf(key_id)
+        if (owner === undefined) return "unbound" as const
+        yield* belongsTo(owner, node_id)
+        return "own" as const
+      }),
+      /** Returns those of the nodes whose keys are all invalid now, in any process. */
+      revoked: Effect.fnUntraced(function* (node_ids: ReadonlyArray<NodeId>) {
+        const { byNode } = yield* cache.current
+        const now = yield* Clock.currentTimeMillis
+        return node_ids.filter((id) => byNode.get(id)?.some((binding) => isLive(binding, now)) === false)
+      })
+    }
+  })
+}) {
+  static readonly layer = Layer.effect(NodeKeys, NodeKeys.make).pipe(Layer.provide(KeyCache.layer))
 }
