@@ -6,7 +6,22 @@ describe("muster: usage errors", () => {
   it.live("a mistake is one line; a second line names the help", () =>
     Effect.gen(function* () {
       for (const [args, mistake, help] of [
-        [["kyes"], 'Unknown subcommand "kyes" for "muster". Did you mean keys?', "muster"],
+        [["kyes"], 'Unknown subcommand "kyes" for "muster". Did you mean muster keys?', "muster"],
+        [
+          ["server", "list"],
+          'Unknown subcommand "server" for "muster". Did you mean muster servers?',
+          "muster"
+        ],
+        [
+          ["servers", "lst"],
+          'Unknown subcommand "lst" for "muster servers". Did you mean muster servers list?',
+          "muster servers"
+        ],
+        [
+          ["audit", "list"],
+          'Unexpected positional argument: "list". Did you mean muster audit?',
+          "muster audit"
+        ],
         [["keys", "create"], "Missing required flag: --name", "muster keys create"],
         [["serve", "--prot", "80"], /^Unrecognized flag: --prot in command muster serve$/, "muster serve"],
         [

@@ -70,12 +70,26 @@ export const explainFailure = <A, E, R>(
 export const UsageErrors = CliOutput.layerPresenter({
   present: (event) =>
     event._tag === "InvalidInvocation"
-      ? Console.error([...event.errors.map(lineOf), `See ${event.commandPath.join(" ")} --help.`].join("\n"))
+      ? Console.error(
+          [
+            ...event.errors.map((error) => lineOf(error, event.commandPath)),
+            `See ${event.commandPath.join(" ")} --help.`
+          ].join("\n")
+        )
       : CliOutput.defaultPresenter.present(event)
 })
 
-const lineOf = (error: CliError.NonShowHelpErrors): string => {
+/** Returns what a mistake may have meant: flags, or the nearest command. */
+const meant = (error: CliError.NonShowHelpErrors, path: ReadonlyArray<string>): ReadonlyArray<string> => {
+  if (error._tag === "UnexpectedArgument") return [path.join(" ")]
   const suggestions = "suggestions" in error ? error.suggestions : []
+  if (error._tag !== "UnknownSubcommand") return suggestions
+  const nearest = suggestions.find((name) => name.startsWith(error.subcommand)) ?? suggestions[0]
+  return nearest === undefined ? [] : [[...path, nearest].join(" ")]
+}
+
+const lineOf = (error: CliError.NonShowHelpErrors, path: ReadonlyArray<string>): string => {
+  const suggestions = meant(error, path)
   const [first = ""] = error.message.split("\n")
   const line = first
     .replace(". Expected: Schema validation failed: ", "; ")
