@@ -356,7 +356,7 @@ layer(Control.layer, options)("node", (it) => {
         const ids = yield* Effect.forEach([1, 2, 3], () => running(api, "kept"), { concurrency: 3 })
         const before = yield* Effect.forEach(ids, (id) => mainProcess(first.dataDir, id))
         yield* first.kill("SIGKILL")
-        yield* startNode({
+        const { output } = yield* startNode({
           control: api.url,
           key: first.key,
           id: "killed",
@@ -371,6 +371,7 @@ layer(Control.layer, options)("node", (it) => {
           )
           yield* logsHave(api, id, "got again ")
         }
+        assert.match(output(), /INFO .*: running servers adopted servers=3$/m)
         assert.deepStrictEqual(yield* Effect.forEach(ids, (id) => mainProcess(first.dataDir, id)), before)
         const listed = (yield* expectStatus(api, 200, "GET", "/api/servers?include=status,limits")).json
         assert.deepStrictEqual(processProblems(listed, serverProcesses(first.dataDir)), [])

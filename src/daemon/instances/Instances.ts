@@ -261,6 +261,10 @@ export class Instances extends Context.Service<
           concurrency: "unbounded",
           discard: true
         }).pipe(Effect.timeoutOption(ADOPTION_TIMEOUT))
+        const adopted = [...entries.values()].filter(({ instance }) => instance.run() !== undefined).length
+        if (adopted > 0) {
+          yield* Effect.logInfo("running servers adopted").pipe(Effect.annotateLogs({ servers: adopted }))
+        }
         yield* warnOfRoot([...entries.values()].map(({ instance }) => instance))
         yield* installer.collect
         const watched = {
