@@ -2,7 +2,8 @@
 
 /** Hints by system code, as clauses before `, then start it again`. */
 const remedies: Readonly<Record<string, string>> = {
-  ENOSPC: "free space on the disk of the data folder",
+  // A project quota of XFS has the code of a full disk.
+  ENOSPC: "free space on the disk of the data folder, or raise limits.disk_space if the disk has room",
   EDQUOT: "raise limits.disk_space or the disk quota",
   EACCES: "give the user of the daemon access to it",
   EPERM: "give the user of the daemon the permission for it",

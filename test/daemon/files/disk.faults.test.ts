@@ -19,7 +19,7 @@ const left = (dataDir: string, id: string) => ({
 })
 
 /** The end of every message about a full disk. */
-const full = "disk full (node test-node): free space on the disk of the data folder, then reinstall"
+const full = "disk full (node test-node): free space on the disk of the data folder, or raise limits.disk_space if the disk has room, then reinstall"
 
 describe("spec 9.6: disk full on a node", () => {
   it.live("an install script that fills the disk fails with a hint, and leaves no unfinished files", () =>
@@ -85,7 +85,7 @@ describe("spec 3.16: start on a full disk", () => {
         [
           500,
           "cannot patch server.properties: disk full",
-          "On node test-node: free space on the disk of the data folder, then start it again."
+          "On node test-node: free space on the disk of the data folder, or raise limits.disk_space if the disk has room, then start it again."
         ]
       )
       assert.strictEqual(lastStatus(id), "offline")

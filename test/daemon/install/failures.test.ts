@@ -27,7 +27,7 @@ describe("spec 3.11: installation: failure_reason", () => {
     )
     assert.strictEqual(
       text({ code: "ENOSPC", message: "copy volumes/w/r.0: disk full" }, true),
-      "copy volumes/w/r.0: disk full (node n1): free space on the disk of the data folder, then move it again"
+      "copy volumes/w/r.0: disk full (node n1): free space on the disk of the data folder, or raise limits.disk_space if the disk has room, then move it again"
     )
     assert.strictEqual(
       text({ code: "REFUSED", message: "target ../x: it contains `..`" }),
@@ -44,7 +44,7 @@ describe("spec 3.11: installation: failure_reason", () => {
       installFailure({ phase: "failed", failure_reason: textOfFailure(error, place) })
     assert.deepStrictEqual(refusal(installFailed({ code: "ENOSPC", message: "copy a (b): c" })), {
       reason: "copy a (b): c (node n1)",
-      hint: "Free space on the disk of the data folder, then reinstall."
+      hint: "Free space on the disk of the data folder, or raise limits.disk_space if the disk has room, then reinstall."
     })
     assert.deepStrictEqual(refusal(new InstallFailed({ reason: "install script exited with 3" })), {
       reason: "install script exited with 3 (node n1)",
