@@ -104,8 +104,8 @@ const show = Command.make(
   })
 )
 
-const update = Command.make(
-  "update",
+const patch = Command.make(
+  "patch",
   {
     quota: quotaArgument,
     ...maxima,
@@ -125,8 +125,8 @@ const update = Command.make(
   })
 ).pipe(
   documented("Change the limits of a quota. They apply at once; servers that exist beyond them stay.", {
-    "muster quotas update team-a --max-servers 20": "A larger quota",
-    "muster quotas update team-a --without max-cpu": "Without a limit of CPU"
+    "muster quotas patch team-a --max-servers 20": "A larger quota",
+    "muster quotas patch team-a --without max-cpu": "Without a limit of CPU"
   })
 )
 
@@ -151,6 +151,6 @@ export const quotas = Command.make("quotas").pipe(
     "Limit the servers that keys create together",
     "Create, list and change quotas that keys share. Needs a key of scope AppAdmin."
   ),
-  Command.withSubcommands([list, create, show, update, remove]),
+  Command.withSubcommands([list, create, show, patch, remove]),
   Command.provide(CommandClient)
 )

@@ -12,7 +12,7 @@ const commands: Readonly<Record<string, string>> = {
   "PATCH /api/nodes/:node/drained": "muster nodes undrain <node>",
   "GET /api/quotas": "muster quotas list",
   "POST /api/quotas": "muster quotas create <name>",
-  "PATCH /api/quotas/:quota": "muster quotas update <quota>",
+  "PATCH /api/quotas/:quota": "muster quotas patch <quota>",
   "GET /api/rollouts": "muster rollouts list",
   "GET /api/rollouts/:rollout": "muster rollouts show <rollout>",
   "POST /api/rollouts/:rollout/abort": "muster rollouts abort <rollout>",

@@ -196,7 +196,7 @@ layer(service(), options)("quotas that keys share", (it) => {
         const made = yield* run("quotas", "create", "team-d", "--max-servers", "5", "--max-cpu", "400")
         assert.strictEqual(made.code, 0, made.stderr)
         assert.match(made.stdout, /team-d\nservers: +0 of 5\nmemory: +0 MiB\ncpu: +0 of 400 %\ndisk: +0 MB\n/)
-        const changed = yield* run("quotas", "update", "team-d", "--max-servers", "6", "--without", "max-cpu")
+        const changed = yield* run("quotas", "patch", "team-d", "--max-servers", "6", "--without", "max-cpu")
         assert.match(changed.stdout, /team-d\nservers: +0 of 6\nmemory: +0 MiB\ncpu: +0 %\n/)
         const key = yield* run("keys", "create", "--name", "d", "--scope", "Operator", "--quota", "team-d")
         assert.strictEqual(key.code, 0, key.stderr)
