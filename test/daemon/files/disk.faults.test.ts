@@ -19,7 +19,8 @@ const left = (dataDir: string, id: string) => ({
 })
 
 /** The end of every message about a full disk. */
-const full = "disk full (node test-node): free space on the disk of the data folder, or raise limits.disk_space if the disk has room, then reinstall"
+const full =
+  "disk full (node test-node): free space on the disk of the data folder, or raise limits.disk_space if the disk has room, then reinstall"
 
 describe("spec 9.6: disk full on a node", () => {
   it.live("an install script that fills the disk fails with a hint, and leaves no unfinished files", () =>
