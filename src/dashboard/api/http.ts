@@ -1,6 +1,7 @@
 /** Requests to the service, with the key of this tab. */
 
 import { signal } from "@preact/signals"
+import { useEffect, useState } from "preact/hooks"
 import { withActions } from "../dom/routeActions.ts"
 
 /** The item of sessionStorage with the key: it ends with the tab, and no address has it. */
@@ -118,3 +119,28 @@ export const post = <A>(path: string, body?: unknown): Promise<Reply<A>> =>
 
 /** One path segment. */
 export const segment = encodeURIComponent
+
+/**
+ * Sends a request while its caller is on the page, and again when one of `again` changes. Returns the last answer.
+ *
+ * @param send undefined: nothing is sent
+ */
+export const useReply = <A>(
+  send: ((signal: AbortSignal) => Promise<Reply<A>>) | undefined,
+  again: ReadonlyArray<unknown>
+): Reply<A> | undefined => {
+  const [reply, setReply] = useState<Reply<A> | undefined>(undefined)
+  useEffect(() => {
+    if (send === undefined) return
+    const stop = new AbortController()
+    void send(stop.signal).then((read) => {
+      if (!stop.signal.aborted) setReply(read)
+    })
+    return () => stop.abort()
+  }, again)
+  return reply
+}
+
+/** Reads a path, and again with each change of `again`. */
+export const useGet = <A>(path: string, again: unknown = 0): Reply<A> | undefined =>
+  useReply<A>((signal) => get<A>(path, signal), [path, again])

@@ -1,7 +1,7 @@
 /** The caller of this tab and its rights. */
 import { signal } from "@preact/signals"
-import { endedBecause, forgetKey, get, rememberKey, request } from "./http.ts"
-import type { Power, QuotaLimits, QuotaUse, Right } from "./types.ts"
+import { endedBecause, forgetKey, get, type Reply, rememberKey, request, useGet } from "./http.ts"
+import type { Blueprint, Power, QuotaLimits, QuotaUse, Right } from "./types.ts"
 
 /** The key of the session. */
 export interface Caller {
@@ -108,4 +108,15 @@ export const limitsOf = (known: Caller): string => {
     ...(max_memory === undefined ? [] : [`At most ${max_memory} MiB of its own`]),
     ...(quota === undefined ? [] : [`Quota ${quota.name}: ${quotaText(quota)}`])
   ].join(". ")
+}
+
+/** Reads the blueprints, of which the key may be limited to some. */
+export const useBlueprints = (): Reply<ReadonlyArray<Blueprint>> | undefined => {
+  const reply = useGet<{ readonly data: ReadonlyArray<Blueprint> }>("/api/blueprints?limit=1000")
+  if (reply?.ok !== true) return reply
+  const allowed = caller.value?.blueprints
+  return {
+    ...reply,
+    body: reply.body.data.filter(({ metadata }) => allowed === undefined || allowed.includes(metadata.id))
+  }
 }

@@ -1,14 +1,13 @@
-import { useEffect, useState } from "preact/hooks"
-import { type Reply, request, segment } from "../api/http.ts"
+import { request, segment, useReply } from "../api/http.ts"
 import type { DrainPlan, NodeDetail } from "../api/types.ts"
 import type { View } from "../dom/el.ts"
 import { counted } from "../dom/format.ts"
 import { withActions } from "../dom/routeActions.ts"
 import { Dialog, openDialog } from "../parts/Dialog.tsx"
-import { FieldInput, numberIn } from "../parts/fieldInput.tsx"
+import { numberIn, useForm } from "../parts/fieldInput.tsx"
 import { action, drawReply } from "../parts/parts.tsx"
 import { readNodes } from "../state/nodes.ts"
-import { done, failed } from "../state/notices.ts"
+import { tell } from "../state/notices.ts"
 
 const drainedPath = ({ id }: NodeDetail): string => `/api/nodes/${segment(id)}/drained`
 
@@ -21,9 +20,8 @@ export const drain = async (
     readonly notify_seconds?: number | string
   }
 ) => {
-  const reply = await request("PATCH", drainedPath(node), { body })
-  if (reply.ok) done(body.drained ? `${node.name} is drained` : `${node.name} takes servers again`)
-  else failed(`${node.name} was not changed`, reply)
+  const done = body.drained ? `${node.name} is drained` : `${node.name} takes servers again`
+  await tell(request("PATCH", drainedPath(node), { body }), done, `${node.name} was not changed`)
   void readNodes()
 }
 
@@ -58,13 +56,15 @@ const ConfirmDrain = ({
   readonly node: NodeDetail
   readonly onClose: () => void
 }): View => {
-  const [plan, setPlan] = useState<Reply<DrainPlan> | undefined>(undefined)
-  useEffect(() => {
-    const body = { drained: true, move: true }
-    void request<DrainPlan>("PATCH", `${drainedPath(node)}?dry_run=true`, { body }).then(setPlan)
-  }, [node.id])
-  const [notify, setNotify] = useState("")
-  const [seconds, setSeconds] = useState("")
+  const plan = useReply(
+    () =>
+      request<DrainPlan>("PATCH", `${drainedPath(node)}?dry_run=true`, {
+        body: { drained: true, move: true }
+      }),
+    [node.id]
+  )
+  const { field, values } = useForm({ notify: "", seconds: "" })
+  const { notify, seconds } = values
   const line = {
     ...(notify !== "" && { notify }),
     ...(seconds !== "" && { notify_seconds: numberIn(seconds) })
@@ -92,20 +92,12 @@ const ConfirmDrain = ({
       )}
       {moves && (
         <div class="fields">
-          <FieldInput
-            label="Line before a move"
-            hint="For the console of each running server: say Restart in 10 s"
-            kind="text"
-            value={notify}
-            onChange={setNotify}
-          />
-          <FieldInput
-            label="Seconds after the line"
-            hint="Until the stop. Empty: 10."
-            kind="number"
-            value={seconds}
-            onChange={setSeconds}
-          />
+          {field(
+            "notify",
+            "Line before a move",
+            "For the console of each running server: say Restart in 10 s"
+          )}
+          {field("seconds", "Seconds after the line", "Until the stop. Empty: 10.", { kind: "number" })}
         </div>
       )}
       <div class="dialog-actions">

@@ -1,12 +1,10 @@
-import { segment } from "../api/http.ts"
+import { segment, useGet } from "../api/http.ts"
 import type { AuditEntry } from "../api/types.ts"
-import { useGet } from "../api/useGet.ts"
-import { classes, type View } from "../dom/el.ts"
+import type { View } from "../dom/el.ts"
 import { counted, dateTime } from "../dom/format.ts"
-import { addressOf, follow } from "../state/router.ts"
-import { titleOf } from "../state/rows.ts"
-import { isLoaded, rows } from "../state/servers.ts"
-import { useTick } from "../state/useTick.ts"
+import { isLoaded, nameOf } from "../state/servers.ts"
+import { useTick } from "../state/whileVisible.ts"
+import { eventItem, serverLink } from "./eventList.tsx"
 
 /** Milliseconds between two readings. */
 const EVERY = 10_000
@@ -15,16 +13,11 @@ const MOST = 200
 
 const objectOf = ({ object: { count, id, kind } }: AuditEntry): View | string => {
   if (id === null) return count === undefined ? kind : counted(count, kind)
-  if (kind !== "server") return <code>{id}</code>
-  return (
-    <a href={addressOf.server(id)} class="server-link" onClick={follow}>
-      {titleOf(rows.get(id) ?? { id, name: "" })}
-    </a>
-  )
+  return kind === "server" ? serverLink(id, nameOf(id)) : <code>{id}</code>
 }
 
-const Entry = ({ entry }: { readonly entry: AuditEntry }): View => {
-  const { action, actor, at, changes, client, reason = "", repeated, result } = entry
+const Entry = (entry: AuditEntry): View => {
+  const { action, actor, at, changes, client, id, reason = "", repeated, result } = entry
   const isRefused = result.status >= 400
   const words = [
     isRefused ? `refused with ${result.status}` : "",
@@ -32,31 +25,21 @@ const Entry = ({ entry }: { readonly entry: AuditEntry }): View => {
     changes.join(", "),
     reason
   ]
-    .filter((word) => word !== "")
-    .join("; ")
-  return (
-    <li class="across event">
-      <time dateTime={at} class="is-date">
-        {dateTime(at)}
-      </time>
-      <span class={classes("dot", isRefused ? "is-unknown" : "is-running")} aria-hidden="true" />
-      <span class="audit-action">{action}</span>
-      {objectOf(entry)}
-      {words !== "" && (
-        <span class="event-words" title={words}>
-          {words}
-        </span>
-      )}
-      <span class="grow" />
-      <span
-        class="muted"
-        title={client ?? (actor.name === "service" ? "by itself" : "a command beside the service")}
-      >
+  const from = client ?? (actor.name === "service" ? "by itself" : "a command beside the service")
+  return eventItem({
+    id,
+    at,
+    time: dateTime(at),
+    colour: isRefused ? "unknown" : "running",
+    words: words.filter((word) => word !== "").join("; "),
+    before: [<span class="audit-action">{action}</span>, objectOf(entry)],
+    after: [
+      <span class="muted" title={from}>
         {actor.name}
-      </span>
-      {actor.scope !== null && <span class="tag">{actor.scope}</span>}
-    </li>
-  )
+      </span>,
+      actor.scope !== null && <span class="tag">{actor.scope}</span>
+    ]
+  })
 }
 
 /**
@@ -79,9 +62,7 @@ export const AuditList = ({ object }: { readonly object: string }): View => {
     <p class="muted">No request is recorded.</p>
   ) : (
     <ol class="events card" aria-label="Audit log, newest first">
-      {entries.map((entry) => (
-        <Entry key={entry.id} entry={entry} />
-      ))}
+      {entries.map(Entry)}
     </ol>
   )
 }

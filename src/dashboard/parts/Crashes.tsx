@@ -1,11 +1,9 @@
-import { segment } from "../api/http.ts"
+import { segment, useGet } from "../api/http.ts"
 import type { CrashRecord } from "../api/types.ts"
-import { useGet } from "../api/useGet.ts"
 import type { View } from "../dom/el.ts"
 import { dateTime, duration } from "../dom/format.ts"
 import { addressOf, follow } from "../state/router.ts"
-import { titleOf } from "../state/rows.ts"
-import { rows } from "../state/servers.ts"
+import { nameOf } from "../state/servers.ts"
 import { empty } from "./parts.tsx"
 
 const Crash = (crash: CrashRecord, isOpen: boolean, isNamed: boolean): View => (
@@ -13,7 +11,7 @@ const Crash = (crash: CrashRecord, isOpen: boolean, isNamed: boolean): View => (
     <summary>
       <span class="dot is-unknown" aria-hidden="true" />
       <time dateTime={crash.crashed_at}>{dateTime(crash.crashed_at)}</time>
-      {isNamed && <strong>{titleOf(rows.get(crash.server_id) ?? { id: crash.server_id, name: "" })}</strong>}
+      {isNamed && <strong>{nameOf(crash.server_id)}</strong>}
       <span class="crash-reason">{crash.reason}</span>
       {crash.signal !== undefined && <span class="label">{crash.signal}</span>}
       {crash.out_of_memory && <span class="label">out of memory</span>}

@@ -113,21 +113,29 @@ export const FormDialog = <A,>(props: {
   )
 }
 
+/** The buttons of a dialog: one closes it, the other closes it and acts. */
+export const dialogActions = (
+  close: () => void,
+  button: Parameters<typeof action>[0] & { readonly onClick: () => void },
+  cancel = "Cancel"
+): View => (
+  <div class="dialog-actions">
+    {action({ text: cancel, onClick: close })}
+    {action({
+      ...button,
+      onClick: () => {
+        close()
+        button.onClick()
+      }
+    })}
+  </div>
+)
+
 /** Asks before a change that cannot be undone. */
 export const confirm = (title: string, text: string, button: string, onConfirm: () => void): void =>
   show(title, (close) => [
     <p>{text}</p>,
-    <div class="dialog-actions">
-      {action({ text: "Cancel", onClick: close })}
-      {action({
-        text: button,
-        class: "danger",
-        onClick: () => {
-          close()
-          onConfirm()
-        }
-      })}
-    </div>
+    dialogActions(close, { text: button, class: "danger", onClick: onConfirm })
   ])
 
 /** Asks before something is deleted or revoked, does it, and shows the outcome. */

@@ -1,5 +1,6 @@
 /** A list of events. */
 
+import type { ComponentChildren } from "preact"
 import type { ServerEvent } from "../api/types.ts"
 import { classes, type View } from "../dom/el.ts"
 import { clock, dateTime } from "../dom/format.ts"
@@ -35,32 +36,60 @@ export const wordsOf = (event: ServerEvent): readonly [string, string] => {
   }
 }
 
+/** A link to the page of a server. */
+export const serverLink = (id: string, name: string): View => (
+  <a href={addressOf.server(id)} class="server-link" onClick={follow}>
+    {name}
+  </a>
+)
+
+/** An entry of a list of events: its time as shown, the status whose colour it has, and its parts. */
+export const eventItem = (props: {
+  readonly id: string
+  readonly at: string | undefined
+  readonly time: string
+  readonly colour: string
+  readonly words: string
+  readonly before: ComponentChildren
+  readonly after: ComponentChildren
+}): View => {
+  const { after, at, before, colour, id, time, words } = props
+  const whole = at === undefined ? "" : dateTime(at)
+  return (
+    <li key={id} class="across event">
+      <time dateTime={at} title={whole} class={classes(time === whole && "is-date")}>
+        {time}
+      </time>
+      <span class={classes("dot", `is-${colour}`)} aria-hidden="true" />
+      {before}
+      {words !== "" && (
+        <span class="event-words" title={words}>
+          {words}
+        </span>
+      )}
+      <span class="grow" />
+      {after}
+    </li>
+  )
+}
+
 const Item = ({ event, name }: FeedEvent): View => {
   const { server_id, time: at } = event.Data
   const [words, colour] = wordsOf(event)
-  return (
-    <li class="across event">
-      <time dateTime={at} title={at === undefined ? "" : dateTime(at)}>
-        {at === undefined ? "" : clock(at)}
-      </time>
-      <span class={classes("dot", `is-${colour}`)} aria-hidden="true" />
-      <a href={addressOf.server(server_id)} class="server-link" onClick={follow}>
-        {name === "" ? server_id : name}
-      </a>
-      <span class="event-words" title={words}>
-        {words}
-      </span>
-      <span class="grow" />
-      {name !== "" && <code class="server-id">{server_id}</code>}
-    </li>
-  )
+  return eventItem({
+    id: `${event.Cursor}-${event.Topic}`,
+    at,
+    time: at === undefined ? "" : clock(at),
+    colour,
+    words,
+    before: serverLink(server_id, name === "" ? server_id : name),
+    after: name !== "" && <code class="server-id">{server_id}</code>
+  })
 }
 
 /** A list of events, newest first. */
 export const eventList = (events: ReadonlyArray<FeedEvent>): View => (
   <ol class="events card" aria-label="Events, newest first">
-    {events.map((item) => (
-      <Item key={`${item.event.Cursor}-${item.event.Topic}`} {...item} />
-    ))}
+    {events.map(Item)}
   </ol>
 )

@@ -1,4 +1,4 @@
-import { useId } from "preact/hooks"
+import { useId, useState } from "preact/hooks"
 import { classes, onText, type View } from "../dom/el.ts"
 
 /** `pairs`: one `name=value` a line; `configs`: patches of config files as JSON. */
@@ -10,8 +10,7 @@ export const numberIn = (text: string, unit = 1): number | string => {
   return Number.isFinite(number) ? number * unit : text
 }
 
-/** A labelled field of a form. */
-export const FieldInput = (props: {
+interface FieldProps {
   readonly label: string
   readonly hint?: string | undefined
   /** Why the value is not accepted, in place of the hint. */
@@ -22,7 +21,10 @@ export const FieldInput = (props: {
   readonly placeholder?: string
   readonly isReadOnly?: boolean
   readonly onChange: (text: string) => void
-}): View => {
+}
+
+/** A labelled field of a form. */
+export const FieldInput = (props: FieldProps): View => {
   const id = useId()
   const changed = onText(props.onChange)
   const common = {
@@ -76,5 +78,57 @@ export const FieldInput = (props: {
         {props.problem ?? props.hint ?? ""}
       </span>
     </div>
+  )
+}
+
+/** The values of a form as typed, and its fields by their names. */
+export const useForm = <Form extends object>(empty: Form | (() => Form)) => {
+  const [values, setValues] = useState<Form>(empty)
+  const set = (change: Partial<Form>): void => setValues((before) => ({ ...before, ...change }))
+  const field = (
+    name: keyof Form & string,
+    label: string,
+    hint = "",
+    more: Partial<FieldProps> = {}
+  ): View => (
+    <FieldInput
+      key={name}
+      label={label}
+      hint={hint}
+      kind="text"
+      value={String(values[name])}
+      // A field of the form has texts; those of a choice are its values.
+      onChange={(text) => set({ [name]: text } as Partial<Form>)}
+      {...more}
+    />
+  )
+  return { values, set, field }
+}
+
+/** A checkbox with its text. */
+export const checkField = (text: string, isChecked: boolean, onChange: () => void): View => (
+  <label key={text} class="across check-field">
+    <input type="checkbox" checked={isChecked} onChange={onChange} />
+    <span>{text}</span>
+  </label>
+)
+
+/** Checkboxes of a list; any number of them may be checked. */
+export const checks = <A extends string>(props: {
+  readonly name: string
+  readonly choices: ReadonlyArray<readonly [A, string]>
+  readonly chosen: ReadonlyArray<A>
+  readonly onChange: (chosen: ReadonlyArray<A>) => void
+}): View => {
+  const { choices, chosen, name, onChange } = props
+  const toggled = (choice: A) =>
+    chosen.includes(choice) ? chosen.filter((other) => other !== choice) : [...chosen, choice]
+  return (
+    <fieldset class="checks">
+      <legend>{name}</legend>
+      {choices.map(([choice, text]) =>
+        checkField(text, chosen.includes(choice), () => onChange(toggled(choice)))
+      )}
+    </fieldset>
   )
 }

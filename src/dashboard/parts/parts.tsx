@@ -4,6 +4,7 @@ import type { Reply } from "../api/http.ts"
 import { classes, type View } from "../dom/el.ts"
 import { count } from "../dom/format.ts"
 import { type IconName, icon } from "../dom/icons.tsx"
+import { listAddress } from "../state/filter.ts"
 import { announce, failed } from "../state/notices.ts"
 import { follow } from "../state/router.ts"
 
@@ -67,18 +68,29 @@ export const copyable = (text: string, tabIndex = 0): View => (
   </button>
 )
 
-/** A button that copies a secret, which is not read out. */
-export const copySecret = (secret: string): View => (
-  <button
-    type="button"
-    class="primary copy"
-    aria-label="Copy the secret"
-    onClick={copyOnClick(secret, "the secret")}
-  >
-    {icon("copy")}
-    {icon("check")}
-    <span>Copy</span>
-  </button>
+/** A secret that the service shows once; it stays on the page until the reader closes it. */
+export const shownSecret = (title: string, secret: string, onClose: () => void): View => (
+  <section class="across card secret" aria-label={title}>
+    <div>
+      <h2>{title}</h2>
+      <p class="muted">Copy it now. The service stores no copy that it could show again.</p>
+    </div>
+    <code>{secret}</code>
+    <button
+      type="button"
+      class="primary copy"
+      aria-label="Copy the secret"
+      // The secret is not read out.
+      onClick={copyOnClick(secret, "the secret")}
+    >
+      {icon("copy")}
+      {icon("check")}
+      <span>Copy</span>
+    </button>
+    <button type="button" onClick={onClose}>
+      I have stored it
+    </button>
+  </section>
 )
 
 /** A page or panel without content: why, and what to do. */
@@ -113,6 +125,21 @@ export const drawReply = <A,>(
   return <p class="problem">{withHint ? `${reply.detail} ${reply.hint}` : reply.detail}</p>
 }
 
+/** The head of a list of things that are made here: their number, further parts, and the button. */
+export const adminHead = (
+  number: string,
+  button: string,
+  onCreate: () => void,
+  ...more: Array<ComponentChildren>
+): View => (
+  <div class="across admin-head">
+    <span class="muted">{number}</span>
+    {more}
+    <span class="grow" />
+    {action({ text: button, icon: "plus", class: "primary", onClick: onCreate })}
+  </div>
+)
+
 /** A table with the names of its columns; a column of actions has none. */
 export const listing = (columns: ReadonlyArray<string>, rows: ComponentChildren, className = ""): View => (
   <table class={classes("card listing", className)}>
@@ -133,6 +160,23 @@ export const listing = (columns: ReadonlyArray<string>, rows: ComponentChildren,
   </table>
 )
 
+/** A short text in a frame, such as a label of a server. */
+export const label = (text: string): View => (
+  <span key={text} class="label" title={text}>
+    {text}
+  </span>
+)
+
+/** The way from the page of a server to the list. */
+export const backToList = (): ComponentChildren => [
+  <a class="back" href={listAddress()} onClick={follow} aria-label="Back to the list of servers">
+    Servers
+  </a>,
+  <span class="crumb" aria-hidden="true">
+    /
+  </span>
+]
+
 /** A name with its value, for a list of facts. */
 export const fact = (name: string, value: ComponentChildren): View => (
   <div key={name}>
@@ -140,33 +184,6 @@ export const fact = (name: string, value: ComponentChildren): View => (
     <dd>{value}</dd>
   </div>
 )
-
-/** Checkboxes of a list; any number of them may be checked. */
-export const checks = <A extends string>(props: {
-  readonly name: string
-  readonly choices: ReadonlyArray<readonly [A, string]>
-  readonly chosen: ReadonlyArray<A>
-  readonly onChange: (chosen: ReadonlyArray<A>) => void
-}): View => {
-  const { choices, chosen, name, onChange } = props
-  const toggled = (choice: A) =>
-    chosen.includes(choice) ? chosen.filter((other) => other !== choice) : [...chosen, choice]
-  return (
-    <fieldset class="checks">
-      <legend>{name}</legend>
-      {choices.map(([choice, text]) => (
-        <label key={choice} class="across check-field">
-          <input
-            type="checkbox"
-            checked={chosen.includes(choice)}
-            onChange={() => onChange(toggled(choice))}
-          />
-          <span>{text}</span>
-        </label>
-      ))}
-    </fieldset>
-  )
-}
 
 /** Code of the page that could not be loaded, with a button that tries again. */
 export const missingPart = (name: string, again: () => void): View => (
@@ -178,9 +195,10 @@ export const missingPart = (name: string, again: () => void): View => (
   </div>
 )
 
-/** A choice of a filter, with the number of what it shows. */
+/** A choice of a filter, with the number of what it shows; `status`: the status whose colour it has. */
 export const chip = (props: {
   readonly text: string
+  readonly status?: string
   readonly count: number
   readonly isChosen: boolean
   readonly onChoose: () => void
@@ -188,11 +206,12 @@ export const chip = (props: {
   <button
     key={props.text}
     type="button"
-    class={classes("chip", props.isChosen && "is-chosen")}
+    class={classes("chip", props.status !== undefined && `is-${props.status}`, props.isChosen && "is-chosen")}
     aria-pressed={props.isChosen}
     onClick={props.onChoose}
   >
-    {props.text}
+    {props.status !== undefined && <span class="dot" aria-hidden="true" />}
+    <span>{props.text}</span>
     <span class="chip-count">{count(props.count)}</span>
   </button>
 )

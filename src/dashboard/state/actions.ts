@@ -3,8 +3,7 @@ import { type Reply, request, segment } from "../api/http.ts"
 import type { Power } from "../api/types.ts"
 import { counted } from "../dom/format.ts"
 import { done, failed } from "./notices.ts"
-import { titleOf } from "./rows.ts"
-import { refresh, rows } from "./servers.ts"
+import { nameOf, refresh } from "./servers.ts"
 
 export const pastOf: Readonly<Record<Power | "delete", string>> = {
   start: "Start requested",
@@ -14,11 +13,6 @@ export const pastOf: Readonly<Record<Power | "delete", string>> = {
   pause: "Pause requested",
   unpause: "Unpause requested",
   delete: "Deleted"
-}
-
-const nameOf = (id: string): string => {
-  const row = rows.get(id)
-  return row === undefined ? id : titleOf(row)
 }
 
 const report = (text: string, reply: Reply<unknown>): boolean => {

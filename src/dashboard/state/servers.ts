@@ -1,8 +1,9 @@
 /** All servers of the list, and the work that keeps them up to date. */
 import { signal } from "@preact/signals"
-import { get, type Success, segment } from "../api/http.ts"
+import { get, request, type Success, segment } from "../api/http.ts"
 import type { Server } from "../api/types.ts"
-import { LIST_FIELDS, type Row, rowOf } from "./rows.ts"
+import { LIST_FIELDS, type Row, rowOf, titleOf, withSettings } from "./rows.ts"
+import { whileVisible } from "./whileVisible.ts"
 
 /** Servers that the page holds at most; beyond them, filters are sent to the service. */
 export const MOST = 20_000
@@ -18,6 +19,9 @@ const ONE_BY_ONE = 8
 
 /** By id, in the order of creation. */
 export const rows = new Map<string, Row>()
+
+/** The name of a server that may be deleted; without a name, its id. */
+export const nameOf = (id: string): string => titleOf(rows.get(id) ?? { id, name: "" })
 
 /** Grows with each change of a row. */
 export const changes = signal(0)
@@ -50,7 +54,7 @@ const pageOf = (after: string) =>
   )
 
 /** Whether a page of the list has a next one. */
-export const isNotLast = ({ headers }: Success<unknown>): boolean =>
+const isNotLast = ({ headers }: Success<unknown>): boolean =>
   (headers.get("link") ?? "").includes('rel="next"')
 
 /** The result of a read of the whole list. */
@@ -125,3 +129,38 @@ export const readLater = (id: string): void => {
   if (!isGathering) setTimeout(() => void readMissing(), GATHER)
   isGathering = true
 }
+
+/** Milliseconds between two readings of names, labels, limits and expiries, whose changes have no event. */
+const SETTINGS = 30_000
+
+/** The pages of the list as last read, by the id before them: a page without a change of these fields is a 304. */
+const known = new Map<string, { readonly etag: string; readonly last: string }>()
+
+/** Reads a page; returns its last id, or nothing after the last page. */
+const readPage = async (after: string): Promise<string> => {
+  const before = known.get(after)
+  const query = `include=name,labels,limits,expires_at&limit=${PAGE}${after === "" ? "" : `&after=${segment(after)}`}`
+  const reply = await request<ReadonlyArray<Server>>("GET", `/api/servers?${query}`, {
+    headers: before === undefined ? {} : { "if-none-match": before.etag }
+  })
+  if (!reply.ok) return reply.code === 304 ? (before?.last ?? "") : ""
+  for (const server of reply.body) {
+    const row = rows.get(server.id)
+    if (row !== undefined) put(withSettings(row, server))
+  }
+  changed()
+  const last = isNotLast(reply) ? (reply.body.at(-1)?.id ?? "") : ""
+  known.set(after, { etag: reply.headers.get("etag") ?? "", last })
+  return last
+}
+
+const readSettings = async (): Promise<void> => {
+  // A list that is cut has other pages.
+  if (!isLoaded.peek() || isCut.peek()) return
+  const read = new Set<string>()
+  for (let after = ""; !read.has(after); after = await readPage(after)) read.add(after)
+  for (const page of known.keys()) if (!read.has(page)) known.delete(page)
+}
+
+/** Follows the settings of all servers; returns the end of it. */
+export const followSettings = (): (() => void) => whileVisible(SETTINGS, readSettings)

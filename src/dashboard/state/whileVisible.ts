@@ -1,3 +1,5 @@
+import { useEffect, useState } from "preact/hooks"
+
 /** Runs work every so many milliseconds while the page is visible, and once when it becomes visible again. */
 export const whileVisible = (every: number, work: () => Promise<void>): (() => void) => {
   let timer: ReturnType<typeof setTimeout> | undefined
@@ -21,4 +23,12 @@ export const whileVisible = (every: number, work: () => Promise<void>): (() => v
     clearTimeout(timer)
     document.removeEventListener("visibilitychange", onVisible)
   }
+}
+
+/** A number that grows every so many milliseconds while the page is visible, and a function that makes it grow now. */
+export const useTick = (every: number): readonly [number, () => void] => {
+  const [tick, setTick] = useState(0)
+  const grow = () => setTick((before) => before + 1)
+  useEffect(() => whileVisible(every, async () => grow()), [every])
+  return [tick, grow]
 }

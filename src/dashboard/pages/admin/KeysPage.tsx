@@ -1,16 +1,24 @@
 import { useState } from "preact/hooks"
-import { segment } from "../../api/http.ts"
+import { segment, useGet } from "../../api/http.ts"
 import { caller } from "../../api/session.ts"
 import type { Key, KeyScope } from "../../api/types.ts"
-import { useGet } from "../../api/useGet.ts"
 import { classes, type View } from "../../dom/el.ts"
 import { counted, dateTime } from "../../dom/format.ts"
 import { confirmRemoval, openDialog } from "../../parts/Dialog.tsx"
-import { action, drawReply, empty, listing, status } from "../../parts/parts.tsx"
+import { checkField } from "../../parts/fieldInput.tsx"
+import {
+  action,
+  adminHead,
+  drawReply,
+  empty,
+  label,
+  listing,
+  shownSecret,
+  status
+} from "../../parts/parts.tsx"
 import { labelText } from "../../state/rows.ts"
-import { useTick } from "../../state/useTick.ts"
+import { useTick } from "../../state/whileVisible.ts"
 import { type NewKey, NewKeyDialog } from "./NewKey.tsx"
-import { Secret } from "./Secret.tsx"
 
 const EVERY = 15_000
 
@@ -63,13 +71,7 @@ const Row = (key: Key, now: number, onChanged: () => void): View => {
         <span class="tag">{key.scope}</span>
       </td>
       <td>
-        <div class="labels">
-          {[allowed, ...limitsOf(key)].map((text) => (
-            <span key={text} class="label" title={text}>
-              {text}
-            </span>
-          ))}
-        </div>
+        <div class="labels">{[allowed, ...limitsOf(key)].map(label)}</div>
       </td>
       <td>
         <time dateTime={key.created_at}>{dateTime(key.created_at)}</time>
@@ -122,24 +124,14 @@ export const KeysPage = (): View => {
     ))
   return (
     <div class="stack admin">
-      <div class="across admin-head">
-        <span class="muted">{reply?.ok === true ? counted(valid.length, "valid key") : ""}</span>
-        {past > 0 && (
-          <label class="across check-field">
-            <input type="checkbox" checked={withPast} onChange={() => setWithPast(!withPast)} />
-            <span>{`Show ${past} revoked or expired`}</span>
-          </label>
-        )}
-        <span class="grow" />
-        {action({ text: "New key", icon: "plus", class: "primary", onClick: create })}
-      </div>
-      {created !== undefined && (
-        <Secret
-          title={`The key ${created.name}`}
-          secret={created.key}
-          onClose={() => setCreated(undefined)}
-        />
+      {adminHead(
+        reply?.ok === true ? counted(valid.length, "valid key") : "",
+        "New key",
+        create,
+        past > 0 && checkField(`Show ${past} revoked or expired`, withPast, () => setWithPast(!withPast))
       )}
+      {created !== undefined &&
+        shownSecret(`The key ${created.name}`, created.key, () => setCreated(undefined))}
       {drawReply(reply, "Loading the keys", () =>
         shown.length === 0
           ? empty(

@@ -1,14 +1,13 @@
 import { useState } from "preact/hooks"
-import { request, segment } from "../../api/http.ts"
+import { request, segment, useGet } from "../../api/http.ts"
 import { amounts } from "../../api/session.ts"
 import type { NamedQuota } from "../../api/types.ts"
-import { useGet } from "../../api/useGet.ts"
 import type { View } from "../../dom/el.ts"
 import { counted } from "../../dom/format.ts"
 import { confirmRemoval, FormDialog, openDialog } from "../../parts/Dialog.tsx"
-import { FieldInput, numberIn } from "../../parts/fieldInput.tsx"
-import { action, drawReply, empty, listing } from "../../parts/parts.tsx"
-import { useTick } from "../../state/useTick.ts"
+import { FieldInput, numberIn, useForm } from "../../parts/fieldInput.tsx"
+import { action, adminHead, drawReply, empty, listing } from "../../parts/parts.tsx"
+import { useTick } from "../../state/whileVisible.ts"
 
 const EVERY = 15_000
 
@@ -30,8 +29,9 @@ const QuotaDialog = (props: {
 }): View => {
   const { onClose, onStored, quota } = props
   const [name, setName] = useState("")
-  const [texts, setTexts] = useState<Readonly<Record<string, string>>>(() =>
-    Object.fromEntries(amounts.map(([max]) => [max, String(quota?.[max] ?? "")]))
+  const { field, values: texts } = useForm(
+    (): Readonly<Record<string, string>> =>
+      Object.fromEntries(amounts.map(([max]) => [max, String(quota?.[max] ?? "")]))
   )
   const submit = () => {
     // Null removes a limit.
@@ -54,16 +54,7 @@ const QuotaDialog = (props: {
         <FieldInput label="Name" hint="Such as team-a." kind="text" value={name} onChange={setName} />
       )}
       <div class="fields">
-        {amounts.map(([max]) => (
-          <FieldInput
-            key={max}
-            label={titles[max]}
-            hint="Empty: no limit."
-            kind="number"
-            value={texts[max] ?? ""}
-            onChange={(text: string) => setTexts((before) => ({ ...before, [max]: text }))}
-          />
-        ))}
+        {amounts.map(([max]) => field(max, titles[max], "Empty: no limit.", { kind: "number" }))}
       </div>
     </FormDialog>
   )
@@ -103,11 +94,7 @@ export const QuotasPage = (): View => {
     openDialog((onClose) => <QuotaDialog quota={quota} onClose={onClose} onStored={again} />)
   return (
     <div class="stack admin">
-      <div class="across admin-head">
-        <span class="muted">{reply?.ok === true ? counted(reply.body.length, "quota") : ""}</span>
-        <span class="grow" />
-        {action({ text: "New quota", icon: "plus", class: "primary", onClick: () => edit() })}
-      </div>
+      {adminHead(reply?.ok === true ? counted(reply.body.length, "quota") : "", "New quota", () => edit())}
       {drawReply(reply, "Loading the quotas", (all) =>
         all.length === 0
           ? empty("layers", "No quota yet", "A quota limits the servers of several keys together.")

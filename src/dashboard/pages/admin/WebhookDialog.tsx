@@ -1,10 +1,8 @@
-import { useState } from "preact/hooks"
 import { request, segment } from "../../api/http.ts"
 import type { Webhook, WebhookTopic } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import { FormDialog } from "../../parts/Dialog.tsx"
-import { FieldInput } from "../../parts/fieldInput.tsx"
-import { checks } from "../../parts/parts.tsx"
+import { checks, useForm } from "../../parts/fieldInput.tsx"
 
 export type NewWebhook = Webhook & { readonly secret: string }
 
@@ -63,8 +61,7 @@ export const WebhookDialog = (props: {
   readonly onStored: (webhook: Webhook | NewWebhook) => void
 }): View => {
   const { onClose, onStored, webhook } = props
-  const [values, setValues] = useState<Form>(() => formOf(webhook))
-  const set = (change: Partial<Form>) => setValues((before) => ({ ...before, ...change }))
+  const { field, set, values } = useForm(() => formOf(webhook))
   const whyNot =
     values.url.trim() === ""
       ? "Enter an address first."
@@ -75,15 +72,6 @@ export const WebhookDialog = (props: {
     webhook === undefined
       ? request<NewWebhook>("POST", "/api/webhooks", { body: bodyOf(values, false) })
       : request<Webhook>("PATCH", `/api/webhooks/${segment(webhook.id)}`, { body: bodyOf(values, true) })
-  const field = (name: keyof Form, title: string, hint: string) => (
-    <FieldInput
-      label={title}
-      hint={hint}
-      kind="text"
-      value={String(values[name])}
-      onChange={(text: string) => set({ [name]: text })}
-    />
-  )
   return (
     <FormDialog<Webhook | NewWebhook>
       title={webhook === undefined ? "New webhook" : `Change ${webhook.id}`}
@@ -102,13 +90,7 @@ export const WebhookDialog = (props: {
         onChange: (chosen) => set({ topics: chosen })
       })}
       <div class="fields">
-        <FieldInput
-          label="Format"
-          kind="choice"
-          choices={formats}
-          value={values.format}
-          onChange={(format: string) => set({ format })}
-        />
+        {field("format", "Format", "", { kind: "choice", choices: formats })}
         {field("blueprint", "Blueprint", "Only events of its servers. Empty: all.")}
         {field("label", "Label", "Only servers with k=v, k!=v, k or !k. Empty: all.")}
         {field("description", "Description", "One line for people.")}

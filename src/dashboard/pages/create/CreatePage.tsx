@@ -1,20 +1,73 @@
 import { useEffect, useMemo, useState } from "preact/hooks"
-import { get, type Reply, request } from "../../api/http.ts"
-import { caller, whyNot } from "../../api/session.ts"
+import { type Reply, request } from "../../api/http.ts"
+import { caller, useBlueprints, whyNot } from "../../api/session.ts"
 import type { Blueprint, CreationPlan, Server } from "../../api/types.ts"
 import { classes, type View } from "../../dom/el.ts"
 import { mebibytes } from "../../dom/format.ts"
-import { FieldInput, type FieldKind } from "../../parts/fieldInput.tsx"
-import { action, empty } from "../../parts/parts.tsx"
+import { checkField, type FieldKind, numberIn, useForm } from "../../parts/fieldInput.tsx"
+import { action, backToList, empty } from "../../parts/parts.tsx"
 import { listAddress } from "../../state/filter.ts"
 import { nodes } from "../../state/nodes.ts"
 import { done } from "../../state/notices.ts"
-import { addressOf, follow, go } from "../../state/router.ts"
+import { addressOf, go } from "../../state/router.ts"
 import { rowOf } from "../../state/rows.ts"
 import { changed, put } from "../../state/servers.ts"
-import { CONFIGS_HINT, pairsText, problemOf } from "../server/fields.ts"
-import { bodyOf, emptyForm, type Form } from "./form.ts"
+import { CONFIGS_HINT, configsOf, pairsOf, pairsText, problemOf, saveChoices } from "../server/fields.ts"
 import { Plan } from "./Plan.tsx"
+
+/** The form of a creation, as typed. */
+interface Form {
+  readonly blueprint: string
+  readonly name: string
+  readonly node: string
+  readonly memory: string
+  readonly version: string
+  readonly save: string
+  readonly expires: string
+  readonly labels: string
+  readonly env: string
+  readonly configs: string
+  readonly start: boolean
+}
+
+const emptyForm: Form = {
+  blueprint: "",
+  name: "",
+  node: "",
+  memory: "",
+  version: "",
+  save: "",
+  expires: "",
+  labels: "",
+  env: "",
+  configs: "",
+  start: true
+}
+
+const given = <A,>(text: string, value: (text: string) => A, key: string): Record<string, A> =>
+  text.trim() === "" ? {} : { [key]: value(text.trim()) }
+
+const record = (text: string) => Object.fromEntries(pairsOf(text))
+
+/** The body of `POST /api/servers`; empty fields are left out. */
+const bodyOf = (form: Form): Record<string, unknown> => {
+  const overrides = {
+    ...given(form.memory, (text) => ({ memory_limit: numberIn(text) }), "limits"),
+    ...given(form.version, String, "version"),
+    ...given(form.save, (text) => text === "true", "save"),
+    ...given(form.env, record, "env"),
+    ...given(form.configs, configsOf, "configs")
+  }
+  return {
+    blueprint_id: form.blueprint,
+    start: form.start,
+    ...given(form.name, String, "name"),
+    ...given(form.node, String, "node_id"),
+    ...given(form.labels, record, "labels"),
+    ...given(form.expires, (text) => numberIn(text, 3600), "expires_in"),
+    ...(Object.keys(overrides).length > 0 && { overrides })
+  }
+}
 
 /** Milliseconds after the last key before the service is asked what it would do. */
 const SETTLE = 250
@@ -22,25 +75,6 @@ const SETTLE = 250
 /** 128 random bits; `randomUUID` exists on pages over HTTPS only. */
 const makeKey = (): string =>
   Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(36)).join("-")
-
-/** Whether the key may create servers of a blueprint. */
-const isAllowed = ({ metadata }: Blueprint): boolean =>
-  caller.value?.blueprints === undefined || caller.value.blueprints.includes(metadata.id)
-
-const useBlueprints = (): Reply<ReadonlyArray<Blueprint>> | undefined => {
-  const [all, setAll] = useState<Reply<ReadonlyArray<Blueprint>> | undefined>(undefined)
-  useEffect(() => {
-    const stop = new AbortController()
-    void get<{ readonly data: ReadonlyArray<Blueprint> }>("/api/blueprints?limit=1000", stop.signal).then(
-      (reply) => {
-        if (!stop.signal.aborted)
-          setAll(reply.ok ? { ...reply, body: reply.body.data.filter(isAllowed) } : reply)
-      }
-    )
-    return () => stop.abort()
-  }, [])
-  return all
-}
 
 const isUnfit = (plan: Reply<CreationPlan> | undefined): boolean =>
   plan?.ok === true && plan.body.node_id === null
@@ -88,20 +122,18 @@ const blueprintCard = (blueprint: Blueprint, isChosen: boolean, choose: () => vo
   </label>
 )
 
-/** Creates a server from a blueprint; the service explains meanwhile what it would do. */
-export const CreatePage = (): View => {
-  const blueprints = useBlueprints()
-  const [values, setValues] = useState<Form>(() => ({
-    ...emptyForm,
-    labels: pairsText(caller.value?.labels)
-  }))
+/** The form of a new server; `cannot`: why it cannot be created now. */
+const CreationForm = (props: {
+  readonly blueprints: ReadonlyArray<Blueprint>
+  readonly form: ReturnType<typeof useForm<Form>>
+  readonly plan: Reply<CreationPlan> | undefined
+}): View => {
+  const { blueprints, plan } = props
+  const { field, set, values } = props.form
   const [problem, setProblem] = useState("")
   const [isBusy, setBusy] = useState(false)
-  const plan = usePlan(values)
   // A repetition after a lost response creates no second server.
   const idempotencyKey = useMemo(makeKey, [values])
-  const set = (change: Partial<Form>) => setValues((before) => ({ ...before, ...change }))
-  const lacks = whyNot("create")
   const create = async () => {
     setBusy(true)
     setProblem("")
@@ -116,35 +148,76 @@ export const CreatePage = (): View => {
     done(`Created ${values.name === "" ? reply.body.id : values.name}`)
     go(addressOf.server(reply.body.id))
   }
-  const text = (
-    name: keyof Form,
-    title: string,
-    more: { readonly hint?: string; readonly kind?: FieldKind; readonly placeholder?: string } = {}
-  ) => (
-    <FieldInput
-      label={title}
-      kind="text"
-      value={String(values[name])}
-      problem={problemOf(more.kind ?? "text", String(values[name]))}
-      onChange={(value: string) => set({ [name]: value })}
-      {...more}
-    />
-  )
+  const checked = (name: "memory" | "expires" | "configs", label: string, hint: string, kind: FieldKind) =>
+    field(name, label, hint, { kind, problem: problemOf(kind, values[name]) })
   const cannot =
-    lacks ??
+    whyNot("create") ??
     problemOf("configs", values.configs) ??
     problemOf("number", values.memory) ??
     problemOf("number", values.expires) ??
     (values.blueprint === "" ? "Choose a blueprint first." : planProblem(plan))
   return (
+    <form
+      class="stack card panel"
+      onSubmit={(event: Event) => {
+        event.preventDefault()
+        if (cannot === undefined && !isBusy) void create()
+      }}
+    >
+      <fieldset class="blueprints">
+        <legend>Blueprint</legend>
+        {blueprints.map((blueprint) =>
+          blueprintCard(blueprint, values.blueprint === blueprint.metadata.id, () =>
+            set({ blueprint: blueprint.metadata.id })
+          )
+        )}
+      </fieldset>
+      <div class="fields">
+        {field("name", "Name", "Optional; need not be unique.")}
+        {field("node", "Node", "The load balancer chooses unless you do.", {
+          kind: "choice",
+          choices: [
+            ["", "Chosen by the load balancer"],
+            ...nodes.value.map(({ id, name }) => [id, name] as const)
+          ]
+        })}
+        {checked("memory", "Memory, MiB", "Empty: that of the blueprint.", "number")}
+        {field("version", "Version", "Empty: that of the blueprint.")}
+        {field("save", "Keep it when it stops", "", { kind: "choice", choices: saveChoices })}
+        {checked("expires", "Delete in, hours", "Empty: never.", "number")}
+        {field("labels", "Labels", "One key=value a line.", { kind: "pairs" })}
+        {field("env", "Environment variables", "One NAME=value a line.", { kind: "pairs" })}
+        {checked("configs", "Config patches", CONFIGS_HINT, "configs")}
+      </div>
+      {checkField("Start it once it is installed", values.start, () => set({ start: !values.start }))}
+      <p class="problem" role="alert">
+        {problem}
+      </p>
+      {isUnfit(plan) && <p class="problem">{planProblem(plan)}</p>}
+      <div class="across form-actions">
+        <div class="grow" />
+        {action({ text: "Cancel", class: "ghost", onClick: () => go(listAddress()) })}
+        {action({
+          text: isBusy ? "Creating…" : "Create the server",
+          class: "primary",
+          whyNot: cannot,
+          isBusy
+        })}
+      </div>
+    </form>
+  )
+}
+
+/** Creates a server from a blueprint; the service explains meanwhile what it would do. */
+export const CreatePage = (): View => {
+  const blueprints = useBlueprints()
+  const form = useForm<Form>(() => ({ ...emptyForm, labels: pairsText(caller.value?.labels) }))
+  const plan = usePlan(form.values)
+  const lacks = whyNot("create")
+  return (
     <div>
       <div class="across page-head server-head">
-        <a class="back" href={listAddress()} onClick={follow}>
-          Servers
-        </a>
-        <span class="crumb" aria-hidden="true">
-          /
-        </span>
+        {backToList()}
         <h1>New server</h1>
       </div>
       {lacks !== undefined && <p class="note">{lacks}</p>}
@@ -157,75 +230,8 @@ export const CreatePage = (): View => {
         )
       ) : (
         <div class="create-columns">
-          <form
-            class="stack card panel"
-            onSubmit={(event: Event) => {
-              event.preventDefault()
-              if (cannot === undefined && !isBusy) void create()
-            }}
-          >
-            <fieldset class="blueprints">
-              <legend>Blueprint</legend>
-              {blueprints?.ok === true &&
-                blueprints.body.map((blueprint) =>
-                  blueprintCard(blueprint, values.blueprint === blueprint.metadata.id, () =>
-                    set({ blueprint: blueprint.metadata.id })
-                  )
-                )}
-            </fieldset>
-            <div class="fields">
-              {text("name", "Name", { hint: "Optional; need not be unique." })}
-              <FieldInput
-                label="Node"
-                kind="choice"
-                hint="The load balancer chooses unless you do."
-                value={values.node}
-                choices={[
-                  ["", "Chosen by the load balancer"],
-                  ...nodes.value.map(({ id, name }) => [id, name] as const)
-                ]}
-                onChange={(node: string) => set({ node })}
-              />
-              {text("memory", "Memory, MiB", { kind: "number", hint: "Empty: that of the blueprint." })}
-              {text("version", "Version", { hint: "Empty: that of the blueprint." })}
-              <FieldInput
-                label="Keep it when it stops"
-                kind="choice"
-                value={values.save}
-                choices={[
-                  ["", "As the blueprint says"],
-                  ["true", "Yes, it is saved"],
-                  ["false", "No, it is deleted"]
-                ]}
-                onChange={(save: string) => set({ save })}
-              />
-              {text("expires", "Delete in, hours", { kind: "number", hint: "Empty: never." })}
-              {text("labels", "Labels", { kind: "pairs", hint: "One key=value a line." })}
-              {text("env", "Environment variables", { kind: "pairs", hint: "One NAME=value a line." })}
-              {text("configs", "Config patches", { kind: "configs", hint: CONFIGS_HINT })}
-            </div>
-            <label class="across check-field">
-              <input type="checkbox" checked={values.start} onChange={() => set({ start: !values.start })} />
-              <span>Start it once it is installed</span>
-            </label>
-            <p class="problem" role="alert">
-              {problem}
-            </p>
-            {isUnfit(plan) && <p class="problem">{planProblem(plan)}</p>}
-            <div class="across form-actions">
-              <div class="grow" />
-              {action({ text: "Cancel", class: "ghost", onClick: () => go(listAddress()) })}
-              <button
-                type="submit"
-                class={classes("primary", isBusy && "is-busy")}
-                aria-disabled={cannot !== undefined || isBusy}
-                title={cannot}
-              >
-                {isBusy ? "Creating…" : "Create the server"}
-              </button>
-            </div>
-          </form>
-          <Plan isChosen={values.blueprint !== ""} plan={plan} />
+          <CreationForm blueprints={blueprints?.ok === true ? blueprints.body : []} form={form} plan={plan} />
+          <Plan isChosen={form.values.blueprint !== ""} plan={plan} />
         </div>
       )}
     </div>

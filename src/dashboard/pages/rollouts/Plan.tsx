@@ -2,8 +2,7 @@ import type { DefinitionChange, RolloutPlan } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import { count, counted } from "../../dom/format.ts"
 import { definitionChanges } from "../../parts/differences.tsx"
-import { titleOf } from "../../state/rows.ts"
-import { rows } from "../../state/servers.ts"
+import { nameOf } from "../../state/servers.ts"
 
 /** Names that a group shows; the others it counts. */
 const NAMED = 6
@@ -27,7 +26,7 @@ const groupsOf = ({ servers }: RolloutPlan): ReadonlyArray<Group> => {
 }
 
 const namesOf = (ids: ReadonlyArray<string>): string => {
-  const names = ids.slice(0, NAMED).map((id) => titleOf(rows.get(id) ?? { id, name: "" }))
+  const names = ids.slice(0, NAMED).map(nameOf)
   return ids.length > NAMED
     ? `${names.join(", ")} and ${counted(ids.length - NAMED, "other")}`
     : names.join(", ")

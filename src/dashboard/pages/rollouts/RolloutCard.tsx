@@ -4,11 +4,11 @@ import type { Rollout, RolloutState, Selector } from "../../api/types.ts"
 import { classes, type View } from "../../dom/el.ts"
 import { ago, count, counted, dateTime, duration } from "../../dom/format.ts"
 import { confirm } from "../../parts/Dialog.tsx"
-import { action, copyable, status } from "../../parts/parts.tsx"
-import { done, failed } from "../../state/notices.ts"
-import { addressOf, follow } from "../../state/router.ts"
-import { labelText, titleOf } from "../../state/rows.ts"
-import { rows } from "../../state/servers.ts"
+import { serverLink } from "../../parts/eventList.tsx"
+import { action, copyable, label, status } from "../../parts/parts.tsx"
+import { tell } from "../../state/notices.ts"
+import { labelText } from "../../state/rows.ts"
+import { nameOf } from "../../state/servers.ts"
 import { wordsOf } from "./settings.ts"
 
 /** The words of a state, and the status whose colour it has. */
@@ -30,9 +30,8 @@ export const isUnfinished = ({ state }: Rollout): boolean =>
 const pasts = { pause: "Paused", resume: "Resumed", abort: "Aborted" } as const
 
 const change = async (id: string, verb: keyof typeof pasts, onChanged: () => void): Promise<void> => {
-  const reply = await request("POST", `/api/rollouts/${segment(id)}/${verb}`)
-  if (reply.ok) done(`${pasts[verb]}: the rollout`)
-  else failed(`The rollout was not ${pasts[verb].toLowerCase()}`, reply)
+  const refused = `The rollout was not ${pasts[verb].toLowerCase()}`
+  await tell(request("POST", `/api/rollouts/${segment(id)}/${verb}`), `${pasts[verb]}: the rollout`, refused)
   onChanged()
 }
 
@@ -119,9 +118,7 @@ const Failures = ({ failed: first, failed_total }: Rollout): View => (
     <ul>
       {first.map(({ reason, server_id }) => (
         <li key={server_id}>
-          <a href={addressOf.server(server_id)} class="server-link" onClick={follow}>
-            {titleOf(rows.get(server_id) ?? { id: server_id, name: "" })}
-          </a>
+          {serverLink(server_id, nameOf(server_id))}
           <span class="muted">{reason}</span>
         </li>
       ))}
@@ -197,11 +194,7 @@ export const RolloutCard = (props: {
       {Origin(rollout)}
       {failed_total > 0 && Failures(rollout)}
       <div class="rollout-settings">
-        {wordsOf(rollout).map((words) => (
-          <span key={words} class="label">
-            {words}
-          </span>
-        ))}
+        {wordsOf(rollout).map(label)}
         <span class="grow" />
         {copyable(id)}
       </div>

@@ -1,18 +1,17 @@
 import { useEffect, useState } from "preact/hooks"
 import { type Reply, request } from "../../api/http.ts"
-import { caller, whyNot } from "../../api/session.ts"
-import type { Blueprint, Rollout, RolloutPlan } from "../../api/types.ts"
-import { useGet } from "../../api/useGet.ts"
+import { useBlueprints, whyNot } from "../../api/session.ts"
+import type { Rollout, RolloutPlan } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import { counted } from "../../dom/format.ts"
 import { FormDialog, openDialog } from "../../parts/Dialog.tsx"
-import { FieldInput } from "../../parts/fieldInput.tsx"
+import { FieldInput, useForm } from "../../parts/fieldInput.tsx"
 import { drawReply } from "../../parts/parts.tsx"
 import { done } from "../../state/notices.ts"
 import { addressOf, go } from "../../state/router.ts"
 import { clearSelection } from "../../state/selection.ts"
 import { Plan } from "./Plan.tsx"
-import { bodyOf, emptyForm, type Form, failures, restarts } from "./settings.ts"
+import { bodyOf, emptyForm, failures, restarts } from "./settings.ts"
 
 type Selector = { readonly ids: ReadonlyArray<string> } | { readonly blueprint_id: string }
 
@@ -41,9 +40,8 @@ const BlueprintChoice = (props: {
   readonly value: string
   readonly onChange: (id: string) => void
 }): View => {
-  const reply = useGet<{ readonly data: ReadonlyArray<Blueprint> }>("/api/blueprints?limit=1000")
-  const allowed = caller.value?.blueprints
-  const all = reply?.ok === true ? reply.body.data.map(({ metadata }) => metadata) : []
+  const reply = useBlueprints()
+  const all = reply?.ok === true ? reply.body.map(({ metadata }) => metadata) : []
   return (
     <FieldInput
       label="Blueprint"
@@ -53,9 +51,7 @@ const BlueprintChoice = (props: {
       value={props.value}
       choices={[
         ["", "Choose a blueprint"],
-        ...all
-          .filter(({ id }) => allowed === undefined || allowed.includes(id))
-          .map(({ id, name }) => [id, name === id ? id : `${name} (${id})`] as const)
+        ...all.map(({ id, name }) => [id, name === id ? id : `${name} (${id})`] as const)
       ]}
       onChange={props.onChange}
     />
@@ -68,25 +64,10 @@ const NewRollout = (props: {
 }): View => {
   const { ids, onClose } = props
   const [blueprint, setBlueprint] = useState("")
-  const [form, setForm] = useState<Form>(emptyForm)
+  const { field, values: form } = useForm(emptyForm)
   const selector = ids !== undefined ? { ids } : blueprint === "" ? undefined : { blueprint_id: blueprint }
   const plan = usePlan(selector)
   const changing = plan?.ok === true ? plan.body.total - plan.body.up_to_date : 0
-  const field = (
-    name: keyof Form,
-    label: string,
-    hint: string,
-    choices?: typeof restarts | typeof failures
-  ) => (
-    <FieldInput
-      label={label}
-      hint={hint}
-      kind={choices !== undefined ? "choice" : name === "notify" || name === "parallel" ? "text" : "number"}
-      choices={choices}
-      value={form[name]}
-      onChange={(text: string) => setForm((before) => ({ ...before, [name]: text }))}
-    />
-  )
   const cannot =
     whyNot("change") ??
     (selector === undefined
@@ -116,10 +97,10 @@ const NewRollout = (props: {
       {ids === undefined && <BlueprintChoice value={blueprint} onChange={setBlueprint} />}
       <div class="fields">
         {field("parallel", "At a time", "1 to 50 servers, or a percentage such as 25%.")}
-        {field("canary", "Canary", "Pause after this many servers. Empty: no pause.")}
-        {field("restart", "Servers that are up", "", restarts)}
-        {field("failure", "After a failure", "", failures)}
-        {field("timeout", "Start timeout, seconds", "Empty: that of the software.")}
+        {field("canary", "Canary", "Pause after this many servers. Empty: no pause.", { kind: "number" })}
+        {field("restart", "Servers that are up", "", { kind: "choice", choices: restarts })}
+        {field("failure", "After a failure", "", { kind: "choice", choices: failures })}
+        {field("timeout", "Start timeout, seconds", "Empty: that of the software.", { kind: "number" })}
         {form.restart === "now" &&
           field(
             "notify",
@@ -127,7 +108,7 @@ const NewRollout = (props: {
             "For the console of each running server: say Restart in 10 s"
           )}
         {form.restart === "now" &&
-          field("seconds", "Seconds after the line", "Until the restart. Empty: 10.")}
+          field("seconds", "Seconds after the line", "Until the restart. Empty: 10.", { kind: "number" })}
       </div>
       {selector !== undefined &&
         drawReply(plan, "Comparing the definitions", (body) => <Plan plan={body} />, true)}

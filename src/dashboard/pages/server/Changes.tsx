@@ -4,7 +4,7 @@ import { whyNot } from "../../api/session.ts"
 import type { Server } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import { counted } from "../../dom/format.ts"
-import { show } from "../../parts/Dialog.tsx"
+import { dialogActions, show } from "../../parts/Dialog.tsx"
 import { differences } from "../../parts/differences.tsx"
 import { FieldInput } from "../../parts/fieldInput.tsx"
 import { action } from "../../parts/parts.tsx"
@@ -42,17 +42,11 @@ export const Changes = (props: { readonly server: Server; readonly onChanged: ()
         <p class="muted">
           Name, labels and expiry change at once. A server that is up gets other changes at its next start.
         </p>,
-        <div class="dialog-actions">
-          {action({ text: "Cancel", onClick: close })}
-          {action({
-            text: `Store ${counted(changes.length, "change")}`,
-            class: "primary",
-            onClick: () => {
-              close()
-              void store(changes)
-            }
-          })}
-        </div>
+        dialogActions(close, {
+          text: `Store ${counted(changes.length, "change")}`,
+          class: "primary",
+          onClick: () => void store(changes)
+        })
       ],
       "is-wide"
     )

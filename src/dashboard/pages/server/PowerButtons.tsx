@@ -3,8 +3,9 @@ import { whyNoPower, whyNot } from "../../api/session.ts"
 import type { Power, Server } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import type { IconName } from "../../dom/icons.tsx"
-import { confirm, Dialog, openDialog } from "../../parts/Dialog.tsx"
+import { confirm, Dialog, dialogActions, openDialog } from "../../parts/Dialog.tsx"
 import { askBeforeEnd } from "../../parts/endings.tsx"
+import { checkField } from "../../parts/fieldInput.tsx"
 import { Menu, type MenuItem } from "../../parts/Menu.tsx"
 import { action } from "../../parts/parts.tsx"
 import { act, power, remove } from "../../state/actions.ts"
@@ -71,23 +72,19 @@ const ConfirmDeletion = ({
         undone.
       </p>
       {isUp && <p class="problem">{`The server is ${server.status}; its players lose their connection.`}</p>}
-      <label class="across check-field">
-        <input type="checkbox" checked={isForced} onChange={() => setForced(!isForced)} />
-        <span>Also if its node cannot be reached</span>
-      </label>
-      <div class="dialog-actions">
-        {action({ text: "Keep it", onClick: onClose })}
-        {action({
+      {checkField("Also if its node cannot be reached", isForced, () => setForced(!isForced))}
+      {dialogActions(
+        onClose,
+        {
           text: `Delete ${name}`,
           class: "danger",
-          onClick: () => {
-            onClose()
+          onClick: () =>
             void remove(server.id, isForced).then((ok) => {
               if (ok) go(listAddress())
             })
-          }
-        })}
-      </div>
+        },
+        "Keep it"
+      )}
     </Dialog>
   )
 }

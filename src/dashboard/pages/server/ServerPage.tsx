@@ -1,6 +1,7 @@
+import type { ComponentChildren } from "preact"
 import { useEffect } from "preact/hooks"
 import { isAdmin, whyNot } from "../../api/session.ts"
-import type { Server } from "../../api/types.ts"
+import type { Right, Server } from "../../api/types.ts"
 import { classes, type View } from "../../dom/el.ts"
 import { dateTime, mebibytes } from "../../dom/format.ts"
 import { withActions } from "../../dom/routeActions.ts"
@@ -8,7 +9,7 @@ import { AuditList } from "../../parts/AuditList.tsx"
 import { Crashes } from "../../parts/Crashes.tsx"
 import { notSaved } from "../../parts/endings.tsx"
 import { eventList } from "../../parts/eventList.tsx"
-import { action, copyable, empty, fact, status, tabList } from "../../parts/parts.tsx"
+import { action, backToList, copyable, empty, fact, label, status, tabList } from "../../parts/parts.tsx"
 import { act, power } from "../../state/actions.ts"
 import { feed } from "../../state/feed.ts"
 import { listAddress } from "../../state/filter.ts"
@@ -41,9 +42,7 @@ const Facts = ({ server }: { readonly server: Server }): View => {
       {Object.keys(ports).length > 1 &&
         fact(
           "Ports",
-          Object.entries(ports).map(([name, { port }]) => (
-            <span key={name} class="label">{`${name} ${port}`}</span>
-          ))
+          Object.entries(ports).map(([name, { port }]) => label(`${name} ${port}`))
         )}
       {fact("Blueprint", server.blueprint_id)}
       {fact("Software", `${server.software ?? ""} ${server.version ?? ""}`)}
@@ -67,11 +66,7 @@ const Facts = ({ server }: { readonly server: Server }): View => {
       {Object.keys(labels).length > 0 &&
         fact(
           "Labels",
-          Object.entries(labels).map(([name, value]) => (
-            <span key={name} class="label" title={labelText(name, value)}>
-              {labelText(name, value)}
-            </span>
-          ))
+          Object.entries(labels).map(([name, value]) => label(labelText(name, value)))
         )}
     </dl>
   )
@@ -85,81 +80,75 @@ const runText = ({ run, stopped_by, waiting }: NonNullable<Server["run"]>): stri
   return stopped_by === undefined ? rule : `stays offline: stopped by ${stopped_by}`
 }
 
+/** A problem or a change that waits, with the next steps. */
+const attention = (
+  key: string,
+  isFailed: boolean,
+  text: ComponentChildren,
+  next: ComponentChildren
+): View => (
+  <div key={key} class={classes("attention", isFailed && "is-failed")}>
+    <span>{text}</span>
+    {next}
+  </div>
+)
+
+const step = (text: string, right: Right, onClick: () => void): View =>
+  action({ text, class: "link", whyNot: whyNot(right), onClick })
+
+const tabLink = (text: string, { id }: Server, tab: Tab): View => (
+  <a href={addressOf.server(id, tab)} onClick={follow}>
+    {text}
+  </a>
+)
+
+const restartText = (restart: Server["restart"]): string => {
+  if (restart === null || restart === undefined) return ""
+  return "next_at" in restart
+    ? ` It starts again ${dateTime(restart.next_at)}.`
+    : ` It does not start again: ${restart.reason}.`
+}
+
 /** The problems of the server, each with the next step. */
 const Attention = ({ server }: { readonly server: Server }): View | null => {
-  const { definition, install, pending = [], problem, restart, status: state } = server
+  const { definition, id, install, pending = [], problem, restart, status: state } = server
   const crashed = state === "offline" ? crashOf(server) : undefined
+  const reason = withActions(install?.failure_reason ?? "no reason is known")
   const items: ReadonlyArray<View | false> = [
-    install?.phase === "failed" && (
-      <div key="install" class="attention is-failed">
-        <span>{`The installation failed: ${withActions(install.failure_reason ?? "no reason is known")}`}</span>
-        <a href={addressOf.server(server.id, "installation")} onClick={follow}>
-          Show its output
-        </a>
-        {action({
-          text: "Reinstall",
-          class: "link",
-          whyNot: whyNot("change"),
-          onClick: () => void act(server.id, "reinstall", "Reinstallation requested", {})
-        })}
-      </div>
-    ),
-    problem !== null && problem !== undefined && (
-      <div key="problem" class="attention is-failed">
-        <span>{`It ${problemText(problem)}`}</span>
-        {action({
-          text: "Start again",
-          class: "link",
-          whyNot: whyNot("start"),
-          onClick: () => void power(server.id, "start")
-        })}
-      </div>
-    ),
-    crashed !== undefined && (
-      <div key="crash" class={classes("attention", Boolean(restart) && "is-failed")}>
-        <span>
-          {`Last crash ${dateTime(crashed.crashed_at)}: ${crashed.reason}`}
-          {restart !== null &&
-            restart !== undefined &&
-            "next_at" in restart &&
-            ` It starts again ${dateTime(restart.next_at)}.`}
-          {restart !== null &&
-            restart !== undefined &&
-            "given_up" in restart &&
-            ` It does not start again: ${restart.reason}.`}
-        </span>
-        <a href={addressOf.server(server.id, "crashes")} onClick={follow}>
-          Show its last lines
-        </a>
-      </div>
-    ),
-    pending.length > 0 && (
-      <div key="pending" class="attention">
-        <span>
-          {"The next start changes "}
-          {pending.map((path) => (
-            <code key={path}>{path} </code>
-          ))}
-        </span>
-        {action({
-          text: "Restart now",
-          class: "link",
-          whyNot: whyNot("restart"),
-          onClick: () => void power(server.id, "restart")
-        })}
-      </div>
-    ),
-    definition?.outdated === true && (
-      <div key="outdated" class="attention">
-        <span>The blueprint has changed since this server got its definition.</span>
-        {action({
-          text: "Review the upgrade",
-          class: "link",
-          whyNot: whyNot("change"),
-          onClick: () => showUpgrade(server.id)
-        })}
-      </div>
-    )
+    install?.phase === "failed" &&
+      attention("install", true, `The installation failed: ${reason}`, [
+        tabLink("Show its output", server, "installation"),
+        step("Reinstall", "change", () => void act(id, "reinstall", "Reinstallation requested", {}))
+      ]),
+    problem !== null &&
+      problem !== undefined &&
+      attention(
+        "problem",
+        true,
+        `It ${problemText(problem)}`,
+        step("Start again", "start", () => void power(id, "start"))
+      ),
+    crashed !== undefined &&
+      attention(
+        "crash",
+        Boolean(restart),
+        `Last crash ${dateTime(crashed.crashed_at)}: ${crashed.reason}${restartText(restart)}`,
+        tabLink("Show its last lines", server, "crashes")
+      ),
+    pending.length > 0 &&
+      attention(
+        "pending",
+        false,
+        ["The next start changes ", ...pending.map((path) => <code key={path}>{path} </code>)],
+        step("Restart now", "restart", () => void power(id, "restart"))
+      ),
+    definition?.outdated === true &&
+      attention(
+        "outdated",
+        false,
+        "The blueprint has changed since this server got its definition.",
+        step("Review the upgrade", "change", () => showUpgrade(id))
+      )
   ]
   return items.some((item) => item !== false) ? <div class="attentions">{items}</div> : null
 }
@@ -220,12 +209,7 @@ export const ServerPage = ({ id, tab }: { readonly id: string; readonly tab: str
   return (
     <div class="server-page">
       <div class="across page-head server-head">
-        <a class="back" href={listAddress()} onClick={follow} aria-label="Back to the list of servers">
-          Servers
-        </a>
-        <span class="crumb" aria-hidden="true">
-          /
-        </span>
+        {backToList()}
         <h1>{title}</h1>
         {status(server.status ?? "unknown")}
         {server.save === false && notSaved()}

@@ -49,6 +49,13 @@ export const problemOf = (kind: FieldKind, text: string): string | undefined => 
 
 const overrideText = (value: unknown): string => (value === undefined || value === null ? "" : String(value))
 
+/** Whether a server is kept when it stops. */
+export const saveChoices = [
+  ["", "As the blueprint says"],
+  ["true", "Yes, it is saved"],
+  ["false", "No, it is deleted"]
+] as const
+
 export const fields: ReadonlyArray<Field> = [
   {
     path: "name",
@@ -89,11 +96,7 @@ export const fields: ReadonlyArray<Field> = [
     path: "overrides.save",
     label: "Keep the server when it stops",
     kind: "choice",
-    choices: [
-      ["", "As the blueprint says"],
-      ["true", "Yes, it is saved"],
-      ["false", "No, it is deleted"]
-    ],
+    choices: saveChoices,
     read: ({ overrides }) => overrideText(overrides?.save)
   },
   {

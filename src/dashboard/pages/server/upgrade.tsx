@@ -1,9 +1,8 @@
-import { useEffect, useState } from "preact/hooks"
-import { post, type Reply, segment } from "../../api/http.ts"
+import { post, segment, useReply } from "../../api/http.ts"
 import type { DefinitionChange } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import { counted } from "../../dom/format.ts"
-import { Dialog, openDialog } from "../../parts/Dialog.tsx"
+import { Dialog, dialogActions, openDialog } from "../../parts/Dialog.tsx"
 import { definitionChanges } from "../../parts/differences.tsx"
 import { action, drawReply } from "../../parts/parts.tsx"
 import { act } from "../../state/actions.ts"
@@ -14,10 +13,7 @@ interface Upgrade {
 }
 
 const UpgradeDialog = ({ id, onClose }: { readonly id: string; readonly onClose: () => void }): View => {
-  const [plan, setPlan] = useState<Reply<Upgrade> | undefined>(undefined)
-  useEffect(() => {
-    void post<Upgrade>(`/api/servers/${segment(id)}/upgrade`, { dry_run: true }).then(setPlan)
-  }, [id])
+  const plan = useReply(() => post<Upgrade>(`/api/servers/${segment(id)}/upgrade`, { dry_run: true }), [id])
   const changes = plan?.ok === true ? plan.body.changes : []
   return (
     <Dialog title="Upgrade to today’s blueprint" onClose={onClose} class="is-wide">
@@ -32,18 +28,15 @@ const UpgradeDialog = ({ id, onClose }: { readonly id: string; readonly onClose:
           ),
         true
       )}
-      <div class="dialog-actions">
-        {action({ text: changes.length === 0 ? "Close" : "Cancel", onClick: onClose })}
-        {changes.length > 0 &&
-          action({
-            text: `Upgrade with ${counted(changes.length, "change")}`,
-            class: "primary",
-            onClick: () => {
-              onClose()
-              void act(id, "upgrade", "Upgrade requested", {})
-            }
-          })}
-      </div>
+      {changes.length === 0 ? (
+        <div class="dialog-actions">{action({ text: "Close", onClick: onClose })}</div>
+      ) : (
+        dialogActions(onClose, {
+          text: `Upgrade with ${counted(changes.length, "change")}`,
+          class: "primary",
+          onClick: () => void act(id, "upgrade", "Upgrade requested", {})
+        })
+      )}
     </Dialog>
   )
 }

@@ -4,7 +4,7 @@ import type { Power } from "../../api/types.ts"
 import { classes, onText, type View } from "../../dom/el.ts"
 import { counted } from "../../dom/format.ts"
 import { icon } from "../../dom/icons.tsx"
-import { Dialog, openDialog } from "../../parts/Dialog.tsx"
+import { Dialog, dialogActions, openDialog } from "../../parts/Dialog.tsx"
 import { askBeforeEnd } from "../../parts/endings.tsx"
 import { action } from "../../parts/parts.tsx"
 import { actOnMany } from "../../state/actions.ts"
@@ -58,21 +58,19 @@ const ConfirmDeletion = ({
           <input value={typed} inputMode="numeric" autocomplete="off" onInput={onText(setTyped)} />
         </label>
       )}
-      <div class="dialog-actions">
-        <button type="button" onClick={onClose}>
-          Keep them
-        </button>
-        {action({
+      {dialogActions(
+        onClose,
+        {
           text: `Delete ${counted(ids.length, "server")}`,
           class: "danger",
           whyNot: isReady ? undefined : `Type ${wanted} first.`,
           onClick: () => {
-            onClose()
             clearSelection()
             void actOnMany(ids, "delete")
           }
-        })}
-      </div>
+        },
+        "Keep them"
+      )}
     </Dialog>
   )
 }

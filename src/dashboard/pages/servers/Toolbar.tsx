@@ -1,9 +1,9 @@
 import { whyNot } from "../../api/session.ts"
 import type { ServerStatus } from "../../api/types.ts"
-import { classes, onText, type View } from "../../dom/el.ts"
+import { onText, type View } from "../../dom/el.ts"
 import { count } from "../../dom/format.ts"
 import { icon } from "../../dom/icons.tsx"
-import { action } from "../../parts/parts.tsx"
+import { action, chip } from "../../parts/parts.tsx"
 import { type Column, clearFilter, columns, filter, isFiltered, setFilter } from "../../state/filter.ts"
 import { listed, tallies } from "../../state/listed.ts"
 import { addressOf, go } from "../../state/router.ts"
@@ -20,18 +20,11 @@ const statuses: ReadonlyArray<ServerStatus> = [
   "unknown"
 ]
 
-const Chip = (text: string, value: typeof filter.value.status, number: number): View => (
-  <button
-    type="button"
-    class={classes("chip", value !== "" && `is-${value}`, filter.value.status === value && "is-chosen")}
-    aria-pressed={filter.value.status === value}
-    onClick={() => setFilter({ status: filter.value.status === value ? "" : value })}
-  >
-    {value !== "" && <span class="dot" aria-hidden="true" />}
-    <span>{text}</span>
-    <span class="chip-count">{count(number)}</span>
-  </button>
-)
+const statusChip = (text: string, value: typeof filter.value.status, number: number): View => {
+  const isChosen = filter.value.status === value
+  const onChoose = () => setFilter({ status: isChosen ? "" : value })
+  return chip({ text, count: number, isChosen, onChoose, ...(value !== "" && { status: value }) })
+}
 
 /** The blueprints that servers have; read when the set of servers changes. */
 let known: { readonly at: number; readonly blueprints: ReadonlyArray<string> } = { at: -1, blueprints: [] }
@@ -126,12 +119,12 @@ export const Toolbar = (): View => {
         })}
       </div>
       <div class="across chips" role="group" aria-label="Filter by status">
-        {Chip("All", "", rows.size)}
+        {statusChip("All", "", rows.size)}
         {statuses
           .filter((status) => (counts[status] ?? 0) > 0 || filter.value.status === status)
-          .map((status) => Chip(status, status, counts[status] ?? 0))}
+          .map((status) => statusChip(status, status, counts[status] ?? 0))}
         {((counts.failed ?? 0) > 0 || filter.value.status === "failed") &&
-          Chip("needs a look", "failed", counts.failed ?? 0)}
+          statusChip("needs a look", "failed", counts.failed ?? 0)}
         {isFiltered(filter.value) && (
           <button
             type="button"
