@@ -1,9 +1,9 @@
-import { Console, Effect, Option } from "effect"
+import { Console, Effect } from "effect"
 import { Command, Flag } from "effect/cli"
 import type { AuditEntry } from "../contract/domain/AuditEntry.ts"
 import { commandSettings } from "../shared/config/command.ts"
 import { withSettings } from "../shared/config/help.ts"
-import { documented, textFlag } from "./shared/documented.ts"
+import { documented, followFlag, given, limitFlag, textFlag } from "./shared/documented.ts"
 import { ask, askAgain, CommandClient, following } from "./shared/musterClient.ts"
 import { formatOf, jsonOf, type Listing, outputFlags, printList } from "./shared/output.ts"
 import { rows } from "./shared/table.ts"
@@ -46,22 +46,15 @@ const LONGEST_REQUEST = 120_000
 /** Entries of one request of a follower. */
 const PAGE = 1000
 
-const text = (name: string, description: string) => textFlag(name, description)
-
-type Query = Readonly<
-  Record<"since" | "until" | "actor" | "action" | "object" | "result", Option.Option<string>>
+type Query = Partial<
+  Readonly<Record<"since" | "until" | "actor" | "action" | "object" | "result" | "after", string>>
 >
 
-const queryOf = (given: Query) =>
-  Object.fromEntries(
-    Object.entries(given).flatMap(([name, value]) => (Option.isSome(value) ? [[name, value.value]] : []))
-  )
-
-const entries = (query: ReturnType<typeof queryOf>, limit: number, call = ask) =>
+const entries = (query: Query, limit: number, call = ask) =>
   call((muster) => muster.audit.list({ query: { ...query, limit: String(limit) } }))
 
 /** Returns all entries of a query, newest first. */
-const allEntries = Effect.fnUntraced(function* (query: ReturnType<typeof queryOf>, call: typeof ask) {
+const allEntries = Effect.fnUntraced(function* (query: Query, call: typeof ask) {
   const all: Array<AuditEntry> = []
   while (true) {
     const after = all.at(-1)?.id
@@ -77,29 +70,25 @@ export const audit = Command.make(
   {
     since: sinceFlag("Only requests since this time"),
     until: untilFlag("Only requests until this time"),
-    actor: text(
+    actor: textFlag(
       "actor",
       "Only requests of this key, by its id or name; `cli`: commands beside the service, `service`: the service itself"
     ),
-    action: text("action", "Only this action, or all that begin with its parts: server.delete, server.power"),
-    object: text("object", "Only requests on the object with this id, or on the server with this name"),
-    result: text("result", "`ok`, `refused`, or a status such as 409"),
-    limit: Flag.Int("limit").pipe(
-      Flag.withAlias("n"),
-      Flag.withDescription("At most this many entries, 1 to 1000; default 100"),
-      Flag.withDefault(100)
+    action: textFlag(
+      "action",
+      "Only this action, or all that begin with its parts: server.delete, server.power"
     ),
-    follow: Flag.Boolean("follow").pipe(
-      Flag.withAlias("f"),
-      Flag.withDescription("Print new entries until Ctrl-C, oldest first"),
-      Flag.withDefault(false)
-    ),
+    object: textFlag("object", "Only requests on the object with this id, or on the server with this name"),
+    result: textFlag("result", "`ok`, `refused`, or a status such as 409"),
+    limit: limitFlag("At most this many entries, 1 to 1000; default 100", 100).pipe(Flag.withAlias("n")),
+    follow: followFlag("Print new entries until Ctrl-C, oldest first"),
     ...outputFlags
   },
-  Effect.fn(function* ({ follow, json, limit, output, ...given }) {
+  Effect.fn(function* ({ follow, json, limit, output, ...chosen }) {
     const flags = { json, output }
+    const query = given(chosen)
     if (!follow) {
-      return yield* printList(flags, listing, yield* entries(queryOf(given), limit), "No entries.")
+      return yield* printList(flags, listing, yield* entries(query, limit), "No entries.")
     }
     const format = formatOf(flags)
     const columns = listing.columns.filter(({ wide }) => format === "wide" || wide !== true)
@@ -108,16 +97,13 @@ export const audit = Command.make(
       if (format === "json" || format === "jsonl") return Console.log(jsonOf(entry))
       return Console.log(rows([columns.map(({ of }) => of(entry))]))
     }
-    const begin = Option.match(given.since, {
-      onNone: () => Date.now(),
-      onSome: (text) => Date.parse(text)
-    })
+    const begin = query.since === undefined ? Date.now() : Date.parse(query.since)
     let seen: ReadonlySet<string> = new Set()
     let newest = begin
     const printNew = Effect.fnUntraced(function* (call: typeof ask) {
       // An entry has the time of its request, and is written when the request ends.
       const since = new Date(Math.max(begin, newest - LONGEST_REQUEST)).toISOString()
-      const found = yield* allEntries({ ...queryOf(given), since }, call)
+      const found = yield* allEntries({ ...query, since }, call)
       for (const entry of found.toReversed()) {
         newest = Math.max(newest, Date.parse(entry.at))
         if (!seen.has(entry.id)) yield* print(entry)

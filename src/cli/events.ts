@@ -6,7 +6,7 @@ import { Topic } from "../contract/domain/ServerEvent.ts"
 import { commandSettings } from "../shared/config/command.ts"
 import { withSettings } from "../shared/config/help.ts"
 import { wrongUsage } from "./shared/CommandError.ts"
-import { documented } from "./shared/documented.ts"
+import { documented, followFlag, severalFlag } from "./shared/documented.ts"
 import { ask, askStream, CommandClient, following } from "./shared/musterClient.ts"
 import { serverNamed } from "./shared/named.ts"
 import { formatOf, jsonOf, outputFlags } from "./shared/output.ts"
@@ -100,11 +100,7 @@ const eventServers = (text: string) =>
 export const events = Command.make(
   "events",
   {
-    follow: Flag.Boolean("follow").pipe(
-      Flag.withAlias("f"),
-      Flag.withDescription("Print new events until Ctrl-C; without it, the stored ones only"),
-      Flag.withDefault(false)
-    ),
+    follow: followFlag("Print new events until Ctrl-C; without it, the stored ones only"),
     since: Flag.String("since").pipe(
       Flag.withDescription(
         "Where to begin: 1h, 15m ago, 2026-01-31T12:00:00Z, `now`, or after the cursor of an event; default: 0 (all stored), with -f `now`"
@@ -115,20 +111,17 @@ export const events = Command.make(
       ),
       Flag.optional
     ),
-    topic: Flag.String("topic").pipe(
-      Flag.withDescription(
-        `Only this topic, repeatable: ${Topic.literals.join(", ")}; default: status, crash, deleted`
-      ),
-      Flag.between(0, Topic.literals.length)
+    topic: severalFlag(
+      "topic",
+      `Only this topic, repeatable: ${Topic.literals.join(", ")}; default: status, crash, deleted`,
+      Topic.literals.length
     ),
-    server: Flag.String("server").pipe(
-      Flag.withDescription("Only events of this server, repeatable; a deleted one by its id or last name"),
-      Flag.between(0, 100)
+    server: severalFlag(
+      "server",
+      "Only events of this server, repeatable; a deleted one by its id or last name",
+      100
     ),
-    blueprint: Flag.String("blueprint").pipe(
-      Flag.withDescription("Only events of servers of this blueprint, repeatable"),
-      Flag.between(0, 100)
-    ),
+    blueprint: severalFlag("blueprint", "Only events of servers of this blueprint, repeatable", 100),
     ...outputFlags
   },
   Effect.fn(function* ({ blueprint, follow, server, since, topic, ...flags }) {

@@ -2,9 +2,9 @@ import { Console, Effect, type Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { type NamedQuota, QuotaName, type QuotaUse } from "../contract/domain/Quota.ts"
 import { wrongUsage } from "./shared/CommandError.ts"
-import { documented, documentedGroup, given } from "./shared/documented.ts"
+import { documented, documentedGroup, given, numberFlag } from "./shared/documented.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
-import { type Listing, outputFlags, printList, printOne } from "./shared/output.ts"
+import { type Listing, listCommand, objectCommand, outputFlags, printOne } from "./shared/output.ts"
 import { confirm, yesFlag } from "./shared/terminal.ts"
 
 const quotaArgument = Argument.String("quota").pipe(Argument.withDescription("Name of the quota"))
@@ -37,8 +37,7 @@ const listing: Listing<NamedQuota> = {
   ]
 }
 
-const maximum = (name: keyof typeof limits) =>
-  Flag.Int(`max-${name}`).pipe(Flag.withDescription(limits[name][1]), Flag.optional)
+const maximum = (name: keyof typeof limits) => numberFlag(`max-${name}`, limits[name][1])
 const maxima = {
   servers: maximum("servers"),
   memory: maximum("memory"),
@@ -77,31 +76,27 @@ const create = Command.make(
   )
 )
 
-const list = Command.make(
-  "list",
-  outputFlags,
-  Effect.fn(function* (flags) {
-    const found = yield* ask((muster) => muster.quotas.list())
-    yield* printList(flags, listing, found, "No quotas. `muster quotas create <name>` makes one.")
-  })
-).pipe(
-  documented("List quotas with their use", {
+const list = listCommand(
+  listing,
+  ask((muster) => muster.quotas.list()),
+  "No quotas. `muster quotas create <name>` makes one.",
+  "List quotas with their use",
+  {
     "muster quotas list": "All quotas with their use",
     "muster quotas list --json": "For programs"
-  })
+  }
 )
 
-const show = Command.make(
+const show = objectCommand(
   "show",
-  { quota: quotaArgument, ...outputFlags },
-  Effect.fn(function* ({ quota, ...flags }) {
-    yield* printOne(flags, listing, yield* ask((muster) => muster.quotas.get({ params: { quota } })))
-  })
-).pipe(
-  documented("Show a quota with its use", {
+  quotaArgument,
+  listing,
+  (quota) => ask((muster) => muster.quotas.get({ params: { quota } })),
+  "Show a quota with its use",
+  {
     "muster quotas show team-a": "Its limits and their use",
     "muster quotas show team-a --json": "As JSON"
-  })
+  }
 )
 
 const patch = Command.make(

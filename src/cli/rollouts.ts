@@ -1,9 +1,9 @@
 import { Effect } from "effect"
-import { Argument, Command, Flag } from "effect/cli"
+import { Argument, Command } from "effect/cli"
 import { wrongUsage } from "./shared/CommandError.ts"
-import { documented, documentedGroup, switchFlag } from "./shared/documented.ts"
+import { documented, documentedGroup, limitFlag, switchFlag } from "./shared/documented.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
-import { outputFlags, printList, printOne } from "./shared/output.ts"
+import { objectCommand, outputFlags, printList, printOne } from "./shared/output.ts"
 import { listing, rolloutFlags, startRollout, watchRollout } from "./shared/rollout.ts"
 import { selectionOf, selectorFlag } from "./shared/selection.ts"
 
@@ -35,10 +35,7 @@ const start = Command.make(
 const list = Command.make(
   "list",
   {
-    limit: Flag.Int("limit").pipe(
-      Flag.withDescription("At most this many rollouts, 1 to 100; default 20"),
-      Flag.withDefault(20)
-    ),
+    limit: limitFlag("At most this many rollouts, 1 to 100; default 20", 20),
     ...outputFlags
   },
   Effect.fn(function* ({ limit, ...flags }) {
@@ -73,17 +70,16 @@ const show = Command.make(
 )
 
 const change = (name: "pause" | "resume" | "abort", description: string) =>
-  Command.make(
+  objectCommand(
     name,
-    { rollout: rolloutArgument, ...outputFlags },
-    Effect.fn(function* ({ rollout, ...flags }) {
-      yield* printOne(flags, listing, yield* ask((muster) => muster.rollouts[name]({ params: { rollout } })))
-    })
-  ).pipe(
-    documented(description, {
+    rolloutArgument,
+    listing,
+    (rollout) => ask((muster) => muster.rollouts[name]({ params: { rollout } })),
+    description,
+    {
       [`muster rollouts ${name} yxr5c0mbys6m`]: "By its id",
       [`muster rollouts ${name} yxr5c0mbys6m --json`]: "With the rollout as JSON"
-    })
+    }
   )
 
 /** `muster rollouts`, against a running service. */

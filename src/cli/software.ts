@@ -1,10 +1,9 @@
-import { Console, Effect } from "effect"
 import { Argument, Command } from "effect/cli"
 import type { Software } from "../contract/domain/Software.ts"
-import { documented, documentedGroup } from "./shared/documented.ts"
+import { documentedGroup } from "./shared/documented.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
-import { type Listing, outputFlags, printList, printOne } from "./shared/output.ts"
-import { printWarnings, reloading } from "./shared/warnings.ts"
+import { type Listing, listCommand, objectCommand } from "./shared/output.ts"
+import { reloadCommand } from "./shared/reloadCommand.ts"
 
 const listing: Listing<Software> = {
   id: ({ id }) => id,
@@ -17,56 +16,39 @@ const listing: Listing<Software> = {
   ]
 }
 
-const list = Command.make(
-  "list",
-  outputFlags,
-  Effect.fn(function* (flags) {
-    yield* printList(flags, listing, yield* ask((muster) => muster.blueprints.softwareList()), "No software.")
-  })
-).pipe(
-  documented("List software", {
+const list = listCommand(
+  listing,
+  ask((muster) => muster.blueprints.softwareList()),
+  "No software.",
+  "List software",
+  {
     "muster software list": "All software",
     "muster software list -o id": "The ids"
-  })
+  }
 )
 
-const show = Command.make(
+const show = objectCommand(
   "show",
+  Argument.String("software").pipe(Argument.withDescription("Id of the software")),
+  listing,
+  (software) => ask((muster) => muster.blueprints.software({ params: { software } })),
+  "Show a software definition",
   {
-    software: Argument.String("software").pipe(Argument.withDescription("Id of the software")),
-    ...outputFlags
-  },
-  Effect.fn(function* ({ software, ...flags }) {
-    yield* printOne(
-      flags,
-      listing,
-      yield* ask((muster) => muster.blueprints.software({ params: { software } }))
-    )
-  })
-).pipe(
-  documented("Show a software definition", {
     "muster software show paper": "The main fields",
     "muster software show paper --json": "The whole definition"
-  })
+  }
 )
 
-const reload = Command.make(
-  "reload",
-  {},
-  Effect.fn(function* () {
-    yield* reloading(ask((muster) => muster.blueprints.softwareReload()))
-    yield* Console.log("Software is reloaded.")
-    yield* printWarnings("software")
-  })
-).pipe(
-  documented(
-    "Sync the sources of software and read its files again, all or nothing. An invalid file is named with line, column and reason.",
-    {
-      "muster software reload": "After a change of files",
-      "muster software reload && muster blueprints reload": "Software first, then blueprints"
-    },
-    "Sync the sources of software and read its files again"
-  )
+const reload = reloadCommand(
+  "software",
+  (muster) => muster.blueprints.softwareReload(),
+  "Software is reloaded.",
+  "Sync the sources of software and read its files again, all or nothing. An invalid file is named with line, column and reason.",
+  {
+    "muster software reload": "After a change of files",
+    "muster software reload && muster blueprints reload": "Software first, then blueprints"
+  },
+  "Sync the sources of software and read its files again"
 )
 
 /** `muster software`, against a running service. */

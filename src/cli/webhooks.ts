@@ -11,7 +11,14 @@ import { CommandError, wrongUsage } from "./shared/CommandError.ts"
 import { documented, documentedGroup, given, switchFlag, textFlag } from "./shared/documented.ts"
 import { lineIn } from "./shared/lineFile.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
-import { type Listing, outputFlags, printList, printOne } from "./shared/output.ts"
+import {
+  type Listing,
+  listCommand,
+  objectCommand,
+  outputFlags,
+  printList,
+  printOne
+} from "./shared/output.ts"
 import { confirm, note, yesFlag } from "./shared/terminal.ts"
 
 /** The flags of a webhook's fields. */
@@ -46,10 +53,8 @@ export const payloadOf = ({ blueprint, description, format, label, topic }: Fiel
   ...given({ format, blueprint_id: blueprint, label, description })
 })
 
-const webhookArgument = Argument.String("webhook").pipe(
-  Argument.withDescription("Id of the webhook"),
-  Argument.map(WebhookId.make)
-)
+const webhookArgument = Argument.String("webhook").pipe(Argument.withDescription("Id of the webhook"))
+const webhookId = webhookArgument.pipe(Argument.map(WebhookId.make))
 
 const colors = { active: "green", retrying: "yellow", parked: "red" } as const
 
@@ -109,37 +114,33 @@ const create = Command.make(
   })
 )
 
-const list = Command.make(
-  "list",
-  outputFlags,
-  Effect.fn(function* (flags) {
-    const found = yield* ask((muster) => muster.webhooks.list())
-    yield* printList(flags, listing, found, "No webhooks. `muster webhooks create` makes one.")
-  })
-).pipe(
-  documented("List webhooks", {
+const list = listCommand(
+  listing,
+  ask((muster) => muster.webhooks.list()),
+  "No webhooks. `muster webhooks create` makes one.",
+  "List webhooks",
+  {
     "muster webhooks list": "All webhooks with their state",
     "muster webhooks list -o wide": "Also why deliveries fail"
-  })
+  }
 )
 
-const show = Command.make(
+const show = objectCommand(
   "show",
-  { webhook: webhookArgument, ...outputFlags },
-  Effect.fn(function* ({ webhook, ...flags }) {
-    yield* printOne(flags, listing, yield* ask((muster) => muster.webhooks.get({ params: { webhook } })))
-  })
-).pipe(
-  documented("Show a webhook", {
+  webhookArgument,
+  listing,
+  (id) => ask((muster) => muster.webhooks.get({ params: { webhook: WebhookId.make(id) } })),
+  "Show a webhook",
+  {
     "muster webhooks show crash-alerts": "Its fields and state",
     "muster webhooks show crash-alerts --json": "As JSON"
-  })
+  }
 )
 
 const patch = Command.make(
   "patch",
   {
-    webhook: webhookArgument,
+    webhook: webhookId,
     ...fields,
     "any-blueprint": switchFlag("any-blueprint", "Events of servers of all blueprints"),
     "any-label": switchFlag("any-label", "Events of servers with any labels"),
@@ -170,7 +171,7 @@ const patch = Command.make(
 const remove = Command.make(
   "delete",
   {
-    webhook: webhookArgument,
+    webhook: webhookId,
     yes: yesFlag
   },
   Effect.fn(function* ({ webhook, yes }) {
@@ -187,7 +188,7 @@ const remove = Command.make(
 
 const test = Command.make(
   "test",
-  { webhook: webhookArgument, ...outputFlags },
+  { webhook: webhookId, ...outputFlags },
   Effect.fn(function* ({ webhook, ...flags }) {
     const attempt = yield* ask((muster) => muster.webhooks.test({ params: { webhook } }))
     yield* printList(flags, attempts, [attempt], "")
@@ -205,7 +206,7 @@ const test = Command.make(
 const replay = Command.make(
   "replay",
   {
-    webhook: webhookArgument,
+    webhook: webhookId,
     cursor: Flag.Int("cursor").pipe(
       Flag.withDescription("Deliver the events after this cursor again; 0: all stored events"),
       Flag.filter(
@@ -234,7 +235,7 @@ const replay = Command.make(
 
 const deliveries = Command.make(
   "deliveries",
-  { webhook: webhookArgument, ...outputFlags },
+  { webhook: webhookId, ...outputFlags },
   Effect.fn(function* ({ webhook, ...flags }) {
     const found = yield* ask((muster) => muster.webhooks.deliveries({ params: { webhook } }))
     yield* printList(flags, attempts, found, "No deliveries.")

@@ -1,11 +1,11 @@
-import { Console, Effect } from "effect"
+import { Effect } from "effect"
 import { Argument, Command } from "effect/cli"
 import type { BlueprintView } from "../../contract/domain/Blueprint.ts"
 import { documented, documentedGroup } from "../shared/documented.ts"
 import { ask, CommandClient } from "../shared/musterClient.ts"
-import { type Listing, outputFlags, printList, printOne } from "../shared/output.ts"
+import { type Listing, listCommand, objectCommand } from "../shared/output.ts"
+import { reloadCommand } from "../shared/reloadCommand.ts"
 import { rolloutFlags, startRollout } from "../shared/rollout.ts"
-import { printWarnings, reloading } from "../shared/warnings.ts"
 import { check } from "./check.ts"
 
 const blueprintArgument = Argument.String("blueprint").pipe(Argument.withDescription("Id of the blueprint"))
@@ -42,49 +42,39 @@ const allBlueprints = Effect.gen(function* () {
   }
 })
 
-const list = Command.make(
-  "list",
-  outputFlags,
-  Effect.fn(function* (flags) {
-    yield* printList(flags, listing, yield* allBlueprints, "No blueprints. `muster init` writes examples.")
-  })
-).pipe(
-  documented("List blueprints", {
+const list = listCommand(
+  listing,
+  allBlueprints,
+  "No blueprints. `muster init` writes examples.",
+  "List blueprints",
+  {
     "muster blueprints list": "All blueprints",
     "muster blueprints list -o wide": "With images"
-  })
+  }
 )
 
-const show = Command.make(
+const show = objectCommand(
   "show",
-  { blueprint: blueprintArgument, ...outputFlags },
-  Effect.fn(function* ({ blueprint, ...flags }) {
-    yield* printOne(flags, listing, yield* ask((muster) => muster.blueprints.get({ params: { blueprint } })))
-  })
-).pipe(
-  documented("Show a blueprint", {
+  blueprintArgument,
+  listing,
+  (blueprint) => ask((muster) => muster.blueprints.get({ params: { blueprint } })),
+  "Show a blueprint",
+  {
     "muster blueprints show demo": "The main fields",
     "muster blueprints show demo --json": "The whole blueprint, with its mixins merged"
-  })
+  }
 )
 
-const reload = Command.make(
-  "reload",
-  {},
-  Effect.fn(function* () {
-    yield* reloading(ask((muster) => muster.blueprints.reload()))
-    yield* Console.log("Blueprints are reloaded.")
-    yield* printWarnings("blueprints")
-  })
-).pipe(
-  documented(
-    "Sync the sources of blueprints and read their files again, all or nothing. An invalid file is named with line, column and reason. Servers keep their definitions; `muster blueprints rollout` gives them the new ones.",
-    {
-      "muster blueprints reload": "After a change of files",
-      "muster blueprints check ./blueprints && muster blueprints reload": "Only if the files are valid"
-    },
-    "Sync the sources of blueprints and read their files again"
-  )
+const reload = reloadCommand(
+  "blueprints",
+  (muster) => muster.blueprints.reload(),
+  "Blueprints are reloaded.",
+  "Sync the sources of blueprints and read their files again, all or nothing. An invalid file is named with line, column and reason. Servers keep their definitions; `muster blueprints rollout` gives them the new ones.",
+  {
+    "muster blueprints reload": "After a change of files",
+    "muster blueprints check ./blueprints && muster blueprints reload": "Only if the files are valid"
+  },
+  "Sync the sources of blueprints and read their files again"
 )
 
 const rollout = Command.make(

@@ -20,6 +20,7 @@ import { StartError } from "../../shared/config/StartError.ts"
 import { ServiceConfig } from "../../shared/config/service.ts"
 import { switchFlag } from "../shared/documented.ts"
 import { ask, CommandClient, type CommandTarget } from "../shared/musterClient.ts"
+import { serversOf } from "../shared/named.ts"
 
 /** The flag of every command of `muster keys`. */
 export const databaseFlag = switchFlag(
@@ -79,10 +80,7 @@ export class KeyAccess extends Context.Service<
         ),
         revoke: (id) => call((muster) => muster.keys.revoke({ params: { key: id } })),
         servers: (text) =>
-          Effect.map(
-            call((muster) => muster.servers.list({ query: { q: text, include: "name", limit: "1000" } })),
-            (found: ReadonlyArray<Server | string>) => found.filter((item) => typeof item !== "string")
-          ),
+          Effect.provideContext(serversOf({ q: text, include: "name", limit: "1000" }), context),
         hasBlueprint: (id) =>
           call((muster) => muster.blueprints.get({ params: { blueprint: id } })).pipe(
             Effect.as(true),

@@ -4,7 +4,7 @@ import { DefinitionId, ServerId, serverIdPattern } from "../../contract/domain/I
 import { KeyGrant, KeyName, KeyScope, Right } from "../../contract/domain/Key.ts"
 import { QuotaName } from "../../contract/domain/Quota.ts"
 import { wrongUsage } from "../shared/CommandError.ts"
-import { documented, given } from "../shared/documented.ts"
+import { documented, given, numberFlag } from "../shared/documented.ts"
 import { durationOf } from "../shared/durations.ts"
 import { only } from "../shared/named.ts"
 import { note } from "../shared/terminal.ts"
@@ -51,9 +51,6 @@ const serverIdOf = Effect.fnUntraced(function* (text: string) {
 const LabelPair = Schema.String.check(
   Schema.isPattern(/^[^=]+=/, { message: "expected a label such as team=a" })
 )
-
-const quotaOf = (name: string, description: string) =>
-  Flag.Int(name).pipe(Flag.withDescription(description), Flag.optional)
 
 const grantOf = Effect.fnUntraced(function* (chosen: {
   readonly scope: KeyScope
@@ -119,11 +116,11 @@ export const create = Command.make(
     ),
     blueprint: several("blueprint", DefinitionId, "Blueprint that the key is limited to"),
     label: several("label", LabelPair, "Label k=v that servers of the key must have"),
-    maxServers: quotaOf(
+    maxServers: numberFlag(
       "max-servers",
       "Most servers that the key has created and that exist; default: any number"
     ),
-    maxMemory: quotaOf("max-memory", "Most memory of these servers, in MiB; default: no limit"),
+    maxMemory: numberFlag("max-memory", "Most memory of these servers, in MiB; default: no limit"),
     quota: Flag.String("quota").pipe(
       Flag.withDescription("Quota that the key shares with others, from `muster quotas create`"),
       Flag.withSchema(QuotaName),

@@ -1,10 +1,10 @@
-import { Console, Duration, Effect, Option } from "effect"
-import { Command, Flag } from "effect/cli"
+import { Console, Effect } from "effect"
+import { Command } from "effect/cli"
 import type { MigrationProgress } from "../../contract/domain/Migration.ts"
 import type { Node, NodeDetail } from "../../contract/domain/Node.ts"
 import { CommandError, wrongUsage } from "../shared/CommandError.ts"
-import { documented, given, switchFlag } from "../shared/documented.ts"
-import { DurationText, durationOf } from "../shared/durations.ts"
+import { documented, given, numberFlag, switchFlag, textFlag } from "../shared/documented.ts"
+import { secondsFlag } from "../shared/durations.ts"
 import { ask, RETRY_PAUSE, reconnecting, whileReachable } from "../shared/musterClient.ts"
 import { labelledServers, nodeArgument, nodeNamed } from "../shared/named.ts"
 import { outputFlags } from "../shared/output.ts"
@@ -73,21 +73,6 @@ const waitUntilEmpty = Effect.fnUntraced(function* (node: Node) {
   }
 }, whileReachable)
 
-/** Returns the choices of a drain for its request. */
-const choicesOf = (chosen: {
-  readonly parallel: Option.Option<number>
-  readonly deadline: Option.Option<string>
-  readonly notify: Option.Option<string>
-  readonly "notify-seconds": Option.Option<number>
-}) => {
-  const { deadline, notify, "notify-seconds": seconds, parallel } = chosen
-  return {
-    ...given({ parallel }),
-    ...(Option.isSome(deadline) ? { deadline: Duration.toSeconds(durationOf(deadline.value)) } : {}),
-    ...given({ notify, notify_seconds: seconds })
-  }
-}
-
 const drained = (node: Node, detail: NodeDetail): string => {
   const { move } = detail
   if (move === undefined) return `Node ${node.name} is drained: it gets no new servers.`
@@ -95,9 +80,6 @@ const drained = (node: Node, detail: NodeDetail): string => {
   const stays = away === undefined ? "" : ` None can leave it now: ${away}.`
   return `Node ${node.name} is drained; ${servers(move.left)} to move.${runningOut(move)}${stays}`
 }
-
-const choice = <A>(name: string, of: (name: string) => Flag.Flag<A>, description: string) =>
-  of(name).pipe(Flag.withDescription(`With --move: ${description}`), Flag.optional)
 
 /** `muster nodes drain`. */
 export const drain = Command.make(
@@ -109,20 +91,19 @@ export const drain = Command.make(
       "wait",
       "With --move: wait until no saved server is left on the node; exit with 1 and the reasons if some cannot leave"
     ),
-    parallel: choice("parallel", Flag.Int, "servers that leave at a time, 1 to 50; default 2"),
-    deadline: Flag.String("deadline").pipe(
-      Flag.withDescription(
-        "With --move: when the rest leaves at once, and servers that cannot leave are stopped: 30m, 2h from now; default: never"
-      ),
-      Flag.withSchema(DurationText),
-      Flag.optional
+    parallel: numberFlag("parallel", "With --move: servers that leave at a time, 1 to 50; default 2"),
+    deadline: secondsFlag(
+      "deadline",
+      "With --move: when the rest leaves at once, and servers that cannot leave are stopped: 30m, 2h from now; default: never"
     ),
-    notify: choice(
+    notify: textFlag(
       "notify",
-      Flag.String,
-      "a line for the console of each running server before it is stopped"
+      "With --move: a line for the console of each running server before it is stopped"
     ),
-    "notify-seconds": choice("notify-seconds", Flag.Int, "seconds between the line and the stop; default 10"),
+    "notify-seconds": numberFlag(
+      "notify-seconds",
+      "With --move: seconds between the line and the stop; default 10"
+    ),
     "dry-run": switchFlag(
       "dry-run",
       "List the servers of the node and what --move does with each, and change nothing"
@@ -131,7 +112,8 @@ export const drain = Command.make(
   },
   Effect.fn(function* ({ "dry-run": isPreview, move, node: text, wait, output, json, ...chosen }) {
     const flags = { output, json }
-    const choices = choicesOf(chosen)
+    const { "notify-seconds": seconds, ...others } = chosen
+    const choices = given({ ...others, notify_seconds: seconds })
     const [needsMove] = [...(wait ? ["wait"] : []), ...Object.keys(choices)]
     if (needsMove !== undefined && !move) {
       const name = needsMove.replace("_", "-")

@@ -4,7 +4,7 @@ import { type Node, type NodeDetail, nodeState } from "../../contract/domain/Nod
 import { documented } from "../shared/documented.ts"
 import { ask } from "../shared/musterClient.ts"
 import { allNodes, nodeArgument, nodeNamed } from "../shared/named.ts"
-import { formatOf, type Listing, outputFlags, printList, printOne } from "../shared/output.ts"
+import { formatOf, type Listing, objectCommand, outputFlags, printList } from "../shared/output.ts"
 
 const GIB = 1024 ** 3
 
@@ -74,16 +74,14 @@ export const list = Command.make(
 )
 
 /** `muster nodes show`. */
-export const show = Command.make(
+export const show = objectCommand(
   "show",
-  { node: nodeArgument, ...outputFlags },
-  Effect.fn(function* ({ node, ...flags }) {
-    const { id } = yield* nodeNamed(node)
-    yield* printOne(flags, listing, yield* detailOf(id))
-  })
-).pipe(
-  documented("Show a node: its state, load and reserved capacity", {
+  nodeArgument,
+  listing,
+  (text) => Effect.flatMap(nodeNamed(text), ({ id }) => detailOf(id)),
+  "Show a node: its state, load and reserved capacity",
+  {
     "muster nodes show local": "A node by its name",
     "muster nodes show local --json": "As the API returns it"
-  })
+  }
 )

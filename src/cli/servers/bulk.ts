@@ -3,10 +3,9 @@ import { Array, Console, Effect } from "effect"
 import type { BulkOutcomes, Selector } from "../../contract/domain/Selector.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { CommandError, wrongUsage } from "../shared/CommandError.ts"
-import { ask } from "../shared/musterClient.ts"
-import { serverArguments, serverNamed } from "../shared/named.ts"
+import { serverArguments, serverNamed, serversOf } from "../shared/named.ts"
 import { withCommands } from "../shared/routeCommands.ts"
-import { queryOf, type Selection, selectionOf, selectorFlag } from "../shared/selection.ts"
+import { queryOf, selectionOf, selectorFlag } from "../shared/selection.ts"
 import { confirm, yesFlag } from "../shared/terminal.ts"
 
 /** The arguments and flags of a command for one server or many. */
@@ -30,15 +29,6 @@ interface Targets {
   readonly isSelected: boolean
 }
 
-const isServer = (one: Server | string): one is Server => typeof one !== "string"
-
-const selected = Effect.fnUntraced(function* (selection: Selection) {
-  const found: ReadonlyArray<Server | string> = yield* ask((muster) =>
-    muster.servers.list({ query: { ...queryOf(selection), include: "name,status,save" } })
-  )
-  return found.filter(isServer)
-})
-
 /**
  * Finds the servers of a command.
  *
@@ -55,7 +45,9 @@ export const targetsOf = Effect.fnUntraced(function* ({ selector, server }: Bulk
     const servers = [...new Map(found.map((one) => [one.id, one])).values()]
     return { servers, isSelected: false } satisfies Targets
   }
-  return { servers: yield* selected(yield* selectionOf(selector)), isSelected: true } satisfies Targets
+  const query = queryOf(yield* selectionOf(selector))
+  const servers = yield* serversOf({ ...query, include: "name,status,save" })
+  return { servers, isSelected: true } satisfies Targets
 })
 
 /** Names listed in a question. */

@@ -3,7 +3,7 @@ import { Command, Flag } from "effect/cli"
 import type { CrashRecord } from "../../contract/domain/CrashRecord.ts"
 import { ServerId } from "../../contract/domain/Id.ts"
 import { CommandError, wrongUsage } from "../shared/CommandError.ts"
-import { documented, given, textFlag } from "../shared/documented.ts"
+import { documented, given, limitFlag, textFlag } from "../shared/documented.ts"
 import { shortDuration } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
 import { nodeNamed, optionalServerArgument, serverNamed } from "../shared/named.ts"
@@ -72,10 +72,7 @@ export const crashes = Command.make(
     since: sinceFlag("Only crashes since this time"),
     blueprint: textFlag("blueprint", "Only crashes of servers of this blueprint"),
     node: textFlag("node", "Only crashes on this node"),
-    limit: Flag.Int("limit").pipe(
-      Flag.withDescription("At most this many crashes, 1 to 100; default 20"),
-      Flag.withDefault(20)
-    ),
+    limit: limitFlag("At most this many crashes, 1 to 100; default 20", 20),
     lines: Flag.Int("lines").pipe(
       Flag.withDescription(
         "Also print this many of the last console lines of each crash, 0 to 200; default 0"

@@ -1,4 +1,4 @@
-import { Console, Duration, Effect, Exit, Option } from "effect"
+import { Console, Effect, Exit, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import type { CreationPlan } from "../../contract/api/ServersGroup.ts"
 import type { NodeFit } from "../../contract/domain/Node.ts"
@@ -6,8 +6,8 @@ import { nearest } from "../../contract/domain/nearest.ts"
 import { RunRule } from "../../contract/domain/Run.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { CommandError } from "../shared/CommandError.ts"
-import { documented, given, switchFlag, textFlag } from "../shared/documented.ts"
-import { DurationText, durationOf } from "../shared/durations.ts"
+import { documented, given, numberFlag, switchFlag, textFlag } from "../shared/documented.ts"
+import { durationOf, secondsFlag } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
 import { nodeNamed } from "../shared/named.ts"
 import { formatOf, jsonOf, type Listing, outputFlags, printList, tableOfItems } from "../shared/output.ts"
@@ -137,22 +137,16 @@ export const create = Command.make(
     label: labelFlag,
     set: setFlag,
     env: envFlag,
-    expires: Flag.String("expires").pipe(
-      Flag.withDescription("Delete the server after this time: 30m, 12h, 7d"),
-      Flag.withSchema(DurationText),
-      Flag.optional
-    ),
+    expires: secondsFlag("expires", "Delete the server after this time: 30m, 12h, 7d"),
     run: Flag.Literals("run", RunRule.literals).pipe(
       Flag.withDescription(
         "When its node starts the server by itself: after a restart of the node if it was up (unless_stopped), also after its creation, a migration and an upgrade (always), or never (manual); default: what the blueprint says"
       ),
       Flag.optional
     ),
-    priority: Flag.Int("priority").pipe(
-      Flag.withDescription(
-        "0 to 100: servers with a higher number are started first after a restart of their node"
-      ),
-      Flag.optional
+    priority: numberFlag(
+      "priority",
+      "0 to 100: servers with a higher number are started first after a restart of their node"
     ),
     start: Flag.Boolean("start").pipe(
       Flag.withDescription("Start the server once it is installed; default: what the blueprint says"),
@@ -190,8 +184,7 @@ export const create = Command.make(
       ...(label.length === 0 ? {} : { labels: yield* labelsOf(label) }),
       ...given({ name }),
       ...(Option.isSome(node) ? { node_id: (yield* nodeNamed(node.value)).id } : {}),
-      ...given({ run, priority, start }),
-      ...(Option.isSome(expires) ? { expires_in: Duration.toSeconds(durationOf(expires.value)) } : {})
+      ...given({ run, priority, start, expires_in: expires })
     }
     const plan = ask((muster) => muster.servers.dryRun({ payload }))
     if (others["dry-run"]) return yield* printPlan(flags, yield* plan, blueprint)

@@ -1,10 +1,13 @@
 /** The installation of a server while it runs: its steps, and the output of its script. */
 import { Console, Effect, Schedule } from "effect"
+import { Command } from "effect/cli"
 import type { InstallStep } from "../../contract/domain/InstallState.ts"
 import { escapeText } from "../../contract/domain/NodeText.ts"
 import type { Server } from "../../contract/domain/Server.ts"
+import { documented, followFlag } from "../shared/documented.ts"
 import { shortDuration } from "../shared/durations.ts"
 import { ask, whileReachable } from "../shared/musterClient.ts"
+import { serverArgument, serverNamed } from "../shared/named.ts"
 import { withCommands } from "../shared/routeCommands.ts"
 import { note } from "../shared/terminal.ts"
 
@@ -26,7 +29,7 @@ const lineOf = (step: InstallStep, failed: boolean): string => {
 }
 
 /** Returns the lines of the installation's output from `from` on, without characters that act on a terminal. */
-export const installLines = Effect.fnUntraced(function* (server: Server["id"], from: number) {
+const installLines = Effect.fnUntraced(function* (server: Server["id"], from: number) {
   const lines: Array<string> = []
   while (true) {
     const at = from + lines.length
@@ -90,3 +93,30 @@ export const followInstallation = (once: ReturnType<typeof installationPrinter>)
     ),
     { schedule: Schedule.spaced(PAUSE), until: (isOver) => isOver }
   ).pipe(whileReachable)
+
+/** `muster servers install-log`. */
+export const installLog = Command.make(
+  "install-log",
+  {
+    server: serverArgument,
+    follow: followFlag("Follow an installation to its end")
+  },
+  Effect.fn(function* ({ follow, server }) {
+    const { id } = yield* serverNamed(server)
+    if (follow) yield* followInstallation(installationPrinter(id, Console.log))
+    else yield* Effect.forEach(yield* installLines(id, 0), (line) => Console.log(line), { discard: true })
+    const report = yield* ask((muster) =>
+      muster.servers.install({ params: { server: id }, query: { script: false } })
+    )
+    const { failure_reason, phase } = report
+    yield* note(failure_reason === undefined ? phase : `${phase}: ${withCommands(failure_reason)}`)
+  })
+).pipe(
+  documented(
+    "Print the output of a server's installation. Standard error has the phase, and the reason of a failure.",
+    {
+      "muster servers install-log survival-1": "After a failed installation",
+      "muster servers install-log k7f -f": "While it runs, with its steps"
+    }
+  )
+)

@@ -2,15 +2,13 @@ import { Effect, Option } from "effect"
 import { Command, Flag } from "effect/cli"
 import type { Server } from "../../contract/domain/Server.ts"
 import { documented } from "../shared/documented.ts"
-import { ask } from "../shared/musterClient.ts"
+import { serversOf } from "../shared/named.ts"
 import { outputFlags, printList } from "../shared/output.ts"
 import { queryOf, selectionOf, selectorFlag } from "../shared/selection.ts"
 import { servers, shownFields } from "./listing.ts"
 
 /** Servers of one request. */
 const PAGE = 1000
-
-const isServer = (one: Server | string): one is Server => typeof one !== "string"
 
 type Query = ReturnType<typeof queryOf> & { readonly q?: string }
 
@@ -20,17 +18,13 @@ const pages = Effect.fnUntraced(function* (query: Query, include: string, most: 
   while (all.length < most) {
     const limit = Math.min(PAGE, most - all.length)
     const last = all.at(-1)
-    const page: ReadonlyArray<Server | string> = yield* ask((muster) =>
-      muster.servers.list({
-        query: {
-          ...query,
-          include,
-          limit: String(limit),
-          ...(last === undefined ? {} : { after: last.id })
-        }
-      })
-    )
-    all.push(...page.filter(isServer))
+    const page = yield* serversOf({
+      ...query,
+      include,
+      limit: String(limit),
+      ...(last === undefined ? {} : { after: last.id })
+    })
+    all.push(...page)
     if (page.length < limit) break
   }
   return all

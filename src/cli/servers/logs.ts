@@ -4,7 +4,7 @@ import { storedLines, type TimedLine } from "../../client/console.ts"
 import { missingLines } from "../../client/consoleGap.ts"
 import { stripAnsi } from "../../contract/domain/ConsoleLine.ts"
 import type { Server } from "../../contract/domain/Server.ts"
-import { documented } from "../shared/documented.ts"
+import { documented, followFlag, switchFlag } from "../shared/documented.ts"
 import { ask, askAgain, askStream, following } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 import { note } from "../shared/terminal.ts"
@@ -112,11 +112,7 @@ export const logs = Command.make(
   "logs",
   {
     server: serverArgument,
-    follow: Flag.Boolean("follow").pipe(
-      Flag.withAlias("f"),
-      Flag.withDescription("Print new lines until Ctrl-C, or until the server is deleted"),
-      Flag.withDefault(false)
-    ),
+    follow: followFlag("Print new lines until Ctrl-C, or until the server is deleted"),
     tail: Flag.Int("tail").pipe(
       Flag.withAlias("n"),
       Flag.withDescription("How many of the newest lines; default 100"),
@@ -126,13 +122,10 @@ export const logs = Command.make(
       ),
       Flag.withDefault(100)
     ),
-    timestamps: Flag.Boolean("timestamps").pipe(
-      Flag.withAlias("t"),
-      Flag.withDescription(
-        "Begin each line with its time; `-`: the line was written while the daemon was down, or before it kept times"
-      ),
-      Flag.withDefault(false)
-    )
+    timestamps: switchFlag(
+      "timestamps",
+      "Begin each line with its time; `-`: the line was written while the daemon was down, or before it kept times"
+    ).pipe(Flag.withAlias("t"))
   },
   Effect.fn(function* ({ follow: follows, server, tail, timestamps }) {
     const { id } = yield* serverNamed(server)

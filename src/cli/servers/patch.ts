@@ -1,7 +1,7 @@
 import { Duration, Effect, Option, Schema } from "effect"
 import { Command, Flag } from "effect/cli"
 import { wrongUsage } from "../shared/CommandError.ts"
-import { documented, textFlag } from "../shared/documented.ts"
+import { documented, severalFlag, textFlag } from "../shared/documented.ts"
 import { DurationText, durationOf } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
@@ -18,9 +18,6 @@ const NEVER = "never"
 const durationIn = (text: string) =>
   Option.map(Option.liftPredicate(text, isDuration), (valid) => Duration.toSeconds(durationOf(valid)))
 
-const names = (name: string, description: string) =>
-  Flag.String(name).pipe(Flag.withDescription(description), Flag.between(0, 256))
-
 /** `muster servers patch`. */
 export const patch = Command.make(
   "patch",
@@ -28,9 +25,9 @@ export const patch = Command.make(
     server: serverArgument,
     name: textFlag("name", "A new name; empty: no name"),
     label: labelFlag,
-    unlabel: names("unlabel", "The key of a label to remove, repeatable"),
+    unlabel: severalFlag("unlabel", "The key of a label to remove, repeatable"),
     set: setFlag,
-    unset: names("unset", "An override to remove, repeatable: limits.memory_limit, env.MOTD"),
+    unset: severalFlag("unset", "An override to remove, repeatable: limits.memory_limit, env.MOTD"),
     env: envFlag,
     expires: Flag.String("expires").pipe(
       Flag.withDescription("Delete the server after this time from now: 30m, 12h, 7d; or `never`"),

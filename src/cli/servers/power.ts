@@ -1,9 +1,9 @@
-import { Console, Duration, Effect, Option } from "effect"
-import { Command, Flag } from "effect/cli"
+import { Console, Effect } from "effect"
+import { Command } from "effect/cli"
 import type { PowerAction } from "../../contract/domain/NodeMessages.ts"
 import type { CommandError } from "../shared/CommandError.ts"
 import { documented, given, switchFlag } from "../shared/documented.ts"
-import { DurationText, durationOf } from "../shared/durations.ts"
+import { secondsFlag } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
 import { acted, type BulkInput, bulkInput, confirmed, described, type Target, targetsOf } from "./bulk.ts"
 import { type State, timeoutFlag, waitFor } from "./wait.ts"
@@ -75,14 +75,10 @@ const flags = {
 }
 
 /** The grace period of stop and restart. */
-const grace = Flag.String("grace").pipe(
-  Flag.withDescription("Kill the server if it still runs after this time; default: its stop timeout"),
-  Flag.withSchema(DurationText),
-  Flag.filter(
-    (text) => Duration.toHours(durationOf(text)) <= 1,
-    () => "expected at most 1h"
-  ),
-  Flag.optional
+const grace = secondsFlag(
+  "grace",
+  "Kill the server if it still runs after this time; default: its stop timeout",
+  "1h"
 )
 
 const texts = ({ action, description }: Power) =>
@@ -105,12 +101,7 @@ const graceful = (power: Power) =>
     power.action,
     { ...flags, grace },
     Effect.fn(function* ({ grace, timeout, wait, ...input }) {
-      const seconds = Option.map(grace, (text) => Duration.toSeconds(durationOf(text)))
-      yield* act(power, input, {
-        wait,
-        timeout,
-        ...given({ wait_seconds: seconds })
-      })
+      yield* act(power, input, { wait, timeout, ...given({ wait_seconds: grace }) })
     })
   ).pipe(texts(power))
 

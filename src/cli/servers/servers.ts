@@ -1,17 +1,17 @@
 import { Console, Effect } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import type { Server } from "../../contract/domain/Server.ts"
-import { changes } from "../shared/definitionChanges.ts"
 import { documented, documentedGroup, given, switchFlag, textFlag } from "../shared/documented.ts"
 import { ask, CommandClient } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
-import { formatOf, jsonOf, type Listing, outputFlags, printList, printOne } from "../shared/output.ts"
+import { formatOf, jsonOf, type Listing, objectCommand, outputFlags, printList } from "../shared/output.ts"
+import { changes } from "../shared/rollout.ts"
 import { confirm, note, yesFlag } from "../shared/terminal.ts"
 import { acted, bulkInput, confirmed, described, targetsOf } from "./bulk.ts"
 import { console_ } from "./console.ts"
 import { crashes } from "./crashes.ts"
 import { create } from "./create.ts"
-import { installLog } from "./installLog.ts"
+import { installLog } from "./installation.ts"
 import { list } from "./list.ts"
 import { servers as listing, shownFields } from "./listing.ts"
 import { logs } from "./logs.ts"
@@ -144,17 +144,16 @@ export const shownServer: Listing<Server> = {
 }
 
 /** `muster servers show`. */
-export const show = Command.make(
+export const show = objectCommand(
   "show",
-  { server: serverArgument, ...outputFlags },
-  Effect.fn(function* ({ server, ...flags }) {
-    yield* printOne(flags, shownServer, yield* serverNamed(server, [...shownFields, "stats"]))
-  })
-).pipe(
-  documented("Show a server: its address, limits, expiry, pending changes, last crash and warnings.", {
+  serverArgument,
+  shownServer,
+  (text) => serverNamed(text, [...shownFields, "stats"]),
+  "Show a server: its address, limits, expiry, pending changes, last crash and warnings.",
+  {
     "muster servers show survival-1": "A server by its name",
     "muster servers show k7f --json": "A server by the beginning of its id, as JSON"
-  })
+  }
 )
 
 /** `muster servers upgrade`. */

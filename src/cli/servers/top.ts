@@ -4,6 +4,7 @@ import type { Server, ServerStats } from "../../contract/domain/Server.ts"
 import { documented } from "../shared/documented.ts"
 import { DurationText, durationOf, shortDuration } from "../shared/durations.ts"
 import { ask, askAgain, following } from "../shared/musterClient.ts"
+import { serversOf } from "../shared/named.ts"
 import { formatOf, type Listing, outputFlags, printList, tableOfItems } from "../shared/output.ts"
 import { queryOf, selectionOf, selectorFlag } from "../shared/selection.ts"
 import { isTerminal } from "../shared/terminal.ts"
@@ -46,8 +47,6 @@ const listing: Listing<Server> = {
 
 const cpuOf = ({ stats }: Server): number => stats?.cpu_absolute ?? -1
 
-const isServer = (one: Server | string): one is Server => typeof one !== "string"
-
 /** Moves the cursor of the terminal to its first line, and clears what is below. */
 const REDRAW = "\u001b[H\u001b[J"
 
@@ -80,11 +79,7 @@ export const top = Command.make(
   Effect.fn(function* ({ interval, selector, ...flags }) {
     const query = { ...queryOf(yield* selectionOf(selector)), include: "status,name,stats" }
     const measured = (call = ask) =>
-      Effect.map(
-        call((muster) => muster.servers.list({ query })),
-        (found: ReadonlyArray<Server | string>) =>
-          found.filter(isServer).toSorted((a, b) => cpuOf(b) - cpuOf(a))
-      )
+      Effect.map(serversOf(query, call), (found) => found.toSorted((a, b) => cpuOf(b) - cpuOf(a)))
     const format = formatOf(flags)
     if (!isTerminal() || (format !== "table" && format !== "wide")) {
       return yield* printList(flags, listing, yield* measured(), "No servers.")

@@ -41,6 +41,21 @@ export const switchFlag = (name: string, description: string) =>
 export const textFlag = (name: string, description: string) =>
   Flag.String(name).pipe(Flag.withDescription(description), Flag.optional)
 
+/** A whole number that need not be given. */
+export const numberFlag = (name: string, description: string) =>
+  Flag.Int(name).pipe(Flag.withDescription(description), Flag.optional)
+
+/** A text that may be given more than once. */
+export const severalFlag = (name: string, description: string, most = 256) =>
+  Flag.String(name).pipe(Flag.withDescription(description), Flag.between(0, most))
+
+/** How many objects are printed at most. */
+export const limitFlag = (description: string, standard: number) =>
+  Flag.Int("limit").pipe(Flag.withDescription(description), Flag.withDefault(standard))
+
+/** `--follow`. */
+export const followFlag = (description: string) => switchFlag("follow", description).pipe(Flag.withAlias("f"))
+
 /** Returns the fields that are given, for the body of a request. */
 export const given = <Fields extends Readonly<Record<string, Option.Option<unknown>>>>(fields: Fields) =>
   Object.fromEntries(

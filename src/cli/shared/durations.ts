@@ -1,5 +1,6 @@
 /** Durations of the command line: `90s`, `12h`, `30d`. */
 import { Duration, Schema } from "effect"
+import { Flag } from "effect/cli"
 
 const units = { s: "seconds", m: "minutes", h: "hours", d: "days" } as const
 
@@ -15,6 +16,19 @@ export const durationOf = (text: string): Duration.Duration => {
   const unit = text.slice(-1)
   return Duration.fromInputUnsafe(`${Number(text.slice(0, -1))} ${isUnit(unit) ? units[unit] : "seconds"}`)
 }
+
+/** A duration that need not be given, in seconds. @param most the longest one */
+export const secondsFlag = (name: string, description: string, most = "999999d") =>
+  Flag.String(name).pipe(
+    Flag.withDescription(description),
+    Flag.withSchema(DurationText),
+    Flag.filter(
+      (text) => Duration.isLessThanOrEqualTo(durationOf(text), durationOf(most)),
+      () => `expected at most ${most}`
+    ),
+    Flag.map((text) => Duration.toSeconds(durationOf(text))),
+    Flag.optional
+  )
 
 const MINUTE = 60
 const HOUR = 60 * MINUTE

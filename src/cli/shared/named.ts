@@ -1,6 +1,8 @@
 /** Servers and nodes by the names that people give: an id, the beginning of one, or a name. */
 import { Effect } from "effect"
 import { Argument } from "effect/cli"
+import type { RequestOf } from "../../client/calls.ts"
+import type { ServerEndpoints } from "../../client/creation.ts"
 import { ServerId } from "../../contract/domain/Id.ts"
 import type { Node } from "../../contract/domain/Node.ts"
 import type { Server } from "../../contract/domain/Server.ts"
@@ -64,16 +66,21 @@ export const only = <A extends { readonly id: string }>(
   )
 }
 
+/** Returns the servers of a query. */
+export const serversOf = (query: NonNullable<RequestOf<ServerEndpoints["list"]>["query"]>, call = ask) =>
+  Effect.map(
+    call((muster) => muster.servers.list({ query })),
+    (found: ReadonlyArray<Server | string>) => found.filter(isWhole)
+  )
+
 /** Servers that one search returns. */
 const MOST = "1000"
 
 /** Returns the server of an argument, with `status` and `name`; `include`: further fields. */
 export const serverNamed = Effect.fnUntraced(function* (text: string, include: ReadonlyArray<string> = []) {
   const fields = [...new Set(["status", "name", ...include])].join(",")
-  const found: ReadonlyArray<Server | string> = yield* ask((muster) =>
-    muster.servers.list({ query: { q: text, include: fields, limit: MOST } })
-  )
-  return yield* only("server", text, found.filter(isWhole), ({ name }) => name ?? "").pipe(
+  const found = yield* serversOf({ q: text, include: fields, limit: MOST })
+  return yield* only("server", text, found, ({ name }) => name ?? "").pipe(
     Effect.catchIf(
       ({ status }) => status === "notFound",
       // The service says when and why a server was deleted.
@@ -90,10 +97,8 @@ export const labelledServers = Effect.fnUntraced(function* (query: {
   readonly node_id?: Node["id"]
   readonly blueprint_id?: string
 }) {
-  const found: ReadonlyArray<Server | string> = yield* ask((muster) =>
-    muster.servers.list({ query: { ...query, include: "name" } })
-  )
-  const names = new Map(found.filter(isWhole).map(({ id, name }): [string, string] => [id, name ?? ""]))
+  const found = yield* serversOf({ ...query, include: "name" })
+  const names = new Map(found.map(({ id, name }): [string, string] => [id, name ?? ""]))
   return (id: string): string => (names.get(id) ? `${id} (${names.get(id)})` : id)
 })
 

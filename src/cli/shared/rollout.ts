@@ -1,6 +1,7 @@
 /** The start and the progress of rollouts: `muster rollouts` and `muster blueprints rollout`. */
-import { Array as Arr, Console, Duration, Effect, Option, Schema } from "effect"
+import { Array as Arr, Console, Effect, Schema } from "effect"
 import { type Command, Flag } from "effect/cli"
+import type { DefinitionChange } from "../../contract/domain/DefinitionChange.ts"
 import { named } from "../../contract/domain/errors.ts"
 import { replaceHostile } from "../../contract/domain/NodeText.ts"
 import {
@@ -14,9 +15,8 @@ import {
 } from "../../contract/domain/Rollout.ts"
 import { labelConditions, type Selector } from "../../contract/domain/Selector.ts"
 import { CommandError } from "./CommandError.ts"
-import { changes } from "./definitionChanges.ts"
-import { given, switchFlag, textFlag } from "./documented.ts"
-import { DurationText, durationOf } from "./durations.ts"
+import { given, numberFlag, switchFlag, textFlag } from "./documented.ts"
+import { secondsFlag } from "./durations.ts"
 import { ask, RETRY_PAUSE, reconnecting, whileReachable } from "./musterClient.ts"
 import { labelledServers } from "./named.ts"
 import {
@@ -25,11 +25,26 @@ import {
   type Listing,
   type OutputOptions,
   outputFlags,
+  printList,
   printOne,
   tableOfItems
 } from "./output.ts"
 import { withCommands } from "./routeCommands.ts"
 import { confirm, note, yesFlag } from "./terminal.ts"
+
+const textOf = (value: unknown): string =>
+  value === undefined || value === null ? "" : typeof value === "string" ? value : jsonOf(value)
+
+/** How the changes of one server are printed. */
+export const changes: Listing<DefinitionChange> = {
+  id: ({ path }) => path,
+  columns: [
+    { name: "path", of: ({ path }) => path },
+    { name: "from", of: ({ from }) => textOf(from) },
+    { name: "to", of: ({ to }) => textOf(to) },
+    { name: "needs", of: ({ needs }) => needs }
+  ]
+}
 
 /** Ids that a selector shows. */
 const NAMED = 10
@@ -98,10 +113,7 @@ export const rolloutFlags = {
     Flag.withSchema(Schema.Union([Schema.FiniteFromString, Percentage])),
     Flag.optional
   ),
-  canary: Flag.Int("canary").pipe(
-    Flag.withDescription("Pause after this many servers, until `muster rollouts resume`"),
-    Flag.optional
-  ),
+  canary: numberFlag("canary", "Pause after this many servers, until `muster rollouts resume`"),
   restart: Flag.Literals("restart", Restarting.literals).pipe(
     Flag.withDescription(
       "`now`: restart servers that are up; `when_stopped`: at their next start; default now"
@@ -112,18 +124,12 @@ export const rolloutFlags = {
     Flag.withDescription("After a failed server: pause, continue, or rollback of all; default pause"),
     Flag.optional
   ),
-  "start-timeout": Flag.String("start-timeout").pipe(
-    Flag.withDescription(
-      "The time in which a restarted server must be running; default: that of its software"
-    ),
-    Flag.withSchema(DurationText),
-    Flag.optional
+  "start-timeout": secondsFlag(
+    "start-timeout",
+    "The time in which a restarted server must be running; default: that of its software"
   ),
   notify: textFlag("notify", "A line for the console of each running server before its restart"),
-  "notify-seconds": Flag.Int("notify-seconds").pipe(
-    Flag.withDescription("Seconds between the line and the restart; default 10"),
-    Flag.optional
-  ),
+  "notify-seconds": numberFlag("notify-seconds", "Seconds between the line and the restart; default 10"),
   "dry-run": switchFlag(
     "dry-run",
     "Show the changes, once for all servers with the same ones, and make none"
@@ -139,22 +145,18 @@ export const rolloutFlags = {
 /** The values of {@link rolloutFlags}. */
 export type RolloutInput = Command.Command.Config.Infer<typeof rolloutFlags>
 
-const payloadOf = (selector: Selector, input: RolloutInput) => {
-  const { canary, notify, "notify-seconds": seconds, restart } = input
-  const [parallel, failure, timeout] = [input["max-parallel"], input["on-failure"], input["start-timeout"]]
-  return {
-    selector,
-    ...given({
-      canary,
-      notify,
-      notify_seconds: seconds,
-      restart,
-      max_parallel: parallel,
-      on_failure: failure
-    }),
-    ...(Option.isSome(timeout) ? { start_timeout: Duration.toSeconds(durationOf(timeout.value)) } : {})
-  }
-}
+const payloadOf = (selector: Selector, input: RolloutInput) => ({
+  selector,
+  ...given({
+    canary: input.canary,
+    notify: input.notify,
+    notify_seconds: input["notify-seconds"],
+    restart: input.restart,
+    max_parallel: input["max-parallel"],
+    on_failure: input["on-failure"],
+    start_timeout: input["start-timeout"]
+  })
+})
 
 const isPlan = (made: Rollout | RolloutPlan): made is RolloutPlan => "servers" in made
 
@@ -191,11 +193,9 @@ const printPlan = Effect.fnUntraced(function* (
 ) {
   const format = formatOf(flags)
   if (format === "json") return yield* Console.log(jsonOf(plan, 2))
-  if (format === "jsonl") {
-    return yield* Effect.forEach(plan.servers, (server) => Console.log(jsonOf(server)), { discard: true })
-  }
-  if (format === "id") {
-    return yield* Effect.forEach(plan.servers, ({ server_id }) => Console.log(server_id), { discard: true })
+  if (format === "jsonl" || format === "id") {
+    const planned = { id: ({ server_id }: (typeof plan.servers)[number]) => server_id, columns: [] }
+    return yield* printList(flags, planned, plan.servers, "")
   }
   const labelled = yield* labelledServers(blueprint_id === undefined ? {} : { blueprint_id })
   const groups = Arr.groupBy(plan.servers, ({ changes, problem }) => JSON.stringify([problem, changes]))
