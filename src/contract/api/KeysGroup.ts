@@ -13,7 +13,7 @@ import {
   rightsFit
 } from "../domain/Key.ts"
 import { TimeText } from "../domain/nowText.ts"
-import { optionalInput } from "../domain/optionalInput.ts"
+import { optionalInputs } from "../domain/optionalInput.ts"
 import { QuotaName, QuotaUse, quotaLimitFields } from "../domain/Quota.ts"
 import { Authorization } from "./Authorization.ts"
 import { Writes } from "./Failures.ts"
@@ -27,42 +27,32 @@ const LONGEST = 100 * 365 * 24 * 60 * 60
 export const CreateKey = Schema.Struct({
   name: KeyName,
   scope: KeyScope,
-  allow: optionalInput(
-    Schema.Array(Right).annotate({
+  ...optionalInputs({
+    allow: Schema.Array(Right).annotate({
       description: "Rights in place of those of the scope; only for `Operator` and `ReadOnly`."
-    })
-  ),
-  servers: optionalInput(
-    keyLimits.servers.annotate({ description: "The key reads these servers only, and acts on no other." })
-  ),
-  blueprints: optionalInput(
-    keyLimits.blueprints.annotate({
+    }),
+    servers: keyLimits.servers.annotate({
+      description: "The key reads these servers only, and acts on no other."
+    }),
+    blueprints: keyLimits.blueprints.annotate({
       description: "The key reads and creates servers of these blueprints only."
-    })
-  ),
-  labels: optionalInput(
-    keyLimits.labels.annotate({
+    }),
+    labels: keyLimits.labels.annotate({
       description: "The key reads and creates servers with all of these labels only."
-    })
-  ),
-  max_servers: optionalInput(
-    keyLimits.max_servers.annotate({
+    }),
+    max_servers: keyLimits.max_servers.annotate({
       description: "Servers that the key has created and that exist; default: any number."
-    })
-  ),
-  max_memory: optionalInput(
-    keyLimits.max_memory.annotate({
+    }),
+    max_memory: keyLimits.max_memory.annotate({
       description: "The sum of the memory limits of these servers, in MiB; default: no limit."
-    })
-  ),
-  quota: optionalInput(
-    keyLimits.quota.annotate({ description: "The quota that the key shares with others; default: none." })
-  ),
-  expires_in: optionalInput(
-    Schema.Finite.check(Schema.isBetween({ minimum: 1, maximum: LONGEST })).annotate({
+    }),
+    quota: keyLimits.quota.annotate({
+      description: "The quota that the key shares with others; default: none."
+    }),
+    expires_in: Schema.Finite.check(Schema.isBetween({ minimum: 1, maximum: LONGEST })).annotate({
       description: "Seconds until the key expires; default: never."
     })
-  )
+  })
 })
   .check(rightsFit, limitsFit)
   .annotate({ identifier: "CreateKey" })

@@ -4,7 +4,7 @@ import { DrainPlan, drainOptions, NOTIFY_SECONDS } from "../domain/Drain.ts"
 import { Conflict, NotFound } from "../domain/errors.ts"
 import { NodeId } from "../domain/Id.ts"
 import { Node, NodeDetail, SystemInfo } from "../domain/Node.ts"
-import { optionalInput } from "../domain/optionalInput.ts"
+import { optionalInputs } from "../domain/optionalInput.ts"
 import { SettingView } from "../domain/SettingView.ts"
 import { Authorization } from "./Authorization.ts"
 import { nodeExample, systemExample } from "./examples.ts"
@@ -17,33 +17,25 @@ const params = { node: NodeId.annotate({ description: "The id of the node." }) }
 /** Body of `PATCH /api/nodes/:node/drained`. */
 export const DrainRequest = Schema.Struct({
   drained: Schema.Boolean,
-  move: optionalInput(
-    Schema.Boolean.annotate({
+  ...optionalInputs({
+    move: Schema.Boolean.annotate({
       description:
         "Whether its saved servers move to other nodes, two at a time, each stopped within its stop timeout; absent: as it was."
-    })
-  ),
-  parallel: optionalInput(
-    drainOptions.parallel.annotate({
+    }),
+    parallel: drainOptions.parallel.annotate({
       description: "With `move`: servers that leave at a time; default 2."
-    })
-  ),
-  deadline: optionalInput(
-    drainOptions.deadline.annotate({
+    }),
+    deadline: drainOptions.deadline.annotate({
       description:
         "With `move`: seconds until all remaining servers leave at once, and those that cannot leave or are not saved are stopped; default: never."
-    })
-  ),
-  notify: optionalInput(
-    drainOptions.notify.annotate({
+    }),
+    notify: drainOptions.notify.annotate({
       description: "With `move`: a line for the console of each running server before it is stopped."
-    })
-  ),
-  notify_seconds: optionalInput(
-    drainOptions.notify_seconds.annotate({
+    }),
+    notify_seconds: drainOptions.notify_seconds.annotate({
       description: `Seconds between the line and the stop; default ${NOTIFY_SECONDS}.`
     })
-  )
+  })
 }).annotate({ identifier: "DrainRequest" })
 export type DrainRequest = typeof DrainRequest.Type
 

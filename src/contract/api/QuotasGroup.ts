@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Conflict, InvalidRequest, NotFound } from "../domain/errors.ts"
-import { optionalInput } from "../domain/optionalInput.ts"
+import { optionalInputs } from "../domain/optionalInput.ts"
 import { limitsSomething, NamedQuota, QuotaName, quotaLimits } from "../domain/Quota.ts"
 import { Authorization } from "./Authorization.ts"
 import { Writes } from "./Failures.ts"
@@ -10,13 +10,7 @@ import { Policy, route } from "./routePolicy.ts"
 const params = { quota: Schema.String.annotate({ description: "The name of the quota." }) }
 
 /** Body of `POST /api/quotas` (spec 6.4). */
-export const CreateQuota = Schema.Struct({
-  name: QuotaName,
-  max_servers: optionalInput(quotaLimits.max_servers),
-  max_memory: optionalInput(quotaLimits.max_memory),
-  max_cpu: optionalInput(quotaLimits.max_cpu),
-  max_disk: optionalInput(quotaLimits.max_disk)
-})
+export const CreateQuota = Schema.Struct({ name: QuotaName, ...optionalInputs(quotaLimits) })
   .check(limitsSomething)
   .annotate({ identifier: "CreateQuota" })
 

@@ -2,7 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { drainOptions, NOTIFY_SECONDS } from "../domain/Drain.ts"
 import { Conflict, InvalidRequest, NotFound } from "../domain/errors.ts"
-import { describedAs, optionalInput } from "../domain/optionalInput.ts"
+import { describedAs, optionalInputs } from "../domain/optionalInput.ts"
 import { MOST_PARALLEL, OnFailure, Percentage, Restarting, Rollout, RolloutPlan } from "../domain/Rollout.ts"
 import { Selector } from "../domain/Selector.ts"
 import { Authorization } from "./Authorization.ts"
@@ -12,49 +12,41 @@ import { route } from "./routePolicy.ts"
 
 const params = { rollout: Schema.String.annotate({ description: "The id of the rollout." }) }
 const whole = (minimum: number, maximum: number, description: string) =>
-  optionalInput(Schema.Int.check(Schema.isBetween({ minimum, maximum })).annotate({ description }))
+  Schema.Int.check(Schema.isBetween({ minimum, maximum })).annotate({ description })
 
 /** Body of `POST /api/rollouts` (spec 3.13). */
 export const CreateRollout = Schema.Struct({
   selector: Selector,
-  max_parallel: optionalInput(
-    Schema.Union([
+  ...optionalInputs({
+    max_parallel: Schema.Union([
       Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: MOST_PARALLEL })),
       Percentage
     ]).annotate({
       description: `Servers that are changed at a time, 1 to ${MOST_PARALLEL}, or a percentage such as \`"25%"\` of the servers that change: rounded down, from 1 to ${MOST_PARALLEL}; default 2.`,
       // Languages without unions write the number.
       ...describedAs({ type: "integer", minimum: 1, maximum: MOST_PARALLEL })
-    })
-  ),
-  canary: whole(1, 10_000, "The rollout pauses after this many servers, until it is resumed."),
-  restart: optionalInput(
-    Restarting.annotate({
+    }),
+    canary: whole(1, 10_000, "The rollout pauses after this many servers, until it is resumed."),
+    restart: Restarting.annotate({
       description:
         "`now`, the default: servers that are up are restarted. `when_stopped`: they get the definition at their next start."
-    })
-  ),
-  on_failure: optionalInput(
-    OnFailure.annotate({
+    }),
+    on_failure: OnFailure.annotate({
       description:
         "After a server has failed: `pause`, the default; `continue` with the others; `rollback`: all servers that were changed get their earlier definitions back."
-    })
-  ),
-  start_timeout: whole(
-    1,
-    3600,
-    "Seconds until a restarted server must be running; default: the start timeout of its software."
-  ),
-  notify: optionalInput(
-    drainOptions.notify.annotate({
+    }),
+    start_timeout: whole(
+      1,
+      3600,
+      "Seconds until a restarted server must be running; default: the start timeout of its software."
+    ),
+    notify: drainOptions.notify.annotate({
       description: "With `restart: now`: a line for the console of each running server before its restart."
-    })
-  ),
-  notify_seconds: optionalInput(
-    drainOptions.notify_seconds.annotate({
+    }),
+    notify_seconds: drainOptions.notify_seconds.annotate({
       description: `Seconds between the line and the restart; default ${NOTIFY_SECONDS}.`
     })
-  )
+  })
 }).annotate({ identifier: "CreateRollout" })
 export type CreateRollout = typeof CreateRollout.Type
 

@@ -18,7 +18,7 @@ import { ExpiresIn, LabelKey, Labels, LabelValue, ServerName } from "../domain/L
 import { NodeFit } from "../domain/Node.ts"
 import { InstallReport, PowerAction } from "../domain/NodeMessages.ts"
 import { OverridesChange, OverridesInput } from "../domain/Overrides.ts"
-import { optionalInput } from "../domain/optionalInput.ts"
+import { optionalInput, optionalInputs } from "../domain/optionalInput.ts"
 import { LinePage, LogPage } from "../domain/Pagination.ts"
 import { RunPriority, RunRule } from "../domain/Run.ts"
 import { BulkOutcomes, Selector } from "../domain/Selector.ts"
@@ -74,17 +74,19 @@ const pageOfCrashes = {
 /** Body of `POST /api/servers`; `node_id: ""` counts as absent. */
 export const CreateServer = Schema.Struct({
   blueprint_id: Schema.String,
-  node_id: optionalInput(NodeId),
-  overrides: optionalInput(OverridesInput),
-  start: optionalInput(Schema.Boolean),
-  /** As the overrides of these names. */
-  run: optionalInput(RunRule),
-  priority: optionalInput(RunPriority),
-  name: optionalInput(ServerName),
-  labels: optionalInput(Labels),
-  expires_in: optionalInput(
-    ExpiresIn.annotate({ description: "Seconds after which the server is deleted; default: never." })
-  )
+  ...optionalInputs({
+    node_id: NodeId,
+    overrides: OverridesInput,
+    start: Schema.Boolean,
+    /** As the overrides of these names. */
+    run: RunRule,
+    priority: RunPriority,
+    name: ServerName,
+    labels: Labels,
+    expires_in: ExpiresIn.annotate({
+      description: "Seconds after which the server is deleted; default: never."
+    })
+  })
 }).annotate({ identifier: "CreateServer" })
 
 /** Body of `PATCH /api/servers/:server`; null removes (spec 3.12). */
@@ -104,14 +106,12 @@ export const PatchServer = Schema.Struct({
 }).annotate({ identifier: "PatchServer" })
 
 /** Body of `POST .../upgrade`. */
-export const UpgradeServer = Schema.Struct({
-  dry_run: optionalInput(
-    Schema.Boolean.annotate({ description: "`true`: returns the changes and makes none." })
-  ),
-  blueprint_id: optionalInput(
-    Schema.String.annotate({ description: "Another blueprint; default: that of the server." })
-  )
-}).annotate({ identifier: "UpgradeServer" })
+export const UpgradeServer = Schema.Struct(
+  optionalInputs({
+    dry_run: Schema.Boolean.annotate({ description: "`true`: returns the changes and makes none." }),
+    blueprint_id: Schema.String.annotate({ description: "Another blueprint; default: that of the server." })
+  })
+).annotate({ identifier: "UpgradeServer" })
 
 /** The changes that an upgrade makes, and the revision to which it leads. */
 export const Upgrade = Schema.Struct({

@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Conflict, CursorExpired, NotFound } from "../domain/errors.ts"
-import { optionalInput } from "../domain/optionalInput.ts"
+import { optionalInputs } from "../domain/optionalInput.ts"
 import { Webhook, WebhookDelivery, WebhookId, webhookFields } from "../domain/Webhook.ts"
 import { Authorization } from "./Authorization.ts"
 import { Writes } from "./Failures.ts"
@@ -21,14 +21,9 @@ const optional = {
 }
 
 /** Body of `POST /api/webhooks` (spec 7). */
-export const CreateWebhook = Schema.Struct({
-  url,
-  topics: optionalInput(optional.topics),
-  format: optionalInput(optional.format),
-  blueprint_id: optionalInput(optional.blueprint_id),
-  label: optionalInput(optional.label),
-  description: optionalInput(optional.description)
-}).annotate({ identifier: "CreateWebhook" })
+export const CreateWebhook = Schema.Struct({ url, ...optionalInputs(optional) }).annotate({
+  identifier: "CreateWebhook"
+})
 export type CreateWebhook = typeof CreateWebhook.Type
 
 /** Body of `PATCH /api/webhooks/:webhook`; null removes a condition. */

@@ -1,5 +1,5 @@
 /** API keys: the servers that a key is limited to, its scope and rights, and how lists show it (spec 6.1, 6.2). */
-import { Schema } from "effect"
+import { Schema, Struct } from "effect"
 import { DefinitionId, ServerId } from "./Id.ts"
 import { type Labels, PrintableText, SomeLabels } from "./Labels.ts"
 import { TimeText } from "./nowText.ts"
@@ -28,14 +28,7 @@ export const keyLimits = {
 } as const
 
 /** {@link keyLimits} as optional fields. */
-export const keyLimitFields = {
-  servers: Schema.optionalKey(keyLimits.servers),
-  blueprints: Schema.optionalKey(keyLimits.blueprints),
-  labels: Schema.optionalKey(keyLimits.labels),
-  max_servers: Schema.optionalKey(keyLimits.max_servers),
-  max_memory: Schema.optionalKey(keyLimits.max_memory),
-  quota: Schema.optionalKey(keyLimits.quota)
-} as const
+export const keyLimitFields = Struct.map(keyLimits, Schema.optionalKey)
 
 const KeyLimits = Schema.Struct(keyLimitFields)
 export type KeyLimits = typeof KeyLimits.Type

@@ -1,4 +1,4 @@
-import { Schema } from "effect"
+import { Schema, Struct } from "effect"
 import { inUnit, type Unit } from "./units.ts"
 
 const bounded = (minimum: number, maximum: number, unit: Unit) =>
@@ -35,15 +35,9 @@ export const limitFields = {
 } as const
 
 /** Limits of one server; a field that is absent is no limit. */
-export const Limits = Schema.Struct({
-  memory_limit: Schema.optionalKey(limitFields.memory_limit),
-  swap: Schema.optionalKey(limitFields.swap),
-  io_weight: Schema.optionalKey(limitFields.io_weight),
-  cpu_limit: Schema.optionalKey(limitFields.cpu_limit),
-  disk_space: Schema.optionalKey(limitFields.disk_space),
-  threads: Schema.optionalKey(limitFields.threads),
-  oom_disabled: Schema.optionalKey(limitFields.oom_disabled)
-}).annotate({ identifier: "Limits" })
+export const Limits = Schema.Struct(Struct.map(limitFields, Schema.optionalKey)).annotate({
+  identifier: "Limits"
+})
 export type Limits = typeof Limits.Type
 
 /** Returns limits without `io_weight: 0`, which is no weight. */

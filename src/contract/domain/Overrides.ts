@@ -1,10 +1,10 @@
-import { Schema } from "effect"
+import { Schema, Struct } from "effect"
 import { restartFields } from "./Blueprint.ts"
 import { ParserName } from "./ConfigPatch.ts"
 import { MOST_VARIABLES } from "./environment.ts"
 import { DefinitionId } from "./Id.ts"
 import { limitFields, MemoryLimitInput } from "./Limits.ts"
-import { optionalInput } from "./optionalInput.ts"
+import { optionalInput, optionalInputs } from "./optionalInput.ts"
 import { RunPriority, RunRule } from "./Run.ts"
 import { StopTimeout } from "./Software.ts"
 import { nullOr } from "./units.ts"
@@ -20,24 +20,12 @@ export const EnvValue = Schema.String.check(
 )
 
 /** Limits as overrides: each field replaces the blueprint's. */
-export const LimitOverrides = Schema.Struct({
-  memory_limit: optionalInput(limitFields.memory_limit),
-  swap: optionalInput(limitFields.swap),
-  io_weight: optionalInput(limitFields.io_weight),
-  cpu_limit: optionalInput(limitFields.cpu_limit),
-  disk_space: optionalInput(limitFields.disk_space),
-  threads: optionalInput(limitFields.threads),
-  oom_disabled: optionalInput(limitFields.oom_disabled)
-})
+export const LimitOverrides = Schema.Struct(optionalInputs(limitFields))
 
 /** The rule of restarts after crashes as overrides: each field replaces the blueprint's. */
-export const RestartOverrides = Schema.Struct({
-  on_crash: optionalInput(restartFields.on_crash),
-  delay: optionalInput(restartFields.delay),
-  max_delay: optionalInput(restartFields.max_delay),
-  max_per_hour: optionalInput(restartFields.max_per_hour),
-  reset_after: optionalInput(restartFields.reset_after)
-}).annotate({ identifier: "OverridesRestart" })
+export const RestartOverrides = Schema.Struct(optionalInputs(restartFields)).annotate({
+  identifier: "OverridesRestart"
+})
 
 /** {@link LimitOverrides} in the body of a request. */
 const LimitsInput = Schema.Struct({
@@ -106,6 +94,16 @@ export const ImageText = Schema.String.check(
 /** A value of a change; null removes the override. */
 const changed = <S extends Schema.Constraint>(schema: S) => Schema.optionalKey(nullOr(schema))
 
+interface Changed extends Struct.Lambda {
+  <S extends Schema.Constraint>(schema: S): ReturnType<typeof changed<S>>
+  readonly "~lambda.out": this["~lambda.in"] extends Schema.Constraint
+    ? ReturnType<typeof changed<this["~lambda.in"]>>
+    : never
+}
+
+/** A change of fields, each of which is {@link changed}. */
+const changeOf = Struct.map(Struct.lambda<Changed>(changed))
+
 const MOST_FILES = 256
 const MOST_VALUES = 4096
 
@@ -135,68 +133,46 @@ const boundedEnv = Schema.makeFilter(
   { expected: `at most ${MOST_VARIABLES} variables` }
 )
 
-const configs = Schema.Record(Schema.String, ConfigOverride)
-const env = Schema.Record(EnvName, EnvValue)
+const overrideFields = {
+  save: Schema.Boolean,
+  limits: LimitOverrides,
+  configs: Schema.Record(Schema.String, ConfigOverride),
+  software: DefinitionId,
+  version: VersionText,
+  image: ImageText,
+  stop_timeout: StopTimeout,
+  restart: RestartOverrides,
+  run: RunRule,
+  priority: RunPriority,
+  env: Schema.Record(EnvName, EnvValue)
+} as const
 
 /** Overrides of a server (spec 3.1). */
-export const Overrides = Schema.Struct({
-  save: optionalInput(Schema.Boolean),
-  limits: optionalInput(LimitOverrides),
-  configs: optionalInput(configs),
-  software: optionalInput(DefinitionId),
-  version: optionalInput(VersionText),
-  image: optionalInput(ImageText),
-  stop_timeout: optionalInput(StopTimeout),
-  restart: optionalInput(RestartOverrides),
-  run: optionalInput(RunRule),
-  priority: optionalInput(RunPriority),
-  env: optionalInput(env)
-}).annotate({ identifier: "StoredOverrides" })
+export const Overrides = Schema.Struct(optionalInputs(overrideFields)).annotate({
+  identifier: "StoredOverrides"
+})
 export type Overrides = typeof Overrides.Type
 
 /** Overrides in the body of a creation (spec 3.3): at most 256 files, 4,096 values in them and 256 variables. */
-export const OverridesInput = Schema.Struct({
-  ...Overrides.fields,
-  limits: optionalInput(LimitsInput),
-  configs: optionalInput(configs.check(boundedConfigs)),
-  env: optionalInput(env.check(boundedEnv))
-}).annotate({ identifier: "Overrides" })
+export const OverridesInput = Schema.Struct(
+  optionalInputs({
+    ...overrideFields,
+    limits: LimitsInput,
+    configs: overrideFields.configs.check(boundedConfigs),
+    env: overrideFields.env.check(boundedEnv)
+  })
+).annotate({ identifier: "Overrides" })
 
-const ConfigChange = Schema.Struct({
-  parser: changed(ParserName),
-  find: changed(ConfigOverride.fields.find)
-})
+const ConfigChange = Schema.Struct(changeOf({ parser: ParserName, find: ConfigOverride.fields.find }))
 
 /** A change of overrides: merged by field, config key and variable; null removes (spec 3.12). */
-export const OverridesChange = Schema.Struct({
-  save: changed(Schema.Boolean),
-  limits: changed(
-    Schema.Struct({
-      memory_limit: changed(MemoryLimitInput),
-      swap: changed(limitFields.swap),
-      io_weight: changed(limitFields.io_weight),
-      cpu_limit: changed(limitFields.cpu_limit),
-      disk_space: changed(limitFields.disk_space),
-      threads: changed(limitFields.threads),
-      oom_disabled: changed(limitFields.oom_disabled)
-    })
-  ),
-  configs: changed(Schema.Record(Schema.String, Schema.NullOr(ConfigChange)).check(boundedConfigs)),
-  software: changed(DefinitionId),
-  version: changed(VersionText),
-  image: changed(ImageText),
-  stop_timeout: changed(StopTimeout),
-  restart: changed(
-    Schema.Struct({
-      on_crash: changed(restartFields.on_crash),
-      delay: changed(restartFields.delay),
-      max_delay: changed(restartFields.max_delay),
-      max_per_hour: changed(restartFields.max_per_hour),
-      reset_after: changed(restartFields.reset_after)
-    })
-  ),
-  run: changed(RunRule),
-  priority: changed(RunPriority),
-  env: changed(Schema.Record(EnvName, Schema.NullOr(EnvValue)).check(boundedEnv))
-}).annotate({ identifier: "OverridesChange" })
+export const OverridesChange = Schema.Struct(
+  changeOf({
+    ...overrideFields,
+    limits: Schema.Struct(changeOf({ ...limitFields, memory_limit: MemoryLimitInput })),
+    configs: Schema.Record(Schema.String, Schema.NullOr(ConfigChange)).check(boundedConfigs),
+    restart: Schema.Struct(changeOf(restartFields)),
+    env: Schema.Record(EnvName, Schema.NullOr(EnvValue)).check(boundedEnv)
+  })
+).annotate({ identifier: "OverridesChange" })
 export type OverridesChange = typeof OverridesChange.Type

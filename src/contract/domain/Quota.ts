@@ -1,5 +1,5 @@
 /** Quotas: limits of the servers that keys have created and that exist (spec 6.4). */
-import { Schema } from "effect"
+import { Schema, Struct } from "effect"
 import { definitionIdPattern } from "./Id.ts"
 import { TimeText } from "./nowText.ts"
 
@@ -19,12 +19,7 @@ export const quotaLimits = {
 } as const
 
 /** {@link quotaLimits} as optional fields. */
-export const quotaLimitFields = {
-  max_servers: Schema.optionalKey(quotaLimits.max_servers),
-  max_memory: Schema.optionalKey(quotaLimits.max_memory),
-  max_cpu: Schema.optionalKey(quotaLimits.max_cpu),
-  max_disk: Schema.optionalKey(quotaLimits.max_disk)
-} as const
+export const quotaLimitFields = Struct.map(quotaLimits, Schema.optionalKey)
 export const QuotaLimits = Schema.Struct(quotaLimitFields)
 export type QuotaLimits = typeof QuotaLimits.Type
 

@@ -1,4 +1,4 @@
-import { Option, Schema, SchemaGetter } from "effect"
+import { Option, Schema, SchemaGetter, Struct } from "effect"
 import { nullOr } from "./units.ts"
 
 /**
@@ -11,6 +11,16 @@ export const optionalInput = <S extends Schema.Constraint>(schema: S) =>
       encode: SchemaGetter.passthrough()
     })
   )
+
+interface OptionalInput extends Struct.Lambda {
+  <S extends Schema.Constraint>(schema: S): ReturnType<typeof optionalInput<S>>
+  readonly "~lambda.out": this["~lambda.in"] extends Schema.Constraint
+    ? ReturnType<typeof optionalInput<this["~lambda.in"]>>
+    : never
+}
+
+/** Returns fields as {@link optionalInput}s. */
+export const optionalInputs = Struct.map(Struct.lambda<OptionalInput>(optionalInput))
 
 /** The key of the annotation of {@link describedAs}. */
 export const DESCRIBED_AS = "x-described-as"
