@@ -8,7 +8,7 @@ import type { ConsolePage } from "../../contract/domain/Pagination.ts"
 import type { LinesRequest } from "../../contract/nodeApi/Daemon.ts"
 import { pause } from "../../shared/work/slices.ts"
 import { type IoError, io, lstat, openFile, orMissing } from "../disk/fsio.ts"
-import { makeConsoleTimes } from "./ConsoleTimes.ts"
+
 import {
   CHUNK,
   CONSOLE_MAX,
@@ -29,6 +29,7 @@ import {
   piecesOf,
   type StoredLine
 } from "./lines.ts"
+import { makeLineTimes } from "./lineTimes.ts"
 
 /** Unread bytes beyond which the follower skips output. */
 const BACKLOG = 2 * 1024 * 1024
@@ -89,7 +90,7 @@ export const makeConsoleLog = (folder: string): ConsoleLog => {
   /** There only while it has subscribers: its buffer has 16 KiB. */
   let hub: PubSub.PubSub<string> | undefined
   const indexes = { older: makeLineIndex(older), current: makeLineIndex(path) }
-  const times = makeConsoleTimes(folder)
+  const times = makeLineTimes(folder)
   const ended = Deferred.makeUnsafe<void>()
   let subscribers = 0
   let position: Position = { file: undefined, offset: 0 }

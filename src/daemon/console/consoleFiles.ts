@@ -105,7 +105,7 @@ export const consoleFiles = (folder: string) => ({
   older: join(folder, "console.log.1"),
   /** The {@link CutRecord}, written by the relay and by this service at each rotation. */
   cut: join(folder, "console.cut"),
-  /** The times of the output (see ConsoleTimes.ts). */
+  /** The times of the output (see lineTimes.ts). */
   times: join(folder, "console.times")
 })
 

@@ -11,7 +11,6 @@ import {
 } from "node:fs"
 import { join } from "node:path"
 import { Deferred, Effect, Latch, Schema } from "effect"
-import { markLate } from "../../console/ConsoleTimes.ts"
 import { endsOpen } from "../../console/consoleFiles.ts"
 import { type IoError, ioSync, orWarn, toIoError } from "../../disk/fsio.ts"
 import { attachContainer } from "./containerJob.ts"
@@ -143,18 +142,13 @@ export const openContainerConsole = Effect.fnUntraced(function* (
     const cursor = logCursor(position)
     return (chunk: Buffer, isWhole = false): void => {
       const pieces: Array<Piece> = []
-      const times: Array<{ readonly bytes: number; readonly at: number }> = []
       for (const frame of [...reader.read(chunk), ...(isWhole ? reader.end() : [])]) {
-        const entry = logEntry(frame.payload)
-        const taken = cursor.take(entry)
+        const taken = cursor.take(logEntry(frame.payload))
         if (taken === undefined) continue
         const piece = open.logged(frame.stream, reader.clean(taken))
-        if (piece.bytes.length === 0) continue
-        pieces.push(piece)
-        times.push({ bytes: piece.bytes.length, at: entry.at })
+        if (piece.bytes.length > 0) pieces.push(piece)
       }
       const size = pieces.length === 0 ? sizeOf(path) : append(path, pieces)
-      markLate(folder, size, times)
       position = cursor.position(Math.max(0, size - open.ahead()))
       writeFileSync(`${positionPath(folder)}.tmp`, JSON.stringify(position))
       renameSync(`${positionPath(folder)}.tmp`, positionPath(folder))
