@@ -21,14 +21,6 @@ import type { Arrivals } from "./importFiles.ts"
 import { openToMount } from "./mounts.ts"
 import { makeLike } from "./owners.ts"
 
-export {
-  type CopyEntry,
-  type FilePlan,
-  isAbove,
-  type Shared,
-  type Target
-} from "../../contract/domain/filePlan.ts"
-
 export const refuse = (message: string) => new IoError({ code: "REFUSED", message })
 
 export const filePlan = (definition: FileDefinition): Result.Result<FilePlan, IoError> => {

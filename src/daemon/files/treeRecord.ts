@@ -70,9 +70,6 @@ export const settlePlainBase = Effect.fnUntraced(function* (folder: string, file
   if (own.length > 0 && own.length < bases.length) yield* writeBases(folder, own)
 })
 
-const plainBasesOf = (folder: string) =>
-  Effect.map(readBases(folder), (bases) => bases.map(({ generation }) => generation))
-
 /** A lower layer: a folder of the base, of the volumes folder, or of `tree` itself. */
 export const TreeLayer = Schema.Struct({
   of: Schema.Literals(["base", "volumes", "own"]),
@@ -132,28 +129,22 @@ export const TREE_NEXT = "tree.next"
 
 /** Returns the generations that the servers below a folder use as a layer, or were copied from. */
 export const basesInUse = Effect.fnUntraced(function* (serversDir: string) {
-  const names = yield* listFolder(serversDir)
   const found = yield* Effect.forEach(
-    names.flatMap((name) => [join(serversDir, name, TREE), join(serversDir, name, TREE_NEXT)]),
-    (tree) =>
+    yield* listFolder(serversDir),
+    Effect.fnUntraced(
+      function* (name) {
+        const folder = join(serversDir, name)
+        const plain = (yield* readBases(folder)).map(({ generation }) => generation)
+        const trees = yield* Effect.forEach([TREE, TREE_NEXT], (tree) => readTreeRecord(join(folder, tree)))
+        return [...plain, ...trees.flatMap((record) => record?.base ?? [])]
+      },
       // There may be files beside the folders of servers.
       Effect.catchIf(
-        readTreeRecord(tree),
         (error) => error.code === "ENOTDIR",
-        () => Effect.succeed(undefined)
-      ),
+        () => Effect.succeed([])
+      )
+    ),
     { concurrency: 16 }
   )
-  const plain = yield* Effect.forEach(
-    names,
-    (name) =>
-      plainBasesOf(join(serversDir, name)).pipe(
-        Effect.catchIf(
-          (error) => error.code === "ENOTDIR",
-          () => Effect.succeed([])
-        )
-      ),
-    { concurrency: 16 }
-  )
-  return new Set([...found.flatMap((record) => (record === undefined ? [] : [record.base])), ...plain.flat()])
+  return new Set(found.flat())
 })

@@ -15,7 +15,7 @@ export const CLAIMS = "/run/muster/uids"
 export interface UidClaims {
   /** Whether another node of this host has a uid. */
   isForeign(uid: number): Effect.Effect<boolean, IoError>
-  /** Claims a uid on this host; false if another node has it. */
+  /** Claims a uid on this host; false if another node has it, or had it when this one was opened. */
   claim(uid: number, name: string): Effect.Effect<boolean, IoError>
   release(uid: number): Effect.Effect<void, IoError>
   /** The claims that this node had when it opened them, by uid. */
@@ -112,34 +112,18 @@ export const openUidClaims = Effect.fnUntraced(function* (node: string, dataDir:
       )
     )
 
-  /** Adds a claim, or replaces the one of a removed node, which needs the lock. */
-  const addOrReplace = Effect.fnUntraced(function* (uid: number, name: string) {
-    const found = yield* read(uid)
-    if (found === undefined) return yield* add(uid, name)
-    return (yield* isForeign(found)) ? false : yield* replace(uid, name)
-  })
   /**
-   * Runs an effect with the lock of a uid; false if another daemon has the lock. If a daemon is killed while it has the
-   * lock, the uid stays unused until the next boot.
+   * Removes the claim of a node whose data folder is gone, unless another daemon does so. If a daemon is killed while it
+   * has the lock, the uid stays unused until the next boot.
    */
-  const locked =
-    (uid: number) =>
-    <E>(work: Effect.Effect<boolean, E>): Effect.Effect<boolean, E | IoError> =>
-      Effect.gen(function* () {
-        const lock = `${pathOf(uid)}.lock`
-        if (!(yield* create(`lock uid ${uid}`, () => fs.writeFileSync(lock, "", { flag: "wx" }))))
-          return false
-        return yield* Effect.ensuring(work, Effect.ignore(unlink(lock)))
-      })
-  const takeOver = (uid: number, name: string) => locked(uid)(addOrReplace(uid, name))
-
-  /** Removes the claim of a node whose data folder is gone. */
-  const removeLeft = (uid: number) =>
-    Effect.gen(function* () {
+  const removeLeft = Effect.fnUntraced(function* (uid: number) {
+    const lock = `${pathOf(uid)}.lock`
+    if (!(yield* create(`lock uid ${uid}`, () => fs.writeFileSync(lock, "", { flag: "wx" })))) return
+    yield* Effect.gen(function* () {
       const found = yield* read(uid)
       if (found !== undefined && !isOwn(found) && !(yield* isForeign(found))) yield* unlink(pathOf(uid))
-      return true
-    }).pipe(locked(uid), orWarn)
+    }).pipe(Effect.ensuring(Effect.ignore(unlink(lock))))
+  }, orWarn)
 
   /** One look at each data folder: a node may have a thousand claims. */
   const known = new Map<string, boolean>()
@@ -161,9 +145,8 @@ export const openUidClaims = Effect.fnUntraced(function* (node: string, dataDir:
     claim: Effect.fnUntraced(function* (uid, name) {
       const found = yield* read(uid)
       if (found === undefined) return yield* add(uid, name)
-      // Other daemons do not take it over: the data folder of this node exists.
-      if (isOwn(found)) return yield* replace(uid, name)
-      return (yield* isForeign(found)) ? false : yield* takeOver(uid, name)
+      // Other daemons do not remove it: the data folder of this node exists.
+      return isOwn(found) ? yield* replace(uid, name) : false
     }),
     release: Effect.fnUntraced(function* (uid) {
       if (isOwn(yield* read(uid))) yield* unlink(pathOf(uid))
