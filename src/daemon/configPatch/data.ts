@@ -2,6 +2,7 @@
 import { Result, type Schema } from "effect"
 import {
   type Find,
+  firstProblem,
   isIndex,
   isJsonList,
   isJsonMap,
@@ -142,161 +143,146 @@ export interface Applied {
   readonly unmatched: ReadonlyArray<Unmatched>
 }
 
-/**
- * Applies `find` to `root`; `undefined` is an empty document. A key is taken whole if the map has it, else from the
- * longest start that leads to a map or list; then it is split at its first dot or index in brackets. `*` is every
- * element. A number counts in a list from 0; the number after the last appends. Maps are merged, all other values
- * replaced. A missing part becomes a list if its index is in brackets, or if all keys in it are numbers and the first
- * is 0; else a map.
- */
-export const applyFind = (root: Container | undefined, find: Find): Result.Result<Applied, PatchProblem> => {
-  /** Copies made here, which may change. */
-  const own = new Set<Data>()
-  /** Maps made here that may still become lists, and how each is replaced; parents come first. */
-  const fresh = new Map<DataMap, (list: DataList) => void>()
-  /** The indices in brackets of those that must become lists. */
-  const indexed = new Map<DataMap, string>()
-  const unmatched: Array<Unmatched> = []
-  const trail: Array<string> = []
-  let values = 0
-  let missed = ""
+/** The place of a map that was missing; it may still become a list. */
+interface Place {
+  readonly parent: Container | undefined
+  readonly key: string | number
+  /** The last index in brackets that led into the map. */
+  index?: string
+}
 
-  const problem = (reason: string) => new PatchProblem({ reason })
-  const noList = (index: string) =>
-    problem(`${shown(index)} is an index, but there is a map in place of a list`)
+interface Work {
+  /** Copies and new containers, which may change. */
+  readonly own: Set<Data>
+  /** Parents come before the maps in them. */
+  readonly fresh: Map<DataMap, Place>
+  readonly unmatched: Array<Unmatched>
+  readonly trail: Array<string>
+  values: number
+  missed: string
+}
 
-  const make = (asList: boolean, replace: (made: DataMap, list: DataList) => void): Container => {
-    if (asList) {
-      const list: DataList = []
-      own.add(list)
-      return list
-    }
-    const map: DataMap = new Map()
-    own.add(map)
-    fresh.set(map, (list) => replace(map, list))
-    return map
+type Outcome = PatchProblem | undefined
+
+const noList = (index: string) =>
+  new PatchProblem({ reason: `${shown(index)} is an index, but there is a map in place of a list` })
+
+const noIndex = (index: string, size: number) =>
+  new PatchProblem({ reason: `${shown(index)} is no index of a list of ${size}; use 0 to ${size} or *` })
+
+/** Returns a copy of `old` that may change, or a new container that suits the keys which begin with `first`. */
+const owned = (work: Work, old: Data | undefined, first: string | undefined, place: Place): Container => {
+  if (isContainer(old) && work.own.has(old)) return old
+  const empty = first?.startsWith("[") === true ? [] : new Map<string, Data>()
+  const made = isContainer(old) ? (isMap(old) ? new Map(old) : [...old]) : empty
+  work.own.add(made)
+  if (!isContainer(old) && isMap(made)) work.fresh.set(made, place)
+  return made
+}
+
+const enter = (work: Work, parent: Container, key: string | number, rest: string | undefined): Container => {
+  const entered = owned(work, get(parent, key), rest, { parent, key })
+  set(parent, key, entered)
+  return entered
+}
+
+const visit = (
+  work: Work,
+  node: Container,
+  key: string | number,
+  rest: string | undefined,
+  value: Schema.Json
+): Outcome => {
+  if (rest !== undefined) return apply(work, enter(work, node, key, rest), rest, value)
+  if (isJsonMap(value)) return merge(work, enter(work, node, key, undefined), value)
+  work.values++
+  const old = get(node, key)
+  const data = dataOf(value, old)
+  if (!same(old, data)) set(node, key, data)
+  return undefined
+}
+
+const visitAll = (work: Work, node: Container, rest: string | undefined, value: Schema.Json): Outcome => {
+  const keys = [...node.keys()]
+  work.missed = keys.length === 0 ? "`*` is in an empty list or map" : "no element of `*` is a list or map"
+  // a scalar has no place for the rest of the key
+  const inner = rest !== undefined || isJsonMap(value)
+  return firstProblem(keys, (key) =>
+    inner && !isContainer(get(node, key)) ? undefined : visit(work, node, key, rest, value)
+  )
+}
+
+const applyToList = (work: Work, list: DataList, key: string, value: Schema.Json): Outcome => {
+  const index = bracketed.exec(key)
+  const [head, rest] =
+    index === null
+      ? divide(key, dividers(key).at(-1))
+      : [index[1] ?? "", key.slice(index[0].length) || undefined]
+  if (head === "*") return visitAll(work, list, rest, value)
+  const at = isIndex(head) ? Number(head) : -1
+  return at >= 0 && at <= list.length ? visit(work, list, at, rest, value) : noIndex(head, list.length)
+}
+
+const apply = (work: Work, node: Container, key: string, value: Schema.Json): Outcome => {
+  if (isList(node)) return applyToList(work, node, key, value)
+  if (key !== "*" && node.has(key)) return visit(work, node, key, undefined, value)
+  const places = dividers(key)
+  const known = places.find((at) => at > 0 && isContainer(node.get(key.slice(0, at))))
+  const [head, rest] = divide(key, known ?? places.at(-1))
+  const index = bracketed.exec(key)
+  if (index !== null) {
+    const place = work.fresh.get(node)
+    if (place === undefined) return noList(index[0])
+    place.index = index[0]
+    return visit(work, node, index[1] ?? "", key.slice(index[0].length) || undefined, value)
   }
-
-  /** Returns a copy of the container at `key` that may change; makes a missing one. */
-  const enter = (node: Container, key: string | number, rest: string | undefined): Container => {
-    const child = get(node, key)
-    if (isContainer(child) && own.has(child)) return child
-    const entered = isContainer(child)
-      ? isMap(child)
-        ? new Map(child)
-        : [...child]
-      : make(rest?.startsWith("[") === true, (made, list) => {
-          if (get(node, key) === made) set(node, key, list)
-        })
-    own.add(entered)
-    set(node, key, entered)
-    return entered
-  }
-
-  const visit = (
-    node: Container,
-    key: string | number,
-    rest: string | undefined,
-    value: Schema.Json
-  ): PatchProblem | undefined => {
-    if (rest !== undefined) return apply(enter(node, key, rest), rest, value)
-    if (isJsonMap(value)) return merge(enter(node, key, undefined), value)
-    values++
-    const old = get(node, key)
-    const data = dataOf(value, old)
-    if (!same(old, data)) set(node, key, data)
+  if (head === "*") return visitAll(work, node, rest, value)
+  if (known === undefined && rest?.split(".").includes("*")) {
+    work.missed = `there is no list or map at ${shown(head)}`
     return undefined
   }
+  if (head === "" || rest === "")
+    return new PatchProblem({ reason: `the key ${shown(key)} has an empty part` })
+  return visit(work, node, head, rest, value)
+}
 
-  const visitAll = (
-    node: Container,
-    rest: string | undefined,
-    value: Schema.Json
-  ): PatchProblem | undefined => {
-    const keys = [...node.keys()]
-    missed = keys.length === 0 ? "`*` is in an empty list or map" : "no element of `*` is a list or map"
-    for (const key of keys) {
-      // a scalar has no place for the rest of the key
-      if ((rest !== undefined || isJsonMap(value)) && !isContainer(get(node, key))) continue
-      const failed = visit(node, key, rest, value)
-      if (failed !== undefined) return failed
-    }
-    return undefined
-  }
+const merge = (work: Work, node: Container, entries: Find): Outcome => {
+  if (Object.keys(entries).length === 0) work.values++
+  return firstProblem(Object.entries(entries), ([key, value]) => {
+    const before = work.values + work.unmatched.length
+    work.trail.push(key)
+    const failed = apply(work, node, key, value)
+    if (work.values + work.unmatched.length === before)
+      work.unmatched.push({ key: work.trail.join("."), reason: work.missed })
+    work.trail.pop()
+    return failed
+  })
+}
 
-  const applyToList = (list: DataList, key: string, value: Schema.Json): PatchProblem | undefined => {
-    const index = bracketed.exec(key)
-    const [head, rest] =
-      index === null
-        ? divide(key, dividers(key).at(-1))
-        : [index[1] ?? "", key.slice(index[0].length) || undefined]
-    if (head === "*") return visitAll(list, rest, value)
-    const at = isIndex(head) ? Number(head) : -1
-    const size = list.length
-    return at >= 0 && at <= size
-      ? visit(list, at, rest, value)
-      : problem(`${shown(head)} is no index of a list of ${size}; use 0 to ${size} or *`)
-  }
-
-  const apply = (node: Container, key: string, value: Schema.Json): PatchProblem | undefined => {
-    if (isList(node)) return applyToList(node, key, value)
-    if (key !== "*" && node.has(key)) return visit(node, key, undefined, value)
-    const places = dividers(key)
-    const known = places.find((at) => at > 0 && isContainer(node.get(key.slice(0, at))))
-    const [head, rest] = divide(key, known ?? places.at(-1))
-    const index = bracketed.exec(key)
-    if (index !== null) {
-      if (!fresh.has(node)) return noList(index[0])
-      indexed.set(node, index[0])
-      return visit(node, index[1] ?? "", key.slice(index[0].length) || undefined, value)
-    }
-    if (head === "*") return visitAll(node, rest, value)
-    if (known === undefined && rest?.split(".").includes("*")) {
-      missed = `there is no list or map at ${shown(head)}`
-      return undefined
-    }
-    if (head === "" || rest === "") return problem(`the key ${shown(key)} has an empty part`)
-    return visit(node, head, rest, value)
-  }
-
-  const merge = (node: Container, entries: Find): PatchProblem | undefined => {
-    if (Object.keys(entries).length === 0) values++
-    for (const [key, value] of Object.entries(entries)) {
-      const before = values + unmatched.length
-      trail.push(key)
-      const failed = apply(node, key, value)
-      if (failed !== undefined) return failed
-      if (values + unmatched.length === before) unmatched.push({ key: trail.join("."), reason: missed })
-      trail.pop()
-    }
-    return undefined
-  }
-
-  let data: Container =
-    root === undefined
-      ? make(Object.keys(find)[0]?.startsWith("[") === true, (_, list) => {
-          data = list
-        })
-      : isMap(root)
-        ? new Map(root)
-        : [...root]
-  own.add(data)
-  const failed = merge(data, find)
-  if (failed !== undefined) return Result.fail(failed)
-  for (const [map, replace] of [...fresh].toReversed()) {
+/** Returns the document in which maps that were missing are lists if their keys are those of a list. */
+const settled = (work: Work, root: Container): Result.Result<Container, PatchProblem> => {
+  let data = root
+  for (const [map, { index, key, parent }] of [...work.fresh].toReversed()) {
     const keys = [...map.keys()]
-    const index = indexed.get(map)
     if (keys[0] !== "0" || !keys.every(isIndex)) {
       if (index !== undefined) return Result.fail(noList(index))
       continue
     }
-    const gap = keys.findIndex((key, index) => key !== String(index))
-    if (gap >= 0) {
-      return Result.fail(
-        problem(`${shown(keys[gap] ?? "")} is no index of a list of ${gap}; use 0 to ${gap} or *`)
-      )
-    }
-    replace([...map.values()])
+    const gap = keys.findIndex((each, at) => each !== String(at))
+    if (gap >= 0) return Result.fail(noIndex(keys[gap] ?? "", gap))
+    const list = [...map.values()]
+    if (parent === undefined) data = list
+    else if (get(parent, key) === map) set(parent, key, list)
   }
-  return Result.succeed({ data, unmatched })
+  return Result.succeed(data)
+}
+
+/** Applies `find` to `root`, or to an empty document (spec 4.9). */
+export const applyFind = (root: Container | undefined, find: Find): Result.Result<Applied, PatchProblem> => {
+  const unmatched: Array<Unmatched> = []
+  const work: Work = { own: new Set(), fresh: new Map(), unmatched, trail: [], values: 0, missed: "" }
+  const data = owned(work, root, Object.keys(find)[0], { parent: undefined, key: "" })
+  const failed = merge(work, data, find)
+  if (failed !== undefined) return Result.fail(failed)
+  return Result.map(settled(work, data), (made) => ({ data: made, unmatched }))
 }

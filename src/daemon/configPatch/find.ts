@@ -47,6 +47,18 @@ export const standInOf = (value: Schema.Json): string | number | undefined => {
   return typeof value === "string" || typeof value === "number" ? value : undefined
 }
 
+/** Runs a step for each item until one has a problem. */
+export const firstProblem = <A>(
+  items: Iterable<A>,
+  step: (item: A) => PatchProblem | undefined
+): PatchProblem | undefined => {
+  for (const item of items) {
+    const failed = step(item)
+    if (failed !== undefined) return failed
+  }
+  return undefined
+}
+
 export const problem = (reason: string) => Result.fail(new PatchProblem({ reason }))
 
 /**
@@ -121,25 +133,17 @@ export interface Leaf {
 /** Returns the values for a format without types, see {@link flatText}; a list is refused. */
 export const leavesOf = (find: Find): Result.Result<ReadonlyArray<Leaf>, PatchProblem> => {
   const leaves: Array<Leaf> = []
-  const walk = (value: Schema.Json, path: readonly [string, ...Array<string>]): PatchProblem | undefined => {
+  const walk = (value: Schema.Json, path: Leaf["path"]): PatchProblem | undefined => {
     if (isJsonList(value)) {
       return new PatchProblem({
         reason: `the key ${shown(path.join("."))} has a list, which this format cannot hold`
       })
     }
-    if (!isJsonMap(value)) {
-      leaves.push({ path, value })
-      return undefined
-    }
-    for (const [key, child] of Object.entries(value)) {
-      const failed = walk(child, [...path, key])
-      if (failed !== undefined) return failed
-    }
+    if (isJsonMap(value))
+      return firstProblem(Object.entries(value), ([key, child]) => walk(child, [...path, key]))
+    leaves.push({ path, value })
     return undefined
   }
-  for (const [key, value] of Object.entries(find)) {
-    const failed = walk(value, [key])
-    if (failed !== undefined) return Result.fail(failed)
-  }
-  return Result.succeed(leaves)
+  const failed = firstProblem(Object.entries(find), ([key, value]) => walk(value, [key]))
+  return failed === undefined ? Result.succeed(leaves) : Result.fail(failed)
 }

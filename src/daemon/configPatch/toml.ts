@@ -208,20 +208,18 @@ const holdsNull = (value: Schema.Json): boolean =>
  * Patches a TOML file; comments, order, layout and the forms of values stay. A text in place of a date is a date, if it
  * is one. Keys: see `applyFind`. An empty file counts as a missing one.
  */
-export const patchToml: Patcher = (given, find) => {
-  const empty = Object.entries(find).find(([, value]) => holdsNull(value))
-  if (empty !== undefined) return problem(`the key ${shown(empty[0])} has null, which TOML cannot hold`)
-  const text = given ?? ""
-  const read = readToml(text)
-  if (Result.isFailure(read)) return Result.fail(read.failure)
-  const { data, root } = read.success
-  const applied = applyFind(isContainer(data) ? data : undefined, find)
-  if (Result.isFailure(applied)) return Result.fail(applied.failure)
-  const { data: wanted, unmatched } = applied.success
-  const made = applyEdits(text, editsOf(text, root, data, wanted))
-  if (made === text) return Result.succeed({ text, unmatched })
-  const again = made === undefined ? undefined : Result.getOrUndefined(readToml(made))
-  return made === undefined || again === undefined || !same(again.data, wanted)
-    ? problem("the result would not be valid TOML")
-    : Result.succeed({ text: made, unmatched })
-}
+export const patchToml: Patcher = (given, find) =>
+  Result.gen(function* () {
+    const empty = Object.entries(find).find(([, value]) => holdsNull(value))
+    if (empty !== undefined)
+      return yield* problem(`the key ${shown(empty[0])} has null, which TOML cannot hold`)
+    const text = given ?? ""
+    const { data, root } = yield* readToml(text)
+    const { data: wanted, unmatched } = yield* applyFind(isContainer(data) ? data : undefined, find)
+    const made = applyEdits(text, editsOf(text, root, data, wanted))
+    if (made === text) return { text, unmatched }
+    const again = made === undefined ? undefined : Result.getOrUndefined(readToml(made))
+    return again !== undefined && same(again.data, wanted)
+      ? { text: made, unmatched }
+      : yield* problem("the result would not be valid TOML")
+  })

@@ -3,6 +3,7 @@ import { Result, type Schema } from "effect"
 import {
   cut,
   type Find,
+  firstProblem,
   flatText,
   isJsonList,
   isJsonMap,
@@ -120,14 +121,11 @@ const patcher = (doc: Document, pretty: boolean) => {
       removeElement(parent, surplus)
       changed = true
     }
-    for (const [n, item] of items.entries()) {
+    return firstProblem(items.entries(), ([n, item]) => {
       const known = present[n]
       const element = known === undefined ? add(parent, name) : Result.succeed(known)
-      if (Result.isFailure(element)) return element.failure
-      const failed = assign(element.success, item)
-      if (failed !== undefined) return failed
-    }
-    return undefined
+      return Result.isFailure(element) ? element.failure : assign(element.success, item)
+    })
   }
 
   const each = (
@@ -135,19 +133,15 @@ const patcher = (doc: Document, pretty: boolean) => {
     rest: string | undefined,
     value: Schema.Json,
     conditioned = false
-  ): Outcome => {
-    for (const element of elements) {
+  ): Outcome =>
+    firstProblem(elements, (element) => {
+      if (rest === undefined) return assign(element, value)
       const attribute =
         conditioned &&
-        rest !== undefined &&
         element.hasAttribute(rest) &&
         !elementsOf(element).some((child) => child.nodeName === rest)
-      const failed =
-        rest === undefined ? assign(element, value) : apply(element, attribute ? `@${rest}` : rest, value)
-      if (failed !== undefined) return failed
-    }
-    return undefined
-  }
+      return apply(element, attribute ? `@${rest}` : rest, value)
+    })
 
   /** Sets the elements `name` of `parent`: all of them, or the one at the number that `rest` begins with. */
   const visit = (parent: Element, name: string, rest: string | undefined, value: Schema.Json): Outcome => {
@@ -175,11 +169,8 @@ const patcher = (doc: Document, pretty: boolean) => {
     if (attributes.length < step.conditions.length) return undefined
     const added = add(parent, step.name)
     if (Result.isFailure(added)) return added.failure
-    for (const [name, text] of attributes) {
-      const failed = write(added.success, `@${name}`, text)
-      if (failed !== undefined) return failed
-    }
-    return each([added.success], rest, value, true)
+    const failed = firstProblem(attributes, ([name, text]) => write(added.success, `@${name}`, text))
+    return failed ?? each([added.success], rest, value, true)
   }
 
   const apply = (parent: Element, key: string, value: Schema.Json): Outcome => {
@@ -207,11 +198,9 @@ const patcher = (doc: Document, pretty: boolean) => {
 
   const merge = (element: Element, values: Find): Outcome => {
     if (Object.keys(values).length === 0) reached++
-    for (const [key, value] of Object.entries(values)) {
-      const failed = noting(key, () => apply(element, key, value))
-      if (failed !== undefined) return failed
-    }
-    return undefined
+    return firstProblem(Object.entries(values), ([key, value]) =>
+      noting(key, () => apply(element, key, value))
+    )
   }
 
   /** The first part of a key names the root element, of which there is one. */
@@ -274,23 +263,16 @@ const fresh = (find: Find): Result.Result<string, PatchProblem> => {
  * sets an attribute. A list makes as many elements of that name and merges their contents. Comments, declaration and
  * white space stay. A document type is refused. An empty file counts as a missing one.
  */
-export const patchXml: Patcher = (text, find) => {
-  if (Object.keys(find).length === 0) return Result.succeed({ text, unmatched: [] })
-  const source = text === undefined || text.trim() === "" ? fresh(find) : Result.succeed(text)
-  if (Result.isFailure(source)) return Result.fail(source.failure)
-  const doc = read(source.success)
-  if (Result.isFailure(doc)) return Result.fail(doc.failure)
-  const root = doc.success.documentElement
-  if (root === null) return problem("it has no root element")
-  const inPlace = printerOf(source.success, doc.success)
-  const { patch, changed, unmatched } = patcher(
-    doc.success,
-    source.success !== text || /[\r\n]/.test(source.success.trim())
-  )
-  for (const [key, value] of Object.entries(find)) {
-    const failed = patch(root, key, value)
-    if (failed !== undefined) return Result.fail(failed)
-  }
-  const patched = changed() ? print(source.success, doc.success, inPlace) : Result.succeed(source.success)
-  return Result.map(patched, (made) => ({ text: made, unmatched }))
-}
+export const patchXml: Patcher = (text, find) =>
+  Result.gen(function* () {
+    if (Object.keys(find).length === 0) return { text, unmatched: [] }
+    const source = text === undefined || text.trim() === "" ? yield* fresh(find) : text
+    const doc = yield* read(source)
+    const root = doc.documentElement
+    if (root === null) return yield* problem("it has no root element")
+    const inPlace = printerOf(source, doc)
+    const { patch, changed, unmatched } = patcher(doc, source !== text || /[\r\n]/.test(source.trim()))
+    const failed = firstProblem(Object.entries(find), ([key, value]) => patch(root, key, value))
+    if (failed !== undefined) return yield* Result.fail(failed)
+    return { text: changed() ? yield* print(source, doc, inPlace) : source, unmatched }
+  })
