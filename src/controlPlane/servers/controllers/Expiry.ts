@@ -4,7 +4,7 @@ import { hasExpired } from "../../../contract/domain/Server.ts"
 import { backoff } from "../../../shared/work/backoff.ts"
 import { inSlices } from "../../../shared/work/slices.ts"
 import { makeWorkQueue, type StepOutcome } from "../../../shared/work/WorkQueue.ts"
-import { Journal } from "../../store/journal/Journal.ts"
+import { followChanges } from "../../store/journal/Journal.ts"
 import { Leadership } from "../../store/Leadership.ts"
 import { ServerIndex } from "../list/ServerIndex.ts"
 import type { NodeCallError } from "../state/nodeCalls.ts"
@@ -24,7 +24,6 @@ const ANNOUNCED_BEFORE = 60_000
 export const ServerExpiry = Layer.effectDiscard(
   Effect.gen(function* () {
     const index = yield* ServerIndex
-    const journal = yield* Journal
     const leadership = yield* Leadership
     const lifecycle = yield* ServerLifecycle
     const remove = yield* makeRemove
@@ -57,14 +56,10 @@ export const ServerExpiry = Layer.effectDiscard(
       backoff: backoff({ first: "1 second", longest: "1 minute" }),
       leadership
     })
-    yield* journal.follow("controllers", (entries) =>
-      Effect.sync(() => {
-        for (const { change } of entries) {
-          if (change.topic !== "server:created" && change.topic !== "server:changed") continue
-          if (index.get(change.server_id)?.expires_at !== undefined) changed.openUnsafe()
-        }
-      })
-    )
+    yield* followChanges("controllers", (change) => {
+      if (change.topic !== "server:created" && change.topic !== "server:changed") return
+      if (index.get(change.server_id)?.expires_at !== undefined) changed.openUnsafe()
+    })
     const expire = Effect.gen(function* () {
       changed.closeUnsafe()
       const now = yield* Clock.currentTimeMillis

@@ -12,7 +12,7 @@ import { pause } from "../../../shared/work/slices.ts"
 import { makeWorkQueue } from "../../../shared/work/WorkQueue.ts"
 import { type NodeChange, NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { mayUseReserve } from "../../store/disk/DatabaseDisk.ts"
-import { Journal } from "../../store/journal/Journal.ts"
+import { followChanges, type Journal } from "../../store/journal/Journal.ts"
 import { Leadership } from "../../store/Leadership.ts"
 import { MigrationRepo, type Standing } from "../../store/repos/MigrationRepo.ts"
 import { NodeRepo } from "../../store/repos/NodeRepo.ts"
@@ -44,7 +44,6 @@ interface RecentRemovals {
  * the store.
  */
 const recentRemovals: Effect.Effect<RecentRemovals, never, Journal | Scope.Scope> = Effect.gen(function* () {
-  const journal = yield* Journal
   const keys = new Set<string>()
   const left = (server_id: ServerId, node_id: NodeId) => `${server_id} ${node_id}`
   const remember = (key: string) => {
@@ -55,14 +54,10 @@ const recentRemovals: Effect.Effect<RecentRemovals, never, Journal | Scope.Scope
       keys.delete(oldest)
     }
   }
-  yield* journal.follow("read-model", (entries) =>
-    Effect.sync(() => {
-      for (const { change } of entries) {
-        if (change.topic === "deleted") remember(change.server_id)
-        if (change.topic === "server:left") remember(left(change.server_id, change.payload))
-      }
-    })
-  )
+  yield* followChanges("read-model", (change) => {
+    if (change.topic === "deleted") remember(change.server_id)
+    if (change.topic === "server:left") remember(left(change.server_id, change.payload))
+  })
   return {
     isDeleted: (server_id) => keys.has(server_id),
     hasLeft: (server_id, node_id) => keys.has(left(server_id, node_id))

@@ -7,7 +7,7 @@ import { makeKeyedLock } from "../../../shared/work/KeyedLock.ts"
 import { makeWorkQueue } from "../../../shared/work/WorkQueue.ts"
 import { DaemonClient } from "../../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
-import { Journal } from "../../store/journal/Journal.ts"
+import { followChanges } from "../../store/journal/Journal.ts"
 import { Leadership } from "../../store/Leadership.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store } from "../../store/Store.ts"
@@ -52,7 +52,6 @@ export class Provisioner extends Context.Service<
         const daemons = yield* DaemonClient
         const leadership = yield* Leadership
         const index = yield* ServerIndex
-        const journal = yield* Journal
         const locks = yield* ServerLocks
         const priority = yield* CreationPriority
         const registry = yield* NodeRegistry
@@ -102,15 +101,11 @@ export class Provisioner extends Context.Service<
           return queue.has(id) || record === undefined || actionFor(record) !== "nothing"
         }
 
-        yield* journal.follow("controllers", (entries) =>
-          Effect.sync(() => {
-            for (const { change } of entries) {
-              if (change.topic === "server:suspect") {
-                if (queue.add(change.server_id)) suspects.add(change.server_id)
-              } else if (needsAction(change) && mayNeedWork(change.server_id)) queue.add(change.server_id)
-            }
-          })
-        )
+        yield* followChanges("controllers", (change) => {
+          if (change.topic === "server:suspect") {
+            if (queue.add(change.server_id)) suspects.add(change.server_id)
+          } else if (needsAction(change) && mayNeedWork(change.server_id)) queue.add(change.server_id)
+        })
 
         let before: ReadonlyArray<ServerId> = []
         const addInterruptedRemovals = Effect.gen(function* () {

@@ -3,7 +3,7 @@ import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import { currentStep, type InstallState, type InstallStep } from "../../../contract/domain/InstallState.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import { LiveFeed } from "../../events/LiveFeed.ts"
-import { Journal } from "../../store/journal/Journal.ts"
+import { followChanges } from "../../store/journal/Journal.ts"
 import { ServerIndex } from "./ServerIndex.ts"
 
 const stepOf = ({ phase, steps = [] }: InstallState): InstallStep | undefined =>
@@ -26,18 +26,12 @@ export class InstallProgresses extends Context.Service<
     InstallProgresses,
     Effect.gen(function* () {
       const index = yield* ServerIndex
-      const journal = yield* Journal
       const live = yield* LiveFeed
       const known = new Map<ServerId, number>()
 
-      yield* journal.follow("read-model", (entries) =>
-        Effect.sync(() => {
-          for (const { change } of entries) {
-            if (change.topic === "server:install" || change.topic === "deleted")
-              known.delete(change.server_id)
-          }
-        })
-      )
+      yield* followChanges("read-model", (change) => {
+        if (change.topic === "server:install" || change.topic === "deleted") known.delete(change.server_id)
+      })
 
       return InstallProgresses.of({
         reported: Effect.fnUntraced(function* (node_id, id, install) {

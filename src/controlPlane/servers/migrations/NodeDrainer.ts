@@ -12,7 +12,7 @@ import { currentRestriction } from "../../http/Principal.ts"
 import { NodeMigrations } from "../../nodes/NodeMigrations.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { makeNodeAvailability } from "../../nodes/nodeAvailability.ts"
-import { Journal } from "../../store/journal/Journal.ts"
+import { followChanges } from "../../store/journal/Journal.ts"
 import { Leadership } from "../../store/Leadership.ts"
 import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
 import { ServerIndex } from "../list/ServerIndex.ts"
@@ -51,7 +51,6 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
       const destinations = yield* makeDestinations
       const drains = yield* makeDrains
       const index = yield* ServerIndex
-      const journal = yield* Journal
       const leadership = yield* Leadership
       const lifecycle = yield* ServerLifecycle
       const locks = yield* ServerLocks
@@ -110,21 +109,17 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
         resume: Effect.map(drains.all, (all) => [...all.keys()])
       })
 
-      yield* journal.follow("controllers", (entries) =>
-        Effect.sync(() => {
-          for (const { change } of entries) {
-            if (change.topic === "node:evacuation") {
-              drains.markStale()
-              draining.add(change.node_id)
-            } else if (change.topic === "server:move") {
-              for (const node_id of draining.keys()) draining.add(node_id)
-              if (hasStep(change.payload)) migrating.add(change.server_id)
-            }
-            const id = serverOf(change)
-            if (id !== undefined && migrating.has(id)) migrating.add(id)
-          }
-        })
-      )
+      yield* followChanges("controllers", (change) => {
+        if (change.topic === "node:evacuation") {
+          drains.markStale()
+          draining.add(change.node_id)
+        } else if (change.topic === "server:move") {
+          for (const node_id of draining.keys()) draining.add(node_id)
+          if (hasStep(change.payload)) migrating.add(change.server_id)
+        }
+        const id = serverOf(change)
+        if (id !== undefined && migrating.has(id)) migrating.add(id)
+      })
       yield* leadership.whileLeader(
         Effect.andThen(
           Effect.addFinalizer(() => destinations.releaseAll),

@@ -4,7 +4,7 @@ import { serverOf } from "../../../contract/domain/Journal.ts"
 import { nowText } from "../../../contract/domain/nowText.ts"
 import { isOver, type RolloutRecord } from "../../../contract/domain/Rollout.ts"
 import { makeWorkQueue, type StepOutcome } from "../../../shared/work/WorkQueue.ts"
-import { Journal } from "../../store/journal/Journal.ts"
+import { followChanges } from "../../store/journal/Journal.ts"
 import { Leadership } from "../../store/Leadership.ts"
 import { RolloutRepo } from "../../store/repos/RolloutRepo.ts"
 import { Store } from "../../store/Store.ts"
@@ -33,7 +33,6 @@ const logState = ({ id, reason, state }: RolloutRecord) => {
 export const RolloutRunner = (options: RolloutOptions) =>
   Layer.effectDiscard(
     Effect.gen(function* () {
-      const journal = yield* Journal
       const leadership = yield* Leadership
       const repo = yield* RolloutRepo
       const store = yield* Store
@@ -83,14 +82,10 @@ export const RolloutRunner = (options: RolloutOptions) =>
         })
       })
 
-      yield* journal.follow("controllers", (entries) =>
-        Effect.sync(() => {
-          for (const { change } of entries) {
-            if (change.topic === "rollout:changed") running.add(change.rollout_id)
-            const id = serverOf(change)
-            if (id !== undefined && (changing.has(id) || waiting.has(id))) changing.add(id)
-          }
-        })
-      )
+      yield* followChanges("controllers", (change) => {
+        if (change.topic === "rollout:changed") running.add(change.rollout_id)
+        const id = serverOf(change)
+        if (id !== undefined && (changing.has(id) || waiting.has(id))) changing.add(id)
+      })
     })
   )

@@ -5,7 +5,7 @@ import { makeKeyedLock } from "../../../shared/work/KeyedLock.ts"
 import { makeWorkQueue } from "../../../shared/work/WorkQueue.ts"
 import { DaemonClient } from "../../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
-import { Journal } from "../../store/journal/Journal.ts"
+import { followChanges } from "../../store/journal/Journal.ts"
 import { Leadership } from "../../store/Leadership.ts"
 import { MigrationRepo, type PendingDeletion } from "../../store/repos/MigrationRepo.ts"
 import { Store } from "../../store/Store.ts"
@@ -38,7 +38,6 @@ export class ServerGarbageCollector extends Context.Service<
       Effect.gen(function* () {
         const daemons = yield* DaemonClient
         const leadership = yield* Leadership
-        const journal = yield* Journal
         const locks = yield* ServerLocks
         const migrations = yield* MigrationRepo
         const nodes = makeKeyedLock<NodeId>(CALLS)
@@ -75,15 +74,11 @@ export class ServerGarbageCollector extends Context.Service<
           resume: store.read(migrations.deletions)
         })
 
-        yield* journal.follow("controllers", (entries) =>
-          Effect.sync(() => {
-            for (const { change } of entries) {
-              if (change.topic === "server:left") {
-                queue.add({ server_id: change.server_id, node_id: change.payload })
-              }
-            }
-          })
-        )
+        yield* followChanges("controllers", (change) => {
+          if (change.topic === "server:left") {
+            queue.add({ server_id: change.server_id, node_id: change.payload })
+          }
+        })
         yield* registry.changes.pipe(
           Stream.filter(({ kind }) => kind === "connected"),
           Stream.runForEach(({ node_id }) =>

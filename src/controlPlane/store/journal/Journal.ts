@@ -1,7 +1,8 @@
 import { Context, Effect, Layer, Option, Stream } from "effect"
 import { SqlClient } from "effect/sql"
+import type { Change } from "../../../contract/domain/Journal.ts"
 import { absorbSqlErrors } from "../sql/sqlErrors.ts"
-import { JournalFollowers } from "./JournalFollowers.ts"
+import { type FollowerStage, JournalFollowers } from "./JournalFollowers.ts"
 import { journalTable } from "./journalTable.ts"
 
 /** Entries per read. */
@@ -49,3 +50,13 @@ export class Journal extends Context.Service<Journal>()("muster/store/Journal", 
 }) {
   static readonly layer = Layer.effect(Journal, Journal.make)
 }
+
+/** Calls `each` with every committed change, as {@link Journal} calls a follower with a batch. */
+export const followChanges = (stage: FollowerStage, each: (change: Change) => void) =>
+  Effect.flatMap(Journal, (journal) =>
+    journal.follow(stage, (entries) =>
+      Effect.sync(() => {
+        for (const { change } of entries) each(change)
+      })
+    )
+  )
