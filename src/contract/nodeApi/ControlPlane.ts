@@ -10,9 +10,9 @@ import type {
 } from "../domain/NodeMessages.ts"
 
 /**
- * The control plane cannot accept the message now; the daemon repeats it. `refuses`: the control plane refuses every
- * message of this `node` until it registers again, or this `message` whenever it is repeated. `busy`: the node must
- * wait for a second.
+ * The control plane cannot accept the message now; the daemon repeats it. `refuses` names what it refuses:
+ * every message of this `node` until it registers again, or this `message` for good. `busy`: the node waits for
+ * a second.
  */
 export class ControlPlaneUnavailable extends Data.TaggedError("ControlPlaneUnavailable")<{
   readonly detail: string
@@ -36,9 +36,9 @@ export class ControlPlane extends Context.Service<
     /** Deregisters the node. */
     disconnect(node_id: NodeId, boot_id: string): Effect.Effect<void, ControlPlaneError>
     /**
-     * Applies reports, those of one server in their order; returns the failure of each, or undefined. A report has
-     * succeeded once it is durable, or is a repetition, or its server is deleted; after a failure, no later report of its
-     * server is applied. A report of an unknown server makes the node register; that answer says what to do with it.
+     * Applies reports, those of one server in their order; returns the failure of each, or undefined. A report
+     * succeeds once it is durable, repeated, or about a deleted server. A failure ends the reports of its
+     * server.
      *
      * @param reports at most `MOST_REPORTS`
      */

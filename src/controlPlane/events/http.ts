@@ -40,9 +40,8 @@ const withIdsOf = sharedBytes((events) => events.map(({ sseWithId }) => sseWithI
 const plainOf = sharedBytes((events) => events.map(({ sse }) => sse))
 
 /**
- * Streams a subscription as Server-Sent Events (spec 5.3). Headers and a first comment leave at once; then each batch of
- * events is one write. The stream ends between two events. The scope of the subscription is that of the request, so that a
- * client that disconnects unsubscribes at once.
+ * Streams a subscription as Server-Sent Events (spec 5.3). Headers and a first comment leave at once; then each
+ * batch of events is one write. A client that disconnects unsubscribes at once.
  */
 export const sseResponse = (
   { events, start }: Subscription,

@@ -63,8 +63,7 @@ export const joinOthers = Effect.fnUntraced(function* (
 
 /**
  * Replays the journal and then joins the others: no gap, no duplicate. Each pull reads one page, so that a slow
- * subscriber buffers nothing and keeps no read open. When less than a page is left, the subscriber joins the others, and
- * reads on up to their position.
+ * subscriber buffers nothing and keeps no read open.
  */
 export const replay = (options: {
   readonly journal: Journal["Service"]

@@ -32,8 +32,8 @@ const firstOf = ({ method, url }: HttpServerRequest.HttpServerRequest) =>
 const times = (count: number) => (count === 1 ? "1 failed authentication" : `${count} failed authentications`)
 
 /**
- * Counts failed authentications by client address and logs them: one warning per minute and address (spec 1.6). The table is bounded and nothing is evicted from it: an attacker with many addresses
- * fills it, but frees no address that is over the limit. Addresses beyond the bound count as one.
+ * Counts failed authentications by client address and logs one warning per minute and address (spec 1.6). The
+ * table evicts nothing: many addresses do not free one that is over the limit, and count as one beyond its bound.
  */
 export class FailedLogins extends Context.Service<
   FailedLogins,

@@ -77,10 +77,8 @@ export const hasBody = ({ headers }: HttpServerRequest.HttpServerRequest): boole
   headers["content-length"] !== undefined || headers["transfer-encoding"] !== undefined
 
 /**
- * Makes the body of a request strict and interruptible. A body that is read as text and is not UTF-8 is 422; otherwise
- * bytes would be replaced silently. A body with more than `mostValues` is 422, too, before it is parsed: the time of the
- * checks depends on their number (spec 1.9). An interrupted read does not end the connection, on which the response
- * follows; the read ends with the connection.
+ * Makes a body strict and interruptible: one that is not UTF-8, or has more than `mostValues`, is 422 before it
+ * is parsed (spec 1.9). An interrupted read does not end the connection, on which the response follows.
  *
  * @param scope   owns interrupted reads
  * @param counted counts the body while it is read

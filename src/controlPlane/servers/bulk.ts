@@ -17,8 +17,8 @@ const AT_ONCE = 64
 const named = (ids: ReadonlyArray<ServerId>) => ({ filter: { labels: [], ids: new Set(ids) } })
 
 /**
- * Acts on all servers that a selector selects; each has an outcome of its own (spec 3.12). A server that has left
- * the limits of the key by its turn is 404, and all that remain are 401 once the key is no longer valid.
+ * Acts on all servers that a selector selects, each with its own outcome (spec 3.12): 404 if it has left the
+ * limits of the key by its turn, 401 once the key is no longer valid.
  */
 export const makeBulk = Effect.gen(function* () {
   const servers = yield* ServerManager

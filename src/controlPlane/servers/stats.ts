@@ -20,8 +20,8 @@ interface Sampling {
 }
 
 /**
- * Measures servers for the topic `stats` (spec 3.11): at each interval one call to each node, for all
- * streams of this replica with that interval, while there is such a stream. A node that has not answered yet is left out.
+ * Measures servers for the topic `stats` (spec 3.11): one call to each node at each interval that a stream of
+ * this replica has. A node that has not answered yet is left out.
  */
 export const StatsSampler = Layer.effect(
   StatsFeed,

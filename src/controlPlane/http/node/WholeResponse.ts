@@ -11,9 +11,8 @@ const isBytes = (body: unknown): body is string | Uint8Array =>
 const BODILESS = [204, 304]
 
 /**
- * A response whose head and whole body leave in one system call. It leaves together with the other responses of this
- * turn of the event loop, after all requests of the turn were read: a write to a client that waits costs the kernel
- * several times as much as one to a client that is already awake.
+ * A response whose head and whole body leave in one system call, with the other responses of this turn of the
+ * event loop: a write to a client that is already awake costs the kernel a fraction.
  */
 export class WholeResponse<
   Request extends IncomingMessage = IncomingMessage

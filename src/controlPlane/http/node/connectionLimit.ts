@@ -52,10 +52,8 @@ export class HttpConnections extends Context.Service<
   }
 >()("muster/http/HttpConnections") {
   /**
-   * Limits the connections of a server. Near the limit, each new connection replaces one without any request, else the
-   * one that is idle for the longest time. A connection whose peer only reads a response that needs no key counts as
-   * idle. An address (of IPv6: a /64) gets at most half of all connections: a further one replaces one of the same
-   * address, or is dropped. One WARN per minute has the number of dropped connections.
+   * Limits the connections of a server. Near the limit, a new connection replaces one without a request, else
+   * the longest idle one. One address (of IPv6: a /64) gets at most half of all connections.
    *
    * @param server          before it listens
    * @param options.maximum default: by the limit of open files

@@ -62,8 +62,8 @@ const open = Effect.fnUntraced(function* (acceptor: NetServer, path: string) {
 })
 
 /**
- * Serves the requests of an HTTP server also at a unix socket, with mode 0600, until the scope closes. It replaces a socket
- * whose service was killed. Without the socket the service runs, and commands on its host need an address and a key.
+ * Serves an HTTP server also at a unix socket, with mode 0600, until the scope closes. It replaces the socket
+ * of a killed service. Without the socket, local commands need an address and a key.
  */
 export const listenLocally = Effect.fnUntraced(function* (
   server: Server,

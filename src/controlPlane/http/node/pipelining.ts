@@ -25,8 +25,8 @@ const isBody = (bytes: Buffer, request: IncomingMessage | undefined): boolean =>
   request?.complete === false && bytes.length <= Number(request.headers["content-length"])
 
 /**
- * Removes an item from a short list. A `Set` that changes with each request would keep requests from the garbage
- * collector: V8 links each table of a `Set` to its next one, so that an old table keeps all later ones with their items.
+ * Removes an item from a short list. A `Set` that changes with each request would leak: V8 links each table of
+ * a `Set` to its next one, so that an old table keeps all later ones.
  */
 export const removeFrom = <A>(items: Array<A>, item: A): void => {
   const at = items.indexOf(item)
@@ -62,9 +62,8 @@ const makeTurns = () => {
 type Turns = ReturnType<typeof makeTurns>
 
 /**
- * A gate between a connection and the parser of Node.js, which would begin every request in a chunk of bytes, thousands
- * of them. The gate passes on one request at a time, and none while too many are unanswered or the client does not read
- * the responses; the connection is paused meanwhile.
+ * A gate between a connection and the parser of Node.js, which would begin every request in a chunk of bytes.
+ * The gate passes on one request at a time, and pauses the connection while too many are unanswered.
  */
 const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
   // The listeners of the HTTP server for the new connection.

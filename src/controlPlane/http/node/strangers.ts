@@ -15,8 +15,8 @@ export const isOfStranger = (request: HttpServerRequest.HttpServerRequest): bool
   strangers.has(NodeHttpServerRequest.toIncomingMessage(request))
 
 /**
- * Marks a request without a principal and bounds the time in which its peer reads the response: a peer that reads a few
- * bytes a minute would hold the connection for hours. Call this when the response is known: an upgrade has none before.
+ * Bounds the time in which the peer of a request without a principal reads the response: a slow peer would hold
+ * the connection for hours. Call this when the response is known.
  */
 export const boundReading = (request: HttpServerRequest.HttpServerRequest, reading = READING): void => {
   const incoming = NodeHttpServerRequest.toIncomingMessage(request)

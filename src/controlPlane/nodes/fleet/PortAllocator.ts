@@ -19,9 +19,8 @@ interface Address {
 }
 
 /**
- * The ports of one node. The ports of an address are allocated in ascending order from the last allocated one, so that
- * a released port, which players may still try, is reused last. Reservations are separate from the offered ranges: a
- * node that registers with other ranges takes no port from a server.
+ * The ports of one node, allocated in ascending order from the last one, so that a released port is reused
+ * last. Reservations are separate from the offered ranges: a registration with other ranges takes no port away.
  */
 export class PortAllocator {
   #addresses: ReadonlyArray<Address> = []

@@ -72,10 +72,8 @@ const toMessage = (waiting: ReadonlyArray<Waiting>): Creations => {
 }
 
 /**
- * Makes the creation of servers on one node. A creation is sent at once, unless messages are under way: then those that
- * wait share the next one. A message without a response is a call without a response for each of its servers, which are
- * then sent alone, because one of them may be the reason. A message that the daemon refuses as a whole is followed by a
- * call for each server: one of them may be the reason.
+ * Creates servers on one node. Those that wait for a message under way share the next one. After a message
+ * without a response, or refused as a whole, each server is sent alone: one may be the reason.
  */
 export const makeCreations = ({ fork, single, together }: CreationsOptions) => {
   const queue: Array<Waiting> = []

@@ -16,8 +16,8 @@ const GRACE = 1000
 /** A node that no call has reached for this long, give or take a fifth, is called, in ms: a firewall may block it. */
 const QUIET = 30_000
 /**
- * A node that refuses its token for this long must register again, in ms: the response to its last registration may have
- * been lost. After some such registrations the time doubles up to the longest: another daemon may have its address.
+ * A node that refuses its token for this long, in ms, must register again: it may not have received the last
+ * response. The time doubles up to the longest, because another daemon may have its address.
  */
 const TOKEN_TIMEOUT = 1500
 const SHORT_TIMEOUTS = 3

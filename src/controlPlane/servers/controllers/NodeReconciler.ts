@@ -118,9 +118,9 @@ export class NodeReconciler extends Context.Service<
   NodeReconciler,
   {
     /**
-     * Registers a node and reconciles the records with its snapshot. The answer names the servers that the node is not to
-     * have, by the rows: `delete` for a deletion that the node has not confirmed, `unknown` for the others, whose
-     * records a restored database may lack.
+     * Registers a node and reconciles the records with its snapshot. The answer names servers that the node
+     * must not have: `delete` for an unconfirmed deletion, `unknown` for others, whose records a restored
+     * database may lack.
      */
     register(registration: Registration): Effect.Effect<RegistrationAnswer, InvalidRequest | Unavailable>
     /** Whether a boot of a node mentions this unknown server for the first time. */

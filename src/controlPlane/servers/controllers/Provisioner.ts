@@ -32,9 +32,9 @@ const INSTALLS = 2 * MOST_CREATIONS
 const REMOVALS = "15 seconds"
 
 /**
- * Makes nodes match the records of their servers, on the leader: calls the daemon until it has accepted the installation,
- * starts a server that is to start once it is installed, completes interrupted removals, and verifies servers that their
- * node may have lost. The records are its only state, so that the next leader continues; each call can be repeated.
+ * Makes nodes match the records of their servers, on the leader: repeats installations until the daemon accepts
+ * them, starts servers after that, completes removals, and verifies suspects. The records are its only state;
+ * each call can be repeated.
  */
 export class Provisioner extends Context.Service<
   Provisioner,

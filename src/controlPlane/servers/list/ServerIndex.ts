@@ -119,8 +119,8 @@ export class ServerIndex extends Context.Service<
      */
     lookUp(id: ServerId, node_id?: NodeId): Effect.Effect<Option.Option<ListedServer>, Unavailable>
     /**
-     * {@link lookUp} of a server that a restriction admits. Any other one is looked for in the same way as one that does
-     * not exist: another process may have just changed its labels, and the caller cannot tell the two apart.
+     * {@link lookUp} of a server that a restriction admits. Any other one is looked up as if it did not exist:
+     * its labels may have just changed, and the caller cannot tell the two apart.
      */
     lookUpWithin(
       id: ServerId,

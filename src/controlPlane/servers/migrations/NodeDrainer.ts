@@ -40,9 +40,8 @@ const hasStep = (migration: Migration | null): boolean =>
   migration?.phase === "leaving" || migration?.phase === "returning"
 
 /**
- * Migrates the saved servers of drained nodes, on the leader: a few of each node at a time, to nodes that the load
- * balancer chooses. Its state is in the database, so that the next leader continues; its steps can be repeated. Any
- * replica begins and ends a drain and shows its progress.
+ * Migrates the saved servers of drained nodes, on the leader, a few of each node at a time. The state is in the
+ * database, and each step can be repeated. Any replica begins, ends and shows a drain.
  */
 export const NodeDrainer = (options: NodeDrainerOptions) =>
   Layer.effect(

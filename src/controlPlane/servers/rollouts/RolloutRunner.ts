@@ -26,9 +26,8 @@ const logState = ({ id, reason, state }: RolloutRecord) => {
 }
 
 /**
- * Runs the rollouts, on the leader (spec 3.13): one queue begins the servers of each rollout, a few at a time,
- * the other one works on each server that has begun. Rollouts and servers are in the database, so that the next leader
- * continues, and each step can be repeated.
+ * Runs the rollouts, on the leader (spec 3.13): one queue begins the servers of each rollout, the other one
+ * works on those that have begun. The state is in the database, and each step can be repeated.
  */
 export const RolloutRunner = (options: RolloutOptions) =>
   Layer.effectDiscard(

@@ -21,9 +21,9 @@ export interface GarbageCollectorOptions {
 const CALLS = 16
 
 /**
- * Makes nodes delete their files of servers that are deleted, that were migrated away, or whose migration there failed:
- * on the leader, until each node has done it. The pending deletions are in the database, so that the next leader
- * continues; nodes delete nothing else. A server is not migrated to a node that still has a deletion of it to do.
+ * Makes nodes delete their files of servers that were deleted or migrated away, or whose migration there
+ * failed, on the leader. The pending deletions are in the database. Placement skips a node with a pending
+ * deletion of the server.
  */
 export class ServerGarbageCollector extends Context.Service<
   ServerGarbageCollector,

@@ -25,9 +25,8 @@ export class ServerLifecycle extends Context.Service<
   ServerLifecycle,
   {
     /**
-     * Applies reports of a node in one write, those of one server in their order; returns the unknown servers. A
-     * repetition changes nothing, nor does a report about a server of another node: a pending deletion on the node is
-     * repeated then.
+     * Applies reports of a node in one write, those of one server in their order; returns the unknown servers.
+     * Repetitions change nothing. A report about a server of another node repeats its pending deletion there.
      */
     reports(
       node_id: NodeId,

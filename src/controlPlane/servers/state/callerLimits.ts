@@ -112,8 +112,8 @@ const memoryFields = (checked: Checked, own: Limits): ReadonlyArray<string> => {
 }
 
 /**
- * Returns a check of overrides. A key without full rights sets only variables that blueprint or software declare. A key that is limited to blueprints runs their code only: it chooses the version, but no
- * other software, image or config files. A key with a memory quota gets no memory that the quota does not count.
+ * Returns a check of overrides. A key without full rights sets declared variables only. A key limited to
+ * blueprints chooses only the version of the software. A key with a memory quota gets no uncounted memory.
  */
 export const makeOverridesCheck = Effect.map(BlueprintStore, ({ declared, resolve }) => {
   const checkVariables = Effect.fnUntraced(function* (checked: Checked) {

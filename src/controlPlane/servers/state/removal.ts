@@ -31,9 +31,9 @@ export interface RemoveOptions {
 }
 
 /**
- * Removes servers: first on the node, which may be called twice, then the record and its ports, in one write with the
- * `deleted` event. The begin is recorded, so that the {@link Provisioner} continues after a crash; a removal is not
- * interrupted. With `force` the record is deleted even if the call fails, and the garbage collector repeats the call.
+ * Removes servers: first on the node, then the record and its ports in one write. The begin is recorded, so
+ * that the {@link Provisioner} continues after a crash. With `force` the record is deleted even if the call
+ * fails.
  */
 export const makeRemove = Effect.gen(function* () {
   const daemons = yield* DaemonClient
