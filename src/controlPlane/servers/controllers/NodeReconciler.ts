@@ -19,7 +19,7 @@ import { NodeRepo } from "../../store/repos/NodeRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
 import { ServerIndex } from "../list/ServerIndex.ts"
-import { makeMigrationSteps } from "../migrations/migrationSteps.ts"
+import { makeReleaseHeld } from "../migrations/migrationSteps.ts"
 import { ServerLifecycle } from "../state/ServerLifecycle.ts"
 import { changesNothing, isFinished, onSnapshot } from "../state/transitions.ts"
 import { Provisioner } from "./Provisioner.ts"
@@ -141,7 +141,7 @@ export class NodeReconciler extends Context.Service<
       /** Serialises a registration with the work on the state of the same node. */
       const nodes = makeKeyedLock<NodeId>()
       const removals = yield* recentRemovals
-      const { release } = yield* makeMigrationSteps
+      const releaseHeld = yield* makeReleaseHeld
 
       /** By node: unknown servers that its present boot has mentioned. */
       const mentioned = new Map<NodeId, { readonly boot_id: string; readonly servers: Set<ServerId> }>()
@@ -171,7 +171,7 @@ export class NodeReconciler extends Context.Service<
         const reconcile = Effect.fnUntraced(function* (view: DaemonServer) {
           const sequence = sequences.get(view.id)
           const record = index.get(view.id)
-          if (view.held === true) yield* release(node_id, view.id)
+          if (view.held === true) yield* releaseHeld(node_id, view.id)
           if (sequence === undefined || (record !== undefined && changesNothing(onSnapshot(record, view))))
             return
           if (sameBoot) suspects.push(view.id)

@@ -39,6 +39,43 @@ const isDrained = (record: ServerRecord, { asked_at }: Drain) =>
 const hasStep = (migration: Migration | null): boolean =>
   migration?.phase === "leaving" || migration?.phase === "returning"
 
+/** Servers that were migrating to a lost node return to the node that has their files, and can run there. */
+const returnFromLostNodes = Effect.gen(function* () {
+  const index = yield* ServerIndex
+  const leadership = yield* Leadership
+  const lifecycle = yield* ServerLifecycle
+  const locks = yield* ServerLocks
+  const registry = yield* NodeRegistry
+
+  const returnStep = Effect.fnUntraced(function* (
+    node_id: NodeId
+  ): Effect.fn.Return<StepOutcome, Unavailable> {
+    if (registry.isConnected(node_id)) return "done"
+    for (const { server_id } of yield* index.migrations) {
+      const record = index.get(server_id)
+      const isArriving = (yield* index.originOf(node_id, server_id)) !== undefined
+      if (record === undefined || !isArriving || isFinished(record.install)) continue
+      yield* lifecycle
+        .refuseInstall(record.id, `node ${registry.nameOf(node_id)} is lost`)
+        .pipe(locks.withLock(record.id))
+    }
+    return "done"
+  })
+  const returning = yield* makeWorkQueue({
+    name: "return from a lost node",
+    fields: (node_id) => ({ node_id }),
+    step: returnStep,
+    backoff: databaseRetrySchedule,
+    leadership
+  })
+  yield* registry.changes.pipe(
+    Stream.runForEach(({ kind, node_id }) =>
+      Effect.sync(() => (kind === "lost" || kind === "given-up") && returning.add(node_id))
+    ),
+    Effect.forkScoped({ startImmediately: true })
+  )
+})
+
 /**
  * Migrates the saved servers of drained nodes, on the leader, a few of each node at a time. The state is in the
  * database, and each step can be repeated. Any replica begins, ends and shows a drain.
@@ -51,7 +88,6 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
       const drains = yield* makeDrains
       const index = yield* ServerIndex
       const leadership = yield* Leadership
-      const lifecycle = yield* ServerLifecycle
       const locks = yield* ServerLocks
       const registry = yield* NodeRegistry
       const steps = yield* makeMigrationSteps
@@ -126,34 +162,7 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
         )
       )
 
-      /** Servers that were migrating to a lost node return to the node that has their files, and can run there. */
-      const returnStep = Effect.fnUntraced(function* (
-        node_id: NodeId
-      ): Effect.fn.Return<StepOutcome, Unavailable> {
-        if (registry.isConnected(node_id)) return "done"
-        for (const { server_id } of yield* index.migrations) {
-          const record = index.get(server_id)
-          const isArriving = (yield* index.originOf(node_id, server_id)) !== undefined
-          if (record === undefined || !isArriving || isFinished(record.install)) continue
-          yield* lifecycle
-            .refuseInstall(record.id, `node ${registry.nameOf(node_id)} is lost`)
-            .pipe(locks.withLock(record.id))
-        }
-        return "done"
-      })
-      const returning = yield* makeWorkQueue({
-        name: "return from a lost node",
-        fields: (node_id) => ({ node_id }),
-        step: returnStep,
-        backoff: databaseRetrySchedule,
-        leadership
-      })
-      yield* registry.changes.pipe(
-        Stream.runForEach(({ kind, node_id }) =>
-          Effect.sync(() => (kind === "lost" || kind === "given-up") && returning.add(node_id))
-        ),
-        Effect.forkScoped({ startImmediately: true })
-      )
+      yield* returnFromLostNodes
 
       return NodeMigrations.of({
         begin: drains.begin,

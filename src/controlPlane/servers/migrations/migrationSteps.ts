@@ -163,19 +163,25 @@ export const makeMigrationSteps = Effect.gen(function* () {
     )
   })
 
-  /**
-   * Releases a server that its node holds for a migration without a record, as after a restored backup: like a cancelled
-   * migration, with a start if the record has it up.
-   */
-  const release = (node_id: NodeId, server_id: ServerId): Effect.Effect<void, Unavailable> =>
+  return { begin, cancel, comeBack, leave, notify } as const
+})
+
+/**
+ * Releases a server that its node holds for a migration without a record, as after a restored backup: like a cancelled
+ * migration, with a start if the record has it up.
+ */
+export const makeReleaseHeld = Effect.gen(function* () {
+  const migrations = yield* MigrationRepo
+  const records = yield* makeMigrationRecords
+  const servers = yield* ServerRepo
+  const store = yield* Store
+
+  return (node_id: NodeId, server_id: ServerId): Effect.Effect<void, Unavailable> =>
     store.write(
       Effect.gen(function* () {
         const record = Option.getOrUndefined(yield* servers.lock(server_id))
-        if (
-          record?.node_id !== node_id ||
-          isUnderway(Option.getOrUndefined(yield* migrations.find(server_id)))
-        )
-          return
+        if (record?.node_id !== node_id) return
+        if (isUnderway(Option.getOrUndefined(yield* migrations.find(server_id)))) return
         yield* records.save(record, {
           server_id,
           from_node: node_id,
@@ -187,6 +193,4 @@ export const makeMigrationSteps = Effect.gen(function* () {
         })
       })
     )
-
-  return { begin, cancel, comeBack, leave, notify, release } as const
 })
