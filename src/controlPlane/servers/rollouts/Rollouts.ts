@@ -1,21 +1,9 @@
 import { Context, Effect, Layer, Option } from "effect"
 import type { CreateRollout } from "../../../contract/api/RolloutsGroup.ts"
 import { changesBetween } from "../../../contract/domain/definitionChanges.ts"
-import {
-  Conflict,
-  type Forbidden,
-  InvalidRequest,
-  NotFound,
-  type Unavailable
-} from "../../../contract/domain/errors.ts"
-import type { ServerId } from "../../../contract/domain/Id.ts"
+import { Conflict, InvalidRequest, NotFound } from "../../../contract/domain/errors.ts"
 import { nowText } from "../../../contract/domain/nowText.ts"
-import {
-  isOver,
-  type Rollout,
-  type RolloutPlan,
-  type RolloutRecord
-} from "../../../contract/domain/Rollout.ts"
+import { isOver, type RolloutRecord } from "../../../contract/domain/Rollout.ts"
 import type { Selector } from "../../../contract/domain/Selector.ts"
 import { RolloutRepo } from "../../store/repos/RolloutRepo.ts"
 import { Store, Transaction } from "../../store/Store.ts"
@@ -36,171 +24,144 @@ const notAllowed = ({ id, state }: RolloutRecord) =>
   })
 
 /** Creates and shows rollouts, and changes their state; the leader does the work (spec 3.13). */
-export class Rollouts extends Context.Service<
-  Rollouts,
-  {
-    /**
-     * Resolves the definition of each selected server and stores the rollout.
-     *
-     * @error NotFound       the selector names an unknown server
-     * @error Forbidden      the key has a memory quota, and the rollout would change a memory limit; a server would no
-     * longer be saved, and the key may not delete servers; or the key may not give the overrides that a server has
-     * @error InvalidRequest no server matches, or one has no valid definition today
-     * @error Conflict       a server is in another unfinished rollout
-     */
-    create(
-      request: CreateRollout
-    ): Effect.Effect<Rollout, NotFound | Forbidden | InvalidRequest | Conflict | Unavailable>
-    /** Returns what {@link create} would change; `next`: the last server of a page that is not the last one. */
-    plan(
+export class Rollouts extends Context.Service<Rollouts>()("muster/servers/Rollouts", {
+  make: Effect.gen(function* () {
+    const plan = yield* makePlan
+    const repo = yield* RolloutRepo
+    const store = yield* Store
+    const { creator, show } = yield* makeRolloutView
+    const createRollout = yield* makeCreateRollout
+
+    const planPage = Effect.fn("Rollouts.plan")(function* (
       selector: Selector,
-      page: PageRequest
-    ): Effect.Effect<
-      { readonly plan: RolloutPlan; readonly next: ServerId | undefined },
-      NotFound | Forbidden | InvalidRequest
-    >
-    /** Returns rollouts, newest first; `next` as in {@link plan}. @error InvalidRequest `after` is no rollout */
-    list(
-      page: PageRequest
-    ): Effect.Effect<
-      { readonly rollouts: ReadonlyArray<Rollout>; readonly next: string | undefined },
-      InvalidRequest | Unavailable
-    >
-    get(id: string): Effect.Effect<Rollout, NotFound | Unavailable>
-    /** No further server begins. @error Conflict the rollout is over or rolls back */
-    pause(id: string): Effect.Effect<Rollout, NotFound | Conflict | Unavailable>
-    /** Continues a paused rollout; servers that failed are tried again, last. @error Conflict it is over */
-    resume(id: string): Effect.Effect<Rollout, NotFound | Conflict | Unavailable>
-    /** Ends a rollout; the servers keep the definitions that they have. @error Conflict it is over */
-    abort(id: string): Effect.Effect<Rollout, NotFound | Conflict | Unavailable>
-  }
->()("muster/servers/Rollouts") {
-  static readonly layer = Layer.effect(
-    Rollouts,
-    Effect.gen(function* () {
-      const plan = yield* makePlan
-      const repo = yield* RolloutRepo
-      const store = yield* Store
-      const { creator, show } = yield* makeRolloutView
-      const createRollout = yield* makeCreateRollout
-
-      const planPage = Effect.fn("Rollouts.plan")(function* (
-        selector: Selector,
-        { after, limit }: PageRequest
-      ) {
-        const planned = yield* plan(selector)
-        const changed = planned.filter((one) => !isUpToDate(one))
-        const place = after === undefined ? -1 : changed.findIndex(({ record }) => record.id === after)
-        if (after !== undefined && place === -1) {
-          return yield* new InvalidRequest({
-            detail: `query field after: no server of the plan has this id: ${after}`,
-            hint: "Begin with the first page again: leave `after` out."
-          })
-        }
-        const page = changed.slice(place + 1, place + 1 + limit)
-        return {
-          plan: {
-            total: planned.length,
-            up_to_date: planned.length - changed.length,
-            servers: page.map(({ record, target }) => ({
-              server_id: record.id,
-              ...("problem" in target
-                ? { changes: [], problem: target.problem }
-                : {
-                    changes: changesBetween(record.redefinition?.used ?? record.definition, target.definition)
-                  })
-            }))
-          },
-          next: place + 1 + limit < changed.length ? page.at(-1)?.record.id : undefined
-        }
-      })
-
-      const list = Effect.fn("Rollouts.list")(function* ({ limit, ...page }: PageRequest) {
-        const created_by = yield* creator
-        const found = yield* store.read(
-          repo.list({ limit: limit + 1, ...page, ...(created_by === undefined ? {} : { created_by }) })
-        )
-        if (found === undefined) {
-          return yield* new InvalidRequest({
-            detail: `query field after: no rollout has this id: ${page.after}`,
-            hint: "Begin with the first page again: leave `after` out."
-          })
-        }
-        const records = found.slice(0, limit)
-        return {
-          rollouts: yield* store.read(Effect.forEach(records, show)),
-          next: found.length > limit ? records.at(-1)?.id : undefined
-        }
-      })
-
-      /** Finds a rollout; `created_by`: only one of this key. */
-      const find = Effect.fnUntraced(function* (id: string, created_by: string | undefined) {
-        const record = Option.getOrUndefined(yield* repo.find(id))
-        const isOther = created_by !== undefined && record?.created_by !== created_by
-        return record === undefined || isOther ? yield* NotFound.rollout(id) : record
-      })
-
-      const get = Effect.fn("Rollouts.get")(function* (id: string) {
-        const record = yield* store.read(find(id, yield* creator))
-        return yield* store.read(show(record))
-      })
-
-      /** Changes the state of a rollout; `by` returns the same record if it has this state. */
-      const change = Effect.fnUntraced(function* (
-        id: string,
-        by: (record: RolloutRecord, now: string) => RolloutRecord | Conflict
-      ) {
-        const now = yield* nowText
-        const created_by = yield* creator
-        const change = Effect.gen(function* () {
-          const before = yield* find(id, created_by)
-          const after = by(before, now)
-          if (after instanceof Conflict) return yield* after
-          if (after === before) return undefined
-          if (before.state === "paused" && !isOver(after.state)) yield* repo.retryFailed(id)
-          if (!isOver(after.state)) yield* repo.save(after)
-          else yield* repo.finish(after, yield* repo.counts(id))
-          const { append } = yield* Transaction
-          yield* append({ topic: "rollout:changed", rollout_id: id })
-          return after.state
+      { after, limit }: PageRequest
+    ) {
+      const planned = yield* plan(selector)
+      const changed = planned.filter((one) => !isUpToDate(one))
+      const place = after === undefined ? -1 : changed.findIndex(({ record }) => record.id === after)
+      if (after !== undefined && place === -1) {
+        return yield* new InvalidRequest({
+          detail: `query field after: no server of the plan has this id: ${after}`,
+          hint: "Begin with the first page again: leave `after` out."
         })
-        const state = yield* store.write(change)
-        if (state !== undefined)
-          yield* Effect.annotateLogs(Effect.logInfo(`a caller has changed the rollout: ${state}`), {
-            rollout_id: id
-          })
-        return yield* get(id)
-      })
-
-      return Rollouts.of({
-        create: Effect.fn("Rollouts.create")(function* (request: CreateRollout) {
-          return yield* store.read(show(yield* createRollout(request)))
-        }),
-        plan: planPage,
-        list,
-        get,
-        pause: Effect.fn("Rollouts.pause")((id: string) =>
-          change(id, (record) => {
-            if (record.state === "paused") return record
-            if (isOver(record.state) || record.rolling_back) return notAllowed(record)
-            return { ...record, state: "paused", reason: "a caller has paused it" }
-          })
-        ),
-        resume: Effect.fn("Rollouts.resume")((id: string) =>
-          change(id, (record) => {
-            if (isOver(record.state)) return notAllowed(record)
-            return record.state === "paused" ? continued(record) : record
-          })
-        ),
-        abort: Effect.fn("Rollouts.abort")((id: string) =>
-          change(id, (record, now) => {
-            if (record.state === "aborted") return record
-            return isOver(record.state)
-              ? notAllowed(record)
-              : { ...record, state: "aborted", finished_at: now }
-          })
-        )
-      })
+      }
+      const page = changed.slice(place + 1, place + 1 + limit)
+      return {
+        plan: {
+          total: planned.length,
+          up_to_date: planned.length - changed.length,
+          servers: page.map(({ record, target }) => ({
+            server_id: record.id,
+            ...("problem" in target
+              ? { changes: [], problem: target.problem }
+              : {
+                  changes: changesBetween(record.redefinition?.used ?? record.definition, target.definition)
+                })
+          }))
+        },
+        next: place + 1 + limit < changed.length ? page.at(-1)?.record.id : undefined
+      }
     })
-  )
+
+    const list = Effect.fn("Rollouts.list")(function* ({ limit, ...page }: PageRequest) {
+      const created_by = yield* creator
+      const found = yield* store.read(
+        repo.list({ limit: limit + 1, ...page, ...(created_by === undefined ? {} : { created_by }) })
+      )
+      if (found === undefined) {
+        return yield* new InvalidRequest({
+          detail: `query field after: no rollout has this id: ${page.after}`,
+          hint: "Begin with the first page again: leave `after` out."
+        })
+      }
+      const records = found.slice(0, limit)
+      return {
+        rollouts: yield* store.read(Effect.forEach(records, show)),
+        next: found.length > limit ? records.at(-1)?.id : undefined
+      }
+    })
+
+    /** Finds a rollout; `created_by`: only one of this key. */
+    const find = Effect.fnUntraced(function* (id: string, created_by: string | undefined) {
+      const record = Option.getOrUndefined(yield* repo.find(id))
+      const isOther = created_by !== undefined && record?.created_by !== created_by
+      return record === undefined || isOther ? yield* NotFound.rollout(id) : record
+    })
+
+    const get = Effect.fn("Rollouts.get")(function* (id: string) {
+      const record = yield* store.read(find(id, yield* creator))
+      return yield* store.read(show(record))
+    })
+
+    /** Changes the state of a rollout; `by` returns the same record if it has this state. */
+    const change = Effect.fnUntraced(function* (
+      id: string,
+      by: (record: RolloutRecord, now: string) => RolloutRecord | Conflict
+    ) {
+      const now = yield* nowText
+      const created_by = yield* creator
+      const change = Effect.gen(function* () {
+        const before = yield* find(id, created_by)
+        const after = by(before, now)
+        if (after instanceof Conflict) return yield* after
+        if (after === before) return undefined
+        if (before.state === "paused" && !isOver(after.state)) yield* repo.retryFailed(id)
+        if (!isOver(after.state)) yield* repo.save(after)
+        else yield* repo.finish(after, yield* repo.counts(id))
+        const { append } = yield* Transaction
+        yield* append({ topic: "rollout:changed", rollout_id: id })
+        return after.state
+      })
+      const state = yield* store.write(change)
+      if (state !== undefined)
+        yield* Effect.annotateLogs(Effect.logInfo(`a caller has changed the rollout: ${state}`), {
+          rollout_id: id
+        })
+      return yield* get(id)
+    })
+
+    return {
+      /**
+       * Resolves the definition of each selected server and stores the rollout.
+       *
+       * @error NotFound       the selector names an unknown server
+       * @error Forbidden      the key has a memory quota, and the rollout would change a memory limit; a server would no
+       * longer be saved, and the key may not delete servers; or the key may not give the overrides that a server has
+       * @error InvalidRequest no server matches, or one has no valid definition today
+       * @error Conflict       a server is in another unfinished rollout
+       */
+      create: Effect.fn("Rollouts.create")(function* (request: CreateRollout) {
+        return yield* store.read(show(yield* createRollout(request)))
+      }),
+      /** Returns what {@link create} would change; `next`: the last server of a page that is not the last one. */
+      plan: planPage,
+      /** Returns rollouts, newest first; `next` as in {@link plan}. @error InvalidRequest `after` is no rollout */
+      list,
+      get,
+      /** No further server begins. @error Conflict the rollout is over or rolls back */
+      pause: Effect.fn("Rollouts.pause")((id: string) =>
+        change(id, (record) => {
+          if (record.state === "paused") return record
+          if (isOver(record.state) || record.rolling_back) return notAllowed(record)
+          return { ...record, state: "paused", reason: "a caller has paused it" }
+        })
+      ),
+      /** Continues a paused rollout; servers that failed are tried again, last. @error Conflict it is over */
+      resume: Effect.fn("Rollouts.resume")((id: string) =>
+        change(id, (record) => {
+          if (isOver(record.state)) return notAllowed(record)
+          return record.state === "paused" ? continued(record) : record
+        })
+      ),
+      /** Ends a rollout; the servers keep the definitions that they have. @error Conflict it is over */
+      abort: Effect.fn("Rollouts.abort")((id: string) =>
+        change(id, (record, now) => {
+          if (record.state === "aborted") return record
+          return isOver(record.state) ? notAllowed(record) : { ...record, state: "aborted", finished_at: now }
+        })
+      )
+    }
+  })
+}) {
+  static readonly layer = Layer.effect(Rollouts, Rollouts.make)
 }
