@@ -12,6 +12,7 @@ import { revokeKey } from "../support/keys.ts"
 import { alone, connectedNode, forgetNode, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { mainProcess, serverProcesses } from "../support/processes.ts"
 import { requestTo, type Service, startService } from "../support/Service.ts"
+import { statusReport } from "../support/samples.ts"
 import {
   becomes,
   commands,
@@ -240,7 +241,7 @@ layer(Control.layer, options)("node", (it) => {
         const id = yield* create(api, "kept", { node_id: "two" })
         yield* becomes(api, id, "offline")
         const beat = { boot_id: "x", load: 0, memory_used_bytes: 0, disk_used_bytes: 0 }
-        const report = { boot_id: "x", sequence: 1, status: "running", transient: false }
+        const report = { boot_id: "x", reports: [statusReport(id, 1, "running")] }
         for (const [method, path, body] of [
           ["POST", "/register", {}],
           ["POST", "/internal/heartbeat", beat],
@@ -248,8 +249,7 @@ layer(Control.layer, options)("node", (it) => {
           ["GET", "/internal/servers", undefined],
           ["GET", `/internal/servers/${id}`, undefined],
           ["GET", `/internal/servers/${id}/install`, undefined],
-          ["POST", `/internal/event/servers/${id}/status`, report],
-          ["POST", `/internal/event/servers/${id}/deleted`, { boot_id: "x", sequence: 1 }]
+          ["POST", "/internal/events", report]
         ] as const) {
           const answer = yield* api.request(method, `/api/nodes/two${path}`, { key: one.key, body })
           // The body of a registration is checked before its key.
@@ -268,7 +268,7 @@ layer(Control.layer, options)("node", (it) => {
         const install = yield* own(`/api/nodes/two/internal/servers/${id}/install`, two.key)
         assert.strictEqual(install.json.install_script.entrypoint, "sh")
         // A report of an old boot requires a registration and changes nothing.
-        const stale = yield* api.request("POST", `/api/nodes/two/internal/event/servers/${id}/status`, {
+        const stale = yield* api.request("POST", "/api/nodes/two/internal/events", {
           key: two.key,
           body: report
         })

@@ -11,7 +11,7 @@ import { subscribe } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
 import { alone, nodeKey } from "../support/nodes.ts"
 import { type Answer, type Service, startService } from "../support/Service.ts"
-import { allocation, host, registration } from "../support/samples.ts"
+import { allocation, host, installReport, registration, statusReport } from "../support/samples.ts"
 import { becomes, create, expectStatus } from "../support/servers.ts"
 
 const MIB = 1024 * 1024
@@ -74,6 +74,10 @@ const lyingRegistration = (url: string, change: Readonly<Record<string, unknown>
   ...change
 })
 
+/** Sends one report. */
+const report = <A>(post: (path: string, body: unknown) => A, report: object): A =>
+  post("/internal/events", { boot_id: "boot-1", reports: [report] })
+
 interface LyingNode {
   readonly api: Service
   readonly daemon: Effect.Success<typeof listening>
@@ -110,11 +114,14 @@ class LyingNodeService extends Context.Service<LyingNodeService, LyingNode>()("t
       const registered = yield* register({})
       assert.strictEqual(registered.status, 200, registered.text)
       const server = yield* create(api, "kept")
-      const event = `/internal/event/servers/${server}`
-      const boot_id = "boot-1"
-      yield* post(`${event}/install-status`, { boot_id, sequence: 1, install: { phase: "ready" } })
-      yield* post(`${event}/status`, { boot_id, sequence: 2, status: "starting" })
-      yield* post(`${event}/status`, { boot_id, sequence: 3, status: "running" })
+      yield* post("/internal/events", {
+        boot_id: "boot-1",
+        reports: [
+          installReport(server, 1, { phase: "ready" }),
+          statusReport(server, 2, "starting"),
+          statusReport(server, 3, "running")
+        ]
+      })
       yield* becomes(api, server, "running")
       return { api, daemon, register, registerWithNewKey, post, server }
     })
@@ -134,11 +141,7 @@ layer(LyingNodeService.layer, options)("a lying node", (it) => {
         const { api, post, server } = yield* LyingNodeService
         const stream = yield* subscribe(api)
         const crash = { reason: nasty.repeat(10_000), exit_code: 1, timestamp: "9999-12-31T23:59:59.999Z" }
-        const answer = yield* post(`/internal/event/servers/${server}/crash`, {
-          boot_id: "boot-1",
-          sequence: 4,
-          crash
-        })
+        const answer = yield* report(post, { type: "crash", server_id: server, sequence: 4, crash })
         assert.strictEqual(answer.status, 200, answer.text)
         const text = yield* eventually(Effect.sync(stream.text), (text) => text !== "")
         assert.isBelow(Buffer.byteLength(text), 64 * 1024)
@@ -160,8 +163,7 @@ layer(LyingNodeService.layer, options)("a lying node", (it) => {
           finished_at: "2026-01-01T00:00:00Z",
           failure_reason: nasty.repeat(10_000)
         }
-        const path = `/internal/event/servers/${server}/install-status`
-        assert.strictEqual((yield* post(path, { boot_id: "boot-1", sequence: 5, install })).status, 200)
+        assert.strictEqual((yield* report(post, installReport(server, 5, install))).status, 200)
         const shown = yield* eventually(
           api.request("GET", `/api/servers/${server}/install`),
           (answer) => answer.json?.phase === "failed"
@@ -169,8 +171,8 @@ layer(LyingNodeService.layer, options)("a lying node", (it) => {
         assertClean(shown.json.failure_reason)
         assert.isUndefined(shown.json.started_at)
         assert.strictEqual(shown.json.finished_at, "2026-01-01T00:00:00.000Z")
-        const back = { boot_id: "boot-1", sequence: 6, install: { phase: "ready" } }
-        assert.strictEqual((yield* post(path, back)).status, 200)
+        const back = installReport(server, 6, { phase: "ready" })
+        assert.strictEqual((yield* report(post, back)).status, 200)
       })
     )
 
@@ -178,26 +180,31 @@ layer(LyingNodeService.layer, options)("a lying node", (it) => {
       Effect.gen(function* () {
         const { post, server } = yield* LyingNodeService
         const beat = { boot_id: "boot-1", load: 1, memory_used_bytes: 1, disk_used_bytes: 1 }
-        const path = `/internal/event/servers/${server}/status`
-        const status = { boot_id: "boot-1", sequence: 7, status: "running" }
+        const status = statusReport(server, 7, "running")
+        const reported = (report: object) => ({ boot_id: "boot-1", reports: [report] })
         const step = { name: "script", started_at: "2026-01-01T00:00:00Z" }
         const tries: ReadonlyArray<readonly [string, unknown, RegExp]> = [
           [
-            `/internal/event/servers/${server}/install-status`,
-            { boot_id: "boot-1", sequence: 7, install: { phase: "ready", steps: [step, step] } },
+            "/internal/events",
+            reported(installReport(server, 7, { phase: "ready", steps: [step, step] })),
             /steps: Expected at most one step of each name/
           ],
           ["/internal/heartbeat", { ...beat, load: -1 }, /load/],
           ["/internal/heartbeat", { ...beat, memory_used_bytes: -1 }, /memory_used_bytes/],
           ["/internal/heartbeat", { ...beat, disk_used_bytes: 2 ** 60 }, /disk_used_bytes/],
           ["/internal/heartbeat", { ...beat, boot_id: "x".repeat(129) }, /boot_id/],
-          [path, { ...status, sequence: -1 }, /sequence/],
-          [path, { ...status, boot_id: nasty }, /boot_id/],
-          [`/internal/event/servers/${"s".repeat(200)}/status`, status, /server/],
-          [`/internal/event/servers/${encodeURIComponent(nasty)}/status`, status, /server/],
+          ["/internal/events", reported({ ...status, sequence: -1 }), /sequence/],
+          ["/internal/events", { ...reported(status), boot_id: nasty }, /boot_id/],
+          ["/internal/events", reported({ ...status, server_id: "s".repeat(200) }), /server_id/],
+          ["/internal/events", reported({ ...status, server_id: nasty }), /server_id/],
           [
-            `/internal/event/servers/${server}/crash`,
-            { boot_id: "boot-1", sequence: 8, crash: { reason: "", exit_code: 1e12, timestamp: "" } },
+            "/internal/events",
+            reported({
+              type: "crash",
+              server_id: server,
+              sequence: 8,
+              crash: { reason: "", exit_code: 1e12, timestamp: "" }
+            }),
             /exit_code/
           ]
         ]
@@ -208,7 +215,8 @@ layer(LyingNodeService.layer, options)("a lying node", (it) => {
     it.effect("a node cannot forge a log line", () =>
       Effect.gen(function* () {
         const { api, post, register } = yield* LyingNodeService
-        yield* post(`/internal/event/servers/${encodeURIComponent(nasty)}/status`, {})
+        yield* post(`/internal/servers/${encodeURIComponent(nasty)}/ports`, {})
+        yield* report(post, { ...statusReport(nasty, 1, "running") })
         yield* register({ url: `http://${nasty}` })
         yield* api.request("GET", `/api/servers/${encodeURIComponent(nasty)}`)
         yield* api.request("GET", `/${encodeURIComponent(nasty)}`, { key: nasty.replace(/[^a-z]/g, "") })
@@ -448,20 +456,18 @@ layer(LyingNodeService.layer, options)("a lying node", (it) => {
   describe("a report of a lying node", () => {
     it.effect("the largest sequence number does not block later reports", () =>
       Effect.gen(function* () {
-        const { api, daemon, post, server } = yield* LyingNodeService
-        const path = `/internal/event/servers/${server}`
-        const last = {
-          boot_id: "boot-1",
-          sequence: Number.MAX_SAFE_INTEGER,
-          install: { phase: "ready", exit_code: 7 }
-        }
-        const later = { ...last, sequence: 20, install: { phase: "ready", exit_code: 8 } }
-        for (const report of [last, later]) {
-          assert.strictEqual((yield* post(`${path}/install-status`, report)).status, 200)
+        const { api, daemon, post, register, server } = yield* LyingNodeService
+        const last = installReport(server, Number.MAX_SAFE_INTEGER, { phase: "ready", exit_code: 7 })
+        const later = installReport(server, 20, { phase: "ready", exit_code: 8 })
+        for (const [sent, exit_code] of [
+          [last, 7],
+          [later, 8]
+        ] as const) {
+          assert.strictEqual((yield* report(post, sent)).status, 200)
           const { json } = yield* expectStatus(api, 200, "GET", `/api/servers/${server}/install`)
-          assert.strictEqual(json.exit_code, report.install.exit_code)
+          assert.strictEqual(json.exit_code, exit_code)
         }
-        assert.strictEqual((yield* post(`${path}/install-status`, last)).status, 200)
+        assert.strictEqual((yield* report(post, last)).status, 200)
         // The node reports the server as missing, so it is installed again, with increasing sequences.
         const specs: Array<{ readonly last_sequence: number }> = []
         daemon.answering = (request, response) => {
@@ -473,7 +479,7 @@ layer(LyingNodeService.layer, options)("a lying node", (it) => {
           request.on("data", (chunk: Buffer) => void specs.push(JSON.parse(chunk.toString())))
           correctResponse(request, response)
         }
-        assert.strictEqual((yield* post(`${path}/deleted`, { boot_id: "boot-1", sequence: 1 })).status, 200)
+        assert.strictEqual((yield* register({})).status, 200)
         const made = yield* eventually(
           Effect.sync(() => specs),
           ([spec]) => spec !== undefined

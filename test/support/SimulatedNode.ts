@@ -138,18 +138,9 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
     )
   })
 
-  const kinds = { status: "status", "install-status": "install-status", crash: "crash" } as const
-  const sendReport = ({ server_id, type, ...report }: Report) =>
-    send(`/internal/event/servers/${server_id}/${kinds[type]}`, { boot_id: brain.boot_id, ...report })
-
-  /** Sends the reports of a server by the route for several; one alone often by its own. */
   const sendReports = Effect.fnUntraced(function* (reports: ReadonlyArray<Report>) {
-    const [first] = reports
-    const isSingle = first !== undefined && reports.length === 1 && !chance(50)
-    const answer = yield* isSingle
-      ? sendReport(first)
-      : send("/internal/events", { boot_id: brain.boot_id, reports })
-    if (answer.status === 200 && (isSingle || answer.json.failures.length === 0)) return
+    const answer = yield* send("/internal/events", { boot_id: brain.boot_id, reports })
+    if (answer.status === 200 && answer.json.failures.length === 0) return
     if (answer.status === 404 || answer.json?.failures?.[0]?.status === 404) yield* registerAgain
     return yield* new ServiceFailed({ message: `reports: ${answer.status} ${answer.text}` })
   })
@@ -159,7 +150,10 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
     const older = old.get(server_id) ?? []
     const again = older[random?.below(older.length) ?? 0]
     if (again !== undefined && chance(messageFaults.reordered)) {
-      yield* Effect.forkIn(Effect.ignore(sendReport(again)), bootScope)
+      yield* Effect.forkIn(
+        Effect.ignore(send("/internal/events", { boot_id: brain.boot_id, reports: [again] })),
+        bootScope
+      )
     }
     yield* Effect.retry(permits.withPermit(sendReports(reports)), retries)
     old.set(server_id, [...older, ...reports])

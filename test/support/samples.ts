@@ -183,3 +183,20 @@ export const status = (server_id: string): Change => ({
   server_id: ServerId.make(server_id),
   payload: "running"
 })
+
+/** A status report in a message of a node. */
+export const statusReport = (server_id: string, sequence: number, status: string) => ({
+  type: "status",
+  server_id,
+  sequence,
+  status,
+  transient: false
+})
+
+/** A report of an installation in a message of a node. */
+export const installReport = (server_id: string, sequence: number, install: object) => ({
+  type: "install-status",
+  server_id,
+  sequence,
+  install
+})

@@ -4,10 +4,8 @@ import { Authorization } from "../api/Authorization.ts"
 import { Failures } from "../api/Failures.ts"
 import { Policy, route } from "../api/routePolicy.ts"
 import { Allocations } from "../domain/Allocation.ts"
-import { CrashDetails } from "../domain/CrashRecord.ts"
 import { Conflict, NotFound } from "../domain/errors.ts"
 import { NodeId } from "../domain/Id.ts"
-import { InstallState } from "../domain/InstallState.ts"
 import {
   Heartbeat,
   HeartbeatAnswer,
@@ -18,44 +16,18 @@ import {
   ServerSpec,
   TakenPorts
 } from "../domain/NodeMessages.ts"
-import { NodeCount, NodeKey, ServerKey } from "../domain/NodeText.ts"
+import { NodeKey, ServerKey } from "../domain/NodeText.ts"
 import { Paginated } from "../domain/Pagination.ts"
-import { Problem } from "../domain/Problem.ts"
-import { RestartState } from "../domain/Run.ts"
-import { Crash } from "../domain/ServerEvent.ts"
-import { ServerStatus } from "../domain/ServerStatus.ts"
 import { InstallScript } from "../domain/Software.ts"
 
 const text = Schema.optionalKey(Schema.String)
 const node = { node: NodeId }
 const server = { ...node, server: ServerKey }
 
-const reported = { boot_id: NodeKey, sequence: NodeCount }
-
-/** The time of the definition that process and files have. */
-const uses = Schema.optionalKey(NodeCount)
-
-/** The reports of one server, per route: `Report` without the fields of the path. */
-export const ReportBodies = {
-  status: Schema.Struct({
-    ...reported,
-    status: ServerStatus,
-    transient: Schema.optionalKey(Schema.Boolean),
-    restart: Schema.optionalKey(RestartState),
-    problem: Schema.optionalKey(Problem),
-    uses
-  }),
-  installStatus: Schema.Struct({ ...reported, install: InstallState, uses }),
-  crash: Schema.Struct({ ...reported, crash: Crash, details: Schema.optionalKey(CrashDetails) }),
-  deleted: Schema.Struct(reported)
-}
-
 /** The body of the install route: the script; null: the software has none. */
 export const InstallConfiguration = Schema.Struct({
   install_script: Schema.NullOr(InstallScript)
 }).annotate({ identifier: "InstallConfiguration" })
-
-const event = "/nodes/:node/internal/event/servers/:server"
 
 /** The calls from daemons to the control plane (spec 9.1). */
 export class NodeGroup extends HttpApiGroup.make("node")
@@ -129,31 +101,7 @@ export class NodeGroup extends HttpApiGroup.make("node")
     }).annotateMerge(
       // A crash has up to 64 KiB of console lines.
       route("Send reports of several servers", { largeBody: 8 * 1024 * 1024, mostValues: 40_000 })
-    ),
-    HttpApiEndpoint.post("status", `${event}/status`, {
-      params: server,
-      payload: ReportBodies.status,
-      success: HttpApiSchema.Empty(200),
-      error: NotFound
-    }).annotateMerge(route("Report the status of a server")),
-    HttpApiEndpoint.post("installStatus", `${event}/install-status`, {
-      params: server,
-      payload: ReportBodies.installStatus,
-      success: HttpApiSchema.Empty(200),
-      error: NotFound
-    }).annotateMerge(route("Report the installation of a server")),
-    HttpApiEndpoint.post("crash", `${event}/crash`, {
-      params: server,
-      payload: ReportBodies.crash,
-      success: HttpApiSchema.Empty(200),
-      error: NotFound
-    }).annotateMerge(route("Report a crash of a server")),
-    HttpApiEndpoint.post("deleted", `${event}/deleted`, {
-      params: server,
-      payload: ReportBodies.deleted,
-      success: HttpApiSchema.Empty(200),
-      error: NotFound
-    }).annotateMerge(route("Report that a server is no longer on the node"))
+    )
   )
   .middleware(Authorization)
   .annotate(Policy, {

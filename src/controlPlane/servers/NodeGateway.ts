@@ -77,12 +77,8 @@ const received = (report: Report, receipt: number): Report => {
 export class NodeGateway extends Context.Service<
   NodeGateway,
   ControlPlane["Service"] & {
-    /** Does {@link ControlPlane.reports} for one report. */
-    report(node_id: NodeId, boot_id: string, report: Report): Effect.Effect<void, ControlPlaneError>
     /** Deregisters a node. @param boot_id of the daemon; default: that of the last registration */
     disconnect(node_id: NodeId, boot_id?: string): Effect.Effect<void, ControlPlaneError>
-    /** Marks a server for verification that a node reports as gone, if its record is on that node. */
-    deleted(node_id: NodeId, boot_id: string, server_id: ServerId): Effect.Effect<void, ControlPlaneError>
     /** Records of the servers on a node, by id. */
     servers(node_id: NodeId): Effect.Effect<ReadonlyArray<ServerRecord>>
     /** The record of a server on a node. @error NotFound also if it is on another node */
@@ -161,18 +157,6 @@ export class NodeGateway extends Context.Service<
             Effect.catchTag("Unavailable", refuse)
           ),
         reports,
-        report: (node_id, boot_id, report) =>
-          Effect.flatMap(reports(node_id, boot_id, [report]), ([failure]) =>
-            failure === undefined ? Effect.void : Effect.fail(failure)
-          ),
-        deleted: Effect.fn("NodeGateway.deleted")(function* (node_id, boot_id, server_id) {
-          yield* Effect.gen(function* () {
-            yield* registry.checkBoot(node_id, boot_id)
-            const record = Option.getOrUndefined(yield* index.lookUp(server_id, node_id))
-            // A call to the node confirms the report, which may be a repetition.
-            if (record?.node_id === node_id) yield* lifecycle.markForVerification([server_id])
-          }).pipe(Effect.catchTag("Unavailable", refuse))
-        }),
         servers: (node_id) =>
           Effect.map(index.onNode(node_id), (records) =>
             records.toSorted((one, other) => (one.id < other.id ? -1 : 1))

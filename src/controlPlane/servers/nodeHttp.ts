@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { Conflict, Forbidden, InvalidRequest, NotFound, Unavailable } from "../../contract/domain/errors.ts"
 import type { NodeId, ServerId } from "../../contract/domain/Id.ts"
-import type { Registration, Report, ReportsAnswer, ServerSpec } from "../../contract/domain/NodeMessages.ts"
+import type { Registration, ReportsAnswer, ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import { pageNumber, pageSize, paginated } from "../../contract/domain/Pagination.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import type { ControlPlaneError } from "../../contract/nodeApi/ControlPlane.ts"
@@ -87,8 +87,6 @@ export const NodeHandlers = handlersOf(
       Effect.andThen(checkKey(node_id), Effect.mapError(call, answerOf))
     const own = (params: { readonly node: NodeId; readonly server: ServerId }) =>
       Effect.andThen(checkKey(params.node), gateway.server(params.node, params.server))
-    const report = (node_id: NodeId, boot_id: string, report: Report) =>
-      from(node_id, gateway.report(node_id, boot_id, report))
 
     return handlers.handleAll({
       register: Effect.fnUntraced(function* ({ params, payload }) {
@@ -141,30 +139,7 @@ export const NodeHandlers = handlersOf(
       events: Effect.fnUntraced(function* ({ params: { node }, payload: { boot_id, reports } }) {
         const outcomes = yield* from(node, gateway.reports(node, boot_id, reports))
         return { failures: outcomes.flatMap(failureAt) }
-      }),
-      status: ({ params, payload: { boot_id, problem, restart, sequence, status, transient, uses } }) =>
-        report(params.node, boot_id, {
-          type: "status",
-          server_id: params.server,
-          sequence,
-          status,
-          transient: transient ?? false,
-          ...(restart === undefined ? {} : { restart }),
-          ...(problem === undefined ? {} : { problem }),
-          ...(uses === undefined ? {} : { uses })
-        }),
-      installStatus: ({ params, payload: { boot_id, install, sequence, uses } }) =>
-        report(params.node, boot_id, {
-          type: "install-status",
-          server_id: params.server,
-          sequence,
-          install,
-          ...(uses === undefined ? {} : { uses })
-        }),
-      crash: ({ params, payload: { boot_id, ...crash } }) =>
-        report(params.node, boot_id, { type: "crash", server_id: params.server, ...crash }),
-      deleted: ({ params: { node, server }, payload: { boot_id } }) =>
-        from(node, gateway.deleted(node, boot_id, server))
+      })
     })
   })
 )

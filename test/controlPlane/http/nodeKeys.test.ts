@@ -8,6 +8,7 @@ import { revokeKey } from "../../support/keys.ts"
 import { alone, nodeIs, nodeKey } from "../../support/nodes.ts"
 import { requestTo, type Service, startService } from "../../support/Service.ts"
 import { makeSimulatedNode } from "../../support/SimulatedNode.ts"
+import { statusReport } from "../../support/samples.ts"
 import { becomes, create, expectStatus } from "../../support/servers.ts"
 import { assertError, games, options } from "./support/http.ts"
 
@@ -136,7 +137,7 @@ layer(Control.layer, options)("node keys", (it) => {
           assert.strictEqual(node.brain.calls.length, calls)
           const requests = [
             ["/internal/heartbeat", { boot_id: "boot-1", load: 0, memory_used_bytes: 0, disk_used_bytes: 0 }],
-            [`/internal/event/servers/${id}/status`, { boot_id: "boot-1", sequence: 99, status: "running" }],
+            ["/internal/events", { boot_id: "boot-1", reports: [statusReport(id, 99, "running")] }],
             ["/register", registrationOf(node, "revoked")]
           ] as const
           for (const [path, body] of requests) assertError(yield* node.post(path, body), 401)

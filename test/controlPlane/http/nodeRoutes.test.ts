@@ -6,7 +6,7 @@ import { subscribe } from "../../support/events.ts"
 import { eventually } from "../../support/eventually.ts"
 import { alone, nodeIs, nodeKey } from "../../support/nodes.ts"
 import { type Service, startService } from "../../support/Service.ts"
-import { allocation, host, registration } from "../../support/samples.ts"
+import { allocation, host, installReport, registration, statusReport } from "../../support/samples.ts"
 import { becomes, create, expectStatus, statusOf } from "../../support/servers.ts"
 import { assertError, games, options } from "./support/http.ts"
 
@@ -233,14 +233,14 @@ layer(Control.layer, options)("node routes", (it) => {
           Effect.sync(() => daemon.calls),
           (calls) => calls.some(({ line }) => line === "POST /api/servers")
         )
-        const report = (kind: string, sequence: number, body: unknown, boot_id = "boot-1") =>
-          post(`/internal/event/servers/${id}/${kind}`, { boot_id, sequence, ...(body as object) })
+        const report = (type: string, sequence: number, body: object, boot_id = "boot-1") =>
+          post("/internal/events", { boot_id, reports: [{ type, server_id: id, sequence, ...body }] })
         const crash = { reason: "exit code 1", exit_code: 1, timestamp: "2026-01-01T00:00:00.000Z" }
         const reports = [
           ["install-status", 1, { install: { phase: "installing" } }],
           ["install-status", 2, { install: { phase: "ready", exit_code: 0 } }],
           ["status", 3, { status: "offline", transient: false }],
-          ["status", 4, { status: "starting" }],
+          ["status", 4, { status: "starting", transient: false }],
           ["status", 5, { status: "running", transient: false }],
           ["crash", 6, { crash }],
           ["status", 7, { status: "offline", transient: false }]
@@ -263,18 +263,10 @@ layer(Control.layer, options)("node routes", (it) => {
           "crash exit code 1",
           "offline"
         ])
-        assertError(yield* report("status", 8, { status: "running" }, "boot-0"), 404)
+        assertError(yield* report("status", 8, { status: "running", transient: false }, "boot-0"), 404)
         assertError(yield* post("/internal/heartbeat", { ...beat, boot_id: "boot-0" }), 404)
         assert.strictEqual((yield* post("/internal/heartbeat", { ...beat, boot_id: "boot-1" })).status, 200)
         assert.strictEqual(yield* statusOf(api, id), "offline")
-        // For a server that never existed, the node must register once; the next report says what to do with it.
-        const unknown = post("/internal/event/servers/srv_unknown/status", {
-          boot_id: "boot-1",
-          sequence: 1,
-          status: "running"
-        })
-        assertError(yield* unknown, 404)
-        assert.strictEqual((yield* unknown).status, 200)
       })
     )
 
@@ -332,27 +324,22 @@ layer(Control.layer, options)("node routes", (it) => {
     )
 
     it.effect(
-      "deleted: the control plane asks the node and, if the server is missing, installs it again",
+      "a snapshot lacks a server: the control plane asks the node and, if the server is missing, installs it again",
       () =>
         Effect.gen(function* () {
           const api = yield* Control
           const { daemon, post } = yield* node(api, "loser")
           const id = yield* create(api, "kept")
-          const path = `/internal/event/servers/${id}`
           yield* eventually(
             Effect.sync(() => daemon.calls.length),
             (count) => count > 0
           )
-          yield* post(`${path}/install-status`, {
-            boot_id: "boot-1",
-            sequence: 1,
-            install: { phase: "ready", exit_code: 0 }
-          })
-          yield* post(`${path}/status`, { boot_id: "boot-1", sequence: 2, status: "offline" })
+          const install = { phase: "ready", exit_code: 0 }
+          const reports = [installReport(id, 1, install), statusReport(id, 2, "offline")]
+          yield* post("/internal/events", { boot_id: "boot-1", reports })
           yield* becomes(api, id, "offline")
-          assertError(yield* post(`${path}/deleted`, { boot_id: "boot-0", sequence: 3 }), 404)
           daemon.gone.add(id)
-          assert.strictEqual((yield* post(`${path}/deleted`, { boot_id: "boot-1", sequence: 3 })).status, 200)
+          assert.strictEqual((yield* post("/register", registrationOf("loser", daemon.url))).status, 200)
           yield* becomes(api, id, "installing")
         })
     )
