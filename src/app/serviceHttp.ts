@@ -28,7 +28,6 @@ import { Authentication } from "../controlPlane/http/authenticate.ts"
 import { FailedLogins } from "../controlPlane/http/FailedLogins.ts"
 import { GracefulStop } from "../controlPlane/http/GracefulStop.ts"
 import { LeavingBodies } from "../controlPlane/http/leavingBodies.ts"
-import { limiterStore } from "../controlPlane/http/limiterStore.ts"
 import { HttpConnections } from "../controlPlane/http/node/connectionLimit.ts"
 import { listenLocally } from "../controlPlane/http/node/localSocket.ts"
 import { makeNodeServer, type TlsOptions } from "../controlPlane/http/node/nodeServer.ts"
@@ -171,7 +170,7 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
     Layer.provide(auditRecorder),
     Layer.provide(Authentication.layer({ rateLimit: options.rateLimit })),
     Layer.provide([RateLimiter.layer, FailedLogins.layer(), ServiceCredentials]),
-    Layer.provide(limiterStore)
+    Layer.provide(RateLimiter.layerStoreMemory)
   )
 }
 

@@ -7,7 +7,6 @@ import { transportOf } from "../../../contract/domain/transport.ts"
 import type { RegistrationRequired } from "../../../contract/nodeApi/ControlPlane.ts"
 import type { Daemon } from "../../../contract/nodeApi/Daemon.ts"
 import { type ClientTls, connectTimeoutClient } from "../../../shared/net/connectTimeoutClient.ts"
-import { onElapsedTime } from "../../../shared/work/elapsed.ts"
 import { Leadership } from "../../store/Leadership.ts"
 import { DaemonClient } from "../DaemonClient.ts"
 import { Fleet } from "../fleet/Fleet.ts"
@@ -17,20 +16,6 @@ import { makeNodeNetworks, type NodeNetworks } from "./nodeNetworks.ts"
 import { makeRemoteDaemon, type RemoteTarget } from "./RemoteDaemon.ts"
 import { makeReachabilityProbe } from "./reachabilityProbe.ts"
 import { TOKEN_REFUSED } from "./remoteCall.ts"
-
-const { CircuitBreakerStore } = CircuitBreaker
-
-/** The circuits of this process. Their open time is elapsed time; the library uses the wall clock. */
-export const breakerStore: Layer.Layer<CircuitBreaker.CircuitBreakerStore> = Layer.effect(
-  CircuitBreakerStore,
-  Effect.map(CircuitBreakerStore, (store) =>
-    CircuitBreakerStore.of({
-      admit: (key) => onElapsedTime(store.admit(key)),
-      record: (options) => onElapsedTime(store.record(options)),
-      state: (key) => onElapsedTime(store.state(key))
-    })
-  )
-).pipe(Layer.provide(CircuitBreaker.layerStoreMemory()))
 
 export interface RemoteDaemonsOptions extends ClientTls {
   /** Whether nodes with plain HTTP beyond loopback are refused and not called. */
@@ -245,6 +230,6 @@ export class RemoteDaemons extends Context.Service<
           openDuration: `${OPEN_SECONDS} seconds`
         })
       ),
-      Layer.provide(breakerStore)
+      Layer.provide(CircuitBreaker.layerStoreMemory())
     )
 }

@@ -15,7 +15,7 @@ import { isBeingDeleted, isMoving } from "./power.ts"
 import { logFields } from "./recordChanges.ts"
 
 /** Replacements that are tried if other replicas take the ports first. */
-const ATTEMPTS = 10
+const ATTEMPTS = 2
 
 /** Replaces ports of a server that a program of its node has (spec 2.4). */
 export const makePortReplacements = Effect.gen(function* () {

@@ -6,7 +6,7 @@ import { TestClock } from "effect/testing"
 import { ServerId } from "../../../../src/contract/domain/Id.ts"
 import { DaemonClient } from "../../../../src/controlPlane/nodes/DaemonClient.ts"
 import { NodeRegistry } from "../../../../src/controlPlane/nodes/NodeRegistry.ts"
-import { breakerStore, RemoteDaemons } from "../../../../src/controlPlane/nodes/remote/RemoteDaemons.ts"
+import { RemoteDaemons } from "../../../../src/controlPlane/nodes/remote/RemoteDaemons.ts"
 import { plain } from "../../../support/ids.ts"
 import { registration } from "../../../support/samples.ts"
 import { heartbeat, memoryNodes } from "../support/fleet.ts"
@@ -39,7 +39,7 @@ const remotes = (http: Layer.Layer<HttpClient.HttpClient>) =>
     Layer.provide(
       CircuitBreaker.layer({ tripPolicy: CircuitBreaker.consecutive(5), openDuration: "5 seconds" })
     ),
-    Layer.provide(breakerStore),
+    Layer.provide(CircuitBreaker.layerStoreMemory()),
     Layer.provideMerge(memoryNodes())
   )
 
