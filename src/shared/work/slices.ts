@@ -29,7 +29,7 @@ export const pause: Effect.Effect<void> = Effect.suspend(() => (isOver() ? nextT
 
 /**
  * Runs long synchronous work, which may stop at each `yield`: what it reads may have changed after it. Work that takes less
- * than a slice completes at once.
+ * than a slice completes at once. The `finally` of the work runs also if its fiber is interrupted.
  */
 export const inSlices = <A>(work: () => Iterator<void, A>): Effect.Effect<A> =>
   Effect.suspend(() => {
@@ -39,5 +39,5 @@ export const inSlices = <A>(work: () => Iterator<void, A>): Effect.Effect<A> =>
       while (step.done !== true && !isOver()) step = steps.next()
       return step.done === true ? Effect.succeed(step.value) : Effect.flatMap(nextTurn, () => slice)
     })
-    return slice
+    return Effect.onInterrupt(slice, () => Effect.sync(() => steps.return?.()))
   })

@@ -1,5 +1,5 @@
 import { afterEach, assert, beforeEach, describe, it, vi } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Fiber } from "effect"
 import { inSlices, pause } from "../../../src/shared/work/slices.ts"
 
 /** Looks at the clock in a slice: each takes 1 ms. */
@@ -68,4 +68,21 @@ describe("spec 1.9: one request never holds the event loop", () => {
     })
     assert.strictEqual(Effect.runSync(work), "done")
   })
+
+  it.live("work that is interrupted releases what it holds", () =>
+    Effect.gen(function* () {
+      let released = false
+      const work = inSlices(function* () {
+        try {
+          for (;;) yield
+        } finally {
+          released = true
+        }
+      })
+      const fiber = yield* Effect.forkChild(work, { startImmediately: true })
+      yield* Effect.yieldNow
+      yield* Fiber.interrupt(fiber)
+      assert.isTrue(released)
+    })
+  )
 })
