@@ -92,9 +92,8 @@ const changeOf = ({ Data, Topic }: ServerEvent, cursor: number): Change => {
 }
 
 /**
- * Follows the changes of servers, over SSE. The stream resumes at its cursor whenever the connection breaks or is
- * silent: no change is missed or repeated. If the service no longer has the changes after the cursor, a {@link Reset}
- * takes their place. The stream ends only with a failure that a repetition cannot cure.
+ * Follows the changes of servers, over SSE. A broken stream resumes at its cursor: no change is missed or repeated. A
+ * {@link Reset} replaces changes that the service no longer has. Only a lasting failure ends the stream.
  */
 export const follow =
   (calls: Calls) =>

@@ -40,8 +40,8 @@ const noKeyFor = (url: string) =>
   })
 
 /**
- * The service from the settings, else from the current context, else the one of the data folder, at its socket. Another
- * process may listen at the port of a service that has ended: a key goes to an address only if the user names that address.
+ * The service of the settings, of the current context, or of the data folder, at its socket. A key goes only to an address
+ * that the user names: another process may have the port of a service that has ended.
  */
 const target = Effect.gen(function* () {
   const { apiKey, dataDir, url } = yield* loadCommandSettings

@@ -3,7 +3,6 @@ import type { View } from "./el.ts"
 /** Paths of a 16 by 16 grid, drawn as lines. */
 const paths = {
   check: "M3.5 8.5l3 3 6-7",
-  chevron: "M6 3.5L10.5 8 6 12.5",
   close: "M4 4l8 8M12 4l-8 8",
   copy: "M5.5 5.5v-3h8v8h-3M2.5 5.5h8v8h-8z",
   crash: "M8 2.5l6 11H2zM8 6.5v3.2M8 11.6v.1",
@@ -14,7 +13,6 @@ const paths = {
   layers: "M8 2.3l6 3-6 3-6-3zM2.4 8.2L8 11l5.6-2.8M2.4 11L8 13.8l5.6-2.8",
   moon: "M13 9.6A5.5 5.5 0 0 1 6.4 3 5.5 5.5 0 1 0 13 9.6z",
   node: "M2.5 3h11v4h-11zM2.5 9h11v4h-11zM5 5h.01M5 11h.01",
-  pencil: "M3 13l.6-2.8L10.8 3 13 5.2l-7.2 7.2zM9.4 4.4l2.2 2.2",
   pause: "M5.5 3.5v9M10.5 3.5v9",
   play: "M4.5 2.8v10.4L13 8z",
   plus: "M8 3v10M3 8h10",
@@ -22,11 +20,9 @@ const paths = {
   send: "M14 2.5L7 9.5M14 2.5L9.5 14 7 9.5 2 7z",
   search: "M7 2.5a4.5 4.5 0 1 1 0 9 4.5 4.5 0 0 1 0-9zM10.4 10.4L14 14",
   servers: "M3 4.2h10M3 8h10M3 11.8h10",
-  signOut: "M6.5 3h-4v10h4M6.5 8H14M11 5l3 3-3 3",
   stop: "M4 4h8v8H4z",
   sun: "M8 5.2a2.8 2.8 0 1 1 0 5.6 2.8 2.8 0 0 1 0-5.6zM8 1.5v1.4M8 13.1v1.4M1.5 8h1.4M13.1 8h1.4M3.4 3.4l1 1M11.6 11.6l1 1M12.6 3.4l-1 1M4.4 11.6l-1 1",
-  trash: "M3 4.5h10M6.5 4.5v-2h3v2M4.5 4.5l.6 9h5.8l.6-9",
-  up: "M8 13V3.5M4 7l4-4 4 4"
+  trash: "M3 4.5h10M6.5 4.5v-2h3v2M4.5 4.5l.6 9h5.8l.6-9"
 } as const
 
 export type IconName = keyof typeof paths

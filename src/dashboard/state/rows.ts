@@ -21,13 +21,9 @@ export interface Row {
   readonly problem: string
   /** MiB; 0: no limit. */
   readonly memoryLimit: number
-  readonly version: string
-  readonly software: string
   readonly labels: Readonly<Record<string, string>>
   /** False: the server is deleted when it stops. */
   readonly isSaved: boolean
-  /** RFC 3339; empty: never. */
-  readonly expiresAt: string
   readonly createdAt: string
   /** The time of the last crash if it was in the last day and is not known to be over; empty: none. */
   readonly crashedAt: string
@@ -46,8 +42,7 @@ export const problemText = (problem: Server["problem"]): string => {
 }
 
 /** The fields that the list asks for. */
-export const LIST_FIELDS =
-  "status,limits,software,labels,name,install,expires_at,restart,last_crash,problem,save"
+export const LIST_FIELDS = "status,limits,labels,name,install,restart,last_crash,problem,save"
 
 /** Milliseconds for which the list shows a crash. */
 const CRASH_SHOWN = 24 * 3600_000
@@ -96,11 +91,8 @@ export const rowOf = (server: Server, before?: Row): Row => {
     failure: withActions(install?.failure_reason ?? ""),
     problem: problemText(server.problem),
     memoryLimit: limits?.memory_limit ?? 0,
-    version: server.version ?? "",
-    software: server.software ?? "",
     labels: server.labels ?? {},
     isSaved: server.save !== false,
-    expiresAt: server.expires_at ?? "",
     createdAt: server.created_at ?? before?.createdAt ?? "",
     crashedAt: recentCrash(server),
     restartAt: restart !== null && restart !== undefined && "next_at" in restart ? restart.next_at : "",
@@ -130,7 +122,6 @@ export const withSettings = (row: Row, server: Server): Row => ({
   labels: server.labels ?? {},
   isSaved: server.save !== false,
   memoryLimit: server.limits?.memory_limit ?? 0,
-  expiresAt: server.expires_at ?? "",
   text: textOf(server, row.address)
 })
 

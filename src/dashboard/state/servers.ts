@@ -130,7 +130,7 @@ export const readLater = (id: string): void => {
   isGathering = true
 }
 
-/** Milliseconds between two readings of names, labels, limits and expiries, whose changes have no event. */
+/** Milliseconds between two readings of names, labels and limits, whose changes have no event. */
 const SETTINGS = 30_000
 
 /** The pages of the list as last read, by the id before them: a page without a change of these fields is a 304. */
@@ -139,7 +139,7 @@ const known = new Map<string, { readonly etag: string; readonly last: string }>(
 /** Reads a page; returns its last id, or nothing after the last page. */
 const readPage = async (after: string): Promise<string> => {
   const before = known.get(after)
-  const query = `include=name,labels,limits,expires_at&limit=${PAGE}${after === "" ? "" : `&after=${segment(after)}`}`
+  const query = `include=name,labels,limits,save&limit=${PAGE}${after === "" ? "" : `&after=${segment(after)}`}`
   const reply = await request<ReadonlyArray<Server>>("GET", `/api/servers?${query}`, {
     headers: before === undefined ? {} : { "if-none-match": before.etag }
   })
