@@ -1,12 +1,14 @@
 import { commandSettings } from "../shared/config/command.ts"
 import { nodeSettings } from "../shared/config/node.ts"
+import type { Setting } from "../shared/config/Setting.ts"
 import { settings } from "../shared/config/service.ts"
 
-const secrets = [
-  ...Object.values(settings),
-  ...Object.values(nodeSettings),
-  ...Object.values(commandSettings)
-].flatMap(({ name, secret }) => (secret === true ? [name] : []))
+/** The settings of all commands; some are there several times. */
+export const allSettings: ReadonlyArray<Setting<unknown>> = [settings, nodeSettings, commandSettings].flatMap(
+  (some) => Object.values(some)
+)
+
+const secrets = allSettings.flatMap(({ name, secret }) => (secret === true ? [name] : []))
 
 const taken = new Map<string, string | undefined>()
 

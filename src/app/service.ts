@@ -13,16 +13,9 @@ import { RemoteDaemons } from "../controlPlane/nodes/remote/RemoteDaemons.ts"
 import { Leadership } from "../controlPlane/store/Leadership.ts"
 import { WebhooksFile } from "../controlPlane/webhooks/layerWebhooks.ts"
 import { hostInfo } from "../daemon/host/hostInfo.ts"
-import { commandSettings } from "../shared/config/command.ts"
-import { nodeSettings } from "../shared/config/node.ts"
 import { fileForm } from "../shared/config/Setting.ts"
 import { StartError } from "../shared/config/StartError.ts"
-import {
-  type ServiceSettings,
-  settings as service,
-  settings,
-  settingViews
-} from "../shared/config/service.ts"
+import { type ServiceSettings, settings, settingViews } from "../shared/config/service.ts"
 import { LIMITS, openFilesIn } from "../shared/observability/openFiles.ts"
 import { adminKeyOf, ControlPlaneLayer } from "./controlPlane.ts"
 import { watchDataDisk } from "./dataDisk.ts"
@@ -32,6 +25,7 @@ import { listenUrl } from "./listenUrl.ts"
 import { withPassedSocket } from "./passedSocket.ts"
 import { plainHttp } from "./plainHttp.ts"
 import { RecentLog } from "./RecentLog.ts"
+import { allSettings } from "./secretVariables.ts"
 import { ServiceHttp } from "./serviceHttp.ts"
 import { hasEmbeddedNode, makeRoom, openDataDir, ServiceLocks } from "./storage.ts"
 import { liveCa, liveTls } from "./tls.ts"
@@ -62,11 +56,7 @@ const endOnSecondSignal = Effect.acquireRelease(
     })
 )
 
-const known = [
-  ...Object.values(settings),
-  ...Object.values(nodeSettings),
-  ...Object.values(commandSettings)
-].flatMap(({ name, secret }) => (secret === true ? [name, fileForm(name)] : [name]))
+const known = allSettings.flatMap(({ name, secret }) => (secret === true ? [name, fileForm(name)] : [name]))
 
 /** Warns of variables that look like settings and are not: a mistyped setting is never ignored silently. */
 const warnOfUnknownSettings = Effect.suspend(() =>
@@ -155,7 +145,7 @@ const quoted = (word: string) => (/^[\w./:@%+,-]+$/.test(word) ? word : `'${word
 
 /** Returns a first command for another terminal, with the setting that it needs there. */
 const commandFor = ({ dataDir }: ServiceSettings): string => {
-  const folder = dataDir === service.dataDir.standard ? "" : `MUSTER_DATA_DIR=${quoted(resolve(dataDir))} `
+  const folder = dataDir === settings.dataDir.standard ? "" : `MUSTER_DATA_DIR=${quoted(resolve(dataDir))} `
   return `${folder}muster servers list`
 }
 

@@ -8,6 +8,7 @@ import type { IpNetwork } from "effect/net"
 import { RateLimiter } from "effect/persistence"
 import { ApplicationApi, openApiDocuments } from "../contract/api/ApplicationApi.ts"
 import { AuditRecorder, ServerNameOf } from "../contract/domain/AuditedRequest.ts"
+import { Unauthorized } from "../contract/domain/errors.ts"
 import { ServerId } from "../contract/domain/Id.ts"
 import type { SystemInfo } from "../contract/domain/Node.ts"
 import { NodeApi } from "../contract/nodeApi/NodeApi.ts"
@@ -17,6 +18,7 @@ import { BlueprintsHandlers } from "../controlPlane/blueprints/http.ts"
 import { EventsHandlers } from "../controlPlane/events/http.ts"
 import { OpenStreams, type StreamLimits } from "../controlPlane/events/OpenStreams.ts"
 import { StreamShutdown } from "../controlPlane/events/StreamShutdown.ts"
+import { Tickets } from "../controlPlane/events/Tickets.ts"
 import { webSocketOptions } from "../controlPlane/events/webSocketUpgrade.ts"
 import {
   AuthorizationLayer,
@@ -24,7 +26,7 @@ import {
   ReadableServersLayer,
   WritesLayer
 } from "../controlPlane/http/apiMiddleware.ts"
-import { Authentication } from "../controlPlane/http/authenticate.ts"
+import { Authentication, Credentials } from "../controlPlane/http/authenticate.ts"
 import { FailedLogins } from "../controlPlane/http/FailedLogins.ts"
 import { GracefulStop } from "../controlPlane/http/GracefulStop.ts"
 import { LeavingBodies } from "../controlPlane/http/leavingBodies.ts"
@@ -34,7 +36,7 @@ import { makeNodeServer, type TlsOptions } from "../controlPlane/http/node/nodeS
 import { withPipeline } from "../controlPlane/http/Pipeline.ts"
 import { KeyEnds } from "../controlPlane/http/Principal.ts"
 import { routerConfig, routesOf } from "../controlPlane/http/routes.ts"
-import { ApiKeys } from "../controlPlane/keys/ApiKeys.ts"
+import { ApiKeys, type AuthFailure, countAuthFailure, localPrincipal } from "../controlPlane/keys/ApiKeys.ts"
 import { KeysHandlers } from "../controlPlane/keys/http.ts"
 import { QuotasHandlers } from "../controlPlane/keys/quotasHttp.ts"
 import { NodesHandlers } from "../controlPlane/nodes/http.ts"
@@ -56,7 +58,6 @@ import { RolloutsHandlers } from "../controlPlane/servers/rollouts/rolloutHttp.t
 import { WebhooksHandlers } from "../controlPlane/webhooks/http.ts"
 import { leanRequests } from "../shared/net/requestServices.ts"
 import type { Reloadable } from "../shared/work/Reloadable.ts"
-import { ServiceCredentials } from "./credentials.ts"
 
 const REQUEST_TIMEOUT = Duration.seconds(30)
 
@@ -65,6 +66,45 @@ const MOST_VALUES = 12_000
 
 /** The name of the route at which nodes register. */
 const REGISTER = "node.register"
+
+const bearer = /^(\S+) +(\S+) *$/
+
+const refuse = (reason: AuthFailure, detail: string) =>
+  Effect.andThen(countAuthFailure(reason), Effect.fail(new Unauthorized({ detail })))
+
+/**
+ * Verifies the `Authorization` header as an API key; without the header, a ticket. Without both, a caller over the unix
+ * socket has every right: it is the owner of the data folder, or root.
+ */
+const ServiceCredentials = Layer.effect(
+  Credentials,
+  Effect.gen(function* () {
+    const keys = yield* ApiKeys
+    const tickets = yield* Tickets
+    const verifyTicket = Effect.fnUntraced(function* (ticket: string, limited: Effect.Effect<boolean>) {
+      const found = yield* Effect.tapErrorTag(
+        tickets.verify(ticket, { limited: yield* limited }),
+        "Unauthorized",
+        () => countAuthFailure("ticket")
+      )
+      return { ...found, ...(yield* keys.holder(found.key_id)) }
+    })
+    return Credentials.of({
+      verify: ({ authorization, isLocal, limited, ticket }) => {
+        if (authorization === undefined) {
+          if (ticket !== undefined) return verifyTicket(ticket, limited)
+          return isLocal
+            ? Effect.succeed(localPrincipal)
+            : refuse("no_header", "the Authorization header is missing")
+        }
+        const match = bearer.exec(authorization)
+        return match?.[1]?.toLowerCase() !== "bearer" || match[2] === undefined
+          ? refuse("malformed_header", "the Authorization header is not of the form `Bearer <key>`")
+          : keys.verify(match[2], limited)
+      }
+    })
+  })
+)
 
 /** Settings of the HTTP server. */
 export interface HttpOptions {

@@ -5,8 +5,8 @@ import { CommandLogging } from "../app/logging.ts"
 import { AS_THE_SERVICE, databaseOf, openDataDir } from "../app/storage.ts"
 import { backupDatabase } from "../controlPlane/store/maintenance/backupDatabase.ts"
 import { copyDatabase } from "../controlPlane/store/maintenance/copyDatabase.ts"
-import { type DatabaseStatus, databaseStatus } from "../controlPlane/store/maintenance/databaseStatus.ts"
 import { clientOf, mustExist } from "../controlPlane/store/maintenance/openClient.ts"
+import { type DatabaseStatus, databaseStatus } from "../controlPlane/store/maintenance/tables.ts"
 import {
   currentSchema,
   migrate as migrateSchema,

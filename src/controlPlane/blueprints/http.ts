@@ -11,6 +11,11 @@ import { Sources } from "./sources/Sources.ts"
 
 const sizes = { standard: 50, fallback: 20, maximum: 1000 }
 
+const pageOf = <A>(all: ReadonlyArray<A>, page: number, per_page: number) => {
+  const items = all.slice((page - 1) * per_page, page * per_page)
+  return paginated({ items, total: all.length }, { page, per_page })
+}
+
 /** Handlers of the blueprint, mixin and software routes (spec 4.1). */
 export const BlueprintsHandlers = handlersOf(
   ApplicationApi,
@@ -21,23 +26,17 @@ export const BlueprintsHandlers = handlersOf(
     const reloads = yield* Reloads
     const sources = yield* Sources
     return handlers.handleAll({
-      list: Effect.fnUntraced(function* ({ query }) {
-        const page = pageNumber(query.page)
-        const per_page = pageSize(query.limit ?? query.per_page, sizes)
-        const all = yield* blueprints.list
-        const items = all.slice((page - 1) * per_page, page * per_page)
-        return paginated({ items, total: all.length }, { page, per_page })
-      }),
+      list: ({ query }) =>
+        Effect.map(blueprints.list, (all) =>
+          pageOf(all, pageNumber(query.page), pageSize(query.limit ?? query.per_page, sizes))
+        ),
       reload: () => reloads.blueprints,
       get: ({ params }) => blueprints.get(params.blueprint),
       mixins: Effect.fnUntraced(function* () {
         const all = yield* blueprints.mixins
         const sls = yield* CurrentSlsRequest
         if (sls === undefined) return all
-        const page = pageNumber(sls.page)
-        const per_page = pageSize(sls.per_page, sizes)
-        const items = all.slice((page - 1) * per_page, page * per_page)
-        return HttpServerResponse.jsonUnsafe(paginated({ items, total: all.length }, { page, per_page }))
+        return HttpServerResponse.jsonUnsafe(pageOf(all, pageNumber(sls.page), pageSize(sls.per_page, sizes)))
       }),
       mixin: ({ params }) => blueprints.mixin(params.mixin),
       softwareList: () => software.list,

@@ -18,6 +18,8 @@ const pattern = new RegExp(`^${prefix}([0-9A-Za-z]{${BODY}})([0-9A-Za-z]{${CHECK
 /** Random bytes of a key. */
 export const KEY_BYTES = 32
 
+const numberOf = (bytes: Uint8Array): bigint => bytes.reduce((value, byte) => value * 256n + BigInt(byte), 0n)
+
 const base62 = (value: bigint, digits: number): string => {
   let rest = value
   let text = ""
@@ -32,10 +34,7 @@ const checksum = (body: string): string => base62(BigInt(crc32(body)), CHECKSUM)
 
 /** Returns the key of `random` ({@link KEY_BYTES} bytes). */
 export const formatKey = (random: Uint8Array): string => {
-  const body = base62(
-    random.reduce((value, byte) => value * 256n + BigInt(byte), 0n),
-    BODY
-  )
+  const body = base62(numberOf(random), BODY)
   return `${prefix}${body}${checksum(body)}`
 }
 
@@ -46,11 +45,7 @@ export const isWellFormed = (key: string): boolean => {
 }
 
 /** Returns the id of a key, for lists and logs: `key_` and 16 base62 characters of `random` (12 bytes). */
-export const formatKeyId = (random: Uint8Array): string =>
-  `key_${base62(
-    random.reduce((value, byte) => value * 256n + BigInt(byte), 0n),
-    16
-  )}`
+export const formatKeyId = (random: Uint8Array): string => `key_${base62(numberOf(random), 16)}`
 
 /**
  * Returns the stored form of a key: SHA-256 in hex. A key has 256 random bits, so it needs no salt and no slow hash.

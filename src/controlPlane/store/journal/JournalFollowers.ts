@@ -1,4 +1,4 @@
-import { Context, Effect, Fiber, Layer, type Scope, Semaphore } from "effect"
+import { Context, Effect, Fiber, Layer, Semaphore } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import type { JournalEntry } from "../../../contract/domain/Journal.ts"
 import { StoreStartError } from "../sql/StoreStartError.ts"
@@ -20,104 +20,93 @@ const PAGE = 1_000
  * Calls the followers with each committed entry exactly once, in the order of the cursors. `Store` publishes, `Journal`
  * registers followers, and `JournalTail` catches up with other processes.
  */
-export class JournalFollowers extends Context.Service<
-  JournalFollowers,
-  {
-    /** Calls a follower until the scope closes: in the order of the stages, within a stage in the order of registration. */
-    register(stage: FollowerStage, follower: Follower): Effect.Effect<void, never, Scope.Scope>
-    /**
-     * Publishes gapless entries that this process has just committed, after those that other processes committed before.
-     * If those cannot be read, it publishes nothing.
-     */
-    publish(entries: ReadonlyArray<JournalEntry>): Effect.Effect<void, SqlError.SqlError>
-    /** Publishes the entries without those of other processes. */
-    publishAnyway(entries: ReadonlyArray<JournalEntry>): Effect.Effect<void>
-    /** The cursor up to which every read model has applied the entries. */
-    readonly applied: Effect.Effect<number>
-    /** Publishes the entries of other processes up to `cursor`. */
-    catchUpTo(cursor: number): Effect.Effect<void, SqlError.SqlError>
-    /** Publishes all entries that other processes have committed since. */
-    readonly catchUp: Effect.Effect<void, SqlError.SqlError>
-  }
->()("muster/store/JournalFollowers") {
-  static readonly layer = Layer.effect(
-    JournalFollowers,
-    Effect.gen(function* () {
-      const table = journalTable(yield* SqlClient.SqlClient)
-      const oneAtATime = yield* Semaphore.make(1)
-      const scope = yield* Effect.scope
-      let followers: ReadonlyArray<{ readonly stage: FollowerStage; readonly call: Follower }> = []
-      let delivered = (yield* Effect.mapError(table.bounds, cannotRead)).newest
+export class JournalFollowers extends Context.Service<JournalFollowers>()("muster/store/JournalFollowers", {
+  make: Effect.gen(function* () {
+    const table = journalTable(yield* SqlClient.SqlClient)
+    const oneAtATime = yield* Semaphore.make(1)
+    const scope = yield* Effect.scope
+    let followers: ReadonlyArray<{ readonly stage: FollowerStage; readonly call: Follower }> = []
+    let delivered = (yield* Effect.mapError(table.bounds, cannotRead)).newest
 
-      let applied = delivered
+    let applied = delivered
 
-      const register = Effect.fnUntraced(function* (stage: FollowerStage, follower: Follower) {
-        yield* Effect.acquireRelease(
-          Effect.sync(() => {
-            const registration = { stage, call: follower }
-            followers = [...followers, registration].toSorted(
-              (one, other) => stages.indexOf(one.stage) - stages.indexOf(other.stage)
-            )
-            return registration
-          }),
-          (registration) =>
-            Effect.sync(() => {
-              followers = followers.filter((other) => other !== registration)
-            })
-        )
-      })
-
-      const deliver = Effect.fnUntraced(function* (entries: ReadonlyArray<JournalEntry>) {
-        const last = entries.at(-1)
-        if (last === undefined) return
-        delivered = last.cursor
-        for (const follower of followers) {
-          if (follower.stage !== "read-model") applied = last.cursor
-          yield* Effect.catchCause(follower.call(entries), (cause) =>
-            Effect.logError("a follower of the journal has failed", cause)
+    const register = Effect.fnUntraced(function* (stage: FollowerStage, follower: Follower) {
+      yield* Effect.acquireRelease(
+        Effect.sync(() => {
+          const registration = { stage, call: follower }
+          followers = [...followers, registration].toSorted(
+            (one, other) => stages.indexOf(one.stage) - stages.indexOf(other.stage)
           )
-        }
-        applied = last.cursor
-      })
-
-      const readUpTo = Effect.fnUntraced(function* (cursor: number) {
-        while (delivered < cursor) {
-          const entries = yield* table.page(delivered, cursor, PAGE)
-          const first = entries[0]
-          if (first === undefined) {
-            yield* missed(delivered + 1, cursor)
-            delivered = cursor
-          } else {
-            if (first.cursor > delivered + 1) yield* missed(delivered + 1, first.cursor - 1)
-            yield* deliver(entries)
-          }
-        }
-      })
-
-      const fresh = (entries: ReadonlyArray<JournalEntry>) =>
-        Effect.suspend(() => deliver(entries.filter((entry) => entry.cursor > delivered)))
-
-      const publish = Effect.fnUntraced(function* (entries: ReadonlyArray<JournalEntry>) {
-        const first = entries[0]
-        if (first === undefined) return
-        yield* readUpTo(first.cursor - 1)
-        yield* fresh(entries)
-      }, oneAtATime.withPermit)
-
-      /** Continues if the caller is interrupted: half-published entries would be lost for the other followers. */
-      const toItsEnd = (work: Effect.Effect<void, SqlError.SqlError>) =>
-        Effect.flatMap(Effect.forkIn(oneAtATime.withPermit(work), scope), Fiber.join)
-
-      return JournalFollowers.of({
-        register,
-        applied: Effect.sync(() => applied),
-        publish,
-        publishAnyway: (entries) => oneAtATime.withPermit(fresh(entries)),
-        catchUpTo: (cursor) => toItsEnd(readUpTo(cursor)),
-        catchUp: toItsEnd(Effect.flatMap(table.bounds, ({ newest }) => readUpTo(newest)))
-      })
+          return registration
+        }),
+        (registration) =>
+          Effect.sync(() => {
+            followers = followers.filter((other) => other !== registration)
+          })
+      )
     })
-  )
+
+    const deliver = Effect.fnUntraced(function* (entries: ReadonlyArray<JournalEntry>) {
+      const last = entries.at(-1)
+      if (last === undefined) return
+      delivered = last.cursor
+      for (const follower of followers) {
+        if (follower.stage !== "read-model") applied = last.cursor
+        yield* Effect.catchCause(follower.call(entries), (cause) =>
+          Effect.logError("a follower of the journal has failed", cause)
+        )
+      }
+      applied = last.cursor
+    })
+
+    const readUpTo = Effect.fnUntraced(function* (cursor: number) {
+      while (delivered < cursor) {
+        const entries = yield* table.page(delivered, cursor, PAGE)
+        const first = entries[0]
+        if (first === undefined) {
+          yield* missed(delivered + 1, cursor)
+          delivered = cursor
+        } else {
+          if (first.cursor > delivered + 1) yield* missed(delivered + 1, first.cursor - 1)
+          yield* deliver(entries)
+        }
+      }
+    })
+
+    const fresh = (entries: ReadonlyArray<JournalEntry>) =>
+      Effect.suspend(() => deliver(entries.filter((entry) => entry.cursor > delivered)))
+
+    const publish = Effect.fnUntraced(function* (entries: ReadonlyArray<JournalEntry>) {
+      const first = entries[0]
+      if (first === undefined) return
+      yield* readUpTo(first.cursor - 1)
+      yield* fresh(entries)
+    }, oneAtATime.withPermit)
+
+    /** Continues if the caller is interrupted: half-published entries would be lost for the other followers. */
+    const toItsEnd = (work: Effect.Effect<void, SqlError.SqlError>) =>
+      Effect.flatMap(Effect.forkIn(oneAtATime.withPermit(work), scope), Fiber.join)
+
+    return {
+      /** Calls a follower until the scope closes: in the order of the stages, within a stage in the order of registration. */
+      register,
+      /** The cursor up to which every read model has applied the entries. */
+      applied: Effect.sync(() => applied),
+      /**
+       * Publishes gapless entries that this process has just committed, after those that other processes committed before.
+       * If those cannot be read, it publishes nothing.
+       */
+      publish,
+      /** Publishes the entries without those of other processes. */
+      publishAnyway: (entries: ReadonlyArray<JournalEntry>) => oneAtATime.withPermit(fresh(entries)),
+      /** Publishes the entries of other processes up to `cursor`. */
+      catchUpTo: (cursor: number) => toItsEnd(readUpTo(cursor)),
+      /** Publishes all entries that other processes have committed since. */
+      catchUp: toItsEnd(Effect.flatMap(table.bounds, ({ newest }) => readUpTo(newest)))
+    }
+  })
+}) {
+  static readonly layer = Layer.effect(JournalFollowers, JournalFollowers.make)
 }
 
 /** This process was disconnected from the database for longer than entries are retained. */

@@ -1,12 +1,13 @@
-import { Array as Arr, Context, Data, Effect, Layer, Option, type Scope, Stream } from "effect"
+import { Context, Data, Effect, Layer, Option, type Scope, Stream } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import { type DatabaseUrl, describeDatabase, type PostgresUrl } from "../../../shared/config/DatabaseUrl.ts"
 import { currentSchema, migrate, refusal, schemaVersion } from "../migrations/migrate.ts"
 import { snapshotOf } from "../sql/dialect.ts"
+import { insertRows } from "../sql/insertRows.ts"
 import { StoreStartError } from "../sql/StoreStartError.ts"
 import { lockFileOf, takeServiceLock } from "../sqlite/ServiceLock.ts"
 import { clientOf, mustExist } from "./openClient.ts"
-import { countRows, type Digest, Digester, digestOf, type Row, rowsOf, tableNames } from "./tables.ts"
+import { countRows, type Digest, Digester, digestOf, rowsOf, tableNames } from "./tables.ts"
 
 /** The copy was not made; the target is unchanged. */
 export class CopyFailed extends Data.TaggedError("CopyFailed")<{
@@ -18,9 +19,6 @@ export class CopyFailed extends Data.TaggedError("CopyFailed")<{
 export interface CopiedTable extends Digest {
   readonly table: string
 }
-
-/** Parameters of one INSERT, below the limits of both databases. */
-const PARAMETERS = 2_000
 
 /** The only table with rows in a new database. */
 const COUNTERS = "counters"
@@ -52,15 +50,6 @@ const checkSchema = Effect.fnUntraced(function* (from: DatabaseUrl) {
   })
 })
 
-const insert = (sql: SqlClient.SqlClient, table: string, rows: ReadonlyArray<Row>) => {
-  const columns = Object.keys(rows[0] ?? {}).length
-  return Effect.forEach(
-    Arr.chunksOf(rows, Math.max(1, Math.floor(PARAMETERS / Math.max(1, columns)))),
-    (some) => sql`INSERT INTO ${sql(table)} ${sql.insert(some)}`,
-    { discard: true }
-  )
-}
-
 const copyTables = Effect.fnUntraced(function* (source: SqlClient.SqlClient, target: SqlClient.SqlClient) {
   const tables = yield* tableNames(source)
   const there = yield* tableNames(target)
@@ -74,7 +63,7 @@ const copyTables = Effect.fnUntraced(function* (source: SqlClient.SqlClient, tar
     const digester = new Digester()
     yield* Stream.runForEach(rowsOf(source, table), (rows) => {
       digester.add(rows)
-      return rows.length === 0 ? Effect.void : insert(target, table, rows)
+      return insertRows(target, table, rows)
     })
     const wanted = digester.digest
     // Read back from the target.

@@ -1,8 +1,9 @@
 /** Reads the tables of a database and their rows without their meaning. */
 import { createHash } from "node:crypto"
 import { Effect, Option, Schema, Stream } from "effect"
-import type { SqlClient, SqlError } from "effect/sql"
-import { MIGRATIONS_TABLE } from "../migrations/migrate.ts"
+import { SqlClient, type SqlError } from "effect/sql"
+import { journalTable } from "../journal/journalTable.ts"
+import { currentSchema, MIGRATIONS_TABLE, refusal, schemaVersion } from "../migrations/migrate.ts"
 import { readRows } from "../sql/rows.ts"
 
 /** Rows per read and per write. */
@@ -57,6 +58,37 @@ export const tableNames = Effect.fnUntraced(function* (
 
 export const countRows = (sql: SqlClient.SqlClient, table: string): Read<number> =>
   Effect.map(readCount(sql`SELECT COUNT(*) AS count FROM ${sql(table)}`), ([row]) => row?.count ?? 0)
+
+/** The state of a database. */
+export interface DatabaseStatus {
+  /** 0: no schema yet. */
+  readonly version: number
+  /** Why this program cannot use the database. */
+  readonly refusal: string | undefined
+  /** The schema version of this program. */
+  readonly known: number
+  readonly counts: ReadonlyArray<{ readonly table: string; readonly rows: number }>
+  /** Cursors of the oldest and newest entry of the journal; undefined: there is no journal. */
+  readonly journal: { readonly oldest: number; readonly newest: number } | undefined
+}
+
+/** Reads the state; changes nothing, whatever the schema. */
+export const databaseStatus = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const version = yield* currentSchema
+  const tables = version === 0 ? [] : yield* tableNames(sql)
+  const counts = yield* Effect.forEach(tables, (table) =>
+    Effect.map(countRows(sql, table), (rows) => ({ table, rows }))
+  )
+  const journal = tables.includes("journal") ? yield* journalTable(sql).bounds : undefined
+  return {
+    version,
+    refusal: Option.getOrUndefined(yield* refusal)?.message,
+    known: schemaVersion,
+    counts,
+    journal
+  } satisfies DatabaseStatus
+})
 
 /** Streams every row of a table in pages; within a transaction. */
 export const rowsOf = (

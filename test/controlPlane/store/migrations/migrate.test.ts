@@ -3,8 +3,8 @@ import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient, Statement } from "effect/sql"
-import { databaseStatus } from "../../../../src/controlPlane/store/maintenance/databaseStatus.ts"
 import { clientOf } from "../../../../src/controlPlane/store/maintenance/openClient.ts"
+import { databaseStatus } from "../../../../src/controlPlane/store/maintenance/tables.ts"
 import {
   currentSchema,
   migrations as everyMigration,
