@@ -124,7 +124,7 @@ export const logs = Command.make(
     ),
     timestamps: switchFlag(
       "timestamps",
-      "Begin each line with its time; `-`: the line was written while the daemon was down, or before it kept times"
+      "Begin each line with its time; `-`: the line was written while the daemon was down"
     ).pipe(Flag.withAlias("t"))
   },
   Effect.fn(function* ({ follow: follows, server, tail, timestamps }) {

@@ -330,7 +330,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
         ...linePage("newest lines"),
         include: names(
           ["times"],
-          "`times`: also `times`, the time of each line: exact to a second, and up to 5 s late around a restart of the daemon. Null: unknown, because the line was written while the daemon was down, or before it kept times."
+          "`times`: also `times`, the time of each line: exact to a second, and up to 5 s late around a restart of the daemon. Null: unknown, because the line was written while the daemon was down."
         )
       },
       success: LogPage,
