@@ -189,7 +189,7 @@ layer(Project.layer, { excludeTestServices: true, timeout: "300 seconds" })(
 
     describe("docs/tutorials/matchmaker.md", () => {
       it.effect(
-        "each match gets a server of its own, and two are spare; a restarted matchmaker knows which are taken",
+        "each match gets a server of its own, also if it asks a restarted matchmaker again, and two are spare",
         () =>
           Effect.gen(function* () {
             const { folder } = yield* Project
@@ -211,14 +211,19 @@ layer(Project.layer, { excludeTestServices: true, timeout: "300 seconds" })(
               cwd: folder,
               env: { ...env, MUSTER_API_KEY: matchKey, PORT: port }
             })
-            const match = run(
-              ["sh", "-c", printed("docs/tutorials/matchmaker.md", "match").replace("8080", port)],
-              { cwd: folder }
-            ).pipe(Effect.orElseSucceed(() => ""))
-            const taken = eventually(match, (answer) => /^127\.0\.0\.1:\d+\n$/.test(answer), "60 seconds")
+            const call = printed("docs/tutorials/matchmaker.md", "match").replace("8080", port)
+            const taken = (match: string) =>
+              eventually(
+                run(["sh", "-c", call.replace("match-1", match)], { cwd: folder }).pipe(
+                  Effect.orElseSucceed(() => "")
+                ),
+                (answer) => /^127\.0\.0\.1:\d+\n$/.test(answer),
+                "60 seconds"
+              )
             const addresses = new Set<string>()
             const first = yield* start
-            addresses.add(yield* taken).add(yield* taken)
+            const one = yield* taken("match-1")
+            addresses.add(one).add(yield* taken("match-2"))
             const isFree = ({ labels }: { readonly labels: object }) => !("match" in labels)
             const spare = yield* eventually(
               Effect.map(api.request("GET", "/api/servers?include=labels"), ({ json }) =>
@@ -230,7 +235,8 @@ layer(Project.layer, { excludeTestServices: true, timeout: "300 seconds" })(
             yield* first.signal("SIGKILL")
             yield* first.exited("10 seconds")
             yield* start
-            addresses.add(yield* taken).add(yield* taken)
+            assert.strictEqual(yield* taken("match-1"), one)
+            addresses.add(yield* taken("match-3")).add(yield* taken("match-4"))
             assert.strictEqual(addresses.size, 4)
           }).pipe(Effect.scoped),
         180_000
