@@ -5,7 +5,7 @@ import { type EncodedEvent, type EventFilter, type EventInclude, isNews, passes 
 export interface Selection {
   readonly filter: EventFilter
   readonly include: EventInclude
-  /** Subscribers that receive the same events have the same text. Undefined if the events depend on the server. */
+  /** Names the text that subscribers with the same events share. Unset if the events depend on the server. */
   readonly shared: string | undefined
 }
 
@@ -16,7 +16,6 @@ export const selectionOf = (filter: EventFilter, include: EventInclude): Selecti
   return { filter, include, shared: isShared ? JSON.stringify(names) : undefined }
 }
 
-/** Returns the events of a selection, in their order and with its fields. */
 export const select = (
   { filter, include }: Selection,
   events: ReadonlyArray<EncodedEvent>
@@ -35,7 +34,6 @@ export class Batch {
     this.events = events
   }
 
-  /** Returns the events of a selection after a position. */
   select(selection: Selection, after: number): ReadonlyArray<EncodedEvent> {
     if (!isNews(this.events[0], after)) {
       return select(
@@ -52,7 +50,7 @@ export class Batch {
   }
 }
 
-/** Returns a function that encodes events, once for all subscribers that share them. */
+/** Returns a function that encodes events once for all subscribers that share them. */
 export const sharedBytes = (parts: (events: ReadonlyArray<EncodedEvent>) => ReadonlyArray<Uint8Array>) => {
   const made = new WeakMap<ReadonlyArray<EncodedEvent>, Uint8Array>()
   return (events: ReadonlyArray<EncodedEvent>): Uint8Array => {

@@ -10,7 +10,6 @@ import { makePublisher } from "./Publisher.ts"
 import { ServerSummaries } from "./ServerSummaries.ts"
 import { type Delivery, joinOthers, replay, type SubscriberTooSlow } from "./subscription.ts"
 
-/** The cursor of a subscription: that of an event, or the current position. */
 export type StartCursor = number | "now"
 
 export interface SubscribeOptions {
@@ -31,16 +30,13 @@ const nothing: EventInclude = new Set()
 /** Batches that a subscriber may be behind: all slow subscribers together hold these. */
 const BATCHES = 512
 
-/**
- * Publishes every public event to every subscriber, in one total order (spec 5). A subscriber that falls behind is cut
- * off; it never slows a publisher or another subscriber.
- */
+/** Publishes every public event in one total order (spec 5), and cuts off a subscriber that falls behind. */
 export class EventHub extends Context.Service<
   EventHub,
   {
     /**
-     * Subscribes before the effect returns: the stream misses no later event. With a number as `cursor` the stream
-     * first replays the events after it; 0 requests all retained events. The subscription ends when the scope closes.
+     * Subscribes before the effect returns, until the scope closes. A numeric `cursor` first replays the events after
+     * it; 0 requests all retained events.
      *
      * @error CursorExpired `cursor` is no longer retained, or the journal never issued it
      */
@@ -52,14 +48,11 @@ export class EventHub extends Context.Service<
     /** @error CursorExpired as of {@link subscribe} */
     checkCursor(cursor: number): Effect.Effect<void, CursorExpired | Unavailable>
     readonly subscribers: Effect.Effect<number>
-    /** Ends every subscription after what is published by now, and every later one at once: the service stops. */
+    /** Ends present subscriptions after what is published by now, and later ones at once: the service stops. */
     readonly end: Effect.Effect<void>
   }
 >()("muster/events/EventHub") {
-  /**
-   * @param options.batches    batches that a subscriber may be behind (512)
-   * @param options.replayPage entries that a resuming subscriber reads from the journal at a time (512)
-   */
+  /** @param options.replayPage entries that a resuming subscriber reads from the journal at a time (512) */
   static layer(
     options: { readonly batches?: number; readonly replayPage?: number } = {}
   ): Layer.Layer<EventHub, Unavailable, Journal | LiveFeed | ServerSummaries> {
@@ -74,10 +67,9 @@ const make = Effect.fnUntraced(function* (batches: number, replayPage: number) {
   const publisher = yield* makePublisher({ batches, find: summaries.find })
   live.receive(publisher.publishLive)
   yield* journal.follow("publish", (entries) => Effect.sync(() => publisher.publish(entries)))
-  // After the registration: no entry is then missing in between.
+  // After the registration, so that no entry is missing in between.
   publisher.startAt((yield* journal.bounds).newest)
 
-  /** Returns the cursor after which a replay begins. */
   const replayStart = Effect.fnUntraced(function* (cursor: number) {
     const { oldest, newest } = yield* journal.bounds
     if (cursor === 0) return Math.max(0, oldest - 1)

@@ -4,7 +4,7 @@ import type { Labels } from "../../contract/domain/Labels.ts"
 import type { ServerStats } from "../../contract/domain/Server.ts"
 import type { InstallProgress } from "../../contract/domain/ServerEvent.ts"
 
-/** News of a server that is not in the journal: only streams that are open get it. */
+/** News of a server that is not in the journal: only open streams get it. */
 export type LiveNews = {
   readonly server_id: ServerId
   readonly blueprint_id: string
@@ -13,7 +13,7 @@ export type LiveNews = {
   readonly at: number
 } & (
   | { readonly topic: "install"; readonly payload: InstallProgress }
-  /** `interval`: only for streams with this interval, in seconds. */
+  /** Only streams with this `interval`, in seconds, get them. */
   | { readonly topic: "stats"; readonly payload: ServerStats; readonly interval: number }
 )
 
@@ -22,7 +22,6 @@ export class LiveFeed extends Context.Service<
   LiveFeed,
   {
     publish(news: ReadonlyArray<LiveNews>): void
-    /** Sets the receiver. */
     receive(receiver: (news: ReadonlyArray<LiveNews>) => void): void
   }
 >()("muster/events/LiveFeed") {

@@ -15,9 +15,7 @@ export class OpenStreams extends Context.Service<
   OpenStreams,
   {
     /**
-     * Takes a place for a stream of the current caller until the scope closes. A stream opened by a ticket counts for
-     * the key of the ticket.
-     *
+     * Takes a place for a stream of the caller until the scope closes. A ticket's stream counts for its key.
      * @error LimitReached no place is left
      */
     readonly take: Effect.Effect<void, LimitReached, Scope.Scope>

@@ -12,13 +12,11 @@ import type { LiveNews } from "./LiveFeed.ts"
 /** The approximate size of a batch. A subscriber that does not read holds one. */
 const BATCH_BYTES = 16 * 1024
 
-/** The time between two beats. */
 const BEAT = "15 seconds"
 
-/** A message to all subscribers: events, a beat, or the end. All have numbers in one series. */
+/** A message to all subscribers. Events, beats and the end have numbers in one series. */
 export type Message = Batch | { readonly number: number; readonly type: "beat" | "end" }
 
-/** An entry or news that is to be published, with the server at that time. */
 type Publication = { readonly server: Server | null } & (
   | { readonly entry: JournalEntry }
   | { readonly news: LiveNews; readonly cursor: number }
@@ -27,39 +25,28 @@ type Publication = { readonly server: Server | null } & (
 const encoded = (it: Publication): EncodedEvent | undefined =>
   "entry" in it ? encode(it.entry, it.server) : encodeLive(it.news, it.cursor, it.server)
 
-/** The needs of the present subscribers. Nothing is encoded that none of them needs. */
+/** The needs of the present subscribers: nothing else is encoded. */
 interface Demand {
   all: number
-  /** Subscribers that name an opt-in topic. */
   optIn: number
-  /** Subscribers that include `server`. */
   server: number
 }
 
-/** Publishes the events of a turn in batches, in one order. */
 export interface Publisher {
   readonly messages: PubSub.PubSub<Message>
-  /** Cursor of the last published entry. */
   readonly position: () => number
-  /** The number of the last message. */
   readonly number: () => number
-  /** Whether every later subscription is at its end. */
   readonly hasEnded: () => boolean
   readonly subscribers: () => number
-  /** Counts a subscriber; returns how to end that. */
+  /** Counts a subscriber and returns the function that ends the count. */
   readonly count: (wanted: { readonly filter: EventFilter; readonly include?: EventInclude }) => () => void
   readonly publish: (entries: ReadonlyArray<JournalEntry>) => void
   readonly publishLive: (news: ReadonlyArray<LiveNews>) => void
   /** Entries up to this cursor count as published. */
   readonly startAt: (cursor: number) => void
-  /** Ends every subscription after what is published by now. */
   readonly end: Effect.Effect<void>
 }
 
-/**
- * @param options.batches batches that a subscriber may be behind
- * @param options.find    returns the summary of a server
- */
 export const makePublisher = Effect.fnUntraced(function* (options: {
   readonly batches: number
   readonly find: (id: ServerId) => Server | undefined
@@ -69,7 +56,6 @@ export const makePublisher = Effect.fnUntraced(function* (options: {
   let number = 0
   let hasEnded = false
   const demand: Demand = { all: 0, optIn: 0, server: 0 }
-  /** Publications that wait for the end of this turn. */
   let waiting: Array<Publication> = []
   const some = Latch.makeUnsafe(false)
 
@@ -107,7 +93,7 @@ export const makePublisher = Effect.fnUntraced(function* (options: {
     })
   const beat = send((at) => ({ number: at, type: "beat" }))
 
-  /** Encodes and sends publications in batches; between two of them, the subscribers write. */
+  /** Encodes and sends publications in batches, between which the subscribers write. */
   const sendAll = Effect.fnUntraced(function* (publications: ReadonlyArray<Publication>) {
     const now = yield* Clock.currentTimeMillis
     let events: Array<EncodedEvent> = []

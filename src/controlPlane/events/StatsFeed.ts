@@ -5,10 +5,7 @@ import type { EventFilter } from "./EncodedEvent.ts"
 export class StatsFeed extends Context.Service<
   StatsFeed,
   {
-    /**
-     * Measures the servers that a filter lets through at each interval, until the scope closes. All filters with the same
-     * interval share the measurements, which are published as live news.
-     */
+    /** Measures the servers of a filter until the scope closes. Filters with one interval share the measurements. */
     listen(filter: EventFilter): Effect.Effect<void, never, Scope.Scope>
   }
 >()("muster/events/StatsFeed") {}

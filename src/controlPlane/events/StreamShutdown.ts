@@ -4,9 +4,7 @@ import { Context, Effect, Latch, Layer } from "effect"
 export class StreamShutdown extends Context.Service<
   StreamShutdown,
   {
-    /** Asks every open and every later stream to end. */
     readonly begin: Effect.Effect<void>
-    /** Waits for `begin`. */
     readonly begun: Effect.Effect<void>
   }
 >()("muster/events/StreamShutdown") {

@@ -24,7 +24,6 @@ const form = /^[\w-]{43}$/
 
 const sha256 = (text: string) => createHash("sha256").update(text).digest("hex")
 
-/** Only the hash is stored, as with keys. */
 const hashOf = (ticket: string) => sha256(ticket)
 
 /** Tickets that one write renews. */
@@ -41,32 +40,30 @@ export interface TicketOptions {
   readonly most?: number
   /** The same bound per key (1,000). */
   readonly mostOfKey?: number
-  /** The key from outside: the streams of its tickets cannot be opened again once it is another one. */
+  /** The key from outside. Streams of its tickets cannot be opened again once it changes. */
   readonly adminKey?: Redacted.Redacted<string>
 }
 
-/** The stream that a caller wants to open. */
 export interface WantedStream {
   /** The content of the stream: route, filter and fields, in one form. */
   readonly content: string
   /** Cursor after which the stream begins. */
   readonly start: number
-  /** Cursor that the request names; undefined: it asks for later events only. */
+  /** Cursor that the request names, if it asks for earlier events. */
   readonly cursor: number | undefined
 }
 
-/** A connection of this replica whose caller has a ticket. */
 interface Connection {
-  /** How often the ticket had opened its stream with this connection; undefined until the write has committed. */
+  /** Number of times the ticket had opened its stream with this connection. Unset until the write commits. */
   timesOpened: number | undefined
-  /** How often it has opened it by now. */
+  /** The present number. */
   newest: number
   readonly replaced: Latch.Latch
 }
 
 /**
- * Tickets open one stream each, for browsers, which cannot set headers on `EventSource` and `WebSocket` (spec 5). A ticket opens its stream again until 60 s after the stream broke; an earlier connection then ends (spec 5.5). Every replica accepts the tickets of all others. The ticket of an open stream has a lease that its replica
- * renews, so that it also expires if the replica is killed.
+ * Tickets open one stream each, for browsers, which cannot set headers (spec 5), and again on any replica until 60 s
+ * after it broke, which ends the earlier connection (spec 5.5). Replicas renew leases of open tickets.
  */
 export class Tickets extends Context.Service<
   Tickets,
@@ -74,9 +71,9 @@ export class Tickets extends Context.Service<
     /** @error LimitReached the bound of tickets without an open stream is reached, of this key or in total */
     issue(principal: Principal): Effect.Effect<typeof Ticket.Type, LimitReached | Unavailable>
     /**
-     * Returns the key of a ticket, without its rights. It costs no write, and an unknown ticket costs one read.
+     * Returns the key of a ticket, without its rights and without a write. `limited` callers, who failed too often,
+     * are looked up one at a time.
      *
-     * @param options.limited the caller has failed too often: tickets of such callers are looked up one at a time
      * @error Unauthorized the ticket is unknown or expired, or its holder's key is revoked or expired
      */
     verify(
@@ -84,8 +81,8 @@ export class Tickets extends Context.Service<
       options?: { readonly limited: boolean }
     ): Effect.Effect<Principal, Unauthorized | Unavailable>
     /**
-     * Opens the stream of the current caller's ticket until the scope closes. Returns an effect that waits until the
-     * ticket has opened the stream again; for a caller without a ticket it waits forever.
+     * Opens the stream of the caller's ticket until the scope closes. The returned effect waits until the ticket
+     * opens it again.
      *
      * @error Unauthorized the ticket is no longer valid, or it has opened another stream or a later part of this one
      */
@@ -109,7 +106,6 @@ const make = Effect.fnUntraced(function* (options: TicketOptions) {
   const repo = yield* TicketRepo
   const journal = yield* Journal
   const oneAtATime = yield* Semaphore.make(1)
-  /** The connections of this replica, by ticket. */
   const connections = new Map<string, Set<Connection>>()
 
   const endIfReplaced = (connection: Connection) => {
@@ -182,7 +178,6 @@ const make = Effect.fnUntraced(function* (options: TicketOptions) {
   })
 
   const verify = Effect.fn("Tickets.verify")(function* (ticket: string, { limited } = { limited: false }) {
-    // A text of another form is not looked up.
     if (!form.test(ticket)) return yield* refused("the ticket is unknown or has expired")
     const hash = hashOf(ticket)
     const find = store.read(repo.find(hash))

@@ -15,7 +15,7 @@ import type { LiveNews } from "./LiveFeed.ts"
 
 const textEncoder = new TextEncoder()
 
-/** Runs `make` on the first call only: most events are never sent in most of their forms. */
+/** Runs `make` on the first call only, because most events are never sent in most of their forms. */
 const once = <A>(make: () => A): (() => A) => {
   let made: { readonly value: A } | undefined
   return () => {
@@ -24,7 +24,6 @@ const once = <A>(make: () => A): (() => A) => {
   }
 }
 
-/** The content of a message. */
 interface Content {
   readonly entry: Pick<JournalEntry, "cursor" | "at" | "blueprint_id" | "labels">
   readonly isLive: boolean
@@ -42,8 +41,8 @@ interface Extra {
 }
 
 /**
- * The forms of one event (spec 5.1). Each is made on its first use and then shared by all subscribers. Keys
- * are in the order of the contract, with those of `include` and `Cursor` last.
+ * The forms of one event (spec 5.1), each made on its first use and shared. Keys are in the order of the contract,
+ * `include` and `Cursor` last.
  */
 class Encoded implements EncodedEvent {
   readonly cursor: number
@@ -104,13 +103,10 @@ class Encoded implements EncodedEvent {
   }
 }
 
-/**
- * Longest event in any of its forms without `server`, in bytes: each text of a node in an event is at most 1,024
- * characters.
- */
+/** Bound of an event without `server`, in bytes: each text of a node in an event is at most 1,024 characters. */
 export const MAX_EVENT_BYTES = 64 * 1024
 
-/** Returns the payload of a durable `install` event: the step in progress, the one that failed, or a finished start. */
+/** Returns the payload of a durable `install` event: the present or failed step, or a finished start. */
 const installProgress = ({ failure_reason, phase, steps = [] }: InstallState): InstallProgress => {
   const last = steps.at(-1)
   const step = currentStep(steps) ?? (phase === "failed" || last?.name === "start" ? last : undefined)
@@ -122,12 +118,7 @@ const installProgress = ({ failure_reason, phase, steps = [] }: InstallState): I
   }
 }
 
-/**
- * Returns the event of live news.
- *
- * @param cursor of the newest entry before it
- * @param server as of {@link encode}
- */
+/** Returns the event of live news, with the cursor of the newest entry before it. */
 export const encodeLive = (news: LiveNews, cursor: number, server: Server | null): EncodedEvent => {
   const { at, blueprint_id, labels, payload, server_id, topic } = news
   return new Encoded({
@@ -142,10 +133,8 @@ export const encodeLive = (news: LiveNews, cursor: number, server: Server | null
 }
 
 /**
- * Returns the public event of an entry; undefined: the change is internal. Texts of nodes are bounded here, whatever
- * the entry has.
- *
- * @param server the server for `include=server`; null: not known, or no subscriber includes it
+ * Returns the public event of an entry, unless the change is internal. Texts of nodes are bounded here.
+ * @param server the server for `include=server`; null if unknown or unneeded
  */
 export const encode = (entry: JournalEntry, server: Server | null = null): EncodedEvent | undefined => {
   const { change } = entry

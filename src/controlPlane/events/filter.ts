@@ -6,7 +6,7 @@ import { Topic } from "../../contract/domain/ServerEvent.ts"
 import { type EventFilter, type EventInclude, includable } from "./EncodedEvent.ts"
 import type { StartCursor } from "./EventHub.ts"
 
-/** The query of an event stream; `cursor` is defined only when the caller resumes. */
+/** The query of an event stream. Only a caller that resumes has a `cursor`. */
 export interface EventQuery {
   readonly filter: EventFilter
   readonly include?: EventInclude
@@ -20,7 +20,6 @@ const wholeNumber = (name: string, text: string, expected: string): Result.Resul
 
 const NUMBER = "a whole number of at least 0"
 
-/** Returns the position at which a stream begins; undefined: the caller does not resume. */
 const parseCursor = (
   [first, second]: ReadonlyArray<string>,
   lastEventId: string | undefined
@@ -35,7 +34,7 @@ const parseCursor = (
 /** The longest interval of the topic `stats`, in seconds. */
 const LONGEST_INTERVAL = 60
 
-/** Reads names that are comma-separated, in one parameter or several; others than the allowed ones are refused. */
+/** Reads comma-separated names from one parameter or several, and refuses unknown ones. */
 const parseNames = <const A extends string>(
   field: string,
   values: ReadonlyArray<string>,
@@ -56,11 +55,9 @@ const parseNames = <const A extends string>(
 }
 
 /**
- * Reads the parameters of an event stream (spec 5.5): `topics` and `include`
- * (comma-separated), `server_id`, `blueprint_id` (each repeatable), `interval` and `cursor`. Empty values count as absent.
- * `Last-Event-ID` takes precedence over `cursor`: a browser that reconnects sends it with the original address.
- *
- * @error InvalidRequest an unknown topic or field, an interval without `stats`, or a cursor that is neither a whole number of at least 0 nor `now`
+ * Reads the parameters of an event stream (spec 5.5); empty values count as absent. `Last-Event-ID` takes precedence
+ * over `cursor`, because a browser that reconnects sends it with the original address.
+ * @error InvalidRequest an unknown topic or field, `interval` without `stats`, or a bad cursor
  */
 export const parseEventQuery = Effect.fnUntraced(function* (
   query: URLSearchParams,
@@ -94,7 +91,6 @@ export const parseEventQuery = Effect.fnUntraced(function* (
   }
 })
 
-/** Reads `interval`; only a stream with the topic `stats` has one. */
 const parseInterval = Effect.fnUntraced(function* (
   values: ReadonlyArray<string>,
   topics: ReadonlySet<Topic>
@@ -116,7 +112,6 @@ const parseInterval = Effect.fnUntraced(function* (
   return interval
 })
 
-/** {@link parseEventQuery} of a request. */
 export const eventQueryOf = (
   request: HttpServerRequest.HttpServerRequest
 ): Effect.Effect<EventQuery, InvalidRequest> => {

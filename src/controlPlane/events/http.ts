@@ -20,9 +20,9 @@ import { serveEventSocket } from "./websocket.ts"
 export interface SseOptions {
   /** Whether each event has an `id:` line; the caller resumes. */
   readonly withIds: boolean
-  /** Whether an `id:` line alone precedes the events, so that a client resumes there before it has an event. */
+  /** Whether an `id:` line alone comes first, so that a client without events can resume there. */
   readonly withStart?: boolean
-  /** Each completes when the stream is to end, as its key does; a fiber waits for each that is not `Effect.never`. */
+  /** Each completes when the stream must end. A fiber waits for each that is not `Effect.never`. */
   readonly endings?: ReadonlyArray<Effect.Effect<void>>
 }
 
@@ -39,10 +39,7 @@ const ping = encoder.encode(": ping\n\n")
 const withIdsOf = sharedBytes((events) => events.map(({ sseWithId }) => sseWithId))
 const plainOf = sharedBytes((events) => events.map(({ sse }) => sse))
 
-/**
- * Streams a subscription as Server-Sent Events (spec 5.3). Headers and a first comment leave at once; then each
- * batch of events is one write. A client that disconnects unsubscribes at once.
- */
+/** Streams a subscription as Server-Sent Events (spec 5.3): headers and a comment at once, then one write a batch. */
 export const sseResponse = (
   { events, start }: Subscription,
   { endings = [], withIds, withStart = false }: SseOptions
@@ -71,7 +68,7 @@ export const sseResponse = (
   })
 }
 
-/** The same text for the same events with the same fields, in whatever order the request names them. */
+/** Returns the same text for the same events and fields, in whatever order the request names them. */
 const contentOf = ({ filter: { blueprintIds, interval, serverIds, topics }, include }: EventQuery) =>
   JSON.stringify([
     "events",
@@ -81,7 +78,7 @@ const contentOf = ({ filter: { blueprintIds, interval, serverIds, topics }, incl
     )
   ])
 
-/** Reads the query of a request, opens the stream of its ticket, if it has one, and returns how to subscribe. */
+/** Reads the query of a request, opens the stream of its ticket, and returns how to subscribe. */
 const makeOpenStream = Effect.gen(function* () {
   const hub = yield* EventHub
   const tickets = yield* Tickets
@@ -106,7 +103,6 @@ const makeOpenStream = Effect.gen(function* () {
     // A request that is refused must not end the stream that is open with its ticket.
     const hasTicket = (yield* CurrentPrincipal)?.ticket !== undefined
     if (cursor !== undefined && hasTicket) yield* hub.checkCursor(cursor)
-    // A subscription without a number begins no earlier than at the position.
     const start = cursor ?? (yield* hub.position)
     const replaced = yield* tickets.open({ content: contentOf(query), start, cursor })
     const subscribe = Effect.gen(function* () {
@@ -118,10 +114,7 @@ const makeOpenStream = Effect.gen(function* () {
   })
 })
 
-/**
- * Subscribes with the query of a request and responds over SSE; `serverId` restricts the stream to one server
- * (spec 5.3).
- */
+/** Subscribes with the query of a request and responds over SSE, for one server with `serverId` (spec 5.3). */
 export const makeServeEvents = Effect.gen(function* () {
   const keyEnds = yield* KeyEnds
   const openStream = yield* makeOpenStream

@@ -21,20 +21,18 @@ import type { Publisher } from "./Publisher.ts"
 /** The subscriber has missed events, and resumes with its last cursor. */
 export class SubscriberTooSlow extends Data.TaggedError("SubscriberTooSlow") {}
 
-/** Events that arrive together; `beat`: there was nothing for a while (spec 5.3). */
+/** Events that arrive together, or a `beat` after a time without any (spec 5.3). */
 export type Delivery = ReadonlyArray<EncodedEvent> | "beat"
 
 const tooSlow = Effect.andThen(Metric.update(subscribersCutOff, 1), new SubscriberTooSlow())
 
 /** A subscriber among the others, from the last published entry on. */
 export interface Joined {
-  /** Cursor of that entry. */
   readonly position: number
-  /** The events after a position; to be run once. */
+  /** The events after a position; the stream runs once. */
   readonly eventsAfter: (position: number) => Stream.Stream<Delivery, SubscriberTooSlow>
 }
 
-/** Subscribes at once, until the scope closes. */
 export const joinOthers = Effect.fnUntraced(function* (
   publisher: Publisher,
   selection: Selection
@@ -61,17 +59,11 @@ export const joinOthers = Effect.fnUntraced(function* (
   return { position: publisher.position(), eventsAfter }
 })
 
-/**
- * Replays the journal and then joins the others: no gap, no duplicate. Each pull reads one page, so that a slow
- * subscriber buffers nothing and keeps no read open.
- */
+/** Replays the journal, a page a pull so that nothing is buffered, then joins the others without gap or duplicate. */
 export const replay = (options: {
   readonly journal: Journal["Service"]
-  /** Cursor after which the replay begins. */
   readonly from: number
-  /** Entries of one read. */
   readonly page: number
-  /** Returns the events that the subscriber receives. */
   readonly selected: (entries: ReadonlyArray<JournalEntry>) => ReadonlyArray<EncodedEvent>
   readonly goLive: Effect.Effect<Joined>
   /** Whether the first entry may be newer than the one after `from`. */

@@ -16,16 +16,13 @@ const OnWebSocket = Context.Reference<((webSocket: NodeWS.WebSocket) => void) | 
   { defaultValue: () => undefined }
 )
 
-/** Reports itself to the upgrading fiber: the handshake is synchronous. */
+/** Reports itself to the upgrading fiber, as the handshake is synchronous. */
 class KnownWebSocket extends NodeWS.WebSocket {
   // A field instead of a constructor, which would lose the inherited overloads.
   protected readonly announced = Fiber.getCurrent()?.getRef(OnWebSocket)?.(this)
 }
 
-/**
- * The `websocket` option of `NodeHttpServer`: frames of more than 64 KiB close with 1009 (spec 5), and a
- * peer has 5 s to answer a close.
- */
+/** Options of `NodeHttpServer`: frames over 64 KiB close with 1009 (spec 5), and a peer answers a close in 5 s. */
 export const webSocketOptions = {
   WebSocket: KnownWebSocket,
   maxPayload: 64 * 1024,
@@ -50,10 +47,9 @@ const keyForm = /^[+/0-9A-Za-z]{22}==$/
 const protocolForm = /^[\w!#$%&'*+.^`|~-]+(?:[ \t]*,[ \t]*[\w!#$%&'*+.^`|~-]+)*$/
 
 /**
- * Checks what the WebSocket server would refuse with an answer that is not the error body.
- *
+ * Checks what the WebSocket server would refuse without an error body.
  * @error UpgradeRequired no WebSocket client
- * @error InvalidRequest  a WebSocket client with a broken handshake
+ * @error InvalidRequest a WebSocket client with a broken handshake
  */
 export const checkHandshake = Effect.fnUntraced(function* (request: HttpServerRequest.HttpServerRequest) {
   const { headers } = request
@@ -77,9 +73,8 @@ export const checkHandshake = Effect.fnUntraced(function* (request: HttpServerRe
 })
 
 /**
- * Upgrades a request that passed {@link checkHandshake}; the connection lives as long as the scope.
- *
- * @error SocketError     the peer left meanwhile
+ * Upgrades a request that passed {@link checkHandshake}, until the scope closes.
+ * @error SocketError the peer left meanwhile
  * @error UpgradeRequired the request cannot be upgraded
  */
 export const upgrade = Effect.fnUntraced(function* (

@@ -9,11 +9,10 @@ import { SubscriberTooSlow } from "./subscription.ts"
 import { checkHandshake, type Upgraded, upgrade } from "./webSocketUpgrade.ts"
 
 const TEXT = 0x81
-/** Longest messages whose length is in the second byte, and in two bytes after it. */
 const SHORT = 125
 const MEDIUM = 0xffff
 
-/** Returns the frame of a text message in UTF-8 (RFC 6455, section 5.2): whole, not masked, not compressed. */
+/** Returns the parts of an unmasked, uncompressed text frame of UTF-8 (RFC 6455, section 5.2). */
 const frameOf = (message: Uint8Array): ReadonlyArray<Uint8Array> => {
   const { length } = message
   if (length <= SHORT) return [Uint8Array.of(TEXT, length), message]
@@ -24,7 +23,6 @@ const frameOf = (message: Uint8Array): ReadonlyArray<Uint8Array> => {
   return [head, message]
 }
 
-/** Returns the frames of text messages, in parts. */
 export const framesOf = (messages: ReadonlyArray<Uint8Array>): ReadonlyArray<Uint8Array> =>
   messages.flatMap(frameOf)
 
@@ -35,23 +33,22 @@ export interface SocketOptions {
   readonly pongTimeout?: Duration.Input
   /** Time in which the peer must acknowledge a close, before the connection is ended (5 s). */
   readonly grace?: Duration.Input
-  /** Closes the socket with 1001 when it completes: the service stops. */
+  /** Closes the socket with 1001 when it completes, as the service stops. */
   readonly shutdown?: Effect.Effect<void>
-  /** Closes the socket with 1008 when it completes: the key is no longer valid. */
+  /** Closes the socket with 1008 when it completes, as the key is no longer valid. */
   readonly revoked?: Effect.Effect<void>
-  /** Closes the socket with 4001 when it completes: the ticket has opened the stream again. */
+  /** Closes the socket with 4001 when it completes, as the ticket has opened the stream again. */
   readonly replaced?: Effect.Effect<void>
 }
 
-/** The two directions of a socket. */
 export interface SocketTraffic {
   /** Whole frames of messages. Their end closes the socket with 1000. */
   readonly frames: Stream.Stream<Uint8Array, SubscriberTooSlow | Unavailable>
-  /** Called with each text message of the peer in order; without it messages are ignored, as binary ones are. */
+  /** Called with each text message of the peer in order. Other messages are ignored. */
   readonly onText?: (text: string) => Effect.Effect<void>
 }
 
-/** The reason for closing a socket; `terminate`: without a closing handshake, which the peer would not answer. */
+/** The reason for closing a socket. `terminate` skips a closing handshake that the peer would not answer. */
 type Ending = { readonly code: number; readonly reason: string } | "terminate" | "peer left"
 
 const completed: Ending = { code: 1000, reason: "" }
@@ -61,15 +58,14 @@ const reopened: Ending = { code: 4001, reason: "the ticket has opened the stream
 const tooSlow: Ending = { code: 1013, reason: "too slow: messages were not read in time" }
 const failed: Ending = { code: 1011, reason: "the database cannot be reached" }
 
-/** Waits until the operating system has what was written. */
 const written = (connection: Writable) =>
   Effect.callback<void>((resume) => {
     connection.write("", () => resume(Effect.void))
   })
 
 /**
- * Writes the frames as fast as the peer reads. The writer of the platform's socket would not wait, and would frame each
- * message for each subscriber: 400,000 messages take it ten times as long.
+ * Writes as fast as the peer reads. The platform's writer does not wait and frames each message per subscriber:
+ * 400,000 messages take ten times as long.
  */
 const sendAll = ({ connection, webSocket }: Upgraded, { frames }: SocketTraffic): Effect.Effect<Ending> => {
   const drained = Effect.callback<void>((resume) => {
@@ -113,7 +109,6 @@ const keepAlive = Effect.fnUntraced(function* (
   options: SocketOptions
 ): Effect.fn.Return<Ending> {
   const timeout = Duration.toMillis(options.pongTimeout ?? "30 seconds")
-  /** Time of the oldest ping without a pong. */
   let unanswered: number | undefined
   webSocket.on("pong", () => {
     unanswered = undefined
@@ -127,7 +122,6 @@ const keepAlive = Effect.fnUntraced(function* (
   }
 })
 
-/** Closes with a handshake; ends the connection of a peer that does not answer. */
 const close = ({ pull, webSocket }: Upgraded, ending: Ending, options: SocketOptions) => {
   if (ending === "peer left") return Effect.void
   if (ending === "terminate") return Effect.sync(() => webSocket.terminate())
@@ -152,12 +146,11 @@ const close = ({ pull, webSocket }: Upgraded, ending: Ending, options: SocketOpt
 }
 
 /**
- * Serves a WebSocket until one side ends it (spec 5): pings, 1013 for a peer that does not keep up, 1001
- * when the service stops, 1009 (by {@link webSocketOptions}) for frames over 64 KiB. Returns when the connection is
- * closed.
+ * Serves a WebSocket until it is closed (spec 5): pings, 1013 for a slow peer, 1001 when the service stops, 1009 (by
+ * {@link webSocketOptions}) for frames over 64 KiB.
  *
  * @error UpgradeRequired not a WebSocket client
- * @error InvalidRequest  a broken handshake
+ * @error InvalidRequest a broken handshake
  */
 export const serveSocket = Effect.fn("serveSocket")(function* (
   request: HttpServerRequest.HttpServerRequest,
@@ -193,12 +186,10 @@ export const serveEventSocket = (
   request: HttpServerRequest.HttpServerRequest,
   { events }: Subscription,
   options: SocketOptions & {
-    /** Whether each message has a `Cursor`; the caller resumes. */
     readonly withCursors: boolean
   }
 ) => {
   const bytesOf = options.withCursors ? withCursorsOf : plainOf
-  // Pings have a timer of their own, which also waits for their answer.
   const frames = Stream.filter(events, (delivery) => delivery !== "beat").pipe(
     Stream.map(bytesOf),
     // The events end when the service stops, which closes the socket itself.
@@ -210,7 +201,7 @@ export const serveEventSocket = (
 /** Overhead of a line in bytes, so that empty lines are bounded, too. */
 const LINE_BYTES = 32
 
-/** Returns the frames of lines, of which it keeps those that the client has not read; fails over their bound. */
+/** Returns the frames of lines. Fails if the unread lines exceed the bound. */
 const boundedLines = Effect.fnUntraced(function* (lines: Stream.Stream<string>, bound: number) {
   const unread = yield* Queue.unbounded<string, SubscriberTooSlow | Cause.Done>()
   const sizeOf = (line: string) => Buffer.byteLength(line) + LINE_BYTES
@@ -232,10 +223,7 @@ const boundedLines = Effect.fnUntraced(function* (lines: Stream.Stream<string>, 
   })
 })
 
-/**
- * Serves a console over WebSocket: each line is a text message, and each text message of the client is passed to
- * `onLine` (spec 3). A client with more than `bufferBytes` (1 MiB) of unsent lines is cut off.
- */
+/** Serves a console over WebSocket (spec 3), and cuts off a client with over 1 MiB of unsent lines. */
 export const serveConsole = Effect.fn("serveConsole")(function* (
   request: HttpServerRequest.HttpServerRequest,
   lines: Stream.Stream<string>,

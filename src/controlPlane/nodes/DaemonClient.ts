@@ -3,25 +3,18 @@ import { auditNodeCall } from "../../contract/domain/AuditedRequest.ts"
 import type { NodeId } from "../../contract/domain/Id.ts"
 import { type Daemon, NodeUnreachable } from "../../contract/nodeApi/Daemon.ts"
 
-/**
- * How the control plane reaches the daemons of connected nodes: that of this process attaches itself, those on other
- * machines are found by what their nodes have registered.
- */
+/** Reaches the daemons of connected nodes, attached in this process or remote at their registered address. */
 export class DaemonClient extends Context.Service<
   DaemonClient,
   {
-    /**
-     * The daemon of a node: the one that is attached, else the one that is found elsewhere. The entry of an audited request
-     * notes the call.
-     */
+    /** Returns the attached daemon of a node, else the remote one. The entry of an audited request notes the call. */
     of(node_id: NodeId): Effect.Effect<Daemon, NodeUnreachable>
-    /** Makes a daemon reachable until the scope closes; a later one of the same node replaces it. */
+    /** Makes a daemon reachable until the scope closes. A later one of the same node replaces it. */
     attach(node_id: NodeId, daemon: Daemon): Effect.Effect<void, never, Scope.Scope>
     /** Whether the daemon of the node is attached: it is in this process. */
     isAttached(node_id: NodeId): boolean
-    /** Whether nodes are looked for {@link elsewhere}. */
     callsOthers(): boolean
-    /** Where nodes are looked for that are not attached, until the scope closes. */
+    /** Sets the search for nodes that are not attached, until the scope closes. */
     elsewhere(find: (node_id: NodeId) => Daemon | undefined): Effect.Effect<void, never, Scope.Scope>
   }
 >()("muster/nodes/DaemonClient") {

@@ -11,15 +11,13 @@ import type { PortMappings } from "./fleet/PortAllocator.ts"
 import { type LoadBalancerOptions, makePlacementChoice, type PlacementPreview } from "./placementChoice.ts"
 import { loadOf, needOf, type PlacementRequest, type Reserved } from "./placementRequest.ts"
 
-/** The reservations of ports that replace those that other programs of a node have. */
-
 const noOtherPort = (node_id: string, ip: string) =>
   new Conflict({
     detail: `no other port of ${ip} on node ${node_id} is free`,
     hint: "Free ports of the address, or give the node more."
   })
 
-/** Reserves a port for each taken one, on the same address, until the scope ends; returns the new allocations. */
+/** Reserves a port on the same address for each taken one until the scope ends. Returns the new allocations. */
 const replacePorts = Effect.fnUntraced(function* (
   fleet: FleetState,
   { allocations, node_id }: Pick<ServerRecord, "allocations" | "node_id">,
@@ -44,7 +42,6 @@ const replacePorts = Effect.fnUntraced(function* (
   return replaced
 })
 
-/** Returns the ports of `some` that are not in `others`. */
 const without = (some: PortMappings, others: PortMappings): PortMappings =>
   Object.fromEntries(
     Object.entries(some)
@@ -52,10 +49,7 @@ const without = (some: PortMappings, others: PortMappings): PortMappings =>
       .filter(([, ports]) => ports.length > 0)
   )
 
-/**
- * Withholds the ports that a server loses on its node, because another program has them. Returns the end of that;
- * undefined: the server loses none.
- */
+/** Withholds ports that a server loses on its node to another program. Returns the end of that, if it loses any. */
 const avoidLost = (fleet: FleetState, next: Reservation): (() => void) | undefined => {
   const before = fleet.holding(next.server_id)
   const node = fleet.get(next.node_id)
@@ -64,20 +58,19 @@ const avoidLost = (fleet: FleetState, next: Reservation): (() => void) | undefin
   return Object.keys(lost).length === 0 ? undefined : fleet.avoid(node, lost)
 }
 
-/** The node of a server; its capacity and ports are reserved from the moment this is returned. */
+/** The node of a server, whose capacity and ports are reserved already. */
 export interface Placement {
   readonly node_id: NodeId
   readonly allocations: Allocations
 }
 
-/** The pause between attempts of a placement that waits for nodes, unless all are called before, and the number of attempts. */
+/** Pause between attempts of a waiting placement, unless all nodes are called before, and the number of attempts. */
 const AGAIN = "500 millis"
 const ATTEMPTS = 10
 
-/** Time for which a port that a program of its node has is not given to another server. */
+/** Time for which servers do not get a port that a program of its node has. */
 const AVOIDED = "10 minutes"
 
-/** Returns the placements on a fleet: each is one step. */
 const placingOn =
   (fleet: FleetState, choice: ReturnType<typeof makePlacementChoice>) =>
   (request: PlacementRequest): Result.Result<Placement, NotFound | Unavailable> => {
@@ -94,52 +87,36 @@ const placingOn =
   }
 
 /**
- * Chooses nodes and commits their capacity and ports at once (spec 2.4).
- *
- * A named node is chosen even if it is drained, in another location or has a server of the blueprint; it must be
- * connected, offer a runtime and have capacity. If no node fits, a placement waits, 5 s at most, for the first calls to nodes
- * that have just registered, and for the nodes that a service expects after its start.
+ * Chooses nodes and reserves their capacity and ports in one step (spec 2.4). A named node need only be connected and
+ * have a runtime and capacity. Without a fit, a placement waits up to 5 s for first calls and expected nodes.
  */
 export class LoadBalancer extends Context.Service<
   LoadBalancer,
   {
     /**
-     * Places a server; an earlier reservation of it is released first.
-     *
+     * Places a server. An earlier reservation of it is released first.
      * @error NotFound    the named node is not known
      * @error Unavailable no node fits, or the named one is full, not connected or lacks the runtime
      */
     place(request: PlacementRequest): Effect.Effect<Placement, NotFound | Unavailable>
-    /**
-     * Returns what {@link place} would do now. Reserves and counts nothing.
-     *
-     * @error NotFound the named node is not known
-     */
+    /** Returns what {@link place} would do now. Reserves nothing. @error NotFound the named node is not known */
     preview(request: PlacementRequest): Effect.Effect<PlacementPreview, NotFound>
-    /**
-     * Returns the reason that the rows do not allow a placement: other replicas took the capacity, or the node changed.
-     */
+    /** Returns why the rows refuse a placement: other replicas took the capacity, or the node changed. */
     whyNot(request: PlacementRequest, room: Option.Option<AvailableCapacity>): string | undefined
-    /** Releases a reservation with a taken port: the next ports of the node are chosen from another range. */
+    /** Releases a reservation with a taken port. The next ports of the node come from another range. */
     releaseAndAvoidPorts(server_id: ReservationId): Effect.Effect<void>
     /**
-     * Reserves other ports in place of taken ones until the scope ends; returns the new allocations. By then, the record
-     * of the server has them, or the caller gives up.
-     *
+     * Reserves other ports for taken ones until the scope ends: the record has them, or the caller gives up.
      * @error Conflict no port of the address is free
      */
     replacePorts(
       record: ServerRecord,
       taken: ReadonlyArray<TakenPort>
     ): Effect.Effect<Allocations, Conflict, Scope.Scope>
-    /** Releases the reservation of a server, if it has one. */
     release(server_id: ReservationId): Effect.Effect<void>
-    /** Restores the reservations of records: at start, and of records of other replicas. */
+    /** Restores the reservations of records at start, and of records of other replicas. */
     restore(records: ReadonlyArray<Reserved>): Effect.Effect<void>
-    /**
-     * Returns {@link place} for a copy of the fleet in which a node is drained: the placements of a rehearsal fill the
-     * copy only, and do not wait for first calls.
-     */
+    /** Returns {@link place} for a copy of the fleet with a drained node, without a wait for calls. */
     rehearse(
       drained: NodeId
     ): Effect.Effect<(request: PlacementRequest) => Result.Result<Placement, NotFound | Unavailable>>
@@ -156,7 +133,7 @@ export class LoadBalancer extends Context.Service<
         let placed = 0
         let refused = 0
 
-        /** Nodes that are expected, or being called for the first time; open while there are none. */
+        /** Nodes that are expected or being called for the first time. The latch is open while there are none. */
         const uncalled = new Set<NodeId>()
         const allCalled = Latch.makeUnsafe(true)
 
@@ -166,7 +143,6 @@ export class LoadBalancer extends Context.Service<
               choice.update(node)
               if (node.pending) uncalled.add(node.id)
               else uncalled.delete(node.id)
-              // Waiting placements continue at once: the node is available.
               if (uncalled.size === 0) allCalled.openUnsafe()
               else allCalled.closeUnsafe()
             })
@@ -177,7 +153,6 @@ export class LoadBalancer extends Context.Service<
         const place = placingOn(fleet, choice)
 
         const scope = yield* Effect.scope
-        /** Ends the avoidance of ports after a while. */
         const allowLater = (avoided: ReadonlyArray<() => void>) =>
           Effect.sleep(AVOIDED).pipe(
             Effect.andThen(
@@ -189,14 +164,13 @@ export class LoadBalancer extends Context.Service<
             Effect.asVoid
           )
 
-        /** Counts a placement that was tried for the last time. */
         const counted = (request: PlacementRequest, result: ReturnType<typeof place>) => {
           if (Result.isSuccess(result)) placed += 1
           else if (request.isRetry !== true) refused += 1
           return Effect.fromResult(result)
         }
 
-        // Runs without a pause: simultaneous requests spread as consecutive ones do.
+        // Runs without a pause, so that simultaneous requests spread as consecutive ones do.
         const placeWithin = (
           request: PlacementRequest,
           attempts: number

@@ -4,20 +4,17 @@ import type { Unavailable } from "../../contract/domain/errors.ts"
 import type { NodeId } from "../../contract/domain/Id.ts"
 import type { MigrationProgress } from "../../contract/domain/Migration.ts"
 
-/** The migration of the saved servers of drained nodes to other nodes; implemented beside the servers. */
+/** Migrates the saved servers of drained nodes to other nodes. The servers' folder implements it. */
 export class NodeMigrations extends Context.Service<
   NodeMigrations,
   {
-    /**
-     * Begins to migrate the saved servers that are on the node now; durable. A second call includes the servers that
-     * came since, and retries the failed ones.
-     */
+    /** Begins durably to migrate the node's saved servers. A second call adds new ones and retries failed ones. */
     begin(node_id: NodeId, choices?: DrainChoices): Effect.Effect<void, Unavailable>
-    /** Returns what {@link begin} would do now; stores and reserves nothing. */
+    /** Returns what {@link begin} would do now. Stores and reserves nothing. */
     plan(node_id: NodeId): Effect.Effect<DrainPlan>
-    /** Ends it: no further migration from the node begins; those that have begun continue. */
+    /** Ends further migrations from the node. Those that have begun continue. */
     end(node_id: NodeId): Effect.Effect<void, Unavailable>
-    /** The progress; undefined: the servers of the node are not migrated. */
+    /** Returns nothing if the servers of the node are not migrated. */
     progress(node_id: NodeId): Effect.Effect<MigrationProgress | undefined>
   }
 >()("muster/nodes/NodeMigrations") {}

@@ -27,29 +27,27 @@ export interface NodeRegistryOptions {
 }
 
 /**
- * The nodes that servers can be placed on, and their liveness (spec 9, 2). Reads touch memory
- * only. Any replica changes the records, and memory follows the journal, so that every replica has the same nodes.
+ * The nodes of the service and their liveness (spec 9, 2). Reads touch memory only, which follows the journal, so
+ * every replica has the same nodes.
  */
 export class NodeRegistry extends Context.Service<
   NodeRegistry,
   {
     /** Known nodes, by name, then id (spec 2.1), except a deregistered node without servers. */
     readonly list: Effect.Effect<ReadonlyArray<Node>>
-    /** The same nodes in the same order, each as {@link get} returns it. */
+    /** The nodes of {@link list}, each as {@link get} returns it. */
     readonly details: Effect.Effect<ReadonlyArray<NodeDetail>>
     get(id: NodeId): Effect.Effect<NodeDetail, NotFound>
     /** Host information of the node's last registration. */
     system(id: NodeId): Effect.Effect<HostInfo, NotFound>
-    /** Display name; the id of an unknown node. */
+    /** Returns the display name, or the id of an unknown node. */
     nameOf(id: NodeId): string
     /** Whether its heartbeats arrive; a connected node can still be unreachable. */
     isConnected(id: NodeId): boolean
     /** @error InvalidRequest an invalid id, address or port range, or heartbeats that are too rare */
     check(registration: Registration): Effect.Effect<void, InvalidRequest>
     /**
-     * Registers a node; returns the token for calls to its daemon. It replaces an earlier boot of the node; a drain
-     * remains.
-     *
+     * Registers a node in place of an earlier boot, and returns the token for its daemon. A drain remains.
      * @error InvalidRequest as {@link check}
      */
     register(
@@ -57,25 +55,22 @@ export class NodeRegistry extends Context.Service<
     ): Effect.Effect<{ readonly token: string }, InvalidRequest | Unavailable>
     /**
      * Notes a heartbeat, in memory unless memory may be behind.
-     *
-     * @error RegistrationRequired the node is not connected; or its token is too old or cannot be decrypted with the
-     * secret of this service: then the heartbeat counts, and the registration replaces the token
+     * @error RegistrationRequired the node is not connected, or its token is too old or not readable with the
+     * service's secret; then the heartbeat counts, and the registration replaces the token
      */
     heartbeat(id: NodeId, heartbeat: Heartbeat): Effect.Effect<void, RegistrationRequired | Unavailable>
-    /** Returns the boot of the node's last registration. Fails unless it is `boot_id`, if that is given. */
+    /** Returns the boot of the last registration. Fails if `boot_id` is another one. */
     checkBoot(id: NodeId, boot_id?: string): Effect.Effect<string, RegistrationRequired | Unavailable>
     /**
-     * Ends the registration with this token, unless a later one replaced it: the node is disconnected at once, and lost
-     * unless it registers within the heartbeat timeout; with `lost`, at once.
+     * Ends the registration with this token, unless a later one replaced it. The node is disconnected at once, and lost
+     * at once with `lost`, else after the heartbeat timeout.
      */
     revoke(id: NodeId, token: string, options?: { readonly lost: boolean }): Effect.Effect<void, Unavailable>
-    /**
-     * Records why the node of this registration is unreachable, or null. Returns whether that is a change.
-     */
+    /** Records why the node of this registration is unreachable, or null. Returns whether that is a change. */
     setUnreachable(id: NodeId, token: string, unreachable: string | null): Effect.Effect<boolean, Unavailable>
     /** Reads the record of a node again, if other replicas may have changed it. */
     refresh(id: NodeId): Effect.Effect<void, Unavailable>
-    /** Deregisters a node: it is disconnected at once, and lost unless it registers within the heartbeat timeout. */
+    /** Deregisters a node. It is lost unless it registers within the heartbeat timeout. */
     disconnect(id: NodeId, boot_id: string): Effect.Effect<void, RegistrationRequired | Unavailable>
     setDrained(id: NodeId, drained: boolean): Effect.Effect<NodeDetail, NotFound | Unavailable>
     /** Deletes a node. @error Conflict it owns servers */
@@ -98,7 +93,7 @@ export class NodeRegistry extends Context.Service<
         const tokenLifetime = Duration.toMillis(Duration.fromInputUnsafe(options.tokenLifetime ?? "24 hours"))
         const presence = yield* makeNodePresence({ lostAfter, givenUpAfter })
         const { refresh } = presence
-        /** Reads the record again, unless memory is as expected; only other replicas change records unnoticed. */
+        /** Reads the record again, unless memory is as expected: other replicas change records. */
         const refreshUnless = (id: NodeId, isExpected: () => boolean) =>
           leadership.isSingle || isExpected() ? Effect.void : refresh(id)
         const known = Effect.fnUntraced(function* (id: NodeId) {
@@ -132,7 +127,7 @@ export class NodeRegistry extends Context.Service<
           return last
         })
 
-        /** Whether a node needs another token; an embedded one needs none. The record has the time of registration. */
+        /** Whether a node needs another token. An embedded node needs none. */
         const needsToken = (record: NodeRecord | undefined, at: string) =>
           record?.connected === true &&
           !record.embedded &&
@@ -150,7 +145,6 @@ export class NodeRegistry extends Context.Service<
           presence.record(id, boot_id, usage)
           fleet.recordHeartbeat(node, at, usage)
           if (!needsToken(node.record, at)) return
-          // Another replica may have taken its registration a moment ago.
           yield* refreshUnless(id, () => false)
           if (needsToken(fleet.get(id)?.record, at)) return yield* new RegistrationRequired({ node_id: id })
         })

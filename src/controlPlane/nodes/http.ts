@@ -22,7 +22,7 @@ const limitedToServers = new Forbidden({
   hint: "Use a key that is not limited to servers, blueprints or labels."
 })
 
-/** 422: fields that do not fit together. 403: a field needs a right that the key lacks. */
+/** 422 if fields do not fit together, 403 if a field needs a right that the key lacks. */
 const checkDrain = Effect.fnUntraced(function* (payload: DrainRequest, dryRun: boolean) {
   const { drained, move, ...choices } = payload
   if (!drained && (move === true || dryRun)) {
@@ -73,7 +73,7 @@ export const NodesHandlers = handlersOf(
       return servers === undefined ? detail : { ...detail, servers }
     })
 
-    /** Only of a node that is away, since nothing else of a node need be read. */
+    /** Adds the key's state for a disconnected node only, which saves the read for all others. */
     const withKey = Effect.fnUntraced(function* (detail: NodeDetail) {
       if (detail.connected) return detail
       const key = yield* keyState(detail.id)

@@ -8,12 +8,7 @@ import { KeyRepo, type NodeBinding } from "../store/repos/KeyRepo.ts"
 import { Store } from "../store/Store.ts"
 import { NodeRegistry } from "./NodeRegistry.ts"
 
-/**
- * Returns the reason that no key of a node is valid, by the key that was valid last; undefined: a key is valid, or the
- * node has none.
- *
- * @param now milliseconds since the epoch
- */
+/** Returns why no key of a node is valid, if it has keys. `now` is in milliseconds since the epoch. */
 export const invalidKeyReason = (bindings: ReadonlyArray<NodeBinding>, now: number): NodeDetail["key"] => {
   const ends = bindings.map(({ expires_at, revoked_at }) =>
     revoked_at === null
@@ -27,7 +22,7 @@ export const invalidKeyReason = (bindings: ReadonlyArray<NodeBinding>, now: numb
   return last === undefined || last.at > now ? undefined : last.why
 }
 
-/** Reads {@link invalidKeyReason} of a node; undefined also if the keys cannot be read. */
+/** Reads {@link invalidKeyReason} of a node. Unreadable keys count as valid. */
 export const makeKeyState = Effect.gen(function* () {
   const keys = yield* KeyRepo
   const store = yield* Store
@@ -38,9 +33,8 @@ export const makeKeyState = Effect.gen(function* () {
 })
 
 interface Absence {
-  /** With the node's id. */
   readonly reason: string
-  /** The details or the next step; undefined: wait. */
+  /** The details or the next step. Without a hint, the caller waits. */
   readonly hint?: string
 }
 
@@ -58,7 +52,6 @@ const absenceOf = ({ id, unreachable }: NodeDetail, key: NodeDetail["key"]): Abs
   }
 }
 
-/** Provides the {@link Absence} of nodes. */
 export const makeNodeAvailability = Effect.gen(function* () {
   const registry = yield* NodeRegistry
   const keyState = yield* makeKeyState
@@ -70,9 +63,9 @@ export const makeNodeAvailability = Effect.gen(function* () {
   })
 
   return {
-    /** Returns the reason in a few words, with the node's id; undefined: the node is available, as far as known. */
+    /** Returns the reason in a few words with the node's id, if the node is unavailable. */
     unavailableReason: (node_id: NodeId) => Effect.map(absence(node_id), (found) => found?.reason),
-    /** Returns the 503 of a request that needs the node; `reason`: the failure of its call. */
+    /** Returns the 503 of a request that needs the node. `reason` is the failure of its call. */
     notConnected: (node_id: NodeId, reason?: string) =>
       Effect.map(absence(node_id), (found) =>
         Unavailable.nodeNotConnected(

@@ -15,17 +15,11 @@ import { appendNodeChanged, appendReachabilityChanged } from "./fleet/nodeChange
 import { type Registered, sharedPorts } from "./registration.ts"
 import { TokenSeal } from "./TokenSeal.ts"
 
-/** Random bytes of a token. */
 const TOKEN_BYTES = 32
 
-/** Ids that a hint names. */
 const NAMED = 10
 
-/**
- * The hint of a refusal because a node owns servers.
- *
- * @param stuck those that no drain removes or migrates
- */
+/** The hint of a refusal because a node owns servers. No drain removes or migrates the `stuck` ones. */
 export const deleteServersFirst = (id: NodeId, stuck: ReadonlyArray<ServerId> = []): string => {
   const hint = `Delete its servers first, or migrate them: \`muster nodes drain ${id} --move\`.`
   if (stuck.length === 0) return hint
@@ -33,7 +27,6 @@ export const deleteServersFirst = (id: NodeId, stuck: ReadonlyArray<ServerId> = 
   return `${hint} A drain leaves servers that are not saved and whose installation has failed: delete ${named}.`
 }
 
-/** Fails because the node owns servers. */
 export const owns = (id: NodeId, servers: number, hint = deleteServersFirst(id)) =>
   Effect.fail(
     new Conflict({
@@ -42,11 +35,7 @@ export const owns = (id: NodeId, servers: number, hint = deleteServersFirst(id))
     })
   )
 
-/**
- * The changes of nodes, each one write with its journal entry; memory follows the journal.
- *
- * @param refresh reads the record of a node again
- */
+/** The changes of nodes, each one write with its journal entry. Memory follows the journal. */
 export const makeNodeWrites = Effect.fnUntraced(function* (
   refresh: (id: NodeId) => Effect.Effect<void, Unavailable>
 ) {
@@ -62,7 +51,6 @@ export const makeNodeWrites = Effect.fnUntraced(function* (
     const token = randomBytes(TOKEN_BYTES).toString("base64url")
     const last_seen_at = yield* nowText
     const embedded = daemons.isAttached(id)
-    // The reachability probe finds out whether a node on another machine is reachable.
     const unreachable = embedded || !daemons.callsOthers() ? null : ""
     const sealed = seal.seal(id, token)
     const record = { ...fresh, token: sealed, last_seen_at, drained: false, embedded, unreachable }

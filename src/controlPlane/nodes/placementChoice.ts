@@ -26,17 +26,16 @@ import { needOf, type PlacementRequest } from "./placementRequest.ts"
 export interface LoadBalancerOptions {
   /** Default `spread`. */
   readonly strategy?: Strategy
-  /** The capacity for placements, as a multiple of that of the node; default 1. */
+  /** The capacity for placements as a multiple of the node's capacity; default 1. */
   readonly memoryOvercommit?: number
   readonly diskOvercommit?: number
 }
 
-/** Nodes that a preview lists. */
 const MOST_CANDIDATES = 100
 
 /** The outcome of a placement that is not made. */
 export interface PlacementPreview {
-  /** The node that a placement would choose; undefined: no node fits. */
+  /** The node that a placement would choose, if one fits. */
   readonly chosen: NodeId | undefined
   /** The chosen node, then the other nodes that fit, then the rest. */
   readonly candidates: ReadonlyArray<NodeFit>
@@ -59,7 +58,6 @@ const fitOf = ({ candidate: { id, name, room, share }, misfits }: Considered): N
   share
 })
 
-/** Returns the preview of a choice among some nodes, at most {@link MOST_CANDIDATES} of them. */
 export const previewOf = (
   nodes: ReadonlyArray<Considered>,
   chosen: NodeId | undefined,
@@ -82,7 +80,6 @@ const KEPT_REASONS = 100
 export const makePlacementChoice = (fleet: Fleet["Service"], options: LoadBalancerOptions) => {
   const { strategy = "spread", memoryOvercommit = 1, diskOvercommit = 1 } = options
   const chooser = makeChooser(strategy)
-  /** The nodes that are connected and not drained. */
   const candidates = new Map<NodeId, Candidate>()
   const reasons = new RecentMap<string, string>(KEPT_REASONS)
 
@@ -107,7 +104,6 @@ export const makePlacementChoice = (fleet: Fleet["Service"], options: LoadBalanc
     }
   }
 
-  /** Takes over a change of a node. */
   const update = (node: FleetNode) => {
     reasons.clear()
     const candidate = node.usable && node.record?.drained === false ? candidateOf(node) : undefined
@@ -169,7 +165,6 @@ export const makePlacementChoice = (fleet: Fleet["Service"], options: LoadBalanc
     return node === undefined ? Result.fail(Unavailable.noNodes(whyNone(need))) : Result.succeed(node)
   }
 
-  /** Returns the node for a placement: the named one, or the best of all. */
   const choose = (
     node_id: NodeId | undefined,
     need: Need
@@ -217,7 +212,6 @@ export const makePlacementChoice = (fleet: Fleet["Service"], options: LoadBalanc
     const room = {
       memory_bytes: Math.floor(capacity.memory_bytes * memoryOvercommit) - memory_bytes,
       disk_bytes: Math.floor(capacity.disk_bytes * diskOvercommit) - disk_bytes,
-      // The allocator decides which ports are free.
       ports: need.ports
     }
     const [short] = shortages(room, need)

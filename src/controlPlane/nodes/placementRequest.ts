@@ -12,7 +12,6 @@ import { RecentMap } from "../../shared/work/RecentMap.ts"
 import type { Load, ReservationId } from "./fleet/FleetNode.ts"
 import type { Need } from "./fleet/place.ts"
 
-/** The requirements of a server on its node. */
 export interface PlacementRequest {
   readonly server_id: ReservationId
   readonly blueprint_id: string
@@ -22,18 +21,15 @@ export interface PlacementRequest {
   readonly ports: number
   readonly runtimes: ReadonlyArray<RuntimeKind>
   readonly placement: PlacementRule
-  /** Ids of nodes that are excluded. */
   readonly except?: ReadonlyArray<NodeId>
-  /** The node that a migrating server leaves: excluded too, but no reason of a refusal. */
+  /** The node that a migrating server leaves: excluded, and no reason of a refusal. */
   readonly from?: NodeId
-  /** Whether the caller repeats a refused request, so that a refusal is not counted again. */
+  /** Whether the caller repeats a refused request, which is counted once. */
   readonly isRetry?: boolean
 }
 
-/** A record of a server, or that of its second reservation. */
 export type Reserved = Omit<ServerRecord, "id"> & { readonly id: ReservationId }
 
-/** Returns the placement request of an existing server. */
 export const placementOf = (record: ServerRecord): PlacementRequest => {
   const { blueprint_id, definition, id } = record
   const { placement, ports, runtimes } = definition
@@ -43,7 +39,6 @@ export const placementOf = (record: ServerRecord): PlacementRequest => {
 /** Servers with one definition share their load. */
 const loads = new RecentMap<Limits, Load>()
 
-/** Returns what a server takes of its node. */
 export const loadOf = (limits: Limits): Load => {
   const known = loads.get(limits)
   if (known !== undefined) return known
@@ -56,7 +51,6 @@ export const loadOf = (limits: Limits): Load => {
   return load
 }
 
-/** Returns what a node must have for a placement. */
 export const needOf = ({
   limits,
   ports,

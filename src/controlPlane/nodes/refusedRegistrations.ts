@@ -1,14 +1,12 @@
 import { Effect, Option, Schema } from "effect"
 import type { HttpServerResponse } from "effect/http"
 
-/** Most nodes, and most reasons of each, in the table. */
 const NODES = 1000
 const REASONS = 20
 
 const ErrorText = Schema.fromJsonString(Schema.Struct({ detail: Schema.String, hint: Schema.String }))
 const decodeText = Schema.decodeUnknownOption(ErrorText)
 
-/** The error body as one line. */
 const textOf = (response: HttpServerResponse.HttpServerResponse): string => {
   const { body } = response
   const text = body._tag === "Uint8Array" ? new TextDecoder().decode(body.body) : ""
@@ -18,10 +16,7 @@ const textOf = (response: HttpServerResponse.HttpServerResponse): string => {
   })
 }
 
-/**
- * Logs refused registrations with their reason. A daemon retries forever, so each reason of a node is logged once until
- * the node registers.
- */
+/** Logs each reason of a refused registration once until the node registers, because a daemon retries forever. */
 export const makeLogRefusedRegistrations = () => {
   const logged = new Map<string, Set<string>>()
   const isNew = (node: string, reason: string): boolean => {

@@ -11,12 +11,11 @@ import {
 } from "../../contract/domain/NodeText.ts"
 import type { NodeRecord } from "../store/repos/NodeRepo.ts"
 
-/** Bound of a node's addresses. */
 const MAX_ADDRESSES = 256
 const MAX_TEXT = 256
 const PLAIN_TEXT = `at most ${MAX_TEXT} characters, none of them a control character`
 
-/** Bound of the text of a port list; longer lists need ranges. */
+/** Bound of the text of a port list. Longer lists need ranges. */
 const MAX_PORTS = NODE_TEXT_LENGTH
 
 const nodeIdPattern = /^(?!\.{1,2}$)[A-Za-z0-9._~:@-]{1,128}$/
@@ -97,14 +96,10 @@ const checkAllocations = (
   return Result.succeed(result)
 }
 
-/** Whether every host has this address itself. */
 const isOwn = (address: string): boolean =>
   address.startsWith("127.") || address === "::1" || address === "0.0.0.0" || address === "::"
 
-/**
- * Returns a line per address of which two nodes offer the same ports: two servers would get one port, unless the nodes
- * are in different networks.
- */
+/** Returns a line per address where two nodes offer the same ports: two servers may get one port. */
 export const sharedPorts = (
   { allocations, id }: Pick<NodeRecord, "id" | "allocations">,
   others: ReadonlyArray<Pick<NodeRecord, "id" | "allocations">>
@@ -127,7 +122,6 @@ export const sharedPorts = (
   })
 }
 
-/** The part of a node's record that its registration determines. */
 export type Registered = Omit<NodeRecord, "token" | "drained" | "last_seen_at" | "embedded" | "unreachable">
 
 /** A node with rare heartbeats would be lost and found again in turn. */
@@ -140,10 +134,8 @@ const tooSeldom = (heartbeat_seconds: number, lostAfterSeconds: number) =>
   )
 
 /**
- * Returns the record of a registration, with addresses in canonical spelling, or the mistake in it. Control characters
- * in an operator's settings are refused; format characters, which a name may have for its looks, are replaced.
- *
- * @param lostAfterSeconds without a heartbeat
+ * Returns the record of a registration with canonical addresses, or the mistake in it. Control characters are
+ * refused; format characters, which a name may have for its looks, are replaced.
  */
 export const registered = (
   registration: Registration,

@@ -27,17 +27,16 @@ import { InstallProgresses } from "./list/InstallProgresses.ts"
 import { ServerIndex } from "./list/ServerIndex.ts"
 import { ServerLifecycle } from "./state/ServerLifecycle.ts"
 
-/** The daemon keeps a message that cannot be stored now, and repeats it. */
+/** Fails so that the daemon keeps a message that cannot be stored now, and repeats it. */
 const refuse = (error: InvalidRequest | Unavailable) =>
   Effect.fail(new ControlPlaneUnavailable({ detail: error.detail }))
 
-/** Nothing has changed, and a repetition would not help. */
+/** Fails without a repetition: nothing has changed, and it would not help. */
 const refuseForGood = ({ detail }: NotFound | Conflict) =>
   Effect.fail(new ControlPlaneUnavailable({ detail, refuses: "message" }))
 
 const isMissing = (error: DaemonError): boolean => error._tag === "DaemonRefused" && error.status === 404
 
-/** The reason that the source node of a migration does not send the files. */
 const notSent = (error: DaemonError) =>
   new ControlPlaneUnavailable({
     detail: error._tag === "NodeUnreachable" ? `node is not connected: ${error.node_id}` : error.detail
@@ -73,11 +72,11 @@ const received = (report: Report, receipt: number): Report => {
   }
 }
 
-/** The entry point of the messages of nodes, over HTTP or from the embedded daemon. Callers have checked the sender. */
+/** The entry point of the messages of nodes, remote or embedded. Callers have checked the sender. */
 export class NodeGateway extends Context.Service<
   NodeGateway,
   ControlPlane["Service"] & {
-    /** Deregisters a node. @param boot_id of the daemon; default: that of the last registration */
+    /** Deregisters a node. `boot_id` defaults to the last registration's. */
     disconnect(node_id: NodeId, boot_id?: string): Effect.Effect<void, ControlPlaneError>
     /** Records of the servers on a node, by id. */
     servers(node_id: NodeId): Effect.Effect<ReadonlyArray<ServerRecord>>
@@ -96,7 +95,7 @@ export class NodeGateway extends Context.Service<
       const reconciler = yield* NodeReconciler
       const registry = yield* NodeRegistry
 
-      /** The source node of a migration has lost the files: the server returns to it, is verified and found missing. */
+      /** Returns a server whose files the source node has lost. The source is verified and found missing them. */
       const returnServer = (server_id: ServerId, from: NodeId) =>
         Effect.catch(
           lifecycle.refuseInstall(
@@ -124,7 +123,6 @@ export class NodeGateway extends Context.Service<
         }
         if (lasting.length === 0) return reports.map(() => undefined)
         const unknown = yield* Effect.catch(lifecycle.reports(node_id, lasting), refuse)
-        // The answer to its registration says what the node must do with the server.
         const news = new Set([...unknown].filter((id) => reconciler.isNews(node_id, boot_id, id)))
         if (news.size > 0) {
           const [server_id] = news
@@ -162,7 +160,6 @@ export class NodeGateway extends Context.Service<
             records.toSorted((one, other) => (one.id < other.id ? -1 : 1))
           ),
         server: Effect.fnUntraced(function* (node_id, server_id) {
-          // Another replica may have placed it a moment ago.
           const record = Option.getOrUndefined(yield* index.lookUp(server_id, node_id))
           return record?.node_id === node_id ? record : yield* NotFound.server(server_id)
         }),
@@ -198,5 +195,4 @@ export class NodeGateway extends Context.Service<
   )
 }
 
-/** The control plane as the embedded daemon calls it. */
 export const ControlPlaneLive = Layer.effect(ControlPlane, NodeGateway)

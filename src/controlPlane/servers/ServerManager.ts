@@ -38,10 +38,8 @@ import { makeRemove } from "./state/removal.ts"
 import { makeStatsOf } from "./stats.ts"
 import { makeWaitFor, type WaitTarget } from "./waiting.ts"
 
-/** Ids that an error names. */
 const MOST_IDS = 10
 
-/** 422: the page follows something that is not there. */
 const unknownAfter = (kind: "crash" | "server", id: string | undefined) =>
   new InvalidRequest({
     detail: `query field after: no ${kind} has this id: ${id}`,
@@ -54,40 +52,27 @@ export class ServerManager extends Context.Service<
   {
     /** The state of all servers now, for the `ETag` of lists. */
     readonly version: Effect.Effect<IndexVersion>
-    /** Number of servers. */
     readonly size: Effect.Effect<number>
-    /**
-     * Returns the servers of a request that the caller may read, by creation.
-     *
-     * @error InvalidRequest `after` is no server
-     */
+    /** Returns the readable servers of a request, by creation. @error InvalidRequest `after` is no server */
     select(request: ListRequest): Effect.Effect<ServerPage, InvalidRequest>
     /** JSON array of the ids or the summaries of all servers that a filter admits, made as it is read. */
     stream(filter: ServerFilter, what: Include | "ids"): Effect.Effect<Stream.Stream<Uint8Array>>
-    /** Returns the figures of servers, which their nodes are asked for. */
+    /** Returns the figures of servers from their nodes. */
     statsOf(ids: ReadonlyArray<ServerId>): Effect.Effect<FiguresById>
-    /** JSON of one summary; with its figures, if `include` has them. */
+    /** JSON of one summary, with its figures if `include` has them. */
     get(id: ServerId, include: Include): Effect.Effect<Versioned, NotFound>
-    /**
-     * Returns the id of the only server whose id begins with a text.
-     *
-     * @error Conflict several ids do
-     */
+    /** Returns the id of the only server whose id begins with a text. @error Conflict several ids do */
     identify(prefix: string): Effect.Effect<ServerId, NotFound | Conflict>
-    /**
-     * Waits until a server is in a state (spec 3.6).
-     *
-     * @error Conflict the server cannot reach it
-     */
+    /** Waits until a server is in a state (spec 3.6). @error Conflict the server cannot reach it */
     waitFor(id: ServerId, target: WaitTarget): Effect.Effect<void, NotFound | Conflict>
     /**
-     * Returns once the record is durable and its ports are reserved. `body` is the JSON of the summary, `start` whether the
-     * server starts once it is installed.
+     * Returns once the record is durable and its ports are reserved. `body` is the JSON of the summary, `start`
+     * whether the server starts once installed.
      *
      * @error NotFound       unknown blueprint or node
      * @error InvalidRequest overrides that are not possible
      * @error Conflict       the idempotency key came with another body
-     * @error Forbidden      the key of the caller is limited to other servers, or its quota is used up
+     * @error Forbidden      the key is limited to other servers, or its quota is used up
      * @error Unavailable    no node fits, or the database cannot be reached
      */
     create(
@@ -96,33 +81,23 @@ export class ServerManager extends Context.Service<
       { readonly id: ServerId; readonly body: string; readonly start: boolean },
       NotFound | InvalidRequest | Conflict | Forbidden | Unavailable
     >
-    /** Returns what {@link create} would do now; stores and reserves nothing. Errors as {@link create}. */
+    /** Returns what {@link create} would do now, with its errors. Stores and reserves nothing. */
     plan(
       request: CreateRequest
     ): Effect.Effect<CreationPlan, NotFound | InvalidRequest | Forbidden | Unavailable>
     /**
      * Changes name, labels, expiry and overrides of a server (spec 3.12).
-     *
-     * @error Conflict       the server is being deleted; with overrides also: it migrates, or its blueprint is
-     * gone
+     * @error Conflict       the server is being deleted; with overrides also: it migrates, or its blueprint is gone
      * @error Forbidden      the change deletes the server, and the caller may not delete servers
      * @error InvalidRequest too many labels, or overrides that do not fit
      * @error Unavailable    limits that do not fit on the node
      */
     patch(id: ServerId, change: ServerChange): Effect.Effect<void, NodeCallError | Forbidden>
-    /** Resolves the definition of a server again; returns the changes. Errors as {@link patch}. */
+    /** Resolves the definition of a server again and returns the changes. Errors as {@link patch}. */
     upgrade(id: ServerId, request: UpgradeRequest): Effect.Effect<Upgrade, NodeCallError | Forbidden>
-    /**
-     * Returns crashes, newest first (spec 3.18).
-     *
-     * @error InvalidRequest `after` is no crash
-     */
+    /** Returns crashes, newest first (spec 3.18). @error InvalidRequest `after` is no crash */
     crashes(query: CrashQuery): Effect.Effect<ReadonlyArray<CrashRecord>, InvalidRequest | Unavailable>
-    /**
-     * Returns the crashes of one server, also of a deleted one; else as {@link crashes}.
-     *
-     * @error NotFound the server is unknown and has no crash
-     */
+    /** Returns the crashes of a server, also a deleted one. @error NotFound it is unknown and has no crash */
     crashesOf(
       id: ServerId,
       query: CrashQuery
@@ -130,7 +105,7 @@ export class ServerManager extends Context.Service<
     remove(id: ServerId, options: { readonly force: boolean }): Effect.Effect<void, NodeCallError>
     /**
      * @param wait_seconds default: the stop timeout of the server
-     * @error Forbidden    `wait_seconds` is below the stop timeout, and the caller may not kill
+     * @error Forbidden `wait_seconds` is below the stop timeout, and the caller may not kill
      */
     power(
       id: ServerId,
@@ -145,14 +120,13 @@ export class ServerManager extends Context.Service<
     logs(id: ServerId, request: LinesRequest): Effect.Effect<ConsolePage, NodeCallError>
     commands(id: ServerId, lines: ReadonlyArray<string>): Effect.Effect<void, NodeCallError>
     reset(id: ServerId): Effect.Effect<void, NodeCallError>
-    /** Installs an offline server again; with today's definition also errors as {@link patch}. */
+    /** Installs an offline server again. Today's definition adds the errors of {@link patch}. */
     reinstall(id: ServerId, definition?: ReinstallDefinition): Effect.Effect<void, NodeCallError | Forbidden>
     install(id: ServerId): Effect.Effect<InstallReport, NodeCallError>
     installLogs(id: ServerId, request: LinesRequest): Effect.Effect<Page<string>, NodeCallError>
     console(id: ServerId): Effect.Effect<Stream.Stream<string>, NodeCallError, Scope.Scope>
-    /** Number of servers by status, for metrics. */
     readonly counts: Effect.Effect<ReadonlyMap<ServerStatus, number>>
-    /** Number of servers that wait for their nodes to start them, for metrics. */
+    /** Number of servers that wait for their nodes to start them. */
     readonly waiting: Effect.Effect<number>
   }
 >()("muster/servers/ServerManager") {
@@ -203,10 +177,8 @@ export class ServerManager extends Context.Service<
         })
       })
 
-      /** Whether a server exists and the caller may read it. */
       const isReadable = (id: ServerId) =>
         Effect.flatMap(currentRestriction, (within) =>
-          // Another replica may have just created it.
           Effect.match(index.lookUpWithin(id, within), { onFailure: () => false, onSuccess: Option.isSome })
         )
 
@@ -229,7 +201,6 @@ export class ServerManager extends Context.Service<
         counts: index.counts,
         waiting: index.waiting,
         statsOf,
-        // Without a span: memory is read.
         get: (id, include) =>
           Effect.withFiber((fiber) =>
             Effect.matchEffect(index.summary(id, include, fiber.getRef(CurrentPrincipal)?.restriction), {

@@ -7,19 +7,14 @@ import type { AvailableCapacity, CapacityRepo } from "../store/repos/CapacityRep
 import { QuotaRepo } from "../store/repos/QuotaRepo.ts"
 import { quotaRefusal, withServer } from "./state/quotaRules.ts"
 
-/** A creation, with the quotas of its key. */
 export interface QuotaUse {
   readonly quotas: ReadonlyArray<Quota>
   readonly record: Pick<ServerRecord, "definition">
 }
 
-/** A quota by a text: names have no colon. */
 const textOf = ({ key_id, name }: Quota): string => (name === undefined ? `key:${key_id}` : name)
 
-/**
- * Returns the use of the quotas of creations by the rows, as part of their write: no other write of any replica changes it
- * before the commit.
- */
+/** Returns the use of quotas by the rows within the creations' write: no replica changes it before the commit. */
 export const makeQuotaUsage = Effect.map(QuotaRepo, (repo) =>
   Effect.fnUntraced(function* (creations: ReadonlyArray<QuotaUse>) {
     const uses = new Map<string, Effect.Success<ReturnType<typeof repo.use>>>()
@@ -28,7 +23,7 @@ export const makeQuotaUsage = Effect.map(QuotaRepo, (repo) =>
     }
     const usesOf = ({ quotas }: QuotaUse) => quotas.flatMap((quota) => uses.get(textOf(quota)) ?? [])
     return {
-      /** Returns why the quotas do not allow a creation after those that are counted; undefined: they do. */
+      /** Returns why the quotas refuse a creation after the counted ones, if they do. */
       refusal: (creation: QuotaUse) => {
         const { limits } = creation.record.definition
         for (const { quota, used } of usesOf(creation)) {
@@ -37,7 +32,6 @@ export const makeQuotaUsage = Effect.map(QuotaRepo, (repo) =>
         }
         return undefined
       },
-      /** Counts a creation. */
       count: (creation: QuotaUse): void => {
         const { limits } = creation.record.definition
         for (const { quota, used } of usesOf(creation))
@@ -54,7 +48,7 @@ interface Taken {
   disk_bytes: number
 }
 
-/** The free capacity of nodes by the rows, less what earlier creations of the same write have taken. */
+/** The free capacity of nodes by the rows, less what earlier creations of the write have taken. */
 export const availableCapacity = Effect.fnUntraced(function* (
   rooms: CapacityRepo["Service"],
   placed: ReadonlyArray<{ readonly record: ServerRecord }>
@@ -72,7 +66,7 @@ export const availableCapacity = Effect.fnUntraced(function* (
   const taken = (node_id: NodeId): Taken => byNode.get(node_id) ?? { memory_bytes: 0, disk_bytes: 0 }
 
   return {
-    /** The free capacity of the node of a server; none: the node was deleted. */
+    /** Returns the free capacity of a server's node, unless the node was deleted. */
     of: (record: ServerRecord): Option.Option<AvailableCapacity> =>
       Option.map(read.get(pairOf(record)) ?? Option.none(), (room) => {
         const { disk_bytes, memory_bytes } = taken(record.node_id)

@@ -11,14 +11,12 @@ import { filterOf } from "./list/listQuery.ts"
 import { ServerManager } from "./ServerManager.ts"
 import type { NodeCallError } from "./state/nodeCalls.ts"
 
-/** Servers of a bulk action that are worked on at a time. */
 const AT_ONCE = 64
 
 const named = (ids: ReadonlyArray<ServerId>) => ({ filter: { labels: [], ids: new Set(ids) } })
 
 /**
- * Acts on all servers that a selector selects, each with its own outcome (spec 3.12): 404 if it has left the
- * limits of the key by its turn, 401 once the key is no longer valid.
+ * Acts on selected servers, each with its outcome (spec 3.12): 404 outside the key's limits, 401 without a valid key.
  */
 export const makeBulk = Effect.gen(function* () {
   const servers = yield* ServerManager
@@ -34,7 +32,6 @@ export const makeBulk = Effect.gen(function* () {
     const known = new Set([...page.ids, ...others])
     const unknown = ids.filter((id) => !known.has(id))
     const request_id = (yield* RequestId) ?? ""
-    // Ends with the request.
     const ended = yield* Effect.forkChild(keyEnds(yield* CurrentPrincipal), { startImmediately: true })
     const allowed = Effect.fnUntraced(function* (id: ServerId) {
       if (ended.pollUnsafe() !== undefined) return yield* Unauthorized.keyEnded()

@@ -30,14 +30,14 @@ import { encodeSummary, plain } from "./list/summary.ts"
 import { CreationPriority } from "./state/CreationPriority.ts"
 import { creationRefusal, makeOverridesCheck } from "./state/callerLimits.ts"
 
-/** A request to create a server; `body_hash` is the SHA-256 of the request's body in hex. */
+/** A request to create a server. `body_hash` is the SHA-256 of its body in hex. */
 export interface CreateRequest {
   readonly blueprint_id: string
   readonly node_id?: NodeId
   readonly overrides: Overrides
-  /** Whether the server starts once it is installed; absent: the blueprint decides. */
+  /** Whether the server starts once it is installed. If absent, the blueprint decides. */
   readonly start?: boolean
-  /** The default of a blueprint without `start`; absent: false. */
+  /** The default of a blueprint without `start`; false if absent. */
   readonly startUnlessSaid?: boolean
   readonly name?: string
   readonly labels?: Labels
@@ -51,23 +51,18 @@ export const ANSWER_LIFETIME = 24 * 60 * 60 * 1000
 /** Placements that are tried if other replicas take the capacity or the ports first. */
 const ATTEMPTS = 2
 
-/** The answer to a creation: the server's id and the JSON of its summary. */
 interface Created {
   readonly id: ServerId
   readonly body: string
 }
 
-/** A creation whose blueprint has decided whether the server starts. */
 type Decided = CreateRequest & { readonly start: boolean }
 
-/** A creation that is placed and not yet written. */
 interface Placed extends QuotaUse {
   readonly record: ServerRecord
-  /** JSON of its summary. */
   readonly body: string
   readonly placement: PlacementRequest
   readonly idempotency: CreateRequest["idempotency"]
-  /** The request, whose audit entry names the server once the server is created. */
   readonly audited: AuditedRequest | undefined
 }
 
@@ -85,14 +80,13 @@ type Insertion =
   | { readonly _tag: "repeated"; readonly answer: IdempotentAnswer }
   | { readonly _tag: "port-taken" }
   | { readonly _tag: "over-quota"; readonly error: Forbidden }
-  /** The reason that it does not fit on the chosen node. */
   | { readonly _tag: "refused"; readonly reason: string }
 
 const decodeId = Schema.decodeUnknownEffect(Schema.fromJsonString(Schema.Struct({ id: ServerId })))
 
 /**
- * Creates servers: places the server, then writes its record, ports and first event at once. If another replica took the
- * capacity meanwhile, the placement is repeated. A failure releases the placement; an interruption waits for the write.
+ * Places a server, then writes its record, ports and first event at once. It repeats if another replica took the
+ * capacity, and releases the placement on failure. An interruption waits for the write.
  */
 export const makeCreation = Effect.gen(function* () {
   const balancer = yield* LoadBalancer
@@ -108,10 +102,8 @@ export const makeCreation = Effect.gen(function* () {
   const usageOf = yield* makeQuotaUsage
   const checkOverrides = yield* makeOverridesCheck
   const { notConnected } = yield* makeNodeAvailability
-  /** Serialises requests with the same idempotency key. */
   const keys = makeKeyedLock()
 
-  /** Returns the first answer, if the request is a repetition. */
   const repeat = Effect.fnUntraced(function* (answer: IdempotentAnswer, body_hash: string) {
     if (answer.body_hash !== body_hash) {
       return yield* new Conflict({
@@ -123,7 +115,6 @@ export const makeCreation = Effect.gen(function* () {
     return { id, body: answer.response } satisfies Created
   })
 
-  /** Writes the creations that fit, in order, with their journal entries. */
   const insertAll = Effect.fnUntraced(function* (creations: ReadonlyArray<Placed>) {
     const transaction = yield* Transaction
     const created_at = yield* Clock.currentTimeMillis
@@ -158,7 +149,7 @@ export const makeCreation = Effect.gen(function* () {
       insertions.set(creation, { _tag: outcomes[index] === "inserted" ? "created" : "port-taken" })
     }
     if (outcomes.includes("port-taken")) {
-      // Its server does not count: the creations that it left no quota are tried again.
+      // Its server does not count, so creations without quota because of it are tried again.
       for (const [creation, insertion] of insertions) {
         if (insertion._tag === "over-quota")
           insertions.set(creation, { _tag: "refused", reason: insertion.error.detail })
@@ -185,14 +176,12 @@ export const makeCreation = Effect.gen(function* () {
     }
     return creations.flatMap((creation) => insertions.get(creation) ?? [])
   })
-  /** Concurrent creations share a write. */
   const insert = store.together(insertAll)
 
-  /** Releases a placement, unless the write with unknown outcome turns out to be committed. */
+  /** Releases a placement, unless a write with unknown outcome was committed. */
   const releasePlacement = (id: ServerId) =>
     Effect.suspend(() => (index.get(id) === undefined ? balancer.release(id) : Effect.void))
 
-  /** Places a server; the refusal of a named, unavailable node has the reason. */
   const place = (request: PlacementRequest) =>
     Effect.catchTag(balancer.place(request), "Unavailable", (refusal) =>
       request.node_id === undefined || registry.isConnected(request.node_id)
@@ -200,7 +189,6 @@ export const makeCreation = Effect.gen(function* () {
         : Effect.flatMap(notConnected(request.node_id), Effect.fail)
     )
 
-  /** Resolves the definition of a new server, and what its node needs. */
   const prepare = Effect.fnUntraced(function* (
     { blueprint_id, node_id, overrides }: CreateRequest,
     server_id: ServerId
@@ -220,7 +208,7 @@ export const makeCreation = Effect.gen(function* () {
     return { definition, placement: needed }
   })
 
-  /** Refuses a creation that is beyond a quota already; its write decides. */
+  /** Refuses a creation that is beyond a quota already. The write decides. */
   const checkQuotas = (quotas: QuotaUse["quotas"], definition: ServerDefinition) => {
     if (quotas.length === 0) return Effect.void
     const one = { quotas, record: { definition } }
@@ -327,7 +315,6 @@ export const makeCreation = Effect.gen(function* () {
     return keys.withLock(key)(answered)
   }
 
-  /** Creates a server; `start`: whether it starts once it is installed. */
   const create = Effect.fnUntraced(function* (given: CreateRequest) {
     const { blueprint_id, labels = {} } = given
     const refusal = creationRefusal(yield* CurrentPrincipal, { blueprint_id, labels })
@@ -338,7 +325,6 @@ export const makeCreation = Effect.gen(function* () {
       given.startUnlessSaid ??
       false
     const created = yield* priority.creating(createOnce({ ...given, start }))
-    // Of a repeated request, the server of the first one.
     yield* describeAudit({ id: created.id })
     return { ...created, start }
   }, inSpan("ServerManager.create"))

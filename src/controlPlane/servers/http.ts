@@ -45,48 +45,42 @@ import type { WaitTarget } from "./waiting.ts"
 /** The longest line that a daemon keeps, in bytes. */
 const LINE_BYTES = 8 * 1024
 
-/** The default of `timeout`, in seconds. */
 const DEFAULT_TIMEOUT = 30
 
-/** The default of `limit` of crashes. */
 const CRASHES = 20
 
-/** The fields that the response to a change has. */
 const patched = includeOf(["labels", "name", "expires_at", "definition"])
 
 const LONGEST_WAIT_SECONDS = 60
 
-/** Returns the seconds of `Prefer: wait=N` (RFC 7240); a preference that cannot be read is ignored. */
+/** Returns the seconds of `Prefer: wait=N` (RFC 7240), and ignores an unreadable preference. */
 const preferredWait = (prefer: string | undefined): number | undefined => {
   const seconds = Number(/(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?:[,;]|$)/i.exec(prefer ?? "")?.[1] ?? 0)
   return seconds < 1 ? undefined : Math.min(seconds, LONGEST_WAIT_SECONDS)
 }
 
-/** Returns the fields `run` and `priority` of a request, which are overrides. */
 const runOverrides = <R, P>({ priority, run }: { readonly run?: R; readonly priority?: P }) => ({
   ...(run === undefined ? {} : { run }),
   ...(priority === undefined ? {} : { priority })
 })
 
-/** Names the power action in the audit entry, and refuses one that the key may not do. */
 const checkPower = (action: PowerAction) =>
   Effect.andThen(describeAudit({ action: `server.power.${action}` }), requireRight(rightOfPower(action)))
 
 const decodeCommands = Schema.decodeEffect(CommandsRequest)
 
-/** Expected bytes of a summary, and the most that count of a list: two long lists of a key are made at a time. */
+/** Expected bytes of a summary, and the bound that counts of a list: a key makes two long lists at a time. */
 const SUMMARY_BYTES = 512
 const LIST_BYTES = 8 * 1024 * 1024
-/** Bytes of a short list: its key does not wait for room, which would cost as much as the list. */
+/** Bytes of a short list, which does not wait for room: that would cost as much as the list. */
 const SHORT_BYTES = 128 * 1024
-/** Short lists that are kept for callers that ask again while no server changes. */
+/** Short lists in memory for callers that ask again while no server changes. */
 const RECENT = 32
 
-/** Returns the tag of a list of a state of the servers: `of` is what decides on the list beside that. */
+/** Returns the tag of a list: the state of the servers and what else decides on the list. */
 const tagOf = (state: string, ...of: ReadonlyArray<unknown>) =>
   etagOf(JSON.stringify([state, of], (_, value) => (value instanceof Set ? [...value] : value)))
 
-/** Responds with an object of any number of fields. */
 const respondWithFields = (
   fields: Iterable<readonly [string, unknown]>,
   headers: Readonly<Record<string, string>> = {}
@@ -120,12 +114,10 @@ export const ServersHandlers = handlersOf(
     const streams = yield* OpenStreams
     const tickets = yield* Tickets
 
-    /** Short lists by their tags, which change with the servers. */
     const recent = new RecentMap<string, { readonly body: JsonBody; readonly next: string | undefined }>(
       RECENT
     )
 
-    /** Makes a list of some of `size` servers once the key has room for it. */
     const bounded = <A, E, R>({ limit }: ListRequest, size: number, list: Effect.Effect<A, E, R>) => {
       const bytes = Math.min(LIST_BYTES, SUMMARY_BYTES * Math.min(limit ?? Infinity, size))
       return bytes <= SHORT_BYTES ? list : making(bytes)(list)
@@ -136,14 +128,13 @@ export const ServersHandlers = handlersOf(
       return { body: yield* idsOnly ? page.encodeIds : page.encode(include), next: page.next }
     })
 
-    /** Waits for some seconds; a service that stops ends the wait as its timeout does. */
+    /** Waits for some seconds. A service that stops ends the wait as its timeout does. */
     const forSeconds = <A, E, R>(waiting: Effect.Effect<A, E, R>, seconds: number) =>
       Effect.raceFirst(
         Effect.timeoutOption(waiting, Duration.seconds(seconds)),
         Effect.as(begun, Option.none<A>())
       )
 
-    /** Responds with a server that has reached a state, or has not within some seconds. */
     const getAfter = Effect.fnUntraced(function* (
       id: ServerId,
       include: Include,
@@ -152,7 +143,6 @@ export const ServersHandlers = handlersOf(
     ) {
       const waited = yield* forSeconds(
         Effect.raceFirst(
-          // A server that the caller may no longer read is 404 below.
           Effect.as(Effect.raceFirst(servers.waitFor(id, target), access.ends(id)), "reached" as const),
           Effect.as(keyEnds(yield* CurrentPrincipal), "revoked" as const)
         ),
@@ -172,7 +162,7 @@ export const ServersHandlers = handlersOf(
           const include = parseInclude(query.include)
           const asked = yield* parseListQuery(query)
           const within = yield* currentRestriction
-          // Before the selection: a list may show later changes than its version.
+          // Before the selection, as a list may show later changes than its version.
           const { cursor, state } = yield* servers.version
           const size = yield* servers.size
           const hasFigures = query.ids_only !== true && has(include, "stats")
@@ -252,12 +242,12 @@ export const ServersHandlers = handlersOf(
           const wait = preferredWait(headers.prefer)
           if (wait !== undefined) {
             const waiting = servers.waitFor(created.id, created.start ? "running" : "installed").pipe(
-              // The creation was accepted: a key that is no longer valid gets its response without the outcome.
+              // The creation was accepted, so a key that is no longer valid gets its response without the outcome.
               Effect.raceFirst(Effect.raceFirst(keyEnds(principal), access.ends(created.id)))
             )
             const failed = yield* forSeconds(waiting, wait).pipe(
               Effect.as(undefined),
-              // A server that is not saved may have ended by now.
+              // An unsaved server may have ended by now.
               Effect.catchTag("NotFound", () => Effect.succeed(undefined)),
               Effect.catchTag("Conflict", (error) => HttpServerRespondable.toResponse(error))
             )
@@ -301,7 +291,7 @@ export const ServersHandlers = handlersOf(
           const { expires_in, overrides: _, priority: __, run: ___, ...change } = payload
           const { overrides: ____, ...fields } = payload
           const overrides = { ...payload.overrides, ...runOverrides(payload) }
-          // Of a refused request; the names below these may be anything.
+          // Also for a refused request. The names below these may be anything.
           yield* describeAudit({ changes: Object.keys({ ...fields, ...overrides }) })
           const now = yield* Clock.currentTimeMillis
           const expires_at = typeof expires_in === "number" ? expiryOf(now, expires_in) : null
@@ -372,7 +362,6 @@ export const ServersHandlers = handlersOf(
         Effect.fnUntraced(
           function* ({ params, request }) {
             yield* servers.status(params.server)
-            // Before the ticket is used and the opened console recorded.
             yield* checkHandshake(request)
             yield* streams.take
             const content = JSON.stringify(["console", params.server])
@@ -386,7 +375,7 @@ export const ServersHandlers = handlersOf(
                 const { commands } = yield* decodeCommands({ commands: [line] })
                 yield* servers.commands(params.server, commands)
               }).pipe(
-                // The socket has no way to answer; the line was not a command, or the server is not up.
+                // The socket has no way to answer a refused line.
                 Effect.catch((error) => Effect.logDebug(`console line refused: ${error.message}`))
               )
             const revoked = Effect.raceFirst(keyEnds(principal), access.ends(params.server))

@@ -90,17 +90,17 @@ const ServerAccessLayer = Layer.effect(
 export interface ServersOptions {
   /** Provisioning calls to one node at a time. Default: 64. */
   readonly callsPerNode?: number
-  /** Delay before a call to a node is repeated; it doubles up to `retryCap`. Default: 200 ms. */
+  /** Delay before a call to a node is repeated, doubled up to `retryCap`. Default: 200 ms. */
   readonly retryFrom?: Duration.Input
   /** Default: 30 s. */
   readonly retryCap?: Duration.Input
   /** Servers that leave one drained node at a time. Default: 2. */
   readonly migrationsPerNode?: number
-  /** Between two attempts at a step of a migration whose condition does not hold yet. Default: 2 s. */
+  /** Between two attempts at a migration step whose condition does not hold yet. Default: 2 s. */
   readonly migrationPause?: Duration.Input
   /** Between two looks at a server of a rollout, besides its changes. Default: 2 s. */
   readonly rolloutPause?: Duration.Input
-  /** How long a server of a rollout may wait for its node before it has failed. Default: 5 minutes. */
+  /** Time for which a server of a rollout may wait for its node. Default: 5 minutes. */
   readonly rolloutNodeTimeout?: Duration.Input
 }
 
@@ -112,8 +112,8 @@ const summaries = Layer.effect(
 )
 
 /**
- * The servers: `ServerManager`, `NodeGateway` with the `ControlPlane` of the embedded daemon, the controllers, and the
- * summaries in events. Build it before requests are accepted: it first restores the reservations of existing servers.
+ * The servers with their controllers, gateways and summaries in events. Build it before requests are accepted: it
+ * restores reservations first.
  */
 export const layerServers = (options: ServersOptions = {}) => {
   const retry = { retryFrom: options.retryFrom ?? "200 millis", retryCap: options.retryCap ?? "30 seconds" }

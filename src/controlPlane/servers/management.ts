@@ -24,13 +24,9 @@ import { ServerLocks } from "./state/ServerLocks.ts"
 import { isFinished } from "./state/transitions.ts"
 import { makeWaitForReport } from "./waiting.ts"
 
-/** The longest delay of a stop by a database that does not answer. */
 const TIMEOUT = "1 second"
 
-/**
- * Records that a caller stops a server, for the rollout of the server: its end is no failure then. The stop itself needs
- * no database.
- */
+/** Records a caller's stop for the server's rollout, which then counts no failure. The stop needs no database. */
 const makeNoteStop = Effect.gen(function* () {
   const rollouts = yield* RolloutRepo
   const store = yield* Store
@@ -56,10 +52,9 @@ const settled: Partial<Record<PowerAction, ServerStatus>> = {
 const isSettled = ({ start_pending, status }: ServerRecord, action: PowerAction) =>
   status === settled[action] && !start_pending
 
-/** The name of the key of the caller. */
 const callerName = Effect.map(CurrentPrincipal, (caller) => caller?.name ?? "service")
 
-/** A stop kills the process after the wait: a shorter one than that of the server is a kill. */
+/** Requires the right to kill for a wait below the server's, because a stop kills the process after the wait. */
 const checkWait = (
   { definition, id }: ServerRecord,
   action: PowerAction,
@@ -77,8 +72,8 @@ const checkWait = (
 }
 
 /**
- * The routes that call a server's node (spec 3.9). They check existence (404), then the state
- * (409), then call the node (503, 502). Only reports of the node change the status.
+ * The routes that call a server's node (spec 3.9). They check existence (404), then state (409), then call (503,
+ * 502). Only the node's reports change the status.
  */
 export const makeManagement = Effect.gen(function* () {
   const index = yield* ServerIndex
@@ -94,7 +89,6 @@ export const makeManagement = Effect.gen(function* () {
   const ask = <A, R>(id: ServerId, use: (daemon: Daemon) => Effect.Effect<A, DaemonError, R>) =>
     Effect.flatMap(recordOf(id), (record) => call(record, use))
 
-  /** Reads lines of a server; none before its installation. */
   const lines = Effect.fnUntraced(function* (
     id: ServerId,
     use: (daemon: Daemon) => Effect.Effect<ConsolePage, DaemonError>
@@ -118,7 +112,6 @@ export const makeManagement = Effect.gen(function* () {
       call(record, (daemon) => daemon.power(record.id, action, wait_seconds, by))
     )
 
-  /** Starts or restarts a server from its present definition. */
   const startDefined = Effect.fnUntraced(function* (
     id: ServerId,
     action: PowerAction,
@@ -134,7 +127,7 @@ export const makeManagement = Effect.gen(function* () {
     return yield* callPower(record, action, wait_seconds)
   })
 
-  /** A migrating server can be stopped: it then stays stopped after the migration. */
+  /** Stops a migrating server, which then stays stopped after the migration. */
   const powerMoving = Effect.fnUntraced(function* (id: ServerId, action: PowerAction, wait_seconds?: number) {
     if (action !== "stop" && action !== "kill") return yield* Effect.fail(isMoving(id))
     const stop = Effect.gen(function* () {
@@ -147,7 +140,7 @@ export const makeManagement = Effect.gen(function* () {
     return yield* locks.withLock(id)(stop)
   })
 
-  /** Cancels the start of a server that is installing; if it is installed by now, calls the node. */
+  /** Cancels the start of an installing server. If it is installed by now, calls the node. */
   const cancelStart = Effect.fnUntraced(function* <A, E>(id: ServerId, called: Effect.Effect<A, E>) {
     const cancel = Effect.gen(function* () {
       yield* lifecycle.forgetStart(id)
@@ -157,7 +150,7 @@ export const makeManagement = Effect.gen(function* () {
     return yield* locks.withLock(id)(cancel)
   })
 
-  /** Carries out a power action; returns the sequence of the report that shows its effect. */
+  /** Carries out a power action and returns the sequence of the report that shows its effect. */
   const act = Effect.fnUntraced(function* (
     record: ServerRecord,
     action: PowerAction,
@@ -175,17 +168,16 @@ export const makeManagement = Effect.gen(function* () {
           ? startAfterStop(id, callPower(record, action, wait_seconds))
           : callPower(record, action, wait_seconds)
     if (decision === "defer") {
-      // Otherwise the installation has ended in the meantime.
+      // The installation may have ended meanwhile.
       return (yield* lifecycle.deferStart(id)) ? undefined : yield* called
     }
     if (decision === "cancel") return yield* cancelStart(id, called)
     if (decision !== "call") return yield* refuse(record, decision)
     if (!record.start_pending || (action !== "stop" && action !== "kill")) return yield* called
-    // A stop cancels a pending start.
     return yield* locks.withLock(id)(Effect.andThen(lifecycle.forgetStart(id), called))
   })
 
-  /** Records a stop that the node cannot be sent now: it is sent once the node has returned. */
+  /** Records a stop that its node gets once it has returned. */
   const holdStop = (id: ServerId, away: Unavailable) =>
     Effect.flatMap(callerName, (by) =>
       Effect.flatMap(lifecycle.stopAway(id, by), (isRecorded) =>
@@ -193,7 +185,7 @@ export const makeManagement = Effect.gen(function* () {
       )
     )
 
-  /** Starts a server; a stop that its node has not been sent is cancelled by that. */
+  /** Starts a server, which cancels an undelivered stop. */
   const startAfterStop = <A, E>(id: ServerId, started: Effect.Effect<A, E>) =>
     locks.withLock(id)(Effect.tap(started, () => lifecycle.stopDelivered(id)))
 

@@ -26,7 +26,6 @@ const answerOf = (error: ControlPlaneError) =>
     ? unregistered(error.node_id)
     : new Unavailable({ detail: error.detail })
 
-/** Returns the failure of a report in the answer to its message. */
 const failureAt = (failure: ControlPlaneError | undefined, index: number): ReportsAnswer["failures"] => {
   if (failure === undefined) return []
   const { detail } = answerOf(failure)
@@ -39,14 +38,13 @@ const specOf = ({ id, definition, allocations }: ServerRecord): ServerSpec => ({
   allocations
 })
 
-/** Whether a text is an HTTP address; the paths of calls are appended to it, so that it has no query. */
+/** Whether a text is an HTTP address without a query, as the paths of calls are appended to it. */
 const isAddress = (text: string): boolean => {
   if (!URL.canParse(text) || /[?#]/.test(text)) return false
   const { protocol, username, password } = new URL(text)
   return (protocol === "http:" || protocol === "https:") && username === "" && password === ""
 }
 
-/** Checks a registration against the route that it came by. */
 const checkRegistration = Effect.fnUntraced(function* (node_id: NodeId, registration: Registration) {
   if (registration.id !== node_id) {
     return yield* new InvalidRequest({
@@ -72,7 +70,7 @@ export const NodeHandlers = handlersOf(
     const registry = yield* NodeRegistry
     const remotes = yield* RemoteDaemons
 
-    /** Checks that the caller's key is that of the node. A node id without a record may be claimed by registering. */
+    /** Checks that the caller's key is the node's. Registering may claim a node id without a record. */
     const checkKey = Effect.fnUntraced(function* (node_id: NodeId) {
       if ((yield* keys.check(node_id)) === "own") return
       if (fleet.get(node_id)?.record === undefined) yield* registry.refresh(node_id)
@@ -82,7 +80,6 @@ export const NodeHandlers = handlersOf(
         hint: "Register the node with this key first."
       })
     })
-    /** Runs a call of the node whose key the caller has. */
     const from = <A>(node_id: NodeId, call: Effect.Effect<A, ControlPlaneError>) =>
       Effect.andThen(checkKey(node_id), Effect.mapError(call, answerOf))
     const own = (params: { readonly node: NodeId; readonly server: ServerId }) =>
@@ -90,7 +87,6 @@ export const NodeHandlers = handlersOf(
 
     return handlers.handleAll({
       register: Effect.fnUntraced(function* ({ params, payload }) {
-        // All checks come before the first effect.
         yield* checkRegistration(params.node, payload)
         yield* registry.check(payload)
         yield* remotes.check(params.node, payload.url)

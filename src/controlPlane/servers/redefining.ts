@@ -30,37 +30,32 @@ import { ServerLifecycle } from "./state/ServerLifecycle.ts"
 import { ServerLocks } from "./state/ServerLocks.ts"
 import { isFinished } from "./state/transitions.ts"
 
-/** A change of name, labels, expiry and overrides. */
 export interface ServerChange extends ServerPatch {
   readonly overrides?: OverridesChange
 }
 
 export interface UpgradeRequest {
   readonly dry_run: boolean
-  /** Default: the blueprint of the server. */
   readonly blueprint_id?: string
 }
 
-/** The definition that an upgrade leads to. */
 export interface Upgrade {
   readonly changes: ReadonlyArray<DefinitionChange>
   readonly revision: string
 }
 
-/** Today's definition, or that of the record; absent: today's, if blueprint and node allow it. */
+/** Today's definition or the record's. If absent, today's where blueprint and node allow it. */
 export type ReinstallDefinition = "today" | "kept" | undefined
 
-/** Whether a server expires earlier than before; null, undefined: never. */
+/** Whether a server expires earlier than before. Without a time it never does. */
 const isEarlier = (after: string | null | undefined, before: string | undefined) =>
   typeof after === "string" && (before === undefined || Date.parse(after) < Date.parse(before))
 
-/** Whether a change of name, labels and expiry leaves a server as it is. */
 const isSettled = (record: ServerRecord, { expires_at, labels = {}, name }: ServerPatch) =>
   (name === undefined || name === (record.name ?? null)) &&
   (expires_at === undefined || expires_at === (record.expires_at ?? null)) &&
   isDeepStrictEqual(mergeLabels(record.labels, labels), record.labels)
 
-/** Returns the names of the settings that a change sets, or removes from the server. */
 const changedSettings = (record: ServerRecord, { expires_at, labels = {}, name }: ServerPatch) => [
   ...(name === undefined ? [] : ["name"]),
   ...(expires_at === undefined ? [] : ["expires_in"]),
@@ -70,8 +65,8 @@ const changedSettings = (record: ServerRecord, { expires_at, labels = {}, name }
 ]
 
 /**
- * Returns checks of what the caller may change: nothing of a server that it may not read, nothing after which it could no
- * longer read the server, and only with the right `delete` what deletes a server that would stay.
+ * Checks that the caller may read the server before and after the change, and has the right `delete` for a change
+ * that deletes a staying server.
  */
 const makeCallerChecks = Effect.gen(function* () {
   const restriction = yield* currentRestriction
@@ -105,7 +100,6 @@ export const makeRedefining = Effect.gen(function* () {
   const { call, recordOf, refuseMoving } = yield* makeNodeCalls
   const { failAway, failWith } = yield* makeNodeErrors
   const checkOverrides = yield* makeOverridesCheck
-  /** Checks the overrides that a server has against the definition that they lead to now. */
   const checkKept = (before: ServerRecord, next: ServerDefinition) =>
     checkOverrides({
       right: "change",
@@ -115,7 +109,6 @@ export const makeRedefining = Effect.gen(function* () {
       before
     })
 
-  /** Refuses a changed definition that the node of a server cannot get now. */
   const checkNode = Effect.fnUntraced(function* (record: ServerRecord) {
     if (record.status === "unknown") return yield* failAway(record)
     yield* call(record, (daemon) =>
@@ -128,7 +121,7 @@ export const makeRedefining = Effect.gen(function* () {
     )
   })
 
-  /** Sends the definition; if that fails, the {@link Provisioner} repeats it. */
+  /** Sends the definition. If that fails, the {@link Provisioner} repeats it. */
   const send = (record: ServerRecord) =>
     Effect.catch(deliver(record), (error) =>
       Effect.logInfo(`the new definition is sent later: ${error._tag}`).pipe(
@@ -136,7 +129,6 @@ export const makeRedefining = Effect.gen(function* () {
       )
     )
 
-  /** Changes the definition of a server and sends it to the node. */
   const redefine = Effect.fnUntraced(function* <E>(
     id: ServerId,
     by: (record: ServerRecord) => Effect.Effect<NewDefinition, E>
@@ -206,7 +198,7 @@ export const makeRedefining = Effect.gen(function* () {
     return upgrade
   })
 
-  /** Returns today's definition of a server to reinstall; undefined: the record keeps its definition. */
+  /** Returns today's definition of a server to reinstall, unless the record keeps its definition. */
   const otherDefinition = Effect.fnUntraced(function* (record: ServerRecord, which: ReinstallDefinition) {
     if (which === "kept") return undefined
     const resolved = blueprints.resolve(record.blueprint_id, record.overrides ?? {})
@@ -219,10 +211,7 @@ export const makeRedefining = Effect.gen(function* () {
     return today
   })
 
-  /**
-   * Changes the record first, so that no report of the node precedes it. After a crash in between, the
-   * {@link Provisioner} calls the node.
-   */
+  /** Changes the record first, so that no report precedes it. The {@link Provisioner} continues after a crash. */
   const reinstall = Effect.fn("ServerManager.reinstall")(function* (
     id: ServerId,
     which: ReinstallDefinition

@@ -13,15 +13,14 @@ import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { ServerIndex } from "./list/ServerIndex.ts"
 
-/** The listeners of one interval, and the fiber that measures for them. */
 interface Sampling {
   readonly filters: Array<EventFilter>
   readonly fiber: Fiber.Fiber<unknown>
 }
 
 /**
- * Measures servers for the topic `stats` (spec 3.11): one call to each node at each interval that a stream of
- * this replica has. A node that has not answered yet is left out.
+ * Measures servers for the topic `stats` (spec 3.11) by one call to each node and interval. A node that has not
+ * answered yet is left out.
  */
 export const StatsSampler = Layer.effect(
   StatsFeed,
@@ -36,7 +35,7 @@ export const StatsSampler = Layer.effect(
     const isWanted = (filter: EventFilter, { blueprint_id, id, labels, node_id }: ServerRecord) =>
       registry.isConnected(node_id) && letsThrough(filter, { server_id: id, blueprint_id, labels })
 
-    /** Returns the servers of connected nodes that a filter lets through. A filter with ids looks at these only. */
+    /** Returns the servers of connected nodes that a filter admits. A filter with ids looks at these only. */
     const wanted = Effect.fnUntraced(function* (filters: ReadonlyArray<EventFilter>) {
       const open = filters.filter(({ serverIds }) => serverIds === undefined)
       const found = new Set<ServerRecord>()
@@ -64,7 +63,6 @@ export const StatsSampler = Layer.effect(
           ? []
           : [{ topic: "stats", server_id: id, blueprint_id, labels, at, payload, interval }]
       })
-      // No figures follow the deletion of a server.
       live.publish(news.filter(({ server_id }) => index.get(server_id) !== undefined))
     })
 
@@ -107,16 +105,14 @@ export const StatsSampler = Layer.effect(
   })
 )
 
-/** Nodes that are called at a time. */
 const NODES_AT_ONCE = 64
-/** Servers of one call: to decode the figures of more takes too long for one turn. */
+/** Servers of one call. To decode more figures takes too long for one turn. */
 const SERVERS_OF_CALL = 500
-/** Calls to one node at a time. */
 const CALLS_AT_ONCE = 4
-/** The longest wait for all nodes: the servers of later ones have no figures. */
+/** Longest wait for all nodes. The servers of later ones have no figures. */
 const DEADLINE = "5 seconds"
 
-/** Makes the function that returns the figures of servers; a server without figures is absent. */
+/** Returns the figures of servers. A server without figures is absent. */
 export const makeStatsOf = Effect.gen(function* () {
   const daemons = yield* DaemonClient
   const index = yield* ServerIndex

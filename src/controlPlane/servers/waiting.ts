@@ -23,9 +23,8 @@ const START_AGAIN =
 
 /**
  * Returns why a server cannot reach the state, and the next step.
- *
- * @param crash    the crash since the wait began, or after which the server has not been up
- * @param wasUp    whether the server was up, or about to start, since the wait began
+ * @param crash the crash since the wait began, or after which the server has not been up
+ * @param wasUp whether the server was up, or about to start, since the wait began
  */
 const obstacle = (
   server: ListedServer,
@@ -49,13 +48,10 @@ const obstacle = (
   return wasUp ? because("it was stopped, or could not be started") : undefined
 }
 
-/** The longest wait for a report after a power action: the node may be unable to send reports. */
+/** Longest wait for a report after a power action, as the node may be unable to send reports. */
 const REPORT_TIMEOUT = "2 seconds"
 
-/**
- * Waits until the control plane has a report of a server, so that a caller whose power action was accepted sees no state
- * of before it.
- */
+/** Waits for a report of a server, so that a caller sees no state from before its accepted power action. */
 export const makeWaitForReport = Effect.gen(function* () {
   const index = yield* ServerIndex
   const journal = yield* Journal
@@ -72,12 +68,10 @@ export const makeWaitForReport = Effect.gen(function* () {
     },
     Effect.scoped,
     Effect.timeoutOption(REPORT_TIMEOUT),
-    // The action is accepted, whatever the wait returns.
     (waiting) => Effect.ignore(waiting)
   )
 })
 
-/** Waits until a server is in a state, or cannot reach it. */
 export const makeWaitFor = Effect.gen(function* () {
   const index = yield* ServerIndex
   const journal = yield* Journal
@@ -102,7 +96,6 @@ export const makeWaitFor = Effect.gen(function* () {
       if (!reached && why === undefined) {
         yield* changed.await
       } else if (!isCurrent) {
-        // The caller may have changed the server through another replica.
         yield* Effect.ignore(journal.catchUp)
         isCurrent = true
       } else {

@@ -8,10 +8,9 @@ import { FleetNode, nodeView, type Reservation, type ReservationId } from "./Fle
 import type { PortMappings } from "./PortAllocator.ts"
 import { byName } from "./place.ts"
 
-/** Ids that are named at most. */
 const MOST = 10
 
-/** 404 of a node; where its name was given in place of its id, with the id. */
+/** 404 of a node, with the id if its name was given instead. */
 export const nodeNotFound = (fleet: FleetState, id: NodeId): NotFound => {
   const plain = NotFound.node(id)
   const ids = fleet.list.filter((node) => node.name === id).map((node) => node.id)
@@ -23,10 +22,7 @@ export const nodeNotFound = (fleet: FleetState, id: NodeId): NotFound => {
   return new NotFound({ detail: plain.detail, hint })
 }
 
-/**
- * All nodes in memory, with the reservations of servers. The registry and the balancer share it. Its methods are plain
- * functions, so that a decision and its effects are one step.
- */
+/** All nodes and reservations in memory. Its methods are synchronous: a decision and its effects are one step. */
 export class FleetState {
   readonly #nodes = new Map<NodeId, FleetNode>()
   readonly #holdings = new Map<ReservationId, Reservation>()
@@ -41,7 +37,7 @@ export class FleetState {
     return this.#nodes.get(id)
   }
 
-  /** Listed nodes by name, then id; cached until one of them changes. */
+  /** Listed nodes by name, then id, cached until one of them changes. */
   get list(): ReadonlyArray<Node> {
     this.#list ??= [...this.#nodes.values()]
       .flatMap(({ listed }) => (listed === undefined ? [] : [nodeView(listed)]))
@@ -49,7 +45,6 @@ export class FleetState {
     return this.#list
   }
 
-  /** Stores the current record of a node. */
   put(record: NodeRecord): void {
     const node = this.#obtain(record.id)
     const before = node.record
@@ -72,13 +67,11 @@ export class FleetState {
     this.#changed(node)
   }
 
-  /** Records a heartbeat and its usage; `at` is RFC 3339 UTC. */
   recordHeartbeat(node: FleetNode, at: string, usage: NodeUsage): void {
     node.last_seen_at = at
     node.usage = usage
   }
 
-  /** Removes the record of a node. */
   forget(id: NodeId): void {
     const node = this.#nodes.get(id)
     if (node === undefined) return
@@ -90,7 +83,7 @@ export class FleetState {
     this.#drop(node)
   }
 
-  /** Reserves capacity and ports of a node for a server in one step; undefined: the ports are not free. */
+  /** Reserves capacity and ports for a server in one step, or returns nothing if the ports are not free. */
   reserve(
     node: FleetNode,
     server: Omit<Reservation, "node_id" | "mappings">,
@@ -104,7 +97,7 @@ export class FleetState {
     return allocations
   }
 
-  /** Replaces the reservations of servers by those of their records; watchers see each node once. */
+  /** Replaces the reservations of servers. Watchers see each node once. */
   hold(holdings: Iterable<Reservation>): void {
     const nodes = new Set<FleetNode>()
     for (const holding of holdings) {
@@ -118,7 +111,7 @@ export class FleetState {
     for (const node of nodes) this.#changed(node)
   }
 
-  /** Reserves more ports of an address for a while; returns them with their release. Returns undefined if they are not free. */
+  /** Reserves more ports of an address and returns them with their release, or nothing if they are not free. */
   reserveMore(
     node: FleetNode,
     ip: string,
@@ -130,7 +123,7 @@ export class FleetState {
     return { ports, release: () => this.#release(node, { [ip]: ports }) }
   }
 
-  /** Withholds ports of a node from new reservations; returns the end of that. */
+  /** Withholds ports of a node from new reservations. Returns the end of that. */
   avoid(node: FleetNode, mappings: PortMappings): () => void {
     node.ports.hold(mappings)
     this.#changed(node)
@@ -142,12 +135,10 @@ export class FleetState {
     this.#changed(node)
   }
 
-  /** Returns the reservation of a server. */
   holding(server_id: ReservationId): Reservation | undefined {
     return this.#holdings.get(server_id)
   }
 
-  /** Releases the reservation of a server, if it has one. */
   release(server_id: ReservationId): void {
     const holding = this.#holdings.get(server_id)
     if (holding === undefined) return
@@ -159,7 +150,7 @@ export class FleetState {
     this.#drop(node)
   }
 
-  /** Calls `watcher` with all present nodes and with every node that changes; returns the end of that. */
+  /** Calls `watcher` with all present nodes and with every node that changes. Returns the end of that. */
   watch(watcher: (node: FleetNode) => void): () => void {
     this.#watchers.add(watcher)
     for (const node of this.#nodes.values()) watcher(node)
@@ -191,7 +182,6 @@ export class FleetState {
     if (node.listed !== before) this.#list = undefined
   }
 
-  /** Drops an unknown node without reservations. */
   #drop(node: FleetNode): void {
     if (node.record === undefined && node.servers === 0) this.#nodes.delete(node.id)
   }
@@ -201,7 +191,7 @@ export class FleetState {
   }
 }
 
-/** The nodes in memory, shared by {@link NodeRegistry} and {@link LoadBalancer}: one instance per process. */
+/** The nodes in memory: one instance per process. */
 export class Fleet extends Context.Service<Fleet, FleetState>()("muster/nodes/Fleet") {
   static readonly layer = Layer.sync(Fleet, () => Fleet.of(new FleetState()))
 }

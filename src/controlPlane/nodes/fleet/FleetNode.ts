@@ -11,10 +11,9 @@ export interface Load {
   readonly cpu_millipercent: number
 }
 
-/** The name of a reservation: the server has it, or it is its second one, on the other node of a migration. */
+/** The name of a reservation: the server, or its second reservation on the other node of a migration. */
 export type ReservationId = ServerId | `${string}/other`
 
-/** The reservation of a server on its node. */
 export interface Reservation {
   readonly server_id: ReservationId
   readonly node_id: NodeId
@@ -26,19 +25,17 @@ export interface Reservation {
 /** The state of one node in memory. Only {@link Fleet} changes it. */
 export class FleetNode {
   readonly id: NodeId
-  /** Undefined until the node itself is known; servers may be placed there before. */
+  /** Unset until the node itself is known. Servers may be placed there before. */
   record: NodeRecord | undefined = undefined
   connected = false
   /** Whether a service that has just started waits for its registration. */
   expected = false
   /** Time of the last heartbeat, RFC 3339 UTC. */
   last_seen_at: string | null = null
-  /** The usage in the last heartbeat of this boot. */
   usage: NodeUsage | null = null
   readonly ports = new PortAllocator()
   readonly committed = { memory_bytes: 0, disk_bytes: 0, cpu_millipercent: 0 }
   servers = 0
-  /** Number of servers by blueprint. */
   readonly blueprints = new Map<string, number>()
 
   constructor(id: NodeId) {
@@ -50,7 +47,6 @@ export class FleetNode {
     return this.record?.departed === true && this.servers === 0 ? undefined : this.record
   }
 
-  /** Whether it may become usable within seconds. */
   get pending(): boolean {
     return this.expected || this.uncalled
   }
@@ -83,7 +79,6 @@ export class FleetNode {
   }
 }
 
-/** Returns a node for lists. */
 export const nodeView = ({ id, name, location, url, drained }: NodeRecord): Node => ({
   id,
   name,

@@ -5,34 +5,28 @@ import {
   parsePortRanges
 } from "../../../contract/domain/Allocation.ts"
 
-/** Ports by address, as in records. */
 export type PortMappings = Allocations["mappings"]
 
 interface Address {
   readonly allocation: NodeAllocation
   /** Sorted and disjoint. */
   readonly ranges: ReadonlyArray<PortRange>
-  /** Number of offered ports without a holder. */
   free: number
   /** The port after the last allocated one. */
   cursor: number
 }
 
-/**
- * The ports of one node, allocated in ascending order from the last one, so that a released port is reused
- * last. Reservations are separate from the offered ranges: a registration with other ranges takes no port away.
- */
+/** The ports of one node. A released port is reused last, and reservations outlive the offered ranges. */
 export class PortAllocator {
   #addresses: ReadonlyArray<Address> = []
-  /** Number of holders by address and port. A port has two until a conflict between replicas is resolved. */
+  /** Holders by address and port. A port has two until a conflict between replicas is resolved. */
   readonly #holders = new Map<string, Map<number, number>>()
 
-  /** Number of free ports of all addresses. */
   get free(): number {
     return this.#addresses.reduce((sum, address) => sum + address.free, 0)
   }
 
-  /** The most free ports of one address: the bound of one server, whose ports are on one address. */
+  /** The most free ports of one address, as a server has all its ports on one address. */
   get mostOnOneAddress(): number {
     return this.#addresses.reduce((most, { free }) => Math.max(most, free), 0)
   }
@@ -49,7 +43,7 @@ export class PortAllocator {
     })
   }
 
-  /** Reserves `count` ports (at least one) on the first address with enough free ones; undefined: none has. */
+  /** Reserves at least one port on the first address with enough free ones, if there is one. */
   reserve(count: number): Allocations | undefined {
     const address = this.#addresses.find(({ free }) => free >= count)
     if (address === undefined) return undefined
@@ -60,7 +54,7 @@ export class PortAllocator {
     return { force_outgoing_ip, default: { ip, port: first }, alias, mappings: { [ip]: ports } }
   }
 
-  /** Reserves `count` more ports of an address; undefined: so many are not free. */
+  /** Reserves `count` more ports of an address, if so many are free. */
   reserveMore(ip: string, count: number): ReadonlyArray<number> | undefined {
     const address = this.#address(ip)
     if (address === undefined || address.free < count) return undefined
@@ -75,7 +69,6 @@ export class PortAllocator {
     return ports
   }
 
-  /** Returns the first free port of an address from `from` on. */
   #next({ allocation, ranges }: Address, from: number): number | undefined {
     const holders = this.#holdersOf(allocation.address)
     for (const { first, last } of ranges) {
@@ -85,10 +78,8 @@ export class PortAllocator {
   }
 
   /**
-   * Continues the search for free ports at another place of each address, because other replicas allocate at the
-   * current one.
-   *
-   * @param at from 0 to less than 1: the distance from the first port
+   * Continues the search for free ports at a share `at` (0 to less than 1) of each address, as other replicas
+   * allocate at the current one.
    */
   scatter(at: number): void {
     for (const address of this.#addresses) {
@@ -113,7 +104,6 @@ export class PortAllocator {
     if (before === 0 && address !== undefined && offers(address, port)) address.free -= 1
   }
 
-  /** Releases the ports of {@link hold} or {@link reserve}. */
   release(mappings: PortMappings): void {
     for (const [ip, ports] of Object.entries(mappings)) {
       for (const port of ports) this.#release(ip, port)

@@ -8,7 +8,7 @@ const MB = 1_000_000
 
 type Resource = "memory" | "disk" | "ports"
 
-/** A resource of which a node has too little; `free` is in the words of `needed`. */
+/** A resource of which a node has too little. `free` is in the words of `needed`. */
 export interface Shortage {
   readonly resource: Resource
   readonly needed: string
@@ -16,7 +16,7 @@ export interface Shortage {
   readonly free_amount: number
 }
 
-/** Why a node does not fit; `reason` follows the name of the node or a number of nodes. */
+/** Why a node does not fit. `reason` follows the name of the node or a number of nodes. */
 export interface Misfit {
   readonly kind:
     | Resource
@@ -33,7 +33,6 @@ export interface Misfit {
   readonly shortage?: Shortage
 }
 
-/** A node with its first misfit. */
 export interface Unfit {
   readonly name: string
   readonly misfit: Misfit
@@ -42,7 +41,6 @@ export interface Unfit {
 const freePorts = (count: number): string =>
   count === 1 ? "a free port" : `${count} free ports on one address`
 
-/** Returns the resources of which a node with `room` has too little. */
 export const shortages = (room: Room, need: Room): ReadonlyArray<Shortage> => {
   const inUnits = (bytes: number, unit: number) => Math.max(0, Math.floor(bytes / unit))
   const found: ReadonlyArray<readonly [Resource, number, number, string, string]> = [
@@ -73,7 +71,7 @@ const ofShortage = (shortage: Shortage): Misfit => ({
   shortage
 })
 
-/** Returns all reasons that a candidate does not fit; none: it fits. */
+/** Returns all reasons that a candidate does not fit. */
 export const misfits = (node: Candidate, need: Need): ReadonlyArray<Misfit> => {
   const found: Array<Misfit> = []
   if (need.except?.includes(node.id) === true)
@@ -91,7 +89,6 @@ export const misfits = (node: Candidate, need: Need): ReadonlyArray<Misfit> => {
   return [...found, ...shortages(node.room, need).map(ofShortage)]
 }
 
-/** Nodes that a message names for each reason. */
 const NAMED = 3
 
 const namesOf = (nodes: ReadonlyArray<Unfit>): string =>
@@ -111,7 +108,6 @@ const partOf = (reason: string, nodes: ReadonlyArray<Unfit>): string => {
   return `${nodes.length} ${reason} (${namesOf(nodes)}${most})`
 }
 
-/** Returns the next steps, of the most useful ones first. */
 const advice = (kinds: ReadonlySet<Misfit["kind"]>, need: Need): string =>
   [
     ...(kinds.has("memory") || kinds.has("disk") ? ["Make room or add a node."] : []),

@@ -10,25 +10,19 @@ import { Fleet } from "./Fleet.ts"
 
 type RecordChange = Exclude<NodeRecordChange, { readonly topic: "node:evacuation" }>
 
-/** Between two attempts to read the records. */
 const AGAIN = "100 millis"
 
-/** Adds a change of a node to the journal, in the transaction that makes it. */
 const append = (change: NodeRecordChange) =>
   Effect.flatMap(Transaction, (transaction) => transaction.append(change))
 
-/** Adds to the journal that the record of a node has changed. */
 export const appendNodeChanged = (node_id: NodeId, kind: NodeRecordChangeKind) =>
   append({ topic: "node:changed", node_id, kind })
 
-/** Adds to the journal that a node became reachable or unreachable. */
 export const appendReachabilityChanged = (node_id: NodeId) => append({ topic: "node:reach", node_id })
 
 /**
- * Keeps the nodes in memory equal to their records, on every replica: reads the records that the journal names, and then
- * announces the changes.
- *
- * @param options.onRecord called with a record before memory takes it; undefined: it is deleted
+ * Keeps the nodes in memory equal to their records on every replica, and announces the changes.
+ * @param options.onRecord called with a record, or nothing if it is deleted, before memory takes it
  * @param options.onChange called with each change once memory has followed it
  * @returns reads the records of nodes again
  */

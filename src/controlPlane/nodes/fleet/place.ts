@@ -9,7 +9,6 @@ export interface Room {
   readonly ports: number
 }
 
-/** Negative, 0 or positive; 0 only for the same entry. */
 export type Compare<K> = (a: K, b: K) => number
 
 /**
@@ -19,7 +18,7 @@ export type Compare<K> = (a: K, b: K) => number
  */
 export type Strategy = "spread" | "binpack" | "round-robin"
 
-/** The sort key of nodes; `share` is committed memory over the node's memory. */
+/** The sort key of nodes. `share` is committed memory over the node's memory. */
 export interface Rank {
   readonly share: number
   readonly servers: number
@@ -35,21 +34,17 @@ export interface Candidate extends Rank {
   readonly lacksUids?: boolean
   /** The free resources, overcommitment included. */
   readonly room: Room
-  /** Number of servers by blueprint. */
   readonly blueprints: ReadonlyMap<string, number>
 }
 
-/** The requirements of a server. */
 export interface Need extends Room {
-  /** Any of these runtimes. */
   readonly runtimes: ReadonlyArray<RuntimeKind>
-  /** Any of these locations; empty: all. */
+  /** Any of these locations; empty allows all. */
   readonly locations: ReadonlyArray<string>
   /** Excludes nodes with a server of this blueprint (anti-affinity). */
   readonly alone?: string
-  /** Ids of excluded nodes. */
   readonly except?: ReadonlyArray<NodeId>
-  /** The node that the server leaves: excluded, and not among the reasons. */
+  /** The node that the server leaves: excluded, and no reason of a refusal. */
   readonly from?: NodeId
 }
 
@@ -59,7 +54,7 @@ const byText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0)
 export const byName: Compare<Pick<Rank, "name" | "id">> = (a, b) =>
   byText(a.name, b.name) || byText(a.id, b.id)
 
-/** The order in which a strategy tries nodes; the first that fits is chosen. Ties: fewer servers, name, id. */
+/** The order in which a strategy tries nodes. Ties go to fewer servers, then name, then id. */
 export const orderOf = (strategy: Strategy): Compare<Rank> => {
   switch (strategy) {
     case "spread":
@@ -77,11 +72,9 @@ export const needsUid = (
   { runtimes }: Pick<Need, "runtimes">
 ): boolean => lacksUids && runtimes.includes("process")
 
-/** Whether the node offers one of the runtimes. */
 export const runs = (node: Pick<Candidate, "runtimes">, need: Pick<Need, "runtimes">): boolean =>
   need.runtimes.some((runtime) => node.runtimes.includes(runtime))
 
-/** Whether a candidate meets a need. */
 const fits = (node: Candidate, need: Need): boolean =>
   node.room.memory_bytes >= need.memory_bytes &&
   node.room.disk_bytes >= need.disk_bytes &&
@@ -92,16 +85,14 @@ const fits = (node: Candidate, need: Need): boolean =>
   node.id !== need.from &&
   need.except?.includes(node.id) !== true
 
-/** The kind of a need: needs of one kind share their turn. */
 const turnOf = ({ locations, runtimes }: Need): string => JSON.stringify([runtimes, locations])
 
-/** Makes the choice among candidates by a strategy. */
 export const makeChooser = (strategy: Strategy) => {
   const compare = orderOf(strategy)
-  /** Round-robin: the last chosen node per kind of need, so that different needs do not skip each other's nodes. */
+  /** Round-robin: the last chosen node per kind of need, so that needs do not skip each other's nodes. */
   const turns = new Map<string, Rank>()
 
-  /** Returns what {@link choose} returns, and leaves the turn of the nodes as it is. */
+  /** Returns the result of {@link choose} without a change of turns. */
   const preview = (candidates: Iterable<Candidate>, need: Need): Candidate | undefined => {
     const last = strategy === "round-robin" ? turns.get(turnOf(need)) : undefined
     let first: Candidate | undefined
@@ -114,7 +105,6 @@ export const makeChooser = (strategy: Strategy) => {
     }
     return next ?? first
   }
-  /** Returns the candidate that the strategy chooses for a need; undefined: none fits. */
   const choose = (candidates: Iterable<Candidate>, need: Need): Candidate | undefined => {
     const chosen = preview(candidates, need)
     if (chosen !== undefined && strategy === "round-robin") turns.set(turnOf(need), chosen)

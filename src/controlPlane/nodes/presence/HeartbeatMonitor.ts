@@ -2,22 +2,19 @@ import { Clock, Duration, Effect, Latch, type Scope } from "effect"
 import type { NodeId } from "../../../contract/domain/Id.ts"
 import { type Expiry, Liveness } from "./Liveness.ts"
 
-/** The longest time between two checks. */
 const LOOK_MILLIS = 1000
-/** The delay of a check that means that the process or the machine was suspended. */
+/** A check this much late means that the process or the machine was suspended. */
 const LATE_MILLIS = 1000
 
-/** Synchronous functions: the caller updates its own state in the same step. */
+/** Synchronous functions, so that the caller updates its own state in the same step. */
 export interface HeartbeatMonitor {
-  /** Notes a heartbeat. */
   record(node_id: NodeId): void
   forget(node_id: NodeId): void
 }
 
 /**
- * Detects nodes without heartbeats, by a monotonic clock. Time in which this process was suspended (stopped, frozen, a
- * blocked event loop) does not count, because it received no heartbeats.
- *
+ * Detects nodes without heartbeats by a monotonic clock, which excludes time in which this process was suspended and
+ * received none.
  * @param options.initial  nodes whose timeout begins now
  * @param options.onExpiry called with each expired timeout, one after another
  */
@@ -36,7 +33,6 @@ export const makeHeartbeatMonitor = Effect.fnUntraced(function* (options: {
   let counted = 0
   let uncounted = 0
   let last = monotonic()
-  /** The time in which this process was able to receive heartbeats. */
   const now = () => {
     const at = monotonic()
     const since = at - last
@@ -46,7 +42,6 @@ export const makeHeartbeatMonitor = Effect.fnUntraced(function* (options: {
     return counted
   }
 
-  /** Open while a timeout is pending. */
   const pending = Latch.makeUnsafe(true)
 
   for (const node_id of options.initial) liveness.record(node_id, now())

@@ -12,12 +12,12 @@ export interface Expiry {
 }
 
 /**
- * The time since the last heartbeat of each node. A heartbeat puts a node at the end of a queue, so that only the head
- * can have expired: each operation takes constant time. Times are milliseconds of any monotonic clock.
+ * The time since the last heartbeat of each node, in constant time for each operation: a heartbeat requeues its node,
+ * so only the head can expire. Times are milliseconds of a monotonic clock.
  */
 export class Liveness {
   readonly #options: LivenessOptions
-  /** By node: the time of its last heartbeat, oldest first. */
+  /** Times of the last heartbeats, oldest first. */
   readonly #heartbeats = new Map<NodeId, number>()
   readonly #lost = new Map<NodeId, number>()
 
@@ -25,7 +25,6 @@ export class Liveness {
     this.#options = options
   }
 
-  /** Notes a heartbeat. */
   record(node_id: NodeId, now: number): void {
     this.forget(node_id)
     this.#heartbeats.set(node_id, now)
@@ -59,10 +58,7 @@ export class Liveness {
     return expired
   }
 
-  /**
-   * Returns the milliseconds, at least 1, until {@link expire} may return a timeout, whatever heartbeats arrive before;
-   * undefined: no timeout is pending.
-   */
+  /** Returns the milliseconds, at least 1, until {@link expire} may return a timeout, if one is pending. */
   untilNext(now: number): number | undefined {
     if (this.#heartbeats.size === 0 && this.#lost.size === 0) return undefined
     const times = [now + this.#options.lostAfter]

@@ -5,25 +5,21 @@ import { NodeRepo, type ReceivedHeartbeat } from "../../store/repos/NodeRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { Fleet } from "../fleet/Fleet.ts"
 
-/** The heartbeats of all replicas. */
 export interface SharedHeartbeats {
-  /** Notes a heartbeat of a boot of a node. */
   note(node_id: NodeId, boot_id: string, usage: NodeUsage): void
-  /** Returns the number of the last heartbeat of a node that was read; each replica's write changes it. */
+  /** Returns the number of the last heartbeat that was read. Each replica's write changes it. */
   beats(node_id: NodeId): number
 }
 
-/** The longest time between two reads that counts, in intervals: a longer one was late or had failed. */
+/** Longest time between two reads that counts, in intervals: a longer one was late or had failed. */
 const COUNTED = 2
 
 /**
- * Writes the heartbeats of this replica in one statement at a time, and reads those of the others. While the database is
- * unavailable, heartbeats wait in memory.
- *
- * @param options.others    whether other replicas may receive heartbeats; without them an idle service does nothing
- * @param options.every     the interval of writes and reads
+ * Writes this replica's heartbeats in one statement at a time, and reads the others'. Heartbeats wait in memory
+ * without a database.
+ * @param options.others whether other replicas may receive heartbeats; without them an idle service does nothing
  * @param options.onHeartbeat called with each heartbeat of another replica
- * @param options.onRead  called with the milliseconds in which any heartbeat would have been read
+ * @param options.onRead called with the milliseconds in which any heartbeat would have been read
  */
 export const shareHeartbeats = Effect.fnUntraced(function* (options: {
   readonly others: boolean
@@ -38,7 +34,6 @@ export const shareHeartbeats = Effect.fnUntraced(function* (options: {
   const now = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n)
   const received = new Map<NodeId, Omit<ReceivedHeartbeat, "age"> & { readonly at: number }>()
   const beats = new Map<NodeId, number>()
-  /** Open while work is pending. */
   const due = Latch.makeUnsafe(options.others)
   const rest = Effect.sync(() => {
     if (!options.others && received.size === 0) due.closeUnsafe()

@@ -10,13 +10,12 @@ import { type Expiry, Liveness } from "./Liveness.ts"
 
 /** A {@link HeartbeatMonitor} whose clock its caller advances. */
 export interface HeartbeatCounter extends HeartbeatMonitor {
-  /** Advances the clock by a time in which any heartbeat would have been noticed; returns the expired timeouts. */
+  /** Advances the clock by a time in which any heartbeat is noticed. Returns the expired timeouts. */
   advance(millis: number): ReadonlyArray<Expiry>
 }
 
 /**
- * Detects nodes without heartbeats on several replicas: time counts only once the heartbeats of all replicas are read.
- *
+ * Detects nodes without heartbeats on several replicas, by time in which all replicas' heartbeats are read.
  * @param options.silent nodes whose timeout begins now
  * @param options.lost   nodes that are lost already, whose second timeout begins now
  */
@@ -43,18 +42,17 @@ export const makeHeartbeatCounter = (options: {
   }
 }
 
-/** Between two attempts to record that a node is lost. */
 const AGAIN = "1 second"
 
-/** The state of a node when its timeout expired: it is lost only if this is still its state. */
+/** The state of a node when its timeout expired. The node is lost only if this is still its state. */
 interface Due extends Expiry {
   readonly token: string
   readonly beats: number
 }
 
 /**
- * Detects nodes without heartbeats, on the leader, and records that they are lost and later given up (spec 9.6). The timeouts begin again with each leader.
- *
+ * Records on the leader that nodes without heartbeats are lost and later given up (spec 9.6). Each leader starts the
+ * timeouts again.
  * @param options.beats returns the number of the last heartbeat of a node
  */
 export const makeFailureDetector = Effect.fnUntraced(function* (options: {
@@ -88,7 +86,7 @@ export const makeFailureDetector = Effect.fnUntraced(function* (options: {
       if (changed) yield* appendNodeChanged(node_id, kind)
       return changed
     })
-  /** A heartbeat arrived meanwhile, or the database is unavailable: the timeout begins again. */
+  /** Restarts the timeout after a heartbeat in between or if the database is unavailable. */
   const restartTimeout = (node_id: NodeId) => {
     if (fleet.get(node_id)?.record?.gone === null) monitor?.record(node_id)
   }

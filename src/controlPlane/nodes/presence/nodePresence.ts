@@ -23,7 +23,7 @@ export interface NodeChange {
   readonly kind: "connected" | "reachable" | "lost" | "given-up"
 }
 
-/** Disconnects all nodes at the first start on a database: a restored one has their state at its backup. */
+/** Disconnects all nodes at the first start on a database, as a restored one has their state at its backup. */
 const resetConnections = Effect.gen(function* () {
   const leadership = yield* Leadership
   const repo = yield* NodeRepo
@@ -42,7 +42,7 @@ const resetConnections = Effect.gen(function* () {
   )
 })
 
-/** Keeps the nodes in memory up to date, shares their heartbeats with other replicas and detects lost nodes. */
+/** Keeps the nodes in memory up to date, shares their heartbeats and detects lost nodes. */
 export const makeNodePresence = Effect.fnUntraced(function* (options: {
   readonly lostAfter: Duration.Duration
   readonly givenUpAfter: Duration.Duration
@@ -51,7 +51,6 @@ export const makeNodePresence = Effect.fnUntraced(function* (options: {
   const { isSingle } = yield* Leadership
   const hub = yield* PubSub.unbounded<NodeChange>()
   yield* resetConnections
-  /** Undefined until the records are read. */
   let detector: Effect.Success<ReturnType<typeof makeFailureDetector>> | undefined
 
   const onRecord = (id: NodeId, record: NodeRecord | undefined) => {
@@ -67,7 +66,7 @@ export const makeNodePresence = Effect.fnUntraced(function* (options: {
       const kind = change.topic === "node:changed" ? change.kind : ("reachable" as const)
       if (kind === "reachable" && fleet.get(node_id)?.usable !== true) return
       if (kind !== "connected" && kind !== "reachable" && kind !== "lost" && kind !== "given-up") return
-      // The hub is unbounded: it drops nothing and does not wait.
+      // The hub is unbounded, so it drops nothing and does not wait.
       PubSub.publishUnsafe(hub, { node_id, kind })
     }
   })
@@ -83,12 +82,10 @@ export const makeNodePresence = Effect.fnUntraced(function* (options: {
   detector = yield* makeFailureDetector({ ...options, beats: (id) => shared.beats(id) })
 
   return {
-    /** Notes a heartbeat. */
     record: (id: NodeId, boot_id: string, usage: NodeUsage) => {
       detector?.record(id)
       shared.note(id, boot_id, usage)
     },
-    /** Reads the record of a node again. */
     refresh: (id: NodeId): Effect.Effect<void, Unavailable> => refresh([id]),
     changes: Stream.fromPubSub(hub)
   } as const

@@ -20,7 +20,6 @@ import type { NodeNetworks } from "./nodeNetworks.ts"
 import { type CallFailure, creationOutcome, remoteCall, toDaemonError } from "./remoteCall.ts"
 import { openConsole } from "./remoteConsole.ts"
 
-/** The address of a daemon and its token, both of the last registration. */
 export interface RemoteTarget {
   readonly url: string
   readonly token: string
@@ -28,19 +27,17 @@ export interface RemoteTarget {
 
 export interface RemoteDaemonOptions extends ClientTls {
   readonly node_id: NodeId
-  /** Called before each attempt; undefined: the node is not connected. */
+  /** Called before each attempt. Returns nothing if the node is not connected. */
   readonly target: () => RemoteTarget | undefined
-  /** Waits for a node that is expected to connect soon; runs before a call to one that is not connected. */
+  /** Waits for a node that may connect soon, before a call to a disconnected one. */
   readonly expected?: Effect.Effect<void>
-  /** Brings {@link target} up to date; for a daemon that refuses the token. */
+  /** Brings {@link target} up to date for a daemon that refuses the token. */
   readonly refresh?: Effect.Effect<void>
-  /** Runs after a successful call. */
   readonly onAnswered?: Effect.Effect<void>
   /** Runs after a call without an answer, or if the daemon refuses the token of its last registration. */
   readonly onUnreachable?: Effect.Effect<void>
-  /** Refuses the addresses that {@link networks} refuses. */
   readonly http: HttpClient.HttpClient
-  /** The networks of the node; for its consoles, which have connections of their own. */
+  /** The networks of the node for its consoles, which have connections of their own. */
   readonly networks?: NodeNetworks
   readonly breaker: CircuitBreaker.CircuitBreaker
   /** Runs a message of several callers. */
@@ -51,20 +48,17 @@ export interface RemoteDaemonOptions extends ClientTls {
 
 /** Bound of an ordinary answer, in bytes: a host, the state or statistics of a server. */
 const LARGEST_ANSWER = 64 * 1024
-/** Bound of the figures of one server among others, in bytes. */
 const LARGEST_STATS = 1024
 /** Bound of a script, and of a page of lines without its lines. */
 const LARGEST_TEXT = 2 * 1024 * 1024
 /** Bound of one line of a log, in bytes: a line of a daemon has 8 KiB, and in JSON up to twice as much. */
 const LARGEST_LINE = 16 * 1024
-/** Bound of a page, in lines. */
 const LINES = 1000
-/** Bound of all scripts and pages of lines that are read from one daemon at the same time, in bytes. */
+/** Bound of all scripts and pages that are read from one daemon at a time, in bytes. */
 const TEXT_AT_ONCE = LINES * LARGEST_LINE
 
 type Client = HttpApiClient.ForApi<typeof DaemonApi>["daemon"]
 
-/** Cuts an answer to the requested page. */
 const pageOf =
   ({ per_page }: LinesRequest) =>
   (answer: { readonly meta: { readonly pagination: Pagination }; readonly data: ReadonlyArray<string> }) => ({
@@ -77,24 +71,18 @@ const lines = (request: LinesRequest) => ({
   per_page: String(request.per_page)
 })
 
-/** Returns the sequence of a header; undefined: there is none. */
 const sequenceOf = (header: string | undefined): number | undefined =>
   header !== undefined && /^\d{1,15}$/.test(header) ? Number(header) : undefined
 
-/** The client of a daemon on another host. */
 export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
   const { breaker, expected = Effect.void, http, node_id, refresh = Effect.void, target } = options
   const deadline = Duration.fromInputUnsafe(options.deadline ?? "10 seconds")
   const unreachable = new NodeUnreachable({ node_id })
   /** The newest last. */
   let made: ReadonlyArray<{ readonly target: RemoteTarget; readonly client: Client }> = []
-  /** The last target that the daemon accepted. */
   let accepted: RemoteTarget | undefined
 
-  /**
-   * Returns another target for a daemon that refused the token of `now`: that of a later registration or, during a
-   * registration, the previous one.
-   */
+  /** Returns another target after a refused token: a later registration or, during one, the previous target. */
   const otherThan = (now: RemoteTarget, newestOnly = false): RemoteTarget | undefined => {
     const later = target()
     if (later === undefined || later.token !== now.token) return later
@@ -110,7 +98,6 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
       transformClient: HttpClient.mapRequestEffect((request) =>
         Effect.map(RequestId, (id) => {
           const authorized = HttpClientRequest.bearerToken(request, now.token)
-          // The same id in the logs of both sides.
           return id === undefined ? authorized : HttpClientRequest.setHeader(authorized, "x-request-id", id)
         })
       )
@@ -186,7 +173,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
   const once = <A>(use: (client: Client) => Effect.Effect<A, CallFailure>) => call(false, use)
 
   const reading = Semaphore.makeUnsafe(TEXT_AT_ONCE)
-  /** Large responses are read one after another: a daemon may send without end. */
+  /** Reads large responses one after another, because a daemon may send without end. */
   const large = <A>(largest: number, use: (client: Client) => Effect.Effect<A, CallFailure>) =>
     call(true, (client) => reading.withPermits(largest)(use(client)), { largest })
   const page = (request: LinesRequest, use: (client: Client) => Effect.Effect<ConsolePage, CallFailure>) =>

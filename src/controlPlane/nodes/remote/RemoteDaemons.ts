@@ -33,15 +33,11 @@ const TRIPS_AFTER = 5
 const OPEN_SECONDS = 5
 /** The longest time for which requests wait for a node of the last run. */
 const EXPECTED = "5 seconds"
-/** Nodes of the last run that are called at the same time. */
 const RECALLS = 64
 /** Connections to one node: more than the provisioner uses. */
 const CONNECTIONS = 256
 
-/**
- * The daemons on other machines, for {@link DaemonClient}. Any replica calls them, with the address and token of the last
- * registration of their node, while the node is connected.
- */
+/** The daemons on other machines, for {@link DaemonClient}. Any replica calls them while they are connected. */
 export class RemoteDaemons extends Context.Service<
   RemoteDaemons,
   {
@@ -50,18 +46,15 @@ export class RemoteDaemons extends Context.Service<
      * @error InvalidRequest the address is not allowed
      */
     check(node_id: NodeId, url: string): Effect.Effect<void, Forbidden | InvalidRequest>
-    /** Whether the node is known and not embedded. */
     has(node_id: NodeId): boolean
     /**
-     * Asks the nodes of the last run to register, if no other service has done so since. Call this once daemons reach the
-     * service: without it they would notice the start at their next heartbeats.
+     * Asks the nodes of the last run to register, unless another service has. Call this once daemons reach the
+     * service: otherwise they notice the start at a heartbeat.
      */
     readonly recall: Effect.Effect<void>
-    /** Probes a node that has registered here. */
     registered(node_id: NodeId): Effect.Effect<void>
     /**
-     * Notes a heartbeat, and probes the node from time to time. Returns the reason that it is unreachable, if there is one.
-     *
+     * Notes a heartbeat and sometimes probes the node. Returns the reason that it is unreachable, if any.
      * @error RegistrationRequired the node does not know the token of its last registration
      */
     onHeartbeat(node_id: NodeId): Effect.Effect<string | undefined, RegistrationRequired>
@@ -99,7 +92,6 @@ export class RemoteDaemons extends Context.Service<
         const has = (node_id: NodeId) =>
           fleet.get(node_id)?.record?.embedded === false && !daemons.isAttached(node_id)
         const target = (node_id: NodeId) => {
-          /** The token of the last registration, opened once. */
           let opened: { readonly sealed: string; readonly token: string | undefined } | undefined
           return () => {
             const node = fleet.get(node_id)
@@ -120,7 +112,7 @@ export class RemoteDaemons extends Context.Service<
               return [{ node, known: { url: record.url, token } }]
             })
           : []
-        /** Waits until a node of the last run has registered, or is not expected any more. */
+        /** Waits until a node of the last run has registered or is no longer expected. */
         const expected = (node_id: NodeId) =>
           Effect.suspend(() => {
             const settled = Latch.makeUnsafe(false)

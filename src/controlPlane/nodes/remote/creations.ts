@@ -14,11 +14,10 @@ import type { DaemonError } from "../../../contract/nodeApi/Daemon.ts"
 import { traceparent } from "../../../shared/observability/trace.ts"
 import { RecentMap } from "../../../shared/work/RecentMap.ts"
 
-/** Messages to one node at a time: a slow server holds up those of its message only. */
+/** Messages to one node at a time: a slow server holds up only its own message. */
 const MESSAGES = 2
-/** Calls for one server to one node at a time. */
 const SINGLE_CALLS = 8
-/** Bound of the definitions of a message, in bytes; a larger definition has a message of its own. */
+/** Bound of the definitions of a message, in bytes. A larger definition has its own message. */
 const MESSAGE_BYTES = 1024 * 1024
 /** Bound of the servers that are sent alone: a deleted one is never sent again. */
 const MOST_ALONE = 1000
@@ -30,17 +29,15 @@ interface Waiting {
 }
 
 export interface CreationsOptions {
-  /** Creates one server. */
   readonly single: (spec: ServerSpec) => Effect.Effect<DaemonServer, DaemonError>
-  /** Creates several servers by one message; returns an outcome for each, in their order. */
+  /** Creates several servers by one message. Returns the outcomes in their order. */
   readonly together: (
     creations: Creations
   ) => Effect.Effect<ReadonlyArray<Result.Result<DaemonServer, DaemonError>>, DaemonError>
-  /** Runs a message: it is that of several callers. */
+  /** Runs a message, which has several callers. */
   readonly fork: (message: Effect.Effect<void>) => void
 }
 
-/** Adds a server, and forgets the one that was sent the longest time ago. */
 const addAlone = (alone: Set<ServerId>, id: ServerId): void => {
   alone.delete(id)
   alone.add(id)
@@ -50,7 +47,6 @@ const addAlone = (alone: Set<ServerId>, id: ServerId): void => {
 
 type Restore = <A, E>(effect: Effect.Effect<A, E>) => Effect.Effect<A, E>
 
-/** JSON of definitions; servers of one blueprint mostly share the object. */
 const texts = new RecentMap<ServerDefinition, string>()
 const textOf = (definition: ServerDefinition): string => {
   const text = texts.get(definition) ?? JSON.stringify(definition)
@@ -58,7 +54,6 @@ const textOf = (definition: ServerDefinition): string => {
   return text
 }
 
-/** Encodes each definition once. */
 const toMessage = (waiting: ReadonlyArray<Waiting>): Creations => {
   const places = new Map<string, number>()
   const definitions: Array<ServerDefinition> = []
@@ -72,13 +67,13 @@ const toMessage = (waiting: ReadonlyArray<Waiting>): Creations => {
 }
 
 /**
- * Creates servers on one node. Those that wait for a message under way share the next one. After a message
- * without a response, or refused as a whole, each server is sent alone: one may be the reason.
+ * Creates servers on one node; those that wait for a message share the next. After no response or a refusal of the
+ * whole message, each is sent alone, since one may be the reason.
  */
 export const makeCreations = ({ fork, single, together }: CreationsOptions) => {
   const queue: Array<Waiting> = []
   const singles = Semaphore.makeUnsafe(SINGLE_CALLS)
-  /** Servers whose last call had no response: the next one is for one server. */
+  /** Servers whose last call had no response, so that the next call is for one server. */
   const alone = new Set<ServerId>()
   let messages = 0
 
@@ -120,7 +115,6 @@ export const makeCreations = ({ fork, single, together }: CreationsOptions) => {
       }
     })
 
-  /** Takes what fits into one message. */
   const take = (): ReadonlyArray<Waiting> => {
     const definitions = new Set<string>()
     let bytes = 0
@@ -135,7 +129,6 @@ export const makeCreations = ({ fork, single, together }: CreationsOptions) => {
     return queue.splice(0, servers)
   }
 
-  /** Sends what waits, while a message may be sent. */
   const pump = (): void => {
     while (queue.length > 0 && messages < MESSAGES) {
       const waiting = take()
@@ -161,14 +154,12 @@ export const makeCreations = ({ fork, single, together }: CreationsOptions) => {
     )
   }
 
-  /** Creates a server, see `Daemon.create`. */
   return (spec: ServerSpec): Effect.Effect<DaemonServer, DaemonError> =>
     // An interruption between the count and its end would hold up all later creations.
     Effect.uninterruptibleMask((restore) =>
       Effect.flatMap(Effect.zip(RequestId, traceparent), ([request, trace]) => {
-        // The call of a request has its id.
         if (request !== undefined || alone.has(spec.id)) return restore(sendAlone(spec))
-        // Must stay synchronous with the check: the end of a message takes only those that wait already.
+        // Stays synchronous with the check, because the end of a message takes only those that wait already.
         if (messages >= MESSAGES) return wait(spec, trace, restore)
         messages += 1
         return Effect.ensuring(restore(sendAlone(spec)), Effect.sync(sent))

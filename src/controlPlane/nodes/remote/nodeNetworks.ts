@@ -6,24 +6,17 @@ import { IpNetwork } from "effect/net"
 import { InvalidRequest } from "../../../contract/domain/errors.ts"
 import { type AddressPolicy, holdingIpv4, makeAddressPolicy } from "../../../shared/net/addressPolicy.ts"
 
-/**
- * Link-local addresses, and those at which clouds return the host's credentials. They are refused unless the setting
- * lists a network with the address.
- */
+/** Refused unless the setting lists them, like {@link metadata}: clouds return the host's credentials there. */
 const linkLocal = ["169.254.0.0/16", "fe80::/10"].map(IpNetwork.fromStringUnsafe)
 const ownHost = IpNetwork.fromStringUnsafe("::1/128")
 const metadata = ["fd00:ec2::254/128", "100.100.100.200/32", "192.0.0.192/32"].map(IpNetwork.fromStringUnsafe)
 
-/** The allowed addresses of nodes. */
 export interface NodeNetworks extends AddressPolicy {
   /** @error InvalidRequest the host of this URL has no allowed address */
   check(url: string): Effect.Effect<void, InvalidRequest>
 }
 
-/**
- * @param networks allowed networks; none: all but link-local addresses and metadata services of clouds
- * @param resolve  looks names up
- */
+/** @param networks allowed networks; none allows all but link-local addresses and metadata services of clouds */
 export const makeNodeNetworks = (
   networks: ReadonlyArray<IpNetwork.IpNetwork>,
   resolve?: typeof systemLookup

@@ -11,13 +11,13 @@ import type { FleetNode } from "../fleet/FleetNode.ts"
 import { NodeRegistry } from "../NodeRegistry.ts"
 import { TOKEN_REFUSED } from "./remoteCall.ts"
 
-/** Failures within this time of a registration do not count, in ms: a daemon may listen a moment after it registers. */
+/** Time after a registration in which failures do not count, in ms: a daemon may listen a moment later. */
 const GRACE = 1000
-/** A node that no call has reached for this long, give or take a fifth, is called, in ms: a firewall may block it. */
+/** A node is called after this long without a call, give or take a fifth, in ms: a firewall may block it. */
 const QUIET = 30_000
 /**
- * A node that refuses its token for this long, in ms, must register again: it may not have received the last
- * response. The time doubles up to the longest, because another daemon may have its address.
+ * Time of refused tokens, in ms, after which a node must register, as the last response may be lost. It doubles up to
+ * a bound, because another daemon may have the address.
  */
 const TOKEN_TIMEOUT = 1500
 const SHORT_TIMEOUTS = 3
@@ -26,19 +26,15 @@ const LONGEST_TIMEOUT = 300_000
 const timeoutAfter = (refusals: number) =>
   Math.min(TOKEN_TIMEOUT * 2 ** Math.max(0, refusals + 1 - SHORT_TIMEOUTS), LONGEST_TIMEOUT)
 
-/** Finds out, by calls, whether nodes on other machines are reachable. */
 export interface ReachabilityProbe {
   /**
-   * Calls a node until a call succeeds, and records the result. `restart`: the node has registered, so the
-   * calls begin again; otherwise calls that are under way continue.
+   * Calls a node until a call succeeds, and records the result. `restart` begins the calls again, after a
+   * registration.
    */
   begin(node_id: NodeId, options?: { readonly restart: boolean }): void
-  /** Notes a call to a node that has succeeded. */
   answered(node_id: NodeId): Effect.Effect<void>
   /**
-   * Notes a heartbeat of a node, and calls the node unless a call has succeeded lately. Returns the reason that the node
-   * is unreachable, if there is one.
-   *
+   * Notes a heartbeat, and calls the node unless a call has succeeded lately. Returns why it is unreachable.
    * @error RegistrationRequired the node does not know the token of its last registration
    */
   onHeartbeat(node_id: NodeId): Effect.Effect<string | undefined, RegistrationRequired>
@@ -49,15 +45,13 @@ const reasonOf = (error: DaemonError): string | undefined =>
 
 /** The calls to one registration of a node, until one succeeds. */
 class Probe {
-  /** Opened when another probe takes its place. */
   readonly replaced = Latch.makeUnsafe(false)
   /** Whether the record in memory may be older than the one in the database. */
   isBehind = true
-  /** The registration and the time of the first call. */
   first: { readonly token: string | undefined; readonly at: number } | undefined
   isReported = false
   isStale = false
-  /** Without this the node was reachable: if the first call succeeds, nothing is read or written. */
+  /** False if the node was reachable: a first call that succeeds then reads and writes nothing. */
   readonly readsFirst: boolean
 
   constructor(readsFirst: boolean) {
@@ -65,21 +59,17 @@ class Probe {
   }
 }
 
-/** The state of one node. */
 interface Reach {
   probe?: Probe
-  /** Number of consecutive registrations whose token the node has refused. */
+  /** Consecutive registrations whose token the node has refused. */
   refusals: number
-  /** The token that the node must replace by a registration, and whether a heartbeat was answered with the reason. */
+  /** The token that a registration must replace, and whether a heartbeat was answered with the reason. */
   stale?: { readonly token: string | undefined; isReported: boolean }
-  /** When the node is called next unless a call succeeds before, by {@link elapsedMillis}. */
+  /** Time of the next call unless a call succeeds before, by {@link elapsedMillis}. */
   due?: number
 }
 
-/**
- * Calls each node at the address of its registration before servers are placed on it, and again when a call to it fails:
- * a node whose heartbeats arrive may be unreachable.
- */
+/** Calls nodes before placements and after failed calls: a node whose heartbeats arrive may be unreachable. */
 export const makeReachabilityProbe: Effect.Effect<
   ReachabilityProbe,
   never,
@@ -107,13 +97,12 @@ export const makeReachabilityProbe: Effect.Effect<
     reachOf(node_id).due = (yield* elapsedMillis) + QUIET * (yield* Random.nextBetween(0.8, 1.2))
   })
 
-  /** Names the other nodes at the address of a node. */
   const sameAddress = ({ id, record }: FleetNode): string => {
     const others = [...fleet.nodes].filter((node) => node.id !== id && node.listed?.url === record?.url)
     return others.length === 0 ? "" : `; it is now that of node ${others.map((node) => node.id).join(", ")}`
   }
 
-  /** Records the result of the calls, with one log line for each change of it. */
+  /** Records the result of the calls, with one log line for each change. */
   const settle = Effect.fnUntraced(function* (node: FleetNode, token: string, now: string | null) {
     const before = node.record?.unreachable
     if (before === now || !(yield* registry.setUnreachable(node.id, token, now))) return

@@ -21,7 +21,6 @@ import { cleanText } from "../../../contract/domain/NodeText.ts"
 import { type DaemonError, DaemonRefused, NodeUnreachable } from "../../../contract/nodeApi/Daemon.ts"
 import { ADDRESS_REFUSED } from "../../../shared/net/addressPolicy.ts"
 
-/** The failures of the derived client. */
 export type CallFailure =
   | BodyTooLarge
   | Conflict
@@ -35,7 +34,7 @@ export type CallFailure =
   | HttpClientError.HttpClientError
   | Schema.SchemaError
 
-/** The daemon does not know the token yet: it did nothing, and may know the token soon. */
+/** The daemon does not know the token yet. It did nothing, and may know the token soon. */
 export interface TokenUnknown {
   readonly _tag: "TokenUnknown"
 }
@@ -52,7 +51,7 @@ const tooLarge = new DaemonRefused({
   hint: "Read the log of the node. For logs, request fewer lines at a time."
 })
 
-/** Whether the body was longer than its bound. The library has no class of its own for it. */
+/** Whether the body was too long, for which the library has no class. */
 const isTooLarge = ({ reason }: HttpClientError.HttpClientError): boolean =>
   reason._tag === "DecodeError" &&
   reason.cause instanceof Error &&
@@ -66,14 +65,12 @@ const notUnderstood = (detail: string) =>
     hint: "Run the same version of Muster on the node as here, and check the proxies between them."
   })
 
-/** The remedy if no response arrives. */
 const CHECK_ADDRESS = "Check that the daemon runs, MUSTER_NODE_URL of the node, and the firewall"
 
 /** The remedy if a daemon may require another certificate of this service. */
 const CHECK_CERTIFICATE =
   "If the node has MUSTER_NODE_CLIENT_CA, check MUSTER_NODE_CLIENT_CERT of the service against it"
 
-/** The reason if a daemon refuses the token of the last registration. */
 export const TOKEN_REFUSED =
   "another daemon responds there: it refuses the token of the node's last registration. Set MUSTER_NODE_URL of the node to its own address"
 
@@ -95,7 +92,7 @@ const ofTransport = (failure: HttpClientError.HttpClientError): string => {
   }
 }
 
-/** Maps a failure of a daemon: a refusal keeps its status, detail and hint. */
+/** Maps a failure of a daemon. A refusal keeps its status, detail and hint. */
 export const toDaemonError = (node_id: NodeId, failure: CallFailure): DaemonError | TokenUnknown => {
   switch (failure._tag) {
     case "NotFound":
@@ -131,7 +128,7 @@ export const toDaemonError = (node_id: NodeId, failure: CallFailure): DaemonErro
   }
 }
 
-/** Returns the outcome of one of several creations, as its own call would have it. */
+/** Returns the outcome of one of several creations as if called alone. */
 export const creationOutcome = (
   node_id: NodeId,
   id: ServerId,
@@ -153,21 +150,19 @@ export const creationOutcome = (
 
 export interface CallOptions {
   readonly node_id: NodeId
-  /** The key of the circuit breaker. */
   readonly key: string
   /** Whether a call without a response may be repeated. */
   readonly repeatable: boolean
   readonly deadline: Duration.Duration
   readonly breaker: CircuitBreaker.CircuitBreaker
-  /** Runs after a successful call. */
   readonly onAnswered: Effect.Effect<void>
   /** Runs if the daemon cannot be reached, or does not get the token in time. */
   readonly onUnreachable: Effect.Effect<void>
 }
 
 /**
- * Between repetitions of a call that the daemon did not carry out because it does not know the token yet: soon at
- * first, because a daemon that registers is called at once; 2 s in all.
+ * Pauses between calls while the daemon does not know the token yet, 2 s in all. They start short, as a registering
+ * daemon is called at once.
  */
 const TOKEN_PAUSE = Schedule.min([Schedule.exponential("10 millis"), Schedule.spaced("100 millis")])
 const TOKEN_TRIES = 22
@@ -181,9 +176,7 @@ const classify = <A>(exit: Exit.Exit<A, DaemonError | TokenUnknown>) => {
   return error.value._tag === "NodeUnreachable" ? CircuitBreaker.failure() : CircuitBreaker.success
 }
 
-/**
- * Makes one call: with repetitions if they are safe, a deadline over all of them, and the circuit breaker.
- */
+/** Makes one call with the circuit breaker, a deadline in all, and repetitions if they are safe. */
 export const remoteCall = <A>(
   attempt: Effect.Effect<A, DaemonError | TokenUnknown>,
   options: CallOptions

@@ -13,17 +13,16 @@ export interface ConsoleOptions {
   readonly url: string
   readonly token: string
   readonly tls: ReturnType<typeof tlsNow>
-  /** Where the node may be. */
   readonly networks?: NodeNetworks
 }
 
 /** The time limit of a handshake, or of the response that refuses it, in ms. */
 const HANDSHAKE = 10_000
-/** Between two pings; a connection without a pong or message in between is dead. */
+/** Between two pings. A connection without a pong or message in between is dead. */
 const PING_MILLIS = 15_000
-/** Bytes; longer than any line of a daemon, which has at most 8 KiB before its bytes become text. */
+/** In bytes: longer than a line of a daemon, at most 8 KiB before its bytes become text. */
 const LONGEST_LINE = 64 * 1024
-/** Characters of lines that wait to be sent on; the connection rests while there are more. */
+/** Characters of lines that wait to be sent. The connection pauses above this. */
 const WAITING = 256 * 1024
 const LONGEST_REFUSAL = 64 * 1024
 
@@ -39,8 +38,8 @@ const refusalOf = (text: string, node_id: NodeId): DaemonError =>
   })
 
 /**
- * The console of a server on another machine, over WebSocket, subscribed once this returns; the stream ends with the
- * server's removal, or with the connection. Without a deadline: the client ends it.
+ * The console of a remote server over WebSocket, subscribed once this returns. It ends with the server or the
+ * connection and has no deadline: the client ends it.
  */
 export const openConsole = Effect.fnUntraced(function* (
   { networks, node_id, tls, token, url }: ConsoleOptions,
@@ -69,7 +68,6 @@ export const openConsole = Effect.fnUntraced(function* (
     }),
     (socket) =>
       Effect.sync(() => {
-        // Errors of a closed connection do not matter.
         socket.on("error", () => {})
         socket.terminate()
       })

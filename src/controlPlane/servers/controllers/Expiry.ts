@@ -11,15 +11,14 @@ import type { NodeCallError } from "../state/nodeCalls.ts"
 import { makeRemove } from "../state/removal.ts"
 import { ServerLifecycle } from "../state/ServerLifecycle.ts"
 
-/** The longest sleep between two looks at the clock, which may be set, in ms. */
+/** Longest sleep between two looks at the clock, which may be set, in ms. */
 const LONGEST_SLEEP = 10_000
 
-/** The time between the `expiring` event and the deletion, in ms. */
 const ANNOUNCED_BEFORE = 60_000
 
 /**
- * Announces the expiry of servers and deletes expired ones, on the leader (spec 3.3): as
- * `DELETE ...?force=true`, so that a node that is away deletes its files once it is back.
+ * Announces the expiry of servers and deletes expired ones on the leader (spec 3.3), with `force`, so that a node
+ * that is away deletes the files later.
  */
 export const ServerExpiry = Layer.effectDiscard(
   Effect.gen(function* () {
@@ -27,7 +26,6 @@ export const ServerExpiry = Layer.effectDiscard(
     const leadership = yield* Leadership
     const lifecycle = yield* ServerLifecycle
     const remove = yield* makeRemove
-    /** The expiry that is announced, by server. */
     let announced: ReadonlyMap<ServerId, string> = new Map()
     const changed = yield* Latch.make(false)
 
@@ -39,7 +37,6 @@ export const ServerExpiry = Layer.effectDiscard(
         const now = yield* Clock.currentTimeMillis
         if (record?.expires_at === undefined) return "done"
         if (!hasExpired(record, now)) {
-          // It may have been extended since.
           if (Date.parse(record.expires_at) - now > ANNOUNCED_BEFORE) return "done"
           yield* lifecycle.announceExpiry(record)
           announced = new Map(announced).set(id, record.expires_at)

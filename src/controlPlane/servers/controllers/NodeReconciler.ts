@@ -26,23 +26,16 @@ import { Provisioner } from "./Provisioner.ts"
 
 /** Orphans on a node: instances of deleted servers, and instances without a record. */
 
-/** Removals that memory keeps; the oldest are dropped first. */
 const MOST = 10_000
-/** Servers that one log line names. */
 const NAMED = 5
 
-/** The latest removals that nodes have confirmed. */
 interface RecentRemovals {
-  /** Whether the server was deleted. */
   isDeleted(server_id: ServerId): boolean
   /** Whether a node had to delete its files of a server. */
   hasLeft(server_id: ServerId, node_id: NodeId): boolean
 }
 
-/**
- * Keeps confirmed removals in memory: the snapshot of a node may be older than its last removal. Unconfirmed ones are in
- * the store.
- */
+/** Keeps confirmed removals in memory, as a node's snapshot may be older. The store has unconfirmed ones. */
 const recentRemovals: Effect.Effect<RecentRemovals, never, Journal | Scope.Scope> = Effect.gen(function* () {
   const keys = new Set<string>()
   const left = (server_id: ServerId, node_id: NodeId) => `${server_id} ${node_id}`
@@ -64,10 +57,7 @@ const recentRemovals: Effect.Effect<RecentRemovals, never, Journal | Scope.Scope
   }
 })
 
-/**
- * Sorts the orphans of a node for the answer to its registration. Files of a finished migration are not in it: the
- * {@link ServerGarbageCollector} deletes them.
- */
+/** Sorts a node's orphans for its registration's answer, without files of finished migrations. */
 const sortOrphans = (options: {
   readonly node_id: NodeId
   readonly listed: ReadonlyArray<ServerId>
@@ -89,7 +79,6 @@ const sortOrphans = (options: {
   return { delete: deleted, unknown }
 }
 
-/** Logs the unknown servers of a node in one line. */
 const warnOfUnknown = (node_id: NodeId, unknown: ReadonlyArray<UnknownServer>): Effect.Effect<void> => {
   if (unknown.length === 0) return Effect.void
   const names = unknown.map(({ id, node_id: elsewhere }) =>
@@ -100,27 +89,25 @@ const warnOfUnknown = (node_id: NodeId, unknown: ReadonlyArray<UnknownServer>): 
   ).pipe(Effect.annotateLogs({ node_id }))
 }
 
-/** Servers of one snapshot that are reconciled at a time; they share the commits of the store. */
+/** Servers of one snapshot that are reconciled at a time and share the commits of the store. */
 const CONCURRENCY = 64
 
-/** Delay after which the leader calls a node that has connected: another replica may still reconcile its snapshot. */
+/** Delay of the leader's calls to a connected node: another replica may still reconcile its snapshot. */
 const REGISTRATION = "1 second"
 
-/** Unknown servers of one node that make it register; its next registration names the others. */
+/** Unknown servers of one node that make it register. Its next registration names the others. */
 const MENTIONED = 10_000
 
 /**
- * Reconciles records and nodes (spec 9.6). Any replica reconciles the snapshot of a
- * registration. The leader sets the servers of a lost node to `unknown`, and deletes those that are not saved once the
- * node is given up.
+ * Reconciles records and nodes (spec 9.6). Any replica reconciles a registration's snapshot. The leader sets servers
+ * of a lost node to `unknown`, and deletes unsaved ones once the node is given up.
  */
 export class NodeReconciler extends Context.Service<
   NodeReconciler,
   {
     /**
-     * Registers a node and reconciles the records with its snapshot. The answer names servers that the node
-     * must not have: `delete` for an unconfirmed deletion, `unknown` for others, whose records a restored
-     * database may lack.
+     * Registers a node and reconciles the records with its snapshot. The answer names servers to `delete`, and
+     * `unknown` ones, whose records a restored database may lack.
      */
     register(registration: Registration): Effect.Effect<RegistrationAnswer, InvalidRequest | Unavailable>
     /** Whether a boot of a node mentions this unknown server for the first time. */
@@ -138,12 +125,10 @@ export class NodeReconciler extends Context.Service<
       const provisioner = yield* Provisioner
       const nodeRepo = yield* NodeRepo
       const registry = yield* NodeRegistry
-      /** Serialises a registration with the work on the state of the same node. */
       const nodes = makeKeyedLock<NodeId>()
       const removals = yield* recentRemovals
       const releaseHeld = yield* makeReleaseHeld
 
-      /** By node: unknown servers that its present boot has mentioned. */
       const mentioned = new Map<NodeId, { readonly boot_id: string; readonly servers: Set<ServerId> }>()
       const isNews = (node_id: NodeId, boot_id: string, server_id: ServerId) => {
         const before = mentioned.get(node_id)
@@ -156,11 +141,10 @@ export class NodeReconciler extends Context.Service<
 
       const register = Effect.fn("NodeReconciler.register")(function* (registration: Registration) {
         const node_id = registration.id
-        // Each server once: a node may list one many times.
         const views = new Map(registration.servers.map((view) => [view.id, view]))
         const listed = [...views.keys()]
-        // Reports of a new boot are accepted only after its registration, so that each is newer than the snapshot.
-        // Those of the present boot may have been accepted meanwhile: then the snapshot proves nothing.
+        // Reports of a new boot come after its registration, so each is newer than the snapshot. Reports of the
+        // present boot may be earlier: then the snapshot proves nothing.
         const sameBoot = yield* registry.checkBoot(node_id, registration.boot_id).pipe(
           Effect.as(true),
           Effect.catchTag("RegistrationRequired", () => Effect.succeed(false))
@@ -190,7 +174,7 @@ export class NodeReconciler extends Context.Service<
         const orphans = sortOrphans({ node_id, listed, standings, removals })
         yield* warnOfUnknown(node_id, orphans.unknown)
         for (const { id } of orphans.unknown) isNews(node_id, registration.boot_id, id)
-        // A node that has never had a server must not learn where the server is; the log names its node.
+        // A node that has never had a server must not learn where the server is. The log names its node.
         const unknown = orphans.unknown.map(({ id }) => ({ id }))
         return { token, delete: orphans.delete, unknown, ...(stopped.length === 0 ? {} : { stopped }) }
       }, mayUseReserve)
@@ -229,7 +213,6 @@ export class NodeReconciler extends Context.Service<
         }),
         backoff: databaseRetrySchedule,
         leadership,
-        // The changes that the last leader may not have completed.
         resume: leadership.isSingle
           ? Effect.succeed([])
           : Effect.map(store.read(nodeRepo.all), (records) =>

@@ -17,31 +17,28 @@ import { ServerLocks } from "../state/ServerLocks.ts"
 import { makeProvisionStep, needsAction } from "./provisionStep.ts"
 
 export interface ProvisionerOptions {
-  /** Calls to one node at a time, besides installations. */
   readonly callsPerNode: number
-  /** Delay before the first repetition of a call; it doubles up to `retryCap`. */
+  /** Delay before the first repetition of a call, doubled up to `retryCap`. */
   readonly retryFrom: Duration.Input
   readonly retryCap: Duration.Input
 }
 
-/** Installations that the embedded node is asked for at a time: it must not block the service. */
+/** Installations at a time on the embedded node, which must not block the service. */
 const EMBEDDED_INSTALLS = 8
-/** Installations that another node is asked for at a time: those of two messages. */
+/** Installations at a time on another node: those of two messages. */
 const INSTALLS = 2 * MOST_CREATIONS
-/** Between two reads of pending removals. One that is in both reads lasts longer than any call: it was interrupted. */
+/** Pause between two reads of pending removals. A removal in both lasts longer than any call: it was interrupted. */
 const REMOVALS = "15 seconds"
 
 /**
- * Makes nodes match the records of their servers, on the leader: repeats installations until the daemon accepts
- * them, starts servers after that, completes removals, and verifies suspects. The records are its only state;
- * each call can be repeated.
+ * Makes nodes match the records of their servers, on the leader: installs, starts, removes and verifies. The records
+ * are its only state, and each call can be repeated.
  */
 export class Provisioner extends Context.Service<
   Provisioner,
   {
-    /** Works on the servers of a node that need an action; called when the node connects, or is reachable again. */
+    /** Works on the servers of a node that connects, or is reachable again. */
     wakeNode(node_id: NodeId): Effect.Effect<void>
-    /** Number of servers that are being worked on. */
     readonly active: Effect.Effect<number>
   }
 >()("muster/servers/Provisioner") {
@@ -63,7 +60,6 @@ export class Provisioner extends Context.Service<
         const installsOf = (node_id: NodeId) => (daemons.isAttached(node_id) ? embeddedInstalls : installs)
         const calls = makeKeyedLock<NodeId>(options.callsPerNode)
 
-        /** The connection of a node wakes its servers. */
         const pending = (records: ReadonlyArray<ServerRecord>) =>
           records
             .filter((record) => registry.isConnected(record.node_id) && actionFor(record) !== "nothing")
@@ -75,7 +71,7 @@ export class Provisioner extends Context.Service<
           step,
           backoff: backoff({ first: options.retryFrom, longest: options.retryCap }),
           leadership,
-          // The server's lock comes last: a removal waits for calls that are permitted already, not for all others.
+          // The server's lock comes last, so that a removal waits only for calls that are permitted already.
           permit: (id: ServerId) => (effect) =>
             Effect.suspend(() => {
               const locked = locks.withLock(id)(effect)
@@ -95,7 +91,7 @@ export class Provisioner extends Context.Service<
           })
         })
 
-        /** Whether a server needs an action by its record; work that waits or runs is woken in any case. */
+        /** Whether a server needs an action by its record. Work that waits or runs is woken in any case. */
         const mayNeedWork = (id: ServerId) => {
           const record = index.get(id)
           return queue.has(id) || record === undefined || actionFor(record) !== "nothing"

@@ -38,7 +38,6 @@ const nextAction = (record: ServerRecord, suspected: boolean): Action => {
     : "nothing"
 }
 
-/** Whether a change can have given its server a {@link Action}. */
 export const needsAction = (change: Change): change is ServerChange =>
   change.topic === "server:created" ||
   change.topic === "server:changed" ||
@@ -47,12 +46,11 @@ export const needsAction = (change: Change): change is ServerChange =>
   (change.topic === "server:install" &&
     (change.payload.phase === "pending" || change.payload.phase === "ready"))
 
-/** Calls after which a start or an installation fails if the node fails to carry it out, such as for a full disk. */
+/** Calls after which a start or an installation fails if the node cannot carry it out, as with a full disk. */
 const ATTEMPTS = 5
-/** Seconds for which a stop waits; a start waits for nothing. */
 const NO_WAIT = 0
 
-/** The time after its creation in which the work on a server belongs to the trace of the creation, in ms. */
+/** Time after its creation in which work on a server has the creation's trace, in ms. */
 const TRACE_LIFETIME = 60 * 60 * 1000
 
 const traceOf = ({ created_at, trace }: ServerRecord) =>
@@ -62,7 +60,6 @@ const traceOf = ({ created_at, trace }: ServerRecord) =>
         now - Date.parse(created_at) < TRACE_LIFETIME ? trace : undefined
       )
 
-/** Decides which call to its node a server needs next, and makes it. */
 export const makeProvisionStep = Effect.gen(function* () {
   const daemons = yield* DaemonClient
   const index = yield* ServerIndex
@@ -71,9 +68,7 @@ export const makeProvisionStep = Effect.gen(function* () {
   const servers = yield* ServerRepo
   const store = yield* Store
 
-  /** Servers that their node may have lost. */
   const suspects = new Set<ServerId>()
-  /** Servers whose removal was begun and interrupted. */
   const removals = new Set<ServerId>()
 
   const call = <A, E>(node_id: NodeId, use: (daemon: Daemon) => Effect.Effect<A, E>) =>
@@ -81,7 +76,7 @@ export const makeProvisionStep = Effect.gen(function* () {
 
   const deliver = yield* makeDeliver
 
-  /** "again": the node has installed it, and the record differs until the reports that are under way have arrived. */
+  /** Returns "again" after the installation, until the reports under way have changed the record. */
   const install = Effect.fnUntraced(function* (
     record: ServerRecord
   ): Effect.fn.Return<StepOutcome, DaemonError | Unavailable> {
@@ -101,7 +96,6 @@ export const makeProvisionStep = Effect.gen(function* () {
   })
 
   const start = Effect.fnUntraced(function* (record: ServerRecord) {
-    // Another replica may have stopped it.
     const [now] = yield* store.read(servers.find([record.id]))
     if (now?.start_pending === true && now.node_id === record.node_id) {
       yield* call(record.node_id, (daemon) => daemon.power(record.id, "start", NO_WAIT))
@@ -110,7 +104,6 @@ export const makeProvisionStep = Effect.gen(function* () {
   })
 
   const stop = Effect.fnUntraced(function* ({ id }: ServerRecord) {
-    // A caller may have started it since.
     const record = index.get(id)
     if (record?.run?.undelivered !== true) return "done" as const
     const { definition, node_id, run } = record
@@ -126,7 +119,6 @@ export const makeProvisionStep = Effect.gen(function* () {
     return "done" as const
   })
 
-  /** Decides whether a refused call is repeated. */
   const refused = Effect.fnUntraced(function* (
     record: ServerRecord,
     action: Action | "remove",
@@ -161,7 +153,7 @@ export const makeProvisionStep = Effect.gen(function* () {
   const actionFor = (record: ServerRecord): Action | "remove" =>
     removals.has(record.id) ? "remove" : nextAction(record, suspects.has(record.id))
 
-  /** Verifies a suspect; a suspicion that comes up during the call is a new one. */
+  /** Verifies a suspect. A suspicion during the call is a new one. */
   const verifySuspect = Effect.fnUntraced(function* (record: ServerRecord) {
     const { id } = record
     const isSuspect = suspects.delete(id)
@@ -178,13 +170,12 @@ export const makeProvisionStep = Effect.gen(function* () {
     return orStart(id, outcome)
   })
 
-  /** "again": the server is to be started; the wake-up for that may have come during the call. */
+  /** Returns "again" for a server to start, as its wake-up may have come during the call. */
   const orStart = (id: ServerId, outcome: StepOutcome): StepOutcome => {
     const now = index.get(id)
     return now !== undefined && actionFor(now) === "start" ? "again" : outcome
   }
 
-  /** Sends a changed definition, before a start. */
   const define = Effect.fnUntraced(function* (record: ServerRecord) {
     yield* deliver(record)
     return orStart(record.id, "done")
@@ -192,7 +183,6 @@ export const makeProvisionStep = Effect.gen(function* () {
 
   const works = { install, start, verify: verifySuspect, define, stop, remove }
 
-  /** Makes the call that a server needs next. */
   const step = Effect.fnUntraced(function* (
     id: ServerId,
     attempt: number
@@ -203,7 +193,6 @@ export const makeProvisionStep = Effect.gen(function* () {
       removals.delete(id)
       return "done"
     }
-    // The connection of the node wakes its servers.
     if (!registry.isConnected(record.node_id)) return "done"
     const action = actionFor(record)
     if (action === "nothing") return "done"

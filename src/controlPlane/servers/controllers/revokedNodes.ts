@@ -4,13 +4,10 @@ import { Fleet } from "../../nodes/fleet/Fleet.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { RemoteDaemons } from "../../nodes/remote/RemoteDaemons.ts"
 
-/** Between two looks. Keys are revoked by other processes, which say so in the database alone. */
+/** Keys are revoked by other processes, which say so in the database alone. */
 const EVERY = "250 millis"
 
-/**
- * Takes a node whose key was revoked, or has expired, out at once: not connected, no placements, no calls, and its
- * servers are `unknown` (spec 6.1). Nothing is looked at while no node of another machine is connected.
- */
+/** Disconnects nodes whose key is revoked or expired (spec 6.1). It looks only while a remote node is connected. */
 export const RevokedNodes = Layer.effectDiscard(
   Effect.gen(function* () {
     const fleet = yield* Fleet
@@ -19,7 +16,7 @@ export const RevokedNodes = Layer.effectDiscard(
     const remotes = yield* RemoteDaemons
 
     const look = Effect.gen(function* () {
-      // As it is before the look: a registration with another key since is none of this.
+      // Read before the look, because a later registration may have another key.
       const tokens = new Map(
         [...fleet.nodes].flatMap(({ connected, id, record }) =>
           connected && record !== undefined && remotes.has(id) ? [[id, record.token]] : []

@@ -9,16 +9,13 @@ import { ServerIndex } from "./ServerIndex.ts"
 const stepOf = ({ phase, steps = [] }: InstallState): InstallStep | undefined =>
   phase === "installing" ? currentStep(steps) : undefined
 
-/**
- * The progress of the steps that are in progress, as nodes report it to this replica: in memory only, until the next
- * change of the installation.
- */
+/** The progress of running steps that nodes report to this replica, in memory until the installation changes. */
 export class InstallProgresses extends Context.Service<
   InstallProgresses,
   {
-    /** Keeps and publishes a live report; one about another step than that of the record is late, and ignored. */
+    /** Keeps and publishes a live report. A report about another step than the record's is late, and ignored. */
     reported(node_id: NodeId, id: ServerId, install: InstallState): Effect.Effect<void>
-    /** The progress of the current step, 0 to 1; undefined: not known. */
+    /** The progress of the current step, 0 to 1, if it is known. */
     of(record: ServerRecord): number | undefined
   }
 >()("muster/servers/InstallProgresses") {

@@ -5,24 +5,21 @@ import { type LabelCondition, meets } from "../../../contract/domain/Labels.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import type { ServerStatus } from "../../../contract/domain/ServerStatus.ts"
 
-/** The conditions on a server; all of them must hold. */
 export interface ServerFilter {
   readonly blueprint_id?: string
   readonly node_id?: NodeId
   readonly status?: ServerStatus
   readonly labels: ReadonlyArray<LabelCondition>
   readonly ids?: ReadonlySet<ServerId>
-  /** The servers that the caller may read; undefined: all. */
+  /** The servers that the caller may read; all if absent. */
   readonly within?: Restriction | undefined
   /** The beginning of an id, or a part of a name in lower case. */
   readonly q?: { readonly id: string; readonly name: string }
 }
 
-/** The servers that a caller asks for, in the order of their creation. */
 export interface ListRequest {
   readonly filter: ServerFilter
   readonly limit?: number
-  /** The servers after this one. */
   readonly after?: ServerId
 }
 

@@ -27,39 +27,31 @@ import { ServerTable } from "./ServerTable.ts"
 import { type Encoded, withStats } from "./SummaryCache.ts"
 import { type Include, type ListedServer, showsDefinition } from "./summary.ts"
 
-/**
- * The most servers of a list that is kept encoded, or made as a whole: hundreds of megabytes would lengthen each pause of the
- * garbage collector to as many milliseconds.
- */
+/** The most servers of a list encoded as a whole: each 100 MB lengthens garbage collector pauses by 100 ms. */
 export const LONGEST_WHOLE = 5_000
 
-/** A page of servers; `next`: the last of its ids, if there are more servers. */
+/** A page of servers. `next` is its last id, if there are more servers. */
 export interface ServerPage {
   readonly ids: ReadonlyArray<ServerId>
   readonly next: string | undefined
-  /** JSON array of the ids. */
   readonly encodeIds: Effect.Effect<JsonBody>
-  /** JSON array of the summaries as they are now; with the figures of each, if there are any. */
+  /** JSON array of the present summaries, with figures if there are any. */
   encode(include: Include, stats?: FiguresById): Effect.Effect<JsonBody>
 }
 
-/** The state of the index: equal `state` and equal requests have equal responses, but for the figures of the servers. */
+/** The state of the index. Equal `state` and requests have equal responses, except for figures. */
 export interface IndexVersion {
-  /** The cursor of the journal. */
   readonly cursor: number
   readonly state: string
 }
 
-/** The latches of callers that wait for a change of a server. */
 class ServerChanges {
   readonly #waiting = new Map<ServerId, Set<Latch.Latch>>()
 
-  /** Opens the latches of a server that has changed. */
   open(id: ServerId): void {
     for (const latch of this.#waiting.get(id) ?? []) latch.openUnsafe()
   }
 
-  /** Returns a latch that each change of a server opens. */
   latchOf(id: ServerId): Effect.Effect<Latch.Latch, never, Scope.Scope> {
     return Effect.acquireRelease(
       Effect.sync(() => {
@@ -78,70 +70,58 @@ class ServerChanges {
 }
 
 /**
- * The read model of the servers: every record with its encoded summaries, in memory, kept up to date by the
- * journal. A write is visible here before it returns (read your own writes).
+ * The read model of the servers: records with encoded summaries in memory, kept up to date by the journal. A write is
+ * visible here before it returns.
  */
 export class ServerIndex extends Context.Service<
   ServerIndex,
   {
-    /** The state of all servers now. */
     readonly version: Effect.Effect<IndexVersion>
-    /** Number of servers. */
     readonly size: Effect.Effect<number>
-    /** Returns the servers of a request; undefined: `after` is no server that is or was recently here. */
+    /** Returns the servers of a request, unless `after` is no server that is or was recently here. */
     select(request: ListRequest): Effect.Effect<ServerPage | undefined>
     /** JSON array of the ids or the summaries of all servers that a filter admits, made as it is read. */
     stream(filter: ServerFilter, what: Include | "ids"): Stream.Stream<Uint8Array>
-    /** Returns the records by creation; servers may be added and removed before the next one is taken. */
+    /** Returns the records by creation. Servers may be added and removed before the next one is taken. */
     all(): Iterable<ServerRecord>
-    /** Returns at most `limit` ids of admitted servers that begin with `prefix`. */
     withPrefix(prefix: string, limit: number, within?: Restriction): Effect.Effect<ReadonlyArray<ServerId>>
-    /** JSON of one summary of a server, which is looked for as by {@link lookUpWithin}; undefined: there is none. */
+    /** JSON of one summary of a server, if {@link lookUpWithin} finds it. */
     summary(
       id: ServerId,
       include: Include,
       restriction: Restriction | undefined
     ): Effect.Effect<Versioned | undefined, Unavailable>
-    /** The plain summary of a server, or the last one of a server that was recently here. */
+    /** The plain summary of a server, also of a recently deleted one. */
     latest(id: ServerId): Server | undefined
-    /** The facts of a server for filters, or the last ones of a server that was recently here. */
+    /** The facts of a server for filters, also of a recently deleted one. */
     factsOf(id: ServerId): RestrictedServer | undefined
-    /** Returns the name of a server, or the last one of a server that was recently here. */
+    /** Returns the name of a server, also of a recently deleted one. */
     nameOf(id: ServerId): string | undefined
-    /** Returns a latch that each change of a server opens. */
     changeOf(id: ServerId): Effect.Effect<Latch.Latch, never, Scope.Scope>
     lastCrash(id: ServerId): Effect.Effect<CrashSummary | undefined>
-    /** `last_sequence` is not kept up to date here: ask the store for it. */
+    /** `last_sequence` may be old here; the store has the present one. */
     get(id: ServerId): ListedServer | undefined
-    /**
-     * {@link get}; one that is not known here, or not on the node that is given, is looked for among what others have
-     * committed.
-     */
+    /** {@link get}, or what others have committed if the server is not here or not on the given node. */
     lookUp(id: ServerId, node_id?: NodeId): Effect.Effect<Option.Option<ListedServer>, Unavailable>
     /**
-     * {@link lookUp} of a server that a restriction admits. Any other one is looked up as if it did not exist:
-     * its labels may have just changed, and the caller cannot tell the two apart.
+     * {@link lookUp} within a restriction. A server outside is looked up again as if it did not exist: its labels may
+     * have changed, and the caller cannot tell the cases apart.
      */
     lookUpWithin(
       id: ServerId,
       restriction: Restriction | undefined
     ): Effect.Effect<Option.Option<ListedServer>, Unavailable>
     onNode(node_id: NodeId): Effect.Effect<ReadonlyArray<ServerRecord>>
-    /** The migration of a server, also a failed one. */
     migrationOf(id: ServerId): Migration | undefined
     readonly migrations: Effect.Effect<ReadonlyArray<Migration>>
-    /** The node that a server comes from which is arriving at `node_id`. */
+    /** The source node of a server that is arriving at `node_id`. */
     originOf(node_id: NodeId, id: ServerId): Effect.Effect<NodeId | undefined>
     readonly counts: Effect.Effect<ReadonlyMap<ServerStatus, number>>
-    /** Number of servers that wait for their nodes to start them. */
     readonly waiting: Effect.Effect<number>
-    /**
-     * Runs a write that creates `record`, so that the index need not read the row again that it was just made from.
-     */
+    /** Runs a write that creates `record`, so that the index need not read its row. */
     creating<A, E, R>(record: ServerRecord, write: Effect.Effect<A, E, R>): Effect.Effect<A, E, R>
-    /** Replaces the record of {@link creating} by the one that the write stores. */
+    /** Replaces the record of {@link creating} by the stored one. */
     storing(record: ServerRecord): void
-    /** Whether a write of this process is creating the server right now. */
     isCreating(id: ServerId): boolean
   }
 >()("muster/servers/ServerIndex") {
@@ -161,9 +141,9 @@ export class ServerIndex extends Context.Service<
       const migrations = new Map<ServerId, Migration>()
       const changes = new ServerChanges()
       let cursor = 0
-      /** What summaries show beside the journal: names of nodes, and the files that definitions are compared with. */
+      /** What summaries show beside the journal: node names, and the files that definitions are compared with. */
       let context = randomUUID()
-      /** Entries that came before the first load; undefined once it is done. */
+      /** Entries that came before the first load. Unset once it is done. */
       let early: Array<JournalEntry> | undefined = []
 
       const apply = Effect.fnUntraced(function* (entries: ReadonlyArray<JournalEntry>) {
@@ -181,7 +161,7 @@ export class ServerIndex extends Context.Service<
           )
           for (const row of found) rows.set(row.id, row)
         }
-        // Synchronous from here: a reader sees all of these entries or none.
+        // Synchronous from here, so that a reader sees all of these entries or none.
         for (const entry of entries) {
           const { change } = entry
           const id = serverOf(change)
@@ -231,7 +211,6 @@ export class ServerIndex extends Context.Service<
         Effect.forkScoped({ startImmediately: true })
       )
 
-      /** Compares with the definitions of the last reload from now on. */
       const updated = Effect.map(blueprints.today, (today) => {
         if (table.compareWith(today)) context = randomUUID()
       })
@@ -263,7 +242,7 @@ export class ServerIndex extends Context.Service<
         }
       }
 
-      /** Looks for a server; one that is not found, once more among what others have committed. */
+      /** Looks for a server, and once more among what others have committed if it is not found. */
       const lookTwice = <A>(look: () => A | undefined) =>
         Effect.suspend(() => {
           const found = look()

@@ -18,22 +18,20 @@ import {
   summaryOf
 } from "./summary.ts"
 
-/** The place of a server in lists. */
 type Place = Pick<ServerRecord, "id" | "created_at">
 
-/** A part of the list; `next`: the last server of a page that is not the last one. */
+/** A part of the list. `next` is the last server of a page, unless the page is the last. */
 interface Selection {
   readonly ids: ReadonlyArray<ServerId>
   readonly next: ServerId | undefined
 }
 
-/** A server as it was when it was deleted. */
 interface DeletedServer extends Place, RestrictedServer {
   readonly name: string | null | undefined
   readonly summary: Server
 }
 
-/** Deleted servers that are kept, for callers that page on from one, and for the filters of events. */
+/** Deleted servers in memory, for callers that page on from one and for event filters. */
 const DELETED = 10_000
 
 const none: ReadonlySet<ServerId> = new Set()
@@ -46,27 +44,22 @@ export class ServerTable {
   readonly #records = new Map<ServerId, ListedServer>()
   /** Sorted by {@link isBefore}. */
   #order: Array<Place> = []
-  /** Number of changes of the order. */
   #orderings = 0
   readonly #byNode = new Map<NodeId, Set<ServerId>>()
   readonly #counts = new Map<ServerStatus, number>(ServerStatus.literals.map((status) => [status, 0]))
-  /** By node: the places of the servers that wait for it to start them, from 1, until the next change. */
+  /** By node: the places, from 1, of servers that wait for their start. Unset after a change. */
   readonly #queues = new Map<NodeId, ReadonlyMap<ServerId, number>>()
   readonly #deleted = new Map<ServerId, DeletedServer>()
   readonly #nameOf: (node_id: NodeId) => string
   readonly #cache: SummaryCache
   #today: Today | undefined
 
-  /**
-   * @param nameOf display name of a node
-   * @param cache  the encoded summaries
-   */
   constructor(nameOf: (node_id: NodeId) => string, cache = new SummaryCache()) {
     this.#nameOf = nameOf
     this.#cache = cache
   }
 
-  /** Compares the definitions of servers with today's from now on; returns whether these are others. */
+  /** Compares definitions with today's from now on. Returns whether today's have changed. */
   compareWith(today: Today): boolean {
     if (this.#today === today) return false
     this.#today = today
@@ -82,7 +75,6 @@ export class ServerTable {
     return new Map(this.#counts)
   }
 
-  /** The number of servers that wait for their nodes to start them. */
   get waiting(): number {
     let count = 0
     for (const record of this.#records.values()) if (isQueued(record)) count += 1
@@ -102,7 +94,6 @@ export class ServerTable {
     return found
   }
 
-  /** Returns at most `limit` ids of admitted servers that begin with `prefix`. */
   withPrefix(prefix: string, limit: number, within?: Restriction): ReadonlyArray<ServerId> {
     const found: Array<ServerId> = []
     for (const [id, record] of this.#records) {
@@ -111,7 +102,7 @@ export class ServerTable {
     return found
   }
 
-  /** Yields the servers after a place, by creation; servers may be added and removed meanwhile. */
+  /** Yields the servers after a place, by creation. Servers may be added and removed meanwhile. */
   *after(place?: Place): Generator<ListedServer, void, void> {
     let at = place === undefined ? 0 : this.#indexAfter(place)
     for (let next = this.#order[at]; next !== undefined; next = this.#order[at]) {
@@ -122,7 +113,7 @@ export class ServerTable {
     }
   }
 
-  /** Selects the servers of a request in steps; undefined: `after` is no admitted server that is or was recently here. */
+  /** Selects the servers of a request in steps, unless `after` is no admitted or recently deleted server. */
   *select({ after, filter, limit }: ListRequest): Generator<void, Selection | undefined> {
     const place = after === undefined ? undefined : (this.#records.get(after) ?? this.#deleted.get(after))
     if (after !== undefined && (place === undefined || !admits(filter.within, place))) return undefined
@@ -137,7 +128,6 @@ export class ServerTable {
     return { ids, next: undefined }
   }
 
-  /** Adds the records of an empty table. */
   load(records: ReadonlyArray<ListedServer>): void {
     for (const record of records) this.#attach(record)
     this.#order = records
@@ -145,7 +135,6 @@ export class ServerTable {
       .sort((one, other) => (isBefore(one, other) ? -1 : 1))
   }
 
-  /** Adds a record, or replaces it. */
   put(record: ListedServer): void {
     const { created_at, id } = record
     const before = this.#records.get(id)
@@ -176,12 +165,12 @@ export class ServerTable {
     if (this.#deleted.size > DELETED && oldest !== undefined) this.#deleted.delete(oldest)
   }
 
-  /** Encodes the servers of a node again: its display name may have changed. */
+  /** Encodes the servers of a node again, as its display name may have changed. */
   rename(node_id: NodeId): void {
     for (const id of this.#byNode.get(node_id) ?? none) this.#cache.forget(id)
   }
 
-  /** JSON of one summary; `isKept`: whether it stays in memory until the server changes. */
+  /** JSON of one summary. With `isKept` it stays in memory until the server changes. */
   summary(id: ServerId, include: Include, isKept = true): Encoded | undefined {
     const record = this.#records.get(id)
     if (record === undefined) return undefined
@@ -190,7 +179,6 @@ export class ServerTable {
     return this.#cache.get(include, id, encode, isKept)
   }
 
-  /** Returns the plain summary of a server, or the last one of a server that was recently here. */
   latest(id: ServerId): Server | undefined {
     const record = this.#records.get(id)
     return record === undefined
@@ -198,12 +186,10 @@ export class ServerTable {
       : summaryOf(record, this.#nameOf(record.node_id), plain)
   }
 
-  /** Returns the facts of a server for filters, or the last ones of a server that was recently here. */
   factsOf(id: ServerId): RestrictedServer | undefined {
     return this.#records.get(id) ?? this.#deleted.get(id)
   }
 
-  /** Returns the name of a server, or the last one of a server that was recently here. */
   nameOf(id: ServerId): string | undefined {
     return (this.#records.get(id) ?? this.#deleted.get(id))?.name ?? undefined
   }
@@ -226,7 +212,7 @@ export class ServerTable {
     return queue.get(id) ?? 1
   }
 
-  /** Encodes the servers again whose place among those that wait may be another. */
+  /** Encodes the servers again whose place in the queue may have changed. */
   #requeue(before: ListedServer | undefined, after: ListedServer | undefined): void {
     const was = before !== undefined && isQueued(before)
     const is = after !== undefined && isQueued(after)
@@ -248,7 +234,7 @@ export class ServerTable {
     this.#counts.set(status, (this.#counts.get(status) ?? 0) + 1)
   }
 
-  /** Takes a record out of the counts, and of its node unless it stays there: a change keeps its place on the node. */
+  /** Takes a record out of the counts, and out of its node unless it stays there: a change keeps its place. */
   #detach({ id, node_id, status }: ServerRecord, next?: NodeId): void {
     const others = this.#byNode.get(node_id)
     if (next !== node_id) others?.delete(id)
@@ -261,7 +247,6 @@ export class ServerTable {
     this.#orderings += 1
   }
 
-  /** Returns the index of the first server after a place, by bisection. */
   #indexAfter(place: Place): number {
     let [low, high] = [0, this.#order.length]
     while (low < high) {

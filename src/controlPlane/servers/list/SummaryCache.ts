@@ -3,7 +3,6 @@ import type { ServerStats } from "../../../contract/domain/Server.ts"
 import { etagOf } from "../../http/conditional.ts"
 import type { Include } from "./summary.ts"
 
-/** A response body with its weak `ETag`, which is made on first use. */
 export class Encoded {
   readonly body: string
   #etag: string | undefined
@@ -18,17 +17,14 @@ export class Encoded {
   }
 }
 
-/** Returns an encoded summary with figures. */
 export const withStats = ({ body }: Pick<Encoded, "body">, stats: ServerStats | null): Encoded =>
   new Encoded(`${body.slice(0, -1)},"stats":${JSON.stringify(stats)}}`)
 
-/** Sets of fields that are kept encoded: each change is a change of all of them. */
+/** Sets of fields in the cache. Each change of a server concerns all of them. */
 const MAX_VARIANTS = 8
 
-/** Bytes of all that is kept encoded. */
 const BUDGET = 256 * 1024 * 1024
 
-/** Memory of a summary beside its text: its objects, and its place in the map. */
 const PIECE_BYTES = 150
 
 /** At most two bytes for each character. */
@@ -40,24 +36,22 @@ interface Variant {
 }
 
 /**
- * The encoded summaries by their sets of fields, in bounded memory: a list of 1,000 servers costs over twice as much
- * without them. Beyond the bound, the oldest set is encoded again.
+ * The encoded summaries by sets of fields, in bounded memory; a list of 1,000 servers costs twice as much without.
+ * Beyond the bound, the oldest set is dropped.
  */
 export class SummaryCache {
   readonly #budget: number
   readonly #variants = new Map<Include, Variant>()
 
-  /** @param budget bytes */
   constructor(budget = BUDGET) {
     this.#budget = budget
   }
 
-  /** Bytes of what is kept. */
   get bytes(): number {
     return [...this.#variants.values()].reduce((sum, { bytes }) => sum + bytes, 0)
   }
 
-  /** Returns the summary of a server, which is encoded unless it is kept; `isKept`: whether it stays. */
+  /** Returns the summary of a server, encoded unless cached. With `isKept` it is cached. */
   get(include: Include, id: ServerId, encode: () => string, isKept = true): Encoded {
     const variant = this.#variants.get(include) ?? this.#add(include)
     const known = variant.pieces.get(id)
@@ -81,7 +75,6 @@ export class SummaryCache {
     return variant
   }
 
-  /** Encodes a server again. */
   forget(id: ServerId, isOf: (include: Include) => boolean = () => true): void {
     for (const [include, variant] of this.#variants) {
       const piece = isOf(include) ? variant.pieces.get(id) : undefined
@@ -91,7 +84,6 @@ export class SummaryCache {
     }
   }
 
-  /** Encodes all servers again. */
   clear(isOf: (include: Include) => boolean): void {
     for (const include of this.#variants.keys()) if (isOf(include)) this.#variants.delete(include)
   }

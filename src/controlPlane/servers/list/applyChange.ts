@@ -4,7 +4,6 @@ import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import { isUp } from "../../../contract/domain/ServerStatus.ts"
 import type { ListedServer } from "./summary.ts"
 
-/** Returns what a change sets in a record; undefined: nothing. */
 const fieldsOf = (change: JournalEntry["change"]): Partial<ListedServer> | undefined => {
   switch (change.topic) {
     case "status":
@@ -35,10 +34,8 @@ const fieldsOf = (change: JournalEntry["change"]): Partial<ListedServer> | undef
 }
 
 /**
- * Returns the record of a server after a change; undefined: the change sets nothing of it.
- *
- * @param before the record in memory, if it is there
- * @param row    the present row of a server that was created or changed; undefined: it is deleted
+ * Returns the record of a server after a change, if the change sets anything.
+ * @param row the present row of a server that was created or changed, unless it is deleted
  */
 export const afterChange = (
   before: ListedServer | undefined,
@@ -54,7 +51,6 @@ export const afterChange = (
   return fields === undefined ? undefined : { ...before, ...fields, updated_at }
 }
 
-/** Returns the record with the settings of its row: what a caller can change. */
 const withSettings = (
   { expires_at: _, name: __, overrides: ___, ...record }: ListedServer,
   { blueprint_id, definition, expires_at, labels, name, overrides, redefinition }: ServerRecord

@@ -12,7 +12,7 @@ import type { LinesRequest } from "../../../contract/nodeApi/Daemon.ts"
 import type { ListRequest, ServerFilter } from "./ServerFilter.ts"
 import { type Include, includeOf, plain } from "./summary.ts"
 
-/** Returns a page of lines of which page 1 is the oldest as if page 1 were the newest; the newest line is the last. */
+/** Returns a page of lines, whose pages count from the oldest, as if page 1 were the newest. */
 export const newestLines = Effect.fnUntraced(function* <E>(
   read: (at: LinesRequest) => Effect.Effect<Page<string>, E>,
   { page, per_page }: LinesRequest
@@ -38,13 +38,12 @@ interface LinesQuery {
   readonly per_page?: string
 }
 
-/** Reads a page of lines from a query. */
 export const linePage = (query: LinesQuery) => ({
   page: pageNumber(query.page),
   per_page: pageSize(query.per_page, linePages)
 })
 
-/** Page of console lines: `page` and `per_page` where one is given, else the newest `size`, clamped. */
+/** Reads a page of console lines: `page` and `per_page` if given, else the newest `size`, clamped. */
 export const logPage = ({ size = "", ...query }: LinesQuery & { readonly size?: string }) => {
   if (`${query.page ?? ""}${query.per_page ?? ""}` !== "") return linePage(query)
   return { page: 1, per_page: size === "" ? 100 : Math.min(Math.max(Number(size), 1), 100) }
@@ -52,15 +51,11 @@ export const logPage = ({ size = "", ...query }: LinesQuery & { readonly size?: 
 
 const isIncludable = (name: string): name is Includable => includable.some((known) => known === name)
 
-/** Reads `include=`; its route has checked the names. */
+/** Reads `include=`, whose names the route has checked. */
 export const parseInclude = (text = ""): Include =>
   text === "" ? plain : includeOf(text.split(",").filter(isIncludable))
 
-/**
- * Reads conditions on labels.
- *
- * @error InvalidRequest names each that cannot be read
- */
+/** Reads conditions on labels. @error InvalidRequest names each that cannot be read */
 export const parseConditions = (
   texts: ReadonlyArray<string>,
   field: string
@@ -80,7 +75,6 @@ export const parseConditions = (
         })
 }
 
-/** Returns the conditions of a selector. */
 export const filterOf = Effect.fnUntraced(function* (
   selector: Selector
 ): Effect.fn.Return<ServerFilter, InvalidRequest> {
@@ -106,7 +100,6 @@ interface ListQuery {
 
 const given = (text: string | undefined): text is string => text !== undefined && text !== ""
 
-/** Returns the request of a query. */
 export const parseListQuery = Effect.fnUntraced(function* (
   query: ListQuery
 ): Effect.fn.Return<ListRequest, InvalidRequest> {

@@ -8,19 +8,18 @@ import type { Reserved } from "../../nodes/placementRequest.ts"
 import { Journal } from "../../store/journal/Journal.ts"
 import { ServerIndex } from "./ServerIndex.ts"
 
-/** Returns the name of the reservation of a migrating server on its other node. */
 export const secondReservation = (server_id: ServerId): ReservationId => `${server_id}/other`
 
 /**
- * Keeps the reservations of the load balancer equal to the records: those of existing servers at start, of servers that
- * other replicas create or change, and of migrating servers on both nodes. A committed removal releases them.
+ * Keeps the reservations of the load balancer equal to the records of all replicas, for migrating servers on both
+ * nodes. A committed removal releases them.
  */
 export const followReservations = Effect.gen(function* () {
   const balancer = yield* LoadBalancer
   const index = yield* ServerIndex
   const journal = yield* Journal
 
-  /** Returns the reservation of a migrating server on the node that has its files; none: that node is its own. */
+  /** Returns the reservation of a migrating server on the node that has its files, unless it is its own node. */
   const secondOf = (record: ServerRecord): ReadonlyArray<Reserved> => {
     const migration = index.migrationOf(record.id)
     if (migration?.phase !== "arriving" || migration.origin === null) return []
@@ -33,18 +32,16 @@ export const followReservations = Effect.gen(function* () {
     const record = index.get(id)
     if (record === undefined) return
     const second = secondOf(record)
-    // One step: no port is free in between.
+    // In one step, so that no port is free in between.
     yield* balancer.restore([record, ...second])
     if (second.length === 0) yield* balancer.release(secondReservation(id))
   })
 
-  /** Returns how a change affects reservations; most do not. */
   const effectsOf = ({ change }: JournalEntry): ReadonlyArray<Effect.Effect<void>> => {
     const id = serverOf(change)
     if (id === undefined) return []
     if (change.topic === "deleted") return [balancer.release(id), balancer.release(secondReservation(id))]
     if (change.topic === "server:placed" || change.topic === "server:changed") return [placed(id)]
-    // The migration has ended.
     if (change.topic === "server:move" && change.payload === null)
       return [balancer.release(secondReservation(id))]
     if (change.topic !== "server:created" || index.isCreating(id)) return []

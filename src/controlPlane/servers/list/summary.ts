@@ -11,24 +11,22 @@ import {
 } from "../../../contract/domain/Server.ts"
 import { isUp } from "../../../contract/domain/ServerStatus.ts"
 
-/** The fields that a caller asks for; each set of fields has one number. */
+/** The fields that a caller asks for, as one number for each set. */
 export type Include = number
 
 export const includeOf = (names: ReadonlyArray<Includable>): Include =>
   names.reduce((include, name) => include | (1 << includable.indexOf(name)), 0)
 
-/** The contract's own fields, nothing more. */
 export const plain: Include = 0
 
 export const has = (include: Include, name: Includable): boolean =>
   (include & (1 << includable.indexOf(name))) !== 0
 
-/** The record of a server with what the read model adds. */
 export interface ListedServer extends ServerRecord {
   readonly last_crash?: CrashSummary
-  /** Whether its `offline` is between two states: restart, reset. */
+  /** Whether its `offline` is between two states: restart or reset. */
   readonly transient?: boolean
-  /** Whether its last run has crashed; absent: not known. */
+  /** Whether its last run has crashed, if that is known. */
   readonly crashed?: boolean
 }
 
@@ -38,7 +36,6 @@ export const showsDefinition = (include: Include): boolean => has(include, "defi
 const installOf = ({ install: { failure_reason, phase } }: ServerRecord) =>
   failure_reason === undefined ? { phase } : { phase, failure_reason }
 
-/** Returns the paths of the changes that a server gets at its next start. */
 export const pendingOf = ({ definition, redefinition, status }: ServerRecord): ReadonlyArray<string> => {
   if (redefinition?.used === undefined || !(isUp(status) || status === "unknown")) return []
   return changesBetween(redefinition.used, definition)
@@ -46,13 +43,10 @@ export const pendingOf = ({ definition, redefinition, status }: ServerRecord): R
     .map(({ path }) => path)
 }
 
-/** Whether today's files resolve to another definition than that of a server. */
 export type IsOutdated = (record: ServerRecord) => boolean
 
-/** Returns the place of a server among those that its node is going to start, from 1. */
 export type PlaceOf = (record: ListedServer) => number
 
-/** Whether a server waits for its node to start it. */
 export const isQueued = ({ run, status }: Pick<ServerRecord, "run" | "status">): boolean =>
   run?.waiting === true && (status === "offline" || status === "unknown")
 
@@ -65,12 +59,7 @@ const runOf = (record: ListedServer, placeOf: PlaceOf) => {
   }
 }
 
-/**
- * The summary, its fields in the contract's order; `overrides` only where there are any.
- *
- * @param isOutdated for `definition`
- * @param placeOf    for `run`
- */
+/** Returns the summary with its fields in the contract's order, and `overrides` only if there are any. */
 export const summaryOf = (
   record: ListedServer,
   node_name: string,
@@ -118,7 +107,6 @@ export const summaryOf = (
   }
 }
 
-/** JSON of the summary. */
 export const encodeSummary = (
   record: ListedServer,
   node_name: string,

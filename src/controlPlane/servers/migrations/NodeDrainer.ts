@@ -25,21 +25,20 @@ import { makeDrainPlan, migrationBlocker, migrationDelay, progressOf } from "./m
 import { makeMigrationSteps } from "./migrationSteps.ts"
 
 export interface NodeDrainerOptions {
-  /** Servers that leave one node at a time. */
   readonly migrationsPerNode: number
   /** Between two attempts at a step whose condition does not hold yet. */
   readonly pause: Duration.Input
 }
 
-/** Whether a drain includes a server: saved, and on the node when the drain began. A later one was placed by name. */
+/** Whether a drain includes a server: saved and on the node at its begin. A later one was placed by name. */
 const isDrained = (record: ServerRecord, { asked_at }: Drain) =>
   record.definition.save && record.created_at <= asked_at
 
-/** Whether this controller acts on a migration; in the other phases the nodes act. */
+/** Whether this controller acts on a migration. In the other phases the nodes act. */
 const hasStep = (migration: Migration | null): boolean =>
   migration?.phase === "leaving" || migration?.phase === "returning"
 
-/** Servers that were migrating to a lost node return to the node that has their files, and can run there. */
+/** Returns servers that were migrating to a lost node to the node that has their files. */
 const returnFromLostNodes = Effect.gen(function* () {
   const index = yield* ServerIndex
   const leadership = yield* Leadership
@@ -77,8 +76,8 @@ const returnFromLostNodes = Effect.gen(function* () {
 })
 
 /**
- * Migrates the saved servers of drained nodes, on the leader, a few of each node at a time. The state is in the
- * database, and each step can be repeated. Any replica begins, ends and shows a drain.
+ * Migrates the saved servers of drained nodes on the leader, a few a node. The state is in the database, each step
+ * can be repeated, and any replica begins, ends and shows a drain.
  */
 export const NodeDrainer = (options: NodeDrainerOptions) =>
   Layer.effect(
@@ -108,7 +107,6 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
         resume: Effect.map(index.migrations, (all) => all.filter(hasStep).map(({ server_id }) => server_id))
       })
 
-      /** Begins as many migrations from a node as may run at a time. */
       const begin = Effect.fnUntraced(function* (node_id: NodeId, drain: Drain) {
         const isOver = (yield* Clock.currentTimeMillis) >= deadlineOf(drain)
         const most = isOver ? Number.POSITIVE_INFINITY : (drain.parallel ?? options.migrationsPerNode)
@@ -132,7 +130,7 @@ export const NodeDrainer = (options: NodeDrainerOptions) =>
           yield* begin(node_id, drain)
           yield* keepDeadline(drain)
         }
-        // Servers of the node may become free to migrate without a journal entry, such as when another node connects.
+        // Servers may become free to migrate without a journal entry, as when another node connects.
         return "again"
       })
       const draining = yield* makeWorkQueue({

@@ -17,24 +17,19 @@ import { ServerLifecycle } from "../state/ServerLifecycle.ts"
 import { ServerLocks } from "../state/ServerLocks.ts"
 import { migrationBlocker } from "./migrationProgress.ts"
 
-/** Servers that are called at a time. */
 const AT_ONCE = 16
 
-/** When the deadline of a drain is, in milliseconds since the epoch; infinite: never. */
+/** Returns the deadline of a drain in milliseconds since the epoch, infinite without one. */
 export const deadlineOf = ({ deadline_at }: Drain): number =>
   deadline_at === null ? Number.POSITIVE_INFINITY : Date.parse(deadline_at)
 
-/** Whether a server of a drained node remains there. */
 const remains = (record: ServerRecord, migration: Migration | undefined, isUnplaced: boolean): boolean =>
   !record.definition.save ||
   migrationBlocker(record) !== undefined ||
   migration?.phase === "failed" ||
   isUnplaced
 
-/**
- * The deadline of a drain: the servers that cannot leave the node by then are stopped, and stay stopped while it is
- * drained. Before that, they get its line.
- */
+/** The deadline of a drain: servers that cannot leave get its line, then are stopped until the drain ends. */
 export const makeDrainDeadline = Effect.fnUntraced(function* (
   drains: Drains,
   unplaced: ReadonlyMap<ServerId, string>
@@ -44,7 +39,6 @@ export const makeDrainDeadline = Effect.fnUntraced(function* (
   const lifecycle = yield* ServerLifecycle
   const locks = yield* ServerLocks
 
-  /** The servers that are up and cannot leave. */
   const remaining = Effect.fnUntraced(function* ({ asked_at, node_id }: Drain) {
     const found: Array<ServerRecord> = []
     for (const record of yield* index.onNode(node_id)) {
@@ -75,7 +69,6 @@ export const makeDrainDeadline = Effect.fnUntraced(function* (
     yield* daemon.power(record.id, "stop", stopTimeoutOf(record.definition))
   })
 
-  /** Does what is due; repeated while the node is drained. */
   return Effect.fnUntraced(function* (drain: Drain) {
     const now = yield* Clock.currentTimeMillis
     const deadline = deadlineOf(drain)
@@ -98,14 +91,12 @@ export const makeDrainDeadline = Effect.fnUntraced(function* (
   })
 })
 
-/** The drains of nodes in the database, as memory follows them. */
 export const makeDrains = Effect.gen(function* () {
   const index = yield* ServerIndex
   const migrations = yield* MigrationRepo
   const records = yield* makeMigrationRecords
   const servers = yield* ServerRepo
   const store = yield* Store
-  /** By node. */
   let known: ReadonlyMap<NodeId, Drain> = new Map()
   let isStale = true
   const reading = yield* Semaphore.make(1)
@@ -123,7 +114,7 @@ export const makeDrains = Effect.gen(function* () {
       Effect.onError(() => Effect.sync(markStale))
     )
   }).pipe(reading.withPermit)
-  /** Begins or ends the drain of a node, and forgets its failed migrations: they are tried again. */
+  /** Begins or ends the drain of a node, and forgets its failed migrations, which are tried again. */
   const change = Effect.fnUntraced(function* (
     node_id: NodeId,
     drain: ReturnType<typeof migrations.endDrain>
@@ -146,14 +137,13 @@ export const makeDrains = Effect.gen(function* () {
   })
 
   return {
-    /** Begins the drain of a node. */
     begin: Effect.fn("NodeDrainer.begin")(function* (node_id: NodeId, choices: DrainChoices = {}) {
       const { deadline_at = null, notify = null, notify_seconds = null, parallel = null } = choices
       const asked_at = yield* nowText
       const drain = { node_id, asked_at, parallel, deadline_at, notify, notify_seconds, notified: false }
       yield* change(node_id, migrations.beginDrain(drain))
     }),
-    /** Records that the servers that the deadline stops have got the line. */
+    /** Records that the servers at the deadline have the line. */
     setNotified: Effect.fnUntraced(function* (node_id: NodeId) {
       yield* store.write(
         Effect.gen(function* () {
@@ -165,11 +155,8 @@ export const makeDrains = Effect.gen(function* () {
       markStale()
     }),
     end: Effect.fn("NodeDrainer.end")((node_id: NodeId) => change(node_id, migrations.endDrain(node_id))),
-    /** The node's drain may have begun or ended. */
     markStale,
-    /** Reads the drains, if they may have changed. */
     all: refresh,
-    /** The drain of a node, as far as it is known. */
     of: (node_id: NodeId) => Effect.map(Effect.ignore(refresh), () => known.get(node_id))
   } as const
 })

@@ -14,19 +14,18 @@ import type { Drains } from "./drains.ts"
 import { makeMigrationSteps } from "./migrationSteps.ts"
 
 /**
- * The nodes that migrating servers go to, with the reservations there until their records are there. Both end with the
- * leader: the next one chooses again.
+ * The destinations of migrating servers and their reservations until the records are there. Both end with the leader:
+ * the next one chooses again.
  */
 export const makeDestinations = Effect.gen(function* () {
   const balancer = yield* LoadBalancer
   const collector = yield* ServerGarbageCollector
   const placements = new Map<ServerId, Placement>()
-  /** By server: the reason that no node was found. */
   const unplaced = new Map<ServerId, string>()
 
   return {
     unplaced,
-    /** Chooses a node for a server and reserves there; undefined: no node fits. */
+    /** Chooses a node for a server and reserves there, if a node fits. */
     find: Effect.fnUntraced(function* (record: ServerRecord) {
       const known = placements.get(record.id)
       if (known !== undefined) return known
@@ -47,15 +46,12 @@ export const makeDestinations = Effect.gen(function* () {
       placements.set(record.id, found.success)
       return found.success
     }),
-    /** Releases the reservation of a server. */
     release: Effect.fnUntraced(function* (id: ServerId) {
       if (placements.delete(id)) yield* balancer.release(secondReservation(id))
     }),
-    /** Releases the reservation of a server because one of its ports is taken. */
     releaseAndAvoidPorts: Effect.fnUntraced(function* (id: ServerId) {
       if (placements.delete(id)) yield* balancer.releaseAndAvoidPorts(secondReservation(id))
     }),
-    /** Releases all reservations: another replica leads. */
     releaseAll: Effect.suspend(() => {
       const ids = [...placements.keys()]
       placements.clear()
@@ -68,14 +64,14 @@ export const makeDestinations = Effect.gen(function* () {
 })
 type Destinations = Effect.Success<typeof makeDestinations>
 
-/** Drives the migration of one server: leaves its node, or returns to it. */
+/** Drives the migration of one server, away from its node or back. */
 export const makeMigrateStep = Effect.fnUntraced(function* (destinations: Destinations, drains: Drains) {
   const index = yield* ServerIndex
   const journal = yield* Journal
   const registry = yield* NodeRegistry
   const steps = yield* makeMigrationSteps
 
-  /** Lets a running server have the line of the drain, and then its time; if the drain ends meanwhile, the server stays. */
+  /** Sends the line of the drain to a running server and waits. If the drain ends meanwhile, the server stays. */
   const giveNotice = Effect.fnUntraced(function* (record: ServerRecord, migration: Migration) {
     const drain = (yield* drains.all).get(migration.from_node)
     const { notified_at } = migration
@@ -90,7 +86,7 @@ export const makeMigrateStep = Effect.fnUntraced(function* (destinations: Destin
   const leave = Effect.fnUntraced(function* (record: ServerRecord, migration: Migration) {
     const placement = yield* destinations.find(record)
     if (placement === undefined) return yield* steps.cancel(migration)
-    // The node may have been lost or drained since; the server still runs, so there is time to choose again.
+    // The node may be lost or drained by now. The server still runs, so there is time to choose again.
     const node = yield* Effect.option(registry.get(placement.node_id))
     if (Option.getOrUndefined(node)?.connected !== true) {
       yield* destinations.release(record.id)
@@ -102,12 +98,10 @@ export const makeMigrateStep = Effect.fnUntraced(function* (destinations: Destin
     if (result === "port-taken") yield* destinations.releaseAndAvoidPorts(record.id)
     if (result === "refused") yield* destinations.release(record.id)
     if (result === "port-taken" || result === "refused") yield* journal.catchUp
-    // From here on the reservation is that of the record.
     if (result === "done" || result === "lost") destinations.reached(record.id)
     return result
   })
 
-  /** Runs the next step of a server's migration. */
   return Effect.fnUntraced(function* (id: ServerId) {
     const record = index.get(id)
     const migration = index.migrationOf(id)

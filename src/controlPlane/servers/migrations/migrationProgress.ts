@@ -19,7 +19,7 @@ import { secondReservation } from "../list/reservations.ts"
 import { ServerIndex } from "../list/ServerIndex.ts"
 import { ServerGarbageCollector } from "../state/ServerGarbageCollector.ts"
 
-/** Returns what a drain with `move` would do with the servers of a node now: nothing is stored or reserved. */
+/** Returns what a drain with `move` would do now. Stores and reserves nothing. */
 export const makeDrainPlan = Effect.gen(function* () {
   const balancer = yield* LoadBalancer
   const collector = yield* ServerGarbageCollector
@@ -73,7 +73,7 @@ export const makeDrainPlan = Effect.gen(function* () {
 
 const names = (list: ReadonlyArray<string>) => [...new Set(list)].join(", ")
 
-/** Returns the reason that a saved server cannot be migrated until an operator changes something. */
+/** Returns why a saved server cannot migrate until an operator changes something, if so. */
 export const migrationBlocker = ({ definition, install }: ServerRecord): string | undefined => {
   const volumes = definition.volumes.filter((volume) => volume.mode === "rw").map((volume) => volume.name)
   if (volumes.length > 0) return `it has volumes that are written by others too (rw): ${names(volumes)}`
@@ -83,25 +83,22 @@ export const migrationBlocker = ({ definition, install }: ServerRecord): string 
   return undefined
 }
 
-/** Returns the reason that a server cannot be migrated at the moment. */
+/** Returns why a server cannot migrate at the moment, if so. */
 export const migrationDelay = ({ install, status }: ServerRecord): string | undefined => {
   if (status === "unknown") return "its node is not connected"
   if (status === "installing" || install.phase !== "ready") return "it is being installed"
   return status === "stopping" ? "it is stopping" : undefined
 }
 
-/** Servers that one response lists. */
 const MOST = 1000
 
 export interface Remains {
   readonly node_id: NodeId
-  /** Servers whose record is on the node. */
   readonly here: ReadonlyArray<ServerRecord>
   /** Servers that migrate away from it and have not arrived. */
   readonly elsewhere: ReadonlyArray<ServerRecord>
   readonly migrations: ReadonlyMap<ServerId, Migration>
   readonly drain: Drain
-  /** Whether the drain includes a server. */
   readonly isDrained: (record: ServerRecord) => boolean
   /** By server: the reason that no node was found. */
   readonly unplaced: ReadonlyMap<ServerId, string>
@@ -138,7 +135,7 @@ const viewOf = (record: ServerRecord, { away, migrations, node_id, unplaced }: R
     : { server_id, state: "blocked", reason: nowhere }
 }
 
-/** Returns the progress; servers that were placed on the node after the drain began are not part of it. */
+/** Returns the progress without servers that were placed on the node after the drain began. */
 export const progressOf = (remains: Remains): MigrationProgress => {
   const { drain, elsewhere, here, isDrained } = remains
   const left = [...here.filter(isDrained), ...elsewhere].toSorted((a, b) => (a.id < b.id ? -1 : 1))

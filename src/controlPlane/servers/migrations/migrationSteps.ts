@@ -45,7 +45,7 @@ export const makeMigrationSteps = Effect.gen(function* () {
   const call = <A>(migration: Migration, use: (daemon: Daemon) => Effect.Effect<A, DaemonError>) =>
     Effect.flatMap(daemons.of(migration.from_node), use)
 
-  /** Changes a server and its migration by their present rows; `done`: the migration has another phase or has ended. */
+  /** Changes a server and its migration by their rows; `done` if the migration has another phase or has ended. */
   const change = (
     { arrival, phase, server_id }: Migration,
     decide: (
@@ -64,8 +64,8 @@ export const makeMigrationSteps = Effect.gen(function* () {
     )
 
   /**
-   * Holds a server on its old node, or ends that; returns its state there, and the sequence of the record that has this
-   * state. View undefined: the node does not have the server.
+   * Holds a server on its old node, or ends that. Returns its state there, unless the node lacks it, and the record's
+   * sequence for that state.
    */
   const hold = Effect.fnUntraced(function* (migration: Migration, held: boolean) {
     const sequence = yield* lifecycle.sequence(migration.from_node, migration.server_id)
@@ -79,13 +79,13 @@ export const makeMigrationSteps = Effect.gen(function* () {
     return { sequence, view }
   })
 
-  /** Ends the migration of a lost server: the verification installs it again. */
+  /** Ends the migration of a lost server, which the verification installs again. */
   const lost = (migration: Migration) =>
     change(migration, (record) =>
       Effect.as(Effect.andThen(records.forget(record), markForVerification(record.id)), "lost" as const)
     )
 
-  /** Begins the migration of a saved server; false: it cannot migrate now. */
+  /** Begins the migration of a saved server. Returns false if it cannot migrate now. */
   const begin = (record: ServerRecord, arrival: string): Effect.Effect<boolean, Unavailable> =>
     store.write(
       Effect.gen(function* () {
@@ -93,20 +93,18 @@ export const makeMigrationSteps = Effect.gen(function* () {
         if (now === undefined || now.node_id !== record.node_id || migrationBlocker(now) !== undefined)
           return false
         if (Option.isSome(yield* migrations.find(record.id))) return false
-        // The node may have lost it: it is verified first.
+        // The node may have lost it, so it is verified first.
         if ((yield* servers.suspected).includes(record.id)) return false
         yield* records.begin(now, arrival)
         return true
       })
     )
 
-  /** Sends the line of a drain to a running server, at least once. */
   const notify = Effect.fnUntraced(function* (
     migration: Migration,
     line: string
   ): Effect.fn.Return<StepResult, StepError> {
     const sent = call(migration, (daemon) => daemon.commands(migration.server_id, [line]))
-    // It has stopped in the meantime.
     yield* Effect.catchTag(sent, "DaemonRefused", () => Effect.void)
     const notified_at = yield* nowText
     return yield* change(migration, (record, now) =>
@@ -114,7 +112,6 @@ export const makeMigrationSteps = Effect.gen(function* () {
     )
   })
 
-  /** Stops the server, then places it on its new node. */
   const leave = Effect.fnUntraced(function* (
     { definition }: ServerRecord,
     migration: Migration,
@@ -143,7 +140,6 @@ export const makeMigrationSteps = Effect.gen(function* () {
     })
   })
 
-  /** Cancels a migration before any file was transferred. */
   const cancel = (migration: Migration) =>
     change(migration, (record, now) =>
       Effect.as(records.save(record, { ...now, phase: "returning" }), "again" as const)
@@ -166,10 +162,7 @@ export const makeMigrationSteps = Effect.gen(function* () {
   return { begin, cancel, comeBack, leave, notify } as const
 })
 
-/**
- * Releases a server that its node holds for a migration without a record, as after a restored backup: like a cancelled
- * migration, with a start if the record has it up.
- */
+/** Releases a server held without a migration, as after a restored backup, and starts it if the record says so. */
 export const makeReleaseHeld = Effect.gen(function* () {
   const migrations = yield* MigrationRepo
   const records = yield* makeMigrationRecords

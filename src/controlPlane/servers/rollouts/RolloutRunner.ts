@@ -13,9 +13,8 @@ import { advance } from "./rolloutRules.ts"
 import { makeRolloutServers } from "./rolloutServers.ts"
 
 export interface RolloutOptions {
-  /** Between two looks at a server under way, besides its changes. */
   readonly pause: Duration.Input
-  /** How long a server may wait for its node before it has failed. */
+  /** Time for which a server may wait for its node. */
   readonly nodeTimeout: Duration.Input
 }
 
@@ -26,8 +25,8 @@ const logState = ({ id, reason, state }: RolloutRecord) => {
 }
 
 /**
- * Runs the rollouts, on the leader (spec 3.13): one queue begins the servers of each rollout, the other one
- * works on those that have begun. The state is in the database, and each step can be repeated.
+ * Runs the rollouts on the leader (spec 3.13). One queue begins servers, the other works on them. The state is in the
+ * database, and each step can be repeated.
  */
 export const RolloutRunner = (options: RolloutOptions) =>
   Layer.effectDiscard(
@@ -50,7 +49,6 @@ export const RolloutRunner = (options: RolloutOptions) =>
         })
       })
 
-      /** Begins the next servers of a rollout, or ends or pauses it. */
       const next = Effect.fnUntraced(function* (id: string) {
         const before = Option.getOrUndefined(yield* repo.find(id))
         if (before === undefined) return { changed: undefined, servers: [] }

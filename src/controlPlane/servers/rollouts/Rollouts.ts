@@ -11,7 +11,7 @@ import { makeCreateRollout } from "./rolloutCreation.ts"
 import { isUpToDate, makePlan, makeRolloutView } from "./rolloutPlan.ts"
 import { continued } from "./rolloutRules.ts"
 
-/** A page of a list; `after`: the last id of the page before. */
+/** A page of a list. `after` is the last id of the page before. */
 export interface PageRequest {
   readonly limit: number
   readonly after?: string
@@ -81,7 +81,7 @@ export class Rollouts extends Context.Service<Rollouts>()("muster/servers/Rollou
       }
     })
 
-    /** Finds a rollout; `created_by`: only one of this key. */
+    /** Finds a rollout, only the key's own with `created_by`. */
     const find = Effect.fnUntraced(function* (id: string, created_by: string | undefined) {
       const record = Option.getOrUndefined(yield* repo.find(id))
       const isOther = created_by !== undefined && record?.created_by !== created_by
@@ -93,7 +93,7 @@ export class Rollouts extends Context.Service<Rollouts>()("muster/servers/Rollou
       return yield* store.read(show(record))
     })
 
-    /** Changes the state of a rollout; `by` returns the same record if it has this state. */
+    /** Changes the state of a rollout, unless `by` returns the same record. */
     const change = Effect.fnUntraced(function* (
       id: string,
       by: (record: RolloutRecord, now: string) => RolloutRecord | Conflict
@@ -123,17 +123,16 @@ export class Rollouts extends Context.Service<Rollouts>()("muster/servers/Rollou
     return {
       /**
        * Resolves the definition of each selected server and stores the rollout.
-       *
        * @error NotFound       the selector names an unknown server
-       * @error Forbidden      the key has a memory quota, and the rollout would change a memory limit; a server would no
-       * longer be saved, and the key may not delete servers; or the key may not give the overrides that a server has
+       * @error Forbidden      a memory limit changes despite a quota, an unsaved server needs the right to delete, or
+       * the key may not give a server's overrides
        * @error InvalidRequest no server matches, or one has no valid definition today
        * @error Conflict       a server is in another unfinished rollout
        */
       create: Effect.fn("Rollouts.create")(function* (request: CreateRollout) {
         return yield* store.read(show(yield* createRollout(request)))
       }),
-      /** Returns what {@link create} would change; `next`: the last server of a page that is not the last one. */
+      /** Returns what {@link create} would change. `next` is the last server, unless the page is the last. */
       plan: planPage,
       /** Returns rollouts, newest first; `next` as in {@link plan}. @error InvalidRequest `after` is no rollout */
       list,
@@ -146,14 +145,14 @@ export class Rollouts extends Context.Service<Rollouts>()("muster/servers/Rollou
           return { ...record, state: "paused", reason: "a caller has paused it" }
         })
       ),
-      /** Continues a paused rollout; servers that failed are tried again, last. @error Conflict it is over */
+      /** Continues a paused rollout, with failed servers last. @error Conflict it is over */
       resume: Effect.fn("Rollouts.resume")((id: string) =>
         change(id, (record) => {
           if (isOver(record.state)) return notAllowed(record)
           return record.state === "paused" ? continued(record) : record
         })
       ),
-      /** Ends a rollout; the servers keep the definitions that they have. @error Conflict it is over */
+      /** Ends a rollout. The servers keep their present definitions. @error Conflict it is over */
       abort: Effect.fn("Rollouts.abort")((id: string) =>
         change(id, (record, now) => {
           if (record.state === "aborted") return record

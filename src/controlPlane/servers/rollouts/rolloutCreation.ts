@@ -25,10 +25,9 @@ import { isUpToDate, makePlan, makeRolloutView, type Planned, type Revised } fro
 
 const DEFAULT_PARALLEL = 2
 
-/** Rows of one write of a creation: other writes come between. */
+/** Rows of one write of a creation, so that other writes come between. */
 const ROWS_AT_ONCE = 200
 
-/** Divides the rows of a rollout into writes. */
 const partsOf = (whole: RolloutPart): ReadonlyArray<RolloutPart> => {
   const { definitions, rollout_id, servers } = whole
   if (servers.length + definitions.length <= ROWS_AT_ONCE) return [whole]
@@ -42,7 +41,7 @@ const partsOf = (whole: RolloutPart): ReadonlyArray<RolloutPart> => {
   ]
 }
 
-/** 503: another leader took the rows of the creation for those of a process that has died. */
+/** 503: another leader removed the rows, as if this process had died. */
 const partsRemoved = new Unavailable({
   detail: "the leader changed during the creation of the rollout",
   hint: "Nothing was changed; send the request again."
@@ -51,13 +50,12 @@ const partsRemoved = new Unavailable({
 const problemsOf = (planned: ReadonlyArray<Planned>) =>
   planned.flatMap(({ record, target }) => ("problem" in target ? [`${record.id}: ${target.problem}`] : []))
 
-/** A server that a rollout changes. */
 type Changed = Planned & { readonly target: Revised }
 
 const isChanged = (planned: Planned): planned is Changed =>
   "definition" in planned.target && !isUpToDate(planned)
 
-/** Refuses a rollout that changes limits which a quota counts; its rollback would raise lowered ones again. */
+/** Refuses a rollout that changes limits under a quota, because its rollback would raise lowered ones. */
 const checkRollout = (quota: Quota, planned: ReadonlyArray<Planned>) => {
   for (const resource of resources) {
     const ids = planned.flatMap(({ record, target }) =>
@@ -71,11 +69,11 @@ const checkRollout = (quota: Quota, planned: ReadonlyArray<Planned>) => {
   return Effect.void
 }
 
-/** Whether a server is deleted when it ends, once a rollout has changed it. */
+/** Whether a server becomes unsaved by the rollout, and is deleted at its end. */
 const losesSave = ({ record: { definition }, target }: Planned): boolean =>
   "definition" in target && definition.save && !target.definition.save
 
-/** Returns how many servers are changed at a time; a percentage is that of the servers that change. */
+/** Returns how many servers change at a time. A percentage is of the changing servers. */
 const parallelOf = (given: number | string, changing: number): number =>
   typeof given === "number"
     ? given
@@ -106,20 +104,18 @@ const revisionsOf = Effect.fnUntraced(function* (
     .slice(0, MOST_RECORDED)
 })
 
-/** Returns the selector as it is recorded. */
 const recorded = ({ ids, ...selector }: Selector): Selector => ({
   ...selector,
   ...(ids === undefined ? {} : { ids: ids.slice(0, MOST_RECORDED) })
 })
 
-/** Returns the function that resolves the definitions of a new rollout and stores it (`Rollouts.create`). */
 export const makeCreateRollout = Effect.gen(function* () {
   const plan = yield* makePlan
   const repo = yield* RolloutRepo
   const store = yield* Store
   const { creator } = yield* makeRolloutView
 
-  /** @param own the key whose rollouts the caller sees; undefined: those of every key */
+  /** @param own the key whose rollouts the caller sees, or nothing for every key's */
   const refuseBusy = Effect.fnUntraced(function* ({ servers }: RolloutPart, own: string | undefined) {
     const busy = yield* repo.busy(servers.map(({ server_id }) => server_id))
     if (busy.length === 0) return
@@ -135,7 +131,7 @@ export const makeCreateRollout = Effect.gen(function* () {
     })
   })
 
-  /** Stores a rollout in several writes, of which the last one makes it exist. */
+  /** Stores a rollout in several writes. The last one makes it exist. */
   const insert = Effect.fnUntraced(
     function* (rollout: RolloutRecord, whole: RolloutPart) {
       const { definitions, servers } = whole

@@ -6,7 +6,6 @@ import { handlersOf } from "../../../shared/net/requestServices.ts"
 import { linkOf, pageAfter } from "../../http/link.ts"
 import { Rollouts } from "./Rollouts.ts"
 
-/** Responds with a page; `Link` has the address of the next one. */
 const respond = (url: string, body: unknown, next: string | undefined) =>
   HttpServerResponse.jsonUnsafe(body, { headers: linkOf(url, next) })
 

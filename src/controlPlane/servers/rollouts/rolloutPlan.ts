@@ -17,13 +17,13 @@ import { filterOf } from "../list/listQuery.ts"
 import { ServerIndex } from "../list/ServerIndex.ts"
 import { makeOverridesCheck } from "../state/callerLimits.ts"
 
-/** The view of rollouts that a caller gets. A key that is limited to some servers sees the rollouts that it has created. */
+/** The rollouts that a caller sees. A key with limited servers sees the rollouts that it has created. */
 export const makeRolloutView = Effect.gen(function* () {
   const index = yield* ServerIndex
   const repo = yield* RolloutRepo
 
   return {
-    /** The key whose rollouts the caller sees; undefined: those of every key. */
+    /** The key whose rollouts the caller sees; absent for every key's. */
     creator: Effect.map(CurrentPrincipal, (caller) =>
       caller?.restriction === undefined ? undefined : caller.key_id
     ),
@@ -59,16 +59,15 @@ export const makeRolloutView = Effect.gen(function* () {
   } as const
 })
 
-/** The servers of one rollout: their definitions are in memory while it is created. */
+/** Servers of one rollout, whose definitions are in memory during its creation. */
 const MOST_SERVERS = 10_000
 
-/** A definition and its revision. */
 export interface Revised {
   readonly definition: ServerDefinition
   readonly revision: string
 }
 
-/** A server of a rollout; `target` is a problem if its blueprint and overrides do not resolve. */
+/** A server of a rollout. `target` is a problem if blueprint and overrides do not resolve. */
 export interface Planned {
   readonly record: ServerRecord
   readonly earlier: Revised
@@ -81,7 +80,6 @@ export const isUpToDate = ({ earlier, record, target }: Planned): boolean =>
 
 const revised = (definition: ServerDefinition): Revised => ({ definition, revision: revisionOf(definition) })
 
-/** Resolves today's definition of all servers that a selector selects, by creation. */
 export const makePlan = Effect.gen(function* () {
   const blueprints = yield* BlueprintStore
   const index = yield* ServerIndex

@@ -12,13 +12,12 @@ import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import { stopTimeoutOf } from "../../../contract/domain/ServerDefinition.ts"
 import { isUp } from "../../../contract/domain/ServerStatus.ts"
 
-/** The next step of a rollout: the rollout afterwards, and how many servers begin. */
+/** The rollout after its next step, and how many servers begin. */
 export interface Advance {
   readonly rollout: RolloutRecord
   readonly begins: number
 }
 
-/** Returns a rollout that begins or continues. */
 export const continued = (rollout: RolloutRecord): RolloutRecord => ({
   ...rollout,
   state: rollout.canary_left > 0 && !rollout.rolling_back ? "canary" : "running",
@@ -27,7 +26,6 @@ export const continued = (rollout: RolloutRecord): RolloutRecord => ({
 
 const CANARY_DONE = "the canary is done: resume the rollout to continue"
 
-/** @param now RFC 3339 */
 export const advance = (before: RolloutRecord, counts: RolloutCounts, now: string): Advance => {
   if (isOver(before.state) || before.state === "paused") return { rollout: before, begins: 0 }
   const rollout = before.state === "planned" ? continued(before) : before
@@ -52,7 +50,7 @@ export const advance = (before: RolloutRecord, counts: RolloutCounts, now: strin
   }
 }
 
-/** Returns the rollout after one of its servers has failed; with `rolling_back`, the servers turn back. */
+/** Returns the rollout after a server has failed. With `rolling_back`, the servers turn back. */
 export const onFailure = (
   rollout: RolloutRecord,
   { reason, server_id }: Pick<RolloutServer, "server_id" | "reason">
@@ -65,20 +63,16 @@ export const onFailure = (
     : { ...failed, state: "running", rolling_back: true }
 }
 
-/** The state of a server of a rollout and of its node. */
 export interface Facts {
-  /** Undefined once the server is deleted. */
+  /** Unset once the server is deleted. */
   readonly record: ServerRecord | undefined
-  /** The revision of its definition. */
   readonly revision: string | undefined
-  /** Its last crash, also of a server that was deleted because of it. */
+  /** Its last crash, also if the crash deleted it. */
   readonly crash: CrashSummary | undefined
   readonly isMigrating: boolean
-  /** Why its node cannot be called; undefined: it can. */
+  /** Why its node cannot be called, if it cannot. */
   readonly away: string | undefined
-  /** Whether the server has been {@link isHeldUp} for too long. */
   readonly isTooLong: boolean
-  /** Milliseconds since the epoch. */
   readonly now: number
 }
 
@@ -106,17 +100,14 @@ export type ServerStep =
     }
   | { readonly do: "fail"; readonly reason: string }
 
-/** Seconds for which the node may report the end of a start after its time. */
+/** Seconds after a start's time in which the node may still report its end. */
 const GRACE = 5
 
 const fail = (reason: string): ServerStep => ({ do: "fail", reason })
 
 const NOT_ACCEPTED = "its node has not accepted the definition"
 
-/**
- * Whether process and files of a server have its definition. A node does not report that an offline server has it, unless
- * an installation is needed.
- */
+/** Whether process and files have the definition, which a node does not report of an offline, installed server. */
 export const isApplied = ({ definition, redefinition, status }: ServerRecord): boolean => {
   if (redefinition === undefined) return true
   const { delivered, used } = redefinition
@@ -127,7 +118,7 @@ export const isApplied = ({ definition, redefinition, status }: ServerRecord): b
   )
 }
 
-/** Returns why a server waits for its node; undefined: it does not. */
+/** Returns why a server waits for its node, if it does. */
 export const isHeldUp = ({ away, record }: Pick<Facts, "away" | "record">): string | undefined => {
   if (record === undefined) return undefined
   if (away !== undefined) return away
@@ -138,18 +129,17 @@ export const isHeldUp = ({ away, record }: Pick<Facts, "away" | "record">): stri
 const crashedSince = ({ crash }: Facts, { crash_before, restarted_at }: RolloutServer) =>
   restarted_at === null || crash?.id === crash_before ? undefined : crash
 
-/** Returns why the installation with the definition has failed; undefined: it has not. */
+/** Returns why the installation with the definition has failed, if it has. */
 const installFailure = (record: ServerRecord): string | undefined => {
   const { install, redefinition } = record
   if (install.phase !== "failed") return undefined
-  // A failure before the change does not count.
   const isEarlier = Date.parse(install.finished_at ?? "") < (redefinition?.defined_at ?? 0)
   return !isApplied(record) && isEarlier
     ? undefined
     : `installation failed: ${install.failure_reason ?? `exit code ${install.exit_code ?? "unknown"}`}`
 }
 
-/** Returns the step of a server that is to restart: one that runs gets the line of the rollout, and then its time. */
+/** Returns the step of a server that is to restart. A running one gets the rollout's line, and then its time. */
 const restartStep = (
   { notify, notify_seconds }: RolloutRecord["settings"],
   { notified_at }: RolloutServer,
@@ -161,7 +151,6 @@ const restartStep = (
   return { do: now < notified_at + noticeMillis(notify_seconds) ? "wait" : "restart" }
 }
 
-/** Returns the step of a server that has the definition: its restart or start. */
 const startStep = (
   { settings }: RolloutRecord,
   server: RolloutServer,
@@ -191,7 +180,6 @@ const startStep = (
   return { do: server.restarted_at === null ? "watch" : "wait" }
 }
 
-/** Returns the next step of a server under way. */
 export const serverStep = (rollout: RolloutRecord, server: RolloutServer, facts: Facts): ServerStep => {
   const { record, revision } = facts
   if (record === undefined) {

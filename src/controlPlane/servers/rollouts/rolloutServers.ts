@@ -23,12 +23,11 @@ import { ServerIndex } from "../list/ServerIndex.ts"
 import { ServerLifecycle } from "../state/ServerLifecycle.ts"
 import { type Facts, isHeldUp, onFailure, serverStep } from "./rolloutRules.ts"
 
-/** Whether the database could not be written, so that the write is repeated. */
+/** Whether the write failed because of the database, and is repeated. */
 const isOfDatabase = ({ detail }: Unavailable) =>
   [DatabaseFull.of(), Unavailable.store(), Unavailable.storeLocked()].some((other) => other.detail === detail)
 
 export const makeRolloutServers = Effect.fnUntraced(function* (options: {
-  /** How long a server may wait for its node before it has failed. */
   readonly nodeTimeout: Duration.Input
 }) {
   const crashes = yield* CrashRepo
@@ -41,12 +40,11 @@ export const makeRolloutServers = Effect.fnUntraced(function* (options: {
   const store = yield* Store
   const { unavailableReason } = yield* makeNodeAvailability
   const nodeTimeout = Durations.toMillis(options.nodeTimeout)
-  /** Servers that wait for their next start. */
   const waiting = new Set<ServerId>()
-  /** By server: since when it waits for its node, in ms. */
+  /** By server: the time in ms since which it waits for its node. */
   const heldUpSince = new Map<ServerId, number>()
 
-  /** Returns the last crash of a server, also of one that its crash has deleted. */
+  /** Returns the last crash of a server, also if the crash deleted it. */
   const lastCrash = Effect.fnUntraced(function* (server: RolloutServer, record: ServerRecord | undefined) {
     if (record !== undefined) return yield* index.lastCrash(record.id)
     if (server.restarted_at === null) return undefined
@@ -77,7 +75,6 @@ export const makeRolloutServers = Effect.fnUntraced(function* (options: {
 
   const save = (server: RolloutServer) => store.write(repo.saveServer(server))
 
-  /** Saves a new phase of a server, with what follows for its rollout. */
   const enter = Effect.fnUntraced(function* (server: RolloutServer) {
     const { phase, reason, rollout_id } = server
     const write = Effect.gen(function* () {
@@ -105,7 +102,7 @@ export const makeRolloutServers = Effect.fnUntraced(function* (options: {
   const failed = (server: RolloutServer, reason: string) =>
     end(server, "failed", server.reason === null ? reason : `${server.reason}; rollback: ${reason}`)
 
-  /** Whether a server has left the limits of the key that has created the rollout. */
+  /** Whether a server has left the limits of the key that created the rollout. */
   const isOutside = Effect.fnUntraced(function* ({ created_by }: RolloutRecord, record: ServerRecord) {
     const key =
       created_by === null ? undefined : Option.getOrUndefined(yield* store.read(keys.find(created_by)))
@@ -117,7 +114,6 @@ export const makeRolloutServers = Effect.fnUntraced(function* (options: {
   ): Effect.fn.Return<StepOutcome, Unavailable> {
     const { rollout_id, server_id, target } = server
     const found = yield* store.read(repo.definition(rollout_id, target))
-    // The rollout is over.
     if (Option.isNone(found)) return "done"
     const definition = found.value
     let isDecided = false
@@ -152,7 +148,6 @@ export const makeRolloutServers = Effect.fnUntraced(function* (options: {
       // 404: the server is being installed again; 409: the node is busy with it.
       if (error.status === 422 || error.status === 500)
         return yield* failed(server, `cannot be started: ${error.detail}`)
-      // The next look finds whether the start was refused.
       if (error.status === 409 && server.restarted_at === null) yield* save(timed(server, facts))
       return "again"
     }
@@ -166,7 +161,6 @@ export const makeRolloutServers = Effect.fnUntraced(function* (options: {
     crash_before: crash?.id ?? null
   })
 
-  /** Sends the line of the rollout to a running server, at least once. */
   const notify = Effect.fnUntraced(function* (
     server: RolloutServer,
     node_id: NodeId,
@@ -174,13 +168,11 @@ export const makeRolloutServers = Effect.fnUntraced(function* (options: {
     { now }: Facts
   ) {
     const daemon = yield* daemons.of(node_id)
-    // It has stopped in the meantime.
     yield* Effect.catchTag(daemon.commands(server.server_id, [line]), "DaemonRefused", () => Effect.void)
     yield* save({ ...server, notified_at: now })
     return "again" as const
   })
 
-  /** Whether a server must be up after its change. */
   const mustBeUp = ({ start_pending, status }: ServerRecord) =>
     start_pending || (isUp(status) && status !== "stopping")
 
@@ -222,7 +214,6 @@ export const makeRolloutServers = Effect.fnUntraced(function* (options: {
     }
   })
 
-  /** Works on a server of an unfinished rollout. */
   const step = Effect.fnUntraced(function* (
     id: ServerId
   ): Effect.fn.Return<StepOutcome, DaemonError | Unavailable> {
@@ -241,7 +232,7 @@ export const makeRolloutServers = Effect.fnUntraced(function* (options: {
       return "done"
     }
     const record = index.get(id)
-    // Whether a server of a lost node is up is not known.
+    // It is not known whether a server of a lost node is up.
     if (server.was_up !== null || record?.status === "unknown") return yield* act(rollout, server)
     const begun = { ...server, was_up: record !== undefined && mustBeUp(record) }
     yield* save(begun)

@@ -1,19 +1,16 @@
 import { Context, Effect, Latch, Layer } from "effect"
 import { during } from "../../../shared/work/during.ts"
 
-/** The longest time that creations hold up an installation. */
 const LONGEST = "1 second"
 
 /**
- * Lets creations go before the installations of earlier ones: callers wait for a creation, while an installation takes its
- * node much longer, and this process more work. An installation waits for a moment without a creation, at most a second.
+ * Lets creations, for which callers wait, go before installations, which cost nodes and process more. An installation
+ * waits at most a second for a moment without a creation.
  */
 export class CreationPriority extends Context.Service<
   CreationPriority,
   {
-    /** Runs a creation. */
     creating<A, E, R>(creation: Effect.Effect<A, E, R>): Effect.Effect<A, E, R>
-    /** Waits until an installation may begin. */
     readonly turn: Effect.Effect<void>
   }
 >()("muster/servers/CreationPriority") {

@@ -12,23 +12,21 @@ import { Store } from "../../store/Store.ts"
 import { ServerLocks } from "./ServerLocks.ts"
 
 export interface GarbageCollectorOptions {
-  /** Delay before the first repetition of a call; it doubles up to `retryCap`. */
+  /** Delay before the first repetition of a call, doubled up to `retryCap`. */
   readonly retryFrom: Duration.Input
   readonly retryCap: Duration.Input
 }
 
-/** Calls to one node at a time. */
 const CALLS = 16
 
 /**
- * Makes nodes delete their files of servers that were deleted or migrated away, or whose migration there
- * failed, on the leader. The pending deletions are in the database. Placement skips a node with a pending
- * deletion of the server.
+ * Makes nodes delete files of servers that were deleted, migrated away or failed to arrive, on the leader. The
+ * database has the pending deletions, and placement skips their nodes.
  */
 export class ServerGarbageCollector extends Context.Service<
   ServerGarbageCollector,
   {
-    /** Nodes that have a deletion of a server to do, as far as the leader knows. */
+    /** Nodes with a pending deletion of a server, as far as the leader knows. */
     pendingOn(server_id: ServerId): ReadonlyArray<NodeId>
   }
 >()("muster/servers/ServerGarbageCollector") {
@@ -46,10 +44,9 @@ export class ServerGarbageCollector extends Context.Service<
 
         const remove = Effect.fnUntraced(function* (deletion: PendingDeletion) {
           const { node_id, server_id } = deletion
-          // A node that registers later takes its deletions up again.
           if (!(yield* Effect.isSuccess(registry.get(node_id)))) return "done"
           if (!registry.isConnected(node_id)) return "again"
-          // Placement skips a node with a pending deletion of the server; if a record exists in spite of that, it wins.
+          // Placement skips a node with a pending deletion. If a record exists in spite of that, it wins.
           const standing = (yield* store.read(migrations.standings(node_id, [server_id]))).get(server_id)
           if (standing?.kept !== true) {
             const daemon = yield* daemons.of(node_id)

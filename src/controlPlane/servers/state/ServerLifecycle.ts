@@ -18,24 +18,21 @@ import { makeReportedChanges } from "./reportedChanges.ts"
 import { makeRequestedChanges } from "./requestedChanges.ts"
 
 /**
- * The changes of a server's record after its creation: each one write, with its journal entries. The write that deletes a
+ * The changes of a server's record after its creation, each one write with its journal entries. The deletion of a
  * record also makes its node delete the files.
  */
 export class ServerLifecycle extends Context.Service<
   ServerLifecycle,
   {
     /**
-     * Applies reports of a node in one write, those of one server in their order; returns the unknown servers.
-     * Repetitions change nothing. A report about a server of another node repeats its pending deletion there.
+     * Applies reports of a node in one write, in order per server, and returns unknown servers. Repetitions change
+     * nothing; a report from another node repeats the pending deletion there.
      */
     reports(
       node_id: NodeId,
       reports: ReadonlyArray<Report>
     ): Effect.Effect<ReadonlySet<ServerId>, Unavailable>
-    /**
-     * Applies a snapshot of one server. False: a report is pending on the node, or was applied after the record had
-     * `sequence`, and may be newer.
-     */
+    /** Applies a snapshot of one server. Returns false if a pending report, or one after `sequence`, may be newer. */
     observe(node_id: NodeId, view: DaemonServer, sequence: number): Effect.Effect<boolean, Unavailable>
     /** Applies that the node does not have the server. */
     missing(node_id: NodeId, id: ServerId): Effect.Effect<void, Unavailable>
@@ -43,30 +40,27 @@ export class ServerLifecycle extends Context.Service<
     nodeLost(node_id: NodeId, ids: ReadonlyArray<ServerId>): Effect.Effect<void, Unavailable>
     /** Deletes the servers of a node that is given up, except saved ones, unless the node is connected again. */
     nodeGivenUp(node_id: NodeId, ids: ReadonlyArray<ServerId>): Effect.Effect<void, Unavailable>
-    /** Marks servers for verification by the leader, because their nodes may have lost them. */
+    /** Marks servers for verification by the leader, as their nodes may have lost them. */
     markForVerification(ids: ReadonlyArray<ServerId>): Effect.Effect<void, Unavailable>
-    /** Ends the verification of a server. */
     verified(id: ServerId): Effect.Effect<void, Unavailable>
-    /** Fails the installation of a server permanently. */
     refuseInstall(id: ServerId, reason: string): Effect.Effect<void, Unavailable>
-    /** Starts a server once it is installed; false: it is not installing. @error Conflict it is being deleted */
+    /** Starts a server once installed; false unless it is installing. @error Conflict it is being deleted */
     deferStart(id: ServerId): Effect.Effect<boolean, NotFound | Conflict | Unavailable>
-    /** Cancels a pending start, also one after a migration; `because`: the node has refused it. */
+    /** Cancels a pending start, also after a migration. `because` is the node's reason, if it refused. */
     forgetStart(
       id: ServerId,
       because?: { readonly status: number; readonly detail: string; readonly hint: string }
     ): Effect.Effect<void, Unavailable>
-    /** Records the stop of a saved server whose node is away; false: it is not saved, or migrates. */
+    /** Records the stop of a saved server whose node is away. Returns false if it is unsaved or migrates. */
     stopAway(id: ServerId, by: string): Effect.Effect<boolean, NotFound | Conflict | Unavailable>
     /** Records that the node has such a stop, or that a start has cancelled it. */
     stopDelivered(id: ServerId): Effect.Effect<void, Unavailable>
-    /** Makes an installation pending again; returns the record as it was. @error Conflict the server is not offline */
+    /** Makes an installation pending; returns the record before. @error Conflict the server is not offline */
     reinstall(id: ServerId): Effect.Effect<ServerRecord, NotFound | Conflict | Unavailable>
     /** Undoes {@link reinstall}, unless the node has reported an installation since. */
     undoReinstall(before: ServerRecord): Effect.Effect<void, Unavailable>
     /**
      * Changes name, labels and expiry, unless the check of the present record fails.
-     *
      * @error Conflict       the server is being deleted
      * @error InvalidRequest too many labels
      */
@@ -76,26 +70,23 @@ export class ServerLifecycle extends Context.Service<
       check?: (record: ServerRecord) => Effect.Effect<void, E>
     ): Effect.Effect<void, NotFound | Conflict | InvalidRequest | Unavailable | E>
     /**
-     * Changes the definition of a server, its overrides and its reservation in one write; {@link Provisioner} delivers
-     * it to the node. `by` decides on the present record, and only reads memory.
-     *
-     * @error Conflict    the server is being deleted or migrates, needs more ports, or is to be reinstalled and not offline
+     * Changes a server's definition, overrides and reservation in one write; {@link Provisioner} delivers them. `by`
+     * decides on the present record, and only reads memory.
+     * @error Conflict       the server is deleted, migrates, needs more ports, or must be offline to reinstall
      * @error InvalidRequest too many labels
      * @error Forbidden      the quota of the key does not allow the memory limit
-     * @error Unavailable the limits do not fit on the node
+     * @error Unavailable    the limits do not fit on the node
      */
     redefine<E = never>(
       id: ServerId,
       by: (record: ServerRecord) => Effect.Effect<NewDefinition, E>
     ): Effect.Effect<Redefined, NotFound | Conflict | Forbidden | InvalidRequest | Unavailable | E>
-    /** Records that the node has accepted the definition of a time. */
+    /** Records that the node has accepted the definition of this time. */
     delivered(id: ServerId, defined_at: number): Effect.Effect<void, Unavailable>
     /** Publishes that a server expires soon, once for each expiry. */
     announceExpiry(record: ServerRecord): Effect.Effect<void, Unavailable>
     /**
-     * Replaces ports of a server that a program of its node has; returns its allocations. Ports that it does not have
-     * are ignored.
-     *
+     * Replaces a server's ports that a program has, and returns its allocations. Ports of others are ignored.
      * @error NotFound the server is not on the node
      * @error Conflict it is deleted or migrates, or no port is free
      */
@@ -104,25 +95,19 @@ export class ServerLifecycle extends Context.Service<
       id: ServerId,
       taken: ReadonlyArray<TakenPort>
     ): Effect.Effect<Allocations, NotFound | Conflict | Unavailable>
-    /** Records that a removal begins, so that it continues after a crash; returns the record. */
+    /** Records that a removal begins, so that it continues after a crash. Returns the record. */
     beginRemoval(
       id: ServerId,
       onlyIf?: (record: ServerRecord) => boolean
     ): Effect.Effect<Option.Option<ServerRecord>, Unavailable>
-    /** Records that the node has refused a removal. */
     giveUpRemoval(id: ServerId): Effect.Effect<void, Unavailable>
-    /**
-     * Deletes the record; false: there is none.
-     *
-     * @param from the node that has deleted the files; any other node of the record is made to delete them
-     */
+    /** Deletes the record; false if there is none. Its nodes other than `from` must delete the files. */
     remove(id: ServerId, from?: NodeId): Effect.Effect<boolean, Unavailable>
-    /** Returns `last_sequence` of the servers on a node, by id. */
     sequences(
       node_id: NodeId,
       ids: ReadonlyArray<ServerId>
     ): Effect.Effect<ReadonlyMap<ServerId, number>, Unavailable>
-    /** Returns `last_sequence` of a server; undefined: it is not on the node. */
+    /** Returns `last_sequence` of a server, if it is on the node. */
     sequence(node_id: NodeId, id: ServerId): Effect.Effect<number | undefined, Unavailable>
   }
 >()("muster/servers/ServerLifecycle") {

@@ -2,10 +2,7 @@ import { Context, Layer } from "effect"
 import type { ServerId } from "../../../contract/domain/Id.ts"
 import { type KeyedLock, makeKeyedLock } from "../../../shared/work/KeyedLock.ts"
 
-/**
- * Locks by server id for calls that install or remove an instance, so that an installation never reaches the node after
- * the removal. Reports do not take the lock.
- */
+/** Locks by server id, so that no installation reaches a node after the removal. Reports do not take the lock. */
 export class ServerLocks extends Context.Service<ServerLocks, KeyedLock<ServerId>>()(
   "muster/servers/ServerLocks"
 ) {

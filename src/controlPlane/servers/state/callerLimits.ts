@@ -16,7 +16,6 @@ import { instancePath } from "../../blueprints/parse/paths.ts"
 import { CurrentPrincipal, type Principal } from "../../http/Principal.ts"
 import { overQuota } from "./quotaRules.ts"
 
-/** Ids that an error names. */
 const NAMED = 10
 
 interface Kind {
@@ -24,7 +23,7 @@ interface Kind {
   readonly labels: Labels
 }
 
-/** Returns the reason that a restriction does not admit a server with this blueprint and these labels. */
+/** Returns why a restriction does not admit a server with this blueprint and these labels. */
 const outside = (restriction: Restriction, { blueprint_id, labels }: Kind): string | undefined => {
   const { blueprints } = restriction
   if (blueprints !== undefined && !blueprints.has(blueprint_id)) {
@@ -43,7 +42,7 @@ const lacks = (right: "change" | "create", reason: string) =>
     hint: "Keep the server within the limits of the key: GET /api/keys lists them for keys of the scope AppAdmin."
   })
 
-/** Returns why a caller may not create a server; undefined: it may. */
+/** Returns why a caller may not create a server, if so. */
 export const creationRefusal = (caller: Principal | undefined, kind: Kind): Forbidden | undefined => {
   const restriction = caller?.restriction
   if (restriction === undefined) return undefined
@@ -52,7 +51,7 @@ export const creationRefusal = (caller: Principal | undefined, kind: Kind): Forb
   return reason === undefined ? undefined : lacks("create", reason)
 }
 
-/** Returns why a caller may not give a server that it may read this blueprint and these labels. */
+/** Returns why a caller may not give a server this blueprint and these labels. */
 export const changeRefusal = (restriction: Restriction | undefined, kind: Kind): Forbidden | undefined => {
   const reason = restriction === undefined ? undefined : outside(restriction, kind)
   return reason === undefined ? undefined : lacks("change", reason)
@@ -61,21 +60,20 @@ export const changeRefusal = (restriction: Restriction | undefined, kind: Kind):
 interface Checked {
   readonly right: "create" | "change"
   readonly blueprint_id: string
-  /** The overrides of the request, or those that the server has. */
+  /** The overrides of the request, or the server's own. */
   readonly given: OverridesChange
-  /** The definition that results. */
   readonly next: ServerDefinition
-  /** The server whose overrides are given again: what stays as it was, with the same blueprint, is permitted. */
+  /** The server whose overrides are given again. Unchanged ones of the same blueprint are permitted. */
   readonly before?: ServerRecord
 }
 
-/** The definition of a server that stays with its blueprint; undefined: everything counts as new. */
+/** The definition of a server that stays with its blueprint. Without one, everything counts as new. */
 const keptOf = ({ before, blueprint_id }: Checked): ServerDefinition | undefined =>
   before?.blueprint_id === blueprint_id ? before.definition : undefined
 
 const quoted = (name: string): string => JSON.stringify(name.slice(0, 80))
 
-/** Returns the fields of a request that change which code runs; `own`: of the blueprint without them, if it resolves. */
+/** Returns the fields that change which code runs. `own` is the blueprint's definition without them. */
 const codeFields = (checked: Checked, own: ServerDefinition | undefined): ReadonlyArray<string> => {
   const { next } = checked
   const { configs, image, software } = checked.given
@@ -112,8 +110,8 @@ const memoryFields = (checked: Checked, own: Limits): ReadonlyArray<string> => {
 }
 
 /**
- * Returns a check of overrides. A key without full rights sets declared variables only. A key limited to
- * blueprints chooses only the version of the software. A key with a memory quota gets no uncounted memory.
+ * Returns a check of overrides. A key without full rights sets declared variables only. With limited blueprints, it
+ * sets the software's version only. A memory quota excludes uncounted memory.
  */
 export const makeOverridesCheck = Effect.map(BlueprintStore, ({ declared, resolve }) => {
   const checkVariables = Effect.fnUntraced(function* (checked: Checked) {

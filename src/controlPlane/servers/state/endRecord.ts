@@ -18,7 +18,7 @@ const SIGNALED = 128
 const signalOf = (exit_code: number): string | undefined =>
   Object.entries(constants.signals).find(([, number]) => number === exit_code - SIGNALED)?.[0]
 
-/** Returns the record of a crash; its id has the form of a server's. */
+/** Returns the record of a crash. Its id has the form of a server's. */
 export const crashRecord = (
   { blueprint_id, definition, id: server_id, name, node_id }: ServerRecord,
   { exit_code, reason, timestamp }: Crash,
@@ -47,22 +47,18 @@ export const crashRecord = (
   }
 }
 
-/**
- * Deletes a record, as part of a write that also stores why. If no caller has requested the deletion, the audit log has an
- * entry of the service.
- */
+/** Deletes a record in a write that stores why. Without a caller, the audit log has an entry of the service. */
 export const makeEndRecord = Effect.gen(function* () {
   const audit = yield* AuditRepo
   const crashes = yield* CrashRepo
   const deleted = yield* DeletedServerRepo
   const servers = yield* ServerRepo
 
-  /** Completes the reason of a transition by what else the database has of the server. */
   const reasonOf = Effect.fnUntraced(function* (record: ServerRecord, reason: string, now: number) {
     if (reason === BY_CALLER || reason === EXPIRED) return reason
     // A report may be faster than the write that ends a requested removal.
     if (yield* servers.isRemoving(record.id)) return hasExpired(record, now) ? EXPIRED : BY_CALLER
-    // A server that is not saved crashes once. It may have been saved before its last change.
+    // An unsaved server crashes once, but may have been saved before its last change.
     const since = record.redefinition?.defined_at ?? 0
     const [crash] = (yield* crashes.find({ server_id: record.id, since, limit: 1 })) ?? []
     return crash === undefined ? reason : notSaved(`crashed: ${crash.reason}`)

@@ -42,7 +42,6 @@ export const makeMigrationRecords = Effect.gen(function* () {
     return append(record, { topic: "server:placed", server_id, payload: { node_id, allocations } })
   }
 
-  /** Makes a node delete its files of a server. */
   const deleteOn = Effect.fnUntraced(function* (
     record: ChangedServer & Pick<ServerRecord, "id">,
     node_id: NodeId
@@ -57,7 +56,6 @@ export const makeMigrationRecords = Effect.gen(function* () {
     yield* append(record, { topic: "server:start-pending", server_id: record.id, payload: pending })
   })
 
-  /** Begins the migration of a server away from its node. */
   const begin = Effect.fnUntraced(function* (record: ServerRecord, arrival: string) {
     const { id: server_id, node_id: from_node, start_pending } = record
     const was_up = start_pending ? true : null
@@ -94,7 +92,7 @@ export const makeMigrationRecords = Effect.gen(function* () {
     return "switched" as const
   })
 
-  /** Ends a migration on the old node: makes a start pending if the server was up, and keeps the reason of a failure. */
+  /** Ends a migration on the old node: starts a server that was up, and keeps the reason of a failure. */
   const end = Effect.fnUntraced(function* (record: ServerRecord, migration: Migration) {
     if (migration.reason === null) yield* forget(record)
     else yield* save(record, { ...migration, phase: "failed", was_up: null })
@@ -105,7 +103,6 @@ export const makeMigrationRecords = Effect.gen(function* () {
   const arrive = Effect.fnUntraced(function* (record: ServerRecord, migration: Migration) {
     yield* migrations.free(record.id, migration.from_node)
     if (record.redefinition !== undefined) {
-      // The new node has made the server from the present definition.
       const { defined_at } = record.redefinition
       const redefinition = { defined_at, delivered: true }
       yield* servers.set(record.id, { redefinition })
@@ -116,7 +113,7 @@ export const makeMigrationRecords = Effect.gen(function* () {
     yield* deleteOn(record, migration.from_node)
   })
 
-  /** Returns a server to the node that has its files; returns the transition of its record. */
+  /** Returns a server to the node that has its files, with the transition of its record. */
   const bringBack = Effect.fnUntraced(function* (record: ServerRecord, migration: Migration, reason: string) {
     const { origin } = migration
     if (origin === null) return {}
@@ -142,10 +139,8 @@ export const makeMigrationRecords = Effect.gen(function* () {
   })
 
   /**
-   * Applies a transition to the migration of its server; returns the transition to apply instead, and whether the server
-   * is back on its old node. What the new node reports about definitions says nothing about the files on the old one.
-   *
-   * @param migrationOf reads the migration of a server, by the rows
+   * Settles a transition with the server's migration. Returns the transition to apply, and whether the server is
+   * back: definitions of the new node say nothing about the old files.
    */
   const settle = Effect.fnUntraced(function* (
     record: ServerRecord,

@@ -21,14 +21,13 @@ import { logFields } from "./recordChanges.ts"
 import { ServerLifecycle } from "./ServerLifecycle.ts"
 import { isFinished } from "./transitions.ts"
 
-/** A call that has sent a server to its node. */
 interface Delivery {
   readonly view: DaemonServer
   /** Whether the record now has the state of the node; see `ServerLifecycle.observe`. */
   readonly isTaken: boolean
 }
 
-/** Sends a server with its present definition to its node; undefined: the record is gone or on another node. */
+/** Sends a server's definition to its node, unless the record is gone or on another node. */
 export const makeDeliver = Effect.gen(function* () {
   const daemons = yield* DaemonClient
   const index = yield* ServerIndex
@@ -61,7 +60,6 @@ export const makeDeliver = Effect.gen(function* () {
 export const isUnknownToNode = (error: DaemonError): boolean =>
   error._tag === "DaemonRefused" && error.status === 404
 
-/** The parts of routes that call the node of a server. */
 export const makeNodeCalls = Effect.gen(function* () {
   const daemons = yield* DaemonClient
   const index = yield* ServerIndex
@@ -73,14 +71,14 @@ export const makeNodeCalls = Effect.gen(function* () {
     return record ?? (yield* NotFound.server(id))
   })
 
-  /** Fails with a refusal; that of an unavailable node has the reason. */
+  /** Fails with a refusal, and the reason if the node is unavailable. */
   const refuse = (
     record: ServerRecord,
     refusal: Conflict | Unavailable
   ): Effect.Effect<never, Conflict | Unavailable> =>
     refusal._tag === "Unavailable" ? failAway(record) : Effect.fail(refusal)
 
-  /** Calls the node; a server that the node has lost is marked for verification. */
+  /** Calls the node. A server that the node has lost is marked for verification. */
   const call = <A, R>(record: ServerRecord, use: (daemon: Daemon) => Effect.Effect<A, DaemonError, R>) =>
     daemons.of(record.node_id).pipe(
       Effect.flatMap(use),
@@ -103,10 +101,9 @@ export const makeNodeCalls = Effect.gen(function* () {
   return { call, recordOf, refuse, refuseMoving } as const
 })
 
-/** Errors of routes that ask the server's node. */
 export type NodeCallError = NotFound | Conflict | InvalidRequest | NodeFailure | Unavailable
 
-/** Whether the node does not have a server that is installed on it. */
+/** Whether the node has lost a server that was installed on it. */
 export const isLoss = (record: ServerRecord, error: DaemonError): boolean =>
   error._tag === "DaemonRefused" && error.status === 404 && isFinished(record.install)
 
@@ -133,10 +130,8 @@ const ofRefusal = (
   }
 }
 
-/** Makes functions that fail with the error of a call to a node. */
 export const makeNodeErrors = Effect.gen(function* () {
   const { notConnected, unavailableReason } = yield* makeNodeAvailability
-  /** Fails with 503 and the reason that the node is unavailable. */
   const failAway = ({ node_id }: ServerRecord, reason?: string) =>
     Effect.flatMap(notConnected(node_id, reason), Effect.fail)
   return {

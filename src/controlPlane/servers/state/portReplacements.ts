@@ -25,7 +25,6 @@ export const makePortReplacements = Effect.gen(function* () {
   const servers = yield* ServerRepo
   const { write } = yield* Store
 
-  /** Returns the record, if its node may replace its ports now. */
   const replaceable = Effect.fnUntraced(function* (node_id: NodeId, id: ServerId) {
     const record = Option.getOrUndefined(yield* servers.lock(id))
     if (record?.node_id !== node_id) return yield* NotFound.server(id)
@@ -64,7 +63,7 @@ export const makePortReplacements = Effect.gen(function* () {
       .map(({ address: ip, port }) => ({ ip, port }))
     if (lost.length === 0) return record.allocations
     const allocations = yield* balancer.replacePorts(record, lost)
-    // An interruption waits for the write: its outcome decides which ports are reserved.
+    // An interruption waits for the write, whose outcome decides which ports are reserved.
     if ((yield* Effect.uninterruptible(write(replace(record, allocations)))) !== "inserted") return undefined
     yield* Effect.logWarning(
       `another program of the node has ${lost.map(portText).join(", ")}: the server has ${portText(allocations.default)} now`

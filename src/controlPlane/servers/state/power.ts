@@ -10,7 +10,6 @@ import type { ListedServer } from "../list/summary.ts"
 
 interface Rule {
   readonly trigger: Trigger
-  /** Statuses in which the action has no effect. */
   readonly done: ReadonlyArray<ServerStatus>
 }
 
@@ -32,28 +31,24 @@ const hints: Partial<Record<ServerStatus, string>> = {
   paused: "Unpause it first."
 }
 
-/** 409: the status of the server does not allow the request. */
 export const wrongStatus = (record: ServerRecord): Conflict =>
   new Conflict({
     detail: `server is ${record.status}: ${record.id}`,
     ...(hints[record.status] === undefined ? {} : { hint: hints[record.status] })
   })
 
-/** 409: the server is being migrated. */
 export const isMoving = (id: ServerId): Conflict =>
   new Conflict({
     detail: `server is migrating to another node: ${id}`,
     hint: "Wait until the server has arrived; GET /api/nodes/:node of its old node has the progress."
   })
 
-/** 409: the server is being deleted. */
 export const isBeingDeleted = (id: ServerId): Conflict =>
   new Conflict({
     detail: `server is being deleted: ${id}`,
     hint: "Create another server: the deletion cannot be cancelled."
   })
 
-/** 409: the server to reinstall is not offline. */
 export const notOffline = (record: ServerRecord): Conflict =>
   record.status === "installing"
     ? wrongStatus(record)
@@ -69,10 +64,7 @@ export const notOffline = (record: ServerRecord): Conflict =>
  */
 type PowerStep = "call" | "defer" | "cancel"
 
-/**
- * Returns the step, or the refusal. The node is called even if the action seems to have no effect: the record may lag
- * behind what the node has accepted.
- */
+/** Returns the step or the refusal. An action without apparent effect calls the node: the record may lag. */
 export const decidePower = (
   record: ListedServer,
   action: PowerAction

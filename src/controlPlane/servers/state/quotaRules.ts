@@ -10,7 +10,7 @@ import type { Quota } from "../../../contract/domain/Quota.ts"
 import { reservedLimits, type ServerRecord } from "../../../contract/domain/Server.ts"
 import type { Usage } from "../../store/repos/QuotaRepo.ts"
 
-/** The resources that quotas limit; `scale`: the unit of the quota in that of the use. */
+/** The resources that quotas limit. `scale` is the quota's unit in the unit of use. */
 export const resources = [
   {
     max: "max_memory",
@@ -42,7 +42,6 @@ export const resources = [
 ] as const
 type Resource = (typeof resources)[number]
 
-/** 403: beyond a quota. */
 export const overQuota = ({ name }: Quota, reason: string, hint?: string) =>
   name === undefined
     ? new Forbidden({
@@ -60,7 +59,7 @@ export const overQuota = ({ name }: Quota, reason: string, hint?: string) =>
 
 const isUnlimited = (limits: Limits, { limit }: Resource): boolean => (limits[limit] ?? 0) === 0
 
-/** Returns why servers may not have `limits` more of a resource. @param used by the other servers of the quota */
+/** Returns why servers may not have `limits` more beside `used`, by the quota's other servers. */
 const amountRefusal = (
   quota: Quota,
   resource: Resource,
@@ -84,7 +83,7 @@ const amountRefusal = (
     : overQuota(quota, `${amount}: ${used / scale} ${unit} in use, ${asked / scale} ${unit} requested`)
 }
 
-/** Returns why a quota does not allow a server with these limits beside those that count; undefined: it does. */
+/** Returns why a quota does not allow a server with these limits beside the counted ones, if so. */
 export const quotaRefusal = (quota: Quota, used: Usage, limits: Limits): Forbidden | undefined => {
   const { max_servers } = quota
   if (max_servers !== undefined && used.servers >= max_servers) {
@@ -97,7 +96,6 @@ export const quotaRefusal = (quota: Quota, used: Usage, limits: Limits): Forbidd
   return undefined
 }
 
-/** Adds a server to the use of a quota. */
 export const withServer = (used: Usage, limits: Limits): Usage => ({
   servers: used.servers + 1,
   memory_bytes: used.memory_bytes + committedMemoryBytes(limits),
@@ -105,19 +103,13 @@ export const withServer = (used: Usage, limits: Limits): Usage => ({
   cpu_millipercent: used.cpu_millipercent + committedCpuMillipercent(limits)
 })
 
-/** Whether a change of limits counts against a quota of a resource. */
 const raises = (before: Limits, after: Limits, resource: Resource): boolean =>
   isUnlimited(after, resource) ? !isUnlimited(before, resource) : resource.of(after) > resource.of(before)
 
-/** Returns the resources of a quota that a change of limits raises. */
 const raisedOf = (quota: Quota, before: Limits, after: Limits): ReadonlyArray<Resource> =>
   resources.filter((resource) => quota[resource.max] !== undefined && raises(before, after, resource))
 
-/**
- * Returns why a key may not raise limits of a server; undefined: it may.
- *
- * @param used by all servers of the quota; undefined: the server does not count for the quota
- */
+/** Returns why a key may not raise limits of a server. `used` is absent if the quota does not count the server. */
 export const raiseRefusal = (
   quota: Quota,
   used: Usage | undefined,
@@ -139,6 +131,5 @@ export const raiseRefusal = (
   return undefined
 }
 
-/** Whether a change of definitions changes a limit that a quota counts. */
 export const changes = (quota: Quota, { limit, max }: Resource, before: Limits, after: Limits): boolean =>
   quota[max] !== undefined && (before[limit] ?? 0) !== (after[limit] ?? 0)

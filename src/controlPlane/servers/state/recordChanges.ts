@@ -15,7 +15,7 @@ import { crashRecord, makeEndRecord } from "./endRecord.ts"
 import { makeMigrationRecords } from "./migrationRecords.ts"
 import type { Transition } from "./transitions.ts"
 
-/** Marks a server for verification by the leader, because its node may have lost it; part of a write. */
+/** Marks a server for verification by the leader, as its node may have lost it; part of a write. */
 export const makeMarkForVerification = Effect.map(ServerRepo, (servers) =>
   Effect.fnUntraced(function* (server_id: ServerId) {
     if (!(yield* servers.setSuspected(server_id, true))) return
@@ -24,24 +24,21 @@ export const makeMarkForVerification = Effect.map(ServerRepo, (servers) =>
   })
 )
 
-/** A record before its change, and the change. */
 export interface Changed {
   readonly record: ServerRecord
   readonly outcome: Transition
 }
 
-/** The fields that a transition changes. */
 type ReportedFields = Omit<ServerFields, "name" | "expires_at" | "labels">
 
-/** One decision on each of some servers, as part of a write. */
+/** One decision on each of some servers, within a write. */
 export interface Turn {
   /** Sets fields of a record, at the latest at the end of the turn. */
   set(id: ServerId, fields: ReportedFields): Effect.Effect<void, SqlError.SqlError, Transaction>
-  /** The migration of a server by the rows. */
   migrationOf(id: ServerId): Effect.Effect<Migration | undefined, SqlError.SqlError>
 }
 
-/** Applies transitions to records, as part of a write with their journal entries. */
+/** Applies transitions to records, within a write, with their journal entries. */
 export const makeRecordChanges = Effect.gen(function* () {
   const servers = yield* ServerRepo
   const store = yield* Store
@@ -50,17 +47,14 @@ export const makeRecordChanges = Effect.gen(function* () {
   const crashes = yield* CrashRepo
   const endRecord = yield* makeEndRecord
 
-  /** The turn of a single decision: each statement runs at once. */
   const alone: Turn = {
     set: servers.set,
     migrationOf: (id) => Effect.map(migrations.find(id), Option.getOrUndefined)
   }
 
   /**
-   * Runs a turn of several servers: their reads and writes share statements.
-   *
-   * @param before records of earlier turns, which are not read again
-   * @returns the records of servers of which nothing else than fields has changed
+   * Runs a turn of several servers with shared statements, from the records `before` of earlier turns.
+   * @returns the records of servers whose fields alone have changed
    */
   const together = Effect.fnUntraced(function* (
     ids: ReadonlyArray<ServerId>,
@@ -92,7 +86,7 @@ export const makeRecordChanges = Effect.gen(function* () {
     return after
   })
 
-  /** Applies a transition; the journal entries are in the order of the events. */
+  /** Applies a transition, with journal entries in the order of the events. */
   const carryOut = Effect.fnUntraced(function* (
     record: ServerRecord,
     decided: Transition,
@@ -111,7 +105,6 @@ export const makeRecordChanges = Effect.gen(function* () {
         ...(outcome.problem === undefined ? {} : { problem: outcome.problem }),
         ...(outcome.redefinition === undefined ? {} : { redefinition: outcome.redefinition }),
         ...(outcome.clearsStart === true ? { start_pending: false } : {}),
-        // A server that returned to its old node has its sequence there.
         ...(sequence === undefined || isBack ? {} : { last_sequence: sequence })
       })
     }
@@ -128,7 +121,7 @@ export const makeRecordChanges = Effect.gen(function* () {
       yield* append({ topic: "crash", server_id, payload: outcome.crash })
       yield* append({ topic: "server:crash-recorded", server_id, payload: summary })
     }
-    // Before the status: a caller who waits for `offline` then sees both.
+    // Before the status, so that a caller who waits for `offline` sees both.
     if (outcome.restart !== undefined) {
       yield* append({ topic: "server:restart", server_id, payload: outcome.restart })
     }
@@ -153,7 +146,6 @@ export const makeRecordChanges = Effect.gen(function* () {
     }
   })
 
-  /** Decides on a transition and applies it. */
   const decide = Effect.fnUntraced(function* (
     record: ServerRecord,
     by: (record: ServerRecord) => Transition,
@@ -164,7 +156,7 @@ export const makeRecordChanges = Effect.gen(function* () {
     return { record, outcome } satisfies Changed
   })
 
-  /** Decides on a transition of the present record and applies it; undefined: there is no record. */
+  /** Decides on a transition of the present record, if there is one, and applies it. */
   const change = Effect.fnUntraced(function* (
     id: ServerId,
     by: (record: ServerRecord) => Transition,
@@ -176,7 +168,6 @@ export const makeRecordChanges = Effect.gen(function* () {
       : yield* decide(record, by, removedFrom === undefined ? {} : { removedFrom })
   })
 
-  /** Does {@link change} for several records. */
   const changeAll = (ids: ReadonlyArray<ServerId>, by: (record: ServerRecord) => Transition) =>
     together(ids, new Map(), (records, turn) =>
       Effect.forEach(records.values(), (record) => decide(record, by, { turn }), { discard: true })
@@ -185,7 +176,6 @@ export const makeRecordChanges = Effect.gen(function* () {
   const workAll = Effect.fnUntraced(function* (requests: ReadonlyArray<ReadonlyArray<RecordWork>>) {
     const byServer = [...Map.groupBy(requests.flat(), ({ id }) => id).values()]
     let known: ReadonlyMap<ServerId, ServerRecord> = new Map()
-    // The next decision on a server needs the result of this one.
     for (let turn = 0; ; turn++) {
       const works = byServer.flatMap((own) => own[turn] ?? [])
       if (works.length === 0) return requests.map(() => undefined)
@@ -200,8 +190,8 @@ export const makeRecordChanges = Effect.gen(function* () {
   const workTogether = store.together(workAll)
 
   /**
-   * Makes one write about the records of several servers, and returns its results; concurrent writes share a transaction
-   * without savepoints. Decisions on the same server are made one after another.
+   * Makes one write about several servers. Concurrent writes share a transaction without savepoints, and decisions on
+   * one server are made one after another.
    */
   const onRecords = <A>(
     decisions: ReadonlyArray<{ readonly id: ServerId; readonly decideOn: Decide<A> }>
@@ -231,17 +221,14 @@ type Decide<A> = (
 interface CarryOutOptions {
   readonly removedFrom?: string
   readonly sequence?: number
-  /** Default: the transition is the only one. */
   readonly turn?: Turn
 }
 
-/** The work on one server's record within a write. */
 interface RecordWork {
   readonly id: ServerId
   readonly work: Decide<void>
 }
 
-/** The log fields of a server. */
 export const logFields = ({ id, node_id }: Pick<ServerRecord, "id" | "node_id">) => ({
   server_id: id,
   node_id
@@ -258,6 +245,5 @@ const logLines = Effect.fnUntraced(function* ({ outcome, record }: Changed) {
   }
 })
 
-/** Logs a committed change. */
 export const logChange = (changed: Changed | undefined) =>
   changed === undefined ? Effect.void : Effect.annotateLogs(logLines(changed), logFields(changed.record))

@@ -27,20 +27,16 @@ import { raiseRefusal } from "./quotaRules.ts"
 import type { RecordChanges } from "./recordChanges.ts"
 import { settingsOf } from "./requestedChanges.ts"
 
-/** A new definition of a server. */
 export interface NewDefinition {
   readonly definition: ServerDefinition
-  /** Default: those of the record. */
   readonly overrides?: Overrides
-  /** Whether the server is installed again; it must be offline. */
+  /** Whether the server is installed again, which requires it offline. */
   readonly reinstall?: boolean
-  /** The quotas of the key that may raise limits; default: none. */
+  /** The quotas of the key that may raise limits; none by default. */
   readonly quotas?: ReadonlyArray<Quota>
-  /** Changed in the same write. */
   readonly settings?: ServerPatch
 }
 
-/** A record before and after a change of its definition. */
 export interface Redefined {
   readonly before: ServerRecord
   readonly record: ServerRecord
@@ -52,10 +48,10 @@ const tooFewPorts = (record: ServerRecord, needed: number) =>
     hint: "Create another server: a server keeps its ports."
   })
 
-/** Definitions that are kept until the node reports which one the server has. */
+/** Definitions in memory until the node reports which one the server has. */
 const MOST_EARLIER = 10
 
-/** Returns what process and files have, and what they may have by now, once there is another definition. */
+/** Returns what process and files have, and may have by now, after a further definition. */
 const usedBefore = ({ definition, redefinition }: ServerRecord): Pick<Redefinition, "used" | "earlier"> => {
   if (redefinition?.used === undefined) return { used: definition }
   const { defined_at, earlier = [], used } = redefinition
@@ -77,7 +73,7 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
     yield* transaction.append({ topic: "server:changed", server_id: record.id, payload: null }, record)
   })
 
-  /** Refuses a definition that the node of its server cannot run, or whose larger limits do not fit there. */
+  /** Refuses a definition that its node cannot run, or whose larger limits do not fit there. */
   const checkFits = Effect.fnUntraced(function* (before: ServerRecord, record: ServerRecord) {
     const { blueprint_id, definition, node_id } = record
     const own = reservedLimits(before)

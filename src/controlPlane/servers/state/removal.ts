@@ -9,7 +9,6 @@ import { makeNodeErrors, type NodeCallError } from "./nodeCalls.ts"
 import { ServerLifecycle } from "./ServerLifecycle.ts"
 import { ServerLocks } from "./ServerLocks.ts"
 
-/** The error of a failed write during a removal, which continues later. */
 const continuesLater = Effect.mapError((error: Unavailable) =>
   error instanceof DatabaseFull ? DatabaseFull.removalBegun() : Unavailable.removalBegun()
 )
@@ -26,14 +25,13 @@ const mayBeForced = Effect.mapError((error: NodeCallError) =>
 
 export interface RemoveOptions {
   readonly force: boolean
-  /** A condition on the stored record; if it does not hold, nothing is removed: NotFound. */
+  /** A condition on the stored record. If it does not hold, the removal fails with NotFound. */
   readonly onlyIf?: (record: ServerRecord) => boolean
 }
 
 /**
- * Removes servers: first on the node, then the record and its ports in one write. The begin is recorded, so
- * that the {@link Provisioner} continues after a crash. With `force` the record is deleted even if the call
- * fails.
+ * Removes a server on its node, then its record and ports in one write. The {@link Provisioner} continues a recorded
+ * removal after a crash. `force` deletes the record despite a failed call.
  */
 export const makeRemove = Effect.gen(function* () {
   const daemons = yield* DaemonClient

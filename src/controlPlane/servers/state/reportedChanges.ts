@@ -38,14 +38,14 @@ import {
   type Transition
 } from "./transitions.ts"
 
-/** The label of a crash; its reasons are those of `crash` events (spec 3.5). */
+/** The label of a crash, by the reasons of `crash` events (spec 3.5). */
 const causeOf = (reason: string): string => {
   if (reason === "out of memory") return "out_of_memory"
   if (reason === "start timed out") return "start_timeout"
   return reason.startsWith("signal") ? "signal" : "exit_code"
 }
 
-/** Seconds between two times, or until now; undefined: a time is missing or cannot be read. */
+/** Seconds between two times, or until now, if both times can be read. */
 const secondsFrom = (from: string | undefined, to: string | undefined): number | undefined => {
   const seconds = (Date.parse(to ?? "") - Date.parse(from ?? "")) / 1000
   return Number.isNaN(seconds) ? undefined : Math.max(0, seconds)
@@ -57,7 +57,7 @@ const endAs = (outcome: "ready" | "failed") => ({
 })
 const ends = { ready: endAs("ready"), failed: endAs("failed") }
 
-/** Counts a committed report of a node. @param at time of its receipt, RFC 3339 */
+/** Counts a committed report, received `at` (RFC 3339). */
 const countChange = Effect.fnUntraced(function* ({ outcome, record }: Changed, at: string) {
   const { crash, details, install, status } = outcome
   if (crash !== undefined) {
@@ -82,22 +82,17 @@ const countChange = Effect.fnUntraced(function* ({ outcome, record }: Changed, a
 })
 
 /**
- * Added to the sequence of a server that its node has lost and installs again: late reports of the lost instance must
- * not count, and a removal of it must be older than the new instance.
+ * Added to the sequence of a lost server: late reports of the lost instance must not count, and its removal must be
+ * older than the new instance.
  */
 const LOSS_GAP = 1_000
-/** The largest step of the sequence by one report: a faulty node must not use up the sequences of later nodes. */
+/** Largest step of the sequence by one report: a faulty node must not use up later nodes' sequences. */
 const LARGEST_STEP = 1_000_000
-/**
- * Late reports are at most so far behind; one that is further behind follows a false sequence of the node, and begins the
- * sequence again.
- */
+/** Late reports are at most so far behind. One further behind follows a false sequence, and restarts it. */
 const MOST_BEHIND = 100_000
 /** Reports that share a write: a longer one would hold up all others. */
 const MOST_AT_ONCE = 500
-/** Messages of a node that are applied at a time. */
 const MESSAGES_OF_NODE = 16
-/** Servers that one write changes. */
 const BATCH = 100
 
 interface SequenceRead extends Request.Request<number | undefined, Unavailable> {
@@ -107,10 +102,9 @@ interface SequenceRead extends Request.Request<number | undefined, Unavailable> 
 }
 const SequenceRead = Request.tagged<SequenceRead>("SequenceRead")
 
-/** Whether nothing is logged or counted. */
 const isSilent = (outcome: Transition): boolean => changesNothing(outcome) && outcome.surprising !== true
 
-/** The changes that nodes cause: by their reports, their snapshots and their absence. */
+/** The changes that nodes cause by reports, snapshots and absence. */
 export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordChanges) {
   const store = yield* Store
   const servers = yield* ServerRepo
@@ -121,13 +115,13 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
   const room = yield* Semaphore.make(MOST_AT_ONCE)
   const nodes = makeKeyedLock<NodeId>(MESSAGES_OF_NODE)
 
-  /** Applies a report of a node that is not that of the record; false: the server is unknown. */
+  /** Applies a report of a node other than the record's. Returns false if the server is unknown. */
   const fromElsewhere = Effect.fnUntraced(function* (
     record: ServerRecord | undefined,
     id: ServerId,
     node_id: NodeId
   ) {
-    // Reports of the source node of a migration do not count; it keeps the files until the server has arrived.
+    // The source node of a migration keeps the files until the server has arrived, and its reports do not count.
     const migration = Option.getOrUndefined(yield* migrations.find(id))
     if (migration?.from_node === node_id) return true
     if (!(yield* migrations.deletionsOf(id)).includes(node_id)) return false
@@ -162,7 +156,6 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
       for (const [at, { changed, known }] of applied.entries()) {
         const id = messages[at]?.server_id
         if (!known && id !== undefined) unknown.add(id)
-        // Most reports of a node repeat what its record has.
         if (changed === undefined || isSilent(changed.outcome)) continue
         yield* logChange(changed)
         yield* countChange(changed, received_at)
@@ -224,7 +217,7 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
     mutation: (batch: ReadonlyArray<ServerId>) => Effect.Effect<void, SqlError.SqlError, Transaction>
   ) => Effect.forEach(Arr.chunksOf(ids, BATCH), (batch) => store.write(mutation(batch)), { discard: true })
 
-  /** Changes servers of a disconnected node, unless it has connected or a server is on another node by now. */
+  /** Changes servers of a disconnected node, unless it has connected or the server has moved. */
   const changeAway = (
     node_id: NodeId,
     ids: ReadonlyArray<ServerId>,
@@ -246,7 +239,7 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
     return new Map(rows.filter((row) => row.node_id === node_id).map((row) => [row.id, row.last_sequence]))
   })
 
-  /** The reads of one turn of the event loop are one. */
+  /** Reads of one turn of the event loop are one. */
   const sequenceReads = RequestResolver.make<SequenceRead>((entries) =>
     Effect.map(store.read(servers.sequences(entries.map(({ request }) => request.id))), (rows) => {
       const byId = new Map(rows.map((row) => [row.id, row]))

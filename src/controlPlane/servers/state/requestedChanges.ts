@@ -17,7 +17,6 @@ import { isBeingDeleted, isMoving, notOffline } from "./power.ts"
 import type { RecordChanges } from "./recordChanges.ts"
 import { BY_CALLER, EXPIRED, isFinished, onInstallRefused, problems } from "./transitions.ts"
 
-/** Returns the fields of a record that a change of name, labels and expiry sets. */
 export const settingsOf = Effect.fnUntraced(function* (
   record: ServerRecord,
   { labels, ...same }: ServerPatch
@@ -34,7 +33,6 @@ export const settingsOf = Effect.fnUntraced(function* (
 
 type Refusal = Parameters<typeof problemAfter>[1]
 
-/** The changes that callers and controllers request. */
 export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, change }: RecordChanges) {
   const { write } = yield* Store
   const servers = yield* ServerRepo
@@ -72,7 +70,6 @@ export const makeRequestedChanges = Effect.fnUntraced(function* ({ carryOut, cha
     }
   })
 
-  /** Records the stop of a saved server whose node is away; false: it is not saved, or migrates. */
   const stopAway = Effect.fnUntraced(function* (id: ServerId, stopped_by: string) {
     const record = Option.getOrUndefined(yield* servers.lock(id))
     if (record === undefined) return yield* NotFound.server(id)

@@ -22,34 +22,28 @@ import type { Redefinition, ServerRecord } from "../../../contract/domain/Server
 import type { Crash } from "../../../contract/domain/ServerEvent.ts"
 import { fits, isUp, type ServerStatus } from "../../../contract/domain/ServerStatus.ts"
 
-/** Changes of one record; an absent field changes nothing. */
+/** Changes of one record. An absent field changes nothing. */
 export interface Transition {
   readonly install?: InstallState
   readonly crash?: Crash
-  /** Of the crash. */
   readonly details?: CrashDetails
-  /** Only if it differs from the status of the record. */
   readonly status?: ServerStatus
   readonly clearsStart?: true
-  /** A status between that of the record and `status`. */
+  /** A status between the record's and `status`. */
   readonly via?: ServerStatus
-  /** Whether this `offline` is between two states; absent: nothing has changed. */
+  /** Whether this `offline` is between two states. Absent if nothing has changed. */
   readonly transient?: boolean
-  /** Only if it differs from that of the record. */
   readonly restart?: RestartState | null
-  /** Only if it differs from that of the record. */
   readonly run?: RunState | null
-  /** Only if it differs from that of the record. */
   readonly problem?: Problem | null
   /** Only if process and files have another definition than the record says. */
   readonly redefinition?: Redefinition
   /** Why the record is deleted. */
   readonly destroys?: string
-  /** The change of status is not in the transition table; it is logged, and still applies. */
+  /** The change of status is not in the transition table. It is logged, and still applies. */
   readonly surprising?: true
 }
 
-/** The fields of a record that decide on its transitions. */
 export type Subject = Pick<
   ServerRecord,
   "status" | "install" | "start_pending" | "restart" | "run" | "problem" | "redefinition"
@@ -67,7 +61,7 @@ const sameInstall = (a: InstallState, b: InstallState): boolean =>
   a.finished_at === b.finished_at &&
   a.failure_reason === b.failure_reason
 
-/** Whether the node has started a server before it got the request to install it; the request waits for its end. */
+/** Whether the node has started a server before its installation request, which waits for the server's end. */
 const startedBefore = ({ status, install }: Subject, to: ServerStatus): boolean =>
   status === "installing" && install.phase === "pending" && fits("offline", to) && isUp(to)
 
@@ -84,20 +78,19 @@ const toStatus = (subject: Subject, to: ServerStatus): Transition => {
   }
 }
 
-/** Returns a restart that a node reports, with its time in the contract's form; null: none, or its time is no time. */
+/** Returns a reported restart with its time in the contract's form, or null without a valid time. */
 const restartOf = (reported: Subject["restart"]): RestartState | null => {
   if (!isRestartPending(reported)) return reported ?? null
   const next_at = timeText(reported.next_at)
   return next_at === undefined ? null : { ...reported, next_at }
 }
 
-/** Takes over what a node reports of restarts. */
 const restarts = ({ restart: before }: Subject, reported: Subject["restart"]): Transition => {
   const restart = restartOf(reported)
   return isDeepStrictEqual(before ?? null, restart) ? {} : { restart }
 }
 
-/** Takes over what a node reports of the desired state; a stop that it has still to be told of stays. */
+/** Takes over the reported desired state, except an undelivered stop. */
 const desired = ({ run: before }: Subject, reported: RunReport | null | undefined): Transition => {
   const stopped_by = before?.undelivered === true ? before.stopped_by : reported?.stopped_by
   const run: RunState = {
@@ -109,11 +102,11 @@ const desired = ({ run: before }: Subject, reported: RunReport | null | undefine
   return isDeepStrictEqual(before ?? null, after) ? {} : { run: after }
 }
 
-/** Takes over why a start was refused. The record may have the reason from the refusal itself. */
+/** Takes over why a start was refused, unless the refusal itself has set the reason. */
 export const problems = ({ problem: before = null }: Subject, problem: Problem | null): Transition =>
   before?.code === problem?.code && before?.detail === problem?.detail ? {} : { problem }
 
-/** Adds the steps of the control plane to those that a node reports. A snapshot reports none. */
+/** Adds the control plane's steps to the reported ones. A snapshot reports none. */
 const withKnownSteps = ({ install: before }: Subject, install: InstallState): InstallState => {
   const isAnother = isFinished(before) && !isFinished(install)
   const known = (before.steps ?? []).filter((step) => !isAnother || isOfCreation(step))
@@ -135,12 +128,7 @@ const installed = (subject: Subject, reported: InstallState): Transition => {
     : { install }
 }
 
-/**
- * Returns the step `start` of a server that starts once it is installed: it begins with the status after `offline`, and
- * ends with the next.
- *
- * @param at RFC 3339
- */
+/** Returns the step `start`, from the first to the second status after `offline`. `at` is RFC 3339. */
 const startStep = ({ install, start_pending }: Subject, to: ServerStatus, at: string): Transition => {
   const { phase, steps } = install
   if (phase !== "ready" || steps === undefined) return {}
@@ -151,12 +139,9 @@ const startStep = ({ install, start_pending }: Subject, to: ServerStatus, at: st
   return { install: { ...install, steps: finishSteps(begun, at) } }
 }
 
-/** The reason of a deletion that a caller has requested. */
 export const BY_CALLER = "a caller deleted it"
-/** The reason of the deletion of an expired server. */
 export const EXPIRED = "it had expired"
 
-/** Returns the reason with which a server that is not saved ends. */
 export const notSaved = (how: string): string => `it is not saved, and ${how}`
 
 const destroyed = (subject: Subject): Transition =>
@@ -164,27 +149,23 @@ const destroyed = (subject: Subject): Transition =>
     ? {}
     : { destroys: notSaved(subject.status === "stopping" ? "was stopped" : "its process ended") }
 
-/** Returns the transition of a server whose node is given up. */
 export const onNodeGivenUp = (subject: Subject): Transition =>
   subject.definition.save ? {} : { destroys: notSaved("its node was away for too long") }
 
 /**
- * Whether a final `offline` ends a server: one that is not saved is deleted once it has run. During an installation that
- * was not preceded by a run, `offline` may only end the installation.
+ * Whether a final `offline` ends a server. An unsaved server is deleted once it has run; during an installation
+ * without an earlier run, `offline` may only end the installation.
  */
 const ends = (subject: Subject): boolean => isUp(subject.status) || subject.install.phase === "ready"
 
-/** Returns the status of a server in a phase of its installation; a server that was installed keeps its status. */
+/** Returns the status in a phase of the installation. An installed server keeps its status. */
 const statusOfPhase = ({ status, install: before }: Subject, install: InstallState): ServerStatus => {
   if (isUp(status)) return status
   if (!isFinished(install)) return "installing"
   return status === "installing" || !isFinished(before) ? "offline" : status
 }
 
-/**
- * Whether an `offline` ends the previous installation: it may arrive after a reinstallation was requested, until the node
- * reports that it installs.
- */
+/** Whether an `offline` ends the previous installation: it may arrive until the node reinstalls. */
 const isOfBefore = ({ status, install }: Subject, report: Report): boolean =>
   status === "installing" &&
   install.phase === "pending" &&
@@ -192,7 +173,7 @@ const isOfBefore = ({ status, install }: Subject, report: Report): boolean =>
   report.status === "offline" &&
   report.transient
 
-/** Returns whether an `offline` is between two states; a final one that ends a run says nothing new. */
+/** Returns whether an `offline` is between two states. A final one that ends a run says nothing new. */
 const transience = (
   { install, status }: Subject,
   report: Extract<Report, { readonly type: "status" }>
@@ -207,7 +188,7 @@ const transience = (
   return status === "offline" ? { transient: false } : {}
 }
 
-/** Takes over which definition process and files have; `at`: the time of that definition. */
+/** Takes over which definition process and files have, by its time `at`. */
 const uses = ({ redefinition }: Subject, at: number | undefined): Transition => {
   if (redefinition?.used === undefined || at === undefined) return {}
   const { earlier = [], used: _, ...rest } = redefinition
@@ -218,11 +199,7 @@ const uses = ({ redefinition }: Subject, at: number | undefined): Transition => 
   return { redefinition: { ...rest, used, ...(later.length === 0 ? {} : { earlier: later }) } }
 }
 
-/**
- * Returns the transition of a report that is not a repetition.
- *
- * @param at time of its receipt, RFC 3339
- */
+/** Returns the transition of a report that is no repetition. `at` is the time of its receipt, RFC 3339. */
 export const onReport = (subject: Subject, report: Report, at: string): Transition => {
   switch (report.type) {
     case "crash":
@@ -249,7 +226,7 @@ export const onReport = (subject: Subject, report: Report, at: string): Transiti
   }
 }
 
-/** Returns the transition of a snapshot that is not older than the record. The status `unknown` changes nothing. */
+/** Returns the transition of a snapshot as new as the record. The status `unknown` changes nothing. */
 export const onSnapshot = (
   subject: Subject,
   view: Pick<DaemonServer, "status" | "install" | "uses"> & Pick<Subject, "restart" | "run" | "problem">
@@ -266,7 +243,7 @@ export const onSnapshot = (
         ...(view.status === "offline" && isUp(subject.status) ? destroyed(subject) : {})
       }
 
-/** Returns the transition of a server that its node does not have: a saved one is installed again, others are deleted. */
+/** Returns the transition of a server that its node lacks: a saved one is installed again, others are deleted. */
 export const onMissing = (subject: Subject): Transition =>
   subject.definition.save || !isFinished(subject.install)
     ? {
@@ -278,11 +255,9 @@ export const onMissing = (subject: Subject): Transition =>
         destroys: notSaved("its node does not have it any more")
       }
 
-/** Returns the transition of a server whose node is lost. */
 export const onNodeLost = (subject: Subject): Transition =>
   subject.status === "unknown" ? {} : { status: "unknown" }
 
-/** Returns the transition of a server whose installation failed permanently. */
 export const onInstallRefused = (subject: Subject, install: InstallState): Transition => ({
   ...toStatus(subject, "offline"),
   ...installed(subject, install)
