@@ -16,18 +16,13 @@ export const SINGLE_ENTRIES = 100
 const MINUTE = 60_000
 
 interface Minute {
-  /** Milliseconds since the epoch. */
   readonly endsAt: number
   singles: number
   /** By action and status: one entry for all further requests. */
   readonly shared: Map<string, AuditRecord>
 }
 
-/**
- * Bounds the entries of requests that change nothing (refused ones, tickets, a `PATCH` to the same values), so that they
- * cannot fill the database: beyond {@link SINGLE_ENTRIES} in a minute, such requests of a key share an entry for each action and
- * status, which has their number.
- */
+/** Beyond {@link SINGLE_ENTRIES} in a minute, requests of a key that change nothing share an entry. */
 export const makeSharedEntries = () => {
   const byKey = new Map<string, Minute>()
 
@@ -69,10 +64,8 @@ export const makeSharedEntries = () => {
   } as const
 }
 
-/** Entries that wait for the database; further ones are lost and counted. */
 const MOST_WAITING = 10_000
 
-/** Entries of one write. */
 const BATCH = 500
 
 /** The audit log (spec 6.6). */
@@ -85,7 +78,6 @@ export class AuditLog extends Context.Service<AuditLog>()("muster/audit/AuditLog
     const shared = makeSharedEntries()
     let waiting = 0
 
-    /** Concurrent entries share a write. */
     const write = store.together((records: ReadonlyArray<AuditRecord>) =>
       Effect.as(repo.put(records), records)
     )
@@ -153,11 +145,8 @@ export class AuditLog extends Context.Service<AuditLog>()("muster/audit/AuditLog
 
     return {
       /**
-       * Records the outcome of a request. Returns once the entry of a success, or of a request that has called a node, is
-       * durable; other refused requests and tickets are written in batches. An entry that cannot be written waits for the
-       * database.
-       *
-       * @param status that of the response
+       * Records the outcome of a request. Returns once the entry of a success, or of a request that has called a
+       * node, is durable; others are written in batches, and all wait for the database.
        */
       record,
       /** Returns entries, newest first, with all that this replica has recorded. */

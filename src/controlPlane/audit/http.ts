@@ -6,7 +6,6 @@ import { linkOf, pageAfter } from "../http/link.ts"
 import type { AuditQuery } from "../store/repos/AuditRepo.ts"
 import { AuditLog } from "./AuditLog.ts"
 
-/** Entries of a page without `limit`. */
 const PAGE = 100
 
 const resultOf = (result: string): AuditQuery["result"] =>

@@ -56,9 +56,9 @@ export class BlueprintStore extends Context.Service<BlueprintStore>()("muster/bl
        * @error InvalidRequest software that is not defined, a version with no image, overrides that do not fit
        */
       resolve,
-      /** Today's definitions, to compare those of servers with; the same object until a reload. */
+      /** The same object until a reload. */
       today: Effect.map(fresh, ({ today }): Today => today),
-      /** Returns the variables that a blueprint and a software declare; none: there is no such blueprint. */
+      /** Returns the variables that a blueprint, if there is one, and a software declare. */
       declared: Effect.fnUntraced(function* (
         id: string,
         software_id: string
@@ -68,10 +68,7 @@ export class BlueprintStore extends Context.Service<BlueprintStore>()("muster/bl
           ? { names: new Set(), allowed: [] }
           : declaredVariables(blueprint, (yield* software.current).get(software_id))
       }),
-      /**
-       * Returns whether a new server starts unless its caller says otherwise; undefined: neither the file of the blueprint
-       * nor the rule `always` decides, or there is no such blueprint.
-       */
+      /** Whether a new server starts by its blueprint or the rule `always`, if these decide. */
       starts: (id: string, { run, save }: Overrides) =>
         Effect.map(current, ({ blueprints }) => {
           const found = blueprints.get(id)
@@ -82,27 +79,21 @@ export class BlueprintStore extends Context.Service<BlueprintStore>()("muster/bl
           }
           return runRuleOf(ruled) === "always" ? true : found?.start
         }),
-      /** Returns the warnings about one blueprint. */
       notes: Effect.fn("BlueprintStore.notes")(function* (id: string) {
         const blueprint = (yield* current).blueprints.get(id)
         return blueprint === undefined ? [] : blueprintNotes(blueprint, yield* software.current)
       }),
-      /**
-       * Warnings, one line each: ignored keys and the like in the current set, files left out of it, why the last reload
-       * was refused, sources that fail.
-       */
+      /** One line each: ignored keys, files left out, why the last reload was refused, sources that fail. */
       warnings,
       /**
        * Syncs the sources of the folder and reads it, all or nothing.
-       *
        * @error InvalidRequest names each invalid file with line, column, reason; nothing has changed
-       * @error SourceFailed   names each source that could not be synced; everything else has been reloaded
+       * @error SourceFailed names each source that could not be synced; the rest is reloaded
        */
       reload
     }
   })
 }) {
-  /** @param options.directory the blueprints folder */
   static readonly layer = (...options: Parameters<typeof BlueprintStore.make>) =>
     Layer.effect(BlueprintStore, BlueprintStore.make(...options))
 }

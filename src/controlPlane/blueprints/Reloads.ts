@@ -7,10 +7,7 @@ import { BlueprintStore } from "./BlueprintStore.ts"
 import type { Folder } from "./parse/parse.ts"
 import { SoftwareStore } from "./SoftwareStore.ts"
 
-/**
- * The reloads of other replicas, from the journal. Build this layer before the folders are read for the first time, so
- * that no reload is missed.
- */
+/** The reloads of other replicas, from the journal. Build this before the folders are read for the first time. */
 export class ReloadFeed extends Context.Service<ReloadFeed>()("muster/blueprints/ReloadFeed", {
   make: Effect.gen(function* () {
     const journal = yield* Journal
@@ -27,7 +24,6 @@ export class ReloadFeed extends Context.Service<ReloadFeed>()("muster/blueprints
     return {
       /** The name of this process in the journal. */
       origin,
-      /** Waits for reloads of other replicas; returns the folders reloaded since the last call. */
       next: Effect.map(Queue.takeAll(reloaded), (folders) => new Set(folders))
     }
   })
@@ -90,11 +86,7 @@ export class Reloads extends Context.Service<Reloads>()("muster/blueprints/Reloa
     )
 
     return {
-      /**
-       * Reloads as `BlueprintStore.reload`.
-       *
-       * @error Unavailable this replica has reloaded, but could not notify the others
-       */
+      /** As `BlueprintStore.reload`. @error Unavailable this replica has reloaded, but could not notify the others */
       blueprints: reload("blueprints"),
       /** Reloads as `SoftwareStore.reload`; errors as {@link blueprints}. */
       software: reload("software")

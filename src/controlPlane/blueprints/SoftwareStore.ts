@@ -30,22 +30,13 @@ export class SoftwareStore extends Context.Service<SoftwareStore>()("muster/blue
       get,
       /** The software set by id. The same object until a reload, so that derived values can be cached. */
       current,
-      /**
-       * Warnings, one line each: ignored keys and the like in the current set, files left out of it, why the last reload
-       * was refused, sources that fail.
-       */
+      /** As those of the blueprint store. */
       warnings,
-      /**
-       * Syncs the sources of the folder and reads it, all or nothing.
-       *
-       * @error InvalidRequest names each invalid file with line, column, reason; nothing has changed
-       * @error SourceFailed   names each source that could not be synced; everything else has been reloaded
-       */
+      /** As `BlueprintStore.reload`. */
       reload
     }
   })
 }) {
-  /** @param options.directory the software folder */
   static readonly layer = (...options: Parameters<typeof SoftwareStore.make>) =>
     Layer.effect(SoftwareStore, SoftwareStore.make(...options))
 }

@@ -10,7 +10,6 @@ import { instancePath } from "./parse/paths.ts"
 
 /** The depth of `configs[file].find[key]`, whose value is replaced as a whole. */
 const DEEPEST = 4
-/** The largest overrides of a server, as JSON. */
 const MAX_OVERRIDES = 1024 * 1024
 
 const isOverrides = Schema.is(Schema.toType(Overrides))
@@ -93,12 +92,9 @@ type Resolve = (
 ) => Effect.Effect<ServerDefinition, NotFound | InvalidRequest>
 
 /**
- * Returns the overrides and the definition of a server after a change. Only what the change names takes another value,
- * with its consequences such as the image of a version. A removed override leaves the value of today's blueprint and
- * software; everything else of the definition stays. `named`: the overrides that the change sets, or that it removes from
- * the server.
- *
- * @error Conflict       the blueprint of the server does not exist any more
+ * Returns the overrides and the definition of a server after a change, and in `named` the overrides that it sets or
+ * removes. A removed override leaves the value of today's blueprint and software; the rest of the definition stays.
+ * @error Conflict the blueprint of the server does not exist any more
  * @error InvalidRequest as at creation
  */
 export const changeOverrides = Effect.fnUntraced(function* (

@@ -29,7 +29,6 @@ interface Failure {
 /** Mixins with their parents merged into them, by id; the reason for a mixin that cannot be merged. */
 export type FlatMixins = ReadonlyMap<string, Result.Result<Composable, Failure>>
 
-/** The part of a chain that a message shows. */
 const MAX_CHAIN = 32
 
 const failure = (file: string, at: Position, cause: string, ids: ReadonlyArray<string>) => {
@@ -89,10 +88,7 @@ const parentsFirst = (mixins: ReadonlyMap<string, MixinFile>): ReadonlyArray<Mix
   return sorted
 }
 
-/**
- * Composes a blueprint: its mixins merged left to right, then its own parts. Fails with the problems of its file: an
- * unknown id, a mixin that cannot be used, no software or version in the result, parts that exclude each other.
- */
+/** Composes a blueprint: its mixins merged left to right, then its own parts. Fails with the problems of its file. */
 export const compose = (
   file: BlueprintFile,
   mixins: FlatMixins
@@ -170,7 +166,6 @@ const unknownPortsOf = (file: BlueprintFile, { server, state }: Composable): Rea
   ]
 }
 
-/** Merges `later` over `earlier`. */
 export const merge = (earlier: Composable, later: Composable): Composable => ({
   server: mergeServer(earlier.server, later.server),
   state: mergeState(earlier.state, later.state),
@@ -237,12 +232,7 @@ const planOf = (state: StatePart) => {
   })
 }
 
-/**
- * Returns the problems of the blueprint's file. A part of a mixin is reported at the include, and a part of the
- * blueprint at its own position: each file may be valid by itself.
- *
- * @param parts the blueprint with its mixins
- */
+/** Returns the problems of a blueprint; a part of a mixin is reported at the include. */
 export const conflictsOf = (
   file: BlueprintFile,
   included: ReadonlyArray<Included>,

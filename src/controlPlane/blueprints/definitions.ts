@@ -19,7 +19,6 @@ export type SoftwareSet = ReadonlyMap<string, Software>
 export interface BlueprintSet {
   readonly blueprints: ReadonlyMap<string, Blueprint>
   readonly mixins: ReadonlyMap<string, MixinFile>
-  /** The file of each blueprint, by id. */
   readonly files: ReadonlyMap<string, string>
 }
 
@@ -79,10 +78,8 @@ export const blueprintSet = (files: ReadonlyArray<AnyFile>): Definitions<Bluepri
   return { value: { blueprints, mixins, files: fileOf }, problems }
 }
 
-/** The result of reading a folder. */
 export interface Loaded<A> {
   readonly value: A
-  /** Of all files, by file and position. */
   readonly problems: ReadonlyArray<Problem>
   /** Files that were read, valid or not. */
   readonly files: number
@@ -90,13 +87,7 @@ export interface Loaded<A> {
   readonly warnings: ReadonlyArray<string>
 }
 
-/**
- * Reads a folder of definitions, and makes a set from the valid files.
- *
- * @param build  makes the set
- * @param mounts folders to read instead of paths below `directory`
- * @error FolderUnreadable the folder itself cannot be read
- */
+/** Reads a folder with its `mounts` into a set. @error FolderUnreadable the folder itself cannot be read */
 export const loadFolder = Effect.fnUntraced(function* <A>(
   folder: Folder,
   directory: string,

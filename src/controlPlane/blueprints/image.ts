@@ -4,17 +4,13 @@ import type { Software } from "../../contract/domain/Software.ts"
 import { printable } from "./parse/problem.ts"
 import { mapVersion } from "./parse/versions.ts"
 
-/** The inputs of the choice of an image. */
 export interface ImageChoice {
   /** As written: a key of the software's images, or an image reference. */
   readonly image: string | undefined
   readonly version: string
 }
 
-/**
- * Returns the image reference of a version: the named one, else that of the software's mappings, else the only one (if
- * there are no mappings). Empty for software without images that can run as a process; else a failure.
- */
+/** Returns the named image, else the mapped one, else the only one; empty for a process without an image. */
 export const resolveImage = (software: Software, choice: ImageChoice): Result.Result<string, string> => {
   const { image, version } = choice
   if (image !== undefined) {

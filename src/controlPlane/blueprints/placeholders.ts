@@ -37,7 +37,6 @@ export const placeholderVariables = (values: ReadonlyArray<Schema.Json>): Readon
       .replace(/^env\./, "")
   )
 
-/** Returns the unknown placeholders in the strings of `values`. */
 export const unknownPlaceholders = (values: ReadonlyArray<Schema.Json>): ReadonlyArray<string> =>
   placeholders(values, (name) => !known.test(name))
 

@@ -17,10 +17,8 @@ export interface Chosen {
 const below = (folder: string, { file }: Problem): boolean => file.startsWith(`${folder}/`)
 
 /**
- * Chooses the candidates of a start, so that files that were valid before stay valid: all of them if they cause no new
- * problem together, else one after the other those that cause none. A source without files in place may have invalid
- * files of its own: its valid ones are served.
- *
+ * Chooses the candidates of a start, so that valid files stay valid: all if they cause no new problem together, else
+ * each that causes none. A source without files in place may have invalid files: its valid ones are served.
  * @param problemsWith returns the problems of the folder with these candidates in place
  */
 export const choose = Effect.fnUntraced(function* <E, R>(
@@ -54,19 +52,14 @@ export const choose = Effect.fnUntraced(function* <E, R>(
   return { taken, refused }
 })
 
-/** The definitions of a folder. */
 export interface Reloadable<A> {
   /** The same object until a reload. */
   readonly current: Effect.Effect<A>
-  /**
-   * Warnings, one line each: of the current set, of files left out of it, of the last reload if it was refused, of
-   * sources that fail.
-   */
+  /** As those of `BlueprintStore`. */
   readonly warnings: Effect.Effect<ReadonlyArray<string>>
   readonly reload: Effect.Effect<void, InvalidRequest | SourceFailed>
 }
 
-/** The set in use. */
 type Serving<A> = Pick<Loaded<A>, "value" | "warnings"> & {
   /** Why some definitions are missing; each line has been logged as an error. */
   readonly missing: ReadonlyArray<string>
@@ -74,12 +67,8 @@ type Serving<A> = Pick<Loaded<A>, "value" | "warnings"> & {
 
 /**
  * Holds the definitions of a folder, after a sync of its {@link Sources}. At the start, invalid files are logged and
- * the valid ones are served; a folder that cannot be read counts as empty; a source that fails or whose new files are
- * invalid keeps its earlier files. A reload is all or nothing, except for sources that cannot be fetched. Reloads run
- * one at a time.
- *
- * @param build    makes the set from the valid files
- * @param warnings returns the warnings about a set
+ * the valid ones served; a source that fails or has invalid files keeps its earlier ones. A reload is all or nothing,
+ * except for sources that cannot be fetched.
  */
 export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
   readonly folder: Folder
@@ -179,7 +168,6 @@ export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
   )
 
   let current: Serving<A> = yield* start
-  /** Why the last reload was refused. */
   let refused: ReadonlyArray<string> = []
 
   /** Fails if the folder, with the mounts, is not a valid set. */

@@ -22,7 +22,6 @@ import { instancePath } from "./parse/paths.ts"
 import { printable } from "./parse/problem.ts"
 import { placeholderVariables, unknownPorts } from "./placeholders.ts"
 
-/** A reason against overrides. */
 interface Refusal {
   readonly detail: string
   readonly hint?: string
@@ -36,10 +35,9 @@ const refusedFor = (refusals: ReadonlyArray<Refusal>): Result.Result<never, Inva
 }
 
 /**
- * Returns the definition of a server (spec 3.4). Limits: software, blueprint, overrides, by
- * field. Configs: the same three, by file, then by key. A restart rule applies to saved servers only.
- *
- * @param software the software set: the overrides may name another software than the blueprint
+ * Returns the definition of a server (spec 3.4). Limits and configs come from software, blueprint and overrides, by
+ * field or key; a restart rule applies to saved servers only.
+ * @param software all: the overrides may name another software than the blueprint
  * @error InvalidRequest software that is not defined, a version with no image, overrides that do not fit
  */
 export const resolve = (
@@ -114,10 +112,7 @@ export const resolve = (
   })
 }
 
-/**
- * Returns the variables that a blueprint and a software declare: those of `state.env`, those in placeholders of the
- * command line, config patches and variables, and the words of the install script.
- */
+/** Returns the variables of `state.env`, of all placeholders, and of the install script. */
 export const declaredVariables = (
   blueprint: Blueprint,
   software: Software | undefined
@@ -132,7 +127,7 @@ export const declaredVariables = (
   }
 }
 
-/** Returns the blueprint's variables, then those of the overrides, and why the caller may not set some. */
+/** The overrides' variables come last; also returns why the caller may not set some. */
 const environmentOf = (
   blueprint: Blueprint,
   overrides: NonNullable<Overrides["env"]>
@@ -162,8 +157,8 @@ const environmentOf = (
 }
 
 /**
- * An image in the overrides wins. The blueprint's image belongs to its software and version: if these are overridden,
- * the mappings decide, and the blueprint's image applies only if the software is the same and maps nothing.
+ * An image in the overrides wins. If software or version is overridden, the mappings decide, and the blueprint's
+ * image applies only if the software is the same and maps nothing.
  */
 const imageOf = (
   blueprint: Blueprint,
@@ -198,11 +193,7 @@ const mergeConfigs = (earlier: ConfigPatches, later: ConfigPatches): ConfigPatch
   )
 })
 
-/**
- * Returns the patches of the overrides by the shortest form of the file; without a parser, the earlier one stays.
- *
- * @param isWhole whether `given` has the patches of the software
- */
+/** The files get their shortest form. `isWhole`: `given` has the patches of the software. */
 const patchesOf = (
   overrides: NonNullable<Overrides["configs"]>,
   given: ConfigPatches,

@@ -7,9 +7,8 @@ import { RecentMap } from "../../shared/work/RecentMap.ts"
 import type { BlueprintSet, SoftwareSet } from "./definitions.ts"
 import { resolve } from "./resolve.ts"
 
-/** The definitions of one set of files; after a reload there is another object. */
 export interface Today {
-  /** Returns the revision to which a blueprint resolves; undefined: it does not resolve. */
+  /** Returns the revision to which a blueprint resolves, if it does. */
   revision(blueprint_id: string, overrides: Overrides | undefined): string | undefined
 }
 
@@ -22,7 +21,7 @@ export const makeToday = ({ blueprints }: BlueprintSet, softwares: SoftwareSet) 
     return blueprint === undefined ? undefined : resolve(blueprint, overrides, softwares)
   }
   return {
-    /** Returns the definition to which a blueprint resolves, shared by equal overrides; undefined: no such blueprint. */
+    /** Equal overrides share a definition; unset if there is no such blueprint. */
     definition: (
       blueprint_id: string,
       overrides: Overrides

@@ -17,9 +17,7 @@ const imageOf = (blueprint: Blueprint, software: SoftwareSet): Result.Result<str
     : resolveImage(defined, { image: blueprint.image, version: blueprint.version })
 }
 
-/**
- * Returns the JSON form of a blueprint (spec 4.1); `image` is empty if the software is not defined or maps nothing.
- */
+/** The JSON form of a blueprint (spec 4.1); `image` is empty if the software is not defined or maps nothing. */
 export const blueprintView = (blueprint: Blueprint, software: SoftwareSet): BlueprintView => ({
   metadata: { id: blueprint.id, name: blueprint.name, type: blueprint.type },
   server: {
@@ -78,10 +76,7 @@ const bareImage = (blueprint: Blueprint, software: Software | undefined): Readon
   ]
 }
 
-/**
- * Returns notes about files that the software patches and a volume of the blueprint brings: they must have the patched
- * values.
- */
+/** A volume may bring a file that the software patches: it must have the patched values. */
 const patchNotes = (blueprint: Blueprint, software: Software | undefined): ReadonlyArray<string> => {
   const { state } = blueprint
   if (software === undefined || state === null) return []

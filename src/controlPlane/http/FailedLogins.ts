@@ -12,7 +12,6 @@ const LINES = 10
 /** The addresses beyond the bound of the table count as one. */
 const OTHERS = "other addresses"
 
-/** The failures of one address. Times are those of {@link elapsedMillis}. */
 interface Failures {
   endsAt: number
   count: number
@@ -32,8 +31,8 @@ const firstOf = ({ method, url }: HttpServerRequest.HttpServerRequest) =>
 const times = (count: number) => (count === 1 ? "1 failed authentication" : `${count} failed authentications`)
 
 /**
- * Counts failed authentications by client address and logs one warning per minute and address (spec 1.6). The
- * table evicts nothing: many addresses do not free one that is over the limit, and count as one beyond its bound.
+ * Counts failed authentications by client address and logs one warning per minute and address (spec 1.6). The table
+ * evicts nothing: addresses beyond its bound count as one.
  */
 export class FailedLogins extends Context.Service<
   FailedLogins,
@@ -42,14 +41,10 @@ export class FailedLogins extends Context.Service<
     isOver(request: HttpServerRequest.HttpServerRequest): Effect.Effect<boolean>
     /** Counts a failure. Returns the milliseconds until the limit is reset if this failure is over the limit. */
     count(request: HttpServerRequest.HttpServerRequest): Effect.Effect<number | undefined>
-    /** Number of addresses in the table. */
     readonly size: Effect.Effect<number>
   }
 >()("muster/http/FailedLogins") {
-  /**
-   * @param options.addresses bound of the table (10,000)
-   * @param options.tolerated failures of an address per minute that are not logged (0)
-   */
+  /** `addresses` bounds the table (10,000); `tolerated` failures per minute and address are not logged (0). */
   static readonly layer = (
     options: { readonly addresses?: number; readonly tolerated?: number } = {}
   ): Layer.Layer<FailedLogins> =>
@@ -105,7 +100,6 @@ const make = Effect.fnUntraced(function* (most: number, tolerated: number) {
     }
   })
 
-  // Logs the failures of the last minute.
   yield* Effect.addFinalizer(() =>
     Effect.flatMap(elapsedMillis, (now) => report([...table].filter(isLoud), now))
   )

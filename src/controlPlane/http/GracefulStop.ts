@@ -10,15 +10,13 @@ const IN_TRANSIT = Duration.millis(50)
 const UNUSED = Duration.millis(500)
 
 /**
- * Shuts the HTTP server down in steps. First `readyz` fails while the server continues, so that load balancers choose
- * another replica. Then the server accepts no connection, streams end, and requests in progress complete.
+ * First `readyz` fails while the server continues, so that load balancers choose another replica. Then the server
+ * accepts no connection, streams end, and requests in progress complete.
  */
 export class GracefulStop extends Context.Service<
   GracefulStop,
   {
-    /** Whether the service is shutting down. */
     readonly isStopping: () => boolean
-    /** Marks the service as shutting down. */
     readonly announce: Effect.Effect<void>
   }
 >()("muster/http/GracefulStop") {
@@ -33,9 +31,8 @@ export class GracefulStop extends Context.Service<
   })
 
   /**
-   * Shuts the server down when this layer is released. Build it after the routes, so that they are released later.
-   *
-   * @param server             before it listens
+   * Shuts the server down when this layer is released. Build it after the routes, which are then released later,
+   * and before the server listens.
    * @param options.grace      time between the failing `readyz` and the end
    * @param options.endStreams ends open streams, for which the server would wait
    */

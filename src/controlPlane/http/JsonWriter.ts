@@ -25,7 +25,7 @@ export class JsonWriter {
     if (this.#text.length > PART) this.#flush()
   }
 
-  /** Removes a complete part from the body, to send it before the rest; undefined: there is none. */
+  /** Removes a complete part from the body, if there is one, to send it before the rest. */
   take(): Uint8Array | undefined {
     return this.#parts.shift()
   }

@@ -13,16 +13,9 @@ export const tooManyInProgress = new Unavailable({
   hint: "Send fewer requests at the same time, and read their responses."
 })
 
-/**
- * The connections of a key, and the memory of its large responses: while handlers make them, and until the peer has read
- * them. Default: unbounded.
- */
+/** Bounds the connections of a key and its unread large responses. Default: unbounded. */
 export const LargeAnswers = Context.Reference<{
-  /**
-   * Runs a handler that makes a response of at most `bytes` once the key of the request has room for it.
-   *
-   * @returns the handler, which dies with `Unavailable` if the key has no room in time
-   */
+  /** Waits for room for `bytes`, then runs the handler; without room in time, dies with `Unavailable`. */
   making(bytes: number): <A, E, R>(handler: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
   /** Counts a request until its response has left; false: the key has too many in progress. */
   admit(request: HttpServerRequest.HttpServerRequest, principal: Principal | undefined): boolean

@@ -57,7 +57,6 @@ import { bodyTooLarge, pathOf, toResponse, withErrorBody } from "./toResponse.ts
 /** nginx: the caller closed the connection before the response. */
 const CLIENT_CLOSED = 499
 
-/** Settings of the pipeline. */
 export interface PipelineOptions {
   /** The routes of the APIs; all others are pages. */
   readonly declared: ReturnType<typeof routesOf>
@@ -73,7 +72,6 @@ export interface PipelineOptions {
   readonly reading?: Duration.Duration
   /** Whether requests of SLS's own clients are treated as such; default: no. */
   readonly slsClients?: boolean
-  /** Called with each response. */
   readonly onResponse?: (
     match: RouteMatch,
     response: HttpServerResponse.HttpServerResponse
@@ -95,13 +93,7 @@ interface Exchange {
 /** The caller is a browser that asks for the permission of a page, or its key could not be checked. */
 const unknown: Caller = { ...stranger, isStranger: false }
 
-/**
- * Runs a handler in a fiber of its own, which a closed connection does not interrupt. A handler that completes at once
- * needs no deadline.
- *
- * @param seconds for the handler
- * @param scope   owns the fiber
- */
+/** Runs a handler in a fiber of `scope`, which a closed connection does not interrupt, for at most `seconds`. */
 const timed = (app: App, seconds: number, scope: Scope.Scope): App =>
   Effect.flatMap(
     Effect.forkIn(app, scope, { startImmediately: true }),
@@ -162,7 +154,7 @@ const refused = ({ allowed }: Missed, { method, url }: Exchange["request"]): App
   )
 }
 
-/** Changes the address of a request of SLS's own client to that of this API. */
+/** Rewrites a request of SLS's own client. */
 const rewriteSls = (fiber: Exchange["fiber"]) => {
   const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
   if (!isSls(request.headers.accept)) return
@@ -172,7 +164,6 @@ const rewriteSls = (fiber: Exchange["fiber"]) => {
     put({ fiber }, HttpServerRequest.HttpServerRequest, request.modify({ url: sls.url }))
 }
 
-/** The tracer has named the span before the route was known. */
 const nameSpan = ({ fiber, found, request }: Exchange) => {
   const span = Context.getOrUndefined(fiber.context, Tracer.ParentSpan)
   if (span?._tag === "Span" && span.sampled)
@@ -182,7 +173,6 @@ const nameSpan = ({ fiber, found, request }: Exchange) => {
 const refusedNow = (error: Unavailable): App =>
   Effect.map(toResponse(error), HttpServerResponse.setHeader("retry-after", "5"))
 
-/** Returns a function that serves a request whose route is known. */
 const makeServe = (options: PipelineOptions) =>
   Effect.gen(function* () {
     const scope = yield* Effect.scope
@@ -260,8 +250,8 @@ const makeServe = (options: PipelineOptions) =>
       })
 
     /**
-     * Checks the size of the body, the path and the query. 413 comes before the body is decoded (spec 1.4), also on a route
-     * without a body. A handler that reads the body begins when the body has arrived, and uses the bytes that were read.
+     * Checks the size of the body, the path and the query. 413 comes before the body is decoded (spec 1.4), also on a
+     * route without a body; a handler that reads the body begins when the body has arrived.
      */
     const checked = (
       app: App,
@@ -328,11 +318,7 @@ const makeServe = (options: PipelineOptions) =>
       })
   })
 
-/**
- * Serves routes with a pipeline around each. The router finds the route; then come the request id, CORS, authentication and
- * right, the limits of time and body, and the query. The response gets its error body, headers, log line and metrics. A
- * request that no route takes passes the same checks before it is 404 or 405.
- */
+/** Serves routes with the checks around each; requests that no route takes pass them too. */
 export const withPipeline =
   (options: PipelineOptions) =>
   <E, R>(routes: Layer.Layer<never, E, R>) =>

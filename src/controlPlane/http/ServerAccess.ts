@@ -12,12 +12,9 @@ export class ServerAccess extends Context.Service<
     explained(text: string, error: NotFound): Effect.Effect<NotFound>
     /** Waits until the caller may no longer read a server; forever, if its key is not limited to servers. */
     ends(id: ServerId): Effect.Effect<void>
-    /** The servers of a node that the caller may read; undefined: its key is not limited to servers. */
+    /** Returns the number of servers of a node that the caller may read, if its key is limited to servers. */
     countOn(node_id: NodeId): Effect.Effect<number | undefined>
-    /**
-     * Returns the servers of a node that no drain removes or migrates: they are not saved, and their installation has
-     * failed. Only those that the caller may read.
-     */
+    /** Returns readable unsaved servers with a failed installation, which no drain removes or migrates. */
     stuckOn(node_id: NodeId): Effect.Effect<ReadonlyArray<ServerId>>
   }
 >()("muster/api/ServerAccess") {}

@@ -19,12 +19,12 @@ import { CurrentPrincipal } from "./Principal.ts"
 import { ServerAccess } from "./ServerAccess.ts"
 import { hasMoreValues, useKnown } from "./strictRequest.ts"
 
-/** The largest body of which all reasons are looked for; of a larger one, the first is reported. */
+/** The largest body that is searched for all reasons: of a larger one, only the first is reported. */
 const LARGEST_BODY = { characters: 64 * 1024, values: 1000 }
 
 const json = Option.liftThrowable((text: string): unknown => JSON.parse(text))
 
-/** Returns all reasons against the body of a request; none: it is valid, too large for that, or no JSON. */
+/** Returns all reasons against a body; there are none if it is valid, too large for that, or no JSON. */
 const bodyReasons = Effect.fnUntraced(function* ({ payload }: HttpApiEndpoint.Top) {
   const schemas = [...payload.values()].flatMap(({ encoding, schemas }) =>
     encoding._tag === "Json" ? schemas : []
@@ -42,7 +42,7 @@ const bodyReasons = Effect.fnUntraced(function* ({ payload }: HttpApiEndpoint.To
   return decoded._tag === "Failure" ? reasonsOf(decoded.failure.issue, "body", body.value) : []
 })
 
-/** Returns the 422 of input that does not decode, with all reasons; undefined if a response cannot be encoded, a defect. */
+/** Returns the 422 with all reasons, unless a response cannot be encoded, which is a defect. */
 const invalidInput = Effect.fnUntraced(function* (
   error: Parameters<Parameters<typeof HttpApiMiddleware.layerSchemaErrorTransform>[1]>[0],
   endpoint: HttpApiEndpoint.Top

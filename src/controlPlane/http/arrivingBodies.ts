@@ -19,7 +19,6 @@ const tooMany = new Unavailable({
 export const announcedBytes = ({ headers }: HttpServerRequest.HttpServerRequest, limit: number): number =>
   headers["transfer-encoding"] === undefined ? Number(headers["content-length"] ?? 0) : limit
 
-/** The bytes of larger bodies that each key sends now. */
 export const makeArrivingBodies = () => {
   const arriving = new Map<string, number>()
   const add = (key: string, bytes: number): void => {
@@ -28,13 +27,7 @@ export const makeArrivingBodies = () => {
     else arriving.set(key, sum)
   }
   return {
-    /**
-     * Counts a body while it is read.
-     *
-     * @param key   the sender
-     * @param bytes that the body may have
-     * @returns     `read`, which dies with {@link Unavailable} over the bound
-     */
+    /** Counts a body of `key` while it is read; the read dies with {@link Unavailable} over the bound. */
     counted: <A, E>(key: string, bytes: number, read: Effect.Effect<A, E>): Effect.Effect<A, E> =>
       bytes <= SMALL
         ? read
@@ -50,12 +43,7 @@ export const makeArrivingBodies = () => {
   }
 }
 
-/**
- * Reads a body that no handler needs, and keeps no byte of it.
- *
- * @param limit bytes
- * @error BodyTooLarge the body is larger
- */
+/** Reads a body and keeps no byte of it. @error BodyTooLarge the body exceeds `limit` bytes */
 export const discardBody = (request: HttpServerRequest.HttpServerRequest, limit: number) =>
   Effect.suspend(() => {
     let bytes = 0

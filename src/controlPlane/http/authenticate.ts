@@ -27,7 +27,6 @@ export interface Caller {
   readonly isStranger: boolean
 }
 
-/** A refused request. */
 export interface Refusal {
   readonly error: BadRequest | Unauthorized | Forbidden | TooManyRequests | Unavailable
   readonly caller: Caller
@@ -55,11 +54,9 @@ export class Credentials extends Context.Service<
   {
     /**
      * Returns the caller of a request.
-     *
-     * @param given.authorization the header of that name
-     * @param given.ticket        a ticket, on a route that accepts one
-     * @param given.isLocal       whether the request came over the unix socket of the service
-     * @param given.limited       whether the client address has too many failed authentications
+     * @param given.ticket  on a route that accepts one
+     * @param given.isLocal whether the request came over the unix socket
+     * @param given.limited whether the address has too many failed authentications
      */
     verify(given: {
       readonly authorization: string | undefined
@@ -74,10 +71,7 @@ export class Credentials extends Context.Service<
 export class Authentication extends Context.Service<
   Authentication,
   {
-    /**
-     * Returns the caller if its key may call the route. The pipeline calls it again once the body of a request has arrived:
-     * the key may have been revoked meanwhile.
-     */
+    /** Returns the caller; called again once the body has arrived, as the key may have been revoked. */
     authorize(request: HttpServerRequest.HttpServerRequest, route: Route): Effect.Effect<Caller, Refusal>
     /** Counts a request towards the limit of its caller. */
     limited(caller: Caller, route: Route): Effect.Effect<Caller, Refusal>

@@ -11,7 +11,6 @@ export interface Version {
   readonly cursor: number
 }
 
-/** A response body with its version. */
 export interface Versioned extends Version {
   readonly body: string
 }
@@ -97,10 +96,8 @@ export const respondWithStream = (body: Stream.Stream<Uint8Array>, headers: Head
       : HttpServerResponse.stream(body, { contentType, headers: all })
   })
 
-/** The headers of a version. */
 const versionHeaders = ({ cursor, etag }: Version) => ({ etag, "x-muster-cursor": String(cursor) })
 
-/** Whether the caller has the response of a version. */
 const isKnown = ({ headers }: HttpServerRequest.HttpServerRequest, { etag }: Version): boolean => {
   const known = headers["if-none-match"]?.split(",").map(withoutWeak)
   return known?.includes("*") === true || known?.includes(withoutWeak(etag)) === true

@@ -23,16 +23,13 @@ const STREAM_BYTES = 256 * 1024
 const CONNECTIONS_PART = 1 / 2
 /** The part of the memory that the bodies of all keys take at most. */
 const MEMORY_PART = 1 / 8
-/** Time in which a handler waits for room. */
 const PATIENCE = Duration.seconds(5)
 /** Time without progress after which a connection is closed. */
 const STALLED = Duration.seconds(20)
-/** Checks of a connection in that time. */
 const CHECKS = 10
 
 /** A connection whose peer has bytes to read. */
 interface Unread {
-  /** Bytes that the kernel has taken. */
   taken: number
   /** Bytes that the peer has acknowledged; unset until the kernel has taken none for a while. */
   acknowledged?: number
@@ -42,7 +39,6 @@ interface Unread {
   readonly releases: Array<() => void>
 }
 
-/** A handler that makes a large response. */
 interface Maker {
   readonly bytes: number
   /** `admit` is called once there is room. */
@@ -50,7 +46,6 @@ interface Maker {
   admit: () => void
 }
 
-/** The large responses of a key, in bytes. */
 interface Account {
   making: number
   leaving: number
@@ -63,7 +58,7 @@ const takenOf = (socket: Socket): number => {
   return socket.bytesWritten - (_handle?.writeQueueSize ?? 0)
 }
 
-/** What holds the memory of a body, and its bytes; undefined: it is small, or an event stream, which has its own bounds. */
+/** Returns the memory of a body; small ones have none, and event streams have their own bounds. */
 const memoryOf = (response: HttpServerResponse.HttpServerResponse) => {
   const { body } = response
   if (body._tag === "Uint8Array" && body.body.length > SMALL)
@@ -122,7 +117,7 @@ const unreadOf = (server: Server, clock: Clock.Clock) => {
       state.acknowledged = acknowledged
     }
   }
-  /** Responses that may still be written to: those of streams have no end. */
+  /** Responses that may still be written to: streams have no end. */
   const open = new Set<ServerResponse>()
   const watchOpen = Effect.sync(() => {
     for (const { socket } of open) if (socket !== null && socket.writableLength > 0) watch(socket)
@@ -144,7 +139,6 @@ const makeLargeAnswers = (
   mostRequests: () => number
 ) => {
   const accounts = new Map<string, Account>()
-  /** The requests of each key that are in progress. */
   const inProgress = new Map<string, number>()
   /** What holds the bodies that leave, each with the number of its responses. */
   const held = new Map<object, number>()
@@ -260,12 +254,11 @@ const makeLargeAnswers = (
 }
 
 /**
- * Bounds the requests in progress and the responses of a server that have not left. A key has half of the connections, and
- * {@link LEAVING_BYTES}: a handler waits for room, and a response without room is 503. Over the bound of all keys, the
- * connection without progress for the longest time is closed. A connection without progress for 20 s is closed.
- *
+ * Bounds requests in progress and unsent responses. A key has half of the connections and {@link LEAVING_BYTES}:
+ * handlers wait for room, and a response without room is 503. Over the bound of all keys, the longest stalled
+ * connection is closed.
  * @param options.mostBytes bytes of all keys; default: an eighth of the memory
- * @param options.stalled   default: 20 s
+ * @param options.stalled   a connection without progress for this time is closed; default: 20 s
  */
 export const LeavingBodies = (
   server: Server,

@@ -7,7 +7,6 @@ import { TooManyRequests } from "../../contract/domain/errors.ts"
 export interface Allowance {
   readonly limit: number
   readonly remaining: number
-  /** Milliseconds until the limit is reset. */
   readonly resetAfter: number
 }
 
@@ -35,11 +34,9 @@ export class LimitReached extends Data.TaggedError("LimitReached")<{
   readonly detail: string
   readonly hint: string
   readonly limit: number
-  /** Milliseconds until the next try can succeed. */
   readonly resetAfter: number
 }> {}
 
-/** Returns the 429 response of a limit, with its headers. */
 export const limitResponse = Effect.fnUntraced(function* (reached: LimitReached) {
   const { detail, hint, limit, resetAfter } = reached
   return HttpServerResponse.setHeaders(

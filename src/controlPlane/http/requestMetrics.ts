@@ -41,20 +41,12 @@ const statusOf = (
   response: HttpServerResponse.HttpServerResponse
 ) => (request.headers.upgrade !== undefined && response.status === 204 ? 101 : response.status)
 
-/** The objects that a request names in its path, as fields of the log. */
 const objectsOf = ({ params: { node, server } }: RouteMatch) => ({
   ...(server === undefined ? {} : { server_id: server }),
   ...(node === undefined ? {} : { node_id: node })
 })
 
-/**
- * Counts and logs a request: changes at info level; reads, calls of daemons and public responses at debug level. The
- * fields of a level that is off are not made.
- *
- * @param fiber            of the request
- * @param exchange.key_id  of the caller
- * @param exchange.started time of {@link elapsedMillisOf}
- */
+/** Logs changes at info level, all else at debug level. Fields of a level that is off are not made. */
 export const recordRequest = (
   fiber: Fiber.Fiber<unknown, unknown>,
   exchange: {

@@ -9,7 +9,6 @@ export const requestPath = (url: string): string => {
   return path.includes("%") ? Option.getOrElse(decode(path), () => path) : path
 }
 
-/** Returns the query of a request, without the question mark. */
 export const requestQuery = (url: string): string => {
   const mark = url.indexOf("?")
   return mark === -1 ? "" : url.slice(mark + 1)

@@ -18,10 +18,7 @@ type Preflight = Effect.Effect<
   HttpServerRequest.HttpServerRequest
 >
 
-/**
- * Returns the response to a browser that asks for the permission of a page; undefined for any other request, whose
- * response gets the headers of CORS.
- */
+/** Returns the response to a preflight; other responses get the headers of CORS. */
 export const makePreflight = (corsOrigins: ReadonlyArray<string>): Preflight => {
   if (corsOrigins.length === 0) return Effect.succeed(undefined)
   const cors = HttpMiddleware.cors({
@@ -54,12 +51,9 @@ export const makePreflight = (corsOrigins: ReadonlyArray<string>): Preflight => 
 }
 
 /**
- * Returns a response with the headers of every response, and the reason phrase of its error body:
- * - the request id, restrictions for browsers, and the headers of the caller, such as `X-RateLimit-*`
- * - under `/api`: `Cache-Control: no-store` unless the route permits storing, and `Vary`, which keeps the responses to
- *   SLS's own clients apart in caches
- * - `Retry-After` at 503, a challenge at 401
- * - `Connection: close` after an upgrade request, and after a request that timed out and may still be arriving
+ * Returns a response with its final headers and the reason phrase of its error body. `Vary` keeps responses to SLS's
+ * own clients apart in caches; `Connection: close` follows an upgrade, and a timed-out request that may still be
+ * arriving.
  */
 export const withFinalHeaders = (
   response: HttpServerResponse.HttpServerResponse,

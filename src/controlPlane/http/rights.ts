@@ -10,15 +10,9 @@ import { CurrentPrincipal, type Principal } from "./Principal.ts"
 const opens = (rights: ReadonlySet<Right>, right: Right): boolean =>
   right === "power" ? PowerRight.literals.some((one) => rights.has(one)) : rights.has(right)
 
-/** Returns the right that a power action needs. */
 export const rightOfPower = (action: PowerAction): PowerRight => (action === "unpause" ? "pause" : action)
 
-/**
- * Returns what a key lacks for a route, for a message; undefined: nothing.
- *
- * @param right  the right that the route needs; undefined: keys with limited rights cannot call it
- * @param scopes the scopes that open the route
- */
+/** Returns what a key lacks for a route, if anything; without `right`, its rights must be unlimited. */
 export const lackingOf = (
   { rights, scope }: Principal,
   right: Right | undefined,
@@ -29,7 +23,6 @@ export const lackingOf = (
   return isOpen && right !== undefined ? `: ${right}` : ` the scope ${scopes[0]}`
 }
 
-/** A right that a part of a request needs; a power action needs the right of the same name. */
 type PartRight = Exclude<Right, "power">
 
 /** 403: the caller lacks the right that a part of its request needs. @param why begins with a colon, if given */
@@ -43,19 +36,14 @@ export const requireRight = Effect.fnUntraced(function* (right: PartRight, why =
   })
 })
 
-/**
- * Checks that the caller may give a body field that does the work of another route.
- *
- * @error Forbidden the key lacks the right of that route
- */
+/** Checks a body field that does the work of another route. @error Forbidden the key lacks its right */
 export const checkRightFor = (field: string, right: PartRight) =>
   requireRight(right, `: body field ${field} needs it`, `Leave ${field} out, or use a key with this right.`)
 
 /**
- * Checks the line that running servers get before they are stopped.
- *
+ * Checks the line that servers get before they are stopped.
  * @error InvalidRequest there is a time but no line
- * @error Forbidden      the key may not send lines to servers
+ * @error Forbidden the key may not send lines to servers
  */
 export const checkNotice = Effect.fnUntraced(function* ({
   notify,

@@ -7,21 +7,18 @@ import { isApi, requestPath } from "./requestPath.ts"
 /** Path matching of the router; a longer path parameter matches no route. */
 export const routerConfig = { caseSensitive: true, maxParamLength: 512 } as const
 
-/** A route with its policy. */
 export interface Route extends RoutePolicy {
   /** `group.endpoint` of the API; empty for a page and an unknown path. */
   readonly name: string
   /** The template of the path; empty for an unknown path. */
   readonly path: string
-  /** Whether the handler reads a body. */
   readonly readsBody: boolean
-  /** The largest status of a success: the one that is not of a dry run. */
+  /** The largest status of a success: a dry run has a smaller one. */
   readonly status: number
   /** Query parameters; default: any. */
   readonly query?: ReadonlyArray<string>
 }
 
-/** The route of a request. */
 export interface RouteMatch {
   readonly route: Route
   /** Whether the route exists and has the method. */
@@ -31,7 +28,6 @@ export interface RouteMatch {
 
 const plain: Route = { answersEarly: true, readsBody: false, status: 200, name: "", path: "" }
 
-/** Names of the declared query parameters. */
 const queryOf = ({ query }: HttpApiEndpoint.Top): ReadonlyArray<string> => {
   if (query === undefined) return []
   const encoded = SchemaAST.toEncoded(query.ast)
@@ -95,7 +91,6 @@ const unknown = (url: string): Route => {
   return isApi(path) ? { ...plain, scopes: applicationScopes, right: "read" } : plain
 }
 
-/** A request that no route takes. */
 export interface Missed {
   /** Another route of the path, or the policy of an unknown path. */
   readonly found: RouteMatch

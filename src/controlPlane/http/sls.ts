@@ -4,7 +4,7 @@ import type { InstallPhase } from "../../contract/domain/InstallState.ts"
 
 const MEDIA_TYPE = "application/vnd.sls.v1+json"
 
-/** A request of SLS's own client; `page` and `per_page` are those of its query. */
+/** `page` and `per_page` are from the query of SLS's own client. */
 export interface SlsRequest {
   readonly page: string | undefined
   readonly per_page: string | undefined
@@ -15,7 +15,6 @@ export const CurrentSlsRequest = Context.Reference<SlsRequest | undefined>("must
   defaultValue: () => undefined
 })
 
-/** Whether a request has the media type of SLS in `Accept`. */
 export const isSls = (accept: string | undefined): boolean =>
   accept?.split(",").some((range) => range.split(";")[0]?.trim().toLowerCase() === MEDIA_TYPE) ?? false
 
@@ -23,7 +22,6 @@ export const isSls = (accept: string | undefined): boolean =>
 const limited = /^\/api\/(?:servers|stats|crashes|servers\/[^/]+\/crashes)$/
 const logs = /^(\/api\/servers\/[^/]+)\/logs$/
 
-/** Returns the address that this API has for an address of SLS's clients. */
 export const slsTarget = (url: string): { readonly url: string; readonly request: SlsRequest } => {
   const mark = url.indexOf("?")
   const query = new URLSearchParams(mark === -1 ? "" : url.slice(mark + 1))

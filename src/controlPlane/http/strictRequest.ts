@@ -5,7 +5,7 @@ import { Headers, type HttpServerRequest } from "effect/http"
 import { BadRequest, InvalidRequest, joinReasons, NotFound } from "../../contract/domain/errors.ts"
 import type { Route, RouteMatch } from "./routes.ts"
 
-/** Headers of which a proxy may read another one than this service. */
+/** A proxy may read another value than this service. */
 const single = ["host", "authorization"]
 
 /** A host and a port; a list, a path or a user is none (RFC 9110, section 7.2). */
@@ -72,16 +72,12 @@ const tooManyValues = (most: number) =>
     hint: "Split the request into several."
   })
 
-/** Whether a request announces a body. */
 export const hasBody = ({ headers }: HttpServerRequest.HttpServerRequest): boolean =>
   headers["content-length"] !== undefined || headers["transfer-encoding"] !== undefined
 
 /**
- * Makes a body strict and interruptible: one that is not UTF-8, or has more than `mostValues`, is 422 before it
- * is parsed (spec 1.9). An interrupted read does not end the connection, on which the response follows.
- *
- * @param scope   owns interrupted reads
- * @param counted counts the body while it is read
+ * Makes a body strict: one that is not UTF-8, or has more than `mostValues`, is 422 before it is parsed (spec 1.9).
+ * Interrupted reads continue in `scope`, so the response follows on the connection.
  */
 export const strictBody = (
   request: HttpServerRequest.HttpServerRequest,
@@ -114,7 +110,6 @@ export const strictBody = (
   return Object.defineProperties(request, { arrayBuffer: { value: arrayBuffer }, text: { value: text } })
 }
 
-/** The hint at the parameters of a route that got an unknown one. */
 export const useKnown = (known: ReadonlyArray<string>): string =>
   known.length === 0
     ? "Remove the query: this route has no query parameters."
@@ -139,9 +134,7 @@ export const strictPath = (url: string, params: RouteMatch["params"]): Effect.Ef
 }
 
 /**
- * Checks the query of a request (spec 1.2, "422"). A route that declares parameters checks their names when it
- * reads them.
- *
+ * Checks the query (spec 1.2, "422"); a route that declares parameters checks their names itself.
  * @error InvalidRequest the escapes are not UTF-8 or have a NUL, or the route declares no parameters
  */
 export const strictQuery = (query: string, route: Route): Effect.Effect<void, InvalidRequest> => {

@@ -3,7 +3,6 @@ import { HttpServerError, HttpServerRespondable, HttpServerResponse } from "effe
 import { type ErrorStatus, errorResponse, reasonPhrases } from "../../contract/domain/ApiError.ts"
 import { BodyTooLarge, InternalError, InvalidRequest } from "../../contract/domain/errors.ts"
 
-/** Whether a status is one of a failure. */
 export const isErrorStatus = (status: number): status is ErrorStatus => status in reasonPhrases
 
 export const bodyTooLarge = new BodyTooLarge({ detail: "the request body is too large" })

@@ -26,10 +26,7 @@ import { Store } from "../store/Store.ts"
 import { type CachedKey, KeyCache } from "./KeyCache.ts"
 import { generateKey, hashKey, isWellFormed, makeRecord } from "./keyFormat.ts"
 
-/**
- * The reasons of a failed authentication. `limited`: the address is over its limit, and the key was not compared with a
- * short outside key.
- */
+/** `limited`: the address is over its limit, so the key was not compared with a short outside key. */
 export type AuthFailure =
   | "no_header"
   | "malformed_header"
@@ -124,23 +121,17 @@ export class ApiKeys extends Context.Service<ApiKeys>()("muster/keys/ApiKeys", {
 
     return {
       /**
-       * Returns the holder of `key`. Unknown, revoked and expired keys look the same to the caller; the log distinguishes
-       * them.
-       *
-       * @param limited whether the caller has failed too often: `key` is then not compared with an outside key shorter than
-       * {@link SHORTEST_SAFE_KEY}
+       * Returns the holder of `key`. Unknown, revoked and expired keys look the same to the caller, not in the log.
+       * @param limited whether the caller has failed too often: no outside key below {@link SHORTEST_SAFE_KEY} is
+       * compared
        * @error Unavailable the database cannot be reached and nothing is cached
        */
       verify,
-      /**
-       * Makes a key; only the result contains it, the store has its hash.
-       *
-       * @error InvalidRequest there is no such quota
-       */
+      /** Makes a key; the store has only its hash. @error InvalidRequest there is no such quota */
       create,
       /** @error NotFound there is no such key, or it is revoked already */
       revoke,
-      /** Returns the holder of a key by its id, for a ticket; undefined: there is no such key. */
+      /** Returns the holder of a key by its id, for a ticket, if there is such a key. */
       holder,
       /** Waits until the key with this id is no longer valid, accurate to a quarter of a second. */
       ended,
@@ -156,10 +147,7 @@ export class ApiKeys extends Context.Service<ApiKeys>()("muster/keys/ApiKeys", {
 /** Interval of the checks of a key. Other processes revoke keys in the database only. */
 const EVERY = "250 millis"
 
-/**
- * Returns a function that waits until a key is revoked, expired or deleted. All callers that wait for one key share a check.
- * While the database is unavailable, keys stay valid.
- */
+/** Callers that wait for one key share a check. While the database is unavailable, keys stay valid. */
 const makeEnded = Effect.fnUntraced(function* (cache: KeyCache["Service"]) {
   const isOver = (id: string) =>
     Effect.gen(function* () {
@@ -205,7 +193,6 @@ const principalOf = ({ record, shared }: CachedKey): Principal => {
   }
 }
 
-/** The caller over the unix socket of the service. */
 export const localPrincipal: Principal = { key_id: LOCAL_KEY, name: LOCAL_KEY, scope: "AppAdmin" }
 
 const adminPrincipal: Principal = { key_id: OUTSIDE_KEY, name: "APP_ADMIN_API_KEY", scope: "AppAdmin" }
@@ -222,13 +209,9 @@ const counted = {
   limited: "limited"
 } as const satisfies Record<string, AuthFailure>
 
-/** Shortest interval of two log lines about one key, in milliseconds. */
 const LOG_EVERY_MILLIS = 60_000
 
-/**
- * Returns one response for every reason. The log has the reason and the key's id, if there is one; a client that
- * continues to use an ended key costs one line a minute. The table has existing keys only.
- */
+/** Returns one response for every reason; the log has the reason and the key's id, once a minute. */
 const makeRefuse = () => {
   const ended = new Map<string, { loggedAt: number; refused: number }>()
   const log = Effect.fnUntraced(function* (why: keyof typeof counted, key_id: string) {

@@ -13,11 +13,9 @@ export interface CachedKey {
   readonly record: KeyRecord
   /** Milliseconds since the epoch; infinite: never. */
   readonly expiresAt: number
-  /** The quota that the key shares. */
   readonly shared?: Quota
 }
 
-/** Every key and its node. */
 export interface Keys {
   readonly byHash: ReadonlyMap<string, CachedKey>
   readonly byId: ReadonlyMap<string, CachedKey>
@@ -45,9 +43,8 @@ const nothing: Keys = {
 }
 
 /**
- * The records of all keys, in memory. The journal announces changes, and `Freshness` the moments in which it may lag;
- * only then a query reads `KeyRepo.version` (one row), and all records if it has changed. A change of any process
- * therefore applies at once.
+ * The records of all keys, in memory. Only when the journal or `Freshness` announces a change, a query reads
+ * `KeyRepo.version`, and all records if it differs: a change of any process applies at once.
  */
 export class KeyCache extends Context.Service<KeyCache>()("muster/keys/KeyCache", {
   make: Effect.gen(function* () {
@@ -90,7 +87,6 @@ export class KeyCache extends Context.Service<KeyCache>()("muster/keys/KeyCache"
       snapshot = { ...keys, version, ...before }
     })
 
-    /** Callers during a read wait for it. */
     const reloaded = Effect.suspend(() => (isFresh() ? Effect.void : store.read(load))).pipe(
       oneAtATime.withPermit
     )
@@ -101,13 +97,9 @@ export class KeyCache extends Context.Service<KeyCache>()("muster/keys/KeyCache"
     return {
       /** @error Unavailable the database cannot be reached */
       current,
-      /** The records in memory, if they are up to date; else undefined. */
+      /** The records in memory, if they are up to date. */
       fresh: (): Keys | undefined => (isFresh() ? snapshot : undefined),
-      /**
-       * Returns the result of `pick`. While the database is unavailable, the last read records apply.
-       *
-       * @error Unavailable the database cannot be reached, and `pick` finds nothing in the last read records
-       */
+      /** Returns the result of `pick`, also from old records. @error Unavailable `pick` finds nothing in them */
       find: <A>(pick: (keys: Keys) => A | undefined): Effect.Effect<A | undefined, Unavailable> =>
         Effect.matchEffect(current, {
           onSuccess: (keys) => Effect.succeed(pick(keys)),

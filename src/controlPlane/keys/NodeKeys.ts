@@ -20,8 +20,8 @@ const caller = Effect.flatMap(CurrentPrincipal, (principal) =>
 )
 
 /**
- * The binding of keys to nodes. The first node that registers with a key owns it, and a node has one valid key.
- * Another key can take over the node once the first is revoked or expired, or the node was removed.
+ * Binds keys to nodes: the first node that registers with a key owns it. Another key can take over the node once the
+ * first is revoked or expired, or the node was removed.
  */
 export class NodeKeys extends Context.Service<NodeKeys>()("muster/keys/NodeKeys", {
   make: Effect.gen(function* () {
@@ -53,7 +53,6 @@ export class NodeKeys extends Context.Service<NodeKeys>()("muster/keys/NodeKeys"
     return {
       /**
        * Binds the key of the current request to a node.
-       *
        * @error Forbidden the key belongs to another node, or the node to another key, or to a service
        */
       bind: Effect.fn("NodeKeys.bind")(function* (node_id: NodeId) {
@@ -71,7 +70,7 @@ export class NodeKeys extends Context.Service<NodeKeys>()("muster/keys/NodeKeys"
         yield* belongsTo(owner, node_id)
         return "own" as const
       }),
-      /** Returns those of the nodes whose keys are all invalid now, in any process. */
+      /** Returns the nodes whose keys are all invalid now, in any process. */
       revoked: Effect.fnUntraced(function* (node_ids: ReadonlyArray<NodeId>) {
         const { byNode } = yield* cache.current
         const now = yield* Clock.currentTimeMillis

@@ -17,16 +17,14 @@ export type FirstKey =
   | { readonly _tag: "NotNeeded"; readonly path?: string }
   | { readonly _tag: "Made" | "Adopted"; readonly path: string; readonly message: string }
 
-/** The first key cannot be written or read; `message` has the next step. */
 export class FirstKeyError extends Data.TaggedError("FirstKeyError")<{
   readonly message: string
   readonly cause?: unknown
 }> {}
 
 /**
- * Makes an AppAdmin key and writes it to `<data>/admin.key` (mode 0600; spec 6.1), if there is neither an
- * outside key nor an admin key in the store, revoked or not. The file is written first and never overwritten: if a
- * crash leaves it without its record, or the database is new, the key in the file becomes valid.
+ * Makes an AppAdmin key in `<data>/admin.key` (mode 0600; spec 6.1), if there is neither an outside key nor an admin
+ * key, revoked or not. The file is written first and never overwritten; a key in it without a record becomes valid.
  */
 export const ensureFirstKey = Effect.fn("ensureFirstKey")(function* (options: {
   readonly dataDir: string

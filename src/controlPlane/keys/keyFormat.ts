@@ -5,9 +5,8 @@ import type { KeyGrant } from "../../contract/domain/Key.ts"
 import type { KeyRecord } from "../store/repos/KeyRepo.ts"
 
 /**
- * Form of an API key: `mst_`, 43 base62 characters for 32 random bytes as one number, and 6 base62 characters with the
- * CRC-32 (as in gzip) of those 43. The checksum protects no secret: it detects a mistyped key without a look-up, and a
- * leaked key in other text.
+ * An API key is `mst_`, 43 base62 characters for 32 random bytes, and 6 for the CRC-32 (as in gzip) of those 43. The
+ * checksum protects no secret: it detects mistyped and leaked keys without a look-up.
  */
 const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 const prefix = "mst_"
@@ -15,7 +14,6 @@ const BODY = 43
 const CHECKSUM = 6
 const pattern = new RegExp(`^${prefix}([0-9A-Za-z]{${BODY}})([0-9A-Za-z]{${CHECKSUM}})$`)
 
-/** Random bytes of a key. */
 export const KEY_BYTES = 32
 
 const numberOf = (bytes: Uint8Array): bigint => bytes.reduce((value, byte) => value * 256n + BigInt(byte), 0n)
@@ -32,7 +30,6 @@ const base62 = (value: bigint, digits: number): string => {
 
 const checksum = (body: string): string => base62(BigInt(crc32(body)), CHECKSUM)
 
-/** Returns the key of `random` ({@link KEY_BYTES} bytes). */
 export const formatKey = (random: Uint8Array): string => {
   const body = base62(numberOf(random), BODY)
   return `${prefix}${body}${checksum(body)}`
@@ -47,12 +44,9 @@ export const isWellFormed = (key: string): boolean => {
 /** Returns the id of a key, for lists and logs: `key_` and 16 base62 characters of `random` (12 bytes). */
 export const formatKeyId = (random: Uint8Array): string => `key_${base62(numberOf(random), 16)}`
 
-/**
- * Returns the stored form of a key: SHA-256 in hex. A key has 256 random bits, so it needs no salt and no slow hash.
- */
+/** Returns SHA-256 in hex. A key has 256 random bits, so it needs no salt and no slow hash. */
 export const hashKey = (key: string): string => hash("sha256", key)
 
-/** Makes a key; only the caller ever sees it. */
 export const generateKey: Effect.Effect<Redacted.Redacted<string>> = Effect.sync(() =>
   Redacted.make(formatKey(randomBytes(KEY_BYTES)))
 )

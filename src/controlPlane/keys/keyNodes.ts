@@ -4,14 +4,10 @@ import { KeyRepo } from "../store/repos/KeyRepo.ts"
 import { NodeRepo } from "../store/repos/NodeRepo.ts"
 import { Store } from "../store/Store.ts"
 
-/** Returns the later of two times, if any. */
 const later = (one: string | null, other: number | undefined): string | null =>
   other === undefined || (one !== null && Date.parse(one) >= other) ? one : new Date(other).toISOString()
 
-/**
- * Reads the nodes of keys, each with its last heartbeat in the database, which is at most a minute too early. Times RFC 3339
- * UTC.
- */
+/** Each node has its last heartbeat in the database, at most a minute too early (RFC 3339 UTC). */
 export const keyNodes = Effect.gen(function* () {
   const store = yield* Store
   const nodes = yield* NodeRepo

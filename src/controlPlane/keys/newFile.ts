@@ -2,10 +2,7 @@ import { Effect, FileSystem, Path, type PlatformError } from "effect"
 
 const isAlreadyThere = (error: PlatformError.PlatformError): boolean => error.reason._tag === "AlreadyExists"
 
-/**
- * Writes one line to a new file that only its owner can read: durably the whole file, or nothing. False: the file
- * exists, and stays as it is.
- */
+/** Writes one line to a new file of mode 0600, durably or not at all. Returns false if the file exists. */
 export const writeNewFile = Effect.fnUntraced(function* (path: string, line: string) {
   const fs = yield* FileSystem.FileSystem
   const { basename, dirname } = yield* Path.Path

@@ -2,7 +2,6 @@ import { createHash } from "node:crypto"
 import { Effect, Semaphore } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 
-/** ETags of bodies that are made once and sent many times. */
 const known = new WeakMap<Uint8Array, string>()
 
 const etagOf = (body: Uint8Array): string => {
@@ -25,18 +24,11 @@ const LARGE = 1024 * 1024
 /** Bound of large uncompressed bodies that are sent at the same time, to all clients. */
 export const MOST_LARGE = 4
 
-/**
- * Waits for a permit, in order, and holds the permit for the scope of the request, which ends when the answer has been
- * sent or its connection has closed.
- */
+/** Holds the permit until the answer has been sent or its connection has closed. */
 const admit = (permits: Semaphore.Semaphore) =>
   Effect.acquireRelease(permits.take(1), () => permits.release(1), { interruptible: true })
 
-/**
- * For pages that do not change while the process runs: a browser caches and revalidates them, since an upgrade changes
- * them; the response is then a 304. A few large bodies are sent at the same time; further requests for them wait, up to
- * the timeout of a request.
- */
+/** Browsers cache and revalidate these pages. {@link MOST_LARGE} large bodies are sent at a time; others wait. */
 export const CachedPages = HttpRouter.middleware(
   Effect.gen(function* () {
     const permits = yield* Semaphore.make(MOST_LARGE)

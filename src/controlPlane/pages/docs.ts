@@ -7,7 +7,6 @@ import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { acceptedEncodings } from "../http/conditional.ts"
 import { FAVICON, favicon, HTML, page, pageHeaders, policyOf } from "./html.ts"
 
-/** The document that the page describes. */
 const DOCUMENT = "/openapi.json"
 const SCRIPT = "/docs/scalar.js"
 
@@ -58,7 +57,6 @@ const compressed = (compress: (done: (error: Error | null, result: Buffer) => vo
     compress((error, result) => resume(error === null ? Effect.succeed(result) : Effect.die(error)))
   })
 
-/** Compresses a body in each encoding, the best first, on the threads of zlib. */
 const encodings = Effect.fnUntraced(function* (body: Uint8Array) {
   const quality = { params: { [constants.BROTLI_PARAM_QUALITY]: 9 } }
   const [br, gz] = yield* Effect.all(
@@ -102,8 +100,8 @@ export const immutable = (response: HttpServerResponse.HttpServerResponse) =>
   HttpServerResponse.setHeader(response, "cache-control", "public, max-age=31536000, immutable")
 
 /**
- * `GET /docs`: a page that renders the OpenAPI document with Scalar. The script is a file of its own, named with the hash
- * of its content. The first request reads the script, which has several megabytes, and the first use compresses it.
+ * `GET /docs`: a page that renders the OpenAPI document with Scalar. The script is a file named by the hash of its
+ * content; the first use reads and compresses it.
  */
 export const DocsRoutes = (title: string) =>
   HttpRouter.use(

@@ -12,7 +12,6 @@ export const escapeHtml = (text: string): string => text.replace(/[&<>"']/g, (ch
 /** Path of the icon that browsers request for every page. */
 export const FAVICON = "/favicon.ico"
 
-/** The icon: a stack of three servers. */
 export const favicon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="3" fill="#2f5bd0"/><path stroke="#fff" stroke-width="2" d="M4 4.5h8M4 8h8M4 11.5h8"/></svg>`
 
 /** A `Content-Security-Policy` that allows `sources` and nothing else: no frame, no form, no other base. */
@@ -21,7 +20,6 @@ export const policyOf = (...sources: ReadonlyArray<string>): string =>
     "; "
   )
 
-/** The media type of the pages. */
 export const HTML = "text/html; charset=utf-8"
 
 /** The headers of an HTML page with this `Content-Security-Policy`. */

@@ -4,7 +4,6 @@ import { type NodeDetail, nodeState } from "../../contract/domain/Node.ts"
 import { ServerStatus } from "../../contract/domain/ServerStatus.ts"
 import { escapeHtml, HTML, page, pageHeaders, policyOf } from "./html.ts"
 
-/** The style of the pages that need no key and run no script. */
 const publicStyle = `
 :root { color-scheme: light dark; --bg: light-dark(#f6f6f3, #131417); --surface: light-dark(#fff, #1a1c20); --ink: light-dark(#1c1d20, #e8e8e6); --muted: light-dark(#62656c, #9ba0a9); --line: light-dark(#e3e3dd, #2a2d33); --accent: light-dark(#2f5bd0, #8aa9ff); --fill: light-dark(#2f5bd0, #4468d8); --green: light-dark(#177a44, #4ec584); --amber: light-dark(#8f5a06, #e3ad4b); --blue: light-dark(#1c66b8, #6ab1f2); --violet: light-dark(#6d45b8, #b497f0); --red: light-dark(#b3261e, #f2857c); --grey: light-dark(#70747c, #8d929b); --track: light-dark(#e7e7e2, #2a2d33); }
 body { font: 14.5px/1.5 ui-sans-serif, system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; font-variant-numeric: tabular-nums; background: var(--bg); color: var(--ink); max-width: 66rem; margin: 0 auto; padding: 3rem 1.25rem; }
@@ -79,7 +78,6 @@ const styled = (title: string, body: string) => page(title, `<style>${publicStyl
 
 const nav = `<nav><a class="first" href="/dashboard">Open the dashboard</a><a href="/">Start</a><a href="/nodes">Nodes</a><a href="/docs">API</a></nav>`
 
-/** The state of the service as the start page shows it. */
 export interface Overview {
   /** Since the start of the process, in milliseconds. */
   readonly uptime: number
@@ -97,7 +95,6 @@ const units: ReadonlyArray<readonly [string, number]> = [
   ["s", SECOND]
 ]
 
-/** Returns a duration with its two largest units; under a minute with its seconds. */
 const duration = (milliseconds: number): string => {
   const from = units.findIndex(([, size]) => milliseconds >= size)
   if (from === -1) return "0 s"
@@ -202,12 +199,7 @@ const columns: ReadonlyArray<{
   }
 ]
 
-/**
- * `GET /nodes`: the nodes, every value escaped.
- *
- * @param shown `banner`: name, location and state only
- * @param now   milliseconds since the epoch
- */
+/** `GET /nodes`: the nodes, every value escaped. `shown` as `banner` is name, location and state only. */
 export const nodesPage = (
   nodes: ReadonlyArray<NodeDetail>,
   shown: "banner" | "all" = "all",

@@ -79,7 +79,6 @@ export const PublicPagesHandlers = (system: SystemInfo, publicPages: "banner" | 
     })
   )
 
-/** The answers of the routes of {@link SystemHandlers}. */
 export interface ServiceInspection {
   readonly settings: ReadonlyArray<SettingView>
   readonly log: Effect.Effect<ReadonlyArray<string>>

@@ -4,10 +4,7 @@ import type { Unavailable } from "../../contract/domain/errors.ts"
 /** Between a failure of the leader's work and its restart. */
 const PAUSE = "1 second"
 
-/**
- * The election of the replica that does the background work. For a moment after a connection is lost, two replicas may
- * count as the leader: the work must bear being done twice.
- */
+/** Elects the replica for background work. For a moment two may lead, so work must bear to run twice. */
 export class Leadership extends Context.Service<
   Leadership,
   {
@@ -20,9 +17,8 @@ export class Leadership extends Context.Service<
     /** Whether this process leads now. It has then followed the journal up to the begin of its term. */
     readonly isLeader: Effect.Effect<boolean>
     /**
-     * Runs `work` in its own scope during each term of this process, until the caller's scope closes; the end of the term
-     * interrupts it. Work that completes runs again in the next term; work that fails is logged and restarts after a
-     * second.
+     * Runs `work` during each term, until the caller's scope closes; the end of the term interrupts it. Completed
+     * work runs again in the next term; failed work is logged and restarts after a second.
      */
     whileLeader<E, R>(
       work: Effect.Effect<void, E, R>
@@ -42,7 +38,6 @@ export class Leadership extends Context.Service<
   )
 }
 
-/** Runs work until it succeeds. */
 const persistently = <E, R>(
   work: Effect.Effect<void, E, R>
 ): Effect.Effect<void, never, Exclude<R, Scope.Scope>> =>
@@ -82,7 +77,6 @@ export class LeaderTerm {
     this.#over.openUnsafe()
   }
 
-  /** {@link Leadership.whileLeader} */
   readonly whileLeader: Leadership["Service"]["whileLeader"] = (work) =>
     this.#begun.await.pipe(
       Effect.andThen(Effect.raceFirst(Effect.andThen(persistently(work), Effect.never), this.#over.await)),

@@ -25,12 +25,11 @@ export interface RetentionOptions {
 
 /** Entries that one mutation deletes, so that other writes run in between. */
 const CHUNK = 5_000
-/** Definitions that one round looks at. */
 const DEFINITIONS = 1_000
 
 /**
- * Keeps the journal, the audit log, the idempotency responses, the tickets and the records of deleted servers within their bounds, and deletes definitions
- * that no server has, on the leader (spec 3).
+ * Bounds the journal, the audit log, idempotency responses, tickets and records of deleted servers, and deletes
+ * definitions that no server has, on the leader (spec 3).
  */
 export const Retention = {
   layer: (options: RetentionOptions = {}) =>

@@ -13,14 +13,11 @@ export interface Seal {
   readonly fingerprint: string
   /** Another text each time: a sealed text names one write. */
   seal(row: string, text: string): string
-  /** Returns undefined for a text that was sealed with another secret or for another row, was changed, or is not sealed. */
+  /** Returns nothing for a text that was not sealed with this secret and for this row. */
   open(row: string, sealed: string): string | undefined
 }
 
-/**
- * @param secret  at least 32 bytes; what is derived from it is used for nothing else
- * @param purpose what is sealed: each purpose has a key of its own
- */
+/** `secret` has at least 32 bytes, used for nothing else; each `purpose` has its own key. */
 export const makeSeal = (secret: Uint8Array, purpose: string): Seal => {
   const derive = (what: string, bytes: number) =>
     Buffer.from(hkdfSync("sha256", secret, new Uint8Array(), `muster ${what}`, bytes))

@@ -10,34 +10,27 @@ import { makeGroupCommit } from "./write/groupCommit.ts"
 
 export { Transaction } from "./sql/Transaction.ts"
 
-/**
- * All writes of the control plane. Mutations that wait when a transaction begins share its commit (group commit). Each
- * has a savepoint of its own, so a failed mutation undoes only itself.
- */
+/** Runs all writes. Mutations share a transaction (group commit); a failed one undoes only its savepoint. */
 export class Store extends Context.Service<
   Store,
   {
     /**
-     * Runs `mutation` in a write transaction. Succeeds once the mutation is durable and every follower of the journal
-     * has applied its changes (read your own writes). Mutations run one after another and do nothing but SQL. If the
-     * caller is interrupted while its mutation waits, the mutation does not run; a later interruption changes nothing.
-     * A follower or a mutation that calls `write` is a defect: it would wait for itself.
-     *
-     * @error Unavailable the database cannot be reached; nothing was changed, unless the hint says that the outcome is
-     * unknown
+     * Runs `mutation` in a write transaction, one after another. Succeeds once it is durable and every follower of
+     * the journal has applied it. Interruption has an effect only while the mutation waits; a follower or mutation
+     * must not call `write`.
+     * @error Unavailable the database cannot be reached; nothing was changed, unless the hint says that the outcome
+     * is unknown
      */
     write<A, E>(
       mutation: Effect.Effect<A, E, Transaction>
     ): Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable>
     /**
-     * Returns a write for many callers. The requests that share a transaction are one mutation, which returns the
-     * results in their order. If it fails for several requests, it is undone and each runs alone, as with {@link
-     * write}.
+     * Returns a write for many callers, whose requests in a transaction are one mutation with results in their order.
+     * If it fails for several, it is undone and each runs alone.
      */
     together<Request, A, E>(
       mutation: (requests: ReadonlyArray<Request>) => Effect.Effect<ReadonlyArray<A>, E, Transaction>
     ): (request: Request) => Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable>
-    /** Runs a read outside a write transaction. */
     read<A, E>(query: Effect.Effect<A, E>): Effect.Effect<A, Exclude<E, SqlError.SqlError> | Unavailable>
     /** Fails if the database does not answer; for readiness. */
     readonly ping: Effect.Effect<void, Unavailable>

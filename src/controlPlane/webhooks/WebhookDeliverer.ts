@@ -18,7 +18,6 @@ import { bodyOf } from "./format.ts"
 import { openSecrets, type Secrets, WebhookSeal } from "./sealedSecrets.ts"
 import { makeSend } from "./send.ts"
 
-/** Entries of one round. */
 const PAGE = 500
 /** Servers whose events one webhook gets at a time. */
 const AT_ONCE = 8
@@ -29,7 +28,6 @@ const MOST_AHEAD = 10_000
 /** The time of failures after which a webhook is parked, in ms. */
 const PARKED_AFTER = 24 * 60 * 60 * 1000
 
-/** An event for a webhook. */
 interface Due {
   readonly event: EncodedEvent
   readonly payload: unknown
@@ -45,7 +43,6 @@ interface Round {
   readonly delivered: Set<number>
   /** Servers whose events wait for the next attempt. */
   readonly blocked: Set<string>
-  /** Whether the receiver has accepted an event. */
   readonly accepts: boolean
 }
 
@@ -61,8 +58,8 @@ const beginRound = (from: number, delivered: Iterable<number> = []): Round => ({
 const messageId = (id: WebhookId, cursor: number): string => `msg_${id}_${cursor}`
 
 /**
- * Delivers events to webhooks, on the leader (spec 7): from the journal, at least once, in order for
- * each server. The record has the cursor up to which all is delivered, so that the next leader continues there.
+ * Delivers events to webhooks, on the leader (spec 7): from the journal, at least once, in order for each server. The
+ * next leader continues at the cursor of the record.
  */
 export const WebhookDeliverer = Layer.effectDiscard(
   Effect.gen(function* () {
@@ -102,13 +99,12 @@ export const WebhookDeliverer = Layer.effectDiscard(
         return { event, payload: "payload" in entry.change ? entry.change.payload : null }
       })
 
-    /** Returns the name of a server for a message; of one that was deleted before this process began, that of its last crash. */
+    /** If the server was deleted before this process began, its last crash has the name. */
     const nameOf = Effect.fnUntraced(function* (server_id: ServerId) {
       if (summaries.facts(server_id) !== undefined) return summaries.nameOf(server_id)
       return (yield* store.read(crashes.find({ server_id, limit: 1 })))?.[0]?.server_name
     })
 
-    /** Delivers events in order for each server; a failure ends the turn of its server. */
     const deliverAll = Effect.fnUntraced(function* (
       { id, settings }: WebhookRecord,
       secrets: Secrets,
@@ -169,10 +165,7 @@ export const WebhookDeliverer = Layer.effectDiscard(
       return true
     })
 
-    /**
-     * One page of the journal; `more`: there is another one. After a failure, further pages follow for the other servers,
-     * unless the receiver accepts no event of several servers.
-     */
+    /** After a failure, other servers' pages follow, unless the receiver accepts no event of several servers. */
     const deliverPage = Effect.fnUntraced(function* (
       record: WebhookRecord,
       secrets: Secrets
@@ -267,7 +260,6 @@ export const WebhookDeliverer = Layer.effectDiscard(
           else if (isPublic(change) || isOptInChange(change)) isDue = true
         }
         if (!isDue) return
-        // The next attempt of a webhook that fails waits for its time.
         for (const [id, state] of known) if (state === "waiting") queue.add(id)
       })
     )

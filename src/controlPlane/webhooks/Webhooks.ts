@@ -32,7 +32,7 @@ const ofFile = (id: string) =>
     hint: "Change the file, then restart the service or send it SIGHUP."
   })
 
-/** A field after a change: null removes it, undefined keeps it. */
+/** Null removes a field. */
 const changed = <A>(kept: A | undefined, given: A | null | undefined): A | undefined =>
   given === undefined ? kept : (given ?? undefined)
 
@@ -127,7 +127,6 @@ export class Webhooks extends Context.Service<Webhooks>()("muster/webhooks/Webho
       } satisfies WebhookRecord
     })
 
-    /** Changes the record in one transaction. */
     const change = Effect.fnUntraced(function* <E>(
       id: WebhookId,
       f: (record: WebhookRecord) => Effect.Effect<WebhookRecord, E>
@@ -142,7 +141,6 @@ export class Webhooks extends Context.Service<Webhooks>()("muster/webhooks/Webho
       return viewOf(yield* store.write(changed))
     })
 
-    /** A webhook continues from its position. */
     const resumed = { is_parked: false, failing_since: null, failure: null }
 
     return {

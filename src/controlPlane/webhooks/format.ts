@@ -3,19 +3,16 @@
 import type { WebhookFormat } from "../../contract/domain/Webhook.ts"
 import type { EncodedEvent } from "../events/EncodedEvent.ts"
 
-/** The event of a message. */
 export interface Subject {
   readonly event: Pick<EncodedEvent, "blueprint_id" | "server_id" | "textWithCursor" | "topic">
-  /** Payload of the event. */
   readonly payload: unknown
-  /** The name of the server; undefined: none, or not known. */
+  /** Unset if there is no server, or its name is not known. */
   readonly name: string | undefined
 }
 
 const has = <K extends string>(value: unknown, key: K): value is Record<K, unknown> =>
   typeof value === "object" && value !== null && key in value
 
-/** One line that says what happened. */
 const sentence = ({ event: { blueprint_id, server_id, topic }, name, payload }: Subject): string => {
   const server =
     name === undefined ? `${blueprint_id} (${server_id})` : `${name} (${blueprint_id}, ${server_id})`
@@ -34,7 +31,6 @@ const sentence = ({ event: { blueprint_id, server_id, topic }, name, payload }: 
   return `${server} is ${payload}`
 }
 
-/** Characters with a meaning in Discord's Markdown. */
 const discordText = (text: string): string => text.replace(/[\\*_~`|>#@[\]()<:-]/g, "\\$&").slice(0, 1900)
 
 const slackText = (text: string): string =>

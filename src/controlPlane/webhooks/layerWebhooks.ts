@@ -9,10 +9,8 @@ import { WebhookDeliverer } from "./WebhookDeliverer.ts"
 import { Webhooks } from "./Webhooks.ts"
 import { type FileWebhook, readWebhooksFile } from "./webhooksFile.ts"
 
-/** Connections to one address. */
 const CONNECTIONS = 16
 
-/** The file of webhooks. */
 export class WebhooksFile extends Context.Service<
   WebhooksFile,
   {
@@ -44,9 +42,8 @@ export class WebhooksFile extends Context.Service<
 }
 
 export interface WebhooksOptions {
-  /** The file of `MUSTER_WEBHOOKS`; absent: none. */
+  /** The file of `MUSTER_WEBHOOKS`, if any. */
   readonly file?: string
-  /** Returns a variable of the service. */
   readonly variable: (name: string) => string | undefined
   /** Whether webhooks may be sent to loopback, link-local and private addresses. */
   readonly allowPrivate: boolean
@@ -77,10 +74,7 @@ const kinds = Object.entries({
   reserved: ["224.0.0.0/4", "240.0.0.0/4", "ff00::/8"]
 }).map(([kind, networks]) => ({ kind, networks: networks.map(IpNetwork.fromStringUnsafe) }))
 
-/**
- * The addresses that webhooks may be sent to (spec 7): the public ones, and all others only where the
- * setting allows.
- */
+/** The addresses that webhooks may be sent to (spec 7): public ones, and all others if the setting allows. */
 export const makeWebhookNetworks = (
   options: { readonly allowPrivate: boolean },
   resolve?: typeof systemLookup

@@ -2,7 +2,6 @@ import { Context, Option, Schema } from "effect"
 import type { WebhookRecord } from "../store/repos/WebhookRepo.ts"
 import { makeSeal, passingSecret, type Seal } from "../store/Seal.ts"
 
-/** The fields of a webhook that the database has only encrypted. */
 const Secrets = Schema.Struct({ url: Schema.String, secret: Schema.String })
 export type Secrets = typeof Secrets.Type
 

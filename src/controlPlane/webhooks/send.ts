@@ -25,7 +25,6 @@ export const signatureHeaders = (secret: string, message: { id: string; seconds:
   }
 }
 
-/** The time for a response. */
 const TIMEOUT = Duration.seconds(10)
 /** The time for the rest of a response whose status is known; its content does not count. */
 const BODY_TIMEOUT = Duration.seconds(1)
@@ -47,8 +46,8 @@ export interface Attempt {
 }
 
 /**
- * Sends one message: any 2xx within 10 s is success, redirects are not followed (spec 7). It never
- * fails: the result says how it went.
+ * Sends one message: any 2xx within 10 s is success, redirects are not followed (spec 7). It never fails: the result
+ * has the outcome.
  */
 export const makeSend = Effect.map(HttpClient.HttpClient, (http) =>
   Effect.fn("webhook.send")(function* ({ body, id, secret, url }: Message): Effect.fn.Return<Attempt> {

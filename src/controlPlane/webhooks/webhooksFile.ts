@@ -32,7 +32,6 @@ const decode = Schema.decodeUnknownEffect(Schema.Struct({ webhooks: Schema.Array
   errors: "all"
 })
 
-/** A webhook of the file. */
 export interface FileWebhook {
   readonly id: WebhookId
   readonly settings: WebhookSettings
@@ -48,12 +47,7 @@ const read = (path: string, file: string) =>
     catch: () => invalid(path, `${file} cannot be read`)
   })
 
-/**
- * Reads the file.
- *
- * @param variable returns a variable of the service
- * @error InvalidRequest the file cannot be read, or is not valid
- */
+/** Reads the file. @error InvalidRequest the file cannot be read, or is not valid */
 export const readWebhooksFile = Effect.fnUntraced(function* (
   path: string,
   variable: (name: string) => string | undefined

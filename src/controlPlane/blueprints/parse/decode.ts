@@ -8,16 +8,14 @@ import { type Origin, printable } from "./problem.ts"
 
 /** The findings of one file's decoding. A file with a problem is not used, whatever the decoders return. */
 export interface Reading {
-  /** Returns the kind of a definition file; undefined: the file is none. */
+  /** Returns the kind of a definition file, if it is one. */
   kind(): Kind | undefined
   problem(at: number, reason: string): void
-  /** A key that is accepted and ignored. */
   ignored(key: string): void
-  /** Returns the position of a place in the file. */
   origin(at: number): Origin
 }
 
-/** Reads a value; undefined: a problem was reported. */
+/** Reads a value, or reports a problem. */
 export type Decoder<A> = (node: Located, reading: Reading) => A | undefined
 
 /** Returns the name of a value for a message: `the text "4 GB"`, `a list`. */
@@ -86,7 +84,6 @@ export const boolean: Decoder<boolean> = (node, reading) => {
   return meant === "" ? truth(node, reading) : expected(node, reading, "true or false", meant)
 }
 
-/** Decodes one of a few words. */
 export const word =
   <const A extends string>(words: ReadonlyArray<A>): Decoder<A> =>
   (node, reading) => {
@@ -120,7 +117,6 @@ export const list =
     )
   }
 
-/** Decodes a value with its position. */
 export const written =
   <A>(decode: Decoder<A>): Decoder<Written<A>> =>
   (node, reading) => {
@@ -176,20 +172,16 @@ export const json: Decoder<Schema.Json> = (node, reading) => {
   return node.value
 }
 
-/** The fields of a mapping with known keys. */
 export interface Fields<K extends string> {
   readonly at: number
-  /** undefined: absent, null, or a problem was reported. */
+  /** Unset if the field is absent or null, or if a problem was reported. */
   optional<A>(key: K, decode: Decoder<A>): A | undefined
   required<A>(key: K, decode: Decoder<A>): A | undefined
-  /** The position of the field's value; that of the mapping if it is absent. */
+  /** The position of the field's value, else of the mapping. */
   place(key: K): number
 }
 
-/**
- * Opens a mapping with known keys. An unknown key is a problem that names the nearest known one; keys that begin with
- * `x-` are free. Ignored keys are reported as `where` + key.
- */
+/** An unknown key is a problem that names the nearest known one; keys that begin with `x-` are free. */
 export const fieldsOf = <K extends string>(
   node: Located,
   reading: Reading,

@@ -1,6 +1,4 @@
-/** The keys of one mapping of a definition file. */
 export interface Shape<K extends string> {
-  /** The prefix of a key in messages. */
   readonly where: string
   /** The known keys, in their documented spelling. */
   readonly keys: ReadonlyArray<K>
@@ -8,7 +6,6 @@ export interface Shape<K extends string> {
   readonly ignored: ReadonlyArray<string>
 }
 
-/** The kinds of definition files. */
 export const kinds = ["blueprint", "mixin", "software"] as const
 export type Kind = (typeof kinds)[number]
 
@@ -18,10 +15,7 @@ const shape = <const K extends string>(
   ignored: ReadonlyArray<string> = []
 ): Shape<K> => ({ where, keys, ignored })
 
-/**
- * Every mapping with known keys in a definition file. The decoders read exactly these keys, and `blueprints/README.md`
- * and `software/README.md` list them.
- */
+/** Every mapping with known keys in a definition file; the READMEs of `blueprints` and `software` list the keys. */
 export const shapes = {
   blueprintFile: shape(
     "",
@@ -128,7 +122,6 @@ const placesOf: Readonly<Record<Kind, Places>> = {
 /** `-` and `_` are the same in known keys. */
 export const normal = (key: string): string => key.replaceAll("-", "_")
 
-/** Returns the place of a known key: in its own kind of file if it has one there, else in another. */
 export const placeOf = (key: string, own: Kind): string | undefined => {
   for (const kind of [own, ...kinds.filter((other) => other !== own)]) {
     for (const [prefix, { keys }] of placesOf[kind]) {

@@ -21,7 +21,6 @@ export interface Written<A> {
   readonly at: Origin
 }
 
-/** The given fields of `server:` in a blueprint or mixin. */
 export interface ServerPart {
   readonly software?: string
   readonly version?: string
@@ -47,10 +46,9 @@ export interface StatePart {
   readonly env_allow: ReadonlyArray<string>
 }
 
-/** The common fields of blueprints and mixins. */
 export interface Composable {
   readonly server: ServerPart
-  /** null: the file has no `state`. */
+  /** Null if the file has no `state`. */
   readonly state: StatePart | null
   readonly annotations: Readonly<Record<string, Schema.Json>>
 }
@@ -61,9 +59,7 @@ export interface Reference extends Position {
 }
 
 interface DefinitionFile {
-  /** Path relative to the folder. */
   readonly file: string
-  /** The position of the id. */
   readonly at: Position
 }
 
@@ -94,7 +90,6 @@ export type AnyFile = BlueprintFile | MixinFile | SoftwareFile
 
 const values = <A>(written: ReadonlyArray<Written<A>>): ReadonlyArray<A> => written.map(({ value }) => value)
 
-/** Returns the variables that are set. */
 export const variablesOf = (env: StatePart["env"]): BlueprintState["env"] =>
   Object.fromEntries(
     Object.entries(env).flatMap(([name, value]) => (value === null ? [] : [[name, value] as const]))

@@ -47,7 +47,6 @@ export interface Entry {
   readonly node: Located
 }
 
-/** A fault of the YAML itself. */
 export interface Fault {
   readonly at: number
   readonly reason: string
@@ -65,8 +64,8 @@ const MAX_ALIASED_VALUES = 10_000
 const MAX_FAULTS = 20
 
 /**
- * Reads one YAML 1.2 document (core schema). Aliases are shared, never copied, so no file can blow up; their values are
- * counted. Tags beyond the core ones, duplicate keys, a second document and other YAML versions are faults.
+ * Reads one YAML 1.2 document (core schema). Aliases are shared and counted, so no file can blow up. Other tags,
+ * duplicate keys, a second document and other YAML versions are faults.
  */
 export const readSource = (text: string): Source => {
   const lines = new LineCounter()
@@ -181,7 +180,7 @@ const walker = (faults: Array<Fault>) => {
     return { kind: "list", at, items, ...measure(items) }
   }
 
-  /** Returns the entries that a merge key brings: those of a mapping, or of a list of mappings. */
+  /** A merge key brings a mapping, or a list of mappings. */
   const merge = (value: Located): ReadonlyArray<Entry> => {
     const maps = value.kind === "list" ? value.items : [value]
     return maps.flatMap((one) => {

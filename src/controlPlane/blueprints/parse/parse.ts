@@ -12,7 +12,6 @@ export const MAX_FILE_BYTES = 1024 * 1024
 
 export const TOO_LARGE = "the file is larger than 1 MiB"
 
-/** A decoded file, or its problems. */
 export interface Parsed {
   readonly definition: AnyFile | undefined
   /** Empty if and only if there is a definition. */
@@ -23,18 +22,11 @@ export interface Parsed {
 
 const parsers = { blueprint: parseBlueprint, mixin: parseMixin, software: parseSoftware }
 
-/** The folder for each kind of file. */
 const homes: Record<Kind, Folder> = { blueprint: "blueprints", mixin: "blueprints", software: "software" }
 
-/** The two folders of definitions. */
 export type Folder = "blueprints" | "software"
 
-/**
- * Reads one definition file.
- *
- * @param folder the folder of the file: a file of the other folder's kind is refused
- * @param file   its path relative to that folder
- */
+/** Reads one definition file. A file of the other folder's kind is refused; `file` is relative to the folder. */
 export const parseFile = (folder: Folder, file: string, bytes: Uint8Array): Parsed => {
   const content = contentOf(bytes)
   if (Result.isFailure(content)) return refused({ file, line: 1, column: 1, reason: content.failure })

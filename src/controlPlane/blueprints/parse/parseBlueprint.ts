@@ -18,7 +18,6 @@ import { definitionId, Line, serverPart } from "./parseServer.ts"
 import { statePart } from "./parseState.ts"
 import type { Position } from "./problem.ts"
 
-/** The inputs of a file's decoder. */
 export interface FileContext extends Reading {
   readonly file: string
   readonly position: (at: number) => Position

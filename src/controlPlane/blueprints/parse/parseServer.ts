@@ -32,17 +32,14 @@ import type { ServerPart } from "./files.ts"
 import type { Located } from "./located.ts"
 import { instancePath } from "./paths.ts"
 
-/** One line of text: names, labels. */
 export const Line = Schema.String.check(
   Schema.isPattern(/^[^\p{Cc}]{1,256}$/u, { expected: "one line of at most 256 characters" })
 )
 
 const MOST_PORTS = 16
 
-/** A port count of a blueprint. */
 const PortCount = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: MOST_PORTS }))
 
-/** Names of ports, each once. */
 const portNames: Decoder<ReadonlyArray<string>> = (node, reading) => {
   const names = new Set<string>()
   const name = text(PortName, "the name of a port")

@@ -35,7 +35,6 @@ import { DEFAULT_RANGE, parseRange } from "./versions.ts"
 
 const DAY = 86_400
 
-/** A time in seconds, up to a day. */
 const Seconds = Schema.Finite.check(
   Schema.isBetween({ minimum: 1, maximum: DAY }, inUnit("a number of seconds"))
 )

@@ -32,7 +32,6 @@ const VolumeName = Schema.String.check(
   Schema.isPattern(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/, { expected: "a volume name such as world_1" })
 )
 
-/** Decodes a path that `check` accepts, in its shortest form. */
 const path =
   (check: (path: string) => Result.Result<string, string>): Decoder<string> =>
   (node, reading) => {
@@ -44,7 +43,7 @@ const path =
     return undefined
   }
 
-/** Expands `a:b:c` into its mapping; undefined: the number of parts is wrong. */
+/** Expands `a:b:c`, unless the number of parts is wrong. */
 const expand = (
   { at, value: text }: { readonly at: number; readonly value: string },
   keys: ReadonlyArray<string>,
@@ -67,7 +66,6 @@ const forms = {
   copy: "`source:target[:when]`"
 }
 
-/** Decodes a mapping or its one-line form. */
 const shorthand =
   <A>(form: string, keys: ReadonlyArray<string>, decode: Decoder<A>): Decoder<A> =>
   (node, reading) => {

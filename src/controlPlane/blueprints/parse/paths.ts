@@ -31,10 +31,7 @@ export const instancePath = (path: string): Result.Result<string, string> =>
     return Result.isFailure(parts) ? refuse(path, parts.failure) : Result.succeed(short)
   })
 
-/**
- * A path inside the instance; a leading `/` is the instance's (or the container's) root. `orHome`: the instance folder
- * itself is allowed.
- */
+/** A leading `/` is the root of the instance or the container. `orHome` allows the instance folder itself. */
 const placePath =
   (orHome: boolean) =>
   (path: string): Result.Result<string, string> => {
@@ -50,7 +47,6 @@ const placePath =
     })
   }
 
-/** The target of a volume. */
 export const targetPath = placePath(false)
 /** The target of a mount; `/`: the instance folder itself. */
 export const mountTarget = placePath(true)
@@ -65,7 +61,6 @@ export const copyTarget = (path: string): Result.Result<string, string> =>
 export const copySourcePath = (path: string): Result.Result<string, string> =>
   path.startsWith("/") ? hostPath(path) : instancePath(path)
 
-/** An absolute path of the host. */
 export const hostPath = (path: string): Result.Result<string, string> => {
   const reason = path.startsWith("/") ? fault(path) : "must be absolute"
   return reason === undefined ? Result.succeed(`/${segments(path).join("/")}`) : refuse(path, reason)

@@ -9,7 +9,6 @@ export interface Origin extends Position {
   readonly file: string
 }
 
-/** A problem of a definition file and its position. */
 export interface Problem extends Origin {
   readonly reason: string
 }
@@ -33,10 +32,7 @@ export const sortProblems = (problems: ReadonlyArray<Problem>): ReadonlyArray<Pr
     (a, b) => (a.file < b.file ? -1 : a.file > b.file ? 1 : 0) || a.line - b.line || a.column - b.column
   )
 
-/**
- * Returns the `detail` of a refused reload: one line per problem, at most 50; the first problem of every file comes
- * before the second of any.
- */
+/** Returns at most 50 lines; the first problem of every file comes before the second of any. */
 export const describeProblems = (problems: ReadonlyArray<Problem>): string => {
   const told = new Map<string, number>()
   const ranked = sortProblems(problems).map((problem) => {

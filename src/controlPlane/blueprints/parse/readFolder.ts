@@ -9,14 +9,13 @@ export class FolderUnreadable extends Data.TaggedError("FolderUnreadable")<{ rea
 export interface Mount {
   /** Path relative to the folder. */
   readonly at: string
-  /** undefined: the path is empty. */
+  /** If unset, the path is empty. */
   readonly directory: string | undefined
 }
 
 /** The files of a folder, sorted by path, and the ones left out. */
 export interface FolderContents {
   readonly files: ReadonlyArray<Parsed>
-  /** One line each. */
   readonly warnings: ReadonlyArray<string>
 }
 
@@ -29,12 +28,10 @@ const reasonOf = (error: PlatformError.PlatformError): string =>
   error.reason._tag === "PermissionDenied" ? "permission denied" : error.reason._tag
 
 /**
- * Reads every `*.yml` and `*.yaml` below `directory`, at any depth. Names that begin with a dot are skipped. A symbolic
- * link counts as its target, once, and only inside the folder; others are left out with a warning, like everything that
- * is not a regular file. If a file disappears meanwhile (the folder is being replaced), the folder is read again; after
- * the third attempt the missing file counts as absent.
- *
- * @param mounts folders to read instead of paths below `directory`
+ * Reads every `*.yml` and `*.yaml` at any depth, except names that begin with a dot. A symbolic link counts as its
+ * target, once, and only inside the folder. If a file disappears meanwhile, the folder is read again, up to three
+ * times.
+ * @param mounts replace paths below `directory`
  */
 export const readFolder = Effect.fn("readFolder")(function* (
   folder: Folder,
@@ -79,7 +76,6 @@ const refusedFile = (file: string, reason: string): Parsed => refused({ file, li
 const unreadable = (file: string, error: PlatformError.PlatformError): Parsed =>
   refusedFile(file, `cannot be read: ${reasonOf(error)}`)
 
-/** {@link walk}, with the mounts. */
 const walkAll = Effect.fnUntraced(function* (directory: string, mounts: ReadonlyArray<Mount>) {
   const walks = [yield* walk(directory, "", new Set(mounts.map(({ at }) => at)))]
   for (const mount of mounts) {
@@ -93,12 +89,7 @@ const walkAll = Effect.fnUntraced(function* (directory: string, mounts: Readonly
   }
 })
 
-/**
- * Finds the definition files below a folder.
- *
- * @param prefix the folder in the returned paths
- * @param skip   paths to skip
- */
+/** Finds the definition files below a folder, whose path is `prefix`, except the paths `skip`. */
 const walk = Effect.fnUntraced(function* (directory: string, prefix: string, skip: ReadonlySet<string>) {
   const fs = yield* FileSystem.FileSystem
   const path = yield* Path.Path
@@ -115,7 +106,6 @@ const walk = Effect.fnUntraced(function* (directory: string, prefix: string, ski
     warnings.push(`${printable(file)}: ${why}; left out`)
   }
 
-  /** Examines one name; returns the real path if it is a folder to enter. */
   const look = Effect.fnUntraced(function* (parent: string, file: string, entry: FileSystem.DirectoryEntry) {
     const plain = entry.type === "File" || entry.type === "Directory"
     const at = path.join(parent, entry.name)
@@ -133,7 +123,6 @@ const walk = Effect.fnUntraced(function* (directory: string, prefix: string, ski
     return undefined
   })
 
-  /** Returns the names of a folder that do not begin with a dot. */
   const enter = (folder: string, real: string) =>
     Effect.map(fs.readDirectoryEntries(real), (entries) => ({
       folder,

@@ -77,9 +77,8 @@ const side = (suffix: ReadonlyArray<Part>): number =>
   suffix[0] === undefined ? 0 : typeof suffix[0] === "string" ? -1 : 1
 
 /**
- * Compares two versions: below, equal to or above 0. Missing numbers are 0 (`1.20` = `1.20.0`), and the part after a
- * `+` does not count. undefined: they have no order, such as a weekly snapshot (`24w14a`) and a release, or a name
- * (`latest`).
+ * Compares two versions: below, equal to or above 0. Missing numbers are 0, and the part after a `+` does not count.
+ * Unset if they have no order, such as a snapshot (`24w14a`) or name (`latest`) and a release.
  */
 const compareVersions = (a: Version, b: Version): number | undefined => {
   if (a.kind === "name" || b.kind === "name" || a.kind !== b.kind) {
@@ -106,7 +105,6 @@ const holds: Readonly<Record<string, (order: number) => boolean>> = {
   "=": (order) => order === 0
 }
 
-/** A parsed version range. */
 export type VersionRange = ReadonlyArray<Comparator>
 
 const comparatorPattern = /\s*(?:(>=|<=|==|=|>|<)\s*)?([A-Za-z0-9][A-Za-z0-9._+-]*)(?=\s|$)/y
@@ -142,7 +140,6 @@ const unreadable = (rest: string) =>
       "write versions with > >= < <= == or =, separated by spaces"
   )
 
-/** Whether `version` meets every part of the range. */
 export const satisfies = (version: string, range: VersionRange): boolean => {
   const parsed = parseVersion(version)
   return range.every((comparator) => {
@@ -154,7 +151,7 @@ export const satisfies = (version: string, range: VersionRange): boolean => {
 /** The `range` of the mapping that applies if no other does. */
 export const DEFAULT_RANGE = "default"
 
-/** Returns the image key of a version: the first matching range, else `default`, else undefined. */
+/** Returns the image key of a version, if a range or `default` matches. */
 export const mapVersion = (mappings: Software["mappings"], version: string): string | undefined => {
   const match = mappings.find(({ range }) => {
     if (range === DEFAULT_RANGE) return false

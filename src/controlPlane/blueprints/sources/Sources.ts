@@ -18,7 +18,6 @@ import {
 } from "./placement.ts"
 import { cannot, SyncFailed } from "./reasons.ts"
 
-/** The failure of one source. */
 export interface SourceFailure {
   readonly id: string
   /** One line, without secrets and without paths of this host. */
@@ -28,7 +27,6 @@ export interface SourceFailure {
 /** The new state of one source, or its removal. */
 export interface Candidate {
   readonly id: string
-  /** The view of the definitions folder with the candidate in place. */
   readonly mounts: ReadonlyArray<Mount>
   /** The folder of a source without files in place. */
   readonly newFolder: string | undefined
@@ -44,12 +42,7 @@ export interface Fetched {
 
 /** Git repositories that are synced into the definition folders. Default: none. */
 export interface DefinitionSources {
-  /**
-   * Fetches the sources of a folder; the files in use do not change. At the start, each source has its own timeout;
-   * later at most 20 s, so that a reload stays below the deadline of its route.
-   *
-   * @error InvalidSources the file that lists the sources is invalid
-   */
+  /** Fetches the sources of a folder in at most 20 s at a reload. @error InvalidSources their file is invalid */
   fetch(kind: SourceKind, when: "start" | "reload"): Effect.Effect<Fetched, InvalidSources>
   /** Records why fetched files are not in place. */
   note(failure: SourceFailure): Effect.Effect<void>
@@ -73,7 +66,6 @@ export interface SourceFolders {
 }
 
 export interface SourcesOptions extends SourceFolders {
-  /** Path of the file that lists the sources. */
   readonly file: string
   /** Environment of this process, for proxies and certificates. */
   readonly environment: Readonly<Record<string, string | undefined>>
@@ -135,11 +127,9 @@ export const layerUnlisted = (folders: SourceFolders) =>
   )
 
 /**
- * Syncs the sources of a file. All syncs begin at once, when the layer is built; the start of a store waits for those
- * of its folder.
- *
+ * Syncs the sources of a file at once; the start of a store waits for those of its folder.
  * @error InvalidSources the file is invalid: names line, column and reason
- * @error SyncFailed     the data folder cannot be used
+ * @error SyncFailed the data folder cannot be used
  */
 export const layerSources = (
   options: SourcesOptions
@@ -231,7 +221,6 @@ export const layerSources = (
     })
   )
 
-/** Fetches one source into a new state; the files in use do not change. */
 const sync = Effect.fn("sync")(function* (source: Source, place: Place, options: FetchOptions) {
   const { destination, id } = source
   yield* checkDestination(place, id, destination)

@@ -52,10 +52,7 @@ export const gitAddress = (text: string): Result.Result<GitAddress, string> => {
   return Result.fail(`no address that a source may have; ${EXPECTED}`)
 }
 
-/**
- * Reads the name of a branch or tag, or a full commit id, as `git check-ref-format` allows it: neither an option nor a
- * refspec of several parts.
- */
+/** Reads a branch, a tag or a full commit id, as `git check-ref-format` allows it: no option and no refspec. */
 export const gitRef = (text: string): Result.Result<string, string> => {
   const sound =
     text.length <= 255 &&

@@ -9,7 +9,6 @@ import { cannot, SyncFailed } from "./reasons.ts"
 
 interface TreeFile {
   readonly path: string
-  /** Bytes. */
   readonly size: number
 }
 
@@ -32,7 +31,7 @@ const decode = (bytes: Uint8Array): Result.Result<string, string> =>
     catch: () => "the name of a file is not UTF-8"
   })
 
-/** Reads one entry: `<mode> <type> <oid> <size>\t<path>`; undefined: a harmless entry that is not a definition. */
+/** Reads `<mode> <type> <oid> <size>\t<path>`; nothing for a harmless entry that is no definition. */
 const entryOf = (entry: string): Result.Result<TreeFile | undefined, string> => {
   const match = /^(\d{6}) \w+ [0-9a-f]+ +(\d+|-|BAD)\t([\s\S]+)$/.exec(entry)
   const [, mode = "", size = "", path = ""] = match ?? []
@@ -75,7 +74,6 @@ export const parseListing = (bytes: Uint8Array): Result.Result<ReadonlyArray<str
 }
 
 export interface FetchOptions {
-  /** The folder of temporary repositories. */
   readonly workDir: string
   /** Bound of a repository, in bytes. */
   readonly maxBytes: number
@@ -110,7 +108,6 @@ const login = Effect.fnUntraced(function* (
   return { authorization: `Basic ${basic}`, secrets: [basic, secret] }
 })
 
-/** Makes an empty repository that lives until the scope ends. */
 const makeRepository = Effect.fnUntraced(
   function* (workDir: string) {
     const fs = yield* FileSystem.FileSystem

@@ -7,7 +7,6 @@ import type { GitAddress } from "./address.ts"
 /** git failed; `reason` is one line, without secrets and without paths of this host. */
 export class GitFailed extends Data.TaggedError("GitFailed")<{ readonly reason: string }> {}
 
-/** The options of all git calls of one source. */
 export interface GitContext {
   /** The repository of the calls: an existing folder. */
   readonly directory: string
@@ -95,17 +94,12 @@ const environmentOf = (context: GitContext): Record<string, string> => {
   }
 }
 
-/**
- * Runs git and returns its output. Interruption, and output above `maxBytes`, kill git with all its children.
- *
- * @param options.tooMuch the reason in that case
- */
+/** Runs git. Interruption, and output above `maxBytes` (`tooMuch`), kill git with all its children. */
 export const git = Effect.fnUntraced(function* (
   context: GitContext,
   args: ReadonlyArray<string>,
   options: {
     readonly stdin?: string
-    /** Default: the repository. */
     readonly cwd?: string
     readonly maxBytes?: number
     readonly tooMuch?: string
@@ -140,7 +134,6 @@ export const git = Effect.fnUntraced(function* (
   return printed
 }, Effect.scoped)
 
-/** Interval of the checks of a growing repository's size. */
 const LOOK_EVERY = "100 millis"
 
 /** Returns the bytes of the files below a folder; files that vanish count as 0. */

@@ -10,7 +10,6 @@ import { describeProblems, type Problem, printable, sortProblems } from "../pars
 import { type GitAddress, gitAddress, gitRef } from "./address.ts"
 import { reasonOf } from "./reasons.ts"
 
-/** The folder for the files of a source. */
 export type SourceKind = "blueprints" | "software"
 
 /** The place of a source's token. Each sync reads it; no token is stored. */
@@ -21,9 +20,9 @@ export interface Source {
   readonly id: string
   readonly kind: SourceKind
   readonly address: GitAddress
-  /** Branch, tag or full commit id; undefined: the remote's HEAD. */
+  /** Branch, tag or full commit id; the remote's HEAD if unset. */
   readonly ref: string | undefined
-  /** Folder inside the repository; empty: its root. */
+  /** The folder inside the repository, empty for its root. */
   readonly path: string
   /** Folder below the definitions folder. */
   readonly destination: string
@@ -100,7 +99,6 @@ const variable = text(
 
 const timeout = number(Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 600 })))
 
-/** A source and its position in the file. */
 interface Placed {
   readonly source: Source
   readonly idAt: number
@@ -189,7 +187,6 @@ export const parseSources = (file: string, bytes: Uint8Array): ParsedSources => 
   return { sources: placed.map((one) => one.source), problems: sortProblems(problems) }
 }
 
-/** The file of the sources is invalid. */
 export class InvalidSources extends Data.TaggedError("InvalidSources")<{
   readonly setting: string
   readonly path: string

@@ -1,7 +1,4 @@
-/**
- * The files of sources on disk. Each state of a source is a folder below `.muster-sources` (which the stores do not
- * read), and the destination is a link to it. One rename changes the link, so a destination never has half of a state.
- */
+/** One rename links a destination to a folder below `.muster-sources`: no destination has half of a state. */
 import { Effect, FileSystem, Path, Schema } from "effect"
 import { cannot, SyncFailed } from "./reasons.ts"
 
@@ -20,7 +17,6 @@ const About = Schema.fromJsonString(
     id: Schema.String,
     destination: Schema.String,
     commit: Schema.String,
-    /** RFC 3339. */
     synced_at: Schema.String
   })
 )
@@ -35,7 +31,6 @@ const statesOf = ({ folder, owner }: Place) =>
 
 const random = Effect.sync(() => crypto.randomUUID().slice(0, 8))
 
-/** Makes an empty folder for a state of a source. */
 export const makeState = Effect.fnUntraced(
   function* (place: Place, id: string) {
     const fs = yield* FileSystem.FileSystem

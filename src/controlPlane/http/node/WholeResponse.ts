@@ -7,13 +7,9 @@ type WriteHead = Parameters<ServerResponse["writeHead"]>
 const isBytes = (body: unknown): body is string | Uint8Array =>
   typeof body === "string" || body instanceof Uint8Array
 
-/** Statuses of responses without a body. */
 const BODILESS = [204, 304]
 
-/**
- * A response whose head and whole body leave in one system call, with the other responses of this turn of the
- * event loop: a write to a client that is already awake costs the kernel a fraction.
- */
+/** Head and body leave in one system call, with others of this turn: a write to an awake client is cheap. */
 export class WholeResponse<
   Request extends IncomingMessage = IncomingMessage
 > extends ServerResponse<Request> {
@@ -37,7 +33,7 @@ export class WholeResponse<
     return this
   }
 
-  /** Whether nothing of the response was written yet, and its body is the one that its head announces. */
+  /** Whether nothing was written yet, and the body is the announced one. */
   #isWhole(body: unknown): boolean {
     return body === undefined
       ? BODILESS.includes(this.statusCode)

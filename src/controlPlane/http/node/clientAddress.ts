@@ -4,13 +4,13 @@ import { NetAddress } from "effect/net"
 
 const UNKNOWN = "an unknown address"
 
-/** Returns the address of a text, IPv4 also if it is mapped into IPv6; undefined: the text is not an address. */
+/** Returns the address of a text, if it is one: IPv4 also if it is mapped into IPv6. */
 export const canonicalAddress = (text: string): NetAddress.IpAddress | undefined => {
   const parsed = NetAddress.ipFromString(text.replace(/%.*$/, ""))
   return parsed._tag === "Failure" ? undefined : NetAddress.toCanonical(parsed.success)
 }
 
-/** Returns the address of the client of a request, behind trusted proxies too; null: it is unknown. */
+/** Returns the client's address, behind trusted proxies too, if it is known. */
 export const clientOf = ({ remoteAddress }: HttpServerRequest.HttpServerRequest): string | null => {
   const address = canonicalAddress(Option.getOrElse(remoteAddress, () => ""))
   return address === undefined ? null : NetAddress.formatIp(address)

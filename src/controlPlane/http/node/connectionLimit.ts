@@ -36,7 +36,6 @@ export const connectionsWithin = (openFiles: number): number =>
 interface Connection {
   readonly address: string
   socket: Socket
-  /** Requests in progress. */
   requests: number
 }
 
@@ -47,17 +46,12 @@ export class HttpConnections extends Context.Service<
   HttpConnections,
   {
     readonly open: () => number
-    /** Since the start. */
     readonly dropped: () => number
   }
 >()("muster/http/HttpConnections") {
   /**
-   * Limits the connections of a server. Near the limit, a new connection replaces one without a request, else
-   * the longest idle one. One address (of IPv6: a /64) gets at most half of all connections.
-   *
-   * @param server          before it listens
-   * @param options.maximum default: by the limit of open files
-   * @param options.proxies networks whose addresses, like loopback, may have more than half
+   * Near the limit, a new connection replaces one without a request, else the longest idle one. One address (of IPv6:
+   * a /64) gets at most half of all connections, except loopback and `proxies`. Build this before the server listens.
    */
   static readonly layer = (
     server: Server,
@@ -99,7 +93,6 @@ export class HttpConnections extends Context.Service<
     )
 }
 
-/** Whether many clients may share an address. */
 const isShared = (text: string, networks: ReadonlyArray<IpNetwork.IpNetwork>): boolean => {
   const address = canonicalAddress(text)
   return address !== undefined && networks.some((network) => IpNetwork.contains(network, address))

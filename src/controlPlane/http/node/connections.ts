@@ -6,12 +6,8 @@ import { removeFrom } from "./pipelining.ts"
 
 /** The connections of a server for a stop that cuts off no client. */
 export interface Connections {
-  /**
-   * Every response whose head has not been sent yet, and every later one, has `Connection: close` and ends its
-   * connection.
-   */
+  /** Ends each connection with its next response, which has `Connection: close`. */
   readonly closeIdle: Effect.Effect<void>
-  /** Refuses new connections; open ones stay. */
   readonly stopListening: Effect.Effect<void>
   /** Ends the connections without a request in progress. */
   readonly endIdle: Effect.Effect<void>
@@ -19,14 +15,10 @@ export interface Connections {
   readonly endUnused: Effect.Effect<void>
   readonly destroyAll: Effect.Effect<void>
   readonly open: Effect.Effect<number>
-  /** Waits until no connection is open. */
   readonly closed: Effect.Effect<void>
 }
 
-/**
- * Does something once the connections and requests that have arrived are accepted and read. Node.js runs its timers first:
- * after a pause of the event loop, a timer would cut off clients that wait.
- */
+/** Acts after arrived requests are read: after a pause, a timer of Node.js would cut off clients. */
 const afterReads = (act: () => void): Effect.Effect<void> =>
   Effect.callback((resume) => {
     const immediate = setImmediate(() => {
@@ -36,9 +28,8 @@ const afterReads = (act: () => void): Effect.Effect<void> =>
     return Effect.sync(() => clearImmediate(immediate))
   })
 
-/** @param server before it listens */
 export const connectionsOf = (server: Server): Connections => {
-  /** The responses of each connection that are not complete; undefined: the connection has had no request. */
+  /** Incomplete responses, unset until the first request. */
   const sockets = new Map<Socket, Array<ServerResponse> | undefined>()
   const waiting = new Set<() => void>()
   let lettingGo = false

@@ -29,7 +29,6 @@ const isServed = (path: string) =>
 
 const reasonOf = (cause: unknown) => (cause instanceof Error ? cause.message : String(cause))
 
-/** Listens at a path that only this user can reach. */
 const listenAt = (acceptor: NetServer, path: string) =>
   Effect.callback<void, string>((resume) => {
     const failed = (error: Error) => resume(Effect.fail(error.message))
@@ -61,10 +60,7 @@ const open = Effect.fnUntraced(function* (acceptor: NetServer, path: string) {
   return inodeOf(path)
 })
 
-/**
- * Serves an HTTP server also at a unix socket, with mode 0600, until the scope closes. It replaces the socket
- * of a killed service. Without the socket, local commands need an address and a key.
- */
+/** Serves at a unix socket of mode 0600 until the scope closes, in place of a killed service's socket. */
 export const listenLocally = Effect.fnUntraced(function* (
   server: Server,
   path: string

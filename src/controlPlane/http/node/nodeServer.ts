@@ -22,7 +22,6 @@ const HEAD_MILLIS = 10_000
 const STALLED_MILLIS = 120_000
 /** Time in which the peer closes its side after the last response. */
 const LINGER_MILLIS = 1000
-/** Requests after which a connection is closed. */
 const MOST_REQUESTS = 10_000
 
 const failures: Record<string, { readonly status: 408 | 413 | 431; readonly detail: string }> = {
@@ -55,10 +54,7 @@ const answer = (
   socket.once("close", () => clearTimeout(timer))
 }
 
-/**
- * Writes the error body for input that the HTTP parser refuses (spec 1.4). Malformed HTTP is
- * 422, like all input that cannot be read.
- */
+/** Malformed HTTP is 422, like all input that cannot be read (spec 1.4). */
 const onClientError = (error: NodeJS.ErrnoException, socket: Duplex, current: WholeResponse | undefined) => {
   // After the head of another response, this one would count as a part of it.
   const answering = current?.headersSent === true && !current.writableFinished
@@ -100,8 +96,8 @@ const createLiveTlsServer = (options: ServerOptions, tls: Reloadable<TlsOptions>
 }
 
 /**
- * Makes the HTTP server: keep-alive beyond that of common load balancers (60 s), heads within 10 s. Requests that
- * Node.js would refuse without the error body become requests (no Host, unknown expectations) or are answered here.
+ * Makes the HTTP server, whose keep-alive outlasts common load balancers' (60 s). Requests that Node.js would refuse
+ * without the error body become requests or are answered here.
  */
 export const makeNodeServer = (tls?: Reloadable<TlsOptions>): Server => {
   const options = {

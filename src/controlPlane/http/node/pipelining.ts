@@ -24,10 +24,7 @@ const upToHeadEnd = (bytes: Buffer<ArrayBuffer>): Buffer<ArrayBuffer> => {
 const isBody = (bytes: Buffer, request: IncomingMessage | undefined): boolean =>
   request?.complete === false && bytes.length <= Number(request.headers["content-length"])
 
-/**
- * Removes an item from a short list. A `Set` that changes with each request would leak: V8 links each table of
- * a `Set` to its next one, so that an old table keeps all later ones.
- */
+/** A `Set` that changes with each request would leak: V8 links each old table to its next one. */
 export const removeFrom = <A>(items: Array<A>, item: A): void => {
   const at = items.indexOf(item)
   if (at !== -1) items.splice(at, 1)
@@ -61,10 +58,7 @@ const makeTurns = () => {
 
 type Turns = ReturnType<typeof makeTurns>
 
-/**
- * A gate between a connection and the parser of Node.js, which would begin every request in a chunk of bytes.
- * The gate passes on one request at a time, and pauses the connection while too many are unanswered.
- */
+/** Passes one request at a time to the parser; pauses the connection while too many are unanswered. */
 const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
   // The listeners of the HTTP server for the new connection.
   const [parse] = socket.listeners("data")
@@ -189,7 +183,6 @@ const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
       if (request.complete) release()
       else upgrading = request
     },
-    /** Ignores what the peer still sends. */
     discard: () => {
       leave()
       rest = undefined
@@ -219,7 +212,6 @@ export const boundPipelining = (server: Server) => {
     server.prependListener(event, (request: IncomingMessage) => gates.get(request.socket)?.upgrade(request))
   }
   return {
-    /** Ignores what the peer of a connection still sends. */
     discard: (socket: Duplex) => gates.get(socket)?.discard()
   }
 }

@@ -2,10 +2,9 @@ import type { Server } from "node:http"
 import type { TLSSocket } from "node:tls"
 import { Effect, Queue } from "effect"
 
-/** Interval of log lines. */
 const PAUSE = "1 minute"
 
-/** Returns why a client certificate was refused; undefined: the handshake failed for another reason. */
+/** Returns nothing if the handshake failed for another reason. */
 const reasonOf = (error: NodeJS.ErrnoException, socket: TLSSocket): string | undefined => {
   if (error.code === "ERR_SSL_PEER_DID_NOT_RETURN_A_CERTIFICATE") return "no certificate"
   // Declared as an error, but it is a code.

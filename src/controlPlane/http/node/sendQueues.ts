@@ -7,8 +7,8 @@ import { Effect } from "effect"
 /** Columns of `/proc/net/tcp`. */
 const [QUEUES, INODE] = [4, 9]
 
-/** Returns the inode of a socket; undefined: it has none any more. */
 const inodeOf = (socket: Socket): string | undefined => {
+  // The types of Node.js do not have the handle of a socket.
   // The types of Node.js do not have the handle of a socket.
   const { fd = -1 } = (socket as { readonly _handle?: { readonly fd?: number } | null })._handle ?? {}
   try {

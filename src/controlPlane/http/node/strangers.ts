@@ -2,7 +2,6 @@ import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequ
 import { Duration } from "effect"
 import type { HttpServerRequest } from "effect/http"
 
-/** Time in which a peer reads a response that needs no key. */
 const READING = Duration.seconds(60)
 
 /** Event of a response without a principal: it is written completely, and the peer only reads. */
@@ -14,10 +13,7 @@ const strangers = new WeakSet<object>()
 export const isOfStranger = (request: HttpServerRequest.HttpServerRequest): boolean =>
   strangers.has(NodeHttpServerRequest.toIncomingMessage(request))
 
-/**
- * Bounds the time in which the peer of a request without a principal reads the response: a slow peer would hold
- * the connection for hours. Call this when the response is known.
- */
+/** Call this once the response is known: a slow peer without a principal would hold the connection for hours. */
 export const boundReading = (request: HttpServerRequest.HttpServerRequest, reading = READING): void => {
   const incoming = NodeHttpServerRequest.toIncomingMessage(request)
   const response = NodeHttpServerRequest.toServerResponse(request)

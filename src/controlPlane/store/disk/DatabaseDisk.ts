@@ -5,21 +5,15 @@ import { FULL_BELOW } from "../../../shared/work/diskSpace.ts"
 import { elapsedMillis } from "../../../shared/work/elapsed.ts"
 import { holdReserve, releaseReserve, reservedBytes, reserveFileOf, spaceOf } from "./reserve.ts"
 
-/** Shortest interval of log lines about refused writes, in milliseconds. */
 const LOG_EVERY_MILLIS = 1_000
 
-/** Interval of the checks of the disk. */
 const LOOK_EVERY = "1 second"
 
-/**
- * Whether a write may use the reserve of a full disk: deletions (they free space), revocations (they withdraw access)
- * and registrations of nodes (both need them).
- */
+/** Lets a write use the reserve of a full disk: deletions, revocations and registrations of nodes. */
 export const MayUseReserve = Context.Reference<boolean>("muster/store/MayUseReserve", {
   defaultValue: () => false
 })
 
-/** Lets the writes of an effect use the reserve. */
 export const mayUseReserve = <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   Effect.provideService(self, MayUseReserve, true)
 
@@ -35,7 +29,6 @@ export class DatabaseDisk extends Context.Service<
     refuse(writes: number): Effect.Effect<DatabaseFull>
     /** Records that writes failed because the disk is full; returns their error. */
     failed(writes: number): Effect.Effect<DatabaseFull>
-    /** Records that a write was committed. */
     readonly committed: Effect.Effect<void>
   }
 >()("muster/store/DatabaseDisk") {
@@ -60,12 +53,7 @@ export class DatabaseDisk extends Context.Service<
     })
   })
 
-  /**
-   * The disk of a database file, checked each second. The reserve beside the file is released when the disk is full,
-   * and made again once there is room.
-   *
-   * @param database path of the file
-   */
+  /** Checks each second; releases the reserve on a full disk, and makes it again once there is room. */
   static readonly layerWatched = (database: string) =>
     Layer.effect(DatabaseDisk, Effect.annotateLogs(watched(database), { folder: dirname(database) }))
 }

@@ -3,7 +3,6 @@ import { open, stat, statfs, truncate, unlink } from "node:fs/promises"
 import { Data, Effect } from "effect"
 import { FULL_BELOW, reserveSize, roomForReserve } from "../../../shared/work/diskSpace.ts"
 
-/** An operation on the disk of the database that failed. */
 export class DiskError extends Data.TaggedError("DiskError")<{ readonly message: string }> {}
 
 const attempt = <A>(run: () => Promise<A>): Effect.Effect<A, DiskError> =>
@@ -21,7 +20,6 @@ export interface Space {
   readonly total: number
 }
 
-/** Returns the space of a folder's disk. */
 export const spaceOf = (folder: string): Effect.Effect<Space, DiskError> =>
   Effect.map(
     attempt(() => statfs(folder)),
@@ -34,7 +32,7 @@ export const spaceOf = (folder: string): Effect.Effect<Space, DiskError> =>
 /** Returns the reserve of a database, beside it: `muster.reserve` for `muster.db`. */
 export const reserveFileOf = (database: string): string => `${database.replace(/\.db$/, "")}.reserve`
 
-/** Returns the size of the reserve in bytes; 0 after its release, and undefined if there is none. */
+/** Returns the size of the reserve in bytes, if there is one; it is 0 after the release. */
 export const reservedBytes = (file: string): Effect.Effect<number | undefined> =>
   attempt(() => stat(file)).pipe(
     Effect.map(({ size }) => size),
@@ -45,9 +43,7 @@ export const reservedBytes = (file: string): Effect.Effect<number | undefined> =
 export const releaseReserve = (file: string): Effect.Effect<void, DiskError> =>
   attempt(() => truncate(file, 0))
 
-/**
- * Writes the reserve block by block: a hole would reserve nothing. Random bytes, because a file system may compress.
- */
+/** Writes block by block, since a hole would reserve nothing, and random bytes, since a file system may compress. */
 const writeReserve = (file: string, bytes: number) =>
   Effect.scoped(
     Effect.gen(function* () {

@@ -1,16 +1,10 @@
 import { Context } from "effect"
 
-/**
- * Finds out, without a query, whether another process may have committed a change that this one has not read. A cache
- * beside the journal's followers (the API keys) is valid while the stamp is the same.
- */
+/** A cache beside the journal's followers is valid without a query while the stamp is the same. */
 export class Freshness extends Context.Service<
   Freshness,
   {
-    /**
-     * The same number while the followers have received every commit of other processes, except those in transit;
-     * undefined: unknown, a query is necessary.
-     */
+    /** Constant while the followers are up to date but for commits in transit; if unset, a query is necessary. */
     readonly stamp: () => number | undefined
   }
 >()("muster/store/Freshness") {}

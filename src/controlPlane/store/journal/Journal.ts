@@ -5,13 +5,9 @@ import { absorbSqlErrors } from "../sql/sqlErrors.ts"
 import { type FollowerStage, JournalFollowers } from "./JournalFollowers.ts"
 import { journalTable } from "./journalTable.ts"
 
-/** Entries per read. */
 const PAGE = 1_000
 
-/**
- * The only source of events: an append-only table, written in the transaction of each change, with a gapless cursor in
- * commit order.
- */
+/** The only source of events: a table with a gapless cursor in commit order, written with each change. */
 export class Journal extends Context.Service<Journal>()("muster/store/Journal", {
   make: Effect.gen(function* () {
     const table = journalTable(yield* SqlClient.SqlClient)
@@ -31,19 +27,15 @@ export class Journal extends Context.Service<Journal>()("muster/store/Journal", 
 
     return {
       /**
-       * Calls `follower` with every committed batch, in order, from now on until the scope closes, before the write that
-       * caused the batch returns. Followers are called by stage, those of one stage in the order of registration.
+       * Calls `follower` with every committed batch, in order, until the scope closes, before the write returns.
+       * Followers are called by stage, then in the order of registration.
        */
       follow: register,
       /** The cursor up to which every read model has applied the entries. */
       applied,
-      /** Streams the committed entries after `cursor`, oldest first, in pages. */
       after,
       bounds,
-      /**
-       * Publishes all commits of other processes to the followers; for a caller whose view may be behind. A follower must
-       * not call it: it would wait for itself.
-       */
+      /** Publishes commits of other processes now. A follower must not call it: it would wait for itself. */
       catchUp: absorbSqlErrors(catchUp)
     }
   })

@@ -4,22 +4,15 @@ import type { JournalEntry } from "../../../contract/domain/Journal.ts"
 import { StoreStartError } from "../sql/StoreStartError.ts"
 import { journalTable } from "./journalTable.ts"
 
-/** A function that is called with every committed batch. */
 export type Follower = (entries: ReadonlyArray<JournalEntry>) => Effect.Effect<void>
 
-/**
- * The order in which followers are called with a batch, whichever was registered first: the read models in memory, then
- * the controllers that act on them, then the events for clients.
- */
+/** First the read models in memory, then the controllers that act on them, then the events for clients. */
 const stages = ["read-model", "controllers", "publish"] as const
 export type FollowerStage = (typeof stages)[number]
 
 const PAGE = 1_000
 
-/**
- * Calls the followers with each committed entry exactly once, in the order of the cursors. `Store` publishes, `Journal`
- * registers followers, and `JournalTail` catches up with other processes.
- */
+/** Calls the followers with each committed entry exactly once, in the order of the cursors. */
 export class JournalFollowers extends Context.Service<JournalFollowers>()("muster/store/JournalFollowers", {
   make: Effect.gen(function* () {
     const table = journalTable(yield* SqlClient.SqlClient)
@@ -90,18 +83,13 @@ export class JournalFollowers extends Context.Service<JournalFollowers>()("muste
     return {
       /** Calls a follower until the scope closes: in the order of the stages, within a stage in the order of registration. */
       register,
-      /** The cursor up to which every read model has applied the entries. */
       applied: Effect.sync(() => applied),
-      /**
-       * Publishes gapless entries that this process has just committed, after those that other processes committed before.
-       * If those cannot be read, it publishes nothing.
-       */
+      /** Publishes gapless entries after earlier ones of other processes, or nothing if those cannot be read. */
       publish,
       /** Publishes the entries without those of other processes. */
       publishAnyway: (entries: ReadonlyArray<JournalEntry>) => oneAtATime.withPermit(fresh(entries)),
       /** Publishes the entries of other processes up to `cursor`. */
       catchUpTo: (cursor: number) => toItsEnd(readUpTo(cursor)),
-      /** Publishes all entries that other processes have committed since. */
       catchUp: toItsEnd(Effect.flatMap(table.bounds, ({ newest }) => readUpTo(newest)))
     }
   })

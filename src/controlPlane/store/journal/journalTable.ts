@@ -37,7 +37,6 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
         : Effect.succeed(counter.value)
   )
 
-  /** Gives the changes the cursors after `after`. */
   const numbered = (
     changes: ReadonlyArray<PendingChange>,
     after: number
@@ -46,12 +45,7 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
       changes.map((pending, index) => ({ cursor: after + 1 + index, at, ...pending }))
     )
 
-  /**
-   * Keeps entries that follow the newest one without a gap, and does not wait for it: the last statements before the
-   * commit.
-   *
-   * @param notifyClause an addition to the statement that advances the counter
-   */
+  /** Appends gapless entries without a wait. `notifyClause` extends the statement of the counter. */
   const append = Effect.fnUntraced(function* (
     entries: ReadonlyArray<JournalEntry>,
     notifyClause: Statement.Fragment = sql.literal("")
@@ -103,7 +97,7 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
         : Effect.succeed({ newest: row.newest, oldest: row.oldest ?? row.newest + 1 })
   )
 
-  /** Whether an entry is kept, not another one with its cursor; undefined: entries with this cursor are gone. */
+  /** Whether an entry is kept, not another one with its cursor, unless the entries are gone. */
   const has = Effect.fnUntraced(function* ({ at, change, cursor }: JournalEntry) {
     const [found] = yield* page(cursor - 1, cursor, 1)
     if (found !== undefined)
@@ -111,10 +105,7 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
     return cursor < (yield* bounds).oldest ? undefined : false
   })
 
-  /**
-   * Cursor up to which entries are to go: those from before `notBefore`, and all but the newest `keep`. Only the
-   * oldest go, so that what is kept has no gap.
-   */
+  /** Returns the cursor up to which entries go: older than `notBefore`, or beyond `keep`, without a gap. */
   const expired = Effect.fnUntraced(function* (
     notBefore: number,
     keep: number

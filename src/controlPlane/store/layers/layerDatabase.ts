@@ -17,10 +17,8 @@ const diskOf = (options: StoreOptions & { readonly filename: string }) =>
   options.isService === true ? DatabaseDisk.layerWatched(options.filename) : DatabaseDisk.layerRemote
 
 /**
- * The store in one SQLite file. A second process (`muster keys`) may open it beside the service. Two services may not:
- * each takes `ServiceLock` first.
- *
- * @param options.filename path of the database, made with mode 0600 if missing
+ * The store in one SQLite file, made with mode 0600. Commands may open it beside a service; each service takes
+ * `ServiceLock` first.
  * @error StoreStartError the file cannot be opened, is not a database, is locked, or has a newer schema
  */
 export const layerSqlite = (options: StoreOptions & { readonly filename: string }) =>
@@ -33,10 +31,8 @@ export const layerSqlite = (options: StoreOptions & { readonly filename: string 
     Layer.provideMerge(SqliteClient.layer(options))
   )
 
-/** The services of a store, whatever its database. */
 export type StoreServices = Layer.Success<ReturnType<typeof layerSqlite>>
 
-/** The store in the database of a URL. */
 export const layerDatabase = (
   url: DatabaseUrl,
   options: StoreOptions & Omit<PostgresOptions, "url"> = {}

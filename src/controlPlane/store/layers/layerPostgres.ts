@@ -37,9 +37,8 @@ const warnOfLaxCommits = Effect.gen(function* () {
 }).pipe(Effect.ignore)
 
 /**
- * The store in a PostgreSQL database that replicas share. The first replica brings the schema up to date. While the
- * database is unavailable, writes and reads fail at once; they work again without a restart when it is back.
- *
+ * The store in a PostgreSQL database that replicas share; the first one migrates it. While the database is
+ * unavailable, writes and reads fail at once.
  * @error StoreStartError the database cannot be reached, refuses, is being copied, or has a newer schema
  */
 export const layerPostgres = (options: StoreOptions & PostgresOptions) =>

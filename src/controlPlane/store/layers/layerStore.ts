@@ -20,10 +20,7 @@ import { Store } from "../Store.ts"
 
 export interface StoreOptions {
   readonly retention?: RetentionOptions
-  /**
-   * Whether a service uses the store, and not a command. For a service, a database file has a reserve for a full disk.
-   * Default: false.
-   */
+  /** Whether a service uses the store; its database file has a reserve for a full disk. Default: false. */
   readonly isService?: boolean
 }
 

@@ -26,9 +26,7 @@ const all = (sql: string) => ({
 })
 
 /**
- * Writes a consistent copy of a SQLite database to a new file (mode 0600) while a service uses it. The copy is checked
- * before it gets its name.
- *
+ * Writes a consistent copy of a SQLite database in use to a new file (mode 0600), checked before it gets its name.
  * @error BackupFailed the file exists, cannot be written, or is damaged
  */
 export const backupDatabase = Effect.fn("backupDatabase")(function* (from: SqliteUrl, file: string) {

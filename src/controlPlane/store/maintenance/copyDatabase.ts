@@ -15,7 +15,6 @@ export class CopyFailed extends Data.TaggedError("CopyFailed")<{
   readonly cause?: unknown
 }> {}
 
-/** The copied rows of one table; the target has the same. */
 export interface CopiedTable extends Digest {
   readonly table: string
 }
@@ -90,11 +89,7 @@ const lockPostgres = Effect.fnUntraced(function* (url: PostgresUrl) {
   if (!(yield* tryServiceLock(url))) return yield* inUse(url)
 })
 
-/**
- * Keeps services off the database until the scope closes.
- *
- * @error StoreStartError `InUse`: a service runs on it
- */
+/** Keeps services off the database until the scope closes. @error StoreStartError `InUse`: a service runs on it */
 export const lockDatabase = (url: DatabaseUrl): Effect.Effect<void, StoreStartError, Scope.Scope> =>
   url._tag === "Postgres"
     ? lockPostgres(url)
@@ -106,9 +101,7 @@ const open = (url: DatabaseUrl) =>
   Effect.map(Layer.build(clientOf(url)), (context) => Context.get(context, SqlClient.SqlClient))
 
 /**
- * Copies an installation into an empty database: all of it, verified, or nothing. No service runs on either database
- * meanwhile.
- *
+ * Copies an installation into an empty database, verified, or not at all. No service runs on either meanwhile.
  * @error StoreStartError one of them cannot be opened, or a service runs on it
  * @error CopyFailed the source has another schema, the target is not empty, or the copy differs
  */

@@ -6,7 +6,6 @@ import { journalTable } from "../journal/journalTable.ts"
 import { currentSchema, MIGRATIONS_TABLE, refusal, schemaVersion } from "../migrations/migrate.ts"
 import { readRows } from "../sql/rows.ts"
 
-/** Rows per read and per write. */
 const ROWS = 500
 
 const Value = Schema.Union([Schema.Null, Schema.String, Schema.Finite])
@@ -59,16 +58,14 @@ export const tableNames = Effect.fnUntraced(function* (
 export const countRows = (sql: SqlClient.SqlClient, table: string): Read<number> =>
   Effect.map(readCount(sql`SELECT COUNT(*) AS count FROM ${sql(table)}`), ([row]) => row?.count ?? 0)
 
-/** The state of a database. */
 export interface DatabaseStatus {
-  /** 0: no schema yet. */
+  /** The version is 0 if there is no schema yet. */
   readonly version: number
   /** Why this program cannot use the database. */
   readonly refusal: string | undefined
-  /** The schema version of this program. */
   readonly known: number
   readonly counts: ReadonlyArray<{ readonly table: string; readonly rows: number }>
-  /** Cursors of the oldest and newest entry of the journal; undefined: there is no journal. */
+  /** The cursors of the oldest and newest entry, if there is a journal. */
   readonly journal: { readonly oldest: number; readonly newest: number } | undefined
 }
 
@@ -132,7 +129,6 @@ export interface Digest {
 
 const MODULUS = 1n << 256n
 
-/** Adds rows to a digest. */
 export class Digester {
   #rows = 0
   #sum = 0n

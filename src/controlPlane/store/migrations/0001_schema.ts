@@ -2,7 +2,6 @@ import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { columnTypes } from "../sql/dialect.ts"
 
-/** Servers, their reservations on nodes, and the work that the control plane has with them. */
 const serverTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
   const { big, id } = columnTypes(sql)
   // One row for each text of a definition, by its SHA-256, however many servers have it.
@@ -108,7 +107,6 @@ const serverTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
   yield* sql`CREATE INDEX crashes_by_time ON crashes (recorded_at, id)`
 })
 
-/** Nodes, their drains, and the heartbeats that the replicas have received. */
 const nodeTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
   const { big, id } = columnTypes(sql)
   // unreachable: why calls to the node fail; empty before the first call, null while calls work.
@@ -151,7 +149,6 @@ const nodeTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
   )`
 })
 
-/** Keys with their quotas, tickets, the audit log, and the responses to idempotent requests. */
 const accessTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
   const { big, id } = columnTypes(sql)
   // access: scope, rights and limits. node_id: of a node's key, from the registration of the node on.

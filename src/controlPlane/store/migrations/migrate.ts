@@ -5,7 +5,6 @@ import { readRows } from "../sql/rows.ts"
 import { StoreStartError } from "../sql/StoreStartError.ts"
 import { schema } from "./0001_schema.ts"
 
-/** The table of applied migrations. */
 export const MIGRATIONS_TABLE = "muster_migrations"
 
 type Migrations = Readonly<Record<string, Effect.Effect<void, SqlError.SqlError, SqlClient.SqlClient>>>
@@ -18,7 +17,6 @@ export const migrations: Migrations = { [`0001_${schemaName}`]: schema }
 const numberOf = (name: string): number => Number.parseInt(name, 10)
 const versionOf = (all: Migrations): number => Math.max(...Object.keys(all).map(numberOf))
 
-/** The schema version of this program. */
 export const schemaVersion = versionOf(migrations)
 
 const readApplied = readRows(Schema.Struct({ id: Schema.Int, name: Schema.String }))
@@ -27,7 +25,6 @@ const readFound = readRows(Schema.Struct({ found: Schema.Int }))
 const isThere = (sql: SqlClient.SqlClient, name: string) =>
   Effect.map(readFound(tableExists(sql, name)), ([row]) => row !== undefined && row.found > 0)
 
-/** The applied migrations in their order. */
 const applied = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   if (!(yield* isThere(sql, MIGRATIONS_TABLE))) return []
@@ -36,16 +33,15 @@ const applied = Effect.gen(function* () {
   )
 })
 
-/** The schema version of the database; 0: none. */
+/** The schema version of the database; 0 if there is no schema. */
 export const currentSchema = Effect.map(applied, (all) => all.at(-1)?.id ?? 0)
 
-/** Tables of the first migration. */
 const OWN_TABLES = ["servers", "nodes", "journal", "counters", "api_keys"]
 
 const refused = (reason: StoreStartError["reason"], message: string) =>
   Option.some(new StoreStartError({ reason, message }))
 
-/** Returns why this program cannot use a database with some applied migrations; none: it can. */
+/** Returns why this program cannot use a database with some applied migrations, if so. */
 const refusalOf = Effect.fnUntraced(function* (found: Effect.Success<typeof applied>) {
   const newest = found.at(-1)?.id ?? 0
   if (found.some(({ id, name }) => id === 1 && name !== schemaName)) {
@@ -72,15 +68,12 @@ const refusalOf = Effect.fnUntraced(function* (found: Effect.Success<typeof appl
   return Option.none()
 })
 
-/** Returns why this program cannot use the database; none: it can. */
+/** Returns why this program cannot use the database, if so. */
 export const refusal = Effect.flatMap(applied, refusalOf)
 
 const checkRefusal = Effect.flatMap(refusal, Option.match({ onNone: () => Effect.void, onSome: Effect.fail }))
 
-/**
- * Brings the schema to the newest of some migrations in one transaction: afterwards it has all of them, or nothing has
- * changed.
- */
+/** Applies all missing migrations in one transaction. */
 export const migrateTo = (all: Migrations): Effect.Effect<void, StoreStartError, SqlClient.SqlClient> =>
   Effect.gen(function* () {
     // A refusal counts under the lock only: another process may create the tables between two of its reads.
@@ -92,8 +85,8 @@ export const migrateTo = (all: Migrations): Effect.Effect<void, StoreStartError,
       Effect.andThen(checkRefusal),
       Effect.andThen(Migrator.make({})({ loader, table: MIGRATIONS_TABLE })),
       sql.withTransaction,
-      // A second process waits, and then has nothing to do. On SQLite its wait blocks its thread, so the holder of the
-      // lock does not yield: both may be in one process.
+      // On SQLite a second process's wait blocks its thread, so the holder of the lock does not yield: both may
+      // be in one process.
       Effect.provideService(References.PreventSchedulerYield, true)
     )
   }).pipe(
@@ -105,9 +98,8 @@ export const migrateTo = (all: Migrations): Effect.Effect<void, StoreStartError,
 
 /**
  * Brings the schema up to {@link schemaVersion}.
- *
- * @error StoreStartError `NewerSchema`: a newer version of the program has written the database; `Unsupported`: a version
- * before 0.2.0, or another program
+ * @error StoreStartError `NewerSchema`: a newer version wrote the database; `Unsupported`: one before 0.2.0, or
+ * another program
  */
 export const migrate = migrateTo(migrations)
 

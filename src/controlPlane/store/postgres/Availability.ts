@@ -3,10 +3,7 @@ import type { SqlError } from "effect/sql"
 import { NOT_TRIED } from "../sql/sqlErrors.ts"
 import { connectionError } from "./errors.ts"
 
-/**
- * Whether the database can be reached, by the last attempts. While it cannot, statements fail at once, until a new
- * connection is made.
- */
+/** Whether the last attempts reached the database. If not, statements fail at once until a new connection is made. */
 export class Availability {
   #away = false
   /** Whether the database was ever reached: before, the start fails with the reason. */
@@ -18,12 +15,9 @@ export class Availability {
     return this.#away
   }
 
-  /** Waits until the database is unavailable. */
   readonly away: Effect.Effect<void> = Effect.suspend(() => this.#isAway.await)
-  /** Waits until the database is available. */
   readonly back: Effect.Effect<void> = Effect.suspend(() => this.#isBack.await)
 
-  /** Fails while the database is unavailable. */
   readonly check: Effect.Effect<void, SqlError.SqlError> = Effect.suspend(() =>
     this.#away ? Effect.fail(connectionError("the database is away", NOT_TRIED)) : Effect.void
   )
@@ -38,7 +32,6 @@ export class Availability {
       return Effect.logError(`the database is unavailable: ${why}`)
     })
 
-  /** Records that a connection was made. */
   readonly found: Effect.Effect<void> = Effect.suspend(() => {
     this.#met = true
     if (!this.#away) return Effect.void

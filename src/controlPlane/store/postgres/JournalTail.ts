@@ -32,9 +32,8 @@ const SERVING = `(SELECT count(*) FROM pg_locks
 class BeingCopied extends Schema.TaggedError<BeingCopied>()("BeingCopied", {}) {}
 
 /**
- * Follows the commits of other replicas on a connection of its own. A notification wakes it, a slow check replaces a
- * lost notification, and a new connection reads the missed entries. The same session holds the lock of the leader and
- * the lock that a service runs on the database.
+ * Follows the commits of other replicas on its own connection: a notification wakes it, a slow check replaces a lost
+ * one, and a new connection reads missed entries. The session also holds the locks of the leader and of the service.
  */
 export const JournalTail = {
   layer: Layer.effectContext(

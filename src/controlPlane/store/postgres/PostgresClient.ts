@@ -16,10 +16,7 @@ interface Pooled {
   readonly close: Effect.Effect<void>
 }
 
-/**
- * A pool of connections, each for one borrower at a time. Lost connections are dropped on their return or on their next
- * use. While the database is unavailable, no caller waits for a connection.
- */
+/** Each connection has one borrower. While the database is unavailable, no caller waits for one. */
 interface SessionPool {
   readonly take: Effect.Effect<Pooled, SqlError.SqlError>
   readonly giveBack: (pooled: Pooled) => Effect.Effect<void>
@@ -98,10 +95,7 @@ const ANSWER_MILLIS = 650
 const PROBE_EVERY = "200 millis"
 /** The wait for a server that is starting: 10 seconds. */
 const waitForStart = Schedule.max([Schedule.spaced("100 millis"), Schedule.recurs(100)])
-/**
- * A statement that waits longer for a row is repeated with its whole transaction, for a second in all. Write
- * transactions wait for each other with their first statement, so no two can deadlock.
- */
+/** After a longer wait for a row, the transaction is repeated. Writers wait first, so none deadlock. */
 const LOCK_MILLIS = 450
 
 /** The parts that the journal's tail needs beside the client. */
@@ -114,10 +108,7 @@ export class PostgresSessions extends Context.Service<
   }
 >()("muster/store/PostgresSessions") {}
 
-/**
- * `SqlClient` over a pool of PostgreSQL connections that detects a database that does not answer, and reconnects by
- * itself. Statements outside a transaction are read-only.
- */
+/** Detects a silent database and reconnects. Statements outside a transaction are read-only. */
 export const PostgresClient = {
   /** @error StoreStartError the database cannot be reached, or refuses */
   layer: (
@@ -200,24 +191,19 @@ const isRolledBack = ({ command }: PgConnection.Result): boolean => command === 
 const BEGIN = "BEGIN READ WRITE"
 const COMMIT = "COMMIT"
 
-/**
- * Whether a statement's answer carries no data: if it fails, so do the following statements. After a failed BEGIN they
- * fail because statements outside a transaction are read-only.
- */
+/** Whether the answer carries no data. After a failed BEGIN, statements fail: outside they are read-only. */
 const isOpening = (sql: string): boolean => sql === BEGIN || sql.startsWith("SAVEPOINT ")
 const isRelease = (sql: string): boolean => sql.startsWith("RELEASE SAVEPOINT ")
 const endsFailure = (sql: string): boolean => sql.startsWith("ROLLBACK")
 
 /**
- * Makes the connection for `SqlClient`. Statements that open and release transactions and savepoints, and those of
- * {@link pipelined}, do not wait for their answers: they are sent with the next statement, which saves a mutation most
- * of its round trips.
+ * Statements of transactions and savepoints, and {@link pipelined} ones, are sent with the next statement without
+ * awaiting their answers, which saves a mutation most of its round trips.
  */
 const connectionOf = (session: Session, availability: Availability): SqlConnection.Connection => {
   const { connection } = session
   /** Whether a statement of the transaction has failed and was not rolled back. */
   let failed = false
-  /** The failure of a pipelined statement. */
   let spoiled: SqlError.SqlError | undefined
   const run = <A>(statement: Effect.Effect<A, SqlError.SqlError>) =>
     Effect.tapError(session.run(statement), (error) => {

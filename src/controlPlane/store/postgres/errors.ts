@@ -54,10 +54,7 @@ export const explained = (error: SqlError.SqlError): SqlError.SqlError => {
   }
 }
 
-/**
- * Whether a failed connection means that no client can use the database now: refused, reset, silent, starting, shutting
- * down. Any other answer (no connections left, a wrong password) says nothing about existing connections.
- */
+/** A refused or silent server serves no client; a wrong password says nothing about existing connections. */
 export const isUnreachable = (error: SqlError.SqlError): boolean => {
   const code = sqlState(error)
   return code === undefined ? error.reason._tag === "ConnectionError" : /^(57P|08|25006)/.test(code)
@@ -75,7 +72,6 @@ const hintOf = (code: string | undefined): string => {
   return "Check MUSTER_DATABASE_URL"
 }
 
-/** Returns why the database could not be opened. */
 export const startError = (error: SqlError.SqlError, url: PostgresUrl): StoreStartError => {
   const code = sqlState(error)
   const why = code === undefined ? messageOf(error.reason.cause) || error.message : error.message

@@ -7,15 +7,14 @@ import type { PostgresUrl } from "../../../shared/config/DatabaseUrl.ts"
 import { advisoryLocks } from "../sql/dialect.ts"
 import { connectionError, explained, startError } from "./errors.ts"
 
-/** Bounds of the database's responses. */
 export interface Timeouts {
   /** Milliseconds without a byte on a connection that owes an answer; infinite: no bound. */
   readonly answerMillis: number
-  /** Milliseconds that a statement may wait for a lock; 0: no bound. */
+  /** Milliseconds that a statement may wait for a lock; 0 for no bound. */
   readonly lockMillis: number
 }
 
-/** The bounds of a migration or a copy: none. */
+/** The bounds of a migration or a copy. */
 export const defaultTimeouts: Timeouts = { answerMillis: Number.POSITIVE_INFINITY, lockMillis: 0 }
 
 /** Milliseconds for a connection attempt if there is no other bound. */
@@ -29,11 +28,8 @@ const LINGER_MILLIS = 1_000
 const LOOKS = 8
 
 /**
- * Ends a connection whose peer owes an answer and is silent for too long. The system would wait for minutes (a host
- * that vanished) or for ever (a frozen process whose kernel acknowledges).
- *
- * It counts checks instead of time: if this process itself was paused, the bytes that arrived meanwhile are read before
- * the next check.
+ * Ends a connection whose peer owes an answer and is silent: the system would wait for minutes or for ever. It counts
+ * checks, not time: after a pause of this process, waiting bytes are read before the next check.
  */
 class Watchdog {
   readonly #socket: Socket
@@ -57,7 +53,6 @@ class Watchdog {
     this.#timer = setInterval(() => this.#look(), this.#within / LOOKS)
   }
 
-  /** Ends the wait: the answer is complete. */
   stop(): void {
     clearInterval(this.#timer)
   }
@@ -84,7 +79,6 @@ export interface Session {
   readonly run: <A, R>(
     statement: Effect.Effect<A, SqlError.SqlError, R>
   ) => Effect.Effect<A, SqlError.SqlError, R>
-  /** Ends the connection at once, without a message. */
   readonly abandon: Effect.Effect<void>
 }
 
@@ -203,7 +197,7 @@ export const openSession = Effect.fnUntraced(function* (
   }
 })
 
-/** Takes the services' lock exclusively until the scope closes; false: a service runs. */
+/** Takes the services' lock exclusively until the scope closes; false if a service runs. */
 export const tryServiceLock = Effect.fnUntraced(
   function* (url: PostgresUrl) {
     const { connection, run } = yield* openSession(url, defaultTimeouts)

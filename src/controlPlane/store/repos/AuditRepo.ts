@@ -16,7 +16,6 @@ const OBJECT_BYTES = 150
 /** Bytes that one statement deletes beyond its first entry, so that it does not hold the database. */
 const PRUNED_BYTES = 4 * 1024 * 1024
 
-/** The bounds of the table. */
 export interface AuditBounds {
   /** Milliseconds since the epoch: earlier entries are deleted. */
   readonly notBefore: number
@@ -52,7 +51,6 @@ const readScan = readRows(Schema.Struct({ scanned: IntColumn, last: Schema.NullO
 export const auditTable = (sql: SqlClient.SqlClient) => {
   const grow = (bytes: number) => sql`UPDATE counters SET value = value + ${bytes} WHERE name = 'audit_bytes'`
 
-  /** The bytes of all entries, about as many as the database needs for them. */
   const size: Effect.Effect<number, SqlError.SqlError> = Effect.map(
     readBytes(sql`SELECT value AS bytes FROM counters WHERE name = 'audit_bytes'`),
     ([row]) => row?.bytes ?? 0

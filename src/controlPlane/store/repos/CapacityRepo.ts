@@ -9,7 +9,6 @@ import type { Write } from "../sql/Transaction.ts"
 const Room = Schema.Struct({
   capacity: JsonColumn(Capacity),
   runtimes: JsonColumn(Schema.Array(RuntimeKind)),
-  /** Connected and reachable. */
   connected: BooleanColumn,
   drained: BooleanColumn,
   /** Reservations of the node's servers, in bytes. */
@@ -19,18 +18,13 @@ const Room = Schema.Struct({
   has_blueprint: BooleanColumn
 })
 
-/** The capacity of a node by its rows. */
 export type AvailableCapacity = typeof Room.Type
 
 const readRoom = firstRow(Room)
 
-/**
- * Checks by the rows whether a server fits on a node. The rows do not change until the transaction's commit, unlike the
- * memory of any process. One read, however many servers there are.
- */
+/** Checks whether a server fits by rows, which do not change until the commit, with one read. */
 export class CapacityRepo extends Context.Service<CapacityRepo>()("muster/store/CapacityRepo", {
   make: Effect.map(SqlClient.SqlClient, (sql) => ({
-    /** None if there is no such node. */
     of: (node_id: NodeId, blueprint_id: string): Write<Option.Option<AvailableCapacity>> =>
       readRoom(sql`SELECT capacity, runtimes, drained,
           CASE WHEN unreachable IS NULL THEN connected ELSE 0 END AS connected,
@@ -41,7 +35,6 @@ export class CapacityRepo extends Context.Service<CapacityRepo>()("muster/store/
         FROM nodes LEFT JOIN commitments ON commitments.node_id = nodes.id WHERE nodes.id = ${node_id}`).pipe(
         inSpan("CapacityRepo.of")
       ),
-    /** Whether a node is connected; false also for an unknown node. */
     isConnected: (node_id: NodeId): Write<boolean> =>
       Effect.map(sql`SELECT id FROM nodes WHERE id = ${node_id} AND connected = 1`, (rows) => rows.length > 0)
   }))

@@ -13,7 +13,7 @@ export const CrashesKept = Context.Reference("muster/store/CrashesKept", { defau
 
 /** Crashes of each server that exists that are kept. */
 const KEPT_OF_SERVER = 5
-/** Crashes that one addition may remove, beside those of its server. */
+/** One addition removes at most this many crashes, beside those of its server. */
 const PRUNED = 100
 
 export interface CrashQuery {
@@ -26,7 +26,7 @@ export interface CrashQuery {
   readonly since?: number
   /** The crashes that are older than the one with this id. */
   readonly after?: string
-  /** Only crashes of these servers: those of a deleted one are decided on its last labels. */
+  /** Selects the servers whose crashes count; a deleted server has its last labels. */
   readonly mayRead?: (server: RestrictedServer) => boolean
   readonly limit: number
 }
@@ -126,12 +126,9 @@ export class CrashRepo extends Context.Service<CrashRepo>()("muster/store/CrashR
     })
 
     return {
-      /**
-       * Adds a record, and removes old ones: those of a blueprint beyond {@link CrashesKept}, except for the newest
-       * {@link KEPT_OF_SERVER} of each server that exists.
-       */
+      /** Adds a record. {@link CrashesKept} bounds a blueprint's, except {@link KEPT_OF_SERVER} of each server. */
       add,
-      /** Records the last labels and name of a server that is deleted; its crashes stay within those of its blueprint. */
+      /** Records the last labels and name of a deleted server; its crashes stay with the blueprint's. */
       keepFacts: Effect.fn("CrashRepo.keepFacts")(function* (
         id: ServerId,
         { labels, name = null }: { readonly labels: Labels; readonly name?: string | null }
@@ -142,7 +139,6 @@ export class CrashRepo extends Context.Service<CrashRepo>()("muster/store/CrashR
       }),
       /** Undefined if no crash has the id `after`, or if the caller may not read it. */
       find,
-      /** The last crash of each server that has one. */
       last: Effect.map(readSummaries(sql`SELECT summary FROM crashes ORDER BY recorded_at, id`), (rows) => [
         ...new Map(rows.map(({ summary }) => [summary.server_id, summary])).values()
       ])

@@ -8,11 +8,8 @@ import { IntColumn, JsonColumn, readRows } from "../sql/rows.ts"
 import { type Writing, write } from "../sql/Transaction.ts"
 import { encodeLabels } from "./serverRows.ts"
 
-/** Milliseconds for which the end of a server is kept. */
 const KEPT = Duration.toMillis("30 days")
-/** Ends that are kept at most. */
 const MOST = 100_000
-/** Servers of one name that a caller is told about. */
 const OF_NAME = 100
 
 const DeletedServer = Schema.Struct({

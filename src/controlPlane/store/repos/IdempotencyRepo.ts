@@ -14,7 +14,6 @@ export interface IdempotentAnswer {
   readonly created_at: number
 }
 
-/** A response and its key. */
 export interface KeptAnswer extends IdempotentAnswer {
   readonly key: string
 }
@@ -47,7 +46,6 @@ export class IdempotencyRepo extends Context.Service<IdempotencyRepo>()("muster/
     })
     return {
       findAll,
-      /** {@link findAll} for one key. */
       find: (key: string, notBefore: number) =>
         Effect.map(findAll([key], notBefore), (found) => Option.fromUndefinedOr(found.get(key))),
       /** Stores responses with distinct keys, in place of earlier ones; the caller has checked those in the same write. */

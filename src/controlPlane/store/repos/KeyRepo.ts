@@ -35,7 +35,6 @@ const KeyRow = Schema.Struct({
   created_at,
   expires_at,
   revoked_at,
-  /** The scope, rights and limits. */
   access: JsonColumn(KeyGrant),
   /** The name of the shared quota, by which servers are counted. */
   quota: Schema.NullOr(Schema.String)
@@ -63,14 +62,12 @@ export class KeyRepo extends Context.Service<KeyRepo>()("muster/store/KeyRepo", 
     const select = sql`SELECT id, name, access, quota, hash, created_at, expires_at, revoked_at FROM api_keys`
     const selectBindings = sql`SELECT id AS key_id, node_id, expires_at, revoked_at FROM api_keys`
 
-    /** Announces a change of a key that a statement has found. */
     const announced = Effect.fnUntraced(function* (update: Read<ReadonlyArray<unknown>>): Writing<boolean> {
       const isChanged = (yield* update).length > 0
       if (isChanged) yield* keysChanged(sql)
       return isChanged
     })
 
-    /** Returns the node of a key, unless the key is unbound or unknown. */
     const nodeOf = (key_id: string) =>
       Effect.map(
         readNode(sql`SELECT node_id FROM api_keys WHERE id = ${key_id}`),
@@ -88,15 +85,11 @@ export class KeyRepo extends Context.Service<KeyRepo>()("muster/store/KeyRepo", 
           sql`UPDATE api_keys SET revoked_at = ${at} WHERE id = ${id} AND revoked_at IS NULL RETURNING id`
         ),
       all: Effect.map(readAll(sql`${select} ORDER BY created_at, id`), (rows) => rows.map(recordOf)),
-      /** Finds a key, also a revoked one. */
       find: (id: string) =>
         Effect.map(readAll(sql`${select} WHERE id = ${id}`), ([row]) =>
           Option.map(Option.fromUndefinedOr(row), recordOf)
         ),
-      /**
-       * A number that changes with every change of the keys by any process: a cheap check for a cache of `all` that
-       * misses no revocation.
-       */
+      /** Every change of keys by any process changes this number: a cache of `all` misses no revocation. */
       version: Effect.map(
         readVersion(sql`SELECT value FROM counters WHERE name = 'keys'`),
         Option.match({ onNone: () => 0, onSome: (counter) => counter.value })
@@ -113,10 +106,8 @@ export class KeyRepo extends Context.Service<KeyRepo>()("muster/store/KeyRepo", 
       /** Whether there is a record of the node. */
       isKnown: (node_id: NodeId) =>
         Effect.map(sql`SELECT id FROM nodes WHERE id = ${node_id}`, (rows) => rows.length > 0),
-      /** Returns the keys of a node, with revoked and expired ones. */
       bindingsOf: (node_id: NodeId) =>
         readBindings(sql`${selectBindings} WHERE node_id = ${node_id} ORDER BY id`),
-      /** The keys of all nodes. */
       bindings: readBindings(sql`${selectBindings} WHERE node_id IS NOT NULL ORDER BY id`)
     }
   })

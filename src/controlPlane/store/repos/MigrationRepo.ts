@@ -43,9 +43,8 @@ const readStandings = readRows(
   })
 )
 
-/** The records' view of a server on a node. */
 export interface Standing {
-  /** The node that its record is on; null: there is no record. */
+  /** The node of its record, or null if there is no record. */
   readonly node_id: NodeId | null
   /** The node may have files of it: its record is there, or it migrates from there. */
   readonly kept: boolean
@@ -110,22 +109,16 @@ export class MigrationRepo extends Context.Service<MigrationRepo>()("muster/stor
     })
 
     return {
-      /** Inserts or replaces. */
       save,
       remove: (server_id: ServerId) => write(sql`DELETE FROM migrations WHERE server_id = ${server_id}`),
       find: (server_id: ServerId) => readMigration(sql`${select} WHERE server_id = ${server_id}`),
-      /** {@link find} for many, by server. */
       findAll: (ids: ReadonlyArray<ServerId>) =>
         Effect.map(
           byIds(ids, (some) => readMigrations(sql`${select} WHERE ${sql.in("server_id", some)}`)),
           (found) => new Map(found.map((migration) => [migration.server_id, migration]))
         ),
-      /** By server. */
       all: readMigrations(sql`${select} ORDER BY server_id`),
-      /**
-       * Places a server on another node: its record is on `to.node_id` with `to.allocations`. Its reservations on the first
-       * node remain; a port that it has reserved already changes nothing.
-       */
+      /** Places a server on another node; its reservations on the first remain. A reserved port changes nothing. */
       place,
       /** Places a server on a node on which its reservations remain. */
       putBack,
@@ -141,7 +134,6 @@ export class MigrationRepo extends Context.Service<MigrationRepo>()("muster/stor
       beginDrain: Effect.fnUntraced(function* (drain: Drain): Writing {
         yield* upsertRows(sql, "drains", "node_id", [yield* encodeDrain(drain)])
       }),
-      /** Records that the servers that the deadline of a drain stops have got its line. */
       setNotified: (node_id: NodeId) => write(sql`UPDATE drains SET notified = 1 WHERE node_id = ${node_id}`),
       endDrain: (node_id: NodeId) => write(sql`DELETE FROM drains WHERE node_id = ${node_id}`),
       drains: readDrains(sql`SELECT * FROM drains ORDER BY node_id`),
@@ -152,13 +144,11 @@ export class MigrationRepo extends Context.Service<MigrationRepo>()("muster/stor
       deletions: readDeletions(
         sql`SELECT server_id, node_id FROM pending_deletions ORDER BY server_id, node_id`
       ),
-      /** Nodes that have a deletion of a server to do. */
       deletionsOf: (server_id: ServerId) =>
         Effect.map(
           readDeletions(sql`SELECT server_id, node_id FROM pending_deletions WHERE server_id = ${server_id}`),
           (rows) => rows.map((row) => row.node_id)
         ),
-      /** Deletions that a node has to do. */
       deletionsOn: (node_id: NodeId) =>
         readDeletions(sql`SELECT server_id, node_id FROM pending_deletions WHERE node_id = ${node_id}`),
       /** Standings by server id; a server without records is missing. */

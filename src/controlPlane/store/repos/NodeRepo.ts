@@ -16,17 +16,14 @@ export const NodeRecord = Schema.Struct({
   url: Schema.String,
   version: Schema.String,
   boot_id: Schema.String,
-  /**
-   * The daemon's token, encrypted with the secret of the services; it identifies one registration. Empty: the
-   * registration is revoked.
-   */
+  /** The daemon's token, encrypted; it identifies one registration and is empty once that is revoked. */
   token: Schema.String,
   allocations: Schema.Array(NodeAllocation),
   capacity: Capacity,
   runtimes: Schema.Array(RuntimeKind),
   system: HostInfo,
   drained: Schema.Boolean,
-  /** Time of the registration or deregistration, RFC 3339 UTC; null: none. */
+  /** Time of the last registration or deregistration, RFC 3339 UTC. */
   last_seen_at: Schema.NullOr(Schema.String),
   /** Deregistered: listed only while it has servers. */
   departed: Schema.Boolean,
@@ -35,7 +32,7 @@ export const NodeRecord = Schema.Struct({
   gone: Schema.NullOr(Schema.Literals(["lost", "given-up"])),
   /** Part of a service: only that process reaches it. */
   embedded: Schema.Boolean,
-  /** Why calls fail at the registered address; empty: no call yet, null: calls work. */
+  /** Why calls fail; empty before the first call, null while calls work. */
   unreachable: Schema.NullOr(Schema.String)
 })
 export type NodeRecord = typeof NodeRecord.Type
@@ -44,7 +41,6 @@ export type NodeRecord = typeof NodeRecord.Type
 export interface ReceivedHeartbeat {
   readonly node_id: NodeId
   readonly boot_id: string
-  /** Milliseconds since the last heartbeat. */
   readonly age: number
   readonly usage: NodeUsage
 }
@@ -65,7 +61,6 @@ const readAll = readRows(NodeRow)
 const readIds = readRows(Schema.Struct({ id: NodeId }))
 const readHeld = readRows(Schema.Struct({ servers: IntColumn }))
 
-/** The heartbeats of a node at all replicas. */
 const NodeHeartbeat = Schema.Struct({
   node_id: NodeId,
   boot_id: Schema.String,
@@ -155,7 +150,6 @@ export class NodeRepo extends Context.Service<NodeRepo>()("muster/store/NodeRepo
           WHERE id = ${id} AND token = ${token} AND gone IS NULL
             AND NOT EXISTS (SELECT 1 FROM node_heartbeats WHERE node_id = ${id} AND beats <> ${beats})
           RETURNING id`),
-      /** Marks a lost node as given up. */
       markGivenUp: (id: NodeId, token: string) =>
         changes(sql`UPDATE nodes SET gone = 'given-up'
           WHERE id = ${id} AND token = ${token} AND gone = 'lost' RETURNING id`),
@@ -168,7 +162,6 @@ export class NodeRepo extends Context.Service<NodeRepo>()("muster/store/NodeRepo
       remove,
       find: (ids: ReadonlyArray<NodeId>) =>
         byIds(ids, (some) => readAll(sql`${select} WHERE ${sql.in("id", some)}`)),
-      /** By id. */
       all: readAll(sql`${select} ORDER BY id`),
       recordHeartbeats,
       heartbeats: readHeartbeats(sql`SELECT node_id, boot_id, beats, heard_at, usage FROM node_heartbeats`)

@@ -5,7 +5,6 @@ import { upsertRows } from "../sql/insertRows.ts"
 import { firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import { keysChanged, type Writing } from "../sql/Transaction.ts"
 
-/** The record of a quota that keys share. */
 export const QuotaRecord = Schema.Struct({
   name: QuotaName,
   limits: JsonColumn(QuotaLimits),
@@ -60,10 +59,8 @@ export class QuotaRepo extends Context.Service<QuotaRepo>()("muster/store/QuotaR
     const find = (name: string) => readOne(sql`SELECT * FROM quotas WHERE name = ${name}`)
 
     return {
-      /** By name. */
       all: readAll(sql`SELECT * FROM quotas ORDER BY name`),
       find,
-      /** Adds or replaces a quota. */
       put: Effect.fnUntraced(function* (record: QuotaRecord): Writing {
         yield* upsertRows(sql, "quotas", "name", [yield* encode(record)])
         yield* keysChanged(sql)
@@ -74,7 +71,7 @@ export class QuotaRepo extends Context.Service<QuotaRepo>()("muster/store/QuotaR
       }),
       /** The use of each quota that keys share, by name, unless it is unused. */
       usages: usagesOf("quota"),
-      /** Returns a quota with its present limits, and its use. A named one that does not exist any more allows nothing. */
+      /** Returns a quota with its present limits, and its use; a deleted one allows nothing. */
       use: Effect.fnUntraced(function* (
         quota: Quota
       ): Effect.fn.Return<{ readonly quota: Quota; readonly used: Usage }, SqlError.SqlError> {
@@ -99,10 +96,8 @@ export class QuotaRepo extends Context.Service<QuotaRepo>()("muster/store/QuotaR
   static readonly layer = Layer.effect(QuotaRepo, QuotaRepo.make)
 }
 
-/** Returns the limits of a quota; one that does not exist allows nothing. */
 export const limitsOf = (record: QuotaRecord | undefined): QuotaLimits => record?.limits ?? { max_servers: 0 }
 
-/** Returns a use in the units of the limits. */
 export const useOf = ({ cpu_millipercent, disk_bytes, memory_bytes, servers }: Usage): QuotaUse => ({
   servers,
   memory: memory_bytes / (1024 * 1024),

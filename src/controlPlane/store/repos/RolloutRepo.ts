@@ -25,7 +25,6 @@ import {
 } from "../sql/rows.ts"
 import { changes, type Write, type Writing, write } from "../sql/Transaction.ts"
 
-/** Finished rollouts that are kept. */
 const KEPT = 100
 /** Failed servers that a response names. */
 const FAILURES = 100
@@ -66,7 +65,6 @@ const readPlaces = readRows(Schema.Struct({ created_at: Schema.String }))
 
 const noServers: RolloutCounts = { queued: 0, changing: 0, waiting: 0, done: 0, failed: 0 }
 
-/** A page of rollouts. */
 interface RolloutPage {
   readonly limit: number
   readonly after?: string
@@ -219,21 +217,15 @@ export class RolloutRepo extends Context.Service<RolloutRepo>()("muster/store/Ro
     return {
       /** Adds rows of a rollout that is not inserted yet; until then they have no effect. */
       addPart,
-      /**
-       * Inserts a rollout, none of whose servers is {@link busy}, with all its parts; false: some rows were removed since.
-       *
-       * @param rows the number of its rows
-       */
+      /** Inserts a rollout without {@link busy} servers; false if some of its `rows` parts were removed. */
       insert,
       /** Removes the parts of rollouts that were not inserted: of one, or of all. */
       removeParts,
       find: (id: string) => readRollout(sql`${select} WHERE id = ${id}`),
-      /** Returns rollouts, newest first; undefined: none has the id `after`. `created_by`: only those of this key. */
+      /** Returns rollouts, newest first, unless none has the id `after`. `created_by` selects those of one key. */
       list,
-      /** Rollouts that are not over. */
       unfinished: readRollouts(sql`${select} WHERE NOT (${over}) ORDER BY created_at, id`),
       save,
-      /** The servers of a rollout by phase. */
       counts,
       /** The first servers of a rollout that failed, and their number. */
       failures,
@@ -264,7 +256,7 @@ export class RolloutRepo extends Context.Service<RolloutRepo>()("muster/store/Ro
             ORDER BY position LIMIT ${count}) RETURNING server_id`),
           (rows) => rows.map(({ server_id }) => server_id)
         ),
-      /** Saves the progress of a server; false: the server has another attempt or none any more. */
+      /** Saves the progress of a server; false if the server has another attempt, or none any more. */
       saveServer,
       /** Puts the servers that failed at the end of the queue. */
       retryFailed: (id: string) =>

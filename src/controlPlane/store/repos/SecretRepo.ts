@@ -9,7 +9,6 @@ const readFingerprint = firstRow(Schema.Struct({ fingerprint: Schema.String }))
 /** The secret of the services on this database, as a fingerprint that discloses nothing. */
 export class SecretRepo extends Context.Service<SecretRepo>()("muster/store/SecretRepo", {
   make: Effect.map(SqlClient.SqlClient, (sql) => ({
-    /** None if no service has recorded it. */
     fingerprint: Effect.map(
       readFingerprint(sql`SELECT fingerprint FROM secret_fingerprint`),
       Option.map((row) => row.fingerprint)

@@ -93,12 +93,9 @@ export class ServerRepo extends Context.Service<ServerRepo>()("muster/store/Serv
       insertAll,
       /** Returns the record, locked until the transaction ends. */
       lock,
-      /** {@link lock} for many, by id. */
       lockAll: (ids: ReadonlyArray<ServerId>): Write<ReadonlyMap<ServerId, ServerRecord>> =>
         Effect.map(find(ids), (found) => new Map(found.map((record) => [record.id, record]))),
-      /** Sets these fields of a record; the others stay. */
       set: (id: ServerId, fields: ServerFields) => write(setFields(sql, [[id, fields]])),
-      /** {@link set} for many, in a few statements. */
       setAll: (changed: ReadonlyArray<ChangedFields>) => write(setFields(sql, changed)),
       /** Replaces the definition of a record, with its overrides and its reservation. */
       redefine: Effect.fnUntraced(function* (before: ServerRecord, record: ServerRecord): Writing {
@@ -109,12 +106,8 @@ export class ServerRepo extends Context.Service<ServerRepo>()("muster/store/Serv
         yield* sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${record.id}`
         yield* replaceReservation(sql, before, record)
       }),
-      /** Replaces the reservation of a record. */
       reserve: (before: ServerRecord, record: ServerRecord) => write(replaceReservation(sql, before, record)),
-      /**
-       * Records that the expiry of a server is announced; false: the server does not expire at that time, or the expiry
-       * has been announced.
-       */
+      /** Records an announced expiry; false if the server does not expire then, or it was announced. */
       announceExpiry: (id: ServerId, expires_at: string) =>
         changes(
           sql`UPDATE servers SET expiry_announced = ${expires_at} WHERE id = ${id} AND expires_at = ${expires_at}
@@ -161,11 +154,10 @@ export class ServerRepo extends Context.Service<ServerRepo>()("muster/store/Serv
         ),
       isRemoving: (id: ServerId): Write<boolean> =>
         Effect.map(sql`SELECT server_id FROM removals WHERE server_id = ${id}`, (rows) => rows.length > 0),
-      /** Ids of the servers whose removal has begun. */
       removing: Effect.map(readIds(sql`SELECT server_id FROM removals ORDER BY server_id`), (rows) =>
         rows.map(({ server_id }) => server_id)
       ),
-      /** Records whether the node must be asked for a server; false: there is no such record. */
+      /** Records whether the node must be asked for a server; false if there is no such record. */
       setSuspected: (id: ServerId, suspected: boolean) =>
         changes(
           suspected
@@ -173,11 +165,9 @@ export class ServerRepo extends Context.Service<ServerRepo>()("muster/store/Serv
                 ON CONFLICT (server_id) DO UPDATE SET server_id = excluded.server_id RETURNING server_id`
             : sql`DELETE FROM suspects WHERE server_id = ${id} RETURNING server_id`
         ),
-      /** Ids of the servers that must be verified on their nodes. */
       suspected: Effect.map(readIds(sql`SELECT server_id FROM suspects ORDER BY server_id`), (rows) =>
         rows.map(({ server_id }) => server_id)
       ),
-      /** Deletes the record and its reservations. */
       remove: (id: ServerId) =>
         write(
           Effect.all(
@@ -190,25 +180,19 @@ export class ServerRepo extends Context.Service<ServerRepo>()("muster/store/Serv
           )
         ),
       find,
-      /** The node and `last_sequence` of servers. */
       sequences: (ids: ReadonlyArray<ServerId>) =>
         byIds(ids, (some) =>
           readSequences(sql`SELECT id, node_id, last_sequence FROM servers WHERE ${sql.in("id", some)}`)
         ).pipe(inSpan("ServerRepo.sequences")),
-      /**
-       * Returns the hashes among the next `most` definitions after a hash that no server has, and the hash to continue
-       * after; empty: from the first.
-       */
+      /** Returns unused hashes among the next `most`, and the hash to continue after, or empty to start. */
       unusedDefinitions: (after: string, most: number) => findUnused(sql, after, most),
-      /** Deletes those of some definitions, by their hashes, that no server has. */
       deleteUnusedDefinitions: (hashes: ReadonlyArray<string>) => write(deleteUnused(sql, hashes)),
-      /** Returns the servers with this id, this name or this beginning of their id. */
       named: (text: string) =>
         readServers(
           sql,
           sql`${select} WHERE id = ${text} OR name = ${text} OR substr(id, 1, ${text.length}) = ${text} ORDER BY id`
         ),
-      /** Every record, by id, read in pages: one that is inserted meanwhile may be missing. */
+      /** Reads every record by id, in pages: one that is inserted meanwhile may be missing. */
       all: Effect.gen(function* () {
         const records: Array<ServerRecord> = []
         while (true) {

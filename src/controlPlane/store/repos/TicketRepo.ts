@@ -8,7 +8,6 @@ import { Transaction, type Writing, write } from "../sql/Transaction.ts"
 /** Expired tickets that one insertion removes: more than are added, and few enough to be quick. */
 const CLEARED = 100
 
-/** The holder of a ticket. */
 export interface TicketHolder {
   readonly key_id: string
   readonly name: string
@@ -22,13 +21,12 @@ export interface TicketLimits {
   readonly mostOfKey: number
 }
 
-/** The stream that a ticket opens. */
 export interface TicketStream {
   /** Hash of the request without its cursor. */
   readonly stream: string
   /** Cursor after which the stream begins. */
   readonly start: number
-  /** Cursor that the request names; undefined: it asks for later events only. */
+  /** The cursor that the request names, unless it asks for later events only. */
   readonly cursor: number | undefined
 }
 
@@ -53,9 +51,8 @@ export class TicketRepo extends Context.Service<TicketRepo>()("muster/store/Tick
           AND (revoked_at IS NOT NULL OR expires_at <= ${new Date(now).toISOString()}))`
 
     /**
-     * Stores a ticket for `lifetime` milliseconds and removes some expired ones. Returns its expiry, in milliseconds
-     * since the epoch. Stores nothing if `most` tickets without an open stream exist, or `mostOfKey` of the holder's
-     * key, and returns which bound was reached.
+     * Stores a ticket for `lifetime` milliseconds and returns its expiry (milliseconds since the epoch), or the bound
+     * that forbids it: `most` unopened tickets, or `mostOfKey` of the holder's key.
      */
     const insert = Effect.fn("TicketRepo.insert")(function* (
       hash: string,
@@ -79,10 +76,7 @@ export class TicketRepo extends Context.Service<TicketRepo>()("muster/store/Tick
       return expires_at
     })
 
-    /**
-     * Returns the holder of a ticket; undefined: the ticket is unknown or expired, or its holder's key is revoked or
-     * expired. An unknown ticket costs one statement.
-     */
+    /** Returns the holder of a valid ticket with a valid key. An unknown ticket costs one statement. */
     const find = Effect.fn("TicketRepo.find")(function* (
       hash: string
     ): Effect.fn.Return<TicketHolder | undefined, SqlError.SqlError> {
@@ -97,9 +91,8 @@ export class TicketRepo extends Context.Service<TicketRepo>()("muster/store/Tick
     })
 
     /**
-     * Opens the stream of a ticket for `lifetime` milliseconds: any stream the first time, then the same stream from
-     * its start on. Returns how often the ticket has opened it; undefined: the ticket is not valid, or not for this
-     * stream. The journal then tells the replica that has an earlier connection of the stream.
+     * Opens the first stream of a ticket, or the same one again from its start, for `lifetime` milliseconds; returns
+     * how often, unless invalid. The journal then notifies the replica with an earlier connection.
      */
     const open = Effect.fn("TicketRepo.open")(function* (
       hash: string,
@@ -122,7 +115,6 @@ export class TicketRepo extends Context.Service<TicketRepo>()("muster/store/Tick
       return times_opened
     })
 
-    /** Extends the lifetime of tickets with an open stream. */
     const renew = Effect.fn("TicketRepo.renew")(function* (
       hashes: ReadonlyArray<string>,
       lifetime: number
@@ -143,7 +135,6 @@ export class TicketRepo extends Context.Service<TicketRepo>()("muster/store/Tick
         WHERE hash = ${hash} AND times_opened = ${timesOpened}`
     })
 
-    /** Removes all expired tickets. */
     const prune = write(
       Effect.flatMap(databaseMillis(sql), (now) => sql`DELETE FROM tickets WHERE expires_at <= ${now}`)
     )

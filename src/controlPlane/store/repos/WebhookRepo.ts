@@ -24,7 +24,6 @@ export const WebhookRecord = Schema.Struct({
 })
 export type WebhookRecord = typeof WebhookRecord.Type
 
-/** How a round of deliveries went. */
 export interface WebhookProgress {
   /** The position at the begin of the round. If another one was set since, it stays. */
   readonly from: number
@@ -33,7 +32,6 @@ export interface WebhookProgress {
   /** When the failures began, if the last attempt failed. */
   readonly failing_since: number | null
   readonly failure: string | null
-  /** In order. */
   readonly deliveries: ReadonlyArray<WebhookDelivery>
 }
 
@@ -81,7 +79,6 @@ export class WebhookRepo extends Context.Service<WebhookRepo>()("muster/store/We
       record: Effect.fn("WebhookRepo.record")(function* (id: WebhookId, delivery: WebhookDelivery): Writing {
         if (Option.isSome(yield* find(id))) yield* addDeliveries(id, [delivery])
       }),
-      /** Records a round of deliveries. */
       advance: Effect.fn("WebhookRepo.advance")(function* (
         id: WebhookId,
         progress: WebhookProgress
@@ -92,7 +89,6 @@ export class WebhookRepo extends Context.Service<WebhookRepo>()("muster/store/We
           WHERE id = ${id} AND position = ${from} RETURNING id`
         if (rows.length > 0) yield* addDeliveries(id, deliveries)
       }),
-      /** The last attempts, newest first. */
       deliveries: (id: WebhookId) =>
         Effect.map(
           readDeliveries(

@@ -19,10 +19,7 @@ const MOST_CHARACTERS = 8 * 1024 * 1024
 
 const parts = new RecentMap<string, unknown>(MOST_CHARACTERS, (text) => text.length)
 
-/**
- * Replaces the parts of a definition by equal ones of others: definitions differ in few parts. Without it, a full garbage
- * collection of 100,000 distinct definitions visits ten times as many objects.
- */
+/** Shares equal parts: else a full garbage collection of 100,000 definitions visits ten times as many objects. */
 const shareParts = (definition: ServerDefinition): ServerDefinition => {
   const shared: Record<string, unknown> = { ...definition }
   for (const [name, part] of Object.entries(definition)) {
@@ -38,7 +35,6 @@ const shareParts = (definition: ServerDefinition): ServerDefinition => {
 const shared = makeSharedColumn(ServerDefinition, shareParts)
 const rows = new RecentMap<ServerDefinition, DefinitionRow>()
 
-/** Returns the row of a definition. */
 export const definitionRow = (definition: ServerDefinition): Effect.Effect<DefinitionRow> => {
   const known = rows.get(definition)
   if (known !== undefined) return Effect.succeed(known)
@@ -49,7 +45,7 @@ export const definitionRow = (definition: ServerDefinition): Effect.Effect<Defin
   })
 }
 
-/** Keeps definitions, as part of the write of their servers: one that no server has may be deleted at any time. */
+/** Keeps definitions as part of the write of their servers: unused ones may be deleted at any time. */
 export const keepDefinitions = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   definitions: Iterable<ServerDefinition>
@@ -59,7 +55,7 @@ export const keepDefinitions = Effect.fnUntraced(function* (
   yield* insertRows(sql, "definitions", distinct, "ON CONFLICT (hash) DO NOTHING")
 })
 
-/** Returns definitions by their hashes; one that is not in the table is missing. */
+/** Returns definitions by their hashes; a hash that is not in the table is missing. */
 export const findDefinitions = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   hashes: ReadonlySet<string>
@@ -82,10 +78,7 @@ export const findDefinitions = Effect.fnUntraced(function* (
 const unused = (sql: SqlClient.SqlClient) =>
   sql`NOT EXISTS (SELECT 1 FROM servers WHERE definition_hash = hash)`
 
-/**
- * Returns the hashes among the next `most` definitions after a hash that no server has, and the hash to continue after;
- * empty: from the first.
- */
+/** Returns unused hashes among the next `most`, and the hash to continue after, or empty to start. */
 export const findUnused = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   after: string,
@@ -99,7 +92,7 @@ export const findUnused = Effect.fnUntraced(function* (
   }
 })
 
-/** Deletes those of some definitions that no server has, as part of a write: no other write runs meanwhile. */
+/** Deletes the definitions that no server has, as part of a write: no other write runs meanwhile. */
 export const deleteUnused = (
   sql: SqlClient.SqlClient,
   hashes: ReadonlyArray<string>

@@ -33,7 +33,6 @@ export const holdingRow = (holder: Holder) => {
 
 type HoldingRow = ReturnType<typeof holdingRow>
 
-/** Returns the sums of the rows by node. */
 const sumsOf = (rows: ReadonlyArray<HoldingRow>) =>
   Array.from(
     Map.groupBy(rows, ({ node_id }) => node_id),
@@ -65,7 +64,6 @@ export const insertReservations = (
     { concurrency: "unbounded", discard: true }
   )
 
-/** Replaces the reservation of a server on its node. */
 export const replaceReservation = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   before: Holder,

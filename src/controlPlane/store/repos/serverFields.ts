@@ -34,7 +34,6 @@ export type ServerFields = Partial<
   readonly expires_at?: string | null
 }
 
-/** A record, by its id, and fields of it. */
 export type ChangedFields = readonly [ServerId, ServerFields]
 
 const encodeFields = Effect.fnUntraced(function* ({

@@ -53,7 +53,6 @@ export const encodeLabels = labelings.encode
 
 export const encodeInstall = installColumn.encode
 
-/** Returns the columns of a record. */
 export const encodeServer = Effect.fnUntraced(function* (record: ServerRecord) {
   const { overrides, redefinition } = record
   return {
@@ -163,7 +162,6 @@ const decoded = <A>(
 /** Reads of rows whose servers other processes delete or redefine each time before their definitions are read. */
 const READS = 100
 
-/** Reads the records of rows with their definitions. */
 export const readServers = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   query: Rows

@@ -17,16 +17,12 @@ export class Backend extends Context.Service<
   {
     /** Whether the database is known to be unavailable: statements fail at once. */
     readonly isAway: () => boolean
-    /** Waits until the database is unavailable. */
     readonly away: Effect.Effect<void>
-    /** Waits until a failed read that must not be skipped can be repeated; false: it never can. */
+    /** Waits until a failed read that must not be skipped can be repeated; false if it never can. */
     readonly readAgain: Effect.Effect<boolean>
     /** Whether a transaction that was lost for a transient reason can be repeated. */
     readonly retries: boolean
-    /**
-     * Waits until no other process has a write transaction open, and excludes others until this one ends; its first
-     * statement. The rows that a mutation reads therefore hold until its commit.
-     */
+    /** As the first statement, excludes other processes' writes, so that read rows hold until the commit. */
     readonly acquireWriteLock: Effect.Effect<CommitToken | undefined, SqlError.SqlError>
     /** Time after which a transaction takes no further mutation, in milliseconds: others wait for its locks. */
     readonly transactionMillis: number

@@ -6,11 +6,7 @@ import type { Change, ChangedServer } from "../../../contract/domain/Journal.ts"
 export class Transaction extends Context.Service<
   Transaction,
   {
-    /**
-     * Adds a change to the journal, in the same transaction as the change itself.
-     *
-     * @param server the server, if the change is about one
-     */
+    /** Adds a change to the journal, in the transaction of the change; `server` if the change is about one. */
     append(change: Change, server?: ChangedServer): Effect.Effect<void>
   }
 >()("muster/store/Transaction") {}
@@ -18,10 +14,8 @@ export class Transaction extends Context.Service<
 export type Read<A> = Effect.Effect<A, SqlError.SqlError>
 /** A part of a write transaction. */
 export type Write<A = void> = Effect.Effect<A, SqlError.SqlError, Transaction>
-/** The return type of a generator that makes a {@link Write}. */
 export type Writing<A = void> = Effect.fn.Return<A, SqlError.SqlError, Transaction>
 
-/** Makes a statement part of a write. */
 export const write = (statement: Read<unknown>): Write => Effect.asVoid(statement)
 
 /** Whether a statement that returns the changed rows has changed one. */

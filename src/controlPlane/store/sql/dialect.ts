@@ -3,10 +3,7 @@ import { Clock, Effect, Schema } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { IntColumn, readRows } from "./rows.ts"
 
-/**
- * Types of columns. Identifiers sort by their bytes in both databases, numbers have 64 bits. JSON is TEXT in both,
- * decoded by schemas.
- */
+/** In both databases, identifiers sort by their bytes, numbers have 64 bits, and JSON is TEXT. */
 export const columnTypes = (sql: SqlClient.SqlClient) => {
   const types = sql.onDialectOrElse({
     sqlite: () => ({ id: "TEXT", big: "INTEGER" }),
@@ -49,7 +46,7 @@ export const lockMigrations = (sql: SqlClient.SqlClient): Effect.Effect<void, Sq
     orElse: () => Effect.asVoid(sql`SELECT pg_advisory_xact_lock(${advisoryLocks.migrations})`)
   })
 
-/** The BEGIN of a read-only transaction with a consistent view; undefined: the default. */
+/** Returns the BEGIN of a read-only transaction with a consistent view, unless the default suffices. */
 export const snapshotOf = (sql: SqlClient.SqlClient): string | undefined =>
   sql.onDialectOrElse({
     sqlite: () => undefined,

@@ -14,10 +14,8 @@ export class EachOf {
 const wellFormed = (_: string, value: unknown) => (typeof value === "string" ? value.toWellFormed() : value)
 
 /**
- * Inserts rows that all have the columns of the first. If it fails, some of the rows may be there: it is part of a
- * savepoint or transaction that undoes them.
- *
- * @param onConflict the end of the statement, such as `ON CONFLICT DO NOTHING`
+ * Inserts rows with the columns of the first. A failure may leave some, which the caller's savepoint or transaction
+ * undoes. `onConflict` ends the statement.
  */
 export const insertRows = (
   sql: SqlClient.SqlClient,
@@ -53,11 +51,7 @@ export const insertRows = (
   })
 }
 
-/**
- * Inserts rows, or replaces the other columns of those whose key exists.
- *
- * @param key the column of the key
- */
+/** Inserts rows, or replaces the other columns where `key` exists. */
 export const upsertRows = (
   sql: SqlClient.SqlClient,
   table: string,

@@ -1,7 +1,4 @@
-/**
- * Columns of records whose usual values need no schema: a value that passes these checks is the one that its schema would
- * decode it to, or encode it to. Any other value is left to the schema.
- */
+/** A usual value that passes these checks decodes to itself; the schema decides about any other. */
 import { Effect, Option, Predicate, Result, Schema } from "effect"
 import { Allocations } from "../../../contract/domain/Allocation.ts"
 import { InstallPhase, InstallState, InstallStepName } from "../../../contract/domain/InstallState.ts"

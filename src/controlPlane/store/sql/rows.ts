@@ -5,7 +5,6 @@ import type { Read } from "./Transaction.ts"
 /** A 64-bit column; PostgreSQL returns it as text. */
 export const IntColumn = Schema.Union([Schema.Int, Schema.NumberFromString.check(Schema.isInt())])
 
-/** A boolean, stored as 0 or 1. */
 export const BooleanColumn = Schema.Literals([0, 1]).pipe(
   Schema.decodeTo(
     Schema.Boolean,
@@ -16,7 +15,6 @@ export const BooleanColumn = Schema.Literals([0, 1]).pipe(
   )
 )
 
-/** A value, stored as JSON text. */
 export const JsonColumn = <S extends Schema.Constraint>(schema: S) => Schema.fromJsonString(schema)
 
 /** Runs `query` and decodes its rows. Rows that do not decode are defects: only this program writes them. */

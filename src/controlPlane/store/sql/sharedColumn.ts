@@ -10,10 +10,8 @@ const PER_TEXT = 256
 const LONGEST_EQUAL = 1_000
 
 /**
- * A column of JSON whose values repeat among rows: equal texts are decoded once and share their value, and equal values
- * are encoded once. An encoded value is not the one of its text: its keys may have another order.
- *
- * @param share returns an equal value whose parts are those of others
+ * A JSON column whose values repeat: equal texts share a decoded value, and equal values are encoded once, maybe with
+ * another order of keys. `share` returns an equal value with parts of others.
  */
 export const makeSharedColumn = <A extends object, I>(
   schema: Schema.Codec<A, I>,
@@ -54,7 +52,6 @@ export const makeSharedColumn = <A extends object, I>(
   } as const
 }
 
-/** Texts that {@link makeSharedText} keeps. */
 const MOST_TEXTS = 20_000
 
 /** Makes a function that returns one string for equal texts: each row that is read has strings of its own. */

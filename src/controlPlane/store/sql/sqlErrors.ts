@@ -4,10 +4,7 @@ import { DatabaseFull, Unavailable } from "../../../contract/domain/errors.ts"
 
 export const isSqlError = SqlError.isSqlError
 
-/**
- * Returns the first {@link SqlError} of a cause, whether it is an error or a defect; one that only follows from another
- * last.
- */
+/** Returns the first {@link SqlError} of a cause, error or defect; consequences of another one last. */
 export const sqlErrorIn = (cause: Cause.Cause<unknown>): SqlError.SqlError | undefined => {
   const errors = cause.reasons
     .map((reason) =>
@@ -17,10 +14,7 @@ export const sqlErrorIn = (cause: Cause.Cause<unknown>): SqlError.SqlError | und
   return errors.find((error) => !isAborted(error)) ?? errors[0]
 }
 
-/**
- * Whether the database is the cause (unreachable, locked, full, not writable), so that the same statement may succeed
- * later. Any other error is a mistake in the statement.
- */
+/** Whether the database is the cause, so the statement may succeed later; else the statement is wrong. */
 export const isDatabaseAway = (error: SqlError.SqlError): boolean => {
   switch (error.reason._tag) {
     case "ConnectionError":
@@ -51,11 +45,9 @@ export const isContention = (error: SqlError.SqlError): boolean =>
 export const isLostConnection = (error: SqlError.SqlError): boolean =>
   error.reason._tag === "ConnectionError" && !isDiskFull(error)
 
-/** Whether a unique or primary key was violated. */
 export const isUniqueViolation = (error: SqlError.SqlError): boolean =>
   error.reason._tag === "UniqueViolation"
 
-/** Returns the SQLSTATE of an error from the server. */
 export const sqlState = (error: SqlError.SqlError): string | undefined => {
   const { cause } = error.reason
   return Predicate.hasProperty(cause, "code") &&
@@ -69,7 +61,6 @@ export const sqlState = (error: SqlError.SqlError): string | undefined => {
 const SQLITE_FULL = 13
 const SQLITE_IOERR_SHMSIZE = 4874
 
-/** Whether the disk of the database is full. */
 export const isDiskFull = (error: SqlError.SqlError): boolean => {
   const { cause } = error.reason
   if (sqlState(error) === "53100") return true

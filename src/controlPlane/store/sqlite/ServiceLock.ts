@@ -37,7 +37,7 @@ const concerning = (error: StoreStartError, filename: string, database: string |
   }
 }
 
-/** Takes the lock until the scope closes. `database`: the locked database; absent: the folder of the lock file. */
+/** Takes the lock until the scope closes. Without `database`, the folder of the file is locked. */
 export const takeServiceLock = (
   filename: string,
   database?: string
@@ -51,14 +51,10 @@ export const takeServiceLock = (
     Effect.mapError((error) => concerning(error, filename, database))
   )
 
-/**
- * The lock of the one service on a data folder: an exclusive SQLite transaction on a file of its own, so that the
- * operating system releases it at every end of the process. Commands that only open the store do not take it.
- */
+/** An exclusive SQLite transaction, released at every end of the process. Commands do not take it. */
 export const ServiceLock = {
   /**
-   * @param options.filename path of the lock file, e.g. `<data>/muster.lock`; made if missing, never removed
-   * @param options.database the locked database, if any
+   * The file `filename` is made if missing, never removed; `database` is the locked one, if any.
    * @error StoreStartError `InUse`: another service holds it
    */
   layer: (options: {

@@ -10,10 +10,7 @@ const BEGIN = "BEGIN IMMEDIATE"
 /** The time that SQLite waits for a lock while a connection opens, and for later reads: it blocks the thread. */
 const BUSY_TIMEOUT_MILLIS = 50
 
-/**
- * The wait of a write transaction for another process: 5 seconds, outside SQLite, which would block the thread. A
- * transaction that has begun never waits.
- */
+/** A write transaction waits up to 5 seconds for another process, outside SQLite, which would block the thread. */
 const waitForWriter = Schedule.max([Schedule.spaced("20 millis"), Schedule.recurs(250)])
 
 /** The wait of an opening connection for another process: 1 second. */
@@ -27,9 +24,8 @@ const common = `
 `
 
 /**
- * `SqlClient` over `node:sqlite`: a file in WAL mode with `synchronous = FULL`. Transactions share one write
- * connection, one at a time. Other statements run on a second, read-only connection, so that reads see the last commit
- * and never wait for a transaction.
+ * `SqlClient` over `node:sqlite` in WAL mode with `synchronous = FULL`. Transactions share one write connection, one
+ * at a time; other statements see the last commit on a read-only one and never wait.
  */
 export const SqliteClient = {
   /** @param options.filename path of the database; made with mode 0600 if missing */
@@ -90,9 +86,7 @@ const oncePerTurn = <A>(read: () => A): (() => A) => {
   }
 }
 
-/**
- * Changes whenever another process has committed: in this process only the writer writes. Costs about a microsecond.
- */
+/** The value changes when another process commits: in this process only the writer writes. */
 const outsideChanges = (writer: Database): number | undefined => {
   try {
     const [row] = writer.all(dataVersion)
@@ -116,8 +110,7 @@ interface SqliteConnection extends SqlConnection.Connection {
 }
 
 const makeConnection = (database: Database): SqliteConnection => {
-  // Some errors (disk full, I/O) make SQLite roll back by itself. The following statements would then commit one by
-  // one.
+  // Some errors (disk full, I/O) make SQLite roll back; the following statements would then commit one by one.
   let inTransaction = false
 
   const use = <A>(operation: string, run: () => A): Effect.Effect<A, SqlError.SqlError> =>

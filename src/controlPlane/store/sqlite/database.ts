@@ -1,7 +1,4 @@
-/**
- * The only module that knows `node:sqlite`: opens databases, caches prepared statements, and translates errors.
- * Everything is synchronous and runs on the calling thread.
- */
+/** The only module that knows `node:sqlite`; everything is synchronous. */
 import { chmodSync, closeSync, openSync, statSync } from "node:fs"
 import { DatabaseSync, type SQLInputValue, type StatementSync } from "node:sqlite"
 import { Effect, Predicate, type Scope } from "effect"
@@ -12,7 +9,6 @@ import { StoreStartError } from "../sql/StoreStartError.ts"
 /** Prepared statements per connection; the least recently used is dropped first. */
 const STATEMENT_CACHE_SIZE = 256
 
-/** A statement and the form of its rows. */
 export interface Query {
   readonly sql: string
   readonly params: ReadonlyArray<unknown>
@@ -109,7 +105,6 @@ const messageOf = (cause: unknown): string => (cause instanceof Error ? cause.me
 const uniqueCodes: ReadonlySet<number> = new Set([1555, 2067, 2579])
 const uniquePrefix = "UNIQUE constraint failed: "
 
-/** Translates an exception of `node:sqlite`. */
 export const sqlError = (cause: unknown, operation: string): SqlError.SqlError => {
   const code = errcode(cause)
   const props = { cause, message: messageOf(cause), operation }
@@ -157,7 +152,6 @@ const reasonOf = (
   }
 }
 
-/** Translates an exception during the opening of a database. */
 export const startError = (cause: unknown, filename: string): StoreStartError => {
   const code = errcode(cause)
   const primary = code === undefined ? undefined : code & 0xff
@@ -182,10 +176,7 @@ export const startError = (cause: unknown, filename: string): StoreStartError =>
   })
 }
 
-/**
- * Makes the file with mode 0600 before SQLite would make it by the umask; SQLite's files beside it take its mode. An
- * existing file is never opened here: closing it would drop the locks of other connections of this process.
- */
+/** Makes a missing file with mode 0600. It opens no existing one: closing it would drop this process's locks. */
 const secure = (filename: string): void => {
   const found = statSync(filename, { throwIfNoEntry: false })
   if (found === undefined) closeSync(openSync(filename, "a", 0o600))

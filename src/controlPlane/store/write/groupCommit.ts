@@ -26,10 +26,7 @@ import {
 /** Mutations per commit: bounds the time that a transaction holds the database. */
 const MAX_BATCH = 500
 
-/**
- * The time for which a transaction that was rolled back for a transient reason is retried, in milliseconds. A lost
- * connection may mean that the database is gone, which takes time to detect.
- */
+/** Milliseconds of retries after a transient rollback: it takes time to detect that the database is gone. */
 const RETRY_LOST_MILLIS = 200
 const RETRY_CONTENTION_MILLIS = 600
 const MAX_ATTEMPTS = 10
@@ -38,10 +35,9 @@ const MAX_ATTEMPTS = 10
 const UNKNOWN_AFTER_MILLIS = 200
 
 /**
- * The write side of the store: one fiber runs all waiting writes in one transaction, commits, publishes the new entries
- * of the journal and then answers the callers. Failures are answered after the commit too, since they may depend on an
- * earlier mutation of the transaction. While the database is unavailable, writes fail at once. A write whose COMMIT was
- * interrupted fails with an unknown outcome; once that is known, the followers of the journal receive its entries.
+ * One fiber runs waiting writes in one transaction, commits, publishes to the journal and answers, failures too,
+ * which may depend on an earlier mutation. A write with an interrupted COMMIT fails with an unknown outcome; once
+ * that is known, followers receive its entries.
  */
 export const makeGroupCommit = Effect.fnUntraced(function* (options: {
   readonly sql: SqlClient.SqlClient
@@ -107,7 +103,7 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
       Effect.andThen(Effect.never)
     )
 
-  /** Whether the journal has the entries; undefined: they are no longer kept, or there were none. */
+  /** Whether the journal has the entries, unless they are gone or there were none. */
   const isInJournal = ([first]: Entries): Effect.Effect<boolean | undefined> =>
     first === undefined
       ? Effect.succeed(undefined)
@@ -120,7 +116,7 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
           )
         )
 
-  /** Whether a transaction whose COMMIT was not answered was committed; undefined: that cannot be known. */
+  /** Whether a transaction with an unanswered COMMIT was committed, unless that cannot be known. */
   const wasCommitted = Effect.fnUntraced(function* ({ entries, token }: Sealed) {
     const outcome = yield* backend.outcomeOf(token)
     return outcome === "in doubt" ? yield* isInJournal(entries) : outcome === "committed"
@@ -160,10 +156,7 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
     return isLostConnection(error) && sinceMillis < RETRY_LOST_MILLIS
   }
 
-  /**
-   * Runs one transaction to its outcome, and returns the jobs that did not fit into it. If the database has
-   * refused a statement, the halves of the jobs are tried, so that only the culprit fails.
-   */
+  /** Returns the jobs that did not fit. A refused batch is tried in halves, so that only the culprit fails. */
   const commit = Effect.fnUntraced(function* (
     first: ReadonlyArray<Job>,
     latecomers: typeof latecomersOf

@@ -7,7 +7,6 @@ import type { PendingChange } from "../journal/journalTable.ts"
 import { isAborted, isDatabaseAway, isSqlError, sqlErrorIn } from "../sql/sqlErrors.ts"
 import { Transaction } from "../sql/Transaction.ts"
 
-/** The write of one caller, from the queue to its result. */
 export interface Job {
   /** One mutation can carry out jobs of one kind. */
   readonly kind: Kind
@@ -23,7 +22,6 @@ export interface Kind {
   together(jobs: ReadonlyArray<Job>): Unit
 }
 
-/** The jobs of one mutation. */
 export interface Unit {
   readonly jobs: ReadonlyArray<Job>
   /** Runs the mutation in a savepoint; fails only if the whole transaction is lost. Can be repeated then. */
@@ -34,15 +32,13 @@ export interface Unit {
   readonly audited: () => ReadonlyArray<AuditedRequest>
 }
 
-/** The errors of a mutation for its caller. */
 export type Answered<E> = Exclude<E, SqlError.SqlError> | Unavailable
 
-/** Returns the results of the requests in their order. */
 export type Mutation<Request, A, E> = (
   requests: ReadonlyArray<Request>
 ) => Effect.Effect<ReadonlyArray<A>, E, Transaction>
 
-/** The outcome of a request before its first attempt; made once, because it is that of every write. */
+/** The outcome of a request before its first attempt, made once because every write has it. */
 const notAttempted = Exit.fail(Unavailable.store())
 
 /** A request of a caller, with the log annotations and span for a mutation of its own. */
@@ -52,10 +48,7 @@ interface Entry<Request, A, E> {
   outcome: Exit.Exit<A, Answered<E>>
 }
 
-/**
- * Makes a kind of writes: `mutation` carries out all that share a transaction. If it fails for several, it is undone
- * and each runs alone, so that only the culprit fails.
- */
+/** If `mutation` fails for several writes, it is undone and each runs alone. */
 export const makeKind = <Request, A, E>(sql: SqlClient.SqlClient, mutation: Mutation<Request, A, E>) => {
   const entryOf = new WeakMap<Job, Entry<Request, A, E>>()
 

@@ -14,7 +14,6 @@ const MAX_TOGETHER = 50
 
 export type Entries = ReadonlyArray<JournalEntry>
 
-/** The content of a transaction. */
 export interface Sealed {
   /** The jobs in it, and those that did not fit. */
   readonly jobs: ReadonlyArray<Job>
@@ -25,7 +24,6 @@ export interface Sealed {
   readonly token: CommitToken | undefined
 }
 
-/** The outcome of a transaction. */
 export type TransactionResult =
   | ({ readonly _tag: "committed" } & Sealed)
   /** Nothing was kept. */
@@ -37,11 +35,7 @@ export type TransactionResult =
   /** The COMMIT was not answered. */
   | ({ readonly _tag: "unknown"; readonly cause: Cause.Cause<SqlError.SqlError> } & Sealed)
 
-/**
- * Runs jobs in one transaction, as many as its time allows.
- *
- * @param latecomers returns jobs that arrived meanwhile, for a transaction that had to wait for others
- */
+/** `latecomers` returns jobs that arrived while the transaction waited for others. */
 export const makeWriteTransaction = (options: {
   readonly sql: SqlClient.SqlClient
   readonly backend: Backend["Service"]
@@ -81,7 +75,7 @@ export const makeWriteTransaction = (options: {
       })
 
       const body = Effect.gen(function* () {
-        // The first statements are sent with the one that waits for the lock; they run once the lock is acquired.
+        // The first statements run once the lock is acquired.
         const [[token, newest]] = yield* Effect.all([turn, attempt(first)], { concurrency: "unbounded" })
         const late = yield* latecomers(first)
         jobs = [...first, ...late]
