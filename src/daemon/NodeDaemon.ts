@@ -29,7 +29,7 @@ export interface NodeDaemonOptions extends NodeHostOptions, InstancesTuning {
   readonly url: string
   readonly version: string
   readonly allocations: ReadonlyArray<NodeAllocation>
-  /** The capacity for servers. Default: that of the host. */
+  /** The capacity for servers. Default: the host's. */
   readonly capacity?: Partial<Capacity>
   /** Runs before the first registration, so that the control plane can call an embedded daemon from then on. */
   readonly attach?: (node_id: NodeId, daemon: Daemon) => Effect.Effect<void, never, Scope.Scope>
@@ -44,7 +44,6 @@ const MISSED_PAUSE = 1000
 /** The time for the last reports at shutdown, in ms. */
 const LAST_REPORTS = 2000
 
-/** A node: its servers and its link to the control plane. */
 export class NodeDaemon extends Context.Service<
   NodeDaemon,
   {
@@ -55,7 +54,6 @@ export class NodeDaemon extends Context.Service<
     readonly disconnect: Effect.Effect<void, ControlPlaneError>
   }
 >()("muster/daemon/NodeDaemon") {
-  /** The daemon with a given runtime. */
   static readonly layerNoDeps = (options: NodeDaemonOptions) =>
     Layer.effect(
       NodeDaemon,
@@ -70,7 +68,6 @@ export class NodeDaemon extends Context.Service<
         const boot_id = randomUUID()
         const heartbeatSeconds = options.heartbeatSeconds ?? 10
 
-        /** The current abilities of this node, as its registrations report them. */
         const offer = Effect.gen(function* () {
           const instance_files = yield* files.strategy
           const isolation = yield* runtime.isolation
@@ -127,7 +124,6 @@ export class NodeDaemon extends Context.Service<
             return Effect.all(
               [
                 Effect.forEach(deleted, (id) => removeServer(id), { concurrency: 8 }),
-                // Stops all of them at the same time.
                 Effect.forEach(unknown, (server) => removeServer(server.id, departure(server)), {
                   concurrency: "unbounded"
                 })
@@ -210,7 +206,6 @@ export class NodeDaemon extends Context.Service<
     )
   }
 
-  /** The daemon with its host; needs the control plane only. */
   static readonly layer = (options: NodeDaemonOptions) =>
     Layer.provideMerge(NodeDaemon.layerOnHost(options), nodeHost(options))
 }

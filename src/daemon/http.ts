@@ -18,10 +18,7 @@ import { handlersOf } from "../shared/net/requestServices.ts"
 import { continueTrace } from "../shared/observability/trace.ts"
 import { NOT_THE_TOKEN } from "./uplink/diagnosis.ts"
 
-/**
- * The daemon behind the HTTP routes. The routes start first, because the control plane calls as soon as the node is
- * registered.
- */
+/** The daemon behind the HTTP routes, which start first: the control plane calls as soon as the node registers. */
 export class ServedDaemon extends Context.Service<
   ServedDaemon,
   {
@@ -51,7 +48,6 @@ const MAX_CONSOLES = 1000
 
 const pages = { standard: 100, fallback: 100, maximum: 1000 }
 
-/** Returns the HTTP error of a refusal. */
 const httpError = (error: DaemonError) => {
   if (error._tag === "NodeUnreachable") return Unavailable.nodeNotConnected(error.node_id)
   const { status, detail, hint } = error
@@ -67,10 +63,8 @@ const httpError = (error: DaemonError) => {
   }
 }
 
-/** Creations of one message that are carried out at a time. */
 const CREATIONS_AT_ONCE = 8
 
-/** Returns the outcome of a creation that fails among others. */
 const failedCreation = (error: DaemonError) => {
   if (error._tag === "DaemonRefused") return { status: error.status, detail: error.detail, hint: error.hint }
   const { detail, hint } = Unavailable.nodeNotConnected(error.node_id)
@@ -94,10 +88,7 @@ const pageOf = (query: { readonly page?: string; readonly per_page?: string }): 
   per_page: pageSize(query.per_page, pages)
 })
 
-/**
- * Serves a console over WebSocket until the lines end or the peer disconnects; each text message of the peer is a line.
- * A slow peer misses lines (see `Daemon.console`).
- */
+/** Serves a console over WebSocket; each text message is a line. A slow peer misses lines (see `Daemon.console`). */
 const serveConsole = Effect.fn("serveConsole")(function* (
   request: HttpServerRequest.HttpServerRequest,
   lines: Stream.Stream<string>,

@@ -19,10 +19,7 @@ const choiceOf = ({ image, runtimes }: Launch): RuntimeChoice => ({
   runtimes: runtimes ?? (image === "" ? ["process"] : ["docker"])
 })
 
-/**
- * Runs containers and plain processes on one node. A server runs in a container if its software allows that and has an
- * image, and the engine responds; else as a process, if its software allows that.
- */
+/** Runs a server in a container if it has an image and the engine responds, else as a process if allowed. */
 const RuntimeByServer = {
   layer: (runtimes: {
     readonly docker: Layer.Layer<Runtime>
@@ -93,7 +90,6 @@ export interface NodeHostOptions {
   readonly cgroupRoot?: string
   /** The isolation of plain processes. Default: the strongest that the host supports. */
   readonly isolation?: Partial<Omit<IsolationOptions, "dataDir">>
-  /** The Docker engine for servers with images. Default: plain processes only. */
   readonly docker?: Omit<DockerRuntimeOptions, "node" | "env">
 }
 
@@ -108,10 +104,7 @@ export const foldersOf = (options: Pick<NodeHostOptions, "dataDir">) => {
   }
 }
 
-/**
- * The runtimes and the files of instances. Both try out what the host offers, which is waiting for other programs, and
- * neither needs the control plane.
- */
+/** The runtimes and files of instances, which try out what the host offers. Neither needs the control plane. */
 export const nodeHost = (options: NodeHostOptions) => {
   const { allowedMounts, cgroupRoot, docker, environment, node_id, passEnv } = options
   const { baseDir, dataDir, serversDir, volumesDir } = foldersOf(options)

@@ -37,7 +37,6 @@ interface Measured {
   readonly cpu: number | undefined
 }
 
-/** The figures of a server without a process. */
 const none: Measured = {
   usage: { memory_bytes: 0, cpu_ms: 0, uptime_ms: 0, network: { rx_bytes: 0, tx_bytes: 0 } },
   cpu: 0
@@ -61,7 +60,6 @@ export const makeStats = Effect.fnUntraced(function* (
   const samples = new WeakMap<Instance, Sample>()
   const lastPercent = new WeakMap<Instance, number>()
   const disks = new WeakMap<Instance, DiskSample>()
-  /** Instances whose disk is being measured for {@link Stats.soon}. */
   const begun = new WeakSet<Instance>()
   const measuring = yield* Semaphore.make(2)
   const turns = makeKeyedLock()
@@ -142,7 +140,6 @@ export const makeStats = Effect.fnUntraced(function* (
     }
   }
 
-  /** Has the disk of a server measured, without waiting for it. */
   const renewDisk = Effect.fnUntraced(function* (instance: Instance) {
     const { at = Number.NEGATIVE_INFINITY } = disks.get(instance) ?? {}
     if (begun.has(instance) || (yield* elapsedMillis) - at < DISK_AGE_MS) return

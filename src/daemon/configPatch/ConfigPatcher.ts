@@ -93,10 +93,7 @@ const patchOne = Effect.fnUntraced(function* (
   return { file, encoding: now.encoding, before, after, warnings }
 })
 
-/**
- * Patches files of an instance that does not run. Every file is read and patched before the first is written, so that a
- * broken file leaves all of them unchanged. Returns a warning for each patch that matches nothing.
- */
+/** Patches files of an instance that does not run, all or none. Returns a warning for each patch without a match. */
 export const applyConfigs = Effect.fn("ConfigPatcher.applyConfigs")(function* (
   root: string,
   patches: ConfigPatches,

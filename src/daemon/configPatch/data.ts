@@ -1,4 +1,3 @@
-/** Documents of maps and lists in any format, and `find` applied to them. */
 import { Result, type Schema } from "effect"
 import {
   type Find,
@@ -137,7 +136,7 @@ export const change = <P>(format: Format<P>, part: P, from: Data | undefined, to
   format.replace(part, to)
 }
 
-/** A document after `find` was applied; parts that did not change are the same objects as before. */
+/** A document after `find`. Parts that did not change are the same objects as before. */
 export interface Applied {
   readonly data: Container
   readonly unmatched: ReadonlyArray<Unmatched>
@@ -147,7 +146,6 @@ export interface Applied {
 interface Place {
   readonly parent: Container | undefined
   readonly key: string | number
-  /** The last index in brackets that led into the map. */
   index?: string
 }
 
@@ -259,7 +257,7 @@ const merge = (work: Work, node: Container, entries: Find): Outcome => {
   })
 }
 
-/** Returns the document in which maps that were missing are lists if their keys are those of a list. */
+/** Returns the document in which missing maps with the keys of a list are lists. */
 const settled = (work: Work, root: Container): Result.Result<Container, PatchProblem> => {
   let data = root
   for (const [map, { index, key, parent }] of [...work.fresh].toReversed()) {

@@ -18,10 +18,7 @@ export interface PatchedText {
   readonly unmatched: ReadonlyArray<Unmatched>
 }
 
-/**
- * Sets the values of `find` in the text of a file; `undefined` is a file that does not exist. A text that already
- * has all values is returned character by character.
- */
+/** Sets values in the text of a file, or makes it. A text that already has all values is returned unchanged. */
 export type Patcher = (text: string | undefined, find: Find) => Result.Result<PatchedText, PatchProblem>
 
 const MAX_DEPTH = 64
@@ -32,10 +29,7 @@ export const isJsonList = (value: Schema.Json): value is ReadonlyArray<Schema.Js
 export const isJsonMap = (value: Schema.Json): value is { readonly [key: string]: Schema.Json } =>
   typeof value === "object" && value !== null && !isJsonList(value) && standInOf(value) === undefined
 
-/**
- * A value that was only one placeholder; it takes the type that stands in the file. Blueprints cannot write it: their
- * keys are never empty.
- */
+/** A value that was only one placeholder, and takes the type in the file. Blueprints cannot write its empty key. */
 export const standIn = (value: string | number): Schema.Json => ({ "": { "": value } })
 
 export const standInOf = (value: Schema.Json): string | number | undefined => {
@@ -47,7 +41,6 @@ export const standInOf = (value: Schema.Json): string | number | undefined => {
   return typeof value === "string" || typeof value === "number" ? value : undefined
 }
 
-/** Runs a step for each item until one has a problem. */
 export const firstProblem = <A>(
   items: Iterable<A>,
   step: (item: A) => PatchProblem | undefined
@@ -61,10 +54,7 @@ export const firstProblem = <A>(
 
 export const problem = (reason: string) => Result.fail(new PatchProblem({ reason }))
 
-/**
- * Refuses empty and too long keys and values that are nested too deep; without recursion.
- * @param expanded whether values may be stand-ins of placeholders
- */
+/** Refuses empty or too long keys and too deep values, without recursion. `expanded` allows stand-ins. */
 export const checkFind = (find: Find, expanded = false): Result.Result<void, PatchProblem> => {
   const open: Array<readonly [Schema.Json, number]> = [[find, 0]]
   for (let next = open.pop(); next !== undefined; next = open.pop()) {
@@ -102,7 +92,7 @@ export const cut = (key: string, dot: number): readonly [string, string | undefi
 const truths = ["true", "yes", "on"]
 const falsehoods = ["false", "no", "off"]
 
-/** Returns a boolean in the words and the case of `old`: `True`, `no`; undefined if `old` is no boolean. */
+/** Returns a boolean in the words and the case of `old`, such as `True` or `no`, if `old` is a boolean. */
 export const spelledAs = (old: string, wanted: boolean): string | undefined => {
   const lower = old.toLowerCase()
   const word = (wanted ? truths : falsehoods)[Math.max(truths.indexOf(lower), falsehoods.indexOf(lower))]
@@ -110,14 +100,11 @@ export const spelledAs = (old: string, wanted: boolean): string | undefined => {
   return old === old.toUpperCase() ? word.toUpperCase() : word.slice(0, 1).toUpperCase() + word.slice(1)
 }
 
-/** Returns the boolean that the value of a placeholder is, in any case; undefined for any other text. */
+/** Returns the boolean that the value of a placeholder is, in any case, if it is one. */
 export const truthOf = (text: string): boolean | undefined =>
   /^true$/i.test(text) || (/^false$/i.test(text) ? false : undefined)
 
-/**
- * Returns the text of a value for a format without types; null is the empty text. A boolean, also of one placeholder, is
- * spelled as `old`, which stands in the file.
- */
+/** Returns the text of a value for a format without types. Null is empty, and a boolean is spelled as `old`. */
 export const flatText = (value: Schema.Json, old = ""): string => {
   const stands = standInOf(value)
   const text = value === null ? "" : String(stands ?? value)

@@ -67,10 +67,7 @@ interface Target {
   readonly key: string
 }
 
-/**
- * Returns all ways to read a key as section and key: for a dotted one the whole key first, then the longest section.
- * A section in brackets is exact.
- */
+/** Returns all readings of a key: a dotted one whole first, then by the longest section; brackets are exact. */
 const readings = (path: Leaf["path"]): ReadonlyArray<Target> => {
   const last = path.at(-1) ?? ""
   const named = path.length === 1 ? /^\[([^\]]+)\]\.(.+)$/s.exec(last) : null
@@ -141,7 +138,6 @@ const isSection = (name: string) => name === name.trim() && name !== "" && !/[\]
 const sets = (entry: Entry, value: string) =>
   entry.value === value || entry.quote + entry.value + entry.quote === value
 
-/** Adds keys after the last key of their section, and missing sections at the end. */
 const add = (
   lines: Array<Line>,
   sections: ReadonlyArray<Section>,
@@ -168,10 +164,7 @@ const add = (
   for (const { at, fresh } of known.toSorted((a, b) => b.at - a.at)) insertLines(lines, at, fresh, end)
 }
 
-/**
- * Patches an INI file. A key is `section.key` or `[section].key`; a name of the file with dots wins over splitting, and
- * a new one is split at the first dot. All occurrences of a key are set.
- */
+/** Patches an INI file: `section.key` or `[section].key`, existing dotted names first, all occurrences. */
 export const patchIni: Patcher = (text, find) => {
   const leaves = leavesOf(find)
   if (Result.isFailure(leaves)) return Result.fail(leaves.failure)

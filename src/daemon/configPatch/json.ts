@@ -36,7 +36,6 @@ const dataOf = (text: string, root: Node): Data | undefined => {
   return tooDeep ? undefined : data
 }
 
-/** A value, and the offset where it begins, with its key. */
 interface Part {
   readonly node: Node
   readonly start: number
@@ -55,7 +54,6 @@ const partsOf = ({ node }: Part): Iterable<readonly [string | number, Part]> =>
 interface Layout {
   /** The line end and the indentation of the part. */
   readonly line?: string | undefined
-  /** One indentation. */
   readonly unit: string
   /** The space after a colon, and after a comma on one line. */
   readonly space: string
@@ -72,7 +70,6 @@ const itemsText = (items: Iterable<readonly [string | number, Data]>, layout: La
     })
     .join(`,${layout.line ?? layout.space}`)
 
-/** Prints `data` as JSON; a `bigint` keeps its digits. */
 const jsonText = (data: Data, layout: Layout): string => {
   if (data instanceof Written) return data.text
   if (!isContainer(data)) return typeof data === "bigint" ? String(data) : JSON.stringify(data)
@@ -144,10 +141,7 @@ const invalid = (text: string, { error, offset }: ParseError) => {
   return problem(`it is not valid JSON: ${what} at ${placeIn(text, offset)}`)
 }
 
-/**
- * Patches a JSON file; order, comments, layout and number formats stay. New parts get the layout of their neighbours.
- * Keys: see `applyFind`. An empty file counts as a missing one.
- */
+/** Patches a JSON file with keys as in `applyFind`. Order, comments, layout and number formats stay. */
 export const patchJson: Patcher = (text, find) => {
   if (text === undefined || text.trim() === "") {
     return Result.map(applyFind(undefined, find), ({ data, unmatched }) => ({

@@ -13,10 +13,7 @@ export interface PatchJob {
 
 export type PatchOutcome = PatchedText | { readonly problem: string }
 
-/**
- * The longest text of each parser, in characters, that is patched without a thread. A parser of trees takes up to 1 ms for
- * 50 characters, a parser of lines 10 ms for 16,384.
- */
+/** The most characters that are patched without a thread: 1 ms for 50 in trees, 10 ms for 16,384 in lines. */
 const INLINE_LENGTH: Readonly<Record<ConfigParser, number>> = {
   yaml: 1024,
   xml: 1024,
@@ -94,7 +91,6 @@ const runIn = Effect.fnUntraced(function* (
 const resultOf = (outcome: PatchOutcome): Effect.Effect<PatchedText, PatchProblem> =>
   "problem" in outcome ? new PatchProblem({ reason: outcome.problem }) : Effect.succeed(outcome)
 
-/** The thread for usual files. */
 let kept: Worker | undefined
 const turnOfKept = Semaphore.makeUnsafe(1)
 /** Each of these threads may take the memory of `MAX_MEMORY_MB`. */

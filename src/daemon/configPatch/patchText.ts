@@ -1,4 +1,3 @@
-/** The entry to all parsers, with the rules that they share. */
 import { Result } from "effect"
 import type { ConfigParser } from "../../contract/domain/ConfigPatch.ts"
 import {
@@ -21,10 +20,7 @@ import { patchToml } from "./toml.ts"
 import { patchXml } from "./xml.ts"
 import { patchYaml } from "./yaml.ts"
 
-/**
- * Replaces each line that starts with a key, of several the longest, by its value. A line that already is one of the
- * values stays, so that patching twice is patching once.
- */
+/** Replaces each line by the value of the longest key that begins it. A line that is one of the values stays. */
 export const patchFile: Patcher = (text, find) => {
   const leaves = leavesOf(find)
   if (Result.isFailure(leaves)) return Result.fail(leaves.failure)
@@ -78,11 +74,7 @@ const guarded = (patcher: Patcher, text: string | undefined, find: Find) =>
     (patched) => patched
   )
 
-/**
- * Sets the values of `find` in `text` (spec 4.9); `undefined` is a missing file. Patching the
- * result once more changes nothing: `*` is applied again until it has reached all that other keys have added. A byte
- * order mark stays.
- */
+/** Sets `find` in `text` (spec 4.9). A second patch changes nothing, because `*` is repeated until it settles. */
 export const patchText = (
   parser: ConfigParser,
   text: string | undefined,

@@ -1,4 +1,3 @@
-/** The thread behind `patchAside`. */
 import { parentPort } from "node:worker_threads"
 import { Result } from "effect"
 import type { PatchJob, PatchOutcome } from "./patchAside.ts"

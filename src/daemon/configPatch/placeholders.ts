@@ -13,7 +13,7 @@ export interface PlaceholderContext {
   readonly port: number
   /** All ports of the default address, the default port first; `{{server.build.ports.N}}` counts from 0. */
   readonly ports: ReadonlyArray<number>
-  /** The named ones of these, by name. */
+  /** The named ports, by name. */
   readonly named: Readonly<Record<string, number>>
   /** Memory limit in whole MiB; 0 is no limit. */
   readonly memoryMib: number
@@ -103,10 +103,7 @@ export const expand = (
     : Result.succeed(expanded)
 }
 
-/**
- * Expands every string in `value`; keys stay as they are. With `typed`, for formats with types, a string that is only
- * one placeholder becomes a {@link standIn}.
- */
+/** Expands strings, but no keys. With `typed`, a string that is only one placeholder becomes a {@link standIn}. */
 export const expandJson = (
   value: Schema.Json,
   context: PlaceholderContext,
@@ -177,12 +174,9 @@ export const contextOf = (spec: ServerSpec): Result.Result<PlaceholderContext, P
 }
 
 /**
- * Returns the environment of the process: `state.env` with its placeholders expanded, then `SERVER_ID`, `SERVER_IP`,
- * `SERVER_PORT`, `SERVER_PORT_<NAME>`, `SERVER_MEMORY` (MiB, 0 = no limit) and `VERSION`, which a variable of the same
- * name does not replace.
- * A variable whose name has lower-case letters also exists in upper case, see {@link upperCased}.
- * `{{env.X}}` inside a variable is the text of X as written, so that variables that name each other never loop; in
- * `invocation` and `configs` it is the expanded value.
+ * Returns the process environment: `state.env` expanded, then `SERVER_ID`, `SERVER_IP`, `SERVER_PORT`,
+ * `SERVER_PORT_<NAME>`, `SERVER_MEMORY` (MiB, 0 = no limit) and `VERSION`, which win. Lower-case names also exist in
+ * upper case ({@link upperCased}). `{{env.X}}` in a variable is X as written, so no loop occurs.
  */
 export const environmentOf = (
   spec: ServerSpec

@@ -8,7 +8,6 @@ interface Property {
   readonly value: string
   readonly start: number
   readonly end: number
-  /** The separator: white space, a sign, or nothing. */
   readonly separator: string
 }
 
@@ -90,10 +89,7 @@ const ending = (text: string, added: ReadonlyMap<string, string>): string => {
   return (ended ? "" : line) + (open ? line : "") + fresh.join(line) + (ended ? line : "")
 }
 
-/**
- * Patches a properties file. Keys are flat: nested keys are joined with dots. If a key occurs more than once, all its
- * occurrences are set. Missing keys are added at the end.
- */
+/** Patches a properties file. Nested keys are joined with dots, all occurrences are set, new keys go last. */
 export const patchProperties: Patcher = (given, find) => {
   const leaves = leavesOf(find)
   if (Result.isFailure(leaves)) return Result.fail(leaves.failure)

@@ -36,9 +36,7 @@ export const placeIn = (text: string, offset: number): string => {
   return `line ${lines.length}, column ${(lines.at(-1) ?? "").length + 1}`
 }
 
-/**
- * Inserts lines before `lines[index]`. If the last line has no end, it gets one and the new last line has none.
- */
+/** Inserts lines before `lines[index]`. A last line without an end gets one, and the new last line has none. */
 export const insertLines = (
   lines: Array<Line>,
   index: number,
@@ -60,10 +58,7 @@ export interface Edit {
   readonly text: string
 }
 
-/**
- * Adds items behind the last item, which ends at `after`. `rest` is the text to the end of its line: its first group is
- * a comma, and a comment behind it stays beside the last item.
- */
+/** Adds items behind the one that ends at `after`. `rest` matches a comma (its group) and a comment. */
 export const appended = (
   text: string,
   after: number,
@@ -81,7 +76,7 @@ export const appended = (
     : [{ start: at, end: at, text: `${items},` }]
 }
 
-/** Applies edits; those at one place keep their order, and insertions come first. `undefined` if two edits overlap. */
+/** Applies edits unless two overlap; those at one place keep their order, and insertions come first. */
 export const applyEdits = (text: string, edits: ReadonlyArray<Edit>): string | undefined => {
   const parts: Array<string> = []
   let at = 0

@@ -89,7 +89,7 @@ const editsOf = (text: string, root: Table, from: Data, to: Data): ReadonlyArray
     edits.push({ start: at, end: at, text: added })
   }
 
-  /** Returns the end of the last line of a table, with its subtables if `deep`; `undefined` if it has no line. */
+  /** Returns the end of the last line of a table, with its subtables if `deep`, if it has a line. */
   const endOf = (table: Table, deep: boolean): number | undefined => {
     if (deep && table === root) return text.length
     const ends = placesOf(table, deep).map(([, end]) => end)
@@ -204,10 +204,7 @@ const editsOf = (text: string, root: Table, from: Data, to: Data): ReadonlyArray
 const holdsNull = (value: Schema.Json): boolean =>
   value === null || (typeof value === "object" && Object.values(value).some(holdsNull))
 
-/**
- * Patches a TOML file; comments, order, layout and the forms of values stay. A text in place of a date is a date, if it
- * is one. Keys: see `applyFind`. An empty file counts as a missing one.
- */
+/** Patches a TOML file with keys as in `applyFind`. Comments and forms stay; a text for a date may be a date. */
 export const patchToml: Patcher = (given, find) =>
   Result.gen(function* () {
     const empty = Object.entries(find).find(([, value]) => holdsNull(value))

@@ -7,7 +7,6 @@ import { placeIn } from "./text.ts"
 
 const MAX_DEPTH = 256
 
-/** A table: of headers, of dotted keys, or in braces. */
 export interface Table {
   readonly parent: Table | undefined
   readonly name: string
@@ -69,7 +68,7 @@ const headed = (root: Table, path: ReadonlyArray<string | number>): Table => {
   return table
 }
 
-/** Returns the value of a part; `undefined` if it is nested too deep. A date is the text of the file. */
+/** Returns the value of a part unless it is nested too deep. A date is the text of the file. */
 const dataOf = (root: Part): Data | undefined => {
   let tooDeep = false
   const read = (part: Part, depth: number): Data => {

@@ -69,7 +69,6 @@ const read = (text: string): Result.Result<Document, PatchProblem> => {
 /** A value in Pterodactyl's eggs that sets an attribute. */
 const attributeValue = /^\[([\w:.-]+)='(.*)'\]$/s
 
-/** Sets values in a document; `changed` returns whether a value was different before. */
 const patcher = (doc: Document, pretty: boolean) => {
   let changed = false
   let reached = 0
@@ -113,7 +112,6 @@ const patcher = (doc: Document, pretty: boolean) => {
   const assign = (element: Element, value: Schema.Json): Outcome =>
     isJsonMap(value) ? merge(element, value) : write(element, element.nodeName, value)
 
-  /** Makes as many elements of that name as the list has items. */
   const assignList = (parent: Element, name: string, items: ReadonlyArray<Schema.Json>): Outcome => {
     reached++
     const present = elementsOf(parent).filter((element) => element.nodeName === name)
@@ -188,7 +186,6 @@ const patcher = (doc: Document, pretty: boolean) => {
     return head === "*" ? each(elementsOf(parent), rest, value) : visit(parent, head, rest, value)
   }
 
-  /** Notes the key if its change reaches nothing. */
   const noting = (key: string, change: () => Outcome): Outcome => {
     const before = reached + unmatched.length
     const failed = change()

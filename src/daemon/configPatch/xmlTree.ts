@@ -1,7 +1,4 @@
-/**
- * Elements, texts and attributes of an XML document, and the keys that lead to them. New elements get the indentation of
- * their neighbours.
- */
+/** Elements, texts, attributes and keys of XML documents. New elements get the indentation of their neighbours. */
 import type { Document, Element, Node } from "@xmldom/xmldom"
 import { Result } from "effect"
 import { cut, type PatchProblem, problem, shown } from "./find.ts"
@@ -34,7 +31,7 @@ export const elementsOf = (node: Node): ReadonlyArray<Element> => childrenOf(nod
 const isBlank = (node: Node | null): node is Node =>
   node !== null && node.nodeType === TEXT && (node.nodeValue ?? "").trim() === ""
 
-/** Returns the line break and indentation before an element; undefined if it does not begin a line. */
+/** Returns the line break and indentation before an element, if it begins a line. */
 const breakBefore = (element: Element): string | undefined => {
   const before = element.previousSibling
   const text = isBlank(before) ? (before.nodeValue ?? "") : ""
@@ -42,14 +39,14 @@ const breakBefore = (element: Element): string | undefined => {
   return at < 0 ? undefined : text.slice(at)
 }
 
-/** Returns one level of indentation: that of the root's first child. */
+/** Returns one level of indentation, as of the root's first child. */
 const indentOf = (root: Element | null): string => {
   const first = root === null ? undefined : elementsOf(root)[0]
   const found = first === undefined ? undefined : breakBefore(first)?.slice(1)
   return found === undefined || found === "" ? "  " : found
 }
 
-/** Adds an element at the end of `parent`; undefined for a prefix without a namespace. */
+/** Adds an element at the end of `parent`, unless its prefix has no namespace. */
 export const addElement = (
   doc: Document,
   parent: Element,
@@ -169,7 +166,6 @@ export const chosenBy = (
     elements.filter((element) => name === "*" || element.nodeName === name)
   )
 
-/** Splits a key at its first dot outside of brackets. */
 export const divide = (key: string): readonly [string, string | undefined] => {
   const [first = key] = new RegExp(`^(?:${brackets.source}|[^.])*`, "s").exec(key) ?? []
   return cut(key, first.length < key.length ? first.length : -1)
@@ -191,7 +187,7 @@ const beginnings: Readonly<Record<number, RegExp>> = {
 interface Written {
   /** A text or comment, or the tag that begins an element. */
   readonly text: string
-  /** The tag that ends an element; empty: it has none. */
+  /** The tag that ends an element, or empty. */
   readonly end: string
   readonly attributes: ReadonlyMap<string, string>
   readonly filled: boolean
@@ -214,7 +210,7 @@ const escaped = (text: string, characters = /[&<>\r]/g): string =>
 const quoted = (text: string, quote = '"'): string =>
   quote + escaped(text, quote === '"' ? /[&<>\r\t\n"]/g : /[&<>\r\t\n']/g) + quote
 
-/** Returns a printer of the changed document; undefined if the text cannot be divided into the document's nodes. */
+/** Returns a printer of the changed document, if the text can be divided into the document's nodes. */
 export const printerOf = (source: string, doc: Document): (() => string) | undefined => {
   const root = doc.documentElement
   const parts = source.match(tokens) ?? []
@@ -239,7 +235,6 @@ export const printerOf = (source: string, doc: Document): (() => string) | undef
   if (!read(root)) return undefined
   const after = parts.slice(at).join("")
 
-  /** Returns the tag that begins an element, with its new values. */
   const beginOf = (element: Element, old: Written | undefined): string => {
     let tag = old?.text ?? `<${element.nodeName}>`
     for (const [name, value] of attributesOf(element)) {

@@ -64,10 +64,7 @@ const options = { compat: "yaml-1.1", customTags: (tags: Tags): Tags => [spelled
 /** Values that aliases may stand for: a few aliases of large parts must not become gigabytes. */
 const MAX_ALIASED = 100_000
 
-/**
- * Parses a document. Duplicate keys pass: a check takes quadratic time, and games read the last one. The printed
- * places of `prettyErrors` take 80 us for each error.
- */
+/** Parses a document. Checking duplicate keys takes quadratic time, and `prettyErrors` 80 us for each error. */
 const parse = (text: string): Document =>
   parseDocument(text, {
     ...options,
@@ -79,7 +76,6 @@ const parse = (text: string): Document =>
 
 interface Values {
   readonly data: Data
-  /** The value of each node with an anchor. */
   readonly anchored: ReadonlyMap<Node, Data>
   readonly targets: ReadonlyMap<Alias, Node>
   /** Why an alias cannot be replaced by a copy. */
@@ -220,7 +216,7 @@ const nodeOf = (doc: Document, value: Data, style?: Scalar.Type | null): Node =>
   return node
 }
 
-/** Returns the edit that changes a value of the document to another one; `undefined` unless both are plain or quoted. */
+/** Returns the edit that changes a value of the document to another, if both are plain or quoted. */
 const editOf = (doc: Document, change: Change): Edit | undefined => {
   if ("added" in change || isContainer(change.value)) return undefined
   const { container, old, value } = change
@@ -275,10 +271,7 @@ const printed = (text: string, doc: Document, changes: ReadonlyArray<Change>): s
   return Result.getOrUndefined(made)?.replaceAll("\n", lineEndOf(text))
 }
 
-/**
- * Patches a YAML file; comments, order and spellings stay. Aliases of a changed value become copies of the former one.
- * Keys: see `applyFind`. An empty file counts as a missing one.
- */
+/** Patches a YAML file with keys as in `applyFind`. Comments stay; aliases of a changed value become copies. */
 export const patchYaml: Patcher = (given, find) => {
   const text = given ?? ""
   const doc = parse(text)

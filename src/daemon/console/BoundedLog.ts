@@ -8,11 +8,7 @@ export type HiddenPath = readonly [path: string, shown: string]
 
 const bytesOf = (text: string) => Buffer.from(text).toString("latin1")
 
-/**
- * Replaces paths in a stream, however it is chunked. Of two paths that match, the first counts.
- *
- * @returns `filter`, which holds the beginning of a path back until the next chunk, and `rest`, which returns it
- */
+/** Replaces paths in a stream; the first match counts. `filter` holds back the beginning of a path until `rest`. */
 export const hidePaths = (hidden: ReadonlyArray<HiddenPath>) => {
   const paths = hidden.map(([path, shown]) => [bytesOf(path), shown] as const)
   const longest = Math.max(0, ...paths.map(([path]) => path.length))
@@ -51,11 +47,7 @@ export interface BoundedLog {
   readonly problem: () => IoError | undefined
 }
 
-/**
- * Makes a new log, in the place of another. The end of the scope appends the tail.
- *
- * @param hidden the paths that the log does not show
- */
+/** Replaces a log, without `hidden` paths. The end of the scope appends the tail. */
 export const openBoundedLog = Effect.fnUntraced(function* (
   path: string,
   hidden: ReadonlyArray<HiddenPath> = []

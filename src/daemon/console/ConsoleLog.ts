@@ -50,22 +50,12 @@ export interface LineListener {
  * consoleRelay.ts).
  */
 export interface ConsoleLog {
-  /**
-   * Ends a line that an earlier run left open, before a run starts. Returns the offset at which the output of the run
-   * will begin.
-   */
+  /** Ends an open line before a run starts, and returns the offset at which the run's output will begin. */
   readonly begin: Effect.Effect<number, IoError>
-  /**
-   * Sets the position to the offset that `begin` returned, or to {@link END}; after a rotation, to the first output
-   * that is left. Returns whether the beginning of the run's output is lost.
-   */
+  /** Sets the position to `begin`'s offset, or {@link END}. Returns whether the beginning is lost. */
   seek(offset: number): Effect.Effect<boolean, IoError>
-  /**
-   * Delivers the next part of the new output; returns whether there is more. If there is none and `isSilent`, delivers
-   * the line that has no end yet, which is delivered again once it has grown.
-   */
+  /** Delivers the next output; returns whether there is more. `isSilent` delivers an open line, too. */
   step(listener: LineListener, isSilent?: boolean): Effect.Effect<boolean, IoError>
-  /** Whether a line without an end waits for silence. */
   readonly hasOpenLine: () => boolean
   /** Delivers the rest of the output, an unterminated last line included. */
   finish(listener: LineListener): Effect.Effect<void, IoError>
@@ -79,7 +69,7 @@ export interface ConsoleLog {
 export const END = Number.MAX_SAFE_INTEGER
 
 interface Position {
-  /** Undefined for the current file. */
+  /** Unset for the current file. */
   readonly file: string | undefined
   readonly offset: number
 }
@@ -94,10 +84,8 @@ export const makeConsoleLog = (folder: string): ConsoleLog => {
   const ended = Deferred.makeUnsafe<void>()
   let subscribers = 0
   let position: Position = { file: undefined, offset: 0 }
-  /** Whether nothing was read since the last `seek`. */
   let fresh = true
   let reader = lineReader()
-  /** The text of the open line that was delivered. */
   let shown: string | undefined
   /** Bytes that are missing within the older file, and whose number a line of it states. */
   let gapInOlder = 0

@@ -1,4 +1,3 @@
-/** The files of a server's console, and their size limits. */
 import {
   closeSync,
   fstatSync,
@@ -33,10 +32,7 @@ interface Rotated {
   readonly gapInOlder: number
 }
 
-/**
- * Copies the end of a console to its older file and empties it; returns the unread bytes. Synchronous, so that little
- * is appended meanwhile; `console.cut` records the number of all lost bytes.
- */
+/** Moves a console's end to its older file and returns the unread bytes. Synchronous: little is added meanwhile. */
 export const rotateConsole = (folder: string, { gapInOlder, offset, relayed }: Before) => {
   const { current, cut, older } = consoleFiles(folder)
   return ioSync(`rotate ${current}`, (): Rotated => {
@@ -90,10 +86,7 @@ export const CONSOLE_MAX = 8 * 1024 * 1024
 /** Bytes of one read. */
 export const CHUNK = 256 * 1024
 
-/**
- * Bytes of `console.log` beyond which the relay of a plain process rotates it, because this service is down. With the
- * relay's writes between two checks, no file exceeds {@link CONSOLE_BOUND}.
- */
+/** Bytes of `console.log` at which the relay rotates it while this service is down, within {@link CONSOLE_BOUND}. */
 export const RELAY_MAX = 12 * 1024 * 1024
 
 /** The largest size of `console.log`, and of `console.log.1`, in bytes, whether or not this service runs. */
@@ -101,19 +94,14 @@ export const CONSOLE_BOUND = 16 * 1024 * 1024
 
 export const consoleFiles = (folder: string) => ({
   current: join(folder, "console.log"),
-  /** The output before `console.log`. */
   older: join(folder, "console.log.1"),
   /** The {@link CutRecord}, written by the relay and by this service at each rotation. */
   cut: join(folder, "console.cut"),
-  /** The times of the output (see lineTimes.ts). */
   times: join(folder, "console.times")
 })
 
 export interface CutRecord {
-  /**
-   * The offset in the older file at which the output of the current run begins. `gone`: the beginning of the run's
-   * output is lost. `earlier`: the older file has output of earlier runs only, or this service rotated the console.
-   */
+  /** Where the run's output begins in the older file; `gone` if lost, `earlier` if the older file has none of it. */
   readonly begins: number | "gone" | "earlier"
   /** Bytes that were lost before the older file. */
   readonly lostBytes: number
@@ -130,20 +118,16 @@ export const parseCutRecord = (text: string): CutRecord | undefined => {
   }
 }
 
-/** Returns the record; undefined: no output is lost. */
+/** Returns the record, if output is lost. */
 export const readCutRecord = (folder: string) =>
   readText(consoleFiles(folder).cut).pipe(Effect.map(parseCutRecord), orMissing(undefined))
 
-/**
- * Returns the positions in all output of a console, lost output included, at which its two files begin. A rotation
- * moves output to the older file and changes no position.
- */
+/** Returns the positions at which the two files begin in all output. A rotation changes no position. */
 export const readOrigins = Effect.fnUntraced(function* (folder: string) {
   const lost = (yield* readCutRecord(folder))?.lostBytes ?? 0
   return { older: lost, current: lost + ((yield* lstat(consoleFiles(folder).older))?.size ?? 0) }
 })
 
-/** Returns the record of a rotation after which `console.log` is read from its beginning. */
 export const encodeCut = (lostBytes: number): string => `earlier ${lostBytes}\n`
 
 /** Resets the record for a run that is about to begin, which has lost no output. */

@@ -1,14 +1,11 @@
-/**
- * The times of a console's stored output, in the file `console.times`: at most one mark a second. The positions of marks
- * count all output since the server exists, so that a rotation changes none (see consoleFiles.ts).
- */
+/** The times of output (`console.times`), one mark a second at most. Positions survive rotations. */
 import { appendFileSync, type Stats, statSync } from "node:fs"
 import { Clock, Effect } from "effect"
 import { type IoError, ioSync, lstat, orMissing, readText } from "../disk/fsio.ts"
 import { writeAtomic } from "../disk/replaceFile.ts"
 import { consoleFiles, fileId, readOrigins } from "./consoleFiles.ts"
 
-/** The output before `position`, from the mark before on, was written at `at`, ms since the epoch; 0: unknown. */
+/** The output before `position`, from the mark before on, was written at `at` (ms since the epoch, 0 if unknown). */
 interface Mark {
   readonly position: number
   readonly at: number
@@ -37,9 +34,7 @@ const newerHalf = (all: ReadonlyArray<Mark>): ReadonlyArray<Mark> =>
 /** Observes a console, and knows the times of its lines. A failure costs times, never output. */
 export const makeLineTimes = (folder: string) => {
   const { current, times: path } = consoleFiles(folder)
-  /** The position at which `console.log` begins. */
   let origin: { readonly file: string | undefined; readonly position: number } | undefined
-  /** The last observation. */
   let seen: Mark | undefined
   let unwritten: Mark | undefined
   let writtenAt = 0
@@ -108,7 +103,7 @@ export const makeLineTimes = (folder: string) => {
         seen = { position: begins.current, at: yield* Clock.currentTimeMillis }
         yield* rewrite([...kept, { ...seen, at: shift === 0 ? seen.at : 0 }])
       }).pipe(orWithout),
-    /** Returns the times of the output at these positions, which ascend, as RFC 3339; null: unknown. */
+    /** Returns the times of the output at these ascending positions, as RFC 3339, or null if unknown. */
     of: Effect.fnUntraced(function* (positions: ReadonlyArray<number>) {
       // The newest mark may still move: written, it gives a line the same time at each read.
       yield* lstat(current).pipe(Effect.flatMap(observe), Effect.andThen(flush), orWithout)

@@ -28,7 +28,6 @@ export interface LinePart {
   readonly at: number
   /** Whether the part before is of the same line. */
   readonly continues: boolean
-  /** Whether the next part is of the same line. */
   readonly isCut: boolean
 }
 
@@ -48,7 +47,6 @@ export const lineReader = (offset = 0) => {
   let open: Buffer = Buffer.alloc(0)
   let at = offset
   let continues = false
-  /** Whether carriage returns follow the open text. */
   let isReturned = false
   let position = offset
 
@@ -111,7 +109,6 @@ export const lineOf = ({ bytes, continues, isCut }: LinePart): Line => ({
   isCut
 })
 
-/** Lines between two remembered offsets. */
 const STRIDE = 256
 
 export interface StoredLine {
@@ -119,23 +116,16 @@ export interface StoredLine {
   readonly text: string
 }
 
-/**
- * Counts the lines of a growing file and reads a range of them, in bounded memory. If the name leads to another file,
- * the count starts again.
- */
+/** Counts the lines of a growing file and reads ranges in bounded memory. Another file restarts the count. */
 export interface LineIndex {
   /** The number of lines, an unterminated last line included. */
   readonly total: Effect.Effect<number, IoError>
   /** Returns the lines from `from` (0 is the first) up to, but without, `to`, as of the last `total`. */
   read(from: number, to: number): Effect.Effect<ReadonlyArray<StoredLine>, IoError>
-  /** Forgets the file after it was emptied. */
   readonly reset: Effect.Effect<void>
 }
 
-/**
- * Reads a file from `offset` and calls `onLine` with each finished line, until `onLine` returns false. Returns the
- * unfinished line at the end.
- */
+/** Reads finished lines from `offset` until `onLine` returns false. Returns the unfinished line at the end. */
 const scan = Effect.fnUntraced(function* (path: string, offset: number, onLine: (line: LinePart) => boolean) {
   const file = yield* openFile(path, "r")
   const reader = lineReader(offset)
@@ -209,8 +199,8 @@ export const makeLineIndex = (path: string): LineIndex => {
 }
 
 /**
- * Returns the range of a page among `total` lines. With `newestFirst`, page 1 is the end, else the beginning; within a
- * page the newest line is last. `from` equals `to` past the last page.
+ * Returns a page's range of `total` lines, the newest last, empty past the last page. `newestFirst` counts from the
+ * end.
  */
 export const pageBounds = (
   total: number,

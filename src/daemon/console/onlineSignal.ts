@@ -13,10 +13,7 @@ const MATCHED_LENGTH = 2048
 /** The longest search in one batch of lines, in ms, so that an expensive pattern does not block the daemon. */
 const PATTERN_BUDGET = 100
 
-/**
- * Returns whether a line matches the online signal; `too-slow`: the pattern exceeded its budget. The lines of one stream
- * come in order, because the signal may begin in one part of a long line and end in the next.
- */
+/** Returns whether a line matches, or is `too-slow`. Lines come in order: a match may span parts. */
 export type OnlineMatcher = (lines: ReadonlyArray<Line>) => boolean | "too-slow"
 
 /** A character that no line has, in place of the rest of a long line. */
@@ -59,10 +56,7 @@ const matchWithin = (pattern: RegExp): OnlineMatcher => {
   return (lines) => isFound(texts(lines))
 }
 
-/**
- * Returns the matcher of an online signal, which is a part of a line or `regex:...`; `invalid`: why the pattern is
- * refused.
- */
+/** Returns the matcher of an online signal, a part of a line or `regex:...`, or why the pattern is refused. */
 export const onlineMatcher = (
   signal: string
 ): { readonly matcher: OnlineMatcher } | { readonly invalid: string } => {

@@ -6,10 +6,7 @@ const NO_ROOM: ReadonlyArray<string | undefined> = ["ENOSPC", "EDQUOT"]
 
 export const isNoRoom = ({ code }: { readonly code?: string }): boolean => NO_ROOM.includes(code)
 
-/**
- * Finds something out once, however many callers look. A failure is not kept: the next look tries again, one attempt at
- * a time, unless the disk of `folder` is still full.
- */
+/** Finds something out once for all callers. A failure is tried again, unless the disk of `folder` is still full. */
 export const foundOnce = Effect.fnUntraced(function* <A, E, R>(folder: string, find: Effect.Effect<A, E, R>) {
   const turn = yield* Semaphore.make(1)
   let failed: Cause.Cause<E> | undefined

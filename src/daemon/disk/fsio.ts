@@ -13,10 +13,7 @@ import { inScope } from "../../shared/work/inScope.ts"
 import { repeatable } from "../helper/Helper.ts"
 import { below, MOUNT_TABLE, parseMountTable } from "./mountTable.ts"
 
-/**
- * A failed file operation. `code`: that of the system, e.g. `ENOSPC`; `next`: the next step, if the code does not
- * determine it (see `remedyOf`).
- */
+/** A failed file operation with the system code, and the next step unless the code determines it. */
 export class IoError extends Data.TaggedError("IoError")<{
   readonly code: string
   readonly message: string
@@ -41,7 +38,6 @@ const textOf = (cause: unknown, key: string): string | undefined => {
   return typeof value === "string" ? value : undefined
 }
 
-/** Error numbers that Node does not name. */
 const errnoCodes: ReadonlyMap<unknown, string> = new Map([[-122, "EDQUOT"]])
 
 /** Returns the system code of an error, e.g. `ENOENT`; `UNKNOWN` without one. */
@@ -65,8 +61,8 @@ export const io = <A>(what: string, run: () => Promise<A>): Effect.Effect<A, IoE
   Effect.tryPromise({ try: run, catch: (cause) => toIoError(what, cause) })
 
 /**
- * Wraps a synchronous call: for operations that must not interleave, and for single calls on small files of this
- * service, which take a tenth of the time. Calls that may wait for a disk would stop all other work.
+ * Wraps a synchronous call that must not interleave, or on a small file: a tenth of the time. It never waits for a
+ * disk.
  */
 export const ioSync = <A>(what: string, run: () => A): Effect.Effect<A, IoError> =>
   Effect.try({ try: run, catch: (cause) => toIoError(what, cause) })
@@ -78,7 +74,6 @@ export const orMissing =
       error.code === "ENOENT" ? Effect.succeed(fallback) : Effect.fail(error)
     )
 
-/** Logs a failure as a warning. */
 export const orWarn = <A, E extends { readonly message: string }, R>(self: Effect.Effect<A, E, R>) =>
   Effect.catch(self, (error) => Effect.logWarning(error.message))
 
@@ -121,7 +116,7 @@ const mountsNear = Effect.fnUntraced(function* (real: string) {
   return found?.code === 0 ? parseMountTable(found.output.toString("latin1")) : yield* mountTable
 })
 
-/** Returns the mounts at and below a folder, in order of mounting; empty: there is no such folder. */
+/** Returns the mounts at and below a folder, in order of mounting, or none without the folder. */
 export const mountsAt = Effect.fnUntraced(function* (path: string) {
   const real = yield* io(`stat ${path}`, () => fs.realpath(path)).pipe(orMissing(undefined))
   return real === undefined ? [] : below(real, yield* mountsNear(real))
@@ -130,10 +125,7 @@ export const mountsAt = Effect.fnUntraced(function* (path: string) {
 /** Entries of a folder that are in memory at a time. */
 const BATCH = 1000
 
-/**
- * Runs an effect for each entry of a folder, files before folders in each batch of {@link BATCH}. Servers make folders
- * with millions of files, so that no list of all entries is made.
- */
+/** Runs an effect for each entry, files before folders in each {@link BATCH}: folders may have millions of files. */
 export const forEachEntry = <E>(
   path: string | Buffer,
   use: (entry: Dirent<Buffer>) => Effect.Effect<unknown, E>,
@@ -188,15 +180,11 @@ export const isEmptyFolder = (path: string): Effect.Effect<boolean, IoError> =>
 const LONG_PATH = 1024
 const OWN = 0o700
 
-/** Entries of a folder that are removed at the same time. */
 const REMOVALS = 16
 /** A process that writes meanwhile lets a folder have entries again. */
 const MAX_ROUNDS = 4
 
-/**
- * Removes a folder with its contents, which may be hostile: opens closed folders, and moves up folders that are too deep
- * for a path. Names are bytes, not always UTF-8.
- */
+/** Removes a hostile tree: opens closed folders, and moves up those too deep for a path. Names are bytes. */
 const removeFolder = Effect.fnUntraced(function* (top: string) {
   const first = Buffer.from(top)
   const tooDeep: Array<Buffer> = []
@@ -239,10 +227,7 @@ const removeFolder = Effect.fnUntraced(function* (top: string) {
   yield* remove(first)
 })
 
-/**
- * Removes a file or tree; a missing one is no error. Links are removed, never followed. A tree with a mount in it is
- * kept, with the error `EBUSY`.
- */
+/** Removes a file or tree, if it exists, never through a link. A tree with a mount in it fails with `EBUSY`. */
 export const removeTree = Effect.fnUntraced(function* (path: string) {
   const stats = yield* lstat(path)
   if (stats === undefined) return
@@ -260,11 +245,10 @@ export const removeTree = Effect.fnUntraced(function* (path: string) {
 export const rename = (from: string | Buffer, to: string | Buffer): Effect.Effect<void, IoError> =>
   ioSync(`rename ${from}`, () => sync.renameSync(from, to))
 
-/** Reads a small file of this service. */
 export const readText = (path: string): Effect.Effect<string, IoError> =>
   ioSync(`read ${path}`, () => sync.readFileSync(path, "utf8"))
 
-/** Returns the names in a folder of this service; empty: there is no such folder. See {@link forEachEntry} for others. */
+/** Returns the names in a folder of this service, or none without it. See {@link forEachEntry} for others. */
 export const listFolder = (path: string): Effect.Effect<ReadonlyArray<string>, IoError> =>
   io(`read folder ${path}`, () => fs.readdir(path)).pipe(orMissing<ReadonlyArray<string>>([]))
 
@@ -276,7 +260,7 @@ export const listFolderSync = (path: string): Effect.Effect<ReadonlyArray<string
 export const entryPath = (folder: string | Buffer, name: Buffer): Buffer =>
   Buffer.concat([Buffer.from(folder), Buffer.from("/"), name])
 
-/** Returns the stats without following links; undefined: there is no such file. */
+/** Returns the stats without following links, if the file exists. */
 export const lstat = (path: string | Buffer): Effect.Effect<Stats | undefined, IoError> =>
   io(`stat ${path}`, () => fs.lstat(path)).pipe(orMissing(undefined))
 
@@ -284,7 +268,6 @@ export const lstat = (path: string | Buffer): Effect.Effect<Stats | undefined, I
 export const lstatSync = (path: string): Effect.Effect<Stats | undefined, IoError> =>
   ioSync(`stat ${path}`, () => sync.lstatSync(path, { throwIfNoEntry: false }))
 
-/** Opens a file of node:fs, closed with the scope. */
 export const openFile = (path: string | Buffer, flags: string | number, mode?: number) =>
   inScope(
     io(`open ${path}`, () => fs.open(path, flags, mode)),

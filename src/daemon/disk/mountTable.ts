@@ -3,14 +3,11 @@
 export const MOUNT_TABLE = "/proc/self/mountinfo"
 
 export interface MountEntry {
-  /** The mount point, with links resolved. */
   readonly path: string
-  /** `overlay`, `ext4`, ... */
   readonly type: string
   /** The device; any text for file systems without one. */
   readonly source: string
   readonly read_only: boolean
-  /** Flags of the mount, such as `noexec`. */
   readonly flags: ReadonlyArray<string>
   /** Options of the file system, such as `prjquota`. */
   readonly options: ReadonlyArray<string>

@@ -12,7 +12,7 @@ const remedies: Readonly<Record<string, string>> = {
   EIO: "check the disk"
 }
 
-/** Returns the hint; undefined: there is no general one. */
+/** Returns the hint, if there is a general one. */
 export const remedyOf = (error: { readonly code?: string; readonly next?: string }): string | undefined =>
   error.next ?? remedies[error.code ?? ""]
 

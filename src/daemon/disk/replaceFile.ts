@@ -21,10 +21,7 @@ const writeSynced = (what: string, path: string, flags: string | number, write: 
     (fd) => Effect.sync(() => sync.closeSync(fd))
   )
 
-/**
- * Replaces a file atomically: a reader, also after a crash, sees the old or the new text. A failure leaves no temporary
- * file.
- */
+/** Replaces a file atomically, also for a crash. A failure leaves no temporary file. */
 const replace = <A>(path: string, text: string, put: (aside: string) => A): Effect.Effect<A, IoError> => {
   const aside = `${path}.tmp`
   return writeSynced(`write ${path}`, aside, "w", (fd) => sync.writeFileSync(fd, text)).pipe(
@@ -33,7 +30,6 @@ const replace = <A>(path: string, text: string, put: (aside: string) => A): Effe
   )
 }
 
-/** See {@link replace}. */
 export const writeAtomic = (path: string, text: string): Effect.Effect<void, IoError> =>
   replace(path, text, (aside) => sync.renameSync(aside, path))
 
@@ -85,10 +81,7 @@ const makeSpare = (spare: string, bytes: number) =>
     Effect.ignore
   )
 
-/**
- * Replaces a file as {@link writeAtomic} does, and keeps a spare file of at least the same size beside it: the first text
- * that was replaced. On a full disk, the next text is written into the spare.
- */
+/** Replaces a file as {@link writeAtomic}, and keeps a spare beside it, into which a full disk writes. */
 export const writeSpared = (path: string, text: string): Effect.Effect<void, IoError> => {
   const spare = `${path}.spare`
   const bytes = Buffer.from(text)

@@ -1,7 +1,7 @@
 /**
- * Access to the files of an instance (spec 4.7). The process inside may change its folder at any
- * moment. So a path is walked part by part without following links, and the object that was checked is used:
- * `/proc/self/fd/<n>/<name>` resolves `<name>` in the open folder `<n>`. Linux only.
+ * Access to instance files (spec 4.7). The process inside may change its folder at any moment, so paths are walked
+ * part by part without links, and `/proc/self/fd/<n>/<name>` resolves `<name>` in the checked folder `<n>`. Linux
+ * only.
  */
 import { randomUUID } from "node:crypto"
 import { constants, type Stats } from "node:fs"
@@ -52,14 +52,14 @@ const describe = (stats: Stats): string => {
   return stats.isSocket() ? "is a socket" : "is a device"
 }
 
-/** Returns the `lstat` of a name in an open folder; none: it does not exist. */
+/** Returns the `lstat` of a name in an open folder, if it exists. */
 const lstatIn = (path: string, folder: fs.FileHandle, name: string) =>
   io(path, () => fs.lstat(within(folder, name))).pipe(
     Effect.map(Option.some),
     orMissing(Option.none<Stats>())
   )
 
-/** Sets the owner of a new file or folder to that of its folder, if this process is root. */
+/** Gives a new file or folder the owner of its folder, if this process is root. */
 const chownLike = (
   path: string,
   handle: fs.FileHandle,
@@ -158,11 +158,10 @@ export const readFileInside = Effect.fn("readFileInside")(function* (
   return Option.some(yield* readAll(path, handle, maxBytes))
 }, Effect.scoped)
 
-/** The new content of a file, and its permission bits if they are not those of the old one. */
+/** The new content of a file, and its permission bits if they differ from the old ones. */
 interface Replacement {
   readonly mode?: number
   readonly fill: (handle: fs.FileHandle) => Effect.Effect<void, IoError>
-  /** Whether the file is already as wanted. */
   readonly isDone?: (old: Stats) => boolean
 }
 
@@ -196,17 +195,14 @@ const replaceInside = Effect.fnUntraced(function* (root: string, path: string, b
 }, Effect.scoped)
 
 /**
- * Writes `data` to `path` below `root`; makes missing folders (0755). The file is replaced atomically and keeps its
- * permission bits and owner (default: 0644 and the owner of the folder). Hard links to the old file keep its contents.
+ * Writes `path` below `root` atomically with missing folders (0755). The old permission bits and owner stay (default:
+ * 0644 and the folder's owner), and hard links keep the old contents.
  */
 export const writeFileInside = Effect.fn("writeFileInside")((root: string, path: string, data: Uint8Array) =>
   replaceInside(root, path, { fill: (handle) => io(path, () => handle.writeFile(data)) })
 )
 
-/**
- * {@link writeFileInside} with the content, permission bits and modification time of an open file. A file with the same
- * size and modification time stays.
- */
+/** {@link writeFileInside} from an open file with its mode and time. A file of the same size and time stays. */
 export const copyFileInside = Effect.fn("copyFileInside")(function* (
   root: string,
   path: string,

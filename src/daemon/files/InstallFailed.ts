@@ -3,10 +3,7 @@ import type { NodeId } from "../../contract/domain/Id.ts"
 import { failureText, NEW_DEFINITION, READ_THE_LOG } from "../../contract/domain/InstallState.ts"
 import { fromDataFolder, isPermanent, remedyOf } from "../disk/remedy.ts"
 
-/**
- * A failed installation. `remedy`: the next step, as a clause; `permanent`: the definition of the server is wrong, so a
- * retry cannot help.
- */
+/** A failed installation with its next step (`remedy`). If it is `permanent`, a retry cannot help. */
 export class InstallFailed extends Data.TaggedError("InstallFailed")<{
   readonly reason: string
   readonly exit_code?: number
@@ -14,7 +11,6 @@ export class InstallFailed extends Data.TaggedError("InstallFailed")<{
   readonly permanent?: true
 }> {}
 
-/** Converts an error to a failed installation. `what`: the failed operation. */
 export const installFailed = (
   error: { readonly message: string; readonly code?: string; readonly next?: string },
   more: { readonly what?: string; readonly exit_code?: number } = {}
@@ -29,7 +25,6 @@ export const installFailed = (
 export interface InstallPlace {
   readonly node_id: NodeId
   readonly dataDir: string
-  /** Whether the server migrates from another node. */
   readonly arriving: boolean
 }
 
@@ -39,8 +34,6 @@ const nextStep = ({ permanent, remedy }: InstallFailed, arriving: boolean): stri
   return remedy === undefined ? READ_THE_LOG : `${remedy}, then reinstall`
 }
 
-/**
- * Returns the text of a failure for users: operation, reason, node and next step. Only the next step names host paths.
- */
+/** Returns the text of a failure for users. Only the next step names host paths. */
 export const textOfFailure = (error: InstallFailed, { arriving, dataDir, node_id }: InstallPlace): string =>
   failureText(fromDataFolder(error.reason, dataDir), node_id, nextStep(error, arriving))

@@ -44,10 +44,7 @@ export interface InstanceFilesOptions {
 
 const VOLUMES_USER: RunUser = { uid: 988, gid: 988 }
 
-/**
- * Makes ext4 place each folder of a server in a block group of its own: in one for all, it searches past every inode
- * that was freed within minutes, 1 ms a file after 20,000 deletions.
- */
+/** Makes ext4 place each folder in its own block group: one for all searches past every freed inode. */
 const spreadFolders = (serversDir: string) =>
   Effect.catch(run(`spread the folders of ${serversDir}`, ["chattr", "+T", "--", serversDir]), (error) =>
     // Another file system has no such attribute.
@@ -55,29 +52,22 @@ const spreadFolders = (serversDir: string) =>
   )
 
 /**
- * The files of instances (spec 4.6), made by copy-on-write if the node can, and visible at `instanceFolder`. Mounts
- * outlive this service, but not a reboot. Requires that no process of the server runs where they change.
+ * The files of instances (spec 4.6). Mounts outlive this service, but not a reboot. Requires that no process of the
+ * server runs where they change.
  */
 export class InstanceFiles extends Context.Service<
   InstanceFiles,
   {
-    /** The strategy for new instances; undefined while a full disk hides it. */
+    /** The strategy for new instances, unless a full disk hides it. */
     readonly strategy: Effect.Effect<InstanceStorage | undefined>
-    /**
-     * Recreates the files of a server; the old files stay until the new ones are complete. `user`: the user of the
-     * server, who becomes the owner of all files; absent: the user of this service.
-     */
+    /** Recreates a server's files for `user`, or this service. The old files stay until the new ones are complete. */
     make(folder: string, base: BaseFolder, spec: ServerSpec, user?: RunUser): Effect.Effect<void, IoError>
-    /**
-     * Replaces the base below the files of a server: files of the base take precedence, and files that only the server
-     * has stay.
-     */
+    /** Replaces the base below a server's files: files of the base win, and files that only the server has stay. */
     renew(folder: string, base: BaseFolder, spec: ServerSpec, user?: RunUser): Effect.Effect<void, IoError>
     /**
-     * Replaces the base below the files of a server, for another definition: what the server has changed, added or
-     * deleted stays. New templates (copies and `cow` volumes) are added where the server has nothing.
-     *
-     * @error IoError the old base is unknown, so that the server's own files cannot be told apart; nothing has changed
+     * Replaces the base for another definition. What the server has changed, added or deleted stays; new templates
+     * (copies and `cow` volumes) are added where it has nothing.
+     * @error IoError the old base is unknown, so the server's own files cannot be told apart; nothing has changed
      */
     upgrade(
       folder: string,
@@ -85,41 +75,25 @@ export class InstanceFiles extends Context.Service<
       change: DefinitionStep,
       user?: RunUser
     ): Effect.Effect<void, IoError>
-    /**
-     * Mounts the files and sets their owner (see `make`; `kept`: their current owner). Returns the shared folders among
-     * them.
-     */
+    /** Mounts the files and sets their owner (see `make`), `kept` before. Returns the shared folders among them. */
     open(
       folder: string,
       spec: ServerSpec,
       kind: RuntimeKind,
       user?: RunUser | "kept"
     ): Effect.Effect<ReadonlyArray<SharedFolder>, IoError>
-    /**
-     * Marks files with an owner other than the user of the next run; the next `open` sets their owner. Requires that no
-     * process of the server runs.
-     */
+    /** Marks files with another owner for the next `open`. Requires that no process of the server runs. */
     reclaim(folder: string, user?: RunUser): Effect.Effect<void, IoError>
-    /**
-     * Copies the `copy` entries of every start into the mounted files; never through a link that the server has made.
-     * Requires that no process of the server runs.
-     */
+    /** Copies `copy` entries of every start, never through a server's link. Requires that no process runs. */
     copyAtStart(folder: string, spec: ServerSpec): Effect.Effect<void, IoError>
     paths(spec: ServerSpec): Effect.Effect<InstancePaths, IoError>
-    /** Unmounts everything in the folder, which can then be removed. */
     close(folder: string): Effect.Effect<void, IoError>
     usage(folder: string, spec: ServerSpec): Effect.Effect<DiskUsage, IoError>
-    /**
-     * Returns the usage of a server beyond its disk limit, or that cannot be measured; undefined: within the limit, or
-     * the file system enforces it.
-     */
+    /** Returns a server's usage, if over its limit or unmeasurable, unless the file system enforces it. */
     overLimit(
       folder: string,
       spec: ServerSpec,
-      /**
-       * The processes of a server that runs: its temporary folder counts, which the next start empties, and so do files
-       * without a name.
-       */
+      /** The processes of a running server, whose temporary folder and unnamed files count, too. */
       pids?: ReadonlyArray<number>
     ): Effect.Effect<OverLimit | undefined, IoError>
     /** Measures the files of a server that runs which have changed since a time, in ms since the epoch. */
@@ -155,7 +129,6 @@ export class InstanceFiles extends Context.Service<
         })
 
         const locks = makeKeyedLock()
-        /** Serialises the calls for each folder. */
         const serial =
           <R extends ReadonlyArray<unknown>, A, E>(
             use: (folder: string, ...rest: R) => Effect.Effect<A, E>
@@ -165,7 +138,6 @@ export class InstanceFiles extends Context.Service<
 
         const close = Effect.fn("InstanceFiles.close")((folder: string) => unmountBelow(folder))
 
-        /** Makes the operations that depend on the features of the file system. */
         const makeOperations = (storage: Storage) => {
           const context = makeFileContext({ at, limits, storage, volumesUser, writers })
           const open = Effect.fn("InstanceFiles.open")(function* (

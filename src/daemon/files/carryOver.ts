@@ -1,7 +1,4 @@
-/**
- * The replacement of the base below the files of a server. Files are moved from the old upper layer to the new one, so
- * that the replacement needs no space and can be undone until the new record exists.
- */
+/** Replaces the base below a server's files by moves, without space, undoable until the new record exists. */
 import { isUtf8 } from "node:buffer"
 import type { Stats } from "node:fs"
 import { basename, join } from "node:path"
@@ -29,7 +26,7 @@ import { readTreeRecord, TREE, TREE_NEXT, type TreeRecord, writeTreeRecord } fro
 const isWhiteout = (stats: Stats) => stats.isCharacterDevice() && stats.rdev === 0
 
 interface Bases {
-  /** Undefined if that base has no such folder. */
+  /** Unset if that base has no such folder. */
   readonly old: string | undefined
   readonly next: string | undefined
 }
@@ -47,10 +44,7 @@ const moveOther = Effect.fnUntraced(function* (name: Buffer, from: string, to: s
   if (stats !== undefined && !isWhiteout(stats)) yield* rename(source, target)
 })
 
-/**
- * Moves the files that only the server has. Files of the new base take precedence. Folders are recreated, because an
- * old one may hide files of the base.
- */
+/** Moves the files that only the server has. Folders are recreated, because an old one may hide files of the base. */
 const carry = (from: string, to: string, bases: Bases): Effect.Effect<void, IoError> => {
   const carryOne = Effect.fnUntraced(function* (name: string) {
     const [source, target] = [join(from, name), join(to, name)]
@@ -84,10 +78,7 @@ const OLD = "tree.old"
 /** Whether a layer is moved unchanged: nested overlays, and copies of their volumes. */
 const movesWhole = (name: string) => /^(over|lower)\.\d+$/.test(name)
 
-/**
- * Finishes an interrupted replacement: a `tree.next` with a record is completed, one without is undone. Requires that
- * nothing is mounted.
- */
+/** Completes a `tree.next` with a record, and undoes one without. Requires that nothing is mounted. */
 export const recoverTree = Effect.fnUntraced(function* (folder: string) {
   const [tree, next, old] = [join(folder, TREE), join(folder, TREE_NEXT), join(folder, OLD)]
   if ((yield* lstat(next)) !== undefined) {
@@ -111,12 +102,11 @@ export const recoverTree = Effect.fnUntraced(function* (folder: string) {
 export interface CarryOptions {
   readonly folder: string
   readonly record: TreeRecord
-  /** Called with the new folder while it is empty. */
   readonly prepare: (tree: string) => Effect.Effect<void, IoError>
   /** The folders of the bases; the old one may be missing. */
   readonly oldBase: string
   readonly newBase: string
-  /** The owner of the instance's files; absent: that of the base. */
+  /** The owner of the instance's files, unless the base's owner stays. */
   readonly owner: RunUser | undefined
 }
 
@@ -160,7 +150,6 @@ export const building = (folder: string) => ({
   files: join(folder, NEW_FILES)
 })
 
-/** Removes the files of an interrupted replacement. `names`: those in the folder, if they are known. */
 export const cleanFiles = Effect.fnUntraced(function* (folder: string, names?: ReadonlyArray<string>) {
   const there = names ?? (yield* listFolderSync(folder))
   for (const name of [NEW_TREE, NEW_FILES, OLD_TREE, OLD_FILES]) {
@@ -188,10 +177,7 @@ export const recoverFiles = Effect.fnUntraced(function* (folder: string) {
 export const hasInstance = (names: ReadonlyArray<string>): boolean =>
   names.includes(basename(instanceFolder(""))) || names.includes(TREE)
 
-/**
- * Replaces the files by the new ones. `layers`: they are a tree, else a plain folder; `replaces`: whether there may be
- * files.
- */
+/** Replaces the files by a tree (`layers`) or a plain folder. `replaces`: there may be files. */
 export const swapIn = Effect.fnUntraced(function* (folder: string, layers: boolean, replaces = true) {
   const files = instanceFolder(folder)
   if (replaces) {

@@ -54,7 +54,7 @@ const sameBytes = Effect.fnUntraced(function* (one: string, other: string) {
   }
 }, Effect.scoped)
 
-/** Whether an entry of an instance equals that of a base; folders never do. */
+/** Whether an entry of an instance equals the base's entry; folders never do. */
 const isSame = Effect.fnUntraced(function* (own: string, stats: Stats, base: string | undefined) {
   const there = base === undefined ? undefined : yield* lstat(base)
   if (base === undefined || there === undefined) return false
@@ -92,10 +92,7 @@ export interface RebaseOptions {
   readonly owner: RunUser | undefined
 }
 
-/**
- * Fills `target`: a file that equals that of the old base is replaced by that of the new base, or removed with it; what
- * the server has changed, added or deleted stays as it is. Returns the number of entries.
- */
+/** Fills `target`: unchanged files follow the new base, and others stay. Returns the number of entries. */
 export const rebase = ({ next, old, own, owner, target }: RebaseOptions): Effect.Effect<number, IoError> =>
   Effect.gen(function* () {
     yield* makeFolderLike(target, own)

@@ -62,7 +62,6 @@ const copyFile = Effect.fnUntraced(function* (
   if (mirror === true) yield* io(`set times of ${target}`, () => fs.utimes(target, stats.atime, stats.mtime))
 }, Effect.scoped)
 
-/** `source` is the name in messages, `path` the path to read. */
 const copyEntry = (
   source: string,
   path: string,
@@ -108,10 +107,7 @@ const copyEntry = (
     yield* io(`set permissions of ${target}`, () => fs.chmod(target, stats.mode & ~SET_ID & 0o7777))
   }).pipe(Effect.scoped)
 
-/**
- * Copies a file or folder with its permissions, without set-id bits; links are copied as links, and no link is followed
- * in place of a folder. Pipes, sockets and devices are refused.
- */
+/** Copies a tree without set-id bits and without following links. Pipes, sockets and devices are refused. */
 export const copyTree = (source: string, target: string, options: CopyOptions = {}) =>
   copyEntry(source, source, target, options, true)
 
@@ -137,7 +133,7 @@ const MAX_DEPTH = 128
 const MAX_ENTRIES = 1_000_000
 const MAX_LINKED = 100_000
 
-/** The size of a tree on disk. `unmeasured`: why it may be larger; undefined: everything was measured. */
+/** The size of a tree on disk. `unmeasured` says why it may be larger, if it may. */
 export interface TreeSize {
   readonly bytes: number
   readonly entries: number
@@ -145,11 +141,8 @@ export interface TreeSize {
 }
 
 /**
- * Measures a tree. Links and further names of a file count once; entries that are removed meanwhile count 0. Names are
- * bytes, not always UTF-8.
- *
+ * Measures a tree. Links and further names count once, removed entries 0. Names are bytes, not always UTF-8.
  * @param changedSince ms since the epoch: files that have not changed since then do not count
- * @param skip         paths that are not measured
  */
 export const treeSize = Effect.fnUntraced(function* (
   root: string,

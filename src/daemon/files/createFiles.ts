@@ -1,4 +1,3 @@
-/** How the files of a new instance are made: as an overlay over its base, or as a copy of it. */
 import { Effect } from "effect"
 import type { FilePlan } from "../../contract/domain/filePlan.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
@@ -33,7 +32,6 @@ const copyInto = Effect.fnUntraced(function* (source: Source, place: string) {
   yield* copyOpened(source.what, yield* openSource(source), place)
 }, Effect.scoped)
 
-/** Copies the `copy` entries of the blueprint into an instance folder, except for those into shared folders. */
 export const addCopies = Effect.fnUntraced(function* (files: string, plan: FilePlan, sources: FileSources) {
   for (const entry of plan.copies) {
     if (entry.within !== undefined) continue
@@ -83,7 +81,6 @@ interface OverlayOptions {
   readonly binds: boolean
 }
 
-/** Adds the files of an instance that are not layers, and the mount points. */
 const fill = Effect.fnUntraced(function* (
   { at, binds, building: { files, tree }, mapped, plan, to }: OverlayOptions,
   record: TreeRecord,
@@ -139,9 +136,7 @@ export const makeCreation = (context: FileContext) => {
     return yield* share(root, yield* openShared(plan, sources, given), way, to)
   }, Effect.scoped)
 
-  /**
-   * Whether a base can be a layer below files of an owner: a mount maps its owner, or the owners are the same.
-   */
+  /** Whether a base can be a layer for an owner: a mount maps its owner, or the owners are the same. */
   const isLayer = Effect.fnUntraced(function* (base: string, owner: RunUser | undefined) {
     if (mapped || owner === undefined || owner.uid === 0) return true
     return (yield* ownerOf(base)).uid === owner.uid

@@ -32,10 +32,7 @@ const UNPRIVILEGED_UID = 65534
 const PROBE = ".probe-quota-"
 
 export interface ProjectQuota {
-  /**
-   * Whether the quota also applies to root. That of ext4 does not, except in an overlay, which writes without the right
-   * to exceed quotas; in containers no process is root.
-   */
+  /** Whether the quota applies to root. On ext4 it does so only in an overlay; in containers no process is root. */
   readonly stopsRoot: boolean
   begin(folder: string, project: number): Effect.Effect<void, IoError>
   /** Sets the limit of a project in bytes, and the limit of its files by `fileLimit`. 0 removes both. */
@@ -87,11 +84,7 @@ const testQuota = Effect.fnUntraced(function* (quota: Omit<ProjectQuota, "stopsR
   return yield* new IoError({ code: "BROKEN", message: "the quota is not enforced" })
 }, Effect.scoped)
 
-/**
- * Returns the project quotas of a folder's file system; undefined: none, or they do not work.
- *
- * @error IoError `ENOSPC`: the disk has no room to try them
- */
+/** Returns the working project quotas of a folder, if any. @error IoError `ENOSPC`: no room to try */
 export const probeQuota = Effect.fnUntraced(function* (dir: string) {
   const real = yield* io(dir, () => fs.realpath(dir))
   const mount = mountOf(real, yield* mountTable)
@@ -114,16 +107,15 @@ export const probeQuota = Effect.fnUntraced(function* (dir: string) {
   )
 })
 
-/** Returns the disk limit of a server in bytes; 0: no limit. */
+/** Returns the disk limit of a server in bytes, 0 for no limit. */
 export const diskLimit = ({ definition }: ServerSpec): number => diskLimitBytes(definition.limits)
 
-/** A server beyond its disk limit, or with files that cannot be measured, for messages. */
 export interface OverLimit {
   readonly used: string
   readonly allowed: string
 }
 
-/** Returns why a usage is beyond a limit in bytes; undefined: it is within. */
+/** Returns why a usage exceeds a limit in bytes, if it does. */
 export const beyond = ({ bytes, entries, unmeasured }: TreeSize, limit: number): OverLimit | undefined => {
   const allowed = megabytes(limit)
   if (unmeasured !== undefined) return { used: `an unknown size (${unmeasured})`, allowed }
@@ -139,10 +131,7 @@ const readProject = Effect.fnUntraced(function* (folder: string) {
   return /^\d{1,10}\n$/.test(text) ? Number(text) : undefined
 })
 
-/**
- * Opens disk limits that the file system enforces, if it can: each server has a project, recorded in its folder.
- * Otherwise these functions do nothing, and usage has to be measured.
- */
+/** Opens disk limits with a project per server, if the file system can. Otherwise usage has to be measured. */
 export const openDiskLimits = Effect.fnUntraced(function* (
   serversDir: string,
   quotaOf: typeof probeQuota = probeQuota

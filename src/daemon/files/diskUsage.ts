@@ -12,15 +12,10 @@ import { readTreeRecord, TREE, type TreeRecord } from "./treeRecord.ts"
 const MAX_OPEN = 100_000
 const CONCURRENCY = 16
 
-/** Returns the value of an effect on a process; undefined: the process has ended, or access is denied. */
+/** Returns the value of an effect on a process, unless it has ended or access is denied. */
 const ofProcess = <A, E>(effect: Effect.Effect<A, E>) => Effect.orElseSucceed(effect, () => undefined)
 
-/**
- * Measures the files without a name of processes, each file once.
- *
- * @param devices      the devices whose files count
- * @param changedSince ms since the epoch: files that have not changed since then do not count
- */
+/** Measures unnamed files of processes on `devices`, each once, if changed after `changedSince` (ms). */
 export const unnamedFiles = Effect.fnUntraced(function* (
   pids: ReadonlyArray<number>,
   devices: ReadonlySet<number>,
@@ -63,11 +58,8 @@ export const unnamedFiles = Effect.fnUntraced(function* (
 })
 
 export interface DiskUsage {
-  /** All files of the server alone, copies included. */
   readonly disk_bytes: number
-  /**
-   * The files above the base and volumes; for a copied instance, all files, because shared blocks cannot be attributed.
-   */
+  /** The files above the base and volumes, or all of a copied instance, whose shared blocks have no owner. */
   readonly overlay_bytes: number
 }
 
@@ -77,7 +69,6 @@ export const sumOf = (sizes: ReadonlyArray<TreeSize>): TreeSize => ({
   unmeasured: sizes.find(({ unmeasured }) => unmeasured !== undefined)?.unmeasured
 })
 
-/** Measures a private folder of a server, which is on the disk of the node. */
 export const privateSize = (folder: string, which: keyof typeof PRIVATE_NAMES, changedSince?: number) =>
   treeSize(join(folder, PRIVATE_NAMES[which]), changedSince)
 

@@ -20,7 +20,6 @@ import type { TreeRecord } from "./treeRecord.ts"
 export const makeVolumeWriters = ({ volumesDir }: { readonly volumesDir: string }) => {
   const known = new Map<string, ServerSpec>()
 
-  /** Returns the ids of the other servers that write a volume. */
   const writersOf = Effect.fnUntraced(function* (folder: string, real: string) {
     const others = [...known].filter(([other]) => other !== folder)
     const found = yield* Effect.filter(others, ([, { definition }]) =>
@@ -29,7 +28,6 @@ export const makeVolumeWriters = ({ volumesDir }: { readonly volumesDir: string 
     return found.map(([, { id }]) => id)
   })
 
-  /** Returns the paths of volumes that servers write, except missing and refused ones. */
   const writtenVolumes = Effect.fnUntraced(function* (volumes: ServerSpec["definition"]["volumes"]) {
     const names = new Set(volumes.flatMap(({ mode, source }) => (mode === "rw" ? [source] : [])))
     const found = yield* Effect.forEach(names, (source) =>
@@ -38,9 +36,7 @@ export const makeVolumeWriters = ({ volumesDir }: { readonly volumesDir: string 
     return found.filter((path) => path !== undefined)
   })
 
-  /**
-   * Returns whether to copy a volume: one that a server of this node writes must not change while it is a layer.
-   */
+  /** Returns whether to copy a volume: one that a server of this node writes must not change while it is a layer. */
   const isWritten = Effect.gen(function* () {
     const found = yield* writtenVolumes([...known.values()].flatMap((spec) => spec.definition.volumes))
     const parts = found.map((path) => path.split(sep))
@@ -63,7 +59,6 @@ export const makeVolumeWriters = ({ volumesDir }: { readonly volumesDir: string 
 }
 type VolumeWriters = ReturnType<typeof makeVolumeWriters>
 
-/** The limit of entries of one folder. */
 const MAX_ENTRIES = 1000
 
 /** Returns the regular files and folders of a host folder as mounts; `places`: the targets that other entries have. */
@@ -115,7 +110,6 @@ const withHomeEntries = Effect.fnUntraced(function* (definition: FileDefinition,
 export const likelyKind = ({ definition }: ServerSpec): RuntimeKind =>
   definition.image !== "" && definition.runtimes.includes("docker") ? "docker" : "process"
 
-/** Makes the function that returns the plan of a server; `when`: with the copies of this time. */
 export const makePlanOf = (sources: FileSources) =>
   Effect.fnUntraced(function* ({ definition }: ServerSpec, when?: NonNullable<Copy["when"]>) {
     const copy = when === undefined ? [] : yield* copiesOf(definition.copy, when, sources)
@@ -132,10 +126,7 @@ export interface FileContextOptions {
   readonly volumesUser: RunUser
 }
 
-/**
- * Makes the context; `present` mounts the files of a server and returns the shared folders among them. `made`: see
- * `makePresent`.
- */
+/** Makes the context. `present` mounts the files and returns the shared folders; `made` is as in `makePresent`. */
 export const makeFileContext = ({ at, limits, storage, volumesUser, writers }: FileContextOptions) => {
   const { sources } = at
   const planOf = makePlanOf(sources)

@@ -103,7 +103,7 @@ const mergeFolder = Effect.fnUntraced(function* (from: string, to: string, path:
   yield* copyFolder(from, to)
 })
 
-/** Replaces the files of a newly made instance by those of an archive, and flushes them to disk. */
+/** Replaces the files of a newly made instance by an archive's files, and flushes them to disk. */
 export const receiveFiles = Effect.fnUntraced(function* <E>(
   files: string,
   paths: InstancePaths,
@@ -128,7 +128,6 @@ export const receiveFiles = Effect.fnUntraced(function* <E>(
 
 type Attempt = { readonly _tag: "done" | "away" | "broken"; readonly why: string }
 
-/** Makes one attempt; fails if a retry cannot help. */
 const attempt = Effect.fnUntraced(function* (
   files: string,
   spec: ServerSpec,
@@ -155,10 +154,7 @@ const attempt = Effect.fnUntraced(function* (
   )
 }, Effect.scoped)
 
-/**
- * Returns the size limit of a server's files: its `disk_space`, plus the files that the blueprint put into the new
- * folder, which a node with overlays does not count.
- */
+/** Returns the size limit of the files: `disk_space`, plus the blueprint's files, which overlays do not count. */
 const sizeLimit = Effect.fnUntraced(function* (files: string, spec: ServerSpec, { shared }: InstancePaths) {
   const limit = diskLimit(spec)
   if (limit === 0) return undefined
@@ -166,10 +162,7 @@ const sizeLimit = Effect.fnUntraced(function* (files: string, spec: ServerSpec, 
   return limit + bytes
 })
 
-/**
- * Fetches the files of a server that migrates to this node; retries while they are unavailable. `user` becomes their
- * owner.
- */
+/** Fetches the files of a migrating server for `user`, and retries while they are unavailable. */
 export const fetchFiles = Effect.fnUntraced(function* (
   files: string,
   spec: ServerSpec,

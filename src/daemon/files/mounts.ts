@@ -1,7 +1,4 @@
-/**
- * The mounts of instances, made by the helper if owners can be mapped, else by `mount` of util-linux (Debian
- * essential). Needs CAP_SYS_ADMIN.
- */
+/** The mounts of instances, by the helper if it maps owners, else by `mount` (util-linux). Needs CAP_SYS_ADMIN. */
 import { type BigIntStats, closeSync, constants, fstatSync, openSync } from "node:fs"
 import { Effect } from "effect"
 import { inScope } from "../../shared/work/inScope.ts"
@@ -15,7 +12,7 @@ export interface Shown {
   readonly as: RunUser
 }
 
-/** Undefined if the files have the owner already. */
+/** Unset if the files have the owner already. */
 export const shownAs = (owner: RunUser, as: RunUser): Shown | undefined =>
   owner.uid === as.uid && owner.gid === as.gid ? undefined : { owner, as }
 
@@ -36,9 +33,9 @@ interface MountRequest {
   readonly target: string
   /** {@link READ_ONLY}, {@link NOSUID_NODEV} */
   readonly attributes: number
-  /** Undefined if the source itself is mounted. */
+  /** Unset if the source itself is mounted. */
   readonly overlay?: { readonly name: string; readonly upper: number; readonly work: number }
-  /** `shown` undefined: no map. */
+  /** Without `shown`, owners are not mapped. */
   readonly sources: ReadonlyArray<{ readonly source: number; readonly shown: Shown | undefined }>
 }
 
@@ -48,9 +45,7 @@ const mountWords = ({ attributes, overlay, sources, target }: MountRequest): Rea
     ...sources.flatMap(({ shown, source }) => [source, ...mapsOf(shown)])
   ].map(String)
 
-/**
- * Opens a file or folder without its contents (open(2), O_PATH): a pipe does not block, a device has no side effects.
- */
+/** Opens a file or folder without its contents (open(2), O_PATH): no pipe blocks, no device has side effects. */
 const TO_MOUNT = 0o10000000 | constants.O_NOFOLLOW
 /** Disables devices and set-id programs of servers. */
 const SAFE_OPTIONS = "nodev,nosuid"
@@ -127,9 +122,7 @@ export interface LowerLayer {
   readonly shown?: Shown | undefined
 }
 
-/**
- * The layers of an overlay: `lower` from the top down, never written; `upper` and `work` empty or the overlay's own.
- */
+/** The layers of an overlay: `lower` from the top down, never written; `upper` and `work` for it alone. */
 export interface OverlayLayers {
   readonly lower: ReadonlyArray<LowerLayer>
   readonly upper: OpenPath
@@ -139,15 +132,11 @@ export interface OverlayLayers {
 /** Mounts open files, so that no name needs escaping or can change its meaning. */
 export interface Mounter {
   /**
-   * Mounts an overlay at `target`; `name` is its source in the mount table. Features that bind an upper layer to its
-   * lower layers are off, because lower layers may be replaced while nothing is mounted (overlayfs, "Changes to
-   * underlying filesystems").
+   * Mounts an overlay, named in the mount table. Features that bind its layers are off, because lower layers may be
+   * replaced while nothing is mounted (overlayfs, "Changes to underlying filesystems").
    */
   readonly overlay: (target: string, layers: OverlayLayers, name: string) => Effect.Effect<void, IoError>
-  /**
-   * Bind-mounts a file or folder at `target`, without mounts in it. `read_only`: for all users; `shown`: the owner
-   * there.
-   */
+  /** Bind-mounts at `target`, without mounts in it. `read_only` is for all users, and `shown` is the owner there. */
   readonly bind: (
     target: string,
     source: OpenPath,
@@ -159,7 +148,7 @@ export interface Mounter {
 const overlayAt = (target: string) => `mount overlay at ${target}`
 const bindAt = (target: string) => `mount at ${target}`
 
-/** Mounts by the program `mount`. It does not map owners: `shown` must be undefined. */
+/** Mounts by the program `mount`, which does not map owners, so `shown` must be unset. */
 const byMount: Mounter = {
   overlay: (target, { lower, upper, work }, name) => {
     const options = [
@@ -269,7 +258,7 @@ export const unmountBelow = Effect.fnUntraced(function* (path: string) {
   }
 })
 
-/** Whether a path shows an open file, with the owner of the mount. `shown` undefined: its own owner. */
+/** Whether a path shows an open file with the owner of the mount, or its own without `shown`. */
 export const isShownAt = Effect.fnUntraced(function* (one: OpenPath, path: string, shown: Shown | undefined) {
   const [a, { stats: b }] = [one.stats, yield* openToMount(path)]
   if (a.dev !== b.dev || a.ino !== b.ino) return false

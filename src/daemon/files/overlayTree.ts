@@ -109,14 +109,13 @@ export const mountPoint = Effect.fnUntraced(function* (
 
 export interface MountTreeOptions {
   readonly at: LayerFolders
-  /** The owner of the instance's files; absent: each keeps its own. */
+  /** The owner of the instance's files, unless each keeps its owner. */
   readonly owner: RunUser | undefined
-  /** Whether layers of another owner can be shown as the server's. */
   readonly mapped: boolean
 }
 
 export interface OpenOverlay {
-  /** The path in the instance; empty: the instance itself. */
+  /** The path in the instance, empty for the instance itself. */
   readonly target: ReadonlyArray<string>
   readonly layers: OverlayLayers
 }
@@ -150,7 +149,6 @@ export const openTree = Effect.fnUntraced(function* (
   return [base, ...nested]
 })
 
-/** Mounts the overlays of a tree at `files`; `name`: see `mountName`. */
 export const mountTree = Effect.fnUntraced(function* (
   files: string,
   overlays: ReadonlyArray<OpenOverlay>,
@@ -178,10 +176,7 @@ export interface BuildOptions extends MountTreeOptions {
   readonly copyFirst: (source: Source) => boolean
 }
 
-/**
- * Makes the layers of an instance in `tree`, a folder that is empty or missing, and their record. Also returns the volumes
- * that cannot be layers, because they are single files.
- */
+/** Makes the layers of an instance and their record in `tree`. Returns the volumes that are single files, too. */
 export const buildTree = Effect.fnUntraced(function* (options: BuildOptions) {
   const { at, copyFirst, generation, mapped, owner, plan, tree } = options
   const base = join(at.generations, generation)

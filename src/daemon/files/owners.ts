@@ -11,7 +11,6 @@ import { TREE } from "./treeRecord.ts"
 
 /** Opens a name without its contents (open(2), O_PATH): a link itself, a pipe without waiting. */
 const NAME = 0o10000000 | constants.O_NOFOLLOW
-/** Entries of a folder that are changed at the same time. */
 const CONCURRENCY = 8
 
 /** A file with several names: those found in the volume, and their total number. */
@@ -21,8 +20,8 @@ interface Names {
 }
 
 /**
- * Sets the owner of a volume or of a server's files, its top last, so that an interrupted run is repeated. Servers may
- * write meanwhile: no link is followed, and a file with names outside keeps its owner.
+ * Sets an owner, the top last, so that an interrupted run is repeated. Servers may write meanwhile: no link is
+ * followed, and a file with names outside keeps its owner.
  */
 export const chownVolume = Effect.fn("chownVolume")(function* (path: string, user: RunUser) {
   // Only root can change owners, and only other users need it.
@@ -37,7 +36,6 @@ export const chownVolume = Effect.fn("chownVolume")(function* (path: string, use
   const chown = (shown: string, handle: fs.FileHandle) =>
     io(`give ${shown} to user ${user.uid}`, () => fs.chown(`/proc/self/fd/${handle.fd}`, user.uid, user.gid))
 
-  /** Whether all names of a file were found in the volume. */
   const hasAllNames = (shown: string, { dev, ino, nlink }: Stats) => {
     if (nlink === 1) return true
     const key = `${dev}:${ino}`
@@ -79,10 +77,7 @@ export const chownVolume = Effect.fn("chownVolume")(function* (path: string, use
   )
 })
 
-/**
- * Sets the owner of a folder with its contents, links themselves included, except shared mounts (`others`). No other
- * process may write in it meanwhile: a path that is replaced by a link would be followed.
- */
+/** Sets the owner of a tree except `others`. No other process may write there: a link in a path would be followed. */
 export const chownTree = (
   path: string,
   user: RunUser,
@@ -107,10 +102,7 @@ export const canChown = (): boolean => process.geteuid?.() === 0
 
 const ROOT: RunUser = { uid: 0, gid: 0 }
 
-/**
- * Returns the owner of a server's files: the user that the server runs as, else that of this service. Undefined: this
- * service cannot change owners.
- */
+/** Returns the owner of a server's files, the server's user or this service, if this service can change owners. */
 export const ownerFor = (user: RunUser | undefined): RunUser | undefined =>
   canChown() ? (user ?? ROOT) : undefined
 
@@ -129,7 +121,6 @@ export const shownTo = (owner: RunUser | undefined, { stats }: OpenPath): Shown 
     ? undefined
     : shownAs({ uid: Number(stats.uid), gid: Number(stats.gid) }, owner)
 
-/** Makes a file or folder with the owner of its parent. */
 export const makeLike = Effect.fnUntraced(function* (path: string, make: Effect.Effect<void, IoError>) {
   yield* make
   if (!canChown()) return
@@ -137,11 +128,7 @@ export const makeLike = Effect.fnUntraced(function* (path: string, make: Effect.
   yield* io(`give ${path}`, () => fs.lchown(path, uid, gid))
 })
 
-/**
- * Whether all entries of a folder have one owner, by find (findutils, Debian essential).
- *
- * @param which tests of find that select the entries
- */
+/** Whether all entries of a folder have one owner, by find (findutils). `which` selects the entries. */
 export const isUniform = (
   folder: string,
   { gid, uid }: RunUser,
@@ -154,10 +141,7 @@ export const isUniform = (
   )
 }
 
-/**
- * Sets the owner of folders that no other process can reach yet, with their contents. Runs chown (coreutils), which
- * takes a tenth of the time of calls from Node.
- */
+/** Sets the owner of folders that no other process can reach yet, by chown: Node's calls take ten times as long. */
 export const chownAll = (folders: ReadonlyArray<string>, { gid, uid }: RunUser) =>
   run(`give ${folders[0]}`, [
     "chown",
@@ -169,7 +153,7 @@ export const chownAll = (folders: ReadonlyArray<string>, { gid, uid }: RunUser) 
     ...folders
   ])
 
-/** Sets the owner of a base folder's contents to that of the folder, so that mounts can show them as the server's. */
+/** Gives a base folder's contents the folder's owner, so that mounts can show them as the server's. */
 export const chownBase = Effect.fn("chownBase")(function* (folder: string) {
   if (!canChown()) return
   const owner = yield* ownerOf(folder)
@@ -192,7 +176,7 @@ const ownParts = Effect.fnUntraced(function* (folder: string, files: string) {
   return found.flatMap(({ path, stats }) => (stats === undefined ? [] : [{ path, stats }]))
 })
 
-/** Returns the current owner of a server's files; undefined: there are none. */
+/** Returns the current owner of a server's files, if there are any. */
 export const keptOwner = Effect.fnUntraced(function* (folder: string, files: string) {
   const [part] = yield* ownParts(folder, files)
   if (part === undefined || !canChown()) return undefined
@@ -208,10 +192,7 @@ export const foreignParts = Effect.fnUntraced(function* (folder: string, files: 
 /** Excludes the marks of removed files in an overlay, which are devices of root. */
 const NO_DEVICES = ["!", "-type", "c"]
 
-/**
- * Marks the folders of a server's own files with an entry of another owner, for example a world that an operator copied
- * there as root, so that their owner is set again.
- */
+/** Marks a server's folders that have an entry of another owner, such as a world that root copied there. */
 export const markForeignFiles = Effect.fnUntraced(function* (folder: string, files: string, owner: RunUser) {
   if (!needs(owner)) return
   for (const { path, stats } of yield* ownParts(folder, files)) {
@@ -221,8 +202,8 @@ export const markForeignFiles = Effect.fnUntraced(function* (folder: string, fil
 })
 
 /**
- * Sets the owner of a server's files, without the layers below them. Requires that nothing is mounted and no process
- * runs. The top of each folder is changed last, so that an interrupted run is repeated.
+ * Sets the owner of a server's own files, the top last, so that an interrupted run is repeated. Requires that nothing
+ * is mounted and no process runs.
  */
 export const chownParts = (parts: ReadonlyArray<string>, owner: RunUser) =>
   Effect.forEach(

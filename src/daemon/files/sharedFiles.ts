@@ -1,5 +1,3 @@
-/** Volumes with `rw` or `ro`, and mounts, in the instance folder. */
-
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect, Semaphore } from "effect"
@@ -24,10 +22,7 @@ import { chownParts, chownTree, chownVolume, foreignParts, shownTo } from "./own
 import { type FileSources, makeTarget, openSource, type Source, sharedSource } from "./sources.ts"
 import { readTreeRecord, TREE, type TreeRecord } from "./treeRecord.ts"
 
-/**
- * How sources are shared: by a mounter; by links, with a copy of `ro` sources (`copy`) or a runtime that enforces `ro`
- * (`link`); or as mount points only (`place`).
- */
+/** How sources are shared: mounts, links and copies (`copy`), links with `ro` (`link`), mount points (`place`). */
 export type SharingMethod = Mounter | "copy" | "link" | "place"
 
 const isLinkTo = Effect.fnUntraced(function* (place: string, real: string) {
@@ -36,21 +31,16 @@ const isLinkTo = Effect.fnUntraced(function* (place: string, real: string) {
 })
 
 export interface SharedOwner {
-  /** The owner of the server's files; absent: each file keeps its own. */
+  /** The owner of the server's files, unless each file keeps its owner. */
   readonly owner: RunUser | undefined
   readonly hasOwnUid: boolean
-  /** The owner of volumes that servers write. */
   readonly volumes: RunUser
   /** Whether a mount can show them as the server's. */
   readonly mapped: boolean
-  /** Returns the ids of other servers of this node that write a volume. */
   readonly writers: (real: string) => Effect.Effect<ReadonlyArray<string>, IoError>
 }
 
-/**
- * Gives a volume that a server writes to the common user of all volumes, which each server sees as its own. If mounts
- * cannot show that, the one server that writes it is the owner.
- */
+/** Gives a written volume to the common user of all volumes or, without mapping mounts, to its one server. */
 const chownShared = Effect.fnUntraced(function* (source: Source, to: SharedOwner) {
   const { hasOwnUid, mapped, owner, volumes, writers } = to
   if (owner === undefined || owner.uid === 0) return
@@ -136,9 +126,7 @@ export const share = Effect.fnUntraced(function* (
   return folders
 })
 
-/**
- * Returns the shared sources for the runtime; undefined: not all are mounted. `real`: the folder as in the mount table.
- */
+/** Returns the shared sources, if all are mounted. `real` is the folder as in the mount table. */
 export const sharedMounts = Effect.fnUntraced(function* (
   root: string,
   real: string,
@@ -160,16 +148,14 @@ export const sharedMounts = Effect.fnUntraced(function* (
   return folders
 }, Effect.scoped)
 
-/** The folder of a server that its process sees. */
 export const instanceFolder = (folder: string): string => join(folder, "files")
 
 /** Returns the method for nodes without mounts: containers get links, and the engine enforces `ro`. */
 export const sharingFor = (kind: RuntimeKind): "copy" | "link" => (kind === "docker" ? "link" : "copy")
 
-/** Trees that are mounted at the same time. */
 const CONCURRENCY = 4
 
-/** Returns the shared folders if everything is mounted; undefined: a mount is missing. */
+/** Returns the shared folders, unless a mount is missing. */
 const found = Effect.fnUntraced(function* (
   files: string,
   record: TreeRecord | undefined,

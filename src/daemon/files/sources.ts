@@ -49,10 +49,7 @@ export interface Source {
 /** A refusal because of the state of the node, not of the blueprint. */
 const missingSource = (message: string, next: string) => new IoError({ code: "REFUSED", message, next })
 
-/**
- * Returns the source below `root`, with links followed; `real` is undefined if it is missing. `key`: that of the
- * blueprint; `what`: the name in messages.
- */
+/** Returns the source below `root`, links followed, without `real` if it is missing. `key` is from the blueprint. */
 const sourceBelow = Effect.fnUntraced(function* (root: string, source: string, key: string, what: string) {
   const parts = yield* Effect.fromResult(
     Result.mapError(partsOf(source), (error) => refuse(`${key}: ${source}: ${error.reason}`))
@@ -77,14 +74,11 @@ const volumeBelow = Effect.fnUntraced(function* ({ source }: Volume, { volumesDi
   return { found, made: join(top, ...parts), top, what }
 })
 
-/** Returns the source of a template volume; undefined: none, and the instance starts empty. */
+/** Returns the source of a template volume. Without one, the instance starts empty. */
 export const templateSource = (volume: Volume, sources: FileSources) =>
   Effect.map(volumeBelow(volume, sources), ({ found }) => found)
 
-/**
- * Returns the source of a shared volume. A missing one is made, empty, unless it is `ro`, because it could never be
- * filled.
- */
+/** Returns the source of a shared volume. A missing one is made, unless it is `ro` and could never be filled. */
 export const volumeSource = Effect.fnUntraced(function* (volume: Volume, sources: FileSources) {
   const { found, made, top, what } = yield* volumeBelow(volume, sources)
   if (found !== undefined) return found
@@ -115,7 +109,7 @@ const resolveLinks = (
     return { real: join(above.real, basename(path)), there: false }
   })
 
-/** Returns a source on the host: in an allowed folder, links of both resolved. `key`: that of the blueprint. */
+/** Returns a source on the host: in an allowed folder, with links of both resolved. */
 const hostSource = Effect.fnUntraced(function* (what: string, key: string, { allowedMounts }: FileSources) {
   if (!isAbsolute(what)) return yield* refuse(`${key}: ${what}: it is not absolute`)
   if (what.includes("\0")) return yield* refuse(`${key}: ${what}: it contains a NUL character`)
@@ -143,7 +137,7 @@ export const sharedSource = ({ of }: Shared, sources: FileSources) =>
 
 const COPY = "state.copy"
 
-/** Refuses files of the data folder that are never copied: top-level ones (keys, database) and those of servers. */
+/** Refuses files of the data folder that are never copied: keys, the database, and files of servers. */
 const checkCopied = Effect.fnUntraced(function* (real: string, top: string, what: string) {
   const parts = relative(top, real).split(sep)
   const [folder = ""] = parts
@@ -180,10 +174,7 @@ export const copySource = Effect.fnUntraced(function* (copy: Copy, sources: File
   return source
 })
 
-/**
- * Opens the source of a mount for the scope. Checked again when it is open, because a link may have replaced a parent
- * folder.
- */
+/** Opens the source of a mount for the scope, and checks it again: a link may have replaced a parent folder. */
 export const openSource = Effect.fnUntraced(function* (
   { real, roots, what }: Source,
   open: typeof openToMount = openToMount

@@ -11,7 +11,6 @@ import { IoError, io, listFolder, makeFolder, mountsAt, orWarn, removeTree } fro
 import { mounterOf, openToMount, type Shown, unmountBelow } from "./mounts.ts"
 import { canChown, chownTree, ownerOf } from "./owners.ts"
 
-/** The strategy for instances; `auto`: the best that works. */
 export type StorageChoice = "auto" | InstanceStorage
 
 export interface Storage {
@@ -34,7 +33,7 @@ const STRATEGIES = ["overlay", "reflink", "copy"] as const
 
 const broken = (message: string) => new IoError({ code: "BROKEN", message })
 
-/** Returns undefined, or why the attempt failed. @error IoError the disk has no room for the attempt */
+/** Returns why the attempt failed, if it did. @error IoError the disk has no room for the attempt */
 const attempt = (effect: Effect.Effect<void, IoError>) =>
   effect.pipe(
     Effect.as(undefined),
@@ -111,10 +110,7 @@ const clean = Effect.fnUntraced(function* (dir: string) {
   }
 })
 
-/**
- * Whether other processes of the host, such as a container engine, see the mounts of this process. True if that cannot
- * be read: only services with a mount namespace of their own hide them.
- */
+/** Whether other processes see this process's mounts. If unknown, they do: only a mount namespace hides them. */
 const mountsAreShared = Effect.gen(function* () {
   const [own, first] = yield* Effect.forEach(["self", "1"], (pid) =>
     Effect.orElseSucceed(
@@ -128,7 +124,6 @@ const mountsAreShared = Effect.gen(function* () {
 export interface ProbeOptions {
   /** The strategy to use if it works; else the next one. Default `auto`. */
   readonly choice?: StorageChoice
-  /** Whether to try mounts. Default true. */
   readonly mounts?: boolean
   /** Whether to try mounts that map owners. Default true. */
   readonly mapped?: boolean

@@ -13,10 +13,7 @@ import { Effect, Schema } from "effect"
 import { IoError, listFolder, lstat, orMissing, readText } from "../disk/fsio.ts"
 import { writeAtomic, writeNew } from "../disk/replaceFile.ts"
 
-/**
- * The generations of the folder `files`, by its inode: while a new folder replaces an old one, there is an entry for
- * each.
- */
+/** The generations of `files` by inode, one for each folder while a new folder replaces an old one. */
 const PlainRecord = Schema.Struct({
   format: Schema.Literal(1),
   bases: Schema.Array(Schema.Struct({ inode: Schema.Finite, generation: Schema.String }))
@@ -90,7 +87,6 @@ export const TreeRecord = Schema.Struct({
   format: Schema.Literal(1),
   /** The name of this composition in the mount table; a change requires a new mount. */
   id: Schema.String,
-  /** The generation of the base folder. */
   base: Schema.String,
   /** Parents before children. */
   nested: Schema.Array(Nested)
@@ -100,7 +96,6 @@ export type TreeRecord = typeof TreeRecord.Type
 const TreeRecordJson = Schema.fromJsonString(TreeRecord)
 const decode = Schema.decodeUnknownEffect(TreeRecordJson)
 
-/** Returns the folder of the generations of base folders. */
 export const generationsDir = (baseDir: string): string => join(baseDir, ".generations")
 
 const recordPath = (tree: string) => join(tree, "tree.json")

@@ -8,10 +8,7 @@ import { Socket } from "node:net"
 import { arch } from "node:process"
 import { Context, Data, Effect, Semaphore } from "effect"
 
-/**
- * The environment of system tools, without variables of the service. The search path has all folders in which
- * distributions install such tools.
- */
+/** The environment of system tools, without variables of the service, with all folders of such tools. */
 export const TOOL_ENV: Readonly<Record<string, string>> = {
   PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/wrappers/bin:/run/current-system/sw/bin",
   LC_ALL: "C"
@@ -49,7 +46,7 @@ export class HelperUnavailable extends Data.TaggedError("HelperUnavailable") {}
 /** The process of a request was killed: whether the request has been done is unknown. */
 export class HelperLost extends Data.TaggedError("HelperLost") {}
 
-/** The answer to a request; the texts end at 4 KiB, those of `mounts` at 32 KiB. */
+/** The answer to a request. Texts end at 4 KiB, or at 32 KiB for `mounts`. */
 export interface HelperAnswer {
   readonly code: number
   readonly output: Buffer
@@ -108,7 +105,6 @@ class Connection {
     this.#hold(false)
   }
 
-  /** Sends a request; returns its id. */
   send(id: string, command: Command, words: ReadonlyArray<string>, onEnd: (outcome: Outcome) => void): void {
     if (this.#pending.size === 0) this.#hold(true)
     this.#pending.set(id, onEnd)
@@ -152,7 +148,6 @@ class Connection {
     }
   }
 
-  /** Whether this process stays alive for answers. */
   #hold(held: boolean): void {
     for (const one of [this.#child, this.#child.stdin, this.#child.stdout]) {
       if (!(one instanceof Socket) && one !== this.#child) continue
@@ -186,11 +181,7 @@ export class HelperProcess {
     return this.#connection
   }
 
-  /**
-   * Does a request in a process of its own. An interruption kills the program of a `run` and waits for its end.
-   *
-   * @error HelperLost the processes of the helper were killed
-   */
+  /** Does a request. An interruption kills a `run`. @error HelperLost its processes were killed */
   request(command: Command, words: ReadonlyArray<string>): Outcome {
     const sent = this.#send(command, words)
     if (command === "mounts") return sent

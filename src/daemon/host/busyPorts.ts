@@ -10,7 +10,7 @@ import { cleanText } from "../../contract/domain/NodeText.ts"
 
 export interface Busy extends TakenPort {
   readonly protocol: "TCP" | "UDP"
-  /** The program; absent: this service may not know. */
+  /** The program, if this service may know it. */
   readonly holder?: string
 }
 
@@ -24,7 +24,7 @@ const SEARCH = "2 seconds"
 
 const isInUse = (error: NodeJS.ErrnoException) => error.code === "EADDRINUSE"
 
-/** Any other failure is not that of the port: the address may be that of a router. */
+/** Any other failure has another cause than the port: the address may belong to a router. */
 const isBusy = ({ ip, port, protocol }: Wanted): Effect.Effect<boolean> =>
   Effect.callback<boolean>((resume) => {
     const failed = (error: NodeJS.ErrnoException) => resume(Effect.succeed(isInUse(error)))
@@ -78,7 +78,6 @@ const isWildcard = (kernel: string) => /^0+$/.test(kernel)
 
 const LISTENING = "0A"
 
-/** Returns the inodes of the sockets that have a port, from the text of /proc/net/tcp, tcp6, udp or udp6. */
 export const socketInodes = (table: string, { ip, port, protocol }: Wanted): ReadonlyArray<string> => {
   const wanted = kernelForm(ip) ?? ""
   return table

@@ -50,7 +50,6 @@ const fileSystemOf = Effect.fnUntraced(function* (folder: string) {
   return mountOf(real, yield* mountTable)?.path ?? folder
 })
 
-/** Returns the error with its remedy. */
 const unusable = Effect.fnUntraced(function* (dataDir: string, error: IoError) {
   const mountPoint = yield* Effect.orElseSucceed(fileSystemOf(dataDir), () => dataDir)
   const next = error.code === "ENOSPC" ? `free space on the file system at ${mountPoint}` : remedyOf(error)
@@ -59,8 +58,7 @@ const unusable = Effect.fnUntraced(function* (dataDir: string, error: IoError) {
 })
 
 /**
- * Claims the data folder of a daemon for the scope, because two daemons in one folder would both manage its servers.
- * The lock file stays after the scope, so that a later claim needs no room on the disk.
+ * Claims the data folder for the scope, for one daemon alone. The lock file stays, so a later claim needs no room.
  */
 export const claimDataFolder = (dataDir: string) =>
   Effect.acquireRelease(

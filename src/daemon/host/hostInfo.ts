@@ -36,10 +36,7 @@ export const hostInfo = (
   ...node
 })
 
-/**
- * Returns the capacity of the host for servers; `overrides` win.
- * @error IoError the disk of the data folder cannot be read
- */
+/** Returns the host's capacity; `overrides` win. @error IoError the disk of the data folder cannot be read */
 export const capacityOf = (dataDir: string, overrides: Partial<Capacity>): Effect.Effect<Capacity, IoError> =>
   Effect.map(
     io(`read the free space of ${dataDir}`, () => fs.statfs(dataDir)),
@@ -50,7 +47,6 @@ export const capacityOf = (dataDir: string, overrides: Partial<Capacity>): Effec
     })
   )
 
-/** Returns the current load of the host, for heartbeats. */
 export const loadOf = (dataDir: string): Effect.Effect<Omit<Heartbeat, "boot_id">, IoError> =>
   Effect.map(
     io(`read the free space of ${dataDir}`, () => fs.statfs(dataDir)),

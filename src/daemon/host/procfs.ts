@@ -1,7 +1,4 @@
-/**
- * Processes as the kernel reports them (Linux /proc). Reads are synchronous: the kernel serves them from memory. A pass
- * over the processes of the host runs in slices, because servers decide how many there are.
- */
+/** Processes in Linux /proc, read synchronously and in slices, because servers decide how many there are. */
 import { closeSync, opendirSync, openSync, readdirSync, readFileSync, readlinkSync, readSync } from "node:fs"
 import type { Effect } from "effect"
 import { inSlices } from "../../shared/work/slices.ts"
@@ -30,7 +27,7 @@ export interface Marker {
 export const TICKS_PER_SECOND = 100
 const PAGE = 4096
 
-/** Returns a value; undefined: the process has ended, has closed the file, or access is denied. */
+/** Returns a value, unless the process has ended or closed the file, or access is denied. */
 const ifThere = <A>(read: () => A): A | undefined => {
   try {
     return read()
@@ -60,7 +57,7 @@ export const parseStat = (text: string): Proc | undefined => {
   }
 }
 
-/** Returns a process; undefined: it has ended or is a zombie. */
+/** Returns a process, unless it has ended or is a zombie. */
 export const readProc = (pid: number): Proc | undefined => {
   const text = readOrUndefined(`/proc/${pid}/stat`)
   const proc = text === undefined ? undefined : parseStat(text)
@@ -80,7 +77,7 @@ const variable = (environment: string, name: string): string | undefined => {
   return environment.slice(start + name.length + 1, end < 0 ? undefined : end)
 }
 
-/** Returns the marker of a process; undefined: it has none, or access is denied. */
+/** Returns the marker of a process, if it has one and access is allowed. */
 export const readMarker = (pid: number): Marker | undefined => {
   const environment = readOrUndefined(`/proc/${pid}/environ`)
   if (environment === undefined) return undefined
@@ -91,7 +88,7 @@ export const readMarker = (pid: number): Marker | undefined => {
     : { node: Buffer.from(node, "latin1").toString("utf8"), server }
 }
 
-/** Returns the effective uid of a process; undefined: it has ended. The owner of `/proc/<pid>` may differ. */
+/** Returns the effective uid of a process, if it lives. The owner of `/proc/<pid>` may differ. */
 export const readUid = (pid: number): number | undefined => {
   const uid = /^Uid:\t\d+\t(\d+)/m.exec(readOrUndefined(`/proc/${pid}/status`) ?? "")?.[1]
   return uid === undefined ? undefined : Number(uid)
@@ -104,12 +101,7 @@ export const bytesWritten = (pid: number): number => {
   return Math.max(0, Number(written) - Number(cancelled))
 }
 
-/**
- * Reads the pids of a container from its cgroup. The list is empty if the engine is on another machine.
- *
- * @param main the first process of the container
- * @param id   of the container; the name of its cgroup contains the id
- */
+/** Reads a container's pids from the cgroup of its `main` process, named by `id`; none if the engine is remote. */
 export const pidsOfContainer = (main: number, id: string): ReadonlyArray<number> => {
   const groups = (readOrUndefined(`/proc/${main}/cgroup`) ?? "").split("\n")
   const group = groups
@@ -148,10 +140,7 @@ export const bootUptimeMillis = (): number =>
 
 const networkOf = (pid: number | "self") => ifThere(() => readlinkSync(`/proc/${pid}/ns/net`))
 
-/**
- * Returns the bytes that the network namespace of a process received and sent; undefined: the process shares the
- * namespace of this one.
- */
+/** Returns the bytes that a process's network namespace received and sent, unless this process shares it. */
 export const readNetwork = (
   pid: number
 ): { readonly rx_bytes: number; readonly tx_bytes: number } | undefined => {
@@ -196,7 +185,6 @@ const readTable = (path: string): string => {
   }
 }
 
-/** Reads the targets of the open files of a process, one in a step. */
 function* filesOf(pid: number): Generator<string> {
   const path = `/proc/${pid}/fd`
   const folder = ifThere(() => opendirSync(path))

@@ -23,8 +23,8 @@ const nextTurn = Effect.callback<void>((resume) => {
 })
 
 /**
- * Starts a program in a new session and process group; returns when it runs. Listeners are attached before the first
- * event, so that no exit is missed. Without `env`, the program has {@link TOOL_ENV}; `undefined` inherits the environment.
+ * Starts a program in a new session and process group. Listeners precede its first event, so that no exit is missed.
+ * Without `env` it has {@link TOOL_ENV}; `undefined` inherits the environment.
  */
 export const spawnChild = (
   argv: readonly [string, ...ReadonlyArray<string>],
@@ -104,10 +104,7 @@ export const runTool = Effect.fnUntraced(function* (
   return { code, stderr: tool.stderr(), stdout }
 }, Effect.scoped)
 
-/**
- * Runs a program by the helper, so that this process does not fork, to its end; an interruption kills it. Its working
- * directory is any, and its output ends at 4 KiB.
- */
+/** Runs a program to its end by the helper, without a fork; an interruption kills it. Output ends at 4 KiB. */
 export const runProgram = (argv: readonly [Program, ...ReadonlyArray<string>]) =>
   repeatable("run", argv).pipe(
     Effect.map(({ code, errors, output }) => ({ code, stderr: errors, stdout: output.toString() })),

@@ -31,7 +31,6 @@ import { type OnSteps, StepLog } from "./StepLog.ts"
 import { baseName } from "./scriptVariables.ts"
 
 export interface Installed extends Base {
-  /** The exit code of its script, if there was one. */
   readonly exit_code?: number
   /** The steps that the server waited for; none if the base was there. */
   readonly steps?: InstallSteps
@@ -52,16 +51,15 @@ const COLLECT_PAUSE = "1 second"
 const versionPattern = /^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$/
 
 /**
- * Installs base folders: one per software, version and script, and per value of the variables that the install script reads
- * (scriptVariables.ts). Each is made once on this node and shared by all instances (spec 4.6).
+ * Installs base folders, which all instances share: one per software, version, script, and values of the variables
+ * that the script reads (spec 4.6).
  */
 export class Installer extends Context.Service<
   Installer,
   {
     /**
-     * Returns the base folder of a server's software, pinned for the scope. If it is missing, or with `force`, it is
-     * installed first; concurrent callers share one installation and its steps. It is interrupted when no caller is
-     * left.
+     * Returns the base folder of a server, pinned for the scope; installs it if needed or with `force`. Concurrent
+     * callers share an installation, which is interrupted without callers.
      */
     install(
       spec: ServerSpec,

@@ -49,7 +49,6 @@ export class StepLog {
     })
   }
 
-  /** The pull of an image as a step, with its progress in whole percent. */
   readonly pull: PullWatch = {
     begun: Effect.suspend(() => this.begin("pull")),
     onProgress: (share) => this.set(withProgress(this.steps, Math.floor(share * 100) / 100))

@@ -22,7 +22,6 @@ export interface Base {
   readonly generation: string
 }
 
-/** The prefix of links that are about to be renamed. */
 const LINK = ".link-"
 
 /** The unused bases of a version that stay, of those with scripts. */
@@ -30,16 +29,11 @@ const VARIANTS_KEPT = 4
 
 export interface BasesOptions {
   readonly baseDir: string
-  /** The generations that instances use as a layer. */
   readonly used: Effect.Effect<ReadonlySet<string>, IoError>
-  /** Returns the log of the installation of a base. */
   readonly logOf: (software: string, name: string) => string
 }
 
-/**
- * Opens the base folders of a node. `<software>/<name>` (`baseName`) is a link to the generation for new instances. A new
- * generation replaces it atomically; an old one stays while it is used.
- */
+/** Opens the base folders. `<software>/<name>` links to the newest generation; an old one stays while it is used. */
 export const openBases = Effect.fnUntraced(function* ({ baseDir, logOf, used }: BasesOptions) {
   const generations = generationsDir(baseDir)
   yield* makeClosedFolder(generations)
@@ -52,7 +46,6 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, logOf, used }: 
   const baseOf = (generation: string): Base => ({ folder: join(generations, generation), generation })
   const newGeneration = (software: string, name: string) => `${software}-${name}-${randomUUID().slice(0, 8)}`
 
-  /** Sets the link to the generation, atomically. */
   const setLink = Effect.fnUntraced(function* (link: string, generation: string) {
     const aside = join(generations, `${LINK}${randomUUID()}`)
     yield* ioSync(`create link ${link}`, () =>
@@ -137,10 +130,7 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, logOf, used }: 
     }
   })
 
-  /**
-   * Removes unused generations. Generations that are pinned or published meanwhile stay: they are read before and after
-   * the used ones.
-   */
+  /** Removes unused generations. Pinned and published ones are read before and after the used ones, and stay. */
   const collect = Effect.gen(function* () {
     const names = yield* listFolder(generations)
     yield* unlinkVariants

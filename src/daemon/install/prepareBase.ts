@@ -29,9 +29,7 @@ interface Preparation {
   readonly spec: ServerSpec
   /** The specification from which the name of the base is made. */
   readonly given: ServerSpec
-  /** The future base folder. */
   readonly folder: string
-  /** The folder for scratch files, which is removed afterwards. */
   readonly aside: string
   readonly log: BoundedLog
   readonly runtime: Runtime["Service"]
@@ -42,16 +40,12 @@ interface Preparation {
 const failed = (reason: string, exit_code?: number) =>
   new InstallFailed(exit_code === undefined ? { reason } : { reason, exit_code })
 
-/** The error of a software that cannot be installed. */
 const invalidSoftware = (reason: string) => new InstallFailed({ reason, permanent: true })
 
 /** Returns a name unique to the preparation, so that its end does not kill processes of another. */
 const jobName = (aside: string) => `install:${basename(aside)}`
 
-/**
- * Sets the owner of a job's folders to the user of the software; an engine sets that of its containers itself. The
- * parent folder stays the daemon's: it has files that the daemon runs.
- */
+/** Sets the owner of a job's folders, but not their parent, which has files that the daemon runs. */
 const chownFolders = ({ aside, folder, user }: Preparation) =>
   user?.own === true
     ? Effect.forEach([folder, join(aside, HOME), join(aside, SCRIPT)], (path) => chownTree(path, user), {
@@ -161,10 +155,7 @@ const restorerOf = Effect.fnUntraced(function* (folder: string, file: string) {
   return restore
 })
 
-/**
- * Applies the config patches of a server to a folder during `use`, then restores the files: servers with other patches
- * share the base folder. `warn` gets each patch that matches nothing.
- */
+/** Patches a folder during `use`, then restores it for servers with other patches. `warn` gets unmatched patches. */
 export const withPatches = Effect.fnUntraced(function* (
   folder: string,
   spec: ServerSpec,
@@ -206,10 +197,7 @@ const runWarmUp = Effect.fnUntraced(function* (at: Preparation, install: Install
   yield* Effect.catch(retried, () => at.log.line("[the warm-up failed; installed without it]"))
 })
 
-/**
- * Fills a new base folder: install script, warm-up, post-warm-up script. Returns the exit code of the script;
- * undefined: there is none, or it is disabled.
- */
+/** Fills a new base folder by scripts and warm-up. Returns the install script's exit code, if it ran. */
 export const prepareBase = Effect.fnUntraced(function* (given: Omit<Preparation, "given" | "user">) {
   const { definition } = given.spec
   const install = definition.install_script

@@ -1,6 +1,4 @@
-/**
- * The variables of a server that its install script gets, and with them the identity of its base (spec 4.6). Servers share a base, so a script gets the variables that it reads and no others. Pure.
- */
+/** The server variables that an install script reads, and with them the identity of its base (spec 4.6). Pure. */
 import { createHash } from "node:crypto"
 import { Result } from "effect"
 import { scriptHash } from "../../contract/domain/definitionChanges.ts"
@@ -11,7 +9,6 @@ import type { InstallScript } from "../../contract/domain/Software.ts"
 import { namesRead } from "../../contract/domain/scriptNames.ts"
 import { contextOf } from "../configPatch/placeholders.ts"
 
-/** The build of the software, unless `env` names another. */
 const DEFAULT_BUILD = "latest"
 
 /** Variables of a script that no variable of a blueprint replaces. */
@@ -52,16 +49,13 @@ const nameOf = (spec: ServerSpec): string => {
 
 const known = new WeakMap<ServerSpec, string>()
 
-/**
- * Returns the name of a server's base: the version, and if there is a script, `@` and a hash of it and of the variables
- * that it reads. Remembered: a search takes as long as a write to the disk.
- */
+/** Returns the name of a base: the version and, with a script, `@` and a hash of it and the variables it reads. */
 export const baseName = (spec: ServerSpec): string => {
   const name = known.get(spec) ?? nameOf(spec)
   known.set(spec, name)
   return name
 }
 
-/** Whether a name is that of a base with a script; returns its version. */
+/** Returns the version in the name of a base with a script. */
 export const variantOf = (name: string): string | undefined =>
   name.includes("@") ? name.slice(0, name.indexOf("@")) : undefined

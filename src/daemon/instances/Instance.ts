@@ -16,14 +16,10 @@ import type { InstanceAction } from "./powerDecision.ts"
 export interface InstanceOptions extends InstanceParts {
   readonly uplink: Effect.Effect<Uplink>
   readonly waitingWrites: WaitingWrites
-  /** Forks into the scope of the service. */
   readonly fork: Fork
 }
 
-/**
- * A server of this node. An idle one, such as an installed server that is offline, is this object and its state: it has
- * no fiber, timer or open console.
- */
+/** A server of this node. An idle one is this object and its state, without fiber, timer or open console. */
 export class Instance implements InstanceFileOwner {
   readonly file: InstanceFile
   readonly folder: string
@@ -33,7 +29,6 @@ export class Instance implements InstanceFileOwner {
   #isShutDown = false
   readonly #sender = new OnDemand()
   #progressSender: OnDemand | undefined
-  /** There while it is used. */
   #console: ConsoleLog | undefined
   #consoleUsers = 0
   /** An unused console knows the lines of its file, until the memory is needed. */
@@ -48,7 +43,6 @@ export class Instance implements InstanceFileOwner {
     file.setOwner(this)
   }
 
-  /** Waits until the process of an earlier service is adopted or its end is known. */
   get adopted(): Effect.Effect<void> {
     return this.#adoption === undefined ? Effect.void : Deferred.await(this.#adoption)
   }
@@ -103,7 +97,6 @@ export class Instance implements InstanceFileOwner {
     })
   }
 
-  /** Sends no further reports; waits for the one that is being sent. */
   get stopReports(): Effect.Effect<void> {
     return Effect.suspend(() => {
       this.#progressSender ??= new OnDemand()

@@ -39,7 +39,6 @@ export interface InstancesTuning {
 export interface InstancesOptions extends InstancesTuning {
   /** The folder of server folders, for this service alone. */
   readonly serversDir: string
-  /** The folder of orphaned servers, which are kept for operators. */
   readonly lostDir: string
   readonly sources: FileSources
 }
@@ -70,15 +69,9 @@ export class Instances extends Context.Service<
     readonly list: () => ReadonlyArray<DaemonServer>
     get(id: ServerId): Effect.Effect<Instance, DaemonRefused>
     readonly arrivalOf: (id: ServerId) => string | undefined
-    /**
-     * Returns the state of an existing server, which takes a later definition, or creates the server on disk. A creation that was sent before a recent
-     * removal of the server is refused with 409.
-     */
+    /** Creates a server, or gives it a later definition. A creation sent before a recent removal is refused. */
     create(spec: ServerSpec): Effect.Effect<DaemonServer, DaemonRefused>
-    /**
-     * Removes a server; its files are removed in the background. `departure`: the server was not deleted, so it is
-     * stopped first, and the files of a saved server are kept.
-     */
+    /** Removes a server, its files in the background. A `departure` stops it first and keeps saved files. */
     remove(id: ServerId, departure?: Departure): Effect.Effect<void, DaemonRefused>
     connect(uplink: Uplink): Effect.Effect<void>
     /** Starts the servers that were up when the node ended, except those that are gone or that a caller has stopped. */
@@ -87,10 +80,7 @@ export class Instances extends Context.Service<
     readonly stopAll: Effect.Effect<void>
   }
 >()("muster/daemon/Instances") {
-  /**
-   * Opens the servers on disk: adopts running processes, continues interrupted work, and kills processes of unknown
-   * servers.
-   */
+  /** Opens the servers on disk, continues their processes and work, and kills processes of unknown servers. */
   static readonly layer = (options: InstancesOptions) =>
     Layer.effect(
       Instances,
@@ -118,8 +108,7 @@ export class Instances extends Context.Service<
         }
 
         /**
-         * Returns the uid of a new server that would be a plain process now. If the engine is down or no uid is free, the
-         * server may get a uid later: its installation fails with the reason.
+         * Returns a new server's uid, if it would be a plain process now. Else its installation gets one or fails.
          */
         const initialUid = Effect.fnUntraced(function* ({ arrival, definition, id }: ServerSpec) {
           const kind = yield* Effect.option(runtime.kindFor(definition))

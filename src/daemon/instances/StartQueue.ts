@@ -3,7 +3,6 @@ import type { ServerId } from "../../contract/domain/Id.ts"
 import { byTurn } from "../../contract/domain/Run.ts"
 import type { Instance } from "./Instance.ts"
 
-/** The queue as a server sees it. */
 export interface Turns {
   /** Called when a server waits for its turn, or can be started again. */
   readonly wake: () => void
@@ -19,7 +18,6 @@ export interface StartQueue extends Turns {
 
 export interface StartQueueOptions {
   readonly instances: () => Iterable<Instance>
-  /** Servers that are `starting` at a time. */
   readonly parallel: number
 }
 
@@ -39,9 +37,7 @@ const turnOf = ({ file }: Instance) => {
   return created_at === undefined ? { id, definition } : { id, definition, created_at }
 }
 
-/**
- * Starts the servers that wait, by priority and age, some at a time: a place is free once its server is online or offline.
- */
+/** Starts waiting servers by priority and age, some at a time. A place is free once a server is online or offline. */
 export const makeStartQueue = Effect.fnUntraced(function* ({
   instances,
   parallel
@@ -50,7 +46,6 @@ export const makeStartQueue = Effect.fnUntraced(function* ({
   const changed = Latch.makeUnsafe(true)
   const except = new Set<ServerId>()
   const taken = new Set<ServerId>()
-  /** Starts that the node refused for now. */
   const refused = new Map<ServerId, { readonly tries: number; readonly until: number }>()
   let closed = false
 

@@ -17,10 +17,7 @@ import type { Instance } from "./Instance.ts"
 /** The time for a server to stop, in seconds. */
 const STOP_TIMEOUT = 30
 
-/**
- * Stops a server for its use of the disk, or kills it if it is being stopped. The reason is its problem, a line of its
- * console and a warning.
- */
+/** Stops a server for its disk usage, or kills it if it is stopping, with the reason in problem, console and log. */
 export const stopForDisk = Effect.fnUntraced(function* (
   instance: Instance,
   why: { readonly status: 409 | 507; readonly detail: string; readonly hint: string }
@@ -49,7 +46,6 @@ const CONCURRENCY = 2
 export interface DiskWatchOptions {
   readonly files: InstanceFiles["Service"]
   readonly instances: () => Iterable<Instance>
-  /** Seconds between two looks at the servers. */
   readonly seconds: number
 }
 
@@ -100,12 +96,7 @@ const MEASURED = 2
 
 type Written<R> = ReadonlyMap<R, number>
 
-/**
- * Returns the run that has written most since an earlier time. Returns `undefined` if all runs together have written less
- * than half of the lost space: something else fills the disk.
- *
- * @param fell the lost space in bytes
- */
+/** Returns the run that wrote most, unless all wrote less than half of `fell`, the lost space in bytes. */
 export const largestWriter = <R>(before: Written<R>, now: Written<R>, fell: number): R | undefined => {
   let [all, most]: [number, number] = [0, 0]
   let largest: R | undefined
@@ -119,7 +110,7 @@ export const largestWriter = <R>(before: Written<R>, now: Written<R>, fell: numb
 
 export interface DiskReserveOptions extends DiskWatchOptions {
   readonly dataDir: string
-  /** The reserve in bytes, at most a twentieth of the disk; 0: none. */
+  /** The reserve in bytes, at most a twentieth of the disk, or 0 for none. */
   readonly reserve: number
 }
 
@@ -173,10 +164,7 @@ export const watchReserve = Effect.fnUntraced(function* ({
     })
   })
 
-  /**
-   * Returns the servers whose files that have changed since a time take half of the lost space, or cannot be measured:
-   * the kernel does not count space that is allocated without a write.
-   */
+  /** Returns servers whose changed files take half of the lost space: unwritten allocations do not count. */
   const changers = (of: Iterable<readonly [Run, Instance]>, since: number, fell: number) =>
     Effect.filter(
       [...of],

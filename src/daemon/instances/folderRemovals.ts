@@ -1,7 +1,4 @@
-/**
- * The removal of server folders in the background, however many files a server has made, however deep. A folder that is
- * renamed to `.removed-<server id>-<uuid>` has no server any more.
- */
+/** Removes server folders in the background. One renamed to `.removed-<server id>-<uuid>` has no server. */
 
 import { randomUUID } from "node:crypto"
 import { rmdirSync, unlinkSync } from "node:fs"
@@ -36,7 +33,7 @@ export const isAside = (name: string): boolean => isRemoved(name) || name.starts
 
 type Files = InstanceFiles["Service"]
 
-/** Reads a server's folder; undefined: it has no usable state. An unreadable folder is renamed, never deleted. */
+/** Reads a server's folder, if its state is usable. An unreadable folder is renamed, never deleted. */
 const readServer = Effect.fnUntraced(function* (serversDir: string, id: ServerId, files: Files) {
   const folder = join(serversDir, id)
   if ((yield* lstat(join(folder, "server.json"))) === undefined) {
@@ -79,10 +76,7 @@ export interface FolderRemovalsOptions {
   readonly collect: Effect.Effect<void>
 }
 
-/**
- * Removes paths by `rm` (coreutils). The file functions of Node.js share a few threads: the removal of 300,000 files in
- * this process delays every other file operation by up to 20 s.
- */
+/** Removes paths by `rm`: in this process, 300,000 files would delay every other file operation by up to 20 s. */
 const removeByTool = Effect.fnUntraced(function* (paths: ReadonlyArray<string>) {
   const { code, stderr } = yield* runProgram([
     "rm",
@@ -125,10 +119,7 @@ const sharedRun = <E>(run: Effect.Effect<void, E>): Effect.Effect<void, E> => {
   })
 }
 
-/**
- * Starts the removal of folders, first of those that an earlier process has not finished: their uids must be reserved. The
- * end of the scope interrupts it.
- */
+/** Starts removals in the scope, first the unfinished ones of an earlier process, whose uids must be reserved. */
 export const makeFolderRemovals = Effect.fnUntraced(function* (options: FolderRemovalsOptions) {
   const { collect, files, runtime, serversDir } = options
   const permits = yield* Semaphore.make(CONCURRENT)
@@ -173,10 +164,7 @@ export const makeFolderRemovals = Effect.fnUntraced(function* (options: FolderRe
   })
 
   return {
-    /**
-     * Renames the folder of a server, on disk when this returns, and starts its removal. Requires that nothing is
-     * mounted in it.
-     */
+    /** Renames a server's folder, durably, and starts its removal. Requires that nothing is mounted in it. */
     begin: Effect.fnUntraced(function* (serverId: ServerId, folder: string) {
       const removed = join(serversDir, removedName(serverId))
       yield* files.moveAside(folder, removed)

@@ -8,10 +8,7 @@ import { io, ioSync, orMissing, orWarn } from "../disk/fsio.ts"
 
 export const installLogPath = (folder: string): string => join(folder, "install.log")
 
-/**
- * Gives the server in `folder` the log of its software's installation, as another name of the file; {@link
- * appendInstallLog} copies it first. For a base that was there, one line says when it was installed.
- */
+/** Links the log of the software's installation, which {@link appendInstallLog} copies before it writes. */
 export const takeInstallLog = (
   shared: string,
   folder: string,

@@ -60,7 +60,6 @@ export interface FiberOptions extends InstanceParts {
 export interface InstanceFiber {
   readonly mailbox: Mailbox
   readonly run: () => Run | undefined
-  /** Handles messages, one at a time, until the server is idle or shut down. */
   readonly serve: Effect.Effect<void>
 }
 
@@ -99,7 +98,7 @@ export const serveInstance = (options: FiberOptions): InstanceFiber => {
     return at === undefined ? proc().startAgain : awaitRestart(at)
   })
 
-  /** Gives the offline server its later definition; true: an installation comes first. */
+  /** Gives the offline server its later definition, and returns whether an installation comes first. */
   const takeNext = Effect.gen(function* () {
     const { install, next, spec } = file.get()
     if (next === undefined) return false

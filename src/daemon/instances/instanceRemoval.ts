@@ -24,18 +24,11 @@ interface Removal {
   readonly arrival: string | undefined
 }
 
-/**
- * The recent removals: a creation that was sent before one and is delivered after it has no effect. A later creation
- * has a higher sequence or another migration.
- */
+/** The recent removals. A creation sent before one has no effect; a later one has a higher sequence or migration. */
 export class RecentRemovals {
   readonly #removals = new Map<ServerId, Removal>()
 
-  /**
-   * Records a removal, also of a missing server.
-   *
-   * @param now milliseconds of a monotonic clock
-   */
+  /** Records a removal, also of a missing server, at `now` in ms of a monotonic clock. */
   add(
     id: ServerId,
     now: number,
@@ -67,7 +60,6 @@ export class RecentRemovals {
 
 export interface Entry {
   readonly instance: Instance
-  /** Whether the server was shut down, but its folder could not be renamed. */
   ended: boolean
   /** Set during a removal; completes when the folder is renamed. */
   removed: Deferred.Deferred<void, DaemonRefused> | undefined
@@ -92,7 +84,6 @@ export interface RemovalOptions {
   readonly locks: KeyedLock<ServerId>
   readonly now: () => number
   readonly orphans: ReturnType<typeof makeOrphanedServers>
-  /** The scope of removals, which continue without their caller. */
   readonly parent: Scope.Scope
   readonly refused: (error: IoError) => DaemonRefused
   readonly removals: RecentRemovals
@@ -101,7 +92,6 @@ export interface RemovalOptions {
 export const makeInstanceRemoval = (options: RemovalOptions) => {
   const { entries, files, folderRemovals, locks, now, orphans, parent, refused, removals } = options
 
-  /** Moves the folder of a server away: to be deleted, or to the orphaned servers. */
   const moveAway = Effect.fnUntraced(function* (id: ServerId, entry: Entry, departure?: Departure) {
     const { file, folder } = entry.instance
     if (departure !== undefined && isKept(file.get(), departure)) {

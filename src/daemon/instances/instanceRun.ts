@@ -45,7 +45,6 @@ const attemptOf = ({ backoff }: InstanceState) =>
 
 /** A definition that cannot be started is no crash. */
 const neverBegan = { never_began: true } as const
-/** The process ended while there was no daemon. */
 const away = { away: true } as const
 /** Whether the online signal of a start counts: the process was neither stopped nor killed. */
 const isAwaited = ({ intent, run, status }: InstanceState) =>
@@ -61,10 +60,7 @@ const ADDRESS_CHECKS = Schedule.max([Schedule.exponential("1 second", 3), Schedu
 /** The longest wait of a stop, in seconds. */
 const MAX_STOP = 3600
 
-/**
- * Manages the runs of an instance. Every operation writes the state first, so that a restart of this service continues
- * it.
- */
+/** Manages the runs of an instance. Every operation writes the state first, so that a restart continues it. */
 export const makeInstanceRun = (options: ProcessOptions) => {
   const { console, file, folder, onEvent, runtime, scope } = options
   const { id } = file.get().spec
@@ -73,9 +69,7 @@ export const makeInstanceRun = (options: ProcessOptions) => {
   const { ofNode } = refusals(options.sources)
   let live: WatchedRun | undefined
   const { ended: recordEnd, writeEnd, writeLine } = makeRecordEnd(options)
-  /** The token of the run that was killed because it had not stopped. */
   let killedLate: string | undefined
-  /** The span of the start that is in progress: until the online signal. */
   let startSpan: OpenSpan | undefined
 
   const endStart = (exit?: Exit.Exit<unknown, unknown>) =>
@@ -204,11 +198,7 @@ export const makeInstanceRun = (options: ProcessOptions) => {
     )
   )
 
-  /**
-   * Starts the server whose turn has come.
-   *
-   * @param isLast whether a refusal because of the node's state is final, as every other is
-   */
+  /** Starts the server whose turn has come. With `isLast`, a refusal because of the node's state is final, too. */
   const startInTurn = (isLast: boolean) =>
     Effect.suspend(() => {
       const attempt = attemptOf(file.get())

@@ -34,13 +34,11 @@ import { appendInstallLog, takeInstallLog, warnInInstallLog } from "./installLog
 import type { InstanceParts } from "./instanceFiber.ts"
 import { serverUser } from "./serverUser.ts"
 
-/** The parts of a server that work on its files takes. */
 export interface WorkOptions extends InstanceParts {
   readonly file: InstanceFile
   readonly folder: string
   readonly scope: Scope.Scope
   readonly progress: LiveProgress
-  /** Called by the fiber of the work when it ends. */
   readonly onDone: (exit: WorkExit) => Effect.Effect<void>
 }
 
@@ -112,10 +110,7 @@ const runFileWork = Effect.fnUntraced(
   Effect.mapError((error) => (error._tag === "InstallFailed" ? error : installFailed(error)))
 )
 
-/**
- * Makes the base, then the instance folder. A reinstallation of a saved server keeps its own files; any other work
- * recreates the folder. A failure is the last line of the server's install log.
- */
+/** Makes the base, then the instance folder. Only a reinstallation of a saved server keeps its own files. */
 const doFileWork = (options: WorkOptions, state: InstanceState, onSteps: OnSteps) =>
   runFileWork(options, state, onSteps).pipe(
     Effect.catchTag("InstallFailed", (error) => {
@@ -139,7 +134,6 @@ const resumed = (state: InstanceState): InstanceState => {
   return { ...state, install: { ...state.install, steps: kept } }
 }
 
-/** Returns the state whose pending work begins. */
 const beginning = (state: InstanceState, started_at: string): InstanceState =>
   state.work === "reset"
     ? state.status === "installing"
@@ -158,7 +152,6 @@ const withSteps = (state: InstanceState, further: InstallSteps): InstanceState =
     : withReport(state, { type: "install-status", install: { ...install, steps } })
 }
 
-/** Returns the state after the work, with its reports. */
 const workEnded = (
   state: InstanceState,
   exit: WorkExit,
@@ -195,11 +188,10 @@ const workEnded = (
 const failureOf = (exit: WorkExit): InstallFailed | undefined =>
   Exit.isFailure(exit) ? exit.cause.reasons.find((reason) => reason._tag === "Fail")?.error : undefined
 
-/** Runs the installation, reinstallation and reset of a server in a fiber, one at a time. */
 export const makeInstanceWork = (options: WorkOptions) => {
   const { file, files, folder, onDone, progress, scope } = options
   let fiber: Fiber.Fiber<void> | undefined
-  /** The later definition for which the work is done; undefined: the server keeps its definition. */
+  /** The later definition for which the work is done, if there is one. */
   let target: ServerSpec | undefined
 
   const onSteps = Effect.fnUntraced(function* (steps: InstallSteps) {

@@ -55,10 +55,7 @@ export interface PortsOptions {
   readonly replacePorts: Uplink["replacePorts"]
 }
 
-/**
- * Replaces the ports of a server that other programs of the host have, before the server starts: the control plane
- * reserves others. The question is recorded first, so that a daemon that was killed meanwhile asks again.
- */
+/** Replaces ports that other programs have. The question is recorded first, so a killed daemon asks again. */
 export const ensurePorts = Effect.fnUntraced(function* ({
   file,
   folder,

@@ -1,4 +1,3 @@
-/** The messages to a server's fiber, and the replies to their callers. */
 import { Deferred, Effect, Exit, Latch } from "effect"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
@@ -16,7 +15,7 @@ export type Message =
       readonly _tag: "Power"
       readonly action: InstanceAction
       readonly wait_seconds: number
-      /** The caller; undefined: not known. */
+      /** The caller, if it is known. */
       readonly by: string | undefined
       readonly reply: Reply
     }
@@ -68,11 +67,7 @@ export class Mailbox {
     return this.#waiting.length === 0
   }
 
-  /**
-   * Adds a message; false: the mailbox is closed.
-   *
-   * @param place of the caller; default: outside of every trace
-   */
+  /** Adds a message at the caller's place of a trace, unless the mailbox is closed; returns whether it did. */
   add(message: Message, place?: TracePlace): boolean {
     if (!this.#isOpen) return false
     this.#waiting.push({ message, place })

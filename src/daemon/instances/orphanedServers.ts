@@ -40,7 +40,7 @@ export const hasFiles = Effect.fnUntraced(function* (folder: string) {
   return !(yield* isEmptyFolder(instanceFolder(folder)))
 })
 
-/** Returns the place of a nested layer in the surrounding one; undefined: another entry is in the way. */
+/** Returns the place of a nested layer in the surrounding one, unless another entry is in the way. */
 const placeOf = Effect.fnUntraced(function* (upper: string, target: ReadonlyArray<string>) {
   let place = upper
   for (const [index, part] of target.entries()) {
@@ -66,10 +66,7 @@ const removeWhiteouts = (folder: Buffer): Effect.Effect<void, IoError> =>
     })
   )
 
-/**
- * Moves all files that a server has written into `files` of its folder. An interrupted run can be repeated. Returns the
- * targets of volumes whose layers stay, because another entry is in the way.
- */
+/** Moves a server's files into `files`, repeatably. Returns volumes whose layers stay for a conflict. */
 export const mergeOwnFiles = Effect.fnUntraced(function* (folder: string) {
   yield* recoverFiles(folder)
   const tree = join(folder, TREE)
@@ -106,7 +103,7 @@ const Note = Schema.Struct({
   node_id: Schema.optionalKey(NodeId),
   /** RFC 3339 UTC. */
   at: Schema.String,
-  /** The base folder below the files, in the folder of the node; absent: the files include the base. */
+  /** The base folder below the files, in the folder of the node, unless the files include it. */
   base: Schema.optionalKey(Schema.String),
   allocations: Allocations,
   definition: ServerDefinition
@@ -147,9 +144,7 @@ const reasonOf = ({ node_id, server_id, why }: Pick<Note, "node_id" | "server_id
   }
 }
 
-/**
- * Merges the files of a folder in `dir`, logs it, and writes its note next to it. An interrupted run can be repeated.
- */
+/** Merges the files of a folder in `dir`, logs it, and writes its note. An interrupted run can be repeated. */
 const finish = Effect.fnUntraced(function* (dir: string, name: string, reason: string) {
   const folder = join(dir, name)
   const unmerged = yield* Effect.catch(mergeOwnFiles(folder), (error) =>
@@ -167,7 +162,6 @@ const finish = Effect.fnUntraced(function* (dir: string, name: string, reason: s
   yield* syncFolder(dir)
 })
 
-/** Finishes an interrupted run, if there is one. */
 const finishInterrupted = Effect.fnUntraced(function* (dir: string, name: string) {
   const folder = join(dir, name)
   if ((yield* lstat(folder))?.isDirectory() !== true) return
@@ -235,7 +229,6 @@ export const makeOrphanedServers = ({ lostDir, nearDir }: OrphanedServersOptions
     },
     (effect, _, { spec }) => Effect.annotateLogs(effect, { server_id: spec.id })
   ),
-  /** Finishes interrupted runs. */
   finishAll: Effect.forEach(
     [lostDir, nearDir],
     (dir) =>

@@ -48,7 +48,6 @@ const isFinal = (intent: InstanceState["intent"]) => intent?.type === "stop" || 
 
 const heldRefusal = refuse("the server is migrating", "Wait until it is on its new node.")
 
-/** The actions of callers, and `shutdown`, by which a daemon that ends stops its servers. */
 export type InstanceAction = PowerAction | "shutdown"
 
 export const powerDecision = (state: InstanceState, action: InstanceAction): PowerDecision => {

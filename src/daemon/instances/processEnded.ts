@@ -18,7 +18,6 @@ interface RecordEndOptions {
 export const makeRecordEnd = ({ console, file, folder }: RecordEndOptions) => {
   const writeLine = (text: string) => orWarn(appendConsoleLine(folder, text))
 
-  /** The end of the console, for the record of a crash. */
   const lastLines = console.page({ page: 1, per_page: CRASH_LINES }).pipe(
     Effect.map(({ items }) => crashLines(items)),
     Effect.catch((error) => Effect.as(Effect.logWarning(error.message), []))
@@ -35,7 +34,6 @@ export const makeRecordEnd = ({ console, file, folder }: RecordEndOptions) => {
     yield* writeLine(`not started again: ${why}. Correct the cause, then start it`)
   })
 
-  /** Says in the console how the process has ended. */
   const writeEnd = Effect.fnUntraced(function* (exit: ProcessExit, ending: Ending) {
     const line = endLine(file.get(), exit, ending)
     if (line === undefined) return
@@ -95,7 +93,6 @@ const delayOf = (
   attempt: number
 ): number => Math.min(max_delay, delay * 2 ** Math.min(attempt - 1, 30)) * 1000
 
-/** Decides on the restart after a crash. */
 const restartAfter = (
   state: InstanceState,
   exit: ProcessExit,
@@ -143,7 +140,6 @@ export const isCrash = (state: InstanceState, exit: ProcessExit): boolean => {
 export interface EndOptions {
   /** The last console lines, for the report of a crash. */
   readonly lines?: ReadonlyArray<string>
-  /** Whether the restart rule applies. Default true. */
   readonly mayRestart?: boolean
   /** Whether the process ended while there was no daemon. Default false. */
   readonly away?: boolean
@@ -170,9 +166,7 @@ export const processEnded = (
   )
 }
 
-/** How this service learned of an end. */
 export interface Ending {
-  /** Whether the process was killed because it had not stopped. */
   readonly stopTimedOut: boolean
   /** Whether the start awaited output and there was none. */
   readonly silent: boolean
@@ -181,10 +175,7 @@ export interface Ending {
 const SILENT =
   "it printed nothing; a program may hold back its output while that is no terminal: set `terminal: true` in the software"
 
-/**
- * Returns the line of the console about an end; undefined: there was no process, and the console has the reason.
- * `state`: before the end.
- */
+/** Returns the console's line about an end, given the state before it, if there was a process. */
 export const endLine = (state: InstanceState, exit: ProcessExit, ending: Ending): string | undefined => {
   if (exit.never_began === true) return undefined
   const { intent, run, spec } = state
@@ -202,10 +193,7 @@ export const endLine = (state: InstanceState, exit: ProcessExit, ending: Ending)
   return ending.silent && !terminal ? `${late}: ${SILENT}` : late
 }
 
-/**
- * Returns why a server is no longer restarted after a crash, as a clause; undefined: it is, or never was. `state`:
- * before the end.
- */
+/** Returns why a server is no longer restarted after a crash, as a clause, given the state before the end. */
 export const restartLimitReason = (
   state: InstanceState,
   exit: ProcessExit,

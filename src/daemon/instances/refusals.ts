@@ -7,7 +7,6 @@ import type { IoError } from "../disk/fsio.ts"
 import { fromDataFolder, isPermanent, remedyOf } from "../disk/remedy.ts"
 import type { LaunchFailed } from "../runtime/Runtime.ts"
 
-/** The node, for messages. */
 export interface NodePlace {
   readonly node_id: NodeId
   readonly dataDir: string
@@ -27,7 +26,6 @@ export const refusals = ({ dataDir, node_id }: NodePlace) => {
     return refused(500, error.message, sentence(`on node ${node_id}: ${remedy}, then ${again}`))
   }
 
-  /** Returns the refusal because of the definition. */
   const ofSoftware = (reason: string) =>
     refused(
       422,

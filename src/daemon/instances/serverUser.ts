@@ -32,7 +32,7 @@ export const OWNERSHIP_FILES: ReadonlyArray<string> = ["server.json", "project"]
 const KeptState = Schema.fromJsonString(Schema.Struct({ uid: Schema.optionalKey(Schema.Int) }))
 const decodeKept = Schema.decodeUnknownOption(KeptState)
 
-/** Returns the uid of the files in a server's folder: that of its state, else that of its files. */
+/** Returns the uid of a server's files by its state, or else by their owner. */
 const uidOfFolder = Effect.fnUntraced(function* (folder: string) {
   const text = yield* Effect.orElseSucceed(readText(join(folder, "server.json")), () => "")
   const kept = Option.getOrUndefined(decodeKept(text))?.uid

@@ -35,7 +35,6 @@ export interface WatchedRun {
   after(millis: number, event: Late): Effect.Effect<void>
   /** Emits the event at a time, in ms since the epoch, see {@link remainingMillis}. */
   at(until: number, seconds: number, event: Late): Effect.Effect<void>
-  /** Runs an effect in the background while the run is watched. */
   inBackground(effect: Effect.Effect<void>): Effect.Effect<void>
   /** Whether lines of output were delivered; only while the online signal is awaited. */
   readonly hasPrinted: () => boolean
@@ -50,7 +49,7 @@ export interface WatchOptions {
   readonly console: ConsoleLog
   /** The offset in the console at which reading starts. */
   readonly offset: number
-  /** Undefined while no online signal is awaited. */
+  /** Set while the online signal is awaited. */
   readonly matcher: OnlineMatcher | undefined
   readonly offer: (event: RunEvent) => Effect.Effect<void>
 }
@@ -74,10 +73,7 @@ const watchFolder = (folder: string, changed: Latch.Latch) =>
     (watcher) => Effect.sync(() => watcher?.close())
   )
 
-/**
- * Whether the output of an ended run has the online signal. If the beginning of the output is lost, the server counts
- * as online, because it has printed much.
- */
+/** Whether an ended run was online. If the beginning of its output is lost, it counts as online. */
 export const findOnlineSignal = Effect.fnUntraced(function* (
   console: ConsoleLog,
   offset: number,
@@ -262,7 +258,6 @@ export const makeProcessStop = ({ file, live, status }: ProcessStopOptions) => {
     yield* current.at(state.intent?.deadline ?? now, wait_seconds, "StopLate")
   })
 
-  /** Kills the process; `accepted` runs once the intent is recorded. */
   const kill = Effect.fnUntraced(function* (accepted: Effect.Effect<void>) {
     if (file.get().status === "paused") yield* unpause
     const now = yield* Clock.currentTimeMillis

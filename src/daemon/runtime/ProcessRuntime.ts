@@ -40,7 +40,6 @@ const RunRecord = Schema.fromJsonString(
     ...ProcessName,
     boot: Schema.String,
     relay: Schema.Struct(ProcessName),
-    /** Processes above the program. */
     helpers: Schema.Int,
     terminal: Schema.Boolean
   })
@@ -53,10 +52,8 @@ const runPath = (folder: string) => join(folder, "run.json")
 const exitPath = (folder: string) => join(folder, "exit")
 const inputPath = (folder: string) => join(folder, "console.in")
 
-/** The exit file of a run that has not ended. */
 const NO_EXIT = "\n"
 
-/** Returns the exit code that the shim has recorded, if it has recorded one. */
 const recordedExit = (folder: string): Effect.Effect<number | undefined> =>
   readText(exitPath(folder)).pipe(
     Effect.map((text) => {
@@ -142,7 +139,7 @@ const recordMissing = Effect.fnUntraced(function* (folder: string) {
     : new LaunchFailed({ message, next: "read the console" })
 })
 
-/** Returns the run record; undefined: missing or incomplete. */
+/** Returns the run record, unless it is missing or incomplete. */
 const readRecord = (folder: string) =>
   readText(runPath(folder)).pipe(
     Effect.flatMap(decodeRunRecord),

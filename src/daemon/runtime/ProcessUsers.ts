@@ -24,15 +24,12 @@ export interface ProcessUsersOptions {
 
 /** The uids of this node's servers and software. */
 export interface ProcessUsers extends RuntimeUsers {
-  /**
-   * Returns the user of a server or software: its `kept` uid unless that is taken, else the first free one after the
-   * last assigned uid, because files in `/tmp` may outlive a server.
-   */
+  /** Returns the kept uid unless taken, else the next free one: files in `/tmp` may outlive a server. */
   assign(name: string, kept?: number): Effect.Effect<RunUser, LaunchFailed>
   softwareUser(software: string): Effect.Effect<RunUser, LaunchFailed>
   /** Whether a name without a uid would get none. */
   readonly isExhausted: () => boolean
-  /** The owners of uids that may have processes of the last run of this node which no server of this run has. */
+  /** The owners of uids that may have processes of the last run of this node, without a server in this run. */
   readonly formerOwners: () => ReadonlyArray<string>
   readonly uidOf: (name: string) => number | undefined
   /** Returns the server or software that has a uid now, or had it in the last run of this node. */
@@ -54,7 +51,7 @@ const decodeUsersFile = Schema.decodeUnknownEffect(UsersFile)
 const MAX_AHEAD = 64
 
 const MAX_PASS_AGE = 1000
-/** The pause before a release, in ms: those of a moment share a pass. */
+/** The pause before a release, in ms: releases of a moment share a pass. */
 const SHARED_PASS = 100
 
 /** Returns the live processes of a uid at a time, or later. */
@@ -78,10 +75,7 @@ const SOFTWARE = "software:"
 const softwareName = (software: string) => `${SOFTWARE}${software}`
 const userOf = (uid: number): RunUser => ({ uid, gid: uid, own: true })
 
-/**
- * Opens the users of a node.
- * @error IoError | SchemaError `users.json` cannot be read, and its uids could be assigned twice
- */
+/** @error IoError | SchemaError `users.json` cannot be read, and its uids could be assigned twice */
 export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUsersOptions) {
   const { dataDir, node, range } = options
   const claims = yield* openUidClaims(node, dataDir, options.claimsDir ?? CLAIMS)
@@ -93,14 +87,13 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
   const byUid = new Map<number, string>()
   const ahead = Math.min(MAX_AHEAD, Math.floor((range.last - range.first) / MAX_AHEAD))
   const pidsOf = makePidsOf()
-  /** Names that are released once their uid has no live process. */
   const lingering = new Set<string>()
   /** Uids with live processes that an assignment has met, and warned about. */
   const met = new Set<number>()
   /** The time of the last assignment without a free uid. */
   let exhaustedAt = Number.NEGATIVE_INFINITY
   let file: UsersFile = { format: 1, software: {} }
-  /** The start of the next search; undefined: that of the file. */
+  /** The start of the next search, unless it is still in the file. */
   let start: number | undefined
 
   /** Returns the uid that a name had in the last run of this node, unless another name has it now. */
@@ -123,7 +116,6 @@ export const openProcessUsers = Effect.fnUntraced(function* (options: ProcessUse
     file = changed
   })
 
-  /** The uids of the range, in search order. */
   const searchOrder = function* () {
     const { first, last } = range
     const next = start ?? file.next ?? first

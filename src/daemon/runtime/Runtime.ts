@@ -9,17 +9,13 @@ import type { Limits } from "../../contract/domain/Limits.ts"
 import type { Isolation, RuntimeKind } from "../../contract/domain/Node.ts"
 import type { ProcessExit, StopSignal } from "./exitReason.ts"
 
-/**
- * A process that could not be started. `code`: that of the system for a file operation, or `REFUSED` if the definition
- * of the server is wrong; `next`: the next step, as a clause.
- */
+/** A process that could not be started, with the code of the system or `REFUSED`, and the next step as a clause. */
 export class LaunchFailed extends Data.TaggedError("LaunchFailed")<{
   readonly message: string
   readonly code?: string
   readonly next?: string
 }> {}
 
-/** Returns the error of a program that does not exist. `path`: the search path. */
 export const noProgram = (program: string, path: string) =>
   new LaunchFailed({
     message: program.includes("/")
@@ -28,10 +24,7 @@ export const noProgram = (program: string, path: string) =>
     code: "REFUSED"
   })
 
-/**
- * A failed write to the console's input: the process has ended (`closed`), the server does not read (`full`), or the
- * engine is down, though the server may run (`away`).
- */
+/** The process has ended (`closed`), the server does not read (`full`), or the engine is down (`away`). */
 export class ConsoleInputFailed extends Data.TaggedError("ConsoleInputFailed")<{
   readonly why: "closed" | "full" | "away"
   readonly message: string
@@ -61,16 +54,11 @@ export type RunFor =
 export interface SharedFolder {
   readonly path: string
   readonly read_only: boolean
-  /**
-   * Whether the folder is a volume of the node, which gets the user of its servers; the owner of other folders is kept.
-   */
+  /** Whether the folder is a volume of the node, which gets the user of its servers. */
   readonly volume: boolean
-  /**
-   * The mount point in the instance folder, which a container gets with that folder. Absent: a link leads to the
-   * folder, and a container mounts it at the same path.
-   */
+  /** The mount point in the instance folder. If there is none, a link leads to the folder. */
   readonly target?: string
-  /** The path at which a container has the folder as well; absent: none. */
+  /** The path at which a container has the folder as well. */
   readonly inside?: string
 }
 
@@ -109,22 +97,19 @@ export interface Usage {
   /** Recent percent of one thread, if the runtime measures it. */
   readonly cpu_percent?: number | undefined
   readonly uptime_ms: number
-  /** Undefined if the runtime cannot tell the traffic of this server from that of others. */
+  /** Unset if the runtime cannot tell the traffic of this server from other traffic. */
   readonly network: { readonly rx_bytes: number; readonly tx_bytes: number } | undefined
 }
 
 /** A run that was started or adopted. It outlives this process. */
 export interface Run {
-  /**
-   * For a run that `start` returned before its process exists, because an image is pulled first: the start of the
-   * process, ms since the epoch. `at` never completes if there is no start; `ended` then reports the exit.
-   */
+  /** The start of a process that waits for its image, in ms since the epoch. Without one, `at` never completes. */
   readonly beginning?: { readonly at: Effect.Effect<number>; readonly isOver: () => boolean }
-  /** The limits that are not enforced; absent: none. */
+  /** The limits that are not enforced. */
   readonly notEnforced?: ReadonlyArray<LimitName>
-  /** The ports that its processes have on all addresses of the host; absent: the run has addresses of its own. */
+  /** The ports that its processes have on all addresses of the host, unless the run has its own addresses. */
   readonly boundToAll?: Effect.Effect<ReadonlyArray<BoundPort>>
-  /** The ids of its processes on this host; absent or empty: they are not known, for example in another machine. */
+  /** The ids of its processes on this host, if they are known. */
   readonly pids?: Effect.Effect<ReadonlyArray<number>>
   /** Whether an adopted process runs as root, although servers of this node have uids. */
   readonly asRoot?: boolean
@@ -132,14 +117,14 @@ export interface Run {
   readonly ended: Effect.Effect<ProcessExit>
   /** Writes a line to the console's input; never waits for the server. */
   write(line: string): Effect.Effect<void, ConsoleInputFailed>
-  /** Writes the byte of ^C to the terminal of the process; absent: it has none. */
+  /** Writes the byte of ^C to the terminal of the process, if it has one. */
   readonly interrupt?: Effect.Effect<void, ConsoleInputFailed>
   signal(signal: StopSignal): Effect.Effect<void>
   readonly pause: Effect.Effect<void>
   readonly resume: Effect.Effect<void>
   /** Kills the main process and all its descendants, and waits until none is left. Idempotent. */
   readonly kill: Effect.Effect<void>
-  /** Undefined if the run has ended, or if there is no measurement. */
+  /** Unset if the run has ended, or if there is no measurement. */
   readonly usage: Effect.Effect<Usage | undefined>
 }
 
@@ -172,7 +157,7 @@ export interface Job {
   readonly scratch?: string
   readonly limits?: Limits
   readonly user?: RunUser | undefined
-  /** False: the standard input is at its end. Default true. */
+  /** Whether the standard input stays open. Default true. */
   readonly hasInput?: boolean
   readonly terminal?: boolean | undefined
 }
@@ -199,20 +184,13 @@ export const noUsers: RuntimeUsers = {
   release: () => Effect.void
 }
 
-/**
- * Runs servers as plain processes or containers. Either way, the console of a run is appended to
- * `<folder>/console.log`.
- */
+/** Runs servers as plain processes or containers, whose console is appended to `<folder>/console.log`. */
 export class Runtime extends Context.Service<
   Runtime,
   {
     readonly kinds: Effect.Effect<ReadonlyArray<RuntimeKind>>
-    /** Returns the runtime that would start a server now. */
     kindFor(choice: RuntimeChoice): Effect.Effect<RuntimeKind, LaunchFailed>
-    /**
-     * Returns the user of a server, or of the scripts of a software, which also owns its files; undefined: the user of
-     * this service. A server without a uid is assigned one.
-     */
+    /** Returns the user of a server or its scripts, assigned if needed, unless it is the user of this service. */
     userFor(choice: RuntimeChoice, whom: RunFor): Effect.Effect<RunUser | undefined, LaunchFailed>
     /** The uids of servers that are plain processes. */
     readonly users: RuntimeUsers
@@ -222,7 +200,6 @@ export class Runtime extends Context.Service<
     readonly notEnforced: Effect.Effect<ReadonlyArray<LimitName>>
     /** Whether a new server would get no uid, so that plain processes are not among `kinds`. */
     readonly lacksUids: Effect.Effect<boolean>
-    /** Pulls the image of a server. */
     prepare(
       choice: RuntimeChoice,
       onOutput: (bytes: Uint8Array) => void,
@@ -234,7 +211,6 @@ export class Runtime extends Context.Service<
     start(launch: Launch): Effect.Effect<Run, LaunchFailed>
     /** Adopts a run by its token, after a restart of this process. */
     adopt(launch: Pick<Launch, "server_id" | "token" | "folder">): Effect.Effect<Adopted>
-    /** Kills all processes of a server, even without a record of a run. */
     sweep(server_id: string): Effect.Effect<void>
     /** The names of servers and jobs of this node with live processes. */
     readonly alive: Effect.Effect<ReadonlySet<string>>

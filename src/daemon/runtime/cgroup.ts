@@ -40,9 +40,8 @@ export const limitFiles = (limits: Limits): ReadonlyArray<readonly [file: string
 export interface Cgroups {
   /** Makes the group of a server with its limits; returns its folder. */
   prepare(id: string, limits: Limits): Effect.Effect<string, IoError>
-  /** The `cgroup.procs` of relays, which outlive servers and this service; undefined: it cannot be made. */
+  /** The `cgroup.procs` of relays, which outlive servers and this service, if it can be made. */
   readonly relays: Effect.Effect<string | undefined>
-  /** Returns how many processes the OOM killer has killed in the group. */
   outOfMemoryKills(id: string): Effect.Effect<number>
   memory(id: string): Effect.Effect<number | undefined>
   /** Kills every process in the group, also those without a marker. */
@@ -53,7 +52,6 @@ export interface Cgroups {
 
 const write = (path: string, text: string) => io(`write ${path}`, () => fs.writeFile(path, text))
 
-/** Writes a file; false on failure, because optional controllers may be missing. */
 const attempt = (path: string, text: string) =>
   write(path, text).pipe(
     Effect.as(true),
@@ -74,9 +72,7 @@ const enable = Effect.fnUntraced(function* (folder: string) {
   return true
 })
 
-/**
- * Detects where groups can be made: at `root`, else at the usual mount points. `reason`: why limits cannot be enforced.
- */
+/** Detects where groups can be made, or the `reason` why limits cannot be enforced. */
 export const openCgroups = Effect.fnUntraced(function* (root: string | undefined) {
   for (const candidate of root === undefined ? STANDARD_ROOTS : [root]) {
     if (!(yield* hasControllers(candidate))) continue

@@ -28,10 +28,7 @@ export interface Relay {
 /** The time for a relay to end after its server, in ms: a process that escaped may still hold the pipe. */
 const RELAY_TIMEOUT = 2000
 
-/**
- * Starts the relay of a run; returns the descriptor for the server's output, open for the scope. `group`: the
- * `cgroup.procs` that the relay joins.
- */
+/** Starts the relay of a run, and returns the descriptor for the server's output, open for the scope. */
 export const startRelay = Effect.fnUntraced(function* (options: {
   readonly folder: string
   readonly group: string | undefined
@@ -68,7 +65,6 @@ export const makeFifo = Effect.fnUntraced(function* (path: string) {
     : new LaunchFailed({ message: `create ${path}: mkfifo exited with ${code}` })
 })
 
-/** Waits until all output of a server is in its console. */
 export const relayEnded = (relay: Relay): Effect.Effect<void> =>
   Effect.sync(() => readProc(relay.pid)?.start === relay.start).pipe(
     Effect.repeat({ while: (lives) => lives, schedule: Schedule.spaced(5) }),

@@ -4,14 +4,11 @@ import type { Crash } from "../../contract/domain/ServerEvent.ts"
 export interface ProcessExit {
   readonly code: number
   readonly out_of_memory: boolean
-  /**
-   * Whether there was no process, for example because its image cannot be pulled. The console has the reason; it is no
-   * crash.
-   */
+  /** Whether there was no process, for example without an image. The console has the reason, and it is no crash. */
   readonly never_began?: true
   /** Whether it ended with its machine or engine; it is no crash, and the code says nothing. */
   readonly with_host?: true
-  /** Why; absent: not known. */
+  /** The reason, if it is known. */
   readonly why?: { readonly message: string; readonly code?: string; readonly next?: string }
 }
 
@@ -54,7 +51,7 @@ const stopSignals = {
 
 export type StopSignal = (typeof stopSignals)[keyof typeof stopSignals]
 
-/** Whether a stop command is that of the interrupt key, which a terminal turns into a signal. */
+/** Whether a stop command is the interrupt key, which a terminal turns into a signal. */
 export const isInterrupt = (command: string): boolean => command.toUpperCase() === "^C"
 
 /** Returns how to stop a software: a line for its console, or a signal. An empty or unknown `^...` is SIGTERM. */

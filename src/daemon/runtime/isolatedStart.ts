@@ -13,7 +13,6 @@ import { LaunchFailed, noProgram, type RunUser } from "./Runtime.ts"
 import type { Programs } from "./reachable.ts"
 
 export interface Start {
-  /** A folder of the daemon, which holds the script for a moment. */
   readonly folder: string
   /** The private folders of the process. With a mount namespace, they cover folders of the host. */
   readonly own: Private
@@ -37,7 +36,6 @@ export interface Started {
   readonly clear: Effect.Effect<void>
 }
 
-/** Writes the script of a process, open for the scope. */
 export type Begin = (start: Start) => Effect.Effect<Started, IoError | LaunchFailed, Scope.Scope>
 
 const NO_RIGHTS = ["--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
@@ -93,7 +91,6 @@ const writeScript = Effect.fnUntraced(function* (folder: string, text: string) {
   )
   return yield* Effect.all([openFile(path, "r"), openFile(path, "r+")]).pipe(Effect.ensuring(unlink))
 })
-/** The parts of the host that servers see differently. */
 export interface Machine {
   readonly covers: ReadonlyArray<Cover>
   readonly programs: ReadonlyArray<Programs>

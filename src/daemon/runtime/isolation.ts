@@ -26,7 +26,7 @@ import { LaunchFailed, type RunUser } from "./Runtime.ts"
 import { closedAbove, reachPrograms, realPath } from "./reachable.ts"
 
 export interface IsolationOptions {
-  /** - `required`: without isolation the runtime is not offered; `none`: servers run as the user of the daemon. */
+  /** With `required`, the runtime needs isolation; with `none`, servers run as the user of the daemon. */
   readonly mode: "auto" | "required" | "none"
   /** The uids for servers and software, if the daemon is root. */
   readonly uids: UidRange
@@ -43,7 +43,6 @@ export interface IsolationOptions {
 export interface Isolation {
   readonly level: ProcessIsolation
   readonly refused: LaunchFailed | undefined
-  /** Absent if everything runs as the user of the daemon. */
   readonly users: ProcessUsers | undefined
   /** The number of processes above the program, from the one that runs `Started.argv`. */
   readonly above: number
@@ -120,10 +119,7 @@ const takeBack = Effect.fnUntraced(function* (path: string) {
     yield* io(`set the owner of ${path}`, () => fs.chown(path, uid, gid))
   }
 })
-/**
- * Runs a process exactly as servers are run, and checks that hidden files are hidden; returns why not. The folders of a
- * probe stay and its files are empty, so that a later probe needs no room on the disk.
- */
+/** Runs a process as servers are run, and returns why that fails. A later probe needs no room on the disk. */
 const probe = Effect.fnUntraced(
   function* (begin: Begin, options: IsolationOptions, user: RunUser | undefined) {
     const folder = join(options.dataDir, ".isolation")
@@ -215,7 +211,7 @@ const attempt = Effect.fnUntraced(
   )
 )
 
-/** Returns the best level that works; `begin` undefined: none. @error LaunchFailed the disk has no room to try a level */
+/** Returns the best level that works, if any. @error LaunchFailed the disk has no room to try a level */
 const findLevel = Effect.fnUntraced(function* (options: IsolationOptions, search: string) {
   const reasons: Array<string> = []
   for (const level of levelsToTry(options)) {
@@ -236,7 +232,6 @@ const findLevel = Effect.fnUntraced(function* (options: IsolationOptions, search
 
 type FoundLevel = Effect.Success<ReturnType<typeof findLevel>>
 
-/** Returns the isolation of a node on which no level works, and logs why. */
 const withoutIsolation = Effect.fnUntraced(function* (mode: IsolationOptions["mode"], why: string) {
   const refused =
     mode === "required"
@@ -259,10 +254,7 @@ const withoutIsolation = Effect.fnUntraced(function* (mode: IsolationOptions["mo
   return isolation
 })
 
-/**
- * Opens the best level that works, and logs it.
- * @param node identity of the node and its data folder; `search`: the search path of servers
- */
+/** Opens the best level that works, and logs it. `search` is the search path of servers. */
 export const openIsolation = Effect.fnUntraced(function* (
   options: IsolationOptions,
   node: string,

@@ -6,9 +6,7 @@ import { readFileSync } from "node:fs"
 import { relative } from "node:path"
 import { isIn } from "../disk/mountTable.ts"
 
-/** A path of the host that is covered for servers. */
 export interface Cover {
-  /** The path, with links resolved. */
   readonly at: string
   /** The cover: an empty folder, a private folder of the server, a folder in memory, or an empty file. */
   readonly with: "nothing" | keyof Private | "memory" | "no content"
@@ -16,15 +14,12 @@ export interface Cover {
 
 /** The private folders of a process, which cover folders of the host. */
 export interface Private {
-  /** Its `/tmp`. */
   readonly temporary: string
-  /** Its `/var/log`. */
   readonly log: string
 }
 
 /** A folder that is visible at its path or another one in spite of a cover. */
 export interface Shown {
-  /** The folder, with links resolved. */
   readonly from: string
   readonly to: string
   readonly read_only: boolean
@@ -45,7 +40,7 @@ export interface Script {
   readonly view?: View
   /** The limit of processes and threads of the uid. Absent if the limit of the daemon applies. */
   readonly tasks?: number
-  /** The program that drops privileges, with its options; empty: none are dropped. */
+  /** The program that drops privileges, with its options, or nothing. */
   readonly confine: ReadonlyArray<string>
   readonly cwd: string
   readonly argv: readonly [string, ...ReadonlyArray<string>]
@@ -92,9 +87,7 @@ const show = ({ flags, from, read_only }: Shown, place: string): string => {
   return mount("--rbind", "-o", [...all].join(","), from, place)
 }
 
-/**
- * Returns the commands that build the view in the namespaces of the server. Covers are assembled before they are moved.
- */
+/** Returns the commands that build the view of a server. Covers are assembled before they are moved. */
 export const viewCommands = ({ covers, shown, stage, ...own }: View): ReadonlyArray<string> => {
   const build: Array<string> = []
   const put: Array<string> = []

@@ -12,7 +12,6 @@ import { onTerminal, startTerminal, TERMINAL_ENV } from "./terminal.ts"
 /** The time for remaining output after the end, in ms; another process may hold the pipe open. */
 const OUTPUT_GRACE = 300
 
-/** The console of a job is that of this process. */
 const PIPES = { input: "pipe", output: "pipe", group: undefined } as const
 
 /** The uids of running jobs; jobs of one software share a uid. */
@@ -39,9 +38,7 @@ export const makeJobUsers = (kills: KeyedLock): JobUsers => {
 
 export interface JobOptions {
   readonly inherited: Readonly<Record<string, string>>
-  /** Identity of the node, for the marker. */
   readonly node: string
-  /** Kills all processes with the marker or with a uid of the job. */
   readonly sweep: (name: string) => Effect.Effect<void>
   readonly isolation: Isolation
   readonly table: ProcessTable

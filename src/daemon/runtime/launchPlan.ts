@@ -11,10 +11,7 @@ export interface LaunchPlan {
   readonly context: PlaceholderContext
 }
 
-/**
- * Returns the words and the environment of a server's process, or why there are none. Words are split before
- * placeholders are expanded, so that a value never adds a word. A leading `exec`, common in shell commands, is dropped.
- */
+/** Returns the process of a server. Words are split before placeholders expand; a leading `exec` is dropped. */
 export const launchPlan = (spec: ServerSpec): Result.Result<LaunchPlan, string> => {
   const context = contextOf(spec)
   if (Result.isFailure(context)) return Result.fail(`env: ${context.failure.message}`)
@@ -44,10 +41,7 @@ const startupOf = (startup: Result.Result<string, unknown>): Readonly<Record<str
     ? { STARTUP: startup.success.trim() }
     : {}
 
-/**
- * Returns the specification as the server's process sees it. A container has an address of its own, to which the engine
- * forwards the allocated port, so the server listens on all addresses.
- */
+/** Returns the specification as the process sees it: a container listens on all its addresses. */
 export const specFor = (kind: RuntimeKind, spec: ServerSpec): ServerSpec =>
   kind === "process"
     ? spec

@@ -59,7 +59,7 @@ const makeConsoleInput = Effect.fnUntraced(function* (path: string) {
   return (text: string) => lock.withPermit(Effect.suspend(() => write(text)))
 })
 
-/** The pause before a kill or a signal, in ms: those of a moment share a pass over the processes of the host. */
+/** The pause before a kill or a signal, in ms: calls of a moment share a pass over the host's processes. */
 const SHARED_PASS = 10
 /** The age of the process list that measurements of a moment share, in ms. */
 const MEASURED_AGE = 500
@@ -72,14 +72,11 @@ export interface HostParts {
   readonly cgroups: Cgroups | undefined
   /** Kills all processes with the uid of a server or job at once; nothing happens without such a uid. */
   readonly killUser: (name: string) => Effect.Effect<void>
-  /** The names of servers and jobs that may have processes; undefined: not known yet. */
+  /** The names of servers and jobs that may have processes, once known. */
   started: Set<string> | undefined
 }
 
-/**
- * Kills all processes of a uid at once: one by one, processes that fork and end without a pause would escape. The uid is
- * never that of root or this process, whose processes are all others.
- */
+/** Kills a uid's processes at once: forks would escape single kills. Never for root's uid or this process's. */
 export const killAllOf = Effect.fnUntraced(
   function* (uid: number) {
     if (!(uid > 0) || uid === process.geteuid?.() || uid === process.getuid?.()) return
@@ -100,7 +97,6 @@ export const killAllOf = Effect.fnUntraced(
   )
 )
 
-/** Kills all processes of a server until none is left. */
 export const killAll = Effect.fnUntraced(function* (
   parts: HostParts,
   server: string,
@@ -139,7 +135,6 @@ export const sweep = (parts: HostParts, server: string) =>
       : (parts.cgroups?.remove(server) ?? Effect.void)
   )
 
-/** Returns the exit, with whether the OOM killer caused it. */
 export const exitOf = (parts: HostParts, server: string, code: number): Effect.Effect<ProcessExit> =>
   parts.cgroups === undefined || code !== KILLED
     ? Effect.succeed({ code, out_of_memory: false })
@@ -148,7 +143,6 @@ export const exitOf = (parts: HostParts, server: string, code: number): Effect.E
 export interface LiveProcess {
   readonly leader: Leader
   readonly relay: Relay
-  /** The number of helpers above the program of the server, the leader included. */
   readonly helpers: number
   readonly terminal: boolean
   readonly code: Effect.Effect<number>

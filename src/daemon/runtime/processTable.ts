@@ -2,10 +2,7 @@ import { Effect, Semaphore } from "effect"
 import { inSlices } from "../../shared/work/slices.ts"
 import { allPids, type Marker, type Proc, readMarker, readProc, readUid } from "../host/procfs.ts"
 
-/**
- * Returns the processes without the helpers, and the program.
- * @param helpers number of helpers, the leader included
- */
+/** Returns the processes without `helpers`, the leader included, and the program. */
 export const ownProcesses = (
   procs: ReadonlyArray<Proc>,
   leader: Leader,
@@ -29,7 +26,6 @@ export const signalOwn = (own: ReadonlyArray<Proc>, leader: Leader, signal: Node
   return targets.length > 0
 }
 
-/** Signals a process; a missing process is no error. */
 export const signalProcess = (pid: number, signal: NodeJS.Signals): void => {
   try {
     process.kill(pid, signal)
@@ -45,12 +41,8 @@ export interface Leader {
 
 /** Assigns the processes of the host to the servers of one node. */
 export interface ProcessTable {
-  /**
-   * Returns the live processes of a server: by uid, by marker, by the group and session of its leader, and all
-   * descendants. `maxAgeMs`: the largest age of the kernel's process list.
-   */
+  /** Returns a server's live processes by uid, marker, leader and descent, at most `maxAgeMs` old. */
   members(server: string, leader: Leader | undefined, maxAgeMs: number): Effect.Effect<ReadonlyArray<Proc>>
-  /** The names of all live processes of this node, by marker or uid. */
   readonly names: Effect.Effect<ReadonlySet<string>>
 }
 
@@ -59,7 +51,6 @@ export interface UidNames {
   readonly nameOf: (uid: number) => string | undefined
 }
 
-/** The constant properties of a settled process. */
 interface Identity {
   readonly marker: Marker | undefined
   readonly uid: number | undefined
@@ -68,12 +59,7 @@ interface Identity {
 /** A younger process may not have reached its final program and uid. */
 const SETTLED_MS = 5000
 
-/**
- * Makes the process table of a node.
- *
- * @param node identity of the node and its data folder: the value of `MUSTER_NODE` in the environment of its processes
- * @param users absent: all processes have the uid of the daemon
- */
+/** Makes the process table of the `node` in `MUSTER_NODE`. Without `users`, all processes have the daemon's uid. */
 export const makeProcessTable = (node: string, users?: UidNames): ProcessTable => {
   let procs: ReadonlyArray<Proc> = []
   let readAt = Number.NEGATIVE_INFINITY
@@ -113,7 +99,6 @@ export const makeProcessTable = (node: string, users?: UidNames): ProcessTable =
 
   const uidOfProc = (pid: number) => (users === undefined ? undefined : readUid(pid))
   const identityOf = (proc: Proc) => identities.get(`${proc.pid}:${proc.start}`)
-  /** Returns the name to which the uid of a process is assigned. */
   const ownerOf = (proc: Proc) => {
     const uid = identityOf(proc)?.uid
     return uid === undefined ? undefined : users?.nameOf(uid)

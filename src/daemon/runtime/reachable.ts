@@ -1,6 +1,6 @@
 /**
- * Folders that servers need below a folder that their user cannot enter, such as the programs of a checkout in `/root`.
- * In the namespace of a server, an empty folder covers the closed one, with the needed folders in it.
+ * Folders that servers need below one that their user cannot enter, such as `/root`. In the server's namespace, an
+ * empty folder with the needed ones covers it.
  */
 import { realpathSync } from "node:fs"
 import * as fs from "node:fs/promises"
@@ -9,10 +9,9 @@ import { Effect } from "effect"
 import { io } from "../disk/fsio.ts"
 import { isIn } from "../disk/mountTable.ts"
 
-/** The execute permission for other users. */
 const OTHERS_ENTER = 0o001
 
-/** Resolves the links of a path; undefined: it does not exist. */
+/** Resolves the links of a path, if it exists. */
 export const realPath = (path: string) =>
   Effect.orElseSucceed(
     io(`stat ${path}`, () => fs.realpath(path)),
@@ -31,10 +30,7 @@ export const closedAbove = Effect.fnUntraced(function* (path: string) {
   return undefined
 })
 
-/**
- * Resolves a link of a folder that was just read; undefined: its target does not exist. The call is synchronous: there are
- * hundreds of links, and the threads for files take ten times as long as the calls.
- */
+/** Resolves a link, if its target exists. Synchronous: threads take ten times as long for hundreds of links. */
 const targetOf = (link: string): string | undefined => {
   try {
     return realpathSync.native(link)
@@ -84,10 +80,7 @@ export interface Programs {
   readonly to: string
 }
 
-/**
- * Finds the closed folders above the programs of a search path, and the programs that those folders or the `covered`
- * ones would hide. `hidden`: folders that must stay invisible. `closes`: whether servers have their own uid.
- */
+/** Finds closed folders above programs, and programs they or `covered` hide. `closes`: servers have uids. */
 export const reachPrograms = Effect.fnUntraced(function* (options: {
   readonly search: string
   readonly covered: ReadonlyArray<string>

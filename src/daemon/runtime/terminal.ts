@@ -1,7 +1,6 @@
 /**
- * The pseudo-terminal of a plain process. A holder, which outlives this service as the relay of the console does,
- * copies between the terminal and the console. The holder is in perl, which Debian always has: Node cannot make a
- * pseudo-terminal.
+ * The pseudo-terminal of a plain process. A holder, which outlives this service, copies between it and the console.
+ * It is in perl, which Debian always has: Node cannot make one.
  */
 import { constants, readFileSync } from "node:fs"
 import { Effect } from "effect"
@@ -52,10 +51,7 @@ const descriptorOf = ({ process }: Child) =>
     }
   })
 
-/**
- * Starts the holder of a terminal; returns the descriptor of the terminal for the server, open for the scope. `input`
- * and `output`: of the console. `group`: the `cgroup.procs` that the holder joins.
- */
+/** Starts a terminal's holder in `group`; returns the descriptor for the server, open for the scope. */
 export const startTerminal = Effect.fnUntraced(function* (options: {
   readonly input: number | "pipe"
   readonly output: number | "pipe"

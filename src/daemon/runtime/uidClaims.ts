@@ -1,6 +1,6 @@
 /**
- * The claims by which the daemons of a host never assign the same uid: a file per uid. Calls are synchronous: the folder is
- * in memory (tmpfs), and the threads for files take ten times as long as the calls.
+ * The claims, a file per uid, by which daemons of a host never share a uid. Calls are synchronous on tmpfs: threads
+ * take ten times as long.
  */
 
 import { randomUUID } from "node:crypto"
@@ -13,12 +13,10 @@ import { type IoError, ioSync, lstat, makeFolder, orMissing, orWarn } from "../d
 export const CLAIMS = "/run/muster/uids"
 
 export interface UidClaims {
-  /** Whether another node of this host has a uid. */
   isForeign(uid: number): Effect.Effect<boolean, IoError>
   /** Claims a uid on this host; false if another node has it, or had it when this one was opened. */
   claim(uid: number, name: string): Effect.Effect<boolean, IoError>
   release(uid: number): Effect.Effect<void, IoError>
-  /** The claims that this node had when it opened them, by uid. */
   readonly previous: ReadonlyMap<number, string>
 }
 
@@ -41,7 +39,7 @@ const create = (what: string, run: () => void) =>
 const unlink = (path: string) =>
   ioSync(`remove ${path}`, () => fs.unlinkSync(path)).pipe(orMissing(undefined))
 
-/** Returns the text of a file; undefined: there is none, which costs no exception. */
+/** Returns the text of a file, if there is one; a missing one costs no exception. */
 const readIfThere = (path: string) => (fs.existsSync(path) ? fs.readFileSync(path, "utf8") : undefined)
 
 /** Makes the folder of the claims, which servers cannot list whatever the umask; a link in its place is an error. */
@@ -62,10 +60,7 @@ const makeShared = Effect.fnUntraced(function* (path: string) {
   )
 })
 
-/**
- * Opens the claims of a node; calls must not overlap.
- * @param node identity of the node and its data folder
- */
+/** Opens the claims of a `node`, which names its data folder, too. Calls must not overlap. */
 export const openUidClaims = Effect.fnUntraced(function* (node: string, dataDir: string, sharedDir: string) {
   const claimsDir = yield* makeShared(sharedDir).pipe(
     Effect.as(sharedDir),
@@ -77,7 +72,7 @@ export const openUidClaims = Effect.fnUntraced(function* (node: string, dataDir:
   )
   const pathOf = (uid: number) => join(claimsDir, String(uid))
 
-  /** Returns the claim on a uid; undefined: there is none. */
+  /** Returns the claim on a uid, if there is one. */
   const read = (uid: number) =>
     Effect.map(
       ioSync(`read ${pathOf(uid)}`, () => readIfThere(pathOf(uid))).pipe(orMissing(undefined)),
@@ -113,8 +108,8 @@ export const openUidClaims = Effect.fnUntraced(function* (node: string, dataDir:
     )
 
   /**
-   * Removes the claim of a node whose data folder is gone, unless another daemon does so. If a daemon is killed while it
-   * has the lock, the uid stays unused until the next boot.
+   * Removes the claim of a node whose data folder is gone. If a daemon is killed with the lock, the uid stays unused
+   * until the next boot.
    */
   const removeLeft = Effect.fnUntraced(function* (uid: number) {
     const lock = `${pathOf(uid)}.lock`

@@ -13,10 +13,7 @@ const RETRY = 1000
 const SOON = 1000
 /** The pause before acknowledgements alone are written, in ms: most are part of another write by then. */
 const ACKNOWLEDGED = 5000
-/**
- * The gap that each start of the daemon leaves in the sequence. The daemon may have sent reports whose state was never
- * written, and the control plane ignores a sequence that it has seen.
- */
+/** The sequence gap at each start: numbers of reports whose state was never written may have been used. */
 const GAP = 100
 
 const fileName = "server.json"
@@ -39,17 +36,13 @@ export interface InstanceFileOwner {
   onWaiting(): void
 }
 
-/**
- * `server.json` of one server. A class, because a node has thousands: an idle server has no functions or fibers of its
- * own.
- */
+/** `server.json` of one server. It is a class, because thousands would each have functions and fibers. */
 export class InstanceFile {
   readonly #folder: string
   readonly #lock = Semaphore.makeUnsafe(1)
   #owner: InstanceFileOwner | undefined
   #current: InstanceState
   #changes = noChanges
-  /** The pause of {@link #until}. */
   #pause: number | undefined
   #until = 0
   #isClosed = false
@@ -65,25 +58,18 @@ export class InstanceFile {
     return this.#current
   }
 
-  /** Sets the owner, and notifies it of what there is to do. */
   setOwner(owner: InstanceFileOwner): void {
     this.#owner = owner
     if (this.#current.reports.length > 0) owner.onReports()
     if (this.#pause !== undefined) owner.onWaiting()
   }
 
-  /**
-   * Returns the time at which what waits is to be written, by `performance.now()`: changes for {@link updateSoon},
-   * acknowledgements, and a state whose write has failed.
-   */
+  /** Returns when waiting changes, acknowledgements or failed writes are to be written, by `performance.now()`. */
   waitsUntil(): number | undefined {
     return this.#pause === undefined ? undefined : this.#until
   }
 
-  /**
-   * Changes the state and writes it before any reader sees it. If the disk fails, the error is logged and the state is
-   * kept in memory.
-   */
+  /** Changes the state and writes it before any reader sees it. If the disk fails, memory has the state. */
   update(change: Change): Effect.Effect<InstanceState> {
     return this.#locked(Effect.suspend(() => this.#replace(change)))
   }
@@ -94,10 +80,7 @@ export class InstanceFile {
     this.#notify()
   }
 
-  /**
-   * Removes the reports up to an acknowledged one. The next write has the change, after five seconds or so at the latest:
-   * after a crash of the daemon before that, the reports are sent again.
-   */
+  /** Removes acknowledged reports with a write within five seconds or so; a crash before it sends them again. */
   acknowledge(sequence: number): Effect.Effect<void> {
     // Locked: a write in progress replaces the current state when it ends.
     return this.#locked(
@@ -109,7 +92,6 @@ export class InstanceFile {
     )
   }
 
-  /** Writes what waits. */
   get flush(): Effect.Effect<void> {
     return this.#locked(
       Effect.ignore(
@@ -221,10 +203,7 @@ export class WaitingWrites {
   }
 }
 
-/**
- * Writes the first state of a new server.
- * @error IoError the disk refused; the server does not exist
- */
+/** Writes the first state of a new server. @error IoError the disk refused; the server does not exist */
 export const createInstanceFile = Effect.fnUntraced(function* (
   folder: string,
   spec: ServerSpec,
@@ -236,10 +215,7 @@ export const createInstanceFile = Effect.fnUntraced(function* (
   return new InstanceFile(folder, state)
 })
 
-/**
- * Reads the state of a server.
- * @error IoError | SchemaError the file is missing or invalid
- */
+/** Reads the state of a server. @error IoError | SchemaError the file is missing or invalid */
 export const openInstanceFile = Effect.fnUntraced(function* (folder: string) {
   const state = yield* decode(yield* readText(join(folder, fileName)))
   return new InstanceFile(folder, { ...state, sequence: state.sequence + GAP })

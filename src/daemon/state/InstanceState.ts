@@ -1,6 +1,4 @@
-/**
- * The stored state of an instance and its changes, which are pure; `InstanceFile.ts` writes it. Imports `disk` only.
- */
+/** The stored state of an instance and its pure changes; `InstanceFile.ts` writes it. Imports `disk` only. */
 import { Schema } from "effect"
 import type { CrashDetails } from "../../contract/domain/CrashRecord.ts"
 import { withImmediate } from "../../contract/domain/definitionChanges.ts"
@@ -46,15 +44,12 @@ export const Backoff = Schema.Struct({
 })
 export type Backoff = typeof Backoff.Type
 
-/**
- * The durable record of a server. The file is replaced as a whole, so that a change of state and its report are written
- * together or not at all.
- */
+/** The durable record of a server. Replacing the whole file writes a change of state and its report together. */
 export const InstanceState = Schema.Struct({
   format: Schema.Literal(1),
   /** What process and files have, except values that take effect at once. */
   spec: ServerSpec,
-  /** A later definition, which the server gets once it is offline; absent: none. */
+  /** A later definition, which the server gets once it is offline. */
   next: Schema.optionalKey(ServerSpec),
   status: ServerStatus,
   install: InstallState,
@@ -65,24 +60,20 @@ export const InstanceState = Schema.Struct({
   start_again: Schema.Boolean,
   /** Whether the daemon starts the server once its turn has come; see `StartQueue`. */
   waiting: Schema.optionalKey(Schema.Literal(true)),
-  /** The caller whose stop holds until the next start; absent: none. */
+  /** The caller whose stop holds until the next start. */
   stopped_by: Schema.optionalKey(Schema.String),
   /** Times of the starts after crashes within the last hour, ms since the epoch. */
   restarts: Schema.Array(Schema.Finite),
   /** Null or absent if the server has not crashed since its last start by a caller. */
   backoff: Schema.optionalKey(Schema.NullOr(Backoff)),
-  /** Why the last start was refused, or the node has stopped it; absent: neither, or something has changed since. */
+  /** Why the last start was refused, or the node has stopped it, until something changes. */
   problem: Schema.optionalKey(Problem),
   /** Whether the server is held for a migration: it is not started, and its files do not change. */
   held: Schema.optionalKey(Schema.Boolean),
-  /** The uid and gid of its processes and files; absent: it runs as the user of the daemon, or in containers. */
+  /** The uid and gid of its processes and files, unless the daemon's user or an engine runs it. */
   uid: Schema.optionalKey(Schema.Int),
-  /**
-   * Whether the control plane was asked for other ports, and the answer is not in `spec`: it may have given the ports of
-   * `spec` to another server.
-   */
+  /** Whether the answer to a request for other ports is missing: another server may have the ports of `spec`. */
   ports_asked: Schema.optionalKey(Schema.Literal(true)),
-  /** The number of the last report. */
   sequence: Schema.Int,
   /** Reports that are not acknowledged, oldest first. */
   reports: Schema.Array(Report)
@@ -115,11 +106,10 @@ export type ReportBody =
   | { readonly type: "install-status"; readonly install: InstallState }
   | { readonly type: "crash"; readonly crash: Crash; readonly details?: CrashDetails }
 
-/** Returns the time of the restart that an offline server waits for, ms since the epoch; undefined: none. */
+/** Returns the time of the restart that an offline server waits for, in ms since the epoch. */
 export const pendingRestart = ({ backoff, start_again, status }: InstanceState): number | undefined =>
   start_again && status === "offline" ? backoff?.next_at : undefined
 
-/** Returns what is reported of the restarts of a server. */
 export const restartOf = (state: InstanceState): { readonly restart?: RestartState } => {
   const { backoff } = state
   const next_at = pendingRestart(state)
@@ -148,7 +138,7 @@ const runOf = ({ status, stopped_by, waiting }: InstanceState): { readonly run?:
   }
 }
 
-/** Returns the time of the definition that a server has, unless it is that of the creation. */
+/** Returns the time of a server's definition, unless it is the creation's. */
 const usesOf = ({ spec }: InstanceState) => (spec.defined_at === undefined ? {} : { uses: spec.defined_at })
 
 export const newestDefinition = ({ next, spec }: InstanceState): number => (next ?? spec).defined_at ?? 0

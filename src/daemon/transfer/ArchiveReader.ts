@@ -28,10 +28,7 @@ interface Named {
   readonly path: string
 }
 
-/**
- * The next action on the disk: `folder` creates and enters a folder, and `leave` completes it; `data` is a piece of a
- * `file`, which `end` completes. `refused` is the last step.
- */
+/** The next action on the disk. `leave` completes a `folder`, `end` a `file`; `refused` is the last step. */
 export type Step =
   | ({ readonly _tag: "folder" } & Named)
   | ({ readonly _tag: "leave"; readonly path: string } & Attributes)
@@ -90,7 +87,6 @@ interface LongName {
   left: number
 }
 
-/** A piece of contents between holes. */
 interface Piece {
   readonly at: number
   readonly length: number
@@ -111,10 +107,7 @@ interface OpenFile extends Attributes {
   read: number
 }
 
-/**
- * Reads an archive as a stream. Its memory holds a block, two long names, the names of open folders and one map of
- * pieces.
- */
+/** Reads an archive as a stream. Memory holds a block, two long names, open folder names and one map of pieces. */
 export class ArchiveReader {
   #block = Buffer.alloc(0)
   #file: OpenFile | undefined
@@ -124,7 +117,6 @@ export class ArchiveReader {
   #zeros = 0
   readonly #open: Array<Attributes & { readonly path: string }> = []
 
-  /** Whether the end mark was read. */
   get ended(): boolean {
     return this.#zeros >= 2
   }
@@ -158,7 +150,6 @@ export class ArchiveReader {
     if (this.#zeros > MAX_FILLER) yield* refused("too much filler after the end")
   }
 
-  /** Leaves the folders below `depth`. */
   *#leave(depth: number): Generator<Step> {
     for (const folder of this.#open.splice(depth).toReversed()) yield { _tag: "leave", ...folder }
   }
@@ -236,7 +227,6 @@ export class ArchiveReader {
     else yield* this.#contents(file, Buffer.alloc(0))
   }
 
-  /** Returns the open folder and the name of an entry, or why it is refused. */
   #locate(full: string): (Named & { readonly depth: number }) | string {
     const path = full.slice(2)
     const parts = path.split("/")
@@ -280,7 +270,6 @@ export class ArchiveReader {
     yield* this.#contents(file, Buffer.alloc(0))
   }
 
-  /** Consumes bytes of the contents and padding of a file, at most `file.left`. */
   *#contents(file: OpenFile, bytes: Buffer): Generator<Step> {
     file.left -= bytes.length
     let rest = bytes

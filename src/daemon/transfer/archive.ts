@@ -1,7 +1,4 @@
-/**
- * The export of an instance's files: a stream in GNU tar format, written by the system's `tar`, which preserves
- * permissions, times, links and holes. `unpack.ts` reads it.
- */
+/** Exports an instance's files by `tar` in GNU format, with permissions, times, links and holes. */
 import type { ChildProcess } from "node:child_process"
 import * as fs from "node:fs/promises"
 import { PassThrough, pipeline } from "node:stream"
@@ -74,7 +71,6 @@ const folderNames = Effect.fnUntraced(function* (
   return { names: Buffer.concat([...names, ...text]), folders }
 })
 
-/** Streams every name of the instance: a folder, its entries, then its subfolders in order. */
 const namesOf = (root: string, device: number, paths: PathSets) =>
   Stream.paginate([Buffer.from(".")], (pending: ReadonlyArray<Buffer>) => {
     const folder = pending.at(-1)
@@ -93,10 +89,7 @@ const write = (child: ChildProcess, chunk: Uint8Array): Effect.Effect<boolean> =
     stdin.write(chunk, (error) => resume(Effect.succeed(error === null || error === undefined)))
   })
 
-/**
- * Streams the files below `root` without shared folders and other mounts. If the archive cannot be complete, the stream
- * fails after all output of `tar`.
- */
+/** Streams the files below `root`, without shared folders and mounts. If incomplete, it fails after all output. */
 export const packFiles = (
   root: string,
   { own, shared }: InstancePaths

@@ -9,7 +9,6 @@ import { CREATE, FOLDER } from "../disk/safePath.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { ArchiveReader, type Attributes, type Step, shownPath } from "./ArchiveReader.ts"
 
-/** The archive has a refused entry, or is incomplete. */
 export class ArchiveRefused extends Data.TaggedError("ArchiveRefused")<{ readonly message: string }> {}
 
 export interface UnpackOptions {
@@ -42,7 +41,6 @@ const close = (handle: fs.FileHandle) => io("close a file of the archive", () =>
 const openWriter = Effect.fnUntraced(function* (root: string, user: RunUser | undefined) {
   const owner = process.geteuid?.() === 0 ? user : undefined
   let file: fs.FileHandle | undefined
-  /** The end of the contents that were written. */
   let written = 0
   let folder: fs.FileHandle | undefined
   const parents: Array<Pick<BigIntStats, "dev" | "ino">> = []
@@ -66,7 +64,6 @@ const openWriter = Effect.fnUntraced(function* (root: string, user: RunUser | un
     yield* io(`set the time of ${shown}`, () => handle.utimes(mtime, mtime))
   })
 
-  /** Creates an entry; an existing name is refused. */
   const create = <A>(run: () => Promise<A>) =>
     Effect.catchTag(io(`create ${shown}`, run), "IoError", (error) =>
       Effect.fail(error.code === "EEXIST" ? refused(`${shown} appears twice`) : error)

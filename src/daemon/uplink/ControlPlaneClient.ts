@@ -17,7 +17,7 @@ import { type Diagnosis, diagnose, type Failure, type LinkLog, makeLinkLog } fro
 
 const digest = (text: string) => createHash("sha256").update(text).digest()
 
-/** The token that the control plane calls this daemon with: that of the last registration. */
+/** The token that the control plane calls this daemon with, from the last registration. */
 export class NodeToken extends Context.Service<
   NodeToken,
   {
@@ -46,7 +46,6 @@ export interface ControlPlaneClientOptions {
   readonly node_id: NodeId
   /** Base URL of the control plane, or `unix:` and the path of its socket: the client of the context connects to it. */
   readonly url: string
-  /** A key with the scope `Node`. */
   readonly key: Redacted.Redacted<string>
   /** Deregisters when this layer is released: the servers were stopped, and the node may be gone permanently. */
   readonly deregister: boolean
@@ -54,7 +53,7 @@ export interface ControlPlaneClientOptions {
   readonly timeout?: Duration.Input
 }
 
-/** Bound of each response except files: that of a registration names up to 50,000 servers. */
+/** Bound of each response except files: a registration names up to 50,000 servers. */
 const LARGEST_ANSWER = ByteSize.mebibytes(16)
 
 const DEREGISTRATION_TIMEOUT = Duration.seconds(2)
@@ -76,7 +75,6 @@ const refusesKey = ({ _tag }: Failure) => _tag === "Unauthorized" || _tag === "F
 const refusesMessage = ({ _tag }: Failure) =>
   _tag === "InvalidRequest" || _tag === "BodyTooLarge" || _tag === "Conflict"
 
-/** Logs a failed deregistration and its effect on the node. */
 const logNotDeregistered = (url: string, error: ControlPlaneError) =>
   error._tag === "RegistrationRequired"
     ? Effect.logInfo(`${url} no longer has this registration of the node: no deregistration is needed`)
@@ -84,10 +82,7 @@ const logNotDeregistered = (url: string, error: ControlPlaneError) =>
         `deregistration from ${url} failed (${error.detail}): the node counts as lost after the MUSTER_NODE_HEARTBEAT_TIMEOUT of the service; queued reports are sent at the next start`
       )
 
-/**
- * Fails for responses of other servers. Every response of a control plane names its request (spec 1), so
- * a 200 of another program does not acknowledge a report.
- */
+/** Fails for responses of other servers. Ours name the request (spec 1), so no other 200 acknowledges. */
 const requireRequestId = HttpClient.transformResponse(
   Effect.flatMap((response) =>
     response.status >= 300 || response.headers["x-request-id"] !== undefined
@@ -103,10 +98,7 @@ const requireRequestId = HttpClient.transformResponse(
   )
 )
 
-/**
- * The control plane on another host, by the derived client of the contract. A registration sets the {@link NodeToken}.
- * The caller retries.
- */
+/** The control plane on another host. A registration sets the {@link NodeToken}, and the caller retries. */
 export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
   Layer.effect(
     ControlPlane,
@@ -163,7 +155,7 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
           return failure.status === 404 ? required : unavailable({ state: "busy", detail: failure.detail })
         })
       }
-      /** Undefined if the control plane fails at the message: one of several reports may be the reason. */
+      /** Unset if the control plane fails at the message: one of several reports may be the reason. */
       const sendReports = (boot_id: string, reports: ReadonlyArray<Report>) =>
         node.events({ params, payload: { boot_id, reports } }).pipe(
           Effect.map((answer) => outcomesOf(answer, reports.length)),

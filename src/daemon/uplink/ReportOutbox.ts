@@ -10,7 +10,7 @@ import type { InstanceFile } from "../state/InstanceFile.ts"
 /** The reports of a server that are not acknowledged, in its state. */
 type Reports = Pick<InstanceFile, "get" | "acknowledge">
 
-/** The progress of the current step of an installation, 0 to 1, in memory only; undefined: not known. */
+/** The progress of the current step of an installation, 0 to 1, if known. It is in memory only. */
 export class LiveProgress {
   #share: number | undefined
   readonly #onChanged: () => void
@@ -37,10 +37,7 @@ export class LiveProgress {
 
 const PAUSE = "1 second"
 
-/**
- * Sends the progress of an installation as a live report, then pauses: at most one a second. Nothing repeats a lost one.
- * Reports that wait for their acknowledgement come first, so that no progress precedes its step.
- */
+/** Sends the latest progress once a second at most, after waiting reports: none precedes its step. */
 export const sendProgress = Effect.fnUntraced(function* (
   file: Reports,
   progress: LiveProgress,
@@ -64,21 +61,16 @@ const RETRY = backoff({ first: "100 millis", longest: "10 seconds" })
 /** Refusals after which a report is dropped: a control plane that is being upgraded may accept it later. */
 const MAX_REFUSALS = 12
 
-/** The link of a node to the control plane, for its servers. */
 export interface Uplink {
   /**
-   * Sends reports of one server, at most `MOST_REPORTS`; returns how many are acknowledged, from the first: at least one.
-   * Waits until the node is registered, and registers again on request of the control plane.
-   *
+   * Sends at most `MOST_REPORTS` of a server when registered, and returns how many are acknowledged, at least one.
    * @error ControlPlaneError the first is not acknowledged
    */
   report(reports: ReadonlyArray<Report>): Effect.Effect<number, ControlPlaneError>
-  /** Replaces ports of a server that another program has; returns its allocations. */
   replacePorts(
     server_id: ServerId,
     taken: ReadonlyArray<TakenPort>
   ): Effect.Effect<Allocations, ControlPlaneError>
-  /** Fetches the files of a server that migrates to this node. */
   files(
     server_id: ServerId
   ): Effect.Effect<Stream.Stream<Uint8Array, ControlPlaneUnavailable>, ControlPlaneError, Scope.Scope>
@@ -88,10 +80,7 @@ export interface Uplink {
   readonly reconnected: Effect.Effect<void>
 }
 
-/**
- * Drops a report that is refused permanently, so that later reports are delivered. The new registration sends the
- * current state.
- */
+/** Drops a report that is refused permanently. The new registration sends the current state. */
 const drop = Effect.fnUntraced(function* (uplink: Uplink, report: Report, detail: string) {
   yield* Effect.logError(
     `the control plane refuses report ${report.sequence} permanently, it is dropped: ${detail}: ${JSON.stringify(report)}`
@@ -127,10 +116,7 @@ const deliver = Effect.fnUntraced(function* (
   }
 })
 
-/**
- * Sends the waiting reports of one server until there is none: at least once, in order (spec 9.3). A report is written
- * to disk before it is sent, and removed by the write after its acknowledgement.
- */
+/** Sends a server's reports in order, at least once (spec 9.3); the next write removes acknowledged ones. */
 export const sendReports = Effect.fnUntraced(function* (file: Reports, uplink: Uplink) {
   while (true) {
     const reports = file.get().reports.slice(0, MOST_REPORTS)

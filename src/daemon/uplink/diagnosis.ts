@@ -44,7 +44,6 @@ export type LinkState = "away" | "busy" | "stranger" | "refused" | "key"
 
 export interface Diagnosis {
   readonly state: LinkState
-  /** The reason; a log line puts the address before it. */
   readonly detail: string
 }
 
@@ -83,10 +82,7 @@ const responseDiagnosis = (status: number, location: string | undefined): Diagno
   return incompatible(`status ${status}`)
 }
 
-/**
- * Returns the diagnosis of a failure.
- * @param known whether the control plane has accepted the node's key before; it does not say what is wrong with a key
- */
+/** Returns the diagnosis of a failure. `known` says whether the control plane has accepted the node's key before. */
 export const diagnose = (failure: Exclude<Failure, NotFound>, known = false): Diagnosis => {
   switch (failure._tag) {
     case "Unauthorized":
@@ -113,10 +109,9 @@ export const diagnose = (failure: Exclude<Failure, NotFound>, known = false): Di
 
 /** Logs the state of the link to the control plane: one line per change, none per attempt. */
 export interface LinkLog {
-  /** The control plane has answered as expected. */
   readonly connected: Effect.Effect<void>
   readonly failed: (diagnosis: Diagnosis) => Effect.Effect<void>
-  /** Logs the reason why the control plane cannot call this node; undefined: it can. */
+  /** Logs why the control plane cannot call this node, unless it can. */
   readonly unreachable: (why: string | undefined) => Effect.Effect<void>
 }
 
@@ -139,10 +134,9 @@ const lines: Record<Diagnosis["state"] | "unseen", (url: string, detail: string)
 
 /** @param url base URL of the control plane */
 export const makeLinkLog = (url: string): LinkLog => {
-  /** The last logged state; undefined: none, or connected. */
+  /** The last logged state, unless connected or none. */
   let logged: string | undefined
   let loggedReason: string | undefined
-  /** Whether there was any response since the start. */
   let seen = false
   return {
     connected: Effect.suspend(() => {

@@ -19,17 +19,13 @@ import { backoff } from "../../shared/work/backoff.ts"
 import type { IoError } from "../disk/fsio.ts"
 import type { Uplink } from "./ReportOutbox.ts"
 
-/** Reports of one server that wait for a message, in their order. */
 interface Waiting {
   readonly reports: ReadonlyArray<Report>
   readonly answered: Deferred.Deferred<number, ControlPlaneError>
 }
 
 interface ReportSender {
-  /**
-   * Sends reports of one server, at most {@link MOST_REPORTS}. Returns how many of them are acknowledged, from the first:
-   * at least one. @error ControlPlaneError the first is not acknowledged
-   */
+  /** Sends a server's reports; returns how many are acknowledged. @error ControlPlaneError none is */
   send(reports: ReadonlyArray<Report>): Effect.Effect<number, ControlPlaneError>
   /** Sends messages, one at a time, each with the reports that waited for the previous one; never ends. */
   readonly run: Effect.Effect<never>
@@ -131,7 +127,6 @@ export interface UplinkOptions {
 
 const reregistered = new ControlPlaneUnavailable({ detail: "the node was registered again" })
 
-/** Whether only a registration helps. */
 const needsRegistration = (error: ControlPlaneError) =>
   error._tag === "RegistrationRequired" || error.refuses === "node"
 
@@ -145,7 +140,6 @@ export const makeUplink = Effect.fnUntraced(function* (options: UplinkOptions) {
   const sender = makeReportSender((reports) => controlPlane.reports(id, boot_id, reports))
   yield* Effect.forkScoped(sender.run)
   let registrations = 0
-  /** Whether a call failed since the last success. */
   let disconnected = false
   let reconnection = Latch.makeUnsafe(false)
 
@@ -180,10 +174,7 @@ export const makeUplink = Effect.fnUntraced(function* (options: UplinkOptions) {
     return yield* attempt.pipe(Effect.tapError(logFailure), Effect.retry(RETRY), Effect.orDie)
   })
 
-  /**
-   * Registers unless a registration after `before` has succeeded; concurrent callers share one. It continues if its
-   * first caller is interrupted: that may be a server that is removed, while others wait.
-   */
+  /** Registers unless another caller has since `before`. It outlives its first caller, because others may wait. */
   const registerAfter = (before: number) =>
     registering
       .withPermit(

@@ -38,20 +38,15 @@ import { ensureImage, launchFailed, needsPull, type PullPolicy, type PullRules }
 import { makeNodeNetworks, makeOutgoing, outgoingAddress, type Purpose } from "./networks.ts"
 
 export interface DockerRuntimeOptions {
-  /** Identity of the node: the label `muster.node` of its containers. */
   readonly node: string
   /** The path of the engine's socket. Default `/var/run/docker.sock`. */
   readonly socket?: string
-  /** Whether the engine is optional: its absence at the start is then no warning. Default false. */
+  /** Whether the engine may be absent at the start without a warning. Default false. */
   readonly optional?: boolean
-  /** Default `if-not-present`. */
   readonly pull?: PullPolicy
   /** The config file of Docker's command line with the credentials of registries. Default: none. */
   readonly config?: string
-  /**
-   * The user that runs in containers and owns instance folders. Default 988:988; the service's own user if it is not
-   * root.
-   */
+  /** The user in containers and of their files. Default 988:988, or the service's user if it is not root. */
   readonly user?: { readonly uid: number; readonly gid: number }
   /** The limit of processes and threads in a container. Default 4096. */
   readonly pidsLimit?: number
@@ -64,7 +59,6 @@ export interface DockerRuntimeOptions {
 
 /** The longest time for which `start` waits for its container, in ms; then the start continues in the background. */
 const DIRECT_START = 5000
-/** The longest time for the removal of networks at shutdown, in ms. */
 const SHUTDOWN_TIDY = 3000
 /** The pause between attempts to adopt a run while the engine is down, in ms. */
 const ADOPTION_PAUSE = 1000

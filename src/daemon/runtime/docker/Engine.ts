@@ -47,7 +47,6 @@ const isRecent = (version: string | ReadonlyArray<string> | undefined): boolean 
   return major === undefined || Number(major) * 1000 + Number(minor) >= 1041
 }
 
-/** The connection to a Docker engine. No connection stays open between calls. */
 export class Engine extends Context.Service<
   Engine,
   {
@@ -57,20 +56,13 @@ export class Engine extends Context.Service<
       what: string,
       run: (docker: Docker, abortSignal: AbortSignal) => Promise<A>
     ): Effect.Effect<A, EngineError>
-    /** Makes a call without a timeout. */
     wait<A>(
       what: string,
       run: (docker: Docker, abortSignal: AbortSignal) => Promise<A>
     ): Effect.Effect<A, EngineError>
-    /**
-     * Waits until a container has ended or is unknown, or the engine went down. The client would wait forever for the
-     * rest of an interrupted response.
-     */
+    /** Waits until a container has ended or is unknown, or the engine went down, as the client would hang. */
     ended(container: string): Effect.Effect<void, EngineError>
-    /**
-     * Checks that the engine responds and is recent enough.
-     * @error EngineError why not
-     */
+    /** Checks that the engine responds and is recent. @error EngineError why not */
     readonly ping: Effect.Effect<void, EngineError>
     readonly hasAnswered: () => boolean
   }
@@ -156,7 +148,6 @@ export class Engine extends Context.Service<
     })
 }
 
-/** Makes a call on a container; `what` names it in messages. */
 export const onContainer = <A>(
   id: string,
   what: string,
@@ -196,10 +187,7 @@ export const orDone = <R>(
     error.status !== undefined && [304, 404, 409].includes(error.status) ? Effect.void : Effect.fail(error)
   )
 
-/**
- * Returns the runtimes that the engine offers now; logs the first result and every change. `optional`: the absence of
- * an engine at the start is no warning.
- */
+/** Returns the runtimes that the engine offers now, and logs the first result and every change. */
 export const makeOfferedRuntimes = (
   engine: Engine["Service"],
   optional: boolean

@@ -47,7 +47,6 @@ const sizeOf = (path: string): number => {
 
 interface Piece {
   readonly bytes: Buffer
-  /** Whether it begins a line. */
   readonly isApart: boolean
 }
 
@@ -97,10 +96,7 @@ const logReader = (terminal: boolean) => {
   return { ...terminalReader(), clean: withoutReturns }
 }
 
-/**
- * Copies the output of a container from the engine's log to `console.log`. The position is written to disk after each
- * piece, so that no line is lost or repeated if this process is killed.
- */
+/** Copies a container's output to `console.log`, with its position on disk: a kill loses and repeats no line. */
 export const openContainerConsole = Effect.fnUntraced(function* (
   { id, isNew = false, terminal }: ConsoleOf,
   folder: string
@@ -128,7 +124,6 @@ export const openContainerConsole = Effect.fnUntraced(function* (
     isNew
   )
   let isOver = false
-  /** Counts chunks of the attached output and of the log. */
   let activity = 0
   const waiting = Latch.makeUnsafe(false)
   const noteActivity = () => {
@@ -158,7 +153,6 @@ export const openContainerConsole = Effect.fnUntraced(function* (
 
   const settings = { stdout: true, stderr: true, timestamps: true } as const
 
-  /** Copies output until the container ends or the engine goes down. */
   const follow = engine
     .wait("read the console", (docker, abortSignal) =>
       docker.getContainer(id).logs({ ...settings, follow: true, since: position.since, abortSignal })
@@ -182,7 +176,6 @@ export const openContainerConsole = Effect.fnUntraced(function* (
       )
     )
 
-  /** Copies the output that exists now. */
   const catchUp = Effect.sync(() => {
     isOver = true
   }).pipe(

@@ -9,7 +9,7 @@ import { frameReader } from "./logFrames.ts"
 /** The time for remaining output after the end, in ms. */
 const OUTPUT_GRACE = 2000
 
-/** Attaches to a container, before its start so that no output is missed. `stream`: as in a frame. */
+/** Attaches to a container before its start, so that no output is missed. */
 export const attachContainer = Effect.fnUntraced(function* (
   id: string,
   terminal: boolean,
@@ -66,7 +66,6 @@ const MAX_QUEUED = 64 * 1024
 
 const closed = new ConsoleInputFailed({ why: "closed", message: "the console is closed" })
 
-/** The failure of a line for a container that does not run. */
 export const consoleClosed = Effect.fail(closed)
 
 const full = new ConsoleInputFailed({
@@ -74,10 +73,7 @@ const full = new ConsoleInputFailed({
   message: "the server does not read its console"
 })
 
-/**
- * Writes texts to the standard input of a container without waiting for the server. The first one, or one after a loss,
- * opens the connection, whose end does not end the input.
- */
+/** Writes to a container's input without waiting for the server. The end of the connection does not end the input. */
 export const makeContainerInput = Effect.fnUntraced(function* (id: string) {
   const engine = yield* Engine
   const lock = yield* Semaphore.make(1)

@@ -58,14 +58,12 @@ export const checkPorts = Effect.fnUntraced(function* (id: string, asked: Bindin
 
 /** The path of the instance folder in a container; for an install script, of the base folder. */
 export const CONTAINER_HOME = "/home/container"
-/** The path of an install script's scratch files. */
 export const SCRATCH = "/mnt/install"
 
 const MIB = 1024 * 1024
 /** The quota period in microseconds: 1 % of a thread is 1000. */
 const PERIOD = 100_000
 
-/** The labels that assign containers and networks to nodes and servers. */
 export const LABEL = {
   node: "muster.node",
   server: "muster.server",
@@ -74,16 +72,12 @@ export const LABEL = {
   network: "muster.network"
 } as const
 
-/**
- * Returns the name of a container. An image can set labels, but not a name: both together identify the node's own
- * containers.
- */
+/** Returns the name of a container. An image can set labels, but no name: both identify the node's containers. */
 export const containerName = (name: string, run: string): string =>
   `muster-${name.replace(/[^A-Za-z0-9_.-]/g, "-")}-${run.slice(0, 8)}`
 
 export interface ContainerRules {
   readonly node: string
-  /** The user in containers, numeric. */
   readonly user: { readonly uid: number; readonly gid: number }
   /** The limit of processes and threads in a container; protects the host from fork bombs. */
   readonly pidsLimit: number
@@ -140,7 +134,6 @@ export const droppedLimits = (asked: HostConfig, made: HostConfig): ReadonlyArra
     return wanted === undefined || Reflect.get(made, key) === wanted ? [] : [name]
   })
 
-/** Returns the bindings of a server's ports, TCP and UDP, on their allocated addresses. */
 export const portOptions = (allocations: Allocations | undefined) => {
   const bindings: Record<string, Array<{ HostIp: string; HostPort: string }>> = {}
   for (const [ip, ports] of Object.entries(allocations?.mappings ?? {})) {
@@ -171,7 +164,7 @@ export interface ContainerPlan {
   readonly keepOutput: boolean
   /** Whether the container has a terminal. Default false. */
   readonly terminal?: boolean | undefined
-  /** False: the standard input is at its end. Default true. */
+  /** Whether the standard input stays open. Default true. */
   readonly hasInput?: boolean | undefined
   readonly network: string
   /** The address from which its traffic leaves; its network enforces it. */
@@ -253,10 +246,7 @@ export const insidePath = (word: string, cwd: string, scratch: string | undefine
 /** Host folders that would hide folders of the container. */
 const reserved = ["/", "/dev", "/etc", "/home", "/proc", "/sys", "/tmp"]
 
-/**
- * Returns why a server must not be started in a container; undefined: it may. `sockets`: paths of the engine's socket,
- * which gives full control of the host.
- */
+/** Returns why a server must not be started in a container. The engine's socket gives full control of the host. */
 export const unsafeReason = (
   launch: Pick<Launch, "env" | "shared">,
   sockets: ReadonlyArray<string>

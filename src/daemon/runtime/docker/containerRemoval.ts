@@ -5,10 +5,7 @@ import { writeAtomic } from "../../disk/replaceFile.ts"
 import { listOwn, removeContainer, removeOwn } from "./containers.ts"
 import { Engine, type EngineError } from "./Engine.ts"
 
-/**
- * The run of a container: written before it is created, with its id before it is started, and with its exit before it
- * is removed. So every end is known, and that a run never started.
- */
+/** The record of a container, written before its creation, start and removal, so that every end is known. */
 const ContainerRecord = Schema.Struct({
   token: Schema.String,
   container: Schema.optionalKey(Schema.String),
@@ -37,7 +34,7 @@ const pathIn = (folder: string) => join(folder, "container.json")
 export const writeContainerRecord = (folder: string, record: ContainerRecord): Effect.Effect<void, IoError> =>
   writeAtomic(pathIn(folder), JSON.stringify(record))
 
-/** Returns the record of a run; undefined: none, or of another run. */
+/** Returns the record of a run, unless there is none or it belongs to another run. */
 export const readContainerRecord = (folder: string, token: string) =>
   readText(pathIn(folder)).pipe(
     Effect.flatMap(decode),
@@ -54,7 +51,6 @@ export interface ContainerRemovalOptions {
   readonly node: string
   /** Whether the engine is optional: one that has never responded has no containers. */
   readonly optional: boolean
-  /** Removes networks that no container needs. */
   readonly tidy: Effect.Effect<void, EngineError>
 }
 
@@ -62,7 +58,6 @@ export interface ContainerRemovalOptions {
 export const makeContainerRemoval = Effect.fnUntraced(function* (options: ContainerRemovalOptions) {
   const { node, optional, tidy } = options
   const engine = yield* Engine
-  /** Servers and jobs whose containers are to be removed. */
   const pending = new Set<string>()
 
   const sweep = Effect.fnUntraced(function* (name: string) {
@@ -100,7 +95,6 @@ export const makeContainerRemoval = Effect.fnUntraced(function* (options: Contai
 
   return {
     sweep,
-    /** Removes the containers of a server with the next attempt. */
     add: (name: string): void => {
       pending.add(name)
     }

@@ -13,11 +13,9 @@ import { missingProgram, removeContainer, stateOf, waitForExit } from "./contain
 import { Engine, type EngineError, orDone } from "./Engine.ts"
 
 interface PendingOptions {
-  /** Creates and starts the container. */
   readonly making: Fiber.Fiber<Run, LaunchFailed>
   /** Reports why there is no container, before `ended` completes. */
   readonly onFailed: (error: LaunchFailed) => Effect.Effect<void>
-  /** Removes a container that was created before the start was aborted. */
   readonly abandon: Effect.Effect<void>
 }
 
@@ -65,7 +63,6 @@ export const openPendingRun = Effect.fnUntraced(function* (options: PendingOptio
     yield* abandon
     yield* Deferred.succeed(ended, killedExit)
   })
-  /** Calls the run; no effect while it is not created. */
   const ofRun = (use: (made: Run) => Effect.Effect<void>) =>
     Effect.suspend(() => (run === undefined ? Effect.void : use(run)))
 
@@ -141,10 +138,7 @@ export const openRunConsole = Effect.fnUntraced(function* (
   return { console, scope }
 })
 
-/**
- * Watches a started container in the scope of its console; the container outlives the scope. `onStuck`: called with a server
- * whose container could not be removed.
- */
+/** Watches a started container, which outlives the scope. `onStuck` gets a server whose container stays. */
 export const openContainerRun = Effect.fnUntraced(function* (
   at: RunAt,
   id: string,

@@ -20,12 +20,12 @@ export interface Sample {
   readonly at: number
   readonly memory_bytes: number
   readonly cpu_ms: number
-  /** Percent of one thread since the previous sample; undefined for the first. */
+  /** Percent of one thread since the previous sample, if there was one. */
   readonly cpu_percent: number | undefined
   readonly network: { readonly rx_bytes: number; readonly tx_bytes: number }
 }
 
-/** Parses a line of the engine's stream; undefined: no sample, such as the empty one of a stop. */
+/** Parses a line of the engine's stream, unless it has no sample, as at a stop. */
 export const parseSample = (line: string, before: Sample | undefined): Sample | undefined => {
   const read = Option.getOrUndefined(decode(line))
   const at = Date.parse(read?.read ?? "")
@@ -57,10 +57,7 @@ const FIRST_SAMPLE_TIMEOUT = 3000
 /** The time after which samples without a reader stop, in ms. */
 const IDLE_TIMEOUT = 300_000
 
-/**
- * Reads the engine's stream of samples. It opens with the first request and stays open, so that later requests are
- * served from memory. Ends with the scope.
- */
+/** Reads the engine's samples. The stream opens with the first request and then serves later ones. */
 export const makeContainerStats = Effect.fnUntraced(function* (id: string, scope: Scope.Scope) {
   const engine = yield* Engine
   let open: { readonly ready: Deferred.Deferred<void> } | undefined
@@ -93,7 +90,7 @@ export const makeContainerStats = Effect.fnUntraced(function* (id: string, scope
         )
       )
 
-  /** The latest sample; undefined: none is available. */
+  /** The latest sample, if there is one. */
   return Effect.gen(function* () {
     asked = yield* Clock.currentTimeMillis
     if (open === undefined) {

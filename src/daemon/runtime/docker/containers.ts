@@ -16,14 +16,12 @@ import { Engine, EngineError, inspect, onContainer, orDone, orNotFound, readStre
 
 export interface OwnContainer {
   readonly id: string
-  /** The server or job. */
   readonly name: string
   readonly run: string
-  /** The address from which its traffic leaves; absent: any. */
+  /** The address from which its traffic leaves, if it matters. */
   readonly outgoing?: string | undefined
 }
 
-/** Returns the containers of a node, or of one of its servers, in any state. */
 export const listOwn = Effect.fnUntraced(function* (node: string, name?: string) {
   const engine = yield* Engine
   const label = [`${LABEL.node}=${node}`, ...(name === undefined ? [] : [`${LABEL.server}=${name}`])]
@@ -68,10 +66,7 @@ const SET_TERMINAL = ["stty", "-F", "/dev/console", "-echo", "rows", `${rows}`, 
 /** The timeout of that program, in ms. */
 const STTY_TIMEOUT = 5000
 
-/**
- * Switches the echo of a container's terminal off and sets its size, by `stty` of the image: the engine has no setting
- * for the echo. Without it the console shows the input.
- */
+/** Sets a terminal's size and disables its echo by `stty` of the image: the engine has no such setting. */
 export const setTerminal = Effect.fnUntraced(
   function* (id: string) {
     const engine = yield* Engine
@@ -103,7 +98,7 @@ const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 /** The last output of a container whose init process does not find the program. */
 const initFailed = /\[FATAL tini \(\d+\)\] exec (.+) failed: No such file or directory/
 
-/** Returns the error of an ended container whose program does not exist in its image; undefined: it does. */
+/** Returns the error of an ended container whose program does not exist in its image. */
 export const missingProgram = Effect.fnUntraced(function* (id: string) {
   const output = yield* onContainer(id, "read the console", (container, options) =>
     container.logs({ stdout: true, stderr: true, tail: 1, follow: false, ...options })
@@ -146,7 +141,7 @@ const decodeInspected = Schema.decodeUnknownEffect(Inspected)
 
 export type ContainerState = (typeof Inspected.Type)["State"] & { readonly terminal: boolean }
 
-/** Returns the state of a container; undefined: it does not exist. */
+/** Returns the state of a container, if it exists. */
 export const stateOf = Effect.fnUntraced(function* (id: string) {
   const found = yield* inspect(id).pipe(orNotFound(undefined))
   if (found === undefined) return undefined
@@ -164,7 +159,6 @@ export const stateOf = Effect.fnUntraced(function* (id: string) {
 /** The time for an out-of-memory event, in ms: it can come after the end. */
 const OOM_EVENT_DELAY = 700
 
-/** Whether the engine has an out-of-memory event of the container. */
 const hasOomEvent = Effect.fnUntraced(function* (id: string) {
   const engine = yield* Engine
   const until = (yield* Clock.currentTimeMillis) + OOM_EVENT_DELAY

@@ -3,7 +3,6 @@ import { LaunchFailed, noProgram, type PullWatch } from "../Runtime.ts"
 import { destroy, Engine, type EngineError, orNotFound } from "./Engine.ts"
 import { type RegistryAuth, registryAuth } from "./registryAuth.ts"
 
-/** Hints by message of the engine. */
 const remedies: ReadonlyArray<readonly [RegExp, string]> = [
   [/port is already allocated|address already in use/i, "stop the program that uses the port"],
   [/no space left on device/i, "free space on the engine's disk"],
@@ -63,7 +62,7 @@ const decodeProgress = Schema.decodeUnknownOption(Progress)
 /** The share of a layer that is done after a status; the rest is its extraction. */
 const DOWNLOADED = 0.5
 
-/** Returns the share of a layer that is done, 0 to 1; undefined: the message is about no layer. */
+/** Returns the share of a layer that is done, 0 to 1, if the message is about a layer. */
 const layerShare = ({ progressDetail, status }: typeof Progress.Type): number | undefined => {
   const { current = 0, total = 0 } = progressDetail ?? {}
   const done = total > 0 ? Math.min(1, Math.max(0, current / total)) : 0
@@ -86,10 +85,7 @@ const layerShare = ({ progressDetail, status }: typeof Progress.Type): number | 
   }
 }
 
-/**
- * Reads the engine's progress messages: reports each status once per layer, and the share of all layers that is done,
- * which never shrinks.
- */
+/** Reports each status once per layer, and the share of all layers that is done, which never shrinks. */
 export const progressReader = (onLine: (line: string) => void, onProgress: PullWatch["onProgress"]) => {
   const reported = new Map<string, string>()
   const layers = new Map<string, number>()
@@ -120,7 +116,7 @@ export const progressReader = (onLine: (line: string) => void, onProgress: PullW
       pending = lines.pop() ?? ""
       for (const line of lines) message(line)
     },
-    /** Returns why the pull failed; undefined: it succeeded. */
+    /** Returns why the pull failed, if it failed. */
     end: (): string | undefined => {
       if (pending !== "") message(pending)
       return problem
@@ -182,14 +178,11 @@ const failed = (image: string, reason: string) =>
 
 export interface PullRules {
   readonly policy: PullPolicy
-  /** The config file of Docker's command line with the credentials of registries; absent: none. */
+  /** The config file of Docker's command line with the credentials of registries. */
   readonly config?: string | undefined
 }
 
-/**
- * Whether a start has to wait for a registry; never for a local image.
- * @error LaunchFailed the image cannot be present
- */
+/** Whether a start waits for a registry. @error LaunchFailed the image cannot be present */
 export const needsPull = Effect.fn("docker.needsPull")(
   function* (image: string, policy: PullPolicy) {
     const reference = engineReference(image)
@@ -218,10 +211,7 @@ export const needsPull = Effect.fn("docker.needsPull")(
   Effect.catchTag("EngineError", (error) => Effect.fail(launchFailed(error)))
 )
 
-/**
- * Pulls the image if needed. `mustBeFresh`: with `always`, a failed pull is an error; else the image of an earlier
- * pull is used.
- */
+/** Pulls the image if needed. With `mustBeFresh` and `always`, a failed pull is an error. */
 export const ensureImage = Effect.fn("docker.ensureImage")(
   function* (image: string, rules: PullRules, options: PullOutput & { readonly mustBeFresh: boolean }) {
     if (!(yield* needsPull(image, rules.policy))) return

@@ -36,10 +36,7 @@ const TIMESTAMP = 31
 /** The longest part of a line in an entry; the engine splits longer lines. */
 const LINE_PART = 16_384
 
-/**
- * Splits the log of a container with a terminal, which has no frames, into its entries: lines, or parts of long lines.
- * `end` returns an unterminated last entry.
- */
+/** Splits the frameless log of a terminal into lines or parts. `end` returns an unterminated last one. */
 export const terminalReader = () => {
   let pending: Buffer = Buffer.alloc(0)
   const read = (chunk: Buffer): ReadonlyArray<Frame> => {
@@ -76,27 +73,21 @@ export const logEntry = (frame: Buffer): LogEntry => {
   return { at: time, payload: frame.subarray(blank + 1) }
 }
 
-/**
- * A position in the log: after `count` of the entries since `since`, all of which are in the file up to `size`. Reading
- * continues with the entries since `since`, without the first `count`.
- */
+/** A position in the log, after `count` of the entries since `since`, all of which are in the file up to `size`. */
 export interface LogPosition {
   readonly since: number
   readonly count: number
   readonly size: number
 }
 
-/**
- * Tracks the position while entries are read. Entries come in log order, which may differ slightly from time order,
- * because stdout and stderr are written in parallel. A tolerance of one second is enough.
- */
+/** Tracks the position in log order, within a second of time order: stdout and stderr are parallel. */
 export const logCursor = (from: LogPosition) => {
   let newest = from.since
   let toSkip = from.count
   let counts = new Map<number, number>()
   const isCounted = (second: number) => second >= newest - 1
   return {
-    /** Returns the payload of a new entry; undefined: the entry was read before. */
+    /** Returns the payload of an entry, unless it was read before. */
     take: (entry: LogEntry): Buffer | undefined => {
       const second = entry.at === 0 ? newest : Math.floor(entry.at / 1000)
       if (second > newest) {
@@ -116,10 +107,7 @@ export const logCursor = (from: LogPosition) => {
   }
 }
 
-/**
- * The open line of a container: text without a line end, which the log of the engine has only once the line ends. The
- * attached output has it at once. Pure.
- */
+/** The open line of a container, which the log lacks until it ends and the attached output has at once. Pure. */
 /** Bytes of an open line that are followed; the log has longer lines in parts, at every 16 KiB. */
 const FOLLOWED = 64 * 1024
 
@@ -146,7 +134,7 @@ const endLine = (open: Open): void => {
   open.shown = 0
 }
 
-/** Returns the length of the shorter one if both begin equally; undefined: they differ. */
+/** Returns the length of the shorter one if both begin equally. */
 const commonLength = (bytes: Buffer, known: Buffer) => {
   const count = Math.min(bytes.length, known.length)
   return bytes.subarray(0, count).equals(known.subarray(0, count)) ? count : undefined
@@ -159,7 +147,6 @@ const commonLength = (bytes: Buffer, known: Buffer) => {
 export const makeOpenText = (unlogged: Buffer, isFirst: boolean) => {
   let isCounted = isFirst
   let connections = 0
-  /** By stream: stdout, stderr. */
   const streams = new Map<number, Open>()
   let repeated = unlogged
   const of = (stream: number) => {
@@ -211,7 +198,7 @@ export const makeOpenText = (unlogged: Buffer, isFirst: boolean) => {
       open.ahead = known === undefined ? none : open.ahead.subarray(known)
       return { bytes: rest.subarray(known ?? 0), isApart: before === undefined || known === undefined }
     },
-    /** The number of bytes in the console that the log does not have. */
+    /** The bytes in the console that the log does not have. */
     ahead: (): number => [...streams.values()].reduce((sum, { ahead }) => sum + ahead.length, repeated.length)
   }
 }

@@ -1,4 +1,3 @@
-/** The networks of a node at its engine. */
 import { createHash } from "node:crypto"
 import { isIPv4 } from "node:net"
 import { Effect, Semaphore } from "effect"
@@ -46,10 +45,7 @@ export const ensureBridge = Effect.fnUntraced(function* (
   )
 })
 
-/**
- * Makes a network for the servers of a node and one for its install jobs. The two are isolated from each other and from
- * the engine's default bridge.
- */
+/** Makes a network for servers and one for install jobs, isolated from each other and the engine's default bridge. */
 export const makeNodeNetworks = Effect.fnUntraced(function* (node: string) {
   const engine = yield* Engine
   const lock = yield* Semaphore.make(1)
@@ -66,12 +62,10 @@ export const makeNodeNetworks = Effect.fnUntraced(function* (node: string) {
     }
   })
   return {
-    /** Returns the name of the network; makes it if it is missing. */
     of: (purpose: Purpose) => {
       const name = networkName(node, purpose)
       return Effect.as(lock.withPermit(ensureBridge(name, labelsOf(purpose))), name)
     },
-    /** Removes both networks if the node has no container. */
     removeUnused: Effect.suspend(() => (engine.hasAnswered() ? remove : Effect.void)).pipe(
       Effect.provideService(Engine, engine)
     )
@@ -81,7 +75,7 @@ export const makeNodeNetworks = Effect.fnUntraced(function* (node: string) {
 /** The engine's option for the source address of a bridge. */
 const SOURCE = "com.docker.network.host_ipv4"
 
-/** Returns the address from which the traffic of a server must leave; undefined: any. */
+/** Returns the address from which the traffic of a server must leave, if it matters. */
 export const outgoingAddress = (allocations: Allocations | undefined) =>
   allocations?.force_outgoing_ip === true ? allocations.default.ip : undefined
 
@@ -90,10 +84,7 @@ const nameOf = (node: string, address: string) => networkName(node, `from-${addr
 const refuse = (address: string, reason: string) =>
   new LaunchFailed({ message: `traffic cannot leave from ${address}: ${reason}` })
 
-/**
- * Makes networks whose traffic leaves from the allocated address of a server: a bridge per address, made on demand and
- * removed when unused.
- */
+/** Makes a bridge for each allocated address from which traffic leaves, on demand, and removes unused ones. */
 export const makeOutgoing = Effect.fnUntraced(function* (node: string) {
   const engine = yield* Engine
   const lock = yield* Semaphore.make(1)
@@ -130,7 +121,6 @@ export const makeOutgoing = Effect.fnUntraced(function* (node: string) {
   }).pipe(Effect.provideService(Engine, engine))
 
   return {
-    /** Makes and starts a container on the network of its address, or on the standard one. */
     on: <A, E, R, E2, R2>(
       address: string | undefined,
       standard: Effect.Effect<string, E2, R2>,

@@ -87,7 +87,7 @@ const HELPER_TIMEOUT = 30_000
 /** The output of helpers for an unknown registry; Docker tests for the same text. */
 const notFound = /credentials not found/
 
-/** Runs `docker-credential-<name>`; undefined: it has no entry. Its output never becomes part of a message. */
+/** Runs `docker-credential-<name>` for its entry, if any. Its output never becomes part of a message. */
 const runHelper = Effect.fnUntraced(function* (name: string, serveraddress: string) {
   if (!/^[A-Za-z0-9_-]{1,64}$/.test(name))
     return yield* problem("the name of its credential helper is invalid")
@@ -114,10 +114,7 @@ const runHelper = Effect.fnUntraced(function* (name: string, serveraddress: stri
   )
 })
 
-/**
- * Returns the credentials for an image's registry from the config file of Docker's command line; undefined: none, or no
- * file. Read on each call, so that `docker login` needs no restart of the daemon.
- */
+/** Returns the credentials for an image, read on each call: `docker login` needs no restart. */
 export const registryAuth = Effect.fnUntraced(
   function* (
     image: string,
